@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge: a verdict over operands. It never runs an operator; executors hand it what
+// the device gave (D), what is true (R, float64), what an honest float32 computation gives
+// (Y), and replays of both on perturbed inputs. The rule: docs/verdict.md; every formula:
+// docs/metrics.md, 2.
+#ifndef ULPSCOPE_JUDGE_H
+#define ULPSCOPE_JUDGE_H
+
+#include <ulpscope/alloc.h>
+#include <ulpscope/tensor.h>
+
+USC_BEGIN_DECLS
+
+/* name, text in databases and reports, whether it makes `check` exit with 1 by default.
+ * Order is precedence: the verdict of a call is the first that one of its outputs has. */
+#define USC_VERDICT_LIST(X)                                                              \
+    X(CRASHED, "crashed", 1)                                                             \
+    X(TIMEOUT, "timeout", 1)                                                             \
+    X(NONFINITE, "nonfinite", 1)                                                         \
+    X(WRONG, "wrong", 1)                                                                 \
+    X(REDUCED, "reduced", 1)                                                             \
+    X(INTERMITTENT, "intermittent", 1)                                                   \
+    X(UNDEFINED, "undefined", 0)                                                         \
+    X(UNJUDGED, "unjudged", 0)                                                           \
+    X(UNSUPPORTED, "unsupported", 0)                                                     \
+    X(PASS, "pass", 0)
+
+typedef enum usc_verdict {
+#define USC_VERDICT_ENUM(id, text, flagged) USC_VERDICT_##id,
+    USC_VERDICT_LIST(USC_VERDICT_ENUM)
+#undef USC_VERDICT_ENUM
+        USC_N_VERDICTS
+} usc_verdict;
+
+/** Text of a verdict as it stands in result.db, e.g. "reduced"; "unknown" otherwise. */
+USC_API const char *usc_verdict_text(usc_verdict verdict);
+
+/** The verdict with that text; USC_N_VERDICTS where there is none. */
+USC_API usc_verdict usc_verdict_by_text(const char *text);
+
+/** Whether a verdict makes `check` exit with 1 when nothing excuses it. */
+USC_API bool usc_verdict_flagged(usc_verdict verdict);
+
+/* Score histogram: bin 0 holds scores below 2^-8 (but above 0), bin i those in
+ * [2^((i-1)/4 - 8), 2^(i/4 - 8)), the last all above. Quarter octaves. */
+#define USC_N_SCORE_BINS 160
+
+/** What the judge found for one output. Counts are elements. */
+typedef struct usc_judgement {
+    usc_verdict verdict; /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
+    bool needs_appeal;   /* only after usc_judge_look: not decided yet */
+    bool exact;          /* the operator computed exactly on every replay */
+    bool flushes;        /* note: subnormals flushed to zero */
+    bool bound;          /* bits is what can be claimed at least: print ">= x" */
+    double bits;         /* effective bits: 24 - log2(max(1, q99 of the scores)) */
+    double yardstick_bits; /* the same for Y rounded to D's dtype */
+    int64_t n;             /* elements */
+    int64_t n_mismatch;    /* score > 0 */
+    int64_t n_bad;         /* non-finite where it must not be, or the reverse */
+    int64_t n_free;        /* not judged: float32 itself overflows there */
+    double max, mid, q99, rel; /* scores: worst, median, 99th percentile over mismatches;
+                                  median relative to max(|R|, N) alone */
+    double z, mean_sign;   /* one-sidedness: sum of signs / sqrt(m); mean of signs */
+    double spread;         /* max / mid */
+    double expected_share; /* expected share of mismatches if every element erred like mid */
+    double fan_in;         /* F used for the thresholds */
+    double t_max, t_mid;   /* thresholds used */
+    int64_t i_worst;       /* flat row-major index of the worst element, -1 if none */
+    int64_t i_bad;         /* first bad element, -1 if none */
+    int64_t histogram[USC_N_SCORE_BINS]; /* of scores over mismatches */
+    char reason[256];      /* one clause, e.g. "worst element off by 1.2e+05 roundings" */
+} usc_judgement;
+
+/** One element worth showing. */
+typedef struct usc_example {
+    int64_t index;    /* flat, row-major */
+    double device;    /* D, widened */
+    double reference; /* R */
+    double yardstick; /* Y */
+    double score;     /* in float32 roundings of max(|R|, S, N); Inf for bad elements */
+} usc_example;
+
+typedef struct usc_judge_options {
+    const usc_alloc *alloc; /* NULL: the C library's */
+    int n_threads;          /* 0 and 1: the caller's thread only */
+} usc_judge_options;
+
+typedef struct usc_judge usc_judge;
+
+/**
+ * Opens a judge for one float output.
+ *
+ * Shapes:  device, reference and yardstick have equal dims, any strides; empty is allowed.
+ *          device float32, bfloat16, float16 or float64; reference float64; yardstick
+ *          float32 or float64 (exactly widened).
+ * Memory:  keeps pointers: the three tensors must outlive the judge and stay unchanged.
+ *          Owns about 9 bytes an element once a replay came.
+ * Threads: one thread at a time per judge.
+ * Errors:  USC_E_SHAPE (where: first axis that differs), USC_E_DTYPE, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_open(const usc_tensor *device,
+                                                const usc_tensor *reference,
+                                                const usc_tensor *yardstick,
+                                                const usc_judge_options *options,
+                                                usc_judge **out, usc_error *err);
+
+/** Frees a judge; NULL is allowed. */
+USC_API void usc_judge_close(usc_judge *judge);
+
+/**
+ * Adds replay k: the float64 and float32 results on one perturbed input (usc_perturb).
+ * Accumulates S, N, exactness and "a value that another replay produced".
+ *
+ * Shapes:  as in usc_judge_open. Nothing is kept of the arguments.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_replay(usc_judge *judge,
+                                                  const usc_tensor *reference_k,
+                                                  const usc_tensor *yardstick_k,
+                                                  usc_error *err);
+
+/**
+ * First look, after at least one replay: PASS, or UNJUDGED where float32 keeps no bits, or
+ * needs_appeal. Most good outputs end here.
+ *
+ * Numbers: docs/metrics.md, 2. Same bits whatever thread count, ISA and strides.
+ * Errors:  USC_E_ARG before the first replay; *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_look(usc_judge *judge, usc_judgement *out,
+                                                usc_error *err);
+
+typedef struct usc_appeal {
+    double fan_in;       /* F, at least 1: how many inputs one output depends on */
+    bool movement;       /* the operator only moves or selects input values */
+    const usc_tensor *flushed; /* float32 replay under flush-to-zero, or NULL */
+} usc_appeal;
+
+/**
+ * The full rule, after more replays.
+ *
+ * Errors:  USC_E_ARG, USC_E_SHAPE (flushed), *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_appeal(usc_judge *judge,
+                                                  const usc_appeal *appeal,
+                                                  usc_judgement *out, usc_error *err);
+
+/**
+ * The `n` worst elements, worst first, bad elements before all others; ties by index.
+ * Uses the scores of the last look or appeal. *n_found <= n.
+ *
+ * Errors:  USC_E_ARG before the first look.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_worst(usc_judge *judge, int n,
+                                                 usc_example *out, int *n_found,
+                                                 usc_error *err);
+
+/**
+ * Share of float-valued mismatch by position: along each axis up to USC_MAX_DIMS the share of
+ * bad or failing elements in each of 64 equal slices, for diagnosis of tails and tiles.
+ * `out[axis][slice]`; axes beyond ndim are zero.
+ *
+ * Errors:  USC_E_ARG before the first look.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_positions(usc_judge *judge,
+                                                     float out[USC_MAX_DIMS][64],
+                                                     usc_error *err);
+
+/**
+ * Exact comparison of an integer or bool output (also used for raw storages): PASS or
+ * WRONG with n_mismatch, i_worst = first differing element, bits 24 or 0.
+ *
+ * Shapes:  equal dims, equal dtypes, any strides.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
+                                                 const usc_tensor *reference,
+                                                 usc_judgement *out, usc_error *err);
+
+/**
+ * Perturbed inputs of replay k: out_i = float32(x_i (1 + delta h s_i)) with s_i = +-1 from
+ * (seed, k, i) alone, i the flat logical index, and h = H4[k mod 4][argument mod 4]; x_i
+ * where that overflows. `share` < 1: only that share of the elements moves (drawn from
+ * (seed, k, argument, i)), by the full factor (1 + delta), in float64, for fan-in.
+ *
+ * Shapes:  x any float dtype, any strides; out float64, contiguous, same dims.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE.
+ */
+typedef struct usc_perturbation {
+    uint64_t seed;
+    int replay;   /* k */
+    int argument; /* number of the float argument among the float arguments */
+    double delta; /* 0 means 2^-20 */
+    double share; /* 0 means 1: every element */
+} usc_perturbation;
+USC_API USC_NODISCARD usc_status usc_perturb(const usc_tensor *x,
+                                             const usc_perturbation *how,
+                                             const usc_tensor *out, usc_error *err);
+
+USC_END_DECLS
+#endif
