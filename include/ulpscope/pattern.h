@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one matcher of operator names: capture, check, faults and live modes all use it.
+//
+// A PATTERN is a comma-separated list of globs (`*` any run of characters, `?` one);
+// spaces around a glob do not count, `!` before it excludes. A glob with `::` is held
+// against `ns::name.overload` and `ns::name`, one without against `name.overload` and
+// `name`. The overload of a name without one is `default`. An operator matches where at
+// least one plain glob does (or there is none) and no excluding glob does.
+#ifndef ULPSCOPE_PATTERN_H
+#define ULPSCOPE_PATTERN_H
+
+#include <ulpscope/status.h>
+
+USC_BEGIN_DECLS
+
+/**
+ * Whether `op_name` ("aten::add.Tensor", "aten::mm") matches `pattern`.
+ *
+ * NULL or a blank pattern matches every operator. A pattern that usc_pattern_check()
+ * refuses matches as far as its globs make sense.
+ *
+ * Memory:  allocates nothing.
+ * Threads: safe.
+ */
+USC_API bool usc_pattern_match(const char *pattern, const char *op_name);
+
+/**
+ * Whether `pattern` is well formed: no empty glob between commas, only characters that
+ * an operator name can hold besides `*`, `?`, `!`, `,` and spaces.
+ *
+ * Errors:  USC_E_ARG (err->where: the byte of `pattern` that is wrong).
+ */
+USC_API USC_NODISCARD usc_status usc_pattern_check(const char *pattern, usc_error *err);
+
+USC_END_DECLS
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Globs over operator names; the syntax stands in ulpscope/pattern.h.
+#include <ulpscope/pattern.h>
+
+#include <ctype.h>
+#include <string.h>
+
+/* A piece of text that somebody else owns. */
+typedef struct span {
+    const char *at;
+    size_t n;
+} span;
+
+static span span_trim(span s)
+{
+    while (s.n > 0 && isspace((unsigned char)s.at[0]))
+        s.at++, s.n--;
+    while (s.n > 0 && isspace((unsigned char)s.at[s.n - 1]))
+        s.n--;
+    return s;
+}
+
+static bool span_contains(span s, const char *needle)
+{
+    const size_t n = strlen(needle);
+    for (size_t i = 0; i + n <= s.n; i++)
+        if (memcmp(s.at + i, needle, n) == 0) return true;
+    return false;
+}
+
+/* Takes the next comma-separated item off `*rest`, which starts not NULL and ends NULL.
+ */
+static span next_item(const char **rest)
+{
+    const char *start = *rest;
+    const char *comma = strchr(start, ',');
+    const size_t n = comma != NULL ? (size_t)(comma - start) : strlen(start);
+    *rest = comma != NULL ? comma + 1 : NULL;
+    return span_trim((span){start, n});
+}
+
+/* Linear in time: only the last `*` is ever gone back to. */
+static bool glob_match(span glob, span text)
+{
+    size_t g = 0, t = 0, star = SIZE_MAX, star_t = 0;
+    while (t < text.n) {
+        if (g < glob.n && glob.at[g] == '*') {
+            star = g++;
+            star_t = t;
+        } else if (g < glob.n && (glob.at[g] == '?' || glob.at[g] == text.at[t])) {
+            g++, t++;
+        } else if (star != SIZE_MAX) {
+            g = star + 1;
+            t = ++star_t;
+        } else {
+            return false;
+        }
+    }
+    while (g < glob.n && glob.at[g] == '*')
+        g++;
+    return g == glob.n;
+}
+
+/* `name` comes without its overload. An empty overload means `default`, which the name
+ * does not spell out but a glob may: its `.default` is taken off then. */
+static bool name_match(span glob, span name, span overload)
+{
+    if (glob_match(glob, name)) return true;
+    if (overload.n > 0) return glob_match(glob, (span){name.at, name.n + 1 + overload.n});
+    static const char suffix[] = ".default";
+    const size_t n = sizeof suffix - 1;
+    return glob.n > n && memcmp(glob.at + glob.n - n, suffix, n) == 0 &&
+           glob_match((span){glob.at, glob.n - n}, name);
+}
+
+static bool op_match(span glob, const char *op_name)
+{
+    const char *colons = strstr(op_name, "::");
+    const char *base = colons != NULL ? colons + 2 : op_name;
+    const char *dot = strchr(base, '.');
+    const char *end = dot != NULL ? dot : base + strlen(base);
+    const span overload = dot != NULL ? (span){dot + 1, strlen(dot + 1)} : (span){end, 0};
+    const char *from = span_contains(glob, "::") ? op_name : base;
+    return name_match(glob, (span){from, (size_t)(end - from)}, overload);
+}
+
+bool usc_pattern_match(const char *pattern, const char *op_name)
+{
+    bool any_plain = false, matched = false;
+    for (const char *rest = pattern; rest != NULL;) {
+        span item = next_item(&rest);
+        if (item.n == 0) continue;
+        if (item.at[0] == '!') {
+            item = span_trim((span){item.at + 1, item.n - 1});
+            if (op_match(item, op_name)) return false;
+        } else {
+            any_plain = true;
+            matched = matched || op_match(item, op_name);
+        }
+    }
+    return matched || !any_plain;
+}
+
+static bool char_allowed(char c)
+{
+    return isalnum((unsigned char)c) || (c != '\0' && strchr("_.:*?", c) != NULL);
+}
+
+usc_status usc_pattern_check(const char *pattern, usc_error *err)
+{
+    const span whole = {pattern, pattern != NULL ? strlen(pattern) : 0};
+    if (span_trim(whole).n == 0) return USC_OK;
+    for (const char *rest = pattern; rest != NULL;) {
+        span item = next_item(&rest);
+        if (item.n > 0 && item.at[0] == '!')
+            item = span_trim((span){item.at + 1, item.n - 1});
+        if (item.n == 0)
+            return usc_error_set(err, USC_E_ARG, item.at - pattern,
+                                 "pattern '%s': empty item at byte %d", pattern,
+                                 (int)(item.at - pattern));
+        for (size_t i = 0; i < item.n; i++)
+            if (!char_allowed(item.at[i]))
+                return usc_error_set(err, USC_E_ARG, item.at + i - pattern,
+                                     "pattern '%s': '%c' at byte %d is not allowed",
+                                     pattern, item.at[i], (int)(item.at + i - pattern));
+    }
+    return USC_OK;
+}
