@@ -52,7 +52,8 @@ typedef struct usc_dtype_info {
 } usc_dtype_info;
 
 /**
- * The row of a dtype; the row of USC_DTYPE_NONE (name "unknown", size 1) for other values.
+ * The row of a dtype; the row of USC_DTYPE_NONE (name "unknown", size 1) for other
+ * values.
  *
  * Memory:  static, never freed.
  * Threads: safe.

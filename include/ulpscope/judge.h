@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judge: a verdict over operands. It never runs an operator; executors hand it what
-// the device gave (D), what is true (R, float64), what an honest float32 computation gives
-// (Y), and replays of both on perturbed inputs. The rule: docs/verdict.md; every formula:
-// docs/metrics.md, 2.
+// the device gave (D), what is true (R, float64), what an honest float32 computation
+// gives (Y), and replays of both on perturbed inputs. The rule: docs/verdict.md; every
+// formula: docs/metrics.md, 2.
 #ifndef ULPSCOPE_JUDGE_H
 #define ULPSCOPE_JUDGE_H
 
@@ -47,28 +47,29 @@ USC_API bool usc_verdict_flagged(usc_verdict verdict);
 
 /** What the judge found for one output. Counts are elements. */
 typedef struct usc_judgement {
-    usc_verdict verdict; /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
-    bool needs_appeal;   /* only after usc_judge_look: not decided yet */
-    bool exact;          /* the operator computed exactly on every replay */
-    bool flushes;        /* note: subnormals flushed to zero */
-    bool bound;          /* bits is what can be claimed at least: print ">= x" */
-    double bits;         /* effective bits: 24 - log2(max(1, q99 of the scores)) */
-    double yardstick_bits; /* the same for Y rounded to D's dtype */
-    int64_t n;             /* elements */
-    int64_t n_mismatch;    /* score > 0 */
-    int64_t n_bad;         /* non-finite where it must not be, or the reverse */
-    int64_t n_free;        /* not judged: float32 itself overflows there */
+    usc_verdict verdict;       /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
+    bool needs_appeal;         /* only after usc_judge_look: not decided yet */
+    bool exact;                /* the operator computed exactly on every replay */
+    bool flushes;              /* note: subnormals flushed to zero */
+    bool bound;                /* bits is what can be claimed at least: print ">= x" */
+    double bits;               /* effective bits: 24 - log2(max(1, q99 of the scores)) */
+    double yardstick_bits;     /* the same for Y rounded to D's dtype */
+    int64_t n;                 /* elements */
+    int64_t n_mismatch;        /* score > 0 */
+    int64_t n_bad;             /* non-finite where it must not be, or the reverse */
+    int64_t n_free;            /* not judged: float32 itself overflows there */
     double max, mid, q99, rel; /* scores: worst, median, 99th percentile over mismatches;
                                   median relative to max(|R|, N) alone */
-    double z, mean_sign;   /* one-sidedness: sum of signs / sqrt(m); mean of signs */
-    double spread;         /* max / mid */
-    double expected_share; /* expected share of mismatches if every element erred like mid */
-    double fan_in;         /* F used for the thresholds */
-    double t_max, t_mid;   /* thresholds used */
-    int64_t i_worst;       /* flat row-major index of the worst element, -1 if none */
-    int64_t i_bad;         /* first bad element, -1 if none */
+    double z, mean_sign;       /* one-sidedness: sum of signs / sqrt(m); mean of signs */
+    double spread;             /* max / mid */
+    double
+        expected_share; /* expected share of mismatches if every element erred like mid */
+    double fan_in;      /* F used for the thresholds */
+    double t_max, t_mid; /* thresholds used */
+    int64_t i_worst;     /* flat row-major index of the worst element, -1 if none */
+    int64_t i_bad;       /* first bad element, -1 if none */
     int64_t histogram[USC_N_SCORE_BINS]; /* of scores over mismatches */
-    char reason[256];      /* one clause, e.g. "worst element off by 1.2e+05 roundings" */
+    char reason[256]; /* one clause, e.g. "worst element off by 1.2e+05 roundings" */
 } usc_judgement;
 
 /** One element worth showing. */
@@ -90,8 +91,8 @@ typedef struct usc_judge usc_judge;
 /**
  * Opens a judge for one float output.
  *
- * Shapes:  device, reference and yardstick have equal dims, any strides; empty is allowed.
- *          device float32, bfloat16, float16 or float64; reference float64; yardstick
+ * Shapes:  device, reference and yardstick have equal dims, any strides; empty is
+ * allowed. device float32, bfloat16, float16 or float64; reference float64; yardstick
  *          float32 or float64 (exactly widened).
  * Memory:  keeps pointers: the three tensors must outlive the judge and stay unchanged.
  *          Owns about 9 bytes an element once a replay came.
@@ -120,8 +121,8 @@ USC_API USC_NODISCARD usc_status usc_judge_replay(usc_judge *judge,
                                                   usc_error *err);
 
 /**
- * First look, after at least one replay: PASS, or UNJUDGED where float32 keeps no bits, or
- * needs_appeal. Most good outputs end here.
+ * First look, after at least one replay: PASS, or UNJUDGED where float32 keeps no bits,
+ * or needs_appeal. Most good outputs end here.
  *
  * Numbers: docs/metrics.md, 2. Same bits whatever thread count, ISA and strides.
  * Errors:  USC_E_ARG before the first replay; *out is zero then.
@@ -130,8 +131,8 @@ USC_API USC_NODISCARD usc_status usc_judge_look(usc_judge *judge, usc_judgement 
                                                 usc_error *err);
 
 typedef struct usc_appeal {
-    double fan_in;       /* F, at least 1: how many inputs one output depends on */
-    bool movement;       /* the operator only moves or selects input values */
+    double fan_in;             /* F, at least 1: how many inputs one output depends on */
+    bool movement;             /* the operator only moves or selects input values */
     const usc_tensor *flushed; /* float32 replay under flush-to-zero, or NULL */
 } usc_appeal;
 
@@ -155,9 +156,9 @@ USC_API USC_NODISCARD usc_status usc_judge_worst(usc_judge *judge, int n,
                                                  usc_error *err);
 
 /**
- * Share of float-valued mismatch by position: along each axis up to USC_MAX_DIMS the share of
- * bad or failing elements in each of 64 equal slices, for diagnosis of tails and tiles.
- * `out[axis][slice]`; axes beyond ndim are zero.
+ * Share of float-valued mismatch by position: along each axis up to USC_MAX_DIMS the
+ * share of bad or failing elements in each of 64 equal slices, for diagnosis of tails and
+ * tiles. `out[axis][slice]`; axes beyond ndim are zero.
  *
  * Errors:  USC_E_ARG before the first look.
  */
@@ -177,10 +178,10 @@ USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
                                                  usc_judgement *out, usc_error *err);
 
 /**
- * Perturbed inputs of replay k: out_i = float32(x_i (1 + delta h s_i)) with s_i = +-1 from
- * (seed, k, i) alone, i the flat logical index, and h = H4[k mod 4][argument mod 4]; x_i
- * where that overflows. `share` < 1: only that share of the elements moves (drawn from
- * (seed, k, argument, i)), by the full factor (1 + delta), in float64, for fan-in.
+ * Perturbed inputs of replay k: out_i = float32(x_i (1 + delta h s_i)) with s_i = +-1
+ * from (seed, k, i) alone, i the flat logical index, and h = H4[k mod 4][argument mod 4];
+ * x_i where that overflows. `share` < 1: only that share of the elements moves (drawn
+ * from (seed, k, argument, i)), by the full factor (1 + delta), in float64, for fan-in.
  *
  * Shapes:  x any float dtype, any strides; out float64, contiguous, same dims.
  * Errors:  USC_E_SHAPE, USC_E_DTYPE.

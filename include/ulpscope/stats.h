@@ -7,25 +7,26 @@
 
 USC_BEGIN_DECLS
 
-/* Binades of the exponent histogram: value v counts in bin floor(log2 |v|) - USC_BINADE_MIN,
- * clamped to the first and last bin (float64 alone can reach them from outside). */
+/* Binades of the exponent histogram: value v counts in bin floor(log2 |v|) -
+ * USC_BINADE_MIN, clamped to the first and last bin (float64 alone can reach them from
+ * outside). */
 #define USC_N_BINADES 280
 #define USC_BINADE_MIN (-150)
 
 typedef struct usc_stats {
-    int64_t n;                 /* elements looked at: all of them */
+    int64_t n; /* elements looked at: all of them */
     int64_t n_nan, n_pos_inf, n_neg_inf;
-    int64_t n_zero;            /* +0 and -0 */
-    int64_t n_subnormal;       /* in the tensor's own dtype */
-    double min, max;           /* over finite elements; NaN where there is none */
-    double mean;               /* over finite elements; NaN where there is none */
-    double l2;                 /* sqrt of the sum of squares of finite elements */
-    int64_t int_min, int_max;  /* integers and bool, exact; 0 for floats and empty */
-    bool sorted;               /* integers: never falls in row-major order */
-    bool unique;               /* integers: no value twice; false where not looked for
-                                  (more than 2^16 elements that are not sorted) */
-    int64_t n_histogram;       /* finite non-zero elements counted below: all of them up to
-                                  2^16 elements, else those of every k-th block of 512 */
+    int64_t n_zero;           /* +0 and -0 */
+    int64_t n_subnormal;      /* in the tensor's own dtype */
+    double min, max;          /* over finite elements; NaN where there is none */
+    double mean;              /* over finite elements; NaN where there is none */
+    double l2;                /* sqrt of the sum of squares of finite elements */
+    int64_t int_min, int_max; /* integers and bool, exact; 0 for floats and empty */
+    bool sorted;              /* integers: never falls in row-major order */
+    bool unique;              /* integers: no value twice; false where not looked for
+                                 (more than 2^16 elements that are not sorted) */
+    int64_t n_histogram;      /* finite non-zero elements counted below: all of them up to
+                                 2^16 elements, else those of every k-th block of 512 */
     int32_t histogram[2][USC_N_BINADES]; /* [0] positive, [1] negative */
 } usc_stats;
 
@@ -37,8 +38,8 @@ typedef struct usc_stats_options {
 /**
  * Computes the statistics of `t`.
  *
- * Shapes:  any, any strides; 0-d and empty are allowed. Dense views with permuted axes are
- *          walked in memory order (the result is the same but for the last bits of sums).
+ * Shapes:  any, any strides; 0-d and empty are allowed. Dense views with permuted axes
+ * are walked in memory order (the result is the same but for the last bits of sums).
  * Units:   the tensor's own; l2 likewise.
  * Numbers: docs/metrics.md, 1. Sums in double over 8 lanes in blocks of 4096 elements,
  *          blocks added in index order: same bits on every ISA and thread count.

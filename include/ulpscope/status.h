@@ -39,7 +39,8 @@ typedef struct usc_error {
 } usc_error;
 
 /**
- * Short English text of a status, e.g. "out of memory"; "unknown status" for other values.
+ * Short English text of a status, e.g. "out of memory"; "unknown status" for other
+ * values.
  *
  * Memory:  static, never freed.
  * Threads: safe.
@@ -47,7 +48,8 @@ typedef struct usc_error {
 USC_API const char *usc_status_text(usc_status status);
 
 /**
- * Name of a status as it stands in the list, e.g. "E_NOMEM"; "E_UNKNOWN" for other values.
+ * Name of a status as it stands in the list, e.g. "E_NOMEM"; "E_UNKNOWN" for other
+ * values.
  *
  * Memory:  static, never freed.
  * Threads: safe.

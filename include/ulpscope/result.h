@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result database OUT/result.db: what one check found. Self-contained: a report needs
+// no trace. Format: docs/trace-format.md, "Results".
+#ifndef ULPSCOPE_RESULT_H
+#define ULPSCOPE_RESULT_H
+
+#include <ulpscope/alloc.h>
+#include <ulpscope/status.h>
+
+USC_BEGIN_DECLS
+
+#define USC_RESULT_VERSION 1
+
+typedef struct usc_result usc_result;
+
+/** What makes two runs the same run: such a run may be resumed, any other is refused. */
+typedef struct usc_run {
+    const char *trace;       /* path as given */
+    const char *trace_id;    /* meta "id" of the trace */
+    const char *device;      /* "sim:0" */
+    const char *standard;    /* "ulpscope" */
+    const char *faults;      /* text of the planted faults, "" for none */
+    const char *options;     /* JSON of the options that choose calls (ops, distinct) */
+    const char *environment; /* JSON shown in the report; not compared */
+} usc_run;
+
+/**
+ * Opens or creates OUT/result.db (and the folder OUT).
+ *
+ * force: an OUT of another run is replaced.
+ * Errors: USC_E_EXISTS where OUT holds another run (the text says which field differs),
+ *         USC_E_VERSION, USC_E_CORRUPT, USC_E_IO, USC_E_BUSY.
+ */
+USC_API USC_NODISCARD usc_status usc_result_create(const char *out_folder,
+                                                   const usc_run *run, bool force,
+                                                   usc_result **out, usc_error *err);
+
+/** Opens an existing OUT for reading (report). Errors: as above, USC_E_NOT_FOUND. */
+USC_API USC_NODISCARD usc_status usc_result_open(const char *out_folder, usc_result **out,
+                                                 usc_error *err);
+
+/** Frees; NULL is allowed. Everything put before was committed. */
+USC_API void usc_result_close(usc_result *r);
+
+typedef struct usc_metric {
+    int output;       /* index of the output, -1: the call */
+    const char *name; /* "max", "mid", "rel", "fan_in", ...: docs/metrics.md */
+    double value;
+    const char
+        *text; /* for what is no number (JSON: "score_histogram", "sizes"); or NULL */
+} usc_metric;
+
+typedef struct usc_result_example {
+    int output;
+    int rank;          /* 0: the worst */
+    const char *index; /* JSON list, "[3, 17]" */
+    double device, reference, yardstick, score;
+} usc_result_example;
+
+typedef struct usc_result_row {
+    int64_t call; /* sequence in the trace */
+    int64_t step;
+    const char *phase;
+    const char *op; /* the replayed operator */
+    const char
+        *culprit; /* the operator below it that is at fault, "" if op itself or none */
+    const char *module;
+    const char *module_class;
+    const char *verdict; /* usc_verdict_text */
+    double bits, yardstick_bits;
+    bool bound;           /* bits is a lower bound */
+    const char *cause;    /* short: "inputs rounded to TF32"; "" if none or unknown */
+    const char *sentence; /* one English sentence */
+    const char *notes;    /* e.g. "flushes subnormals"; "" */
+    const char *output;   /* path of the output that decided, "out[0]" */
+    const char *args;     /* one-line summary of the arguments (shapes and dtypes) */
+    const char *stack;    /* JSON frames; "" for calls that pass */
+    int64_t n_elements;
+    int64_t stands_for; /* calls that this one stands for (--distinct); at least 1 */
+    /* nanoseconds */
+    int64_t t_device, t_reference, t_perturbed, t_judge, t_total;
+    int n_metrics;
+    const usc_metric *metrics;
+    int n_examples;
+    const usc_result_example *examples;
+} usc_result_row;
+
+/** Writes one verdict with its metrics and examples in one transaction; replaces an
+ * earlier one of the same call. Errors: USC_E_IO (file named). */
+USC_API USC_NODISCARD usc_status usc_result_put(usc_result *r, const usc_result_row *row,
+                                                usc_error *err);
+
+/** Sets a key of table run ("state": "running" | "done", "n_selected", "seconds"). */
+USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
+                                                const char *value, usc_error *err);
+
+/** Value of a key of table run, NULL if none. Memory: until the next call with `r`. */
+USC_API const char *usc_result_get(usc_result *r, const char *key);
+
+/** Calls that already have a verdict, ascending; owned by `r` until its next call. */
+USC_API USC_NODISCARD usc_status usc_result_done(usc_result *r, const int64_t **out,
+                                                 int64_t *n, usc_error *err);
+
+/**
+ * Calls `each` for every row, worst first: precedence of the verdict, then effective bits
+ * ascending, then sequence. The row and what it points to are valid inside the call only;
+ * metrics and examples are filled. `each` returning not USC_OK ends the walk with that.
+ */
+USC_API USC_NODISCARD usc_status
+usc_result_walk(usc_result *r,
+                usc_status (*each)(void *ctx, const usc_result_row *row, usc_error *err),
+                void *ctx, usc_error *err);
+
+USC_END_DECLS
+#endif
