@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// A capture session: descriptors of calls in, a trace on disk out. The caller (glue or a
+// C program) says before and after each call which tensors it touches; the session takes
+// every storage once per generation, hashes, computes statistics and writes, the I/O on a
+// thread of its own. Neighbours: trace.h (where it ends up), stats.h.
+#ifndef ULPSCOPE_CAPTURE_H
+#define ULPSCOPE_CAPTURE_H
+
+#include <ulpscope/alloc.h>
+#include <ulpscope/tensor.h>
+#include <ulpscope/trace.h>
+
+USC_BEGIN_DECLS
+
+typedef struct usc_capture usc_capture;
+
+/** What the session needs to know about storages that only the host program can tell. A
+ * storage is known by an address (torch: StorageImpl *), which may be reused after its
+ * end; a held address is not reused before release. All may be called from any thread
+ * that calls into the session, and `release` also from usc_capture_close. */
+typedef struct usc_capture_hooks {
+    void *ctx;
+    void *(*hold)(void *ctx, void *storage); /* weak: must not keep the bytes alive */
+    bool (*alive)(void *ctx, void *held);
+    void (*release)(void *ctx, void *held);
+    /* Copies the storage's bytes [0, size) to `destination`; NULL:
+     * usc_capture_tensor.base is host memory and is copied directly. Errors end the
+     * session's data, not the run. */
+    usc_status (*read)(void *ctx, void *storage, void *destination, int64_t size,
+                       usc_error *err);
+} usc_capture_hooks;
+
+typedef struct usc_capture_options {
+    const usc_alloc *alloc;
+    bool stats_only;   /* --data stats: no bytes kept, statistics per tensor instead */
+    int64_t ring_size; /* bytes between the calling threads and the writer; 0: 1 GiB.
+                          Grows on demand up to this, pre-faulted huge pages. Storages
+                          larger than the ring are written through in pieces. */
+    usc_trace_options trace;
+} usc_capture_options;
+
+/** A tensor as a call sees it. */
+typedef struct usc_capture_tensor {
+    usc_tensor view;        /* data, dtype, sizes, strides; data NULL where unreadable */
+    const char *dtype_name; /* torch's name */
+    void *storage;          /* identity; NULL: no storage (meta, sparse): row only */
+    const void *base; /* first byte of the storage, host memory; NULL with hooks.read */
+    int64_t storage_size; /* bytes */
+    int64_t offset;       /* elements */
+    const char *device;   /* "cpu"; static text */
+    bool requires_grad;
+    bool written; /* the schema says that the call writes this argument */
+    usc_role role;
+    int i_arg;           /* argument (or result) number, in schema order */
+    int i_item;          /* index inside a list argument, -1 if not in a list */
+    const char *keyword; /* keyword-only argument: its name; else NULL */
+} usc_capture_tensor;
+
+typedef struct usc_capture_call {
+    int64_t op; /* usc_capture_op */
+    usc_phase phase;
+    int64_t module, stack; /* usc_capture_module, usc_capture_stack; 0: none */
+    int64_t parent;        /* sequence of the composite call around it; 0: none */
+    int64_t thread;
+    const char *args;  /* JSON as docs/trace-format.md says */
+    const char *state; /* JSON or NULL */
+    bool composite;
+    const usc_capture_tensor *tensors; /* all tensor arguments, role USC_ROLE_IN */
+    int n_tensors;
+} usc_capture_call;
+
+/**
+ * Creates the trace folder and starts the writer thread.
+ *
+ * Errors:  as usc_trace_create; USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_capture_open(const char *path,
+                                                  const usc_capture_hooks *hooks,
+                                                  const usc_capture_options *options,
+                                                  usc_capture **out, usc_error *err);
+
+/** Ids for names; the same name gives the same id. 0 on failure (the session has failed;
+ * see usc_capture_status). Threads: safe. */
+USC_API int64_t usc_capture_op(usc_capture *c, const char *name, const char *schema);
+USC_API int64_t usc_capture_module(usc_capture *c, const char *path,
+                                   const char *class_name);
+
+/** Id of a stack by its 64-bit key; 0 where it is new: then call usc_capture_stack_add
+ * with its frames (JSON), which returns the id. Threads: safe. */
+USC_API int64_t usc_capture_stack(usc_capture *c, uint64_t key);
+USC_API int64_t usc_capture_stack_add(usc_capture *c, uint64_t key, const char *frames);
+
+/** Sets a meta key of the trace. Threads: safe. */
+USC_API void usc_capture_meta(usc_capture *c, const char *key, const char *value);
+
+/** Steps: calls between begin and end belong to `step`. Threads: safe. */
+USC_API void usc_capture_step_begin(usc_capture *c, int64_t step);
+USC_API void usc_capture_step_end(usc_capture *c);
+
+/**
+ * Takes a call's inputs, before it runs; returns its sequence number (from 1), 0 where
+ * the session has failed or no step is open (the call then is not recorded, the run goes
+ * on). Blocks while the ring is full.
+ *
+ * Memory:  nothing of `call` is kept; storages are copied once per generation. Content is
+ *          checked by hash on every use (stats_only: by a sampled hash): bytes that
+ * changed without a call having written them make a new generation and a note "unobserved
+ * write between calls a and b". Threads: safe; calls of several threads may be open at
+ * once.
+ */
+USC_API int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call);
+
+/**
+ * Takes results (role OUT) and written arguments (role MUTATED) after the call. `ok`
+ * false: the call raised; then n may be 0. A `sequence` of 0 is ignored. May come late
+ * and from another thread (asynchronous collectives). Written arguments get a new
+ * generation.
+ */
+USC_API void usc_capture_end(usc_capture *c, int64_t sequence,
+                             const usc_capture_tensor *tensors, int n, bool ok);
+
+/** A remark for table note. Threads: safe. */
+USC_API void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind,
+                              const char *text);
+
+typedef struct usc_capture_counts {
+    int64_t n_calls, n_tensors, n_blobs, n_unobserved;
+    int64_t bytes_seen;    /* storage bytes that calls touched, repeats counted */
+    int64_t bytes_copied;  /* once per generation */
+    int64_t bytes_written; /* once per content */
+    int64_t ring_peak;     /* bytes */
+    int64_t wait_ns;       /* time that callers waited for the ring */
+} usc_capture_counts;
+
+/** Counters so far. Threads: safe. */
+USC_API void usc_capture_count(usc_capture *c, usc_capture_counts *out);
+
+/** First error of the session (disk full, out of memory), USC_OK if none; fills err. */
+USC_API usc_status usc_capture_status(usc_capture *c, usc_error *err);
+
+/** Waits until everything handed over is on disk and committed. */
+USC_API USC_NODISCARD usc_status usc_capture_flush(usc_capture *c, usc_error *err);
+
+/**
+ * Drains, finishes the trace (complete unless the session failed or `complete` is false),
+ * joins the writer and frees the session; NULL is allowed.
+ *
+ * Errors: the session's first error; the session is freed all the same.
+ */
+USC_API USC_NODISCARD usc_status usc_capture_close(usc_capture *c, bool complete,
+                                                   usc_error *err);
+
+USC_END_DECLS
+#endif
