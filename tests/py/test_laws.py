@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The laws of docs/architecture.md, held by reading the sources: who may use whom, what is
+exported, what is documented. Each law has a planted offence that must be caught."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
+
+# folder -> folders under src/ whose internal headers it may include. Public headers
+# (<ulpscope/...>) are open to all of src/, as the table of the design says.
+MAY_USE = {
+    "base": set(),
+    "dtype": {"base"},
+    "kernels": {"base", "dtype"},
+    "stats": {"base", "dtype", "kernels"},
+    "judge": {"base", "dtype", "kernels", "stats"},
+    "watch": {"base", "dtype", "kernels", "stats"},
+    "trace": {"base", "dtype"},
+    "capture": {"base", "dtype", "kernels", "stats", "trace"},
+    "report": {"base", "trace"},
+}
+# folder -> public headers above it, which it must not include
+HEADER_OWNER = {
+    "stats.h": "stats", "judge.h": "judge", "trace.h": "trace", "result.h": "trace",
+    "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
+}
+# The verdict list and the statistics row are vocabulary of the file formats.
+HEADER_ALLOWED = {("trace", "stats.h"), ("trace", "judge.h"), ("report", "judge.h"),
+                  ("report", "result.h"), ("report", "trace.h")}
+
+
+def includes(text: str) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, re.M)
+
+
+def layer_offences(folder: str, text: str) -> list[str]:
+    bad = []
+    allowed = MAY_USE[folder] | {folder}
+    for name in includes(text):
+        if name.startswith("ulpscope/"):
+            owner = HEADER_OWNER.get(name.split("/", 1)[1])
+            if owner and owner not in allowed and (folder, name.split("/", 1)[1]) not in HEADER_ALLOWED:
+                bad.append(f"<{name}> belongs to {owner}")
+        elif "/" in name and name.split("/")[0] in MAY_USE and name.split("/")[0] not in allowed:
+            bad.append(f'"{name}"')
+        elif name in ("Python.h", "torch/torch.h") or name.startswith(("ATen/", "c10/", "torch/")):
+            bad.append(f"<{name}>: the library knows neither Python nor torch")
+    return bad
+
+
+def sources(folder: Path, *endings: str) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.suffix in endings and "build" not in p.parts)
+
+
+def test_each_folder_uses_only_what_lies_below_it():
+    found = []
+    for path in sources(ROOT / "src", ".c", ".h", ".inc"):
+        folder = path.relative_to(ROOT / "src").parts[0]
+        assert folder in MAY_USE, f"{path}: a folder that the design does not know"
+        found += [f"{path.relative_to(ROOT)}: {o}" for o in layer_offences(folder, path.read_text())]
+    assert not found, "\n".join(found)
+
+
+def test_a_planted_upward_include_is_caught():
+    assert layer_offences("stats", '#include "trace/trace_writer.h"\n')
+    assert layer_offences("kernels", "#include <ulpscope/judge.h>\n")
+    assert layer_offences("base", "#include <Python.h>\n")
+
+
+@pytest.mark.parametrize("folder", ["cli", "python/ext"])
+def test_programs_and_extension_use_the_public_api_only(folder):
+    for path in sources(ROOT / folder, ".c", ".h"):
+        for name in includes(path.read_text()):
+            assert name.split("/")[0] not in MAY_USE, f"{path}: internal header {name}"
+
+
+def test_simulated_device_knows_no_torch_and_only_base_and_dtype():
+    for path in sources(ROOT / "sim", ".c", ".h"):
+        for name in includes(path.read_text()):
+            assert not name.startswith(("ATen/", "c10/", "torch/")) and name != "Python.h", path
+            if name.startswith("ulpscope/"):
+                assert HEADER_OWNER.get(name.split("/", 1)[1]) is None, f"{path}: {name}"
+
+
+def test_cplusplus_lives_in_glue_only():
+    for path in sources(ROOT, ".cpp", ".cc", ".hpp", ".cxx"):
+        assert path.relative_to(ROOT).parts[0] in ("glue", "build"), path
+
+
+FORBIDDEN = re.compile(r"\b(printf|puts|exit|abort|getenv|_exit|perror)\s*\(|\bstd(out|err)\b")
+
+
+def strip_comments(text: str) -> str:
+    text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), text, flags=re.S)
+    text = re.sub(r"//[^\n]*", "", text)
+    return re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
+
+
+def test_the_library_never_prints_exits_or_reads_the_environment():
+    found = []
+    for path in sources(ROOT / "src", ".c", ".inc"):
+        for number, line in enumerate(strip_comments(path.read_text()).splitlines(), 1):
+            if FORBIDDEN.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not found, "\n".join(found)
+    assert FORBIDDEN.search('printf("x")') and FORBIDDEN.search("getenv(name)")
+    assert not FORBIDDEN.search('usc_sprintf_like(x); fprintf_none;')
+
+
+# ---- public headers ------------------------------------------------------------------
+
+DECLARATION = re.compile(r"^USC_API\b[^;]*;", re.M | re.S)
+
+
+def undocumented(text: str) -> list[str]:
+    """Declarations without a comment right above them. A run of declarations under one
+    comment counts as documented together; a blank line ends the run."""
+    bad, lines = [], text.splitlines()
+    documented = False
+    inside = False
+    i = 0
+    while i < len(lines):
+        line = lines[i].strip()
+        if line.startswith(("/**", "/*")):
+            inside = "*/" not in line
+            documented = True
+        elif inside:
+            inside = "*/" not in line
+        elif line == "":
+            documented = False
+        elif line.startswith("USC_API"):
+            if not documented:
+                bad.append(line)
+            while ";" not in lines[i]:
+                i += 1
+        i += 1
+    return bad
+
+
+def test_every_public_declaration_is_documented():
+    for path in [*sources(ROOT / "include", ".h"), *sources(ROOT / "sim" / "include", ".h")]:
+        assert not undocumented(path.read_text()), path
+    assert undocumented("/** a */\nUSC_API int f(void);\n\nUSC_API int g(void);\n")
+
+
+def test_headers_compile_alone():
+    for path in sources(ROOT / "include", ".h"):
+        source = f"#include <{path.relative_to(ROOT / 'include')}>\n"
+        for compiler, language in (("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++17", "-xc++"])):
+            run = subprocess.run([compiler, *language, "-Wall", "-Werror", "-fsyntax-only",
+                                  f"-I{ROOT / 'include'}", "-"], input=source, text=True,
+                                 capture_output=True)
+            assert run.returncode == 0, run.stderr
+
+
+# ---- exported symbols ----------------------------------------------------------------
+
+
+def exported(library: Path) -> set[str]:
+    out = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True,
+                         text=True, check=True).stdout
+    return {line.split()[-1] for line in out.splitlines() if line.split()[1] in "TDBR"}
+
+
+@pytest.mark.parametrize("library", ["libulpscope.so", "libulpscope_sim.so"])
+def test_exported_symbols_are_the_documented_ones(library):
+    """Exactly what the public headers declare is exported: nothing leaks, nothing lacks."""
+    folder = ROOT / ("include" if library == "libulpscope.so" else "sim/include")
+    declared = set()
+    for path in sources(folder, ".h"):
+        for text in DECLARATION.findall(strip_comments(path.read_text())):
+            text = re.sub(r"USC_PRINTF\([^)]*\)|USC_NODISCARD", "", text)
+            declared.add(re.search(r"\b(usc_\w+)\s*(\(|;|\[)", text.replace("usc_status usc", "usc")).group(1))
+    assert exported(BUILD / "python" / "ulpscope" / library) == declared
+
+
+# ---- words and files -----------------------------------------------------------------
+
+
+def test_sources_open_with_licence_and_hold_no_left_overs():
+    endings = (".c", ".h", ".cpp", ".py", ".inc", ".js", ".css")
+    for folder in ("include", "src", "cli", "python", "sim", "glue", "tests", "bench", "examples"):
+        for path in sources(ROOT / folder, *endings):
+            text = path.read_text()
+            if not text.strip():
+                continue
+            assert "SPDX-License-Identifier: Apache-2.0" in "\n".join(text.splitlines()[:3]), path
+            if path.name != Path(__file__).name:
+                assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text), path
+
+
+def test_no_file_is_over_a_thousand_lines():
+    for folder in ("include", "src", "cli", "python", "sim", "glue", "tests", "bench"):
+        for path in sources(ROOT / folder, ".c", ".h", ".cpp", ".py", ".js"):
+            assert len(path.read_text().splitlines()) <= 1000, path
