@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only place for what C11 does not have: compiler built-ins behind plain names.
+// Neighbour: ulpscope/api.h holds the attributes that public headers need.
+#ifndef USC_BASE_COMPILER_H
+#define USC_BASE_COMPILER_H
+
+#if !defined(__GNUC__)
+#error "gcc or clang is needed: overflow-checked arithmetic and cpu detection are theirs"
+#endif
+
+/* True where the exact result does not fit `*out`, which then holds it wrapped. */
+#define USC_ADD_OVERFLOWS(a, b, out) __builtin_add_overflow(a, b, out)
+#define USC_MUL_OVERFLOWS(a, b, out) __builtin_mul_overflow(a, b, out)
+
+/* Leading zero bits; x is not 0. */
+#define USC_CLZ64(x) __builtin_clzll(x)
+
+/* Keeps a loop apart from the code around it, e.g. from a change of the float modes. */
+#define USC_NOINLINE __attribute__((noinline))
+
+/* Whether the processor and the system have an instruction set; x86 names. */
+#if defined(__x86_64__) || defined(__i386__)
+#define USC_CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name) != 0)
+#else
+#define USC_CPU_HAS(name) 0
+#endif
+
+#endif

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Status list, errors, checked arithmetic, hashes, and the probe that other tests use.
+#include "alloc_probe.h"
+#include "base/checked.h"
+#include "base/float_env.h"
+#include "base/hash.h"
+
+#include <ulpscope/status.h>
+
+// cmocka wants these in front of it
+#include <setjmp.h>
+#include <stdarg.h>
+// and then itself
+#include <cmocka.h>
+
+#include <float.h>
+
+static void test_every_status_has_name_and_text(void **state)
+{
+    (void)state;
+#define CHECK(id, value, text_of)                                                        \
+    assert_int_equal(USC_##id, value);                                                   \
+    assert_string_equal(usc_status_name(USC_##id), #id);                                 \
+    assert_string_equal(usc_status_text(USC_##id), text_of);
+    USC_STATUS_LIST(CHECK)
+#undef CHECK
+}
+
+static void test_unlisted_status_is_unknown(void **state)
+{
+    (void)state;
+    assert_string_equal(usc_status_text((usc_status)-1), "unknown status");
+    assert_string_equal(usc_status_text((usc_status)99), "unknown status");
+    assert_string_equal(usc_status_name((usc_status)99), "E_UNKNOWN");
+}
+
+static void test_error_set_fills_and_cuts(void **state)
+{
+    (void)state;
+    usc_error err = {0};
+    assert_int_equal(usc_error_set(&err, USC_E_SHAPE, 2, "axis %d: %d", 2, 64),
+                     USC_E_SHAPE);
+    assert_int_equal(err.status, USC_E_SHAPE);
+    assert_int_equal(err.where, 2);
+    assert_string_equal(err.text, "axis 2: 64");
+    assert_int_equal(usc_error_set(NULL, USC_E_IO, -1, "nobody looks"), USC_E_IO);
+
+    char big[2 * USC_ERROR_TEXT];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    (void)usc_error_set(&err, USC_E_ARG, -1, "%s", big);
+    assert_int_equal(strlen(err.text), USC_ERROR_TEXT - 1);
+}
+
+static void test_checked_i64(void **state)
+{
+    (void)state;
+    int64_t out;
+    assert_true(usc_add_i64(INT64_MAX - 1, 1, &out) && out == INT64_MAX);
+    assert_false(usc_add_i64(INT64_MAX, 1, &out));
+    assert_int_equal(out, 0);
+    assert_false(usc_add_i64(INT64_MIN, -1, &out));
+    assert_true(usc_mul_i64(-3, 4, &out) && out == -12);
+    assert_true(usc_mul_i64(INT64_MIN, 1, &out) && out == INT64_MIN);
+    assert_false(usc_mul_i64(INT64_MIN, -1, &out));
+    assert_false(usc_mul_i64((int64_t)1 << 32, (int64_t)1 << 31, &out));
+    assert_int_equal(out, 0);
+}
+
+static void test_checked_size(void **state)
+{
+    (void)state;
+    size_t out;
+    assert_true(usc_add_size(SIZE_MAX - 1, 1, &out) && out == SIZE_MAX);
+    assert_false(usc_add_size(SIZE_MAX, 1, &out));
+    assert_int_equal(out, 0);
+    assert_true(usc_mul_size(SIZE_MAX, 1, &out) && out == SIZE_MAX);
+    assert_false(usc_mul_size(SIZE_MAX / 2 + 1, 2, &out));
+    assert_int_equal(out, 0);
+}
+
+/* Values published with xxHash, seed 0: a trace must be checkable with other tools. */
+static void test_hashes_are_standard_xxh3(void **state)
+{
+    (void)state;
+    assert_true(usc_hash64_bytes(NULL, 0) == 0x2d06800538d394c2u);
+    const usc_hash128 empty = usc_hash_bytes("", 0);
+    assert_true(empty.low == 0x6001c324468d497fu && empty.high == 0x99aa06d3014798d8u);
+    const usc_hash128 a = usc_hash_bytes("abc", 3);
+    const usc_hash128 b = usc_hash_bytes("abd", 3);
+    assert_true(a.low != b.low && a.high != b.high);
+}
+
+static void test_libc_alloc(void **state)
+{
+    (void)state;
+    char *p = usc_libc_alloc.resize(NULL, NULL, 0, 10);
+    assert_non_null(p);
+    memcpy(p, "123456789", 10);
+    p = usc_libc_alloc.resize(NULL, p, 10, 1000);
+    assert_string_equal(p, "123456789");
+    assert_null(usc_libc_alloc.resize(NULL, p, 1000, 0));
+}
+
+static void test_alloc_probe_counts_and_fails(void **state)
+{
+    (void)state;
+    alloc_probe probe;
+    const usc_alloc *alloc = alloc_probe_bind(&probe, 2);
+    void *p = alloc->resize(alloc->ctx, NULL, 0, 100);
+    assert_non_null(p);
+    assert_null(alloc->resize(alloc->ctx, p, 100, 200));
+    assert_int_equal(probe.live_bytes, 100);
+    p = alloc->resize(alloc->ctx, p, 100, 300);
+    assert_int_equal(probe.live_bytes, 300);
+    assert_int_equal(probe.n_wrong_sizes, 0);
+    assert_null(alloc->resize(alloc->ctx, p, 299, 0));
+    assert_int_equal(probe.n_wrong_sizes, 1);
+    assert_int_equal(probe.live_bytes, 0);
+    assert_int_equal(probe.n_requests, 3);
+}
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+
+static void test_float_env_undoes_flush_to_zero(void **state)
+{
+    (void)state;
+    const unsigned int before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040u);
+    volatile float tiny = FLT_MIN;
+    const usc_float_env env = usc_float_env_enter();
+    const float kept = tiny * 0.5f;
+    usc_float_env_leave(env);
+    const unsigned int after = _mm_getcsr();
+    _mm_setcsr(before);
+    assert_true((after & 0x8040u) == 0x8040u);
+    assert_true(kept > 0.0f);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_status_has_name_and_text),
+        cmocka_unit_test(test_unlisted_status_is_unknown),
+        cmocka_unit_test(test_error_set_fills_and_cuts),
+        cmocka_unit_test(test_checked_i64),
+        cmocka_unit_test(test_checked_size),
+        cmocka_unit_test(test_hashes_are_standard_xxh3),
+        cmocka_unit_test(test_libc_alloc),
+        cmocka_unit_test(test_alloc_probe_counts_and_fails),
+#if defined(__SSE2__)
+        cmocka_unit_test(test_float_env_undoes_flush_to_zero),
+#endif
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
