@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of ulpscope/pattern.h: which operator a PATTERN selects, what is refused.
+#include <ulpscope/pattern.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+typedef struct row {
+    const char *pattern, *op;
+    bool expected;
+} row;
+
+static void check_rows(const row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (usc_pattern_match(rows[i].pattern, rows[i].op) != rows[i].expected)
+            printf("pattern '%s', operator '%s'\n",
+                   rows[i].pattern != NULL ? rows[i].pattern : "NULL", rows[i].op);
+        assert_int_equal(usc_pattern_match(rows[i].pattern, rows[i].op),
+                         rows[i].expected);
+    }
+}
+
+#define CHECK_ROWS(rows) check_rows(rows, sizeof(rows) / sizeof(rows)[0])
+
+static void test_blank_matches_everything(void **state)
+{
+    (void)state;
+    const row rows[] = {
+        {NULL, "aten::mm", true}, {"", "aten::mm", true}, {"  ", "aten::mm", true}};
+    CHECK_ROWS(rows);
+}
+
+static void test_three_ways_to_name_an_operator(void **state)
+{
+    (void)state;
+    const row rows[] = {{"aten::add.Tensor", "aten::add.Tensor", true},
+                        {"aten::add.Tensor", "aten::add.out", false},
+                        {"aten::add", "aten::add.Tensor", true},
+                        {"add", "aten::add.Tensor", true},
+                        {"add.Tensor", "aten::add.Tensor", true},
+                        {"add", "aten::add_.Tensor", false},
+                        {"add", "aten::addmm", false},
+                        {"aten::add", "demo::add", false},
+                        {"add", "demo::add", true},
+                        {"aten", "aten::add", false}};
+    CHECK_ROWS(rows);
+}
+
+static void test_missing_overload_is_default(void **state)
+{
+    (void)state;
+    const row rows[] = {{"aten::mm.default", "aten::mm", true},
+                        {"aten::mm.default", "aten::mm.out", false},
+                        {"mm.default", "aten::mm", true},
+                        {"aten::mm", "aten::mm.default", true},
+                        {"*.default", "aten::mm", true},
+                        {"*.out", "aten::mm", false}};
+    CHECK_ROWS(rows);
+}
+
+static void test_globs(void **state)
+{
+    (void)state;
+    const row rows[] = {{"*", "aten::mm", true},
+                        {"*mm", "aten::addmm.out", true},
+                        {"*mm", "aten::mm_and_more", false},
+                        {"aten::*", "aten::mm", true},
+                        {"aten::*", "demo::mm", false},
+                        {"*::rms_norm", "demo::rms_norm", true},
+                        {"b?m", "aten::bmm", true},
+                        {"b?m", "aten::baddbmm", false},
+                        {"*a*b*c", "x::a1b2b3c", true},
+                        {"*a*b*c", "x::a1b2b3cd", false},
+                        {"m*", "my::other", false},
+                        {"_fused_adam*_", "aten::_fused_adamw_.tensor_lr", true}};
+    CHECK_ROWS(rows);
+}
+
+static void test_lists_and_exclusion(void **state)
+{
+    (void)state;
+    const row rows[] = {{"mm, bmm", "aten::bmm", true},
+                        {"mm,bmm", "aten::add.Tensor", false},
+                        {"!mm", "aten::mm", false},
+                        {"!mm", "aten::bmm", true},
+                        {"aten::*, ! aten::copy_", "aten::copy_", false},
+                        {"!aten::copy_,aten::*", "aten::copy_", false},
+                        {"!aten::copy_,aten::*", "aten::mm", true},
+                        {"!aten::copy_,aten::*", "demo::mm", false}};
+    CHECK_ROWS(rows);
+}
+
+static void test_check_accepts(void **state)
+{
+    (void)state;
+    const char *good[] = {NULL, "", "mm", " mm , !aten::a*.b?c ", "*", "_a::b_1.Tensor"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        usc_error err;
+        assert_int_equal(usc_pattern_check(good[i], &err), USC_OK);
+    }
+}
+
+static void test_check_refuses_with_position(void **state)
+{
+    (void)state;
+    const struct {
+        const char *pattern;
+        int where;
+    } bad[] = {{"mm,,bmm", 3}, {"mm,", 3}, {"mm,!", 4},
+               {"a[bc]", 1},   {"a b", 1}, {"x!", 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        usc_error err;
+        assert_int_equal(usc_pattern_check(bad[i].pattern, &err), USC_E_ARG);
+        assert_int_equal(err.where, bad[i].where);
+        assert_int_equal(usc_pattern_check(bad[i].pattern, NULL), USC_E_ARG);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blank_matches_everything),
+        cmocka_unit_test(test_three_ways_to_name_an_operator),
+        cmocka_unit_test(test_missing_overload_is_default),
+        cmocka_unit_test(test_globs),
+        cmocka_unit_test(test_lists_and_exclusion),
+        cmocka_unit_test(test_check_accepts),
+        cmocka_unit_test(test_check_refuses_with_position),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
