@@ -159,6 +159,12 @@ USC_API USC_NODISCARD usc_status usc_trace_put_step(usc_trace_writer *w,
                                                     const usc_step_row *row,
                                                     usc_error *err);
 
+/** Updates the status of a call that was put as "unfinished": "ok" or "raised". Its OUT
+ * and MUTATED args may be put before or after. Errors: USC_E_IO; a sequence without a row
+ * is no error. */
+USC_API USC_NODISCARD usc_status usc_trace_end_call(usc_trace_writer *w, int64_t sequence,
+                                                    const char *status, usc_error *err);
+
 /** A remark about a call (0: about the run): kind is one word ("unobserved-write",
  * "schema-lie"), text one sentence. Errors: USC_E_IO. */
 USC_API USC_NODISCARD usc_status usc_trace_put_note(usc_trace_writer *w, int64_t call,
