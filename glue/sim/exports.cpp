@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registers the device with torch's dispatcher, and what Python calls through ctypes.
+// Loading the library registers nothing: usc_glue_sim_register() does, once.
+#include "sim_glue.h"
+
+#include <torch/library.h>
+#include <ulpscope/pattern.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace usc_sim
+{
+namespace
+{
+
+using c10::DispatchKey;
+using torch::Library;
+
+// Libraries live as long as the process: the device cannot be taken back.
+std::vector<Library *> &libraries()
+{
+    static auto *all = new std::vector<Library *>;
+    return *all;
+}
+
+Library &new_library(const std::string &ns, DispatchKey key)
+{
+    libraries().push_back(new Library(Library::IMPL, ns, key, __FILE__, __LINE__));
+    return *libraries().back();
+}
+
+torch::CppFunction boxed_fallback()
+{
+    return torch::CppFunction::makeFromBoxedFunction<&fallback>();
+}
+
+void use_fallback(const c10::OperatorName &name)
+{
+    static std::map<std::string, Library *> by_namespace;
+    const std::string ns(name.getNamespace().value_or("_"));
+    Library *&library = by_namespace[ns];
+    if (library == nullptr) library = &new_library(ns, DispatchKey::PrivateUse1);
+    std::string local = name.name.substr(ns.size() + 2);
+    if (!name.overload_name.empty()) local += "." + name.overload_name;
+    library->impl(local.c_str(), boxed_fallback());
+}
+
+bool returns_view(const c10::FunctionSchema &schema)
+{
+    for (const c10::Argument &r : schema.returns())
+        if (r.alias_info() != nullptr && !r.alias_info()->isWrite()) return true;
+    return false;
+}
+
+bool has(const c10::OperatorHandle &op, DispatchKey key)
+{
+    return op.hasKernelForDispatchKey(key);
+}
+
+// Where an operator has a CPU kernel and a composite one, the composite would win over
+// the fallback: other rounding than the CPU's, and another name (add.out for add.Tensor).
+void prefer_cpu_kernels()
+{
+    auto &dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
+        const auto op = dispatcher.findSchema(name);
+        if (!op || has(*op, DispatchKey::PrivateUse1) || returns_view(op->schema()))
+            continue;
+        const bool composite =
+            has(*op, DispatchKey::CompositeExplicitAutograd) ||
+            has(*op, DispatchKey::CompositeImplicitAutograd) ||
+            has(*op, DispatchKey::CompositeExplicitAutogradNonFunctional);
+        if (composite && has(*op, DispatchKey::CPU)) use_fallback(name);
+    }
+    for (const char *name : {"aten::convolution", "aten::convolution_backward"})
+        use_fallback(c10::OperatorName(name, ""));
+}
+
+// ---- faults on composite operators
+
+std::atomic<bool> operators_changed{false};
+std::atomic<bool> faults_changed{false};
+
+struct Listener final : c10::OpRegistrationListener {
+    void onOperatorRegistered(const c10::OperatorHandle &) override
+    {
+        operators_changed = true;
+    }
+    void onOperatorDeregistered(const c10::OperatorHandle &) override
+    {
+    }
+};
+
+std::vector<std::string> planted_patterns()
+{
+    std::vector<std::string> patterns;
+    usc_sim_fault fault;
+    for (size_t i = 0; usc_sim_fault_get(i, &fault); i++)
+        patterns.push_back(fault.pattern);
+    return patterns;
+}
+
+// What has a device argument may be asked for a CPU tensor; what returns a view must
+// stay a view: neither is made into one kernel.
+bool can_be_one_kernel(const c10::OperatorHandle &op)
+{
+    for (const c10::Argument &a : op.schema().arguments())
+        if (a.name() == "device") return false;
+    return has(op, DispatchKey::CompositeExplicitAutograd) &&
+           !has(op, DispatchKey::PrivateUse1) && !returns_view(op.schema());
+}
+
+void install(const std::vector<std::string> &patterns)
+{
+    auto &dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
+        const auto op = dispatcher.findSchema(name);
+        if (!op || !can_be_one_kernel(*op)) continue;
+        for (const std::string &pattern : patterns) {
+            if (!usc_pattern_match(pattern.c_str(), full_name(*op).c_str())) continue;
+            use_fallback(name);
+            break;
+        }
+    }
+}
+
+void register_all()
+{
+    register_runtime();
+    Library &everywhere = new_library("_", DispatchKey::PrivateUse1);
+    everywhere.fallback(boxed_fallback());
+    register_storage_ops(new_library("aten", DispatchKey::PrivateUse1));
+    prefer_cpu_kernels();
+
+    new_library("_", DispatchKey::AutocastPrivateUse1)
+        .fallback(torch::CppFunction::makeFallthrough());
+    register_autocast(new_library("aten", DispatchKey::AutocastPrivateUse1));
+
+    new_library("_", DispatchKey::TESTING_ONLY_GenericMode)
+        .fallback(torch::CppFunction::makeFromBoxedFunction<&round_inner>());
+    static auto listening = c10::Dispatcher::singleton().addRegistrationListener(
+        std::make_unique<Listener>());
+    operators_changed = false; // the listener has just been told of all there are
+}
+
+} // namespace
+
+// An operator may be defined after a fault was planted on it, as extensions are imported
+// after this device: looked for again whenever operators or faults are new.
+void install_where_faults_need_it()
+{
+    if (!operators_changed.load(std::memory_order_relaxed) &&
+        !faults_changed.load(std::memory_order_relaxed))
+        return;
+    static std::mutex one_at_a_time;
+    const std::lock_guard<std::mutex> hold(one_at_a_time);
+    const auto patterns = planted_patterns();
+    if (patterns.empty()) return;
+    operators_changed = faults_changed = false;
+    install(patterns);
+}
+
+} // namespace usc_sim
+
+// ---- for Python: no exception may cross into ctypes
+
+/// Registers the device; returns "" or why it could not be done.
+EXPORT const char *usc_glue_sim_register()
+{
+    static std::string why;
+    try {
+        usc_sim::register_all();
+    } catch (const std::exception &e) {
+        why = e.what();
+    }
+    return why.c_str();
+}
+
+/// To be called after faults were planted.
+EXPORT void usc_glue_sim_faults_changed()
+{
+    usc_sim::faults_changed = true;
+    usc_sim::install_where_faults_need_it();
+}
+
+EXPORT int usc_glue_sim_current_device()
+{
+    return usc_sim::current_device();
+}
+
+/// Returns 0, or -1 where there is no such device.
+EXPORT int usc_glue_sim_set_device(int device)
+{
+    if (device < 0 || device >= USC_SIM_N_DEVICES) return -1;
+    usc_sim::set_current_device(static_cast<c10::DeviceIndex>(device));
+    return 0;
+}
+
+EXPORT void usc_glue_sim_seed(int device, uint64_t seed)
+{
+    usc_sim::default_generator(static_cast<c10::DeviceIndex>(device))
+        .set_current_seed(seed);
+}
+
+EXPORT uint64_t usc_glue_sim_initial_seed(int device)
+{
+    return usc_sim::default_generator(static_cast<c10::DeviceIndex>(device))
+        .current_seed();
+}
+
+/// Copies a device's generator state to `out` where `size` suffices; returns its bytes.
+EXPORT int64_t usc_glue_sim_get_rng_state(int device, void *out, int64_t size)
+{
+    const at::Tensor state =
+        usc_sim::default_generator(static_cast<c10::DeviceIndex>(device)).get_state();
+    if (size >= state.numel())
+        std::memcpy(out, state.const_data_ptr(), static_cast<size_t>(state.numel()));
+    return state.numel();
+}
+
+/// Returns 0, or -1 where the bytes are no generator state.
+EXPORT int usc_glue_sim_set_rng_state(int device, const void *bytes, int64_t size)
+{
+    auto &generator = usc_sim::default_generator(static_cast<c10::DeviceIndex>(device));
+    at::Tensor state = generator.get_state().clone();
+    if (size != state.numel()) return -1;
+    std::memcpy(state.mutable_data_ptr(), bytes, static_cast<size_t>(size));
+    try {
+        generator.set_state(state);
+    } catch (const std::exception &) {
+        return -1;
+    }
+    return 0;
+}

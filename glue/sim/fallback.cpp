@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boxed kernel that nearly every operator runs through: its arguments become CPU
+// tensors over the same memory, the CPU's kernel runs, fresh results move to the device.
+#include "sim_glue.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace usc_sim
+{
+namespace
+{
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+
+// Arguments that a CPU kernel writes although the schema does not say so. The memory
+// protection of this device found them: without its row each one faults.
+struct HiddenWrite {
+    const char *op; // ns::name
+    const char *argument;
+};
+constexpr HiddenWrite HIDDEN_WRITES[] = {
+    // at::native::batch_norm_cpu_update_stats_template updates both in place
+    {"aten::native_batch_norm", "running_mean"},
+    {"aten::native_batch_norm", "running_var"},
+    {"aten::batch_norm_update_stats", "running_mean"},
+    {"aten::batch_norm_update_stats", "running_var"},
+};
+
+bool is_written(const c10::FunctionSchema &schema, const c10::Argument &argument)
+{
+    const c10::AliasInfo *alias = argument.alias_info();
+    if (alias != nullptr && alias->isWrite()) return true;
+    for (const HiddenWrite &row : HIDDEN_WRITES)
+        if (schema.name() == row.op && argument.name() == row.argument) return true;
+    return false;
+}
+
+struct Pair {
+    at::Tensor device, host, before;
+    bool written;
+};
+
+class Call
+{
+  public:
+    Call(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+        : op_(op), schema_(op.schema()), stack_(stack), faults_(op)
+    {
+        launch_.allow_mixed = schema_.name() == "aten::copy_";
+    }
+
+    void run()
+    {
+        const size_t first = stack_->size() - schema_.arguments().size();
+        for (size_t i = 0; i < schema_.arguments().size(); i++)
+            (*stack_)[first + i] = argument((*stack_)[first + i], schema_.arguments()[i]);
+        if (target_.has_value()) launch_.set_index(*target_);
+        // Only now is the device known whose generator a `generator=None` means.
+        for (size_t i = 0; i < schema_.arguments().size(); i++)
+            (*stack_)[first + i] =
+                generator((*stack_)[first + i], schema_.arguments()[i].name());
+        check_host_tensors();
+
+        faults_.before_kernel();
+        {
+            RoundInner inner(faults_.intermediates());
+            op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
+            if (inner.changed()) faults_.note_intermediates(true);
+        }
+        for (Pair &p : pairs_) {
+            if (!p.written) continue;
+            faults_.output(p.host, p.before);
+            if (on_device(p.device)) launch_.settle(p.device, p.host);
+        }
+        for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size();
+             i++)
+            (*stack_)[i] = result((*stack_)[i]);
+    }
+
+  private:
+    at::Tensor tensor(const at::Tensor &t, const c10::Argument &a, bool write)
+    {
+        if (!t.defined()) return t;
+        at::Tensor host = launch_.host(t, write);
+        if (!on_device(t) && t.dim() > 0) has_host_tensor_ = true;
+        if (on_device(t)) has_device_tensor_ = true;
+        if (!write) {
+            const at::Tensor seen = faults_.input(a, host);
+            if (!seen.is_same(host)) return seen;
+        }
+        if (on_device(t) || write)
+            pairs_.push_back(
+                {t, host, write ? faults_.remember(host) : at::Tensor(), write});
+        return host;
+    }
+
+    IValue argument(const IValue &v, const c10::Argument &a)
+    {
+        const bool write = is_written(schema_, a);
+        if (v.isTensor()) return tensor(v.toTensor(), a, write);
+        if (v.isTensorList()) {
+            c10::List<at::Tensor> list;
+            for (const at::Tensor &t : v.toTensorVector())
+                list.push_back(tensor(t, a, write));
+            return list;
+        }
+        if (v.isOptionalTensorList()) {
+            c10::List<std::optional<at::Tensor>> list;
+            for (const std::optional<at::Tensor> &t : v.toOptionalTensorVector())
+                list.push_back(t ? std::optional<at::Tensor>(tensor(*t, a, write)) : t);
+            return list;
+        }
+        if (v.isDevice() && v.toDevice().type() == DEVICE) {
+            const c10::Device d = v.toDevice();
+            target_ = d.has_index() ? d.index() : current_device();
+            return c10::Device(c10::kCPU);
+        }
+        return v;
+    }
+
+    IValue generator(const IValue &v, const std::string &name)
+    {
+        if (v.isGenerator() && v.toGenerator().device().type() == DEVICE)
+            return cpu_generator(v.toGenerator());
+        if (v.isNone() && name == "generator")
+            return cpu_generator(default_generator(launch_.index()));
+        return v;
+    }
+
+    // A device cannot read host memory in a pointwise kernel; the CPU kernel could.
+    void check_host_tensors() const
+    {
+        if (!has_host_tensor_ || !has_device_tensor_) return;
+        TORCH_CHECK(!op_.hasKernelForDispatchKey(
+                        DispatchKey::CompositeExplicitAutogradNonFunctional),
+                    "Expected all tensors to be on the same device, but found sim:",
+                    static_cast<int>(launch_.index()), " and cpu in ", schema_.name());
+    }
+
+    at::Tensor moved(const at::Tensor &t)
+    {
+        if (!t.defined()) return t;
+        for (const Pair &p : pairs_)
+            if (p.host.is_same(t)) return p.device;
+        if (faults_.any() && t.device().type() == c10::kCPU)
+            faults_.output(t, faults_.remember(launch_.destination(t)));
+        return launch_.device(t);
+    }
+
+    IValue result(const IValue &v)
+    {
+        if (v.isTensor()) return moved(v.toTensor());
+        if (!v.isTensorList()) return v;
+        c10::List<at::Tensor> list;
+        for (const at::Tensor &t : v.toTensorVector())
+            list.push_back(moved(t));
+        return list;
+    }
+
+    const c10::OperatorHandle &op_;
+    const c10::FunctionSchema &schema_;
+    torch::jit::Stack *stack_;
+    Faults faults_;
+    Launch launch_;
+    std::vector<Pair> pairs_;
+    std::optional<c10::DeviceIndex> target_;
+    bool has_host_tensor_ = false, has_device_tensor_ = false;
+};
+
+} // namespace
+
+std::string full_name(const c10::OperatorHandle &op)
+{
+    const c10::OperatorName &name = op.operator_name();
+    return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *stack)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(DispatchKey::CPU),
+                                "sim: there is no kernel for ", full_name(op),
+                                ", neither here nor on the CPU");
+    install_where_faults_need_it();
+    Call(op, stack).run();
+}
+
+} // namespace usc_sim

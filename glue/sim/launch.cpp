@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a kernel gets at device memory: CPU tensors that alias it while it is open.
+#include "sim_glue.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+
+namespace usc_sim
+{
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+// A kernel's own calls on its arguments are not the user's: no graph, no casts.
+struct Launch::Guards {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+};
+
+Launch::Launch() : guards_(std::make_unique<Guards>())
+{
+}
+
+Launch::~Launch()
+{
+    for (Bound &b : bound_)
+        usc_sim_close(b.address, b.write ? USC_SIM_WRITE : USC_SIM_READ);
+}
+
+c10::DeviceIndex Launch::index() const
+{
+    return index_ < 0 ? current_device() : index_;
+}
+
+void Launch::set_index(c10::DeviceIndex index)
+{
+    index_ = index;
+}
+
+static void open(const void *address, bool write)
+{
+    usc_error err{};
+    TORCH_CHECK(usc_sim_open(address, write ? USC_SIM_WRITE : USC_SIM_READ, &err) ==
+                    USC_OK,
+                err.text);
+}
+
+static c10::Storage alias_of(const c10::Storage &storage, void *address)
+{
+    auto keep = [](void *) {};
+    // Resizable, with the CPU's allocator: an out= kernel may grow it; see settle().
+    return c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
+        c10::DataPtr(address, nullptr, keep, c10::Device(c10::kCPU)),
+        c10::GetCPUAllocator(), true);
+}
+
+Launch::Bound &Launch::bind(const c10::Storage &storage, bool write)
+{
+    for (Bound &b : bound_) {
+        if (b.device.unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
+        if (write && !b.write) {
+            open(b.address, true);
+            usc_sim_close(b.address, USC_SIM_READ);
+            b.write = true;
+        }
+        return b;
+    }
+    void *address = const_cast<void *>(storage.data());
+    open(address, write);
+    bound_.push_back({storage, alias_of(storage, address), address, write});
+    return bound_.back();
+}
+
+Launch::Bound *Launch::bound_to_host(const c10::StorageImpl *host)
+{
+    for (Bound &b : bound_)
+        if (b.host.unsafeGetStorageImpl() == host) return &b;
+    return nullptr;
+}
+
+static at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage,
+                            DispatchKey key)
+{
+    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(storage), DispatchKeySet(key), t.dtype());
+    c10::TensorImpl *impl = made.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+    if (t.is_conj()) impl->_set_conj(true);
+    if (t.is_neg()) impl->_set_neg(true);
+    return made;
+}
+
+at::Tensor Launch::host(const at::Tensor &t, bool write)
+{
+    if (!on_device(t)) return t;
+    TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, "sim: layout ", t.layout(),
+                                " is not supported");
+    const c10::DeviceIndex its = t.device().index();
+    if (index_ < 0) index_ = its;
+    TORCH_CHECK(its == index_ || allow_mixed,
+                "Expected all tensors to be on the same device, but found sim:",
+                static_cast<int>(index_), " and sim:", static_cast<int>(its));
+    return make_like(t, bind(t.storage(), write).host, DispatchKey::CPU);
+}
+
+Launch::Bound &Launch::move_to_device(const c10::Storage &host)
+{
+    const size_t size = host.nbytes();
+    c10::DataPtr fresh = allocate_on(index(), size);
+    void *address = fresh.get();
+    c10::Storage device = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), size, std::move(fresh), allocator(), true);
+    // The kernel's own CPU storage stands in the table: another result may share it.
+    open(address, true);
+    bound_.push_back({device, host, address, true});
+    return bound_.back();
+}
+
+at::Tensor Launch::destination(const at::Tensor &t)
+{
+    Bound *b = bound_to_host(t.storage().unsafeGetStorageImpl());
+    if (b == nullptr) b = &move_to_device(t.storage());
+    return make_like(t, alias_of(b->device, b->address), DispatchKey::CPU);
+}
+
+at::Tensor Launch::device(const at::Tensor &t)
+{
+    if (!t.defined() || t.device().type() != c10::kCPU) return t;
+    TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, "sim: layout ", t.layout(),
+                                " is not supported");
+    Bound *b = bound_to_host(t.storage().unsafeGetStorageImpl());
+    if (b == nullptr) b = &move_to_device(t.storage());
+    // A second result in the same storage copies the same bytes again.
+    if (b->address != nullptr && b->address != b->host.data())
+        std::memcpy(b->address, b->host.data(), b->host.nbytes());
+    return make_like(t, b->device, DispatchKey::PrivateUse1);
+}
+
+void Launch::settle(const at::Tensor &device_tensor, const at::Tensor &host_tensor)
+{
+    const c10::Storage &device = device_tensor.storage();
+    const c10::Storage &host = host_tensor.storage();
+    if (host.data() != device.data() && host.nbytes() != 0) {
+        c10::DataPtr fresh = allocate_on(device.device().index(), host.nbytes());
+        open(fresh.get(), true);
+        std::memcpy(fresh.get(), host.data(), host.nbytes());
+        usc_sim_close(fresh.get(), USC_SIM_WRITE);
+        // In place, so that whoever shares the storage sees the new one.
+        replaced_.push_back(device.set_data_ptr(std::move(fresh)));
+        device.unsafeGetStorageImpl()->set_nbytes(host.nbytes());
+    }
+    if (host_tensor.sizes() != device_tensor.sizes() ||
+        host_tensor.strides() != device_tensor.strides() ||
+        host_tensor.storage_offset() != device_tensor.storage_offset())
+        device_tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+            host_tensor.sizes(), host_tensor.strides(), host_tensor.storage_offset());
+}
+
+} // namespace usc_sim

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, devices, streams, events and generators of the simulated accelerator, as torch
+// asks for them. Every stream is synchronous.
+#include "sim_glue.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+namespace usc_sim
+{
+namespace
+{
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::Stream;
+
+thread_local DeviceIndex current = 0;
+thread_local c10::StreamId current_stream[USC_SIM_N_DEVICES];
+
+void check(usc_status status, const usc_error &err)
+{
+    if (status == USC_E_NOMEM || status == USC_E_RANGE)
+        TORCH_CHECK_WITH(OutOfMemoryError, false, err.text);
+    TORCH_CHECK(status == USC_OK, err.text);
+}
+
+Device with_index(Device device)
+{
+    return device.has_index() ? device : Device(DEVICE, current);
+}
+
+// ---- memory
+
+class DeviceMemory final : public c10::DeviceAllocator
+{
+  public:
+    c10::DataPtr allocate(size_t size) override
+    {
+        return allocate_on(current, size);
+    }
+    c10::DeleterFnPtr raw_deleter() const override
+    {
+        return usc_sim_free;
+    }
+    void copy_data(void *to, const void *from, size_t size) const override
+    {
+        usc_error err{};
+        check(usc_sim_open(to, USC_SIM_WRITE, &err), err);
+        const usc_status status = usc_sim_open(from, USC_SIM_READ, &err);
+        if (status == USC_OK) {
+            std::memcpy(to, from, size);
+            usc_sim_close(from, USC_SIM_READ);
+        }
+        usc_sim_close(to, USC_SIM_WRITE);
+        check(status, err);
+    }
+
+    bool initialized() override
+    {
+        return true;
+    }
+    void emptyCache(c10::MempoolId_t) override
+    {
+        usc_sim_empty_cache();
+    }
+    void recordStream(const c10::DataPtr &, Stream) override
+    {
+    } // nothing is ever pending
+    c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override
+    {
+        const usc_sim_stats s = usc_sim_memory_stats(device);
+        c10::CachingDeviceAllocator::DeviceStats stats;
+        stats.allocated_bytes[0].current = s.allocated_size;
+        stats.allocated_bytes[0].peak = s.peak_size;
+        stats.reserved_bytes[0].current = s.reserved_size;
+        stats.allocation[0].allocated = s.n_allocs;
+        stats.num_device_alloc = s.n_maps;
+        return stats;
+    }
+    void resetAccumulatedStats(DeviceIndex) override
+    {
+    }
+    void resetPeakStats(DeviceIndex device) override
+    {
+        usc_sim_reset_peak(device);
+    }
+};
+
+class PinnedMemory final : public c10::Allocator
+{
+  public:
+    c10::DataPtr allocate(size_t size) override
+    {
+        void *p = usc_sim_host_malloc(size);
+        TORCH_CHECK_WITH(OutOfMemoryError, p != nullptr, "sim: no pinned memory for ",
+                         size, " bytes");
+        return {p, p, usc_sim_host_free, Device(c10::kCPU)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override
+    {
+        return usc_sim_host_free;
+    }
+    void copy_data(void *to, const void *from, size_t size) const override
+    {
+        std::memcpy(to, from, size);
+    }
+};
+
+DeviceMemory &device_memory()
+{
+    static DeviceMemory *memory = new DeviceMemory; // outlives every tensor
+    return *memory;
+}
+
+PinnedMemory &pinned_memory()
+{
+    static PinnedMemory *memory = new PinnedMemory;
+    return *memory;
+}
+
+// ---- device guard, streams, events
+
+int64_t now()
+{
+    using namespace std::chrono;
+    return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+class Guard final : public c10::impl::DeviceGuardImplInterface
+{
+  public:
+    c10::DeviceType type() const override
+    {
+        return DEVICE;
+    }
+    Device getDevice() const override
+    {
+        return {DEVICE, current};
+    }
+    void setDevice(Device d) const override
+    {
+        if (d.has_index()) set_current_device(d.index());
+    }
+    void uncheckedSetDevice(Device d) const noexcept override
+    {
+        if (d.has_index()) current = d.index();
+    }
+    Device exchangeDevice(Device d) const override
+    {
+        const Device old(DEVICE, current);
+        setDevice(d);
+        return old;
+    }
+    DeviceIndex deviceCount() const noexcept override
+    {
+        return USC_SIM_N_DEVICES;
+    }
+
+    // torch.Stream("sim") asks for device -1, the current one.
+    Stream getStream(Device d) const override
+    {
+        d = with_index(d);
+        return Stream(Stream::UNSAFE, d, current_stream[d.index()]);
+    }
+    Stream getDefaultStream(Device d) const override
+    {
+        return Stream(Stream::DEFAULT, with_index(d));
+    }
+    Stream getNewStream(Device d, int) const override
+    {
+        static std::atomic<c10::StreamId> next{1};
+        return Stream(Stream::UNSAFE, with_index(d), next++);
+    }
+    Stream getStreamFromGlobalPool(Device d, bool) const override
+    {
+        return getNewStream(d, 0);
+    }
+    Stream exchangeStream(Stream s) const override
+    {
+        const Stream old = getStream(s.device());
+        current_stream[s.device_index()] = s.id();
+        return old;
+    }
+    bool queryStream(const Stream &) const override
+    {
+        return true;
+    }
+    void synchronizeStream(const Stream &) const override
+    {
+    }
+    void synchronizeDevice(DeviceIndex) const override
+    {
+    }
+
+    // An event is the time at which it was recorded.
+    void record(void **event, const Stream &, DeviceIndex, c10::EventFlag) const override
+    {
+        if (*event == nullptr) *event = new int64_t;
+        *static_cast<int64_t *>(*event) = now();
+    }
+    void destroyEvent(void *event, DeviceIndex) const noexcept override
+    {
+        delete static_cast<int64_t *>(event);
+    }
+    void block(void *, const Stream &) const override
+    {
+    }
+    bool queryEvent(void *) const override
+    {
+        return true;
+    }
+    void synchronizeEvent(void *) const override
+    {
+    }
+    double elapsedTime(void *from, void *to, DeviceIndex) const override
+    {
+        return 1e-6 * static_cast<double>(*static_cast<int64_t *>(to) -
+                                          *static_cast<int64_t *>(from));
+    }
+};
+
+// ---- generators: the CPU's, claiming to live on the device, so that the stream of
+// ---- numbers for a seed is the CPU's too
+
+class Generator final : public c10::GeneratorImpl
+{
+  public:
+    explicit Generator(DeviceIndex index,
+                       at::Generator generator = at::detail::createCPUGenerator())
+        : GeneratorImpl(Device(DEVICE, index),
+                        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+          cpu(std::move(generator))
+    {
+    }
+    void set_current_seed(uint64_t seed) override
+    {
+        cpu.set_current_seed(seed);
+    }
+    uint64_t current_seed() const override
+    {
+        return cpu.current_seed();
+    }
+    uint64_t seed() override
+    {
+        return cpu.seed();
+    }
+    void set_offset(uint64_t offset) override
+    {
+        cpu.set_offset(offset);
+    }
+    uint64_t get_offset() const override
+    {
+        return cpu.get_offset();
+    }
+    void set_state(const c10::TensorImpl &state) override
+    {
+        cpu.unsafeGetGeneratorImpl()->set_state(state);
+    }
+    c10::intrusive_ptr<c10::TensorImpl> get_state() const override
+    {
+        return cpu.unsafeGetGeneratorImpl()->get_state();
+    }
+
+    at::Generator cpu;
+
+  private:
+    Generator *clone_impl() const override
+    {
+        return new Generator(device().index(), cpu.clone());
+    }
+};
+
+class Hooks final : public at::PrivateUse1HooksInterface
+{
+  public:
+    bool isBuilt() const override
+    {
+        return true;
+    }
+    bool isAvailable() const override
+    {
+        return true;
+    }
+    bool hasPrimaryContext(DeviceIndex) const override
+    {
+        return true;
+    }
+    DeviceIndex deviceCount() const override
+    {
+        return USC_SIM_N_DEVICES;
+    }
+    DeviceIndex getCurrentDevice() const override
+    {
+        return current;
+    }
+    void setCurrentDevice(DeviceIndex d) const override
+    {
+        set_current_device(d);
+    }
+    DeviceIndex exchangeDevice(DeviceIndex d) const override
+    {
+        const DeviceIndex old = current;
+        set_current_device(d);
+        return old;
+    }
+    DeviceIndex maybeExchangeDevice(DeviceIndex d) const override
+    {
+        return d < 0 ? current : exchangeDevice(d);
+    }
+    const at::Generator &getDefaultGenerator(DeviceIndex d) const override
+    {
+        return default_generator(d);
+    }
+    at::Generator getNewGenerator(DeviceIndex d) const override
+    {
+        return at::make_generator<Generator>(d < 0 ? current : d);
+    }
+    Device getDeviceFromPtr(void *p) const override
+    {
+        const int device = usc_sim_device_of(p);
+        TORCH_CHECK(device >= 0, "sim: ", p, " is not device memory");
+        return {DEVICE, static_cast<DeviceIndex>(device)};
+    }
+    bool isPinnedPtr(const void *p) const override
+    {
+        return usc_sim_is_pinned(p);
+    }
+    c10::Allocator *getPinnedMemoryAllocator() const override
+    {
+        return &pinned_memory();
+    }
+    void resizePrivateUse1Bytes(const c10::Storage &storage, size_t size) const override
+    {
+        resize_storage(storage, size);
+    }
+};
+
+} // namespace
+
+c10::DeviceIndex current_device()
+{
+    return current;
+}
+
+void set_current_device(c10::DeviceIndex index)
+{
+    TORCH_CHECK(index >= 0 && index < USC_SIM_N_DEVICES, "sim: there is no device ",
+                static_cast<int>(index), "; there are ", USC_SIM_N_DEVICES);
+    current = index;
+}
+
+c10::Allocator *allocator()
+{
+    return &device_memory();
+}
+
+c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size)
+{
+    void *p = nullptr;
+    usc_error err{};
+    check(usc_sim_malloc(device, size, &p, &err), err);
+    return {p, p, usc_sim_free, Device(DEVICE, device)};
+}
+
+at::Generator &default_generator(c10::DeviceIndex device)
+{
+    static std::vector<at::Generator> *all = [] {
+        auto *made = new std::vector<at::Generator>;
+        for (DeviceIndex i = 0; i < USC_SIM_N_DEVICES; i++)
+            made->push_back(at::make_generator<Generator>(i));
+        return made;
+    }();
+    return all->at(static_cast<size_t>(device < 0 ? current : device));
+}
+
+at::Generator &cpu_generator(const at::Generator &sim_generator)
+{
+    return static_cast<Generator *>(sim_generator.unsafeGetGeneratorImpl())->cpu;
+}
+
+void resize_storage(const c10::Storage &storage, size_t size)
+{
+    c10::DataPtr fresh = allocate_on(storage.device().index(), size);
+    const size_t kept = std::min(size, storage.nbytes());
+    if (kept > 0) device_memory().copy_data(fresh.get(), storage.data(), kept);
+    storage.set_data_ptr_noswap(std::move(fresh));
+    storage.unsafeGetStorageImpl()->set_nbytes(size);
+}
+
+void register_runtime()
+{
+    static Hooks *hooks = new Hooks;
+    static Guard *guard = new Guard;
+    c10::SetAllocator(DEVICE, allocator());
+    c10::impl::DeviceGuardImplRegistrar registrar(DEVICE, guard);
+    at::RegisterPrivateUse1HooksInterface(hooks);
+}
+
+} // namespace usc_sim

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of this folder share. Together they register the simulated accelerator
+// (ulpscope_sim/sim.h) with torch as its PrivateUse1 device: runtime.cpp memory, guard
+// and generator; launch.cpp how a kernel gets at device memory; fallback.cpp the boxed
+// kernel that nearly every operator runs through; faults.cpp what planted faults do to
+// it; storage_ops.cpp the operators about storage; exports.cpp registration and what
+// Python calls.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceType.h>
+#include <c10/util/SmallVector.h>
+#include <ulpscope_sim/sim.h>
+
+#include <vector>
+
+namespace torch
+{
+class Library;
+}
+
+namespace usc_sim
+{
+
+constexpr c10::DeviceType DEVICE = c10::DeviceType::PrivateUse1;
+
+// ---- runtime.cpp
+
+c10::DeviceIndex current_device();
+void set_current_device(c10::DeviceIndex index); // throws where there is no such device
+c10::Allocator *allocator();
+c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size);
+at::Generator &default_generator(c10::DeviceIndex device); // -1: the current device's
+at::Generator &cpu_generator(const at::Generator &sim_generator);
+void resize_storage(const c10::Storage &storage, size_t size); // keeps what fits
+void register_runtime();                                       // allocator, guard, hooks
+
+inline bool on_device(const at::Tensor &t)
+{
+    return t.defined() && t.device().type() == DEVICE;
+}
+
+// ---- launch.cpp
+
+// While a Launch lives, host() tensors alias device memory as CPU tensors: the same
+// bytes, strides and aliasing, readable, and writable where asked. Storages are opened
+// when first seen and closed at the end; dispatch below sees neither autograd nor
+// autocast.
+class Launch
+{
+  public:
+    Launch();
+    ~Launch();
+    Launch(const Launch &) = delete;
+    Launch &operator=(const Launch &) = delete;
+
+    at::Tensor host(const at::Tensor &t, bool write);
+    // Moves a CPU result to the device; results that share a storage go on sharing it,
+    // and what is a view of an argument becomes a view of the device's tensor.
+    at::Tensor device(const at::Tensor &t);
+    // The device memory to which device(t) is going to move `t`, with what lies there
+    // now.
+    at::Tensor destination(const at::Tensor &t);
+    // Carries over what the kernel did to the shape and storage of an out= argument.
+    void settle(const at::Tensor &device_tensor, const at::Tensor &host_tensor);
+
+    c10::DeviceIndex index() const; // of the arguments; the current device where none is
+    void set_index(c10::DeviceIndex index);
+    bool allow_mixed = false; // copies may name two devices
+
+  private:
+    struct Bound {
+        c10::Storage device, host;
+        void *address; // what was opened, and is to be closed
+        bool write;
+    };
+    Bound &bind(const c10::Storage &storage, bool write);
+    Bound *bound_to_host(const c10::StorageImpl *host);
+    Bound &move_to_device(const c10::Storage &host);
+
+    c10::SmallVector<Bound, 8> bound_;
+    std::vector<c10::DataPtr> replaced_; // freed only after everything is closed
+    c10::DeviceIndex index_ = -1;
+    struct Guards;
+    std::unique_ptr<Guards> guards_;
+};
+
+// ---- faults.cpp
+
+// The faults that fire on one call, and what has come of them.
+class Faults
+{
+  public:
+    explicit Faults(const c10::OperatorHandle &op);
+    ~Faults(); // counts what fired
+
+    bool any() const
+    {
+        return n_ > 0;
+    }
+    void before_kernel(); // crash, hang
+    // A read-only argument as the faulty kernel sees it: itself or a changed copy.
+    at::Tensor input(const c10::Argument &argument, const at::Tensor &host);
+    // Copies what stale_tail may have to put back; undefined where nothing will.
+    at::Tensor remember(const at::Tensor &host) const;
+    void output(const at::Tensor &host, const at::Tensor &before);
+    const usc_sim_fault *intermediates() const;
+    void note_intermediates(bool changed);
+
+  private:
+    static constexpr size_t MAX = 8;
+    usc_sim_fault hits_[MAX];
+    int results_[MAX]; // the largest usc_sim_fault_apply() result so far
+    size_t n_;
+    bool has_beta_ = false, is_aten_ = false;
+};
+
+// While it lives, every operator that this thread runs on the CPU has its float results
+// rounded as `fault` says. NULL does nothing.
+class RoundInner
+{
+  public:
+    explicit RoundInner(const usc_sim_fault *fault);
+    ~RoundInner();
+    bool changed() const
+    {
+        return changed_;
+    }
+
+  private:
+    friend void round_inner(const c10::OperatorHandle &, c10::DispatchKeySet,
+                            torch::jit::Stack *);
+    const usc_sim_fault *fault_;
+    RoundInner *outer_;
+    bool changed_ = false;
+};
+
+void round_inner(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
+                 torch::jit::Stack *stack);
+
+// ---- fallback.cpp
+
+std::string full_name(const c10::OperatorHandle &op); // ns::name.overload
+void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet,
+              torch::jit::Stack *stack);
+
+// ---- storage_ops.cpp, autocast.cpp, exports.cpp
+
+void register_storage_ops(torch::Library &aten);
+void register_autocast(torch::Library &aten);
+void install_where_faults_need_it(); // cheap unless faults or operators are new
+
+} // namespace usc_sim

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators that are about storage rather than arithmetic, and convolution, whose
+// CPU entry points are not where other operators have theirs.
+#include "sim_glue.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+
+namespace usc_sim
+{
+namespace
+{
+
+using at::IntArrayRef;
+using at::Tensor;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using std::optional;
+
+c10::Device device_or_current(optional<c10::Device> device)
+{
+    return device.value_or(c10::Device(DEVICE, current_device()));
+}
+
+Tensor empty(IntArrayRef sizes, optional<c10::ScalarType> dtype, optional<c10::Layout>,
+             optional<c10::Device> device, optional<bool>,
+             optional<c10::MemoryFormat> memory_format)
+{
+    const c10::DeviceGuard guard(device_or_current(device));
+    return at::detail::empty_generic(sizes, allocator(),
+                                     DispatchKeySet(DispatchKey::PrivateUse1),
+                                     c10::dtype_or_default(dtype), memory_format);
+}
+
+Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
+                     optional<c10::ScalarType> dtype, optional<c10::Layout>,
+                     optional<c10::Device> device, optional<bool>)
+{
+    const c10::DeviceGuard guard(device_or_current(device));
+    return at::detail::empty_strided_generic(sizes, strides, allocator(),
+                                             DispatchKeySet(DispatchKey::PrivateUse1),
+                                             c10::dtype_or_default(dtype));
+}
+
+Tensor copy_from(const Tensor &from, const Tensor &to, bool)
+{
+    install_where_faults_need_it();
+    Launch launch;
+    launch.allow_mixed = true;
+    launch.host(to, true).copy_(launch.host(from, false));
+    return to;
+}
+
+Tensor copy_from_and_resize(const Tensor &from, const Tensor &to)
+{
+    if (to.sizes() != from.sizes()) to.resize_(from.sizes());
+    return copy_from(from, to, false);
+}
+
+const Tensor &resize_(const Tensor &t, IntArrayRef sizes,
+                      optional<c10::MemoryFormat> memory_format)
+{
+    c10::TensorImpl *impl = t.unsafeGetTensorImpl();
+    impl->set_sizes_contiguous(sizes);
+    if (memory_format && *memory_format != c10::MemoryFormat::Contiguous)
+        impl->empty_tensor_restride(*memory_format);
+    const auto needed =
+        static_cast<size_t>(impl->numel() + impl->storage_offset()) * impl->itemsize();
+    if (impl->numel() > 0 && t.storage().nbytes() < needed)
+        resize_storage(t.storage(), needed);
+    return t;
+}
+
+Tensor &set_storage_offset(Tensor &t, c10::Storage storage, int64_t offset,
+                           IntArrayRef sizes, IntArrayRef strides)
+{
+    c10::TensorImpl *impl = t.unsafeGetTensorImpl();
+    impl->set_storage_keep_dtype(std::move(storage));
+    if (strides.empty() && !sizes.empty()) {
+        impl->set_storage_offset(offset);
+        impl->set_sizes_contiguous(sizes);
+    } else {
+        impl->set_sizes_and_strides(sizes, strides, offset);
+    }
+    return t;
+}
+
+Tensor &set_storage(Tensor &t, c10::Storage storage)
+{
+    const auto n = static_cast<int64_t>(storage.nbytes() / t.itemsize());
+    return set_storage_offset(t, std::move(storage), 0, {n}, {1});
+}
+
+Tensor &set_tensor(Tensor &t, const Tensor &other)
+{
+    return set_storage_offset(t, other.storage(), other.storage_offset(), other.sizes(),
+                              other.strides());
+}
+
+Tensor &set_empty(Tensor &t)
+{
+    c10::Storage none(c10::Storage::use_byte_size_t(), 0,
+                      allocate_on(t.device().index(), 0), allocator(), true);
+    return set_storage_offset(t, std::move(none), 0, {0}, {1});
+}
+
+// Convolution runs as aten::convolution through the fallback; torch reaches these two
+// only where somebody calls _convolution itself.
+Tensor convolution(const Tensor &input, const Tensor &weight,
+                   const optional<Tensor> &bias, c10::SymIntArrayRef stride,
+                   c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+                   bool transposed, c10::SymIntArrayRef output_padding,
+                   c10::SymInt groups)
+{
+    return at::convolution_symint(input, weight, bias, stride, padding, dilation,
+                                  transposed, output_padding, std::move(groups));
+}
+
+std::tuple<Tensor, Tensor, Tensor>
+convolution_backward(const Tensor &grad, const Tensor &input, const Tensor &weight,
+                     c10::SymIntArrayRef stride, c10::SymIntArrayRef padding,
+                     c10::SymIntArrayRef dilation, bool transposed,
+                     c10::SymIntArrayRef output_padding, c10::SymInt groups,
+                     std::array<bool, 3> wanted)
+{
+    const c10::SymInt channels = grad.sym_size(1);
+    const c10::SymInt bias_size[] = {channels};
+    const auto bias_sizes =
+        wanted[2] ? at::OptionalSymIntArrayRef(bias_size) : at::OptionalSymIntArrayRef();
+    return at::convolution_backward_symint(grad, input, weight, bias_sizes, stride,
+                                           padding, dilation, transposed, output_padding,
+                                           std::move(groups), wanted);
+}
+
+} // namespace
+
+void register_storage_ops(torch::Library &aten)
+{
+    aten.impl("empty.memory_format", empty);
+    aten.impl("empty_strided", empty_strided);
+    aten.impl("as_strided", at::native::as_strided_tensorimpl);
+    aten.impl("view", at::native::view);
+    aten.impl("_reshape_alias", at::native::_reshape_alias);
+    aten.impl("unfold", at::native::unfold);
+    aten.impl("view_as_real", at::native::view_as_real);
+    aten.impl("view_as_complex", at::native::view_as_complex);
+    aten.impl("_copy_from", copy_from);
+    aten.impl("_copy_from_and_resize", copy_from_and_resize);
+    aten.impl("resize_", resize_);
+    aten.impl("set_", set_empty);
+    aten.impl("set_.source_Storage", set_storage);
+    aten.impl("set_.source_Storage_storage_offset", set_storage_offset);
+    aten.impl("set_.source_Tensor", set_tensor);
+    aten.impl("convolution_overrideable", convolution);
+    aten.impl("convolution_backward_overrideable", convolution_backward);
+}
+
+} // namespace usc_sim

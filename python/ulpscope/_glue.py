@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and loads the C++ glue: one shared library per folder under ``glue/``.
+
+The glue is compiled against the torch that is importable here, on first use, and kept in
+``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version and
+a hash of everything that went in. ``python -m ulpscope._glue`` builds all of it ahead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+PACKAGE = Path(__file__).parent
+_FLAGS = ["-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
+_PARALLEL = 2
+
+
+class GlueError(RuntimeError):
+    """The glue could not be compiled; the text says why."""
+
+
+def names() -> list[str]:
+    """The glue libraries that this package has sources for, e.g. ``["intercept", "sim"]``."""
+    return sorted(p.name for p in (PACKAGE / "glue").iterdir() if any(p.glob("*.cpp")))
+
+
+def load(name: str) -> ctypes.CDLL:
+    """The glue library ``name``, compiled first where this torch has none yet."""
+    return ctypes.CDLL(str(build(name)))
+
+
+def build(name: str, say=None) -> Path:
+    """The path of the compiled library ``name``; ``say`` is called with what is being done."""
+    folder = _cache_folder(name)
+    library = folder / f"usc_glue_{name}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    # Ranks and workers that start together build once.
+    with open(folder / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            (say or _say)(f"compiling the {name} glue for torch {torch.__version__}")
+            _compile(name, library)
+    return library
+
+
+def _say(text: str) -> None:
+    print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+
+
+def _sources(name: str) -> list[Path]:
+    return sorted((PACKAGE / "glue" / name).glob("*.cpp"))
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def _compile_flags() -> list[str]:
+    home = Path(torch.__file__).parent / "include"
+    include = [home, home / "torch/csrc/api/include", PACKAGE / "include"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+    return _FLAGS + [abi] + [f"-I{path}" for path in include]
+
+
+def _link_flags() -> list[str]:
+    torch_lib = Path(torch.__file__).parent / "lib"
+    ours = [f"-l{n}" for n in ("ulpscope_sim", "ulpscope") if (PACKAGE / f"lib{n}.so").exists()]
+    return ["-shared", "-Wl,--as-needed", f"-L{PACKAGE}", *ours, f"-L{torch_lib}", "-ltorch_cpu",
+            "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
+
+
+def _cache_folder(name: str) -> Path:
+    cache = os.environ.get("ULPSCOPE_CACHE") or "~/.cache/ulpscope"
+    digest = hashlib.sha256(repr((_compiler(), _compile_flags(), _link_flags())).encode())
+    headers = sorted((PACKAGE / "include").glob("*/*.h")) + \
+        sorted((PACKAGE / "glue" / name).glob("*.h"))
+    for path in headers + _sources(name):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    version = torch.__version__.replace("/", "_")
+    return Path(cache).expanduser() / f"torch-{version}-{digest.hexdigest()[:16]}"
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise GlueError(f"compiling failed: {shlex.join(command)}\n{done.stdout[-4000:]}")
+
+
+def _compile(name: str, library: Path) -> None:
+    compiler = _compiler()
+    if shutil.which(compiler[0]) is None:
+        raise GlueError(
+            f"the {name} glue must be compiled against your torch and there is no C++ compiler "
+            f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        objects = [Path(scratch) / f"{source.stem}.o" for source in _sources(name)]
+        commands = [[*compiler, *_compile_flags(), "-c", str(source), "-o", str(out)]
+                    for source, out in zip(_sources(name), objects, strict=True)]
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            list(pool.map(_run, commands))
+        linked = Path(scratch) / library.name
+        _run([*compiler, *map(str, objects), *_link_flags(), "-o", str(linked)])
+        os.replace(linked, library)
+
+
+def main() -> int:
+    """Builds every glue library; 2 and a sentence on stderr where that fails."""
+    try:
+        for name in names():
+            path = build(name)
+            _say(f"{name} glue: {path}")
+    except (GlueError, OSError) as error:
+        _say(str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
