@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bindings of judge.h and of the statistics: `_core.Judge`, `perturb`, `exact`, `stats`.
+// Tensors come as torch.Tensor on the CPU and are borrowed through data_ptr(), shape and
+// stride(); nothing here computes.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <ulpscope/judge.h>
+#include <ulpscope/stats.h>
+
+int py_judge_add(PyObject *module);
+
+/* An error of the library as the Python exception of its kind. */
+static PyObject *raise_status(usc_status status, const usc_error *err)
+{
+    PyObject *kind = PyExc_ValueError;
+    if (status == USC_E_NOMEM) kind = PyExc_MemoryError;
+    if (status == USC_E_DTYPE || status == USC_E_UNSUPPORTED) kind = PyExc_TypeError;
+    PyErr_Format(kind, "%s", err->text[0] != '\0' ? err->text : usc_status_text(status));
+    return NULL;
+}
+
+/* Reads a tuple of integers (shape, stride()) into `out`; -1 with an exception set. */
+static int read_dims(PyObject *tuple, int64_t *out)
+{
+    PyObject *fast = PySequence_Fast(tuple, "shape and strides must be sequences");
+    if (fast == NULL) return -1;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(fast);
+    int result = -1;
+    if (n > USC_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "a tensor of %zd axes; at most %d are judged", n,
+                     USC_MAX_DIMS);
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < n; ++i) {
+        out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast, i));
+        if (out[i] == -1 && PyErr_Occurred()) goto done;
+    }
+    result = (int)n;
+
+done:
+    Py_DECREF(fast);
+    return result;
+}
+
+static int read_dtype(PyObject *tensor, usc_dtype *out)
+{
+    PyObject *dtype = PyObject_GetAttrString(tensor, "dtype");
+    PyObject *text = dtype == NULL ? NULL : PyObject_Str(dtype);
+    Py_XDECREF(dtype);
+    if (text == NULL) return -1;
+    const char *name = PyUnicode_AsUTF8(text);
+    *out = name == NULL ? USC_DTYPE_NONE : usc_dtype_by_name(name);
+    if (*out == USC_DTYPE_NONE && name != NULL)
+        PyErr_Format(PyExc_TypeError, "dtype %s is not in the table", name);
+    Py_DECREF(text);
+    return *out == USC_DTYPE_NONE ? -1 : 0;
+}
+
+/* The tensor's bytes are host memory: device memory is not ours to touch. */
+static int require_cpu(PyObject *tensor)
+{
+    PyObject *flag = PyObject_GetAttrString(tensor, "is_cpu");
+    if (flag == NULL) return -1;
+    int on_cpu = PyObject_IsTrue(flag);
+    Py_DECREF(flag);
+    if (on_cpu == 0) PyErr_SetString(PyExc_ValueError, "the tensor is not on the CPU");
+    return on_cpu == 1 ? 0 : -1;
+}
+
+/* Borrows a torch tensor: `*out` is valid while the caller holds `tensor`. */
+static int borrow(PyObject *tensor, usc_tensor *out)
+{
+    *out = (usc_tensor){.dtype = USC_DTYPE_NONE};
+    if (require_cpu(tensor) < 0 || read_dtype(tensor, &out->dtype) < 0) return -1;
+    PyObject *shape = PyObject_GetAttrString(tensor, "shape");
+    out->ndim = shape == NULL ? -1 : read_dims(shape, out->sizes);
+    Py_XDECREF(shape);
+    if (out->ndim < 0) return -1;
+    PyObject *strides = PyObject_CallMethod(tensor, "stride", NULL);
+    const int n = strides == NULL ? -1 : read_dims(strides, out->strides);
+    Py_XDECREF(strides);
+    if (n < 0) return -1;
+    PyObject *address = PyObject_CallMethod(tensor, "data_ptr", NULL);
+    if (address == NULL) return -1;
+    out->data = PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Adds value to dict under key, taking over the reference; -1 with an exception set. */
+static int put(PyObject *dict, const char *key, PyObject *value)
+{
+    if (value == NULL) return -1;
+    const int result = PyDict_SetItemString(dict, key, value);
+    Py_DECREF(value);
+    return result;
+}
+
+static PyObject *int_list(const int64_t *values, int n)
+{
+    PyObject *list = PyList_New(n);
+    for (int i = 0; list != NULL && i < n; ++i) {
+        PyObject *item = PyLong_FromLongLong(values[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static int put_counts(PyObject *dict, const usc_judgement *j)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {
+        {"n", j->n},           {"n_mismatch", j->n_mismatch}, {"n_bad", j->n_bad},
+        {"n_free", j->n_free}, {"i_worst", j->i_worst},       {"i_bad", j->i_bad},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i)
+        if (put(dict, counts[i].name, PyLong_FromLongLong(counts[i].value)) < 0)
+            return -1;
+    return 0;
+}
+
+static int put_numbers(PyObject *dict, const usc_judgement *j)
+{
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"bits", j->bits},     {"yardstick_bits", j->yardstick_bits},
+        {"max", j->max},       {"mid", j->mid},
+        {"q99", j->q99},       {"rel", j->rel},
+        {"z", j->z},           {"mean_sign", j->mean_sign},
+        {"spread", j->spread}, {"expected_share", j->expected_share},
+        {"fan_in", j->fan_in}, {"t_max", j->t_max},
+        {"t_mid", j->t_mid},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; ++i)
+        if (put(dict, numbers[i].name, PyFloat_FromDouble(numbers[i].value)) < 0)
+            return -1;
+    return 0;
+}
+
+static int put_flags(PyObject *dict, const usc_judgement *j)
+{
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {
+        {"needs_appeal", j->needs_appeal},
+        {"exact", j->exact},
+        {"flushes", j->flushes},
+        {"bound", j->bound},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; ++i)
+        if (put(dict, flags[i].name, PyBool_FromLong(flags[i].value)) < 0) return -1;
+    return 0;
+}
+
+static PyObject *judgement_dict(const usc_judgement *j)
+{
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) return NULL;
+    if (put(dict, "verdict", PyUnicode_FromString(usc_verdict_text(j->verdict))) < 0 ||
+        put(dict, "reason",
+            PyUnicode_DecodeUTF8(j->reason, (Py_ssize_t)strlen(j->reason), "replace")) <
+            0 ||
+        put_counts(dict, j) < 0 || put_numbers(dict, j) < 0 || put_flags(dict, j) < 0 ||
+        put(dict, "histogram", int_list(j->histogram, USC_N_SCORE_BINS)) < 0)
+        Py_CLEAR(dict);
+    return dict;
+}
+
+/* ---- the Judge object ---- */
+
+typedef struct judge_object {
+    PyObject_HEAD usc_judge *judge;
+    PyObject *operands; /* tuple: keeps the borrowed tensors alive */
+    int ndim;
+} judge_object;
+
+static int judge_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"device", "reference", "yardstick", "threads", NULL};
+    judge_object *self = (judge_object *)self_object;
+    PyObject *device, *reference, *yardstick;
+    usc_judge_options options = {0};
+    usc_tensor d, r, y;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|i", names, &device, &reference,
+                                     &yardstick, &options.n_threads))
+        return -1;
+    if (borrow(device, &d) < 0 || borrow(reference, &r) < 0 || borrow(yardstick, &y) < 0)
+        return -1;
+    PyObject *operands = PyTuple_Pack(3, device, reference, yardstick);
+    if (operands == NULL) return -1;
+
+    usc_judge *judge = NULL;
+    usc_error err = {0};
+    const usc_status status = usc_judge_open(&d, &r, &y, &options, &judge, &err);
+    if (status != USC_OK) {
+        Py_DECREF(operands);
+        raise_status(status, &err);
+        return -1;
+    }
+    usc_judge_close(self->judge);
+    Py_XSETREF(self->operands, operands);
+    self->judge = judge;
+    self->ndim = d.ndim;
+    return 0;
+}
+
+static void judge_dealloc(PyObject *self_object)
+{
+    judge_object *self = (judge_object *)self_object;
+    PyTypeObject *type = Py_TYPE(self_object);
+    usc_judge_close(self->judge);
+    Py_XDECREF(self->operands);
+    type->tp_free(self_object);
+    Py_DECREF(type);
+}
+
+static usc_judge *opened(PyObject *self_object)
+{
+    judge_object *self = (judge_object *)self_object;
+    if (self->judge == NULL) PyErr_SetString(PyExc_ValueError, "the judge is not open");
+    return self->judge;
+}
+
+static PyObject *judge_replay(PyObject *self, PyObject *args)
+{
+    PyObject *reference, *yardstick;
+    usc_tensor r, y;
+    if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick)) return NULL;
+    usc_judge *judge = opened(self);
+    if (judge == NULL || borrow(reference, &r) < 0 || borrow(yardstick, &y) < 0)
+        return NULL;
+
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_replay(judge, &r, &y, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return raise_status(status, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *judge_look(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    usc_judge *judge = opened(self);
+    if (judge == NULL) return NULL;
+
+    usc_judgement out;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_look(judge, &out, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK ? judgement_dict(&out)
+                                                 : raise_status(status, &err);
+}
+
+static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"fan_in", "movement", "flushed", NULL};
+    usc_appeal appeal = {0};
+    usc_tensor flushed_view;
+    int movement = 0;
+    PyObject *flushed = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "d|pO", names, &appeal.fan_in,
+                                     &movement, &flushed))
+        return NULL;
+    usc_judge *judge = opened(self);
+    if (judge == NULL) return NULL;
+    appeal.movement = movement != 0;
+    if (flushed != Py_None) {
+        if (borrow(flushed, &flushed_view) < 0) return NULL;
+        appeal.flushed = &flushed_view;
+    }
+
+    usc_judgement out;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_appeal(judge, &appeal, &out, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK ? judgement_dict(&out)
+                                                 : raise_status(status, &err);
+}
+
+#define MOST_EXAMPLES 256
+
+static PyObject *judge_worst(PyObject *self, PyObject *args)
+{
+    int n = 0;
+    if (!PyArg_ParseTuple(args, "i", &n)) return NULL;
+    usc_judge *judge = opened(self);
+    if (judge == NULL) return NULL;
+    if (n < 0 || n > MOST_EXAMPLES)
+        return PyErr_Format(PyExc_ValueError, "between 0 and %d examples", MOST_EXAMPLES);
+
+    usc_example found[MOST_EXAMPLES];
+    int n_found = 0;
+    usc_error err = {0};
+    const usc_status status = usc_judge_worst(judge, n, found, &n_found, &err);
+    if (status != USC_OK) return raise_status(status, &err);
+    PyObject *list = PyList_New(n_found);
+    for (int i = 0; list != NULL && i < n_found; ++i) {
+        const usc_example *e = &found[i];
+        PyObject *item = Py_BuildValue("(Ldddd)", (long long)e->index, e->device,
+                                       e->reference, e->yardstick, e->score);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static PyObject *float_list(const float *values, int n)
+{
+    PyObject *list = PyList_New(n);
+    for (int i = 0; list != NULL && i < n; ++i) {
+        PyObject *item = PyFloat_FromDouble((double)values[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static PyObject *judge_positions(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    usc_judge *judge = opened(self);
+    if (judge == NULL) return NULL;
+
+    float shares[USC_MAX_DIMS][64];
+    usc_error err = {0};
+    const usc_status status = usc_judge_positions(judge, shares, &err);
+    if (status != USC_OK) return raise_status(status, &err);
+    const int ndim = ((judge_object *)self)->ndim;
+    PyObject *list = PyList_New(ndim);
+    for (int i = 0; list != NULL && i < ndim; ++i) {
+        PyObject *item = float_list(shares[i], 64);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+/* A C function of any of the calling conventions, as a method table wants it. */
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef judge_methods[] = {
+    {"replay", judge_replay, METH_VARARGS,
+     "replay(reference_k, yardstick_k): adds the results on one perturbed input."},
+    {"look", judge_look, METH_NOARGS, "look() -> dict: the first look."},
+    {"appeal", METHOD(judge_appeal), METH_VARARGS | METH_KEYWORDS,
+     "appeal(fan_in, movement=False, flushed=None) -> dict: the full rule."},
+    {"worst", judge_worst, METH_VARARGS,
+     "worst(n) -> [(index, device, reference, yardstick, score)], worst first."},
+    {"positions", judge_positions, METH_NOARGS,
+     "positions() -> per axis the failing share in 64 slices."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot judge_slots[] = {
+    {Py_tp_doc, "Judge(device, reference, yardstick, threads=1): see ulpscope/judge.h."},
+    {Py_tp_new, METHOD(PyType_GenericNew)},
+    {Py_tp_init, METHOD(judge_init)},
+    {Py_tp_dealloc, METHOD(judge_dealloc)},
+    {Py_tp_methods, judge_methods},
+    {0, NULL},
+};
+
+static PyType_Spec judge_spec = {
+    .name = "ulpscope._core.Judge",
+    .basicsize = sizeof(judge_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = judge_slots,
+};
+
+/* ---- functions ---- */
+
+static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"x",        "out",   "seed",  "replay",
+                            "argument", "delta", "share", NULL};
+    (void)module;
+    PyObject *x, *out;
+    unsigned long long seed = 0;
+    usc_perturbation how = {0};
+    usc_tensor source, target;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOKii|dd", names, &x, &out, &seed,
+                                     &how.replay, &how.argument, &how.delta, &how.share))
+        return NULL;
+    if (borrow(x, &source) < 0 || borrow(out, &target) < 0) return NULL;
+    how.seed = seed;
+
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_perturb(&source, &how, &target, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return raise_status(status, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_exact(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *device, *reference;
+    usc_tensor d, r;
+    if (!PyArg_ParseTuple(args, "OO", &device, &reference)) return NULL;
+    if (borrow(device, &d) < 0 || borrow(reference, &r) < 0) return NULL;
+
+    usc_judgement out;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_exact(&d, &r, &out, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK ? judgement_dict(&out)
+                                                 : raise_status(status, &err);
+}
+
+static PyObject *stats_dict(const usc_stats *s)
+{
+    return Py_BuildValue(
+        "{s:L,s:L,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:L,s:O,s:O}", "n", (long long)s->n,
+        "n_nan", (long long)s->n_nan, "n_pos_inf", (long long)s->n_pos_inf, "n_neg_inf",
+        (long long)s->n_neg_inf, "n_zero", (long long)s->n_zero, "n_subnormal",
+        (long long)s->n_subnormal, "min", s->min, "max", s->max, "mean", s->mean, "l2",
+        s->l2, "int_min", (long long)s->int_min, "int_max", (long long)s->int_max,
+        "sorted", s->sorted ? Py_True : Py_False, "unique",
+        s->unique ? Py_True : Py_False);
+}
+
+static PyObject *py_stats(PyObject *module, PyObject *tensor)
+{
+    (void)module;
+    usc_tensor view;
+    if (borrow(tensor, &view) < 0) return NULL;
+
+    const usc_stats_options options = {.no_histogram = true};
+    usc_stats out;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_stats_compute(&view, &options, &out, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK ? stats_dict(&out)
+                                                 : raise_status(status, &err);
+}
+
+static PyMethodDef functions[] = {
+    {"perturb", METHOD(py_perturb), METH_VARARGS | METH_KEYWORDS,
+     "perturb(x, out, seed, replay, argument, delta=0, share=0): see usc_perturb."},
+    {"exact", py_exact, METH_VARARGS,
+     "exact(device, reference) -> dict: integers, bools and bytes, element by element."},
+    {"stats", py_stats, METH_O, "stats(tensor) -> dict: statistics without histogram."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Adds what this file binds to `_core`; 0, or -1 with an exception set. */
+int py_judge_add(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &judge_spec, NULL);
+    if (type == NULL) return -1;
+    const int result = PyModule_AddObjectRef(module, "Judge", type);
+    Py_DECREF(type);
+    return result < 0 ? -1 : PyModule_AddFunctions(module, functions);
+}

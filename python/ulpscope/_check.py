@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope check TRACE --device DEVICE`: replays every call of a trace on a device, has it
+judged, and keeps the verdicts in OUT/result.db as they come, so that the same command goes
+on where it was interrupted.
+
+This process selects, hands out and writes; `_worker` processes replay and judge.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+from . import _core, _select
+from ._crew import Crew, Trouble
+from ._progress import Progress
+from ._verdicts import base_row
+
+PARTS = ("device", "reference", "perturbed", "judge")
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(
+        prog="ulpscope check",
+        description="Replay every call of a trace on a device and judge each one.",
+        epilog="Exit code: 0 nothing flagged, 1 something flagged, 2 trouble or nothing judged.",
+    )
+    add = parser.add_argument
+    add("trace", metavar="TRACE", help="folder that `ulpscope capture` wrote")
+    add("--device", required=True, metavar="DEVICE",
+        help="device under test: sim:0, npu:0, cuda:1, ..., or python:MODULE:FUNCTION")
+    add("-o", "--out", metavar="OUT", help="folder for the results (default: beside TRACE)")
+    add("--ops", metavar="PATTERN", help="operators to check, e.g. 'aten::*mm*,!aten::bmm'")
+    add("-j", "--jobs", type=int, default=0, metavar="N", help="workers (default: one per core)")
+    add("--timeout", type=float, default=120.0, metavar="S",
+        help="seconds that one call may take (default 120)")
+    add("--distinct", action="store_true",
+        help="one call per operator, shapes, dtypes and module class")
+    add("--import", action="append", default=[], dest="imports", metavar="MODULE",
+        help="import MODULE first: it registers custom operators (may be repeated)")
+    add("--faults", metavar="SPEC", help="faults to plant in the simulated device")
+    add("--allow", action="append", default=[], metavar="VERDICT[:PATTERN]",
+        help="do not flag these (may be repeated)")
+    add("--strict", action="store_true", help="flag unjudged and unsupported as well")
+    add("--force", action="store_true", help="replace what OUT holds of another run")
+    options = parser.parse_args(argv)
+    if options.timeout <= 0:
+        parser.error("--timeout must be above 0")
+    if options.jobs < 0:
+        parser.error("-j must be 1 or more")
+    return options
+
+
+@contextmanager
+def troubles(what=""):
+    """Errors of files and databases as the one sentence that ends the run."""
+    try:
+        yield
+    except (Trouble, KeyboardInterrupt):
+        raise
+    except (OSError, ValueError, RuntimeError, LookupError, TypeError) as problem:
+        raise Trouble(f"{what}{problem}") from None
+
+
+# ---- what to do ----------------------------------------------------------------------
+
+
+def core_count():
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def selection(trace, options):
+    """Picks, and the device type that captured the trace."""
+    rows = [trace.call(s) for s in trace.select()]
+    home = _select.home_of(rows)
+    target = options.device.split(":")[0]
+    picks = _select.pick(rows, home, target)
+    if options.ops:
+        picks = _select.narrow(picks, set(trace.select(ops=options.ops)))
+    if options.distinct:
+        by_sequence = {r["sequence"]: r for r in rows}
+        picks = _select.distinct(picks, by_sequence.__getitem__)
+    if not picks:
+        wanted = f" matches {options.ops}" if options.ops else " can be replayed"
+        raise Trouble(f"no call of {options.trace}{wanted}: nothing to check")
+    return picks, home
+
+
+def faults_of(options):
+    """The planted faults, from the option or the environment."""
+    return options.faults if options.faults is not None else os.environ.get("ULPSCOPE_SIM_FAULTS", "")
+
+
+def environment():
+    """What the report says of the machine; not compared on resume."""
+    def version(name):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+
+    return {"python": platform.python_version(), "torch": version("torch"),
+            "system": platform.platform(), "machine": platform.machine(),
+            "cores": core_count(), "ulpscope": version("ulpscope")}  # fmt: skip
+
+
+def run_identity(trace, options):
+    """What makes two runs the same run (usc_run)."""
+    return {
+        "trace": os.path.abspath(options.trace),
+        "trace_id": trace.meta("id") or "",
+        "device": options.device,
+        "standard": "ulpscope",
+        "faults": faults_of(options),
+        "options": json.dumps({"ops": options.ops or "", "distinct": options.distinct}),
+        "environment": json.dumps(environment()),
+    }
+
+
+def default_out(options):
+    place = options.trace.rstrip("/" + os.sep)
+    return f"{place}-on-{options.device.replace(':', '').replace('/', '-')}"
+
+
+def worker_settings(trace, options, home, jobs):
+    modules = json.loads(trace.meta("imports") or "[]")
+    return {
+        "trace": os.path.abspath(options.trace),
+        "trace_id": trace.meta("id") or "",
+        "device": options.device,
+        "home": home,
+        "threads": max(1, core_count() // jobs),
+        "imports": [*modules, *options.imports],
+    }
+
+
+# ---- doing it ------------------------------------------------------------------------
+
+
+def lost_row(trace, request, verdict, reason):
+    """The row of a call whose worker did not survive it."""
+    source = trace.call(request["call"])
+    row = base_row(source, verdict)
+    row.update(sentence=f"{source['op']}: {reason}", stack=source.get("frames") or "",
+               stands_for=request["stands_for"])  # fmt: skip
+    return row
+
+
+def row_of(event, trace, timeout):
+    """The row that an event of the crew stands for."""
+    kind, request = event[:2]
+    if kind == "row":
+        return event[2]
+    phase = event[2]
+    if kind == "lost" and phase == "device":
+        return lost_row(trace, request, "crashed", f"the device's process {event[3]}")
+    if kind == "lost":
+        return lost_row(trace, request, "unjudged", f"the CPU's process {event[3]} "
+                        "while computing the reference")  # fmt: skip
+    if phase == "device":
+        return lost_row(trace, request, "timeout", f"no answer from the device in {timeout:g} s")
+    return lost_row(trace, request, "unjudged", f"no reference within {timeout:g} s")
+
+
+class Split:
+    """Where the time went, over all calls of this run."""
+
+    def __init__(self):
+        self.sums = dict.fromkeys((*PARTS, "total"), 0)
+        self.calls = 0
+
+    def add(self, row):
+        self.calls += 1
+        for part in self.sums:
+            self.sums[part] += row["t_" + part]
+
+    def text(self, seconds, jobs):
+        if not self.calls:
+            return ""
+        per = {part: t / self.calls / 1e6 for part, t in self.sums.items()}
+        rest = per["total"] - sum(per[p] for p in PARTS)
+        parts = ", ".join(f"{p} {per[p]:.1f}" for p in PARTS)
+        return (f"{self.calls:,} calls in {seconds:.1f} s on {jobs} worker"
+                f"{'s' if jobs != 1 else ''}; ms per call {per['total']:.1f}: {parts}, "
+                f"overhead {rest:.1f}")  # fmt: skip
+
+
+def work_through(trace, result, crew, todo, progress):
+    """Hands every pick to the crew and writes what comes back."""
+    requests = [
+        {"call": p.sequence, "children": p.children, "stands_for": p.stands_for} for p in todo
+    ]
+    split = Split()
+    for event in crew.work(requests):
+        row = row_of(event, trace, crew.timeout)
+        with troubles():
+            result.put(row)
+        split.add(row)
+        progress.step(row)
+    return split
+
+
+def check(options):
+    """The whole run; the exit code."""
+    if options.faults is not None:
+        os.environ["ULPSCOPE_SIM_FAULTS"] = options.faults
+    out = options.out or default_out(options)
+    with troubles():
+        trace = _core.Trace(options.trace)
+        picks, home = selection(trace, options)
+        result = _core.Result(out, run_identity(trace, options), options.force)
+        done = set(result.done())
+    todo = [p for p in picks if p.sequence not in done]
+    if done:
+        say(f"resuming: {len(picks) - len(todo):,} of {len(picks):,} calls done")
+    jobs = max(1, min(options.jobs or core_count(), len(todo) or 1))
+    before = float(result.get("seconds") or 0)
+    start = time.monotonic()
+
+    def spent():
+        return before + time.monotonic() - start
+
+    with troubles():
+        result.set("n_selected", str(len(picks)))
+        result.set("state", "running")
+    crew = Crew(worker_settings(trace, options, home, jobs), jobs, options.timeout)
+    try:
+        with Progress(len(picks), len(picks) - len(todo)) as progress:
+            split = work_through(trace, result, crew, todo, progress)
+    except KeyboardInterrupt:
+        result.set("seconds", f"{spent():.1f}")
+        say(f"interrupted; the same command goes on from here ({out})")
+        return 130
+    finally:
+        crew.close()
+    with troubles():
+        result.set("state", "done")
+        result.set("seconds", f"{spent():.1f}")
+    if split.calls:
+        say(split.text(time.monotonic() - start, jobs))
+    del result, trace
+    return report(out, options)
+
+
+def say(text):
+    print(f"ulpscope check: {text}", file=sys.stderr, flush=True)
+
+
+def program():
+    """The `ulpscope` program: as it told us, on PATH, or beside the interpreter."""
+    beside = os.path.join(os.path.dirname(sys.executable), "ulpscope")
+    for path in (os.environ.get("ULPSCOPE_CLI"), shutil.which("ulpscope"), beside):
+        if path and os.access(path, os.X_OK):
+            return path
+    raise Trouble("the ulpscope program is not on PATH; the results are safe, "
+                  "set ULPSCOPE_CLI to it and run the same command for the report")  # fmt: skip
+
+
+def report(out, options):
+    """Has the report written and gives its exit code."""
+    command = [program(), "report", out]
+    for allowed in options.allow:
+        command += ["--allow", allowed]
+    if options.strict:
+        command.append("--strict")
+    sys.stdout.flush()
+    return subprocess.run(command).returncode
+
+
+def main(argv=None):
+    options = parse(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return check(options)
+    except Trouble as trouble:
+        say(str(trouble))
+        return 2
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on from here")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

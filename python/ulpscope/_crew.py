@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The crew of `ulpscope check`: worker processes that each hold one call at a time. A
+worker that dies or hangs costs the call it held; another takes its place. Knows nothing of
+verdicts; `_check` says what a loss means. Needs no torch."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+START_SECONDS = 600  # importing torch and compiling glue on a busy machine
+
+
+class Trouble(Exception):
+    """Something that ends the run; the text is the sentence that the user gets."""
+
+
+class Worker:
+    """One process and the call that it holds."""
+
+    def __init__(self, settings):
+        read, write = os.pipe()
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ulpscope._worker", str(write), json.dumps(settings)],
+            stdin=subprocess.PIPE, stdout=self.log, stderr=subprocess.STDOUT,
+            pass_fds=[write], start_new_session=True,
+        )  # fmt: skip
+        os.close(write)
+        self.out = read
+        self.buffer = b""
+        self.ready = False
+        self.request = None
+        self.phase = "start"
+        self.since = time.monotonic()
+
+    def give(self, request):
+        """Hands over a call. A worker that is gone is noticed when its pipe ends."""
+        self.request, self.phase, self.since = request, "device", time.monotonic()
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def lines(self):
+        """Messages that came; None once the worker is gone."""
+        data = os.read(self.out, 1 << 16)
+        if not data:
+            return None
+        *whole, self.buffer = (self.buffer + data).split(b"\n")
+        return [json.loads(line) for line in whole]
+
+    def end(self, kill=True):
+        """Ends the process and returns its exit status."""
+        if kill and self.process.poll() is None:
+            self.process.kill()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        status = self.process.wait()
+        os.close(self.out)
+        return status
+
+    def last_words(self):
+        """The last line that the process wrote on its own."""
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip()[:200] if lines else ""
+
+
+def death(status):
+    """How a process ended, as a clause."""
+    if status < 0:
+        try:
+            return f"died of {signal.Signals(-status).name}"
+        except ValueError:
+            return f"died of signal {-status}"
+    return f"left with exit code {status}"
+
+
+class Crew:
+    """
+    Works through requests and yields what became of each: ("row", request, row),
+    ("lost", request, phase, how) for a dead worker, ("late", request, phase) for a hung one.
+    """
+
+    def __init__(self, settings, size, timeout):
+        self.settings, self.size, self.timeout = settings, size, timeout
+        self.selector = selectors.DefaultSelector()
+        self.workers = []
+
+    def work(self, requests):
+        queue = list(reversed(requests))
+        try:
+            for _ in range(min(self.size, len(queue))):
+                self._hire()
+            while queue or any(w.request for w in self.workers):
+                yield from self._turn(queue)
+        finally:
+            self.close()
+
+    def close(self):
+        for worker in self.workers:
+            worker.end()
+        self.workers = []
+        self.selector.close()
+
+    def _hire(self):
+        worker = Worker(self.settings)
+        self.workers.append(worker)
+        self.selector.register(worker.out, selectors.EVENT_READ, worker)
+
+    def _fire(self, worker):
+        self.selector.unregister(worker.out)
+        self.workers.remove(worker)
+        return worker.end()
+
+    def _turn(self, queue):
+        """Waits for whatever comes next and passes on what ended."""
+        for key, _ in self.selector.select(self._patience()):
+            yield from self._hear(key.data, queue)
+        for worker in [w for w in self.workers if self._is_late(w)]:
+            yield from self._give_up(worker, queue)
+
+    def _hear(self, worker, queue):
+        messages = worker.lines()
+        if messages is None:
+            yield from self._bury(worker, queue)
+            return
+        for message in messages:
+            if "fatal" in message:
+                raise Trouble(message["fatal"])
+            if "phase" in message:
+                worker.phase, worker.since = message["phase"], time.monotonic()
+                continue
+            worker.ready = True
+            if "row" in message:
+                done, worker.request = worker.request, None
+                yield "row", done, message["row"]
+            if queue:
+                worker.give(queue.pop())
+
+    def _bury(self, worker, queue):
+        status = self._fire(worker)
+        if not worker.ready:
+            raise Trouble(f"a worker {death(status)} while starting: {worker.last_words()}")
+        if worker.request is not None:
+            yield "lost", worker.request, worker.phase, death(status)
+        if queue:
+            self._hire()
+
+    def _limit(self, worker):
+        return self.timeout if worker.ready else max(self.timeout, START_SECONDS)
+
+    def _is_late(self, worker):
+        busy = worker.request is not None or not worker.ready
+        return busy and time.monotonic() - worker.since > self._limit(worker)
+
+    def _patience(self):
+        """Seconds until the next worker would be late, at most one."""
+        now = time.monotonic()
+        left = [self._limit(w) - (now - w.since) for w in self.workers if w.request or not w.ready]
+        return max(0.0, min([1.0, *left]))
+
+    def _give_up(self, worker, queue):
+        self._fire(worker)
+        if not worker.ready:
+            raise Trouble(f"a worker did not start within {START_SECONDS} s")
+        yield "late", worker.request, worker.phase
+        if queue:
+            self._hire()

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device under test: whatever runs a call and gives an answer. A torch device, or a
+Python callable that stands for one. Knows nothing of references and verdicts."""
+
+import importlib
+import re
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from ._replay import UNINITIALISED, Unsupported, base_name, bind_exact, fit, outputs_of, plain
+
+# Device types whose torch support is a package of its own.
+PACKAGES = {"sim": "ulpscope.sim", "npu": "torch_npu", "musa": "torch_musa",
+            "mlu": "torch_mlu", "hpu": "habana_frameworks.torch"}  # fmt: skip
+
+REFUSALS = re.compile(
+    r"not implemented|not supported|unsupported|could not run|no kernel|no operator|"
+    r"not available|doesn't support|does not support",
+    re.IGNORECASE,
+)
+DEAD = re.compile(r"device-side|illegal|launch failure|hardware|uncorrectable|bus error", re.I)
+
+
+class UnknownDevice(Exception):
+    """The device that was asked for is not there; the text lists what is."""
+
+
+class DeviceDied(Exception):
+    """The device reported that it is beyond use; its worker must be replaced."""
+
+
+@dataclass
+class Answer:
+    """What a device left of a call."""
+
+    outputs: dict  # path -> plain tensor
+    trespass: str = ""  # what it wrote that it must not, a clause
+    before: dict = field(default_factory=dict)  # written paths: plain content before
+    nanoseconds: int = 0
+
+
+class TorchDevice:
+    """A device that torch knows by name."""
+
+    def __init__(self, name, home="cpu"):
+        self.name = name
+        self.type = name.split(":")[0]
+        self.home = home  # device type that captured the trace
+
+    def place(self, captured):
+        """Where a tensor of the captured device belongs: what lived on the capturing
+        accelerator goes to the device under test, the CPU's own tensors stay."""
+        return self.name if captured.split(":")[0] == self.home else "cpu"
+
+    def bind(self, call):
+        bound = bind_exact(call, self.place)
+        if call.schema and self.home == "cpu" and makes_on_default_device(call):
+            bound.kwargs["device"] = torch.device(self.name)
+        return bound
+
+    def run(self, call):
+        """Runs the call. Unsupported where the device refuses it, DeviceDied."""
+        bound = self.bind(call)
+        before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
+        start = time.perf_counter_ns()
+        try:
+            result = bound.run(call.function)
+            outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
+            raise refusal(problem) from None
+        spent = time.perf_counter_ns() - start
+        return Answer(_detached(outputs), trespass(call, bound), before, spent)
+
+
+class PythonDevice:
+    """A Python callable `f(op, args, kwargs)` on CPU tensors that stands for a device; it
+    returns what the operator returns and writes what the operator writes."""
+
+    def __init__(self, function, name="python", home="cpu"):
+        self.name, self.type, self.home, self.function = name, "python", home, function
+
+    def run(self, call):
+        bound = bind_exact(call, lambda captured: "cpu")
+        before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
+        start = time.perf_counter_ns()
+        try:
+            with torch.no_grad():
+                result = self.function(call.function, bound.args, bound.kwargs)
+            outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
+            raise refusal(problem) from None
+        spent = time.perf_counter_ns() - start
+        return Answer(_detached(outputs), trespass(call, bound), before, spent)
+
+
+def _detached(outputs):
+    """Outputs that no later run can overwrite."""
+    return {path: t.clone() for path, t in outputs.items()}
+
+
+def refusal(problem):
+    """The exception that tells what kind of failure a device's own one is."""
+    text = " ".join(str(problem).split("\n\n")[0].split())[:300]
+    if DEAD.search(text):
+        return DeviceDied(text)
+    return Unsupported(text or type(problem).__name__)
+
+
+def lacks(text):
+    """Whether a refusal says that the operator is missing, rather than disliking the call."""
+    return bool(REFUSALS.search(text))
+
+
+def makes_on_default_device(call):
+    """A factory that was called without a device: it made its tensor on the CPU."""
+    if not any(a.name == "device" for a in call.schema.arguments):
+        return False
+    return call.value("device") is None and not call.views
+
+
+def raw(tensor):
+    """A flat tensor as its bytes."""
+    return tensor.contiguous().view(torch.uint8)
+
+
+def trespass(call, bound):
+    """What a run wrote that it must not: a read-only argument, or bytes of a storage
+    outside the views that it may write. A clause, "" for nothing."""
+    written = set(call.written())
+    for storage, base in bound.bases.items():
+        after = raw(base.cpu())
+        before = call.storages[storage][: after.numel()]
+        views = [v for p, v in call.views.items() if v.storage == storage]
+        allowed = [v for v in views if v.path in written]
+        if allowed:
+            before = before.clone()
+            for view in allowed:
+                _overlay(before, after, view)
+        wrong = int((after != before).sum()) if not torch.equal(after, before) else 0
+        if wrong:
+            where = allowed[0].path if allowed else views[0].path
+            what = "outside the view that is" if allowed else "of the read-only argument"
+            return f"wrote {wrong:,} bytes {what} {where}"
+    return ""
+
+
+def _overlay(before, after, view):
+    """Copies the elements of `view` from one storage to the other."""
+    if 0 in view.sizes:
+        return
+    first, last = view.extent()
+    where = torch.zeros(fit(before, view.dtype).numel(), dtype=torch.bool)
+    where[first:last].as_strided(view.sizes, view.strides, 0).fill_(True)
+    size = view.dtype.itemsize
+    rows = before[: where.numel() * size].view(-1, size)
+    rows[where] = after[: where.numel() * size].view(-1, size)[where]
+
+
+def is_uninitialised(op):
+    """Whether the operator promises nothing about the values it returns."""
+    return base_name(op)[1] in UNINITIALISED
+
+
+# ---- finding one ---------------------------------------------------------------------
+
+
+def present():
+    """Names of the device types that this torch has, for messages."""
+    found = ["cpu"]
+    for kind in ("cuda", "xpu", "mps"):
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_available():
+            found.append(kind)
+    private = torch._C._get_privateuse1_backend_name()
+    if private != "privateuseone":
+        found.append(private)
+    return found
+
+
+def open_device(name, home="cpu"):
+    """The device under test of that name: "npu:0", "sim:1", or "python:MODULE:FUNCTION".
+
+    Imports the package that brings the device type. UnknownDevice where there is none.
+    """
+    if name.startswith("python:"):
+        return _open_callable(name, home)
+    kind = name.split(":")[0]
+    package = PACKAGES.get(kind)
+    if package is not None:
+        try:
+            importlib.import_module(package)
+        except ImportError as problem:
+            raise UnknownDevice(_unknown(name, f"{package} cannot be imported: {problem}")) from None
+    try:
+        torch.empty(1, device=name)
+    except Exception as problem:  # every backend has its own way to say no
+        raise UnknownDevice(_unknown(name, str(problem).split("\n")[0][:160])) from None
+    return TorchDevice(name, home)
+
+
+def _unknown(name, why):
+    known = ", ".join(present() + [k for k in ("sim",) if k not in present()])
+    return f"device {name} is not there ({why}); known here: {known}"
+
+
+def _open_callable(name, home):
+    parts = name.split(":")
+    if len(parts) != 3:
+        raise UnknownDevice(f"device {name}: write python:MODULE:FUNCTION")
+    try:
+        function = getattr(importlib.import_module(parts[1]), parts[2])
+    except (ImportError, AttributeError) as problem:
+        raise UnknownDevice(f"device {name} is not there: {problem}") from None
+    return PythonDevice(function, name, home)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of a long run on standard error: a bar on a terminal, a line every few seconds
+elsewhere. Needs no torch."""
+
+import sys
+import time
+
+from ._verdicts import FLAGGED
+
+EVERY_SECONDS = 5.0
+
+
+def clock(seconds):
+    """Seconds as "1:02" or "1:02:03"."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class Progress:
+    """Counts calls. `with Progress(total, done) as p: p.step(row)`."""
+
+    def __init__(self, total, done=0):
+        self.total, self.done, self.first = total, done, done
+        self.flagged = 0
+        self.start = self.shown = time.monotonic()
+        self.bar = self.task = None
+
+    def __enter__(self):
+        if sys.stderr.isatty() and self.done < self.total:
+            self._open_bar()
+        return self
+
+    def __exit__(self, *_):
+        if self.bar is not None:
+            self.bar.stop()
+
+    def _open_bar(self):
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn
+            from rich.progress import Progress as Bar
+            from rich.progress import TextColumn, TimeRemainingColumn
+        except ImportError:
+            return
+        self.bar = Bar(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("checking", total=self.total, completed=self.done)
+        self.bar.start()
+
+    def step(self, row):
+        """One call is done."""
+        self.done += 1
+        self.flagged += row["verdict"] in FLAGGED
+        if self.bar is not None:
+            text = f"checking ({self.flagged} flagged)" if self.flagged else "checking"
+            self.bar.update(self.task, completed=self.done, description=text)
+        elif time.monotonic() - self.shown > EVERY_SECONDS:
+            self._line()
+
+    def _line(self):
+        self.shown = now = time.monotonic()
+        left = (now - self.start) / max(1, self.done - self.first) * (self.total - self.done)
+        print(
+            f"ulpscope check: {self.done:,} of {self.total:,} calls, {self.flagged:,} flagged, "
+            f"about {clock(left)} left",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip

@@ -1,0 +1,478 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call of a trace, rebuilt: arguments with their storages, strides and aliasing.
+
+Knows nothing of traces on disk: a call comes as the dict that `_core.Trace.call` gives
+and a function that reads a blob. `_reference` replays a call on the CPU in another
+precision, `Device` runs it on the device under test.
+"""
+
+import importlib
+import json
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+# Arguments that count or steer rather than being computed with: an optimizer's kernels
+# demand their dtype, and a perturbed step count is another step.
+LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
+
+WIDER = {torch.complex32: torch.complex64, torch.complex64: torch.complex128}
+
+
+class BadCall(Exception):
+    """A call that cannot be replayed; the text is a clause that says why."""
+
+
+class Unsupported(Exception):
+    """The device refuses the call or lacks the operator."""
+
+
+@dataclass(frozen=True)
+class TensorAt:
+    """Stands in a decoded argument list where the tensor of that path belongs."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class DeviceAt:
+    """A device argument, as captured."""
+
+    device: str
+
+
+@dataclass
+class View:
+    """One tensor of a call: which part of which storage."""
+
+    path: str
+    role: str
+    storage: int
+    dtype: torch.dtype
+    sizes: tuple
+    strides: tuple
+    offset: int
+    device: str
+    argument: str = ""  # the schema's name of the argument
+    version: int = 0
+
+    def extent(self):
+        """First element and the one behind the last that this view can touch."""
+        if 0 in self.sizes:
+            return self.offset, self.offset
+        span = sum((n - 1) * s for n, s in zip(self.sizes, self.strides))
+        return self.offset, self.offset + span + 1
+
+
+@dataclass
+class Call:
+    """An operator invocation, ready to be replayed any number of times."""
+
+    sequence: int
+    op: str
+    args: list
+    kwargs: dict
+    views: dict = field(default_factory=dict)  # path -> View, before the call
+    results: dict = field(default_factory=dict)  # path -> View, what the call returned
+    mutated: dict = field(default_factory=dict)  # path -> View, as the call left them
+    storages: dict = field(default_factory=dict)  # storage -> uint8 tensor of its bytes
+    row: dict = field(default_factory=dict)  # what the trace says besides
+    live: object = None  # function: View of a result -> tensor on the CPU, or None
+    made_up: bool = False  # contents were generated from statistics
+
+    def __post_init__(self):
+        self.function = resolve(self.op)
+        self.schema = getattr(self.function, "_schema", None)
+        self._name_arguments()
+
+    def _name_arguments(self):
+        names = [a.name for a in self.schema.arguments] if self.schema else []
+        for path, view in self.views.items():
+            head = path.split("[")
+            if path.startswith("kwargs."):
+                view.argument = path[len("kwargs.") :].split("[")[0]
+            elif len(head) > 1 and int(head[1].rstrip("]")) < len(names):
+                view.argument = names[int(head[1].rstrip("]"))]
+
+    def written(self):
+        """Paths of the arguments that the call writes: by schema, and as was seen."""
+        out = dict.fromkeys(self.mutated)
+        if self.schema:
+            writes = {a.name for a in self.schema.arguments if is_write(a)}
+            out.update((p, None) for p, v in self.views.items() if v.argument in writes)
+        return [path for path in out if path in self.views]
+
+    def value(self, name, default=None):
+        """A non-tensor argument by its name in the schema."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        for i, argument in enumerate(self.schema.arguments if self.schema else []):
+            if argument.name == name:
+                if i < len(self.args):
+                    return self.args[i]
+                return argument.default_value if argument.has_default_value() else default
+        return default
+
+
+def is_write(argument):
+    """Whether a schema argument or return is annotated as written."""
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def resolve(name):
+    """The callable behind `ns::op.overload` or a dotted Python name under torch."""
+    if "::" in name:
+        space, _, rest = name.partition("::")
+        base, _, overload = rest.partition(".")
+        try:
+            return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+        except (AttributeError, RuntimeError):
+            raise BadCall(
+                f"operator {name} is unknown here; name the module that registers it "
+                "with --import"
+            ) from None
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        raise BadCall(f"function {name} is unknown here") from None
+
+
+# ---- decoding ----------------------------------------------------------------------
+
+
+def dtype_named(name):
+    """torch.float32 for "float32" or "torch.float32"."""
+    found = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype):
+        raise BadCall(f"dtype {name} is unknown to this torch")
+    return found
+
+
+def _decode_mark(mark, path):
+    """What a one-key object of the argument JSON stands for."""
+    ((kind, value),) = mark.items()
+    if kind == "tensor":
+        return TensorAt(path) if value else None
+    if kind == "dtype":
+        return dtype_named(value)
+    if kind == "device":
+        return DeviceAt(value)
+    if kind in ("layout", "memory_format"):
+        return getattr(torch, str(value).removeprefix("torch."))
+    if kind == "float":
+        return float(value)
+    if kind == "complex":
+        return complex(*(float(part) for part in value))
+    if kind == "generator":
+        return None
+    raise BadCall(f"argument {path} ({value}) was not kept in the trace")
+
+
+def decode(value, path):
+    """An argument as it stands in the JSON of a call, tensors as TensorAt."""
+    if isinstance(value, list):
+        return [decode(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return _decode_mark(value, path)
+    return value
+
+
+def _view_of(row):
+    return View(
+        path=row["path"],
+        role=row["role"],
+        storage=row["storage"],
+        dtype=dtype_named(row["dtype"]),
+        sizes=tuple(row["sizes"]),
+        strides=tuple(row["strides"]),
+        offset=row["offset"],
+        device=row["device"] or "cpu",
+        version=row.get("version", 0),
+    )
+
+
+def call_from(row, read_blob, stand_in=None):
+    """
+    Builds a Call from a row of the trace.
+
+    `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
+    `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall.
+    """
+    text = row["args"]
+    arguments = json.loads(text) if isinstance(text, str) else text or {}
+    call = Call(
+        sequence=row["sequence"],
+        op=row["op"],
+        args=decode(arguments.get("args", []), "args"),
+        kwargs={k: decode(v, f"kwargs.{k}") for k, v in arguments.get("kwargs", {}).items()},
+        views={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "in"},
+        results={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "out"},
+        mutated={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
+        row=row,
+    )
+    for item in row["tensors"]:
+        if item["role"] == "in" and item["storage"] not in call.storages:
+            _fill_storage(call, item, read_blob, stand_in)
+    call.live = _live_reader(row, read_blob)
+    return call
+
+
+def bytes_of(buffer):
+    """A private uint8 tensor with a buffer's bytes (the buffer is read-only)."""
+    data = bytearray(buffer)
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _fill_storage(call, item, read_blob, stand_in):
+    if item["blob"]:
+        call.storages[item["storage"]] = bytes_of(read_blob(item["blob"]))
+        return
+    if item["storage_bytes"] == 0 or 0 in item["sizes"]:
+        call.storages[item["storage"]] = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+        return
+    if stand_in is None:
+        raise BadCall(f"the content of {item['path']} was not captured")
+    raw = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+    for other in call.row["tensors"]:
+        if other["role"] == "in" and other["storage"] == item["storage"]:
+            view = call.views[other["path"]]
+            fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset).copy_(
+                stand_in(other)
+            )
+    call.storages[item["storage"]] = raw
+    call.made_up = True
+
+
+def _live_reader(row, read_blob):
+    """Reads what the captured run itself got for a result or a mutated argument."""
+    blobs = {(a["role"], a["path"]): a for a in row["tensors"] if a["role"] != "in"}
+
+    def live(path, role):
+        item = blobs.get((role, path))
+        if item is None or not item["blob"]:
+            return None
+        view = _view_of(item)
+        raw = bytes_of(read_blob(item["blob"]))
+        return fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
+
+    return live
+
+
+def fit(raw, dtype):
+    """Bytes seen as elements of `dtype`; bytes of a half element at the end are left out."""
+    whole = raw.numel() // dtype.itemsize * dtype.itemsize
+    return raw[:whole].view(dtype)
+
+
+# ---- rebuilding --------------------------------------------------------------------
+
+
+def substitute(value, tensors, dtype_of=None, device_of=None):
+    """A decoded argument with its tensors, dtypes and devices put in."""
+    if isinstance(value, TensorAt):
+        return tensors[value.path]
+    if isinstance(value, list):
+        return [substitute(item, tensors, dtype_of, device_of) for item in value]
+    if isinstance(value, torch.dtype) and dtype_of is not None:
+        return dtype_of(value)
+    if isinstance(value, DeviceAt):
+        return torch.device(device_of(value.device) if device_of else "cpu")
+    return value
+
+
+@dataclass
+class Bound:
+    """Arguments of one run: what to call with, and the tensors by path and storage."""
+
+    args: list
+    kwargs: dict
+    tensors: dict
+    bases: dict
+
+    def run(self, function):
+        with torch.no_grad():
+            return function(*self.args, **self.kwargs)
+
+
+def bind_exact(call, device_of):
+    """Arguments bit by bit as captured, each storage whole, on the device that
+    `device_of(captured device)` names."""
+    bases, tensors = {}, {}
+    for path, view in call.views.items():
+        if view.storage not in bases:
+            base = fit(call.storages[view.storage], view.dtype)
+            bases[view.storage] = base.to(device_of(view.device), copy=True)
+        base = bases[view.storage]
+        if base.dtype != view.dtype:
+            base = fit(base.view(torch.uint8), view.dtype)
+        tensors[path] = base.as_strided(view.sizes, view.strides, view.offset)
+    return _bound(call, tensors, bases, None, device_of)
+
+
+def _bound(call, tensors, bases, dtype_of, device_of=None):
+    return Bound(
+        [substitute(a, tensors, dtype_of, device_of) for a in call.args],
+        {k: substitute(a, tensors, dtype_of, device_of) for k, a in call.kwargs.items()},
+        tensors,
+        bases,
+    )
+
+
+def widened(dtype):
+    """The dtype of the reference for a tensor of `dtype`."""
+    if dtype.is_floating_point:
+        return torch.float64
+    return torch.complex128 if dtype.is_complex else dtype
+
+
+def computed(dtype):
+    """The dtype of the yardstick: float32, unless float64 was asked for."""
+    if dtype.is_floating_point:
+        return dtype if dtype == torch.float64 else torch.float32
+    return torch.complex64 if dtype == torch.complex32 else dtype
+
+
+@dataclass
+class Segment:
+    """The part of a storage that the views of one dtype use, as a flat tensor."""
+
+    storage: int
+    dtype: torch.dtype
+    first: int
+    last: int
+    data: torch.Tensor
+    number: int  # among the float segments of the call
+    steers: bool  # left alone: neither widened nor perturbed
+    small_integers: bool
+
+
+def segments(call):
+    """Segments by (storage, dtype), in argument order."""
+    spans = {}
+    for view in call.views.values():
+        first, last = view.extent()
+        key = (view.storage, view.dtype)
+        lo, hi, steers = spans.get(key, (first, last, True))
+        spans[key] = (min(lo, first), max(hi, last), steers and view.argument in LEFT_ALONE)
+    out, number = {}, 0
+    for (storage, dtype), (first, last, steers) in spans.items():
+        data = fit(call.storages[storage], dtype)[first:last]
+        counts = dtype.is_floating_point or dtype.is_complex
+        out[storage, dtype] = Segment(
+            storage, dtype, first, last, data, number, steers, counts and _counts_only(data)
+        )
+        number += counts and not steers
+    return out
+
+
+def _counts_only(data):
+    """Labels, masks and one-hot vectors: small integers kept in a float dtype."""
+    if data.is_complex() or data.numel() == 0:
+        return False
+    if data.numel() > 64 and not _counts_only(data[:64]):
+        return False
+    wide = data.float()
+    return bool(((wide == wide.round()) & (wide.abs() <= 2048)).all())
+
+
+def bind_cast(call, parts, dtype_of, contents=None):
+    """
+    Arguments on the CPU with every float in another dtype, strides and aliasing kept.
+
+    `contents` maps a segment key to the flat tensor to use instead of the captured one
+    (perturbed inputs); it is converted, never written.
+    """
+    bases, tensors = {}, {}
+    for path, view in call.views.items():
+        key = (view.storage, view.dtype)
+        part = parts[key]
+        if key not in bases:
+            source = contents.get(key, part.data) if contents else part.data
+            to = view.dtype if part.steers else dtype_of(view.dtype)
+            bases[key] = source.to(to, copy=True)
+        tensors[path] = bases[key].as_strided(
+            view.sizes, view.strides, view.offset - part.first
+        )
+    return _bound(call, tensors, bases, dtype_of)
+
+
+def flatten(result, path="out"):
+    """Tensors (and numbers, as 0-d tensors) of a result, with their paths: a single
+    result is out[0], an element of a returned list out[0][1]."""
+    if isinstance(result, tuple):
+        return [leaf for i, r in enumerate(result) for leaf in _leaves(r, f"{path}[{i}]")]
+    return _leaves(result, f"{path}[0]")
+
+
+def _leaves(value, path):
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
+    if isinstance(value, torch.Tensor):
+        return [(path, value.detach())]
+    if isinstance(value, (bool, int)):
+        return [(path, torch.tensor(value))]
+    if isinstance(value, float):
+        return [(path, torch.tensor(value, dtype=torch.float64))]
+    return []
+
+
+def outputs_of(call, bound, result):
+    """What a run left: its results and its written arguments, by path. A result that the
+    schema says is a written argument is that argument and stands once."""
+    returns = call.schema.returns if call.schema else []
+    if len(returns) == 1 and is_write(returns[0]):
+        leaves = []
+    elif returns and isinstance(result, tuple) and len(returns) == len(result):
+        leaves = [
+            leaf
+            for i, (r, value) in enumerate(zip(returns, result))
+            if not is_write(r)
+            for leaf in _leaves(value, f"out[{i}]")
+        ]
+    else:
+        leaves = flatten(result)
+    out = dict(leaves)
+    for path in call.written():
+        out[path] = bound.tensors[path]
+    return out
+
+
+def plain(tensor):
+    """On the CPU, without lazy conjugation or negation, complex as pairs of reals."""
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+# ---- which calls are beyond a replay -----------------------------------------------
+
+UNINITIALISED = {
+    "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
+    "empty_permuted", "resize_", "resize_as_", "_resize_output_",
+}  # fmt: skip
+
+
+def base_name(op):
+    """`ns::name` without the overload, and the bare name."""
+    name = op.split(".")[0] if "::" in op else op
+    return name, name.rpartition("::")[2] if "::" in name else name.rpartition(".")[2]
+
+
+def draws_random(call):
+    """Whether the call draws random numbers with these arguments."""
+    if torch.Tag.nondeterministic_seeded not in getattr(call.function, "tags", ()):
+        return False
+    for name in ("dropout_p", "p", "dropout"):
+        value = call.value(name)
+        if isinstance(value, (int, float)) and value == 0:
+            return False
+    return not any(call.value(name) is False for name in ("train", "training"))
+
+
+def finite(x):
+    """A float for JSON and databases: None where it is no number."""
+    return x if x is not None and math.isfinite(x) else None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls of a trace a check replays. Looks at rows only, never at tensors.
+
+On the device type that captured the trace the ATen calls are replayed. On any other type
+the outermost portable call stands for the ATen calls below it, so that the target's own
+fused kernels are what is tested.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Pick:
+    """One call to replay."""
+
+    sequence: int
+    children: list = field(default_factory=list)  # ATen calls below it, to find a culprit
+    stands_for: int = 1
+
+
+def device_types(row):
+    """Device types of the tensors and device arguments of a call."""
+    found = {t["device"].split(":")[0] for t in row["tensors"] if t.get("device")}
+    found.update(_named_devices(_parsed(row.get("args"))))
+    return found
+
+
+def _parsed(text):
+    return json.loads(text) if isinstance(text, str) and text else text or {}
+
+
+def _named_devices(value):
+    if isinstance(value, list):
+        return {d for item in value for d in _named_devices(item)}
+    if isinstance(value, dict):
+        if isinstance(value.get("device"), str):
+            return {value["device"].split(":")[0]}
+        return {d for item in value.values() for d in _named_devices(item)}
+    return set()
+
+
+def home_of(rows):
+    """The device type that captured the trace: the accelerator that most calls use, or
+    cpu where none uses one."""
+    counts = Counter(t for row in rows for t in device_types(row) if t not in ("cpu", "meta"))
+    return counts.most_common(1)[0][0] if counts else "cpu"
+
+
+def is_portable(row):
+    """Whether a composite call can be replayed as a whole: it was not under autocast,
+    whose casts happened inside it, and all its arguments were kept."""
+    state = _parsed(row.get("state"))
+    return not state.get("autocast") and '"opaque"' not in json.dumps(row.get("args") or "")
+
+
+def pick(rows, home, target):
+    """Picks for a device of type `target`, ascending; `rows` are all calls of a trace."""
+    usable = [r for r in rows if (r.get("status") or "ok") == "ok"]
+    if home != "cpu":
+        usable = [r for r in usable if home in device_types(r)]
+    if home == target:
+        return [Pick(r["sequence"]) for r in usable if not r.get("composite")]
+    below = {}
+    for row in usable:
+        if row.get("parent"):
+            below.setdefault(row["parent"], []).append(row)
+    whole = {r["sequence"] for r in usable if r.get("composite") and is_portable(r)}
+    parents = {r["sequence"]: r.get("parent") for r in usable}
+    out = []
+    for row in usable:
+        if _covered(row["sequence"], parents, whole):
+            continue
+        if row["sequence"] in whole:
+            out.append(Pick(row["sequence"], _leaves(row["sequence"], below)))
+        elif not row.get("composite"):
+            out.append(Pick(row["sequence"]))
+    return out
+
+
+def _covered(sequence, parents, whole):
+    """Whether a call lies below one that is replayed as a whole."""
+    sequence = parents.get(sequence)
+    while sequence:
+        if sequence in whole:
+            return True
+        sequence = parents.get(sequence)
+    return False
+
+
+def _leaves(sequence, below):
+    out = []
+    for row in below.get(sequence, ()):
+        if row.get("composite"):
+            out += _leaves(row["sequence"], below)
+        else:
+            out.append(row["sequence"])
+    return out
+
+
+def narrow(picks, wanted):
+    """Keeps what the pattern of `wanted` sequences asks for: a pick that matches, or the
+    children that do."""
+    out = []
+    for p in picks:
+        if p.sequence in wanted:
+            out.append(p)
+        else:
+            out += [Pick(child) for child in p.children if child in wanted]
+    return sorted(out, key=lambda p: p.sequence)
+
+
+def signature(row):
+    """What makes two calls the same for --distinct: operator, dtypes, shapes, strides,
+    other arguments and module class."""
+    views = tuple(
+        (t["path"], t["dtype"], tuple(t["sizes"]), tuple(t["strides"]))
+        for t in row["tensors"]
+        if t["role"] == "in"
+    )
+    arguments = row.get("args") if isinstance(row.get("args"), str) else json.dumps(row.get("args"))
+    return row["op"], views, arguments, row.get("module_class") or ""
+
+
+def distinct(picks, row_of):
+    """The first pick of each signature, standing for all of them."""
+    first = {}
+    for p in picks:
+        key = signature(row_of(p.sequence))
+        if key in first:
+            first[key].stands_for += 1
+        else:
+            first[key] = p
+    return list(first.values())

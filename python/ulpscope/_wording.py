@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A verdict in words and as a row of result.db: one sentence, a summary of the arguments,
+the numbers of the judge. Neighbours: `_judging` (makes verdicts), `_core.Result`."""
+
+import json
+import math
+
+import torch
+
+from ._verdicts import FLAGGED, base_row
+
+METRICS = ("max", "mid", "q99", "rel", "z", "fan_in", "t_max", "t_mid", "n_mismatch", "n_bad")
+
+
+def number(value):
+    """A value as a person would write it."""
+    if value != value:
+        return "NaN"
+    if math.isinf(value):
+        return "Inf" if value > 0 else "-Inf"
+    return f"{value:.6g}"
+
+
+def position(flat, sizes):
+    """Row-major index as a list of coordinates."""
+    out = []
+    for size in reversed(sizes):
+        out.append(flat % size if size else 0)
+        flat //= max(size, 1)
+    return out[::-1]
+
+
+def bits_text(bits, bound=False):
+    return f"{'at least ' if bound else ''}{max(bits, 0.0):.1f}"
+
+
+def sentence(call, verdict):
+    """One English sentence on the verdict of a call."""
+    text = _statement(call.op, verdict)
+    cause = verdict.cause
+    if verdict.culprit and verdict.culprit != call.op:
+        text += f"; the fault is in {verdict.culprit}"
+    return text + (f": {cause}" if cause else "")
+
+
+def _statement(op, verdict):
+    kind, worst = verdict.verdict, verdict.worst
+    if kind == "pass":
+        return _passed(op, worst)
+    if verdict.reason or worst is None or kind in ("unjudged", "unsupported"):
+        reason = verdict.reason or (worst.reason if worst else "")
+        return f"{op} is {kind}: {reason}"
+    where = "" if worst.path in ("", "out[0]") else f" in {worst.path}"
+    if kind == "reduced":
+        return (
+            f"{op} computed with {bits_text(worst.bits)} effective bits{where}; "
+            f"float32 gives {bits_text(worst.yardstick_bits)}"
+        )
+    if kind == "nonfinite":
+        return _nonfinite(op, worst, where)
+    return _wrong(op, worst, where)
+
+
+def _passed(op, worst):
+    if worst is None or not worst.details or not worst.n:
+        return f"{op} is as it must be"
+    if worst.details.get("n_mismatch") == 0 or worst.details.get("exact"):
+        return f"{op} is correctly rounded"
+    return f"{op} computed with {bits_text(worst.bits, worst.bound)} effective bits"
+
+
+def _example(worst):
+    """Where the worst element is, what it holds and what is true."""
+    if not worst.examples:
+        return ""
+    index, device, reference, _, _ = worst.examples[0]
+    at = position(index, worst.sizes)
+    return f"{number(device)} instead of {number(reference)} at {at}"
+
+
+def _nonfinite(op, worst, where):
+    example = _example(worst)
+    count = worst.details.get("n_bad") or 1
+    return f"{op} gives {example}{where} ({count:,} of {worst.n:,} elements)"
+
+
+def _wrong(op, worst, where):
+    example = _example(worst)
+    if not example:
+        return f"{op} is wrong{where}: {worst.reason}"
+    count = worst.details.get("n_mismatch", 0)
+    return f"{op} gives {example}{where} ({count:,} of {worst.n:,} elements differ)"
+
+
+def describe_arguments(call):
+    """One line: dtypes and shapes of tensors, other arguments as they are."""
+    parts = [_describe(call, a) for a in call.args]
+    parts += [f"{k}={_describe(call, a)}" for k, a in call.kwargs.items()]
+    return ", ".join(parts)[:400]
+
+
+def _describe(call, value):
+    if isinstance(value, list):
+        shown = [_describe(call, v) for v in value[:4]]
+        return "[" + ", ".join(shown + ["..."] * (len(value) > 4)) + "]"
+    path = getattr(value, "path", None)
+    if path is not None:
+        view = call.views[path]
+        sizes = ", ".join(str(n) for n in view.sizes)
+        return f"{str(view.dtype).removeprefix('torch.')}[{sizes}]"
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    return str(getattr(value, "device", value))
+
+
+def row(call, verdict, timing, stands_for=1):
+    """The verdict as a row for `_core.Result.put`."""
+    worst, source = verdict.worst, call.row
+    flagged = verdict.verdict in FLAGGED
+    out = base_row(source, verdict.verdict)
+    out.update(
+        culprit=verdict.culprit,
+        bits=worst.bits if worst else 0.0,
+        yardstick_bits=worst.yardstick_bits if worst else 0.0,
+        bound=bool(worst.bound) if worst else False,
+        cause=verdict.cause,
+        sentence=sentence(call, verdict),
+        notes="; ".join(verdict.notes + (["made-up inputs"] if call.made_up else [])),
+        output=worst.path if worst else "",
+        args=describe_arguments(call),
+        stack=(source.get("frames") or "") if verdict.verdict != "pass" else "",
+        n_elements=sum(f.n for f in verdict.findings),
+        stands_for=stands_for,
+        metrics=metrics(verdict) if flagged else [],
+        examples=examples(verdict) if flagged else [],
+        **timing,
+    )
+    return out
+
+
+def metrics(verdict):
+    """(output, name, value, text) of every output that was measured."""
+    out = []
+    for i, finding in enumerate(verdict.findings):
+        out.append((i, "path", 0.0, finding.path))
+        out.append((i, "sizes", 0.0, json.dumps(list(finding.sizes))))
+        for name in METRICS:
+            value = finding.details.get(name)
+            if value is not None and math.isfinite(value):
+                out.append((i, name, float(value), None))
+        histogram = finding.details.get("histogram")
+        if histogram and any(histogram):
+            out.append((i, "score_histogram", 0.0, json.dumps(histogram)))
+    return out
+
+
+def examples(verdict):
+    """(output, rank, index, device, reference, yardstick, score) of the worst elements."""
+    return [
+        (i, place, json.dumps(position(flat, finding.sizes)), device, reference, yardstick, score)
+        for i, finding in enumerate(verdict.findings)
+        for place, (flat, device, reference, yardstick, score) in enumerate(finding.examples)
+    ]

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker of `ulpscope check`: takes call numbers on standard input, gives rows back.
+
+Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace and the
+device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
+{"ready": true} or {"fatal": text} once, {"phase": name} while a call is worked on,
+{"row": {...}} at its end.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+
+from ._verdicts import FLAGGED, base_row
+
+PR_SET_PDEATHSIG = 1
+
+
+class Channel:
+    """Lines to the coordinator. A descriptor of its own: operators may print."""
+
+    def __init__(self, number):
+        self.file = os.fdopen(number, "w", buffering=1)
+
+    def send(self, **message):
+        self.file.write(json.dumps(message) + "\n")
+
+
+class Bench:
+    """Everything a worker holds while it works: trace, device, channel."""
+
+    def __init__(self, settings, channel):
+        from . import _core
+        from ._device import open_device
+
+        self.channel = channel
+        self.trace = _core.Trace(settings["trace"])
+        self.device = open_device(settings["device"], settings["home"])
+        self.trace_id = settings["trace_id"]
+
+    def call(self, sequence):
+        """The call, rebuilt from the trace."""
+        from ._replay import call_from
+        from ._standin import stand_in
+
+        row = self.trace.call(sequence)
+        made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+        return call_from(row, self.trace.blob, made)
+
+    def judge(self, sequence, timing):
+        from ._judging import judge_call
+
+        call = self.call(sequence)
+        mark = lambda phase: self.channel.send(phase=phase)  # noqa: E731
+        return call, judge_call(call, self.device, timing, mark)
+
+    def work(self, request):
+        """The row for one request, and whether the device survived."""
+        from . import _judging, _wording
+        from ._device import DeviceDied
+        from ._replay import BadCall
+
+        timing = _judging.Timing()
+        sequence = request["call"]
+        try:
+            call, verdict = self.judge(sequence, timing)
+            if verdict.verdict in FLAGGED and request.get("children"):
+                self.name_culprit(verdict, request["children"])
+            row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
+            return row, True
+        except BadCall as problem:
+            return self.plain(sequence, "unjudged", str(problem), request), True
+        except DeviceDied as problem:
+            return self.plain(sequence, "crashed", f"the device reports: {problem}", request), False
+
+    def plain(self, sequence, verdict, reason, request):
+        """A row for a call of which nothing could be measured."""
+        source = self.trace.call(sequence)
+        row = base_row(source, verdict)
+        row.update(sentence=f"{source['op']}: {reason}", stack=source.get("frames") or "",
+                   stands_for=request.get("stands_for", 1))  # fmt: skip
+        return row
+
+    def name_culprit(self, verdict, children):
+        """Replays the ATen calls below a call that did not pass: the first that does not
+        pass either is where the fault lies."""
+        from . import _judging
+        from ._replay import BadCall
+
+        for sequence in children:
+            try:
+                call, below = self.judge(sequence, _judging.Timing())
+            except BadCall:
+                continue
+            if below.verdict in FLAGGED:
+                verdict.culprit = call.op
+                verdict.cause = below.cause or verdict.cause
+                return
+
+
+def die_with_parent():
+    """A killed coordinator takes its workers along, also those that hang (Linux)."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        pass
+
+
+def prepare(settings):
+    """Imports and threads, before anything else touches torch."""
+    import torch
+
+    torch.set_num_threads(max(1, settings["threads"]))
+    for module in settings["imports"]:
+        importlib.import_module(module)
+
+
+def main():
+    channel, settings = Channel(int(sys.argv[1])), json.loads(sys.argv[2])
+    die_with_parent()
+    sys.path.insert(0, os.getcwd())
+    try:
+        prepare(settings)
+        bench = Bench(settings, channel)
+    except Exception as problem:  # whatever it is, the coordinator says it
+        channel.send(fatal=f"{problem}" or type(problem).__name__)
+        return 2
+    channel.send(ready=True)
+    for line in sys.stdin:
+        row, alive = bench.work(json.loads(line))
+        channel.send(row=row)
+        if not alive:
+            return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References for operators whose own CPU kernel cannot serve as one.
+
+A custom operator is its own reference where its CPU kernel accepts float64. Where it has
+none, or rounds inside, register a plain function:
+
+    @ulpscope.reference.register("demo::rms_norm")
+    def rms_norm(x, weight, eps):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+It is called on the CPU with the operator's arguments, once with every float tensor in
+float64 (the truth) and once in float32 (the yardstick), and returns what the operator
+returns. An operator that writes its arguments has a reference that does so too.
+"""
+
+_registered = {}
+
+
+def register(op):
+    """Decorator: the function is the reference of `op` (`ns::name` for all its overloads,
+    or `ns::name.overload`). A later registration replaces an earlier one."""
+
+    def bind(function):
+        _registered[op.removesuffix(".default")] = function
+        return function
+
+    return bind
+
+
+def find(op):
+    """The registered reference of `ns::name.overload`, or None."""
+    exact = op.removesuffix(".default")
+    return _registered.get(exact) or _registered.get(exact.split(".")[0])

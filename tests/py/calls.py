@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes calls in memory, as a trace would hold them, and devices to judge them on. Shared
+by the tests of check; no trace, no simulated device."""
+
+import torch
+
+from ulpscope._device import PythonDevice
+from ulpscope._judging import judge_call
+from ulpscope._replay import call_from
+
+
+class Maker:
+    """Turns Python arguments into the row of a call."""
+
+    def __init__(self):
+        self.tensors, self.blobs, self.storages = [], {}, {}
+
+    def argument(self, value, path):
+        if isinstance(value, (list, tuple)):
+            return [self.argument(v, f"{path}[{i}]") for i, v in enumerate(value)]
+        if isinstance(value, torch.Tensor):
+            self.tensor(value, path, "in")
+            return {"tensor": True}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+            return {"float": str(value)}
+        return value
+
+    def tensor(self, t, path, role):
+        storage = t.untyped_storage()
+        key = (storage.data_ptr() or id(storage), role != "in")
+        number = self.storages.setdefault(key, len(self.storages) + 1)
+        if number not in self.blobs:
+            flat = torch.empty(0, dtype=torch.uint8).set_(storage)
+            self.blobs[number] = bytes(flat.numpy().tobytes())
+        self.tensors.append(
+            dict(path=path, role=role, storage=number, blob=number, dtype=str(t.dtype),
+                 sizes=list(t.shape), strides=list(t.stride()), offset=t.storage_offset(),
+                 device="cpu", storage_bytes=storage.nbytes(), stats=None)
+        )  # fmt: skip
+
+
+def make_call(op, *args, live=None, **kwargs):
+    """A Call of `op` on these arguments; `live` are the captured run's own results."""
+    maker = Maker()
+    text = {
+        "args": [maker.argument(a, f"args[{i}]") for i, a in enumerate(args)],
+        "kwargs": {k: maker.argument(v, f"kwargs.{k}") for k, v in kwargs.items()},
+    }
+    for i, t in enumerate(live or ()):
+        maker.tensor(t, f"out[{i}]", "out")
+    row = dict(sequence=1, step=0, phase="forward", op=op, args=text, tensors=maker.tensors,
+               module_path="", module_class="", frames="")  # fmt: skip
+    return call_from(row, maker.blobs.__getitem__)
+
+
+def honest(op, args, kwargs):
+    """A device that computes as the CPU does."""
+    return op(*args, **kwargs)
+
+
+def judged(device, op, *args, **kwargs):
+    """The verdict on one call by a Python device."""
+    return judge_call(make_call(op, *args, **kwargs), PythonDevice(device))
