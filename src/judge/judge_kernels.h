@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops of the judge over one block of elements, one table per instruction set,
+// equal bits in all of them. Definitions: docs/metrics.md, 2. Neighbours: judge_kernels.c
+// (scalar, the definition), judge_kernels_avx2.c, judge_pass.c (the caller).
+#ifndef USC_JUDGE_KERNELS_H
+#define USC_JUDGE_KERNELS_H
+
+#include <ulpscope/judge.h>
+
+/* Elements a kernel sees at most in one go; part of the definition of the sums. */
+#define USC_JUDGE_BLOCK 512
+#define USC_JUDGE_LANES 8
+
+/* What usc_judge_kernels.bin writes for a score of zero: the element matches. */
+#define USC_BIN_MATCH USC_N_SCORE_BINS
+
+/** What depends on the device's dtype and on the replays so far, not on the element. */
+typedef struct usc_score_params {
+    double min_power;   /* 2^emin of the device's dtype */
+    double half_ulp;    /* half an ulp of 1: 2^-p */
+    double ulp_inverse; /* one over an ulp of 1: 2^(p-1) */
+    double largest;     /* largest finite value */
+    double overflow;    /* smallest value that rounds to Inf */
+    double unit;        /* u: one rounding of the working precision */
+    double floor;       /* smallest scale */
+    double s_factor;    /* accumulator to S; 0 for exact operators */
+    double n_factor;    /* accumulator to N; 0 for exact operators */
+    double s_unknown;   /* S where a replay left the domain */
+    double expect;      /* score for which expected mismatches are summed */
+} usc_score_params;
+
+/** What one block adds up to. */
+typedef struct usc_score_sums {
+    double max;                       /* largest score */
+    double expected[USC_JUDGE_LANES]; /* element i of the block goes to lane i mod 8 */
+    int64_t n_blind;                  /* float32 keeps no bits here */
+    bool special;                     /* an element is or rounds to NaN or Inf: score 0 */
+} usc_score_sums;
+
+typedef struct usc_judge_kernels {
+    /* Scores of n <= USC_JUDGE_BLOCK elements: device d against reference r. */
+    void (*score)(const usc_score_params *p, const double *d, const double *r,
+                  const float *s, const float *n, size_t count, double *score,
+                  usc_score_sums *sums);
+    /* Histogram bin of each score, USC_BIN_MATCH for zero. */
+    void (*bin)(const double *score, size_t count, uint8_t *bins);
+    /* Adds replay (rk, yk) to the accumulators s and n; sets bit `mark` of flags where d
+     * lies within 16 roundings of rk. False where yk differs from rk anywhere. */
+    bool (*accumulate)(const usc_score_params *p, const double *d, const double *r,
+                       const double *rk, const double *yk, size_t count, float *s,
+                       float *n, uint8_t *flags);
+} usc_judge_kernels;
+
+/* Accumulators hold S times 2^-10 and N times 2^-16: float's range then covers every S
+ * and N of a float32 output, with room for the sum over the replays. */
+#define USC_S_STORED 0x1p-10
+#define USC_N_STORED 0x1p-16
+#define USC_DELTA 0x1p-20
+#define USC_SEEN 1u /* flags: another replay produced this value */
+
+extern const usc_judge_kernels usc_judge_kernels_scalar;
+#if defined(__x86_64__)
+extern const usc_judge_kernels usc_judge_kernels_avx2;
+#endif
+
+/** The table for the instruction set that the library uses. */
+const usc_judge_kernels *usc_judge_kernels_active(void);
+
+/* The same for float64 outputs, whose accumulators are doubles: scalar only. */
+void usc_judge_score_wide(const usc_score_params *p, const double *d, const double *r,
+                          const double *s, const double *n, size_t count, double *score,
+                          usc_score_sums *sums);
+bool usc_judge_accumulate_wide(const usc_score_params *p, const double *d,
+                               const double *r, const double *rk, const double *yk,
+                               size_t count, double *s, double *n, uint8_t *flags);
+
+#endif

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decision: from what a pass counted to a verdict. Thresholds are the table below;
+// docs/verdict.md says what they mean, docs/metrics.md, 2 gives every formula.
+#include "judge/judge_state.h"
+
+#include "base/float_env.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* T(F) = min(base + slope sqrt(F), cap), in roundings of the working precision; F is the
+ * fan-in, since errors of F roundings add up like a random walk. */
+static const struct limit {
+    const char *what;
+    double base, slope, cap;
+} limits[] = {
+    /* worst honest float32 kernel seen reaches 0.94 of it: one accumulator over 1,152
+     * heavy-tailed terms; the cap means that fewer than 14 bits never pass */
+    {"worst element", 48, 16, 1024},
+    /* honest kernels reach 0.90 of it, in the same sums, else 0.32 */
+    {"typical element", 16, 6, 512},
+    /* honest kernels reach 0.69; beyond it bad conditioning would hide the device's own
+     * errors */
+    {"against float32 on the CPU", 24, 8, INFINITY},
+    /* a wrong eps or n - 1 for n shifts all elements one way long before they are large
+     */
+    {"one-sided", 8, 0.5, INFINITY},
+};
+enum { WORST, TYPICAL, RELATIVE, ONE_SIDED };
+
+#define T_FAST 16.0      /* 95 of 100 good outputs stay below and need no appeal */
+#define FEW_MISMATCHES 8 /* a median of fewer says nothing */
+#define FEW_ELEMENTS 16  /* too few to tell noise from a fault by its spread */
+#define BITS_WRONG 4.5   /* no precision in use computes with fewer bits */
+#define MAX_SPREAD 64.0  /* lower precision is noise: worst within this of the typical */
+#define MIN_SHARE 0.1    /* ... and it hits at least this part of where it would show */
+#define Z_ONE_SIDED 6.0
+#define SHARE_ONE_SIDED 0.5
+#define BLIND_SHARE 0.5 /* float32 keeps no bits on more elements: nobody can judge */
+
+static double limit_of(const usc_judge *j, int which, double fan_in)
+{
+    const struct limit *l = &limits[which];
+    const double t = fmin(l->base + l->slope * sqrt(fan_in), l->cap);
+    return j->wide ? 2 * t : t; /* float64: the reference errs as much itself */
+}
+
+static double full_bits(const usc_judge *j)
+{
+    return j->wide ? 53 : 24;
+}
+
+/* Effective bits of a spectrum, and whether the output's dtype can show no more. */
+static double bits_of(const usc_judge *j, double q99, int64_t m, double visible,
+                      bool *bound)
+{
+    const double full = full_bits(j), bits = full - log2(fmax(1, q99));
+    const double ceiling = fmax(visible >= 1 ? full : full + log2(visible), 0);
+    *bound = m == 0 || bits >= ceiling;
+    return fmax(fmin(bits, ceiling), 0);
+}
+
+static void fill_spectrum(const usc_judge *j, const usc_view *view, const usc_tally *t,
+                          double visible, usc_judgement *out)
+{
+    out->n = j->n;
+    out->exact = view->exact;
+    out->n_mismatch = t->n_mismatch;
+    out->n_bad = t->n_nonfinite;
+    out->n_free = t->n_free;
+    out->max = t->max;
+    out->mid = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.5);
+    out->q99 = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.99);
+    out->rel = usc_judge_quantile(t->rels, t->n_mismatch, t->rel_max, 0.5);
+    out->spread = t->n_mismatch > 0 ? t->max / fmax(out->mid, 1e-9) : 0;
+    if (t->n_signs > 0) {
+        out->z = (double)t->sum_signs / sqrt((double)t->n_signs);
+        out->mean_sign = (double)t->sum_signs / (double)t->n_signs;
+    }
+    out->t_max = view->t_max;
+    out->i_worst = t->i_worst;
+    out->i_bad = t->i_nonfinite;
+    memcpy(out->histogram, t->scores, sizeof out->histogram);
+    out->bits = bits_of(j, out->q99, t->n_mismatch, visible, &out->bound);
+}
+
+static void fill_yardstick(usc_judge *j, const usc_view *view, double visible,
+                           usc_judgement *out)
+{
+    int64_t m = 0, scores[USC_N_SCORE_BINS] = {0};
+    double max = 0;
+    bool bound;
+    if (j->n > 0) usc_judge_yardstick(j, view, &m, &max, scores);
+    const double q99 = usc_judge_quantile(scores, m, max, 0.99);
+    out->yardstick_bits = bits_of(j, q99, m, visible, &bound);
+}
+
+/* Pass, or unjudged where nothing could be judged. */
+static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
+{
+    if (t->n_free > 0) {
+        out->verdict = USC_VERDICT_UNJUDGED;
+        (void)snprintf(out->reason, sizeof out->reason,
+                       "float32 itself overflows at %lld of %lld elements",
+                       (long long)t->n_free, (long long)j->n);
+    } else if ((double)t->n_blind > BLIND_SHARE * (double)j->n) {
+        out->verdict = USC_VERDICT_UNJUDGED;
+        (void)snprintf(out->reason, sizeof out->reason,
+                       "float32 on the CPU keeps fewer than 4 bits at %lld of %lld "
+                       "elements",
+                       (long long)t->n_blind, (long long)j->n);
+    } else {
+        out->verdict = USC_VERDICT_PASS;
+        (void)snprintf(out->reason, sizeof out->reason,
+                       out->n_mismatch == 0
+                           ? "every element is the true value, correctly rounded"
+                           : "worst element %.3g roundings from the truth",
+                       out->max);
+    }
+}
+
+usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
+{
+    usc_judge *j = judge;
+    *out = (usc_judgement){.verdict = USC_VERDICT_UNJUDGED, .i_worst = -1, .i_bad = -1};
+    if (j->n_replays == 0) {
+        memset(out, 0, sizeof *out);
+        return usc_error_set(err, USC_E_ARG, -1, "a look needs a replay first");
+    }
+    usc_view view = {.exact = j->exact && !j->wide, .near = INFINITY, .expect = 1};
+    view.t_fast = view.exact ? 0 : T_FAST;
+    view.t_max = view.t_fast;
+    usc_tally tally;
+    usc_judge_pass(j, &view, NULL, &tally);
+    j->view = view;
+    j->looked = true;
+    fill_spectrum(j, &view, &tally, tally.expected, out);
+    fill_yardstick(j, &view, tally.expected, out);
+    out->fan_in = 1;
+    out->t_mid = view.t_fast;
+    out->n_bad = tally.n_bad;
+    out->needs_appeal = tally.n_bad > 0 || tally.n_free > 0 || tally.max > view.t_fast;
+    if (out->needs_appeal)
+        (void)snprintf(out->reason, sizeof out->reason, "not decided at the first look");
+    else
+        accept(j, &tally, out);
+    return USC_OK;
+}
+
+/* ---- appeal */
+
+/* What the tests of the appeal said. */
+typedef struct findings {
+    bool worst, typical, relative, one_sided; /* failed */
+} findings;
+
+static findings test_limits(const usc_judge *j, const usc_tally *t,
+                            const usc_judgement *out)
+{
+    const bool few = t->n_mismatch < FEW_MISMATCHES;
+    const double z = fmax(Z_ONE_SIDED, SHARE_ONE_SIDED * sqrt((double)t->n_signs));
+    findings f = {.worst = out->max > out->t_max};
+    if (out->exact) return f;
+    f.typical = !few && out->mid > out->t_mid;
+    f.relative = !few && out->rel > limit_of(j, RELATIVE, out->fan_in);
+    f.one_sided = fabs(out->z) > z && out->mid > limit_of(j, ONE_SIDED, out->fan_in);
+    return f;
+}
+
+static void say_nonfinite(usc_judge *j, usc_judgement *out)
+{
+    usc_judge_scratch *s = &j->scratch[0];
+    const double d = *usc_walk_load(&j->d, out->i_bad, 1, &s->room, s->d);
+    const double r = *usc_walk_load(&j->r, out->i_bad, 1, &s->room, s->r);
+    out->verdict = USC_VERDICT_NONFINITE;
+    (void)snprintf(out->reason, sizeof out->reason,
+                   "%lld of %lld elements, the first at %lld: device %.6g, truth %.6g",
+                   (long long)out->n_bad, (long long)j->n, (long long)out->i_bad, d, r);
+}
+
+/* Why it is not a pass, as one clause. */
+static void say_failure(const findings *f, usc_judgement *out)
+{
+    const size_t room = sizeof out->reason;
+    if (f->worst)
+        (void)snprintf(out->reason, room,
+                       "worst element off by %.3g roundings, at most %.4g allowed",
+                       out->max, out->t_max);
+    else if (f->typical)
+        (void)snprintf(out->reason, room,
+                       "typical element off by %.3g roundings, at most %.4g allowed",
+                       out->mid, out->t_mid);
+    else if (f->one_sided)
+        (void)snprintf(
+            out->reason, room,
+            "%.0f %% of the errors have the same sign, typically %.3g roundings",
+            50 * (1 + fabs(out->mean_sign)), out->mid);
+    else
+        (void)snprintf(out->reason, room,
+                       "typical error %.3g times what float32 on the CPU makes",
+                       out->rel);
+}
+
+/* Noise everywhere is reduced precision; a few bad elements or too few bits is wrong. */
+static void name_failure(usc_judge *j, const usc_view *view, const usc_tally *t,
+                         const findings *f, usc_judgement *out)
+{
+    if (f->relative && !f->worst)
+        out->bits = fmin(out->bits, full_bits(j) - log2(fmax(1, out->rel)));
+    usc_view again = *view;
+    usc_tally counted;
+    again.expect = out->mid;
+    usc_judge_pass(j, &again, NULL, &counted);
+    out->expected_share = counted.expected / (double)j->n;
+    const bool noise = (double)t->n_mismatch >= fmax(2, MIN_SHARE * counted.expected) &&
+                       out->spread <= MAX_SPREAD;
+    const bool few = j->n < FEW_ELEMENTS;
+    const bool reduced =
+        (out->bits >= BITS_WRONG && (noise || few)) || t->n_over_ulp == 0;
+    out->bound = false;
+    out->verdict = reduced ? USC_VERDICT_REDUCED : USC_VERDICT_WRONG;
+    say_failure(f, out);
+}
+
+static void decide(usc_judge *j, const usc_view *view, const usc_tally *t,
+                   usc_judgement *out)
+{
+    const findings f = test_limits(j, t, out);
+    if (t->n_nonfinite > 0) {
+        say_nonfinite(j, out);
+    } else if (!f.worst && !f.typical && !f.relative && !f.one_sided) {
+        accept(j, t, out);
+    } else if (t->n_f16_lost > 0 && t->n_beyond == 0) {
+        out->verdict = USC_VERDICT_REDUCED;
+        out->bits = usc_dtype_info_of(j->dtype)->sig_bits;
+        out->bound = false;
+        (void)snprintf(out->reason, sizeof out->reason,
+                       "%lld values below float16's smallest normal number became zero",
+                       (long long)t->n_f16_lost);
+    } else {
+        name_failure(j, view, t, &f, out);
+    }
+}
+
+static usc_status check_appeal(const usc_judge *j, const usc_appeal *appeal,
+                               usc_error *err)
+{
+    if (j->n_replays == 0)
+        return usc_error_set(err, USC_E_ARG, -1, "an appeal needs a replay first");
+    if (!(appeal->fan_in >= 1))
+        return usc_error_set(err, USC_E_ARG, -1, "fan-in %g: at least 1 is meant",
+                             appeal->fan_in);
+    if (appeal->flushed == NULL) return USC_OK;
+    if (appeal->flushed->dtype != USC_F32 && appeal->flushed->dtype != USC_F64)
+        return usc_error_set(err, USC_E_DTYPE, -1,
+                             "the flushed replay is %s, not float32",
+                             usc_dtype_info_of(appeal->flushed->dtype)->name);
+    return usc_walk_check_dims("the flushed replay", appeal->flushed, &j->device, err);
+}
+
+static usc_view view_of_appeal(const usc_judge *j, const usc_appeal *appeal)
+{
+    const bool exact = j->exact && (!j->wide || appeal->movement);
+    const double fan_in = exact ? 1 : appeal->fan_in;
+    usc_view view = {.appeal = true, .exact = exact, .expect = 1, .near = INFINITY};
+    view.t_max = !exact ? limit_of(j, WORST, fan_in) : appeal->movement ? 0 : T_FAST;
+    view.t_fast = fmin(view.t_max, T_FAST);
+    if (fan_in >= 8 && j->dtype != USC_F16)
+        view.near = (j->wide ? 0x1p1020 : 0x1p124) / pow(fan_in, 1.5);
+    return view;
+}
+
+/* Passes until flushing has been weighed: one for most, three at most. */
+static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
+                       usc_tally *tally)
+{
+    usc_judge_pass(j, view, NULL, tally);
+    if (tally->n_below > 0 && !view->exact) { /* R = 0: how small is nothing? */
+        view->below = j->params.unit * view->t_max * 0x1p-26 * usc_judge_median_size(j);
+        usc_judge_pass(j, view, NULL, tally);
+    }
+    if (tally->n_failing == 0 || j->dtype == USC_F16) return;
+    view->mark_flush = true;
+    usc_judge_pass(j, view, j->wide ? NULL : appeal->flushed, tally);
+    view->mark_flush = false;
+    view->forgive_flush = tally->n_flushed > 0;
+    if (!view->forgive_flush) return;
+    usc_tally after;
+    usc_judge_pass(j, view, NULL, &after);
+    after.n_flushed = tally->n_flushed;
+    *tally = after;
+}
+
+usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
+                            usc_judgement *out, usc_error *err)
+{
+    usc_judge *j = judge;
+    memset(out, 0, sizeof *out);
+    const usc_status st = check_appeal(j, appeal, err);
+    if (st != USC_OK) return st;
+
+    usc_view view = view_of_appeal(j, appeal);
+    usc_tally tally;
+    const usc_float_env env = usc_float_env_enter();
+    run_appeal(j, appeal, &view, &tally);
+    j->view = view;
+    j->looked = true;
+    out->fan_in = view.exact ? 1 : appeal->fan_in;
+    fill_spectrum(j, &view, &tally, tally.expected, out);
+    fill_yardstick(j, &view, tally.expected, out);
+    out->t_mid = view.exact ? view.t_max : limit_of(j, TYPICAL, out->fan_in);
+    out->flushes = tally.n_flushed > 0 || tally.n_f16_lost > 0;
+    decide(j, &view, &tally, out);
+    usc_float_env_leave(env);
+    return USC_OK;
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What to show of a judged output: its worst elements, and where along each axis the
+// failing ones lie.
+#include "judge/judge_state.h"
+
+#include "base/float_env.h"
+
+#include <math.h>
+#include <string.h>
+
+static usc_status check_looked(const usc_judge *j, usc_error *err)
+{
+    if (j->looked) return USC_OK;
+    return usc_error_set(err, USC_E_ARG, -1, "a look or an appeal must come first");
+}
+
+typedef struct worst {
+    usc_example *out;
+    int n, n_found;
+} worst;
+
+/* Keeps the list sorted; elements come in index order, so equal scores stay in it. */
+static void insert_worst(void *ctx, const usc_element *e)
+{
+    worst *w = ctx;
+    const double score = e->bad ? (double)INFINITY : e->score;
+    if (w->n_found == w->n && !(score > w->out[w->n - 1].score)) return;
+    int at = w->n_found < w->n ? w->n_found++ : w->n - 1;
+    for (; at > 0 && w->out[at - 1].score < score; at--)
+        w->out[at] = w->out[at - 1];
+    w->out[at] = (usc_example){.index = e->index,
+                               .device = e->d,
+                               .reference = e->r,
+                               .yardstick = e->y,
+                               .score = score};
+}
+
+usc_status usc_judge_worst(usc_judge *judge, int n, usc_example *out, int *n_found,
+                           usc_error *err)
+{
+    *n_found = 0;
+    const usc_status st = check_looked(judge, err);
+    if (st != USC_OK || n <= 0) return st;
+    worst w = {.out = out, .n = n};
+    const usc_float_env env = usc_float_env_enter();
+    usc_judge_each(judge, &judge->view, insert_worst, &w);
+    usc_float_env_leave(env);
+    *n_found = w.n_found;
+    return USC_OK;
+}
+
+enum { SLICES = 64 };
+
+typedef struct positions {
+    const usc_judge *j;
+    double counts[USC_MAX_DIMS][SLICES];
+} positions;
+
+static int slice_of(int64_t position, int64_t size)
+{
+    return (int)(((double)position + 0.5) * SLICES / (double)size);
+}
+
+static void count_position(void *ctx, const usc_element *e)
+{
+    positions *p = ctx;
+    if (!e->bad && !(e->score > p->j->view.t_fast)) return;
+    int64_t rest = e->index;
+    for (int axis = p->j->device.ndim - 1; axis >= 0; axis--) {
+        const int64_t size = p->j->device.sizes[axis];
+        p->counts[axis][slice_of(rest % size, size)] += 1;
+        rest /= size;
+    }
+}
+
+usc_status usc_judge_positions(usc_judge *judge, float out[USC_MAX_DIMS][64],
+                               usc_error *err)
+{
+    memset(out, 0, sizeof(float) * USC_MAX_DIMS * SLICES);
+    const usc_status st = check_looked(judge, err);
+    if (st != USC_OK || judge->n == 0) return st;
+    positions p = {.j = judge};
+    const usc_float_env env = usc_float_env_enter();
+    usc_judge_each(judge, &judge->view, count_position, &p);
+    usc_float_env_leave(env);
+    for (int axis = 0; axis < judge->device.ndim; axis++) {
+        const int64_t size = judge->device.sizes[axis];
+        double held[SLICES] = {0}; /* elements in each slice */
+        for (int64_t i = 0; i < size; i++)
+            held[slice_of(i, size)] += (double)(judge->n / size);
+        for (int s = 0; s < SLICES; s++)
+            if (held[s] > 0) out[axis][s] = (float)(p.counts[axis][s] / held[s]);
+    }
+    return USC_OK;
+}

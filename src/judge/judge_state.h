@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a judge holds, and the passes over its operands. Neighbours: judge.c (life and
+// replays), judge_pass.c (passes), judge_rule.c (decision), judge_show.c (examples).
+#ifndef USC_JUDGE_STATE_H
+#define USC_JUDGE_STATE_H
+
+#include "judge/judge_walk.h"
+
+#define USC_FLUSHED 2u          /* flags: explained by flushing subnormals */
+#define USC_BLOCKS_PER_CHUNK 64 /* what a thread takes at once */
+
+/* How the elements are looked at; kept, so that examples show the same scores. */
+typedef struct usc_view {
+    bool appeal;
+    bool exact;         /* S = N = 0 */
+    bool forgive_flush; /* elements flagged USC_FLUSHED score 0 */
+    bool mark_flush;    /* set USC_FLUSHED where flushing explains an element */
+    double t_fast;      /* T of the first look; 0 where values only move */
+    double t_max;       /* T of the worst element */
+    double near;        /* S above this may overflow float32 inside the operator */
+    double below;       /* |D| up to this is zero where R = 0 */
+    double expect;      /* score whose expected mismatches are summed */
+} usc_view;
+
+/* Everything counted in one pass; all of it independent of order and threads. */
+typedef struct usc_tally {
+    int64_t n_mismatch, n_bad, n_free, n_nonfinite, n_blind;
+    int64_t n_failing;  /* above the first look's limit, or bad */
+    int64_t n_flushed;  /* failing and explained by flushing */
+    int64_t n_f16_lost; /* failing: float16 subnormal flushed to zero */
+    int64_t n_beyond;   /* above t_max without being one of those */
+    int64_t n_over_ulp; /* further from R than one ulp of the output */
+    int64_t n_signs, sum_signs;
+    int64_t n_below; /* R = 0 and D not: needs the typical size of R */
+    int64_t i_worst, i_nonfinite;
+    double max, rel_max;
+    int64_t scores[USC_N_SCORE_BINS], rels[USC_N_SCORE_BINS];
+    double expected; /* expected mismatches at score view.expect */
+} usc_tally;
+
+/* Per thread. */
+typedef struct usc_judge_scratch {
+    double d[USC_JUDGE_BLOCK], r[USC_JUDGE_BLOCK], y[USC_JUDGE_BLOCK];
+    double k[USC_JUDGE_BLOCK], f[USC_JUDGE_BLOCK], score[USC_JUDGE_BLOCK];
+    unsigned char narrow[USC_JUDGE_BLOCK * 8];
+    uint8_t bins[USC_JUDGE_BLOCK];
+    usc_walk_room room;
+    usc_tally tally;
+} usc_judge_scratch;
+
+struct usc_judge {
+    usc_alloc alloc;
+    int n_threads;
+    usc_tensor device; /* the view as given: positions need its axes */
+    usc_walk d, r, y;
+    usc_dtype dtype;
+    bool wide; /* float64: accumulators are doubles, the yardstick is no excuse */
+    const usc_judge_kernels *kernels;
+    usc_score_params params;
+    int64_t n;
+    int n_replays;
+    bool exact;      /* Y = R so far, on every replay */
+    void *s, *n_acc; /* float or, where wide, double */
+    uint8_t *flags;
+    usc_judge_scratch *scratch; /* n_threads of them */
+    double *chunk_sums;
+    bool looked; /* view is that of a look or appeal */
+    usc_view view;
+};
+
+/** One element as the examples need it. */
+typedef struct usc_element {
+    int64_t index;
+    double d, r, y, score;
+    bool bad;
+} usc_element;
+
+typedef void usc_element_function(void *ctx, const usc_element *element);
+
+/** Runs `work(ctx, thread, first, last)` over the chunks, on the judge's threads. */
+void usc_judge_split(const usc_judge *j,
+                     void (*work)(void *ctx, int thread, int64_t first, int64_t last),
+                     void *ctx);
+
+int64_t usc_judge_n_chunks(const usc_judge *j);
+
+/** Kernel parameters for a view. */
+usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view);
+
+/** One pass under `view`; `flushed` may be NULL. */
+void usc_judge_pass(usc_judge *j, const usc_view *view, const usc_tensor *flushed,
+                    usc_tally *out);
+
+/** Calls back for each element that does not match, in index order. */
+void usc_judge_each(usc_judge *j, const usc_view *view, usc_element_function *call,
+                    void *ctx);
+
+/** Median of |R| over finite elements that are not zero, to a quarter of a binade below;
+ * 0 where there is none. */
+double usc_judge_median_size(usc_judge *j);
+
+/** Scores of Y rounded to the device's dtype, over at most 64 blocks spread evenly. */
+void usc_judge_yardstick(usc_judge *j, const usc_view *view, int64_t *n_mismatch,
+                         double *max, int64_t scores[USC_N_SCORE_BINS]);
+
+/** The value at share `q` of `m` scores counted in `bins` whose largest is `max`. */
+double usc_judge_quantile(const int64_t bins[USC_N_SCORE_BINS], int64_t m, double max,
+                          double q);
+
+#endif
