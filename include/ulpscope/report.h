@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only renderer: one result database in; terminal table, CSV, JSON and HTML out. It
+// never prints: everything goes to a sink of the caller. Formats: docs/report.md.
+#ifndef ULPSCOPE_REPORT_H
+#define ULPSCOPE_REPORT_H
+
+#include <stdio.h>
+
+#include <ulpscope/alloc.h>
+#include <ulpscope/judge.h>
+#include <ulpscope/status.h>
+
+USC_BEGIN_DECLS
+
+#define USC_REPORT_SCHEMA "ulpscope-result/1"
+
+/** Where rendered bytes go. `write` takes all `n` bytes or fails with a set error. */
+typedef struct usc_sink {
+    usc_status (*write)(void *ctx, const char *bytes, size_t n, usc_error *err);
+    void *ctx;
+} usc_sink;
+
+/** A sink that writes to an open stream, which stays the caller's and is not flushed. */
+USC_API usc_sink usc_sink_stream(FILE *stream);
+
+/**
+ * Writes `text` as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
+ *
+ * Errors:  those of the sink.
+ */
+USC_API USC_NODISCARD usc_status usc_sink_json(const usc_sink *sink, const char *text,
+                                               usc_error *err);
+
+/** One excuse of `--allow VERDICT[:PATTERN]`. */
+typedef struct usc_allow {
+    usc_verdict verdict;
+    const char *pattern; /* held against operator and culprit; NULL: all */
+} usc_allow;
+
+/**
+ * Parses "reduced" or "reduced:aten::mm,linear".
+ *
+ * Memory:  out->pattern points into `text`.
+ * Errors:  USC_E_ARG (no such verdict, or a pattern that is not well formed); *out is
+ *          zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_allow_parse(const char *text, usc_allow *out,
+                                                 usc_error *err);
+
+/** How to render and what decides the exit code. The zero value is the default. */
+typedef struct usc_report_options {
+    int width;     /* columns of the terminal; 0: 100 */
+    bool color;    /* ANSI colours */
+    bool no_files; /* leave out the lines that say where the files are */
+    bool strict;   /* unjudged and unsupported are flagged too */
+    int n_allow;
+    const usc_allow *allow;
+} usc_report_options;
+
+typedef struct usc_report usc_report;
+
+/**
+ * Opens OUT/result.db and sums it up: findings, operators, reasons, times.
+ *
+ * Memory:  `alloc` (NULL: the C library's) must outlive the report. Rows are not kept:
+ *          the renderers read them again.
+ * Threads: one thread at a time per report.
+ * Errors:  as usc_result_open; USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_report_open(const char *out_folder,
+                                                 const usc_alloc *alloc, usc_report **out,
+                                                 usc_error *err);
+
+/** Frees a report; NULL is allowed. */
+USC_API void usc_report_close(usc_report *report);
+
+/** The table for a terminal, worst first, and the summary below it; UTF-8.
+ * Errors: those of the sink, USC_E_NOMEM. */
+USC_API USC_NODISCARD usc_status usc_report_table(usc_report *report,
+                                                  const usc_report_options *options,
+                                                  const usc_sink *sink, usc_error *err);
+
+/** result.csv: a row per call. Errors: those of the sink and of reading. */
+USC_API USC_NODISCARD usc_status usc_report_csv(usc_report *report, const usc_sink *sink,
+                                                usc_error *err);
+
+/** details.csv: a row per call, output and metric. Errors: as usc_report_csv. */
+USC_API USC_NODISCARD usc_status usc_report_details(usc_report *report,
+                                                    const usc_sink *sink, usc_error *err);
+
+/** result.json, schema USC_REPORT_SCHEMA. Errors: as usc_report_csv. */
+USC_API USC_NODISCARD usc_status usc_report_json(usc_report *report, const usc_sink *sink,
+                                                 usc_error *err);
+
+/** report.html: one self-contained page. Errors: as usc_report_csv. */
+USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_sink *sink,
+                                                 usc_error *err);
+
+/**
+ * Writes result.csv, details.csv, result.json and report.html into OUT, each first under
+ * a temporary name, so that a reader never sees half a file.
+ *
+ * Errors:  USC_E_IO (file named); a file that was there before is left as it was.
+ */
+USC_API USC_NODISCARD usc_status usc_report_write_files(usc_report *report,
+                                                        usc_error *err);
+
+/**
+ * What `report` and `check` exit with. 1: at least one call is flagged (crashed, timeout,
+ * nonfinite, wrong, reduced, intermittent; strict: also unjudged, unsupported) and not
+ * excused. 2: nothing was selected, nothing could be judged, or the check was interrupted
+ * and what it saw so far is clean. Else 0. `options` may be NULL.
+ */
+USC_API int usc_report_exit_code(const usc_report *report,
+                                 const usc_report_options *options);
+
+USC_END_DECLS
+#endif

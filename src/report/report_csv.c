@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// result.csv and details.csv. Columns: docs/report.md.
+#include "report/report_model.h"
+
+static const char *text_of(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
+static void put_text(usc_out *o, const char *text)
+{
+    usc_out_csv(o, text_of(text));
+    usc_out_text(o, ",");
+}
+
+static void put_int(usc_out *o, int64_t v)
+{
+    usc_out_format(o, "%lld,", (long long)v);
+}
+
+static void put_bits(usc_out *o, usc_verdict verdict, double bits)
+{
+    if (usc_bits_shown(verdict, bits)) usc_out_number(o, bits);
+    usc_out_text(o, ",");
+}
+
+static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *err)
+{
+    (void)err;
+    usc_out *o = ctx;
+    const usc_verdict verdict = usc_verdict_by_text(text_of(row->verdict));
+    put_int(o, row->call);
+    put_int(o, row->step);
+    put_text(o, row->phase);
+    put_text(o, row->op);
+    put_text(o, row->culprit);
+    put_text(o, row->module);
+    put_text(o, row->module_class);
+    put_text(o, row->verdict);
+    put_bits(o, verdict, row->bits);
+    put_bits(o, verdict, row->yardstick_bits);
+    usc_out_text(o, row->bound ? "1," : "0,");
+    put_text(o, row->cause);
+    put_text(o, row->sentence);
+    put_text(o, row->notes);
+    put_text(o, row->output);
+    put_text(o, row->args);
+    put_int(o, row->n_elements);
+    put_int(o, row->stands_for);
+    put_int(o, row->t_device);
+    put_int(o, row->t_reference);
+    put_int(o, row->t_perturbed);
+    put_int(o, row->t_judge);
+    usc_out_format(o, "%lld\n", (long long)row->t_total);
+    return o->status;
+}
+
+usc_status usc_report_csv(usc_report *report, const usc_sink *sink, usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    usc_out_text(&o, "call,step,phase,op,culprit,module,module_class,verdict,bits,"
+                     "yardstick_bits,bound,cause,sentence,notes,output,args,n_elements,"
+                     "stands_for,t_device_ns,t_reference_ns,t_perturbed_ns,t_judge_ns,"
+                     "t_total_ns\n");
+    const usc_status st = usc_result_walk(report->result, result_row, &o, err);
+    return st != USC_OK ? st : usc_out_end(&o);
+}
+
+static usc_status detail_rows(void *ctx, const usc_result_row *row, usc_error *err)
+{
+    (void)err;
+    usc_out *o = ctx;
+    for (int i = 0; i < row->n_metrics; i++) {
+        const usc_metric *m = &row->metrics[i];
+        put_int(o, row->call);
+        put_text(o, row->op);
+        put_text(o, row->verdict);
+        put_int(o, m->output);
+        put_text(o, m->name);
+        if (m->text == NULL) usc_out_number(o, m->value);
+        usc_out_text(o, ",");
+        usc_out_csv(o, text_of(m->text));
+        usc_out_text(o, "\n");
+    }
+    return o->status;
+}
+
+usc_status usc_report_details(usc_report *report, const usc_sink *sink, usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    usc_out_text(&o, "call,op,verdict,output,metric,value,text\n");
+    const usc_status st = usc_result_walk(report->result, detail_rows, &o, err);
+    return st != USC_OK ? st : usc_out_end(&o);
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// result.json. Schema: docs/report.md.
+#include "report/report_json.h"
+
+#include "report/report_places.h"
+
+static void member(usc_out *o, const char *name, const char *text)
+{
+    usc_out_format(o, "\"%s\": ", name);
+    usc_out_json(o, text != NULL ? text : "");
+}
+
+static void member_int(usc_out *o, const char *name, int64_t v)
+{
+    usc_out_format(o, "\"%s\": %lld", name, (long long)v);
+}
+
+static void comma(usc_out *o)
+{
+    usc_out_text(o, ", ");
+}
+
+static void member_bits(usc_out *o, const char *name, usc_verdict verdict, double bits)
+{
+    usc_out_format(o, "\"%s\": ", name);
+    if (usc_bits_shown(verdict, bits))
+        usc_out_json_number(o, bits);
+    else
+        usc_out_text(o, "null");
+}
+
+static void run(usc_out *o, usc_report *r)
+{
+    static const char *const texts[] = {"trace",    "trace_id", "device",
+                                        "standard", "faults",   "state"};
+    static const char *const numbers[] = {"n_selected", "seconds"};
+    static const char *const objects[] = {"options", "environment"};
+    usc_out_text(o, "\"run\": {");
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        member(o, texts[i], usc_report_run(r, texts[i]));
+        comma(o);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        usc_out_format(o, "\"%s\": ", numbers[i]);
+        usc_out_raw_json(o, r, usc_report_run(r, numbers[i]), "null");
+        comma(o);
+    }
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
+        if (i > 0) comma(o);
+        usc_out_format(o, "\"%s\": ", objects[i]);
+        usc_out_raw_json(o, r, usc_report_run(r, objects[i]), "{}");
+    }
+    usc_out_text(o, "}");
+}
+
+static void counts(usc_out *o, const int64_t n[USC_N_VERDICTS], bool zeros)
+{
+    bool first = true;
+    usc_out_text(o, "{");
+    for (int v = 0; v < USC_N_VERDICTS; v++) {
+        if (n[v] == 0 && !zeros) continue;
+        if (!first) comma(o);
+        member_int(o, usc_verdict_text((usc_verdict)v), n[v]);
+        first = false;
+    }
+    usc_out_text(o, "}");
+}
+
+static void summary(usc_out *o, usc_report *r)
+{
+    usc_out_text(o, "\"summary\": {");
+    member_int(o, "n_calls", r->n_rows);
+    comma(o);
+    member_int(o, "stands_for", r->n_calls);
+    usc_out_text(o, ", \"verdicts\": ");
+    counts(o, r->n, true);
+    usc_out_text(o, ",\n\"time_ns\": {");
+    member_int(o, "device", r->times.device);
+    comma(o);
+    member_int(o, "reference", r->times.reference);
+    comma(o);
+    member_int(o, "perturbed", r->times.perturbed);
+    comma(o);
+    member_int(o, "judge", r->times.judge);
+    comma(o);
+    member_int(o, "total", r->times.total);
+    usc_out_text(o, "},\n\"operators\": [");
+    for (const usc_op_sum *s = r->ops; s != NULL; s = s->next) {
+        usc_out_text(o, "\n{");
+        member(o, "op", s->op);
+        usc_out_text(o, ", \"verdicts\": ");
+        counts(o, s->n, false);
+        usc_out_text(o, s->next != NULL ? "}," : "}");
+    }
+    usc_out_text(o, "]}");
+}
+
+static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
+{
+    usc_text modules = {0};
+    const usc_sink sink = usc_text_sink(&modules);
+    usc_out piece;
+    usc_out_begin(&piece, &sink, o->err);
+    usc_status st = usc_places_put(&piece, r, f, 64);
+    if (st == USC_OK) st = usc_out_end(&piece);
+    if (st != USC_OK) return st;
+
+    usc_out_text(o, "\n{");
+    member(o, "op", f->op);
+    comma(o);
+    member(o, "culprit", f->culprit);
+    comma(o);
+    member(o, "verdict", usc_verdict_text(f->verdict));
+    comma(o);
+    member(o, "cause", f->cause);
+    comma(o);
+    member(o, "sentence", f->sentence);
+    comma(o);
+    member(o, "modules", modules.bytes);
+    comma(o);
+    member_int(o, "n_calls", f->n_rows);
+    comma(o);
+    member_int(o, "stands_for", f->n_calls);
+    comma(o);
+    member_int(o, "worst_call", f->worst_call);
+    comma(o);
+    member_bits(o, "bits", f->verdict, f->bits);
+    comma(o);
+    member_bits(o, "yardstick_bits", f->verdict, f->yardstick_bits);
+    usc_out_text(o, f->bound ? ", \"bound\": true" : ", \"bound\": false");
+    usc_out_text(o, f->next != NULL ? "}," : "}");
+    return o->status;
+}
+
+usc_status usc_json_head(usc_out *o, usc_report *r)
+{
+    member(o, "schema", USC_REPORT_SCHEMA);
+    comma(o);
+    member(o, "version", USC_VERSION);
+    usc_out_text(o, ",\n");
+    run(o, r);
+    usc_out_text(o, ",\n");
+    summary(o, r);
+    usc_out_text(o, ",\n\"findings\": [");
+    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
+        const usc_status st = finding(o, r, f);
+        if (st != USC_OK) return st;
+    }
+    usc_out_text(o, "]");
+    return o->status;
+}
+
+void usc_json_brief(usc_out *o, const usc_result_row *row)
+{
+    const char *text = row->verdict != NULL ? row->verdict : "";
+    const usc_verdict verdict = usc_verdict_by_text(text);
+    member_int(o, "call", row->call);
+    comma(o);
+    member_int(o, "step", row->step);
+    comma(o);
+    member(o, "phase", row->phase);
+    comma(o);
+    member(o, "op", row->op);
+    comma(o);
+    member(o, "culprit", row->culprit);
+    comma(o);
+    member(o, "module", row->module);
+    comma(o);
+    member(o, "verdict", text);
+    comma(o);
+    member_bits(o, "bits", verdict, row->bits);
+    comma(o);
+    member_bits(o, "yardstick_bits", verdict, row->yardstick_bits);
+    usc_out_text(o, row->bound ? ", \"bound\": true, " : ", \"bound\": false, ");
+    member(o, "cause", row->cause);
+    comma(o);
+    member(o, "sentence", row->sentence);
+}
+
+static void metrics(usc_out *o, usc_report *r, const usc_result_row *row)
+{
+    usc_out_text(o, "\"metrics\": [");
+    for (int i = 0; i < row->n_metrics; i++) {
+        const usc_metric *m = &row->metrics[i];
+        usc_out_text(o, i > 0 ? ", {" : "{");
+        member_int(o, "output", m->output);
+        comma(o);
+        member(o, "name", m->name);
+        usc_out_text(o, ", \"value\": ");
+        if (m->text != NULL)
+            usc_out_raw_json(o, r, m->text, "null");
+        else
+            usc_out_json_number(o, m->value);
+        usc_out_text(o, "}");
+    }
+    usc_out_text(o, "]");
+}
+
+static void examples(usc_out *o, usc_report *r, const usc_result_row *row)
+{
+    usc_out_text(o, "\"examples\": [");
+    for (int i = 0; i < row->n_examples; i++) {
+        const usc_result_example *e = &row->examples[i];
+        usc_out_text(o, i > 0 ? ", {" : "{");
+        member_int(o, "output", e->output);
+        comma(o);
+        member_int(o, "rank", e->rank);
+        usc_out_text(o, ", \"index\": ");
+        usc_out_raw_json(o, r, e->index, "null");
+        usc_out_text(o, ", \"device\": ");
+        usc_out_json_number(o, e->device);
+        usc_out_text(o, ", \"reference\": ");
+        usc_out_json_number(o, e->reference);
+        usc_out_text(o, ", \"yardstick\": ");
+        usc_out_json_number(o, e->yardstick);
+        usc_out_text(o, ", \"score\": ");
+        usc_out_json_number(o, e->score);
+        usc_out_text(o, "}");
+    }
+    usc_out_text(o, "]");
+}
+
+void usc_json_details(usc_out *o, usc_report *r, const usc_result_row *row)
+{
+    member(o, "module_class", row->module_class);
+    comma(o);
+    member(o, "notes", row->notes);
+    comma(o);
+    member(o, "output", row->output);
+    comma(o);
+    member(o, "args", row->args);
+    usc_out_text(o, ", \"stack\": ");
+    usc_out_raw_json(o, r, row->stack, "[]");
+    comma(o);
+    member_int(o, "n_elements", row->n_elements);
+    comma(o);
+    member_int(o, "stands_for", row->stands_for);
+    usc_out_text(o, ", \"time_ns\": {");
+    member_int(o, "device", row->t_device);
+    comma(o);
+    member_int(o, "reference", row->t_reference);
+    comma(o);
+    member_int(o, "perturbed", row->t_perturbed);
+    comma(o);
+    member_int(o, "judge", row->t_judge);
+    comma(o);
+    member_int(o, "total", row->t_total);
+    usc_out_text(o, "}, ");
+    metrics(o, r, row);
+    comma(o);
+    examples(o, r, row);
+}
+
+typedef struct rows {
+    usc_out *o;
+    usc_report *r;
+    bool any;
+} rows;
+
+static usc_status call(void *ctx, const usc_result_row *row, usc_error *err)
+{
+    (void)err;
+    rows *w = ctx;
+    usc_out_text(w->o, w->any ? ",\n{" : "\n{");
+    w->any = true;
+    usc_json_brief(w->o, row);
+    comma(w->o);
+    usc_json_details(w->o, w->r, row);
+    usc_out_text(w->o, "}");
+    return w->o->status;
+}
+
+usc_status usc_report_json(usc_report *report, const usc_sink *sink, usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    usc_out_text(&o, "{");
+    usc_status st = usc_json_head(&o, report);
+    if (st != USC_OK) return st;
+    usc_out_text(&o, ",\n\"calls\": [");
+    rows w = {.o = &o, .r = report};
+    st = usc_result_walk(report->result, call, &w, err);
+    if (st != USC_OK) return st;
+    usc_out_text(&o, "]}\n");
+    return usc_out_end(&o);
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names many modules in few words: layers.0.attn, layers.1.attn, ... become
+// layers.{0-3}.attn. Used by the terminal table and by result.json.
+#include "report/report_places.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NUMBERS = 4 };
+
+/* Paths that differ in their numeric components only. */
+typedef struct family {
+    const char *first;
+    int64_t n; /* distinct paths */
+    int n_numbers;
+    long low[MAX_NUMBERS], high[MAX_NUMBERS];
+} family;
+
+static bool is_number(const char *part, size_t n)
+{
+    if (n == 0 || n > 6) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isdigit((unsigned char)part[i])) return false;
+    return true;
+}
+
+/* Reads the component at *rest and moves behind it and its dot. */
+static size_t next_part(const char **rest, const char **part)
+{
+    *part = *rest;
+    const size_t n = strcspn(*rest, ".");
+    *rest += n + ((*rest)[n] == '.' ? 1 : 0);
+    return n;
+}
+
+/* Numbers of `path`, at most MAX_NUMBERS; others count as text. */
+static int numbers_of(const char *path, long numbers[MAX_NUMBERS])
+{
+    int n = 0;
+    const char *part;
+    while (*path != '\0') {
+        const size_t size = next_part(&path, &part);
+        if (n < MAX_NUMBERS && is_number(part, size))
+            numbers[n++] = strtol(part, NULL, 10);
+    }
+    return n;
+}
+
+static bool same_family(const char *a, const char *b)
+{
+    const char *part_a, *part_b;
+    int n_numbers = 0;
+    while (*a != '\0' && *b != '\0') {
+        const size_t na = next_part(&a, &part_a), nb = next_part(&b, &part_b);
+        if (n_numbers < MAX_NUMBERS && is_number(part_a, na) && is_number(part_b, nb)) {
+            n_numbers++;
+            continue;
+        }
+        if (na != nb || memcmp(part_a, part_b, na) != 0) return false;
+    }
+    return *a == *b;
+}
+
+static void family_add(family *f, const char *path)
+{
+    long numbers[MAX_NUMBERS] = {0};
+    const int n = numbers_of(path, numbers);
+    for (int i = 0; i < n; i++) {
+        if (f->n == 0 || numbers[i] < f->low[i]) f->low[i] = numbers[i];
+        if (f->n == 0 || numbers[i] > f->high[i]) f->high[i] = numbers[i];
+    }
+    if (f->n == 0) {
+        f->first = path;
+        f->n_numbers = n;
+    }
+    f->n++;
+}
+
+/* Whether every combination of the ranges occurs: only then are ranges the truth. */
+static bool family_full(const family *f)
+{
+    int64_t product = 1;
+    for (int i = 0; i < f->n_numbers; i++) {
+        product *= (int64_t)f->high[i] - f->low[i] + 1;
+        if (product > f->n) return false;
+    }
+    return product == f->n;
+}
+
+static void put_number(usc_out *o, const family *f, int i, bool full)
+{
+    if (f->low[i] == f->high[i])
+        usc_out_format(o, "%ld", f->low[i]);
+    else if (full)
+        usc_out_format(o, "{%ld-%ld}", f->low[i], f->high[i]);
+    else
+        usc_out_text(o, "*");
+}
+
+static void family_put(usc_out *o, const family *f)
+{
+    const bool full = family_full(f);
+    int i = 0;
+    const char *rest = f->first, *part;
+    while (*rest != '\0') {
+        const size_t n = next_part(&rest, &part);
+        if (i < f->n_numbers && is_number(part, n))
+            put_number(o, f, i++, full);
+        else
+            usc_out_terminal(o, part, n);
+        if (*rest != '\0') usc_out_text(o, ".");
+    }
+    if (!full) usc_out_format(o, " (%lld)", (long long)f->n);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void put_families(usc_out *o, const family *families, int n, int at_most)
+{
+    for (int i = 0; i < n && i < at_most; i++) {
+        if (i > 0) usc_out_text(o, ", ");
+        family_put(o, &families[i]);
+    }
+    if (n > at_most) usc_out_format(o, ", and %d more", n - at_most);
+}
+
+usc_status usc_places_put(usc_out *o, usc_report *r, const usc_finding *f, int at_most)
+{
+    const size_t n = (size_t)f->n_rows;
+    const char **paths = usc_report_take(r, n * sizeof *paths);
+    family *families = usc_report_take(r, n * sizeof *families);
+    if (paths == NULL || families == NULL)
+        return usc_error_set(o->err, USC_E_NOMEM, -1, "report of %s: out of memory",
+                             r->folder);
+    size_t n_paths = 0;
+    for (const usc_place *p = f->places; p != NULL; p = p->next)
+        paths[n_paths++] = p->text;
+    qsort(paths, n_paths, sizeof *paths, by_text);
+
+    int n_families = 0;
+    for (size_t i = 0; i < n_paths; i++) {
+        if (i > 0 && strcmp(paths[i], paths[i - 1]) == 0) continue;
+        int at = 0;
+        while (at < n_families && !same_family(families[at].first, paths[i]))
+            at++;
+        n_families += at == n_families;
+        family_add(&families[at], paths[i]);
+    }
+    put_families(o, families, n_families, at_most);
+    return o->status;
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table for a terminal: findings worst first, then what else was checked and found
+// good. Long text wraps at the width that the caller names.
+#include <math.h>
+#include <string.h>
+
+#include "report/report_model.h"
+#include "report/report_places.h"
+
+enum { LABEL = 12, MAX_FAMILIES = 6, MAX_OPS = 16, MIN_WIDTH = 50 };
+
+typedef struct table {
+    usc_out *o;
+    usc_report *r;
+    const usc_report_options *options;
+    int width;
+    int column; /* where the next character goes */
+} table;
+
+static void color(const table *t, const char *code)
+{
+    if (t->options->color) usc_out_format(t->o, "\033[%sm", code);
+}
+
+static const char *verdict_color(usc_verdict v)
+{
+    if (v == USC_VERDICT_REDUCED || v == USC_VERDICT_INTERMITTENT) return "1;33";
+    return usc_verdict_flagged(v) ? "1;31" : "2";
+}
+
+static void new_line(table *t, int indent)
+{
+    usc_out_text(t->o, "\n");
+    usc_out_spaces(t->o, indent);
+    t->column = indent;
+}
+
+static void put(table *t, const char *bytes, size_t n)
+{
+    usc_out_terminal(t->o, bytes, n);
+    t->column += usc_utf8_width(bytes, n);
+}
+
+/* Words from the current column on; further lines start at `indent`. */
+static void wrap(table *t, const char *words, int indent)
+{
+    bool first = true;
+    while (*words != '\0') {
+        const size_t n = strcspn(words, " \n");
+        const int width = usc_utf8_width(words, n);
+        if (n > 0 && !first && t->column + 1 + width > t->width) {
+            new_line(t, indent);
+            first = true;
+        }
+        if (n > 0) {
+            if (!first) put(t, " ", 1);
+            put(t, words, n);
+            first = false;
+        }
+        words += n + (words[n] != '\0' ? 1 : 0);
+    }
+}
+
+static void cell(table *t, const char *bytes, int width, bool right)
+{
+    const int gap = width - usc_utf8_width(bytes, strlen(bytes));
+    if (right && gap > 0) usc_out_spaces(t->o, gap);
+    usc_out_terminal(t->o, bytes, strlen(bytes));
+    if (!right && gap > 0) usc_out_spaces(t->o, gap);
+    t->column += gap > 0 ? width : width - gap;
+}
+
+static double shown(double bits)
+{
+    return bits > 0 ? bits : 0; /* less than none is none */
+}
+
+static void bits_text(const usc_finding *f, char *out, size_t size)
+{
+    if (!usc_bits_shown(f->verdict, f->bits))
+        (void)snprintf(out, size, "-");
+    else if (isnan(f->yardstick_bits))
+        (void)snprintf(out, size, "%s%.1f", f->bound ? "≥ " : "", shown(f->bits));
+    else
+        (void)snprintf(out, size, "%s%.1f / %.1f", f->bound ? "≥ " : "", shown(f->bits),
+                       shown(f->yardstick_bits));
+}
+
+static usc_status finding(table *t, const usc_finding *f)
+{
+    static const int columns[] = {14, 14, 7};
+    const int indent = t->width >= 80 ? columns[0] + columns[1] + columns[2] + 2 : 4;
+    char bits[48], calls[24];
+    bits_text(f, bits, sizeof bits);
+    (void)snprintf(calls, sizeof calls, "%lld", (long long)f->n_calls);
+
+    t->column = 0;
+    color(t, verdict_color(f->verdict));
+    cell(t, usc_verdict_text(f->verdict), columns[0], false);
+    color(t, "0");
+    cell(t, bits, columns[1], true);
+    cell(t, calls, columns[2], true);
+    usc_out_text(t->o, "  ");
+    t->column += 2;
+    color(t, "1");
+    put(t, f->op, strlen(f->op));
+    if (f->culprit[0] != '\0') {
+        put(t, " › ", strlen(" › "));
+        put(t, f->culprit, strlen(f->culprit));
+    }
+    color(t, "0");
+
+    usc_text places = {0};
+    const usc_sink sink = usc_text_sink(&places);
+    usc_out o;
+    usc_out_begin(&o, &sink, t->o->err);
+    usc_status st = usc_places_put(&o, t->r, f, MAX_FAMILIES);
+    if (st == USC_OK) st = usc_out_end(&o);
+    if (st != USC_OK) return st;
+    new_line(t, indent);
+    color(t, "2");
+    put(t, "in ", 3);
+    wrap(t, places.bytes, indent);
+    color(t, "0");
+    new_line(t, indent);
+    wrap(t, f->sentence[0] != '\0' ? f->sentence : f->cause, indent);
+    if (usc_verdict_flagged(f->verdict) && !usc_finding_flagged(f, t->options))
+        wrap(t, " (allowed)", indent);
+    usc_out_text(t->o, "\n");
+    return t->o->status;
+}
+
+static bool listed(const usc_finding *f)
+{
+    return f->verdict != USC_VERDICT_UNJUDGED && f->verdict != USC_VERDICT_UNSUPPORTED;
+}
+
+static usc_status findings(table *t)
+{
+    bool any = false;
+    for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
+        if (!listed(f)) continue;
+        if (!any) {
+            color(t, "2");
+            usc_out_format(t->o, "%-14s%14s%7s  %s", "verdict", "bits / float32", "calls",
+                           "operator › culprit");
+            color(t, "0");
+            usc_out_text(t->o, "\n");
+        }
+        any = true;
+        const usc_status st = finding(t, f);
+        if (st != USC_OK) return st;
+    }
+    if (any) usc_out_text(t->o, "\n");
+    return t->o->status;
+}
+
+/* ---- the summary ---- */
+
+static void label(table *t, const char *name)
+{
+    t->column = 0;
+    color(t, "2");
+    cell(t, name, LABEL, false);
+    color(t, "0");
+}
+
+static void line(table *t, const char *name, const char *words)
+{
+    label(t, name);
+    wrap(t, words, LABEL);
+    usc_out_text(t->o, "\n");
+}
+
+static int64_t n_flagged(const usc_report *r)
+{
+    int64_t n = 0;
+    for (int v = 0; v < USC_N_VERDICTS; v++)
+        if (usc_verdict_flagged((usc_verdict)v)) n += r->n[v];
+    return n;
+}
+
+static void checked(table *t)
+{
+    usc_report *r = t->r;
+    usc_text s = {0};
+    const usc_sink sink = usc_text_sink(&s);
+    usc_out o;
+    usc_out_begin(&o, &sink, NULL);
+    usc_out_format(&o, "%lld call%s of %d operator%s", (long long)r->n_rows,
+                   r->n_rows == 1 ? "" : "s", r->n_ops, r->n_ops == 1 ? "" : "s");
+    if (r->n_calls > r->n_rows)
+        usc_out_format(&o, ", standing for %lld calls,", (long long)r->n_calls);
+    usc_out_text(&o, " of ");
+    usc_out_text(&o, usc_report_run(r, "trace"));
+    usc_out_text(&o, " on ");
+    usc_out_text(&o, usc_report_run(r, "device"));
+    const char *faults = usc_report_run(r, "faults");
+    if (faults[0] != '\0') {
+        usc_out_text(&o, " with planted faults ");
+        usc_out_text(&o, faults);
+    }
+    (void)!usc_out_end(&o);
+    line(t, "checked", s.bytes);
+    if (usc_report_unfinished(r)) {
+        const char *n = usc_report_run(r, "n_selected");
+        (void)snprintf(s.bytes, sizeof s.bytes,
+                       "the check was interrupted: %lld of %s selected calls have a "
+                       "verdict; the same command goes on",
+                       (long long)r->n_rows, n[0] != '\0' ? n : "the");
+        line(t, "unfinished", s.bytes);
+    }
+}
+
+static void verdicts(table *t)
+{
+    label(t, "verdicts");
+    bool first = true;
+    for (int v = 0; v < USC_N_VERDICTS; v++) {
+        if (t->r->n[v] == 0) continue;
+        char item[64];
+        (void)snprintf(item, sizeof item, "%s%lld\u00a0%s", first ? "" : ", ",
+                       (long long)t->r->n[v], usc_verdict_text((usc_verdict)v));
+        put(t, item, strlen(item));
+        first = false;
+    }
+    usc_out_text(t->o, "\n");
+    char text[128];
+    const int64_t flagged = n_flagged(t->r);
+    if (t->r->n_rows == 0)
+        (void)snprintf(text, sizeof text, "Nothing was checked.");
+    else if (flagged == 0)
+        (void)snprintf(text, sizeof text, "No call is accused.");
+    else
+        (void)snprintf(text, sizeof text, "%lld call%s accused above; no other is.",
+                       (long long)flagged, flagged == 1 ? " is" : "s are");
+    line(t, "", text);
+}
+
+static void reasons(table *t, usc_verdict verdict)
+{
+    if (t->r->n[verdict] == 0) return;
+    const char *name = usc_verdict_text(verdict);
+    for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
+        if (f->verdict != verdict) continue;
+        usc_text s = {0};
+        const usc_sink sink = usc_text_sink(&s);
+        usc_out o;
+        usc_out_begin(&o, &sink, NULL);
+        usc_out_format(&o, "%lld × ", (long long)f->n_rows);
+        usc_out_text(&o, f->op);
+        usc_out_text(&o, ": ");
+        usc_out_text(&o, f->cause[0] != '\0' ? f->cause : f->sentence);
+        (void)!usc_out_end(&o);
+        line(t, name, s.bytes);
+        name = "";
+    }
+}
+
+static void operators(table *t)
+{
+    label(t, "operators");
+    int i = 0;
+    for (const usc_op_sum *s = t->r->ops; s != NULL && i < MAX_OPS; s = s->next, i++) {
+        int64_t n = 0, bad = 0;
+        for (int v = 0; v < USC_N_VERDICTS; v++) {
+            n += s->n[v];
+            if (usc_verdict_flagged((usc_verdict)v)) bad += s->n[v];
+        }
+        char item[256], accused[48] = "";
+        if (bad > 0)
+            (void)snprintf(accused, sizeof accused, " (%lld accused)", (long long)bad);
+        (void)snprintf(item, sizeof item, "%s%s %lld%s", i > 0 ? ", " : "", s->op,
+                       (long long)n, accused);
+        const int width = usc_utf8_width(item, strlen(item));
+        if (i > 0 && t->column + width > t->width) {
+            usc_out_text(t->o, ",");
+            new_line(t, LABEL);
+            put(t, item + 2, strlen(item + 2));
+        } else {
+            put(t, item, strlen(item));
+        }
+    }
+    if (t->r->n_ops > MAX_OPS)
+        usc_out_format(t->o, ",\n%*sand %d more in result.csv", LABEL, "",
+                       t->r->n_ops - MAX_OPS);
+    usc_out_text(t->o, "\n");
+}
+
+static void timing(table *t)
+{
+    const usc_times *s = &t->r->times;
+    if (s->total <= 0) return;
+    const double total = (double)s->total;
+    const int64_t known = s->device + s->reference + s->perturbed + s->judge;
+    const double rest = known < s->total ? (double)(s->total - known) : 0;
+    char text[256];
+    (void)snprintf(
+        text, sizeof text,
+        "%.1f s in workers (%.1f ms a call): device %.0f %%, reference %.0f %%, "
+        "perturbed replays %.0f %%, judge %.0f %%, overhead %.0f %%",
+        total / 1e9, total / 1e6 / (double)t->r->n_rows, 100 * (double)s->device / total,
+        100 * (double)s->reference / total, 100 * (double)s->perturbed / total,
+        100 * (double)s->judge / total, 100 * rest / total);
+    line(t, "time", text);
+}
+
+static void files(table *t)
+{
+    static const char *const names[] = {"report.html", "result.csv", "details.csv",
+                                        "result.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        label(t, i == 0 ? "files" : "");
+        put(t, t->r->folder, strlen(t->r->folder));
+        usc_out_format(t->o, "/%s\n", names[i]);
+    }
+}
+
+usc_status usc_report_table(usc_report *report, const usc_report_options *options,
+                            const usc_sink *sink, usc_error *err)
+{
+    static const usc_report_options defaults;
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    table t = {.o = &o, .r = report, .options = options != NULL ? options : &defaults};
+    t.width = t.options->width > 0 ? t.options->width : 100;
+    if (t.width < MIN_WIDTH) t.width = MIN_WIDTH;
+
+    const usc_status st = findings(&t);
+    if (st != USC_OK) return st;
+    checked(&t);
+    verdicts(&t);
+    reasons(&t, USC_VERDICT_UNJUDGED);
+    reasons(&t, USC_VERDICT_UNSUPPORTED);
+    if (report->n_ops > 0) operators(&t);
+    timing(&t);
+    if (!t.options->no_files) files(&t);
+    return usc_out_end(&o);
+}
