@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the subcommands of the program share. Each lives in cmd_NAME.c and is one row of
+// the table in main.c.
+#ifndef ULPSCOPE_CLI_H
+#define ULPSCOPE_CLI_H
+
+#include <getopt.h>
+#include <stdio.h>
+
+#include <ulpscope/report.h>
+#include <ulpscope/status.h>
+
+/* What the program exits with. */
+enum { CLI_SAME = 0, CLI_DIFFERS = 1, CLI_TROUBLE = 2 };
+
+typedef struct cli_command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the name */
+    const char *summary;               /* one line of `ulpscope --help` */
+    const char *help;
+} cli_command;
+
+int cmd_capture(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+
+extern const char cmd_capture_help[], cmd_check_help[], cmd_info_help[];
+
+/** Says `ulpscope: ...` on stderr and returns CLI_TROUBLE. */
+int cli_fail(const char *format, ...) USC_PRINTF(1, 2);
+
+/**
+ * getopt_long without its own messages: the next option's value, -1 at the end, '?' after
+ * a clear sentence on stderr. `longs` ends with a zero row; there are no short options
+ * but those of `shorts`.
+ */
+int cli_option(int argc, char **argv, const char *shorts, const struct option *longs);
+
+/** Parses a whole number >= 0; false after a sentence on stderr. */
+bool cli_number(const char *option, const char *text, int64_t *out);
+
+/** Flushes stdout: CLI_TROUBLE with a sentence where it could not be written. */
+int cli_close_output(int code);
+
+/** Columns of the terminal on stdout, 100 where it is none. */
+int cli_width(void);
+
+/** Whether to colour, for `--color WHEN`; -1 after a sentence where WHEN is unknown. */
+int cli_color(const char *when);
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope capture: the Python side (ulpscope._launch) does it; here is its help.
+#include "cli.h"
+#include "cli_python.h"
+
+const char cmd_capture_help[] =
+    "usage: ulpscope capture [OPTIONS] -- COMMAND [ARGS]...\n"
+    "\n"
+    "Runs COMMAND unmodified (python train.py, python -m pkg, torchrun, a shell "
+    "script),\n"
+    "records every operator call of one step, then ends the run. A step ends with the\n"
+    "optimizer's step; without an optimizer the data loader counts.\n"
+    "\n"
+    "  --steps LIST       steps to record, from 0: 1 (default), 2,5-8\n"
+    "  --data full|stats  keep the tensors (default), or only statistics of them\n"
+    "  --ops PATTERN      only these operators: globs, comma-separated, ! excludes\n"
+    "  -o TRACE           folder of the trace (default ulpscope-trace)\n"
+    "  --step-by WHAT     what ends a step: optimizer, dataloader or manual\n"
+    "  --keep-going       let the run go on after the last step recorded\n"
+    "\n"
+    "examples:\n"
+    "  ulpscope capture -- python train.py --lr 3e-4\n"
+    "  ulpscope capture --steps 0,100 --data stats -o t -- torchrun --nproc-per-node 4 "
+    "train.py\n"
+    "  ulpscope capture --ops 'softmax,*norm*' -- python -m mypackage.train\n"
+    "\n"
+    "exit code: 0 when the steps were recorded, else 2; see them with ulpscope show\n";
+
+int cmd_capture(int argc, char **argv)
+{
+    return cli_python_exec("ulpscope._launch", argc, argv);
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope check: the Python side (ulpscope._check) does it; here is its help.
+#include "cli.h"
+#include "cli_python.h"
+
+const char cmd_check_help[] =
+    "usage: ulpscope check TRACE --device DEVICE [OPTIONS]\n"
+    "\n"
+    "Replays every call of a trace on DEVICE in worker processes, computes what is true\n"
+    "(float64) and what honest float32 gives on the CPU, and judges each call. A worker\n"
+    "that crashes or hangs costs one call. Interrupted, the same command goes on where "
+    "it\n"
+    "stopped. Ends with the report of what was found.\n"
+    "\n"
+    "  --device DEVICE    what to test: sim:0, cuda:0, npu:0, ...\n"
+    "  --ops PATTERN      only these operators: globs, comma-separated, ! excludes\n"
+    "  --distinct         one call per signature and module class\n"
+    "  -j N               worker processes\n"
+    "  --timeout S        seconds that one call may take\n"
+    "  -o OUT             folder of the results (default ulpscope-out)\n"
+    "  --force            replace results of another run in OUT\n"
+    "  --faults SPEC      plant faults in the simulated device\n"
+    "  --allow VERDICT[:PATTERN]  do not let this decide the exit code; may be repeated\n"
+    "  --strict           unjudged and unsupported calls count as flagged too\n"
+    "\n"
+    "examples:\n"
+    "  ulpscope check ulpscope-trace --device npu:0\n"
+    "  ulpscope check ulpscope-trace --device cuda:0 --ops 'mm,addmm,bmm' --distinct\n"
+    "  ulpscope check ulpscope-trace --device cuda:0 --allow reduced:mm   TF32 is "
+    "wanted\n"
+    "\n"
+    "exit code: 1 when a call is crashed, timeout, nonfinite, wrong, reduced or\n"
+    "intermittent and not allowed; 2 when nothing was judged or something went wrong; "
+    "else 0\n";
+
+int cmd_check(int argc, char **argv)
+{
+    return cli_python_exec("ulpscope._check", argc, argv);
+}

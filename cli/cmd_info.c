@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope info: what this installation is made of.
+#include "cli.h"
+#include "cli_python.h"
+
+#include <limits.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char cmd_info_help[] =
+    "usage: ulpscope info [--json]\n"
+    "\n"
+    "Prints the version, the instruction set that the inner loops use, and what the "
+    "Python\n"
+    "side finds: interpreter, torch, and the devices that torch sees.\n"
+    "\n"
+    "  --json   the same as one JSON object\n"
+    "\n"
+    "examples:\n"
+    "  ulpscope info\n"
+    "  ULPSCOPE_PYTHON=~/venv/bin/python ulpscope info\n";
+
+/* Prints three lines: Python, torch, devices. Asked of a child: torch may hang or crash.
+ */
+static const char question[] =
+    "import platform\n"
+    "print(platform.python_version())\n"
+    "try:\n"
+    "    import torch\n"
+    "except Exception as e:\n"
+    "    print('missing (%s: %s)' % (type(e).__name__, str(e).split('\\n')[0]))\n"
+    "    print('')\n"
+    "    raise SystemExit\n"
+    "print(torch.__version__)\n"
+    "found = ['cpu']\n"
+    "a = getattr(torch, 'accelerator', None)\n"
+    "if a is not None and a.is_available():\n"
+    "    t = a.current_accelerator().type\n"
+    "    found += ['%s:%d' % (t, i) for i in range(a.device_count())]\n"
+    "print(', '.join(found))\n";
+
+enum { TORCH_TIMEOUT_MS = 60000 };
+
+typedef struct facts {
+    char python[PATH_MAX];
+    char output[1024];
+    const char *python_version, *torch, *devices;
+} facts;
+
+static char *cut_line(char **rest)
+{
+    char *line = *rest;
+    char *end = strchr(line, '\n');
+    *rest = end != NULL ? end + 1 : line + strlen(line);
+    if (end != NULL) *end = '\0';
+    return line;
+}
+
+static void ask_python(facts *f)
+{
+    f->python_version = f->torch = f->devices = "";
+    if (!cli_python_find(f->python, sizeof f->python)) {
+        (void)snprintf(f->python, sizeof f->python, "none");
+        f->torch = "unknown (no Python)";
+        return;
+    }
+    char flag[] = "-c", code[sizeof question];
+    memcpy(code, question, sizeof question);
+    char *argv[] = {f->python, flag, code, NULL};
+    const int status = cli_run(argv, TORCH_TIMEOUT_MS, f->output, sizeof f->output);
+    if (status == -2)
+        f->torch = "no answer within 60 s";
+    else if (status != 0)
+        f->torch = "the interpreter failed while it was asked";
+    if (status != 0) return;
+    char *rest = f->output;
+    f->python_version = cut_line(&rest);
+    f->torch = cut_line(&rest);
+    f->devices = cut_line(&rest);
+}
+
+static void print_json(const char *const rows[][2], size_t n)
+{
+    const usc_sink sink = usc_sink_stream(stdout);
+    putchar('{');
+    for (size_t i = 0; i < n; i++) {
+        (void)printf("%s\"%s\": ", i > 0 ? ", " : "", rows[i][0]);
+        (void)!usc_sink_json(&sink, rows[i][1], NULL);
+    }
+    puts("}");
+}
+
+int cmd_info(int argc, char **argv)
+{
+    static const struct option longs[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    bool json = false;
+    for (int option; (option = cli_option(argc, argv, ":", longs)) != -1;) {
+        if (option != 'j') return CLI_TROUBLE;
+        json = true;
+    }
+    if (optind != argc) return cli_fail("info takes no argument '%s'", argv[optind]);
+
+    facts f;
+    ask_python(&f);
+    const char *const rows[][2] = {
+        {"ulpscope", USC_VERSION}, {"sqlite", sqlite3_libversion()},
+        {"python", f.python},      {"python_version", f.python_version},
+        {"torch", f.torch},        {"devices", f.devices}};
+    const size_t n = sizeof rows / sizeof rows[0];
+    if (json) {
+        print_json(rows, n);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            if (rows[i][1][0] != '\0') (void)printf("%-15s %s\n", rows[i][0], rows[i][1]);
+    }
+    return cli_close_output(CLI_SAME);
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program `ulpscope`: a table of subcommands, git-style. Exit codes: 0 same, 1
+// differs or flagged, 2 trouble. Reports go to stdout, messages to stderr.
+#include "cli.h"
+
+#include <string.h>
+
+static const cli_command commands[] = {
+    {"capture", cmd_capture, "run a command line and record one step of its operators",
+     cmd_capture_help},
+    {"check", cmd_check, "replay a trace on a device and judge every call",
+     cmd_check_help},
+    {"info", cmd_info, "version, instruction set, torch and its devices", cmd_info_help},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int usage(FILE *to)
+{
+    fputs("usage: ulpscope COMMAND [OPTIONS]\n"
+          "\n"
+          "Know whether an accelerator computes your model correctly; when it does not:\n"
+          "which operator, why, and how many bits were lost.\n"
+          "\n",
+          to);
+    for (int i = 0; i < N_COMMANDS; i++)
+        (void)fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    fputs(
+        "  help      help on a command: ulpscope help check\n"
+        "\n"
+        "examples:\n"
+        "  ulpscope capture -- python train.py          record the second training step\n"
+        "  ulpscope check ulpscope-trace --device npu:0  is every operator right there?\n"
+        "\n"
+        "exit codes: 0 nothing to object to, 1 differs or flagged, 2 trouble\n",
+        to);
+    return 0;
+}
+
+static const cli_command *command_of(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    return cli_fail("there is no command '%s'; ulpscope --help lists them", name);
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) return cli_close_output(usage(stdout));
+    const cli_command *command = command_of(argv[1]);
+    if (command == NULL) return unknown(argv[1]);
+    fputs(command->help, stdout);
+    return cli_close_output(CLI_SAME);
+}
+
+/* --help among the options, not among the words of a command line that follows. */
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return CLI_TROUBLE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0) {
+        puts("ulpscope " USC_VERSION);
+        return cli_close_output(CLI_SAME);
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
+        strcmp(name, "help") == 0)
+        return help(argc - 1, argv + 1);
+    if (name[0] == '-')
+        return cli_fail("there is no option '%s' before a command; try ulpscope --help",
+                        name);
+
+    const cli_command *command = command_of(name);
+    if (command == NULL) return unknown(name);
+    if (asks_for_help(argc - 1, argv + 1)) {
+        fputs(command->help, stdout);
+        return cli_close_output(CLI_SAME);
+    }
+    return command->run(argc - 1, argv + 1);
+}
