@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of what a reader hands out until its next call: taken in chunks, freed as one.
+#ifndef USC_TRACE_ARENA_H
+#define USC_TRACE_ARENA_H
+
+#include <sqlite3.h>
+#include <ulpscope/alloc.h>
+
+typedef struct usc_arena_chunk usc_arena_chunk;
+
+typedef struct usc_arena {
+    usc_alloc alloc;
+    usc_arena_chunk *chunks; /* newest first */
+    bool failed;             /* some request since the last reset got no memory */
+} usc_arena;
+
+/** Bytes aligned for any type, NULL where there is no memory. */
+void *usc_arena_take(usc_arena *a, size_t size);
+
+/** Copy of a text column; NULL for SQL's NULL and where there is no memory. */
+const char *usc_arena_column(usc_arena *a, sqlite3_stmt *s, int column);
+
+/** Moves `n` items to a place at least twice as large; sets *capacity. NULL: no memory.
+ */
+void *usc_arena_grow(usc_arena *a, const void *items, size_t n, size_t *capacity,
+                     size_t item_size);
+
+/** Takes everything back, keeping one chunk for the next use. */
+void usc_arena_reset(usc_arena *a);
+
+/** Frees everything. */
+void usc_arena_free(usc_arena *a);
+
+#endif

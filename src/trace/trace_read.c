@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a trace: one call with its arguments, selections, blobs as maps of the shards.
+// The file may come from anywhere: every number in it is checked before it is used.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <ulpscope/pattern.h>
+#include <unistd.h>
+
+#include "trace/trace_arena.h"
+#include "trace/trace_schema.h"
+
+#include <ulpscope/trace.h>
+
+typedef struct shard_map {
+    int64_t index, size;
+    unsigned char *data;
+    struct shard_map *next;
+} shard_map;
+
+struct usc_trace {
+    usc_alloc alloc;
+    usc_db db;
+    usc_arena arena; /* what the last call handed out */
+    shard_map *maps;
+    char folder[USC_PATH_SIZE];
+};
+
+/* ---- opening ---- */
+
+static void op_matches(sqlite3_context *context, int n, sqlite3_value **values)
+{
+    (void)n;
+    const char *pattern = (const char *)sqlite3_value_text(values[0]);
+    const char *name = (const char *)sqlite3_value_text(values[1]);
+    const bool yes = name != NULL && usc_pattern_match(pattern, name);
+    sqlite3_result_int(context, yes);
+}
+
+/* A shard by its sealed name, else by the open one that a killed writer left. */
+static usc_status open_shard(const usc_trace *t, int64_t index, char *path, int *fd,
+                             int64_t *size, usc_error *err)
+{
+    struct stat info;
+    usc_status st = usc_shard_path(path, t->folder, index, true, err);
+    if (st != USC_OK) return st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) {
+        st = usc_shard_path(path, t->folder, index, false, err);
+        if (st != USC_OK) return st;
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (*fd >= 0 && fstat(*fd, &info) == 0) {
+        *size = (int64_t)info.st_size;
+        return USC_OK;
+    }
+    const int os = errno;
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+    return usc_error_set(err, os == ENOENT ? USC_E_CORRUPT : USC_E_IO, -1,
+                         "%s: %s, but trace.db names tensors in it", path, strerror(os));
+}
+
+static usc_status check_shards(usc_trace *t, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    usc_status st = usc_db_get(&t->db, USC_SQL_GET_SHARDS, &s, err);
+    if (st != USC_OK) return st;
+    while ((st = usc_db_step(&t->db, s, &row, err)) == USC_OK && row) {
+        char path[USC_PATH_SIZE];
+        int fd = -1;
+        int64_t size = 0;
+        const int64_t needed = sqlite3_column_int64(s, 1);
+        st = open_shard(t, sqlite3_column_int64(s, 0), path, &fd, &size, err);
+        if (st != USC_OK) break;
+        close(fd);
+        if (size >= needed) continue;
+        st = usc_error_set(err, USC_E_CORRUPT, size,
+                           "%s: truncated at byte %lld, its tensors reach to %lld", path,
+                           (long long)size, (long long)needed);
+        break;
+    }
+    sqlite3_reset(s);
+    return st;
+}
+
+/* Recovers where needed; *as_is tells that this could not be written back. */
+static usc_status prepare_folder(usc_trace *t, const char *db_path, bool *as_is,
+                                 usc_error *err)
+{
+    bool unfinished = false;
+    *as_is = false;
+    usc_status st = usc_db_unfinished(db_path, &unfinished, err);
+    if (st == USC_E_NOT_FOUND)
+        return usc_error_set(err, st, -1, "%s: %s", t->folder,
+                             access(t->folder, F_OK) == 0
+                                 ? "not a trace: there is no trace.db in it"
+                                 : "no such folder");
+    if (st != USC_OK || !unfinished) return st;
+    st = usc_trace_recover(t->folder, &t->alloc, err);
+    if (st != USC_E_IO) return st;
+    *as_is = true;
+    return USC_OK;
+}
+
+static usc_status open_parts(usc_trace *t, usc_error *err)
+{
+    char db_path[USC_PATH_SIZE];
+    bool as_is;
+    usc_status st = usc_path_join(db_path, t->folder, "trace.db", err);
+    if (st == USC_OK) st = prepare_folder(t, db_path, &as_is, err);
+    if (st == USC_OK)
+        st = usc_db_open_readable(&t->db, &usc_trace_kind, db_path, as_is, err);
+    if (st != USC_OK) return st;
+    if (sqlite3_create_function(t->db.handle, "usc_op_matches", 2,
+                                SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, op_matches,
+                                NULL, NULL) != SQLITE_OK)
+        return usc_db_error(&t->db, "opening", err);
+    return check_shards(t, err);
+}
+
+usc_status usc_trace_open(const char *path, const usc_alloc *alloc, usc_trace **out,
+                          usc_error *err)
+{
+    if (alloc == NULL) alloc = &usc_libc_alloc;
+    *out = NULL;
+    usc_trace *t = alloc->resize(alloc->ctx, NULL, 0, sizeof *t);
+    if (t == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "trace %s: no memory", path);
+    *t = (usc_trace){.alloc = *alloc, .arena = {.alloc = *alloc}};
+    const int n = snprintf(t->folder, sizeof t->folder, "%s", path);
+    usc_status st = USC_OK;
+    if (n < 0 || n >= USC_PATH_SIZE)
+        st = usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", path);
+    if (st == USC_OK) st = open_parts(t, err);
+    if (st == USC_OK) {
+        *out = t;
+        t = NULL;
+    }
+    usc_trace_close(t);
+    return st;
+}
+
+void usc_trace_close(usc_trace *t)
+{
+    if (t == NULL) return;
+    const usc_alloc alloc = t->alloc;
+    while (t->maps != NULL) {
+        shard_map *map = t->maps;
+        t->maps = map->next;
+        if (map->data != NULL) munmap(map->data, (size_t)map->size);
+        alloc.resize(alloc.ctx, map, sizeof *map, 0);
+    }
+    usc_db_close(&t->db);
+    usc_arena_free(&t->arena);
+    alloc.resize(alloc.ctx, t, sizeof *t, 0);
+}
+
+const char *usc_trace_meta(usc_trace *t, const char *key)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    const char *value = NULL;
+    usc_arena_reset(&t->arena);
+    if (usc_db_get(&t->db, USC_SQL_GET_META, &s, NULL) != USC_OK) return NULL;
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    if (usc_db_step(&t->db, s, &row, NULL) == USC_OK && row)
+        value = usc_arena_column(&t->arena, s, 0);
+    sqlite3_reset(s);
+    return value;
+}
+
+/* ---- calls ---- */
+
+/* Parses "[2, 3]" strictly; the number of entries, or -1. */
+static int parse_dims(const char *text, int64_t *out)
+{
+    int n = 0;
+    if (text == NULL || *text++ != '[') return -1;
+    if (strcmp(text, "]") == 0) return 0;
+    for (; n < USC_MAX_DIMS; n++) {
+        while (*text == ' ')
+            text++;
+        const bool negative = *text == '-';
+        if (negative) text++;
+        if (*text < '0' || *text > '9') return -1;
+        int64_t value = 0;
+        for (; *text >= '0' && *text <= '9'; text++) {
+            if (value > (INT64_MAX - 9) / 10) return -1;
+            value = value * 10 + (*text - '0');
+        }
+        out[n] = negative ? -value : value;
+        if (*text == ']') return text[1] == '\0' ? n + 1 : -1;
+        if (*text++ != ',') return -1;
+    }
+    return -1;
+}
+
+static bool parse_role(const char *text, usc_role *out)
+{
+    for (int i = USC_ROLE_IN; i <= USC_ROLE_MUTATED; i++)
+        if (text != NULL && strcmp(text, usc_role_text((usc_role)i)) == 0) {
+            *out = (usc_role)i;
+            return true;
+        }
+    return false;
+}
+
+/* The columns of USC_SQL_GET_ARGS; false where one cannot be. */
+static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_trace_arg *a)
+{
+    usc_arena *arena = &t->arena;
+    *a = (usc_trace_arg){
+        .path = usc_arena_column(arena, s, 1),
+        .tensor = sqlite3_column_int64(s, 2),
+        .version = sqlite3_column_int64(s, 3),
+        .dtype_name = usc_arena_column(arena, s, 4),
+        .offset = sqlite3_column_int64(s, 7),
+        .requires_grad = sqlite3_column_int64(s, 8) != 0,
+        .stats = usc_arena_column(arena, s, 9),
+        .storage = sqlite3_column_int64(s, 10),
+        .generation = sqlite3_column_int64(s, 11),
+        .blob = sqlite3_column_int64(s, 12),
+        .writer = sqlite3_column_int64(s, 13),
+        .device = usc_arena_column(arena, s, 14),
+        .storage_bytes = sqlite3_column_int64(s, 15),
+    };
+    if (arena->failed) return true; /* told as "no memory" by the caller */
+    a->ndim = parse_dims((const char *)sqlite3_column_text(s, 5), a->sizes);
+    const int n_strides = parse_dims((const char *)sqlite3_column_text(s, 6), a->strides);
+    for (int i = 0; i < a->ndim; i++)
+        if (a->sizes[i] < 0) return false;
+    return parse_role((const char *)sqlite3_column_text(s, 0), &a->role) &&
+           a->path != NULL && a->dtype_name != NULL && a->device != NULL &&
+           a->ndim >= 0 && a->ndim == n_strides && a->offset >= 0 &&
+           a->storage_bytes >= 0;
+}
+
+static usc_status read_args(usc_trace *t, usc_trace_call *out, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    size_t capacity = 0, n = 0;
+    usc_trace_arg *args = NULL;
+    usc_status st = usc_db_get(&t->db, USC_SQL_GET_ARGS, &s, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_int64(s, 1, out->sequence);
+    while ((st = usc_db_step(&t->db, s, &row, err)) == USC_OK && row) {
+        if (n == capacity) {
+            args = usc_arena_grow(&t->arena, args, n, &capacity, sizeof *args);
+            if (args == NULL) break;
+        }
+        if (!fill_arg(t, s, &args[n++])) {
+            st = usc_error_set(err, USC_E_CORRUPT, out->sequence,
+                               "%s: call %lld: argument %zu makes no sense", t->db.path,
+                               (long long)out->sequence, n - 1);
+            break;
+        }
+    }
+    sqlite3_reset(s);
+    out->n_args = (int)n;
+    out->arg = args;
+    return st;
+}
+
+/* The columns of USC_SQL_GET_CALL. */
+static void fill_call(usc_trace *t, sqlite3_stmt *s, usc_trace_call *c)
+{
+    usc_arena *arena = &t->arena;
+    c->step = sqlite3_column_int64(s, 0);
+    c->phase = usc_arena_column(arena, s, 1);
+    c->parent = sqlite3_column_int64(s, 2);
+    c->thread = sqlite3_column_int64(s, 3);
+    c->module = sqlite3_column_int64(s, 4);
+    c->stack = sqlite3_column_int64(s, 5);
+    c->args = usc_arena_column(arena, s, 6);
+    c->state = usc_arena_column(arena, s, 7);
+    c->status = usc_arena_column(arena, s, 8);
+    c->composite = sqlite3_column_int64(s, 9) != 0;
+    c->op = usc_arena_column(arena, s, 10);
+    c->schema = usc_arena_column(arena, s, 11);
+    c->module_path = usc_arena_column(arena, s, 12);
+    c->module_class = usc_arena_column(arena, s, 13);
+    c->frames = usc_arena_column(arena, s, 14);
+    c->n_children = sqlite3_column_int64(s, 15);
+}
+
+usc_status usc_trace_read_call(usc_trace *t, int64_t sequence, usc_trace_call *out,
+                               usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    *out = (usc_trace_call){0};
+    usc_arena_reset(&t->arena);
+    usc_status st = usc_db_get(&t->db, USC_SQL_GET_CALL, &s, err);
+    if (st != USC_OK) return st;
+    usc_trace_call c = {.sequence = sequence};
+    sqlite3_bind_int64(s, 1, sequence);
+    st = usc_db_step(&t->db, s, &row, err);
+    if (row) fill_call(t, s, &c);
+    sqlite3_reset(s);
+    if (st != USC_OK) return st;
+    if (!row)
+        return usc_error_set(err, USC_E_NOT_FOUND, sequence, "%s: there is no call %lld",
+                             t->folder, (long long)sequence);
+    st = read_args(t, &c, err);
+    if (t->arena.failed)
+        return usc_error_set(err, USC_E_NOMEM, sequence, "%s: call %lld: no memory",
+                             t->folder, (long long)sequence);
+    if (st == USC_OK && (c.op == NULL || c.phase == NULL || c.args == NULL ||
+                         c.status == NULL || c.n_args < 0))
+        st = usc_error_set(err, USC_E_CORRUPT, sequence, "%s: call %lld is incomplete",
+                           t->db.path, (long long)sequence);
+    if (st == USC_OK) *out = c;
+    return st;
+}
+
+usc_status usc_trace_select(usc_trace *t, const usc_trace_filter *filter,
+                            const int64_t **out, int64_t *n, usc_error *err)
+{
+    const usc_trace_filter all = {.step = -1};
+    if (filter == NULL) filter = &all;
+    *out = NULL;
+    *n = 0;
+    sqlite3_stmt *s;
+    bool row = false;
+    size_t capacity = 0, used = 0;
+    int64_t *found = NULL;
+    usc_arena_reset(&t->arena);
+    usc_status st = usc_pattern_check(filter->ops, err);
+    if (st == USC_OK) st = usc_db_get(&t->db, USC_SQL_SELECT, &s, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_text(s, 1, filter->ops, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 2, filter->module, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 3, filter->phase, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(s, 4, filter->step);
+    sqlite3_bind_int(s, 5, filter->top_only);
+    while ((st = usc_db_step(&t->db, s, &row, err)) == USC_OK && row) {
+        if (used == capacity)
+            found = usc_arena_grow(&t->arena, found, used, &capacity, sizeof *found);
+        if (found == NULL) {
+            st = usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory for %zu calls",
+                               t->folder, used);
+            break;
+        }
+        found[used++] = sqlite3_column_int64(s, 0);
+    }
+    sqlite3_reset(s);
+    if (st != USC_OK) return st;
+    *out = found;
+    *n = (int64_t)used;
+    return USC_OK;
+}
+
+/* ---- blobs ---- */
+
+static usc_status map_shard(usc_trace *t, int64_t index, shard_map **out, usc_error *err)
+{
+    for (shard_map *m = t->maps; m != NULL; m = m->next)
+        if (m->index == index) {
+            *out = m;
+            return USC_OK;
+        }
+    char path[USC_PATH_SIZE];
+    int fd = -1;
+    shard_map *m = t->alloc.resize(t->alloc.ctx, NULL, 0, sizeof *m);
+    if (m == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", t->folder);
+    *m = (shard_map){.index = index};
+    usc_status st = open_shard(t, index, path, &fd, &m->size, err);
+    if (st == USC_OK && m->size > 0) {
+        void *data = mmap(NULL, (size_t)m->size, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED)
+            st = usc_error_set(err, USC_E_IO, -1, "%s: mapping: %s", path,
+                               strerror(errno));
+        else
+            m->data = data;
+    }
+    if (fd >= 0) close(fd);
+    if (st != USC_OK) {
+        t->alloc.resize(t->alloc.ctx, m, sizeof *m, 0);
+        return st;
+    }
+    m->next = t->maps;
+    t->maps = m;
+    *out = m;
+    return USC_OK;
+}
+
+usc_status usc_trace_blob(usc_trace *t, int64_t blob, const void **data, int64_t *size,
+                          usc_error *err)
+{
+    static const unsigned char nothing;
+    sqlite3_stmt *s;
+    bool row = false;
+    *data = NULL;
+    *size = 0;
+    usc_arena_reset(&t->arena);
+    usc_status st = usc_db_get(&t->db, USC_SQL_GET_BLOB, &s, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_int64(s, 1, blob);
+    st = usc_db_step(&t->db, s, &row, err);
+    const int64_t shard = sqlite3_column_int64(s, 0);
+    const int64_t offset = sqlite3_column_int64(s, 1);
+    const int64_t bytes = sqlite3_column_int64(s, 2);
+    sqlite3_reset(s);
+    if (st != USC_OK) return st;
+    if (!row)
+        return usc_error_set(err, USC_E_NOT_FOUND, blob, "%s: there is no blob %lld",
+                             t->folder, (long long)blob);
+    shard_map *m;
+    st = map_shard(t, shard, &m, err);
+    if (st != USC_OK) return st;
+    if (offset < USC_SHARD_DATA_START || bytes < 0 || offset > m->size ||
+        bytes > m->size - offset)
+        return usc_error_set(err, USC_E_CORRUPT, offset,
+                             "%s/tensors-%05d.safetensors: blob %lld of %lld bytes at "
+                             "offset %lld, but the file has %lld bytes",
+                             t->folder, (int)shard, (long long)blob, (long long)bytes,
+                             (long long)offset, (long long)m->size);
+    *data = bytes > 0 ? m->data + offset : &nothing;
+    *size = bytes;
+    return USC_OK;
+}
