@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge around the verdict: equal bits, memory, examples, exact outputs,
+// perturbation.
+#include "alloc_probe.h"
+#include "judge_fixture.h"
+
+/* Spoils every seventh element a little, one much, and puts specials in. */
+static fixture spoiled(usc_dtype dtype, int64_t n)
+{
+    fixture f = fixture_make(dtype, n);
+    for (int64_t i = 0; i < n; i += 7)
+        fixture_set(&f, i, f.r[i] * (1 + 0x1p-12));
+    if (n > 300) {
+        fixture_set(&f, 200, f.r[200] * 2);
+        f.r[100] = (double)INFINITY;
+        f.y[100] = INFINITY;
+        f.r[101] = f.y[101] = 0;
+        f.r[102] = f.y[102] = 0x1p-140f;
+        fixture_set(&f, 100, (double)INFINITY);
+        fixture_set(&f, 101, 0x1p-60);
+        fixture_set(&f, 102, 0);
+    }
+    return f;
+}
+
+static void test_equal_bits_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16, USC_F64};
+    for (size_t t = 0; t < 4; t++) {
+        fixture f = spoiled(dtypes[t], 200000);
+        const usc_judgement one = fixture_judge(&f);
+        for (f.n_threads = 2; f.n_threads < 6; f.n_threads++) {
+            const usc_judgement many = fixture_judge(&f);
+            assert_memory_equal(&one, &many, sizeof one);
+        }
+        fixture_free(&f);
+    }
+}
+
+/* The same elements as rows of a wider, reversed and interleaved array. */
+static void test_equal_bits_for_any_strides(void **state)
+{
+    (void)state;
+    fixture f = spoiled(USC_F32, 30 * 70);
+    f.fan_in = 3;
+    const usc_judgement plain = fixture_judge(&f);
+    float *wide = malloc(sizeof(float) * 2 * 30 * 70);
+    for (int64_t i = 0; i < 30; i++) /* transposed, every second element */
+        for (int64_t k = 0; k < 70; k++)
+            wide[2 * (k * 30 + i)] = ((float *)f.d)[i * 70 + k];
+    const int64_t sizes[] = {30, 70};
+    usc_tensor d, r, y;
+    assert_int_equal(usc_tensor_make(&d, wide, USC_F32, 2, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&r, f.r, USC_F64, 2, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&y, f.y, USC_F32, 2, sizes, NULL), USC_OK);
+    d.strides[0] = 2;
+    d.strides[1] = 60;
+    usc_judge *judge = NULL;
+    assert_int_equal(usc_judge_open(&d, &r, &y, NULL, &judge, NULL), USC_OK);
+    for (int k = 0; k < 8; k++) {
+        double rk[2100];
+        float yk[2100];
+        for (int i = 0; i < 2100; i++) {
+            rk[i] = f.r[i] * (1 + ((i + k % 4) % 2 ? 1 : -1) * 0x1p-20);
+            yk[i] = (float)rk[i];
+        }
+        usc_tensor vr = r, vy = y;
+        vr.data = rk;
+        vy.data = yk;
+        assert_int_equal(usc_judge_replay(judge, &vr, &vy, NULL), USC_OK);
+    }
+    usc_judgement strided;
+    assert_int_equal(fixture_appeal(&f, judge, &strided), USC_OK);
+    assert_memory_equal(&plain, &strided, sizeof plain);
+    usc_judge_close(judge);
+    free(wide);
+    fixture_free(&f);
+}
+
+static void test_every_failing_allocation_is_survived(void **state)
+{
+    (void)state;
+    fixture f = spoiled(USC_BF16, 1000);
+    alloc_probe probe;
+    bool done = false;
+    for (int fail_at = 1; !done && fail_at < 50; fail_at++) {
+        f.alloc = alloc_probe_bind(&probe, fail_at);
+        usc_judge *judge = NULL;
+        usc_judgement v;
+        usc_status st = fixture_open(&f, &judge);
+        if (st == USC_OK) st = usc_judge_look(judge, &v, NULL);
+        if (st == USC_OK) st = fixture_appeal(&f, judge, &v);
+        usc_judge_close(judge);
+        assert_true(st == USC_OK || st == USC_E_NOMEM);
+        assert_int_equal(probe.live_bytes, 0);
+        assert_int_equal(probe.n_wrong_sizes, 0);
+        done = st == USC_OK;
+    }
+    assert_true(done);
+    fixture_free(&f);
+}
+
+static void test_worst_elements_come_worst_first_and_bad_before_all(void **state)
+{
+    (void)state;
+    fixture f = fixture_make(USC_F32, 1000);
+    fixture_set(&f, 10, f.r[10] * 1.25);
+    fixture_set(&f, 20, f.r[20] * 1.5);
+    fixture_set(&f, 30, (double)NAN);
+    usc_judge *judge = NULL;
+    usc_judgement v;
+    usc_example worst[3];
+    int n_found = -1;
+    assert_int_equal(fixture_open(&f, &judge), USC_OK);
+    assert_int_equal(usc_judge_worst(judge, 3, worst, &n_found, NULL), USC_E_ARG);
+    assert_int_equal(n_found, 0);
+    assert_int_equal(fixture_appeal(&f, judge, &v), USC_OK);
+    assert_int_equal(v.verdict, USC_VERDICT_NONFINITE);
+    assert_int_equal(usc_judge_worst(judge, 3, worst, &n_found, NULL), USC_OK);
+    assert_int_equal(n_found, 3);
+    assert_int_equal(worst[0].index, 30);
+    assert_true(isinf(worst[0].score) && isnan(worst[0].device));
+    assert_int_equal(worst[1].index, 20);
+    assert_int_equal(worst[2].index, 10);
+    assert_true(worst[2].reference == f.r[10]);
+    assert_true(worst[1].score == v.max);
+    usc_judge_close(judge);
+    fixture_free(&f);
+}
+
+static void test_positions_show_a_lost_tail(void **state)
+{
+    (void)state;
+    fixture f = fixture_make(USC_F32, 6400);
+    for (int64_t i = 6300; i < 6400; i++)
+        fixture_set(&f, i, 0);
+    usc_judge *judge = NULL;
+    usc_judgement v;
+    static float out[USC_MAX_DIMS][64];
+    assert_int_equal(fixture_open(&f, &judge), USC_OK);
+    assert_int_equal(usc_judge_look(judge, &v, NULL), USC_OK);
+    assert_int_equal(usc_judge_positions(judge, out, NULL), USC_OK);
+    for (int s = 0; s < 64; s++)
+        assert_true((double)out[0][s] == (s == 63 ? 1.0 : 0.0));
+    assert_true((double)out[1][0] == 0);
+    usc_judge_close(judge);
+    fixture_free(&f);
+}
+
+static void test_exact_outputs_differ_by_any_bit(void **state)
+{
+    (void)state;
+    int32_t a[600] = {0}, b[600] = {0};
+    const usc_tensor x = fixture_view(a, USC_I32, 600), y = fixture_view(b, USC_I32, 600);
+    usc_judgement v;
+    assert_int_equal(usc_judge_exact(&x, &y, &v, NULL), USC_OK);
+    assert_int_equal(v.verdict, USC_VERDICT_PASS);
+    assert_int_equal(v.i_worst, -1);
+    a[555] = 1;
+    a[580] = 1;
+    assert_int_equal(usc_judge_exact(&x, &y, &v, NULL), USC_OK);
+    assert_int_equal(v.verdict, USC_VERDICT_WRONG);
+    assert_int_equal(v.n_mismatch, 2);
+    assert_int_equal(v.i_worst, 555);
+    const usc_tensor other = fixture_view(b, USC_I16, 600);
+    assert_int_equal(usc_judge_exact(&x, &other, &v, NULL), USC_E_DTYPE);
+    const usc_tensor less = fixture_view(b, USC_I32, 599);
+    assert_int_equal(usc_judge_exact(&x, &less, &v, NULL), USC_E_SHAPE);
+    assert_int_equal(v.n, 0);
+}
+
+static void test_wrong_operands_are_refused(void **state)
+{
+    (void)state;
+    float f32[4] = {0};
+    double f64[4] = {0};
+    const usc_tensor d = fixture_view(f32, USC_F32, 4), r = fixture_view(f64, USC_F64, 4);
+    const usc_tensor few = fixture_view(f64, USC_F64, 3);
+    const usc_tensor ints = fixture_view(f32, USC_I32, 4);
+    usc_judge *judge = NULL;
+    usc_error err;
+    assert_int_equal(usc_judge_open(&ints, &r, &d, NULL, &judge, &err), USC_E_DTYPE);
+    assert_int_equal(usc_judge_open(&d, &d, &d, NULL, &judge, &err), USC_E_DTYPE);
+    assert_int_equal(usc_judge_open(&d, &few, &d, NULL, &judge, &err), USC_E_SHAPE);
+    assert_int_equal(err.where, 0);
+    assert_null(judge);
+    assert_int_equal(usc_judge_open(&d, &r, &d, NULL, &judge, &err), USC_OK);
+    usc_judgement v;
+    assert_int_equal(usc_judge_look(judge, &v, &err), USC_E_ARG);
+    assert_int_equal(usc_judge_replay(judge, &few, &d, &err), USC_E_SHAPE);
+    assert_int_equal(usc_judge_replay(judge, &r, &d, &err), USC_OK);
+    const usc_appeal none = {.fan_in = 0};
+    assert_int_equal(usc_judge_appeal(judge, &none, &v, &err), USC_E_ARG);
+    usc_judge_close(judge);
+    usc_judge_close(NULL);
+}
+
+static void test_verdicts_have_texts(void **state)
+{
+    (void)state;
+    for (int v = 0; v < USC_N_VERDICTS; v++)
+        assert_int_equal(usc_verdict_by_text(usc_verdict_text((usc_verdict)v)), v);
+    assert_int_equal(usc_verdict_by_text("nonsense"), USC_N_VERDICTS);
+    assert_string_equal(usc_verdict_text(USC_N_VERDICTS), "unknown");
+    assert_true(usc_verdict_flagged(USC_VERDICT_REDUCED));
+    assert_false(usc_verdict_flagged(USC_VERDICT_UNJUDGED));
+}
+
+/* Signs: balanced, equal for all arguments but for Hadamard's row, new for each replay.
+ */
+static void test_perturbation_moves_by_one_delta_with_fair_signs(void **state)
+{
+    (void)state;
+    enum { N = 10000 };
+    float *x = malloc(sizeof(float) * N);
+    double *a = malloc(sizeof(double) * N), *b = malloc(sizeof(double) * N);
+    for (int i = 0; i < N; i++)
+        x[i] = 1.5f;
+    const usc_tensor v = fixture_view(x, USC_F32, N);
+    const usc_tensor va = fixture_view(a, USC_F64, N), vb = fixture_view(b, USC_F64, N);
+    int balance[4] = {0};
+    for (int k = 0; k < 4; k++) {
+        usc_perturbation how = {.seed = 5, .replay = k, .argument = 0};
+        assert_int_equal(usc_perturb(&v, &how, &va, NULL), USC_OK);
+        how.argument = 1;
+        assert_int_equal(usc_perturb(&v, &how, &vb, NULL), USC_OK);
+        int sum = 0;
+        for (int i = 0; i < N; i++) {
+            assert_true(fabs(a[i] - 1.5) == 1.5 * 0x1p-20);
+            sum += a[i] > 1.5 ? 1 : -1;
+            balance[k] += (a[i] > 1.5) == (b[i] > 1.5) ? 1 : -1;
+        }
+        assert_true(abs(sum) < 500); /* 5 sigma */
+    }
+    assert_int_equal(balance[0], N);
+    assert_int_equal(balance[1], -N);
+    free(x);
+    free(a);
+    free(b);
+}
+
+static void test_perturbation_keeps_what_overflows_and_specials(void **state)
+{
+    (void)state;
+    float x[5] = {3.4028235e38f, INFINITY, -0.0f, 0x1p-149f, NAN};
+    double out[5];
+    const usc_tensor v = fixture_view(x, USC_F32, 5), o = fixture_view(out, USC_F64, 5);
+    for (int k = 0; k < 8; k++) {
+        const usc_perturbation how = {.seed = 1, .replay = k};
+        assert_int_equal(usc_perturb(&v, &how, &o, NULL), USC_OK);
+        assert_true(out[0] <= (double)x[0] && isinf(out[1]) && isnan(out[4]));
+        assert_true(out[2] == 0 && signbit(out[2]) && out[3] == 0x1p-149);
+    }
+}
+
+static void test_a_share_of_the_elements_moves_for_fan_in(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    float *x = malloc(sizeof(float) * N);
+    double *out = malloc(sizeof(double) * N);
+    for (int i = 0; i < N; i++)
+        x[i] = 1;
+    const usc_tensor v = fixture_view(x, USC_F32, N), o = fixture_view(out, USC_F64, N);
+    const usc_perturbation how = {.seed = 3, .share = 0.0625, .delta = 0x1p-12};
+    assert_int_equal(usc_perturb(&v, &how, &o, NULL), USC_OK);
+    int n_moved = 0;
+    for (int i = 0; i < N; i++) {
+        assert_true(out[i] == 1 || out[i] == 1 + 0x1p-12);
+        n_moved += out[i] != 1;
+    }
+    assert_true(abs(n_moved - N / 16) < 5 * 35);
+    free(x);
+    free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_bits_for_any_number_of_threads),
+        cmocka_unit_test(test_equal_bits_for_any_strides),
+        cmocka_unit_test(test_every_failing_allocation_is_survived),
+        cmocka_unit_test(test_worst_elements_come_worst_first_and_bad_before_all),
+        cmocka_unit_test(test_positions_show_a_lost_tail),
+        cmocka_unit_test(test_exact_outputs_differ_by_any_bit),
+        cmocka_unit_test(test_wrong_operands_are_refused),
+        cmocka_unit_test(test_verdicts_have_texts),
+        cmocka_unit_test(test_perturbation_moves_by_one_delta_with_fair_signs),
+        cmocka_unit_test(test_perturbation_keeps_what_overflows_and_specials),
+        cmocka_unit_test(test_a_share_of_the_elements_moves_for_fan_in),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
