@@ -21,28 +21,33 @@ typedef struct usc_stats {
     double min, max;          /* over finite elements; NaN where there is none */
     double mean;              /* over finite elements; NaN where there is none */
     double l2;                /* sqrt of the sum of squares of finite elements */
-    int64_t int_min, int_max; /* integers and bool, exact; 0 for floats and empty */
+    int64_t int_min, int_max; /* integers and bool, exact; 0 for floats and empty;
+                                 uint64: to be read as uint64_t */
     bool sorted;              /* integers: never falls in row-major order */
     bool unique;              /* integers: no value twice; false where not looked for
-                                 (more than 2^16 elements that are not sorted) */
+                                 (more than 2^16 elements that are not sorted). Both are
+                                 false for floats */
     int64_t n_histogram;      /* finite non-zero elements counted below: all of them up to
-                                 2^16 elements, else those of every k-th block of 512 */
+                                 2^16 elements, else those of every k-th block of 512;
+                                 floats: broadcast elements once */
     int32_t histogram[2][USC_N_BINADES]; /* [0] positive, [1] negative */
 } usc_stats;
 
 typedef struct usc_stats_options {
-    int n_threads;     /* 0 and 1: the caller's thread only */
+    int n_threads;     /* 0 and 1: the caller's thread only; above 16: 16 */
     bool no_histogram; /* leave the exponent histogram empty */
 } usc_stats_options;
 
 /**
  * Computes the statistics of `t`.
  *
- * Shapes:  any, any strides; 0-d and empty are allowed. Dense views with permuted axes
- * are walked in memory order (the result is the same but for the last bits of sums).
+ * Shapes:  any, any strides; 0-d and empty are allowed. Float
+ *          views are walked in memory order, so that a transposed tensor has the bits of
+ *          its original; integers in row-major order.
  * Units:   the tensor's own; l2 likewise.
  * Numbers: docs/metrics.md, 1. Sums in double over 8 lanes in blocks of 4096 elements,
- *          blocks added in index order: same bits on every ISA and thread count.
+ *          blocks added in index order within at most 64 spans, spans in index order:
+ *          same bits on every ISA, thread count and float mode of the caller.
  * Memory:  allocates nothing (threads: pthread's own), keeps no pointer.
  * Threads: safe while nobody writes `t`.
  * Errors:  USC_E_RANGE, USC_E_SHAPE for a bad view, USC_E_DTYPE for USC_DTYPE_NONE;
@@ -51,6 +56,18 @@ typedef struct usc_stats_options {
 USC_API USC_NODISCARD usc_status usc_stats_compute(const usc_tensor *t,
                                                    const usc_stats_options *options,
                                                    usc_stats *out, usc_error *err);
+
+/**
+ * Writes `stats` as one JSON object whose members have the names of the fields; NaN is
+ * null, the histogram is sparse: {"pos":{"-3":12},"neg":{}}, keyed by binade.
+ *
+ * Returns the length of the whole text without its NUL. As with snprintf, what does not
+ * fit `size` bytes is cut, and `buffer` may be NULL where `size` is 0.
+ *
+ * Memory:  allocates nothing.
+ * Threads: safe while nobody writes `*stats`.
+ */
+USC_API size_t usc_stats_to_json(const usc_stats *stats, char *buffer, size_t size);
 
 USC_END_DECLS
 #endif

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processor detection through the compiler's built-ins.
+#include "kernels/cpu_probe.h"
+
+#include "base/compiler.h"
+
+bool usc_cpu_has_avx2(void)
+{
+    return USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c");
+}

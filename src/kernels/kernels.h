@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel table: one function pointer per loop and dtype, filled with the scalar
+// definition first and overridden per instruction set. All levels give equal bits.
+#ifndef USC_KERNELS_KERNELS_H
+#define USC_KERNELS_KERNELS_H
+
+#include <ulpscope/kernels.h>
+#include <ulpscope/stats.h>
+
+#include "dtype/convert.h"
+
+enum {
+    USC_LANES = 8,    /* element i of a block is added in lane i % 8 */
+    USC_BLOCK = 4096, /* elements after which lanes are folded */
+    USC_SAMPLE = 512, /* elements that the histogram counts or skips together */
+};
+
+/* What a statistics kernel adds to. The two arrays hold one block, the rest any number
+ * of blocks. */
+typedef struct usc_stats_lanes {
+    double sum[USC_LANES], squares[USC_LANES];
+    double min, max; /* floats, finite elements; +Inf and -Inf before the first */
+    int64_t n_nan, n_pos_inf, n_neg_inf, n_zero, n_subnormal;
+    /* integers, as their own type cast to int64_t */
+    int64_t int_min, int_max, previous;
+    bool has_range, has_previous; /* whether the fields above are set */
+    bool falls, repeats;          /* element < previous, element == previous was seen */
+} usc_stats_lanes;
+
+/* Adds `n` <= USC_BLOCK elements to `*lanes`, element i in lane i % 8; several calls
+ * for one block are allowed where all but the last have n % 8 == 0. */
+typedef void usc_stats_function(const void *src, size_t n, usc_stats_lanes *lanes);
+
+/* Counts `n` <= USC_BLOCK elements by sign and binade. */
+typedef void usc_histogram_function(const void *src, size_t n,
+                                    int32_t histogram[2][USC_N_BINADES]);
+
+typedef struct usc_kernels {
+    const char *isa;
+    usc_widen_function *widen[USC_N_DTYPES];
+    usc_stats_function *stats[USC_N_DTYPES];
+    usc_histogram_function *histogram[USC_N_DTYPES];
+} usc_kernels;
+
+/** The table in use. */
+const usc_kernels *usc_kernels_get(void);
+
+/** Fills every row with the scalar definition. */
+void usc_kernels_fill_scalar(usc_kernels *kernels);
+
+/** Fills the histogram rows, which have one form for all instruction sets. */
+void usc_kernels_fill_histogram(usc_kernels *kernels);
+
+/** Overrides what AVX2, FMA and F16C make faster; false where not compiled in. */
+bool usc_kernels_fill_avx2(usc_kernels *kernels);
+
+#endif

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels for AVX2 with FMA and F16C; compiled with their flags, so nothing here may
+// run before cpu_probe.c has said yes, and nothing inline is shared with other units.
+#include "kernels/kernels.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+#include <math.h>
+
+/* The definition, for the elements behind the last full group of lanes. */
+static usc_kernels scalar;
+
+static __m256 load_f32(const float *src)
+{
+    return _mm256_loadu_ps(src);
+}
+
+static __m256 load_f16(const uint16_t *src)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)src));
+}
+
+static __m256 load_bf16(const uint16_t *src)
+{
+    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)src);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+static int64_t sum_epi32(__m256i v)
+{
+    int32_t parts[8];
+    _mm256_storeu_si256((__m256i *)(void *)parts, v);
+    int64_t sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum += parts[i];
+    return sum;
+}
+
+static int64_t sum_epi64(__m256i v)
+{
+    int64_t parts[4];
+    _mm256_storeu_si256((__m256i *)(void *)parts, v);
+    return parts[0] + parts[1] + parts[2] + parts[3];
+}
+
+static void add_range_ps(__m256 min, __m256 max, usc_stats_lanes *lanes)
+{
+    float low[8], high[8];
+    _mm256_storeu_ps(low, min);
+    _mm256_storeu_ps(high, max);
+    for (int i = 0; i < 8; i++) {
+        if ((double)low[i] < lanes->min) lanes->min = (double)low[i];
+        if ((double)high[i] > lanes->max) lanes->max = (double)high[i];
+    }
+}
+
+static void add_range_pd(__m256d min, __m256d max, usc_stats_lanes *lanes)
+{
+    double low[4], high[4];
+    _mm256_storeu_pd(low, min);
+    _mm256_storeu_pd(high, max);
+    for (int i = 0; i < 4; i++) {
+        if (low[i] < lanes->min) lanes->min = low[i];
+        if (high[i] > lanes->max) lanes->max = high[i];
+    }
+}
+
+/* A NaN or Inf among the elements shows in the sums of squares. */
+static bool lanes_finite(const usc_stats_lanes *lanes)
+{
+    bool finite = true;
+    for (int i = 0; i < USC_LANES; i++)
+        finite &= lanes->squares[i] <= 0x1.fffffffffffffp1023;
+    return finite;
+}
+
+#define T float
+#define LOAD load_f32
+#define TINY 0x00800000
+#define DTYPE USC_F32
+#define GROUPS groups_f32
+#define NAME stats_f32
+#include "kernels/stats_avx2.inc"
+
+#define T uint16_t
+#define LOAD load_bf16
+#define TINY 0x00800000
+#define DTYPE USC_BF16
+#define GROUPS groups_bf16
+#define NAME stats_bf16
+#include "kernels/stats_avx2.inc"
+
+#define T uint16_t
+#define LOAD load_f16
+#define TINY 0x38800000
+#define DTYPE USC_F16
+#define GROUPS groups_f16
+#define NAME stats_f16
+#include "kernels/stats_avx2.inc"
+
+typedef struct wide_state {
+    __m256d sum, squares, min, max;
+    __m256i zeros, tinies;
+} wide_state;
+
+/* Four finite doubles; product and sum are rounded apart, as in the definition. */
+static inline void add_four(const double *src, wide_state *s)
+{
+    const __m256d x = _mm256_loadu_pd(src);
+    const __m256d magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), x);
+    const __m256d zero = _mm256_cmp_pd(x, _mm256_setzero_pd(), _CMP_EQ_OQ);
+    const __m256d tiny = _mm256_cmp_pd(magnitude, _mm256_set1_pd(0x1p-1022), _CMP_LT_OQ);
+    s->zeros = _mm256_sub_epi64(s->zeros, _mm256_castpd_si256(zero));
+    s->tinies = _mm256_sub_epi64(s->tinies, _mm256_castpd_si256(tiny));
+    s->min = _mm256_min_pd(s->min, x);
+    s->max = _mm256_max_pd(s->max, x);
+    s->sum = _mm256_add_pd(s->sum, x);
+    s->squares = _mm256_add_pd(s->squares, _mm256_mul_pd(x, x));
+}
+
+static wide_state wide_begin(const double *sum, const double *squares)
+{
+    return (wide_state){
+        .sum = _mm256_loadu_pd(sum),
+        .squares = _mm256_loadu_pd(squares),
+        .min = _mm256_set1_pd(INFINITY),
+        .max = _mm256_set1_pd(-INFINITY),
+        .zeros = _mm256_setzero_si256(),
+        .tinies = _mm256_setzero_si256(),
+    };
+}
+
+static void wide_end(const wide_state *s, double *sum, double *squares,
+                     usc_stats_lanes *lanes)
+{
+    _mm256_storeu_pd(sum, s->sum);
+    _mm256_storeu_pd(squares, s->squares);
+    add_range_pd(s->min, s->max, lanes);
+    const int64_t n_zero = sum_epi64(s->zeros);
+    lanes->n_zero += n_zero;
+    lanes->n_subnormal += sum_epi64(s->tinies) - n_zero;
+}
+
+static void stats_f64(const void *src, size_t n, usc_stats_lanes *lanes)
+{
+    const double *at = src;
+    const size_t n_groups = n - n % USC_LANES;
+    usc_stats_lanes trial = *lanes;
+    wide_state a = wide_begin(trial.sum, trial.squares);
+    wide_state b = wide_begin(trial.sum + 4, trial.squares + 4);
+    for (size_t i = 0; i < n_groups; i += USC_LANES) {
+        add_four(at + i, &a);
+        add_four(at + i + 4, &b);
+    }
+    wide_end(&a, trial.sum, trial.squares, &trial);
+    wide_end(&b, trial.sum + 4, trial.squares + 4, &trial);
+    if (lanes_finite(&trial))
+        *lanes = trial;
+    else /* rare in float64, so the definition itself serves */
+        scalar.stats[USC_F64](at, n_groups, lanes);
+    scalar.stats[USC_F64](at + n_groups, n - n_groups, lanes);
+}
+
+static inline void store_widened(__m256 x, double *dst)
+{
+    _mm256_storeu_pd(dst, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    _mm256_storeu_pd(dst + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+}
+
+static void widen_f32(const void *src, double *dst, size_t n)
+{
+    const float *s = src;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        store_widened(load_f32(s + i), dst + i);
+    scalar.widen[USC_F32](s + i, dst + i, n - i);
+}
+
+static void widen_f16(const void *src, double *dst, size_t n)
+{
+    const uint16_t *s = src;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        store_widened(load_f16(s + i), dst + i);
+    scalar.widen[USC_F16](s + i, dst + i, n - i);
+}
+
+static void widen_bf16(const void *src, double *dst, size_t n)
+{
+    const uint16_t *s = src;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        store_widened(load_bf16(s + i), dst + i);
+    scalar.widen[USC_BF16](s + i, dst + i, n - i);
+}
+
+bool usc_kernels_fill_avx2(usc_kernels *kernels)
+{
+    usc_kernels_fill_scalar(&scalar);
+    kernels->widen[USC_F32] = widen_f32;
+    kernels->widen[USC_F16] = widen_f16;
+    kernels->widen[USC_BF16] = widen_bf16;
+    kernels->stats[USC_F64] = stats_f64;
+    kernels->stats[USC_F32] = stats_f32;
+    kernels->stats[USC_F16] = stats_f16;
+    kernels->stats[USC_BF16] = stats_bf16;
+    return true;
+}
+
+#else
+
+bool usc_kernels_fill_avx2(usc_kernels *kernels)
+{
+    (void)kernels;
+    return false;
+}
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exponent histograms. Counting needs no wide registers, so there is one form for every
+// instruction set; the counts are exact whatever the order.
+#include "kernels/kernels.h"
+
+#include "base/compiler.h"
+
+#include <string.h>
+
+/* x is not 0. */
+static int log2_floor(uint64_t x)
+{
+    return 63 - USC_CLZ64(x);
+}
+
+static int sum_of(const uint16_t counters[4])
+{
+    uint64_t all;
+    memcpy(&all, counters, sizeof all);
+    return all == 0 ? 0 : counters[0] + counters[1] + counters[2] + counters[3];
+}
+
+#define T uint32_t
+#define FIELD_BITS 8
+#define FRACTION_BITS 23
+#define EMIN (-126)
+#define NAME histogram_f32
+#include "kernels/histogram_float.inc"
+
+#define T uint16_t
+#define FIELD_BITS 8
+#define FRACTION_BITS 7
+#define EMIN (-126)
+#define NAME histogram_bf16
+#include "kernels/histogram_float.inc"
+
+#define T uint16_t
+#define FIELD_BITS 5
+#define FRACTION_BITS 10
+#define EMIN (-14)
+#define NAME histogram_f16
+#include "kernels/histogram_float.inc"
+
+static int clamped_bin(int exponent)
+{
+    const int bin = exponent - USC_BINADE_MIN;
+    if (bin < 0) return 0;
+    return bin < USC_N_BINADES ? bin : USC_N_BINADES - 1;
+}
+
+static void histogram_f64(const void *src, size_t n, int32_t histogram[2][USC_N_BINADES])
+{
+    const uint64_t *bits = src;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t magnitude = bits[i] & 0x7fffffffffffffffu;
+        const int field = (int)(magnitude >> 52);
+        if (magnitude == 0 || field == 0x7ff) continue;
+        /* a subnormal (field 0) lands in the first bin like all below it */
+        histogram[bits[i] >> 63][clamped_bin(field - 1023)]++;
+    }
+}
+
+static void histogram_bool(const void *src, size_t n, int32_t histogram[2][USC_N_BINADES])
+{
+    const uint8_t *s = src;
+    for (size_t i = 0; i < n; i++)
+        histogram[0][0 - USC_BINADE_MIN] += s[i] != 0;
+}
+
+#define T int64_t
+#define NAME histogram_i64
+#include "kernels/histogram_int.inc"
+
+#define T int32_t
+#define NAME histogram_i32
+#include "kernels/histogram_int.inc"
+
+#define T int16_t
+#define NAME histogram_i16
+#include "kernels/histogram_int.inc"
+
+#define T int8_t
+#define NAME histogram_i8
+#include "kernels/histogram_int.inc"
+
+#define T uint64_t
+#define NAME histogram_u64
+#include "kernels/histogram_int.inc"
+
+#define T uint32_t
+#define NAME histogram_u32
+#include "kernels/histogram_int.inc"
+
+#define T uint16_t
+#define NAME histogram_u16
+#include "kernels/histogram_int.inc"
+
+#define T uint8_t
+#define NAME histogram_u8
+#include "kernels/histogram_int.inc"
+
+void usc_kernels_fill_histogram(usc_kernels *kernels)
+{
+    usc_histogram_function *const rows[USC_N_DTYPES] = {
+        [USC_DTYPE_NONE] = histogram_u8, [USC_F64] = histogram_f64,
+        [USC_F32] = histogram_f32,       [USC_F16] = histogram_f16,
+        [USC_BF16] = histogram_bf16,     [USC_I64] = histogram_i64,
+        [USC_I32] = histogram_i32,       [USC_I16] = histogram_i16,
+        [USC_I8] = histogram_i8,         [USC_U64] = histogram_u64,
+        [USC_U32] = histogram_u32,       [USC_U16] = histogram_u16,
+        [USC_U8] = histogram_u8,         [USC_BOOL] = histogram_bool,
+    };
+    memcpy(kernels->histogram, rows, sizeof rows);
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public widening of dtype.h, through the kernel table. Neighbour: dtype/dtype.c
+// holds the way back, which has one form.
+#include <ulpscope/dtype.h>
+
+#include "base/float_env.h"
+#include "kernels/kernels.h"
+
+void usc_dtype_widen(usc_dtype dtype, const void *src, double *dst, size_t n)
+{
+    const bool listed = (int)dtype > 0 && dtype < USC_N_DTYPES;
+    const usc_float_env env = usc_float_env_enter();
+    usc_kernels_get()->widen[listed ? dtype : USC_DTYPE_NONE](src, dst, n);
+    usc_float_env_leave(env);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statistics as JSON text, the form in which a trace keeps them.
+#include <ulpscope/stats.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Counts what does not fit any more, as snprintf does. */
+typedef struct writer {
+    char *buffer;
+    size_t size, used;
+} writer;
+
+static void put(writer *w, const char *text)
+{
+    for (; *text != '\0'; text++, w->used++)
+        if (w->used + 1 < w->size) w->buffer[w->used] = *text;
+}
+
+static void put_int(writer *w, const char *name, int64_t value)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "\"%s\":%" PRId64 ",", name, value);
+    put(w, text);
+}
+
+static void put_bool(writer *w, const char *name, bool value)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "\"%s\":%s,", name, value ? "true" : "false");
+    put(w, text);
+}
+
+/* 17 digits bring the same double back; JSON has no NaN and no Inf. */
+static void put_double(writer *w, const char *name, double value)
+{
+    char digits[40] = "null";
+    if (isfinite(value)) (void)snprintf(digits, sizeof digits, "%.17g", value);
+    for (char *c = digits; isfinite(value) && *c != '\0'; c++)
+        if (strchr("0123456789+-e", *c) == NULL) *c = '.'; /* the locale's own point */
+    char text[80];
+    (void)snprintf(text, sizeof text, "\"%s\":%s,", name, digits);
+    put(w, text);
+}
+
+static void put_bins(writer *w, const char *name, const int32_t bins[USC_N_BINADES])
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "\"%s\":{", name);
+    put(w, text);
+    const char *comma = "";
+    for (int i = 0; i < USC_N_BINADES; i++) {
+        if (bins[i] == 0) continue;
+        (void)snprintf(text, sizeof text, "%s\"%d\":%" PRId32, comma, i + USC_BINADE_MIN,
+                       bins[i]);
+        put(w, text);
+        comma = ",";
+    }
+    put(w, "}");
+}
+
+size_t usc_stats_to_json(const usc_stats *stats, char *buffer, size_t size)
+{
+    writer w = {.buffer = buffer, .size = size};
+    put(&w, "{");
+    put_int(&w, "n", stats->n);
+    put_int(&w, "n_nan", stats->n_nan);
+    put_int(&w, "n_pos_inf", stats->n_pos_inf);
+    put_int(&w, "n_neg_inf", stats->n_neg_inf);
+    put_int(&w, "n_zero", stats->n_zero);
+    put_int(&w, "n_subnormal", stats->n_subnormal);
+    put_double(&w, "min", stats->min);
+    put_double(&w, "max", stats->max);
+    put_double(&w, "mean", stats->mean);
+    put_double(&w, "l2", stats->l2);
+    put_int(&w, "int_min", stats->int_min);
+    put_int(&w, "int_max", stats->int_max);
+    put_bool(&w, "sorted", stats->sorted);
+    put_bool(&w, "unique", stats->unique);
+    put_int(&w, "n_histogram", stats->n_histogram);
+    put(&w, "\"histogram\":{");
+    put_bins(&w, "pos", stats->histogram[0]);
+    put(&w, ",");
+    put_bins(&w, "neg", stats->histogram[1]);
+    put(&w, "}}");
+    if (size > 0) buffer[w.used < size ? w.used : size - 1] = '\0';
+    return w.used;
+}
