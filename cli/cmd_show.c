@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope show: the calls of a trace as a list, or one call whole.
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/pattern.h>
+#include <ulpscope/trace.h>
+
+#include "show.h"
+
+const char cmd_show_help[] =
+    "usage: ulpscope show TRACE[#SEQUENCE] [OPTIONS]\n"
+    "\n"
+    "Lists the calls of a trace: sequence, step, phase, operator, arguments, module. "
+    "With\n"
+    "a sequence number, one call whole: tensors, statistics, stack.\n"
+    "\n"
+    "  --ops PATTERN   only these operators: globs, comma-separated, ! excludes\n"
+    "  --module GLOB   only modules whose path matches, e.g. 'layers.3.*'\n"
+    "  --phase P       forward, backward or optimizer\n"
+    "  --step N        only this step\n"
+    "  --call SEQ      one call whole; the same as TRACE#SEQ\n"
+    "  --stats         statistics of each tensor, below each call\n"
+    "  --limit N       at most N calls\n"
+    "  --json          one JSON object per call and line\n"
+    "\n"
+    "examples:\n"
+    "  ulpscope show ulpscope-trace --ops '*norm*' --phase backward\n"
+    "  ulpscope show ulpscope-trace#412\n"
+    "  ulpscope show ulpscope-trace --json | jq .op | sort | uniq -c\n";
+
+typedef struct show_arguments {
+    usc_trace_filter filter;
+    int64_t call; /* 0: a list */
+    int64_t limit;
+    bool stats, json;
+    char *trace;
+} show_arguments;
+
+static bool parse_option(show_arguments *a, int option)
+{
+    switch (option) {
+    case 'o': {
+        usc_error err;
+        a->filter.ops = optarg;
+        if (usc_pattern_check(optarg, &err) == USC_OK) return true;
+        cli_fail("--ops: %s", err.text);
+        return false;
+    }
+    case 'm':
+        a->filter.module = optarg;
+        return true;
+    case 'p':
+        a->filter.phase = optarg;
+        for (int p = 0; p < USC_N_PHASES; p++)
+            if (strcmp(optarg, usc_phase_text((usc_phase)p)) == 0) return true;
+        cli_fail("--phase '%s': forward, backward or optimizer is needed", optarg);
+        return false;
+    case 's':
+        return cli_number("--step", optarg, &a->filter.step);
+    case 'c':
+        return cli_number("--call", optarg, &a->call);
+    case 'l':
+        return cli_number("--limit", optarg, &a->limit);
+    case 't':
+        a->stats = true;
+        return true;
+    case 'j':
+        a->json = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool parse(int argc, char **argv, show_arguments *a)
+{
+    static const struct option longs[] = {{"ops", required_argument, NULL, 'o'},
+                                          {"module", required_argument, NULL, 'm'},
+                                          {"phase", required_argument, NULL, 'p'},
+                                          {"step", required_argument, NULL, 's'},
+                                          {"call", required_argument, NULL, 'c'},
+                                          {"limit", required_argument, NULL, 'l'},
+                                          {"stats", no_argument, NULL, 't'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {0}};
+    *a = (show_arguments){.filter = {.step = -1}, .limit = INT64_MAX};
+    for (int option; (option = cli_option(argc, argv, ":", longs)) != -1;)
+        if (!parse_option(a, option)) return false;
+    if (argc - optind != 1) {
+        cli_fail(optind == argc ? "show needs a trace, e.g. ulpscope show ulpscope-trace"
+                                : "show takes one trace");
+        return false;
+    }
+    a->trace = argv[optind];
+    char *hash = strrchr(a->trace, '#');
+    if (hash != NULL && strchr(hash, '/') == NULL) {
+        if (!cli_number("call", hash + 1, &a->call)) return false;
+        *hash = '\0';
+    }
+    return true;
+}
+
+static usc_status show_call(usc_trace *t, const show_arguments *a, int64_t sequence,
+                            usc_error *err)
+{
+    usc_trace_call call;
+    const usc_status st = usc_trace_read_call(t, sequence, &call, err);
+    if (st != USC_OK) return st;
+    if (a->json)
+        show_json(&call);
+    else if (a->call != 0)
+        show_whole(&call);
+    else
+        show_line(&call, a->stats);
+    return USC_OK;
+}
+
+static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *err)
+{
+    const int64_t *found;
+    int64_t n;
+    usc_status st = usc_trace_select(t, &a->filter, &found, &n, err);
+    if (st != USC_OK) return st;
+    int64_t *sequences = calloc((size_t)n + 1, sizeof *sequences); /* next call frees */
+    if (sequences == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
+    memcpy(sequences, found, (size_t)n * sizeof *sequences);
+
+    const int64_t n_shown = n < a->limit ? n : a->limit;
+    if (!a->json && n > 0) show_head();
+    for (int64_t i = 0; i < n_shown && st == USC_OK; i++)
+        st = show_call(t, a, sequences[i], err);
+    if (st == USC_OK && !a->json && n_shown < n)
+        (void)printf("... and %lld more calls (--limit)\n", (long long)(n - n_shown));
+    if (st == USC_OK && n == 0) fputs("ulpscope: no call matches\n", stderr);
+    free(sequences);
+    return st;
+}
+
+int cmd_show(int argc, char **argv)
+{
+    show_arguments a;
+    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    usc_error err;
+    usc_trace *t = NULL;
+    usc_status st = usc_trace_open(a.trace, NULL, &t, &err);
+    if (st == USC_OK)
+        st = a.call != 0 ? show_call(t, &a, a.call, &err) : show_list(t, &a, &err);
+    const int code = st == USC_OK ? cli_close_output(CLI_SAME) : cli_fail("%s", err.text);
+    usc_trace_close(t);
+    return code;
+}
