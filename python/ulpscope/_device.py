@@ -148,6 +148,25 @@ def trespass(call, bound):
     return ""
 
 
+def learn_writes(call):
+    """Marks as written the arguments that the CPU's own kernel writes although the schema
+    does not say so (native_batch_norm's running statistics); True where there are any."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    try:
+        bound.run(call.function)
+    except Exception:  # the CPU refuses: nothing learnt
+        return False
+    written = set(call.written())
+    changed = {
+        storage
+        for storage, base in bound.bases.items()
+        if not torch.equal(raw(base), call.storages[storage][: raw(base).numel()])
+    }
+    hidden = {p: v for p, v in call.views.items() if v.storage in changed and p not in written}
+    call.mutated.update(hidden)
+    return bool(hidden)
+
+
 def _overlay(before, after, view):
     """Copies the elements of `view` from one storage to the other."""
     if 0 in view.sizes:

@@ -108,7 +108,6 @@ def rounded_inputs(reference, keys, name, integer=torch.round):
 def _input_candidates(call, reference):
     for keys in input_sets(call, reference):
         for name in ("TF32", "bfloat16", "float16"):
-            # float16 inputs are what TF32 and bfloat16 cannot change, and so on
             yield (f"inputs rounded to {name}",
                    lambda k=keys, n=name: rounded_inputs(reference, k, n))  # fmt: skip
             yield (f"inputs truncated to {name}",
@@ -139,8 +138,12 @@ def rounded_inside(call, reference, name):
     function = _inside(call)
     if function is None:
         raise LookupError("nothing to look inside of")
-    with RoundInside(name):
-        out = reference._run(_plain_float32, None, function)
+
+    def inside(*args, **kwargs):
+        with RoundInside(name):
+            return function(*args, **kwargs)
+
+    out = reference._run(_plain_float32, None, inside)
     return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
 
 

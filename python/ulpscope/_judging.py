@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import _core, _diagnose
-from ._device import DeviceDied, is_uninitialised, lacks
+from ._device import DeviceDied, is_uninitialised, lacks, learn_writes
 from ._reference import Reference
 from ._replay import Unsupported, base_name, draws_random
 from ._verdicts import FLAGGED, rank
@@ -346,6 +346,8 @@ def judge_call(call, device, timing=None, mark=lambda phase: None):
     now = time.perf_counter_ns()
     try:
         answer = device.run(call)
+        if answer.trespass and learn_writes(call):
+            answer = device.run(call)
     except Unsupported as problem:
         return _refused(call, str(problem))
     except DeviceDied:

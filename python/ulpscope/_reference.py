@@ -78,11 +78,14 @@ class Reference:
     def wide(self, contents=None):
         """The call in float64."""
         if self._custom and self._own is None:
-            with Widen():
-                out = self._run(widened, contents, cpu_kernel(self.call))
+            out = self._run(widened, contents, self._widening)
         else:
             out = self._run(widened, contents)
         return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
+
+    def _widening(self, *args, **kwargs):
+        with Widen():
+            return cpu_kernel(self.call)(*args, **kwargs)
 
     def narrow(self, contents=None):
         """The call in float32 (float64 where the call is in float64)."""
