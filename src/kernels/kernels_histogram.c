@@ -15,9 +15,15 @@ static int log2_floor(uint64_t x)
 
 static int sum_of(const uint16_t counters[4])
 {
-    uint64_t all;
-    memcpy(&all, counters, sizeof all);
-    return all == 0 ? 0 : counters[0] + counters[1] + counters[2] + counters[3];
+    return counters[0] + counters[1] + counters[2] + counters[3];
+}
+
+/* Whether four groups of four counters, which follow each other, are all zero. */
+static bool all_zero(const void *counters)
+{
+    uint64_t words[4];
+    memcpy(words, counters, sizeof words);
+    return (words[0] | words[1] | words[2] | words[3]) == 0;
 }
 
 #define T uint32_t

@@ -361,6 +361,26 @@ static void test_extreme_integers_are_exact(void **state)
     assert_true((uint64_t)s.int_max == UINT64_MAX && s.int_min == 0);
 }
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+
+static void test_flush_to_zero_of_the_caller_changes_nothing(void **state)
+{
+    (void)state;
+    fill(USC_F32, 3000, 1);
+    const usc_tensor t = vector(USC_F32, 3000, 0, 1);
+    usc_stats plain, flushed;
+    assert_int_equal(usc_stats_compute(&t, NULL, &plain, NULL), USC_OK);
+    const unsigned int before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040u);
+    const usc_status st = usc_stats_compute(&t, NULL, &flushed, NULL);
+    _mm_setcsr(before);
+    assert_int_equal(st, USC_OK);
+    assert_true(plain.n_subnormal > 0);
+    assert_true(same_bits(&plain, &flushed));
+}
+#endif
+
 static void test_bad_views_are_refused_and_leave_zero(void **state)
 {
     (void)state;
@@ -411,6 +431,9 @@ int main(void)
         cmocka_unit_test(test_float64_beyond_the_range_of_squares),
         cmocka_unit_test(test_uniqueness),
         cmocka_unit_test(test_extreme_integers_are_exact),
+#if defined(__SSE2__)
+        cmocka_unit_test(test_flush_to_zero_of_the_caller_changes_nothing),
+#endif
         cmocka_unit_test(test_bad_views_are_refused_and_leave_zero),
         cmocka_unit_test(test_json),
     };
