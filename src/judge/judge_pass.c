@@ -252,13 +252,22 @@ static void judge_element(block *b, size_t i)
                                        .bad = nonfinite});
 }
 
-static void count_bins(usc_judge_scratch *s, size_t count)
+static void count_bins(const pass *p, usc_judge_scratch *s, size_t count)
 {
-    int64_t bins[USC_N_SCORE_BINS + 1] = {0};
-    for (size_t i = 0; i < count; i++)
-        bins[s->bins[i]]++;
+    p->j->kernels->bin(s->score, count, s->bins);
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (size_t k = 0; k < 4; k++)
+            s->counts[k][s->bins[i + k]]++;
+    for (; i < count; i++)
+        s->counts[0][s->bins[i]]++;
+}
+
+static void fold_counts(usc_judge_scratch *s)
+{
     for (int i = 0; i < USC_N_SCORE_BINS; i++)
-        s->tally.scores[i] += bins[i];
+        s->tally.scores[i] +=
+            s->counts[0][i] + s->counts[1][i] + s->counts[2][i] + s->counts[3][i];
 }
 
 /* The first look: the kernel's scores are final but for special elements. */
@@ -272,8 +281,7 @@ static void tally_look(block *b, const usc_score_sums *sums)
                   fabs(b->r[i]) < b->p->params.overflow))
                 judge_element(b, i);
     }
-    b->p->j->kernels->bin(s->score, b->count, s->bins);
-    count_bins(s, b->count);
+    if (sums->max > 0 || sums->special) count_bins(b->p, s, b->count);
     if (!(sums->max > t->max)) return;
     for (size_t i = 0; i < b->count; i++)
         if (s->score[i] > t->max) {
@@ -292,8 +300,7 @@ static void tally_all(block *b)
         load_flushed(b);
         judge_element(b, i);
     }
-    b->p->j->kernels->bin(s->score, b->count, s->bins);
-    count_bins(s, b->count);
+    count_bins(b->p, s, b->count);
 }
 
 static double fold(const double lanes[USC_JUDGE_LANES])
@@ -322,6 +329,7 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
     usc_judge *j = p->j;
     usc_judge_scratch *s = &j->scratch[thread];
     const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
+    memset(s->counts, 0, sizeof s->counts);
     for (int64_t i = first; i < last; i++) {
         double sum = 0;
         const int64_t end = (i + 1) * chunk < j->n ? (i + 1) * chunk : j->n;
@@ -341,6 +349,7 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
         }
         j->chunk_sums[i] = sum;
     }
+    fold_counts(s);
 }
 
 static void merge(usc_tally *to, const usc_tally *from)

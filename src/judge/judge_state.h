@@ -44,6 +44,8 @@ typedef struct usc_judge_scratch {
     double k[USC_JUDGE_BLOCK], f[USC_JUDGE_BLOCK], score[USC_JUDGE_BLOCK];
     unsigned char narrow[USC_JUDGE_BLOCK * 8];
     uint8_t bins[USC_JUDGE_BLOCK];
+    /* four, so that equal neighbours do not wait for each other's count */
+    int64_t counts[4][USC_N_SCORE_BINS + 1];
     usc_walk_room room;
     usc_tally tally;
 } usc_judge_scratch;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge's inner loops for AVX2: the operations of judge_kernels.inc, four elements at
+// a time, eight per step; what is left over goes through the scalar table.
+#include "judge/judge_kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* The parameters in registers. */
+typedef struct vectors {
+    __m256d min_power, half_ulp, ulp_inverse, largest, overflow, unit, floor;
+    __m256d s_factor, n_factor, s_unknown, expect;
+} vectors;
+
+static vectors spread(const usc_score_params *p)
+{
+    return (vectors){
+        .min_power = _mm256_set1_pd(p->min_power),
+        .half_ulp = _mm256_set1_pd(p->half_ulp),
+        .ulp_inverse = _mm256_set1_pd(p->ulp_inverse),
+        .largest = _mm256_set1_pd(p->largest),
+        .overflow = _mm256_set1_pd(p->overflow),
+        .unit = _mm256_set1_pd(p->unit),
+        .floor = _mm256_set1_pd(p->floor),
+        .s_factor = _mm256_set1_pd(p->s_factor),
+        .n_factor = _mm256_set1_pd(p->n_factor),
+        .s_unknown = _mm256_set1_pd(p->s_unknown),
+        .expect = _mm256_set1_pd(p->expect),
+    };
+}
+
+static __m256d size_of(__m256d x)
+{
+    return _mm256_andnot_pd(_mm256_set1_pd(-0.0), x);
+}
+
+static __m256d power_of(const vectors *v, __m256d x)
+{
+    const __m256i exponent = _mm256_set1_epi64x(INT64_C(0x7ff0000000000000));
+    return _mm256_max_pd(_mm256_and_pd(x, _mm256_castsi256_pd(exponent)), v->min_power);
+}
+
+static __m256d ulp_inverse(const vectors *v, __m256d size)
+{
+    const __m256i bits = _mm256_castpd_si256(power_of(v, size));
+    const __m256i top = _mm256_set1_epi64x(INT64_C(0x7fe0000000000000));
+    return _mm256_mul_pd(_mm256_castsi256_pd(_mm256_sub_epi64(top, bits)),
+                         v->ulp_inverse);
+}
+
+static __m256d distance(const vectors *v, __m256d d, __m256d r)
+{
+    const __m256d sign = _mm256_and_pd(d, _mm256_set1_pd(-0.0));
+    const __m256d size = size_of(d), power = power_of(v, size);
+    const __m256d above = _mm256_mul_pd(power, v->half_ulp);
+    const __m256d edge = _mm256_and_pd(_mm256_cmp_pd(size, power, _CMP_EQ_OQ),
+                                       _mm256_cmp_pd(size, v->min_power, _CMP_GT_OQ));
+    const __m256d half = _mm256_mul_pd(above, _mm256_set1_pd(0.5));
+    const __m256d below = _mm256_blendv_pd(above, half, edge);
+    const __m256d beyond = _mm256_sub_pd(_mm256_xor_pd(r, sign), size);
+    const __m256d up = _mm256_cmp_pd(beyond, _mm256_setzero_pd(), _CMP_GT_OQ);
+    const __m256d reach = _mm256_blendv_pd(below, above, up);
+    return _mm256_max_pd(_mm256_sub_pd(size_of(beyond), reach), _mm256_setzero_pd());
+}
+
+/* Running sums of one block in registers: half h holds lanes 4h to 4h + 3. */
+typedef struct sums {
+    __m256d max, expected[2];
+    int64_t n_blind;
+    int special;
+} sums;
+
+static void score_four(const vectors *v, const double *d_at, const double *r_at,
+                       const float *s_at, const float *n_at, double *score, int half,
+                       sums *t)
+{
+    const __m256d d = _mm256_loadu_pd(d_at), r = _mm256_loadu_pd(r_at);
+    const __m256d size = size_of(r), zero = _mm256_setzero_pd();
+    const __m256d plain = _mm256_and_pd(_mm256_cmp_pd(size_of(d), v->largest, _CMP_LE_OQ),
+                                        _mm256_cmp_pd(size, v->overflow, _CMP_LT_OQ));
+    __m256d s = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(s_at)), v->s_factor);
+    __m256d n = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(n_at)), v->n_factor);
+    const __m256d known = _mm256_cmp_pd(s, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ);
+    s = _mm256_blendv_pd(v->s_unknown, s, known);
+    n = _mm256_max_pd(n, zero);
+    const __m256d well = _mm256_max_pd(size, _mm256_min_pd(s, _mm256_set1_pd(1e200)));
+    const __m256d all = _mm256_max_pd(_mm256_max_pd(size, s), _mm256_max_pd(n, v->floor));
+    const __m256d blind =
+        _mm256_cmp_pd(n, _mm256_mul_pd(_mm256_set1_pd(0x1p20), well), _CMP_GT_OQ);
+    const __m256d unit = _mm256_mul_pd(v->unit, all);
+    const __m256d x = _mm256_and_pd(_mm256_div_pd(distance(v, d, r), unit), plain);
+    const __m256d e =
+        _mm256_min_pd(_mm256_mul_pd(_mm256_mul_pd(unit, v->expect), ulp_inverse(v, size)),
+                      _mm256_set1_pd(1));
+    _mm256_storeu_pd(score, x);
+    t->max = _mm256_max_pd(x, t->max);
+    t->expected[half] = _mm256_add_pd(t->expected[half], _mm256_and_pd(e, plain));
+    const int plain_bits = _mm256_movemask_pd(plain);
+    t->special |= plain_bits ^ 15;
+    t->n_blind += _mm_popcnt_u32((unsigned)(_mm256_movemask_pd(blind) & plain_bits));
+}
+
+static void score_avx2(const usc_score_params *p, const double *d, const double *r,
+                       const float *s, const float *n, size_t count, double *score,
+                       usc_score_sums *out)
+{
+    const vectors v = spread(p);
+    sums t = {
+        .max = _mm256_set1_pd(out->max),
+        .expected = {_mm256_loadu_pd(out->expected), _mm256_loadu_pd(out->expected + 4)}};
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        score_four(&v, d + i, r + i, s + i, n + i, score + i, 0, &t);
+        score_four(&v, d + i + 4, r + i + 4, s + i + 4, n + i + 4, score + i + 4, 1, &t);
+    }
+    double max[4];
+    _mm256_storeu_pd(max, t.max);
+    for (int k = 0; k < 4; k++)
+        out->max = max[k] > out->max ? max[k] : out->max;
+    _mm256_storeu_pd(out->expected, t.expected[0]);
+    _mm256_storeu_pd(out->expected + 4, t.expected[1]);
+    out->n_blind += t.n_blind;
+    out->special |= t.special != 0;
+    usc_judge_kernels_scalar.score(p, d + i, r + i, s + i, n + i, count - i, score + i,
+                                   out);
+}
+
+/* Low halves of two vectors of 64-bit masks, as one vector of 32-bit masks. */
+static __m256i join_masks(__m256d a, __m256d b)
+{
+    const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+    const __m256i x = _mm256_permutevar8x32_epi32(_mm256_castpd_si256(a), even);
+    const __m256i y = _mm256_permutevar8x32_epi32(_mm256_castpd_si256(b), even);
+    return _mm256_blend_epi32(x, y, 0xf0);
+}
+
+static void bin_avx2(const double *score, size_t count, uint8_t *bins)
+{
+    const __m256i top = _mm256_set1_epi32(USC_N_SCORE_BINS - 1);
+    const __m256i match = _mm256_set1_epi32(USC_BIN_MATCH);
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const __m256d a = _mm256_loadu_pd(score + i), b = _mm256_loadu_pd(score + i + 4);
+        const __m256i bits =
+            _mm256_castps_si256(_mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)));
+        const __m256i fraction = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffff));
+        __m256i bin =
+            _mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127 - 8));
+        bin = _mm256_add_epi32(_mm256_slli_epi32(bin, 2), _mm256_set1_epi32(1));
+        bin = _mm256_sub_epi32(bin,
+                               _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(0x1837f0)));
+        bin = _mm256_sub_epi32(bin,
+                               _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(0x3504f3)));
+        bin = _mm256_sub_epi32(bin,
+                               _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(0x5744fc)));
+        bin = _mm256_min_epi32(_mm256_max_epi32(bin, _mm256_setzero_si256()), top);
+        const __m256d zero = _mm256_setzero_pd();
+        const __m256i above = join_masks(_mm256_cmp_pd(a, zero, _CMP_GT_OQ),
+                                         _mm256_cmp_pd(b, zero, _CMP_GT_OQ));
+        bin = _mm256_blendv_epi8(match, bin, above);
+        const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(bin),
+                                               _mm256_extracti128_si256(bin, 1));
+        const int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
+        memcpy(bins + i, &bytes, sizeof bytes);
+    }
+    usc_judge_kernels_scalar.bin(score + i, count - i, bins + i);
+}
+
+/* sqrt(t^2 + x^2), at most FLT_MAX; NaN where that is not finite. */
+static __m128 longer(__m128 t, __m256d x)
+{
+    const __m256d a = _mm256_cvtps_pd(t);
+    const __m256d y =
+        _mm256_sqrt_pd(_mm256_add_pd(_mm256_mul_pd(a, a), _mm256_mul_pd(x, x)));
+    const __m256d known = _mm256_cmp_pd(y, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ);
+    const __m256d kept = _mm256_min_pd(y, _mm256_set1_pd((double)FLT_MAX));
+    return _mm256_cvtpd_ps(_mm256_blendv_pd(_mm256_set1_pd((double)NAN), kept, known));
+}
+
+/* Sets USC_SEEN in the four flags whose bit of `mask` is set. */
+static void mark_four(int mask, uint8_t *flags)
+{
+    uint32_t word;
+    memcpy(&word, flags, sizeof word);
+    for (int k = 0; k < 4; k++)
+        word |= (uint32_t)(mask >> k & 1) * USC_SEEN << 8 * k;
+    memcpy(flags, &word, sizeof word);
+}
+
+static bool accumulate_avx2(const usc_score_params *p, const double *d, const double *r,
+                            const double *rk, const double *yk, size_t count, float *s,
+                            float *n, uint8_t *flags)
+{
+    const vectors v = spread(p);
+    const __m256d s_unit = _mm256_set1_pd(USC_S_STORED / USC_DELTA);
+    const __m256d n_unit = _mm256_set1_pd(USC_N_STORED * 0x1p24);
+    const __m256d sixteen = _mm256_set1_pd(16 * p->unit);
+    int exact = 15;
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        const __m256d a = _mm256_loadu_pd(rk + i), b = _mm256_loadu_pd(yk + i);
+        const __m256d ds = _mm256_sub_pd(a, _mm256_loadu_pd(r + i));
+        const __m256d dn = _mm256_sub_pd(b, a);
+        _mm_storeu_ps(s + i, longer(_mm_loadu_ps(s + i), _mm256_mul_pd(ds, s_unit)));
+        _mm_storeu_ps(n + i, longer(_mm_loadu_ps(n + i), _mm256_mul_pd(dn, n_unit)));
+        const __m256d nans = _mm256_and_pd(_mm256_cmp_pd(a, a, _CMP_UNORD_Q),
+                                           _mm256_cmp_pd(b, b, _CMP_UNORD_Q));
+        const __m256d same = _mm256_or_pd(_mm256_cmp_pd(a, b, _CMP_EQ_OQ), nans);
+        exact &= _mm256_movemask_pd(same);
+        const __m256d reach = _mm256_mul_pd(sixteen, size_of(a));
+        const __m256d near = distance(&v, _mm256_loadu_pd(d + i), a);
+        const __m256d seen =
+            _mm256_and_pd(_mm256_cmp_pd(reach, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ),
+                          _mm256_cmp_pd(near, reach, _CMP_LE_OQ));
+        const int mask = _mm256_movemask_pd(seen);
+        if (mask != 0) mark_four(mask, flags + i);
+    }
+    const bool rest = usc_judge_kernels_scalar.accumulate(
+        p, d + i, r + i, rk + i, yk + i, count - i, s + i, n + i, flags + i);
+    return exact == 15 && rest;
+}
+
+const usc_judge_kernels usc_judge_kernels_avx2 = {
+    .score = score_avx2,
+    .bin = bin_avx2,
+    .accumulate = accumulate_avx2,
+};
+#endif
