@@ -41,9 +41,9 @@ typedef struct usc_stats_options {
 /**
  * Computes the statistics of `t`.
  *
- * Shapes:  any, any strides; 0-d and empty are allowed. Float
- *          views are walked in memory order, so that a transposed tensor has the bits of
- *          its original; integers in row-major order.
+ * Shapes:  any, any strides; 0-d and empty are allowed. Float views are walked in memory
+ *          order, so that a transposed tensor has the bits of its original; integers in
+ *          row-major order.
  * Units:   the tensor's own; l2 likewise.
  * Numbers: docs/metrics.md, 1. Sums in double over 8 lanes in blocks of 4096 elements,
  *          blocks added in index order within at most 64 spans, spans in index order:

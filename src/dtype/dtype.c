@@ -3,6 +3,7 @@
 // Widening goes through the kernel table: kernels/widen.c.
 #include <ulpscope/dtype.h>
 
+#include "base/float_env.h"
 #include "dtype/convert.h"
 
 #include <string.h>
@@ -43,5 +44,7 @@ usc_dtype usc_dtype_by_name(const char *name)
 
 void usc_dtype_narrow(usc_dtype dtype, const double *src, void *dst, size_t n)
 {
+    const usc_float_env env = usc_float_env_enter(); /* rint() follows its rounding */
     usc_narrow_scalar[listed(dtype)](src, dst, n);
+    usc_float_env_leave(env);
 }
