@@ -122,7 +122,7 @@ def main() -> int:
     try:
         for name in names():
             path = build(name)
-            _say(f"{name} glue: {path}")
+            print(f"{name} glue: {path}")
     except (GlueError, OSError) as error:
         _say(str(error))
         return 2

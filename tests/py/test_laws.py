@@ -32,8 +32,9 @@ HEADER_OWNER = {
     "stats.h": "stats", "judge.h": "judge", "trace.h": "trace", "result.h": "trace",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
 }
-# The verdict list and the statistics row are vocabulary of the file formats.
-HEADER_ALLOWED = {("trace", "stats.h"), ("trace", "judge.h"), ("report", "judge.h"),
+# The verdict list and the statistics row are vocabulary: of the file formats, and of the
+# kernels that fill a row's counters.
+HEADER_ALLOWED = {("kernels", "stats.h"), ("trace", "stats.h"), ("trace", "judge.h"), ("report", "judge.h"),
                   ("report", "result.h"), ("report", "trace.h")}
 
 
