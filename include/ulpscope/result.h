@@ -27,7 +27,7 @@ typedef struct usc_run {
 /**
  * Opens or creates OUT/result.db (and the folder OUT).
  *
- * force: an OUT of another run is replaced.
+ * force: an OUT of another run is replaced, also a damaged one.
  * Errors: USC_E_EXISTS where OUT holds another run (the text says which field differs),
  *         USC_E_VERSION, USC_E_CORRUPT, USC_E_IO, USC_E_BUSY.
  */
@@ -86,7 +86,8 @@ typedef struct usc_result_row {
 } usc_result_row;
 
 /** Writes one verdict with its metrics and examples in one transaction; replaces an
- * earlier one of the same call. Errors: USC_E_IO (file named). */
+ * earlier one of the same call. NaN is kept as SQL's NULL and read back as NaN.
+ * Errors: USC_E_ARG (no such verdict), USC_E_IO (file named). */
 USC_API USC_NODISCARD usc_status usc_result_put(usc_result *r, const usc_result_row *row,
                                                 usc_error *err);
 
@@ -94,7 +95,8 @@ USC_API USC_NODISCARD usc_status usc_result_put(usc_result *r, const usc_result_
 USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
                                                 const char *value, usc_error *err);
 
-/** Value of a key of table run, NULL if none. Memory: until the next call with `r`. */
+/** Value of a key of table run, NULL if none. Memory: until the next usc_result_get with
+ * `r`; may be called inside usc_result_walk. */
 USC_API const char *usc_result_get(usc_result *r, const char *key);
 
 /** Calls that already have a verdict, ascending; owned by `r` until its next call. */

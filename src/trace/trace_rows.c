@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trace/trace_stats.h"
 #include "trace/trace_writer.h"
+
+/* Holds any statistics: two histograms of all bins and sixteen numbers. */
+#define STATS_TEXT (2 * USC_N_BINADES * 20 + 1024)
 
 /* Runs one usc_db_put inside the transaction and keeps its failure. */
 #define PUT(w, err, ...)                                                                 \
@@ -68,7 +70,7 @@ static void dims_text(char *out, const int64_t *dims, int n)
 usc_status usc_trace_put_tensor(usc_trace_writer *w, const usc_tensor_row *row,
                                 usc_error *err)
 {
-    char sizes[DIMS_TEXT], strides[DIMS_TEXT], stats[USC_STATS_TEXT];
+    char sizes[DIMS_TEXT], strides[DIMS_TEXT], stats[STATS_TEXT];
     usc_error bad = {0};
     if (row->ndim < 0 || row->ndim > USC_MAX_DIMS) {
         const usc_status st =
@@ -78,7 +80,7 @@ usc_status usc_trace_put_tensor(usc_trace_writer *w, const usc_tensor_row *row,
     }
     dims_text(sizes, row->sizes, row->ndim);
     dims_text(strides, row->strides, row->ndim);
-    if (row->stats != NULL) usc_trace_stats_text(row->stats, stats, sizeof stats);
+    if (row->stats != NULL) usc_stats_to_json(row->stats, stats, sizeof stats);
     PUT(w, err, USC_SQL_PUT_TENSOR, WHY, "iisssiis", row->id, row->version,
         row->dtype_name, sizes, strides, row->offset, (int64_t)row->requires_grad,
         row->stats != NULL ? stats : NULL);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of a result database, shared by result_write.c and result_read.c.
+#ifndef USC_RESULT_DB_H
+#define USC_RESULT_DB_H
+
+#include <ulpscope/result.h>
+
+#include "trace/trace_arena.h"
+#include "trace/trace_db.h"
+
+#define USC_VERDICT_COLUMNS                                                              \
+    "call, step, phase, op, culprit, module, module_class, verdict, bits, "              \
+    "yardstick_bits, bound, cause, sentence, notes, output, args, stack, n_elements, "   \
+    "stands_for, t_device, t_reference, t_perturbed, t_judge, t_total"
+
+/* id, SQL */
+#define USC_RESULT_SQL_LIST(X)                                                           \
+    X(SET_RUN, "INSERT OR REPLACE INTO run VALUES (?1, ?2)")                             \
+    X(GET_RUN, "SELECT value FROM run WHERE key = ?1")                                   \
+    X(PUT_VERDICT,                                                                       \
+      "INSERT OR REPLACE INTO verdict(" USC_VERDICT_COLUMNS ") VALUES (?1, ?2, ?3, ?4, " \
+      "?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, " \
+      "?22, ?23, ?24)")                                                                  \
+    X(CLEAR_METRICS, "DELETE FROM metric WHERE call = ?1")                               \
+    X(CLEAR_EXAMPLES, "DELETE FROM example WHERE call = ?1")                             \
+    X(PUT_METRIC, "INSERT OR REPLACE INTO metric VALUES (?1, ?2, ?3, ?4, ?5)")           \
+    X(PUT_EXAMPLE,                                                                       \
+      "INSERT OR REPLACE INTO example VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")          \
+    X(DONE, "SELECT call FROM verdict ORDER BY call")                                    \
+    X(WALK, "SELECT " USC_VERDICT_COLUMNS " FROM verdict ORDER BY "                      \
+            "usc_verdict_rank(verdict), bits IS NULL, bits, call")                       \
+    X(GET_METRICS, "SELECT output, name, value, text FROM metric WHERE call = ?1 "       \
+                   "ORDER BY output, name")                                              \
+    X(GET_EXAMPLES,                                                                      \
+      "SELECT output, rank, position, device, reference, yardstick, score FROM example " \
+      "WHERE call = ?1 ORDER BY output, rank")
+
+enum {
+#define USC_RESULT_SQL_ENUM(id, sql) USC_RESULT_SQL_##id,
+    USC_RESULT_SQL_LIST(USC_RESULT_SQL_ENUM)
+#undef USC_RESULT_SQL_ENUM
+        USC_N_RESULT_SQL
+};
+
+struct usc_result {
+    usc_db db;
+    usc_arena arena; /* what the last call handed out */
+    usc_arena value; /* what usc_result_get handed out: a walk goes on beside it */
+    bool writable;
+    char folder[USC_PATH_SIZE];
+};
+
+extern const usc_db_kind usc_result_kind;
+
+/** Place of a verdict in the order of precedence; USC_N_VERDICTS for other texts. */
+int usc_result_rank(const char *verdict);
+
+#endif

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading OUT/result.db: keys of the run, the calls that are done, the walk from the
+// worst verdict to the best. SQL's NULL in a number stands for NaN.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trace/result_db.h"
+
+static void verdict_rank(sqlite3_context *context, int n, sqlite3_value **values)
+{
+    (void)n;
+    const char *verdict = (const char *)sqlite3_value_text(values[0]);
+    sqlite3_result_int(context, usc_result_rank(verdict));
+}
+
+static usc_status prepare_file(const char *folder, const char *path, bool *as_is,
+                               usc_error *err)
+{
+    bool unfinished = false;
+    *as_is = false;
+    usc_status st = usc_db_unfinished(path, &unfinished, err);
+    if (st == USC_E_NOT_FOUND)
+        return usc_error_set(err, st, -1, "%s: %s", folder,
+                             access(folder, F_OK) == 0
+                                 ? "no results: there is no result.db in it"
+                                 : "no such folder");
+    if (st != USC_OK || !unfinished) return st;
+    usc_db db = {0};
+    st = usc_db_open_writable(&db, &usc_result_kind, path, err);
+    if (st == USC_OK) st = usc_db_make_plain(&db, err);
+    usc_db_close(&db);
+    if (st != USC_E_IO) return st;
+    *as_is = true;
+    return USC_OK;
+}
+
+usc_status usc_result_open(const char *out_folder, usc_result **out, usc_error *err)
+{
+    const usc_alloc *alloc = &usc_libc_alloc;
+    char path[USC_PATH_SIZE];
+    bool as_is = false;
+    *out = NULL;
+    usc_result *r = alloc->resize(alloc->ctx, NULL, 0, sizeof *r);
+    if (r == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", out_folder);
+    *r = (usc_result){.arena = {.alloc = *alloc}, .value = {.alloc = *alloc}};
+    usc_status st = usc_path_join(path, out_folder, "result.db", err);
+    if (st == USC_OK) st = prepare_file(out_folder, path, &as_is, err);
+    if (st == USC_OK)
+        st = usc_db_open_readable(&r->db, &usc_result_kind, path, as_is, err);
+    if (st == USC_OK) {
+        snprintf(r->folder, sizeof r->folder, "%s", out_folder);
+        *out = r;
+        r = NULL;
+    }
+    usc_result_close(r);
+    return st;
+}
+
+const char *usc_result_get(usc_result *r, const char *key)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    const char *value = NULL;
+    usc_arena_reset(&r->value);
+    if (usc_db_get(&r->db, USC_RESULT_SQL_GET_RUN, &s, NULL) != USC_OK) return NULL;
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    if (usc_db_step(&r->db, s, &row, NULL) == USC_OK && row)
+        value = usc_arena_column(&r->value, s, 0);
+    sqlite3_reset(s);
+    return value;
+}
+
+static usc_status no_memory(const usc_result *r, usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", r->folder);
+}
+
+usc_status usc_result_done(usc_result *r, const int64_t **out, int64_t *n, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    size_t capacity = 0, used = 0;
+    int64_t *calls = NULL;
+    *out = NULL;
+    *n = 0;
+    usc_arena_reset(&r->arena);
+    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_DONE, &s, err);
+    if (st != USC_OK) return st;
+    while ((st = usc_db_step(&r->db, s, &row, err)) == USC_OK && row) {
+        if (used == capacity)
+            calls = usc_arena_grow(&r->arena, calls, used, &capacity, sizeof *calls);
+        if (calls == NULL) {
+            st = no_memory(r, err);
+            break;
+        }
+        calls[used++] = sqlite3_column_int64(s, 0);
+    }
+    sqlite3_reset(s);
+    if (st != USC_OK) return st;
+    *out = calls;
+    *n = (int64_t)used;
+    return USC_OK;
+}
+
+/* ---- the walk ---- */
+
+static double number(sqlite3_stmt *s, int column)
+{
+    if (sqlite3_column_type(s, column) == SQLITE_NULL) return (double)NAN;
+    return sqlite3_column_double(s, column);
+}
+
+/* Text that is never NULL, so that reports need not ask. */
+static const char *text(usc_result *r, sqlite3_stmt *s, int column)
+{
+    const char *value = usc_arena_column(&r->arena, s, column);
+    return value != NULL ? value : "";
+}
+
+static usc_status read_metrics(usc_result *r, usc_result_row *row, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool more = false;
+    size_t capacity = 0, n = 0;
+    usc_metric *metrics = NULL;
+    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_GET_METRICS, &s, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_int64(s, 1, row->call);
+    while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
+        if (n == capacity)
+            metrics = usc_arena_grow(&r->arena, metrics, n, &capacity, sizeof *metrics);
+        if (metrics == NULL) break;
+        metrics[n++] = (usc_metric){.output = sqlite3_column_int(s, 0),
+                                    .name = text(r, s, 1),
+                                    .value = number(s, 2),
+                                    .text = usc_arena_column(&r->arena, s, 3)};
+    }
+    sqlite3_reset(s);
+    row->metrics = metrics;
+    row->n_metrics = (int)n;
+    return st;
+}
+
+static usc_status read_examples(usc_result *r, usc_result_row *row, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool more = false;
+    size_t capacity = 0, n = 0;
+    usc_result_example *examples = NULL;
+    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_GET_EXAMPLES, &s, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_int64(s, 1, row->call);
+    while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
+        if (n == capacity)
+            examples =
+                usc_arena_grow(&r->arena, examples, n, &capacity, sizeof *examples);
+        if (examples == NULL) break;
+        examples[n++] = (usc_result_example){.output = sqlite3_column_int(s, 0),
+                                             .rank = sqlite3_column_int(s, 1),
+                                             .index = text(r, s, 2),
+                                             .device = number(s, 3),
+                                             .reference = number(s, 4),
+                                             .yardstick = number(s, 5),
+                                             .score = number(s, 6)};
+    }
+    sqlite3_reset(s);
+    row->examples = examples;
+    row->n_examples = (int)n;
+    return st;
+}
+
+/* The columns of USC_VERDICT_COLUMNS. */
+static void fill_row(usc_result *r, sqlite3_stmt *s, usc_result_row *row)
+{
+    *row = (usc_result_row){
+        .call = sqlite3_column_int64(s, 0),
+        .step = sqlite3_column_int64(s, 1),
+        .phase = text(r, s, 2),
+        .op = text(r, s, 3),
+        .culprit = text(r, s, 4),
+        .module = text(r, s, 5),
+        .module_class = text(r, s, 6),
+        .verdict = text(r, s, 7),
+        .bits = number(s, 8),
+        .yardstick_bits = number(s, 9),
+        .bound = sqlite3_column_int(s, 10) != 0,
+        .cause = text(r, s, 11),
+        .sentence = text(r, s, 12),
+        .notes = text(r, s, 13),
+        .output = text(r, s, 14),
+        .args = text(r, s, 15),
+        .stack = text(r, s, 16),
+        .n_elements = sqlite3_column_int64(s, 17),
+        .stands_for = sqlite3_column_int64(s, 18),
+        .t_device = sqlite3_column_int64(s, 19),
+        .t_reference = sqlite3_column_int64(s, 20),
+        .t_perturbed = sqlite3_column_int64(s, 21),
+        .t_judge = sqlite3_column_int64(s, 22),
+        .t_total = sqlite3_column_int64(s, 23),
+    };
+}
+
+usc_status usc_result_walk(usc_result *r,
+                           usc_status (*each)(void *ctx, const usc_result_row *row,
+                                              usc_error *err),
+                           void *ctx, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool more = false;
+    if (sqlite3_create_function(r->db.handle, "usc_verdict_rank", 1, SQLITE_UTF8, NULL,
+                                verdict_rank, NULL, NULL) != SQLITE_OK)
+        return usc_db_error(&r->db, "reading", err);
+    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_WALK, &s, err);
+    if (st != USC_OK) return st;
+    while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
+        usc_result_row row;
+        usc_arena_reset(&r->arena);
+        fill_row(r, s, &row);
+        st = read_metrics(r, &row, err);
+        if (st == USC_OK) st = read_examples(r, &row, err);
+        if (st == USC_OK && r->arena.failed) st = no_memory(r, err);
+        if (st == USC_OK) st = each(ctx, &row, err);
+        if (st != USC_OK) break;
+    }
+    sqlite3_reset(s);
+    return st;
+}
