@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the extension share. Each py_X.c binds one public header and gives
+// `int py_X_add(PyObject *module)`, named once in the table of core_module.c.
+#ifndef ULPSCOPE_EXT_CORE_H
+#define ULPSCOPE_EXT_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <ulpscope/status.h>
+
+/* One slot per status, by its value. */
+#define CORE_STATUS_SLOT(name, value, text) CORE_SLOT_##name = (value),
+enum { USC_STATUS_LIST(CORE_STATUS_SLOT) CORE_N_STATUS };
+#undef CORE_STATUS_SLOT
+
+typedef struct core_state {
+    PyObject *error;                 /* UlpscopeError */
+    PyObject *errors[CORE_N_STATUS]; /* its subclasses: E_NOT_FOUND is NotFoundError */
+    PyTypeObject *blob_type;         /* py_trace.c */
+} core_state;
+
+extern PyModuleDef core_module;
+
+/** State of the module that a type of this extension was made in; NULL with an
+ * exception set. */
+core_state *core_state_of(PyTypeObject *type);
+
+/** Raises the exception of `status` with err->text, `.status` ("E_IO") and `.where`;
+ * always NULL. */
+PyObject *core_raise(const core_state *state, usc_status status, const usc_error *err);
+
+/** Waits for a lock with the GIL released where it must wait. */
+void core_lock(PyThread_type_lock lock);
+
+int core_errors_add(PyObject *module);
+int py_judge_add(PyObject *module);
+int py_result_add(PyObject *module);
+int py_trace_add(PyObject *module);
+
+#endif

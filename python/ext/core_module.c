@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The module ulpscope._core: its state and the table of the files that fill it.
+#include "core.h"
+
+/* Adds what one file binds; 0, or -1 with an exception set. */
+static int (*const add[])(PyObject *module) = {
+    core_errors_add, /* first: the others raise what it makes */
+    py_judge_add,
+    py_result_add,
+    py_trace_add,
+};
+
+core_state *core_state_of(PyTypeObject *type)
+{
+    PyObject *module = PyType_GetModuleByDef(type, &core_module);
+    return module != NULL ? PyModule_GetState(module) : NULL;
+}
+
+void core_lock(PyThread_type_lock lock)
+{
+    if (PyThread_acquire_lock(lock, NOWAIT_LOCK)) return;
+    Py_BEGIN_ALLOW_THREADS;
+    PyThread_acquire_lock(lock, WAIT_LOCK);
+    Py_END_ALLOW_THREADS;
+}
+
+static int module_exec(PyObject *module)
+{
+    for (size_t i = 0; i < sizeof add / sizeof add[0]; i++)
+        if (add[i](module) < 0) return -1;
+    return PyModule_AddStringConstant(module, "version", USC_VERSION);
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    core_state *state = PyModule_GetState(module);
+    Py_VISIT(state->error);
+    Py_VISIT(state->blob_type);
+    for (int i = 0; i < CORE_N_STATUS; i++)
+        Py_VISIT(state->errors[i]);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    core_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->error);
+    Py_CLEAR(state->blob_type);
+    for (int i = 0; i < CORE_N_STATUS; i++)
+        Py_CLEAR(state->errors[i]);
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+PyModuleDef core_module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "ulpscope._core",
+    .m_doc = "The C library of ulpscope, bound; use the package ulpscope instead.",
+    .m_size = sizeof(core_state),
+    .m_slots = slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&core_module);
+}

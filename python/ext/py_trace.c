@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// `_core.Trace`: a trace opened for reading (ulpscope/trace.h). Blobs are read-only
+// memoryviews; the files stay mapped until the last of them is gone.
+#include "core.h"
+
+#include <stdbool.h>
+#include <ulpscope/trace.h>
+
+typedef struct trace_object {
+    PyObject_HEAD usc_trace *trace;
+    PyThread_type_lock lock; /* one thread at a time in `trace`, results built included */
+    Py_ssize_t n_views;      /* blob objects alive */
+    bool closed;
+} trace_object;
+
+/* What a memoryview of a blob holds on to. */
+typedef struct blob_object {
+    PyObject_HEAD trace_object *owner;
+    const void *data;
+    Py_ssize_t size;
+} blob_object;
+
+/* ---- building ---- */
+
+static PyObject *text_or_none(const char *text)
+{
+    if (text == NULL) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+/* Adds value to dict under key, taking over the reference. */
+static int put(PyObject *dict, const char *key, PyObject *value)
+{
+    if (value == NULL) return -1;
+    const int result = PyDict_SetItemString(dict, key, value);
+    Py_DECREF(value);
+    return result;
+}
+
+static int put_int(PyObject *dict, const char *key, int64_t value)
+{
+    return put(dict, key, PyLong_FromLongLong(value));
+}
+
+static int put_text(PyObject *dict, const char *key, const char *value)
+{
+    return put(dict, key, text_or_none(value));
+}
+
+static PyObject *dims_tuple(const int64_t *dims, int n)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int i = 0; tuple != NULL && i < n; i++) {
+        PyObject *item = PyLong_FromLongLong(dims[i]);
+        if (item == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, item);
+    }
+    return tuple;
+}
+
+static PyObject *arg_dict(const usc_trace_arg *a)
+{
+    PyObject *d = PyDict_New();
+    if (d == NULL) return NULL;
+    const bool ok =
+        put_text(d, "role", usc_role_text(a->role)) == 0 &&
+        put_text(d, "path", a->path) == 0 && put_int(d, "tensor", a->tensor) == 0 &&
+        put_int(d, "version", a->version) == 0 &&
+        put_int(d, "storage", a->storage) == 0 &&
+        put_int(d, "generation", a->generation) == 0 &&
+        put_int(d, "blob", a->blob) == 0 && put_int(d, "writer", a->writer) == 0 &&
+        put_int(d, "storage_bytes", a->storage_bytes) == 0 &&
+        put_text(d, "device", a->device) == 0 &&
+        put_text(d, "dtype", a->dtype_name) == 0 &&
+        put(d, "sizes", dims_tuple(a->sizes, a->ndim)) == 0 &&
+        put(d, "strides", dims_tuple(a->strides, a->ndim)) == 0 &&
+        put_int(d, "offset", a->offset) == 0 &&
+        put(d, "requires_grad", PyBool_FromLong(a->requires_grad)) == 0 &&
+        put_text(d, "stats", a->stats) == 0;
+    if (!ok) Py_CLEAR(d);
+    return d;
+}
+
+static PyObject *arg_list(const usc_trace_call *c)
+{
+    PyObject *list = PyList_New(c->n_args);
+    for (int i = 0; list != NULL && i < c->n_args; i++) {
+        PyObject *item = arg_dict(&c->arg[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static PyObject *call_dict(const usc_trace_call *c)
+{
+    PyObject *d = PyDict_New();
+    if (d == NULL) return NULL;
+    const bool ok =
+        put_int(d, "sequence", c->sequence) == 0 && put_int(d, "step", c->step) == 0 &&
+        put_int(d, "parent", c->parent) == 0 && put_int(d, "thread", c->thread) == 0 &&
+        put_int(d, "module", c->module) == 0 && put_int(d, "stack", c->stack) == 0 &&
+        put_int(d, "n_children", c->n_children) == 0 &&
+        put_text(d, "phase", c->phase) == 0 && put_text(d, "op", c->op) == 0 &&
+        put_text(d, "schema", c->schema) == 0 &&
+        put_text(d, "module_path", c->module_path) == 0 &&
+        put_text(d, "module_class", c->module_class) == 0 &&
+        put_text(d, "frames", c->frames) == 0 && put_text(d, "args", c->args) == 0 &&
+        put_text(d, "state", c->state) == 0 && put_text(d, "status", c->status) == 0 &&
+        put(d, "composite", PyBool_FromLong(c->composite)) == 0 &&
+        put(d, "tensors", arg_list(c)) == 0;
+    if (!ok) Py_CLEAR(d);
+    return d;
+}
+
+/* ---- the object ---- */
+
+static PyObject *trace_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"path", NULL};
+    PyObject *path = NULL;
+    const core_state *state = core_state_of(type);
+    if (state == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "O&:Trace", names,
+                                                      PyUnicode_FSConverter, &path))
+        return NULL;
+    trace_object *self = (trace_object *)type->tp_alloc(type, 0);
+    if (self != NULL && (self->lock = PyThread_allocate_lock()) == NULL) {
+        PyErr_NoMemory();
+        Py_CLEAR(self);
+    }
+    if (self == NULL) {
+        Py_DECREF(path);
+        return NULL;
+    }
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_trace_open(PyBytes_AS_STRING(path), NULL, &self->trace, &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(path);
+    if (status != USC_OK) {
+        Py_DECREF(self);
+        return core_raise(state, status, &err);
+    }
+    return (PyObject *)self;
+}
+
+/* Takes the lock of an open trace; false with an exception set where it is closed. */
+static bool enter(trace_object *self)
+{
+    core_lock(self->lock);
+    if (!self->closed) return true;
+    PyThread_release_lock(self->lock);
+    PyErr_SetString(PyExc_ValueError, "the trace is closed");
+    return false;
+}
+
+static void leave(trace_object *self)
+{
+    PyThread_release_lock(self->lock);
+}
+
+/* Closes the files where nobody looks at them any more. */
+static void close_unused(trace_object *self)
+{
+    if (!self->closed || self->n_views > 0) return;
+    usc_trace_close(self->trace);
+    self->trace = NULL;
+}
+
+static void trace_dealloc(trace_object *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    usc_trace_close(self->trace);
+    if (self->lock != NULL) PyThread_free_lock(self->lock);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *trace_close(trace_object *self, PyObject *unused)
+{
+    (void)unused;
+    core_lock(self->lock);
+    self->closed = true;
+    close_unused(self);
+    leave(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *trace_enter(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+static PyObject *trace_exit(trace_object *self, PyObject *args)
+{
+    (void)args;
+    return trace_close(self, NULL);
+}
+
+static PyObject *trace_meta(trace_object *self, PyObject *arg)
+{
+    const char *key = PyUnicode_AsUTF8(arg);
+    if (key == NULL || !enter(self)) return NULL;
+    const char *value;
+    Py_BEGIN_ALLOW_THREADS;
+    value = usc_trace_meta(self->trace, key);
+    Py_END_ALLOW_THREADS;
+    PyObject *result = text_or_none(value);
+    leave(self);
+    return result;
+}
+
+static PyObject *trace_select(trace_object *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"ops", "module", "phase", "step", "top_only", NULL};
+    usc_trace_filter filter = {.step = -1};
+    long long step = -1;
+    int top_only = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zzzLp:select", names, &filter.ops,
+                                     &filter.module, &filter.phase, &step, &top_only) ||
+        !enter(self))
+        return NULL;
+    filter.step = step;
+    filter.top_only = top_only != 0;
+    usc_error err = {0};
+    const int64_t *found;
+    int64_t n;
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_trace_select(self->trace, &filter, &found, &n, &err);
+    Py_END_ALLOW_THREADS;
+    PyObject *list = status == USC_OK ? PyList_New((Py_ssize_t)n) : NULL;
+    for (int64_t i = 0; list != NULL && i < n; i++) {
+        PyObject *item = PyLong_FromLongLong(found[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    leave(self);
+    return status == USC_OK ? list
+                            : core_raise(core_state_of(Py_TYPE(self)), status, &err);
+}
+
+static PyObject *trace_call(trace_object *self, PyObject *arg)
+{
+    const long long sequence = PyLong_AsLongLong(arg);
+    if ((sequence == -1 && PyErr_Occurred()) || !enter(self)) return NULL;
+    usc_error err = {0};
+    usc_trace_call call;
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_trace_read_call(self->trace, sequence, &call, &err);
+    Py_END_ALLOW_THREADS;
+    PyObject *result = status == USC_OK ? call_dict(&call) : NULL;
+    leave(self);
+    return status == USC_OK ? result
+                            : core_raise(core_state_of(Py_TYPE(self)), status, &err);
+}
+
+/* ---- blobs ---- */
+
+static int blob_getbuffer(blob_object *self, Py_buffer *view, int flags)
+{
+    union { /* Py_buffer knows no const; readonly is 1 below */
+        const void *from;
+        void *to;
+    } data = {.from = self->data};
+    return PyBuffer_FillInfo(view, (PyObject *)self, data.to, self->size, 1, flags);
+}
+
+static void blob_dealloc(blob_object *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    trace_object *owner = self->owner;
+    if (owner != NULL) {
+        core_lock(owner->lock);
+        owner->n_views--;
+        close_unused(owner);
+        leave(owner);
+        Py_DECREF(owner);
+    }
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *trace_blob(trace_object *self, PyObject *arg)
+{
+    const core_state *state = core_state_of(Py_TYPE(self));
+    const long long id = PyLong_AsLongLong(arg);
+    if (state == NULL || (id == -1 && PyErr_Occurred())) return NULL;
+    blob_object *blob = (blob_object *)state->blob_type->tp_alloc(state->blob_type, 0);
+    if (blob == NULL) return NULL;
+    if (!enter(self)) {
+        Py_DECREF(blob);
+        return NULL;
+    }
+    usc_error err = {0};
+    int64_t size;
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_trace_blob(self->trace, id, &blob->data, &size, &err);
+    Py_END_ALLOW_THREADS;
+    if (status == USC_OK) {
+        blob->size = (Py_ssize_t)size;
+        blob->owner = (trace_object *)Py_NewRef((PyObject *)self);
+        self->n_views++;
+    }
+    leave(self);
+    PyObject *view = status == USC_OK ? PyMemoryView_FromObject((PyObject *)blob)
+                                      : core_raise(state, status, &err);
+    Py_DECREF(blob);
+    return view;
+}
+
+/* ---- the types ---- */
+
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef trace_methods[] = {
+    {"meta", METHOD(trace_meta), METH_O, "meta(key) -> str | None"},
+    {"select", METHOD(trace_select), METH_VARARGS | METH_KEYWORDS,
+     "select(ops=None, module=None, phase=None, step=-1, top_only=False) -> list[int]: "
+     "sequence numbers of the calls that pass every filter."},
+    {"call", METHOD(trace_call), METH_O,
+     "call(sequence) -> dict: the call; its arguments and results are in 'tensors'."},
+    {"blob", METHOD(trace_blob), METH_O, "blob(id) -> memoryview: read-only bytes."},
+    {"close", METHOD(trace_close), METH_NOARGS,
+     "close(): the files go when the last memoryview of a blob does."},
+    {"__enter__", trace_enter, METH_NOARGS, NULL},
+    {"__exit__", METHOD(trace_exit), METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot trace_slots[] = {
+    {Py_tp_doc, "Trace(path): a trace opened for reading."},
+    {Py_tp_new, trace_new},
+    {Py_tp_dealloc, trace_dealloc},
+    {Py_tp_methods, trace_methods},
+    {0, NULL},
+};
+
+static PyType_Spec trace_spec = {
+    .name = "ulpscope._core.Trace",
+    .basicsize = sizeof(trace_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = trace_slots,
+};
+
+static PyType_Slot blob_slots[] = {
+    {Py_tp_dealloc, blob_dealloc},
+    {Py_bf_getbuffer, blob_getbuffer},
+    {0, NULL},
+};
+
+static PyType_Spec blob_spec = {
+    .name = "ulpscope._core._Blob",
+    .basicsize = sizeof(blob_object),
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = blob_slots,
+};
+
+int py_trace_add(PyObject *module)
+{
+    core_state *state = PyModule_GetState(module);
+    state->blob_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &blob_spec, NULL);
+    if (state->blob_type == NULL) return -1;
+    PyObject *type = PyType_FromModuleAndSpec(module, &trace_spec, NULL);
+    if (type == NULL) return -1;
+    const int result = PyModule_AddObjectRef(module, "Trace", type);
+    Py_DECREF(type);
+    return result;
+}

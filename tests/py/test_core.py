@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension: exceptions made from the one list, results written, resumed and refused,
+traces refused with a sentence. (Traces are written in C: tests/py/test_trace_format.py
+reads one without the extension and with it.)"""
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from ulpscope import _core
+
+RUN = {"trace": "/t", "trace_id": "ab", "device": "sim:0", "standard": "ulpscope",
+       "faults": "", "options": "{}", "environment": "{}"}  # fmt: skip
+HEADER = Path(__file__).parents[2] / "include/ulpscope/status.h"
+
+
+def row(call, **changes):
+    made = dict(call=call, op="aten::mm", verdict="pass", bits=24.0, yardstick_bits=24.0,
+                metrics=[(0, "max", 1.5, None), (0, "sizes", 0.0, "[2]")],
+                examples=[(0, 0, "[1]", float("nan"), 2.0, 3.0, float("inf"))])  # fmt: skip
+    return {**made, **changes}
+
+
+def test_each_status_has_its_exception():
+    names = re.findall(r"X\(E_(\w+),", HEADER.read_text())
+    assert len(names) > 10
+    for name in names:
+        spelled = "".join(part.capitalize() for part in name.split("_")) + "Error"
+        assert issubclass(getattr(_core, spelled), _core.UlpscopeError)
+
+
+def test_stub_names_each_exception():
+    stub = (HEADER.parents[2] / "python/ulpscope/_core.pyi").read_text()
+    for name in dir(_core):
+        if name.endswith("Error"):
+            assert f"class {name}(" in stub
+
+
+def test_missing_trace_is_one_sentence(tmp_path):
+    with pytest.raises(_core.NotFoundError, match="no such folder") as caught:
+        _core.Trace(tmp_path / "none")
+    assert caught.value.status == "E_NOT_FOUND"
+    assert caught.value.where == -1
+    with pytest.raises(_core.NotFoundError, match="no trace.db"):
+        _core.Trace(str(tmp_path))
+
+
+def test_result_resumes_the_same_run(tmp_path):
+    with _core.Result(tmp_path / "out", RUN) as result:
+        result.put(row(3))
+        result.put(row(1))
+        result.set("state", "done")
+    with _core.Result(tmp_path / "out", {**RUN, "environment": "{1}"}) as result:
+        assert result.done() == [1, 3]
+        assert result.get("state") == "done"
+        assert result.get("nothing") is None
+
+
+def test_result_refuses_another_run_unless_forced(tmp_path):
+    _core.Result(tmp_path, RUN).put(row(1))
+    with pytest.raises(_core.ExistsError, match="its device is 'sim:0', not 'cuda:0'"):
+        _core.Result(tmp_path, {**RUN, "device": "cuda:0"})
+    with _core.Result(tmp_path, {**RUN, "device": "cuda:0"}, force=True) as result:
+        assert result.done() == []
+
+
+def test_result_rows_read_with_sqlite(tmp_path):
+    with _core.Result(tmp_path, RUN) as result:
+        result.put(row(1, verdict="wrong"))
+        result.put(row(1))
+    base = sqlite3.connect(tmp_path / "result.db")
+    assert base.execute("SELECT call, verdict FROM verdict").fetchall() == [(1, "pass")]
+    assert base.execute("SELECT name, value, text FROM metric").fetchall() == [
+        ("max", 1.5, None), ("sizes", 0.0, "[2]")]  # fmt: skip
+    (example,) = base.execute("SELECT position, device, score FROM example").fetchall()
+    assert example == ("[1]", None, float("inf"))
+    assert [p.name for p in tmp_path.iterdir()] == ["result.db"]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"verdict": "fine"}, {"metrics": [3]}, {"call": "x"}, {"examples": [(1, 2)]}, {"op": 3}]
+)
+def test_result_refuses_bad_rows(tmp_path, bad):
+    with _core.Result(tmp_path, RUN) as result:
+        with pytest.raises((_core.ArgError, TypeError)):
+            result.put(row(1, **bad))
+        result.put(row(2))
+        assert result.done() == [2]
+
+
+def test_closed_handles_say_so(tmp_path):
+    result = _core.Result(tmp_path, RUN)
+    result.close()
+    result.close()
+    with pytest.raises(ValueError, match="closed"):
+        result.done()
