@@ -22,10 +22,12 @@ typedef struct cli_command {
 
 int cmd_capture(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 
-extern const char cmd_capture_help[], cmd_check_help[], cmd_show_help[], cmd_info_help[];
+extern const char cmd_capture_help[], cmd_check_help[], cmd_report_help[],
+    cmd_show_help[], cmd_info_help[];
 
 /** Says `ulpscope: ...` on stderr and returns CLI_TROUBLE. */
 int cli_fail(const char *format, ...) USC_PRINTF(1, 2);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ulpscope/kernels.h>
+
 const char cmd_info_help[] =
     "usage: ulpscope info [--json]\n"
     "\n"
@@ -101,12 +103,18 @@ int cmd_info(int argc, char **argv)
     }
     if (optind != argc) return cli_fail("info takes no argument '%s'", argv[optind]);
 
+    usc_error err;
+    if (usc_kernels_select(getenv("ULPSCOPE_ISA"), &err) != USC_OK)
+        return cli_fail("ULPSCOPE_ISA: %s", err.text);
     facts f;
     ask_python(&f);
-    const char *const rows[][2] = {
-        {"ulpscope", USC_VERSION}, {"sqlite", sqlite3_libversion()},
-        {"python", f.python},      {"python_version", f.python_version},
-        {"torch", f.torch},        {"devices", f.devices}};
+    const char *const rows[][2] = {{"ulpscope", USC_VERSION},
+                                   {"isa", usc_kernels_isa()},
+                                   {"sqlite", sqlite3_libversion()},
+                                   {"python", f.python},
+                                   {"python_version", f.python_version},
+                                   {"torch", f.torch},
+                                   {"devices", f.devices}};
     const size_t n = sizeof rows / sizeof rows[0];
     if (json) {
         print_json(rows, n);

@@ -10,6 +10,8 @@ static const cli_command commands[] = {
      cmd_capture_help},
     {"check", cmd_check, "replay a trace on a device and judge every call",
      cmd_check_help},
+    {"report", cmd_report, "show what a check found; write CSV, JSON and HTML",
+     cmd_report_help},
     {"show", cmd_show, "list the calls of a trace, or one call whole", cmd_show_help},
     {"info", cmd_info, "version, instruction set, torch and its devices", cmd_info_help},
 };
@@ -29,10 +31,10 @@ static int usage(FILE *to)
         "  help      help on a command: ulpscope help check\n"
         "\n"
         "examples:\n"
-        "  ulpscope capture -- python train.py          record the second training step\n"
+        "  ulpscope capture -- python train.py           record the second training step\n"
         "  ulpscope check ulpscope-trace --device npu:0  is every operator right there?\n"
-        "  ulpscope report ulpscope-out                 the findings again, worst first\n"
-        "  ulpscope show ulpscope-trace --ops softmax   what exactly was recorded\n"
+        "  ulpscope report ulpscope-out                  the findings again, worst first\n"
+        "  ulpscope show ulpscope-trace --ops softmax    what exactly was recorded\n"
         "\n"
         "exit codes: 0 nothing to object to, 1 differs or flagged, 2 trouble\n",
         to);

@@ -88,7 +88,7 @@ void show_line(const usc_trace_call *call, bool stats)
     put_shapes(call, USC_ROLE_IN);
     fputs(" -> ", stdout);
     put_shapes(call, USC_ROLE_OUT);
-    fputs("  ", stdout);
+    if (text_of(call->module_path)[0] != '\0') fputs("  ", stdout);
     put_plain(text_of(call->module_path));
     if (strcmp(text_of(call->status), "ok") != 0) {
         fputs("  ", stdout);

@@ -105,6 +105,8 @@ static usc_status finding(table *t, const usc_finding *f)
     color(t, "1");
     put(t, f->op, strlen(f->op));
     if (f->culprit[0] != '\0') {
+        const int more = 3 + usc_utf8_width(f->culprit, strlen(f->culprit));
+        if (t->column + more > t->width) new_line(t, indent - 1);
         put(t, " › ", strlen(" › "));
         put(t, f->culprit, strlen(f->culprit));
     }
@@ -212,16 +214,28 @@ static void checked(table *t)
     }
 }
 
+/* One of several things behind commas; it is not broken over lines. */
+static void item(table *t, const char *words, bool first)
+{
+    const int width = usc_utf8_width(words, strlen(words));
+    if (!first) put(t, ",", 1);
+    if (!first && t->column + 2 + width > t->width)
+        new_line(t, LABEL);
+    else if (!first)
+        put(t, " ", 1);
+    put(t, words, strlen(words));
+}
+
 static void verdicts(table *t)
 {
     label(t, "verdicts");
     bool first = true;
     for (int v = 0; v < USC_N_VERDICTS; v++) {
         if (t->r->n[v] == 0) continue;
-        char item[64];
-        (void)snprintf(item, sizeof item, "%s%lld\u00a0%s", first ? "" : ", ",
-                       (long long)t->r->n[v], usc_verdict_text((usc_verdict)v));
-        put(t, item, strlen(item));
+        char words[64];
+        (void)snprintf(words, sizeof words, "%lld %s", (long long)t->r->n[v],
+                       usc_verdict_text((usc_verdict)v));
+        item(t, words, first);
         first = false;
     }
     usc_out_text(t->o, "\n");
@@ -267,19 +281,11 @@ static void operators(table *t)
             n += s->n[v];
             if (usc_verdict_flagged((usc_verdict)v)) bad += s->n[v];
         }
-        char item[256], accused[48] = "";
+        char words[256], accused[48] = "";
         if (bad > 0)
             (void)snprintf(accused, sizeof accused, " (%lld accused)", (long long)bad);
-        (void)snprintf(item, sizeof item, "%s%s %lld%s", i > 0 ? ", " : "", s->op,
-                       (long long)n, accused);
-        const int width = usc_utf8_width(item, strlen(item));
-        if (i > 0 && t->column + width > t->width) {
-            usc_out_text(t->o, ",");
-            new_line(t, LABEL);
-            put(t, item + 2, strlen(item + 2));
-        } else {
-            put(t, item, strlen(item));
-        }
+        (void)snprintf(words, sizeof words, "%s %lld%s", s->op, (long long)n, accused);
+        item(t, words, i == 0);
     }
     if (t->r->n_ops > MAX_OPS)
         usc_out_format(t->o, ",\n%*sand %d more in result.csv", LABEL, "",

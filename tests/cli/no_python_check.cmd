@@ -1,0 +1,1 @@
+ulpscope check trace --device sim:0

@@ -1,0 +1,1 @@
+ulpscope report sample --no-files --allow reduced --allow wrong --strict >/dev/null

@@ -1,0 +1,1 @@
+ulpscope show trace#3 --stats

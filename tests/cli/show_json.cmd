@@ -1,0 +1,1 @@
+ulpscope show trace --json --call 1

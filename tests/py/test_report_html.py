@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""report.html in a real browser: the pages that its script makes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium binary on PATH")
+
+
+def report(folder: Path, what: str) -> Path:
+    out = folder / what
+    subprocess.run([BUILD / "tests" / "test_report_files", what, out], check=True)
+    program = [BUILD / "bin" / "ulpscope", "report", out]
+    assert subprocess.run(program, stdout=subprocess.DEVNULL).returncode == 1
+    return out / "report.html"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory) -> Path:
+    return report(tmp_path_factory.mktemp("html"), "sample")
+
+
+def dom(page: Path, state: str, profile: Path) -> str:
+    """The document after the script ran, without the data that it was made from."""
+    done = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+         "--dump-dom", f"{page.as_uri()}{state}"],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return re.sub(r"<script.*?</script>", "", done.stdout, flags=re.S)
+
+
+def rows(document: str) -> list[str]:
+    body = re.search(r'<tbody id="rows">(.*?)</tbody>', document, flags=re.S)
+    return re.findall(r"<tr>.*?</tr>", body.group(1), flags=re.S)
+
+
+def test_the_list_is_worst_first_and_escapes_names(sample, tmp_path):
+    document = dom(sample, "", tmp_path)
+    assert "13 of 17 calls accused on sim:0" in document
+    listed = rows(document)
+    assert len(listed) == 17
+    assert "aten::_fused_adamw_" in listed[0]
+    # a name that would end the script and open a tag is text
+    assert "evil::&lt;/script&gt;&lt;b&gt;" in document
+    assert "<b>\"" not in document
+
+
+def test_the_hash_holds_filter_and_sort(sample, tmp_path):
+    listed = rows(dom(sample, "#verdict=reduced&q=layers.1&sort=bits&down=1", tmp_path))
+    assert len(listed) == 3  # layers 1, 10 and 11
+    assert "layers<wbr>.11" in listed[0]
+    assert all("reduced" in row for row in listed)
+
+
+def test_a_call_has_its_page(sample, tmp_path):
+    document = dom(sample, "#call-2", tmp_path)
+    assert re.search(r'<div id="overview" hidden', document)
+    article = document[document.index('<article id="call"') :]
+    for text in ("Worst elements", "<svg", "train.py:7", "[0,2]", "NaN", "float32[2, 3]", "← All calls"):
+        assert text in article, text
+
+
+def test_a_call_that_is_not_there_is_said_so(sample, tmp_path):
+    assert "There is no call #99 here" in dom(sample, "#call-99", tmp_path)
+
+
+def test_five_thousand_calls_stay_usable(tmp_path):
+    page = report(tmp_path, "many")
+    began = time.monotonic()
+    document = dom(page, "#verdict=pass&page=3", tmp_path / "profile")
+    print(f"{page.stat().st_size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
+    assert len(rows(document)) == 100  # a page, not thousands of rows
+    assert "page 3 of 49" in document

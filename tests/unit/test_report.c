@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report: what is summed up, the terminal table, and what decides the exit code.
+#include "report_sample.h"
+
+#include "alloc_probe.h"
+#include "report/report_out.h"
+
+static char *folder;
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = sample_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    sample_remove(folder);
+    free(folder);
+    return 0;
+}
+
+static char *table(usc_report *report, const usc_report_options *options)
+{
+    report_memory memory = {0};
+    const usc_sink sink = {report_memory_write, &memory};
+    usc_error err;
+    if (usc_report_table(report, options, &sink, &err) != USC_OK)
+        fail_msg("%s", err.text);
+    return memory.bytes;
+}
+
+static void equal_findings_are_one_line_with_the_worst_numbers(void **state)
+{
+    (void)state;
+    usc_report *report = report_sample(folder);
+    char *text = table(report, NULL);
+    assert_contains(text,
+                    "reduced          10.8 / 23.5     12  aten::linear › aten::addmm\n");
+    assert_contains(text, "in layers.{0-11}.attn\n");
+    assert_contains(text, "linear computed with 10.8 effective bits\n");
+    assert_lacks(text, "another");
+    assert_true(strstr(text, "_fused_adamw_") < strstr(text, "aten::addmm"));
+    assert_contains(text, "in (optimizer)\n");
+    free(text);
+    usc_report_close(report);
+}
+
+static void summary_counts_everything(void **state)
+{
+    (void)state;
+    usc_report *report = report_sample(folder);
+    char *text = table(report, NULL);
+    assert_contains(text,
+                    "17 calls of 6 operators, standing for 19 calls, of demo on sim:0");
+    assert_contains(text, "13 calls are accused above; no other is.");
+    assert_contains(text, "1 × aten::dropout: random operator");
+    assert_contains(text, "1 × aten::lgamma: the device has no lgamma");
+    assert_contains(text, "aten::linear 12 (12 accused)");
+    assert_contains(text, "device 5 %, reference 10 %, perturbed replays 15 %");
+    assert_contains(text, "/report.html");
+    free(text);
+    usc_report_close(report);
+}
+
+/* A range that is not complete would name modules that are not accused. */
+static void modules_are_ranges_only_where_all_are_there(void **state)
+{
+    (void)state;
+    usc_result *r = report_create(folder);
+    static const char *const modules[] = {"a.0.x", "a.1.x", "a.3.x", "b.7", "head"};
+    for (int i = 0; i < 5; i++) {
+        usc_result_row row = report_row(1 + i, "aten::mm", "wrong");
+        row.module = modules[i];
+        report_put(r, &row);
+    }
+    usc_report *report = report_finish(r, folder, "done");
+    char *text = table(report, NULL);
+    assert_contains(text, "in a.*.x (3), b.7, head\n");
+    free(text);
+    usc_report_close(report);
+}
+
+static void names_cannot_steer_the_terminal(void **state)
+{
+    (void)state;
+    usc_report *report = report_sample(folder);
+    char *text = table(report, NULL);
+    assert_null(strchr(text, '\033'));
+    assert_contains(text, "evil::</script><b>\"&?[31m");
+    free(text);
+    text = table(report, &(usc_report_options){.color = true});
+    assert_contains(text, "\033[1;31m");
+    assert_contains(text, "&?[31m");
+    free(text);
+    usc_report_close(report);
+}
+
+/* Names are never cut; only they may pass the edge. */
+static void lines_keep_to_the_width(void **state)
+{
+    (void)state;
+    usc_report *report = report_sample(folder);
+    for (int width = 70; width <= 160; width += 20) {
+        char *text =
+            table(report, &(usc_report_options){.width = width, .no_files = true});
+        for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
+            if (usc_utf8_width(line, strlen(line)) > width)
+                fail_msg("width %d: %s", width, line);
+        free(text);
+    }
+    usc_report_close(report);
+}
+
+static void an_interrupted_check_is_said_to_be_one(void **state)
+{
+    (void)state;
+    usc_result *r = report_create(folder);
+    const usc_result_row row = report_row(1, "aten::mm", "pass");
+    report_put(r, &row);
+    usc_error err;
+    assert_int_equal(usc_result_set(r, "n_selected", "9", &err), USC_OK);
+    usc_report *report = report_finish(r, folder, "running");
+    char *text = table(report, NULL);
+    assert_contains(text, "interrupted: 1 of 9 selected calls");
+    assert_int_equal(usc_report_exit_code(report, NULL), 2);
+    free(text);
+    usc_report_close(report);
+}
+
+/* ---- exit codes ---- */
+
+static int code_of(const char *verdict, const char *allow, bool strict)
+{
+    char *here = sample_folder();
+    usc_result *r = report_create(here);
+    usc_result_row row = report_row(1, "aten::linear", verdict);
+    row.culprit = "aten::addmm";
+    report_put(r, &row);
+    if (strcmp(verdict, "pass") != 0) {
+        const usc_result_row good = report_row(2, "aten::gelu", "pass");
+        report_put(r, &good);
+    }
+    usc_report *report = report_finish(r, here, "done");
+    usc_allow excuse;
+    usc_error err;
+    usc_report_options options = {.strict = strict};
+    if (allow != NULL) {
+        if (usc_allow_parse(allow, &excuse, &err) != USC_OK) fail_msg("%s", err.text);
+        options.n_allow = 1;
+        options.allow = &excuse;
+    }
+    const int code = usc_report_exit_code(report, &options);
+    usc_report_close(report);
+    sample_remove(here);
+    free(here);
+    return code;
+}
+
+static void flagged_verdicts_give_1(void **state)
+{
+    (void)state;
+    for (int v = 0; v < USC_N_VERDICTS; v++) {
+        const char *text = usc_verdict_text((usc_verdict)v);
+        assert_int_equal(code_of(text, NULL, false), usc_verdict_flagged((usc_verdict)v));
+    }
+    assert_int_equal(code_of("unjudged", NULL, true), 1);
+    assert_int_equal(code_of("unsupported", NULL, true), 1);
+    assert_int_equal(code_of("undefined", NULL, true), 0);
+}
+
+static void an_excuse_holds_for_its_verdict_and_operators(void **state)
+{
+    (void)state;
+    assert_int_equal(code_of("reduced", "reduced", false), 0);
+    assert_int_equal(code_of("wrong", "reduced", false), 1);
+    assert_int_equal(code_of("reduced", "reduced:linear", false), 0);
+    assert_int_equal(code_of("reduced", "reduced:aten::addmm,mm", false), 0);
+    assert_int_equal(code_of("reduced", "reduced:gelu", false), 1);
+    /* linear is no addmm, but its culprit is: no excuse */
+    assert_int_equal(code_of("reduced", "reduced:!addmm", false), 1);
+    assert_int_equal(code_of("unjudged", "unjudged", true), 0);
+}
+
+static void bad_excuses_are_refused(void **state)
+{
+    (void)state;
+    usc_allow allow;
+    usc_error err;
+    assert_int_equal(usc_allow_parse("redused", &allow, &err), USC_E_ARG);
+    assert_contains(err.text, "'redused' is no verdict");
+    assert_int_equal(usc_allow_parse("pass", &allow, &err), USC_E_ARG);
+    assert_int_equal(usc_allow_parse("", &allow, &err), USC_E_ARG);
+    assert_int_equal(usc_allow_parse("wrong:a,,b", &allow, &err), USC_E_ARG);
+    assert_null(allow.pattern);
+}
+
+/* Nothing judged must never look like success. */
+static void nothing_judged_gives_2(void **state)
+{
+    (void)state;
+    usc_result *r = report_create(folder);
+    usc_report *report = report_finish(r, folder, "done");
+    assert_int_equal(usc_report_exit_code(report, NULL), 2);
+    char *text = table(report, NULL);
+    assert_contains(text, "Nothing was checked.");
+    free(text);
+    usc_report_close(report);
+
+    char *other = sample_folder();
+    r = report_create(other);
+    usc_result_row row = report_row(1, "aten::mm", "unsupported");
+    report_put(r, &row);
+    row = report_row(2, "aten::mm", "unjudged");
+    report_put(r, &row);
+    report = report_finish(r, other, "done");
+    assert_int_equal(usc_report_exit_code(report, NULL), 2);
+    assert_int_equal(usc_report_exit_code(report, &(usc_report_options){.strict = true}),
+                     1);
+    usc_report_close(report);
+    sample_remove(other);
+    free(other);
+}
+
+/* ---- trouble ---- */
+
+static void what_is_no_result_is_refused_by_name(void **state)
+{
+    (void)state;
+    usc_report *report = (usc_report *)1;
+    usc_error err;
+    assert_int_equal(usc_report_open("/nowhere/out", NULL, &report, &err),
+                     USC_E_NOT_FOUND);
+    assert_contains(err.text, "/nowhere/out");
+    assert_null(report);
+
+    char path[600];
+    snprintf(path, sizeof path, "%s/result.db", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("this is no database, only long enough to be taken for one", file);
+    fclose(file);
+    assert_int_equal(usc_report_open(folder, NULL, &report, &err), USC_E_CORRUPT);
+    assert_contains(err.text, "result.db");
+    assert_null(report);
+}
+
+static void no_allocation_may_leak(void **state)
+{
+    (void)state;
+    usc_report_close(report_sample(folder));
+    for (int n = 1; n < 50; n++) {
+        alloc_probe probe;
+        usc_error err;
+        usc_report *report = NULL;
+        usc_status st =
+            usc_report_open(folder, alloc_probe_bind(&probe, n), &report, &err);
+        report_memory memory = {0};
+        const usc_sink sink = {report_memory_write, &memory};
+        if (st == USC_OK) st = usc_report_table(report, NULL, &sink, &err);
+        usc_report_close(report);
+        free(memory.bytes);
+        assert_int_equal(probe.live_bytes, 0);
+        assert_int_equal(probe.n_wrong_sizes, 0);
+        if (st == USC_OK) return;
+        assert_int_equal(st, USC_E_NOMEM);
+    }
+    fail_msg("more than 50 allocations");
+}
+
+static usc_status full(void *ctx, const char *bytes, size_t n, usc_error *err)
+{
+    (void)ctx, (void)bytes, (void)n;
+    return usc_error_set(err, USC_E_IO, -1, "full");
+}
+
+static void an_error_of_the_sink_comes_back(void **state)
+{
+    (void)state;
+    usc_report *report = report_sample(folder);
+    const usc_sink sink = {full, NULL};
+    usc_error err;
+    assert_int_equal(usc_report_table(report, NULL, &sink, &err), USC_E_IO);
+    assert_int_equal(usc_report_csv(report, &sink, &err), USC_E_IO);
+    assert_int_equal(usc_report_json(report, &sink, &err), USC_E_IO);
+    assert_int_equal(usc_report_html(report, &sink, &err), USC_E_IO);
+    assert_string_equal(err.text, "full");
+    usc_report_close(report);
+}
+
+#define REPORT_TEST(name)                                                                \
+    cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        REPORT_TEST(equal_findings_are_one_line_with_the_worst_numbers),
+        REPORT_TEST(summary_counts_everything),
+        REPORT_TEST(modules_are_ranges_only_where_all_are_there),
+        REPORT_TEST(names_cannot_steer_the_terminal),
+        REPORT_TEST(lines_keep_to_the_width),
+        REPORT_TEST(an_interrupted_check_is_said_to_be_one),
+        cmocka_unit_test(flagged_verdicts_give_1),
+        cmocka_unit_test(an_excuse_holds_for_its_verdict_and_operators),
+        cmocka_unit_test(bad_excuses_are_refused),
+        REPORT_TEST(nothing_judged_gives_2),
+        REPORT_TEST(what_is_no_result_is_refused_by_name),
+        REPORT_TEST(no_allocation_may_leak),
+        REPORT_TEST(an_error_of_the_sink_comes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a report: every format holds whatever a name may be, and no half file is
+// ever seen.
+#include "report_sample.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+static char *folder;
+static usc_report *report;
+
+static int make_report(void **state)
+{
+    (void)state;
+    folder = sample_folder();
+    report = report_sample(folder);
+    return 0;
+}
+
+static int remove_report(void **state)
+{
+    (void)state;
+    usc_report_close(report);
+    sample_remove(folder);
+    free(folder);
+    return 0;
+}
+
+/* A value of a JSON text, by SQLite: an independent reader. The caller frees it. */
+static char *json_at(const char *json, const char *path)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, "SELECT json_extract(?1, ?2)", -1, &s, NULL),
+                     SQLITE_OK);
+    sqlite3_bind_text(s, 1, json, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 2, path, -1, SQLITE_STATIC);
+    if (sqlite3_step(s) != SQLITE_ROW) fail_msg("%s", sqlite3_errmsg(db));
+    const unsigned char *text = sqlite3_column_text(s, 0);
+    char *copy = strdup(text != NULL ? (const char *)text : "null");
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return copy;
+}
+
+static void assert_json(const char *json, const char *path, const char *expected)
+{
+    char *value = json_at(json, path);
+    if (strcmp(value, expected) != 0) fail_msg("%s is %s", path, value);
+    free(value);
+}
+
+static void json_holds_the_schema(void **state)
+{
+    (void)state;
+    char *json = report_render(report, usc_report_json);
+    assert_json(json, "$.schema", "ulpscope-result/1");
+    assert_json(json, "$.run.device", "sim:0");
+    assert_json(json, "$.run.environment.torch", "2.13.0");
+    assert_json(json, "$.summary.n_calls", "17");
+    assert_json(json, "$.summary.stands_for", "19");
+    assert_json(json, "$.summary.verdicts.reduced", "12");
+    assert_json(json, "$.findings[0].verdict", "wrong");
+    assert_json(json, "$.findings[1].modules", "layers.{0-11}.attn");
+    assert_json(json, "$.calls[0].op", "aten::_fused_adamw_");
+    assert_json(json, "$.calls[0].bits", "4.2");
+    assert_json(json, "$.calls[0].stack[0][1]", "7");
+    free(json);
+}
+
+/* JSON has no NaN and no infinity. */
+static void json_writes_odd_numbers_as_strings(void **state)
+{
+    (void)state;
+    char *json = report_render(report, usc_report_json);
+    assert_json(json, "$.calls[0].examples[0].device", "nan");
+    assert_json(json, "$.calls[0].examples[0].score", "inf");
+    assert_json(json, "$.calls[0].metrics[0].value", "inf");
+    assert_json(json, "$.calls[0].metrics[2].value[1]", "3");
+    free(json);
+}
+
+static void json_survives_names_and_broken_json(void **state)
+{
+    (void)state;
+    char *json = report_render(report, usc_report_json);
+    char *calls = json_at(json, "$.calls[13].module");
+    assert_string_equal(calls, REPORT_EVIL);
+    free(calls);
+    assert_json(json, "$.calls[13].stack", "no JSON" REPORT_EVIL);
+    free(json);
+}
+
+static void bits_that_mean_nothing_are_null(void **state)
+{
+    (void)state;
+    char *json = report_render(report, usc_report_json);
+    assert_json(json, "$.calls[15].verdict", "unsupported");
+    assert_json(json, "$.calls[15].bits", "null");
+    free(json);
+}
+
+static void csv_quotes_what_needs_it(void **state)
+{
+    (void)state;
+    char *csv = report_render(report, usc_report_csv);
+    assert_contains(csv, "call,step,phase,op,");
+    assert_contains(csv, "\"a, \"\"b\"\"\nc\"");
+    assert_contains(csv, "10,1,forward,aten::linear,aten::addmm,layers.0.attn,Attention,"
+                         "reduced,10.8,23.5,0,inputs rounded to TF32,");
+    free(csv);
+}
+
+static void details_have_a_row_per_metric(void **state)
+{
+    (void)state;
+    char *csv = report_render(report, usc_report_details);
+    assert_string_equal(csv,
+                        "call,op,verdict,output,metric,value,text\n"
+                        "2,aten::_fused_adamw_,wrong,0,max,inf,\n"
+                        "2,aten::_fused_adamw_,wrong,0,path,,out[0]\n"
+                        "2,aten::_fused_adamw_,wrong,0,score_histogram,,\"[0, 3, 1]\"\n");
+    free(csv);
+}
+
+static int count(const char *text, const char *needle)
+{
+    int n = 0;
+    for (; (text = strstr(text, needle)) != NULL; text += strlen(needle))
+        n++;
+    return n;
+}
+
+/* Every end tag of a script is one of the page's own, whatever the model calls things. */
+static void html_is_escaped_and_self_contained(void **state)
+{
+    (void)state;
+    char *html = report_render(report, usc_report_html);
+    assert_lacks(html, "</script><b>");
+    assert_contains(html, "\\u003c/script>\\u003cb>");
+    assert_int_equal(count(html, "<script"), count(html, "</script>"));
+    assert_int_equal(count(html, "id=\"data-"), 17);
+    assert_lacks(html, "{{");
+    assert_lacks(html, "src=");
+    assert_lacks(html, "@import");
+    assert_lacks(html, "url(");
+    free(html);
+}
+
+static void files_are_written_whole(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"result.csv", "details.csv", "result.json",
+                                        "report.html"};
+    usc_error err;
+    if (usc_report_write_files(report, &err) != USC_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < 4; i++) {
+        char path[600];
+        struct stat info;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(stat(path, &info), 0);
+        assert_true(info.st_size > 100);
+    }
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        if (e->d_name[0] == '.' && strlen(e->d_name) > 2)
+            fail_msg("left behind: %s", e->d_name);
+    closedir(dir);
+}
+
+static void a_file_that_cannot_be_written_is_named(void **state)
+{
+    (void)state;
+    char path[600];
+    snprintf(path, sizeof path, "%s/result.csv", folder);
+    assert_int_equal(mkdir(path, 0700), 0); /* rename onto a folder fails, for root too */
+    usc_error err;
+    assert_int_equal(usc_report_write_files(report, &err), USC_E_IO);
+    assert_contains(err.text, path);
+}
+
+/* `n` calls of 48 layers; one in 50 is reduced. */
+static void make_many(const char *many, int n)
+{
+    usc_result *r = report_create(many);
+    for (int i = 1; i <= n; i++) {
+        char module[32];
+        snprintf(module, sizeof module, "layers.%d.mlp", i % 48);
+        usc_result_row row =
+            report_row(i, i % 3 ? "aten::mm" : "aten::gelu", i % 50 ? "pass" : "reduced");
+        row.module = module;
+        report_put(r, &row);
+    }
+    usc_report_close(report_finish(r, many, "done"));
+}
+
+static void five_thousand_calls_are_fine(void **state)
+{
+    (void)state;
+    char *many = sample_folder();
+    make_many(many, 5000);
+    usc_report *big = NULL;
+    usc_error err;
+    assert_int_equal(usc_report_open(many, NULL, &big, &err), USC_OK);
+    char *json = report_render(big, usc_report_json);
+    assert_json(json, "$.summary.verdicts.reduced", "100");
+    assert_json(json, "$.calls[4999].verdict", "pass");
+    free(json);
+    char *html = report_render(big, usc_report_html);
+    assert_int_equal(count(html, "id=\"data-"), 5000);
+    free(html);
+    usc_report_close(big);
+    sample_remove(many);
+    free(many);
+}
+
+/* `test_report_files sample|many|trace FOLDER` makes what tests/py look at. */
+static int make(const char *what, const char *where)
+{
+    usc_error err;
+    if (strcmp(what, "sample") == 0) usc_report_close(report_sample(where));
+    if (strcmp(what, "many") == 0) make_many(where, 5000);
+    if (strcmp(what, "trace") == 0 && sample_write(where, NULL, 12, &err) != USC_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    return 0;
+}
+
+#define FILES_TEST(name) cmocka_unit_test_setup_teardown(name, make_report, remove_report)
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) return make(argv[1], argv[2]);
+    const struct CMUnitTest tests[] = {
+        FILES_TEST(json_holds_the_schema),
+        FILES_TEST(json_writes_odd_numbers_as_strings),
+        FILES_TEST(json_survives_names_and_broken_json),
+        FILES_TEST(bits_that_mean_nothing_are_null),
+        FILES_TEST(csv_quotes_what_needs_it),
+        FILES_TEST(details_have_a_row_per_metric),
+        FILES_TEST(html_is_escaped_and_self_contained),
+        FILES_TEST(files_are_written_whole),
+        FILES_TEST(a_file_that_cannot_be_written_is_named),
+        cmocka_unit_test(five_thousand_calls_are_fine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
