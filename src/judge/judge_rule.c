@@ -206,6 +206,8 @@ static void say_failure(const findings *f, usc_judgement *out)
 static void name_failure(usc_judge *j, const usc_view *view, const usc_tally *t,
                          const findings *f, usc_judgement *out)
 {
+    /* what was seen to be lost is not limited by what could be seen */
+    out->bits = fmax(full_bits(j) - log2(fmax(1, out->q99)), 0);
     if (f->relative && !f->worst)
         out->bits = fmin(out->bits, full_bits(j) - log2(fmax(1, out->rel)));
     usc_view again = *view;

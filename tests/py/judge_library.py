@@ -57,7 +57,7 @@ class Perturbation(c.Structure):
                 ("delta", c.c_double), ("share", c.c_double)]
 
 
-_library = c.CDLL(str(BUILD / "python" / "ulpscope" / "libulpscope.so"))
+_library = c.CDLL(str(BUILD / "python" / "ulpscope" / "libulpscope.so"), mode=os.RTLD_LAZY)
 
 
 class JudgeError(Exception):

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's rule in plain float64, written from docs/metrics.md, 2 alone: slow, sorted
+quantiles, one tensor at a time. Tests hold the C judge against it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+F64 = torch.float64
+FORMAT = {torch.float32: (24, -126), torch.bfloat16: (8, -126), torch.float16: (11, -14)}
+UNIT, TINY = 2.0**-24, 2.0**-125
+FINITE, POS, NEG, NAN = range(4)
+
+
+@dataclass
+class Operands:
+    """One output: device, reference, yardstick, replays [(R^k, Y^k)]."""
+
+    device: torch.Tensor
+    reference: torch.Tensor
+    yardstick: torch.Tensor
+    replays: list
+    fan_in: float = 1.0
+    movement: bool = False
+    flushed: torch.Tensor | None = None
+
+
+@dataclass
+class Finding:
+    status: str
+    bits: float
+    n_mismatch: int
+    max: float
+    mid: float
+    rel: float
+    z: float
+    n_nonfinite: int
+    flushes: bool = False
+    softened: bool = False  # reduced by the two mends, which spare few or tiny errors
+
+
+def ulp(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    p, emin = FORMAT[dtype]
+    _, e = torch.frexp(x)  # x = f 2^e with f in [1/2, 1)
+    e = torch.where(x == 0, torch.full_like(e, emin), e - 1).clamp(min=emin)
+    return torch.ldexp(torch.ones_like(x), e - p + 1)
+
+
+def round_to(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Once, to nearest even; torch's own cast from float64 may round twice."""
+    top = torch.finfo(dtype).max
+    inside = torch.where(x.isfinite(), x, torch.zeros_like(x))
+    step = ulp(inside, dtype)
+    rounded = torch.round(inside / step) * step
+    rounded = torch.where(rounded.abs() > top, torch.sign(rounded) * math.inf, rounded)
+    return torch.where(x.isfinite(), rounded, x)
+
+
+def kind(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(x.shape, dtype=torch.int8)
+    out[x == math.inf], out[x == -math.inf], out[x.isnan()] = POS, NEG, NAN
+    return out
+
+
+def distance(d: torch.Tensor, r: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """From r to the reals that round to d; d may be infinite."""
+    p, emin = FORMAT[dtype]
+    top = torch.finfo(dtype).max
+    sign = torch.where(torch.signbit(d), -1.0, 1.0).to(F64)
+    a, x = d.abs(), r * sign
+    held = torch.where(a.isfinite(), a, torch.full_like(a, top))
+    half = ulp(held, dtype) / 2
+    power = torch.frexp(held)[0] == 0.5
+    below = torch.where(power & (held > 2.0**emin), half / 2, half)
+    e = torch.where(x > held, x - held - half, held - x - below).clamp(min=0)
+    return torch.where(a.isinf(), (top + half - x).clamp(min=0), e)
+
+
+def is_exact(o: Operands) -> bool:
+    pairs = [(o.reference, o.yardstick.double())]
+    pairs += [(r, y.double()) for r, y in o.replays]
+    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
+
+
+def scales(o: Operands, exact: bool) -> tuple:
+    """S, N, max(|R|, S, N, tiny)"""
+    R, K = o.reference, len(o.replays)
+    s2, n2 = torch.zeros_like(R), torch.zeros_like(R)
+    for r, y in o.replays:
+        s2 += ((r - R) * 2.0**20) ** 2
+        n2 += ((y.double() - r) * 2.0**24) ** 2
+    lost_s, lost_n = ~s2.isfinite(), ~n2.isfinite()
+    top = torch.finfo(torch.float32).max  # what the accumulators hold at most
+    S = s2.sqrt().clamp(max=top * 2.0**10) / math.sqrt(K)
+    N = n2.sqrt().clamp(max=top * 2.0**16) / math.sqrt(K)
+    S[lost_s], N[lost_n] = 1e300, 0
+    if exact:
+        S, N = torch.zeros_like(S), torch.zeros_like(N)
+    size = R.abs()
+    return S, N, torch.stack([size, S, N, torch.full_like(S, TINY)]).amax(0)
+
+
+def rank(x: torch.Tensor, share: float) -> float:
+    if x.numel() == 0:
+        return 0.0
+    return float(x.sort()[0][max(math.ceil(share * x.numel()), 1) - 1])
+
+
+class Case:
+    """Scores and sets of one output, as section 2 names them."""
+
+    def __init__(self, o: Operands, appeal: bool):
+        self.o, self.dtype = o, o.device.dtype
+        self.D, self.R, self.Y = o.device.double(), o.reference, o.yardstick.double()
+        self.exact = is_exact(o)
+        self.F = o.fan_in if appeal and not self.exact else 1.0
+        self.S, self.N, self.scale = scales(o, self.exact)
+        self.rounded = round_to(self.Y, self.dtype)
+        kD, kR, kY = kind(self.D), kind(round_to(self.R, self.dtype)), kind(self.rounded)
+        finite = self.R.isfinite()
+        near = torch.zeros_like(finite)
+        if appeal and self.F >= 8 and self.dtype != torch.float16:
+            near = self.S * self.F**1.5 > 2.0**124
+        self.free = finite & (kD != FINITE) & (kD != kR) & ((kY != kR) | near)
+        wrong_kind = (~finite & (kD != kR)) | (finite & (kD == NAN))
+        self.bad = wrong_kind & (kD != kY) & ~self.free
+        judged = finite & (kD != NAN) & ~self.free
+        self.limit = judged & ((kD == FINITE) != (kR == FINITE))
+        self.score = torch.zeros_like(self.R)
+        take = judged & ~((kD != FINITE) & (kD == kY))
+        e = distance(self.D[take], self.R[take], self.dtype)
+        self.score[take] = e / (UNIT * self.scale[take])
+
+    def blind(self) -> bool:
+        n = self.R.numel()
+        well = torch.maximum(self.R.abs(), self.S.clamp(max=1e200))
+        lost = self.free | (self.R.isfinite() & (self.N > 2.0**20 * well))
+        return n > 0 and (bool(self.free.any()) or int(lost.sum()) > n / 2)
+
+
+def excuse(c: Case, t_max: float) -> None:
+    live = c.R[c.R.isfinite() & (c.R != 0)].abs()
+    nothing = UNIT * t_max * 2.0**-26 * rank(live, 0.5)
+    c.score[(c.R == 0) & (c.D.abs() <= nothing)] = 0
+    for v in [c.Y] + [r for r, _ in c.o.replays]:
+        here = (c.score > t_max) & c.D.isfinite() & v.isfinite()
+        near = distance(c.D[here], v[here], c.dtype) <= 16 * UNIT * v[here].abs()
+        c.score[here] = torch.where(near, torch.zeros_like(v[here]), c.score[here])
+    c.score[c.D == c.rounded] = 0
+
+
+def excuse_flushing(c: Case, t_max: float, fails: torch.Tensor) -> bool:
+    explained = (c.D == 0) & (c.R.abs() < 2.0**-126)
+    if c.o.flushed is not None:
+        Y = c.o.flushed.double()
+        both = Y.isfinite() & c.D.isfinite() & (Y != c.Y)
+        reach = UNIT * max(t_max, 16) * torch.maximum(Y.abs(), c.S)
+        explained[both] |= distance(c.D[both], Y[both], c.dtype) <= reach[both]
+        explained |= (kind(Y) != FINITE) & (kind(Y) == kind(c.D)) & (kind(Y) != kind(c.Y))
+    if not bool((explained & fails).any()):
+        return False
+    c.score[explained] = 0
+    c.bad &= ~explained
+    c.limit &= ~explained
+    return True
+
+
+def look(o: Operands) -> str | None:
+    """pass, unjudged, or None: appeal"""
+    c = Case(o, appeal=False)
+    if c.bad.any() or c.free.any() or (c.score > (0 if c.exact else 16)).any():
+        return None
+    return "unjudged" if c.blind() else "pass"
+
+
+def appeal(o: Operands) -> Finding:
+    c = Case(o, appeal=True)
+    root = math.sqrt(c.F)
+    t_max, t_mid = min(48 + 16 * root, 1024), min(16 + 6 * root, 512)
+    if c.exact:
+        t_max = t_mid = 0 if o.movement else 16
+    else:
+        excuse(c, t_max)
+    fails = (c.score > min(t_max, 16)) | c.bad
+    lost = torch.zeros_like(fails)
+    flushes = False
+    if c.dtype == torch.float16:
+        lost = fails & (c.D == 0) & (c.R != 0) & (c.R.abs() < 2.0**-14)
+        flushes = bool(lost.any())
+    elif fails.any():
+        flushes = excuse_flushing(c, t_max, fails)
+    return conclude(c, t_max, t_mid, lost, flushes)
+
+
+def conclude(c: Case, t_max: float, t_mid: float, lost: torch.Tensor, flushes: bool) -> Finding:
+    hit = c.score > 0
+    m, x = int(hit.sum()), c.score[hit]
+    own = torch.maximum(torch.maximum(c.R.abs(), c.N), torch.tensor(TINY, dtype=F64))
+    rel = rank((c.score * c.scale / own)[hit], 0.5)
+    mid, worst = rank(x, 0.5), float(x.max()) if m else 0.0
+    counted = hit & c.D.isfinite()
+    signs = (torch.sign(c.D - c.R) * torch.sign(c.R))[counted]
+    z = float(signs.sum()) / math.sqrt(max(signs.numel(), 1))
+    nonfinite = c.bad | (c.limit & (c.score > t_max))
+    bits = 24 - math.log2(max(1.0, rank(x, 0.99)))
+    out = Finding("pass", bits, m, worst, mid, rel, z, int(nonfinite.sum()), flushes)
+    root = math.sqrt(c.F)
+    one_sided = abs(z) > max(6, math.sqrt(signs.numel()) / 2) and mid > 8 + 0.5 * root
+    relative = m >= 8 and rel > 24 + 8 * root
+    typical = m >= 8 and mid > t_mid
+    if nonfinite.any():
+        out.status = "nonfinite"
+    elif worst <= t_max and (c.exact or not (one_sided or relative or typical)):
+        out.status = "unjudged" if c.blind() else "pass"
+    elif lost.any() and not (c.score > t_max)[~lost].any():
+        out.status, out.bits = "reduced", 11
+    else:
+        if relative and worst <= t_max:
+            out.bits = min(bits, 24 - math.log2(max(1.0, rel)))
+        name(c, out)
+    return out
+
+
+def name(c: Case, out: Finding) -> None:
+    inside = c.R.isfinite() & (kind(round_to(c.R, c.dtype)) == FINITE) & c.D.isfinite()
+    r = c.R[inside]
+    share = UNIT * c.scale[inside] * out.mid / ulp(r, c.dtype)
+    expected = float(share.clamp(max=1).sum())
+    noise = out.n_mismatch >= max(2, 0.1 * expected) and out.max <= 64 * max(out.mid, 1e-9)
+    enough = out.bits >= 4.5
+    off = (c.score > 0) & c.D.isfinite() & c.R.isfinite()
+    larger = torch.maximum(c.D.abs(), c.R.abs())[off]
+    tiny = bool(((c.D - c.R).abs()[off] <= ulp(larger, c.dtype)).all())
+    tiny = tiny and not bool(((c.score > 0) & ~(c.D.isfinite() & c.R.isfinite())).any())
+    out.softened = not (enough and noise) and (tiny or (enough and c.R.numel() < 16))
+    out.status = "reduced" if (enough and noise) or out.softened else "wrong"
