@@ -63,9 +63,9 @@ def troubles(what=""):
     """Errors of files and databases as the one sentence that ends the run."""
     try:
         yield
-    except (Trouble, KeyboardInterrupt):
+    except Trouble:
         raise
-    except (OSError, ValueError, RuntimeError, LookupError, TypeError) as problem:
+    except Exception as problem:
         raise Trouble(f"{what}{problem}") from None
 
 
@@ -161,7 +161,10 @@ def row_of(event, trace, timeout):
     """The row that an event of the crew stands for."""
     kind, request = event[:2]
     if kind == "row":
-        return event[2]
+        row = event[2]
+        row["metrics"] = [tuple(m) for m in row["metrics"]]
+        row["examples"] = [tuple(e) for e in row["examples"]]
+        return row
     phase = event[2]
     if kind == "lost" and phase == "device":
         return lost_row(trace, request, "crashed", f"the device's process {event[3]}")
@@ -249,7 +252,8 @@ def check(options):
         result.set("seconds", f"{spent():.1f}")
     if split.calls:
         say(split.text(time.monotonic() - start, jobs))
-    del result, trace
+    result.close()
+    trace.close()
     return report(out, options)
 
 

@@ -22,9 +22,8 @@ FORMATS = {
     "float32": (24, -126, 127),
 }
 OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-BIASES = {"bias", "self"}  # of operators that add to a product: stay as they are
-ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "linear", "_addmm_activation",
-          "convolution", "conv1d", "conv2d", "conv3d", "_convolution"}  # fmt: skip
+# Operators whose `self` is added to a product, as a bias is.
+ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
 
 
 def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
@@ -88,10 +87,9 @@ def input_sets(call, reference):
     """Which inputs a device may have rounded: all; all but biases; all it only reads."""
     every = _float_keys(reference)
     sets = [every]
-    if base_name(call.op)[1] in ADDING:
-        names = BIASES if "self" in {v.argument for v in call.views.values()} else {"bias"}
-        kept = _argument_keys(call, names)
-        sets.insert(0, [k for k in every if k not in kept])
+    biases = {"bias", "self"} if base_name(call.op)[1] in ADDING else {"bias"}
+    kept = _argument_keys(call, biases)
+    sets.insert(0, [k for k in every if k not in kept])
     written = {call.views[p].argument for p in call.written()}
     if written:
         kept = _argument_keys(call, written)
@@ -246,7 +244,7 @@ def significant_bits(device):
 
 def candidates(call, reference, device):
     """Everything that is tried, the likeliest first."""
+    yield from _result_candidates(call, reference, device)
     yield from _inner_candidates(call, reference)
     yield from _input_candidates(call, reference)
-    yield from _result_candidates(call, reference, device)
     yield from _argument_candidates(call, reference)

@@ -113,6 +113,13 @@ def test_second_step_of_a_fused_optimizer():
     assert verdict.cause == "adds 1 to the step count a second time"
 
 
+def test_rounded_inputs_of_a_norm_but_not_its_bias():
+    x, weight, bias = randn(16, 64), randn(64), randn(64)
+    device = on_inputs("TF32", skip=[3])
+    verdict = verdict_of(device, "aten::native_layer_norm", x, [64], weight, bias, 1e-5)
+    assert verdict.cause == "inputs rounded to TF32 or float16"
+
+
 def test_other_argument_values():
     def no_decay(op, args, kwargs):
         return op(*args, **{**kwargs, "weight_decay": 0.0})
