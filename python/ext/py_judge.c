@@ -2,23 +2,10 @@
 // Bindings of judge.h and of the statistics: `_core.Judge`, `perturb`, `exact`, `stats`.
 // Tensors come as torch.Tensor on the CPU and are borrowed through data_ptr(), shape and
 // stride(); nothing here computes.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "core.h"
 
 #include <ulpscope/judge.h>
 #include <ulpscope/stats.h>
-
-int py_judge_add(PyObject *module);
-
-/* An error of the library as the Python exception of its kind. */
-static PyObject *raise_status(usc_status status, const usc_error *err)
-{
-    PyObject *kind = PyExc_ValueError;
-    if (status == USC_E_NOMEM) kind = PyExc_MemoryError;
-    if (status == USC_E_DTYPE || status == USC_E_UNSUPPORTED) kind = PyExc_TypeError;
-    PyErr_Format(kind, "%s", err->text[0] != '\0' ? err->text : usc_status_text(status));
-    return NULL;
-}
 
 /* Reads a tuple of integers (shape, stride()) into `out`; -1 with an exception set. */
 static int read_dims(PyObject *tuple, int64_t *out)
@@ -203,7 +190,7 @@ static int judge_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
     const usc_status status = usc_judge_open(&d, &r, &y, &options, &judge, &err);
     if (status != USC_OK) {
         Py_DECREF(operands);
-        raise_status(status, &err);
+        core_raise(core_state_of(Py_TYPE(self_object)), status, &err);
         return -1;
     }
     usc_judge_close(self->judge);
@@ -242,7 +229,8 @@ static PyObject *judge_replay(PyObject *self, PyObject *args)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_judge_replay(judge, &r, &y, &err);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return raise_status(status, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
+        core_state_of(Py_TYPE(self)), status, &err);
     Py_RETURN_NONE;
 }
 
@@ -256,8 +244,9 @@ static PyObject *judge_look(PyObject *self, PyObject *unused)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_judge_look(judge, &out, &err);
-    Py_END_ALLOW_THREADS return status == USC_OK ? judgement_dict(&out)
-                                                 : raise_status(status, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK
+        ? judgement_dict(&out)
+        : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
 static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -282,8 +271,9 @@ static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_judge_appeal(judge, &appeal, &out, &err);
-    Py_END_ALLOW_THREADS return status == USC_OK ? judgement_dict(&out)
-                                                 : raise_status(status, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK
+        ? judgement_dict(&out)
+        : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
 #define MOST_EXAMPLES 256
@@ -301,7 +291,7 @@ static PyObject *judge_worst(PyObject *self, PyObject *args)
     int n_found = 0;
     usc_error err = {0};
     const usc_status status = usc_judge_worst(judge, n, found, &n_found, &err);
-    if (status != USC_OK) return raise_status(status, &err);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     PyObject *list = PyList_New(n_found);
     for (int i = 0; list != NULL && i < n_found; ++i) {
         const usc_example *e = &found[i];
@@ -337,7 +327,7 @@ static PyObject *judge_positions(PyObject *self, PyObject *unused)
     float shares[USC_MAX_DIMS][64];
     usc_error err = {0};
     const usc_status status = usc_judge_positions(judge, shares, &err);
-    if (status != USC_OK) return raise_status(status, &err);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     const int ndim = ((judge_object *)self)->ndim;
     PyObject *list = PyList_New(ndim);
     for (int i = 0; list != NULL && i < ndim; ++i) {
@@ -388,7 +378,6 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"x",        "out",   "seed",  "replay",
                             "argument", "delta", "share", NULL};
-    (void)module;
     PyObject *x, *out;
     unsigned long long seed = 0;
     usc_perturbation how = {0};
@@ -402,13 +391,13 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_perturb(&source, &how, &target, &err);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return raise_status(status, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
+        PyModule_GetState(module), status, &err);
     Py_RETURN_NONE;
 }
 
 static PyObject *py_exact(PyObject *module, PyObject *args)
 {
-    (void)module;
     PyObject *device, *reference;
     usc_tensor d, r;
     if (!PyArg_ParseTuple(args, "OO", &device, &reference)) return NULL;
@@ -418,8 +407,9 @@ static PyObject *py_exact(PyObject *module, PyObject *args)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_judge_exact(&d, &r, &out, &err);
-    Py_END_ALLOW_THREADS return status == USC_OK ? judgement_dict(&out)
-                                                 : raise_status(status, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK
+        ? judgement_dict(&out)
+        : core_raise(PyModule_GetState(module), status, &err);
 }
 
 static PyObject *stats_dict(const usc_stats *s)
@@ -436,7 +426,6 @@ static PyObject *stats_dict(const usc_stats *s)
 
 static PyObject *py_stats(PyObject *module, PyObject *tensor)
 {
-    (void)module;
     usc_tensor view;
     if (borrow(tensor, &view) < 0) return NULL;
 
@@ -445,8 +434,9 @@ static PyObject *py_stats(PyObject *module, PyObject *tensor)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_stats_compute(&view, &options, &out, &err);
-    Py_END_ALLOW_THREADS return status == USC_OK ? stats_dict(&out)
-                                                 : raise_status(status, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK
+        ? stats_dict(&out)
+        : core_raise(PyModule_GetState(module), status, &err);
 }
 
 static PyMethodDef functions[] = {

@@ -36,7 +36,8 @@ def parse(argv):
     add("trace", metavar="TRACE", help="folder that `ulpscope capture` wrote")
     add("--device", required=True, metavar="DEVICE",
         help="device under test: sim:0, npu:0, cuda:1, ..., or python:MODULE:FUNCTION")
-    add("-o", "--out", metavar="OUT", help="folder for the results (default: beside TRACE)")
+    add("-o", "--out", default="ulpscope-out", metavar="OUT",
+        help="folder of the results (default ulpscope-out)")
     add("--ops", metavar="PATTERN", help="operators to check, e.g. 'aten::*mm*,!aten::bmm'")
     add("-j", "--jobs", type=int, default=0, metavar="N", help="workers (default: one per core)")
     add("--timeout", type=float, default=120.0, metavar="S",
@@ -128,11 +129,6 @@ def run_identity(trace, options):
     }
 
 
-def default_out(options):
-    place = options.trace.rstrip("/" + os.sep)
-    return f"{place}-on-{options.device.replace(':', '').replace('/', '-')}"
-
-
 def worker_settings(trace, options, home, jobs):
     modules = json.loads(trace.meta("imports") or "[]")
     return {
@@ -218,7 +214,7 @@ def check(options):
     """The whole run; the exit code."""
     if options.faults is not None:
         os.environ["ULPSCOPE_SIM_FAULTS"] = options.faults
-    out = options.out or default_out(options)
+    out = options.out
     with troubles():
         trace = _core.Trace(options.trace)
         picks, home = selection(trace, options)
