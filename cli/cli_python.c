@@ -135,10 +135,22 @@ bool cli_python_find(char *path, size_t size)
     return false;
 }
 
+/* The Python side calls the program again (for the report): this one, not another that
+ * PATH may have. */
+static void tell_program(void)
+{
+    char path[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0) return;
+    path[n] = '\0';
+    (void)setenv("ULPSCOPE_CLI", path, 1);
+}
+
 int cli_python_exec(const char *module, int argc, char **argv)
 {
     char python[PATH_MAX];
     if (!cli_python_find(python, sizeof python)) return CLI_TROUBLE;
+    tell_program();
     char **command = calloc((size_t)argc + 3, sizeof *command);
     if (command == NULL) return cli_fail("out of memory");
     char flag[] = "-m";

@@ -31,9 +31,9 @@ static int usage(FILE *to)
         "  help      help on a command: ulpscope help check\n"
         "\n"
         "examples:\n"
-        "  ulpscope capture -- python train.py           record the second training step\n"
+        "  ulpscope capture -- python train.py           record the second step\n"
         "  ulpscope check ulpscope-trace --device npu:0  is every operator right there?\n"
-        "  ulpscope report ulpscope-out                  the findings again, worst first\n"
+        "  ulpscope report ulpscope-out                  the findings, worst first\n"
         "  ulpscope show ulpscope-trace --ops softmax    what exactly was recorded\n"
         "\n"
         "exit codes: 0 nothing to object to, 1 differs or flagged, 2 trouble\n",

@@ -216,16 +216,55 @@ static void five_thousand_calls_are_fine(void **state)
     free(many);
 }
 
-/* `test_report_files sample|many|trace FOLDER` makes what tests/py look at. */
-static int make(const char *what, const char *where)
+/* Call 3 has one more tensor, with statistics. */
+static usc_status put_with_stats(usc_trace_writer *w, usc_error *err)
+{
+    float data[] = {-1.5F, 0.0F, 2.0F, NAN};
+    const int64_t n = 4, one = 1;
+    usc_tensor view;
+    usc_stats stats;
+    usc_status st = usc_tensor_make(&view, data, USC_F32, 1, &n, err);
+    if (st == USC_OK) st = usc_stats_compute(&view, NULL, &stats, err);
+    if (st != USC_OK) return st;
+    const usc_storage_row storage = {900, "cpu", 16};
+    const usc_version_row version = {900, 900, 2, 0, 1};
+    const usc_tensor_row tensor = {.id = 900,
+                                   .version = 900,
+                                   .dtype_name = "float32",
+                                   .ndim = 1,
+                                   .sizes = &n,
+                                   .strides = &one,
+                                   .stats = &stats};
+    const usc_arg_row arg = {3, USC_ROLE_MUTATED, "kwargs.out", 900};
+    st = usc_trace_put_storage(w, &storage, err);
+    if (st == USC_OK) st = usc_trace_put_version(w, &version, err);
+    if (st == USC_OK) st = usc_trace_put_tensor(w, &tensor, err);
+    if (st == USC_OK) st = usc_trace_put_arg(w, &arg, err);
+    return st;
+}
+
+static int make_trace(const char *where)
 {
     usc_error err;
-    if (strcmp(what, "sample") == 0) usc_report_close(report_sample(where));
-    if (strcmp(what, "many") == 0) make_many(where, 5000);
-    if (strcmp(what, "trace") == 0 && sample_write(where, NULL, 12, &err) != USC_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    usc_trace_writer *w = NULL;
+    usc_status st = usc_trace_create(where, NULL, &w, &err);
+    if (st == USC_OK) st = sample_begin(w, &err);
+    for (int64_t i = 1; i <= 12 && st == USC_OK; i++)
+        st = sample_call(w, i, &err);
+    if (st == USC_OK) st = put_with_stats(w, &err);
+    if (w != NULL && usc_trace_finish(w, st == USC_OK, &err) != USC_OK) st = err.status;
+    if (st != USC_OK) fprintf(stderr, "%s\n", err.text);
+    return st != USC_OK;
+}
+
+/* `test_report_files sample|many|trace FOLDER` makes what tests/py looks at. */
+static int make(const char *what, const char *where)
+{
+    if (strcmp(what, "trace") == 0) return make_trace(where);
+    if (strcmp(what, "many") == 0)
+        make_many(where, 5000);
+    else
+        usc_report_close(report_sample(where));
     return 0;
 }
 

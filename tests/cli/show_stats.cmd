@@ -1,0 +1,1 @@
+ulpscope show trace --stats --limit 3
