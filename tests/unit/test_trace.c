@@ -304,8 +304,17 @@ static void survives_each_failed_allocation(void **state)
     assert_true(n_failed >= 3);
 }
 
-int main(void)
+/* With arguments PATH N it writes a trace of N calls, for tests/py/test_trace_format.py
+ * and for tests/golden/trace-v1. */
+int main(int argc, char **argv)
 {
+    if (argc == 3) {
+        usc_error err;
+        const usc_trace_options options = {.shard_size = 40000};
+        const usc_status st = sample_write(argv[1], &options, atoll(argv[2]), &err);
+        if (st != USC_OK) print_error("%s\n", err.text);
+        return st == USC_OK ? 0 : 2;
+    }
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(reads_back_what_was_written),
