@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result database: resume, refusal, rows that come back as they were put, the order
+// of the walk, and a process that dies.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <sys/wait.h>
+#include <ulpscope/result.h>
+
+#include "trace_sample.h"
+
+static char *folder, out_path[600];
+static const usc_run run = {.trace = "/t",
+                            .trace_id = "ab",
+                            .device = "sim:0",
+                            .standard = "ulpscope",
+                            .faults = "",
+                            .options = "{}"};
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = sample_folder();
+    snprintf(out_path, sizeof out_path, "%s/out", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    sample_remove(folder);
+    free(folder);
+    return 0;
+}
+
+#define OK(call)                                                                         \
+    do {                                                                                 \
+        if ((call) != USC_OK) fail_msg("%s", err.text);                                  \
+    } while (0)
+
+static usc_status put(usc_result *r, int64_t call, const char *verdict, double bits,
+                      usc_error *err)
+{
+    const usc_metric metrics[] = {{0, "max", 2.5, NULL}, {0, "sizes", NAN, "[3]"}};
+    const usc_result_example example = {0, 0, "[2]", NAN, 1, -INFINITY, 7};
+    const usc_result_row row = {.call = call,
+                                .op = "aten::mm",
+                                .verdict = verdict,
+                                .bits = bits,
+                                .sentence = "s",
+                                .stands_for = 2,
+                                .n_metrics = 2,
+                                .metrics = metrics,
+                                .n_examples = 1,
+                                .examples = &example};
+    return usc_result_put(r, &row, err);
+}
+
+static void goes_on_in_the_same_run(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    const int64_t *done;
+    int64_t n;
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    OK(put(r, 5, "pass", 24, &err));
+    OK(put(r, 2, "wrong", 3, &err));
+    usc_result_close(r);
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    OK(usc_result_done(r, &done, &n, &err));
+    assert_int_equal(n, 2);
+    assert_int_equal(done[0], 2);
+    assert_int_equal(done[1], 5);
+    assert_string_equal(usc_result_get(r, "state"), "running");
+    usc_result_close(r);
+}
+
+static void refuses_each_other_run(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    usc_result_close(r);
+    usc_run others[5] = {run, run, run, run, run};
+    others[0].trace_id = "cd";
+    others[1].device = "cuda:0";
+    others[2].standard = "allclose";
+    others[3].faults = "tf32";
+    others[4].options = "{\"ops\": \"mm\"}";
+    static const char *const field[] = {"trace_id", "device", "standard", "faults",
+                                        "options"};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(usc_result_create(out_path, &others[i], false, &r, &err),
+                         USC_E_EXISTS);
+        assert_null(r);
+        assert_non_null(strstr(err.text, field[i]));
+    }
+    OK(usc_result_create(out_path, &others[1], true, &r, &err));
+    assert_string_equal(usc_result_get(r, "device"), "cuda:0");
+    usc_result_close(r);
+}
+
+static void is_busy_while_written(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r, *other;
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    assert_int_equal(usc_result_create(out_path, &run, false, &other, &err), USC_E_BUSY);
+    assert_int_equal(usc_result_create(out_path, &run, true, &other, &err), USC_E_BUSY);
+    assert_int_equal(usc_result_open(out_path, &other, &err), USC_E_BUSY);
+    usc_result_close(r);
+}
+
+static void loses_no_row_when_the_process_dies(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    const int64_t *done;
+    int64_t n;
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        usc_status st = usc_result_create(out_path, &run, false, &r, &err);
+        for (int64_t i = 1; i <= 30 && st == USC_OK; i++)
+            st = put(r, i, "pass", 24, &err);
+        _exit(st == USC_OK ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    OK(usc_result_open(out_path, &r, &err));
+    OK(usc_result_done(r, &done, &n, &err));
+    assert_int_equal(n, 30);
+    usc_result_close(r);
+}
+
+typedef struct seen {
+    int64_t calls[8];
+    int n;
+} seen;
+
+static usc_status see(void *ctx, const usc_result_row *row, usc_error *err)
+{
+    seen *s = ctx;
+    (void)err;
+    s->calls[s->n++] = row->call;
+    assert_string_equal(row->op, "aten::mm");
+    assert_string_equal(row->culprit, "");
+    assert_int_equal(row->stands_for, 2);
+    assert_int_equal(row->n_metrics, 2);
+    assert_string_equal(row->metrics[0].name, "max");
+    assert_null(row->metrics[0].text);
+    assert_true(isnan(row->metrics[1].value));
+    assert_string_equal(row->metrics[1].text, "[3]");
+    assert_int_equal(row->n_examples, 1);
+    assert_true(isnan(row->examples[0].device));
+    assert_true(isinf(row->examples[0].yardstick));
+    return USC_OK;
+}
+
+static usc_status stop(void *ctx, const usc_result_row *row, usc_error *err)
+{
+    ++*(int *)ctx;
+    return usc_error_set(err, USC_E_ARG, row->call, "enough");
+}
+
+static void walks_the_worst_first(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    seen s = {.n = 0};
+    int n_stopped = 0;
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    OK(put(r, 1, "pass", 20, &err));
+    OK(put(r, 2, "wrong", 9, &err));
+    OK(put(r, 3, "wrong", 4, &err));
+    OK(put(r, 4, "crashed", NAN, &err));
+    OK(put(r, 5, "pass", 20, &err));
+    OK(put(r, 5, "reduced", 11, &err)); /* replaces */
+    OK(put(r, 6, "wrong", NAN, &err));
+    usc_result_close(r);
+    OK(usc_result_open(out_path, &r, &err));
+    OK(usc_result_walk(r, see, &s, &err));
+    const int64_t wanted[] = {4, 3, 2, 6, 5, 1};
+    assert_int_equal(s.n, 6);
+    assert_memory_equal(s.calls, wanted, sizeof wanted);
+    assert_int_equal(usc_result_walk(r, stop, &n_stopped, &err), USC_E_ARG);
+    assert_int_equal(n_stopped, 1);
+    usc_result_close(r);
+}
+
+static void refuses_an_unknown_verdict(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    assert_int_equal(put(r, 1, "fine", 24, &err), USC_E_ARG);
+    OK(put(r, 1, "pass", 24, &err));
+    usc_result_close(r);
+}
+
+static void names_what_is_missing_or_damaged(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    char path[700];
+    assert_int_equal(usc_result_open(out_path, &r, &err), USC_E_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no such folder"));
+    assert_int_equal(usc_result_open(folder, &r, &err), USC_E_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no result.db"));
+    snprintf(path, sizeof path, "%s/result.db", folder);
+    FILE *f = fopen(path, "wb");
+    fputs("this was a database once upon a time", f);
+    fclose(f);
+    assert_int_equal(usc_result_open(folder, &r, &err), USC_E_CORRUPT);
+    assert_int_equal(usc_result_create(folder, &run, false, &r, &err), USC_E_CORRUPT);
+    assert_non_null(strstr(err.text, "result.db"));
+    OK(usc_result_create(folder, &run, true, &r, &err));
+    usc_result_close(r);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        TEST(goes_on_in_the_same_run),
+        TEST(refuses_each_other_run),
+        TEST(is_busy_while_written),
+        TEST(loses_no_row_when_the_process_dies),
+        TEST(walks_the_worst_first),
+        TEST(refuses_an_unknown_verdict),
+        TEST(names_what_is_missing_or_damaged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
