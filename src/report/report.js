@@ -133,8 +133,9 @@
       box.append(el("p", { class: "notice" }, `The check was interrupted: ${count(summary.n_calls)} calls have a verdict` +
         (run.n_selected ? ` of ${count(Number(run.n_selected))} selected.` : ".")));
     const passed = summary.verdicts.pass;
-    box.append(el("p", { class: "quiet" }, `${plural(passed, "call")} of ${count(summary.n_calls)} computed as accurately as float32 can; ` +
-      `judged by the standard "${run.standard}".`));
+    if (summary.n_calls > 0)
+      box.append(el("p", { class: "quiet" }, `${count(passed)} of ${plural(summary.n_calls, "call")} ` +
+        `${passed === 1 ? "passes" : "pass"}: no less accurate than honest float32, by the standard "${run.standard}".`));
     box.append(el("div", { class: "tiles" },
       tile(count(summary.n_calls), summary.stands_for > summary.n_calls
         ? `calls checked, for ${count(summary.stands_for)}` : "calls checked"),
@@ -166,7 +167,7 @@
     if (open.length === 0) return;
     box.append(el("div", { class: "card" }, el("h3", null, "Not judged, and why"),
       table([["Verdict"], ["Operator"], ["Calls", "number"], ["Reason"]],
-        open.map((f) => [pill(f.verdict), el("code", null, f.op), count(f.n_calls), f.cause || f.sentence]))));
+        open.map((f) => [pill(f.verdict), el("code", null, f.op), count(f.n_calls), f.reason]))));
   }
 
   function pairsOf(object) {
@@ -392,7 +393,8 @@
       if (typeof worst === "number" && worst > 0) marks.push([24 - Math.log2(worst), "limit for the worst"]);
       const picture = histogram(binsOf(m.value), marks, KIND[c.verdict]);
       return picture && el("div", { class: "card" },
-        el("h2", null, "Error histogram of ", el("code", null, outputName(details, m.output))), picture);
+        el("h2", null, "Error histogram of ", el("code", null, outputName(details, m.output))),
+        el("div", { class: "plot" }, picture));
     });
   }
 

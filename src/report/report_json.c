@@ -116,6 +116,8 @@ static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
     comma(o);
     member(o, "sentence", f->sentence);
     comma(o);
+    member(o, "reason", usc_finding_reason(f));
+    comma(o);
     member(o, "modules", modules.bytes);
     comma(o);
     member_int(o, "n_calls", f->n_rows);

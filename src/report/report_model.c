@@ -52,11 +52,29 @@ static bool same(const char *kept, const char *text)
     return strcmp(kept, text != NULL ? text : "") == 0;
 }
 
+/* What could not be judged is told apart by its reason, which the sentence holds. */
+static bool same_reason(const usc_finding *f, const usc_result_row *row)
+{
+    if (!same(f->cause, row->cause)) return false;
+    const bool missing =
+        f->verdict == USC_VERDICT_UNJUDGED || f->verdict == USC_VERDICT_UNSUPPORTED;
+    return !missing || f->cause[0] != '\0' || same(f->sentence, row->sentence);
+}
+
+const char *usc_finding_reason(const usc_finding *f)
+{
+    char prefix[40];
+    (void)snprintf(prefix, sizeof prefix, " is %s: ", usc_verdict_text(f->verdict));
+    if (f->cause[0] != '\0') return f->cause;
+    const char *at = strstr(f->sentence, prefix);
+    return at != NULL ? at + strlen(prefix) : f->sentence;
+}
+
 static usc_finding *finding_of(usc_report *r, const usc_result_row *row, usc_verdict v)
 {
     for (usc_finding *f = r->findings; f != NULL; f = f->next)
         if (f->verdict == v && same(f->op, row->op) && same(f->culprit, row->culprit) &&
-            same(f->cause, row->cause))
+            same_reason(f, row))
             return f;
     usc_finding *f = usc_report_take(r, sizeof *f);
     if (f == NULL) return NULL;

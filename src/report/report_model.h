@@ -67,6 +67,9 @@ const char *usc_report_run(const usc_report *r, const char *key);
 /** Whether the check ended before every selected call had a verdict. */
 bool usc_report_unfinished(const usc_report *r);
 
+/** Why, without repeating operator and verdict: the cause, else from the sentence. */
+const char *usc_finding_reason(const usc_finding *f);
+
 /** Whether a finding counts for exit code 1. */
 bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options);
 

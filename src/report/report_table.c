@@ -264,7 +264,7 @@ static void reasons(table *t, usc_verdict verdict)
         usc_out_format(&o, "%lld × ", (long long)f->n_rows);
         usc_out_text(&o, f->op);
         usc_out_text(&o, ": ");
-        usc_out_text(&o, f->cause[0] != '\0' ? f->cause : f->sentence);
+        usc_out_text(&o, usc_finding_reason(f));
         (void)!usc_out_end(&o);
         line(t, name, s.bytes);
         name = "";

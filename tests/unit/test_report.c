@@ -54,9 +54,10 @@ static void summary_counts_everything(void **state)
     usc_report *report = report_sample(folder);
     char *text = table(report, NULL);
     assert_contains(text,
-                    "17 calls of 6 operators, standing for 19 calls, of demo on sim:0");
+                    "18 calls of 6 operators, standing for 20 calls, of demo on sim:0");
     assert_contains(text, "13 calls are accused above; no other is.");
     assert_contains(text, "1 × aten::dropout: random operator");
+    assert_contains(text, "1 × aten::dropout: no reference within 60 s");
     assert_contains(text, "1 × aten::lgamma: the device has no lgamma");
     assert_contains(text, "aten::linear 12 (12 accused)");
     assert_contains(text, "device 5 %, reference 10 %, perturbed replays 15 %");

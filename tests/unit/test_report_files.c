@@ -58,8 +58,8 @@ static void json_holds_the_schema(void **state)
     assert_json(json, "$.schema", "ulpscope-result/1");
     assert_json(json, "$.run.device", "sim:0");
     assert_json(json, "$.run.environment.torch", "2.13.0");
-    assert_json(json, "$.summary.n_calls", "17");
-    assert_json(json, "$.summary.stands_for", "19");
+    assert_json(json, "$.summary.n_calls", "18");
+    assert_json(json, "$.summary.stands_for", "20");
     assert_json(json, "$.summary.verdicts.reduced", "12");
     assert_json(json, "$.findings[0].verdict", "wrong");
     assert_json(json, "$.findings[1].modules", "layers.{0-11}.attn");
@@ -96,8 +96,8 @@ static void bits_that_mean_nothing_are_null(void **state)
 {
     (void)state;
     char *json = report_render(report, usc_report_json);
-    assert_json(json, "$.calls[15].verdict", "unsupported");
-    assert_json(json, "$.calls[15].bits", "null");
+    assert_json(json, "$.calls[16].verdict", "unsupported");
+    assert_json(json, "$.calls[16].bits", "null");
     free(json);
 }
 
@@ -140,7 +140,7 @@ static void html_is_escaped_and_self_contained(void **state)
     assert_lacks(html, "</script><b>");
     assert_contains(html, "\\u003c/script>\\u003cb>");
     assert_int_equal(count(html, "<script"), count(html, "</script>"));
-    assert_int_equal(count(html, "id=\"data-"), 17);
+    assert_int_equal(count(html, "id=\"data-"), 18);
     assert_lacks(html, "{{");
     assert_lacks(html, "src=");
     assert_lacks(html, "@import");
