@@ -67,16 +67,16 @@ static __m256d distance(const vectors *v, __m256d d, __m256d r)
     return _mm256_max_pd(_mm256_sub_pd(size_of(beyond), reach), _mm256_setzero_pd());
 }
 
-/* Running sums of one block in registers: half h holds lanes 4h to 4h + 3. */
+/* Running sums of one block in registers. The two halves of the lanes take turns: the
+ * one whose turn it is is `expected`, the other waits. */
 typedef struct sums {
-    __m256d max, expected[2];
+    __m256d max, expected, waiting;
     int64_t n_blind;
     int special;
 } sums;
 
 static void score_four(const vectors *v, const double *d_at, const double *r_at,
-                       const float *s_at, const float *n_at, double *score, int half,
-                       sums *t)
+                       const float *s_at, const float *n_at, double *score, sums *t)
 {
     const __m256d d = _mm256_loadu_pd(d_at), r = _mm256_loadu_pd(r_at);
     const __m256d size = size_of(r), zero = _mm256_setzero_pd();
@@ -98,7 +98,9 @@ static void score_four(const vectors *v, const double *d_at, const double *r_at,
                       _mm256_set1_pd(1));
     _mm256_storeu_pd(score, x);
     t->max = _mm256_max_pd(x, t->max);
-    t->expected[half] = _mm256_add_pd(t->expected[half], _mm256_and_pd(e, plain));
+    const __m256d sum = _mm256_add_pd(t->expected, _mm256_and_pd(e, plain));
+    t->expected = t->waiting;
+    t->waiting = sum;
     const int plain_bits = _mm256_movemask_pd(plain);
     t->special |= plain_bits ^ 15;
     t->n_blind += _mm_popcnt_u32((unsigned)(_mm256_movemask_pd(blind) & plain_bits));
@@ -109,20 +111,19 @@ static void score_avx2(const usc_score_params *p, const double *d, const double 
                        usc_score_sums *out)
 {
     const vectors v = spread(p);
-    sums t = {
-        .max = _mm256_set1_pd(out->max),
-        .expected = {_mm256_loadu_pd(out->expected), _mm256_loadu_pd(out->expected + 4)}};
+    sums t = {.max = _mm256_set1_pd(out->max),
+              .expected = _mm256_loadu_pd(out->expected),
+              .waiting = _mm256_loadu_pd(out->expected + 4)};
+    const size_t even = count / 8 * 8; /* both halves take the same number of turns */
     size_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        score_four(&v, d + i, r + i, s + i, n + i, score + i, 0, &t);
-        score_four(&v, d + i + 4, r + i + 4, s + i + 4, n + i + 4, score + i + 4, 1, &t);
-    }
+    for (; i < even; i += 4)
+        score_four(&v, d + i, r + i, s + i, n + i, score + i, &t);
     double max[4];
     _mm256_storeu_pd(max, t.max);
     for (int k = 0; k < 4; k++)
         out->max = max[k] > out->max ? max[k] : out->max;
-    _mm256_storeu_pd(out->expected, t.expected[0]);
-    _mm256_storeu_pd(out->expected + 4, t.expected[1]);
+    _mm256_storeu_pd(out->expected, t.expected);
+    _mm256_storeu_pd(out->expected + 4, t.waiting);
     out->n_blind += t.n_blind;
     out->special |= t.special != 0;
     usc_judge_kernels_scalar.score(p, d + i, r + i, s + i, n + i, count - i, score + i,

@@ -38,6 +38,12 @@ typedef struct finding {
     bool bad, free, limit; /* limit: finite against Inf, decided by the score */
 } finding;
 
+/* fmax() for numbers, without a call. */
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 static kind kind_of(double x)
 {
     if (isnan(x)) return NOT_A_NUMBER;
@@ -52,12 +58,14 @@ static kind kind_rounded(const usc_score_params *p, double x)
     return kind_of(x);
 }
 
+/* The power of two at or below `size`, at least the smallest normal of D's dtype. */
 static double power_of(const usc_score_params *p, double size)
 {
-    if (size <= p->min_power) return p->min_power;
-    int exponent;
-    (void)frexp(size, &exponent);
-    return ldexp(1.0, exponent - 1);
+    uint64_t bits;
+    memcpy(&bits, &size, sizeof bits);
+    bits &= UINT64_C(0x7ff0000000000000);
+    memcpy(&size, &bits, sizeof size);
+    return size > p->min_power ? size : p->min_power;
 }
 
 /* Distance from r to the reals that round to d; d may be Inf: [largest + ulp/2, Inf). */
@@ -66,12 +74,12 @@ static double distance(const usc_score_params *p, double d, double r)
     const double beyond = copysign(1.0, d) * r;
     if (isinf(d)) {
         const double edge = p->largest + power_of(p, p->largest) * p->half_ulp;
-        return fmax(edge - beyond, 0.0);
+        return larger(edge - beyond, 0.0);
     }
     const double size = fabs(d), above = power_of(p, size) * p->half_ulp;
     const bool edge = size == power_of(p, size) && size > p->min_power;
     const double off = beyond - size;
-    return fmax(fabs(off) - (off > 0 || !edge ? above : above * 0.5), 0.0);
+    return larger(fabs(off) - (off > 0 || !edge ? above : above * 0.5), 0.0);
 }
 
 static void load_scale(const pass *p, finding *f)
@@ -88,7 +96,7 @@ static void load_scale(const pass *p, finding *f)
     n *= p->params.n_factor;
     f->s = isfinite(s) ? s : p->params.s_unknown;
     f->n = n > 0 ? n : 0;
-    f->scale = fmax(fmax(fabs(f->r), f->s), fmax(f->n, p->params.floor));
+    f->scale = larger(larger(fabs(f->r), f->s), larger(f->n, p->params.floor));
 }
 
 /* The rule for an element where something is or rounds to NaN or Inf. */
@@ -114,7 +122,8 @@ static bool flush_explains(const block *b, const finding *f)
     if (b->flushed == NULL) return false;
     const double y = b->flushed[f->index - b->at];
     if (isfinite(y) && isfinite(f->d)) {
-        const double reach = fmax(b->p->view->t_max, 16) * p->unit * fmax(fabs(y), f->s);
+        const double reach =
+            larger(b->p->view->t_max, 16) * p->unit * larger(fabs(y), f->s);
         return y != f->y_raw && distance(p, f->d, y) <= reach;
     }
     const kind k = kind_of(y);
@@ -177,15 +186,15 @@ static void count_scores(const block *b, const finding *f, usc_tally *t, double 
     if (!isfinite(f->d) || !isfinite(f->r)) {
         t->n_over_ulp++;
     } else {
-        const double size = fmax(fabs(f->d), fabs(f->r));
+        const double size = larger(fabs(f->d), fabs(f->r));
         t->n_over_ulp += fabs(f->d - f->r) > 2 * p->half_ulp * power_of(p, size);
     }
     if (isfinite(f->d)) {
         t->n_signs++;
         t->sum_signs += (int64_t)(sign_of(f->d - f->r) * sign_of(f->r));
     }
-    *rel = f->score * (f->scale / fmax(fmax(fabs(f->r), f->n), p->floor));
-    t->rel_max = fmax(t->rel_max, *rel);
+    *rel = f->score * (f->scale / larger(larger(fabs(f->r), f->n), p->floor));
+    t->rel_max = larger(t->rel_max, *rel);
 }
 
 /* Y as the device's dtype holds it, and the flushed replay: loaded where needed. */
@@ -231,18 +240,15 @@ static void judge_element(block *b, size_t i)
     }
     t->n_free += f.free;
     t->n_bad += f.bad;
-    t->n_blind += f.free || (special && isfinite(f.r) &&
-                             f.n > 0x1p20 * fmax(fabs(f.r), fmin(f.s, 1e200)));
+    t->n_blind +=
+        f.free || (special && isfinite(f.r) &&
+                   f.n > 0x1p20 * larger(fabs(f.r), (f.s < 1e200 ? f.s : 1e200)));
     const bool nonfinite = f.bad || (f.limit && f.score > p->view->t_max);
     if (nonfinite && t->n_nonfinite++ == 0) t->i_nonfinite = f.index;
     double rel = 0;
     if (f.score > 0) count_scores(b, &f, t, &rel);
     b->s->score[i] = f.score;
-    if (p->view->appeal && f.score > 0) {
-        uint8_t bin;
-        p->j->kernels->bin(&rel, 1, &bin);
-        t->rels[bin]++;
-    }
+    b->s->rel[i] = rel;
     if (p->call != NULL && (f.score > 0 || f.bad))
         p->call(p->ctx, &(usc_element){.index = f.index,
                                        .d = f.d,
@@ -265,9 +271,11 @@ static void count_bins(const pass *p, usc_judge_scratch *s, size_t count)
 
 static void fold_counts(usc_judge_scratch *s)
 {
-    for (int i = 0; i < USC_N_SCORE_BINS; i++)
-        s->tally.scores[i] +=
-            s->counts[0][i] + s->counts[1][i] + s->counts[2][i] + s->counts[3][i];
+    for (int i = 0; i < USC_N_SCORE_BINS; i++) {
+        for (int k = 0; k < 4; k++)
+            s->tally.scores[i] += s->counts[k][i];
+        s->tally.rels[i] += s->rel_counts[i];
+    }
 }
 
 /* The first look: the kernel's scores are final but for special elements. */
@@ -293,6 +301,7 @@ static void tally_look(block *b, const usc_score_sums *sums)
 static void tally_all(block *b)
 {
     usc_judge_scratch *s = b->s;
+    memset(s->rel, 0, b->count * sizeof s->rel[0]);
     for (size_t i = 0; i < b->count; i++) {
         const bool special = !(fabs(b->d[i]) <= b->p->params.largest &&
                                fabs(b->r[i]) < b->p->params.overflow);
@@ -301,6 +310,9 @@ static void tally_all(block *b)
         judge_element(b, i);
     }
     count_bins(b->p, s, b->count);
+    b->p->j->kernels->bin(s->rel, b->count, s->bins);
+    for (size_t i = 0; i < b->count; i++)
+        s->rel_counts[s->bins[i]]++;
 }
 
 static double fold(const double lanes[USC_JUDGE_LANES])
@@ -330,6 +342,7 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
     usc_judge_scratch *s = &j->scratch[thread];
     const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
     memset(s->counts, 0, sizeof s->counts);
+    memset(s->rel_counts, 0, sizeof s->rel_counts);
     for (int64_t i = first; i < last; i++) {
         double sum = 0;
         const int64_t end = (i + 1) * chunk < j->n ? (i + 1) * chunk : j->n;
@@ -372,7 +385,7 @@ static void merge(usc_tally *to, const usc_tally *from)
         to->max = from->max;
         to->i_worst = from->i_worst;
     }
-    to->rel_max = fmax(to->rel_max, from->rel_max);
+    to->rel_max = larger(to->rel_max, from->rel_max);
     for (int i = 0; i < USC_N_SCORE_BINS; i++) {
         to->scores[i] += from->scores[i];
         to->rels[i] += from->rels[i];

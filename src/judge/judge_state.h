@@ -46,6 +46,8 @@ typedef struct usc_judge_scratch {
     uint8_t bins[USC_JUDGE_BLOCK];
     /* four, so that equal neighbours do not wait for each other's count */
     int64_t counts[4][USC_N_SCORE_BINS + 1];
+    double rel[USC_JUDGE_BLOCK]; /* score relative to max(|R|, N); 0: matches */
+    int64_t rel_counts[USC_N_SCORE_BINS + 1];
     usc_walk_room room;
     usc_tally tally;
 } usc_judge_scratch;
