@@ -48,8 +48,8 @@ typedef struct usc_trace_options {
  * Creates the trace folder `path` (parents must exist) and opens it for writing.
  *
  * Threads: one thread at a time per writer.
- * Errors:  USC_E_EXISTS where the folder holds anything, USC_E_IO, USC_E_NOMEM; the text
- *          names the file.
+ * Errors:  USC_E_EXISTS where the folder holds anything, USC_E_NOT_FOUND (no parent),
+ *          USC_E_IO, USC_E_NOMEM; the text names the file.
  */
 USC_API USC_NODISCARD usc_status usc_trace_create(const char *path,
                                                   const usc_trace_options *options,
@@ -182,7 +182,8 @@ USC_API USC_NODISCARD usc_status usc_trace_put_blob(usc_trace_writer *w, const v
                                                     int64_t size, int64_t *blob,
                                                     usc_error *err);
 
-/** Commits where the promise of options (bytes, milliseconds) is due; cheap otherwise. */
+/** Commits where the promise of options (bytes, milliseconds) is due; cheap otherwise.
+ * Call it between calls: the rows between two commits are kept or lost as one. */
 USC_API USC_NODISCARD usc_status usc_trace_tick(usc_trace_writer *w, usc_error *err);
 
 /** Commits now. Data reach the shard before the rows that name them. */
@@ -190,7 +191,8 @@ USC_API USC_NODISCARD usc_status usc_trace_commit(usc_trace_writer *w, usc_error
 
 /**
  * Seals the shards, marks the trace complete where `complete`, and frees the writer (also
- * on failure); NULL is allowed. The trace is a plain file set afterwards (no journal).
+ * on failure); NULL is allowed. After a failure it keeps what was committed, not
+ * complete. The trace is a plain file set afterwards (no journal).
  */
 USC_API USC_NODISCARD usc_status usc_trace_finish(usc_trace_writer *w, bool complete,
                                                   usc_error *err);
@@ -205,7 +207,8 @@ typedef struct usc_trace usc_trace;
  *
  * Threads: one thread at a time per handle; several handles and processes may read.
  * Errors:  USC_E_NOT_FOUND (no such folder, no trace.db in it), USC_E_CORRUPT (names file
- *          and what is wrong), USC_E_VERSION, USC_E_BUSY (still being written), USC_E_IO.
+ *          and what is wrong: also a shard that is missing or truncated), USC_E_VERSION,
+ *          USC_E_BUSY (still being written), USC_E_IO.
  */
 USC_API USC_NODISCARD usc_status usc_trace_open(const char *path, const usc_alloc *alloc,
                                                 usc_trace **out, usc_error *err);
