@@ -126,7 +126,8 @@ static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *er
     if (st != USC_OK) return st;
     int64_t *sequences = calloc((size_t)n + 1, sizeof *sequences); /* next call frees */
     if (sequences == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
-    memcpy(sequences, found, (size_t)n * sizeof *sequences);
+    for (int64_t i = 0; i < n; i++)
+        sequences[i] = found[i];
 
     const int64_t n_shown = n < a->limit ? n : a->limit;
     if (!a->json && n > 0) show_head();

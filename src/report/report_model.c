@@ -90,7 +90,6 @@ static usc_finding *finding_of(usc_report *r, const usc_result_row *row, usc_ver
     f->bound = row->bound;
     *r->findings_end = f;
     r->findings_end = &f->next;
-    r->n_findings++;
     return f;
 }
 

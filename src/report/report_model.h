@@ -54,7 +54,7 @@ struct usc_report {
     usc_finding *findings, **findings_end; /* worst first */
     usc_op_sum *ops;                       /* the one with the worst finding first */
     usc_op_sum **ops_end;
-    int n_findings, n_ops;
+    int n_ops;
     usc_times times;
 };
 

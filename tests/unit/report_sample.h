@@ -163,12 +163,14 @@ static inline char *report_render(usc_report *report,
 
 static inline void assert_contains(const char *text, const char *needle)
 {
-    if (strstr(text, needle) == NULL) fail_msg("no '%s' in:\n%s", needle, text);
+    if (text == NULL || strstr(text, needle) == NULL)
+        fail_msg("no '%s' in:\n%s", needle, text != NULL ? text : "");
 }
 
 static inline void assert_lacks(const char *text, const char *needle)
 {
-    if (strstr(text, needle) != NULL) fail_msg("'%s' in:\n%s", needle, text);
+    if (text == NULL || strstr(text, needle) != NULL)
+        fail_msg("'%s' in:\n%s", needle, text != NULL ? text : "");
 }
 
 #endif
