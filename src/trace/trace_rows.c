@@ -94,6 +94,12 @@ usc_status usc_trace_put_call(usc_trace_writer *w, const usc_call_row *row,
         row->parent, row->args, row->state, row->status, (int64_t)row->composite);
 }
 
+usc_status usc_trace_end_call(usc_trace_writer *w, int64_t sequence, const char *status,
+                              usc_error *err)
+{
+    PUT(w, err, USC_SQL_END_CALL, WHY, "is", sequence, status);
+}
+
 usc_status usc_trace_put_arg(usc_trace_writer *w, const usc_arg_row *row, usc_error *err)
 {
     const int64_t position = ++w->n_args;

@@ -20,6 +20,7 @@
     X(PUT_TENSOR, "INSERT INTO tensor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")          \
     X(PUT_CALL, "INSERT INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "     \
                 "?11, ?12)")                                                             \
+    X(END_CALL, "UPDATE call SET status = ?2 WHERE sequence = ?1")                       \
     X(PUT_ARG, "INSERT INTO arg VALUES (?1, ?2, ?3, ?4, ?5)")                            \
     X(PUT_NOTE, "INSERT INTO note VALUES (?1, ?2, ?3)")                                  \
     X(GET_META, "SELECT value FROM meta WHERE key = ?1")                                 \
