@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes through the ring: the kinds of messages and how their payloads are packed.
+// Payloads never leave the process, so they have no version and the machine's byte order.
+#ifndef USC_CAPTURE_MESSAGE_H
+#define USC_CAPTURE_MESSAGE_H
+
+#include <ulpscope/trace.h>
+
+/* In the order in which a call sends them; 0 is USC_RING_WRAP. */
+typedef enum usc_message_kind {
+    USC_MESSAGE_META = 1,
+    USC_MESSAGE_MODULE,
+    USC_MESSAGE_STACK,
+    USC_MESSAGE_OP,
+    USC_MESSAGE_STORAGE,
+    USC_MESSAGE_VERSION, /* with the tensor it was taken for, and its bytes */
+    USC_MESSAGE_TENSOR,
+    USC_MESSAGE_CALL,
+    USC_MESSAGE_END,
+    USC_MESSAGE_STEP,
+    USC_MESSAGE_NOTE,
+    USC_N_MESSAGES
+} usc_message_kind;
+
+/* With `at` NULL only counts: the same function measures a payload and writes it. */
+typedef struct usc_packer {
+    unsigned char *at;
+    int64_t n;
+} usc_packer;
+
+void usc_pack_i64(usc_packer *p, int64_t value);
+void usc_pack_text(usc_packer *p, const char *text); /* NULL stays NULL */
+void usc_pack_bytes(usc_packer *p, const void *bytes, size_t size);
+
+/* Goes up to a multiple of 64, as payloads begin on one. */
+void usc_pack_align(usc_packer *p);
+
+typedef struct usc_unpacker {
+    const unsigned char *start, *at;
+} usc_unpacker;
+
+int64_t usc_unpack_i64(usc_unpacker *u);
+const char *usc_unpack_text(usc_unpacker *u);
+const void *usc_unpack_bytes(usc_unpacker *u, size_t size);
+void usc_unpack_align(usc_unpacker *u);
+
+/* ---- payloads that both sides know as structs ---- */
+
+/* What the bytes of a version are: following in the ring, the caller's own memory (the
+ * caller waits), or not kept. */
+typedef enum usc_bytes_way {
+    USC_BYTES_NONE,
+    USC_BYTES_INLINE,
+    USC_BYTES_BORROWED
+} usc_bytes_way;
+
+typedef struct usc_version_message {
+    usc_version_row row; /* blob: not known yet */
+    int64_t way;         /* usc_bytes_way */
+    int64_t size;
+    const void *borrowed;
+} usc_version_message;
+
+/* A tensor's row, and what the writer needs to compute its statistics. */
+typedef struct usc_tensor_message {
+    usc_tensor_row row;
+    usc_dtype dtype;
+    int64_t first;      /* byte offset of the first element in its storage */
+    uint64_t dense_key; /* equal for views with equal statistics; 0: none wanted */
+} usc_tensor_message;
+
+/* One argument or result in a CALL or END message. */
+typedef struct usc_arg_message {
+    int64_t tensor;
+    int32_t role, i_arg, i_item;
+    bool has_keyword; /* then a text follows */
+} usc_arg_message;
+
+/* A write that nobody announced, seen by a call. */
+typedef struct usc_unobserved {
+    int64_t storage, since;
+} usc_unobserved;
+
+/** Packs and unpacks a tensor message; texts, sizes and statistics point into the
+ * payload afterwards. */
+void usc_pack_tensor(usc_packer *p, const usc_tensor_message *m);
+void usc_unpack_tensor(usc_unpacker *u, usc_tensor_message *m);
+
+#endif

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte ring with one reader; the rules stand in ring.h. Sending takes no lock: the lock
+// serves threads that sleep.
+#include "capture/ring.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define ALIGN 64 /* of messages and payloads: a cache line */
+#define HUGE_PAGE ((int64_t)2 << 20)
+#define WARM_STEP ((int64_t)8 << 20)
+#define SMALLEST ((int64_t)64 << 10)
+/* Below this the reader is left asleep: waking it costs the sender some microseconds. */
+#define WORTH_WAKING ((int64_t)1 << 20)
+
+_Static_assert(sizeof(usc_ring_message) <= ALIGN, "header fits its line");
+
+int64_t usc_clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* A host that grants no 1 GiB gets a smaller ring rather than no capture. */
+static bool take_memory(usc_ring *r, int64_t size)
+{
+    for (; size >= SMALLEST; size /= 2) {
+        const int64_t align = size >= HUGE_PAGE ? HUGE_PAGE : 4096;
+        const int64_t whole = round_up(size, align);
+        const size_t raw_size = (size_t)(whole + align);
+        r->raw = r->alloc->resize(r->alloc->ctx, NULL, 0, raw_size);
+        if (r->raw == NULL) continue;
+        r->raw_size = raw_size;
+        const uintptr_t at = ((uintptr_t)r->raw + (uintptr_t)align - 1) /
+                             (uintptr_t)align * (uintptr_t)align;
+        r->memory = (unsigned char *)r->raw + (at - (uintptr_t)r->raw);
+        r->size = whole;
+        return true;
+    }
+    return false;
+}
+
+usc_status usc_ring_make(usc_ring *r, const usc_ring_options *options, usc_error *err)
+{
+    memset(r, 0, sizeof *r);
+    r->alloc = options->alloc;
+    const int64_t size = options->size < SMALLEST ? SMALLEST : options->size;
+    if (!take_memory(r, size))
+        return usc_error_set(err, USC_E_NOMEM, -1, "ring of %lld bytes: no memory",
+                             (long long)size);
+    r->warm_target = options->warm_target < r->size ? options->warm_target : r->size;
+    r->limit_bytes = options->limit_bytes;
+    r->limit_ns = options->limit_ns;
+    /* Advice: a kernel without huge pages serves small ones. */
+    if (r->size >= HUGE_PAGE) (void)madvise(r->memory, (size_t)r->size, MADV_HUGEPAGE);
+
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->more, &monotonic);
+    pthread_cond_init(&r->space, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return USC_OK;
+}
+
+static void free_box(usc_ring *r, usc_ring_message *m)
+{
+    if (m->box != NULL) r->alloc->resize(r->alloc->ctx, m->box, (size_t)m->size, 0);
+    m->box = NULL;
+}
+
+void usc_ring_free(usc_ring *r)
+{
+    if (r->raw == NULL) return;
+    bool closed = false;
+    usc_ring_end(r);
+    for (usc_ring_message *m; (m = usc_ring_next(r, 0, &closed)) != NULL;)
+        usc_ring_done(r, m);
+    if (r->open != NULL) free_box(r, r->open);
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->more);
+    pthread_cond_destroy(&r->space);
+    r->alloc->resize(r->alloc->ctx, r->raw, r->raw_size, 0);
+    memset(r, 0, sizeof *r);
+}
+
+int64_t usc_ring_largest(const usc_ring *r)
+{
+    return r->size / 2 - ALIGN; /* so that a wrap and the message always fit together */
+}
+
+/* ---- sending ---- */
+
+static bool has_room(usc_ring *r, int64_t need)
+{
+    return r->size - (atomic_load(&r->head) - atomic_load(&r->tail)) >= need;
+}
+
+static bool is_durable(usc_ring *r, int64_t sent)
+{
+    return atomic_load(&r->durable) >= sent;
+}
+
+static bool keeps_promise(usc_ring *r, int64_t size)
+{
+    if (atomic_load(&r->sent) + size - atomic_load(&r->durable) <= r->limit_bytes)
+        return true;
+    const int64_t oldest = atomic_load(&r->oldest);
+    return oldest == 0 || usc_clock_ns() - oldest < r->limit_ns;
+}
+
+static bool may_send(usc_ring *r, int64_t need)
+{
+    return has_room(r, need) && keeps_promise(r, need);
+}
+
+static bool is_drained(usc_ring *r, int64_t head)
+{
+    return atomic_load(&r->tail) >= head;
+}
+
+/* Sleeps until test(r, n); the reader broadcasts whenever a test may turn true. */
+static void wait_for(usc_ring *r, bool (*test)(usc_ring *, int64_t), int64_t n)
+{
+    if (test(r, n)) return;
+    const int64_t start = usc_clock_ns();
+    pthread_mutex_lock(&r->lock);
+    atomic_fetch_add(&r->n_waiters, 1);
+    while (!test(r, n)) {
+        r->hurry = true;
+        pthread_cond_signal(&r->more);
+        pthread_cond_wait(&r->space, &r->lock);
+    }
+    atomic_fetch_sub(&r->n_waiters, 1);
+    pthread_mutex_unlock(&r->lock);
+    atomic_fetch_add(&r->wait_ns, usc_clock_ns() - start);
+}
+
+static usc_ring_message *message_at(usc_ring *r, int64_t position)
+{
+    return (usc_ring_message *)(void *)(r->memory + position % r->size);
+}
+
+/* Bytes to leave unused before a message of `need`: up to the end of the memory where it
+ * does not fit there, or where starting over in an empty ring saves touching new pages.
+ */
+static int64_t bytes_to_skip(usc_ring *r, int64_t need)
+{
+    const int64_t head = atomic_load(&r->head), i = head % r->size;
+    if (i + need > r->size) return r->size - i;
+    if (i > 0 && i + need > atomic_load(&r->warm) && atomic_load(&r->tail) == head)
+        return r->size - i;
+    return 0;
+}
+
+void *usc_ring_start(usc_ring *r, int64_t kind, int64_t size)
+{
+    if (r->open != NULL) free_box(r, r->open);
+    r->open = NULL;
+    void *box = NULL;
+    if (size > usc_ring_largest(r)) {
+        box = r->alloc->resize(r->alloc->ctx, NULL, 0, (size_t)size);
+        if (box == NULL) return NULL;
+    }
+    const int64_t need = ALIGN + (box != NULL ? 0 : round_up(size, ALIGN));
+    const int64_t skip = bytes_to_skip(r, need);
+    wait_for(r, may_send, skip + need);
+    if (skip > 0) {
+        *message_at(r, atomic_load(&r->head)) =
+            (usc_ring_message){.kind = USC_RING_WRAP, .advance = skip};
+        atomic_fetch_add(&r->head, skip);
+    }
+    r->open = message_at(r, atomic_load(&r->head));
+    *r->open =
+        (usc_ring_message){.kind = kind, .advance = need, .size = size, .box = box};
+    return usc_ring_payload(r->open);
+}
+
+void usc_ring_send(usc_ring *r, int64_t extra)
+{
+    usc_ring_message *m = r->open;
+    r->open = NULL;
+    m->weight = m->size + extra;
+    m->stamp = usc_clock_ns();
+    const int64_t sent = atomic_fetch_add(&r->sent, m->weight) + m->weight;
+    const int64_t held = sent - atomic_load(&r->read);
+    if (held > atomic_load(&r->peak)) atomic_store(&r->peak, held);
+    atomic_fetch_add(&r->head, m->advance);
+    if (held >= WORTH_WAKING && atomic_load(&r->asleep)) {
+        pthread_mutex_lock(&r->lock);
+        pthread_cond_signal(&r->more);
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+void usc_ring_drain(usc_ring *r)
+{
+    wait_for(r, is_drained, atomic_load(&r->head));
+}
+
+void usc_ring_flush(usc_ring *r)
+{
+    wait_for(r, is_durable, atomic_load(&r->sent));
+}
+
+void usc_ring_end(usc_ring *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->closing = true;
+    pthread_cond_signal(&r->more);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- reading ---- */
+
+static void tell_waiters(usc_ring *r)
+{
+    if (atomic_load(&r->n_waiters) == 0) return;
+    pthread_mutex_lock(&r->lock);
+    pthread_cond_broadcast(&r->space);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static bool is_empty(usc_ring *r)
+{
+    return atomic_load(&r->head) == atomic_load(&r->tail);
+}
+
+/* Sleeps until something is there, somebody is in a hurry, or the time is over; returns
+ * whether nothing more will come. */
+static bool sleep_reader(usc_ring *r, int64_t wait_ns)
+{
+    const int64_t until = usc_clock_ns() + wait_ns;
+    const struct timespec at = {.tv_sec = until / 1000000000,
+                                .tv_nsec = until % 1000000000};
+    pthread_mutex_lock(&r->lock);
+    atomic_store(&r->asleep, true);
+    if (is_empty(r) && !r->hurry && !r->closing && wait_ns > 0)
+        pthread_cond_timedwait(&r->more, &r->lock, &at);
+    atomic_store(&r->asleep, false);
+    r->hurry = false; /* whoever still waits will say so again */
+    const bool closed = r->closing && is_empty(r);
+    pthread_mutex_unlock(&r->lock);
+    return closed;
+}
+
+usc_ring_message *usc_ring_next(usc_ring *r, int64_t wait_ns, bool *closed)
+{
+    *closed = false;
+    if (is_empty(r)) *closed = sleep_reader(r, wait_ns);
+    while (!is_empty(r)) {
+        usc_ring_message *m = message_at(r, atomic_load(&r->tail));
+        if (m->kind != USC_RING_WRAP) {
+            if (atomic_load(&r->oldest) == 0) atomic_store(&r->oldest, m->stamp);
+            return m;
+        }
+        atomic_fetch_add(&r->tail, m->advance);
+        tell_waiters(r);
+    }
+    return NULL;
+}
+
+void *usc_ring_payload(usc_ring_message *m)
+{
+    return m->box != NULL ? m->box : (unsigned char *)m + ALIGN;
+}
+
+void usc_ring_done(usc_ring *r, usc_ring_message *m)
+{
+    const int64_t advance = m->advance;
+    atomic_fetch_add(&r->read, m->weight);
+    free_box(r, m);
+    atomic_fetch_add(&r->tail, advance);
+    tell_waiters(r);
+}
+
+bool usc_ring_due(usc_ring *r)
+{
+    const int64_t oldest = atomic_load(&r->oldest);
+    if (oldest == 0) return false;
+    /* Half of the promise, so that the work itself still fits into the other half. */
+    if (atomic_load(&r->read) - atomic_load(&r->durable) >= r->limit_bytes / 2 ||
+        usc_clock_ns() - oldest >= r->limit_ns / 2)
+        return true;
+    return atomic_load(&r->n_waiters) > 0 && is_empty(r);
+}
+
+void usc_ring_durable(usc_ring *r)
+{
+    atomic_store(&r->oldest, 0);
+    atomic_store(&r->durable, atomic_load(&r->read));
+    tell_waiters(r);
+}
+
+bool usc_ring_warm(usc_ring *r)
+{
+    const int64_t warm = atomic_load(&r->warm);
+    if (warm >= r->warm_target) return false;
+    const int64_t rest = r->warm_target - warm;
+    const int64_t step = rest < WARM_STEP ? rest : WARM_STEP;
+    bool more = true;
+#ifdef MADV_POPULATE_WRITE
+    more = madvise(r->memory + warm, (size_t)step, MADV_POPULATE_WRITE) == 0;
+#endif
+    /* A kernel that cannot: its pages come when they are touched. */
+    atomic_store(&r->warm, more ? warm + step : r->warm_target);
+    return more;
+}

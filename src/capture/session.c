@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life of a capture session, its names, steps and remarks. See session.h.
+#include "capture/session.h"
+
+#include "capture/writer.h"
+
+#include <string.h>
+
+#define RING_SIZE ((int64_t)1 << 30)
+#define RING_SIZE_STATS ((int64_t)64 << 20) /* no bytes go through it */
+#define WARM ((int64_t)256 << 20)
+#define WARM_STATS ((int64_t)4 << 20)
+#define COMMIT_BYTES ((int64_t)64 << 20)
+#define COMMIT_MS 200
+
+/* ---- failure ---- */
+
+void usc_session_fail(usc_capture *c, const usc_error *err)
+{
+    pthread_mutex_lock(&c->error_lock);
+    if (c->error.status == USC_OK) c->error = *err;
+    pthread_mutex_unlock(&c->error_lock);
+    atomic_store(&c->failed, true);
+}
+
+void usc_session_fail_memory(usc_capture *c, const char *what)
+{
+    usc_error err;
+    (void)usc_error_set(&err, USC_E_NOMEM, -1, "capture: no memory for %s", what);
+    usc_session_fail(c, &err);
+}
+
+usc_status usc_capture_status(usc_capture *c, usc_error *err)
+{
+    if (!atomic_load(&c->failed)) return USC_OK;
+    pthread_mutex_lock(&c->error_lock);
+    const usc_status st = c->error.status;
+    if (err != NULL) *err = c->error;
+    pthread_mutex_unlock(&c->error_lock);
+    return st;
+}
+
+bool usc_session_scratch(usc_capture *c, usc_scratch *s, size_t size)
+{
+    if (size <= s->size) return true;
+    const size_t grown = size > 2 * s->size ? size : 2 * s->size;
+    void *at = c->alloc->resize(c->alloc->ctx, s->at, s->size, grown);
+    if (at == NULL) {
+        usc_session_fail_memory(c, "a call's tensors");
+        return false;
+    }
+    *s = (usc_scratch){.at = at, .size = grown};
+    return true;
+}
+
+bool usc_session_send(usc_capture *c, usc_message_kind kind, usc_pack_function *pack,
+                      const void *what)
+{
+    usc_packer p = {0};
+    pack(&p, what);
+    unsigned char *payload = usc_ring_start(&c->ring, kind, p.n);
+    if (payload == NULL) {
+        usc_session_fail_memory(c, "a message");
+        return false;
+    }
+    p = (usc_packer){.at = payload};
+    pack(&p, what);
+    usc_ring_send(&c->ring, 0);
+    return true;
+}
+
+/* Takes the lock where the session still records; false, unlocked, where not. */
+static bool enter(usc_capture *c)
+{
+    if (atomic_load(&c->failed)) return false;
+    pthread_mutex_lock(&c->lock);
+    return true;
+}
+
+static void leave(usc_capture *c)
+{
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- life ---- */
+
+/* Frees what there is; the writer has been joined and the trace finished. */
+static void free_session(usc_capture *c)
+{
+    if (c == NULL) return;
+    const usc_alloc *alloc = c->alloc;
+    usc_scratch *scratch[] = {&c->ids, &c->unobserved, &c->bytes};
+    for (size_t i = 0; i < sizeof scratch / sizeof scratch[0]; i++)
+        if (scratch[i]->at != NULL)
+            alloc->resize(alloc->ctx, scratch[i]->at, scratch[i]->size, 0);
+    usc_stats_cache_free(c->stats_cache, alloc);
+    usc_storage_map_free(&c->storages);
+    usc_intern_free(&c->ops, alloc);
+    usc_intern_free(&c->modules, alloc);
+    usc_intern_free(&c->stacks, alloc);
+    usc_ring_free(&c->ring);
+    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->error_lock);
+    alloc->resize(alloc->ctx, c, sizeof *c, 0);
+}
+
+static usc_status make_ring(usc_capture *c, const usc_capture_options *o, usc_error *err)
+{
+    const int64_t size = c->stats_only ? RING_SIZE_STATS : RING_SIZE;
+    const usc_ring_options ring = {
+        .alloc = c->alloc,
+        .size = o->ring_size > 0 ? o->ring_size : size,
+        .warm_target = c->stats_only ? WARM_STATS : WARM,
+        .limit_bytes = o->trace.commit_bytes > 0 ? o->trace.commit_bytes : COMMIT_BYTES,
+        .limit_ns = (o->trace.commit_ms > 0 ? o->trace.commit_ms : COMMIT_MS) * 1000000,
+    };
+    return usc_ring_make(&c->ring, &ring, err);
+}
+
+/* Everything but trace and thread. */
+static usc_status make_session(const usc_capture_hooks *hooks,
+                               const usc_capture_options *options, usc_capture **out,
+                               usc_error *err)
+{
+    const usc_alloc *alloc = options->alloc != NULL ? options->alloc : &usc_libc_alloc;
+    usc_capture *c = alloc->resize(alloc->ctx, NULL, 0, sizeof *c);
+    if (c == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "capture: no memory");
+    memset(c, 0, sizeof *c);
+    c->alloc = alloc;
+    if (hooks != NULL) c->hooks = *hooks;
+    c->stats_only = options->stats_only;
+    c->storages.alloc = alloc;
+    c->storages.hooks = &c->hooks;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->error_lock, NULL);
+    usc_status st = make_ring(c, options, err);
+    if (st == USC_OK && !c->stats_only) {
+        c->stats_cache = usc_stats_cache_make(alloc);
+        if (c->stats_cache == NULL)
+            st = usc_error_set(err, USC_E_NOMEM, -1, "capture: no memory for statistics");
+    }
+    if (st != USC_OK) {
+        free_session(c);
+        return st;
+    }
+    *out = c;
+    return USC_OK;
+}
+
+usc_status usc_capture_open(const char *path, const usc_capture_hooks *hooks,
+                            const usc_capture_options *options, usc_capture **out,
+                            usc_error *err)
+{
+    static const usc_capture_options defaults = {0};
+    if (options == NULL) options = &defaults;
+    *out = NULL;
+    usc_capture *c = NULL;
+    usc_status st = make_session(hooks, options, &c, err);
+    if (st != USC_OK) return st;
+    usc_trace_options trace = options->trace;
+    trace.alloc = c->alloc;
+    st = usc_trace_create(path, &trace, &c->trace, err);
+    if (st != USC_OK) goto done;
+    if (pthread_create(&c->writer, NULL, usc_capture_writer_main, c) != 0) {
+        st = usc_error_set(err, USC_E_NOMEM, -1, "capture: cannot start the writer");
+        const usc_status also = usc_trace_finish(c->trace, false, NULL);
+        (void)also; /* the first error is the one to tell */
+        goto done;
+    }
+    *out = c;
+    c = NULL;
+
+done:
+    free_session(c);
+    return st;
+}
+
+usc_status usc_capture_flush(usc_capture *c, usc_error *err)
+{
+    pthread_mutex_lock(&c->lock);
+    usc_ring_flush(&c->ring);
+    pthread_mutex_unlock(&c->lock);
+    return usc_capture_status(c, err);
+}
+
+usc_status usc_capture_close(usc_capture *c, bool complete, usc_error *err)
+{
+    if (c == NULL) return USC_OK;
+    usc_capture_step_end_as(c, false);
+    usc_ring_end(&c->ring);
+    pthread_join(c->writer, NULL);
+    usc_error late = {0};
+    const bool whole = complete && !atomic_load(&c->failed);
+    if (usc_trace_finish(c->trace, whole, &late) != USC_OK) usc_session_fail(c, &late);
+    const usc_status st = usc_capture_status(c, err);
+    free_session(c);
+    return st;
+}
+
+void usc_capture_count(usc_capture *c, usc_capture_counts *out)
+{
+    pthread_mutex_lock(&c->lock);
+    *out = c->counts;
+    out->wait_ns = atomic_load(&c->ring.wait_ns);
+    pthread_mutex_unlock(&c->lock);
+    out->n_blobs = atomic_load(&c->n_blobs);
+    out->bytes_written = atomic_load(&c->blob_bytes);
+    out->ring_peak = atomic_load(&c->ring.peak);
+}
+
+/* ---- names ---- */
+
+/* A row of up to two texts under an id; what META, OP, MODULE, STACK and NOTE carry. */
+typedef struct text_row {
+    int64_t id;
+    const char *first, *second;
+} text_row;
+
+static void pack_text_row(usc_packer *p, const void *what)
+{
+    const text_row *row = what;
+    usc_pack_i64(p, row->id);
+    usc_pack_text(p, row->first);
+    usc_pack_text(p, row->second);
+}
+
+/* Id of a key; where it is new, its row is sent. */
+static int64_t intern(usc_capture *c, usc_intern *table, usc_hash128 key,
+                      usc_message_kind kind, text_row row)
+{
+    int64_t id = usc_intern_find(table, key);
+    if (id != 0) return id;
+    id = usc_intern_add(table, c->alloc, key);
+    if (id == 0) {
+        usc_session_fail_memory(c, "a name");
+        return 0;
+    }
+    row.id = id;
+    return usc_session_send(c, kind, pack_text_row, &row) ? id : 0;
+}
+
+int64_t usc_capture_op(usc_capture *c, const char *name, const char *schema)
+{
+    if (!enter(c)) return 0;
+    const usc_hash128 key = usc_hash_bytes(name, strlen(name));
+    const int64_t id = intern(c, &c->ops, key, USC_MESSAGE_OP,
+                              (text_row){.first = name, .second = schema});
+    leave(c);
+    return id;
+}
+
+int64_t usc_capture_module(usc_capture *c, const char *path, const char *class_name)
+{
+    if (!enter(c)) return 0;
+    usc_hash128 key = usc_hash_bytes(path, strlen(path));
+    if (class_name != NULL) key.low ^= usc_hash64_bytes(class_name, strlen(class_name));
+    const int64_t id = intern(c, &c->modules, key, USC_MESSAGE_MODULE,
+                              (text_row){.first = path, .second = class_name});
+    leave(c);
+    return id;
+}
+
+int64_t usc_capture_stack(usc_capture *c, uint64_t key)
+{
+    if (!enter(c)) return 0;
+    const int64_t id = usc_intern_find(&c->stacks, (usc_hash128){.low = key});
+    leave(c);
+    return id;
+}
+
+int64_t usc_capture_stack_add(usc_capture *c, uint64_t key, const char *frames)
+{
+    if (!enter(c)) return 0;
+    const int64_t id = intern(c, &c->stacks, (usc_hash128){.low = key}, USC_MESSAGE_STACK,
+                              (text_row){.first = frames});
+    leave(c);
+    return id;
+}
+
+void usc_capture_meta(usc_capture *c, const char *key, const char *value)
+{
+    if (!enter(c)) return;
+    const text_row row = {.first = key, .second = value};
+    usc_session_send(c, USC_MESSAGE_META, pack_text_row, &row);
+    leave(c);
+}
+
+void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind,
+                      const char *text)
+{
+    if (!enter(c)) return;
+    const text_row row = {.id = sequence, .first = kind, .second = text};
+    usc_session_send(c, USC_MESSAGE_NOTE, pack_text_row, &row);
+    leave(c);
+}
+
+/* ---- steps ---- */
+
+static void pack_step(usc_packer *p, const void *what)
+{
+    usc_pack_bytes(p, what, sizeof(usc_step_row));
+}
+
+/* A step has its row from its start on, so that a killed run shows it as cut short. */
+static void send_step(usc_capture *c, bool complete)
+{
+    const bool any = c->counts.n_calls > c->step_first;
+    const usc_step_row row = {.step = c->step,
+                              .first_call = any ? c->step_first + 1 : 0,
+                              .last_call = any ? c->counts.n_calls : 0,
+                              .complete = complete};
+    usc_session_send(c, USC_MESSAGE_STEP, pack_step, &row);
+}
+
+static void end_step(usc_capture *c, bool complete)
+{
+    if (c->step_open) send_step(c, complete);
+    c->step_open = false;
+}
+
+void usc_capture_step_begin(usc_capture *c, int64_t step)
+{
+    if (!enter(c)) return;
+    end_step(c, true);
+    c->step_open = true;
+    c->step = step;
+    c->step_first = c->counts.n_calls;
+    send_step(c, false);
+    leave(c);
+}
+
+void usc_capture_step_end(usc_capture *c)
+{
+    usc_capture_step_end_as(c, true);
+}
+
+void usc_capture_step_end_as(usc_capture *c, bool complete)
+{
+    if (!enter(c)) return;
+    end_step(c, complete);
+    leave(c);
+}

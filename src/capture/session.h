@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a capture session is made of. session.c: life, names, steps; take.c: calls and
+// what they touch; writer.c: the thread that writes. Contract: ulpscope/capture.h.
+#ifndef USC_CAPTURE_SESSION_H
+#define USC_CAPTURE_SESSION_H
+
+#include "capture/intern.h"
+#include "capture/message.h"
+#include "capture/ring.h"
+#include "capture/storage_map.h"
+
+#include <ulpscope/capture.h>
+
+#include <pthread.h>
+
+/* Memory that grows and is used again by every call. */
+typedef struct usc_scratch {
+    void *at;
+    size_t size;
+} usc_scratch;
+
+struct usc_capture {
+    const usc_alloc *alloc;
+    usc_capture_hooks hooks;
+    bool stats_only;
+    usc_ring ring;           /* sending side under `lock` */
+    usc_trace_writer *trace; /* the writer thread's until it is joined */
+    pthread_t writer;
+
+    pthread_mutex_t lock; /* of everything up to `counts` */
+    usc_intern ops, modules, stacks;
+    usc_storage_map storages;
+    int64_t n_storages, n_versions, n_tensors; /* ids given */
+    int64_t step, step_first;                  /* step_first: calls before it */
+    bool step_open;
+    usc_scratch ids;        /* tensor ids of the call at hand */
+    usc_scratch unobserved; /* usc_unobserved of the call at hand */
+    int64_t n_unobserved;
+    usc_scratch bytes; /* a storage as hooks.read gave it */
+    usc_capture_counts counts;
+
+    pthread_mutex_t error_lock;
+    usc_error error; /* the first one */
+    atomic_bool failed;
+
+    atomic_llong n_blobs, blob_bytes; /* the writer's */
+    struct usc_stats_cache *stats_cache;
+};
+
+/** Ends the session's data with its first error; later ones are dropped. */
+void usc_session_fail(usc_capture *c, const usc_error *err);
+
+/** As usc_session_fail, for lack of memory. */
+void usc_session_fail_memory(usc_capture *c, const char *what);
+
+/** Makes the scratch hold `size` bytes, keeping its content; false: failed. */
+bool usc_session_scratch(usc_capture *c, usc_scratch *s, size_t size);
+
+typedef void usc_pack_function(usc_packer *p, const void *what);
+
+/** Sends one message packed by `pack`; false: the session has failed. Under `lock`. */
+bool usc_session_send(usc_capture *c, usc_message_kind kind, usc_pack_function *pack,
+                      const void *what);
+
+/** Ends the open step, if any, as complete or cut short. */
+void usc_capture_step_end_as(usc_capture *c, bool complete);
+
+/** Entry of the writer thread; `session` is a usc_capture. */
+void *usc_capture_writer_main(void *session);
+
+#endif

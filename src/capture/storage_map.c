@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Map from addresses to storages; see storage_map.h.
+#include "capture/storage_map.h"
+
+#include <string.h>
+
+#define FIRST_SWEEP 1024
+
+static uint64_t slot_index(const usc_storage_map *m, const void *address)
+{
+    /* Fibonacci hashing: addresses share their low bits. */
+    const uint64_t h = (uint64_t)(uintptr_t)address * 0x9E3779B97F4A7C15u;
+    return (h >> 20) & ((uint64_t)m->n_slots - 1);
+}
+
+static usc_storage **slot_for(const usc_storage_map *m, const void *address)
+{
+    uint64_t i = slot_index(m, address);
+    while (m->slots[i] != NULL && m->slots[i]->address != address)
+        i = (i + 1) & ((uint64_t)m->n_slots - 1);
+    return &m->slots[i];
+}
+
+static bool is_alive(const usc_storage_map *m, const usc_storage *s)
+{
+    return m->hooks->alive == NULL || m->hooks->alive(m->hooks->ctx, s->held);
+}
+
+static void free_array(usc_storage_map *m, void *array, int64_t n, size_t size)
+{
+    if (array != NULL) m->alloc->resize(m->alloc->ctx, array, (size_t)n * size, 0);
+}
+
+static void free_storage(usc_storage_map *m, usc_storage *s)
+{
+    if (s->held != NULL && m->hooks->release != NULL)
+        m->hooks->release(m->hooks->ctx, s->held);
+    usc_content_free(&s->content, m->alloc);
+    free_array(m, s->tensors, s->max_tensors, sizeof *s->tensors);
+    free_array(m, s->stats, s->max_stats, sizeof *s->stats);
+    m->alloc->resize(m->alloc->ctx, s, sizeof *s, 0);
+}
+
+usc_storage *usc_storage_find(usc_storage_map *m, void *address)
+{
+    if (m->n_slots == 0) return NULL;
+    usc_storage *s = *slot_for(m, address);
+    if (s == NULL || is_alive(m, s)) return s;
+    usc_storage_forget(m, s);
+    return NULL;
+}
+
+/* Moves all storages into `n_slots` new slots. */
+static bool rebuild(usc_storage_map *m, int64_t n_slots)
+{
+    usc_storage_map next = *m;
+    next.n_slots = n_slots;
+    const size_t size = (size_t)n_slots * sizeof(usc_storage *);
+    next.slots = m->alloc->resize(m->alloc->ctx, NULL, 0, size);
+    if (next.slots == NULL) return false;
+    memset((void *)next.slots, 0, size);
+    for (int64_t i = 0; i < m->n_slots; i++)
+        if (m->slots[i] != NULL) *slot_for(&next, m->slots[i]->address) = m->slots[i];
+    free_array(m, (void *)m->slots, m->n_slots, sizeof(usc_storage *));
+    *m = next;
+    return true;
+}
+
+/* A storage that died holds host memory (its record) through our hold: let go. */
+static void sweep(usc_storage_map *m)
+{
+    for (int64_t i = 0; i < m->n_slots;) {
+        usc_storage *s = m->slots[i];
+        if (s != NULL && !is_alive(m, s))
+            usc_storage_forget(m, s); /* may move another one into slot i */
+        else
+            i++;
+    }
+    m->sweep_at = m->n < FIRST_SWEEP / 2 ? FIRST_SWEEP : 2 * m->n;
+}
+
+usc_storage *usc_storage_add(usc_storage_map *m, void *address)
+{
+    if (m->n >= (m->sweep_at > 0 ? m->sweep_at : FIRST_SWEEP)) sweep(m);
+    if (2 * (m->n + 1) > m->n_slots && !rebuild(m, m->n_slots > 0 ? 2 * m->n_slots : 256))
+        return NULL;
+    usc_storage *s = m->alloc->resize(m->alloc->ctx, NULL, 0, sizeof *s);
+    if (s == NULL) return NULL;
+    *s = (usc_storage){.address = address};
+    if (m->hooks->hold != NULL) s->held = m->hooks->hold(m->hooks->ctx, address);
+    *slot_for(m, address) = s;
+    m->n++;
+    return s;
+}
+
+void usc_storage_forget(usc_storage_map *m, usc_storage *s)
+{
+    const uint64_t mask = (uint64_t)m->n_slots - 1;
+    uint64_t hole = (uint64_t)(slot_for(m, s->address) - m->slots);
+    /* Backward shift: later ones of the same run move up, so no tombstones are needed. */
+    for (uint64_t i = (hole + 1) & mask; m->slots[i] != NULL; i = (i + 1) & mask) {
+        const uint64_t home = slot_index(m, m->slots[i]->address);
+        if (((i - home) & mask) < ((i - hole) & mask)) continue;
+        m->slots[hole] = m->slots[i];
+        hole = i;
+    }
+    m->slots[hole] = NULL;
+    m->n--;
+    free_storage(m, s);
+}
+
+void usc_storage_renew(usc_storage_map *m, usc_storage *s)
+{
+    (void)m;
+    s->n_tensors = 0; /* the arrays stay for the next generation */
+    s->n_stats = 0;
+}
+
+/* Room for one more element; NULL: no memory. */
+static void *grow(usc_storage_map *m, void *array, int64_t *max, size_t size)
+{
+    const int64_t next = *max > 0 ? 2 * *max : 2;
+    void *bigger =
+        m->alloc->resize(m->alloc->ctx, array, (size_t)*max * size, (size_t)next * size);
+    if (bigger != NULL) *max = next;
+    return bigger;
+}
+
+bool usc_storage_add_tensor(usc_storage_map *m, usc_storage *s, uint64_t key, int64_t id)
+{
+    if (s->n_tensors == s->max_tensors) {
+        void *bigger = grow(m, s->tensors, &s->max_tensors, sizeof *s->tensors);
+        if (bigger == NULL) return false;
+        s->tensors = bigger;
+    }
+    s->tensors[s->n_tensors++] = (usc_known_tensor){.key = key, .id = id};
+    return true;
+}
+
+usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t key)
+{
+    if (s->n_stats == s->max_stats) {
+        void *bigger = grow(m, s->stats, &s->max_stats, sizeof *s->stats);
+        if (bigger == NULL) return NULL;
+        s->stats = bigger;
+    }
+    usc_known_stats *known = &s->stats[s->n_stats++];
+    known->key = key;
+    return &known->stats;
+}
+
+void usc_storage_map_free(usc_storage_map *m)
+{
+    for (int64_t i = 0; i < m->n_slots; i++)
+        if (m->slots[i] != NULL) free_storage(m, m->slots[i]);
+    free_array(m, (void *)m->slots, m->n_slots, sizeof(usc_storage *));
+    m->slots = NULL;
+    m->n = m->n_slots = 0;
+}

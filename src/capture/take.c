@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call begins and ends: which storages does it touch, which generation of each is that,
+// and are its bytes taken already? See session.h; the rules stand in ulpscope/capture.h.
+#include "capture/session.h"
+
+#include <string.h>
+
+/* One tensor of a call, with what is found out about it on the way. */
+typedef struct touch {
+    const usc_capture_tensor *t;
+    int64_t call;
+    usc_reach reach;
+    usc_storage *s;
+    const void *bytes; /* of the storage; NULL: not asked for yet or unreadable */
+} touch;
+
+/* The storage's bytes in host memory; NULL where nobody can read them, or on failure. */
+static const void *host_bytes(usc_capture *c, touch *at)
+{
+    static const char nothing[1] = "";
+    const usc_capture_tensor *t = at->t;
+    if (at->bytes != NULL) return at->bytes;
+    if (t->storage_size == 0) return at->bytes = nothing;
+    if (c->hooks.read == NULL) return at->bytes = t->base;
+    if (!usc_session_scratch(c, &c->bytes, (size_t)t->storage_size)) return NULL;
+    usc_error err = {0};
+    if (c->hooks.read(c->hooks.ctx, t->storage, c->bytes.at, t->storage_size, &err) !=
+        USC_OK) {
+        if (err.status == USC_OK)
+            (void)usc_error_set(&err, USC_E_IO, -1, "a storage cannot be read");
+        usc_session_fail(c, &err);
+        return NULL;
+    }
+    return at->bytes = c->bytes.at;
+}
+
+/* ---- tensor rows ---- */
+
+static bool wants_stats(const touch *at)
+{
+    return at->reach.known && at->t->view.dtype != USC_DTYPE_NONE;
+}
+
+/* Without data kept, statistics are computed here, once per distinct bytes. NULL: none.
+ */
+static const usc_stats *stats_here(usc_capture *c, touch *at, uint64_t key)
+{
+    const usc_capture_tensor *t = at->t;
+    usc_storage *s = at->s;
+    for (int64_t i = 0; i < s->n_stats; i++)
+        if (s->stats[i].key == key) return &s->stats[i].stats;
+    const char *bytes = host_bytes(c, at);
+    if (bytes == NULL) return NULL;
+    usc_tensor view = t->view;
+    union {
+        const void *in;
+        void *out;
+    } first = {.in = bytes + at->reach.first}; /* the view is only read */
+    view.data = first.out;
+    usc_stats *stats = usc_storage_add_stats(&c->storages, s, key);
+    if (stats == NULL)
+        usc_session_fail_memory(c, "statistics");
+    else if (usc_stats_compute(&view, NULL, stats, NULL) != USC_OK)
+        s->n_stats--, stats = NULL;
+    return stats;
+}
+
+static usc_tensor_message tensor_message(usc_capture *c, touch *at)
+{
+    const usc_capture_tensor *t = at->t;
+    usc_tensor_message m = {
+        .row = {.id = ++c->n_tensors,
+                .version = at->s->version,
+                .dtype_name = t->dtype_name != NULL
+                                  ? t->dtype_name
+                                  : usc_dtype_info_of(t->view.dtype)->name,
+                .ndim = t->view.ndim,
+                .sizes = t->view.sizes,
+                .strides = t->view.strides,
+                .offset = t->offset,
+                .requires_grad = t->requires_grad},
+        .dtype = t->view.dtype,
+        .first = at->reach.first,
+    };
+    if (!wants_stats(at)) return m;
+    m.dense_key = usc_view_stats_key(t, &at->reach);
+    if (c->stats_only) m.row.stats = stats_here(c, at, m.dense_key);
+    return m;
+}
+
+static void pack_tensor(usc_packer *p, const void *what)
+{
+    usc_pack_tensor(p, what);
+}
+
+/* Id of the tensor's row, which is made where this view is new; 0: failed. */
+static int64_t tensor_id(usc_capture *c, touch *at)
+{
+    usc_storage *s = at->s;
+    const uint64_t key = usc_view_key(at->t);
+    for (int64_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i].key == key) return s->tensors[i].id;
+    const usc_tensor_message m = tensor_message(c, at);
+    if (!usc_session_send(c, USC_MESSAGE_TENSOR, pack_tensor, &m)) return 0;
+    if (!usc_storage_add_tensor(&c->storages, s, key, m.row.id)) {
+        usc_session_fail_memory(c, "a tensor");
+        return 0;
+    }
+    return m.row.id;
+}
+
+/* ---- versions ---- */
+
+typedef struct version_payload {
+    usc_version_message version;
+    usc_tensor_message tensor;
+} version_payload;
+
+static void pack_version(usc_packer *p, const void *what)
+{
+    const version_payload *v = what;
+    usc_pack_bytes(p, &v->version, sizeof v->version);
+    usc_pack_tensor(p, &v->tensor);
+    if (v->version.way == USC_BYTES_INLINE) usc_pack_align(p);
+}
+
+/* Sends the version with its bytes; those too large for the ring are written straight
+ * from where they are, while the caller waits. */
+static bool send_version(usc_capture *c, touch *at, version_payload *v)
+{
+    const bool keep = at->bytes != NULL && !c->stats_only;
+    const int64_t size = at->t->storage_size;
+    v->version.size = size;
+    v->version.way = keep ? USC_BYTES_INLINE : USC_BYTES_NONE;
+    usc_packer p = {0};
+    pack_version(&p, v);
+    if (keep && p.n + size > usc_ring_largest(&c->ring)) {
+        v->version.way = USC_BYTES_BORROWED;
+        v->version.borrowed = at->bytes;
+        usc_content_take(&at->s->content, at->bytes, NULL);
+        if (!usc_session_send(c, USC_MESSAGE_VERSION, pack_version, v)) return false;
+        usc_ring_drain(&c->ring);
+    } else {
+        const int64_t with = keep ? size : 0;
+        unsigned char *to = usc_ring_start(&c->ring, USC_MESSAGE_VERSION, p.n + with);
+        if (to == NULL) {
+            usc_session_fail_memory(c, "a message");
+            return false;
+        }
+        p = (usc_packer){.at = to};
+        pack_version(&p, v);
+        if (at->bytes != NULL)
+            usc_content_take(&at->s->content, at->bytes, keep ? to + p.n : NULL);
+        usc_ring_send(&c->ring, 0);
+    }
+    if (keep) c->counts.bytes_copied += size;
+    return true;
+}
+
+/* Takes the storage's present bytes as its generation `generation`, written by call
+ * `writer`. */
+static bool take(usc_capture *c, touch *at, int64_t generation, int64_t writer)
+{
+    usc_storage *s = at->s;
+    usc_storage_renew(&c->storages, s);
+    s->generation = generation;
+    s->version = ++c->n_versions;
+    s->writer = writer;
+    if (!usc_content_size(&s->content, c->alloc, s->size, c->stats_only)) {
+        usc_session_fail_memory(c, "hashes");
+        return false;
+    }
+    s->readable = host_bytes(c, at) != NULL;
+    if (atomic_load(&c->failed)) return false;
+    version_payload v = {.version = {.row = {.id = s->version,
+                                             .storage = s->id,
+                                             .generation = generation,
+                                             .call = writer}}};
+    v.tensor = tensor_message(c, at);
+    if (!send_version(c, at, &v)) return false;
+    if (!usc_storage_add_tensor(&c->storages, s, usc_view_key(at->t), v.tensor.row.id)) {
+        usc_session_fail_memory(c, "a tensor");
+        return false;
+    }
+    s->checked_call = at->call;
+    s->checked_from = 0;
+    s->checked_to = s->size;
+    return true;
+}
+
+/* ---- storages ---- */
+
+static void pack_storage(usc_packer *p, const void *what)
+{
+    const usc_storage_row *row = what;
+    usc_pack_i64(p, row->id);
+    usc_pack_i64(p, row->bytes);
+    usc_pack_text(p, row->device);
+}
+
+/* Finds the touched storage or makes it (`*fresh`); false: failed. One whose size changed
+ * is another storage: its row tells one size. */
+static bool find_storage(usc_capture *c, touch *at, bool *fresh)
+{
+    const usc_capture_tensor *t = at->t;
+    usc_storage *s = usc_storage_find(&c->storages, t->storage);
+    *fresh = s == NULL || s->size != t->storage_size;
+    if (s == NULL) s = usc_storage_add(&c->storages, t->storage);
+    if (s == NULL) {
+        usc_session_fail_memory(c, "a storage");
+        return false;
+    }
+    at->s = s;
+    c->counts.bytes_seen += t->storage_size;
+    if (!*fresh) return true;
+    s->id = ++c->n_storages;
+    s->size = t->storage_size;
+    s->last_call = at->call;
+    const usc_storage_row row = {
+        .id = s->id, .device = t->device != NULL ? t->device : "cpu", .bytes = s->size};
+    return usc_session_send(c, USC_MESSAGE_STORAGE, pack_storage, &row);
+}
+
+static bool is_checked(const touch *at)
+{
+    const usc_storage *s = at->s;
+    return s->checked_call == at->call && s->checked_from <= at->reach.from &&
+           s->checked_to >= at->reach.to;
+}
+
+/* Whether what the view can reach is as it was taken. A check in the same call counts. */
+static bool is_unchanged(usc_capture *c, touch *at)
+{
+    usc_storage *s = at->s;
+    if (is_checked(at) || !s->readable) return true;
+    const void *bytes = host_bytes(c, at);
+    if (bytes == NULL) return true; /* failed, or not readable any more */
+    if (!usc_content_same(&s->content, bytes, at->reach.from, at->reach.to)) return false;
+    s->checked_call = at->call;
+    s->checked_from = at->reach.from;
+    s->checked_to = at->reach.to;
+    return true;
+}
+
+/* ---- roles ---- */
+
+static bool remember_unobserved(usc_capture *c, const usc_storage *s)
+{
+    const size_t n = (size_t)c->n_unobserved;
+    if (!usc_session_scratch(c, &c->unobserved, (n + 1) * sizeof(usc_unobserved)))
+        return false;
+    ((usc_unobserved *)c->unobserved.at)[n] =
+        (usc_unobserved){.storage = s->id, .since = s->last_call};
+    c->n_unobserved++;
+    c->counts.n_unobserved++;
+    return true;
+}
+
+static bool touch_input(usc_capture *c, touch *at, bool fresh)
+{
+    if (fresh) return take(c, at, 0, 0);
+    if (is_unchanged(c, at)) return true;
+    return remember_unobserved(c, at->s) && take(c, at, at->s->generation + 1, 0);
+}
+
+/* An argument that the call wrote, after it: a new generation, once per call. Where calls
+ * inside this one wrote it last, that generation is the one. */
+static bool touch_mutated(usc_capture *c, touch *at, bool fresh)
+{
+    if (fresh) return take(c, at, 0, at->call);
+    if (at->s->writer == at->call) return true;
+    if (at->s->writer > at->call && is_unchanged(c, at)) return true;
+    return take(c, at, at->s->generation + 1, at->call);
+}
+
+/* A result: new, a view of an input (unchanged by promise of the schema), or something
+ * that was there before; what then changed, the call wrote. */
+static bool touch_output(usc_capture *c, touch *at, bool fresh)
+{
+    if (fresh) return take(c, at, 0, at->call);
+    if (at->s->writer == at->call || is_unchanged(c, at)) return true;
+    return take(c, at, at->s->generation + 1, at->call);
+}
+
+/* A tensor without storage (meta, sparse): rows that tell its shape and device and that
+ * no content is kept. */
+static int64_t touch_bare(usc_capture *c, touch *at)
+{
+    usc_storage none = {.id = ++c->n_storages, .version = ++c->n_versions};
+    const char *device = at->t->device != NULL ? at->t->device : "cpu";
+    const usc_storage_row row = {.id = none.id, .device = device};
+    at->s = &none;
+    at->reach.known = false; /* nothing to compute statistics from */
+    const version_payload v = {
+        .version = {.row = {.id = none.version,
+                            .storage = none.id,
+                            .call = at->t->role == USC_ROLE_IN ? 0 : at->call},
+                    .way = USC_BYTES_NONE},
+        .tensor = tensor_message(c, at)};
+    if (!usc_session_send(c, USC_MESSAGE_STORAGE, pack_storage, &row) ||
+        !usc_session_send(c, USC_MESSAGE_VERSION, pack_version, &v))
+        return 0;
+    return v.tensor.row.id;
+}
+
+/* Id of the tensor row for one tensor of a call; 0: failed. */
+static int64_t touch_tensor(usc_capture *c, const usc_capture_tensor *t, int64_t call)
+{
+    touch at = {.t = t, .call = call, .reach = usc_view_reach(t)};
+    c->counts.n_tensors++;
+    if (t->storage == NULL) return touch_bare(c, &at);
+    bool fresh = false, ok = find_storage(c, &at, &fresh);
+    if (ok && t->role == USC_ROLE_IN) ok = touch_input(c, &at, fresh);
+    if (ok && t->role == USC_ROLE_MUTATED) ok = touch_mutated(c, &at, fresh);
+    if (ok && t->role == USC_ROLE_OUT) ok = touch_output(c, &at, fresh);
+    if (!ok || atomic_load(&c->failed)) return 0;
+    at.s->last_call = call;
+    return tensor_id(c, &at);
+}
+
+/* ---- calls ---- */
+
+typedef struct call_payload {
+    usc_capture *c;
+    const usc_call_row *row; /* CALL */
+    int64_t sequence;        /* END */
+    bool ok;
+    const usc_capture_tensor *tensors;
+    int n;
+} call_payload;
+
+static void pack_args(usc_packer *p, const call_payload *call)
+{
+    const int64_t *ids = call->c->ids.at;
+    usc_pack_i64(p, call->n);
+    for (int i = 0; i < call->n; i++) {
+        const usc_capture_tensor *t = &call->tensors[i];
+        const usc_arg_message m = {.tensor = ids[i],
+                                   .role = (int32_t)t->role,
+                                   .i_arg = t->i_arg,
+                                   .i_item = t->i_item,
+                                   .has_keyword = t->keyword != NULL};
+        usc_pack_bytes(p, &m, sizeof m);
+        if (t->keyword != NULL) usc_pack_text(p, t->keyword);
+    }
+}
+
+static void pack_call(usc_packer *p, const void *what)
+{
+    const call_payload *call = what;
+    const usc_unobserved *unobserved = call->c->unobserved.at;
+    usc_pack_bytes(p, call->row, sizeof *call->row);
+    usc_pack_text(p, call->row->args);
+    usc_pack_text(p, call->row->state);
+    pack_args(p, call);
+    usc_pack_i64(p, call->c->n_unobserved);
+    for (int64_t i = 0; i < call->c->n_unobserved; i++)
+        usc_pack_bytes(p, &unobserved[i], sizeof unobserved[i]);
+}
+
+static void pack_end(usc_packer *p, const void *what)
+{
+    const call_payload *call = what;
+    usc_pack_i64(p, call->sequence);
+    usc_pack_i64(p, call->ok);
+    pack_args(p, call);
+}
+
+/* Rows for the tensors with or without (`mutated` false) the role MUTATED; ids in c->ids.
+ */
+static bool touch_all(usc_capture *c, const call_payload *call, bool mutated)
+{
+    if (!usc_session_scratch(c, &c->ids, (size_t)call->n * sizeof(int64_t))) return false;
+    int64_t *ids = c->ids.at;
+    for (int i = 0; i < call->n; i++) {
+        if ((call->tensors[i].role == USC_ROLE_MUTATED) != mutated) continue;
+        ids[i] = touch_tensor(c, &call->tensors[i], call->sequence);
+        if (ids[i] == 0) return false;
+    }
+    return true;
+}
+
+static int64_t begin(usc_capture *c, const usc_capture_call *call)
+{
+    const int64_t sequence = ++c->counts.n_calls;
+    const usc_call_row row = {.sequence = sequence,
+                              .step = c->step,
+                              .phase = call->phase,
+                              .op = call->op,
+                              .module = call->module,
+                              .stack = call->stack,
+                              .parent = call->parent,
+                              .thread = call->thread,
+                              .args = call->args != NULL ? call->args : "{}",
+                              .state = call->state,
+                              .composite = call->composite};
+    const call_payload payload = {.c = c,
+                                  .row = &row,
+                                  .sequence = sequence,
+                                  .tensors = call->tensors,
+                                  .n = call->n_tensors};
+    c->n_unobserved = 0;
+    if (!touch_all(c, &payload, false)) return 0;
+    return usc_session_send(c, USC_MESSAGE_CALL, pack_call, &payload) ? sequence : 0;
+}
+
+int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
+{
+    if (atomic_load(&c->failed)) return 0;
+    pthread_mutex_lock(&c->lock);
+    const int64_t sequence = c->step_open ? begin(c, call) : 0;
+    pthread_mutex_unlock(&c->lock);
+    return sequence;
+}
+
+void usc_capture_end(usc_capture *c, int64_t sequence, const usc_capture_tensor *tensors,
+                     int n, bool ok)
+{
+    if (sequence == 0 || atomic_load(&c->failed)) return;
+    pthread_mutex_lock(&c->lock);
+    const call_payload payload = {
+        .c = c, .sequence = sequence, .ok = ok, .tensors = tensors, .n = n};
+    /* What was written first: results may be views of it. */
+    if (touch_all(c, &payload, true) && touch_all(c, &payload, false))
+        usc_session_send(c, USC_MESSAGE_END, pack_end, &payload);
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writer thread: takes messages off the ring, computes statistics of the bytes in
+// them, turns them into rows and blobs, commits in time. See session.h.
+#include "capture/writer.h"
+
+#include "capture/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAP_NS ((int64_t)20 * 1000000)
+#define N_CACHED 4096 /* a power of two; a little more than a step's distinct tensors */
+
+/* Direct-mapped: what a newer entry displaces is only not shared any more. */
+typedef struct cached_stats {
+    int64_t version;
+    uint64_t key; /* 0: empty */
+    usc_stats stats;
+} cached_stats;
+
+struct usc_stats_cache {
+    cached_stats entries[N_CACHED];
+};
+
+usc_stats_cache *usc_stats_cache_make(const usc_alloc *alloc)
+{
+    usc_stats_cache *cache = alloc->resize(alloc->ctx, NULL, 0, sizeof *cache);
+    for (size_t i = 0; cache != NULL && i < N_CACHED; i++)
+        cache->entries[i].key = 0;
+    return cache;
+}
+
+void usc_stats_cache_free(usc_stats_cache *cache, const usc_alloc *alloc)
+{
+    if (cache != NULL) alloc->resize(alloc->ctx, cache, sizeof *cache, 0);
+}
+
+static cached_stats *cache_entry(usc_stats_cache *cache, int64_t version, uint64_t key)
+{
+    const uint64_t i = key + (uint64_t)version * 0x9E3779B97F4A7C15u;
+    return &cache->entries[(i >> 32) % N_CACHED];
+}
+
+/* Statistics of a tensor whose storage's bytes are at `bytes` (NULL: they are gone, only
+ * the cache can tell); NULL: none. */
+static const usc_stats *stats_of(usc_capture *c, const usc_tensor_message *m,
+                                 const unsigned char *bytes)
+{
+    if (m->row.stats != NULL || m->dense_key == 0 || c->stats_cache == NULL)
+        return m->row.stats;
+    cached_stats *e = cache_entry(c->stats_cache, m->row.version, m->dense_key);
+    if (e->key == m->dense_key && e->version == m->row.version) return &e->stats;
+    if (bytes == NULL) return NULL;
+    union {
+        const void *in;
+        void *out;
+    } first = {.in = bytes + m->first}; /* the view is only read */
+    usc_tensor view = {.data = first.out, .dtype = m->dtype, .ndim = m->row.ndim};
+    memcpy(view.sizes, m->row.sizes, (size_t)view.ndim * sizeof *view.sizes);
+    memcpy(view.strides, m->row.strides, (size_t)view.ndim * sizeof *view.strides);
+    e->key = 0;
+    if (usc_stats_compute(&view, NULL, &e->stats, NULL) != USC_OK) return NULL;
+    e->key = m->dense_key;
+    e->version = m->row.version;
+    return &e->stats;
+}
+
+static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned char *bytes,
+                             usc_error *err)
+{
+    usc_tensor_message m;
+    usc_unpack_tensor(u, &m);
+    m.row.stats = stats_of(c, &m, bytes);
+    return usc_trace_put_tensor(c->trace, &m.row, err);
+}
+
+static usc_status put_blob(usc_capture *c, const void *bytes, int64_t size, int64_t *blob,
+                           usc_error *err)
+{
+    const usc_status st = usc_trace_put_blob(c->trace, bytes, size, blob, err);
+    /* Ids are given in order: a higher one than ever is new content. */
+    if (st == USC_OK && *blob > atomic_load(&c->n_blobs)) {
+        atomic_store(&c->n_blobs, *blob);
+        atomic_fetch_add(&c->blob_bytes, size);
+    }
+    return st;
+}
+
+/* Version row, the row of the tensor for which it was taken, its bytes. */
+static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
+{
+    usc_version_message m;
+    memcpy(&m, usc_unpack_bytes(u, sizeof m), sizeof m);
+    usc_unpacker tensor = *u;
+    const unsigned char *bytes = NULL;
+    if (m.way == USC_BYTES_BORROWED) bytes = m.borrowed;
+    if (m.way == USC_BYTES_INLINE) {
+        usc_tensor_message skipped;
+        usc_unpack_tensor(u, &skipped);
+        usc_unpack_align(u);
+        bytes = u->at;
+    }
+    usc_status st = USC_OK;
+    if (bytes != NULL) st = put_blob(c, bytes, m.size, &m.row.blob, err);
+    if (st == USC_OK) st = usc_trace_put_version(c->trace, &m.row, err);
+    if (st == USC_OK) st = put_tensor(c, &tensor, bytes, err);
+    return st;
+}
+
+/* ---- calls ---- */
+
+static void arg_path(char *path, size_t size, const usc_arg_message *m,
+                     const char *keyword)
+{
+    const char *list = m->role == USC_ROLE_OUT ? "out" : "args";
+    int n = keyword != NULL ? snprintf(path, size, "kwargs.%s", keyword)
+                            : snprintf(path, size, "%s[%d]", list, (int)m->i_arg);
+    if (m->i_item >= 0 && n > 0 && (size_t)n < size)
+        snprintf(path + n, size - (size_t)n, "[%d]", (int)m->i_item);
+}
+
+static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_error *err)
+{
+    usc_status st = USC_OK;
+    for (int64_t n = usc_unpack_i64(u); st == USC_OK && n > 0; n--) {
+        usc_arg_message m;
+        char path[256];
+        memcpy(&m, usc_unpack_bytes(u, sizeof m), sizeof m);
+        arg_path(path, sizeof path, &m, m.has_keyword ? usc_unpack_text(u) : NULL);
+        const usc_arg_row row = {
+            .call = call, .role = (usc_role)m.role, .path = path, .tensor = m.tensor};
+        st = usc_trace_put_arg(c->trace, &row, err);
+    }
+    return st;
+}
+
+static usc_status put_unobserved(usc_capture *c, int64_t call, const usc_unobserved *seen,
+                                 usc_error *err)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "unobserved write between calls %lld and %lld to storage %lld",
+             (long long)seen->since, (long long)call, (long long)seen->storage);
+    return usc_trace_put_note(c->trace, call, "unobserved-write", text, err);
+}
+
+static usc_status put_call(usc_capture *c, usc_unpacker *u, usc_error *err)
+{
+    usc_call_row row;
+    memcpy(&row, usc_unpack_bytes(u, sizeof row), sizeof row);
+    row.args = usc_unpack_text(u);
+    row.state = usc_unpack_text(u);
+    row.status = "unfinished";
+    usc_status st = usc_trace_put_call(c->trace, &row, err);
+    if (st == USC_OK) st = put_args(c, u, row.sequence, err);
+    for (int64_t n = st == USC_OK ? usc_unpack_i64(u) : 0; st == USC_OK && n > 0; n--)
+        st = put_unobserved(c, row.sequence, usc_unpack_bytes(u, sizeof(usc_unobserved)),
+                            err);
+    return st;
+}
+
+static usc_status put_end(usc_capture *c, usc_unpacker *u, usc_error *err)
+{
+    const int64_t sequence = usc_unpack_i64(u);
+    const bool ok = usc_unpack_i64(u) != 0;
+    const usc_status st = put_args(c, u, sequence, err);
+    if (st != USC_OK) return st;
+    return usc_trace_end_call(c->trace, sequence, ok ? "ok" : "raised", err);
+}
+
+/* ---- the rest ---- */
+
+static usc_status put_storage(usc_capture *c, usc_unpacker *u, usc_error *err)
+{
+    usc_storage_row row = {.id = usc_unpack_i64(u), .bytes = usc_unpack_i64(u)};
+    row.device = usc_unpack_text(u);
+    return usc_trace_put_storage(c->trace, &row, err);
+}
+
+static usc_status put_step(usc_capture *c, usc_unpacker *u, usc_error *err)
+{
+    usc_step_row row;
+    memcpy(&row, usc_unpack_bytes(u, sizeof row), sizeof row);
+    return usc_trace_put_step(c->trace, &row, err);
+}
+
+static usc_status put_name(usc_capture *c, int64_t kind, usc_unpacker *u, usc_error *err)
+{
+    const int64_t id = usc_unpack_i64(u);
+    const char *first = usc_unpack_text(u), *second = usc_unpack_text(u);
+    if (kind == USC_MESSAGE_META) return usc_trace_set_meta(c->trace, first, second, err);
+    if (kind == USC_MESSAGE_NOTE)
+        return usc_trace_put_note(c->trace, id, first, second, err);
+    if (kind == USC_MESSAGE_OP)
+        return usc_trace_put_op(
+            c->trace, &(usc_op_row){.id = id, .name = first, .schema = second}, err);
+    if (kind == USC_MESSAGE_MODULE)
+        return usc_trace_put_module(
+            c->trace, &(usc_module_row){.id = id, .path = first, .class_name = second},
+            err);
+    return usc_trace_put_stack(c->trace, &(usc_stack_row){.id = id, .frames = first},
+                               err);
+}
+
+static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
+                              usc_error *err)
+{
+    usc_unpacker u = {.start = payload, .at = payload};
+    switch (kind) {
+    case USC_MESSAGE_STORAGE:
+        return put_storage(c, &u, err);
+    case USC_MESSAGE_VERSION:
+        return put_version(c, &u, err);
+    case USC_MESSAGE_TENSOR:
+        return put_tensor(c, &u, NULL, err);
+    case USC_MESSAGE_CALL:
+        return put_call(c, &u, err);
+    case USC_MESSAGE_END:
+        return put_end(c, &u, err);
+    case USC_MESSAGE_STEP:
+        return put_step(c, &u, err);
+    default:
+        return put_name(c, kind, &u, err);
+    }
+}
+
+/* Once the session has failed, messages are only taken off, so that nobody waits. */
+static void write_message(usc_capture *c, usc_ring_message *m)
+{
+    usc_error err = {0};
+    if (!atomic_load(&c->failed) &&
+        put_message(c, m->kind, usc_ring_payload(m), &err) != USC_OK)
+        usc_session_fail(c, &err);
+    usc_ring_done(&c->ring, m);
+}
+
+static void commit(usc_capture *c)
+{
+    usc_error err = {0};
+    if (!atomic_load(&c->failed) && usc_trace_commit(c->trace, &err) != USC_OK)
+        usc_session_fail(c, &err);
+    usc_ring_durable(&c->ring);
+}
+
+void *usc_capture_writer_main(void *session)
+{
+    usc_capture *c = session;
+    bool closed = false;
+    /* Before the first step there is time: memory for it is fetched between naps. */
+    bool cold = true;
+    while (!closed) {
+        usc_ring_message *m = usc_ring_next(&c->ring, cold ? 0 : NAP_NS, &closed);
+        if (m != NULL)
+            write_message(c, m);
+        else if (cold && !closed)
+            cold = usc_ring_warm(&c->ring);
+        if (usc_ring_due(&c->ring)) commit(c);
+    }
+    commit(c);
+    return NULL;
+}
