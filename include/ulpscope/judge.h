@@ -95,7 +95,7 @@ typedef struct usc_judge usc_judge;
  * allowed. device float32, bfloat16, float16 or float64; reference float64; yardstick
  *          float32 or float64 (exactly widened).
  * Memory:  keeps pointers: the three tensors must outlive the judge and stay unchanged.
- *          Owns about 9 bytes an element once a replay came.
+ *          Owns about 9 bytes an element (float64: 17) once a replay came.
  * Threads: one thread at a time per judge.
  * Errors:  USC_E_SHAPE (where: first axis that differs), USC_E_DTYPE, USC_E_NOMEM.
  */
@@ -147,7 +147,8 @@ USC_API USC_NODISCARD usc_status usc_judge_appeal(usc_judge *judge,
 
 /**
  * The `n` worst elements, worst first, bad elements before all others; ties by index.
- * Uses the scores of the last look or appeal. *n_found <= n.
+ * Uses the scores of the last look or appeal. *n_found <= n. Of a float64 output,
+ * `yardstick` shows the reference.
  *
  * Errors:  USC_E_ARG before the first look.
  */

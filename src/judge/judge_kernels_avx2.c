@@ -52,7 +52,7 @@ static __m256d ulp_inverse(const vectors *v, __m256d size)
                          v->ulp_inverse);
 }
 
-static __m256d distance(const vectors *v, __m256d d, __m256d r)
+static inline __m256d distance(const vectors *v, __m256d d, __m256d r)
 {
     const __m256d sign = _mm256_and_pd(d, _mm256_set1_pd(-0.0));
     const __m256d size = size_of(d), power = power_of(v, size);
