@@ -5,7 +5,6 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <cstring>
 #include <optional>
 #include <string>
 
