@@ -5,6 +5,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <cstring>
 #include <optional>
 #include <string>
 

@@ -34,6 +34,7 @@ PyObject *core_raise(const core_state *state, usc_status status, const usc_error
 void core_lock(PyThread_type_lock lock);
 
 int core_errors_add(PyObject *module);
+int py_capture_add(PyObject *module);
 int py_judge_add(PyObject *module);
 int py_result_add(PyObject *module);
 int py_trace_add(PyObject *module);

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The outermost composite call (linear, scaled_dot_product_attention) becomes the parent
+// of the calls below it. A RecordFunction callback sees it above autocast; its row is
+// written when the first call below it is, so that views and size queries leave none.
+#include "intercept.h"
+
+#include <ATen/record_function.h>
+
+#include <mutex>
+
+namespace intercept
+{
+
+namespace
+{
+
+struct Pending : at::ObserverContext {
+    explicit Pending(Operator *of) : op(of)
+    {
+    }
+    ~Pending() override;
+
+    Operator *op;
+    std::vector<IValue> inputs;
+    std::string autocast;
+    int64_t sequence = 0; /* 0: no row yet */
+    int64_t serial = 0;
+};
+
+thread_local Pending *t_pending = nullptr;
+
+Pending::~Pending()
+{
+    if (t_pending == this) t_pending = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction &f)
+{
+    if (t_depth != 0 || t_pending != nullptr) return nullptr;
+    Operator *op = composite_by_name(f.name());
+    if (op == nullptr) return nullptr;
+    adopt_new_operators();
+    auto pending = std::make_unique<Pending>(op);
+    const auto inputs = f.inputs();
+    if (inputs.size() != op->arguments.size()) return nullptr;
+    pending->inputs.assign(inputs.begin(), inputs.end());
+    pending->autocast = autocast_state();
+    t_pending = pending.get();
+    return pending;
+}
+
+void finish(Session &session, const Pending &pending, const std::vector<IValue> &outputs)
+{
+    const Operator &op = *pending.op;
+    Tensors tensors;
+    for (size_t i = 0; i < pending.inputs.size(); ++i)
+        if (op.arguments[i].written)
+            describe(tensors, pending.inputs[i], USC_ROLE_MUTATED, static_cast<int>(i),
+                     &op.arguments[i]);
+    for (size_t i = 0; i < outputs.size(); ++i)
+        describe(tensors, outputs[i], USC_ROLE_OUT, static_cast<int>(i), nullptr);
+    usc_capture_end(session.capture, pending.sequence, tensors.data(),
+                    static_cast<int>(tensors.size()), outputs.size() == op.n_returns);
+}
+
+void at_end(const at::RecordFunction &f, at::ObserverContext *context)
+{
+    auto *pending = static_cast<Pending *>(context);
+    if (pending == nullptr) return;
+    if (t_pending == pending) t_pending = nullptr;
+    if (pending->sequence == 0) return;
+    Inside inside;
+    Use use;
+    if (use && use->serial == pending->serial) finish(*use.get(), *pending, f.outputs());
+}
+
+int64_t write_row(Session &session, const Pending &pending, const Where &where)
+{
+    Operator &op = *pending.op;
+    std::string args;
+    if (!write_arguments(args, op, pending.inputs.data())) return 0;
+    Tensors tensors;
+    for (size_t i = 0; i < pending.inputs.size(); ++i)
+        describe(tensors, pending.inputs[i], USC_ROLE_IN, static_cast<int>(i),
+                 &op.arguments[i]);
+    usc_capture_call call = {};
+    call.op = operator_id(session, op);
+    call.phase = where.phase;
+    call.module = where.module;
+    call.stack = where.stack;
+    call.thread = where.thread;
+    call.args = args.c_str();
+    call.state = pending.autocast.empty() ? nullptr : pending.autocast.c_str();
+    call.composite = true;
+    call.tensors = tensors.data();
+    call.n_tensors = static_cast<int>(tensors.size());
+    return usc_capture_begin(session.capture, &call);
+}
+
+std::mutex g_mutex;
+std::optional<at::CallbackHandle> g_handle;
+
+} // namespace
+
+void watch_composites(bool on)
+{
+    std::lock_guard<std::mutex> lock(g_mutex);
+    if (on && !g_handle) {
+        g_handle = at::addGlobalCallback(at::RecordFunctionCallback(at_start, at_end)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
+    } else if (!on && g_handle) {
+        at::removeCallback(*g_handle);
+        g_handle.reset();
+    }
+}
+
+int64_t parent_of(Session &session, const Where &where)
+{
+    Pending *pending = t_pending;
+    if (pending == nullptr) return 0;
+    if (pending->serial != session.serial) {
+        pending->serial = session.serial;
+        pending->sequence = write_row(session, *pending, where);
+    }
+    return pending->sequence;
+}
+
+bool parent_selected()
+{
+    return t_pending != nullptr && t_pending->op->selected;
+}
+
+} // namespace intercept

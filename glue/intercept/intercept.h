@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the interception glue share: one record per operator, the attached
+// session, and the translation of torch's values into C descriptors and JSON.
+#pragma once
+
+#include "intercept_glue.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace intercept
+{
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using c10::OperatorHandle;
+using c10::Stack;
+
+/* How an argument's value is spelled in JSON where its IValue does not tell. */
+enum class Spelling { plain, dtype, layout, memory_format };
+
+struct Argument {
+    Spelling spelling;
+    bool written;        /* by the schema, or by the table of schemas that lie */
+    std::string keyword; /* empty: positional */
+};
+
+/* One operator: what its schema says, worked out once. Never freed: kernels that other
+ * threads still run point here. */
+struct Operator {
+    explicit Operator(const OperatorHandle &op);
+
+    OperatorHandle handle;
+    std::string name;   /* "aten::add.Tensor" */
+    std::string schema; /* as torch prints it */
+    std::vector<Argument> arguments;
+    size_t n_returns;
+    bool writes;     /* any argument */
+    bool random;     /* draws from a generator */
+    bool composite;  /* has a CompositeImplicitAutograd kernel and none of ours */
+    bool collective; /* returns a c10d::Work */
+    /* The BackendSelect kernel that ours covers (rand, arange, ...); empty: none. */
+    std::function<void(const OperatorHandle &, DispatchKeySet, Stack *)> covered;
+    /* Of the attached session: */
+    std::atomic<bool> selected{true};
+    std::atomic<int64_t> session{0}, id{0};
+};
+
+struct Session {
+    usc_capture *capture;
+    usc_intercept_place place;
+    std::string ops;
+    bool debug;
+    int64_t serial;
+};
+
+/* Holds the attached session while a thread uses it; null where none is attached. */
+class Use
+{
+  public:
+    Use();
+    ~Use();
+    Use(const Use &) = delete;
+    Use &operator=(const Use &) = delete;
+    Session *operator->() const
+    {
+        return session_;
+    }
+    explicit operator bool() const
+    {
+        return session_ != nullptr;
+    }
+    Session *get() const
+    {
+        return session_;
+    }
+
+  private:
+    Session *session_;
+};
+
+/* Greater than 0 while this thread is inside a call that is recorded, or works for us:
+ * what happens there is not recorded. */
+extern thread_local int t_depth;
+
+struct Inside {
+    Inside()
+    {
+        ++t_depth;
+    }
+    ~Inside()
+    {
+        --t_depth;
+    }
+};
+
+/* ---- registry.cpp ---- */
+
+/** The record of a composite operator by its schema's name text; null for others. */
+Operator *composite_by_name(const char *name);
+/** Registers kernels for operators that came since; cheap where there are none. */
+void adopt_new_operators();
+/** The operator's id in the session. */
+int64_t operator_id(const Session &session, Operator &op);
+
+/* ---- schema_lies.cpp ---- */
+
+/** Whether the operator writes this argument although its schema does not say so. */
+bool schema_hides_write(const std::string &base_name, const std::string &argument);
+
+/* ---- describe.cpp ---- */
+
+using Tensors = std::vector<usc_capture_tensor>;
+
+/** Appends the tensors in `value` (a tensor, or lists of them) as argument `i_arg`. */
+void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
+              const Argument *argument);
+/** Calls `f` with every defined tensor in `value`. */
+void each_tensor(const IValue &value, const std::function<void(const at::Tensor &)> &f);
+/** Device types seen so far. */
+const char *devices_seen();
+extern const usc_capture_hooks storage_hooks;
+
+/* ---- arguments.cpp ---- */
+
+/** The call's arguments as JSON; false where they are symbolic (the call is traced, not
+ * run). */
+bool write_arguments(std::string &out, const Operator &op, const IValue *values);
+/** JSON of what a call depends on besides its arguments; empty: nothing. */
+std::string random_state(const IValue *values, size_t n);
+std::string autocast_state();
+
+/* ---- calls.cpp ---- */
+
+/** The kernel that stands in front of an operator's own kernels. */
+struct Kernel : c10::OperatorKernel {
+    explicit Kernel(Operator *op) : op_(op)
+    {
+    }
+    void operator()(const OperatorHandle &op, DispatchKeySet keys, Stack *stack);
+
+  private:
+    Operator *op_;
+};
+
+/** Begins a call in the session; 0 where it is not to be recorded. */
+struct Where {
+    usc_phase phase;
+    int64_t module, stack, thread;
+};
+Where where_now(Session &session);
+void forget_forward_calls();
+
+/* ---- composites.cpp ---- */
+
+/** Starts and stops watching for composite calls. */
+void watch_composites(bool on);
+/** Sequence of the composite call around this thread, whose row is written now if it was
+ * not; 0: none. */
+int64_t parent_of(Session &session, const Where &where);
+/** Whether the composite call around this thread was asked for by the pattern. */
+bool parent_selected();
+
+/* ---- collectives.cpp ---- */
+
+/** Calls `done` when the Work among the call's results has completed, or now where there
+ * is none. */
+void when_complete(const IValue *results, size_t n, std::function<void(bool ok)> done);
+
+} // namespace intercept

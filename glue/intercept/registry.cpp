@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which operators get a kernel of ours, from attach to detach. An operator with a
+// CompositeImplicitAutograd kernel gets none: it is seen by composites.cpp and through
+// the calls below it. Neighbour: calls.cpp, what the kernel does.
+#include "intercept.h"
+
+#include <c10/util/Exception.h>
+
+#include <ulpscope/pattern.h>
+
+#include <mutex>
+#include <pthread.h>
+#include <thread>
+#include <unordered_map>
+
+namespace intercept
+{
+
+namespace
+{
+
+/* Profiler marks and the like: no tensors, and their results must not be held. */
+bool left_alone(const std::string &name)
+{
+    static const char *const spaces[] = {"profiler::", "prim::", "rpc::", "_test::"};
+    for (const char *space : spaces)
+        if (name.rfind(space, 0) == 0) return true;
+    return false;
+}
+
+Spelling spelling_of(const c10::Argument &argument)
+{
+    c10::TypePtr type = argument.real_type();
+    if (type->kind() == c10::TypeKind::OptionalType)
+        type = type->castRaw<c10::OptionalType>()->getElementType();
+    switch (type->kind()) {
+    case c10::TypeKind::ScalarTypeType:
+        return Spelling::dtype;
+    case c10::TypeKind::LayoutType:
+        return Spelling::layout;
+    case c10::TypeKind::MemoryFormatType:
+        return Spelling::memory_format;
+    default:
+        return Spelling::plain;
+    }
+}
+
+using ByName = std::unordered_map<const void *, Operator *>;
+
+struct Registry {
+    std::mutex mutex; /* guards all but the atomics */
+    std::unordered_map<std::string, std::unique_ptr<Operator>> operators;
+    std::vector<c10::RegistrationHandleRAII> kernels;
+    std::unordered_map<std::string, bool> done;
+    std::vector<c10::OperatorName> arrived;
+    std::mutex
+        arrived_mutex; /* held under the dispatcher's lock: nothing else below it */
+    std::atomic<bool> any_arrived{false};
+    std::optional<c10::RegistrationHandleRAII> listener;
+    std::atomic<const ByName *> composites{nullptr};
+    std::vector<std::unique_ptr<ByName>> composite_maps; /* readers may hold an old one */
+    std::atomic<Session *> session{nullptr};
+    std::atomic<int64_t> n_uses{0};
+    int64_t n_sessions = 0;
+};
+
+Registry &registry()
+{
+    /* Never destroyed: kernels may run while the process ends. */
+    static Registry *const instance = new Registry;
+    return *instance;
+}
+
+/* Called under the dispatcher's lock, where nothing can be registered: takes note only.
+ */
+struct Listener : c10::OpRegistrationListener {
+    void onOperatorRegistered(const OperatorHandle &op) override
+    {
+        Registry &r = registry();
+        std::lock_guard<std::mutex> lock(r.arrived_mutex);
+        r.arrived.push_back(op.operator_name());
+        r.any_arrived.store(true, std::memory_order_release);
+    }
+    void onOperatorDeregistered(const OperatorHandle &) override
+    {
+    }
+};
+
+/* torch warns about an overridden kernel; here that is the purpose. */
+struct Silence : c10::WarningHandler {
+    void process(const c10::Warning &) override
+    {
+    }
+};
+
+void cover(Operator &op)
+{
+    op.covered = nullptr;
+    if (!op.handle.hasKernelForDispatchKey(DispatchKey::BackendSelect)) return;
+    auto kernel = op.handle.getComputedKernelForDispatchKey(DispatchKey::BackendSelect);
+    op.covered = [kernel](const OperatorHandle &handle, DispatchKeySet keys,
+                          Stack *stack) { kernel.callBoxed(handle, keys, stack); };
+}
+
+/* Under the mutex. */
+void adopt(Registry &r, const Session &session, const OperatorHandle &handle,
+           ByName &composites)
+{
+    const std::string key = c10::toString(handle.operator_name());
+    if (left_alone(key) || r.done.count(key)) return;
+    std::unique_ptr<Operator> &slot = r.operators[key];
+    if (!slot || !(slot->handle == handle)) {
+        if (slot) slot.release(); /* a thread may still be inside its kernel */
+        slot = std::make_unique<Operator>(handle);
+    }
+    slot->selected = usc_pattern_match(
+        session.ops.empty() ? nullptr : session.ops.c_str(), slot->name.c_str());
+    slot->composite =
+        handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+    r.done[key] = true;
+    if (slot->composite) {
+        composites[handle.schema().name().c_str()] = slot.get();
+        return;
+    }
+    cover(*slot);
+    r.kernels.push_back(c10::Dispatcher::singleton().registerImpl(
+        handle.operator_name(), DispatchKey::BackendSelect,
+        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(slot.get())),
+        std::nullopt, nullptr, "ulpscope interception"));
+}
+
+/* Under the mutex. */
+void adopt_all(Registry &r, const Session &session,
+               const std::vector<c10::OperatorName> &names)
+{
+    Silence silence;
+    c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    const ByName *old = r.composites.load();
+    auto composites = old ? std::make_unique<ByName>(*old) : std::make_unique<ByName>();
+    for (const c10::OperatorName &name : names) {
+        const auto handle = c10::Dispatcher::singleton().findSchema(name);
+        if (handle) adopt(r, session, *handle, *composites);
+    }
+    r.composites.store(composites.get());
+    r.composite_maps.push_back(std::move(composites));
+}
+
+/* A forked child (a data-loader worker) has no writer thread: it records nothing. */
+void forget_session()
+{
+    registry().session.store(nullptr);
+    registry().n_uses.store(0);
+}
+
+/* Under the mutex. Kernels go in reverse order of their coming. */
+void drop_kernels(Registry &r)
+{
+    while (!r.kernels.empty())
+        r.kernels.pop_back();
+    r.done.clear();
+    r.composites.store(nullptr);
+}
+
+usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_error *err)
+{
+    Registry &r = registry();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if (r.session.load() != nullptr)
+        return usc_error_set(err, USC_E_BUSY, -1, "a capture is already running here");
+    auto session = std::make_unique<Session>(Session{c, options->place,
+                                                     options->ops ? options->ops : "",
+                                                     options->debug, ++r.n_sessions});
+    static const int at_fork = pthread_atfork(nullptr, nullptr, forget_session);
+    if (at_fork != 0) return usc_error_set(err, USC_E_NOMEM, -1, "pthread_atfork failed");
+    forget_forward_calls();
+    try {
+        adopt_all(r, *session, c10::Dispatcher::singleton().getAllOpNames());
+        if (!r.listener)
+            r.listener.emplace(c10::Dispatcher::singleton().addRegistrationListener(
+                std::make_unique<Listener>()));
+        watch_composites(true);
+    } catch (const std::exception &e) {
+        drop_kernels(r);
+        return usc_error_set(err, USC_E_UNSUPPORTED, -1,
+                             "torch refused the interception kernels: %.300s", e.what());
+    }
+    r.session.store(session.release());
+    return USC_OK;
+}
+
+void detach()
+{
+    Registry &r = registry();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    Session *session = r.session.exchange(nullptr);
+    if (session == nullptr) return;
+    watch_composites(false);
+    drop_kernels(r);
+    while (r.n_uses.load() != 0)
+        std::this_thread::yield();
+    delete session;
+}
+
+} // namespace
+
+Operator::Operator(const OperatorHandle &op)
+    : handle(op), name(c10::toString(op.operator_name())),
+      schema(c10::toString(op.schema())), n_returns(op.schema().returns().size()),
+      writes(false), random(op.hasTag(at::Tag::nondeterministic_seeded)),
+      composite(false), collective(name.rfind("c10d::", 0) == 0)
+{
+    for (const c10::Argument &a : op.schema().arguments()) {
+        const bool written = (a.alias_info() != nullptr && a.alias_info()->isWrite()) ||
+                             schema_hides_write(op.schema().name(), a.name());
+        arguments.push_back({spelling_of(a), written, a.kwarg_only() ? a.name() : ""});
+        writes = writes || written;
+    }
+}
+
+Use::Use() : session_(nullptr)
+{
+    Registry &r = registry();
+    r.n_uses.fetch_add(1);
+    session_ = r.session.load();
+    if (session_ == nullptr) r.n_uses.fetch_sub(1);
+}
+
+Use::~Use()
+{
+    if (session_ != nullptr) registry().n_uses.fetch_sub(1);
+}
+
+Operator *composite_by_name(const char *name)
+{
+    const ByName *map = registry().composites.load(std::memory_order_acquire);
+    if (map == nullptr) return nullptr;
+    const auto found = map->find(name);
+    return found == map->end() ? nullptr : found->second;
+}
+
+void adopt_new_operators()
+{
+    Registry &r = registry();
+    if (!r.any_arrived.load(std::memory_order_acquire)) return;
+    std::lock_guard<std::mutex> lock(r.mutex);
+    std::vector<c10::OperatorName> names;
+    {
+        std::lock_guard<std::mutex> arrived_lock(r.arrived_mutex);
+        names.swap(r.arrived);
+        r.any_arrived.store(false);
+    }
+    Session *session = r.session.load();
+    if (session != nullptr) adopt_all(r, *session, names);
+}
+
+int64_t operator_id(const Session &session, Operator &op)
+{
+    if (op.session.load(std::memory_order_acquire) != session.serial) {
+        op.id.store(usc_capture_op(session.capture, op.name.c_str(), op.schema.c_str()));
+        op.session.store(session.serial, std::memory_order_release);
+    }
+    return op.id.load();
+}
+
+} // namespace intercept
+
+extern "C" USC_API const usc_intercept_table usc_intercept;
+const usc_intercept_table usc_intercept = {
+    &intercept::storage_hooks, intercept::attach, intercept::detach,
+    intercept::adopt_new_operators, intercept::devices_seen};

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// `_core.Capture`: a capture session fed by the interception glue. Python says when a
+// step begins and ends; calls never come through here. Neighbour: py_place.c.
+#include "core.h"
+#include "py_place.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct capture_object {
+    PyObject_HEAD usc_capture *session;
+    const usc_intercept_table *glue;
+    PyObject *ops; /* str or None */
+    int debug;
+    pid_t owner; /* a forked child must not touch the session: its writer is not there */
+} capture_object;
+
+static bool is_usable(capture_object *self)
+{
+    if (self->session != NULL && self->owner == getpid()) return true;
+    PyErr_SetString(PyExc_RuntimeError, self->session == NULL
+                                            ? "the capture is closed"
+                                            : "the capture belongs to another process");
+    return false;
+}
+
+static const usc_intercept_table *load_glue(const char *path)
+{
+    void *const library =
+        dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: kernels live in it */
+    void *const table = library == NULL ? NULL : dlsym(library, USC_INTERCEPT_TABLE);
+    if (table == NULL)
+        PyErr_Format(PyExc_ImportError, "interception glue: %s", dlerror());
+    return table;
+}
+
+static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"path",  "glue",      "stats_only", "ops",
+                            "debug", "ring_size", "frames",     NULL};
+    const char *path, *glue;
+    int stats_only = 0, debug = 0;
+    long long ring_size = 0;
+    PyObject *ops = Py_None, *frames = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|pOpLO!", names, &path, &glue,
+                                     &stats_only, &ops, &debug, &ring_size, &PyList_Type,
+                                     &frames))
+        return NULL;
+    const usc_intercept_table *table = load_glue(glue);
+    if (table == NULL) return NULL;
+    if (frames != NULL && py_place_reset(frames) < 0) return NULL;
+    capture_object *self = (capture_object *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->glue = table;
+    self->ops = Py_NewRef(ops);
+    self->debug = debug;
+    self->owner = getpid();
+
+    const usc_capture_options options = {.stats_only = stats_only != 0,
+                                         .ring_size = ring_size};
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        usc_capture_open(path, table->hooks, &options, &self->session, &err);
+    Py_END_ALLOW_THREADS if (status == USC_OK) return (PyObject *)self;
+    Py_DECREF(self);
+    return core_raise(core_state_of(type), status, &err);
+}
+
+/* ---- steps ---- */
+
+static PyObject *capture_begin(capture_object *self, PyObject *arg)
+{
+    const long long step = PyLong_AsLongLong(arg);
+    if ((step == -1 && PyErr_Occurred()) || !is_usable(self)) return NULL;
+    const char *ops = self->ops == Py_None ? NULL : PyUnicode_AsUTF8(self->ops);
+    if (ops == NULL && self->ops != Py_None) return NULL;
+    const usc_intercept_options options = {
+        .place = py_place(), .ops = ops, .debug = self->debug != 0};
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS usc_capture_step_begin(self->session, step);
+    status = self->glue->attach(self->session, &options, &err);
+    if (status != USC_OK) usc_capture_step_end(self->session);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
+        core_state_of(Py_TYPE(self)), status, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *capture_end(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    Py_BEGIN_ALLOW_THREADS self->glue->detach();
+    usc_capture_step_end(self->session);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *capture_adopt(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    Py_BEGIN_ALLOW_THREADS self->glue->adopt();
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* ---- what the session is told ---- */
+
+static PyObject *capture_module(capture_object *self, PyObject *args)
+{
+    const char *path, *class_name;
+    if (!PyArg_ParseTuple(args, "ss", &path, &class_name) || !is_usable(self))
+        return NULL;
+    return PyLong_FromLongLong(usc_capture_module(self->session, path, class_name));
+}
+
+static PyObject *capture_meta(capture_object *self, PyObject *args)
+{
+    const char *key, *value;
+    if (!PyArg_ParseTuple(args, "ss", &key, &value) || !is_usable(self)) return NULL;
+    usc_capture_meta(self->session, key, value);
+    Py_RETURN_NONE;
+}
+
+static PyObject *capture_devices(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(self->glue->devices());
+}
+
+/* ---- what it says ---- */
+
+static PyObject *capture_counts(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    usc_capture_counts n;
+    usc_capture_count(self->session, &n);
+    return Py_BuildValue(
+        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "calls", (long long)n.n_calls, "tensors",
+        (long long)n.n_tensors, "blobs", (long long)n.n_blobs, "unobserved",
+        (long long)n.n_unobserved, "bytes_seen", (long long)n.bytes_seen, "bytes_copied",
+        (long long)n.bytes_copied, "bytes_written", (long long)n.bytes_written,
+        "ring_peak", (long long)n.ring_peak, "wait_ns", (long long)n.wait_ns);
+}
+
+static PyObject *capture_error(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    usc_error err = {0};
+    if (usc_capture_status(self->session, &err) == USC_OK) Py_RETURN_NONE;
+    return PyUnicode_FromString(err.text);
+}
+
+static PyObject *capture_flush(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_capture_flush(self->session, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
+        core_state_of(Py_TYPE(self)), status, &err);
+    Py_RETURN_NONE;
+}
+
+static usc_status close_session(capture_object *self, bool complete, usc_error *err)
+{
+    usc_capture *const session = self->session;
+    self->session = NULL;
+    if (session == NULL || self->owner != getpid()) return USC_OK;
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS self->glue->detach();
+    status = usc_capture_close(session, complete, err);
+    Py_END_ALLOW_THREADS return status;
+}
+
+static PyObject *capture_close(capture_object *self, PyObject *arg)
+{
+    const int complete = PyObject_IsTrue(arg);
+    if (complete < 0) return NULL;
+    usc_error err = {0};
+    const usc_status status = close_session(self, complete != 0, &err);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
+    Py_RETURN_NONE;
+}
+
+static void capture_dealloc(capture_object *self)
+{
+    PyTypeObject *const type = Py_TYPE(self);
+    usc_error err = {0};
+    if (close_session(self, false, &err) != USC_OK)
+        PySys_FormatStderr("ulpscope: %s\n", err.text);
+    Py_XDECREF(self->ops);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+#define METHOD(f) (PyCFunction)(void (*)(void))(f)
+
+static PyMethodDef methods[] = {
+    {"begin_step", METHOD(capture_begin), METH_O, "begin_step(n): records from here on."},
+    {"end_step", METHOD(capture_end), METH_NOARGS, "end_step(): records no longer."},
+    {"adopt", METHOD(capture_adopt), METH_NOARGS, "adopt(): looks for new operators."},
+    {"module", METHOD(capture_module), METH_VARARGS, "module(path, class_name) -> id."},
+    {"meta", METHOD(capture_meta), METH_VARARGS, "meta(key, value): sets a meta key."},
+    {"devices", METHOD(capture_devices), METH_NOARGS, "devices() -> 'cpu,sim:0'."},
+    {"counts", METHOD(capture_counts), METH_NOARGS, "counts() -> dict of counters."},
+    {"error", METHOD(capture_error), METH_NOARGS, "error() -> first error or None."},
+    {"flush", METHOD(capture_flush), METH_NOARGS, "flush(): everything is on disk then."},
+    {"close", METHOD(capture_close), METH_O, "close(complete): finishes the trace."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, (void *)capture_new},
+    {Py_tp_dealloc, (void *)capture_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_doc,
+     "Capture(path, glue, stats_only=False, ops=None, debug=False, ring_size=0, "
+     "frames=[]): a session of usc_capture_open."},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "ulpscope._core.Capture",
+    .basicsize = sizeof(capture_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};
+
+/* Adds what this file and py_place.c bind to `_core`; 0, or -1 with an exception set. */
+int py_capture_add(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
+    if (type == NULL) return -1;
+    const int result = PyModule_AddObjectRef(module, "Capture", type);
+    Py_DECREF(type);
+    return result < 0 ? -1 : PyModule_AddFunctions(module, py_place_methods);
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calling thread's Python stack as a 64-bit key (code objects and positions), its
+// frames as JSON only for a new key; its innermost nn.Module, kept per thread.
+#include "py_place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_MODULES = 256, MAX_FRAMES = 200, MAX_RULES = 16, MAX_JSON = 16384 };
+
+/* ---- modules and optimizer ---- */
+
+static _Thread_local int64_t modules[MAX_MODULES];
+static _Thread_local int n_modules; /* may exceed MAX_MODULES; those are not told apart */
+static _Thread_local int n_optimizers;
+
+static int64_t current_module(void)
+{
+    if (n_modules <= 0) return 0;
+    return modules[n_modules <= MAX_MODULES ? n_modules - 1 : MAX_MODULES - 1];
+}
+
+static bool in_optimizer(void)
+{
+    return n_optimizers > 0 && n_modules == 0; /* a closure runs the model in step() */
+}
+
+static PyObject *enter_module(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    const int64_t id = PyLong_AsLongLong(arg);
+    if (id == -1 && PyErr_Occurred()) return NULL;
+    if (n_modules < MAX_MODULES) modules[n_modules] = id;
+    ++n_modules;
+    Py_RETURN_NONE;
+}
+
+static PyObject *leave_module(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    (void)arg;
+    if (n_modules > 0) --n_modules; /* hooks may have come while a module was running */
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_depth(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    (void)arg;
+    return PyLong_FromLong(n_modules);
+}
+
+static PyObject *enter_optimizer(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    (void)arg;
+    ++n_optimizers;
+    Py_RETURN_NONE;
+}
+
+static PyObject *leave_optimizer(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    (void)arg;
+    if (n_optimizers > 0) --n_optimizers;
+    Py_RETURN_NONE;
+}
+
+/* A step's end: whatever hooks of this thread missed is forgotten. */
+static PyObject *reset_place(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    (void)arg;
+    n_modules = n_optimizers = 0;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef py_place_methods[] = {
+    {"enter_module", enter_module, METH_O, "enter_module(id): this thread is inside it."},
+    {"leave_module", leave_module, METH_NOARGS, "leave_module(): the innermost ended."},
+    {"module_depth", module_depth, METH_NOARGS, "module_depth() -> modules entered."},
+    {"enter_optimizer", enter_optimizer, METH_NOARGS, "enter_optimizer(): step() began."},
+    {"leave_optimizer", leave_optimizer, METH_NOARGS, "leave_optimizer(): step() ended."},
+    {"reset_place", reset_place, METH_NOARGS, "reset_place(): in no module, no step()."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- stacks ---- */
+
+typedef struct rule {
+    char prefix[512];
+    size_t length;
+    bool shown;
+} rule;
+
+static rule rules[MAX_RULES]; /* written under the GIL, as all below */
+static int n_rules;
+static PyObject *codes; /* list: code objects whose addresses are part of keys */
+
+int py_place_reset(PyObject *list)
+{
+    n_rules = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list) && n_rules < MAX_RULES; ++i) {
+        const char *prefix;
+        int shown;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "sp", &prefix, &shown)) return -1;
+        rule *r = &rules[n_rules++];
+        snprintf(r->prefix, sizeof r->prefix, "%s", prefix);
+        r->length = strlen(r->prefix);
+        r->shown = shown != 0;
+    }
+    Py_XSETREF(codes, PyList_New(0));
+    return codes == NULL ? -1 : 0;
+}
+
+static bool is_shown(const char *file)
+{
+    if (strncmp(file, "<frozen", 7) == 0) return false;
+    size_t longest = 0;
+    bool shown = true;
+    for (int i = 0; i < n_rules; ++i) {
+        if (rules[i].length <= longest) continue;
+        if (strncmp(file, rules[i].prefix, rules[i].length) != 0) continue;
+        longest = rules[i].length;
+        shown = rules[i].shown;
+    }
+    return shown;
+}
+
+static uint64_t mix(uint64_t key, uint64_t value)
+{
+    key = (key ^ value) * 0x9fb21c651e98df25u;
+    return key ^ (key >> 32);
+}
+
+/* Innermost first; the caller owns the references in both. */
+static int walk(PyFrameObject **frames, uint64_t *key)
+{
+    int n = 0;
+    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
+    *key = 0x9e3779b97f4a7c15u;
+    while (frame != NULL && n < MAX_FRAMES) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        *key = mix(*key, (uint64_t)(uintptr_t)code);
+        *key = mix(*key, (uint64_t)PyFrame_GetLasti(frame));
+        Py_DECREF(code);
+        frames[n++] = frame;
+        frame = PyFrame_GetBack(frame);
+    }
+    Py_XDECREF(frame);
+    if (*key == 0) *key = 1;
+    return n;
+}
+
+typedef struct text {
+    char at[MAX_JSON];
+    size_t n;
+    bool full;
+} text;
+
+static void put(text *t, const char *s, size_t n)
+{
+    if (t->full || t->n + n + 8 > sizeof t->at) { /* room for the closing brackets */
+        t->full = true;
+        return;
+    }
+    memcpy(t->at + t->n, s, n);
+    t->n += n;
+}
+
+static void put_string(text *t, const char *s)
+{
+    put(t, "\"", 1);
+    for (; *s != '\0'; ++s) {
+        if (*s == '"' || *s == '\\') put(t, "\\", 1);
+        const char *const shown = (unsigned char)*s < 0x20 ? " " : s;
+        put(t, shown, 1);
+    }
+    put(t, "\"", 1);
+}
+
+static void put_frame(text *t, PyFrameObject *frame, bool always)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    const char *file = PyUnicode_AsUTF8(code->co_filename);
+    const char *name = PyUnicode_AsUTF8(code->co_qualname);
+    const size_t before = t->n;
+    if (file != NULL && name != NULL && (always || is_shown(file))) {
+        char line[24];
+        snprintf(line, sizeof line, ", %d, ", PyFrame_GetLineNumber(frame));
+        put(t, t->n > 1 ? ", [" : "[", t->n > 1 ? 3 : 1);
+        put_string(t, file);
+        put(t, line, strlen(line));
+        put_string(t, name);
+        put(t, "]", 1);
+    }
+    if (t->full) t->n = before; /* a frame stands whole or not at all */
+    Py_DECREF(code);
+}
+
+/* A new key: keeps the code objects, so that no other one gets their addresses. */
+static int64_t add_stack(usc_capture *c, uint64_t key, PyFrameObject **frames, int n)
+{
+    text t = {.n = 0};
+    put(&t, "[", 1);
+    for (int i = 0; i < n; ++i) {
+        PyObject *code = (PyObject *)PyFrame_GetCode(frames[i]);
+        if (codes != NULL && PyList_Append(codes, code) < 0) PyErr_Clear();
+        Py_DECREF(code);
+        put_frame(&t, frames[i], false);
+    }
+    if (t.n == 1 && n > 0) put_frame(&t, frames[0], true);
+    memcpy(t.at + t.n, "]", 2);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return usc_capture_stack_add(c, key, t.at);
+}
+
+static int64_t current_stack(usc_capture *c)
+{
+    /* A thread that Python does not know (autograd's device threads) has no stack. */
+    if (!Py_IsInitialized() || PyGILState_GetThisThreadState() == NULL) return 0;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyFrameObject *frames[MAX_FRAMES];
+    uint64_t key;
+    const int n = walk(frames, &key);
+    int64_t id = n == 0 ? 0 : usc_capture_stack(c, key);
+    if (id == 0 && n > 0 && !PyErr_Occurred()) id = add_stack(c, key, frames, n);
+    for (int i = 0; i < n; ++i)
+        Py_DECREF(frames[i]);
+    PyGILState_Release(gil);
+    return id;
+}
+
+usc_intercept_place py_place(void)
+{
+    return (usc_intercept_place){
+        .stack = current_stack, .module = current_module, .optimizer = in_optimizer};
+}

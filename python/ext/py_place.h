@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a thread is in the user's Python program: stack, module, optimizer. Asked for by
+// the interception glue before every call.
+#ifndef PY_PLACE_H
+#define PY_PLACE_H
+
+#include "core.h"
+
+#include "../../glue/intercept/intercept_glue.h"
+
+/** The functions that the glue calls. */
+usc_intercept_place py_place(void);
+
+/**
+ * Sets which frames a stack leaves out: a list of (path prefix, shown), of which the
+ * longest prefix of a file's path decides; forgets the code objects of the last session.
+ * 0, or -1 with an exception set.
+ */
+int py_place_reset(PyObject *rules);
+
+/** The methods enter_module, leave_module, enter_optimizer, leave_optimizer. */
+extern PyMethodDef py_place_methods[];
+
+#endif

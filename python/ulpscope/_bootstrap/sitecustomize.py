@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in every Python process under `ulpscope capture`: waits for torch to be imported,
+then starts the recorder. A sitecustomize that this one hides is run first."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run_hidden_sitecustomize():
+    """Executes the sitecustomize that Python would have found without us."""
+    path = [p for p in sys.path if os.path.abspath(p or ".") != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def load_ulpscope():
+    """Imports this very package, wherever the program's own path leads."""
+    if "ulpscope" in sys.modules:
+        return
+    package = os.path.dirname(HERE)
+    spec = importlib.util.spec_from_file_location(
+        "ulpscope", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ulpscope"] = module
+    spec.loader.exec_module(module)
+
+
+def start():
+    """Torch is there: start recording; a failure must not break the program."""
+    try:
+        load_ulpscope()
+        from ulpscope import _launched
+
+        _launched.start()
+    except Exception as error:
+        print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)
+
+
+class TorchWatcher:
+    """Finds nothing itself; calls `start` once torch has been executed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            start()
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if os.environ.get("ULPSCOPE_CAPTURE"):
+    sys.meta_path.insert(0, TorchWatcher())
+run_hidden_sitecustomize()

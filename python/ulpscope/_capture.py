@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording steps of the running program into a trace.
+
+`capture` is the public context manager; `Recorder` does the work for it and for programs
+run under `ulpscope capture` (`_launched`). Operators come in through glue/intercept, data
+go out through the C session; Python only says which step it is.
+"""
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+DATA = ("full", "stats")
+
+
+def parse_steps(steps):
+    """
+    Step numbers from "1", "2,5-8", an int or an iterable of ints, as a sorted list.
+
+    Raises ValueError with a sentence for anything else.
+    """
+    if isinstance(steps, int):
+        steps = [steps]
+    if not isinstance(steps, str):
+        numbers = {int(s) for s in steps}
+    else:
+        numbers = set()
+        for part in steps.split(","):
+            first, dash, last = part.strip().partition("-")
+            if not first.isdigit() or (dash and not last.strip().isdigit()):
+                raise ValueError(f"steps '{steps}': '{part}' is neither a number nor a range")
+            numbers.update(range(int(first), int(last or first) + 1))
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"steps {steps!r}: one step or more, counted from 0")
+    return sorted(numbers)
+
+
+def rank_and_world():
+    """This process's rank and how many there are: torch.distributed's, else torchrun's."""
+    import torch
+
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def frame_rules():
+    """Which files a recorded Python stack shows: the user's, and the line in an
+    nn.Module; the machinery of torch and of this package is left out."""
+    import torch
+
+    home = os.path.dirname(torch.__file__) + os.sep
+    layers = os.path.join(home, "nn", "modules") + os.sep
+    return [
+        (home, False),
+        (layers, True),
+        (layers + "module.py", False),
+        (layers + "container.py", False),
+        (os.path.dirname(os.path.abspath(__file__)) + os.sep, False),
+    ]
+
+
+class Recorder:
+    """One trace. The session is opened when the first step begins, so that a process
+    that never gets there leaves nothing behind."""
+
+    def __init__(self, path, data="full", ops=None):
+        if data not in DATA:
+            raise ValueError(f"data '{data}': it is 'full' or 'stats'")
+        self.path = Path(path)
+        self.data = data
+        self.ops = ops
+        self.session = None
+        self.steps = []
+        self.step = None
+        self.hooks = []
+
+    def begin(self, step):
+        """Records from here on, as `step`."""
+        from . import _hooks
+
+        if self.session is None:
+            self._open()
+        _reset_place()
+        self.step = step
+        self.session.begin_step(step)
+        self.hooks = [_hooks.Modules(self.session), _hooks.Libraries(self.session)]
+
+    def end(self):
+        """Ends the step that is recorded, if one is."""
+        if self.step is None:
+            return
+        for hook in self.hooks:
+            hook.remove()
+        self.session.end_step()
+        self.steps.append(self.step)
+        self.step = None
+
+    def close(self, complete=True):
+        """
+        Finishes the trace and returns its counters (None: nothing was recorded).
+
+        Raises OSError and the like with the session's first error.
+        """
+        if self.session is None:
+            return None
+        interrupted = self.step is not None
+        self.end()
+        session, self.session = self.session, None
+        session.meta("devices", session.devices())
+        error = None
+        try:
+            session.flush()
+        except Exception as failure:
+            error = failure
+        counts = session.counts()
+        session.close(complete and not interrupted and error is None)
+        if error is not None:
+            raise error
+        return counts
+
+    def _open(self):
+        from . import _core, _glue
+
+        glue = _glue.build("intercept")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.session = _core.Capture(
+            str(self.path),
+            str(glue),
+            stats_only=self.data == "stats",
+            ops=self.ops,
+            debug=os.environ.get("ULPSCOPE_CAPTURE_DEBUG", "") not in ("", "0"),
+            frames=frame_rules(),
+        )
+        for key, value in environment(self.data, self.ops).items():
+            self.session.meta(key, value)
+
+
+def _reset_place():
+    from . import _core
+
+    _core.reset_place()
+
+
+def environment(data, ops):
+    """What a reader of the trace wants to know about the run, as meta keys."""
+    import torch
+
+    rank, world = rank_and_world()
+    settings = {
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "variables": {
+            k: v
+            for k, v in sorted(os.environ.items())
+            if k.startswith(("OMP_", "MKL_", "ULPSCOPE_SIM_", "CUBLAS_", "NVIDIA_TF32"))
+        },
+    }
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "argv": json.dumps(sys.argv),
+        "platform": platform.platform(),
+        "rank": str(rank),
+        "world_size": str(world),
+        "data": data,
+        "ops": ops or "",
+        "seed": str(torch.initial_seed()),
+        "environment": json.dumps(settings),
+    }
+
+
+def step():
+    """Ends a step of the capture that is running here, `ulpscope capture --step-by manual`
+    included; does nothing where none is."""
+    hooks = sys.modules.get(f"{__package__}._hooks")
+    if hooks is not None and hooks.running:
+        hooks.running[-1].manual_end()
+
+
+class capture:  # noqa: N801 - it is used like a function
+    """
+    Records operator calls into the trace folder `path`, while the block runs.
+
+        with ulpscope.capture("trace", steps=[1]) as c:
+            for batch in loader:
+                train(batch)
+                c.step()
+
+    `steps`: numbers to record, counted from 0, as a list, an int or text ("2,5-8"). A
+    step ends with the optimizer's step, without an optimizer with the data loader's next
+    batch, or where `c.step()` is called; `step_by` ("optimizer", "dataloader", "manual")
+    overrides. Without `steps` and `step_by` the whole block is step 0, and each
+    `c.step()` begins another.
+    `data`: "full" keeps the tensors, "stats" only statistics of them.
+    `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
+
+    After the block `c.counts` holds the session's counters (None: no step was reached).
+    Raises ValueError for bad arguments, FileExistsError where `path` holds anything.
+    """
+
+    def __init__(self, path, steps=None, data="full", ops=None, step_by=None):
+        from . import _hooks
+
+        if step_by is not None and step_by not in _hooks.SOURCES:
+            raise ValueError(f"step_by '{step_by}': one of {', '.join(_hooks.SOURCES)}")
+        self.whole = steps is None and step_by is None
+        self.wanted = None if steps is None else parse_steps(steps)
+        self.recorder = Recorder(path, data, ops)
+        self.hooks = _hooks.Steps(self._boundary, source="manual" if self.whole else step_by)
+        self.now = 0
+        self.counts = None
+        folder = self.recorder.path
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FileExistsError(f"{folder} exists and is not empty; name another trace")
+
+    def __enter__(self):
+        self.hooks.install()
+        try:
+            self._begin()
+        except BaseException:
+            self.hooks.remove()
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.hooks.remove()
+        if self.whole or self.wanted is None:
+            self.recorder.end()  # the end of the block ends its last step
+        missed = self.wanted is not None and not set(self.wanted) <= set(self.recorder.steps)
+        self.counts = self.recorder.close(complete=kind is None and not missed)
+        return False
+
+    def step(self):
+        """Ends a step, unless optimizer or data loader already do."""
+        self.hooks.manual_end()
+
+    def _begin(self):
+        if self.wanted is None or self.now in self.wanted:
+            self.recorder.begin(self.now)
+
+    def _boundary(self):
+        self.recorder.end()
+        self.now += 1
+        self._begin()
