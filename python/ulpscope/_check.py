@@ -45,7 +45,8 @@ def parse(argv):
     add("--distinct", action="store_true",
         help="one call per operator, shapes, dtypes and module class")
     add("--import", action="append", default=[], dest="imports", metavar="MODULE",
-        help="import MODULE first: it registers custom operators (may be repeated)")
+        help="import MODULE (or FILE.py) first: it registers custom operators "
+        "(may be repeated)")
     add("--faults", metavar="SPEC", help="faults to plant in the simulated device")
     add("--allow", action="append", default=[], metavar="VERDICT[:PATTERN]",
         help="do not flag these (may be repeated)")

@@ -408,7 +408,9 @@ def _settle(call, device, verdict, timing, mark):
         return Verdict("unjudged", reason="draws random numbers", answer=verdict.answer)
     if verdict.verdict != "intermittent":
         verdict = _run_again(call, device, verdict, timing, mark)
+    now = time.perf_counter_ns()
     verdict.cause = _diagnose.cause_of(call, verdict)
+    timing.add("perturbed", now)  # emulations are replays too
     return verdict
 
 

@@ -51,8 +51,10 @@ class Progress:
         self.bar.start()
 
     def step(self, row):
-        """One call is done."""
+        """One call is done. The rate counts from the first: workers take seconds to start."""
         self.done += 1
+        if self.done == self.first + 1:
+            self.start = time.monotonic()
         self.flagged += row["verdict"] in FLAGGED
         if self.bar is not None:
             text = f"checking ({self.flagged} flagged)" if self.flagged else "checking"
@@ -62,9 +64,10 @@ class Progress:
 
     def _line(self):
         self.shown = now = time.monotonic()
-        left = (now - self.start) / max(1, self.done - self.first) * (self.total - self.done)
+        pace = (now - self.start) / max(1, self.done - self.first - 1)
+        left = pace * (self.total - self.done)
         print(
             f"ulpscope check: {self.done:,} of {self.total:,} calls, {self.flagged:,} flagged, "
-            f"about {clock(left)} left",
+            f"{clock(left)} left",
             file=sys.stderr, flush=True,
         )  # fmt: skip

@@ -129,8 +129,8 @@ def resolve(name):
             return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
         except (AttributeError, RuntimeError):
             raise BadCall(
-                f"operator {name} is unknown here; name the module that registers it "
-                "with --import"
+                f"operator {name} is unknown here; name the module or the .py file that "
+                "registers it with --import"
             ) from None
     module, _, attribute = name.rpartition(".")
     try:

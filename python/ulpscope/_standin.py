@@ -10,6 +10,8 @@ import torch
 from ._replay import BadCall, dtype_named
 
 GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as int64
+SPECIALS = (("n_zero", 0.0), ("n_nan", float("nan")), ("n_pos_inf", float("inf")),
+            ("n_neg_inf", float("-inf")))  # fmt: skip
 MIX_A, MIX_B = -4658895280553007687, -7723592293110705685
 
 
@@ -59,17 +61,34 @@ def stand_in(trace_id, sequence, tensor):
 
 
 def _floats(n, key, stats):
-    """Normal values with the mean and spread of the tensor, inside its range, with its
-    share of exact zeros."""
-    low, high, mean = (_known(stats.get(k)) for k in ("min", "max", "mean"))
-    finite = max(1, stats.get("n", n))
-    square = _known(stats.get("l2")) ** 2 / finite
-    spread = max(square - mean * mean, 0.0) ** 0.5
-    values = (mean + spread * normal(n, key)).clamp(low, high)
-    zeros = stats.get("n_zero", 0) / finite
-    if zeros:
-        values[uniform(n, key + 1) < zeros] = 0.0
+    """Values drawn from the exponent histogram with its signs, inside the tensor's range,
+    with its numbers of zeros, NaN and Inf."""
+    low, high = (_known(stats.get(k)) for k in ("min", "max"))
+    values = _from_binades(n, key, stats.get("histogram") or {})
+    if values is None:
+        values = _known(stats.get("mean")) + normal(n, key) * (high - low) / 8
+    values = values.clamp(low, high)
+    order = uniform(n, key + 1).argsort()
+    place = 0
+    for name, special in SPECIALS:
+        count = min(int(stats.get(name, 0)), n - place)
+        values[order[place : place + count]] = special
+        place += count
     return values
+
+
+def _from_binades(n, key, histogram):
+    """Values 2^binade (1 + u), each binade and sign as often as it was counted."""
+    bins = [
+        (sign * 2.0 ** int(binade), count)
+        for name, sign in (("pos", 1.0), ("neg", -1.0))
+        for binade, count in (histogram.get(name) or {}).items()
+    ]
+    if not bins:
+        return None
+    scale, count = (torch.tensor(c, dtype=torch.float64) for c in zip(*bins))
+    drawn = torch.searchsorted(count.cumsum(0) / count.sum(), uniform(n, key), right=True)
+    return scale[drawn.clamp(max=len(bins) - 1)] * (1 + uniform(n, key + 2))
 
 
 def _known(value):

@@ -37,7 +37,7 @@ def bits_text(bits, bound=False):
 def sentence(call, verdict):
     """One English sentence on the verdict of a call."""
     text = _statement(call.op, verdict)
-    cause = verdict.cause
+    cause = verdict.cause or _likely(verdict)
     if verdict.culprit and verdict.culprit != call.op:
         text += f"; the fault is in {verdict.culprit}"
     return text + (f": {cause}" if cause else "")
@@ -59,6 +59,19 @@ def _statement(op, verdict):
     if kind == "nonfinite":
         return _nonfinite(op, worst, where)
     return _wrong(op, worst, where)
+
+
+# Bits that rounding to a format leaves: a hint, in the sentence only.
+SPECTRA = ((6.5, 9.5, "consistent with bfloat16 arithmetic"),
+           (9.5, 12.5, "consistent with TF32 or float16 arithmetic"))  # fmt: skip
+
+
+def _likely(verdict):
+    """What the number of bits suggests where the cause is unknown."""
+    worst = verdict.worst
+    if verdict.verdict != "reduced" or worst is None:
+        return ""
+    return next((text for low, high, text in SPECTRA if low <= worst.bits < high), "")
 
 
 def _passed(op, worst):

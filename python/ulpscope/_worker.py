@@ -9,6 +9,7 @@ device itself, so that a crash takes nothing along. Lines on FD, one JSON object
 
 import ctypes
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -68,7 +69,7 @@ class Bench:
         try:
             call, verdict = self.judge(sequence, timing)
             if verdict.verdict in FLAGGED and request.get("children"):
-                self.name_culprit(verdict, request["children"])
+                self.name_culprit(verdict, request["children"], timing)
             row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
             return row, True
         except BadCall as problem:
@@ -84,15 +85,14 @@ class Bench:
                    stands_for=request.get("stands_for", 1))  # fmt: skip
         return row
 
-    def name_culprit(self, verdict, children):
+    def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not
         pass either is where the fault lies."""
-        from . import _judging
         from ._replay import BadCall
 
         for sequence in children:
             try:
-                call, below = self.judge(sequence, _judging.Timing())
+                call, below = self.judge(sequence, timing)
             except BadCall:
                 continue
             if below.verdict in FLAGGED:
@@ -109,13 +109,26 @@ def die_with_parent():
         pass
 
 
+def import_it(module):
+    """Imports a module by name, or a file by path, as `python FILE` would find it but
+    without being `__main__`."""
+    if not module.endswith(".py"):
+        importlib.import_module(module)
+        return
+    sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
+    name = os.path.basename(module).removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(name, module)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
 def prepare(settings):
     """Imports and threads, before anything else touches torch."""
     import torch
 
     torch.set_num_threads(max(1, settings["threads"]))
     for module in settings["imports"]:
-        importlib.import_module(module)
+        import_it(module)
 
 
 def main():

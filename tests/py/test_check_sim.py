@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check against the simulated device: honest it passes, and each planted fault is found in
+the operator that has it, with its cause."""
+
+import pytest
+import torch
+from calls import make_call
+from test_check_causes import demo, rms_norm  # noqa: F401 - registers check_demo::rms_norm
+from test_check_verdicts import HONEST, adamw, randn, seeded  # noqa: F401
+
+import ulpscope.sim as sim
+from ulpscope._device import TorchDevice
+from ulpscope._judging import judge_call
+
+
+def verdict_of(op, *args, **kwargs):
+    return judge_call(make_call(op, *args, **kwargs), TorchDevice("sim:0"))
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_device_passes(name):
+    verdict = verdict_of(*HONEST[name]())
+    assert verdict.verdict == "pass", (verdict.reason, verdict.worst)
+
+
+@pytest.mark.parametrize(
+    "kind, cause",
+    [
+        ("tf32", "inputs rounded to TF32 or float16"),
+        ("bf16_inputs", "inputs rounded to bfloat16"),
+        ("bf16_output", "result rounded to bfloat16"),
+        ("fp16_output", "result rounded to float16"),
+        ("truncate", "the last 8 bits of the result are cut off"),
+        ("scale", "the result is multiplied by 1.01"),
+        ("nan", "one element is NaN"),
+        ("zero_one", "one element is zero"),
+        ("bit_flip", "bit 20 of one element flipped"),
+        ("swap_two", "elements 0 and 1 change places"),
+        ("drop_tail", "the last element is zero"),
+    ],
+)
+def test_planted_fault_is_named(kind, cause):
+    arguments = randn(48, 64), randn(64, 32)
+    with sim.fault("aten::mm", kind):
+        verdict = verdict_of("aten::mm", *arguments)
+        assert verdict_of("aten::gelu", randn(100)).verdict == "pass"
+    assert verdict.verdict in ("reduced", "wrong", "nonfinite")
+    assert verdict.cause == cause
+
+
+def test_second_step_of_the_fused_optimizer():
+    arguments, keywords = adamw()
+    with sim.fault("aten::_fused_adamw_", "step_plus_one"):
+        verdict = verdict_of("aten::_fused_adamw_", *arguments, **keywords)
+    assert verdict.cause == "adds 1 to the step count a second time"
+
+
+def test_rounded_intermediates_of_a_custom_operator():
+    arguments = randn(32, 64), randn(64), 1e-6
+    assert verdict_of("check_demo::rms_norm", *arguments).verdict == "pass"
+    with sim.fault("check_demo::rms_norm", "bf16_intermediates"):
+        verdict = verdict_of("check_demo::rms_norm", *arguments)
+    assert (verdict.verdict, verdict.cause) == ("reduced", "intermediates rounded to bfloat16")
