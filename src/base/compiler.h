@@ -18,6 +18,9 @@
 /* Keeps a loop apart from the code around it, e.g. from a change of the float modes. */
 #define USC_NOINLINE __attribute__((noinline))
 
+/* For parts of a loop that become constants only once they stand in it. */
+#define USC_ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* Whether the processor and the system have an instruction set; x86 names. */
 #if defined(__x86_64__) || defined(__i386__)
 #define USC_CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name) != 0)

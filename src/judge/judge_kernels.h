@@ -37,6 +37,18 @@ typedef struct usc_score_sums {
     bool special;                     /* an element is or rounds to NaN or Inf: score 0 */
 } usc_score_sums;
 
+/** What usc_judge_kernels.screen reads of a block; d lies in the device's dtype. */
+typedef struct usc_screen_operands {
+    const void *d;
+    const double *r;
+    const float *s, *n;
+} usc_screen_operands;
+
+typedef struct usc_screened {
+    double max; /* largest score */
+    int64_t n_mismatch;
+} usc_screened;
+
 typedef struct usc_judge_kernels {
     /* Scores of n <= USC_JUDGE_BLOCK elements: device d against reference r. */
     void (*score)(const usc_score_params *p, const double *d, const double *r,
@@ -49,6 +61,13 @@ typedef struct usc_judge_kernels {
     bool (*accumulate)(const usc_score_params *p, const double *d, const double *r,
                        const double *rk, const double *yk, size_t count, float *s,
                        float *n, uint8_t *flags);
+    /* A quicker score and bin for blocks of ordinary elements; NULL where there is none.
+     * Writes the bin of each element in any order, 0 for a match as for bin 0. False
+     * where an element is special or maybe blind, or count is no multiple of 16: what
+     * was written is then to be thrown away. */
+    bool (*screen)(const usc_score_params *p, usc_dtype dtype,
+                   const usc_screen_operands *o, size_t count, uint8_t *bins,
+                   usc_screened *out);
 } usc_judge_kernels;
 
 /* Accumulators hold S times 2^-10 and N times 2^-16: float's range then covers every S
@@ -61,6 +80,11 @@ typedef struct usc_judge_kernels {
 extern const usc_judge_kernels usc_judge_kernels_scalar;
 #if defined(__x86_64__)
 extern const usc_judge_kernels usc_judge_kernels_avx2;
+
+/* In a file of its own; `screen` of the table above. */
+bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
+                           const usc_screen_operands *o, size_t count, uint8_t *bins,
+                           usc_screened *out);
 #endif
 
 /** The table for the instruction set that the library uses. */

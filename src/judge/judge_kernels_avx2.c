@@ -229,5 +229,6 @@ const usc_judge_kernels usc_judge_kernels_avx2 = {
     .score = score_avx2,
     .bin = bin_avx2,
     .accumulate = accumulate_avx2,
+    .screen = usc_judge_screen_avx2,
 };
 #endif

@@ -271,6 +271,13 @@ static void count_bins(const pass *p, usc_judge_scratch *s, size_t count)
 
 static void fold_counts(usc_judge_scratch *s)
 {
+    s->tally.scores[0] += s->n_quick;
+    for (int i = 1; i < USC_N_SCORE_BINS; i++) {
+        const int64_t count =
+            s->quick[0][i] + s->quick[1][i] + s->quick[2][i] + s->quick[3][i];
+        s->tally.scores[i] += count;
+        s->tally.scores[0] -= count;
+    }
     for (int i = 0; i < USC_N_SCORE_BINS; i++) {
         for (int k = 0; k < 4; k++)
             s->tally.scores[i] += s->counts[k][i];
@@ -335,6 +342,54 @@ static void score_block(const pass *p, usc_judge_scratch *s, int64_t at, size_t 
                           (const float *)j->n_acc + at, count, s->score, sums);
 }
 
+/* Expected mismatches from which on their number is of no interest: it only limits the
+ * bits that can be claimed where it is below 1, whatever the order of summing. */
+#define VISIBLE 2.0
+
+/* The first look, the quick way; false where the block must be looked at in full. */
+static bool screen_block(const pass *p, usc_judge_scratch *s, int64_t at, size_t count)
+{
+    const usc_judge *j = p->j;
+    if (p->view->appeal || p->call != NULL || j->wide || j->kernels->screen == NULL ||
+        !(s->visible >= VISIBLE))
+        return false;
+    const usc_screen_operands o = {.d = usc_walk_raw(&j->d, at, count, &s->room),
+                                   .r = usc_walk_load(&j->r, at, count, &s->r_room, s->r),
+                                   .s = (const float *)j->s + at,
+                                   .n = (const float *)j->n_acc + at};
+    usc_screened found;
+    if (!j->kernels->screen(&p->params, j->dtype, &o, count, s->bins, &found))
+        return false;
+    if (found.max > s->tally.max) return false; /* where is it? */
+    s->n_quick += found.n_mismatch;
+    if (found.n_mismatch == 0) return true;
+    for (size_t i = 0; i < count; i += 8) {
+        uint64_t bins;
+        memcpy(&bins, s->bins + i, sizeof bins);
+        if (bins == 0) continue;
+        for (size_t k = 0; k < 8; k++, bins >>= 8)
+            s->quick[k % 4][bins & 0xff]++;
+    }
+    return true;
+}
+
+/* One block in full; its expected mismatches. */
+static double judge_block(const pass *p, usc_judge_scratch *s, int64_t at, size_t count)
+{
+    const usc_judge *j = p->j;
+    block b = {.p = p, .s = s, .at = at, .count = count};
+    b.d = usc_walk_load(&j->d, at, b.count, &s->room, s->d);
+    b.r = usc_walk_load(&j->r, at, b.count, &s->room, s->r);
+    usc_score_sums sums;
+    score_block(p, s, at, b.count, b.d, b.r, &sums);
+    s->tally.n_blind += sums.n_blind;
+    if (p->view->appeal || p->call != NULL)
+        tally_all(&b);
+    else
+        tally_look(&b, &sums);
+    return fold(sums.expected);
+}
+
 static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
 {
     const pass *p = ctx;
@@ -342,23 +397,20 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
     usc_judge_scratch *s = &j->scratch[thread];
     const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
     memset(s->counts, 0, sizeof s->counts);
+    memset(s->quick, 0, sizeof s->quick);
     memset(s->rel_counts, 0, sizeof s->rel_counts);
+    s->n_quick = 0;
+    s->visible = 0;
     for (int64_t i = first; i < last; i++) {
         double sum = 0;
         const int64_t end = (i + 1) * chunk < j->n ? (i + 1) * chunk : j->n;
         for (int64_t at = i * chunk; at < end; at += USC_JUDGE_BLOCK) {
-            block b = {.p = p, .s = s, .at = at};
-            b.count = (size_t)(end - at < USC_JUDGE_BLOCK ? end - at : USC_JUDGE_BLOCK);
-            b.d = usc_walk_load(&j->d, at, b.count, &s->room, s->d);
-            b.r = usc_walk_load(&j->r, at, b.count, &s->room, s->r);
-            usc_score_sums sums;
-            score_block(p, s, at, b.count, b.d, b.r, &sums);
-            sum += fold(sums.expected);
-            s->tally.n_blind += sums.n_blind;
-            if (p->view->appeal || p->call != NULL)
-                tally_all(&b);
-            else
-                tally_look(&b, &sums);
+            const size_t count =
+                (size_t)(end - at < USC_JUDGE_BLOCK ? end - at : USC_JUDGE_BLOCK);
+            if (screen_block(p, s, at, count)) continue;
+            const double expected = judge_block(p, s, at, count);
+            sum += expected;
+            s->visible += expected;
         }
         j->chunk_sums[i] = sum;
     }

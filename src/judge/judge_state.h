@@ -46,9 +46,13 @@ typedef struct usc_judge_scratch {
     uint8_t bins[USC_JUDGE_BLOCK];
     /* four, so that equal neighbours do not wait for each other's count */
     int64_t counts[4][USC_N_SCORE_BINS + 1];
+    /* the same of screened blocks, where bin 0 holds matches as well */
+    int64_t quick[4][USC_N_SCORE_BINS];
+    int64_t n_quick;             /* mismatches in screened blocks */
+    double visible;              /* expected mismatches so far */
     double rel[USC_JUDGE_BLOCK]; /* score relative to max(|R|, N); 0: matches */
     int64_t rel_counts[USC_N_SCORE_BINS + 1];
-    usc_walk_room room;
+    usc_walk_room room, r_room;
     usc_tally tally;
 } usc_judge_scratch;
 

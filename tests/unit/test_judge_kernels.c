@@ -5,6 +5,7 @@
 #include "base/compiler.h"
 #include "judge/judge_kernels.h"
 
+#include <float.h>
 #include <stdio.h>
 
 enum { N = USC_JUDGE_BLOCK };
@@ -97,6 +98,112 @@ static void test_avx2_gives_the_bits_of_scalar(void **state)
 #endif
 }
 
+#if defined(__x86_64__)
+typedef struct screen_case {
+    usc_dtype dtype;
+    usc_score_params params;
+    unsigned char raw[4 * N];
+    double d[N], r[N];
+    float s[N], n[N];
+} screen_case;
+
+/* Ordinary elements of one dtype, some of them zero, subnormal or at a binade's edge. */
+static void fill_screen(screen_case *c, usc_dtype dtype, uint64_t *seed)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(dtype);
+    c->dtype = dtype;
+    c->params = params;
+    c->params.min_power = ldexp(1, info->emin);
+    c->params.half_ulp = ldexp(1, -info->sig_bits);
+    c->params.ulp_inverse = ldexp(1, info->sig_bits - 1);
+    c->params.largest = ldexp(2 - ldexp(1, 1 - info->sig_bits), info->emax);
+    c->params.overflow = c->params.largest + ldexp(1, info->emax - info->sig_bits);
+    c->params.s_factor = 1 / (USC_S_STORED * sqrt(3));
+    c->params.n_factor = 1 / (USC_N_STORED * sqrt(3));
+    for (int i = 0; i < N; i++) {
+        const double pick = fixture_random(seed);
+        double x = fixture_random(seed) - 0.5;
+        if (pick < 0.2) x = copysign(ldexp(1, (int)(40 * pick) - 4), x);
+        if (pick > 0.9) x = ldexp(x, info->emin + (i % 4));
+        if (pick > 0.97) x = 0;
+        c->r[i] = x * (i % 7 == 0 ? 1 : 1 + ldexp(fixture_random(seed) - 0.5, -(i % 50)));
+        usc_dtype_narrow(dtype, &x, c->raw + (size_t)i * info->size, 1);
+        c->s[i] = (float)(0x1p-10 * fabs(c->r[i]) * 4 * fixture_random(seed));
+        c->n[i] = (float)(0x1p-16 * fabs(c->r[i]) * 4 * fixture_random(seed));
+        if (i % 61 == 0) c->n[i] = NAN;
+    }
+    usc_dtype_widen(dtype, c->raw, c->d, N);
+}
+
+static bool screen(const screen_case *c, uint8_t *bins, usc_screened *out)
+{
+    const usc_screen_operands o = {.d = c->raw, .r = c->r, .s = c->s, .n = c->n};
+    return usc_judge_screen_avx2(&c->params, c->dtype, &o, N, bins, out);
+}
+#endif
+
+static void test_screen_gives_the_scores_of_the_definition(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
+    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16};
+    uint64_t seed = 77001;
+    printf("seed %llu\n", (unsigned long long)seed);
+    static screen_case c;
+    static double scores[N];
+    static uint8_t bins[2][N];
+    for (int round = 0; round < 300; round++) {
+        fill_screen(&c, dtypes[round % 3], &seed);
+        usc_score_sums sums = {0};
+        usc_screened found;
+        const usc_judge_kernels *scalar = &usc_judge_kernels_scalar;
+        scalar->score(&c.params, c.d, c.r, c.s, c.n, N, scores, &sums);
+        scalar->bin(scores, N, bins[0]);
+        assert_true(screen(&c, bins[1], &found));
+        int64_t counts[2][256] = {{0}}, n_mismatch = 0;
+        for (int i = 0; i < N; i++) {
+            n_mismatch += scores[i] > 0;
+            counts[0][scores[i] > 0 ? bins[0][i] : 0]++;
+            counts[1][bins[1][i]]++;
+        }
+        assert_memory_equal(&found.max, &sums.max, sizeof sums.max);
+        assert_int_equal(found.n_mismatch, n_mismatch);
+        assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
+    }
+#endif
+}
+
+/* One planted element in an ordinary block is enough to be sent away. */
+static void test_screen_refuses_what_is_not_ordinary(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
+    static const double values[] = {NAN, INFINITY, -INFINITY, 1e300, 0x1p128};
+    static screen_case c;
+    static uint8_t bins[N];
+    uint64_t seed = 5;
+    usc_screened found;
+    for (int k = 0; k < 5 * N; k++) {
+        fill_screen(&c, k % 2 ? USC_F32 : USC_BF16, &seed);
+        c.r[k % N] = values[k / N];
+        assert_false(screen(&c, bins, &found));
+    }
+    for (int k = 0; k < 3; k++) { /* in the device's output */
+        fill_screen(&c, USC_F16, &seed);
+        usc_dtype_narrow(USC_F16, &values[k], c.raw + 2 * 37, 1);
+        assert_false(screen(&c, bins, &found));
+    }
+    fill_screen(&c, USC_F32, &seed);
+    c.s[5] = NAN;
+    assert_false(screen(&c, bins, &found));
+    fill_screen(&c, USC_F32, &seed);
+    c.n[5] = FLT_MAX; /* float32 is blind there */
+    assert_false(screen(&c, bins, &found));
+#endif
+}
+
 /* A bin holds [2^((i-1)/4 - 8), 2^(i/4 - 8)). */
 static void test_bins_are_quarter_octaves(void **state)
 {
@@ -122,6 +229,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_avx2_gives_the_bits_of_scalar),
+        cmocka_unit_test(test_screen_gives_the_scores_of_the_definition),
+        cmocka_unit_test(test_screen_refuses_what_is_not_ordinary),
         cmocka_unit_test(test_bins_are_quarter_octaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
