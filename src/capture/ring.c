@@ -114,7 +114,7 @@ static bool keeps_promise(usc_ring *r, int64_t size)
     if (atomic_load(&r->sent) + size - atomic_load(&r->durable) <= r->limit_bytes)
         return true;
     const int64_t oldest = atomic_load(&r->oldest);
-    return oldest == 0 || usc_clock_ns() - oldest < r->limit_ns;
+    return oldest == 0 || usc_clock_ns() - oldest < r->limit_ns / 2;
 }
 
 static bool may_send(usc_ring *r, int64_t need)
@@ -156,7 +156,7 @@ static int64_t bytes_to_skip(usc_ring *r, int64_t need)
 {
     const int64_t head = atomic_load(&r->head), i = head % r->size;
     if (i + need > r->size) return r->size - i;
-    if (i > 0 && i + need > atomic_load(&r->warm) && atomic_load(&r->tail) == head)
+    if (i >= need && i + need > atomic_load(&r->warm) && atomic_load(&r->tail) == head)
         return r->size - i;
     return 0;
 }
@@ -174,8 +174,8 @@ void *usc_ring_start(usc_ring *r, int64_t kind, int64_t size)
     const int64_t skip = bytes_to_skip(r, need);
     wait_for(r, may_send, skip + need);
     if (skip > 0) {
-        *message_at(r, atomic_load(&r->head)) =
-            (usc_ring_message){.kind = USC_RING_WRAP, .advance = skip};
+        *message_at(r, atomic_load(&r->head)) = (usc_ring_message){
+            .kind = USC_RING_WRAP, .advance = skip, .stamp = usc_clock_ns()};
         atomic_fetch_add(&r->head, skip);
     }
     r->open = message_at(r, atomic_load(&r->head));
@@ -295,8 +295,10 @@ bool usc_ring_due(usc_ring *r)
 
 void usc_ring_durable(usc_ring *r)
 {
-    atomic_store(&r->oldest, 0);
+    /* In this order: a sender that looks in between waits rather than sends. */
     atomic_store(&r->durable, atomic_load(&r->read));
+    atomic_store(&r->oldest,
+                 is_empty(r) ? 0 : message_at(r, atomic_load(&r->tail))->stamp);
     tell_waiters(r);
 }
 
