@@ -14,10 +14,20 @@ USC_BEGIN_DECLS
 
 typedef struct usc_capture usc_capture;
 
+/* What is durable: the writer commits when the oldest thing handed over is 100 ms old or
+ * half of trace.commit_bytes has been read. While more than trace.commit_bytes are not
+ * committed and the oldest of them is over 100 ms old, callers wait. (100 ms: half of
+ * trace.commit_ms.) A call is in the trace whole or not at all: its row and inputs come
+ * in one commit, its results and status in one.
+ *
+ * A forked child must not use the session of its parent: it has no writer thread. */
+
 /** What the session needs to know about storages that only the host program can tell. A
  * storage is known by an address (torch: StorageImpl *), which may be reused after its
  * end; a held address is not reused before release. All may be called from any thread
- * that calls into the session, and `release` also from usc_capture_close. */
+ * that calls into the session, and `release` also from usc_capture_close. They run under
+ * the session's lock: they must not call into it, nor take a lock (Python's, say) that a
+ * thread may hold while it calls into the session. NULL hold: storages never die. */
 typedef struct usc_capture_hooks {
     void *ctx;
     void *(*hold)(void *ctx, void *storage); /* weak: must not keep the bytes alive */
@@ -33,9 +43,11 @@ typedef struct usc_capture_hooks {
 typedef struct usc_capture_options {
     const usc_alloc *alloc;
     bool stats_only;   /* --data stats: no bytes kept, statistics per tensor instead */
-    int64_t ring_size; /* bytes between the calling threads and the writer; 0: 1 GiB.
-                          Grows on demand up to this, pre-faulted huge pages. Storages
-                          larger than the ring are written through in pieces. */
+    int64_t ring_size; /* bytes between the calling threads and the writer; 0: 1 GiB
+                          (stats_only: 64 MiB). Address space: pages come on demand,
+                          huge ones where the system has them, the first 256 MiB ahead of
+                          use. A storage larger than half of it is written straight from
+                          where it lies while the caller waits. */
     usc_trace_options trace;
 } usc_capture_options;
 
@@ -43,7 +55,8 @@ typedef struct usc_capture_options {
 typedef struct usc_capture_tensor {
     usc_tensor view;        /* data, dtype, sizes, strides; data NULL where unreadable */
     const char *dtype_name; /* torch's name */
-    void *storage;          /* identity; NULL: no storage (meta, sparse): row only */
+    void *storage;          /* identity; NULL: no storage (meta, sparse): row only, over a
+                               storage and version of its own without content */
     const void *base; /* first byte of the storage, host memory; NULL with hooks.read */
     int64_t storage_size; /* bytes */
     int64_t offset;       /* elements */
@@ -93,7 +106,9 @@ USC_API int64_t usc_capture_stack_add(usc_capture *c, uint64_t key, const char *
 /** Sets a meta key of the trace. Threads: safe. */
 USC_API void usc_capture_meta(usc_capture *c, const char *key, const char *value);
 
-/** Steps: calls between begin and end belong to `step`. Threads: safe. */
+/** Steps: calls between begin and end belong to `step`; begin ends an open one. A step
+ * cut short by usc_capture_close or a kill has a row that is not complete. Threads: safe.
+ */
 USC_API void usc_capture_step_begin(usc_capture *c, int64_t step);
 USC_API void usc_capture_step_end(usc_capture *c);
 
@@ -102,11 +117,13 @@ USC_API void usc_capture_step_end(usc_capture *c);
  * the session has failed or no step is open (the call then is not recorded, the run goes
  * on). Blocks while the ring is full.
  *
- * Memory:  nothing of `call` is kept; storages are copied once per generation. Content is
- *          checked by hash on every use (stats_only: by a sampled hash): bytes that
- * changed without a call having written them make a new generation and a note "unobserved
- * write between calls a and b". Threads: safe; calls of several threads may be open at
- * once.
+ * Memory:  nothing of `call` is kept; storages are copied once per generation.
+ * Content: at every use the bytes that the view can reach are compared by hash, in pieces
+ *          of 64 KiB, with what was taken (stats_only: 16 samples of the storage, the
+ *          whole of it up to 2 KiB). Where they changed and no call has written them
+ *          there is a new generation and a note "unobserved write between calls a and b
+ *          to storage s". A storage whose size changed is a new storage.
+ * Threads: safe; calls of several threads may be open at once.
  */
 USC_API int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call);
 
@@ -114,7 +131,9 @@ USC_API int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call);
  * Takes results (role OUT) and written arguments (role MUTATED) after the call. `ok`
  * false: the call raised; then n may be 0. A `sequence` of 0 is ignored. May come late
  * and from another thread (asynchronous collectives). Written arguments get a new
- * generation.
+ * generation, unless calls that began inside this one wrote what is there now. A result
+ * that was there before: an input's view keeps its version unlooked at; anything else is
+ * compared, and where it differs this call wrote it. Paths of arguments must differ.
  */
 USC_API void usc_capture_end(usc_capture *c, int64_t sequence,
                              const usc_capture_tensor *tensors, int n, bool ok);
@@ -124,11 +143,12 @@ USC_API void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind
                               const char *text);
 
 typedef struct usc_capture_counts {
-    int64_t n_calls, n_tensors, n_blobs, n_unobserved;
+    int64_t n_calls, n_blobs, n_unobserved;
+    int64_t n_tensors;     /* arguments and results, repeats counted */
     int64_t bytes_seen;    /* storage bytes that calls touched, repeats counted */
     int64_t bytes_copied;  /* once per generation */
     int64_t bytes_written; /* once per content */
-    int64_t ring_peak;     /* bytes */
+    int64_t ring_peak;     /* bytes handed over and not yet read by the writer */
     int64_t wait_ns;       /* time that callers waited for the ring */
 } usc_capture_counts;
 

@@ -131,7 +131,6 @@ static bool is_drained(usc_ring *r, int64_t head)
 static void wait_for(usc_ring *r, bool (*test)(usc_ring *, int64_t), int64_t n)
 {
     if (test(r, n)) return;
-    const int64_t start = usc_clock_ns();
     pthread_mutex_lock(&r->lock);
     atomic_fetch_add(&r->n_waiters, 1);
     while (!test(r, n)) {
@@ -141,6 +140,14 @@ static void wait_for(usc_ring *r, bool (*test)(usc_ring *, int64_t), int64_t n)
     }
     atomic_fetch_sub(&r->n_waiters, 1);
     pthread_mutex_unlock(&r->lock);
+}
+
+/* The same, on account of a call. */
+static void hold_up(usc_ring *r, bool (*test)(usc_ring *, int64_t), int64_t n)
+{
+    if (test(r, n)) return;
+    const int64_t start = usc_clock_ns();
+    wait_for(r, test, n);
     atomic_fetch_add(&r->wait_ns, usc_clock_ns() - start);
 }
 
@@ -172,7 +179,7 @@ void *usc_ring_start(usc_ring *r, int64_t kind, int64_t size)
     }
     const int64_t need = ALIGN + (box != NULL ? 0 : round_up(size, ALIGN));
     const int64_t skip = bytes_to_skip(r, need);
-    wait_for(r, may_send, skip + need);
+    hold_up(r, may_send, skip + need);
     if (skip > 0) {
         *message_at(r, atomic_load(&r->head)) = (usc_ring_message){
             .kind = USC_RING_WRAP, .advance = skip, .stamp = usc_clock_ns()};
@@ -203,7 +210,7 @@ void usc_ring_send(usc_ring *r, int64_t extra)
 
 void usc_ring_drain(usc_ring *r)
 {
-    wait_for(r, is_drained, atomic_load(&r->head));
+    hold_up(r, is_drained, atomic_load(&r->head));
 }
 
 void usc_ring_flush(usc_ring *r)
