@@ -9,6 +9,7 @@ go out through the C session; Python only says which step it is.
 import json
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 
@@ -111,6 +112,7 @@ class Recorder:
         self.end()
         session, self.session = self.session, None
         session.meta("devices", session.devices())
+        session.meta("imports", json.dumps(operator_sources()))
         error = None
         try:
             session.flush()
@@ -143,6 +145,46 @@ def _reset_place():
     from . import _core
 
     _core.reset_place()
+
+
+def operator_sources():
+    """
+    What a replay must import to have the operators that this program registered itself:
+    Python files and extension libraries, sorted. A script that would run on import (no
+    `__name__` guard) is left out.
+    """
+    import torch
+
+    folder = os.path.dirname(torch.__file__)
+    found = set(torch.ops.loaded_libraries)
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.split("::")[0] in ("aten", "prims"):
+            continue
+        place = re.search(r"^debug: registered at (.*\.py):\d+$", torch._C._dispatch_dump(name), re.M)
+        file = place.group(1) if place else ""
+        if file.endswith(os.path.join("_library", "custom_ops.py")):  # torch.library.custom_op
+            function = custom_operator(name)
+            file = function.__code__.co_filename if function is not None else ""
+        if file and not file.startswith(folder) and os.path.isfile(file):
+            found.add(os.path.abspath(file))
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script and os.path.abspath(script) in found and not guarded(script):
+        found.remove(os.path.abspath(script))
+    return sorted(found)
+
+
+def custom_operator(name):
+    """The Python function behind an operator of `torch.library.custom_op`, or None."""
+    from torch._library.custom_ops import OPDEFS
+
+    definition = OPDEFS.get(name.split(".")[0])
+    return getattr(definition, "_init_fn", None)
+
+
+def guarded(script):
+    """Whether a script does its work under `if __name__ == "__main__"`."""
+    with open(script, encoding="utf-8", errors="replace") as file:
+        return re.search(r"^if\s+__name__\s*==", file.read(), re.M) is not None
 
 
 def environment(data, ops):

@@ -131,14 +131,14 @@ def run_identity(trace, options):
 
 
 def worker_settings(trace, options, home, jobs):
-    modules = json.loads(trace.meta("imports") or "[]")
     return {
         "trace": os.path.abspath(options.trace),
         "trace_id": trace.meta("id") or "",
         "device": options.device,
         "home": home,
         "threads": max(1, core_count() // jobs),
-        "imports": [*modules, *options.imports],
+        "recorded": json.loads(trace.meta("imports") or "[]"),
+        "imports": options.imports,
     }
 
 

@@ -7,6 +7,7 @@ device itself, so that a crash takes nothing along. Lines on FD, one JSON object
 {"row": {...}} at its end.
 """
 
+import contextlib
 import ctypes
 import importlib
 import importlib.util
@@ -112,6 +113,11 @@ def die_with_parent():
 def import_it(module):
     """Imports a module by name, or a file by path, as `python FILE` would find it but
     without being `__main__`."""
+    if module.endswith(".so"):
+        import torch
+
+        torch.ops.load_library(module)
+        return
     if not module.endswith(".py"):
         importlib.import_module(module)
         return
@@ -127,8 +133,14 @@ def prepare(settings):
     import torch
 
     torch.set_num_threads(max(1, settings["threads"]))
+    for module in settings["recorded"]:
+        # What the captured program had may be gone: then its operators are unknown here,
+        # and the verdict of their calls says what to do.
+        with contextlib.suppress(Exception):
+            import_it(module)
     for module in settings["imports"]:
-        import_it(module)
+        if module not in settings["recorded"]:
+            import_it(module)
 
 
 def main():
