@@ -3,6 +3,7 @@
 // Loading the library registers nothing: usc_glue_sim_register() does, once.
 #include "sim_glue.h"
 
+#include <ATen/ops/ones.h>
 #include <torch/library.h>
 #include <ulpscope/pattern.h>
 
@@ -136,6 +137,11 @@ void register_all()
     everywhere.fallback(boxed_fallback());
     register_storage_ops(new_library("aten", DispatchKey::PrivateUse1));
     prefer_cpu_kernels();
+    // Copying is how lazy conjugation and negation are resolved: were they resolved
+    // before it, that would need a copy. CPU aliases carry both bits.
+    for (const DispatchKey key : {DispatchKey::Conjugate, DispatchKey::Negative})
+        new_library("aten", key)
+            .impl("_copy_from", torch::CppFunction::makeFallthrough());
 
     new_library("_", DispatchKey::AutocastPrivateUse1)
         .fallback(torch::CppFunction::makeFallthrough());
@@ -186,6 +192,24 @@ EXPORT void usc_glue_sim_faults_changed()
 {
     usc_sim::faults_changed = true;
     usc_sim::install_where_faults_need_it();
+}
+
+/// Waits until autograd's device threads have let go of what they did last, which can
+/// hold Python objects: one that is still at it while the interpreter ends aborts the
+/// process. A thread takes a next task only after that, and this task holds none. Call
+/// without GIL.
+EXPORT void usc_glue_sim_settle()
+{
+    if (!usc_sim::used_other_threads) return;
+    try {
+        for (c10::DeviceIndex i = 0; i < USC_SIM_N_DEVICES; i++) {
+            const c10::Device device(usc_sim::DEVICE, i);
+            const at::Tensor x = at::ones({1}, at::TensorOptions().device(device));
+            x.set_requires_grad(true).mul(2).sum().backward();
+        }
+    } catch (const std::exception &) {
+        // The process ends either way.
+    }
 }
 
 EXPORT int usc_glue_sim_current_device()

@@ -12,11 +12,23 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace usc_sim
 {
+
+std::atomic<bool> used_other_threads{false};
+
 namespace
 {
+
+const std::thread::id loading_thread = std::this_thread::get_id();
+
+// Autograd's device threads choose their device when they start.
+void note_thread()
+{
+    if (std::this_thread::get_id() != loading_thread) used_other_threads = true;
+}
 
 using c10::Device;
 using c10::DeviceIndex;
@@ -147,10 +159,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     }
     void setDevice(Device d) const override
     {
+        note_thread();
         if (d.has_index()) set_current_device(d.index());
     }
     void uncheckedSetDevice(Device d) const noexcept override
     {
+        note_thread();
         if (d.has_index()) current = d.index();
     }
     Device exchangeDevice(Device d) const override

@@ -14,6 +14,9 @@
 #include <c10/util/SmallVector.h>
 #include <ulpscope_sim/sim.h>
 
+#include <atomic>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace torch
@@ -143,6 +146,7 @@ void round_inner(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
 // ---- fallback.cpp
 
 std::string full_name(const c10::OperatorHandle &op); // ns::name.overload
+extern std::atomic<bool> used_other_threads;          // than the one that loaded the glue
 void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet,
               torch::jit::Stack *stack);
 

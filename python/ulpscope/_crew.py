@@ -143,7 +143,7 @@ class Crew:
             if "row" in message:
                 done, worker.request = worker.request, None
                 yield "row", done, message["row"]
-            if queue:
+            if queue and not message.get("leaving"):
                 worker.give(queue.pop())
 
     def _bury(self, worker, queue):

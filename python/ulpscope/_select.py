@@ -31,6 +31,10 @@ def _parsed(text):
     return json.loads(text) if isinstance(text, str) and text else text or {}
 
 
+def _text(arguments):
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
 def _named_devices(value):
     if isinstance(value, list):
         return {d for item in value for d in _named_devices(item)}
@@ -52,7 +56,7 @@ def is_portable(row):
     """Whether a composite call can be replayed as a whole: it was not under autocast,
     whose casts happened inside it, and all its arguments were kept."""
     state = _parsed(row.get("state"))
-    return not state.get("autocast") and '"opaque"' not in json.dumps(row.get("args") or "")
+    return not state.get("autocast") and '"opaque"' not in _text(row.get("args"))
 
 
 def pick(rows, home, target):
@@ -119,8 +123,7 @@ def signature(row):
         for t in row["tensors"]
         if t["role"] == "in"
     )
-    arguments = row.get("args") if isinstance(row.get("args"), str) else json.dumps(row.get("args"))
-    return row["op"], views, arguments, row.get("module_class") or ""
+    return row["op"], views, _text(row.get("args")), row.get("module_class") or ""
 
 
 def distinct(picks, row_of):

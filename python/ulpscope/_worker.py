@@ -4,7 +4,7 @@
 Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace and the
 device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
 {"ready": true} or {"fatal": text} once, {"phase": name} while a call is worked on,
-{"row": {...}} at its end.
+{"row": {...}} at its end, with "leaving" where the device died and the worker ends.
 """
 
 import contextlib
@@ -156,7 +156,7 @@ def main():
     channel.send(ready=True)
     for line in sys.stdin:
         row, alive = bench.work(json.loads(line))
-        channel.send(row=row)
+        channel.send(row=row, leaving=not alive)
         if not alive:
             return 3
     return 0

@@ -16,6 +16,7 @@ profiler are not there.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
@@ -322,4 +323,5 @@ _lib = _load_runtime()
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
 _register()
+atexit.register(_lib_glue.usc_glue_sim_settle)
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))

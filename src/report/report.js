@@ -362,7 +362,7 @@
     }
     marks.forEach(([bits, text], i) => {
       root.append(svg("line", { class: "mark", x1: x(bits), x2: x(bits), y1: 16 + (i % 2) * 13, y2: H - bottom }));
-      const end = x(bits) > W * 0.6;
+      const end = x(bits) > W * (i === 0 ? 0.75 : 0.25); // away from each other
       root.append(svg("text", { x: x(bits) + (end ? -4 : 4), y: 14 + (i % 2) * 13, "text-anchor": end ? "end" : "start" }, text));
     });
     root.append(svg("text", { x: (left + W) / 2, y: H - 6, "text-anchor": "middle" },
@@ -401,7 +401,8 @@
   function effective(score) {
     if (typeof score !== "number") return number(score);
     const bits = 24 - Math.log2(Math.max(1, score));
-    return `${rounded(score, 3)} roundings (${Math.max(0, bits).toFixed(1)} bits)`;
+    const roundings = score >= 1000 ? count(Number(score.toPrecision(3))) : rounded(score, 3);
+    return `${roundings} roundings (${Math.max(0, bits).toFixed(1)} bits)`;
   }
 
   function examplesCard(details) {

@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices for tests of the whole command: `--device python:check_devices:NAME`. What they
-do to which operator comes from CHECK_FAULT, e.g. "gelu=crash"."""
+do to which operator comes from CHECK_FAULT, e.g. "gelu=crash,mm=scale"."""
 
 import os
 import signal
 import time
 
-FAULTY, _, KIND = os.environ.get("CHECK_FAULT", "").partition("=")
+FAULTS = dict(f.split("=") for f in os.environ.get("CHECK_FAULT", "").split(",") if f)
 
 
 def device(op, args, kwargs):
-    """Computes as the CPU does, but for the planted fault."""
-    if str(op).split(".")[1] != FAULTY:
-        return op(*args, **kwargs)
-    if KIND == "crash":
+    """Computes as the CPU does, but for the planted faults."""
+    kind = FAULTS.get(str(op).split(".")[1])
+    if kind == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
-    if KIND == "hang":
+    if kind == "hang":
         time.sleep(600)
-    if KIND == "scale":
-        return op(*args, **kwargs) * 1.01
-    if KIND == "missing":
+    if kind == "missing":
         raise NotImplementedError(f"Could not run '{op}' on this device")
-    if KIND == "dead":
+    if kind == "dead":
         raise RuntimeError("uncorrectable memory error")
-    return op(*args, **kwargs)
+    out = op(*args, **kwargs)
+    return out * 1.01 if kind == "scale" else out
 
 
 def slow(op, args, kwargs):
-    """Takes its time and says on a pipe that it works on a call."""
-    os.write(int(os.environ["CHECK_PIPE"]), b".")
-    os.read(int(os.environ["CHECK_GO"]), 1)
+    """Says through one fifo that it works on a call and waits at another."""
+    with open(os.environ["CHECK_WORKS"], "wb", buffering=0) as works:
+        works.write(b".")
+    with open(os.environ["CHECK_GO"], "rb", buffering=0) as go:
+        go.read(1)
     return op(*args, **kwargs)

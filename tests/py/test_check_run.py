@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole command on small traces: exit codes, verdicts kept in OUT, crashes and hangs
+that cost one call, resume after Ctrl-C and kill -9. The device is a Python callable."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from traces import TraceWriter, small_trace
+
+from ulpscope import _core, _select
+
+HERE = Path(__file__).parent
+N = 2
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    return small_trace(tmp_path_factory.mktemp("trace") / "trace", N)
+
+
+def command(trace, out, *more, device="python:check_devices:device"):
+    return [sys.executable, "-m", "ulpscope._check", str(trace), "--device", device,
+            "-o", str(out), "-j", "1", *more]  # fmt: skip
+
+
+def environment(**more):
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+
+
+def check(trace, out, *more, fault="", **options):
+    run = subprocess.run(command(trace, out, *more, **options), capture_output=True, text=True,
+                         env=environment(CHECK_FAULT=fault), timeout=300)  # fmt: skip
+    print(run.stdout, run.stderr)
+    return run
+
+
+def rows(out):
+    """Rows of OUT/result.db as (op, verdict) counts and all rows by op."""
+    with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
+        db.row_factory = sqlite3.Row
+        return [dict(r) for r in db.execute("SELECT * FROM verdict ORDER BY call")]
+
+
+def verdicts(out):
+    return Counter((r["op"], r["verdict"]) for r in rows(out))
+
+
+HONEST = {("aten::mm", "pass"): N, ("aten::gelu", "pass"): N, ("aten::add_.Tensor", "pass"): N,
+          ("aten::linear", "pass"): N}  # fmt: skip
+
+
+def test_honest_device(trace, tmp_path):
+    run = check(trace, tmp_path / "out")
+    assert run.returncode == 0
+    assert verdicts(tmp_path / "out") == HONEST
+    assert "device" in run.stderr and "overhead" in run.stderr
+
+
+def test_fault_below_a_composite_is_traced_to_its_operator(trace, tmp_path):
+    out = tmp_path / "out"
+    # linear is one Python call here: it fails as a whole, and so does its addmm.
+    with TraceWriter(tmp_path / "both") as t:
+        x, w, b = torch.randn(6, 8), torch.randn(8, 4), torch.randn(4)
+        parent = t.add("aten::addmm", b, x, w, composite=True)
+        t.add("aten::view", x, [48], parent=parent)
+        t.add("aten::addmm", b, x, w, parent=parent)
+    run = check(tmp_path / "both", out, fault="addmm=scale")
+    assert run.returncode == 1
+    (row,) = rows(out)
+    assert row["verdict"] == "reduced" and row["culprit"] == "aten::addmm"
+    assert row["cause"] == "the result is multiplied by 1.01"
+
+
+def test_each_misfortune_costs_one_call(tmp_path):
+    trace, out = small_trace(tmp_path / "trace", 1), tmp_path / "out"
+    run = check(trace, out, "--timeout", "3", fault="mm=dead,gelu=crash,add_=hang,linear=missing")
+    assert run.returncode == 1
+    assert verdicts(out) == {
+        ("aten::mm", "crashed"): 1, ("aten::gelu", "crashed"): 1,
+        ("aten::add_.Tensor", "timeout"): 1, ("aten::linear", "unsupported"): 1,
+    }  # fmt: skip
+    said = {r["op"]: r["sentence"] for r in rows(out)}
+    assert "uncorrectable" in said["aten::mm"] and "SIGSEGV" in said["aten::gelu"]
+    # Done already: only the report runs again.
+    excuses = ["--timeout", "3", "--allow", "crashed", "--allow", "timeout:add_"]
+    assert check(trace, out, *excuses).returncode != 1
+    assert check(trace, out, *excuses, "--strict").returncode == 1
+    assert check(trace, out, *excuses[:4]).returncode == 1
+
+
+def test_ops_selects_and_nothing_selected_is_trouble(trace, tmp_path):
+    assert check(trace, tmp_path / "a", "--ops", "mm").returncode == 0
+    assert verdicts(tmp_path / "a") == {("aten::mm", "pass"): N}
+    assert check(trace, tmp_path / "b", "--ops", "addmm").returncode == 0
+    assert verdicts(tmp_path / "b") == {("aten::addmm", "pass"): N}
+    run = check(trace, tmp_path / "c", "--ops", "no_such_op")
+    assert run.returncode == 2 and "nothing to check" in run.stderr
+
+
+def test_distinct_takes_one_call_per_signature(trace, tmp_path):
+    assert check(trace, tmp_path / "out", "--distinct").returncode == 0
+    found = rows(tmp_path / "out")
+    assert len(found) == 4 and all(r["stands_for"] == N for r in found)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda c: c.__setitem__(3, "/no/such/trace"), "/no/such/trace"),
+        (lambda c: c.__setitem__(5, "warp:0"), "known here: cpu"),
+        (lambda c: c.extend(["--import", "no_such_module"]), "no_such_module"),
+        (lambda c: c.__setitem__(7, "/dev/null/out"), "/dev/null/out"),
+    ],
+    ids=["no trace", "no device", "no module", "no folder"],
+)
+def test_trouble_is_one_sentence(trace, tmp_path, change, words):
+    words_of = command(trace, tmp_path / "out")
+    change(words_of)
+    run = subprocess.run(words_of, capture_output=True, text=True, env=environment())
+    assert run.returncode == 2, run.stderr
+    assert words in run.stderr and len(run.stderr.strip().splitlines()) == 1, run.stderr
+
+
+def test_unknown_operator_says_what_to_do(tmp_path):
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("not_imported::op", torch.randn(3))
+        t.add("aten::relu", torch.randn(3))
+    check(tmp_path / "trace", tmp_path / "out")
+    sentence = {r["op"]: (r["verdict"], r["sentence"]) for r in rows(tmp_path / "out")}
+    assert sentence["not_imported::op"][0] == "unjudged"
+    assert "--import" in sentence["not_imported::op"][1]
+
+
+def test_data_that_was_not_kept_is_unjudged(tmp_path):
+    with TraceWriter(tmp_path / "trace", kept=False) as t:
+        t.add("aten::relu", torch.randn(3))
+    check(tmp_path / "trace", tmp_path / "out")
+    (row,) = rows(tmp_path / "out")
+    assert row["verdict"] == "unjudged" and "not captured" in row["sentence"]
+
+
+def test_out_of_another_run_is_refused(trace, tmp_path):
+    out = tmp_path / "out"
+    assert check(trace, out, "--ops", "mm").returncode == 0
+    run = check(trace, out, "--ops", "gelu")
+    assert run.returncode == 2 and str(out) in run.stderr
+    assert verdicts(out) == {("aten::mm", "pass"): N}
+    assert check(trace, out, "--ops", "gelu", "--force").returncode == 0
+    assert verdicts(out) == {("aten::gelu", "pass"): N}
+
+
+class Slow:
+    """A check whose device waits for our word before each call."""
+
+    def __init__(self, trace, out, folder):
+        names = [str(folder / name) for name in ("works", "go")]
+        for name in names:
+            if not os.path.exists(name):
+                os.mkfifo(name)
+        self.run = subprocess.Popen(
+            command(trace, out, device="python:check_devices:slow"), stderr=subprocess.PIPE,
+            env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1]), text=True,
+        )  # fmt: skip
+        self.names = names
+
+    def wait_for_call(self):
+        said = b""
+        while said != b".":  # a worker that dies with the fifo open says nothing
+            with open(self.names[0], "rb", buffering=0) as works:
+                said = works.read(1)
+
+    def let_go(self):
+        with open(self.names[1], "wb", buffering=0) as go:
+            go.write(b".")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_check_goes_on_where_it_stopped(trace, tmp_path, how):
+    out = tmp_path / "out"
+    slow = Slow(trace, out, tmp_path)
+    for _ in range(3):
+        slow.wait_for_call()
+        slow.let_go()
+    slow.wait_for_call()  # the fourth has begun: the third was handed in
+    slow.run.send_signal(how)
+    message = slow.run.communicate(timeout=60)[1]
+    if how == signal.SIGINT:
+        assert slow.run.returncode == 130 and "the same command goes on" in message
+    n_done = len(rows(out))
+    assert 2 <= n_done <= 3  # the third may not have been written yet
+    again = Slow(trace, out, tmp_path)
+    for _ in range(4 * N - n_done):
+        again.wait_for_call()
+        again.let_go()
+    message = again.run.communicate(timeout=120)[1]
+    assert again.run.returncode == 0
+    assert f"resuming: {n_done} of {4 * N} calls done" in message
+    assert verdicts(out) == HONEST
+
+
+# ---- which calls ---------------------------------------------------------------------
+
+
+def row(sequence, op="aten::mm", parent=0, composite=False, device="cpu", state=None, args="{}"):
+    tensor = dict(path="args[0]", role="in", dtype="float32", sizes=[2], strides=[1], device=device)
+    return dict(sequence=sequence, op=op, parent=parent, composite=composite, status="ok",
+                state=state, args=args, tensors=[tensor], module_class="M")  # fmt: skip
+
+
+def picked(picks):
+    return [(p.sequence, p.children) for p in picks]
+
+
+def test_other_device_type_gets_the_outermost_portable_call():
+    rows = [row(1, "aten::linear", composite=True), row(2, parent=1), row(3)]
+    assert picked(_select.pick(rows, "cpu", "sim")) == [(1, [2]), (3, [])]
+
+
+def test_same_device_type_gets_the_calls_below():
+    rows = [row(1, "aten::linear", composite=True), row(2, parent=1), row(3)]
+    assert picked(_select.pick(rows, "cpu", "cpu")) == [(2, []), (3, [])]
+
+
+@pytest.mark.parametrize(
+    "reason", [dict(state='{"autocast": {"cpu": "bfloat16"}}'),
+               dict(args='{"args": [{"opaque": "ScriptObject"}]}')],
+)  # fmt: skip
+def test_calls_that_are_not_portable_are_replaced_by_those_below(reason):
+    rows = [row(1, "aten::linear", composite=True, **reason), row(2, parent=1)]
+    assert picked(_select.pick(rows, "cpu", "sim")) == [(2, [])]
+
+
+def test_the_host_s_own_calls_are_left_alone():
+    rows = [row(1, device="cuda:0"), row(2, device="cpu")]
+    assert _select.home_of(rows) == "cuda"
+    assert picked(_select.pick(rows, "cuda", "npu")) == [(1, [])]
+
+
+def test_core_reads_back_what_the_worker_needs(trace):
+    opened = _core.Trace(str(trace))
+    first = opened.call(opened.select()[0])
+    assert first["op"] == "aten::mm" and first["module_path"] == "layers.0"
+    assert [t["path"] for t in first["tensors"]] == ["args[0]", "args[1]"]
