@@ -23,6 +23,7 @@ from ._crew import Crew, Trouble
 from ._progress import Progress
 from ._verdicts import base_row
 
+UNKNOWN = "unknown here"  # as _replay.resolve says it
 PARTS = ("device", "reference", "perturbed", "judge")
 
 
@@ -125,7 +126,9 @@ def run_identity(trace, options):
         "device": options.device,
         "standard": "ulpscope",
         "faults": faults_of(options),
-        "options": json.dumps({"ops": options.ops or "", "distinct": options.distinct}),
+        "options": json.dumps(
+            {"ops": options.ops or "", "distinct": options.distinct, "import": options.imports}
+        ),
         "environment": json.dumps(environment()),
     }
 
@@ -201,13 +204,19 @@ def work_through(trace, result, crew, todo, progress):
     requests = [
         {"call": p.sequence, "children": p.children, "stands_for": p.stands_for} for p in todo
     ]
-    split = Split()
+    split, unknown = Split(), set()
     for event in crew.work(requests):
         row = row_of(event, trace, crew.timeout)
         with troubles():
             result.put(row)
         split.add(row)
         progress.step(row)
+        if UNKNOWN in row["sentence"]:
+            unknown.add(row["op"])
+    if unknown:
+        script = (json.loads(trace.meta("argv") or "[]") or ["FILE.py"])[0]
+        say(f"{', '.join(sorted(unknown))} {UNKNOWN}; what registers such operators can be "
+            f"named with --import, e.g. --import {script}")  # fmt: skip
     return split
 
 

@@ -191,7 +191,7 @@ def _judge_float(operands, path, device):
             break
         if upto == LOOKS[0]:
             continue
-        found = _appeal(operands, judge, path)
+        found = _appeal(operands, judge, path, found["exact"])
         if found["verdict"] == "pass":
             break
     return _float_finding(path, device, judge, found)
@@ -211,9 +211,9 @@ def _feed(operands, judge, path, k):
     operands.timing.add("judge", now)
 
 
-def _appeal(operands, judge, path):
+def _appeal(operands, judge, path, exact):
     fan_in = operands.fan_in(path)
-    movement = operands.reference.moves_only(path)
+    movement = exact and operands.reference.moves_only(path)
     flushed = operands.flushed(path)
     now = time.perf_counter_ns()
     found = judge.appeal(fan_in=fan_in, movement=movement, flushed=flushed)
@@ -404,7 +404,10 @@ def _settle(call, device, verdict, timing, mark):
         verdict = _weigh(verdict, "the replay", judged, "the captured run")
     if verdict.verdict not in FLAGGED:
         return verdict
-    if verdict.operands.reference.is_random():
+    now = time.perf_counter_ns()
+    is_random = verdict.operands.reference.is_random()
+    timing.add("reference", now)
+    if is_random:
         return Verdict("unjudged", reason="draws random numbers", answer=verdict.answer)
     if verdict.verdict != "intermittent":
         verdict = _run_again(call, device, verdict, timing, mark)

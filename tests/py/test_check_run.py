@@ -134,7 +134,8 @@ def test_unknown_operator_says_what_to_do(tmp_path):
     with TraceWriter(tmp_path / "trace") as t:
         t.add("not_imported::op", torch.randn(3))
         t.add("aten::relu", torch.randn(3))
-    check(tmp_path / "trace", tmp_path / "out")
+    run = check(tmp_path / "trace", tmp_path / "out")
+    assert "not_imported::op unknown here" in run.stderr
     sentence = {r["op"]: (r["verdict"], r["sentence"]) for r in rows(tmp_path / "out")}
     assert sentence["not_imported::op"][0] == "unjudged"
     assert "--import" in sentence["not_imported::op"][1]
@@ -250,3 +251,18 @@ def test_core_reads_back_what_the_worker_needs(trace):
     first = opened.call(opened.select()[0])
     assert first["op"] == "aten::mm" and first["module_path"] == "layers.0"
     assert [t["path"] for t in first["tensors"]] == ["args[0]", "args[1]"]
+
+
+def test_operators_of_a_file_are_imported(tmp_path):
+    (tmp_path / "my_ops.py").write_text(
+        "import torch\n"
+        "lib = torch.library.Library('check_file', 'DEF')\n"
+        "lib.define('twice(Tensor x) -> Tensor')\n"
+        "lib.impl('twice', lambda x: 2 * x, 'CPU')\n"
+        "assert __name__ == 'my_ops'\n"
+    )
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("check_file::twice", torch.randn(3))
+    run = check(tmp_path / "trace", tmp_path / "out", "--import", str(tmp_path / "my_ops.py"))
+    assert run.returncode == 0
+    assert verdicts(tmp_path / "out") == {("check_file::twice", "pass"): 1}
