@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of the judge on one core: replay, first look and appeal, in ns per element, GB/s
-// over the operands each reads, and as a fraction of a plain sum over the same bytes in
-// the same run. Usage: bench_judge [MIB_OF_FLOAT32] [THREADS]
+// Speed of the judge on one core: perturbation, replay, first look, and the appeal of an
+// honest output and of one that fails everywhere; in ns per element, GB/s over what each
+// reads, and as a fraction of a plain sum over as many bytes in the same run: least and
+// median time of some rounds. Usage: bench_judge [MIB_OF_FLOAT32] [THREADS]
 #include <ulpscope/judge.h>
 
 #include <math.h>
@@ -13,8 +14,8 @@
 typedef struct operands {
     usc_dtype dtype;
     int64_t n;
-    void *d;
-    double *r, *rk;
+    void *d, *spoiled;
+    double *r, *rk, *moved;
     float *y, *yk;
 } operands;
 
@@ -38,26 +39,31 @@ static double random_unit(uint64_t *state)
     return (double)(*state >> 11) * 0x1p-53;
 }
 
-/* An honest kernel whose float32 intermediate is off by up to two roundings. */
+/* An honest kernel whose float32 intermediate is off by up to two roundings, or a device
+ * that computes with ten bits. */
 static operands make(usc_dtype dtype, int64_t n)
 {
     const size_t size = usc_dtype_info_of(dtype)->size;
     operands o = {.dtype = dtype, .n = n};
     o.d = malloc((size_t)n * size);
+    o.spoiled = malloc((size_t)n * size);
     o.r = malloc((size_t)n * sizeof(double));
     o.rk = malloc((size_t)n * sizeof(double));
+    o.moved = malloc((size_t)n * sizeof(double));
     o.y = malloc((size_t)n * sizeof(float));
     o.yk = malloc((size_t)n * sizeof(float));
-    need(o.d && o.r && o.rk && o.y && o.yk, "no memory");
+    need(o.d && o.spoiled && o.r && o.rk && o.moved && o.y && o.yk, "no memory");
     uint64_t state = 1;
     for (int64_t i = 0; i < n; i++) {
-        const double x = random_unit(&state) * 4 - 2;
-        const double d = x * (1 + (random_unit(&state) - 0.5) * 0x1p-22);
+        const double x = random_unit(&state) * 4 - 2, noise = random_unit(&state) - 0.5;
+        const double honest = x * (1 + noise * 0x1p-22),
+                     spoiled = x * (1 + noise * 0x1p-9);
         o.r[i] = x;
         o.y[i] = (float)x;
         o.rk[i] = x * (1 + (i % 2 ? 0x1p-20 : -0x1p-20));
         o.yk[i] = (float)o.rk[i];
-        usc_dtype_narrow(dtype, &d, (char *)o.d + (size_t)i * size, 1);
+        usc_dtype_narrow(dtype, &honest, (char *)o.d + (size_t)i * size, 1);
+        usc_dtype_narrow(dtype, &spoiled, (char *)o.spoiled + (size_t)i * size, 1);
     }
     return o;
 }
@@ -88,63 +94,103 @@ static uint64_t sum_bytes(const void *data, size_t bytes)
 
 static volatile uint64_t sink;
 
-/* Seconds for a plain sum over D, R and two float arrays, and optionally Y. */
-static double time_sum(const operands *o, bool with_y)
+/* Seconds for a plain sum over D, R and as many bytes as Y or S and N have. */
+static double time_sum(const operands *o, size_t rest)
 {
     const double start = now();
     const size_t n = (size_t)o->n;
     sink = sum_bytes(o->d, n * usc_dtype_info_of(o->dtype)->size) +
-           sum_bytes(o->r, n * 8) + sum_bytes(o->rk, n * 8);
-    if (with_y) sink += sum_bytes(o->y, n * 4);
+           sum_bytes(o->r, n * 8) + sum_bytes(o->rk, n * 8) + sum_bytes(o->y, n * rest);
     return now() - start;
 }
 
-static void print_row(const operands *o, const char *what, double bytes, double seconds,
-                      double plain)
+enum { SUM, LOOK, SUM_APPEAL, APPEAL, FAIL, REPLAY, PERTURB, N_TIMED, ROUNDS = 7 };
+
+static int compare_doubles(const void *a, const void *b)
 {
-    const double n = (double)o->n;
-    printf("%-9s %-7s %8.2f %8.2f %10.0f %%\n", usc_dtype_info_of(o->dtype)->name, what,
-           1e9 * seconds / n, bytes * n / seconds * 1e-9, 100 * plain / seconds);
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct timings {
+    double t[N_TIMED][ROUNDS];
+} timings;
+
+/* Bytes an element that each row reads; replays also read and write accumulators. */
+static void print_rows(const operands *o, timings *all)
+{
+    const double n = (double)o->n, size = (double)usc_dtype_info_of(o->dtype)->size;
+    const struct row {
+        const char *what;
+        double bytes;
+        int timed, sum;
+    } rows[] = {{"sum", size + 16, SUM, SUM},
+                {"look", size + 16, LOOK, SUM},
+                {"appeal", size + 20, APPEAL, SUM_APPEAL},
+                {"fail", size + 20, FAIL, SUM_APPEAL},
+                {"replay", size + 8 + 8 + 4 + 8 + 1, REPLAY, SUM_APPEAL},
+                {"perturb", size, PERTURB, 0}};
+    for (int i = 0; i < N_TIMED; i++)
+        qsort(all->t[i], ROUNDS, sizeof(double), compare_doubles);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const double *t = all->t[rows[i].timed];
+        printf("%-9s %-7s %8.2f %8.2f %8.2f", usc_dtype_info_of(o->dtype)->name,
+               rows[i].what, 1e9 * t[0] / n, 1e9 * t[ROUNDS / 2] / n,
+               rows[i].bytes * n / t[0] * 1e-9);
+        if (rows[i].timed != PERTURB)
+            printf(" %8.0f %%", 100 * all->t[rows[i].sum][0] / t[0]);
+        printf("\n");
+    }
+}
+
+static double since(double *start)
+{
+    const double end = now(), spent = end - *start;
+    *start = end;
+    return spent;
 }
 
 static void measure(usc_dtype dtype, int64_t n, int n_threads)
 {
     operands o = make(dtype, n);
     const usc_tensor d = view(o.d, dtype, n), r = view(o.r, USC_F64, n);
+    const usc_tensor spoiled = view(o.spoiled, dtype, n);
     const usc_tensor y = view(o.y, USC_F32, n), rk = view(o.rk, USC_F64, n);
-    const usc_tensor yk = view(o.yk, USC_F32, n);
+    const usc_tensor yk = view(o.yk, USC_F32, n), moved = view(o.moved, USC_F64, n);
     const usc_judge_options options = {.n_threads = n_threads};
     const usc_appeal appeal = {.fan_in = 16};
-    const double size = (double)usc_dtype_info_of(dtype)->size;
-    usc_judge *judge = NULL;
+    const usc_perturbation how = {.seed = 1};
+    usc_judge *judge = NULL, *strict = NULL;
     usc_judgement v;
     need(usc_judge_open(&d, &r, &y, &options, &judge, NULL) == USC_OK, "open");
+    need(usc_judge_open(&spoiled, &r, &y, &options, &strict, NULL) == USC_OK, "open");
     need(usc_judge_replay(judge, &rk, &yk, NULL) == USC_OK, "replay");
-    double best[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
-    for (int round = 0; round < 5; round++) {
-        double t[6];
-        t[0] = now();
+    need(usc_judge_replay(strict, &rk, &yk, NULL) == USC_OK, "replay");
+    timings all;
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = now();
         need(usc_judge_replay(judge, &rk, &yk, NULL) == USC_OK, "replay");
-        t[1] = now();
+        all.t[REPLAY][i] = since(&start);
         need(usc_judge_look(judge, &v, NULL) == USC_OK, "look");
-        t[2] = now();
+        all.t[LOOK][i] = since(&start);
         need(!v.needs_appeal, "an honest output that needs an appeal");
         need(usc_judge_appeal(judge, &appeal, &v, NULL) == USC_OK, "appeal");
-        t[3] = now();
-        const double spent[] = {t[1] - t[0], t[2] - t[1], t[3] - t[2],
-                                time_sum(&o, false), time_sum(&o, true)};
-        for (int i = 0; i < 5; i++)
-            best[i] = fmin(best[i], spent[i]);
+        all.t[APPEAL][i] = since(&start);
+        need(usc_judge_appeal(strict, &appeal, &v, NULL) == USC_OK, "appeal");
+        all.t[FAIL][i] = since(&start);
+        need(usc_perturb(&d, &how, &moved, NULL) == USC_OK, "perturb");
+        all.t[PERTURB][i] = since(&start);
+        all.t[SUM][i] = time_sum(&o, 0);
+        all.t[SUM_APPEAL][i] = time_sum(&o, 4);
     }
-    print_row(&o, "sum", size + 16, best[3], best[3]);
-    print_row(&o, "look", size + 16, best[1], best[3]);
-    print_row(&o, "appeal", size + 20, best[2], best[4]);
-    /* a replay also reads and writes accumulators: bytes read are counted */
-    print_row(&o, "replay", size + 8 + 8 + 4 + 8 + 1, best[0], best[4]);
+    print_rows(&o, &all);
     usc_judge_close(judge);
+    usc_judge_close(strict);
     free(o.d);
+    free(o.spoiled);
     free(o.r);
     free(o.rk);
+    free(o.moved);
     free(o.y);
     free(o.yk);
 }
@@ -155,8 +201,8 @@ int main(int argc, char **argv)
     const int n_threads = argc > 2 ? atoi(argv[2]) : 1;
     const int64_t n = mib * 1024 * 1024 / 4;
     const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16};
-    printf("%lld elements, threads: %d\n", (long long)n, n_threads);
-    printf("output    pass     ns/elem     GB/s  of a plain sum\n");
+    printf("%lld elements, threads: %d, rounds: %d\n", (long long)n, n_threads, ROUNDS);
+    printf("output    pass     ns/elem   median     GB/s  of a plain sum\n");
     for (size_t i = 0; i < 3; i++)
         measure(dtypes[i], n, n_threads);
     return 0;

@@ -49,6 +49,31 @@ typedef struct usc_screened {
     int64_t n_mismatch;
 } usc_screened;
 
+/** What the appeal forgives and counts, as far as it is the same for all elements. */
+typedef struct usc_weigh_rule {
+    double t_fast, t_max; /* an element fails above t_fast, is wrong above t_max */
+    double below;         /* |D| up to this is zero where R = 0 */
+    bool excuse;          /* not exact: what Y or another replay gave is no error */
+    bool forgive_flush;   /* elements flagged USC_FLUSHED score 0 */
+    bool mark_flush;      /* set USC_FLUSHED where flushing explains an element */
+    bool half;            /* float16: lost subnormals are counted, not explained */
+} usc_weigh_rule;
+
+/** One block of the appeal: score and flags are read and written, rel is written. */
+typedef struct usc_weigh_operands {
+    const double *d, *r, *y, *y_raw; /* y: y_raw rounded to the device's dtype */
+    const double *flushed;           /* NULL: none */
+    const float *s, *n;
+    uint8_t *flags;
+    double *score, *rel;
+} usc_weigh_operands;
+
+typedef struct usc_weighed {
+    int64_t n_below, n_failing, n_f16_lost, n_flushed, n_beyond, n_over_ulp, n_signs;
+    int64_t sum_signs;
+    double max, rel_max;
+} usc_weighed;
+
 typedef struct usc_judge_kernels {
     /* Scores of n <= USC_JUDGE_BLOCK elements: device d against reference r. */
     void (*score)(const usc_score_params *p, const double *d, const double *r,
@@ -68,6 +93,12 @@ typedef struct usc_judge_kernels {
     bool (*screen)(const usc_score_params *p, usc_dtype dtype,
                    const usc_screen_operands *o, size_t count, uint8_t *bins,
                    usc_screened *out);
+    /* The appeal over n elements, n % 4 == 0, none of which is special; NULL where there
+     * is none. The definition is usc_judge_element(). */
+    void (*weigh)(const usc_score_params *p, const usc_weigh_rule *rule,
+                  const usc_weigh_operands *o, size_t n, usc_weighed *out);
+    /* Rounds n numbers that float32 holds to bfloat16 or float16; NULL as above. */
+    void (*round)(usc_dtype dtype, const double *x, size_t n, double *out);
 } usc_judge_kernels;
 
 /* Accumulators hold S times 2^-10 and N times 2^-16: float's range then covers every S
@@ -75,16 +106,20 @@ typedef struct usc_judge_kernels {
 #define USC_S_STORED 0x1p-10
 #define USC_N_STORED 0x1p-16
 #define USC_DELTA 0x1p-20
-#define USC_SEEN 1u /* flags: another replay produced this value */
+#define USC_SEEN 1u    /* flags: another replay produced this value */
+#define USC_FLUSHED 2u /* flags: explained by flushing subnormals */
 
 extern const usc_judge_kernels usc_judge_kernels_scalar;
 #if defined(__x86_64__)
 extern const usc_judge_kernels usc_judge_kernels_avx2;
 
-/* In a file of its own; `screen` of the table above. */
+/* In files of their own; `screen`, `weigh` and `round` of the table above. */
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
                            const usc_screen_operands *o, size_t count, uint8_t *bins,
                            usc_screened *out);
+void usc_judge_weigh_avx2(const usc_score_params *p, const usc_weigh_rule *rule,
+                          const usc_weigh_operands *o, size_t n, usc_weighed *out);
+void usc_judge_round_avx2(usc_dtype dtype, const double *x, size_t n, double *out);
 #endif
 
 /** The table for the instruction set that the library uses. */

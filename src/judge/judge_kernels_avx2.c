@@ -230,5 +230,7 @@ const usc_judge_kernels usc_judge_kernels_avx2 = {
     .bin = bin_avx2,
     .accumulate = accumulate_avx2,
     .screen = usc_judge_screen_avx2,
+    .weigh = usc_judge_weigh_avx2,
+    .round = usc_judge_round_avx2,
 };
 #endif

@@ -213,6 +213,7 @@ static void name_failure(usc_judge *j, const usc_view *view, const usc_tally *t,
     usc_view again = *view;
     usc_tally counted;
     again.expect = out->mid;
+    again.only_expected = true;
     usc_judge_pass(j, &again, NULL, &counted);
     out->expected_share = counted.expected / (double)j->n;
     const bool noise = (double)t->n_mismatch >= fmax(2, MIN_SHARE * counted.expected) &&
@@ -277,14 +278,13 @@ static usc_view view_of_appeal(const usc_judge *j, const usc_appeal *appeal)
 static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
                        usc_tally *tally)
 {
-    usc_judge_pass(j, view, NULL, tally);
+    const usc_tensor *flushed = j->wide ? NULL : appeal->flushed;
+    view->mark_flush = j->dtype != USC_F16;
+    usc_judge_pass(j, view, flushed, tally);
     if (tally->n_below > 0 && !view->exact) { /* R = 0: how small is nothing? */
         view->below = j->params.unit * view->t_max * 0x1p-26 * usc_judge_median_size(j);
-        usc_judge_pass(j, view, NULL, tally);
+        usc_judge_pass(j, view, flushed, tally);
     }
-    if (tally->n_failing == 0 || j->dtype == USC_F16) return;
-    view->mark_flush = true;
-    usc_judge_pass(j, view, j->wide ? NULL : appeal->flushed, tally);
     view->mark_flush = false;
     view->forgive_flush = tally->n_flushed > 0;
     if (!view->forgive_flush) return;

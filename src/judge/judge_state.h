@@ -6,7 +6,6 @@
 
 #include "judge/judge_walk.h"
 
-#define USC_FLUSHED 2u          /* flags: explained by flushing subnormals */
 #define USC_BLOCKS_PER_CHUNK 64 /* what a thread takes at once */
 
 /* How the elements are looked at; kept, so that examples show the same scores. */
@@ -15,6 +14,7 @@ typedef struct usc_view {
     bool exact;         /* S = N = 0 */
     bool forgive_flush; /* elements flagged USC_FLUSHED score 0 */
     bool mark_flush;    /* set USC_FLUSHED where flushing explains an element */
+    bool only_expected; /* nothing but expected mismatches is asked for */
     double t_fast;      /* T of the first look; 0 where values only move */
     double t_max;       /* T of the worst element */
     double near;        /* S above this may overflow float32 inside the operator */
@@ -51,7 +51,7 @@ typedef struct usc_judge_scratch {
     int64_t n_quick;             /* mismatches in screened blocks */
     double visible;              /* expected mismatches so far */
     double rel[USC_JUDGE_BLOCK]; /* score relative to max(|R|, N); 0: matches */
-    int64_t rel_counts[USC_N_SCORE_BINS + 1];
+    int64_t rel_counts[4][USC_N_SCORE_BINS + 1];
     usc_walk_room room, r_room;
     usc_tally tally;
 } usc_judge_scratch;
