@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What capturing costs: the step of model.py plain, with statistics, with all data, and
+the interception alone; msprobe beside them where it is installed.
+
+Every row is measured in this one process, its ratio against plain steps run just before
+and after it. `durable` counts until everything is on disk.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from model import TrainingStep
+
+import ulpscope
+
+REPEATS = 7
+
+
+def seconds(step):
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def captured(step, folder, **options):
+    """Seconds of one step inside a capture, and with the capture's end."""
+    with ulpscope.capture(folder, **options) as capture:
+        inside = seconds(step)
+        start = time.perf_counter()
+        capture.recorder.session.flush()
+        durable = inside + time.perf_counter() - start
+    shutil.rmtree(folder)
+    return inside, durable, capture.counts
+
+
+def row(name, step, folder, **options):
+    plain, inside, durable = [], [], []
+    for _ in range(REPEATS):
+        plain.append(seconds(step))
+        a, b, counts = captured(step, folder, **options)
+        inside.append(a)
+        durable.append(b)
+        plain.append(seconds(step))
+    base = median(plain)
+    a, b = median(inside), median(durable)
+    return {"what": name, "plain_ms": base * 1e3, "step_ms": a * 1e3, "ratio": a / base,
+            "durable_ms": b * 1e3, "durable_ratio": b / base, **counts}
+
+
+def msprobe_rows(step, folder):
+    """msprobe's statistics and tensor tasks at level L1 on the same step."""
+    try:
+        from msprobe.pytorch import PrecisionDebugger
+    except ImportError:
+        print("msprobe: not installed (pip install mindstudio-probe); left out")
+        return []
+    rows = []
+    for task in ("statistics", "tensor"):
+        plain = median([seconds(step) for _ in range(3)])
+        debugger = PrecisionDebugger(task=task, level="L1", dump_path=str(folder / task), step=[])
+        start = time.perf_counter()
+        debugger.start(model=step.model)
+        step()
+        debugger.stop()
+        debugger.step()
+        took = time.perf_counter() - start
+        PrecisionDebugger._instance = None
+        rows.append({"what": f"msprobe {task}", "plain_ms": plain * 1e3, "step_ms": took * 1e3,
+                     "ratio": took / plain, "durable_ms": took * 1e3,
+                     "durable_ratio": took / plain, "calls": 0, "bytes_written": 0})
+    return rows
+
+
+def main():
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        small = TrainingStep(width=32, batch=1, length=8, optimizer={"foreach": False})
+        big = TrainingStep(optimizer={"foreach": False})
+        for step in (small, big):
+            for _ in range(3):
+                step()
+        rows = [
+            row("small step, no operator selected", small, folder / "t", ops="no_such_op"),
+            row("small step, stats", small, folder / "t", data="stats"),
+            row("no operator selected", big, folder / "t", ops="no_such_op"),
+            row("stats", big, folder / "t", data="stats"),
+            row("full", big, folder / "t", data="full"),
+            *msprobe_rows(big, folder),
+        ]
+    if "--json" in sys.argv:
+        print(json.dumps(rows, indent=1))
+        return
+    print(f"{'':34}{'plain ms':>9}{'step ms':>9}{'ratio':>7}{'durable ms':>11}{'ratio':>7}"
+          f"{'calls':>7}{'MB':>7}")
+    for r in rows:
+        print(f"{r['what']:34}{r['plain_ms']:9.1f}{r['step_ms']:9.1f}{r['ratio']:7.2f}"
+              f"{r['durable_ms']:11.1f}{r['durable_ratio']:7.2f}{r['calls']:7}"
+              f"{r['bytes_written'] / 1e6:7.0f}")
+
+
+if __name__ == "__main__":
+    main()
