@@ -171,24 +171,30 @@ static void bin_avx2(const double *score, size_t count, uint8_t *bins)
     usc_judge_kernels_scalar.bin(score + i, count - i, bins + i);
 }
 
-/* sqrt(t^2 + x^2), at most FLT_MAX; NaN where that is not finite. */
-static __m128 longer(__m128 t, __m256d x)
+/* sqrt(t^2 + x^2), at most FLT_MAX; NaN where that is not finite. The first replay finds
+ * t = 0: the root of a rounded square is then |x| itself, but for numbers so small that
+ * they are zero as float either way. */
+static inline __m128 longer(__m128 t, __m256d x)
 {
-    const __m256d a = _mm256_cvtps_pd(t);
-    const __m256d y =
-        _mm256_sqrt_pd(_mm256_add_pd(_mm256_mul_pd(a, a), _mm256_mul_pd(x, x)));
-    const __m256d known = _mm256_cmp_pd(y, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ);
+    const __m128i bits = _mm_castps_si128(t);
+    __m256d square = _mm256_mul_pd(x, x), y = size_of(x);
+    if (!_mm_testz_si128(bits, bits)) {
+        const __m256d a = _mm256_cvtps_pd(t);
+        square = _mm256_add_pd(_mm256_mul_pd(a, a), square);
+        y = _mm256_sqrt_pd(square);
+    }
+    const __m256d known = _mm256_cmp_pd(square, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ);
     const __m256d kept = _mm256_min_pd(y, _mm256_set1_pd((double)FLT_MAX));
     return _mm256_cvtpd_ps(_mm256_blendv_pd(_mm256_set1_pd((double)NAN), kept, known));
 }
 
-/* Sets USC_SEEN in the four flags whose bit of `mask` is set. */
-static void mark_four(int mask, uint8_t *flags)
+/* Sets USC_SEEN in the four flags whose bit of `mask` is set: the product puts bit k of
+ * it into byte k. */
+static inline void mark_four(int mask, uint8_t *flags)
 {
     uint32_t word;
     memcpy(&word, flags, sizeof word);
-    for (int k = 0; k < 4; k++)
-        word |= (uint32_t)(mask >> k & 1) * USC_SEEN << 8 * k;
+    word |= ((uint32_t)mask * 0x00204081u & 0x01010101u) * USC_SEEN;
     memcpy(flags, &word, sizeof word);
 }
 
