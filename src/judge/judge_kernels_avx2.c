@@ -139,25 +139,24 @@ static __m256i join_masks(__m256d a, __m256d b)
     return _mm256_blend_epi32(x, y, 0xf0);
 }
 
+/* Adding an edge, found by the upper three bits of a significand, carries it into the
+ * next quarter of its octave exactly from 2^(k/4) on. */
 static void bin_avx2(const double *score, size_t count, uint8_t *bins)
 {
+    const __m256i edges = _mm256_setr_epi32(
+        0, 0x200000 - 0x1837f1, 0, 0x400000 - 0x3504f4, 0, 0x600000 - 0x5744fd, 0, 0);
     const __m256i top = _mm256_set1_epi32(USC_N_SCORE_BINS - 1);
     const __m256i match = _mm256_set1_epi32(USC_BIN_MATCH);
+    const __m256i first = _mm256_set1_epi32((127 - 8) * 4 - 1);
     size_t i = 0;
     for (; i + 8 <= count; i += 8) {
         const __m256d a = _mm256_loadu_pd(score + i), b = _mm256_loadu_pd(score + i + 4);
         const __m256i bits =
             _mm256_castps_si256(_mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)));
-        const __m256i fraction = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffff));
-        __m256i bin =
-            _mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127 - 8));
-        bin = _mm256_add_epi32(_mm256_slli_epi32(bin, 2), _mm256_set1_epi32(1));
-        bin = _mm256_sub_epi32(bin,
-                               _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(0x1837f0)));
-        bin = _mm256_sub_epi32(bin,
-                               _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(0x3504f3)));
-        bin = _mm256_sub_epi32(bin,
-                               _mm256_cmpgt_epi32(fraction, _mm256_set1_epi32(0x5744fc)));
+        const __m256i edge =
+            _mm256_permutevar8x32_epi32(edges, _mm256_srli_epi32(bits, 20));
+        __m256i bin = _mm256_srli_epi32(_mm256_add_epi32(bits, edge), 21);
+        bin = _mm256_sub_epi32(bin, first);
         bin = _mm256_min_epi32(_mm256_max_epi32(bin, _mm256_setzero_si256()), top);
         const __m256d zero = _mm256_setzero_pd();
         const __m256i above = join_masks(_mm256_cmp_pd(a, zero, _CMP_GT_OQ),

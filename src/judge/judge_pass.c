@@ -12,32 +12,55 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+/* Counts n bins; of eight that are all `idle`, whose count is of no interest, none. */
+static void count_bytes(const uint8_t *bins, size_t n, uint8_t idle, usc_counters *c)
+{
+    const uint64_t skipped = idle * UINT64_C(0x0101010101010101);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t word;
+        memcpy(&word, bins + i, sizeof word);
+        if (word == skipped) continue;
+        c->of[0][word & 0xff]++;
+        c->of[1][word >> 8 & 0xff]++;
+        c->of[2][word >> 16 & 0xff]++;
+        c->of[3][word >> 24 & 0xff]++;
+        c->of[4][word >> 32 & 0xff]++;
+        c->of[5][word >> 40 & 0xff]++;
+        c->of[6][word >> 48 & 0xff]++;
+        c->of[7][word >> 56]++;
+    }
+    for (; i < n; i++)
+        c->of[0][bins[i]]++;
+}
+
+static int64_t counted(const usc_counters *c, int bin)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < 8; k++)
+        sum += c->of[k][bin];
+    return sum;
+}
+
 static void count_bins(const usc_pass *p, const double *scores, size_t count,
-                       uint8_t *bins, int64_t counts[4][USC_N_SCORE_BINS + 1])
+                       uint8_t *bins, usc_counters *counters)
 {
     p->j->kernels->bin(scores, count, bins);
-    size_t i = 0;
-    for (; i + 4 <= count; i += 4)
-        for (size_t k = 0; k < 4; k++)
-            counts[k][bins[i + k]]++;
-    for (; i < count; i++)
-        counts[0][bins[i]]++;
+    count_bytes(bins, count, USC_BIN_MATCH, counters);
 }
 
 static void fold_counts(usc_judge_scratch *s)
 {
-    s->tally.scores[0] += s->n_quick;
-    for (int i = 1; i < USC_N_SCORE_BINS; i++) {
-        const int64_t count =
-            s->quick[0][i] + s->quick[1][i] + s->quick[2][i] + s->quick[3][i];
-        s->tally.scores[i] += count;
-        s->tally.scores[0] -= count;
-    }
+    usc_tally *t = &s->tally;
     for (int i = 0; i < USC_N_SCORE_BINS; i++) {
-        for (int k = 0; k < 4; k++) {
-            s->tally.scores[i] += s->counts[k][i];
-            s->tally.rels[i] += s->rel_counts[k][i];
-        }
+        t->scores[i] += counted(&s->counts, i);
+        t->rels[i] += counted(&s->rel_counts, i);
+    }
+    if (s->n_quick == 0) return;
+    t->scores[0] += s->n_quick; /* less what is in other bins */
+    for (int i = 1; i < USC_N_SCORE_BINS; i++) {
+        t->scores[i] += counted(&s->quick, i);
+        t->scores[0] -= counted(&s->quick, i);
     }
 }
 
@@ -64,7 +87,7 @@ static void tally_look(usc_block *b, const usc_score_sums *sums)
                 usc_judge_element(b, i);
     }
     if (sums->max > 0 || sums->special)
-        count_bins(b->p, s->score, b->count, s->bins, s->counts);
+        count_bins(b->p, s->score, b->count, s->bins, &s->counts);
     if (sums->max > t->max) find_worst(b);
 }
 
@@ -133,8 +156,8 @@ static void tally_all(usc_block *b, const usc_score_sums *sums)
         weigh_each(b);
     else
         weigh_block(b);
-    count_bins(b->p, s->score, b->count, s->bins, s->counts);
-    count_bins(b->p, s->rel, b->count, s->bins, s->rel_counts);
+    count_bins(b->p, s->score, b->count, s->bins, &s->counts);
+    count_bins(b->p, s->rel, b->count, s->bins, &s->rel_counts);
 }
 
 static double fold(const double lanes[USC_JUDGE_LANES])
@@ -178,14 +201,7 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
         return false;
     if (found.max > s->tally.max) return false; /* where is it? */
     s->n_quick += found.n_mismatch;
-    if (found.n_mismatch == 0) return true;
-    for (size_t i = 0; i < count; i += 8) {
-        uint64_t bins;
-        memcpy(&bins, s->bins + i, sizeof bins);
-        if (bins == 0) continue;
-        for (size_t k = 0; k < 8; k++, bins >>= 8)
-            s->quick[k % 4][bins & 0xff]++;
-    }
+    if (found.n_mismatch > 0) count_bytes(s->bins, count, 0, &s->quick);
     return true;
 }
 
@@ -214,9 +230,9 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
     usc_judge *j = p->j;
     usc_judge_scratch *s = &j->scratch[thread];
     const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
-    memset(s->counts, 0, sizeof s->counts);
-    memset(s->quick, 0, sizeof s->quick);
-    memset(s->rel_counts, 0, sizeof s->rel_counts);
+    memset(&s->counts, 0, sizeof s->counts);
+    memset(&s->quick, 0, sizeof s->quick);
+    memset(&s->rel_counts, 0, sizeof s->rel_counts);
     s->n_quick = 0;
     s->visible = 0;
     for (int64_t i = first; i < last; i++) {

@@ -38,20 +38,24 @@ typedef struct usc_tally {
     double expected; /* expected mismatches at score view.expect */
 } usc_tally;
 
+/* A histogram while it is counted: eight of them, so that equal neighbours do not wait
+ * for each other's count. */
+typedef struct usc_counters {
+    int64_t of[8][USC_N_SCORE_BINS + 1];
+} usc_counters;
+
 /* Per thread. */
 typedef struct usc_judge_scratch {
     double d[USC_JUDGE_BLOCK], r[USC_JUDGE_BLOCK], y[USC_JUDGE_BLOCK];
     double k[USC_JUDGE_BLOCK], f[USC_JUDGE_BLOCK], score[USC_JUDGE_BLOCK];
     unsigned char narrow[USC_JUDGE_BLOCK * 8];
     uint8_t bins[USC_JUDGE_BLOCK];
-    /* four, so that equal neighbours do not wait for each other's count */
-    int64_t counts[4][USC_N_SCORE_BINS + 1];
-    /* the same of screened blocks, where bin 0 holds matches as well */
-    int64_t quick[4][USC_N_SCORE_BINS];
-    int64_t n_quick;             /* mismatches in screened blocks */
-    double visible;              /* expected mismatches so far */
+    usc_counters counts;
+    usc_counters quick; /* of screened blocks, where bin 0 holds matches as well */
+    int64_t n_quick;    /* mismatches in screened blocks */
+    double visible;     /* expected mismatches so far */
     double rel[USC_JUDGE_BLOCK]; /* score relative to max(|R|, N); 0: matches */
-    int64_t rel_counts[4][USC_N_SCORE_BINS + 1];
+    usc_counters rel_counts;
     usc_walk_room room, r_room;
     usc_tally tally;
 } usc_judge_scratch;
