@@ -27,7 +27,8 @@ typedef struct usc_run {
 /**
  * Opens or creates OUT/result.db (and the folder OUT).
  *
- * force: an OUT of another run is replaced, also a damaged one.
+ * force: an OUT of another run is replaced, also a damaged one; without it only one that
+ * holds no verdict.
  * Errors: USC_E_EXISTS where OUT holds another run (the text says which field differs),
  *         USC_E_VERSION, USC_E_CORRUPT, USC_E_IO, USC_E_BUSY.
  */

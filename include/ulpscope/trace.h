@@ -279,8 +279,8 @@ USC_API USC_NODISCARD usc_status usc_trace_select(usc_trace *t,
  * Bytes of a blob, mapped read-only.
  *
  * Memory:  valid until usc_trace_close.
- * Errors:  USC_E_NOT_FOUND, USC_E_CORRUPT (shard shorter than promised: file and offset),
- *          USC_E_IO.
+ * Errors:  USC_E_NOT_FOUND, USC_E_CORRUPT (shard shorter than promised, or other bytes
+ * than the hash says: file and offset), USC_E_IO.
  */
 USC_API USC_NODISCARD usc_status usc_trace_blob(usc_trace *t, int64_t blob,
                                                 const void **data, int64_t *size,

@@ -7,6 +7,7 @@ static int (*const add[])(PyObject *module) = {
     core_errors_add, /* first: the others raise what it makes */
     py_capture_add,
     py_judge_add,
+    py_pattern_add,
     py_result_add,
     py_trace_add,
 };

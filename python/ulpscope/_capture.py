@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 DATA = ("full", "stats")
+MOST_STEPS = 1_000_000
 
 
 def parse_steps(steps):
@@ -29,13 +30,23 @@ def parse_steps(steps):
     else:
         numbers = set()
         for part in steps.split(","):
-            first, dash, last = part.strip().partition("-")
-            if not first.isdigit() or (dash and not last.strip().isdigit()):
-                raise ValueError(f"steps '{steps}': '{part}' is neither a number nor a range")
-            numbers.update(range(int(first), int(last or first) + 1))
+            numbers.update(_range(steps, part))
     if not numbers or min(numbers) < 0:
         raise ValueError(f"steps {steps!r}: one step or more, counted from 0")
     return sorted(numbers)
+
+
+def _range(steps, part):
+    """The numbers of one part of a list of steps: "5" or "5-8"."""
+    first, dash, last = (word.strip() for word in part.strip().partition("-"))
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise ValueError(f"steps '{steps}': '{part}' is neither a number nor a range")
+    first, last = int(first), int(last or first)
+    if last < first:
+        raise ValueError(f"steps '{steps}': the range {part.strip()} runs backwards")
+    if last - first >= MOST_STEPS:
+        raise ValueError(f"steps '{steps}': more than {MOST_STEPS:,} steps")
+    return range(first, last + 1)
 
 
 def rank_and_world():
@@ -46,6 +57,17 @@ def rank_and_world():
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def check_ops(ops):
+    """Raises ValueError with a sentence where `ops` is no PATTERN (None is one)."""
+    from . import _core
+
+    try:
+        if ops is not None:
+            _core.check_pattern(ops)
+    except _core.ArgError as error:
+        raise ValueError(f"ops: {error}") from None
 
 
 def frame_rules():
@@ -71,6 +93,7 @@ class Recorder:
     def __init__(self, path, data="full", ops=None):
         if data not in DATA:
             raise ValueError(f"data '{data}': it is 'full' or 'stats'")
+        check_ops(ops)
         self.path = Path(path)
         self.data = data
         self.ops = ops

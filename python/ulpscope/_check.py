@@ -6,7 +6,6 @@ on where it was interrupted.
 This process selects, hands out and writes; `_worker` processes replay and judge.
 """
 
-import argparse
 import importlib.metadata
 import json
 import os
@@ -16,19 +15,20 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from . import _core, _select
 from ._crew import Crew, Trouble
+from ._options import Parser
 from ._progress import Progress
-from ._verdicts import base_row
+from ._verdicts import PRECEDENCE, base_row
 
 UNKNOWN = "unknown here"  # as _replay.resolve says it
 PARTS = ("device", "reference", "perturbed", "judge")
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ulpscope check",
         description="Replay every call of a trace on a device and judge each one.",
         epilog="Exit code: 0 nothing flagged, 1 something flagged, 2 trouble or nothing judged.",
@@ -58,18 +58,46 @@ def parse(argv):
         parser.error("--timeout must be above 0")
     if options.jobs < 0:
         parser.error("-j must be 1 or more")
+    if not options.device:
+        parser.error("--device names no device")
+    for allowed in options.allow:
+        check_allowed(allowed, parser)
     return options
 
 
+def check_allowed(text, parser):
+    """Refuses what `ulpscope report` would refuse when all the work is done."""
+    verdict, _, pattern = text.partition(":")
+    if verdict not in PRECEDENCE[:-1]:
+        parser.error(f"--allow: '{verdict}' is no verdict that can be allowed; try one of "
+                     + ", ".join(PRECEDENCE[:-1]))  # fmt: skip
+    try:
+        _core.check_pattern(pattern)
+    except _core.ArgError as problem:
+        parser.error(f"--allow: {problem}")
+
+
+NEXT_STEPS = {
+    "E_EXISTS": "; name another folder with -o, or --force to replace it",
+    "E_VERSION": "; a newer ulpscope is needed",
+    "E_CORRUPT": "; it is damaged, capture it or copy it again",
+}
+
+
 @contextmanager
-def troubles(what=""):
-    """Errors of files and databases as the one sentence that ends the run."""
+def troubles(next_steps=NEXT_STEPS):
+    """Errors of files and databases as the one sentence that ends the run, with what to do
+    by the status of the error."""
     try:
         yield
     except Trouble:
         raise
     except Exception as problem:
-        raise Trouble(f"{what}{problem}") from None
+        then = next_steps.get(getattr(problem, "status", ""), "")
+        raise Trouble(f"{problem}{then}") from None
+
+
+SAFE = "; the results so far are safe, the same command goes on from there"
 
 
 # ---- what to do ----------------------------------------------------------------------
@@ -86,6 +114,8 @@ def core_count():
 def selection(trace, options):
     """Picks, and the device type that captured the trace."""
     rows = [trace.call(s) for s in trace.select()]
+    if not rows:
+        raise Trouble(f"{options.trace} holds no calls: nothing to check; capture it again")
     home = _select.home_of(rows)
     target = options.device.split(":")[0]
     picks = _select.pick(rows, home, target)
@@ -207,7 +237,7 @@ def work_through(trace, result, crew, todo, progress):
     split, unknown = Split(), set()
     for event in crew.work(requests):
         row = row_of(event, trace, crew.timeout)
-        with troubles():
+        with troubles({"E_IO": SAFE}):
             result.put(row)
         split.add(row)
         progress.step(row)
@@ -248,7 +278,9 @@ def check(options):
         with Progress(len(picks), len(picks) - len(todo)) as progress:
             split = work_through(trace, result, crew, todo, progress)
     except KeyboardInterrupt:
-        result.set("seconds", f"{spent():.1f}")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes no time
+        with suppress(_core.UlpscopeError):  # the rows are safe without it
+            result.set("seconds", f"{spent():.1f}")
         say(f"interrupted; the same command goes on from here ({out})")
         return 130
     finally:
@@ -299,6 +331,9 @@ def main(argv=None):
     except KeyboardInterrupt:
         say("interrupted; the same command goes on from here")
         return 130
+    except OSError as problem:  # no process or no temporary file to be had
+        say(str(problem))
+        return 2
 
 
 if __name__ == "__main__":

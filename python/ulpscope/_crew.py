@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+END_SECONDS = 10  # for a worker that closed its pipe to be gone
 START_SECONDS = 600  # importing torch and compiling glue on a busy machine
 
 
@@ -63,7 +64,11 @@ class Worker:
             self.process.stdin.close()
         except BrokenPipeError:
             pass
-        status = self.process.wait()
+        try:
+            status = self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
         os.close(self.out)
         return status
 
@@ -116,10 +121,10 @@ class Crew:
         self.workers.append(worker)
         self.selector.register(worker.out, selectors.EVENT_READ, worker)
 
-    def _fire(self, worker):
+    def _fire(self, worker, kill=True):
         self.selector.unregister(worker.out)
         self.workers.remove(worker)
-        return worker.end()
+        return worker.end(kill)
 
     def _turn(self, queue):
         """Waits for whatever comes next and passes on what ended."""
@@ -147,7 +152,7 @@ class Crew:
                 worker.give(queue.pop())
 
     def _bury(self, worker, queue):
-        status = self._fire(worker)
+        status = self._fire(worker, kill=False)  # it is going: let it say how
         if not worker.ready:
             raise Trouble(f"a worker {death(status)} while starting: {worker.last_words()}")
         if worker.request is not None:

@@ -7,6 +7,7 @@ recorded reports through a file; this one says in a line what came of it.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -17,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ._capture import parse_steps
+from ._capture import check_ops, parse_steps
+from ._options import Parser
 
 PACKAGE = Path(os.path.abspath(__file__)).parent  # not resolved: a build folder holds links
 TROUBLE = 2
@@ -27,17 +29,22 @@ GRACE_S = 10
 class Refused(Exception):
     """Something is wrong; the text is the one sentence that the user gets."""
 
+    def __init__(self, sentence, code=TROUBLE):
+        super().__init__(sentence)
+        self.code = code
+
 
 def parser():
     """The options of `ulpscope capture`."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="ulpscope capture",
         description="Run COMMAND unmodified (python train.py, python -m pkg, torchrun, a shell "
         "script), record every operator call of the steps asked for, then end the run.",
         epilog="A step ends with the optimizer's step (of several optimizers, the one that "
         "steps first); without an optimizer it ends when the data loader is asked for the next "
         "batch. Step 0 begins when the first optimizer is made. With several ranks each writes "
-        "TRACE/rank-N and all stop together. Exit code: 0 when the steps were recorded, else 2.",
+        "TRACE/rank-N and all stop together. Exit code: 0 when the steps were recorded, 2 when "
+        "not, 128 + n when signal n ended it.",
     )
     p.add_argument("--steps", default="1", metavar="LIST",
                    help="steps to record, from 0, e.g. 1 or 2,5-8 (default 1, the second)")
@@ -62,16 +69,39 @@ def check(options):
         options.command = options.command[1:]
     if not options.command:
         raise Refused("no command given; put it behind --, e.g. -- python train.py")
-    if shutil.which(options.command[0]) is None:
-        raise Refused(f"command not found: {options.command[0]}")
+    check_command(options.command[0])
     try:
         options.steps = parse_steps(options.steps)
+        check_ops(options.ops)
     except ValueError as error:
-        raise Refused(str(error)) from None
-    trace = Path(options.output)
-    if trace.exists() and (not trace.is_dir() or any(trace.iterdir())):
-        raise Refused(f"{trace} exists and is not empty; remove it or name another with -o")
+        raise Refused(f"--{error}") from None
+    check_output(Path(options.output))
     build_glue()
+
+
+def check_command(name):
+    """Refuses a command that cannot be run."""
+    if shutil.which(name) is not None:
+        return
+    if os.path.isfile(name):
+        raise Refused(f"{name} is not executable; name its interpreter, e.g. -- python {name}")
+    raise Refused(f"command not found: {name}")
+
+
+def check_output(trace):
+    """Refuses a folder that is in use or cannot be made."""
+    if trace.exists() and not trace.is_dir():
+        raise Refused(f"{trace} is a file; name another folder with -o")
+    try:
+        if trace.exists() and any(trace.iterdir()):
+            raise Refused(f"{trace} exists and is not empty; remove it or name another with -o")
+        trace.resolve().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"{trace} cannot be made ({error.strerror}: {error.filename}); "
+                      "name another folder with -o") from None  # fmt: skip
+    folder = trace if trace.exists() else trace.resolve().parent
+    if not os.access(folder, os.W_OK):
+        raise Refused(f"{folder}: no permission to write; name another folder with -o")
 
 
 def build_glue():
@@ -109,6 +139,7 @@ class Child:
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, command, env):
+        self.interrupted = 0  # the signal that was meant to end us
         # A terminal sends its signals to the whole group: then stay in it.
         self.own_group = not sys.stdin.isatty() if sys.stdin else True
         try:
@@ -121,6 +152,7 @@ class Child:
             signal.signal(number, self._pass_on)
 
     def _pass_on(self, number, frame):
+        self.interrupted = number
         if number != signal.SIGINT or self.own_group:
             self.send(number)
 
@@ -194,11 +226,21 @@ def captured_line(reports, options):
     return line if options.keep_going else line + "; run ended (--keep-going to go on)"
 
 
+def remains(output, whole=()):
+    """What the trace folder holds of a run that was cut short, as a clause."""
+    trace = Path(output)
+    with contextlib.suppress(OSError):
+        if any(f.exists() for f in (trace / "trace.db", *trace.glob("rank-*/trace.db"))):
+            what = f"{listed(whole)} and what followed" if whole else "what was recorded"
+            return f"; {what} is in {output}, marked incomplete"
+    return "; nothing was recorded"
+
+
 def missed_sentence(reports, options, code):
     """Why there is no trace, or not all of it."""
     command = options.command[0]
     got = sorted({s for r in reports for s in r["steps"]})
-    kept = f"; {listed(got)} recorded in {options.output}" if got else "; nothing was recorded"
+    kept = remains(options.output, got)
     if code != 0:
         return f"{command} {ending(code)} before {listed(options.steps)} was captured{kept}"
     ended = max((r["steps_ended"] for r in reports), default=0)
@@ -209,6 +251,15 @@ def missed_sentence(reports, options, code):
     return f"{command} ended after {ended} step{'s' * (ended > 1)}, before {missing} ended{kept}"
 
 
+def no_call_sentence(reports, options):
+    """Why a trace is empty although its steps were reached."""
+    steps = listed(next(r["steps"] for r in reports if r["finished"]))
+    why = f"no operator call of {steps} matches --ops {options.ops}"
+    if not options.ops:
+        why = f"{steps} made no operator call"
+    return f"{why}; {options.output} holds an empty trace, remove it"
+
+
 def run(options):
     """Runs the command; returns the exit code after one line about it."""
     with tempfile.TemporaryDirectory(prefix="ulpscope-") as reports:
@@ -217,9 +268,12 @@ def run(options):
         said = read_reports(reports)
     for report in said:
         if report.get("error"):
-            raise Refused(f"recording failed: {report['error']}")
+            raise Refused(f"recording failed: {report['error']}{remains(options.output)}")
     if not any(r["finished"] for r in said):
-        raise Refused(missed_sentence(said, options, code))
+        sentence = missed_sentence(said, options, code)
+        raise Refused(sentence, 128 + child.interrupted if child.interrupted else TROUBLE)
+    if not any(r["counts"]["calls"] for r in said if r["finished"]):
+        raise Refused(no_call_sentence(said, options))
     print(f"ulpscope: {captured_line(said, options)}", file=sys.stderr)
     if options.keep_going and code != 0:
         raise Refused(f"after that {options.command[0]} {ending(code)}")
@@ -233,6 +287,9 @@ def main(arguments=None):
         check(options)
         return run(options)
     except Refused as error:
+        print(f"ulpscope capture: {error}", file=sys.stderr)
+        return error.code
+    except OSError as error:  # no room for the reports, no process to be had
         print(f"ulpscope capture: {error}", file=sys.stderr)
         return TROUBLE
 

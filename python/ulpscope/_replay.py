@@ -238,9 +238,7 @@ def _fill_storage(call, item, read_blob, stand_in):
     for other in call.row["tensors"]:
         if other["role"] == "in" and other["storage"] == item["storage"]:
             view = call.views[other["path"]]
-            fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset).copy_(
-                stand_in(other)
-            )
+            _put_view(fit(raw, view.dtype), view, stand_in(other))
     call.storages[item["storage"]] = raw
     call.made_up = True
 
@@ -258,6 +256,19 @@ def _live_reader(row, read_blob):
         return fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
 
     return live
+
+
+def _put_view(elements, view, values):
+    """Writes `values` through a view. Where it shows an element more than once (an expanded
+    tensor), the element gets one of the values meant for it."""
+    distinct = [min(size, 1) if stride == 0 else size
+                for size, stride in zip(view.sizes, view.strides, strict=True)]  # fmt: skip
+    values = values[tuple(slice(size) for size in distinct)]
+    try:
+        elements.as_strided(distinct, view.strides, view.offset).copy_(values)
+    except RuntimeError:  # rows that overlap, as unfold makes them
+        places = torch.arange(elements.numel()).as_strided(distinct, view.strides, view.offset)
+        elements[places.reshape(-1)] = values.reshape(-1)
 
 
 def fit(raw, dtype):

@@ -61,7 +61,7 @@ class Bench:
 
     def work(self, request):
         """The row for one request, and whether the device survived."""
-        from . import _judging, _wording
+        from . import _core, _judging, _wording
         from ._device import DeviceDied
         from ._replay import BadCall
 
@@ -77,6 +77,11 @@ class Bench:
             return self.plain(sequence, "unjudged", str(problem), request), True
         except DeviceDied as problem:
             return self.plain(sequence, "crashed", f"the device reports: {problem}", request), False
+        except _core.CorruptError:
+            raise  # nothing that is read from this trace can be trusted
+        except Exception as problem:  # ours, or a device with errors of its own kind
+            why = f"the check of it failed, {type(problem).__name__}: {problem}"
+            return self.plain(sequence, "unjudged", why, request), True
 
     def plain(self, sequence, verdict, reason, request):
         """A row for a call of which nothing could be measured."""
@@ -144,6 +149,8 @@ def prepare(settings):
 
 
 def main():
+    from . import _core
+
     channel, settings = Channel(int(sys.argv[1])), json.loads(sys.argv[2])
     die_with_parent()
     sys.path.insert(0, os.getcwd())
@@ -155,7 +162,11 @@ def main():
         return 2
     channel.send(ready=True)
     for line in sys.stdin:
-        row, alive = bench.work(json.loads(line))
+        try:
+            row, alive = bench.work(json.loads(line))
+        except _core.CorruptError as problem:
+            channel.send(fatal=f"{problem}; the trace is damaged, capture it or copy it again")
+            return 2
         channel.send(row=row, leaving=not alive)
         if not alive:
             return 3

@@ -144,6 +144,13 @@ static usc_status resume_run(usc_result *r, const usc_run *run, const char *path
     return st;
 }
 
+static bool has_no_verdict(usc_result *r)
+{
+    const int64_t *calls;
+    int64_t n;
+    return usc_result_done(r, &calls, &n, NULL) == USC_OK && n == 0;
+}
+
 static usc_status open_run(usc_result *r, const usc_run *run, bool force, usc_error *err)
 {
     char path[USC_PATH_SIZE];
@@ -154,9 +161,11 @@ static usc_status open_run(usc_result *r, const usc_run *run, bool force, usc_er
                              "%s: creating the folder: %s", r->folder, strerror(errno));
     if (access(path, F_OK) == 0) {
         st = resume_run(r, run, path, err);
-        const bool replace =
-            force && (st == USC_E_EXISTS || st == USC_E_CORRUPT || st == USC_E_VERSION);
-        if (!replace) return st;
+        const bool other =
+            st == USC_E_EXISTS || st == USC_E_CORRUPT || st == USC_E_VERSION;
+        /* A run that came to nothing, say for a device that is not there, is no loss. */
+        const bool empty = st == USC_E_EXISTS && has_no_verdict(r);
+        if (!other || !(force || empty)) return st;
         usc_db_close(&r->db);
         remove_database(path);
     }

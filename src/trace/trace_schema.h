@@ -38,7 +38,7 @@
       "s.device, s.bytes FROM arg a LEFT JOIN tensor t ON t.id = a.tensor "              \
       "LEFT JOIN version v ON v.id = t.version LEFT JOIN storage s ON s.id = v.storage " \
       "WHERE a.call = ?1 ORDER BY a.position")                                           \
-    X(GET_BLOB, "SELECT shard, \"offset\", bytes FROM blob WHERE id = ?1")               \
+    X(GET_BLOB, "SELECT shard, \"offset\", bytes, hash FROM blob WHERE id = ?1")         \
     X(SELECT,                                                                            \
       "SELECT sequence FROM call WHERE (?1 IS NULL OR op IN (SELECT id FROM op WHERE "   \
       "usc_op_matches(?1, name))) AND (?2 IS NULL OR module IN (SELECT id FROM module "  \

@@ -86,6 +86,7 @@ static void refuses_each_other_run(void **state)
     usc_error err;
     usc_result *r;
     OK(usc_result_create(out_path, &run, false, &r, &err));
+    OK(put(r, 5, "pass", 24, &err));
     usc_result_close(r);
     usc_run others[5] = {run, run, run, run, run};
     others[0].trace_id = "cd";
@@ -102,6 +103,20 @@ static void refuses_each_other_run(void **state)
         assert_non_null(strstr(err.text, field[i]));
     }
     OK(usc_result_create(out_path, &others[1], true, &r, &err));
+    assert_string_equal(usc_result_get(r, "device"), "cuda:0");
+    usc_result_close(r);
+}
+
+static void replaces_a_run_that_came_to_nothing(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    usc_run other = run;
+    other.device = "cuda:0";
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    usc_result_close(r);
+    OK(usc_result_create(out_path, &other, false, &r, &err));
     assert_string_equal(usc_result_get(r, "device"), "cuda:0");
     usc_result_close(r);
 }
@@ -235,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(goes_on_in_the_same_run),
         TEST(refuses_each_other_run),
+        TEST(replaces_a_run_that_came_to_nothing),
         TEST(is_busy_while_written),
         TEST(loses_no_row_when_the_process_dies),
         TEST(walks_the_worst_first),

@@ -378,6 +378,32 @@ static void names_a_truncated_or_missing_shard(void **state)
     free(shard.at);
 }
 
+static void names_a_blob_whose_bytes_changed(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_trace *t;
+    const void *data;
+    int64_t size;
+    assert_int_equal(sample_write(trace_path, NULL, 40, &err), USC_OK);
+    bytes shard = load("tensors-00000.safetensors");
+    shard.at[shard.n - 1] ^= 1;
+    store("tensors-00000.safetensors", shard, shard.n);
+    free(shard.at);
+    assert_int_equal(usc_trace_open(trace_path, NULL, &t, &err), USC_OK);
+    int n_refused = 0;
+    usc_status st = USC_OK;
+    for (int64_t blob = 1; st != USC_E_NOT_FOUND; blob++) {
+        st = usc_trace_blob(t, blob, &data, &size, &err);
+        if (st != USC_E_CORRUPT) continue;
+        n_refused++;
+        assert_null(data);
+        assert_non_null(strstr(err.text, "tensors-00000.safetensors: the bytes of blob"));
+    }
+    assert_int_equal(n_refused, 1);
+    usc_trace_close(t);
+}
+
 static void patch_db(const char *sql)
 {
     char path[700];
@@ -422,6 +448,7 @@ int main(void)
         TEST(keeps_what_was_committed_when_the_disk_is_full),
         TEST(never_crashes_on_damaged_files),
         TEST(names_a_truncated_or_missing_shard),
+        TEST(names_a_blob_whose_bytes_changed),
         TEST(names_a_newer_or_foreign_database),
         TEST(reads_the_trace_of_format_1),
     };

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binds ulpscope/pattern.h: options that hold a PATTERN are refused before a run starts.
+#include "core.h"
+
+#include <ulpscope/pattern.h>
+
+static PyObject *check_pattern(PyObject *module, PyObject *argument)
+{
+    usc_error err = {0};
+    const char *pattern = PyUnicode_AsUTF8(argument);
+    if (pattern == NULL) return NULL;
+    const usc_status st = usc_pattern_check(pattern, &err);
+    if (st != USC_OK) return core_raise(PyModule_GetState(module), st, &err);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"check_pattern", check_pattern, METH_O,
+     "check_pattern(pattern)\n--\n\nRaises ArgError where it is not well formed."},
+    {NULL, NULL, 0, NULL},
+};
+
+int py_pattern_add(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}
