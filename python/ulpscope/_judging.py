@@ -1,318 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call, one verdict: runs it on the device, asks `_reference` for operands until the
-C judge has seen enough, and puts the result into words. Nothing here raises because of
-what an operator or a device does: that is a verdict.
-
-The rule is in docs/verdict.md; the escalation here (1, 4, then 16 perturbed replays) only
-saves replays where fewer already show that the answer is good.
-"""
+"""One call, one verdict: what the device gave, judged output by output (`_outputs`), with
+second opinions and the cause. Nothing here raises because of what an operator or a device
+does: that is a verdict."""
 
 import time
 from dataclasses import dataclass, field
 
 import torch
 
-from . import _core, _diagnose
-from ._device import DeviceDied, is_uninitialised, lacks, learn_writes
+from . import _diagnose
+from ._device import DeviceDied, lacks, learn_writes
+from ._outputs import Finding, Operands, Timing, clause, judge_outputs
 from ._reference import Reference
-from ._replay import Unsupported, base_name, draws_random
+from ._replay import Unsupported, draws_random
 from ._verdicts import FLAGGED, rank
-
-LOOKS = (1, 4, 16)
-N_EXAMPLES = 10
-JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-
-INDEX_OPS = {
-    "argmax", "argmin", "max", "min", "topk", "sort", "argsort", "kthvalue", "median",
-    "nanmedian", "mode", "cummax", "cummin", "msort", "_cummax_helper", "_cummin_helper",
-}  # fmt: skip
-REPEATING = {"cummax", "cummin", "_cummax_helper", "_cummin_helper"}
-
-
-@dataclass
-class Finding:
-    """What is known of one output, or of the call as a whole (path "")."""
-
-    path: str
-    verdict: str
-    reason: str = ""  # a clause
-    bits: float = 24.0
-    yardstick_bits: float = 24.0
-    bound: bool = False
-    n: int = 0
-    sizes: tuple = ()
-    details: dict = field(default_factory=dict)  # the judge's numbers
-    examples: list = field(default_factory=list)
-    positions: list = field(default_factory=list)
-    judge: object = None
-    notes: list = field(default_factory=list)
-
-    def order(self):
-        return rank(self.verdict), self.bits
-
-
-class Timing:
-    """Nanoseconds per part of the work on one call."""
-
-    def __init__(self):
-        self.device = self.reference = self.perturbed = self.judge = 0
-        self.start = time.perf_counter_ns()
-
-    def add(self, part, since):
-        now = time.perf_counter_ns()
-        setattr(self, part, getattr(self, part) + now - since)
-        return now
-
-    def row(self):
-        total = time.perf_counter_ns() - self.start
-        return {"t_device": self.device, "t_reference": self.reference,
-                "t_perturbed": self.perturbed, "t_judge": self.judge, "t_total": total}  # fmt: skip
-
-
-class Operands:
-    """Truth, yardstick and replays of one call, each computed once and shared by
-    everything that is judged against them."""
-
-    def __init__(self, call, timing):
-        self.call, self.timing = call, timing
-        self.reference = Reference(call)
-        self._replays = {}
-        self._flushed = None
-
-    def begin(self):
-        now = time.perf_counter_ns()
-        self.reference.begin()
-        self.timing.add("reference", now)
-
-    def replay(self, k):
-        """Truth and yardstick on perturbed input k; the first is kept, as it is what
-        every look begins with."""
-        if k in self._replays:
-            return self._replays[k]
-        now = time.perf_counter_ns()
-        pair = self.reference.replay(k)
-        self.timing.add("perturbed", now)
-        if k == 0:
-            self._replays[k] = pair
-        return pair
-
-    def flushed(self, path):
-        if self._flushed is None:
-            now = time.perf_counter_ns()
-            self._flushed = self.reference.flushed()
-            self.timing.add("perturbed", now)
-        return self._flushed.get(path)
-
-    def fan_in(self, path):
-        now = time.perf_counter_ns()
-        fan = self.reference.fan_in(path)
-        self.timing.add("perturbed", now)
-        return fan
-
-
-# ---- one output ----------------------------------------------------------------------
-
-
-def judge_outputs(operands, answer):
-    """Findings for every output of an answer."""
-    truth = operands.reference.truth
-    if truth.keys() != answer.outputs.keys():
-        counts = f"{len(answer.outputs)} outputs where the operator has {len(truth)}"
-        return [Finding("", "wrong", counts, bits=0.0)]
-    found = [judge_output(operands, answer, path) for path in truth]
-    if answer.trespass:
-        found.append(Finding("", "wrong", answer.trespass, bits=0.0))
-    return found or [Finding("", "pass")]
-
-
-def judge_output(operands, answer, path):
-    """The finding for one output."""
-    device = answer.outputs[path]
-    truth = operands.reference.truth[path]
-    finding = _shape_and_dtype(operands, path, device, truth)
-    if finding is not None:
-        return finding
-    if is_uninitialised(operands.call.op):
-        return Finding(path, "pass", n=device.numel(), sizes=tuple(device.shape))
-    if not device.dtype.is_floating_point:
-        return _judge_exact(operands, path, device)
-    if device.dtype not in JUDGED_DTYPES:
-        return _judge_bytes(operands, path, device)
-    if not truth.is_floating_point():
-        return Finding(path, "wrong", "a float where the operator gives integers", bits=0.0)
-    return _judge_float(operands, path, device)
-
-
-def _shape_and_dtype(operands, path, device, truth):
-    """A finding where the form is already wrong, else None."""
-    if device.shape != truth.shape:
-        text = f"shape {list(device.shape)} where the operator gives {list(truth.shape)}"
-        return Finding(path, "wrong", text, bits=0.0)
-    expected = _expected_dtype(operands, path, device.dtype)
-    if expected is not None and device.dtype != expected:
-        text = f"dtype {_short(device.dtype)} where the operator gives {_short(expected)}"
-        return Finding(path, "wrong", text, bits=0.0)
-    return None
-
-
-def _short(dtype):
-    return str(dtype).removeprefix("torch.")
-
-
-REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64,
-             torch.complex32: torch.float16}  # fmt: skip
-
-
-def _expected_dtype(operands, path, got):
-    """The dtype that the operator gives, None where nobody knows. What was captured is
-    trusted where it agrees; the CPU is asked only where it does not."""
-    views = operands.call.views if path in operands.call.views else operands.call.results
-    view = views.get(path)
-    if view is not None and REAL_PART.get(view.dtype, view.dtype) == got:
-        return got
-    native = operands.reference.native()
-    return native[path].dtype if native and path in native else None
-
-
-def _judge_float(operands, path, device):
-    """Asks for replays until the judge has seen enough."""
-    reference = operands.reference
-    judge = _core.Judge(device, reference.truth[path], reference.yardstick[path])
-    fed = 0
-    found = None
-    for upto in LOOKS:
-        for k in range(fed, upto):
-            _feed(operands, judge, path, k)
-        fed = upto
-        now = time.perf_counter_ns()
-        found = judge.look()
-        operands.timing.add("judge", now)
-        if not found["needs_appeal"]:
-            break
-        if upto == LOOKS[0]:
-            continue
-        found = _appeal(operands, judge, path, found["exact"])
-        if found["verdict"] == "pass":
-            break
-    return _float_finding(path, device, judge, found)
-
-
-def _feed(operands, judge, path, k):
-    """One perturbed replay; where the operator's shape depends on values, the unperturbed
-    result stands in for it."""
-    wide, narrow = operands.replay(k)
-    truth = operands.reference.truth[path]
-    if path in wide and wide[path].shape == truth.shape == narrow[path].shape:
-        pair = wide[path], narrow[path]
-    else:
-        pair = truth, operands.reference.yardstick[path]
-    now = time.perf_counter_ns()
-    judge.replay(*pair)
-    operands.timing.add("judge", now)
-
-
-def _appeal(operands, judge, path, exact):
-    fan_in = operands.fan_in(path)
-    movement = exact and operands.reference.moves_only(path)
-    flushed = operands.flushed(path)
-    now = time.perf_counter_ns()
-    found = judge.appeal(fan_in=fan_in, movement=movement, flushed=flushed)
-    operands.timing.add("judge", now)
-    return found
-
-
-def _float_finding(path, device, judge, found):
-    finding = Finding(
-        path, found["verdict"], found["reason"], found["bits"], found["yardstick_bits"],
-        found["bound"], found["n"], tuple(device.shape), found, judge=judge,
-    )  # fmt: skip
-    if found["flushes"]:
-        finding.notes.append("flushes subnormals")
-    if finding.verdict != "pass":
-        finding.examples = judge.worst(N_EXAMPLES)
-        finding.positions = judge.positions()
-    return finding
-
-
-def _judge_exact(operands, path, device):
-    """Integers and booleans; an index may differ where it selects an equal value."""
-    native = operands.reference.native() or operands.reference.yardstick
-    want = native[path]
-    if want.dtype != device.dtype or want.shape != device.shape:
-        return Finding(path, "unjudged", "no reference in this dtype on the CPU")
-    now = time.perf_counter_ns()
-    found = _core.exact(device, want)
-    operands.timing.add("judge", now)
-    finding = Finding(path, found["verdict"], found["reason"], found["bits"], 24.0,
-                      False, found["n"], tuple(device.shape), found)  # fmt: skip
-    if finding.verdict != "pass":
-        if _selects_equal(operands.call, operands.reference, path, device, want):
-            return Finding(path, "pass", n=found["n"], sizes=tuple(device.shape),
-                           notes=["ties broken otherwise"])  # fmt: skip
-        flat, true = device.flatten(), want.flatten()
-        i = found["i_worst"]
-        score = float("inf")
-        finding.examples = [(i, float(flat[i]), float(true[i]), float(true[i]), score)]
-    return finding
-
-
-def _judge_bytes(operands, path, device):
-    """Dtypes that the judge does not compute with: equal to the CPU's own, or unjudged."""
-    native = operands.reference.native()
-    same = native and path in native and native[path].dtype == device.dtype and torch.equal(
-        native[path].contiguous().view(torch.uint8), device.contiguous().view(torch.uint8)
-    )
-    if same:
-        return Finding(path, "pass", n=device.numel(), sizes=tuple(device.shape))
-    return Finding(path, "unjudged", f"{_short(device.dtype)} is not judged yet")
-
-
-def _selects_equal(call, reference, path, got, want):
-    """Whether an index output points at values equal to the right ones: a tie that was
-    broken otherwise. No index may occur twice along the dimension."""
-    name = base_name(call.op)[1]
-    source = next(iter(call.views), None)
-    if source is None or got.dtype != torch.int64:
-        return False
-    part = reference.parts[call.views[source].storage, call.views[source].dtype]
-    view = call.views[source]
-    x = part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
-    if name.startswith("max_pool2d_with_indices"):
-        return _same_pool_choice(x, got, want, call.value("kernel_size"))
-    if name not in INDEX_OPS:
-        return False
-    dim = call.value("dim", -1 if name in ("topk", "sort", "argsort", "kthvalue") else None)
-    if dim is None:
-        x, dim = x.flatten(), 0
-        got, want = got.reshape(-1), want.reshape(-1)
-    if x.dim() == 0:
-        return False
-    if got.dim() < x.dim():
-        got, want = got.unsqueeze(dim), want.unsqueeze(dim)
-    if not bool(((got >= 0) & (got < x.shape[dim])).all()):
-        return False
-    if name not in REPEATING and got.shape[dim] > 1:
-        if bool((got.sort(dim)[0].diff(dim=dim) == 0).any()):
-            return False
-    a, b = x.gather(dim, got), x.gather(dim, want)
-    return bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def _same_pool_choice(x, got, want, kernel):
-    """Equal values within one window's reach of the right place."""
-    kernel = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel]
-    values, width = x.flatten(-2), x.shape[-1]
-    if not bool(((got >= 0) & (got < values.shape[-1])).all()):
-        return False
-    a = values.gather(-1, got.flatten(-2))
-    b = values.gather(-1, want.flatten(-2))
-    near = ((got // width - want // width).abs() < kernel[0]) & (
-        (got % width - want % width).abs() < kernel[-1]
-    )
-    return bool(((a == b) | ((a != a) & (b != b))).all()) and bool(near.all())
-
-
-# ---- one call ------------------------------------------------------------------------
 
 
 @dataclass
@@ -353,7 +54,7 @@ def judge_call(call, device, timing=None, mark=lambda phase: None):
     except DeviceDied:
         raise
     except Exception as problem:
-        return Verdict("unjudged", reason=f"the call could not be run: {_clause(problem)}")
+        return Verdict("unjudged", reason=f"the call could not be run: {clause(problem)}")
     finally:
         timing.add("device", now)
     mark("reference")
@@ -374,11 +75,6 @@ def _refused(call, text):
     return Verdict("unsupported", reason=f"the device refuses what the CPU accepts: {text}")
 
 
-def _clause(problem):
-    text = " ".join(str(problem).split("\n\n")[0].split())
-    return (text or type(problem).__name__)[:300]
-
-
 def _judge_answer(call, answer, timing, operands=None):
     """The verdict over one answer; `unjudged` with the reason where anything fails."""
     try:
@@ -387,12 +83,32 @@ def _judge_answer(call, answer, timing, operands=None):
             operands.begin()
         findings = judge_outputs(operands, answer)
     except Exception as problem:
-        return Verdict("unjudged", reason=f"no float64 reference: {_clause(problem)}",
+        return Verdict("unjudged", reason=f"no float64 reference: {clause(problem)}",
                        answer=answer)  # fmt: skip
     verdict = Verdict("pass", findings, answer=answer, operands=operands)
     verdict.verdict = verdict.worst.verdict
     verdict.notes = sorted({n for f in findings for n in f.notes})
     return verdict
+
+
+def judge_given(call, answer, timing=None):
+    """The verdict on what some device gave for a call; no device is asked."""
+    timing = timing or Timing()
+    verdict = _judge_answer(call, answer, timing)
+    return _explain(call, verdict, timing) if verdict.verdict in FLAGGED else verdict
+
+
+def _explain(call, verdict, timing):
+    """A verdict that accuses, with the cause; `unjudged` where the operator turns out to
+    draw random numbers."""
+    now = time.perf_counter_ns()
+    try:
+        if verdict.operands.reference.is_random():
+            return Verdict("unjudged", reason="draws random numbers", answer=verdict.answer)
+        verdict.cause = _diagnose.cause_of(call, verdict)
+        return verdict
+    finally:
+        timing.add("perturbed", now)  # emulations are replays too
 
 
 def _settle(call, device, verdict, timing, mark):
@@ -404,17 +120,9 @@ def _settle(call, device, verdict, timing, mark):
         verdict = _weigh(verdict, "the replay", judged, "the captured run")
     if verdict.verdict not in FLAGGED:
         return verdict
-    now = time.perf_counter_ns()
-    is_random = verdict.operands.reference.is_random()
-    timing.add("reference", now)
-    if is_random:
-        return Verdict("unjudged", reason="draws random numbers", answer=verdict.answer)
     if verdict.verdict != "intermittent":
         verdict = _run_again(call, device, verdict, timing, mark)
-    now = time.perf_counter_ns()
-    verdict.cause = _diagnose.cause_of(call, verdict)
-    timing.add("perturbed", now)  # emulations are replays too
-    return verdict
+    return _explain(call, verdict, timing)
 
 
 def _live_answer(call, device, answer):

@@ -11,28 +11,53 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _core, reference
-from ._replay import BadCall, bind_cast, computed, outputs_of, plain, segments, widened
+from ._jumps import PART, freed, suspects
+from ._replay import (
+    LEFT_ALONE, BadCall, bind_cast, computed, is_write, outputs_of, plain, rebuilt, segments,
+    widened,
+)  # fmt: skip
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
 FEW_OUTPUTS = 64
+FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
+FAR_REPLAYS = 2000
 
 
 class Widen(TorchDispatchMode):
-    """Keeps a custom operator's kernel in float64 where it asks for float32 itself."""
+    """Keeps a computation in one precision where it asks for a lower one itself: in its
+    tensors (constants, closures), its dtype arguments and what it makes out of nothing."""
 
-    NARROW = (torch.float32, torch.float16, torch.bfloat16)
+    NARROW = {
+        torch.float64: (torch.float32, torch.float16, torch.bfloat16),
+        torch.float32: (torch.float16, torch.bfloat16),
+    }
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.narrow = dtype, self.NARROW[dtype]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") in self.NARROW:
-            kwargs["dtype"] = torch.float64
-        args = [torch.float64 if _is_narrow(a, self.NARROW) else a for a in args]
-        return func(*args, **kwargs)
+        declared = func._schema.arguments
+        kept = {a.name for a in declared if is_write(a)} | LEFT_ALONE
+        if any(r.alias_info is not None and not is_write(r) for r in func._schema.returns):
+            kept |= {a.name for a in declared if a.alias_info is not None}
+        args = [
+            a if i < len(declared) and declared[i].name in kept else self._wide(a)
+            for i, a in enumerate(args)
+        ]
+        kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
+        out = func(*args, **kwargs)
+        return out if func._schema.returns and kept - LEFT_ALONE else self._wide(out)
 
-
-def _is_narrow(value, narrow):
-    return isinstance(value, torch.dtype) and value in narrow
+    def _wide(self, value):
+        if isinstance(value, torch.dtype):
+            return self.dtype if value in self.narrow else value
+        if isinstance(value, torch.Tensor):
+            return value.to(self.dtype) if value.dtype in self.narrow else value
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda _, item: self._wide(item))
+        return value
 
 
 def cpu_kernel(call):
@@ -62,14 +87,34 @@ class Reference:
         self._shares = {}
         self._native = None
         self._inward = False
+        self.jumps = {}  # path -> what replays crossed
         self._own = reference.find(call.op)
         self._custom = "::" in call.op and call.op.split("::")[0] not in ("aten", "prims")
 
     # ---- runs ----
 
     def _run(self, dtype_of, contents=None, function=None):
-        bound = bind_cast(self.call, self.parts, dtype_of, contents)
         function = function or self._own or self.call.function
+        if self.call.composite and dtype_of is not _as_given:
+            return self._run_composite(dtype_of, contents, function)
+        return self._run_plain(dtype_of, contents, function)
+
+    def _run_composite(self, dtype_of, contents, function):
+        """A Python callable, held to one precision throughout. One that cannot bear it
+        (it looks at bits, or at its callers) runs as it is."""
+        wide = dtype_of is widened or any(p.dtype == torch.float64 for p in self.parts.values())
+
+        def held(*args, **kwargs):
+            with Widen(torch.float64 if wide else torch.float32):
+                return function(*args, **kwargs)
+
+        try:
+            return self._run_plain(dtype_of, contents, held)
+        except Exception:  # whatever it raises, the second run raises as well
+            return self._run_plain(dtype_of, contents, function)
+
+    def _run_plain(self, dtype_of, contents, function):
+        bound = bind_cast(self.call, self.parts, dtype_of, contents)
         return {
             path: plain(t)
             for path, t in outputs_of(self.call, bound, bound.run(function)).items()
@@ -84,7 +129,7 @@ class Reference:
         return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
 
     def _widening(self, *args, **kwargs):
-        with Widen():
+        with Widen(torch.float64):
             return cpu_kernel(self.call)(*args, **kwargs)
 
     def narrow(self, contents=None):
@@ -101,6 +146,8 @@ class Reference:
 
     def native(self):
         """The call on the CPU in the very dtypes captured; None where the CPU refuses."""
+        if self.call.composite:
+            return self.call.native
         if self._native is None:
             low = [
                 p for p in self.parts.values()
@@ -108,7 +155,7 @@ class Reference:
             ]  # fmt: skip
             try:
                 same = not low and not _names_low_dtype(self.call)
-                self._native = (self.yardstick if same else self._run(lambda dtype: dtype),)
+                self._native = (self.yardstick if same else self._run(_as_given),)
             except Exception:  # whatever a kernel raises: there is no native answer then
                 self._native = (None,)
         return self._native[0]
@@ -145,16 +192,57 @@ class Reference:
         return contents
 
     def replay(self, k):
-        """Truth and yardstick on perturbed input k. Inputs that leave the operator's
-        domain are drawn back into the range of the captured ones."""
+        """Truth and yardstick on perturbed input k, freed of jumps. Inputs that leave the
+        operator's domain are drawn back into the range of the captured ones."""
+        wide, narrow, contents = self._pair(k)
+        odd = [p for p in wide if self._is_odd(p, wide, narrow)]
+        if not odd:
+            return wide, narrow
+        parts = self.parts
+        nearer = self.wide({
+            key: parts[key].data.to(t.dtype).lerp(t, PART) for key, t in contents.items()
+        })  # fmt: skip
+        for path in odd:
+            if path in nearer and nearer[path].shape == wide[path].shape:
+                wide[path], narrow[path], jump = freed(
+                    self.truth[path], self.yardstick[path], wide[path], narrow[path],
+                    nearer[path],
+                )  # fmt: skip
+                if jump is not None:
+                    self.jumps.setdefault(path, []).append(jump)
+        return wide, narrow
+
+    def _is_odd(self, path, wide, narrow):
+        truth, moved = self.truth.get(path), wide[path]
+        if truth is None or not truth.is_floating_point():
+            return False
+        if not truth.shape == moved.shape == narrow[path].shape:
+            return False
+        return bool(suspects(truth, moved).any())
+
+    def _pair(self, k, delta=0.0):
+        """Truth and yardstick on perturbed input k, and the input."""
         try:
-            contents = self._perturbed(k)
-            return self.wide(contents), self.narrow(contents)
+            contents = self._perturbed(k, delta)
+            return self.wide(contents), self.narrow(contents), contents
         except Exception:
             if self._inward:
                 raise
             self._inward = True
-            return self.replay(k)
+            return self._pair(k, delta)
+
+    def losses(self, path):
+        """What float32 loses on inputs further away, element by element: where a formula
+        cancels, all replays close by may repeat one lucky rounding."""
+        truth = self.truth[path]
+        yield self.yardstick[path].double() - truth
+        for k, delta in enumerate(FAR_DELTAS):
+            wide, narrow, _ = self._pair(FAR_REPLAYS + k, delta)
+            if path not in wide or not wide[path].shape == truth.shape == narrow[path].shape:
+                return
+            lost = (narrow[path].double() - wide[path]).abs()
+            # No more than the same share of the result where the result has grown.
+            yield lost * (truth.abs() / wide[path].abs()).clamp(max=1.0)
 
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
@@ -228,6 +316,10 @@ def _fan_from(still, share):
     fan = math.log(still) / math.log1p(-share) if still < 1 else 1.0
     low = 1.0 if share == 0.5 else 0.25 / share
     return min(max(fan, low), max(3 / share, 1.0))
+
+
+def _as_given(dtype):
+    return dtype
 
 
 def _is_low(dtype):

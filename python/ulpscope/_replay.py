@@ -10,6 +10,7 @@ import importlib
 import json
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 
@@ -56,6 +57,7 @@ class View:
     device: str
     argument: str = ""  # the schema's name of the argument
     version: int = 0
+    requires_grad: bool = False
 
     def extent(self):
         """First element and the one behind the last that this view can touch."""
@@ -80,20 +82,23 @@ class Call:
     row: dict = field(default_factory=dict)  # what the trace says besides
     live: object = None  # function: View of a result -> tensor on the CPU, or None
     made_up: bool = False  # contents were generated from statistics
+    function: object = None  # what `op` names, unless it was given
+    composite: ClassVar[bool] = False  # whether it is a Python callable: `_callable`
 
     def __post_init__(self):
-        self.function = resolve(self.op)
+        if self.function is None:
+            self.function = resolve(self.op)
         self.schema = getattr(self.function, "_schema", None)
         self._name_arguments()
 
     def _name_arguments(self):
         names = [a.name for a in self.schema.arguments] if self.schema else []
         for path, view in self.views.items():
-            head = path.split("[")
+            head = path.split("]")[0].split("[")
             if path.startswith("kwargs."):
                 view.argument = path[len("kwargs.") :].split("[")[0]
-            elif len(head) > 1 and int(head[1].rstrip("]")) < len(names):
-                view.argument = names[int(head[1].rstrip("]"))]
+            elif len(head) > 1 and int(head[1]) < len(names):
+                view.argument = names[int(head[1])]
 
     def written(self):
         """Paths of the arguments that the call writes: by schema, and as was seen."""
@@ -284,13 +289,22 @@ def substitute(value, tensors, dtype_of=None, device_of=None):
     """A decoded argument with its tensors, dtypes and devices put in."""
     if isinstance(value, TensorAt):
         return tensors[value.path]
-    if isinstance(value, list):
-        return [substitute(item, tensors, dtype_of, device_of) for item in value]
+    if isinstance(value, (list, tuple, dict)):
+        return rebuilt(value, lambda _, item: substitute(item, tensors, dtype_of, device_of))
     if isinstance(value, torch.dtype) and dtype_of is not None:
         return dtype_of(value)
     if isinstance(value, DeviceAt):
         return torch.device(device_of(value.device) if device_of else "cpu")
     return value
+
+
+def rebuilt(value, change):
+    """A list, tuple or dict of the same kind with `change(place, item)` for every item."""
+    if isinstance(value, dict):
+        items = {k: change(k, v) for k, v in value.items()}
+        return items if type(value) is dict else type(value)(**items)
+    items = [change(i, v) for i, v in enumerate(value)]
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
 @dataclass
@@ -301,9 +315,10 @@ class Bound:
     kwargs: dict
     tensors: dict
     bases: dict
+    grad: bool = False
 
     def run(self, function):
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.grad):
             return function(*self.args, **self.kwargs)
 
 
@@ -318,8 +333,14 @@ def bind_exact(call, device_of):
         base = bases[view.storage]
         if base.dtype != view.dtype:
             base = fit(base.view(torch.uint8), view.dtype)
-        tensors[path] = base.as_strided(view.sizes, view.strides, view.offset)
+        tensors[path] = _seen(base, view, view.offset)
     return _bound(call, tensors, bases, None, device_of)
+
+
+def _seen(base, view, offset):
+    """The tensor that `view` is of a flat base."""
+    tensor = base.as_strided(view.sizes, view.strides, offset)
+    return tensor.requires_grad_() if view.requires_grad else tensor
 
 
 def _bound(call, tensors, bases, dtype_of, device_of=None):
@@ -328,6 +349,7 @@ def _bound(call, tensors, bases, dtype_of, device_of=None):
         {k: substitute(a, tensors, dtype_of, device_of) for k, a in call.kwargs.items()},
         tensors,
         bases,
+        call.composite,
     )
 
 
@@ -403,9 +425,7 @@ def bind_cast(call, parts, dtype_of, contents=None):
             source = contents.get(key, part.data) if contents else part.data
             to = view.dtype if part.steers else dtype_of(view.dtype)
             bases[key] = source.to(to, copy=True)
-        tensors[path] = bases[key].as_strided(
-            view.sizes, view.strides, view.offset - part.first
-        )
+        tensors[path] = _seen(bases[key], view, view.offset - part.first)
     return _bound(call, tensors, bases, dtype_of)
 
 
@@ -420,6 +440,8 @@ def flatten(result, path="out"):
 def _leaves(value, path):
     if isinstance(value, (list, tuple)):
         return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
+    if isinstance(value, dict):
+        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}")]
     if isinstance(value, torch.Tensor):
         return [(path, value.detach())]
     if isinstance(value, (bool, int)):
