@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call made of any Python callable and its arguments: a function, a module, a gradient
+function, an optimizer's step. What a schema would tell of an operator is learnt by running
+it once on the CPU: what it returns and writes, whether it draws, how it chooses indices.
+"""
+
+import inspect
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ._device import raw
+from ._replay import (
+    BadCall, Call, DeviceAt, TensorAt, View, bind_exact, draws_random, outputs_of, plain,
+    rebuilt,
+)  # fmt: skip
+from ._ties import chosen_by
+
+STEPS_KEPT = 64  # index choices remembered of one run
+
+
+@dataclass
+class Composite(Call):
+    """A call of a Python callable."""
+
+    composite = True
+    native: dict = None  # its outputs on the CPU in the dtypes given, None where it raises
+    problem: str = ""  # what it raised
+    choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
+    steps: int = 0  # operators that it calls
+    random: bool = False  # one of them draws random numbers
+    any_float: bool = False  # results may have another float dtype than the reference's
+
+
+class Log(TorchDispatchMode):
+    """Notes the operators of a run that choose indices or draw random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.random, self.chosen = 0, False, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.steps += not any(r.alias_info for r in func._schema.returns)
+        call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
+        self.random |= draws_random(call)
+        values = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if values is not None and len(self.chosen) < STEPS_KEPT:
+            self._note(call, values, out)
+        return out
+
+    def _note(self, call, values, out):
+        slack = torch.finfo(values.dtype).eps if values.is_floating_point() else 0.0
+        choice = chosen_by(call, values, slack if self.steps > 1 else 0.0)
+        if choice is None:
+            return
+        leaves = out if isinstance(out, (tuple, list)) else (out,)
+        indices = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype == torch.int64]
+        self.chosen += [(choice, t) for t in indices]
+
+
+# ---- arguments -----------------------------------------------------------------------
+
+
+class Maker:
+    """Turns arguments into a Call's: tensors as views of copied storages."""
+
+    def __init__(self):
+        self.views, self.storages, self._numbers = {}, {}, {}
+
+    def argument(self, value, path, name):
+        """The argument with TensorAt in place of its tensors."""
+        if isinstance(value, torch.Tensor):
+            self._tensor(value, path, name)
+            return TensorAt(path)
+        if isinstance(value, dict):
+            return rebuilt(value, lambda k, v: self.argument(v, f"{path}.{k}", name))
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda i, v: self.argument(v, f"{path}[{i}]", name))
+        return DeviceAt("cpu") if isinstance(value, torch.device) else value
+
+    def _tensor(self, tensor, path, name):
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise BadCall(f"{path} is {tensor.layout}, not a strided tensor")
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        storage = tensor.untyped_storage()
+        key = (str(tensor.device), storage.data_ptr() or path)  # empty ones share nothing
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers) + 1
+            self.storages[self._numbers[key]] = storage_bytes(tensor)
+        self.views[path] = View(
+            path, "in", self._numbers[key], tensor.dtype, tuple(tensor.shape),
+            tuple(tensor.stride()), tensor.storage_offset(), "cpu", name,
+        )  # fmt: skip
+
+
+def storage_bytes(tensor):
+    """All bytes of a tensor's storage, copied to the CPU."""
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return flat.set_(tensor.untyped_storage()).to("cpu", copy=True)
+
+
+def _names(function, n):
+    """Names of the positional parameters, "" where they are unknown."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return (names + [""] * n)[:n]
+
+
+def name_of(function):
+    """What to call a callable in a sentence."""
+    overload = getattr(function, "_schema", None)
+    if overload is not None and hasattr(function, "overloadpacket"):
+        return str(function._name)
+    name = getattr(function, "__name__", "") or type(function).__name__
+    return "the function" if name == "<lambda>" else name
+
+
+def call_of(function, args=(), kwargs=None):
+    """
+    The call of `function` on these arguments, ready to be replayed.
+
+    A module's parameters and buffers are arguments of the call. BadCall where an argument
+    cannot be replayed.
+    """
+    args, kwargs = tuple(args), dict(kwargs or {})
+    name = name_of(function)
+    if isinstance(function, torch.nn.Module):
+        function, args = _module_call(function), (_state(function), *args)
+    function = getattr(function, "_opoverload", function)  # torch.library.custom_op
+    maker, names = Maker(), _names(function, len(args))
+    call = Composite(
+        0, name,
+        [maker.argument(a, f"args[{i}]", names[i]) for i, a in enumerate(args)],
+        {k: maker.argument(v, f"kwargs.{k}", k) for k, v in kwargs.items()},
+        maker.views, storages=maker.storages, function=function,
+    )  # fmt: skip
+    call.schema = None  # learnt by running, as for every other callable
+    for path, tensor in _tensors(args, kwargs):
+        call.views[path].requires_grad = tensor.requires_grad
+        call.views[path].argument = maker.views[path].argument
+    _learn(call)
+    return call
+
+
+def _tensors(args, kwargs):
+    """Every tensor among arguments with its path."""
+    found = []
+
+    def walk(value, path):
+        if isinstance(value, torch.Tensor):
+            found.append((path, value))
+        elif isinstance(value, dict):
+            for k, v in value.items():
+                walk(v, f"{path}.{k}")
+        elif isinstance(value, (list, tuple)):
+            for i, v in enumerate(value):
+                walk(v, f"{path}[{i}]")
+
+    for i, a in enumerate(args):
+        walk(a, f"args[{i}]")
+    for k, v in kwargs.items():
+        walk(v, f"kwargs.{k}")
+    return found
+
+
+def _state(module):
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _module_call(module):
+    def run(state, *args, **kwargs):
+        return torch.func.functional_call(module, state, args, kwargs)
+
+    return run
+
+
+def _learn(call):
+    """Runs the call as it is and notes what it does."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    log = Log()
+    try:
+        with log:
+            result = bound.run(call.function)
+        call.mutated = {p: call.views[p] for p in _changed(call, bound)}
+        outputs = outputs_of(call, bound, result)
+        call.native = {p: plain(t).clone() for p, t in outputs.items()}
+    except Exception as problem:  # the CPU refuses these dtypes: float32 may do
+        call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
+        return
+    call.steps, call.random = log.steps, log.random
+    for path, tensor in outputs.items():
+        for choice, indices in log.chosen:
+            if tensor.shape == indices.shape and torch.equal(tensor, indices):
+                call.choices[path] = choice
+
+
+def _changed(call, bound):
+    """Paths of the arguments whose content a run changed."""
+    before = bind_exact(call, lambda captured: "cpu").tensors
+    return [p for p, t in bound.tensors.items() if not same_bytes(t, before[p])]
+
+
+def same_bytes(a, b):
+    """Whether two tensors hold the same bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = (t.detach().cpu().contiguous().reshape(-1) for t in (a, b))
+    return torch.equal(raw(a), raw(b))

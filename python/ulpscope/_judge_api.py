@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts for kernel authors: `judge_call` on outputs that some device gave, `check_call`
+on what a callable computes. Bound in `ulpscope`; described in docs/python.md."""
+
+import copy
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from . import _diagnose, _wording
+from ._callable import Composite, call_of, name_of, same_bytes, storage_bytes
+from ._device import Answer, trespass
+from ._judging import Verdict, judge_given
+from ._outputs import Finding, clause
+from ._replay import BadCall, Bound, TensorAt, flatten, plain, rebuilt
+from ._verdicts import FLAGGED
+
+STANDARDS = (None, "ulpscope")
+
+
+@dataclass
+class OutputVerdict:
+    """What is said of one output."""
+
+    index: int  # place among the outputs; those written in place come last
+    path: str  # "out[0]", "args[1]" for a written argument, "" for the call as a whole
+    verdict: str
+    effective_bits: float  # NaN where nothing was judged
+    expected_bits: float  # those of float32 on the CPU
+    cause: str
+    sentence: str
+    worst: list = field(default_factory=list)  # (index, device value, correct value)
+
+    @property
+    def passed(self):
+        return self.verdict == "pass"
+
+
+@dataclass
+class CallVerdict:
+    """What is said of one call: its worst output's verdict, and each output's own."""
+
+    verdict: str
+    effective_bits: float
+    expected_bits: float
+    cause: str
+    sentence: str
+    outputs: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+
+    @property
+    def passed(self):
+        """Whether nothing was found; `unjudged` is no pass."""
+        return self.verdict == "pass"
+
+    @property
+    def worst(self):
+        """Worst elements of the output that decided: (index, device value, correct value)."""
+        return next((o.worst for o in self.outputs if o.verdict == self.verdict and o.worst), [])
+
+    def __str__(self):
+        return self.sentence
+
+
+# ---- the two entrances ---------------------------------------------------------------
+
+
+def judge_call(fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard=None):
+    """
+    The verdict on what some device gave for `fn(*args, **kwargs)`.
+
+    `fn` is any torch callable that the CPU can run; it is the definition that the outputs
+    are held to, computed in float64. `args` and `kwargs` are as they were before the call.
+    `outputs` is what the device returned: a tensor or nested tuples, lists and dicts of
+    them. `mutated=(args, kwargs)` are the arguments as the device left them; without it
+    only what was returned is judged.
+
+    Raises TypeError and ValueError for misuse; whatever else fails is `unjudged`.
+    """
+    _check_usage(fn, args, kwargs, standard)
+    return _judged(fn, args, kwargs, outputs, mutated)
+
+
+def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False):
+    """
+    Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
+    it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.
+
+    `backward=True` judges the gradients of all float inputs as well, for one cotangent that
+    is the same at every call. Exceptions of `fn` itself are passed on.
+    """
+    _check_usage(fn, args, kwargs, None)
+    if reference is not None and not callable(reference):
+        raise TypeError(f"reference is {type(reference).__name__}, not callable")
+    args, kwargs = tuple(args), dict(kwargs or {})
+    own = reference is None
+    reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
+    if backward:
+        fn, reference = _with_gradients(fn), _with_gradients(reference)
+    ran_args, ran_kwargs = _moved(args, device), _moved(kwargs, device)
+    with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
+        outputs = (_on(fn, device) if own or device else fn)(*ran_args, **ran_kwargs)
+    mutated = (ran_args, ran_kwargs)
+    return _judged(reference, args, kwargs, outputs, mutated, any_float=not own)
+
+
+def _check_usage(fn, args, kwargs, standard):
+    if not callable(fn):
+        raise TypeError(f"fn is {type(fn).__name__}, not callable")
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(f"args is {type(args).__name__}, not a tuple or list of arguments")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs is {type(kwargs).__name__}, not a dict")
+    if standard not in STANDARDS:
+        raise ValueError(f"standard {standard!r} is unknown; known: ulpscope")
+
+
+def _judged(fn, args, kwargs, outputs, mutated, any_float=False):
+    name = name_of(fn)
+    try:
+        call = call_of(fn, args, kwargs)
+        call.any_float = any_float
+        verdict = _verdict(call, outputs, mutated)
+    except Exception as problem:
+        call, verdict = None, Verdict("unjudged", reason=clause(problem))
+    return _public(call, name, verdict)
+
+
+def _verdict(call, outputs, mutated):
+    if call.random:
+        return Verdict("unjudged", reason="draws random numbers")
+    answer = _answer(call, outputs, mutated)
+    verdict = judge_given(call, answer)
+    if verdict.verdict == "unjudged" and call.native is None and not verdict.findings:
+        verdict.reason = f"{verdict.reason} (and as given: {call.problem})"
+    return verdict
+
+
+# ---- what the device gave ------------------------------------------------------------
+
+
+def _answer(call, outputs, mutated):
+    """The device's outputs and written arguments under the paths of the call."""
+    given = {p: plain(t).clone() for p, t in flatten(outputs)}
+    wrong = ""
+    if mutated is None:
+        call.mutated = {}
+    before = {}
+    if mutated is not None:
+        left = _left(call, mutated)
+        call.mutated = {p: v for p, v in call.mutated.items() if p in left}
+        wrong = _trespass(call, left)
+    if call.native is not None:
+        call.native = {p: t for p, t in call.native.items() if p in call.mutated or p not in call.views}
+        given = _by_order(given, [p for p in call.native if p not in call.views])
+    if mutated is not None:
+        for path in call.mutated:
+            given[path] = plain(left[path]).clone()
+            view = call.views[path]
+            before[path] = plain(_as_viewed(call.storages[view.storage], view)).clone()
+    return Answer(given, wrong, before)
+
+
+def _by_order(given, paths):
+    """A list where the CPU gives a tuple is no mistake: outputs by their order then."""
+    if given.keys() == set(paths) or len(given) != len(paths):
+        return given
+    return dict(zip(paths, given.values()))
+
+
+def _as_viewed(raw, view):
+    whole = raw[: raw.numel() // view.dtype.itemsize * view.dtype.itemsize].view(view.dtype)
+    return whole.as_strided(view.sizes, view.strides, view.offset)
+
+
+def _left(call, mutated):
+    """Arguments as the device left them, by path."""
+    args, kwargs = mutated if isinstance(mutated, (tuple, list)) and len(mutated) == 2 else ((), {})
+    offset = len(call.args) - len(tuple(args))  # a module's own state is not among them
+    left = {}
+
+    def walk(stands, value):
+        if isinstance(stands, TensorAt):
+            if isinstance(value, torch.Tensor):
+                left[stands.path] = value.detach()
+        elif isinstance(stands, dict) and isinstance(value, dict):
+            for k in stands.keys() & value.keys():
+                walk(stands[k], value[k])
+        elif isinstance(stands, (list, tuple)) and isinstance(value, (list, tuple)):
+            for a, b in zip(stands, value):
+                walk(a, b)
+
+    walk(call.args[offset:] if offset >= 0 else call.args, list(args))
+    walk(call.kwargs, dict(kwargs or {}))
+    return left
+
+
+def _trespass(call, left):
+    """What the device wrote that the function does not: whole storages where they still
+    have the captured form, else the tensors."""
+    bases = {}
+    for path, tensor in left.items():
+        view = call.views[path]
+        form = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.dtype
+        raw = storage_bytes(tensor)
+        if form == (view.sizes, view.strides, view.offset, view.dtype) and (
+            raw.numel() == call.storages[view.storage].numel()
+        ):
+            bases[view.storage] = raw
+    found = trespass(call, Bound([], {}, {}, bases))
+    if found:
+        return found
+    for path, tensor in left.items():
+        view = call.views[path]
+        if view.storage in bases or path in call.mutated:
+            continue
+        if not same_bytes(tensor, _as_viewed(call.storages[view.storage], view)):
+            return f"wrote the read-only argument {path}"
+    return ""
+
+
+def _moved(value, device):
+    """Copies of arguments on a device, so that the given ones stay as they were."""
+    memo = {}
+
+    def move(value):
+        if isinstance(value, torch.Tensor):
+            return _copied(value, device, memo)
+        if isinstance(value, (list, tuple, dict)):
+            return rebuilt(value, lambda _, item: move(item))
+        if isinstance(value, torch.device) and device is not None:
+            return torch.device(device)
+        return value
+
+    return move(value)
+
+
+def _copied(tensor, device, memo):
+    """A tensor on a device with its storage whole and its aliases kept."""
+    storage = tensor.untyped_storage()
+    key = (storage.data_ptr(), tensor.dtype)
+    if key not in memo:
+        raw = storage_bytes(tensor) if device is not None else None
+        if raw is None:
+            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            raw = flat.set_(storage).clone()
+        whole = raw[: raw.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
+        memo[key] = whole if device is None else whole.to(device)
+    twin = memo[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return twin.requires_grad_(tensor.requires_grad)
+
+
+def _on(fn, device):
+    """A module on a device; other callables as they are."""
+    if not isinstance(fn, torch.nn.Module):
+        return fn
+    fn = copy.deepcopy(fn)
+    return fn.to(device) if device is not None else fn
+
+
+# ---- gradients -----------------------------------------------------------------------
+
+
+def _with_gradients(fn):
+    """`fn` followed by the gradients of its float inputs for one fixed cotangent."""
+
+    def run(*args, **kwargs):
+        leaves = []
+
+        def leaf(value):
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                leaves.append(value.detach().requires_grad_())
+                return leaves[-1]
+            if isinstance(value, (list, tuple, dict)):
+                return rebuilt(value, lambda _, item: leaf(item))
+            return value
+
+        args, kwargs = leaf(args), leaf(kwargs)
+        with torch.enable_grad():
+            result = fn(*args, **kwargs)
+            outputs = [t for t in _with_grad(result)]
+            gradients = torch.autograd.grad(
+                outputs, leaves, [_cotangent(t) for t in outputs], allow_unused=True
+            )
+        return result, [g for g in gradients if g is not None]
+
+    run.__name__ = f"{name_of(fn)} with backward"
+    return run
+
+
+def _with_grad(result):
+    if isinstance(result, torch.Tensor):
+        return [result] if result.requires_grad else []
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, (list, tuple)):
+        return [t for item in result for t in _with_grad(item)]
+    return []
+
+
+def _cotangent(output):
+    """Values that every float dtype holds, the same for every run and device."""
+    mixed = torch.arange(output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
+    values = (2 * mixed - 63).double() / 32  # odd, so never 0; 6 significant bits
+    return values.reshape(output.shape).to(output.device, output.dtype)
+
+
+# ---- in words ------------------------------------------------------------------------
+
+
+def _public(call, name, verdict):
+    outputs = [
+        _output(call, name, verdict, i, finding) for i, finding in enumerate(verdict.findings)
+    ]
+    worst = verdict.worst
+    judged = worst is not None and verdict.verdict not in ("unjudged", "unsupported")
+    return CallVerdict(
+        verdict.verdict,
+        worst.bits if judged else math.nan,
+        worst.yardstick_bits if judged else math.nan,
+        verdict.cause,
+        _sentence(name, verdict),
+        outputs,
+        list(verdict.notes),
+    )
+
+
+def _output(call, name, verdict, i, finding):
+    """The public entry for one finding, with a cause of its own."""
+    alone = Verdict(finding.verdict, [finding], answer=verdict.answer, operands=verdict.operands)
+    if finding is verdict.worst:
+        alone.cause = verdict.cause
+    elif finding.verdict in FLAGGED:
+        alone.cause = _diagnose.cause_of(call, alone)
+    judged = finding.verdict not in ("unjudged", "unsupported")
+    return OutputVerdict(
+        i, finding.path, finding.verdict,
+        finding.bits if judged else math.nan,
+        finding.yardstick_bits if judged else math.nan,
+        alone.cause, _sentence(name, alone), _worst(finding),
+    )  # fmt: skip
+
+
+def _sentence(name, verdict):
+    return _wording.sentence(Composite(0, name, [], {}, function=_sentence), verdict)
+
+
+def _worst(finding: Finding):
+    return [
+        (tuple(_wording.position(flat, finding.sizes)), device, correct)
+        for flat, device, correct, _, _ in finding.examples
+    ]
+
+
+__all__ = ["BadCall", "CallVerdict", "OutputVerdict", "check_call", "judge_call"]
