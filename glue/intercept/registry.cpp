@@ -175,9 +175,14 @@ usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_erro
     forget_forward_calls();
     try {
         adopt_all(r, *session, c10::Dispatcher::singleton().getAllOpNames());
-        if (!r.listener)
+        if (!r.listener) {
             r.listener.emplace(c10::Dispatcher::singleton().addRegistrationListener(
                 std::make_unique<Listener>()));
+            /* A new listener hears of every operator that is there: those are adopted. */
+            std::lock_guard<std::mutex> arrived_lock(r.arrived_mutex);
+            r.arrived.clear();
+            r.any_arrived.store(false);
+        }
         watch_composites(true);
     } catch (const std::exception &e) {
         drop_kernels(r);

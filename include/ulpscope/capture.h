@@ -33,9 +33,9 @@ typedef struct usc_capture_hooks {
     void *(*hold)(void *ctx, void *storage); /* weak: must not keep the bytes alive */
     bool (*alive)(void *ctx, void *held);
     void (*release)(void *ctx, void *held);
-    /* Copies the storage's bytes [0, size) to `destination`; NULL:
-     * usc_capture_tensor.base is host memory and is copied directly. Errors end the
-     * session's data, not the run. */
+    /* Copies the bytes [0, size) of a storage without usc_capture_tensor.base to
+     * `destination`; NULL: such storages cannot be read. Errors end the session's data,
+     * not the run. */
     usc_status (*read)(void *ctx, void *storage, void *destination, int64_t size,
                        usc_error *err);
 } usc_capture_hooks;
@@ -57,7 +57,7 @@ typedef struct usc_capture_tensor {
     const char *dtype_name; /* torch's name */
     void *storage;          /* identity; NULL: no storage (meta, sparse): row only, over a
                                storage and version of its own without content */
-    const void *base; /* first byte of the storage, host memory; NULL with hooks.read */
+    const void *base;     /* first byte of the storage in host memory; NULL: hooks.read */
     int64_t storage_size; /* bytes */
     int64_t offset;       /* elements */
     const char *device;   /* "cpu"; static text */

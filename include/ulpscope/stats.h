@@ -28,7 +28,7 @@ typedef struct usc_stats {
                                  (more than 2^16 elements that are not sorted). Both are
                                  false for floats */
     int64_t n_histogram;      /* finite non-zero elements counted below: all of them up to
-                                 2^16 elements, else those of every k-th block of 512;
+                                 2^13 elements, else those of every k-th block of 512;
                                  floats: broadcast elements once */
     int32_t histogram[2][USC_N_BINADES]; /* [0] positive, [1] negative */
 } usc_stats;

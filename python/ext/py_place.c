@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calling thread's Python stack as a 64-bit key (code objects and positions), its
 // frames as JSON only for a new key; its innermost nn.Module, kept per thread.
+#define Py_BUILD_CORE_MODULE 1 /* for pycore_frame.h, see first_frame() */
 #include "py_place.h"
 
+#if PY_VERSION_HEX < 0x030d0000 && !defined(PYPY_VERSION)
+#include <internal/pycore_frame.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 
@@ -133,21 +137,89 @@ static uint64_t mix(uint64_t key, uint64_t value)
     return key ^ (key >> 32);
 }
 
-/* Innermost first; the caller owns the references in both. */
-static int walk(PyFrameObject **frames, uint64_t *key)
+/* A frame as this file needs it. CPython makes frame objects on demand, each an object
+ * for its garbage collector: at twenty a call that cost more than all other work here.
+ * Where the layout of the interpreter's own frames is known they are read in place. */
+#if PY_VERSION_HEX < 0x030d0000 && !defined(PYPY_VERSION)
+typedef _PyInterpreterFrame *frame_ref;
+
+static frame_ref first_frame(void)
+{
+    return PyThreadState_Get()->cframe->current_frame;
+}
+
+static frame_ref next_frame(frame_ref frame)
+{
+    return frame->previous;
+}
+
+/* Borrowed; NULL for a frame that is no Python code (a shim of the interpreter). */
+static PyCodeObject *code_of(frame_ref frame)
+{
+    PyObject *code = (PyObject *)frame->f_code;
+    return code != NULL && PyCode_Check(code) ? (PyCodeObject *)code : NULL;
+}
+
+static int position_of(frame_ref frame)
+{
+    return (int)((const char *)frame->prev_instr -
+                 (const char *)_PyCode_CODE(frame->f_code));
+}
+
+static void release_frame(frame_ref frame)
+{
+    (void)frame;
+}
+#else
+typedef PyFrameObject *frame_ref;
+
+static frame_ref first_frame(void)
+{
+    return PyThreadState_GetFrame(PyThreadState_Get());
+}
+
+static frame_ref next_frame(frame_ref frame)
+{
+    return PyFrame_GetBack(frame);
+}
+
+static PyCodeObject *code_of(frame_ref frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    Py_DECREF(code); /* the frame keeps it */
+    return code;
+}
+
+static int position_of(frame_ref frame)
+{
+    return PyFrame_GetLasti(frame);
+}
+
+static void release_frame(frame_ref frame)
+{
+    Py_DECREF(frame);
+}
+#endif
+
+/* Innermost first; each is to be released. */
+static int walk(frame_ref *frames, uint64_t *key)
 {
     int n = 0;
-    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
     *key = 0x9e3779b97f4a7c15u;
+    frame_ref frame = first_frame();
     while (frame != NULL && n < MAX_FRAMES) {
-        PyCodeObject *code = PyFrame_GetCode(frame);
-        *key = mix(*key, (uint64_t)(uintptr_t)code);
-        *key = mix(*key, (uint64_t)PyFrame_GetLasti(frame));
-        Py_DECREF(code);
-        frames[n++] = frame;
-        frame = PyFrame_GetBack(frame);
+        const frame_ref below = next_frame(frame);
+        const PyCodeObject *code = code_of(frame);
+        if (code != NULL) {
+            *key = mix(*key, (uint64_t)(uintptr_t)code);
+            *key = mix(*key, (uint64_t)position_of(frame));
+            frames[n++] = frame;
+        } else {
+            release_frame(frame);
+        }
+        frame = below;
     }
-    Py_XDECREF(frame);
+    if (frame != NULL) release_frame(frame);
     if (*key == 0) *key = 1;
     return n;
 }
@@ -179,15 +251,15 @@ static void put_string(text *t, const char *s)
     put(t, "\"", 1);
 }
 
-static void put_frame(text *t, PyFrameObject *frame, bool always)
+static void put_frame(text *t, frame_ref frame, bool always)
 {
-    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyCodeObject *code = code_of(frame);
     const char *file = PyUnicode_AsUTF8(code->co_filename);
     const char *name = PyUnicode_AsUTF8(code->co_qualname);
     const size_t before = t->n;
     if (file != NULL && name != NULL && (always || is_shown(file))) {
         char line[24];
-        snprintf(line, sizeof line, ", %d, ", PyFrame_GetLineNumber(frame));
+        snprintf(line, sizeof line, ", %d, ", PyCode_Addr2Line(code, position_of(frame)));
         put(t, t->n > 1 ? ", [" : "[", t->n > 1 ? 3 : 1);
         put_string(t, file);
         put(t, line, strlen(line));
@@ -195,18 +267,16 @@ static void put_frame(text *t, PyFrameObject *frame, bool always)
         put(t, "]", 1);
     }
     if (t->full) t->n = before; /* a frame stands whole or not at all */
-    Py_DECREF(code);
 }
 
 /* A new key: keeps the code objects, so that no other one gets their addresses. */
-static int64_t add_stack(usc_capture *c, uint64_t key, PyFrameObject **frames, int n)
+static int64_t add_stack(usc_capture *c, uint64_t key, const frame_ref *frames, int n)
 {
     text t = {.n = 0};
     put(&t, "[", 1);
     for (int i = 0; i < n; ++i) {
-        PyObject *code = (PyObject *)PyFrame_GetCode(frames[i]);
+        PyObject *code = (PyObject *)code_of(frames[i]);
         if (codes != NULL && PyList_Append(codes, code) < 0) PyErr_Clear();
-        Py_DECREF(code);
         put_frame(&t, frames[i], false);
     }
     if (t.n == 1 && n > 0) put_frame(&t, frames[0], true);
@@ -220,13 +290,13 @@ static int64_t current_stack(usc_capture *c)
     /* A thread that Python does not know (autograd's device threads) has no stack. */
     if (!Py_IsInitialized() || PyGILState_GetThisThreadState() == NULL) return 0;
     const PyGILState_STATE gil = PyGILState_Ensure();
-    PyFrameObject *frames[MAX_FRAMES];
+    frame_ref frames[MAX_FRAMES];
     uint64_t key;
     const int n = walk(frames, &key);
     int64_t id = n == 0 ? 0 : usc_capture_stack(c, key);
     if (id == 0 && n > 0 && !PyErr_Occurred()) id = add_stack(c, key, frames, n);
     for (int i = 0; i < n; ++i)
-        Py_DECREF(frames[i]);
+        release_frame(frames[i]);
     PyGILState_Release(gil);
     return id;
 }

@@ -119,7 +119,7 @@ void usc_storage_renew(usc_storage_map *m, usc_storage *s)
 /* Room for one more element; NULL: no memory. */
 static void *grow(usc_storage_map *m, void *array, int64_t *max, size_t size)
 {
-    const int64_t next = *max > 0 ? 2 * *max : 2;
+    const int64_t next = *max > 0 ? 2 * *max : 1; /* most storages have one view */
     void *bigger =
         m->alloc->resize(m->alloc->ctx, array, (size_t)*max * size, (size_t)next * size);
     if (bigger != NULL) *max = next;

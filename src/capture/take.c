@@ -21,7 +21,7 @@ static const void *host_bytes(usc_capture *c, touch *at)
     const usc_capture_tensor *t = at->t;
     if (at->bytes != NULL) return at->bytes;
     if (t->storage_size == 0) return at->bytes = nothing;
-    if (c->hooks.read == NULL) return at->bytes = t->base;
+    if (t->base != NULL || c->hooks.read == NULL) return at->bytes = t->base;
     if (!usc_session_scratch(c, &c->bytes, (size_t)t->storage_size)) return NULL;
     usc_error err = {0};
     if (c->hooks.read(c->hooks.ctx, t->storage, c->bytes.at, t->storage_size, &err) !=

@@ -16,7 +16,7 @@
 enum {
     MAX_SPANS = 64,
     MAX_THREADS = 16,
-    HISTOGRAM_LIMIT = 65536, /* elements up to which all are counted */
+    HISTOGRAM_LIMIT = 8192, /* elements up to which all are counted */
 };
 
 /* What all threads share. */

@@ -164,7 +164,7 @@ static void test_all_dtypes_sizes_offsets(void **state)
             for (int i = 0; i < N_LENGTHS; i++)
                 for (int offset = 0; offset < (lengths[i] < 600 ? 8 : 2); offset++) {
                     const usc_tensor t = vector((usc_dtype)d, lengths[i], offset, 1);
-                    check(&t, true);
+                    check(&t, lengths[i] <= 8192); /* above, it is sampled */
                 }
         }
 }
@@ -276,13 +276,13 @@ static void test_histogram_is_sampled_beyond_the_limit(void **state)
     (void)state;
     float *x = (float *)(void *)memory;
     for (int i = 0; i < MAX_N; i++)
-        x[i] = (i / 512) % 5 == 0 ? 4.0f : -1.0f;
+        x[i] = (i / 512) % 37 == 0 ? 4.0f : -1.0f;
     const usc_tensor t = vector(USC_F32, MAX_N, 0, 1);
     usc_stats s;
     assert_int_equal(usc_stats_compute(&t, NULL, &s, NULL), USC_OK);
-    /* 586 samples of 512, so every 5th is counted: 118, the last one of 480 */
+    /* 586 samples of 512, so every 37th is counted: 16 */
     assert_int_equal(s.n_histogram, s.histogram[0][2 - USC_BINADE_MIN]);
-    assert_int_equal(s.n_histogram, 117 * 512 + 480);
+    assert_int_equal(s.n_histogram, 16 * 512);
     const usc_stats_options options = {.no_histogram = true};
     assert_int_equal(usc_stats_compute(&t, &options, &s, NULL), USC_OK);
     assert_int_equal(s.n_histogram, 0);
