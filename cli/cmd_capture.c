@@ -24,7 +24,8 @@ const char cmd_capture_help[] =
     "train.py\n"
     "  ulpscope capture --ops 'softmax,*norm*' -- python -m mypackage.train\n"
     "\n"
-    "exit code: 0 when the steps were recorded (see them with ulpscope show), 2 when not,\n"
+    "exit code: 0 when the steps were recorded (see them with ulpscope show), 2 when "
+    "not,\n"
     "128 + n when signal n ended it\n";
 
 int cmd_capture(int argc, char **argv)

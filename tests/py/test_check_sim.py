@@ -3,7 +3,6 @@
 the operator that has it, with its cause."""
 
 import pytest
-import torch
 from calls import make_call
 from test_check_causes import demo, rms_norm  # noqa: F401 - registers check_demo::rms_norm
 from test_check_verdicts import HONEST, adamw, randn, seeded  # noqa: F401
