@@ -152,7 +152,8 @@ def _answer(call, outputs, mutated):
         call.mutated = {p: v for p, v in call.mutated.items() if p in left}
         wrong = _trespass(call, left)
     if call.native is not None:
-        call.native = {p: t for p, t in call.native.items() if p in call.mutated or p not in call.views}
+        gone = call.views.keys() - call.mutated.keys()
+        call.native = {p: t for p, t in call.native.items() if p not in gone}
         given = _by_order(given, [p for p in call.native if p not in call.views])
     if mutated is not None:
         for path in call.mutated:

@@ -537,3 +537,20 @@ def test_assert_accurate_says_what_is_wrong():
     text = str(caught.value)
     assert "reduced" in text and "effective bits" in text and "cause: " in text
     assert "correct" in text and "at [" in text
+
+
+def by_tanh(x):
+    return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+
+
+def by_exp(x):
+    inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1 + (1 - 2 / (torch.exp(2 * inner) + 1)))
+
+
+def test_a_cancelling_formula_may_lose_what_float32_loses_nearby():
+    x = torch.linspace(-9, 9, 4001)
+    verdict = ulpscope.judge_call(by_tanh, (x,), {}, by_exp(x))
+    assert verdict.verdict == "pass", verdict.sentence
+    assert ulpscope.judge_call(by_tanh, (x,), {}, by_exp(x) + 1e-6).verdict != "pass"
+    assert ulpscope.judge_call(by_tanh, (x,), {}, F.gelu(x)).verdict in ("wrong", "reduced")
