@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What capturing costs: the step of model.py plain, with statistics, with all data, and
-the interception alone; msprobe beside them where it is installed.
+the interception alone; msprobe (bench/peer.py) beside them.
 
 Every row is measured in this one process, its ratio against plain steps run just before
 and after it. `durable` counts until everything is on disk.
@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import peer
 import torch
 from model import TrainingStep
 
@@ -59,9 +60,10 @@ def row(name, step, folder, **options):
 def msprobe_rows(step, folder):
     """msprobe's statistics and tensor tasks at level L1 on the same step."""
     try:
+        peer.enable()
         from msprobe.pytorch import PrecisionDebugger
-    except ImportError:
-        print("msprobe: not installed (pip install mindstudio-probe); left out")
+    except (ImportError, RuntimeError) as reason:
+        print(f"msprobe is left out: {reason}")
         return []
     rows = []
     for task in ("statistics", "tensor"):

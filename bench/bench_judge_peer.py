@@ -5,7 +5,7 @@ Ours: open, one replay and the first look, as `check` judges an honest output wh
 are at hand; the look alone is set against a plain sum over as many bytes as it reads. Peer:
 `Comparator._compare_core` of the PyPI package mindstudio-probe, which `acc_check` calls for
 each output, on the device's output and the reference in the dtype that acc_check computes
-it in. The package lives in a folder of its own, build/peer-venv, made on first use.
+it in. The package lives in a folder of its own, build/peer, made on first use.
 
 Usage: bench_judge_peer.py [MIB_OF_FLOAT32] [ROUNDS]
 """
@@ -21,38 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import peer
+
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
-VENV = BUILD / "peer-venv"
-PYTHON = VENV / "bin" / "python"
-PACKAGE = "mindstudio-probe"
-#: What importing the comparison needs beyond torch and numpy; the package itself asks for
-#: more and for older versions, so it is installed without its dependencies.
-NEEDS = ["pandas", "tqdm", "einops", "openpyxl", "rich", "pyyaml", "matplotlib", "pytz",
-         "tensorboard"]
 DTYPES = ("float32", "bfloat16", "float16")
-
-
-def run_pip(*arguments: str) -> None:
-    """Installs into the folder; the reason stands in the exception."""
-    done = subprocess.run([str(PYTHON), "-m", "pip", "install", "-q",
-                           "--disable-pip-version-check", *arguments],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.strip() or "pip failed").splitlines()[-1])
-
-
-def prepare_peer() -> None:
-    """Makes the peer's folder on first use."""
-    marker = VENV / "ready"
-    if marker.exists():
-        return
-    print(f"first use: installing {PACKAGE} into {VENV}", file=sys.stderr, flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(VENV)],
-                   check=True, capture_output=True)
-    run_pip("--no-deps", PACKAGE)
-    run_pip(*NEEDS)
-    marker.touch()
 
 
 def make_pair(torch, dtype, n: int):
@@ -75,6 +48,7 @@ def timed(call) -> float:
 
 def measure_peer(n: int, rounds: int) -> None:
     """Prints seconds of each round by dtype as JSON on the last line."""
+    peer.enable()
     import torch
     from msprobe.pytorch.api_accuracy_checker.compare.compare import Comparator
 
@@ -96,16 +70,15 @@ def measure_peer(n: int, rounds: int) -> None:
 def peer_seconds(n: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of the peer, {} with a line on stderr where it cannot be had."""
     try:
-        prepare_peer()
-        clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        done = subprocess.run([str(PYTHON), __file__, "--peer", str(n), str(rounds)],
-                              env=clean | {"OMP_NUM_THREADS": "1"}, capture_output=True,
+        peer.prepare()
+        done = subprocess.run([sys.executable, __file__, "--peer", str(n), str(rounds)],
+                              env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True,
                               text=True)
         if done.returncode != 0:
             raise RuntimeError((done.stderr.strip() or "no output").splitlines()[-1])
         return json.loads(done.stdout.splitlines()[-1])
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
-        print(f"no peer: {PACKAGE}: {error}", file=sys.stderr)
+        print(f"no peer: {peer.PACKAGE}: {error}", file=sys.stderr)
         return {}
 
 
