@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _core, reference
 from ._jumps import PART, freed, suspects
+from ._noise import Noise
 from ._replay import (
     LEFT_ALONE, BadCall, bind_cast, computed, is_write, outputs_of, plain, rebuilt, segments,
     widened,
@@ -22,6 +23,7 @@ FAN_DELTA = 2.0**-12
 FEW_OUTPUTS = 64
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
+N_NOISES = 3
 
 
 class Widen(TorchDispatchMode):
@@ -243,6 +245,19 @@ class Reference:
             lost = (narrow[path].double() - wide[path]).abs()
             # No more than the same share of the result where the result has grown.
             yield lost * (truth.abs() / wide[path].abs()).clamp(max=1.0)
+        if self.call.composite and self.call.steps > 1:
+            yield from self._noises(path)
+
+    def _noises(self, path):
+        """What float32 loses when every rounding inside a callable falls otherwise."""
+        def noisy(*args, **kwargs):
+            with Noise(self.seed + i):
+                return self.call.function(*args, **kwargs)
+
+        for i in range(N_NOISES):
+            narrow = self._run_composite(computed, None, noisy)
+            if path in narrow and narrow[path].shape == self.truth[path].shape:
+                yield (narrow[path].double() - self.truth[path]).abs()
 
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a

@@ -554,3 +554,13 @@ def test_a_cancelling_formula_may_lose_what_float32_loses_nearby():
     assert verdict.verdict == "pass", verdict.sentence
     assert ulpscope.judge_call(by_tanh, (x,), {}, by_exp(x) + 1e-6).verdict != "pass"
     assert ulpscope.judge_call(by_tanh, (x,), {}, F.gelu(x)).verdict in ("wrong", "reduced")
+
+
+def test_a_formula_may_lose_what_its_own_roundings_cost():
+    x = torch.linspace(-9, 9, 4001)
+    function = lambda x: 1 - x.tanh() ** 2  # noqa: E731
+    ulp = 1 + (2 * torch.randint(0, 2, x.shape) - 1) * 2.0**-23
+    verdict = ulpscope.judge_call(function, (x,), {}, 1 - (x.tanh() * ulp).clamp(-1, 1) ** 2)
+    assert verdict.verdict == "pass", verdict.sentence
+    verdict = ulpscope.judge_call(function, (x,), {}, 1 - bf16(x.tanh()) ** 2)
+    assert verdict.verdict in ("wrong", "reduced")
