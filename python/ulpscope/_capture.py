@@ -117,22 +117,27 @@ class Recorder:
         """Ends the step that is recorded, if one is."""
         if self.step is None:
             return
-        for hook in self.hooks:
-            hook.remove()
+        self._unhook()
         self.session.end_step()
         self.steps.append(self.step)
         self.step = None
 
+    def _unhook(self):
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+
     def close(self, complete=True):
         """
-        Finishes the trace and returns its counters (None: nothing was recorded).
+        Finishes the trace and returns its counters (None: nothing was recorded). A step
+        that was not ended is marked as cut short.
 
         Raises OSError and the like with the session's first error.
         """
         if self.session is None:
             return None
-        interrupted = self.step is not None
-        self.end()
+        interrupted, self.step = self.step is not None, None
+        self._unhook()
         session, self.session = self.session, None
         session.meta("devices", session.devices())
         session.meta("imports", json.dumps(operator_sources()))
@@ -295,7 +300,7 @@ class capture:  # noqa: N801 - it is used like a function
 
     def __exit__(self, kind, value, trace):
         self.hooks.remove()
-        if self.whole or self.wanted is None:
+        if kind is None and (self.whole or self.wanted is None):
             self.recorder.end()  # the end of the block ends its last step
         missed = self.wanted is not None and not set(self.wanted) <= set(self.recorder.steps)
         self.counts = self.recorder.close(complete=kind is None and not missed)
