@@ -18,6 +18,8 @@ def device(op, args, kwargs):
         time.sleep(600)
     if kind == "missing":
         raise NotImplementedError(f"Could not run '{op}' on this device")
+    if kind == "odd":
+        raise KeyError("of its own kind")
     if kind == "dead":
         raise RuntimeError("uncorrectable memory error")
     out = op(*args, **kwargs)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with input is said in one sentence that names it, with exit code 2, before
+anything is lost or half-written without a mark."""
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from traces import TraceWriter, small_trace
+
+from ulpscope import _core, _replay
+from ulpscope._capture import check_ops
+
+HERE = Path(__file__).parent
+DEVICE = "python:check_devices:device"
+SHARD = "tensors-00000.safetensors"
+
+TRAIN = """
+import torch
+net = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for n in range(3):
+    net(torch.ones(2, 64)).sum().backward()
+    optimizer.step()
+"""
+
+
+def run(folder, *command, limit=None, fault=""):
+    """Runs a module of the package in `folder`; `limit` is the most bytes of a file."""
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CHECK_FAULT": fault},
+        preexec_fn=limited if limit else None, stdin=subprocess.DEVNULL, timeout=120,
+    )  # fmt: skip
+    print(done.stdout, done.stderr)
+    return done
+
+
+def check(folder, *arguments, **options):
+    return run(folder, "ulpscope._check", *arguments, **options)
+
+
+def capture(folder, *arguments, script=None, options=(), **more):
+    if script is not None:
+        (folder / "train.py").write_text(script)
+        arguments = (sys.executable, "train.py")
+    return run(folder, "ulpscope._launch", *options, "--", *arguments, **more)
+
+
+def assert_one_sentence(done, *words):
+    """Exit code 2 and a single line of the subcommand that has all the words (the glue may
+    say that it is compiled)."""
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ulpscope c")]
+    assert len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    return small_trace(tmp_path / "trace", 1)
+
+
+# ---- damaged traces ------------------------------------------------------------------
+
+
+def cut(name, size):
+    return lambda trace: os.truncate(trace / name, size)
+
+
+def flip(trace):
+    """Changes a byte of each run of 64 in the shard's data."""
+    data = bytearray((trace / SHARD).read_bytes())
+    data[-512::64] = bytes(b ^ 1 for b in data[-512::64])
+    (trace / SHARD).write_bytes(data)
+
+
+def newer(trace):
+    with closing(sqlite3.connect(trace / "trace.db")) as db:
+        db.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    "damage, words",
+    [
+        (shutil.rmtree, ("trace: no such folder",)),
+        (lambda t: (t / "trace.db").unlink(), ("trace: not a trace",)),
+        (lambda t: (t / "trace.db").write_text("junk" * 20), ("trace.db: not a SQLite",)),
+        (cut("trace.db", 9000), ("trace.db", "capture it or copy it again")),
+        (cut(SHARD, 100), (SHARD, "truncated at byte 100", "capture it or copy it again")),
+        (lambda t: (t / SHARD).unlink(), (SHARD, "No such file")),
+        (flip, (SHARD, "the bytes of blob", "capture it or copy it again")),
+        (newer, ("trace.db", "format 99", "newer ulpscope")),
+    ],
+    ids=["missing", "no database", "no SQLite", "cut database", "cut shard", "no shard",
+         "changed bytes", "newer"],
+)  # fmt: skip
+def test_damaged_trace(trace, tmp_path, damage, words):
+    damage(trace)
+    assert_one_sentence(check(tmp_path, "trace", "--device", DEVICE), *words)
+
+
+def test_trace_without_calls(tmp_path):
+    with TraceWriter(tmp_path / "empty"):
+        pass
+    assert_one_sentence(check(tmp_path, "empty", "--device", DEVICE), "empty holds no calls")
+
+
+# ---- check ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--bogus"], ("--bogus", "--help")),
+        (["--ops", "["], ("pattern '['",)),
+        (["--ops", "nosuch"], ("no call of trace matches nosuch",)),
+        (["--allow", "bogus"], ("'bogus' is no verdict",)),
+        (["--allow", "wrong:["], ("--allow", "pattern '['")),
+        (["--timeout", "0"], ("--timeout",)),
+        (["--device", ""], ("--device",)),
+        (["-o", "file"], ("file",)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_bad_options_of_check_are_refused_before_it_runs(trace, tmp_path, options, words):
+    (tmp_path / "file").write_text("mine")
+    assert_one_sentence(check(tmp_path, "trace", "--device", DEVICE, *options), *words)
+    assert not (tmp_path / "ulpscope-out").exists()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_unknown_device_does_not_block_the_next_run(trace, tmp_path):
+    assert_one_sentence(check(tmp_path, "trace", "--device", "warp:0"), "warp:0", "known here")
+    assert check(tmp_path, "trace", "--device", DEVICE, "--ops", "mm").returncode == 0
+    other = check(tmp_path, "trace", "--device", DEVICE, "--ops", "gelu")
+    assert_one_sentence(other, "ulpscope-out", "another run", "-o", "--force")
+
+
+def test_full_disk_during_a_check_loses_no_result(tmp_path):
+    small_trace(tmp_path / "trace", 8)
+    full = check(tmp_path, "trace", "--device", DEVICE, "-j", "1", limit=24 << 10)
+    assert_one_sentence(full, "result.db", "the same command goes on")
+    again = check(tmp_path, "trace", "--device", DEVICE, "-j", "1")
+    assert again.returncode == 0
+    with closing(sqlite3.connect(tmp_path / "ulpscope-out" / "result.db")) as db:
+        assert db.execute("SELECT count(*) FROM verdict").fetchone() == (4 * 8,)
+
+
+def test_an_exception_of_any_kind_accuses_no_device(trace, tmp_path):
+    done = check(tmp_path, "trace", "--device", DEVICE, "--ops", "gelu", "-j", "1", fault="gelu=odd")
+    assert "1 unjudged" in done.stdout and "of its own kind" in done.stdout
+
+
+def test_stand_ins_fill_views_that_show_elements_twice():
+    for sizes, strides, n in ([(3, 4), (0, 1), 4], [(3, 4), (0, 0), 1], [(3, 2), (1, 1), 4]):
+        raw, values = torch.zeros(n), torch.arange(1.0, 1 + sizes[0] * sizes[1]).reshape(sizes)
+        view = _replay.View("args[0]", "in", 1, torch.float32, sizes, strides, 0, "cpu")
+        _replay._put_view(raw, view, values)
+        assert set(raw.tolist()) <= set(values.flatten().tolist()) and raw.all()
+
+
+# ---- capture -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--bogus"], ("--bogus", "--help")),
+        (["--ops", "["], ("--ops", "pattern '['")),
+        (["--steps", "5-2"], ("--steps", "5-2 runs backwards")),
+        (["--steps", "x"], ("--steps", "'x' is neither a number nor a range")),
+        (["--steps", "0-99999999999"], ("--steps", "more than 1,000,000")),
+        (["-o", "file"], ("file is a file", "-o")),
+        (["-o", "file/t"], ("file/t", "-o")),
+        (["-o", "used"], ("used exists and is not empty", "-o")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_options_of_capture_are_refused_before_it_runs(tmp_path, options, words):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes").write_text("mine")
+    assert_one_sentence(capture(tmp_path, "touch", "ran", options=options), *words)
+    assert not (tmp_path / "ran").exists()
+    assert (tmp_path / "file").read_text() == (tmp_path / "used" / "notes").read_text() == "mine"
+
+
+def test_commands_that_do_not_run_are_told(tmp_path):
+    (tmp_path / "plain.py").write_text("")
+    assert_one_sentence(capture(tmp_path, "./plain.py"), "./plain.py is not executable")
+    assert_one_sentence(capture(tmp_path, "nosuch"), "command not found: nosuch")
+    failing = capture(tmp_path, "sh", "-c", "exit 7")
+    assert_one_sentence(failing, "exit code 7", "nothing was recorded")
+    assert not (tmp_path / "ulpscope-trace").exists()
+
+
+def test_pattern_that_matches_no_call(tmp_path):
+    done = capture(tmp_path, script=TRAIN, options=["--ops", "nosuch"])
+    assert_one_sentence(done, "step 1", "--ops nosuch", "ulpscope-trace")
+
+
+def test_full_disk_during_a_capture_is_told_and_marked(tmp_path):
+    done = capture(tmp_path, script=TRAIN, limit=280_000)  # a shard's header is 256 KiB
+    assert_one_sentence(done, "ulpscope-trace", "File too large", "marked incomplete")
+    with closing(sqlite3.connect(tmp_path / "ulpscope-trace" / "trace.db")) as db:
+        query = "SELECT value FROM meta WHERE key = 'complete'"
+        assert db.execute(query).fetchone() == ("0",)
+    _core.Trace(str(tmp_path / "ulpscope-trace")).close()
+
+
+def test_patterns_are_checked():
+    check_ops("aten::*mm*,!bmm")
+    check_ops(None)
+    for bad in ("[", "!,", "a,,b"):
+        with pytest.raises(ValueError, match="ops: pattern"):
+            check_ops(bad)
