@@ -254,7 +254,7 @@ class Reference:
             with Noise(self.seed + i):
                 return self.call.function(*args, **kwargs)
 
-        for i in range(N_NOISES):
+        for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
             narrow = self._run_composite(computed, None, noisy)
             if path in narrow and narrow[path].shape == self.truth[path].shape:
                 yield (narrow[path].double() - self.truth[path]).abs()

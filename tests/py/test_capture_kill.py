@@ -52,11 +52,14 @@ def killed_after(path, seconds, n_elements=16, pause=3):
     child = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path), str(write),
                               str(n_elements), str(pause)], pass_fds=[write], env=ENVIRONMENT)  # fmt: skip
     os.close(write)
-    data = b""
+    data, deadline = b"", None
     with os.fdopen(read, "rb", buffering=0) as reports:
-        while len(data) < REPORT.size or time.monotonic_ns() < deadline:
-            data += reports.read(1 << 16)
-            deadline = REPORT.unpack_from(data)[1] + int(seconds * 1e9)
+        while deadline is None or time.monotonic_ns() < deadline:
+            more = reports.read(1 << 16)
+            assert more, f"the child ended by itself with {child.wait()}"
+            data += more
+            if len(data) >= REPORT.size:
+                deadline = REPORT.unpack_from(data)[1] + int(seconds * 1e9)
         killed = time.monotonic_ns()
         child.kill()
         while more := reports.read(1 << 16):
