@@ -449,8 +449,25 @@ static PyMethodDef functions[] = {
 };
 
 /* Adds what this file binds to `_core`; 0, or -1 with an exception set. */
+/* `verdicts`: (text, flagged) in order of precedence, from the one list in judge.h. */
+static int add_verdicts(PyObject *module)
+{
+    PyObject *all = PyTuple_New(USC_N_VERDICTS);
+    for (int i = 0; all != NULL && i < USC_N_VERDICTS; i++) {
+        const usc_verdict v = (usc_verdict)i;
+        PyObject *one = Py_BuildValue("(sN)", usc_verdict_text(v),
+                                      PyBool_FromLong(usc_verdict_flagged(v)));
+        if (one == NULL) Py_CLEAR(all);
+        if (one != NULL) PyTuple_SET_ITEM(all, i, one);
+    }
+    const int result = all == NULL ? -1 : PyModule_AddObjectRef(module, "verdicts", all);
+    Py_XDECREF(all);
+    return result;
+}
+
 int py_judge_add(PyObject *module)
 {
+    if (add_verdicts(module) < 0) return -1;
     PyObject *type = PyType_FromModuleAndSpec(module, &judge_spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Judge", type);

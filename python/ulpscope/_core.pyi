@@ -6,6 +6,9 @@ from typing import Any
 
 version: str
 
+#: (text, flagged) of every verdict, in order of precedence.
+verdicts: tuple[tuple[str, bool], ...]
+
 class UlpscopeError(RuntimeError):
     status: str
     where: int

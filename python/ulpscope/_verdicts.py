@@ -2,12 +2,10 @@
 """The words of a verdict and the empty row of a result. Needs no torch, so that the
 coordinator of a check starts at once."""
 
-# Precedence, the worst first: the order of USC_VERDICT_LIST in ulpscope/judge.h.
-PRECEDENCE = (
-    "crashed", "timeout", "nonfinite", "wrong", "reduced", "intermittent", "undefined",
-    "unjudged", "unsupported", "pass",
-)  # fmt: skip
-FLAGGED = frozenset(PRECEDENCE[:6])
+from . import _core
+
+PRECEDENCE = tuple(text for text, _ in _core.verdicts)  # the worst first
+FLAGGED = frozenset(text for text, flagged in _core.verdicts if flagged)
 
 
 def rank(verdict):
