@@ -171,9 +171,8 @@ def _overlay(before, after, view):
     """Copies the elements of `view` from one storage to the other."""
     if 0 in view.sizes:
         return
-    first, last = view.extent()
     where = torch.zeros(fit(before, view.dtype).numel(), dtype=torch.bool)
-    where[first:last].as_strided(view.sizes, view.strides, 0).fill_(True)
+    where.as_strided(view.sizes, view.strides, view.offset).fill_(True)
     size = view.dtype.itemsize
     rows = before[: where.numel() * size].view(-1, size)
     rows[where] = after[: where.numel() * size].view(-1, size)[where]

@@ -473,8 +473,10 @@ def outputs_of(call, bound, result):
 
 
 def plain(tensor):
-    """On the CPU, without lazy conjugation or negation, complex as pairs of reals."""
+    """On the CPU, without lazy conjugation, negation or zeros, complex as pairs of reals."""
     tensor = tensor.detach()
+    if tensor._is_zerotensor():  # it has no storage at all
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     tensor = tensor.cpu().resolve_conj().resolve_neg()
