@@ -23,6 +23,8 @@ const char cmd_check_help[] =
     "  --faults SPEC      plant faults in the simulated device\n"
     "  --allow VERDICT[:PATTERN]  do not let this decide the exit code; may be repeated\n"
     "  --strict           unjudged and unsupported calls count as flagged too\n"
+    "  --baseline FILE    flag only what is new or worse than in an earlier run\n"
+    "  --junit FILE       write JUnit XML; --annotate: print `::error` lines for GitHub\n"
     "\n"
     "examples:\n"
     "  ulpscope check ulpscope-trace --device npu:0\n"

@@ -7,6 +7,7 @@
 const char cmd_report_help[] =
     "usage: ulpscope report OUT [--color auto|always|never] [--no-files]\n"
     "                       [--allow VERDICT[:PATTERN]]... [--strict]\n"
+    "                       [--baseline FILE] [--junit FILE] [--annotate]\n"
     "\n"
     "Reads OUT/result.db, prints the findings (worst first), and writes result.csv,\n"
     "details.csv, result.json and report.html into OUT. `ulpscope check` calls it at "
@@ -18,6 +19,13 @@ const char cmd_report_help[] =
     "                             PATTERN: globs over operators, comma-separated, ! "
     "excludes\n"
     "  --strict                   unjudged and unsupported calls count as flagged too\n"
+    "  --baseline FILE            flag only what is new or worse than in an earlier run: "
+    "its\n"
+    "                             result.db, result.json or folder\n"
+    "  --junit FILE               write JUnit XML, a test case per operator, module and "
+    "shapes\n"
+    "  --annotate                 print `::error` lines, which GitHub shows beside a "
+    "run\n"
     "  --no-files                 print only\n"
     "  --color WHEN               auto (default), always or never\n"
     "\n"
@@ -25,6 +33,9 @@ const char cmd_report_help[] =
     "  ulpscope report ulpscope-out\n"
     "  ulpscope report ulpscope-out --allow reduced:mm,addmm,linear   TF32 is wanted "
     "there\n"
+    "  ulpscope report ulpscope-out --baseline main.json --junit ulpscope.xml   in CI\n"
+    "\n"
+    "The last line sums it up: ... | tail -n 1 >> \"$GITHUB_STEP_SUMMARY\"\n"
     "\n"
     "exit code: 1 when a call is crashed, timeout, nonfinite, wrong, reduced or\n"
     "intermittent and not allowed; 2 when nothing was judged or something went wrong; "
@@ -35,7 +46,8 @@ enum { MAX_ALLOW = 64 };
 typedef struct report_arguments {
     usc_report_options options;
     usc_allow allow[MAX_ALLOW];
-    const char *out;
+    const char *out, *baseline, *junit;
+    bool annotate;
 } report_arguments;
 
 static bool add_allow(report_arguments *a, const char *text)
@@ -59,6 +71,9 @@ static bool parse(int argc, char **argv, report_arguments *a)
                                           {"allow", required_argument, NULL, 'a'},
                                           {"strict", no_argument, NULL, 's'},
                                           {"no-files", no_argument, NULL, 'n'},
+                                          {"baseline", required_argument, NULL, 'b'},
+                                          {"junit", required_argument, NULL, 'j'},
+                                          {"annotate", no_argument, NULL, 'g'},
                                           {0}};
     const char *when = "auto";
     *a = (report_arguments){0};
@@ -72,6 +87,15 @@ static bool parse(int argc, char **argv, report_arguments *a)
             break;
         case 'n':
             a->options.no_files = true;
+            break;
+        case 'b':
+            a->baseline = optarg;
+            break;
+        case 'j':
+            a->junit = optarg;
+            break;
+        case 'g':
+            a->annotate = true;
             break;
         case 'a':
             if (!add_allow(a, optarg)) return false;
@@ -94,6 +118,20 @@ static bool parse(int argc, char **argv, report_arguments *a)
     return color >= 0;
 }
 
+/* Everything that the options ask for, the files first. */
+static usc_status render(usc_report *report, const report_arguments *a, usc_error *err)
+{
+    const usc_sink sink = usc_sink_stream(stdout);
+    usc_status st = USC_OK;
+    if (a->baseline != NULL) st = usc_report_baseline(report, a->baseline, err);
+    if (st == USC_OK && !a->options.no_files) st = usc_report_write_files(report, err);
+    if (st == USC_OK && a->junit != NULL)
+        st = usc_report_write_junit(report, &a->options, a->junit, err);
+    if (st == USC_OK && a->annotate)
+        st = usc_report_annotations(report, &a->options, &sink, err);
+    return st == USC_OK ? usc_report_table(report, &a->options, &sink, err) : st;
+}
+
 int cmd_report(int argc, char **argv)
 {
     report_arguments a;
@@ -102,9 +140,7 @@ int cmd_report(int argc, char **argv)
     usc_error err;
     usc_report *report = NULL;
     usc_status st = usc_report_open(a.out, NULL, &report, &err);
-    if (st == USC_OK && !a.options.no_files) st = usc_report_write_files(report, &err);
-    const usc_sink sink = usc_sink_stream(stdout);
-    if (st == USC_OK) st = usc_report_table(report, &a.options, &sink, &err);
+    if (st == USC_OK) st = render(report, &a, &err);
     const int code = st == USC_OK
                          ? cli_close_output(usc_report_exit_code(report, &a.options))
                          : cli_fail("%s", err.text);

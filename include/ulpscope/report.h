@@ -74,6 +74,17 @@ USC_API USC_NODISCARD usc_status usc_report_open(const char *out_folder,
 /** Frees a report; NULL is allowed. */
 USC_API void usc_report_close(usc_report *report);
 
+/**
+ * Takes an earlier run as the baseline: from here on a call is flagged only where it is
+ * new or worse than there (docs/report.md, "Baseline"). At most once per report.
+ *
+ * path:    a result.db, a folder that holds one, or a result.json.
+ * Errors:  USC_E_NOT_FOUND, USC_E_CORRUPT (neither of them), USC_E_ARG (another
+ * standard), USC_E_VERSION, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_report_baseline(usc_report *report, const char *path,
+                                                     usc_error *err);
+
 /** The table for a terminal, worst first, and the summary below it; UTF-8.
  * Errors: those of the sink, USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_report_table(usc_report *report,
@@ -95,6 +106,33 @@ USC_API USC_NODISCARD usc_status usc_report_json(usc_report *report, const usc_s
 /** report.html: one self-contained page. Errors: as usc_report_csv. */
 USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_sink *sink,
                                                  usc_error *err);
+
+/**
+ * One line without a line feed: "3 of 264 calls flagged: aten::mm reduced (11.1 bits)".
+ *
+ * Errors:  those of the sink.
+ */
+USC_API USC_NODISCARD usc_status usc_report_summary(usc_report *report,
+                                                    const usc_report_options *options,
+                                                    const usc_sink *sink, usc_error *err);
+
+/** A line `::error title=...::sentence` for every finding that is flagged: GitHub shows
+ * them beside the run. Errors: those of the sink. */
+USC_API USC_NODISCARD usc_status usc_report_annotations(usc_report *report,
+                                                        const usc_report_options *options,
+                                                        const usc_sink *sink,
+                                                        usc_error *err);
+
+/** JUnit XML: a test case per operator, module, phase and arguments. Flagged is a
+ * failure, unjudged without any pass is skipped. Errors: as usc_report_csv. */
+USC_API USC_NODISCARD usc_status usc_report_junit(usc_report *report,
+                                                  const usc_report_options *options,
+                                                  const usc_sink *sink, usc_error *err);
+
+/** The same into a file, which appears whole or not at all. Errors: USC_E_IO. */
+USC_API USC_NODISCARD usc_status usc_report_write_junit(usc_report *report,
+                                                        const usc_report_options *options,
+                                                        const char *path, usc_error *err);
 
 /**
  * Writes result.csv, details.csv, result.json and report.html into OUT, each first under

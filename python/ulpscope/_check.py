@@ -52,6 +52,9 @@ def parse(argv):
     add("--allow", action="append", default=[], metavar="VERDICT[:PATTERN]",
         help="do not flag these (may be repeated)")
     add("--strict", action="store_true", help="flag unjudged and unsupported as well")
+    add("--baseline", metavar="FILE", help="flag only what is new since that run")
+    add("--junit", metavar="FILE", help="write JUnit XML")
+    add("--annotate", action="store_true", help="print ::error lines for GitHub")
     add("--force", action="store_true", help="replace what OUT holds of another run")
     options = parser.parse_args(argv)
     if options.timeout <= 0:
@@ -62,6 +65,8 @@ def parse(argv):
         parser.error("--device names no device")
     for allowed in options.allow:
         check_allowed(allowed, parser)
+    if options.baseline and not os.path.exists(options.baseline):
+        parser.error(f"--baseline: there is no {options.baseline}")
     return options
 
 
@@ -314,8 +319,11 @@ def report(out, options):
     command = [program(), "report", out]
     for allowed in options.allow:
         command += ["--allow", allowed]
-    if options.strict:
-        command.append("--strict")
+    for name in ("strict", "annotate"):
+        command += [f"--{name}"] * getattr(options, name)
+    for name in ("baseline", "junit"):
+        if getattr(options, name):
+            command += [f"--{name}", getattr(options, name)]
     sys.stdout.flush()
     return subprocess.run(command).returncode
 

@@ -24,28 +24,57 @@ static FILE *open_temporary(const char *path)
     return stream;
 }
 
-static usc_status write_file(usc_report *r, const char *name, renderer render,
-                             usc_error *err)
+/* One file: where, and what renders it. */
+typedef struct file {
+    const char *path;
+    renderer render;                   /* NULL: JUnit, under the options */
+    const usc_report_options *options; /* of JUnit */
+} file;
+
+static usc_status render_file(usc_report *r, const file *f, const usc_sink *sink,
+                              usc_error *err)
+{
+    return f->render != NULL ? f->render(r, sink, err)
+                             : usc_report_junit(r, f->options, sink, err);
+}
+
+static usc_status write_file(usc_report *r, const file *f, usc_error *err)
 {
     usc_status st = USC_OK;
     FILE *stream = NULL;
-    const size_t size = strlen(r->folder) + strlen(name) + 32;
-    char *path = usc_report_take(r, size), *temporary = usc_report_take(r, size);
-    if (path == NULL || temporary == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "report of %s: out of memory",
-                             r->folder);
-    (void)snprintf(path, size, "%s/%s", r->folder, name);
-    (void)snprintf(temporary, size, "%s/.%s.%ld", r->folder, name, (long)getpid());
+    const char *path = f->path, *slash = strrchr(path, '/');
+    const int n_folder = slash != NULL ? (int)(slash + 1 - path) : 0;
+    const size_t size = strlen(path) + 32;
+    char *temporary = usc_report_take(r, size);
+    if (temporary == NULL) return usc_report_no_memory(r, err);
+    (void)snprintf(temporary, size, "%.*s.%s.%ld", n_folder, path, path + n_folder,
+                   (long)getpid());
 
     stream = open_temporary(temporary);
     if (stream == NULL) return io_error(err, path);
     const usc_sink sink = usc_sink_stream(stream);
-    st = render(r, &sink, err);
+    st = render_file(r, f, &sink, err);
     if (ferror(stream)) st = io_error(err, path); /* the sink does not know the name */
     if (fclose(stream) != 0 && st == USC_OK) st = io_error(err, path);
     if (st == USC_OK && rename(temporary, path) != 0) st = io_error(err, path);
     if (st != USC_OK) (void)unlink(temporary);
     return st;
+}
+
+static usc_status write_inside(usc_report *r, const char *name, renderer render,
+                               usc_error *err)
+{
+    const size_t size = strlen(r->folder) + strlen(name) + 2;
+    char *path = usc_report_take(r, size);
+    if (path == NULL) return usc_report_no_memory(r, err);
+    (void)snprintf(path, size, "%s/%s", r->folder, name);
+    return write_file(r, &(file){.path = path, .render = render}, err);
+}
+
+usc_status usc_report_write_junit(usc_report *report, const usc_report_options *options,
+                                  const char *path, usc_error *err)
+{
+    return write_file(report, &(file){.path = path, .options = options}, err);
 }
 
 usc_status usc_report_write_files(usc_report *report, usc_error *err)
@@ -58,7 +87,7 @@ usc_status usc_report_write_files(usc_report *report, usc_error *err)
                  {"result.json", usc_report_json},
                  {"report.html", usc_report_html}};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        const usc_status st = write_file(report, files[i].name, files[i].render, err);
+        const usc_status st = write_inside(report, files[i].name, files[i].render, err);
         if (st != USC_OK) return st;
     }
     return USC_OK;

@@ -34,7 +34,7 @@ void *usc_report_take(usc_report *r, size_t size)
     return memset(at, 0, size);
 }
 
-static const char *keep(usc_report *r, const char *text)
+const char *usc_report_keep(usc_report *r, const char *text)
 {
     if (text == NULL || text[0] == '\0') return "";
     const size_t size = strlen(text) + 1;
@@ -42,7 +42,7 @@ static const char *keep(usc_report *r, const char *text)
     return copy != NULL ? memcpy(copy, text, size) : NULL;
 }
 
-static usc_status no_memory(const usc_report *r, usc_error *err)
+usc_status usc_report_no_memory(const usc_report *r, usc_error *err)
 {
     return usc_error_set(err, USC_E_NOMEM, -1, "report of %s: out of memory", r->folder);
 }
@@ -70,7 +70,7 @@ const char *usc_finding_reason(const usc_finding *f)
     return at != NULL ? at + strlen(prefix) : f->sentence;
 }
 
-static usc_finding *finding_of(usc_report *r, const usc_result_row *row, usc_verdict v)
+usc_finding *usc_finding_of(usc_report *r, const usc_result_row *row, usc_verdict v)
 {
     for (usc_finding *f = r->findings; f != NULL; f = f->next)
         if (f->verdict == v && same(f->op, row->op) && same(f->culprit, row->culprit) &&
@@ -78,10 +78,10 @@ static usc_finding *finding_of(usc_report *r, const usc_result_row *row, usc_ver
             return f;
     usc_finding *f = usc_report_take(r, sizeof *f);
     if (f == NULL) return NULL;
-    f->op = keep(r, row->op);
-    f->culprit = keep(r, row->culprit);
-    f->cause = keep(r, row->cause);
-    f->sentence = keep(r, row->sentence);
+    f->op = usc_report_keep(r, row->op);
+    f->culprit = usc_report_keep(r, row->culprit);
+    f->cause = usc_report_keep(r, row->cause);
+    f->sentence = usc_report_keep(r, row->sentence);
     if (!f->op || !f->culprit || !f->cause || !f->sentence) return NULL;
     f->verdict = v;
     f->worst_call = row->call; /* rows come worst first */
@@ -96,11 +96,11 @@ static usc_finding *finding_of(usc_report *r, const usc_result_row *row, usc_ver
 static usc_status add_finding(usc_report *r, const usc_result_row *row, usc_verdict v,
                               usc_error *err)
 {
-    usc_finding *f = finding_of(r, row, v);
+    usc_finding *f = usc_finding_of(r, row, v);
     usc_place *place = f != NULL ? usc_report_take(r, sizeof *place) : NULL;
-    if (place == NULL) return no_memory(r, err);
+    if (place == NULL) return usc_report_no_memory(r, err);
     if (!same("", row->module)) {
-        place->text = keep(r, row->module);
+        place->text = usc_report_keep(r, row->module);
     } else {
         const char *phase = row->phase != NULL && *row->phase ? row->phase : "root";
         const size_t size = strlen(phase) + 3;
@@ -108,7 +108,7 @@ static usc_status add_finding(usc_report *r, const usc_result_row *row, usc_verd
         if (text != NULL) (void)snprintf(text, size, "(%s)", phase);
         place->text = text;
     }
-    if (place->text == NULL) return no_memory(r, err);
+    if (place->text == NULL) return usc_report_no_memory(r, err);
     place->next = f->places;
     f->places = place;
     f->n_rows++;
@@ -121,7 +121,7 @@ static usc_op_sum *op_of(usc_report *r, const char *op)
     for (usc_op_sum *s = r->ops; s != NULL; s = s->next)
         if (same(s->op, op)) return s;
     usc_op_sum *s = usc_report_take(r, sizeof *s);
-    if (s == NULL || (s->op = keep(r, op)) == NULL) return NULL;
+    if (s == NULL || (s->op = usc_report_keep(r, op)) == NULL) return NULL;
     *r->ops_end = s;
     r->ops_end = &s->next;
     r->n_ops++;
@@ -138,7 +138,7 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
                              r->folder, (long long)row->call,
                              row->verdict != NULL ? row->verdict : "");
     usc_op_sum *op = op_of(r, row->op);
-    if (op == NULL) return no_memory(r, err);
+    if (op == NULL) return usc_report_no_memory(r, err);
     op->n[v]++;
     r->n[v]++;
     r->n_rows++;
@@ -178,10 +178,11 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
     *r = (usc_report){.alloc = alloc, .folder = ""};
     r->findings_end = &r->findings;
     r->ops_end = &r->ops;
+    r->cases_end = &r->cases;
 
-    const char *folder = keep(r, out_folder);
+    const char *folder = usc_report_keep(r, out_folder);
     if (folder == NULL) {
-        st = no_memory(r, err);
+        st = usc_report_no_memory(r, err);
         goto done;
     }
     r->folder = folder;
@@ -289,7 +290,7 @@ static bool excuses(const usc_allow *allow, const usc_finding *f)
     return strchr(allow->pattern, '!') != NULL ? op && culprit : op || culprit;
 }
 
-bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options)
+bool usc_finding_counts(const usc_finding *f, const usc_report_options *options)
 {
     const bool strict = options != NULL && options->strict;
     const bool missing =
@@ -298,6 +299,11 @@ bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options
     for (int i = 0; options != NULL && i < options->n_allow; i++)
         if (excuses(&options->allow[i], f)) return false;
     return true;
+}
+
+bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options)
+{
+    return f->n_known < f->n_rows && usc_finding_counts(f, options);
 }
 
 int usc_report_exit_code(const usc_report *report, const usc_report_options *options)

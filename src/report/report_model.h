@@ -23,6 +23,7 @@ typedef struct usc_finding {
     usc_verdict verdict;
     int64_t n_rows;     /* judged calls */
     int64_t n_calls;    /* calls that they stand for */
+    int64_t n_known;    /* judged calls that the baseline excuses */
     int64_t worst_call; /* its numbers and sentence are the ones shown */
     double bits, yardstick_bits;
     bool bound;
@@ -35,6 +36,8 @@ typedef struct usc_op_sum {
     int64_t n[USC_N_VERDICTS]; /* rows */
     struct usc_op_sum *next;
 } usc_op_sum;
+
+typedef struct usc_case usc_case;
 
 typedef struct usc_times {
     int64_t device, reference, perturbed, judge, total; /* ns */
@@ -56,6 +59,9 @@ struct usc_report {
     usc_op_sum **ops_end;
     int n_ops;
     usc_times times;
+    usc_case **buckets; /* report_cases.h: made when somebody asks for them */
+    usc_case *cases, **cases_end;
+    bool cases_filled, has_baseline;
 };
 
 /** Zeroed memory that lives as long as the report; NULL where there is none. */
@@ -69,6 +75,18 @@ bool usc_report_unfinished(const usc_report *r);
 
 /** Why, without repeating operator and verdict: the cause, else from the sentence. */
 const char *usc_finding_reason(const usc_finding *f);
+
+/** Copy of a text in the report's memory, "" for NULL; NULL where there is no memory. */
+const char *usc_report_keep(usc_report *r, const char *text);
+
+/** Sets USC_E_NOMEM. */
+usc_status usc_report_no_memory(const usc_report *r, usc_error *err);
+
+/** The finding that a row belongs to: there is one for each row that does not pass. */
+usc_finding *usc_finding_of(usc_report *r, const usc_result_row *row, usc_verdict v);
+
+/** Whether a verdict like this is flagged under the options, whatever the baseline. */
+bool usc_finding_counts(const usc_finding *f, const usc_report_options *options);
 
 /** Whether a finding counts for exit code 1. */
 bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options);

@@ -4,8 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "report/report_model.h"
+#include "report/report_cases.h"
 #include "report/report_places.h"
+#include "report/report_summary.h"
 
 enum { LABEL = 12, MAX_FAMILIES = 6, MAX_OPS = 16, MIN_WIDTH = 50 };
 
@@ -86,6 +87,20 @@ static void bits_text(const usc_finding *f, char *out, size_t size)
                        shown(f->yardstick_bits));
 }
 
+/* Why a finding that looks flagged is not, or not all of it. */
+static void mark(table *t, const usc_finding *f, int indent)
+{
+    char words[64] = "";
+    if (!usc_finding_counts(f, t->options))
+        (void)snprintf(words, sizeof words, " (allowed)");
+    else if (f->n_known == f->n_rows)
+        (void)snprintf(words, sizeof words, " (known)");
+    else if (f->n_known > 0)
+        (void)snprintf(words, sizeof words, " (%lld of %lld known)",
+                       (long long)f->n_known, (long long)f->n_rows);
+    wrap(t, words, indent);
+}
+
 static usc_status finding(table *t, const usc_finding *f)
 {
     static const int columns[] = {14, 14, 7};
@@ -126,8 +141,7 @@ static usc_status finding(table *t, const usc_finding *f)
     color(t, "0");
     new_line(t, indent);
     wrap(t, f->sentence[0] != '\0' ? f->sentence : f->cause, indent);
-    if (usc_verdict_flagged(f->verdict) && !usc_finding_flagged(f, t->options))
-        wrap(t, " (allowed)", indent);
+    if (usc_verdict_flagged(f->verdict)) mark(t, f, indent);
     usc_out_text(t->o, "\n");
     return t->o->status;
 }
@@ -251,6 +265,49 @@ static void verdicts(table *t)
     line(t, "", text);
 }
 
+/* Flagged calls of the baseline that have no match: put right, or not looked at. */
+static void gone(table *t, bool checked_again, const char *what)
+{
+    usc_text s = {0};
+    const usc_sink sink = usc_text_sink(&s);
+    usc_out o;
+    int64_t n = 0;
+    const char *last = "";
+    usc_out_begin(&o, &sink, NULL);
+    for (const usc_case *c = t->r->cases; c != NULL; c = c->next) {
+        if ((c->n > 0) != checked_again) continue;
+        for (const usc_known *k = c->known; k != NULL; k = k->next) {
+            if (k->used || !usc_verdict_flagged(k->verdict)) continue;
+            n++;
+            if (strcmp(last, c->op) == 0 || n > 1000) continue;
+            usc_out_text(&o, last[0] == '\0' ? "" : ", ");
+            usc_out_text(&o, c->op);
+            last = c->op;
+        }
+    }
+    (void)!usc_out_end(&o);
+    if (n == 0) return;
+    char words[sizeof s.bytes + 64];
+    (void)snprintf(words, sizeof words, "%lld %s: %s", (long long)n, what, s.bytes);
+    line(t, "", words);
+}
+
+static void baseline(table *t)
+{
+    int64_t n = 0, n_known = 0;
+    for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
+        if (!usc_verdict_flagged(f->verdict)) continue;
+        n += f->n_rows;
+        n_known += f->n_known;
+    }
+    char words[96];
+    (void)snprintf(words, sizeof words, "%lld of the accused calls known, %lld new",
+                   (long long)n_known, (long long)(n - n_known));
+    line(t, "baseline", words);
+    gone(t, true, "no longer accused");
+    gone(t, false, "not checked this time");
+}
+
 static void reasons(table *t, usc_verdict verdict)
 {
     if (t->r->n[verdict] == 0) return;
@@ -336,10 +393,14 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     if (st != USC_OK) return st;
     checked(&t);
     verdicts(&t);
+    if (report->has_baseline) baseline(&t);
     reasons(&t, USC_VERDICT_UNJUDGED);
     reasons(&t, USC_VERDICT_UNSUPPORTED);
     if (report->n_ops > 0) operators(&t);
     timing(&t);
     if (!t.options->no_files) files(&t);
+    usc_out_text(&o, "\n");
+    usc_summary_put(&o, report, t.options);
+    usc_out_text(&o, "\n");
     return usc_out_end(&o);
 }

@@ -99,7 +99,7 @@ static void names_cannot_steer_the_terminal(void **state)
     usc_report_close(report);
 }
 
-/* Names are never cut; only they may pass the edge. */
+/* Names are never cut; only they may pass the edge, and the one line for a CI job. */
 static void lines_keep_to_the_width(void **state)
 {
     (void)state;
@@ -108,7 +108,8 @@ static void lines_keep_to_the_width(void **state)
         char *text =
             table(report, &(usc_report_options){.width = width, .no_files = true});
         for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
-            if (usc_utf8_width(line, strlen(line)) > width)
+            if (usc_utf8_width(line, strlen(line)) > width &&
+                strncmp(line, "ulpscope: ", 10) != 0)
                 fail_msg("width %d: %s", width, line);
         free(text);
     }

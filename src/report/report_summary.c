@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a CI job shows of a report: one line, and annotations in GitHub's form.
+#include "report/report_summary.h"
+
+#include <string.h>
+
+enum { MOST = 5 };
+
+static int64_t n_new(const usc_finding *f)
+{
+    return f->n_rows - f->n_known;
+}
+
+/* The first finding with that operator and verdict is the worst of them. */
+static bool named_before(const usc_report *r, const usc_finding *f,
+                         const usc_report_options *options)
+{
+    for (const usc_finding *g = r->findings; g != f; g = g->next)
+        if (g->verdict == f->verdict && strcmp(g->op, f->op) == 0 &&
+            usc_finding_flagged(g, options))
+            return true;
+    return false;
+}
+
+static void put_name(usc_out *o, const char *text)
+{
+    usc_out_terminal(o, text, strlen(text));
+}
+
+static void put_finding(usc_out *o, const usc_finding *f)
+{
+    put_name(o, f->op);
+    usc_out_format(o, " %s", usc_verdict_text(f->verdict));
+    if (usc_bits_shown(f->verdict, f->bits))
+        usc_out_format(o, " (%s%.1f bits)", f->bound ? ">= " : "",
+                       f->bits > 0 ? f->bits : 0.0);
+}
+
+static void put_flagged(usc_out *o, const usc_report *r,
+                        const usc_report_options *options)
+{
+    int n = 0;
+    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
+        if (!usc_finding_flagged(f, options) || named_before(r, f, options)) continue;
+        if (n < MOST) {
+            usc_out_text(o, n == 0 ? ": " : ", ");
+            put_finding(o, f);
+        }
+        n++;
+    }
+    if (n > MOST) usc_out_format(o, ", and %d more", n - MOST);
+}
+
+void usc_summary_put(usc_out *o, const usc_report *r, const usc_report_options *options)
+{
+    int64_t n = 0, n_known = 0;
+    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
+        if (!usc_finding_counts(f, options)) continue;
+        n += n_new(f);
+        n_known += f->n_known;
+    }
+    usc_out_text(o, "ulpscope: ");
+    if (r->n_rows == 0) {
+        usc_out_text(o, "nothing was checked");
+        return;
+    }
+    if (n == 0)
+        usc_out_format(o, "none of %lld calls flagged", (long long)r->n_rows);
+    else
+        usc_out_format(o, "%lld of %lld calls flagged", (long long)n,
+                       (long long)r->n_rows);
+    if (r->has_baseline && n > 0) usc_out_text(o, " as new");
+    put_flagged(o, r, options);
+    if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
+    const int64_t missing = r->n[USC_VERDICT_UNJUDGED] + r->n[USC_VERDICT_UNSUPPORTED];
+    if (missing > 0)
+        usc_out_format(o, "; %lld unjudged or unsupported", (long long)missing);
+    if (usc_report_unfinished(r)) usc_out_text(o, "; unfinished");
+}
+
+usc_status usc_report_summary(usc_report *report, const usc_report_options *options,
+                              const usc_sink *sink, usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    usc_summary_put(&o, report, options);
+    return usc_out_end(&o);
+}
+
+/* GitHub reads %25, %0D and %0A back; in a property ':' and ',' end it. */
+static void put_escaped(usc_out *o, const char *text, bool property)
+{
+    for (; *text != '\0'; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c == 0x7f || c == '%' || (property && (c == ':' || c == ',')))
+            usc_out_format(o, "%%%02X", c);
+        else
+            usc_out_bytes(o, text, 1);
+    }
+}
+
+usc_status usc_report_annotations(usc_report *report, const usc_report_options *options,
+                                  const usc_sink *sink, usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    for (const usc_finding *f = report->findings; f != NULL; f = f->next) {
+        if (!usc_finding_flagged(f, options)) continue;
+        usc_out_text(&o, "::error title=");
+        put_escaped(&o, f->op, true);
+        usc_out_format(&o, " %s::", usc_verdict_text(f->verdict));
+        put_escaped(&o, f->sentence[0] != '\0' ? f->sentence : f->cause, false);
+        usc_out_format(&o, " (%lld call%s)\n", (long long)n_new(f),
+                       n_new(f) == 1 ? "" : "s");
+    }
+    return usc_out_end(&o);
+}

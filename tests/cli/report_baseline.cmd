@@ -1,0 +1,1 @@
+ulpscope report sample --baseline sample --no-files | tail -n 4

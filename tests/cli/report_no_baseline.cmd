@@ -1,0 +1,1 @@
+ulpscope report sample --baseline missing.json

@@ -1,0 +1,1 @@
+ulpscope report sample --no-files --junit no/such/folder.xml
