@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define FIRST_SWEEP 1024
+#define SWEEP_SLOTS 4
 
 static uint64_t slot_index(const usc_storage_map *m, const void *address)
 {
@@ -66,22 +66,21 @@ static bool rebuild(usc_storage_map *m, int64_t n_slots)
     return true;
 }
 
-/* A storage that died holds host memory (its record) through our hold: let go. */
+/* A storage that died holds host memory (its record) through our hold, in the middle of
+ * blocks that the program would join and use again: let go, a few slots at a time. */
 static void sweep(usc_storage_map *m)
 {
-    for (int64_t i = 0; i < m->n_slots;) {
-        usc_storage *s = m->slots[i];
-        if (s != NULL && !is_alive(m, s))
-            usc_storage_forget(m, s); /* may move another one into slot i */
-        else
-            i++;
+    for (int n = 0; n < SWEEP_SLOTS;) {
+        m->swept = (m->swept + 1) & (m->n_slots - 1);
+        usc_storage *s = m->slots[m->swept];
+        if (s != NULL && !is_alive(m, s)) usc_storage_forget(m, s);
+        n++;
     }
-    m->sweep_at = m->n < FIRST_SWEEP / 2 ? FIRST_SWEEP : 2 * m->n;
 }
 
 usc_storage *usc_storage_add(usc_storage_map *m, void *address)
 {
-    if (m->n >= (m->sweep_at > 0 ? m->sweep_at : FIRST_SWEEP)) sweep(m);
+    if (m->n_slots > 0) sweep(m);
     if (2 * (m->n + 1) > m->n_slots && !rebuild(m, m->n_slots > 0 ? 2 * m->n_slots : 256))
         return NULL;
     usc_storage *s = m->alloc->resize(m->alloc->ctx, NULL, 0, sizeof *s);

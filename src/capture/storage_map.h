@@ -39,7 +39,7 @@ typedef struct usc_storage_map {
     const usc_capture_hooks *hooks;
     usc_storage **slots; /* open addressing by address */
     int64_t n, n_slots;
-    int64_t sweep_at; /* number of storages at which the dead are looked for */
+    int64_t swept; /* slot at which the dead were looked for last */
 } usc_storage_map;
 
 /** The living storage at `address`; NULL where there is none (a dead one there is
