@@ -9,7 +9,6 @@
 
 #define ALIGN 64 /* of messages and payloads: a cache line */
 #define HUGE_PAGE ((int64_t)2 << 20)
-#define WARM_STEP ((int64_t)8 << 20)
 #define SMALLEST ((int64_t)64 << 10)
 /* Below this the reader is left asleep: waking it costs the sender some microseconds. */
 #define WORTH_WAKING ((int64_t)1 << 20)
@@ -55,11 +54,14 @@ usc_status usc_ring_make(usc_ring *r, const usc_ring_options *options, usc_error
     if (!take_memory(r, size))
         return usc_error_set(err, USC_E_NOMEM, -1, "ring of %lld bytes: no memory",
                              (long long)size);
-    r->warm_target = options->warm_target < r->size ? options->warm_target : r->size;
     r->limit_bytes = options->limit_bytes;
     r->limit_ns = options->limit_ns;
     /* Advice: a kernel without huge pages serves small ones. */
     if (r->size >= HUGE_PAGE) (void)madvise(r->memory, (size_t)r->size, MADV_HUGEPAGE);
+    r->warm = options->warm < r->size ? options->warm : r->size;
+#ifdef MADV_POPULATE_WRITE
+    if (r->warm > 0) (void)madvise(r->memory, (size_t)r->warm, MADV_POPULATE_WRITE);
+#endif
 
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -157,14 +159,16 @@ static usc_ring_message *message_at(usc_ring *r, int64_t position)
 }
 
 /* Bytes to leave unused before a message of `need`: up to the end of the memory where it
- * does not fit there, or where starting over in an empty ring saves touching new pages.
- */
+ * does not fit there, or where starting over saves touching new pages (each costs more
+ * than the bytes that fit in it) because at least half of those in use are free again. */
 static int64_t bytes_to_skip(usc_ring *r, int64_t need)
 {
     const int64_t head = atomic_load(&r->head), i = head % r->size;
     if (i + need > r->size) return r->size - i;
-    if (i >= need && i + need > atomic_load(&r->warm) && atomic_load(&r->tail) == head)
-        return r->size - i;
+    if (i + need <= r->warm) return 0;
+    const int64_t tail = atomic_load(&r->tail), waiting = head - tail;
+    if (waiting <= i / 2 && i - waiting >= need) return r->size - i;
+    r->warm = i + need;
     return 0;
 }
 
@@ -307,19 +311,4 @@ void usc_ring_durable(usc_ring *r)
     atomic_store(&r->oldest,
                  is_empty(r) ? 0 : message_at(r, atomic_load(&r->tail))->stamp);
     tell_waiters(r);
-}
-
-bool usc_ring_warm(usc_ring *r)
-{
-    const int64_t warm = atomic_load(&r->warm);
-    if (warm >= r->warm_target) return false;
-    const int64_t rest = r->warm_target - warm;
-    const int64_t step = rest < WARM_STEP ? rest : WARM_STEP;
-    bool more = true;
-#ifdef MADV_POPULATE_WRITE
-    more = madvise(r->memory + warm, (size_t)step, MADV_POPULATE_WRITE) == 0;
-#endif
-    /* A kernel that cannot: its pages come when they are touched. */
-    atomic_store(&r->warm, more ? warm + step : r->warm_target);
-    return more;
 }

@@ -31,8 +31,7 @@ typedef struct usc_ring {
     size_t raw_size;
     unsigned char *memory;
     int64_t size;
-    int64_t warm_target; /* bytes to have pages for before they are needed */
-    atomic_llong warm;
+    int64_t warm; /* bytes that have their pages; the sender's */
     int64_t limit_bytes, limit_ns; /* the promise about what may not be durable */
 
     atomic_llong head, tail;          /* positions; index: position % size */
@@ -51,7 +50,7 @@ typedef struct usc_ring {
 typedef struct usc_ring_options {
     const usc_alloc *alloc;
     int64_t size;        /* rounded up to whole pages; at least 64 KiB */
-    int64_t warm_target; /* of it, how much to fault in ahead of use */
+    int64_t warm; /* of it, how much to fault in at once */
     int64_t limit_bytes, limit_ns;
 } usc_ring_options;
 
@@ -100,9 +99,6 @@ bool usc_ring_due(usc_ring *r);
 
 /** Reader: everything read so far is durable. */
 void usc_ring_durable(usc_ring *r);
-
-/** Reader, idle: faults in a little more memory; false where nothing is left to do. */
-bool usc_ring_warm(usc_ring *r);
 
 /** Tells the reader that nothing more comes. */
 void usc_ring_end(usc_ring *r);

@@ -8,7 +8,7 @@
 
 #define RING_SIZE ((int64_t)1 << 30)
 #define RING_SIZE_STATS ((int64_t)64 << 20) /* no bytes go through it */
-#define WARM ((int64_t)256 << 20)
+#define WARM ((int64_t)128 << 20) /* about twice what was ever found waiting */
 #define WARM_STATS ((int64_t)4 << 20)
 #define COMMIT_BYTES ((int64_t)64 << 20)
 #define COMMIT_MS 200
@@ -110,7 +110,7 @@ static usc_status make_ring(usc_capture *c, const usc_capture_options *o, usc_er
     const usc_ring_options ring = {
         .alloc = c->alloc,
         .size = o->ring_size > 0 ? o->ring_size : size,
-        .warm_target = c->stats_only ? WARM_STATS : WARM,
+        .warm = c->stats_only ? WARM_STATS : WARM,
         .limit_bytes = o->trace.commit_bytes > 0 ? o->trace.commit_bytes : COMMIT_BYTES,
         .limit_ns = (o->trace.commit_ms > 0 ? o->trace.commit_ms : COMMIT_MS) * 1000000,
     };

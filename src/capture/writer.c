@@ -246,14 +246,9 @@ void *usc_capture_writer_main(void *session)
 {
     usc_capture *c = session;
     bool closed = false;
-    /* Before the first step there is time: memory for it is fetched between naps. */
-    bool cold = true;
     while (!closed) {
-        usc_ring_message *m = usc_ring_next(&c->ring, cold ? 0 : NAP_NS, &closed);
-        if (m != NULL)
-            write_message(c, m);
-        else if (cold && !closed)
-            cold = usc_ring_warm(&c->ring);
+        usc_ring_message *m = usc_ring_next(&c->ring, NAP_NS, &closed);
+        if (m != NULL) write_message(c, m);
         if (usc_ring_due(&c->ring)) commit(c);
     }
     commit(c);
