@@ -3,77 +3,10 @@
 // Tensors come as torch.Tensor on the CPU and are borrowed through data_ptr(), shape and
 // stride(); nothing here computes.
 #include "core.h"
+#include "py_tensor.h"
 
 #include <ulpscope/judge.h>
 #include <ulpscope/stats.h>
-
-/* Reads a tuple of integers (shape, stride()) into `out`; -1 with an exception set. */
-static int read_dims(PyObject *tuple, int64_t *out)
-{
-    PyObject *fast = PySequence_Fast(tuple, "shape and strides must be sequences");
-    if (fast == NULL) return -1;
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(fast);
-    int result = -1;
-    if (n > USC_MAX_DIMS) {
-        PyErr_Format(PyExc_ValueError, "a tensor of %zd axes; at most %d are judged", n,
-                     USC_MAX_DIMS);
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < n; ++i) {
-        out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast, i));
-        if (out[i] == -1 && PyErr_Occurred()) goto done;
-    }
-    result = (int)n;
-
-done:
-    Py_DECREF(fast);
-    return result;
-}
-
-static int read_dtype(PyObject *tensor, usc_dtype *out)
-{
-    PyObject *dtype = PyObject_GetAttrString(tensor, "dtype");
-    PyObject *text = dtype == NULL ? NULL : PyObject_Str(dtype);
-    Py_XDECREF(dtype);
-    if (text == NULL) return -1;
-    const char *name = PyUnicode_AsUTF8(text);
-    *out = name == NULL ? USC_DTYPE_NONE : usc_dtype_by_name(name);
-    if (*out == USC_DTYPE_NONE && name != NULL)
-        PyErr_Format(PyExc_TypeError, "dtype %s is not in the table", name);
-    Py_DECREF(text);
-    return *out == USC_DTYPE_NONE ? -1 : 0;
-}
-
-/* The tensor's bytes are host memory: device memory is not ours to touch. */
-static int require_cpu(PyObject *tensor)
-{
-    PyObject *flag = PyObject_GetAttrString(tensor, "is_cpu");
-    if (flag == NULL) return -1;
-    int on_cpu = PyObject_IsTrue(flag);
-    Py_DECREF(flag);
-    if (on_cpu == 0) PyErr_SetString(PyExc_ValueError, "the tensor is not on the CPU");
-    return on_cpu == 1 ? 0 : -1;
-}
-
-/* Borrows a torch tensor: `*out` is valid while the caller holds `tensor`. */
-static int borrow(PyObject *tensor, usc_tensor *out)
-{
-    *out = (usc_tensor){.dtype = USC_DTYPE_NONE};
-    if (require_cpu(tensor) < 0 || read_dtype(tensor, &out->dtype) < 0) return -1;
-    PyObject *shape = PyObject_GetAttrString(tensor, "shape");
-    out->ndim = shape == NULL ? -1 : read_dims(shape, out->sizes);
-    Py_XDECREF(shape);
-    if (out->ndim < 0) return -1;
-    PyObject *strides = PyObject_CallMethod(tensor, "stride", NULL);
-    const int n = strides == NULL ? -1 : read_dims(strides, out->strides);
-    Py_XDECREF(strides);
-    if (n < 0) return -1;
-    PyObject *address = PyObject_CallMethod(tensor, "data_ptr", NULL);
-    if (address == NULL) return -1;
-    out->data = PyLong_AsVoidPtr(address);
-    Py_DECREF(address);
-    return PyErr_Occurred() ? -1 : 0;
-}
 
 /* Adds value to dict under key, taking over the reference; -1 with an exception set. */
 static int put(PyObject *dict, const char *key, PyObject *value)
@@ -180,7 +113,8 @@ static int judge_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|i", names, &device, &reference,
                                      &yardstick, &options.n_threads))
         return -1;
-    if (borrow(device, &d) < 0 || borrow(reference, &r) < 0 || borrow(yardstick, &y) < 0)
+    if (py_tensor_borrow(device, &d) < 0 || py_tensor_borrow(reference, &r) < 0 ||
+        py_tensor_borrow(yardstick, &y) < 0)
         return -1;
     PyObject *operands = PyTuple_Pack(3, device, reference, yardstick);
     if (operands == NULL) return -1;
@@ -223,7 +157,8 @@ static PyObject *judge_replay(PyObject *self, PyObject *args)
     usc_tensor r, y;
     if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick)) return NULL;
     usc_judge *judge = opened(self);
-    if (judge == NULL || borrow(reference, &r) < 0 || borrow(yardstick, &y) < 0)
+    if (judge == NULL || py_tensor_borrow(reference, &r) < 0 ||
+        py_tensor_borrow(yardstick, &y) < 0)
         return NULL;
 
     usc_error err = {0};
@@ -263,7 +198,7 @@ static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
     if (judge == NULL) return NULL;
     appeal.movement = movement != 0;
     if (flushed != Py_None) {
-        if (borrow(flushed, &flushed_view) < 0) return NULL;
+        if (py_tensor_borrow(flushed, &flushed_view) < 0) return NULL;
         appeal.flushed = &flushed_view;
     }
 
@@ -385,7 +320,8 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOKii|dd", names, &x, &out, &seed,
                                      &how.replay, &how.argument, &how.delta, &how.share))
         return NULL;
-    if (borrow(x, &source) < 0 || borrow(out, &target) < 0) return NULL;
+    if (py_tensor_borrow(x, &source) < 0 || py_tensor_borrow(out, &target) < 0)
+        return NULL;
     how.seed = seed;
 
     usc_error err = {0};
@@ -401,7 +337,8 @@ static PyObject *py_exact(PyObject *module, PyObject *args)
     PyObject *device, *reference;
     usc_tensor d, r;
     if (!PyArg_ParseTuple(args, "OO", &device, &reference)) return NULL;
-    if (borrow(device, &d) < 0 || borrow(reference, &r) < 0) return NULL;
+    if (py_tensor_borrow(device, &d) < 0 || py_tensor_borrow(reference, &r) < 0)
+        return NULL;
 
     usc_judgement out;
     usc_error err = {0};
@@ -427,7 +364,7 @@ static PyObject *stats_dict(const usc_stats *s)
 static PyObject *py_stats(PyObject *module, PyObject *tensor)
 {
     usc_tensor view;
-    if (borrow(tensor, &view) < 0) return NULL;
+    if (py_tensor_borrow(tensor, &view) < 0) return NULL;
 
     const usc_stats_options options = {.no_histogram = true};
     usc_stats out;

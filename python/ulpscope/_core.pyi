@@ -57,6 +57,24 @@ class Judge:
     def __new__(cls, device: Any, reference: Any, yardstick: Any) -> Judge: ...
     def __getattr__(self, name: str) -> Any: ...
 
+#: (name, parameters, summary, needs) of every standard.
+standards: tuple[tuple[str, str, str, tuple[str, ...]], ...]
+
+class Standard:
+    name: str
+    needs: tuple[str, ...]
+    def __new__(cls, name: str) -> Standard: ...
+    def judge(
+        self,
+        device: Any,
+        *,
+        reference: Any = None,
+        native: Any = None,
+        yardstick: Any = None,
+        benchmark: Any = None,
+        op: str | None = None,
+    ) -> dict[str, Any]: ...
+
 def check_pattern(pattern: str) -> None: ...
 def perturb(*args: Any, **kwargs: Any) -> None: ...
 def exact(device: Any, reference: Any) -> dict[str, Any]: ...

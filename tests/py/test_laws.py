@@ -29,7 +29,7 @@ MAY_USE = {
 }
 # folder -> public headers above it, which it must not include
 HEADER_OWNER = {
-    "stats.h": "stats", "judge.h": "judge", "trace.h": "trace", "result.h": "trace",
+    "stats.h": "stats", "judge.h": "judge", "standard.h": "judge", "trace.h": "trace", "result.h": "trace",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
 }
 # The verdict list and the statistics row are vocabulary: of the file formats, and of the

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bindings of standard.h: `_core.Standard` and the list `_core.standards`.
+#include "core.h"
+#include "py_tensor.h"
+
+#include <ulpscope/standard.h>
+
+typedef struct standard_object {
+    PyObject_HEAD usc_standard standard;
+} standard_object;
+
+static PyObject *standard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"name", NULL};
+    const char *text;
+    usc_standard standard;
+    usc_error err = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s", names, &text)) return NULL;
+    const usc_status status = usc_standard_parse(text, &standard, &err);
+    if (status != USC_OK) return core_raise(core_state_of(type), status, &err);
+    standard_object *self = (standard_object *)type->tp_alloc(type, 0);
+    if (self != NULL) self->standard = standard;
+    return (PyObject *)self;
+}
+
+static void standard_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* Names of the operands in a mask, as a tuple. */
+static PyObject *operand_names(unsigned needs)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && i < USC_N_OPERANDS; i++) {
+        if ((needs >> i & 1) == 0) continue;
+        PyObject *name = PyUnicode_FromString(usc_operand_text((usc_operand)i));
+        if (name == NULL || PyList_Append(list, name) < 0) Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    PyObject *tuple = list != NULL ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
+static PyObject *standard_name(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(((standard_object *)self)->standard.name);
+}
+
+static PyObject *standard_needs(PyObject *self, void *unused)
+{
+    (void)unused;
+    return operand_names(((standard_object *)self)->standard.info->needs);
+}
+
+static PyObject *metrics_dict(const usc_opinion *o)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict != NULL && i < o->n_metrics; i++) {
+        PyObject *value = PyFloat_FromDouble(o->metrics[i].value);
+        if (value == NULL || PyDict_SetItemString(dict, o->metrics[i].name, value) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+static PyObject *standard_judge(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"device",    "reference", "native", "yardstick",
+                            "benchmark", "op",        NULL};
+    PyObject *given[1 + USC_N_OPERANDS] = {NULL};
+    usc_tensor views[1 + USC_N_OPERANDS];
+    usc_standard_operands in = {.device = &views[0]};
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O|$OOOOz", names, &given[0], &given[1 + USC_OPERAND_REFERENCE],
+            &given[1 + USC_OPERAND_NATIVE], &given[1 + USC_OPERAND_YARDSTICK],
+            &given[1 + USC_OPERAND_BENCHMARK], &in.op))
+        return NULL;
+    for (int i = 0; i < 1 + USC_N_OPERANDS; i++) {
+        if (given[i] == NULL || given[i] == Py_None) continue;
+        if (py_tensor_borrow(given[i], &views[i]) < 0) return NULL;
+        if (i > 0) in.of[i - 1] = &views[i];
+    }
+    if (given[0] == Py_None) return PyErr_Format(PyExc_TypeError, "device is None");
+
+    usc_opinion out;
+    usc_error err = {0};
+    usc_status status;
+    const usc_standard *standard = &((standard_object *)self)->standard;
+    Py_BEGIN_ALLOW_THREADS status = usc_standard_judge(standard, &in, &out, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
+        core_state_of(Py_TYPE(self)), status, &err);
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N}", "verdict",
+                         usc_verdict_text(out.verdict), "status", out.status, "reason",
+                         out.reason, "stand_in", out.stand_in, "metrics",
+                         metrics_dict(&out));
+}
+
+static PyGetSetDef standard_members[] = {
+    {"name", standard_name, NULL, "As it was written.", NULL},
+    {"needs", standard_needs, NULL, "Names of the operands that the rule reads.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef standard_methods[] = {
+    {"judge", (PyCFunction)(void (*)(void))standard_judge, METH_VARARGS | METH_KEYWORDS,
+     "judge(device, *, reference=None, native=None, yardstick=None, benchmark=None,\n"
+     "op=None) -> dict of verdict, status, reason, stand_in, metrics."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot standard_slots[] = {
+    {Py_tp_doc, "Standard(name): a rule by its name, \"allclose:1e-3,1e-3\"."},
+    {Py_tp_new, (void *)standard_new},
+    {Py_tp_dealloc, (void *)standard_dealloc},
+    {Py_tp_getset, standard_members},
+    {Py_tp_methods, standard_methods},
+    {0, NULL},
+};
+
+static PyType_Spec standard_spec = {
+    .name = "ulpscope._core.Standard",
+    .basicsize = sizeof(standard_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = standard_slots,
+};
+
+/* `standards`: (name, parameters, summary, needs) of each, from the one list. */
+static int add_list(PyObject *module)
+{
+    int n;
+    const usc_standard_info *infos = usc_standard_list(&n);
+    PyObject *all = PyTuple_New(n);
+    for (int i = 0; all != NULL && i < n; i++) {
+        PyObject *one = Py_BuildValue("(sssN)", infos[i].name, infos[i].parameters,
+                                      infos[i].summary, operand_names(infos[i].needs));
+        if (one == NULL)
+            Py_CLEAR(all);
+        else
+            PyTuple_SET_ITEM(all, i, one);
+    }
+    const int result = all == NULL ? -1 : PyModule_AddObjectRef(module, "standards", all);
+    Py_XDECREF(all);
+    return result;
+}
+
+int py_standard_add(PyObject *module)
+{
+    if (add_list(module) < 0) return -1;
+    PyObject *type = PyType_FromModuleAndSpec(module, &standard_spec, NULL);
+    if (type == NULL) return -1;
+    const int result = PyModule_AddObjectRef(module, "Standard", type);
+    Py_DECREF(type);
+    return result;
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Standards that look at representations: units in the last place, and equal bits.
+// docs/metrics.md, 3.
+#include "judge/standard_case.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- ulp ---- */
+
+/* Place of a value among those of its dtype, counted from zero, and its sign. All NaN are
+ * one value, the quiet one beyond infinity. */
+typedef struct place {
+    uint64_t from_zero;
+    bool negative;
+} place;
+
+static place place_of(usc_dtype dtype, const unsigned char *raw)
+{
+    uint64_t bits = 0;
+    const size_t size = usc_dtype_info_of(dtype)->size;
+    if (size == 2) {
+        uint16_t half;
+        memcpy(&half, raw, sizeof half);
+        bits = (uint64_t)half << 48;
+    } else if (size == 4) {
+        uint32_t single;
+        memcpy(&single, raw, sizeof single);
+        bits = (uint64_t)single << 32;
+    } else {
+        memcpy(&bits, raw, sizeof bits);
+    }
+    const int fraction = usc_dtype_info_of(dtype)->sig_bits - 1, low = 64 - (int)size * 8;
+    const uint64_t magnitude = (bits & (UINT64_MAX >> 1)) >> low;
+    const uint64_t infinity = ((UINT64_MAX >> 1) >> low >> fraction) << fraction;
+    if (magnitude > infinity)
+        return (place){infinity | UINT64_C(1) << (fraction - 1), false};
+    return (place){magnitude, bits >> 63 != 0};
+}
+
+static uint64_t distance(place a, place b)
+{
+    if (a.negative != b.negative) return a.from_zero + b.from_zero;
+    return a.from_zero > b.from_zero ? a.from_zero - b.from_zero
+                                     : b.from_zero - a.from_zero;
+}
+
+/* What the device holds and what is expected, both as bytes of the device's dtype. */
+typedef struct bytes {
+    unsigned char device[USC_JUDGE_BLOCK * 8], expected[USC_JUDGE_BLOCK * 8];
+} bytes;
+
+static void load_bytes(const usc_case *c, usc_case_reader *d, usc_case_reader *e,
+                       int64_t at, bytes *out)
+{
+    const size_t count = usc_case_count(c, at);
+    memcpy(out->device, usc_walk_raw(&d->walk, at, count, &d->room),
+           count * d->walk.size);
+    if (e->walk.dtype == c->dtype)
+        memcpy(out->expected, usc_walk_raw(&e->walk, at, count, &e->room),
+               count * e->walk.size);
+    else
+        usc_dtype_narrow(c->dtype, usc_case_load(e, at, count), out->expected, count);
+}
+
+void usc_rule_ulp(usc_case *c)
+{
+    usc_case_reader d, e;
+    bytes work;
+    if (!c->is_float) {
+        usc_case_integers(c);
+        return;
+    }
+    if (!usc_case_open(c, USC_ROLE_DEVICE, &d) || !usc_case_open(c, USC_ROLE_TRUE, &e))
+        return;
+    const double limit = c->standard->parameters[0];
+    uint64_t max = 0;
+    int64_t n_beyond = 0;
+    for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
+        const size_t count = usc_case_count(c, at), size = d.walk.size;
+        load_bytes(c, &d, &e, at, &work);
+        for (size_t i = 0; i < count; i++) {
+            const uint64_t away = distance(place_of(c->dtype, work.device + i * size),
+                                           place_of(c->dtype, work.expected + i * size));
+            n_beyond += (double)away > limit;
+            if (away > max) max = away;
+        }
+    }
+    usc_case_metric(c, "max_ulp", (double)max);
+    usc_case_metric(c, "beyond", (double)n_beyond);
+    usc_case_decide(c, n_beyond == 0, NULL,
+                    "%lld of %lld elements are more than %g ulp off, the worst %.0f",
+                    (long long)n_beyond, (long long)c->n, limit, (double)max);
+}
+
+/* ---- bitwise ---- */
+
+void usc_rule_bitwise(usc_case *c)
+{
+    usc_case_reader d, e;
+    bytes work;
+    if (!usc_case_open(c, USC_ROLE_DEVICE, &d) ||
+        !usc_case_open(c, USC_ROLE_EXPECTED, &e))
+        return;
+    if (!c->is_float && e.walk.dtype != c->dtype) {
+        usc_case_decide(c, false, NULL, "dtype %s where %s is expected",
+                        usc_dtype_info_of(c->dtype)->name,
+                        usc_dtype_info_of(e.walk.dtype)->name);
+        return;
+    }
+    int64_t n_differ = 0;
+    for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
+        const size_t count = usc_case_count(c, at), size = d.walk.size;
+        load_bytes(c, &d, &e, at, &work);
+        for (size_t i = 0; i < count; i++)
+            n_differ +=
+                memcmp(work.device + i * size, work.expected + i * size, size) != 0;
+    }
+    usc_case_metric(c, "mismatched", (double)n_differ);
+    usc_case_decide(c, n_differ == 0, NULL, "%lld of %lld elements have other bits",
+                    (long long)n_differ, (long long)c->n);
+}
