@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of the judge on one core: perturbation, replay, first look, and the appeal of an
-// honest output and of one that fails everywhere; in ns per element, GB/s over what each
-// reads, and as a fraction of a plain sum over as many bytes in the same run: least and
-// median time of some rounds. Usage: bench_judge [MIB_OF_FLOAT32] [THREADS]
+// Speed of the judge on one core. "judge" is all that an honest output costs: open, first
+// replay and look, over device, reference, yardstick and both results of the replay. Then
+// its parts where more replays follow, the appeal of an honest output and of one that
+// fails everywhere, and perturbation. In ns per element, GB/s, and as a fraction of a
+// plain sum over the same operands in the same run: least and median CPU time of some
+// rounds (wall time where there are threads). Usage: bench_judge [MIB_OF_FLOAT32]
+// [THREADS]
 #include <ulpscope/judge.h>
 
 #include <math.h>
@@ -19,10 +22,12 @@ typedef struct operands {
     float *y, *yk;
 } operands;
 
+static clockid_t clock_used = CLOCK_THREAD_CPUTIME_ID;
+
 static double now(void)
 {
     struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    (void)clock_gettime(clock_used, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -94,17 +99,20 @@ static uint64_t sum_bytes(const void *data, size_t bytes)
 
 static volatile uint64_t sink;
 
-/* Seconds for a plain sum over D, R and as many bytes as Y or S and N have. */
-static double time_sum(const operands *o, size_t rest)
+/* Seconds for a plain sum over D, R, as many bytes as S and N have, and Y and Y1. */
+static double time_sum(const operands *o, bool y, bool yk)
 {
     const double start = now();
     const size_t n = (size_t)o->n;
     sink = sum_bytes(o->d, n * usc_dtype_info_of(o->dtype)->size) +
-           sum_bytes(o->r, n * 8) + sum_bytes(o->rk, n * 8) + sum_bytes(o->y, n * rest);
+           sum_bytes(o->r, n * 8) + sum_bytes(o->rk, n * 8);
+    if (y) sink += sum_bytes(o->y, n * 4);
+    if (yk) sink += sum_bytes(o->yk, n * 4);
     return now() - start;
 }
 
-enum { SUM, LOOK, SUM_APPEAL, APPEAL, FAIL, REPLAY, PERTURB, N_TIMED, ROUNDS = 7 };
+enum { SUM_ALL, JUDGE, SUM, LOOK, SUM_APPEAL, APPEAL, FAIL, REPLAY, PERTURB, N_TIMED };
+enum { ROUNDS = 9 };
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -124,7 +132,8 @@ static void print_rows(const operands *o, timings *all)
         const char *what;
         double bytes;
         int timed, sum;
-    } rows[] = {{"sum", size + 16, SUM, SUM},
+    } rows[] = {{"sum", size + 24, SUM_ALL, SUM_ALL},
+                {"judge", size + 24, JUDGE, SUM_ALL},
                 {"look", size + 16, LOOK, SUM},
                 {"appeal", size + 20, APPEAL, SUM_APPEAL},
                 {"fail", size + 20, FAIL, SUM_APPEAL},
@@ -168,7 +177,13 @@ static void measure(usc_dtype dtype, int64_t n, int n_threads)
     need(usc_judge_replay(strict, &rk, &yk, NULL) == USC_OK, "replay");
     timings all;
     for (int i = 0; i < ROUNDS; i++) {
+        usc_judge *whole = NULL;
         double start = now();
+        need(usc_judge_open(&d, &r, &y, &options, &whole, NULL) == USC_OK, "open");
+        need(usc_judge_first(whole, &rk, &yk, &v, NULL) == USC_OK, "first");
+        usc_judge_close(whole);
+        all.t[JUDGE][i] = since(&start);
+        need(v.verdict == USC_VERDICT_PASS, "an honest output that does not pass");
         need(usc_judge_replay(judge, &rk, &yk, NULL) == USC_OK, "replay");
         all.t[REPLAY][i] = since(&start);
         need(usc_judge_look(judge, &v, NULL) == USC_OK, "look");
@@ -180,8 +195,9 @@ static void measure(usc_dtype dtype, int64_t n, int n_threads)
         all.t[FAIL][i] = since(&start);
         need(usc_perturb(&d, &how, &moved, NULL) == USC_OK, "perturb");
         all.t[PERTURB][i] = since(&start);
-        all.t[SUM][i] = time_sum(&o, 0);
-        all.t[SUM_APPEAL][i] = time_sum(&o, 4);
+        all.t[SUM][i] = time_sum(&o, false, false);
+        all.t[SUM_APPEAL][i] = time_sum(&o, true, false);
+        all.t[SUM_ALL][i] = time_sum(&o, true, true);
     }
     print_rows(&o, &all);
     usc_judge_close(judge);
@@ -200,6 +216,7 @@ int main(int argc, char **argv)
     const int64_t mib = argc > 1 ? atoll(argv[1]) : 64;
     const int n_threads = argc > 2 ? atoi(argv[2]) : 1;
     const int64_t n = mib * 1024 * 1024 / 4;
+    if (n_threads > 1) clock_used = CLOCK_MONOTONIC;
     const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16};
     printf("%lld elements, threads: %d, rounds: %d\n", (long long)n, n_threads, ROUNDS);
     printf("output    pass     ns/elem   median     GB/s  of a plain sum\n");

@@ -95,7 +95,7 @@ typedef struct usc_judge usc_judge;
  * allowed. device float32, bfloat16, float16 or float64; reference float64; yardstick
  *          float32 or float64 (exactly widened).
  * Memory:  keeps pointers: the three tensors must outlive the judge and stay unchanged.
- *          Owns about 9 bytes an element (float64: 17) once a replay came.
+ *          Owns about 9 bytes an element (float64: 17) once usc_judge_replay was called.
  * Threads: one thread at a time per judge.
  * Errors:  USC_E_SHAPE (where: first axis that differs), USC_E_DTYPE, USC_E_NOMEM.
  */
@@ -119,6 +119,20 @@ USC_API USC_NODISCARD usc_status usc_judge_replay(usc_judge *judge,
                                                   const usc_tensor *reference_k,
                                                   const usc_tensor *yardstick_k,
                                                   usc_error *err);
+
+/**
+ * The first replay and the first look in one pass: what usc_judge_replay and
+ * usc_judge_look give, to the last bit, without storing S and N of outputs that need no
+ * second replay.
+ *
+ * Memory:  keeps pointers to both: they must stay unchanged until usc_judge_replay or
+ *          usc_judge_appeal returned, or the judge is closed.
+ * Errors:  as both; USC_E_ARG after any replay. *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_first(usc_judge *judge,
+                                                 const usc_tensor *reference_1,
+                                                 const usc_tensor *yardstick_1,
+                                                 usc_judgement *out, usc_error *err);
 
 /**
  * First look, after at least one replay: PASS, or UNJUDGED where float32 keeps no bits,

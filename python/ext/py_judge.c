@@ -100,6 +100,7 @@ static PyObject *judgement_dict(const usc_judgement *j)
 typedef struct judge_object {
     PyObject_HEAD usc_judge *judge;
     PyObject *operands; /* tuple: keeps the borrowed tensors alive */
+    PyObject *first;    /* the same for a first replay, or NULL */
     int ndim;
 } judge_object;
 
@@ -140,6 +141,7 @@ static void judge_dealloc(PyObject *self_object)
     PyTypeObject *type = Py_TYPE(self_object);
     usc_judge_close(self->judge);
     Py_XDECREF(self->operands);
+    Py_XDECREF(self->first);
     type->tp_free(self_object);
     Py_DECREF(type);
 }
@@ -167,6 +169,27 @@ static PyObject *judge_replay(PyObject *self, PyObject *args)
     Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
         core_state_of(Py_TYPE(self)), status, &err);
     Py_RETURN_NONE;
+}
+
+static PyObject *judge_first(PyObject *self_object, PyObject *args)
+{
+    judge_object *self = (judge_object *)self_object;
+    PyObject *reference, *yardstick;
+    usc_tensor r, y;
+    if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick)) return NULL;
+    usc_judge *judge = opened(self_object);
+    if (judge == NULL || borrow(reference, &r) < 0 || borrow(yardstick, &y) < 0)
+        return NULL;
+
+    usc_judgement out;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_first(judge, &r, &y, &out, &err);
+    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
+        core_state_of(Py_TYPE(self_object)), status, &err);
+    Py_INCREF(args); /* the judge reads both again */
+    Py_XSETREF(self->first, args);
+    return judgement_dict(&out);
 }
 
 static PyObject *judge_look(PyObject *self, PyObject *unused)
@@ -281,6 +304,8 @@ static PyObject *judge_positions(PyObject *self, PyObject *unused)
 static PyMethodDef judge_methods[] = {
     {"replay", judge_replay, METH_VARARGS,
      "replay(reference_k, yardstick_k): adds the results on one perturbed input."},
+    {"first", judge_first, METH_VARARGS,
+     "first(reference_1, yardstick_1) -> dict: first replay and first look in one pass."},
     {"look", judge_look, METH_NOARGS, "look() -> dict: the first look."},
     {"appeal", METHOD(judge_appeal), METH_VARARGS | METH_KEYWORDS,
      "appeal(fan_in, movement=False, flushed=None) -> dict: the full rule."},

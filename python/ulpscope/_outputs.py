@@ -206,19 +206,17 @@ def _looked_at(operands, path, device):
     if truth.shape != yardstick.shape == device.shape:
         truth = yardstick.double()  # the shape hangs on values: no closer truth is to be had
     judge = _core.Judge(device, truth, yardstick)
-    fed = 0
-    found = None
-    for upto in LOOKS:
+    found = _feed(operands, judge.first, path, 0)
+    for fed, upto in zip(LOOKS, LOOKS[1:]):
+        if not found["needs_appeal"]:
+            break
         for k in range(fed, upto):
-            _feed(operands, judge, path, k)
-        fed = upto
+            _feed(operands, judge.replay, path, k)
         now = time.perf_counter_ns()
         found = judge.look()
         operands.timing.add("judge", now)
         if not found["needs_appeal"]:
             break
-        if upto == LOOKS[0]:
-            continue
         found = _appeal(operands, judge, path, found["exact"])
         if found["verdict"] == "pass":
             break
@@ -242,9 +240,9 @@ def _last_appeal(operands, judge, path):
     return _appeal(operands, judge, path, False)
 
 
-def _feed(operands, judge, path, k):
-    """One perturbed replay; where the operator's shape depends on values, the unperturbed
-    result stands in for it."""
+def _feed(operands, take, path, k):
+    """What `take`, a method of the judge, says to one perturbed replay; where the
+    operator's shape depends on values, the unperturbed result stands in for it."""
     wide, narrow = operands.replay(k)
     truth = operands.reference.truth[path]
     if path in wide and wide[path].shape == truth.shape == narrow[path].shape:
@@ -252,8 +250,9 @@ def _feed(operands, judge, path, k):
     else:
         pair = truth, operands.reference.yardstick[path]
     now = time.perf_counter_ns()
-    judge.replay(*pair)
+    said = take(*pair)
     operands.timing.add("judge", now)
+    return said
 
 
 def _appeal(operands, judge, path, exact):

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a judge: opening, replays, closing. What it decides is in judge_rule.c.
+// The life of a judge: opening, closing, its threads. Neighbours: judge_replay.c (what
+// the replays add up to), judge_rule.c (what it decides).
 #include "judge/judge_state.h"
 
-#include "base/compiler.h"
 #include "base/float_env.h"
 
-#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-enum { MAX_THREADS = 64, HUGE_FROM = 4 << 20 };
 
 static void *take(const usc_alloc *alloc, size_t size)
 {
@@ -27,11 +21,6 @@ static void give(const usc_alloc *alloc, void *p, size_t size)
     if (p != NULL) (void)alloc->resize(alloc->ctx, p, size, 0);
 }
 
-static size_t acc_size(const usc_judge *j)
-{
-    return (size_t)j->n * (j->wide ? sizeof(double) : sizeof(float));
-}
-
 int64_t usc_judge_n_chunks(const usc_judge *j)
 {
     const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
@@ -43,10 +32,8 @@ static size_t sums_size(const usc_judge *j)
     return (size_t)(usc_judge_n_chunks(j) + 1) * sizeof(double);
 }
 
-/* Checks one operand: dims as the device's output, dtype among those allowed. */
-static usc_status check_operand(const char *what, const usc_tensor *t,
-                                const usc_tensor *device, bool float32_too,
-                                usc_error *err)
+usc_status usc_judge_check(const char *what, const usc_tensor *t,
+                           const usc_tensor *device, bool float32_too, usc_error *err)
 {
     if (t->dtype != USC_F64 && !(float32_too && t->dtype == USC_F32))
         return usc_error_set(err, USC_E_DTYPE, -1, "%s is %s, not %s", what,
@@ -72,17 +59,18 @@ static usc_score_params params_of(usc_dtype dtype)
     };
 }
 
-/* Whether the yardstick equals the reference everywhere, NaN equal to NaN. */
-static USC_NOINLINE bool operands_equal(usc_judge *j)
+bool usc_judge_equal(usc_judge *j, const usc_walk *a, const usc_walk *b)
 {
     usc_judge_scratch *s = j->scratch;
     for (int64_t at = 0; at < j->n; at += USC_JUDGE_BLOCK) {
         const size_t count =
             (size_t)(j->n - at < USC_JUDGE_BLOCK ? j->n - at : USC_JUDGE_BLOCK);
-        const double *r = usc_walk_load(&j->r, at, count, &s->room, s->r);
-        const double *y = usc_walk_load(&j->y, at, count, &s->room, s->y);
+        const double *x = usc_walk_load(a, at, count, &s->room, s->r);
+        const double *y = usc_walk_load(b, at, count, &s->room, s->y);
+        unsigned differ = 0;
         for (size_t i = 0; i < count; i++)
-            if (!(r[i] == y[i] || (r[i] != r[i] && y[i] != y[i]))) return false;
+            differ |= !((x[i] == y[i]) | ((x[i] != x[i]) & (y[i] != y[i])));
+        if (differ) return false;
     }
     return true;
 }
@@ -96,8 +84,8 @@ static usc_status open_operands(usc_judge *j, const usc_tensor *device,
         return usc_error_set(err, USC_E_DTYPE, -1, "the device's output is %s, no float",
                              info->name);
     usc_status st = usc_tensor_numel(device, &j->n, err);
-    if (st == USC_OK) st = check_operand("reference", reference, device, false, err);
-    if (st == USC_OK) st = check_operand("yardstick", yardstick, device, true, err);
+    if (st == USC_OK) st = usc_judge_check("reference", reference, device, false, err);
+    if (st == USC_OK) st = usc_judge_check("yardstick", yardstick, device, true, err);
     if (st != USC_OK) return st;
     j->device = *device;
     j->dtype = device->dtype;
@@ -123,9 +111,9 @@ usc_status usc_judge_open(const usc_tensor *device, const usc_tensor *reference,
     usc_judge *j = take(alloc, sizeof *j);
     if (j == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "judge: no memory");
     j->alloc = *alloc;
-    j->n_threads = options->n_threads < 1             ? 1
-                   : options->n_threads > MAX_THREADS ? MAX_THREADS
-                                                      : options->n_threads;
+    j->n_threads = options->n_threads < 1                   ? 1
+                   : options->n_threads > USC_JUDGE_THREADS ? USC_JUDGE_THREADS
+                                                            : options->n_threads;
     j->kernels = usc_judge_kernels_active();
     usc_status st = open_operands(j, device, reference, yardstick, err);
     if (st != USC_OK) goto done;
@@ -136,7 +124,7 @@ usc_status usc_judge_open(const usc_tensor *device, const usc_tensor *reference,
         goto done;
     }
     const usc_float_env env = usc_float_env_enter();
-    j->exact = operands_equal(j);
+    j->exact = usc_judge_equal(j, &j->r, &j->y);
     usc_float_env_leave(env);
     *out = j;
     j = NULL;
@@ -150,8 +138,8 @@ void usc_judge_close(usc_judge *judge)
 {
     if (judge == NULL) return;
     const usc_alloc alloc = judge->alloc;
-    give(&alloc, judge->s, acc_size(judge));
-    give(&alloc, judge->n_acc, acc_size(judge));
+    give(&alloc, judge->s, usc_judge_acc_size(judge));
+    give(&alloc, judge->n_acc, usc_judge_acc_size(judge));
     give(&alloc, judge->flags, (size_t)judge->n);
     give(&alloc, judge->scratch, (size_t)judge->n_threads * sizeof *judge->scratch);
     give(&alloc, judge->chunk_sums, sums_size(judge));
@@ -181,7 +169,7 @@ static void *run_share(void *arg)
 void usc_judge_split(const usc_judge *j, void (*work)(void *, int, int64_t, int64_t),
                      void *ctx)
 {
-    share shares[MAX_THREADS];
+    share shares[USC_JUDGE_THREADS];
     const int64_t n_chunks = usc_judge_n_chunks(j);
     const int n =
         n_chunks < j->n_threads ? (int)(n_chunks > 0 ? n_chunks : 1) : j->n_threads;
@@ -202,97 +190,4 @@ void usc_judge_split(const usc_judge *j, void (*work)(void *, int, int64_t, int6
     }
     for (int t = 0; t < n; t++)
         if (shares[t].started) (void)pthread_join(shares[t].id, NULL);
-}
-
-/* ---- replays */
-
-/* Room for one number per element, not set: the first replay clears it block by block,
- * while it lies in the cache. Huge pages save most of the cost of touching it first. */
-static void *take_array(const usc_alloc *alloc, size_t size)
-{
-    void *p = alloc->resize(alloc->ctx, NULL, 0, size);
-#if defined(__linux__)
-    const uintptr_t page = 4096, at = ((uintptr_t)p + page - 1) / page * page;
-    if (p != NULL && size > HUGE_FROM)
-        (void)madvise((void *)at, (size - page) / page * page, MADV_HUGEPAGE);
-#endif
-    return p;
-}
-
-static usc_status take_accumulators(usc_judge *j, usc_error *err)
-{
-    if (j->n == 0 || j->flags != NULL) return USC_OK;
-    if (j->s == NULL) j->s = take_array(&j->alloc, acc_size(j));
-    if (j->s != NULL && j->n_acc == NULL) j->n_acc = take_array(&j->alloc, acc_size(j));
-    if (j->n_acc != NULL) j->flags = take_array(&j->alloc, (size_t)j->n);
-    if (j->flags != NULL) return USC_OK;
-    return usc_error_set(err, USC_E_NOMEM, -1, "judge: no memory for %lld elements",
-                         (long long)j->n);
-}
-
-static void clear_block(usc_judge *j, int64_t at, size_t count)
-{
-    const size_t size = j->wide ? sizeof(double) : sizeof(float);
-    memset((unsigned char *)j->s + (size_t)at * size, 0, count * size);
-    memset((unsigned char *)j->n_acc + (size_t)at * size, 0, count * size);
-    memset(j->flags + at, 0, count);
-}
-
-typedef struct replay_work {
-    usc_judge *j;
-    usc_walk rk, yk;
-    bool exact[MAX_THREADS];
-} replay_work;
-
-static bool accumulate_block(usc_judge *j, usc_judge_scratch *s, const replay_work *w,
-                             int64_t at, size_t count)
-{
-    const double *d = usc_walk_load(&j->d, at, count, &s->room, s->d);
-    const double *r = usc_walk_load(&j->r, at, count, &s->room, s->r);
-    const double *rk = usc_walk_load(&w->rk, at, count, &s->room, s->k);
-    const double *yk = usc_walk_load(&w->yk, at, count, &s->room, s->y);
-    if (j->n_replays == 1) clear_block(j, at, count);
-    if (j->wide)
-        return usc_judge_accumulate_wide(&j->params, d, r, rk, yk, count,
-                                         (double *)j->s + at, (double *)j->n_acc + at,
-                                         j->flags + at);
-    return j->kernels->accumulate(&j->params, d, r, rk, yk, count, (float *)j->s + at,
-                                  (float *)j->n_acc + at, j->flags + at);
-}
-
-static void accumulate_chunks(void *ctx, int thread, int64_t first, int64_t last)
-{
-    replay_work *w = ctx;
-    usc_judge *j = w->j;
-    const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
-    bool exact = true;
-    for (int64_t at = first * chunk; at < j->n && at < last * chunk;
-         at += USC_JUDGE_BLOCK) {
-        const size_t count =
-            (size_t)(j->n - at < USC_JUDGE_BLOCK ? j->n - at : USC_JUDGE_BLOCK);
-        exact &= accumulate_block(j, &j->scratch[thread], w, at, count);
-    }
-    w->exact[thread] = exact;
-}
-
-usc_status usc_judge_replay(usc_judge *judge, const usc_tensor *reference_k,
-                            const usc_tensor *yardstick_k, usc_error *err)
-{
-    const usc_tensor *like = &judge->device;
-    usc_status st = check_operand("reference of a replay", reference_k, like, false, err);
-    if (st == USC_OK)
-        st = check_operand("yardstick of a replay", yardstick_k, like, true, err);
-    if (st == USC_OK) st = take_accumulators(judge, err);
-    if (st != USC_OK) return st;
-    judge->n_replays++;
-    judge->looked = false;
-    if (judge->n == 0) return USC_OK;
-    replay_work w = {
-        .j = judge, .rk = usc_walk_over(reference_k), .yk = usc_walk_over(yardstick_k)};
-    for (int t = 0; t < MAX_THREADS; t++)
-        w.exact[t] = true;
-    usc_judge_split(judge, accumulate_chunks, &w);
-    for (int t = 0; t < MAX_THREADS; t++)
-        judge->exact &= w.exact[t];
-    return USC_OK;
 }

@@ -62,16 +62,13 @@ static double distance(const usc_score_params *p, double d, double r)
     return larger(fabs(off) - (off > 0 || !edge ? above : above * 0.5), 0.0);
 }
 
-static void load_scale(const usc_pass *p, finding *f)
+static void load_scale(const usc_block *b, size_t i, finding *f)
 {
-    const usc_judge *j = p->j;
-    double s = 0, n = 0;
-    if (j->s != NULL) {
-        s = j->wide ? ((const double *)j->s)[f->index]
-                    : (double)((const float *)j->s)[f->index];
-        n = j->wide ? ((const double *)j->n_acc)[f->index]
-                    : (double)((const float *)j->n_acc)[f->index];
-    }
+    const usc_pass *p = b->p;
+    const void *s_at = b->scales.s, *n_at = b->scales.n;
+    const bool wide = p->j->wide;
+    double s = wide ? ((const double *)s_at)[i] : (double)((const float *)s_at)[i];
+    double n = wide ? ((const double *)n_at)[i] : (double)((const float *)n_at)[i];
     s *= p->params.s_factor;
     n *= p->params.n_factor;
     f->s = isfinite(s) ? s : p->params.s_unknown;
@@ -210,7 +207,7 @@ void usc_judge_element(usc_block *b, size_t i)
     usc_block_load_yardstick(b);
     f.y = b->y[i];
     f.y_raw = b->y_raw[i];
-    load_scale(p, &f);
+    load_scale(b, i, &f);
     const bool special =
         !(fabs(f.d) <= p->params.largest && fabs(f.r) < p->params.overflow);
     if (special) judge_special(p, &f);

@@ -23,6 +23,7 @@ typedef struct usc_block {
     int64_t at;
     size_t count;
     const double *d, *r;
+    usc_scales scales;
     const double *y;       /* rounded to the device's dtype, or NULL: not loaded */
     const double *flushed; /* loaded with y, NULL where there is none */
     const double *y_raw;

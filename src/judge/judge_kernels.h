@@ -37,16 +37,26 @@ typedef struct usc_score_sums {
     bool special;                     /* an element is or rounds to NaN or Inf: score 0 */
 } usc_score_sums;
 
+/** A histogram while it is counted: eight of them, so that equal neighbours do not wait
+ * for each other's count. */
+typedef struct usc_counters {
+    int64_t of[8][USC_N_SCORE_BINS + 1];
+} usc_counters;
+
 /** What usc_judge_kernels.screen reads of a block; d lies in the device's dtype. */
 typedef struct usc_screen_operands {
     const void *d;
     const double *r;
-    const float *s, *n;
+    const float *s, *n; /* NULL: those of one replay, namely */
+    const double *rk;
+    const float *yk;
 } usc_screen_operands;
 
+/** What it leaves, where it says true. */
 typedef struct usc_screened {
-    double max; /* largest score */
+    double max; /* largest score seen; a block with a larger one is sent away */
     int64_t n_mismatch;
+    usc_counters counters; /* by bin, where bin 0 holds matches as well */
 } usc_screened;
 
 /** What the appeal forgives and counts, as far as it is the same for all elements. */
@@ -86,13 +96,11 @@ typedef struct usc_judge_kernels {
     bool (*accumulate)(const usc_score_params *p, const double *d, const double *r,
                        const double *rk, const double *yk, size_t count, float *s,
                        float *n, uint8_t *flags);
-    /* A quicker score and bin for blocks of ordinary elements; NULL where there is none.
-     * Writes the bin of each element in any order, 0 for a match as for bin 0. False
-     * where an element is special or maybe blind, or count is no multiple of 16: what
-     * was written is then to be thrown away. */
+    /* A quicker score and bin for blocks of ordinary elements whose scores are at most
+     * out->max; NULL where there is none. Adds to *out. False, and *out as it was, where
+     * an element is special, maybe blind or above that, or count is no multiple of 16. */
     bool (*screen)(const usc_score_params *p, usc_dtype dtype,
-                   const usc_screen_operands *o, size_t count, uint8_t *bins,
-                   usc_screened *out);
+                   const usc_screen_operands *o, size_t count, usc_screened *out);
     /* The appeal over n elements, n % 4 == 0, none of which is special; NULL where there
      * is none. The definition is usc_judge_element(). */
     void (*weigh)(const usc_score_params *p, const usc_weigh_rule *rule,
@@ -101,10 +109,9 @@ typedef struct usc_judge_kernels {
     void (*round)(usc_dtype dtype, const double *x, size_t n, double *out);
 } usc_judge_kernels;
 
-/* Accumulators hold S times 2^-10 and N times 2^-16: float's range then covers every S
- * and N of a float32 output, with room for the sum over the replays. */
-#define USC_S_STORED 0x1p-10
-#define USC_N_STORED 0x1p-16
+/* Accumulators hold S and N times 2^-16: float's range then covers those of a float32
+ * output. One factor for both: the larger may be taken before it is rounded. */
+#define USC_STORED 0x1p-16
 #define USC_DELTA 0x1p-20
 #define USC_SEEN 1u    /* flags: another replay produced this value */
 #define USC_FLUSHED 2u /* flags: explained by flushing subnormals */
@@ -115,8 +122,7 @@ extern const usc_judge_kernels usc_judge_kernels_avx2;
 
 /* In files of their own; `screen`, `weigh` and `round` of the table above. */
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
-                           const usc_screen_operands *o, size_t count, uint8_t *bins,
-                           usc_screened *out);
+                           const usc_screen_operands *o, size_t count, usc_screened *out);
 void usc_judge_weigh_avx2(const usc_score_params *p, const usc_weigh_rule *rule,
                           const usc_weigh_operands *o, size_t n, usc_weighed *out);
 void usc_judge_round_avx2(usc_dtype dtype, const double *x, size_t n, double *out);

@@ -202,8 +202,8 @@ static bool accumulate_avx2(const usc_score_params *p, const double *d, const do
                             float *n, uint8_t *flags)
 {
     const vectors v = spread(p);
-    const __m256d s_unit = _mm256_set1_pd(USC_S_STORED / USC_DELTA);
-    const __m256d n_unit = _mm256_set1_pd(USC_N_STORED * 0x1p24);
+    const __m256d s_unit = _mm256_set1_pd(USC_STORED / USC_DELTA);
+    const __m256d n_unit = _mm256_set1_pd(USC_STORED * 0x1p24);
     const __m256d sixteen = _mm256_set1_pd(16 * p->unit);
     int exact = 15;
     size_t i = 0;

@@ -12,10 +12,10 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Counts n bins; of eight that are all `idle`, whose count is of no interest, none. */
-static void count_bytes(const uint8_t *bins, size_t n, uint8_t idle, usc_counters *c)
+/* Counts n bins; eight matches in a row, whose count is of no interest, are left out. */
+static void count_bytes(const uint8_t *bins, size_t n, usc_counters *c)
 {
-    const uint64_t skipped = idle * UINT64_C(0x0101010101010101);
+    const uint64_t skipped = USC_BIN_MATCH * UINT64_C(0x0101010101010101);
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         uint64_t word;
@@ -46,7 +46,7 @@ static void count_bins(const usc_pass *p, const double *scores, size_t count,
                        uint8_t *bins, usc_counters *counters)
 {
     p->j->kernels->bin(scores, count, bins);
-    count_bytes(bins, count, USC_BIN_MATCH, counters);
+    count_bytes(bins, count, counters);
 }
 
 static void fold_counts(usc_judge_scratch *s)
@@ -56,11 +56,11 @@ static void fold_counts(usc_judge_scratch *s)
         t->scores[i] += counted(&s->counts, i);
         t->rels[i] += counted(&s->rel_counts, i);
     }
-    if (s->n_quick == 0) return;
-    t->scores[0] += s->n_quick; /* less what is in other bins */
+    if (s->quick.n_mismatch == 0) return;
+    t->scores[0] += s->quick.n_mismatch; /* less what is in other bins */
     for (int i = 1; i < USC_N_SCORE_BINS; i++) {
-        t->scores[i] += counted(&s->quick, i);
-        t->scores[0] -= counted(&s->quick, i);
+        t->scores[i] += counted(&s->quick.counters, i);
+        t->scores[0] -= counted(&s->quick.counters, i);
     }
 }
 
@@ -113,8 +113,8 @@ static void weigh_block(usc_block *b)
                                   .y = b->y,
                                   .y_raw = b->y_raw,
                                   .flushed = b->flushed,
-                                  .s = (const float *)j->s + b->at,
-                                  .n = (const float *)j->n_acc + b->at,
+                                  .s = b->scales.s,
+                                  .n = b->scales.n,
                                   .flags = j->flags + b->at,
                                   .score = s->score,
                                   .rel = s->rel};
@@ -167,17 +167,16 @@ static double fold(const double lanes[USC_JUDGE_LANES])
     return (a + c) + (b + d);
 }
 
-static void score_block(const usc_pass *p, usc_judge_scratch *s, int64_t at, size_t count,
-                        const double *d, const double *r, usc_score_sums *sums)
+static void score_block(const usc_block *b, usc_score_sums *sums)
 {
-    const usc_judge *j = p->j;
+    const usc_judge *j = b->p->j;
+    const usc_score_params *p = &b->p->params;
+    const usc_scales *x = &b->scales;
     memset(sums, 0, sizeof *sums);
     if (j->wide)
-        usc_judge_score_wide(&p->params, d, r, (const double *)j->s + at,
-                             (const double *)j->n_acc + at, count, s->score, sums);
+        usc_judge_score_wide(p, b->d, b->r, x->s, x->n, b->count, b->s->score, sums);
     else
-        j->kernels->score(&p->params, d, r, (const float *)j->s + at,
-                          (const float *)j->n_acc + at, count, s->score, sums);
+        j->kernels->score(p, b->d, b->r, x->s, x->n, b->count, b->s->score, sums);
 }
 
 /* Expected mismatches from which on their number is of no interest: it only limits the
@@ -192,17 +191,19 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
     if (p->view->appeal || p->call != NULL || j->wide || j->kernels->screen == NULL ||
         !(s->visible >= VISIBLE))
         return false;
-    const usc_screen_operands o = {.d = usc_walk_raw(&j->d, at, count, &s->room),
-                                   .r = usc_walk_load(&j->r, at, count, &s->r_room, s->r),
-                                   .s = (const float *)j->s + at,
-                                   .n = (const float *)j->n_acc + at};
-    usc_screened found;
-    if (!j->kernels->screen(&p->params, j->dtype, &o, count, s->bins, &found))
-        return false;
-    if (found.max > s->tally.max) return false; /* where is it? */
-    s->n_quick += found.n_mismatch;
-    if (found.n_mismatch > 0) count_bytes(s->bins, count, 0, &s->quick);
-    return true;
+    usc_screen_operands o = {.d = usc_walk_raw(&j->d, at, count, &s->room),
+                             .r = usc_walk_load(&j->r, at, count, &s->r_room, s->r)};
+    if (j->lazy && !p->view->exact) {
+        if (j->yk.dtype != USC_F32) return false;
+        o.rk = usc_walk_load(&j->rk, at, count, &s->k_room, s->k);
+        o.yk = usc_walk_raw(&j->yk, at, count, &s->k_room);
+    } else {
+        const usc_scales x = usc_judge_scales(j, s, p->view->exact, at, count, NULL, o.r);
+        o.s = x.s;
+        o.n = x.n;
+    }
+    s->quick.max = s->tally.max; /* a larger one must be found */
+    return j->kernels->screen(&p->params, j->dtype, &o, count, &s->quick);
 }
 
 /* One block in full; its expected mismatches. */
@@ -213,8 +214,9 @@ static double judge_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
     usc_block b = {.p = p, .s = s, .at = at, .count = count};
     b.d = usc_walk_load(&j->d, at, b.count, &s->room, s->d);
     b.r = usc_walk_load(&j->r, at, b.count, &s->room, s->r);
+    b.scales = usc_judge_scales(j, s, p->view->exact, at, count, b.d, b.r);
     usc_score_sums sums;
-    score_block(p, s, at, b.count, b.d, b.r, &sums);
+    score_block(&b, &sums);
     s->tally.n_blind += sums.n_blind;
     if (p->view->only_expected) return fold(sums.expected);
     if (p->view->appeal || p->call != NULL)
@@ -233,7 +235,6 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
     memset(&s->counts, 0, sizeof s->counts);
     memset(&s->quick, 0, sizeof s->quick);
     memset(&s->rel_counts, 0, sizeof s->rel_counts);
-    s->n_quick = 0;
     s->visible = 0;
     for (int64_t i = first; i < last; i++) {
         double sum = 0;
@@ -282,8 +283,8 @@ usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view)
 {
     usc_score_params p = j->params;
     const double root = sqrt(j->n_replays > 0 ? (double)j->n_replays : 1.0);
-    p.s_factor = view->exact ? 0 : 1 / (USC_S_STORED * root);
-    p.n_factor = view->exact ? 0 : 1 / (USC_N_STORED * root);
+    p.s_factor = view->exact ? 0 : 1 / (USC_STORED * root);
+    p.n_factor = view->exact ? 0 : 1 / (USC_STORED * root);
     p.s_unknown = view->exact ? 0 : 1e300;
     p.expect = view->expect;
     return p;

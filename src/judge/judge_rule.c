@@ -299,7 +299,8 @@ usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
 {
     usc_judge *j = judge;
     memset(out, 0, sizeof *out);
-    const usc_status st = check_appeal(j, appeal, err);
+    usc_status st = check_appeal(j, appeal, err);
+    if (st == USC_OK) st = usc_judge_store(j, err);
     if (st != USC_OK) return st;
 
     usc_view view = view_of_appeal(j, appeal);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The quick form of the score kernel for AVX2: reads the device's output in its own dtype
-// and leaves bins instead of scores. It sees ordinary elements only and says where it
-// saw another; the scores themselves have the bits of judge_kernels.inc.
+// and counts bins instead of leaving scores; of a first replay it reads the results,
+// which are stored nowhere. It sees ordinary elements only and says where it saw another;
+// the scores themselves have the bits of judge_kernels.inc.
 #include "judge/judge_kernels.h"
 
 #if defined(__x86_64__)
@@ -13,10 +14,12 @@
 
 /* What is carried from one step to the next. */
 typedef struct running {
-    __m256d max, sum; /* of scores; the sum is NaN or Inf where any is */
-    __m256d size;     /* largest |R| */
-    __m256d dark;     /* above 0 where S or N exceeds 2^20 |R| */
-    __m256i matches;  /* minus the number of mismatches */
+    __m256d max;     /* of scores */
+    __m256d size;    /* largest |R| */
+    __m256d dark;    /* above 0 where float32 may be blind */
+    __m256d stored;  /* largest S or N, as it would be stored */
+    __m256i matches; /* minus the number of mismatches */
+    __m128i bin;     /* largest: the last one for NaN and Inf */
 } running;
 
 typedef struct constants {
@@ -40,38 +43,86 @@ static USC_ALWAYS_INLINE __m256d reach_of(const constants *c, __m256d size, __m2
     return _mm256_mul_pd(_mm256_max_pd(power, c->min_power), c->half_ulp);
 }
 
-/* Scores of four elements; `larger` is the larger of S and N as stored. max() gives its
- * second operand where one is NaN, so that NaN reaches the sum. */
-static USC_ALWAYS_INLINE __m128 score_four(const constants *c, __m256d d, __m256d r,
-                                           __m128 larger, running *t)
+/* How far r lies outside the interval that rounds to d: above 0, or NaN where either is
+ * not finite, for an element that does not match. */
+static USC_ALWAYS_INLINE __m256d excess(const constants *c, __m256d d, __m256d r)
 {
-    const __m256d size = size_of(r);
-    const __m256d sn = _mm256_mul_pd(_mm256_cvtps_pd(larger), c->factor);
-    const __m256d scale = _mm256_max_pd(c->floor, _mm256_max_pd(size, sn));
-    const __m256d unit = _mm256_mul_pd(c->unit, scale);
     const __m256d towards =
         _mm256_xor_pd(r, _mm256_and_pd(d, _mm256_set1_pd(-0.0))); /* r sign(d) */
-    const __m256d d_size = size_of(d);
-    const __m256d beyond = size_of(_mm256_sub_pd(towards, d_size));
-    const __m256d zero = _mm256_setzero_pd();
-    const __m256d e =
-        _mm256_max_pd(zero, _mm256_sub_pd(beyond, reach_of(c, d_size, towards)));
-    const __m256d x = _mm256_div_pd(e, unit);
-    t->max = _mm256_max_pd(x, t->max);
-    t->sum = _mm256_add_pd(t->sum, x);
-    t->size = _mm256_max_pd(size, t->size);
-    t->dark = _mm256_max_pd(_mm256_fnmadd_pd(size, _mm256_set1_pd(0x1p20), sn), t->dark);
-    t->matches = _mm256_add_epi64(
-        t->matches, _mm256_castpd_si256(_mm256_cmp_pd(e, zero, _CMP_GT_OQ)));
-    return _mm256_cvtpd_ps(x);
+    const __m256d size = size_of(d);
+    const __m256d beyond = size_of(_mm256_sub_pd(towards, size));
+    return _mm256_sub_pd(beyond, reach_of(c, size, towards));
 }
 
-static USC_ALWAYS_INLINE __m256 load_eight(usc_dtype dtype, const void *d, size_t i)
+/* Four elements on their way. */
+typedef struct four {
+    __m256d e, off;  /* excess; where it shows a mismatch, or may */
+    __m256d size, n; /* |R|; N of a first replay, divided by 2^24 */
+} four;
+
+static USC_ALWAYS_INLINE __m256d load_four(usc_dtype dtype, const void *d, size_t i)
 {
-    if (dtype == USC_F32) return _mm256_loadu_ps((const float *)d + i);
-    const __m128i words = _mm_loadu_si128((const __m128i *)((const uint16_t *)d + i));
-    if (dtype == USC_F16) return _mm256_cvtph_ps(words);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+    if (dtype == USC_F32) return _mm256_cvtps_pd(_mm_loadu_ps((const float *)d + i));
+    const __m128i words = _mm_loadl_epi64((const __m128i *)((const uint16_t *)d + i));
+    if (dtype == USC_F16) return _mm256_cvtps_pd(_mm_cvtph_ps(words));
+    return _mm256_cvtps_pd(
+        _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), words)));
+}
+
+/* The error, and the guards of all elements: |R| below overflow, N at most 2^20 |R|. A
+ * first replay's N is not rounded yet, so half of that is asked of it. */
+static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, bool first,
+                                         const usc_screen_operands *o, size_t i,
+                                         running *t)
+{
+    const __m256d r = _mm256_loadu_pd(o->r + i);
+    four f = {.e = excess(c, load_four(dtype, o->d, i), r), .size = size_of(r)};
+    t->size = _mm256_max_pd(f.size, t->size);
+    f.off = _mm256_cmp_pd(f.e, _mm256_setzero_pd(), _CMP_NLE_UQ);
+    if (first) {
+        const __m256d y = _mm256_cvtps_pd(_mm_loadu_ps(o->yk + i));
+        f.n = size_of(_mm256_sub_pd(y, _mm256_loadu_pd(o->rk + i)));
+        const __m256d most = _mm256_set1_pd(0x1p19 * 0x1p-24);
+        t->dark = _mm256_max_pd(_mm256_fnmadd_pd(f.size, most, f.n), t->dark);
+    } else {
+        f.n = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(o->n + i)), c->factor);
+        const __m256d most = _mm256_set1_pd(0x1p20);
+        t->dark = _mm256_max_pd(_mm256_fnmadd_pd(f.size, most, f.n), t->dark);
+    }
+    return f;
+}
+
+/* The larger of S and N as stored; NaN where S is, and no N where N is: max() gives its
+ * second operand where one is NaN. */
+static USC_ALWAYS_INLINE __m256d stored(bool first, const four *f,
+                                        const usc_screen_operands *o, size_t i,
+                                        running *t)
+{
+    if (!first) {
+        const __m128 s = _mm_loadu_ps(o->s + i), n = _mm_loadu_ps(o->n + i);
+        return _mm256_cvtps_pd(_mm_max_ps(n, s));
+    }
+    const __m256d rk = _mm256_loadu_pd(o->rk + i);
+    const __m256d s = size_of(_mm256_sub_pd(rk, _mm256_loadu_pd(o->r + i)));
+    const __m256d s_unit = _mm256_set1_pd(USC_STORED / USC_DELTA);
+    const __m256d n_unit = _mm256_set1_pd(USC_STORED * 0x1p24);
+    const __m256d x =
+        _mm256_max_pd(_mm256_mul_pd(f->n, n_unit), _mm256_mul_pd(s, s_unit));
+    t->stored = _mm256_max_pd(x, t->stored);
+    return _mm256_cvtps_pd(_mm256_cvtpd_ps(x));
+}
+
+/* Scores of four elements. */
+static USC_ALWAYS_INLINE __m128 score_four(const constants *c, const four *f, __m256d sn,
+                                           running *t)
+{
+    sn = _mm256_mul_pd(sn, c->factor);
+    const __m256d scale = _mm256_max_pd(c->floor, _mm256_max_pd(f->size, sn));
+    const __m256d unit = _mm256_mul_pd(c->unit, scale);
+    const __m256d x = _mm256_div_pd(_mm256_and_pd(f->e, f->off), unit);
+    t->max = _mm256_max_pd(x, t->max);
+    t->matches = _mm256_add_epi64(t->matches, _mm256_castpd_si256(f->off));
+    return _mm256_cvtpd_ps(x);
 }
 
 /* Four times the exponent field plus the quarter octave, of eight scores: adding an edge
@@ -84,32 +135,53 @@ static USC_ALWAYS_INLINE __m256i quarters_of(const constants *c, __m128 low, __m
     return _mm256_srli_epi32(_mm256_add_epi32(bits, edge), 21);
 }
 
-static USC_ALWAYS_INLINE __m256i screen_eight(const constants *c, __m256 d,
-                                              const double *r, const float *s,
-                                              const float *n, running *t)
-{
-    /* N is stored 2^6 times smaller than S; a NaN of N counts as none */
-    const __m256 scaled = _mm256_mul_ps(
-        _mm256_loadu_ps(n), _mm256_set1_ps((float)(USC_S_STORED / USC_N_STORED)));
-    const __m256 larger = _mm256_max_ps(scaled, _mm256_loadu_ps(s));
-    const __m128 a = score_four(c, _mm256_cvtps_pd(_mm256_castps256_ps128(d)),
-                                _mm256_loadu_pd(r), _mm256_castps256_ps128(larger), t);
-    const __m128 b =
-        score_four(c, _mm256_cvtps_pd(_mm256_extractf128_ps(d, 1)),
-                   _mm256_loadu_pd(r + 4), _mm256_extractf128_ps(larger, 1), t);
-    return quarters_of(c, a, b);
-}
-
 /* Bin = quarters - 475, held within 0 and the last bin. */
-static USC_ALWAYS_INLINE void store_bins(__m256i a, __m256i b, uint8_t *bins)
+static USC_ALWAYS_INLINE __m128i bins_of(__m256i a, __m256i b)
 {
     const __m256i words = _mm256_subs_epu16(_mm256_packus_epi32(a, b),
                                             _mm256_set1_epi16((127 - 8) * 4 - 1));
     const __m256i bytes = _mm256_packus_epi16(words, words);
     const __m128i joined = _mm_unpacklo_epi64(_mm256_castsi256_si128(bytes),
                                               _mm256_extracti128_si256(bytes, 1));
-    _mm_storeu_si128((__m128i *)bins,
-                     _mm_min_epu8(joined, _mm_set1_epi8((char)(USC_N_SCORE_BINS - 1))));
+    return _mm_min_epu8(joined, _mm_set1_epi8((char)(USC_N_SCORE_BINS - 1)));
+}
+
+static USC_ALWAYS_INLINE void count_eight(uint64_t bins, int64_t by, usc_counters *c)
+{
+    if (bins == 0) return;
+    c->of[0][bins & 0xff] += by;
+    c->of[1][bins >> 8 & 0xff] += by;
+    c->of[2][bins >> 16 & 0xff] += by;
+    c->of[3][bins >> 24 & 0xff] += by;
+    c->of[4][bins >> 32 & 0xff] += by;
+    c->of[5][bins >> 40 & 0xff] += by;
+    c->of[6][bins >> 48 & 0xff] += by;
+    c->of[7][bins >> 56] += by;
+}
+
+/* Sixteen elements; their bins, which are counted. */
+static USC_ALWAYS_INLINE __m128i screen_sixteen(const constants *c, usc_dtype dtype,
+                                                bool first, const usc_screen_operands *o,
+                                                size_t i, running *t,
+                                                usc_counters *counters)
+{
+    const four f0 = first_half(c, dtype, first, o, i, t);
+    const four f1 = first_half(c, dtype, first, o, i + 4, t);
+    const four f2 = first_half(c, dtype, first, o, i + 8, t);
+    const four f3 = first_half(c, dtype, first, o, i + 12, t);
+    const __m256d off =
+        _mm256_or_pd(_mm256_or_pd(f0.off, f1.off), _mm256_or_pd(f2.off, f3.off));
+    if (_mm256_movemask_pd(off) == 0) /* most of a narrow output */
+        return _mm_setzero_si128();
+    const __m128 x0 = score_four(c, &f0, stored(first, &f0, o, i, t), t);
+    const __m128 x1 = score_four(c, &f1, stored(first, &f1, o, i + 4, t), t);
+    const __m128 x2 = score_four(c, &f2, stored(first, &f2, o, i + 8, t), t);
+    const __m128 x3 = score_four(c, &f3, stored(first, &f3, o, i + 12, t), t);
+    const __m128i bins = bins_of(quarters_of(c, x0, x1), quarters_of(c, x2, x3));
+    t->bin = _mm_max_epu8(t->bin, bins);
+    count_eight((uint64_t)_mm_cvtsi128_si64(bins), 1, counters);
+    count_eight((uint64_t)_mm_extract_epi64(bins, 1), 1, counters);
+    return bins;
 }
 
 static double largest_of(__m256d x)
@@ -121,22 +193,30 @@ static double largest_of(__m256d x)
     return largest;
 }
 
-static bool settle(const usc_score_params *p, const running *t, usc_screened *out)
+/* Whether all was ordinary; else the counts are taken back. */
+static bool settle(const usc_score_params *p, const running *t, const uint64_t *bins,
+                   size_t count, usc_screened *out)
 {
-    double sums[4];
     int64_t counts[4];
-    _mm256_storeu_pd(sums, t->sum);
+    uint8_t highest[16];
     _mm256_storeu_si256((__m256i *)counts, t->matches);
-    out->max = largest_of(t->max);
-    out->n_mismatch = -(counts[0] + counts[1] + counts[2] + counts[3]);
-    const double sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    return sum <= DBL_MAX && largest_of(t->size) < p->overflow &&
-           !(largest_of(t->dark) > 0);
+    _mm_storeu_si128((__m128i *)highest, t->bin);
+    bool finite = true;
+    for (int k = 0; k < 16; k++)
+        finite &= highest[k] < USC_N_SCORE_BINS - 1;
+    if (finite && largest_of(t->size) < p->overflow && largest_of(t->max) <= out->max &&
+        !(largest_of(t->dark) > 0) && largest_of(t->stored) <= (double)FLT_MAX) {
+        out->n_mismatch -= counts[0] + counts[1] + counts[2] + counts[3];
+        return true;
+    }
+    for (size_t i = 0; i < count / 8; i++)
+        count_eight(bins[i], -1, &out->counters);
+    return false;
 }
 
 static USC_ALWAYS_INLINE bool screen(const usc_score_params *p, usc_dtype dtype,
-                                     const usc_screen_operands *o, size_t count,
-                                     uint8_t *bins, usc_screened *out)
+                                     bool first, const usc_screen_operands *o,
+                                     size_t count, usc_screened *out)
 {
     const constants c = {
         .min_power = _mm256_set1_pd(p->min_power),
@@ -148,25 +228,26 @@ static USC_ALWAYS_INLINE bool screen(const usc_score_params *p, usc_dtype dtype,
                                    0x600000 - 0x5744fd, 0, 0),
     };
     const __m256d zero = _mm256_setzero_pd();
-    running t = {zero, zero, zero, zero, _mm256_setzero_si256()};
-    for (size_t i = 0; i < count; i += 16) {
-        const __m256i a = screen_eight(&c, load_eight(dtype, o->d, i), o->r + i, o->s + i,
-                                       o->n + i, &t);
-        const __m256i b = screen_eight(&c, load_eight(dtype, o->d, i + 8), o->r + i + 8,
-                                       o->s + i + 8, o->n + i + 8, &t);
-        store_bins(a, b, bins + i);
-    }
-    return settle(p, &t, out);
+    running t = {zero, zero, zero, zero, _mm256_setzero_si256(), _mm_setzero_si128()};
+    uint64_t bins[USC_JUDGE_BLOCK / 8];
+    for (size_t i = 0; i < count; i += 16)
+        _mm_storeu_si128((__m128i *)(bins + i / 8),
+                         screen_sixteen(&c, dtype, first, o, i, &t, &out->counters));
+    return settle(p, &t, bins, count, out);
 }
 
+/* One copy of the loop for each way of reading. */
+#define SCREEN(dtype)                                                                    \
+    (o->s == NULL ? screen(p, dtype, true, o, count, out)                                \
+                  : screen(p, dtype, false, o, count, out))
+
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
-                           const usc_screen_operands *o, size_t count, uint8_t *bins,
-                           usc_screened *out)
+                           const usc_screen_operands *o, size_t count, usc_screened *out)
 {
     if (count % 16 != 0) return false;
-    if (dtype == USC_F32) return screen(p, USC_F32, o, count, bins, out);
-    if (dtype == USC_F16) return screen(p, USC_F16, o, count, bins, out);
-    if (dtype == USC_BF16) return screen(p, USC_BF16, o, count, bins, out);
+    if (dtype == USC_F32) return SCREEN(USC_F32);
+    if (dtype == USC_F16) return SCREEN(USC_F16);
+    if (dtype == USC_BF16) return SCREEN(USC_BF16);
     return false;
 }
 #endif

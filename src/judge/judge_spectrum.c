@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the rule needs besides scores: quantiles of a histogram, the typical size of the
 // reference, and the yardstick's own spectrum.
-#include "judge/judge_state.h"
+#include "judge/judge_element.h"
 
 #include "base/float_env.h"
 
@@ -63,22 +63,21 @@ double usc_judge_median_size(usc_judge *j)
     return median;
 }
 
-static void yardstick_block(usc_judge *j, const usc_score_params *p, int64_t at,
-                            usc_score_sums *sums)
+static void yardstick_block(const usc_pass *pass, int64_t at, usc_score_sums *sums)
 {
+    usc_judge *j = pass->j;
+    const usc_score_params *p = &pass->params;
     usc_judge_scratch *s = &j->scratch[0];
     const size_t count =
         (size_t)(j->n - at < USC_JUDGE_BLOCK ? j->n - at : USC_JUDGE_BLOCK);
     const double *r = usc_walk_load(&j->r, at, count, &s->room, s->r);
-    const double *y = usc_walk_load(&j->y, at, count, &s->room, s->y);
-    usc_dtype_narrow(j->dtype, y, s->narrow, count);
-    usc_dtype_widen(j->dtype, s->narrow, s->k, count);
+    const usc_scales x = usc_judge_scales(j, s, pass->view->exact, at, count, r, r);
+    usc_block b = {.p = pass, .s = s, .at = at, .count = count};
+    usc_block_load_yardstick(&b);
     if (j->wide)
-        usc_judge_score_wide(p, s->k, r, (const double *)j->s + at,
-                             (const double *)j->n_acc + at, count, s->score, sums);
+        usc_judge_score_wide(p, b.y, r, x.s, x.n, count, s->score, sums);
     else
-        j->kernels->score(p, s->k, r, (const float *)j->s + at,
-                          (const float *)j->n_acc + at, count, s->score, sums);
+        j->kernels->score(p, b.y, r, x.s, x.n, count, s->score, sums);
     j->kernels->bin(s->score, count, s->bins);
     for (size_t i = 0; i < count; i++)
         if (s->bins[i] != USC_BIN_MATCH) s->tally.scores[s->bins[i]]++;
@@ -87,14 +86,14 @@ static void yardstick_block(usc_judge *j, const usc_score_params *p, int64_t at,
 void usc_judge_yardstick(usc_judge *j, const usc_view *view, int64_t *n_mismatch,
                          double *max, int64_t scores[USC_N_SCORE_BINS])
 {
-    const usc_score_params p = usc_judge_params(j, view);
+    const usc_pass pass = {.j = j, .view = view, .params = usc_judge_params(j, view)};
     const int64_t n_blocks = (j->n + USC_JUDGE_BLOCK - 1) / USC_JUDGE_BLOCK;
     const int64_t n_looked = n_blocks < 64 ? n_blocks : 64;
     usc_score_sums sums = {0};
     const usc_float_env env = usc_float_env_enter();
     memset(j->scratch[0].tally.scores, 0, sizeof j->scratch[0].tally.scores);
     for (int64_t i = 0; i < n_looked; i++)
-        yardstick_block(j, &p, i * n_blocks / n_looked * USC_JUDGE_BLOCK, &sums);
+        yardstick_block(&pass, i * n_blocks / n_looked * USC_JUDGE_BLOCK, &sums);
     usc_float_env_leave(env);
     *n_mismatch = 0;
     for (int i = 0; i < USC_N_SCORE_BINS; i++) {

@@ -7,6 +7,7 @@
 #include "judge/judge_walk.h"
 
 #define USC_BLOCKS_PER_CHUNK 64 /* what a thread takes at once */
+#define USC_JUDGE_THREADS 64    /* most threads of a judge */
 
 /* How the elements are looked at; kept, so that examples show the same scores. */
 typedef struct usc_view {
@@ -38,11 +39,11 @@ typedef struct usc_tally {
     double expected; /* expected mismatches at score view.expect */
 } usc_tally;
 
-/* A histogram while it is counted: eight of them, so that equal neighbours do not wait
- * for each other's count. */
-typedef struct usc_counters {
-    int64_t of[8][USC_N_SCORE_BINS + 1];
-} usc_counters;
+/* S or N of one block as they are stored. */
+typedef union usc_block_sums {
+    float narrow[USC_JUDGE_BLOCK];
+    double wide[USC_JUDGE_BLOCK]; /* of float64 outputs */
+} usc_block_sums;
 
 /* Per thread. */
 typedef struct usc_judge_scratch {
@@ -51,12 +52,13 @@ typedef struct usc_judge_scratch {
     unsigned char narrow[USC_JUDGE_BLOCK * 8];
     uint8_t bins[USC_JUDGE_BLOCK];
     usc_counters counts;
-    usc_counters quick; /* of screened blocks, where bin 0 holds matches as well */
-    int64_t n_quick;    /* mismatches in screened blocks */
-    double visible;     /* expected mismatches so far */
+    usc_screened quick;          /* of screened blocks */
+    double visible;              /* expected mismatches so far */
     double rel[USC_JUDGE_BLOCK]; /* score relative to max(|R|, N); 0: matches */
     usc_counters rel_counts;
-    usc_walk_room room, r_room;
+    usc_block_sums s, n; /* of the first replay while they are not stored */
+    uint8_t flags[USC_JUDGE_BLOCK];
+    usc_walk_room room, r_room, k_room;
     usc_tally tally;
 } usc_judge_scratch;
 
@@ -74,6 +76,8 @@ struct usc_judge {
     bool exact;      /* Y = R so far, on every replay */
     void *s, *n_acc; /* float or, where wide, double */
     uint8_t *flags;
+    bool lazy;                  /* one replay came, and s, n_acc, flags are not stored: */
+    usc_walk rk, yk;            /* its operands */
     usc_judge_scratch *scratch; /* n_threads of them */
     double *chunk_sums;
     bool looked; /* view is that of a look or appeal */
@@ -95,6 +99,28 @@ void usc_judge_split(const usc_judge *j,
                      void *ctx);
 
 int64_t usc_judge_n_chunks(const usc_judge *j);
+
+/** Checks one operand: dims as the device's output, dtype among those allowed. */
+usc_status usc_judge_check(const char *what, const usc_tensor *t,
+                           const usc_tensor *device, bool float32_too, usc_error *err);
+
+/** Whether a and b are equal in all elements, NaN equal to NaN. */
+bool usc_judge_equal(usc_judge *j, const usc_walk *a, const usc_walk *b);
+
+/** Bytes of the stored S, and of N. */
+size_t usc_judge_acc_size(const usc_judge *j);
+
+/** Takes room for S, N and flags, and stores those of a lazy first replay. */
+usc_status usc_judge_store(usc_judge *j, usc_error *err);
+
+/** S and N of a block as they are stored: floats or, where wide, doubles. */
+typedef struct usc_scales {
+    const void *s, *n;
+} usc_scales;
+
+/** The scales of a block whose D and R are loaded; uses the scratch's k and y. */
+usc_scales usc_judge_scales(const usc_judge *j, usc_judge_scratch *s, bool exact,
+                            int64_t at, size_t count, const double *d, const double *r);
 
 /** Kernel parameters for a view. */
 usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view);

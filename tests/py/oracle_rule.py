@@ -94,7 +94,7 @@ def scales(o: Operands, exact: bool) -> tuple:
         n2 += ((y.double() - r) * 2.0**24) ** 2
     lost_s, lost_n = ~s2.isfinite(), ~n2.isfinite()
     top = torch.finfo(torch.float32).max  # what the accumulators hold at most
-    S = s2.sqrt().clamp(max=top * 2.0**10) / math.sqrt(K)
+    S = s2.sqrt().clamp(max=top * 2.0**16) / math.sqrt(K)
     N = n2.sqrt().clamp(max=top * 2.0**16) / math.sqrt(K)
     S[lost_s], N[lost_n] = 1e300, 0
     if exact:

@@ -97,6 +97,69 @@ static void test_equal_bits_on_every_isa(void **state)
     assert_true(n_seen[USC_VERDICT_REDUCED] > 0 && n_seen[USC_VERDICT_NONFINITE] > 0);
 }
 
+/* First replay and look in one, against one after the other: same judgement, same
+ * examples, and the same end where more replays follow. */
+static void first_as_replay_and_look(const fixture *f, int n_more)
+{
+    const usc_tensor d = fixture_view(f->d, f->dtype, f->n);
+    const usc_tensor r = fixture_view(f->r, USC_F64, f->n);
+    const usc_tensor y = fixture_view(f->y, USC_F32, f->n);
+    const usc_judge_options options = {.n_threads = f->n_threads};
+    double *rk = malloc((size_t)f->n * sizeof *rk);
+    float *yk = malloc((size_t)f->n * sizeof *yk);
+    for (int64_t i = 0; i < f->n; i++) {
+        rk[i] =
+            i % 997 == 0 ? (double)NAN : f->r[i] * (1 + (double)(i % 3 - 1) * 0x1p-20);
+        yk[i] = i % 499 == 0 ? INFINITY : (float)rk[i];
+    }
+    const usc_tensor vr = fixture_view(rk, USC_F64, f->n);
+    const usc_tensor vy = fixture_view(yk, USC_F32, f->n);
+    usc_judge *judges[2];
+    usc_judgement out[2], last[2];
+    static usc_example worst[2][5];
+    memset(worst, 0, sizeof worst);
+    int n_worst[2];
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(usc_judge_open(&d, &r, &y, &options, &judges[k], NULL), USC_OK);
+        if (k == 0) assert_int_equal(usc_judge_replay(judges[k], &vr, &vy, NULL), USC_OK);
+        const usc_status st = k == 0
+                                  ? usc_judge_look(judges[k], &out[k], NULL)
+                                  : usc_judge_first(judges[k], &vr, &vy, &out[k], NULL);
+        assert_int_equal(st, USC_OK);
+        assert_int_equal(usc_judge_worst(judges[k], 5, worst[k], &n_worst[k], NULL),
+                         USC_OK);
+        assert_int_equal(fixture_replay(f, judges[k], n_more), USC_OK);
+        assert_int_equal(fixture_appeal(f, judges[k], &last[k]), USC_OK);
+        usc_judge_close(judges[k]);
+    }
+    assert_memory_equal(&out[0], &out[1], sizeof out[0]);
+    assert_memory_equal(worst[0], worst[1], sizeof worst[0]);
+    assert_memory_equal(&last[0], &last[1], sizeof last[0]);
+    free(rk);
+    free(yk);
+}
+
+static void test_a_first_replay_with_its_look_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16, USC_F64};
+    const char *isas[] = {"scalar", NULL};
+    uint64_t seed = 99;
+    for (int round = 0; round < 40; round++) {
+        assert_int_equal(usc_kernels_select(isas[round % 2], NULL), USC_OK);
+        const int64_t n = round < 12 ? 300007 : 2000 + round;
+        fixture f = faulty(dtypes[round / 2 % 4], n, 6 + round,
+                           round % 3 == 0 ? 5 << round % 8 : 1000000, &seed);
+        f.n_threads = 1 + round % 3;
+        if (round % 5 == 0) /* exact so far */
+            for (int64_t i = 0; i < n; i++)
+                f.r[i] = (double)f.y[i];
+        first_as_replay_and_look(&f, round % 3);
+        fixture_free(&f);
+    }
+    assert_int_equal(usc_kernels_select(NULL, NULL), USC_OK);
+}
+
 /* The same elements as rows of a wider, reversed and interleaved array. */
 static void test_equal_bits_for_any_strides(void **state)
 {
@@ -248,7 +311,9 @@ static void test_wrong_operands_are_refused(void **state)
     usc_judgement v;
     assert_int_equal(usc_judge_look(judge, &v, &err), USC_E_ARG);
     assert_int_equal(usc_judge_replay(judge, &few, &d, &err), USC_E_SHAPE);
+    assert_int_equal(usc_judge_first(judge, &few, &d, &v, &err), USC_E_SHAPE);
     assert_int_equal(usc_judge_replay(judge, &r, &d, &err), USC_OK);
+    assert_int_equal(usc_judge_first(judge, &r, &d, &v, &err), USC_E_ARG);
     const usc_appeal none = {.fan_in = 0};
     assert_int_equal(usc_judge_appeal(judge, &none, &v, &err), USC_E_ARG);
     usc_judge_close(judge);
@@ -339,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_bits_for_any_number_of_threads),
         cmocka_unit_test(test_equal_bits_on_every_isa),
+        cmocka_unit_test(test_a_first_replay_with_its_look_gives_the_same_bits),
         cmocka_unit_test(test_equal_bits_for_any_strides),
         cmocka_unit_test(test_every_failing_allocation_is_survived),
         cmocka_unit_test(test_worst_elements_come_worst_first_and_bad_before_all),

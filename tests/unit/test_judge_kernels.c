@@ -24,7 +24,7 @@ static const usc_score_params params = {
     .overflow = 0x1.ffp127,
     .unit = 0x1p-24,
     .floor = 0x1p-125,
-    .s_factor = 0x1p9,
+    .s_factor = 0x1p15,
     .n_factor = 0x1p15,
     .s_unknown = 1e300,
     .expect = 3,
@@ -103,8 +103,8 @@ typedef struct screen_case {
     usc_dtype dtype;
     usc_score_params params;
     unsigned char raw[4 * N];
-    double d[N], r[N];
-    float s[N], n[N];
+    double d[N], r[N], rk[N];
+    float s[N], n[N], yk[N];
 } screen_case;
 
 /* Ordinary elements of one dtype, some of them zero, subnormal or at a binade's edge. */
@@ -118,8 +118,8 @@ static void fill_screen(screen_case *c, usc_dtype dtype, uint64_t *seed)
     c->params.ulp_inverse = ldexp(1, info->sig_bits - 1);
     c->params.largest = ldexp(2 - ldexp(1, 1 - info->sig_bits), info->emax);
     c->params.overflow = c->params.largest + ldexp(1, info->emax - info->sig_bits);
-    c->params.s_factor = 1 / (USC_S_STORED * sqrt(3));
-    c->params.n_factor = 1 / (USC_N_STORED * sqrt(3));
+    c->params.s_factor = 1 / (USC_STORED * sqrt(3));
+    c->params.n_factor = 1 / (USC_STORED * sqrt(3));
     for (int i = 0; i < N; i++) {
         const double pick = fixture_random(seed);
         double x = fixture_random(seed) - 0.5;
@@ -128,17 +128,66 @@ static void fill_screen(screen_case *c, usc_dtype dtype, uint64_t *seed)
         if (pick > 0.97) x = 0;
         c->r[i] = x * (i % 7 == 0 ? 1 : 1 + ldexp(fixture_random(seed) - 0.5, -(i % 50)));
         usc_dtype_narrow(dtype, &x, c->raw + (size_t)i * info->size, 1);
-        c->s[i] = (float)(0x1p-10 * fabs(c->r[i]) * 4 * fixture_random(seed));
-        c->n[i] = (float)(0x1p-16 * fabs(c->r[i]) * 4 * fixture_random(seed));
+        c->s[i] = (float)(USC_STORED * fabs(c->r[i]) * 4 * fixture_random(seed));
+        c->n[i] = (float)(USC_STORED * fabs(c->r[i]) * 4 * fixture_random(seed));
         if (i % 61 == 0) c->n[i] = NAN;
+        c->rk[i] = c->r[i] * (1 + 0x1p-20 * 4 * (fixture_random(seed) - 0.5));
+        c->yk[i] = i % 67 == 0 ? NAN : (float)(c->rk[i] * (1 + (i % 5) * 0x1p-24));
     }
     usc_dtype_widen(dtype, c->raw, c->d, N);
 }
 
-static bool screen(const screen_case *c, uint8_t *bins, usc_screened *out)
+static bool screen(const screen_case *c, bool first, usc_screened *out)
 {
-    const usc_screen_operands o = {.d = c->raw, .r = c->r, .s = c->s, .n = c->n};
-    return usc_judge_screen_avx2(&c->params, c->dtype, &o, N, bins, out);
+    usc_screen_operands o = {.d = c->raw, .r = c->r, .rk = c->rk, .yk = c->yk};
+    if (!first) o.s = c->s;
+    if (!first) o.n = c->n;
+    memset(out, 0, sizeof *out);
+    out->max = 1e300;
+    return usc_judge_screen_avx2(&c->params, c->dtype, &o, N, out);
+}
+
+/* What a first replay stores. */
+static void store_first(screen_case *c)
+{
+    static double yk[N];
+    static uint8_t flags[N];
+    for (int i = 0; i < N; i++)
+        yk[i] = (double)c->yk[i];
+    memset(c->s, 0, sizeof c->s);
+    memset(c->n, 0, sizeof c->n);
+    (void)usc_judge_kernels_scalar.accumulate(&c->params, c->d, c->r, c->rk, yk, N, c->s,
+                                              c->n, flags);
+    c->params.s_factor = c->params.n_factor = 1 / USC_STORED;
+}
+#endif
+
+#if defined(__x86_64__)
+static int64_t counted(const usc_counters *c, int bin)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < 8; k++)
+        sum += c->of[k][bin];
+    return sum;
+}
+
+/* A block is taken up to its largest score, and leaves no trace where it is not. */
+static void refuses_above(const screen_case *c, bool first, double max)
+{
+    static const usc_counters none;
+    const usc_screen_operands o = {.d = c->raw,
+                                   .r = c->r,
+                                   .s = first ? NULL : c->s,
+                                   .n = first ? NULL : c->n,
+                                   .rk = c->rk,
+                                   .yk = c->yk};
+    usc_screened out = {.max = max};
+    assert_true(usc_judge_screen_avx2(&c->params, c->dtype, &o, N, &out));
+    memset(&out, 0, sizeof out);
+    out.max = nextafter(max, 0);
+    assert_false(usc_judge_screen_avx2(&c->params, c->dtype, &o, N, &out));
+    assert_int_equal(out.n_mismatch, 0);
+    assert_memory_equal(&out.counters, &none, sizeof none);
 }
 #endif
 
@@ -152,24 +201,25 @@ static void test_screen_gives_the_scores_of_the_definition(void **state)
     printf("seed %llu\n", (unsigned long long)seed);
     static screen_case c;
     static double scores[N];
-    static uint8_t bins[2][N];
-    for (int round = 0; round < 300; round++) {
+    static uint8_t bins[N];
+    for (int round = 0; round < 600; round++) {
         fill_screen(&c, dtypes[round % 3], &seed);
+        if (round % 2) store_first(&c);
         usc_score_sums sums = {0};
         usc_screened found;
         const usc_judge_kernels *scalar = &usc_judge_kernels_scalar;
         scalar->score(&c.params, c.d, c.r, c.s, c.n, N, scores, &sums);
-        scalar->bin(scores, N, bins[0]);
-        assert_true(screen(&c, bins[1], &found));
-        int64_t counts[2][256] = {{0}}, n_mismatch = 0;
+        scalar->bin(scores, N, bins);
+        assert_true(screen(&c, round % 2, &found));
+        int64_t counts[USC_N_SCORE_BINS] = {0}, n_mismatch = 0;
         for (int i = 0; i < N; i++) {
             n_mismatch += scores[i] > 0;
-            counts[0][scores[i] > 0 ? bins[0][i] : 0]++;
-            counts[1][bins[1][i]]++;
+            if (scores[i] > 0) counts[bins[i]]++;
         }
-        assert_memory_equal(&found.max, &sums.max, sizeof sums.max);
         assert_int_equal(found.n_mismatch, n_mismatch);
-        assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
+        for (int i = 1; i < USC_N_SCORE_BINS; i++) /* 0 holds matches as well */
+            assert_int_equal(counted(&found.counters, i), counts[i]);
+        refuses_above(&c, round % 2, sums.max);
     }
 #endif
 }
@@ -182,25 +232,37 @@ static void test_screen_refuses_what_is_not_ordinary(void **state)
     if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
     static const double values[] = {NAN, INFINITY, -INFINITY, 1e300, 0x1p128};
     static screen_case c;
-    static uint8_t bins[N];
     uint64_t seed = 5;
     usc_screened found;
     for (int k = 0; k < 5 * N; k++) {
         fill_screen(&c, k % 2 ? USC_F32 : USC_BF16, &seed);
         c.r[k % N] = values[k / N];
-        assert_false(screen(&c, bins, &found));
+        assert_false(screen(&c, k % 3 == 0, &found));
     }
     for (int k = 0; k < 3; k++) { /* in the device's output */
         fill_screen(&c, USC_F16, &seed);
         usc_dtype_narrow(USC_F16, &values[k], c.raw + 2 * 37, 1);
-        assert_false(screen(&c, bins, &found));
+        assert_false(screen(&c, false, &found));
     }
     fill_screen(&c, USC_F32, &seed);
     c.s[5] = NAN;
-    assert_false(screen(&c, bins, &found));
+    assert_false(screen(&c, false, &found));
     fill_screen(&c, USC_F32, &seed);
     c.n[5] = FLT_MAX; /* float32 is blind there */
-    assert_false(screen(&c, bins, &found));
+    assert_false(screen(&c, false, &found));
+    for (int k = 0; k < 5 * N; k++) { /* in a first replay */
+        fill_screen(&c, k % 2 ? USC_F32 : USC_BF16, &seed);
+        store_first(&c);
+        const double e = k % 2 ? 0x1p-22 : 0x1p-7;
+        c.r[k % N] = 1 + 0x1p-3; /* and a device that does not match there */
+        const double off = c.r[k % N] * (1 + e);
+        usc_dtype_narrow(c.dtype, &off, c.raw + (size_t)(k % N) * (k % 2 ? 4 : 2), 1);
+        c.rk[k % N] = values[k / N];
+        assert_false(screen(&c, true, &found));
+        c.rk[k % N] = c.r[k % N];
+        c.yk[k % N] = k % 3 == 0 ? INFINITY : (float)c.r[k % N] * 2;
+        assert_false(screen(&c, true, &found));
+    }
 #endif
 }
 
