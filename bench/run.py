@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmarks: C programs of build/bench and bench/bench_*.py. Each prints a table
+"""Runs the benchmarks: C programs of build/bench, bench/bench_*.py and bench/verdicts. Each prints a table
 with a ratio against a peer measured in the same run; none passes or fails."""
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ def programs() -> dict[str, list[str]]:
              for p in sorted((BUILD / "bench").glob("bench_*")) if os.access(p, os.X_OK)}
     found |= {p.stem.removeprefix("bench_"): [sys.executable, str(p)]
               for p in sorted((ROOT / "bench").glob("bench_*.py"))}
+    found["verdicts"] = [sys.executable, "-m", "bench.verdicts"]
     return found
 
 
@@ -34,7 +35,8 @@ def main(arguments: list[str]) -> int:
     code = 0
     for key in [name] if name else known:
         print(f"\n== {key} ==", flush=True)
-        code |= subprocess.run(known[key] + rest).returncode != 0
+        more = ["--quick"] if name is None and key == "verdicts" else rest
+        code |= subprocess.run(known[key] + more, cwd=ROOT).returncode != 0
     return code
 
 

@@ -43,6 +43,8 @@ def jobs_of(o):
     jobs = [(op.name, profile, dtype, o.seed, extra)
             for op, profile, dtype in cases(o.only, o.profile, o.dtype) if op.held in held]  # fmt: skip
     random.Random(o.seed).shuffle(jobs)
+    if not (o.only or o.real or o.variant):
+        jobs.insert(0, ("documented", "", "", o.seed, extra))
     return jobs
 
 

@@ -280,7 +280,7 @@ class Arith:
         for start in range(0, v.v.shape[-1], block):
             part = v[..., start : start + block]
             new = self.maximum(top, self.max(part))
-            safe = self.where(np.isinf(new.v), 0.0, new)
+            safe = self.where(np.isneginf(new.v), 0.0, new)
             total = total * self.exp(top - safe) + self.sum(self.exp(part - safe))
             top = new
         return (self.exp(v - top) / total).swap(dim, -1)
