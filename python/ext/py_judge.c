@@ -178,7 +178,8 @@ static PyObject *judge_first(PyObject *self_object, PyObject *args)
     usc_tensor r, y;
     if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick)) return NULL;
     usc_judge *judge = opened(self_object);
-    if (judge == NULL || borrow(reference, &r) < 0 || borrow(yardstick, &y) < 0)
+    if (judge == NULL || py_tensor_borrow(reference, &r) < 0 ||
+        py_tensor_borrow(yardstick, &y) < 0)
         return NULL;
 
     usc_judgement out;
