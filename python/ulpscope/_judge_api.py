@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import _diagnose, _wording
+from . import _diagnose, _stress, _wording
 from ._callable import Composite, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, trespass
 from ._judging import Verdict, judge_given
@@ -48,6 +48,7 @@ class CallVerdict:
     sentence: str
     outputs: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    cases: list = field(default_factory=list)  # _stress.CaseVerdict, where inputs were "stress"
 
     @property
     def passed(self):
@@ -61,6 +62,9 @@ class CallVerdict:
 
     def __str__(self):
         return self.sentence
+
+
+LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judged call
 
 
 # ---- the two entrances ---------------------------------------------------------------
@@ -82,27 +86,74 @@ def judge_call(fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard
     return _judged(fn, args, kwargs, outputs, mutated)
 
 
-def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False):
+def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False,
+               inputs="given"):  # fmt: skip
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
     it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.
 
     `backward=True` judges the gradients of all float inputs as well, for one cotangent that
     is the same at every call. Exceptions of `fn` itself are passed on.
+
+    `inputs="stress[:SEED[:CASES]]"` takes the arguments as an example and checks the calls
+    on which kernels break; the verdict is that of the worst one, `.cases` holds them all.
     """
     _check_usage(fn, args, kwargs, None)
     if reference is not None and not callable(reference):
         raise TypeError(f"reference is {type(reference).__name__}, not callable")
-    args, kwargs = tuple(args), dict(kwargs or {})
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
     if backward:
         fn, reference = _with_gradients(fn), _with_gradients(reference)
-    ran_args, ran_kwargs = _moved(args, device), _moved(kwargs, device)
-    with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
-        outputs = (_on(fn, device) if own or device else fn)(*ran_args, **ran_kwargs)
-    mutated = (ran_args, ran_kwargs)
-    return _judged(reference, args, kwargs, outputs, mutated, any_float=not own)
+    check = _Check(fn, reference, own, device, backward)
+    if inputs == "given":
+        return check.run(tuple(args), dict(kwargs or {}))
+    return _stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
+
+
+@dataclass
+class _Check:
+    """What is checked, on any arguments."""
+
+    fn: object
+    reference: object
+    own: bool
+    device: object
+    backward: bool
+
+    def run(self, args, kwargs, note=""):
+        moved = _moved(args, self.device), _moved(kwargs, self.device)
+        fn = _on(self.fn, self.device) if self.own or self.device else self.fn
+        with self._grad():
+            outputs = fn(*moved[0], **moved[1])
+        return _judged(self.reference, args, kwargs, outputs, moved, not self.own, note)
+
+    def failed(self, problem, note):
+        """The verdict on arguments that `fn` refuses and the reference takes."""
+        why = f"raises {type(problem).__name__} where the reference gives a result: "
+        refused = Verdict("crashed", reason=why + clause(problem))
+        return _told(None, name_of(self.reference), refused, note)
+
+    def refuses(self, args, kwargs):
+        """Why the reference does not take these arguments, "" where it does."""
+        for change in (lambda t: t, _single):
+            copies = _stress.changed((_moved(args, "cpu"), _moved(kwargs, "cpu")), change)
+            try:
+                with self._grad():
+                    _on(self.reference, "cpu")(*copies[0], **copies[1])
+                return ""
+            except Exception as problem:  # any refusal will do
+                why = clause(problem)
+        return why
+
+    def _grad(self):
+        return torch.set_grad_enabled(self.backward or torch.is_grad_enabled())
+
+
+def _single(tensor):
+    """In float32 where the CPU may lack the kernel for what is narrower."""
+    narrow = tensor.is_floating_point() and tensor.itemsize < 4
+    return tensor.detach().float().requires_grad_(tensor.requires_grad) if narrow else tensor
 
 
 def _check_usage(fn, args, kwargs, standard):
@@ -116,14 +167,21 @@ def _check_usage(fn, args, kwargs, standard):
         raise ValueError(f"standard {standard!r} is unknown; known: ulpscope")
 
 
-def _judged(fn, args, kwargs, outputs, mutated, any_float=False):
-    name = name_of(fn)
+def _judged(fn, args, kwargs, outputs, mutated, any_float=False, note=""):
     try:
         call = call_of(fn, args, kwargs)
         call.any_float = any_float
         verdict = _verdict(call, outputs, mutated)
     except Exception as problem:
         call, verdict = None, Verdict("unjudged", reason=clause(problem))
+    return _told(call, name_of(fn), verdict, note)
+
+
+def _told(call, name, verdict, note):
+    """The public verdict, after whoever listens was told."""
+    verdict.notes = ([note] if note else []) + list(verdict.notes)
+    for listener in LISTENERS:
+        listener(name, call, verdict)
     return _public(call, name, verdict)
 
 

@@ -5,19 +5,28 @@ from ._judge_api import check_call
 from ._verdicts import FLAGGED
 
 N_SHOWN = 5
+N_CASES = 6
 
 
-def assert_accurate(fn, reference, *args, backward=False, **kwargs):
+def assert_accurate(fn, reference, *args, backward=False, inputs="given", **kwargs):
     """
     Raises AssertionError where `fn(*args, **kwargs)` is not as accurate as float32
     arithmetic allows, whatever its order: held to `reference`, which runs on the CPU in
     float64 (None: `fn` itself). `backward=True` includes the gradients of float inputs.
 
+    `inputs="stress"` takes the arguments as an example of shapes and dtypes and goes
+    through the values, sizes and memory layouts on which kernels break.
+
     The message says the effective bits, the cause where it is known, and the worst
     elements. A call that cannot be judged fails as well. Returns the verdict.
     """
     __tracebackhide__ = True
-    verdict = check_call(fn, args, kwargs, reference, backward=backward)
+    return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs))
+
+
+def passed(verdict):
+    """A verdict that passes; of any other the AssertionError that explains it."""
+    __tracebackhide__ = True
     if verdict.verdict == "pass":
         return verdict
     raise AssertionError(explain(verdict))
@@ -25,6 +34,20 @@ def assert_accurate(fn, reference, *args, backward=False, **kwargs):
 
 def explain(verdict):
     """A verdict as the lines of an assertion."""
+    bad = [c for c in verdict.cases if not c.passed]
+    if not bad:
+        return "\n".join(_lines(verdict))
+    judged = sum(c.verdict is not None for c in verdict.cases)
+    lines = [f"{len(bad)} of {judged} stress cases fail"]
+    for case in bad[:N_CASES]:
+        lines.append(f'{case.name} (again: inputs="{case.inputs}")')
+        lines += [f"  {line}" for line in _lines(case.verdict)]
+    if len(bad) > N_CASES:
+        lines.append("also " + ", ".join(c.name for c in bad[N_CASES:]))
+    return "\n".join(lines)
+
+
+def _lines(verdict):
     lines = [f"{verdict.verdict}: {verdict.sentence}"]
     for output in verdict.outputs:
         if output.verdict not in FLAGGED:
@@ -36,4 +59,4 @@ def explain(verdict):
         )
         for index, device, correct in output.worst[:N_SHOWN]:
             lines.append(f"    at {list(index)}: {device!r}, correct {correct!r}")
-    return "\n".join(lines)
+    return lines
