@@ -8,12 +8,14 @@ import inspect
 from dataclasses import dataclass, field
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._device import raw
+from ._laws import Arguments, arguments_of
 from ._replay import (
-    BadCall, Call, DeviceAt, TensorAt, View, bind_exact, draws_random, outputs_of, plain,
-    rebuilt,
+    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, outputs_of,
+    plain, rebuilt,
 )  # fmt: skip
 from ._ties import chosen_by
 
@@ -30,6 +32,7 @@ class Composite(Call):
     choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
     steps: int = 0  # operators that it calls
     random: bool = False  # one of them draws random numbers
+    draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
     any_float: bool = False  # results may have another float dtype than the reference's
 
 
@@ -38,13 +41,17 @@ class Log(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.steps, self.random, self.chosen = 0, False, []
+        self.steps, self.random, self.chosen, self.drawn = 0, False, [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         self.steps += not any(r.alias_info for r in func._schema.returns)
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
-        self.random |= draws_random(call)
+        if draws_random(call):
+            self.random = True
+            name = base_name(call.op)[1]
+            if not name.startswith("rrelu") or not name.endswith("_"):  # its input is gone
+                self.drawn.append((name, arguments_of(call, {}), _copies(out)))
         values = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if values is not None and len(self.chosen) < STEPS_KEPT:
             self._note(call, values, out)
@@ -58,6 +65,50 @@ class Log(TorchDispatchMode):
         leaves = out if isinstance(out, (tuple, list)) else (out,)
         indices = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype == torch.int64]
         self.chosen += [(choice, t) for t in indices]
+
+
+class Dropouts(TorchFunctionMode):
+    """Notes dropouts by the functions that people call: below them they are other operators
+    on every device."""
+
+    NAMES = {"dropout", "dropout_", "alpha_dropout", "feature_alpha_dropout", "feature_dropout",
+             "dropout1d", "dropout2d", "dropout3d"}  # fmt: skip
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name not in self.NAMES or not args:
+            return func(*args, **kwargs)
+        before = args[0].detach().clone()
+        out = func(*args, **kwargs)
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        self.drawn.append((name, Arguments(input=before, p=p), _copies(out)))
+        return out
+
+
+def _copies(out):
+    return [t.detach().clone() for t in (out if isinstance(out, (tuple, list)) else (out,))
+            if isinstance(t, torch.Tensor)]  # fmt: skip
+
+
+def drawn_by(outputs, drawn):
+    """
+    (name, arguments, path of an output -> path of the operator's) of the noted operator
+    whose draws all outputs are; None where there is no single one.
+    """
+    for name, arguments, results in drawn:
+        paths = {}
+        for path, tensor in outputs.items():
+            at = next((i for i, t in enumerate(results) if same_bytes(t, tensor)), None)
+            if at is not None:
+                paths[path] = f"out[{at}]"
+        if paths and paths.keys() == outputs.keys() and "out[0]" in paths.values():
+            return name, arguments, paths
+    return None
 
 
 # ---- arguments -----------------------------------------------------------------------
@@ -181,9 +232,9 @@ def _module_call(module):
 def _learn(call):
     """Runs the call as it is and notes what it does."""
     bound = bind_exact(call, lambda captured: "cpu")
-    log = Log()
+    log, dropouts = Log(), Dropouts()
     try:
-        with log:
+        with log, dropouts:
             result = bound.run(call.function)
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)
@@ -192,6 +243,8 @@ def _learn(call):
         call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
         return
     call.steps, call.random = log.steps, log.random
+    if call.random:
+        call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
     for path, tensor in outputs.items():
         for choice, indices in log.chosen:
             if tensor.shape == indices.shape and torch.equal(tensor, indices):

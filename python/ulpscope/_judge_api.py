@@ -11,8 +11,9 @@ import torch
 from . import _diagnose, _stress, _wording
 from ._callable import Composite, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, trespass
-from ._judging import Verdict, judge_given
+from ._judging import Verdict, judge_drawn, judge_given
 from ._outputs import Finding, clause
+from ._random import kept_state
 from ._replay import BadCall, Bound, TensorAt, flatten, plain, rebuilt
 from ._verdicts import FLAGGED
 
@@ -169,9 +170,10 @@ def _check_usage(fn, args, kwargs, standard):
 
 def _judged(fn, args, kwargs, outputs, mutated, any_float=False, note=""):
     try:
-        call = call_of(fn, args, kwargs)
-        call.any_float = any_float
-        verdict = _verdict(call, outputs, mutated)
+        with kept_state([*args, *(kwargs or {}).values()]):
+            call = call_of(fn, args, kwargs)
+            call.any_float = any_float
+            verdict = _verdict(call, outputs, mutated)
     except Exception as problem:
         call, verdict = None, Verdict("unjudged", reason=clause(problem))
     return _told(call, name_of(fn), verdict, note)
@@ -186,9 +188,9 @@ def _told(call, name, verdict, note):
 
 
 def _verdict(call, outputs, mutated):
-    if call.random:
-        return Verdict("unjudged", reason="draws random numbers")
     answer = _answer(call, outputs, mutated)
+    if call.random:
+        return judge_drawn(call, answer)
     verdict = judge_given(call, answer)
     if verdict.verdict == "unjudged" and call.native is None and not verdict.findings:
         verdict.reason = f"{verdict.reason} (and as given: {call.problem})"

@@ -11,6 +11,7 @@ import torch
 from . import _diagnose
 from ._device import DeviceDied, lacks, learn_writes
 from ._outputs import Finding, Operands, Timing, clause, judge_outputs
+from ._random import SEED, judge_draws
 from ._reference import Reference
 from ._replay import Unsupported, draws_random
 from ._verdicts import FLAGGED, rank
@@ -59,7 +60,7 @@ def judge_call(call, device, timing=None, mark=lambda phase: None):
         timing.add("device", now)
     mark("reference")
     if draws_random(call):
-        return Verdict("unjudged", reason="draws random numbers", answer=answer)
+        return _judge_draws(call, device, answer, timing, mark)
     verdict = _judge_answer(call, answer, timing)
     if verdict.operands is None:
         return verdict
@@ -73,6 +74,53 @@ def _refused(call, text):
     if Reference(call).native() is None:
         return Verdict("unjudged", reason=f"device and CPU both refuse the call: {text}")
     return Verdict("unsupported", reason=f"the device refuses what the CPU accepts: {text}")
+
+
+def judge_drawn(call, answer, again=None):
+    """The verdict on an answer that holds random draws; `again` is a second one."""
+    findings = judge_draws(call, answer, again)
+    verdict = Verdict("pass", findings, answer=answer)
+    verdict.verdict = verdict.worst.verdict
+    return verdict
+
+
+def _judge_draws(call, device, answer, timing, mark):
+    """Judges draws, with what only further calls can show: that two of them differ, and
+    that a seed brings the same ones back where the device promises it."""
+    mark("device")
+    now = time.perf_counter_ns()
+    try:
+        again, seeded = device.run(call), _seeded(call, device)
+    except (Unsupported, RuntimeError):
+        again, seeded = None, None
+    timing.add("device", now)
+    mark("reference")
+    now = time.perf_counter_ns()
+    verdict = judge_drawn(call, answer, again)
+    live = _live_answer(call, device, answer)
+    if live is not None:
+        judged = judge_drawn(call, live)
+        if judged.verdict in FLAGGED and verdict.verdict not in FLAGGED:
+            verdict = judged
+            verdict.notes.append("seen in the captured run")
+    if verdict.verdict == "pass" and seeded and not _same_bits(*seeded):
+        why = "the same seed does not give the same numbers"
+        verdict.findings, verdict.verdict = [Finding("", "wrong", why, bits=0.0)], "wrong"
+    timing.add("judge", now)
+    return verdict
+
+
+def _seeded(call, device):
+    """Two answers after the same seed; None for a callable, which promises nothing."""
+    if not hasattr(device, "place"):
+        return None
+    state = torch.random.get_rng_state()
+    answers = []
+    for _ in range(2):
+        torch.manual_seed(SEED)
+        answers.append(device.run(call))
+    torch.random.set_rng_state(state)
+    return answers
 
 
 def _judge_answer(call, answer, timing, operands=None):
@@ -99,12 +147,12 @@ def judge_given(call, answer, timing=None):
 
 
 def _explain(call, verdict, timing):
-    """A verdict that accuses, with the cause; `unjudged` where the operator turns out to
-    draw random numbers."""
+    """A verdict that accuses, with the cause; where the operator turns out to draw random
+    numbers, the verdict on its draws."""
     now = time.perf_counter_ns()
     try:
         if verdict.operands.reference.is_random():
-            return Verdict("unjudged", reason="draws random numbers", answer=verdict.answer)
+            return judge_drawn(call, verdict.answer)
         verdict.cause = _diagnose.cause_of(call, verdict)
         return verdict
     finally:

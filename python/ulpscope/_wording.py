@@ -93,6 +93,8 @@ def _example(worst):
 
 def _nonfinite(op, worst, where):
     example = _example(worst)
+    if not example:
+        return f"{op} is nonfinite{where}: {worst.reason}"
     count = worst.details.get("n_bad") or 1
     return f"{op} gives {example}{where} ({count:,} of {worst.n:,} elements)"
 

@@ -458,9 +458,9 @@ def test_value_dependent_shapes():
 
 @pytest.mark.parametrize(
     "function, why",
-    [(lambda x: F.dropout(x, 0.5), "random"), (lambda x: x + torch.rand(9), "random"),
+    [(lambda x: x + torch.rand(9) - torch.rand(9), "random"),
      (lambda x: 1 / 0, "division by zero"), (lambda x: x.no_such_method(), "no_such_method")],
-    ids=["dropout", "rand", "raises", "attribute"],
+    ids=["rand", "raises", "attribute"],
 )  # fmt: skip
 def test_what_cannot_be_judged_is_unjudged_with_the_reason(function, why):
     x = randn(9)

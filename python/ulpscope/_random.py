@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random operators: no two devices draw the same numbers, so their draws are judged by
+what every honest draw has in common. Serves `_judging` and `_judge_api`.
+
+Known operators by their law (`_laws`), dropouts by their mask and the values kept
+(`_dropouts`), everything else against draws of the CPU (`_sampling`). The tests are in
+`_evenness`; what they promise is in docs/verdict.md.
+"""
+
+import contextlib
+
+import torch
+
+from . import _dropouts, _sampling
+from ._evenness import (
+    ENOUGH, count_is_odd, oddity, relation, repeats, runs_of, some, unlikely,
+)  # fmt: skip
+from ._laws import arguments_of, law_of, multinomial, permutation
+from ._outputs import Finding, clause
+from ._replay import base_name, bind_exact
+
+SEED = 0x5EED_0F_E7E2
+
+
+def judge_draws(call, answer, again=None):
+    """
+    Findings for every output of a call that draws random numbers.
+
+    `again` is a second answer to the same call, for what only two draws can show.
+    """
+    try:
+        with kept_state([*call.args, *call.kwargs.values()]):
+            return _judged(call, answer, again)
+    except Exception as problem:
+        return [Finding("", "unjudged", f"draws random numbers: {clause(problem)}")]
+
+
+@contextlib.contextmanager
+def kept_state(arguments):
+    """Leaves the CPU's generator, and those among the arguments, as they were."""
+    generators = [g for g in arguments if isinstance(g, torch.Generator)]
+    states = [g.get_state() for g in generators]
+    state = torch.random.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(state)
+        for generator, kept in zip(generators, states, strict=True):
+            generator.set_state(kept)
+
+
+def _judged(call, answer, again):
+    name, arguments, paths = _operator(call, answer)
+    outputs = {to: answer.outputs[at] for at, to in paths.items() if at in answer.outputs}
+    second = again and {to: again.outputs[at] for at, to in paths.items() if at in again.outputs}
+    findings = _sampling.forms(call, answer)
+    if not findings:
+        if name is None:
+            findings = _sampling.judge(call, answer, again)
+        else:
+            findings = _by_name(name, arguments, outputs, second)
+            for finding in findings:
+                finding.path = next((at for at, to in paths.items() if to == finding.path), "")
+    if answer.trespass:
+        findings.append(Finding("", "wrong", answer.trespass, bits=0.0))
+    return findings or [Finding("", "pass")]
+
+
+def _operator(call, answer):
+    """Bare name and arguments of the operator whose draws the outputs of a call are, and
+    outputs of the call -> outputs of the operator. None where it is none that is known."""
+    if call.composite:
+        return call.draw if call.draw and is_known(call.draw[0]) else (None, None, {})
+    name = base_name(call.op)[1]
+    if not call.op.startswith("aten::") or not is_known(name):
+        return None, None, {}
+    tensors = bind_exact(call, lambda captured: "cpu").tensors
+    return name, arguments_of(call, tensors), {path: path for path in answer.outputs}
+
+
+def is_known(name):
+    """Whether the law of that operator is known by name."""
+    special = name in ("multinomial", "randperm") or _dropouts.is_one(name)
+    return special or law_of(name) is not None
+
+
+def _by_name(name, arguments, outputs, second):
+    if _dropouts.is_one(name):
+        first, values = _dropouts.judge(name, arguments, outputs)
+        other = second and _dropouts.judge(name, arguments, second, values=False)[0]
+        return values + [_finding(p, d, other and other.get(p)) for p, d in first.items()]
+    (path, tensor), *_ = outputs.items()
+    draws = _draws(name, arguments, tensor)
+    other = second and _draws(name, arguments, second[path])
+    return [_finding(path, draws, other, tensor)]
+
+
+def _draws(name, arguments, tensor):
+    if name == "randperm":
+        return permutation(tensor)
+    if name == "multinomial":
+        return multinomial(tensor, arguments["self"], arguments.get("replacement"))
+    return law_of(name)(tensor.reshape(-1), arguments)
+
+
+def points(draws, number):
+    """Even numbers on [0, 1) from draws: a point at chance in the interval of each."""
+    generator = torch.Generator().manual_seed(SEED + number)
+    at = torch.rand(draws.low.shape, generator=generator, dtype=torch.float64)
+    return draws.low + at * (draws.high - draws.low)
+
+
+def _finding(path, draws, other, tensor=None):
+    """What is said of the draws of one output."""
+    n = draws.low.numel()
+    sizes = tuple(tensor.shape) if tensor is not None else (n,)
+    known = int(draws.known.sum())
+    problem = draws.outside or _odd(draws)
+    if not problem and other is not None and other.low.shape == draws.low.shape:
+        both = some(draws.known & other.known)
+        problem = other.outside or relation(some(points(draws, 0)), some(points(other, 1)), both)
+    if problem:
+        kind = "nonfinite" if problem.startswith(("nan at", "inf at", "-inf at")) else "wrong"
+        return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
+    if 0 < known < ENOUGH:
+        few = f"draws random numbers: {known} elements are too few to tell"
+        return Finding(path, "unjudged", few, n=n, sizes=sizes)
+    return Finding(path, "pass", n=n, sizes=sizes)
+
+
+def _hits(draws):
+    """What is odd about yes and no, a clause."""
+    hits, p = draws.hits, draws.chance
+    k, n = int(hits.sum()), hits.numel()
+    if count_is_odd(k, n, p):
+        return f"{k:,} ones or kept among {n:,} draws of probability {p:.6g}"
+    run = runs_of(~hits, 1 - p)
+    if run:
+        return f"zeros or dropped, {run}"
+    run = runs_of(hits, p)
+    return f"ones or kept, {run}" if run else ""
+
+
+def _odd(draws):
+    """What is odd about draws, a clause."""
+    if int(draws.known.sum()) < ENOUGH or draws.odd:
+        return draws.odd
+    problem = _hits(draws) if draws.hits is not None else ""
+    if not problem and draws.cells is not None:
+        problem = unlikely(*draws.cells)
+    if problem:
+        return problem
+    if draws.values is not None:
+        again = repeats(some(draws.values), draws.atom)
+        if again:
+            return again
+    return oddity(some(points(draws, 0)), some(draws.known), draws.slack)
