@@ -11,8 +11,8 @@ import copy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ._reference import cpu_kernel
 from ._replay import base_name, is_write
+from ._sources import cpu_kernel
 
 # name -> significand bits, smallest normal exponent, largest exponent
 FORMATS = {

@@ -110,9 +110,9 @@ class Operands:
 
 def judge_outputs(operands, answer):
     """Findings for every output of an answer."""
-    truth = operands.reference.truth
-    if truth.keys() != answer.outputs.keys():
-        counts = f"{len(answer.outputs)} outputs where the operator has {len(truth)}"
+    truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
+    if truth.keys() != promised:
+        counts = f"{len(promised)} outputs where the operator has {len(truth)}"
         return [Finding("", "wrong", counts, bits=0.0)]
     found = [_judged(operands, answer, path) for path in truth]
     if answer.trespass:

@@ -8,15 +8,12 @@ The formulas are in docs/verdict.md; the perturbation itself is `_core.perturb`.
 import math
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _core, reference
+from . import _core
 from ._jumps import PART, freed, suspects
 from ._noise import Noise
-from ._replay import (
-    LEFT_ALONE, BadCall, bind_cast, computed, is_write, outputs_of, plain, rebuilt, segments,
-    widened,
-)  # fmt: skip
+from ._replay import BadCall, bind_cast, computed, outputs_of, plain, segments, widened
+from ._sources import Widen, cpu_kernel, sources_of  # noqa: F401 - cpu_kernel for others
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
@@ -24,57 +21,6 @@ FEW_OUTPUTS = 64
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
 N_NOISES = 3
-
-
-class Widen(TorchDispatchMode):
-    """Keeps a computation in one precision where it asks for a lower one itself: in its
-    tensors (constants, closures), its dtype arguments and what it makes out of nothing."""
-
-    NARROW = {
-        torch.float64: (torch.float32, torch.float16, torch.bfloat16),
-        torch.float32: (torch.float16, torch.bfloat16),
-    }
-
-    def __init__(self, dtype):
-        super().__init__()
-        self.dtype, self.narrow = dtype, self.NARROW[dtype]
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        declared = func._schema.arguments
-        kept = {a.name for a in declared if is_write(a)} | LEFT_ALONE
-        if any(r.alias_info is not None and not is_write(r) for r in func._schema.returns):
-            kept |= {a.name for a in declared if a.alias_info is not None}
-        args = [
-            a if i < len(declared) and declared[i].name in kept else self._wide(a)
-            for i, a in enumerate(args)
-        ]
-        kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
-        out = func(*args, **kwargs)
-        return out if func._schema.returns and kept - LEFT_ALONE else self._wide(out)
-
-    def _wide(self, value):
-        if isinstance(value, torch.dtype):
-            return self.dtype if value in self.narrow else value
-        if isinstance(value, torch.Tensor):
-            return value.to(self.dtype) if value.dtype in self.narrow else value
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, lambda _, item: self._wide(item))
-        return value
-
-
-def cpu_kernel(call):
-    """The operator's own kernel on the CPU, callable under a dispatch mode that then sees
-    the operators inside it. The operator itself where it has no such kernel."""
-    function = call.function
-    key = torch._C.DispatchKey.CPU
-    space = call.op.split("::")[0]
-    if space in ("aten", "prims") or not hasattr(function, "_op_dk"):
-        return function
-    if not function.has_kernel_for_dispatch_key(key):
-        key = torch._C.DispatchKey.CompositeExplicitAutograd
-        if not function.has_kernel_for_dispatch_key(key):
-            return function
-    return lambda *args, **kwargs: function._op_dk(key, *args, **kwargs)
 
 
 class Reference:
@@ -90,49 +36,77 @@ class Reference:
         self._native = None
         self._inward = False
         self.jumps = {}  # path -> what replays crossed
-        self._own = reference.find(call.op)
-        self._custom = "::" in call.op and call.op.split("::")[0] not in ("aten", "prims")
+        self.undefined = set()  # paths of results that are promised nothing
+        self._sources = None
+        self._chosen = {}  # dtype_of -> the Source that works
 
     # ---- runs ----
 
-    def _run(self, dtype_of, contents=None, function=None):
-        function = function or self._own or self.call.function
-        if self.call.composite and dtype_of is not _as_given:
-            return self._run_composite(dtype_of, contents, function)
-        return self._run_plain(dtype_of, contents, function)
+    @property
+    def _own(self):
+        """The registered or built-in formula, None where the operator is its own."""
+        first = self._all_sources()[0]
+        return first.run if first.partial else None
 
-    def _run_composite(self, dtype_of, contents, function):
-        """A Python callable, held to one precision throughout. One that cannot bear it
-        (it looks at bits, or at its callers) runs as it is."""
+    def _all_sources(self):
+        if self._sources is None:
+            self._sources = sources_of(self.call)
+        return self._sources
+
+    def _run(self, dtype_of, contents=None, function=None):
+        """Results of `function`, or of the first source that works; its complaint where
+        none does."""
+        if self.call.composite:
+            return self._run_composite(dtype_of, contents, function or self.call.function)
+        if function is not None:
+            return self._run_plain(dtype_of, contents, function)
+        if dtype_of in self._chosen:
+            return self._run_source(self._chosen[dtype_of], dtype_of, contents)
+        problem = None
+        for source in self._all_sources():
+            try:
+                out = self._run_source(source, dtype_of, contents)
+            except Exception as raised:  # whatever an operator raises
+                problem = problem or raised
+                continue
+            self._chosen[dtype_of] = source
+            return out
+        raise problem
+
+    def _run_source(self, source, dtype_of, contents):
+        function = self._held(dtype_of, source.run) if source.held else source.run
+        return self._run_plain(dtype_of, contents, function, source.partial)
+
+    def _held(self, dtype_of, function):
+        """The function, kept in the precision of the run throughout."""
         wide = dtype_of is widened or any(p.dtype == torch.float64 for p in self.parts.values())
 
         def held(*args, **kwargs):
             with Widen(torch.float64 if wide else torch.float32):
                 return function(*args, **kwargs)
 
+        return held
+
+    def _run_composite(self, dtype_of, contents, function):
+        """A Python callable, held to one precision throughout. One that cannot bear it
+        (it looks at bits, or at its callers) runs as it is."""
         try:
-            return self._run_plain(dtype_of, contents, held)
+            return self._run_plain(dtype_of, contents, self._held(dtype_of, function))
         except Exception:  # whatever it raises, the second run raises as well
             return self._run_plain(dtype_of, contents, function)
 
-    def _run_plain(self, dtype_of, contents, function):
+    def _run_plain(self, dtype_of, contents, function, partial=False):
         bound = bind_cast(self.call, self.parts, dtype_of, contents)
-        return {
-            path: plain(t)
-            for path, t in outputs_of(self.call, bound, bound.run(function)).items()
-        }
+        result = bound.run(function)
+        if partial:
+            results = result if isinstance(result, tuple) else (result,)
+            self.undefined.update(f"out[{i}]" for i, r in enumerate(results) if r is None)
+        return {path: plain(t) for path, t in outputs_of(self.call, bound, result).items()}
 
     def wide(self, contents=None):
         """The call in float64."""
-        if self._custom and self._own is None:
-            out = self._run(widened, contents, self._widening)
-        else:
-            out = self._run(widened, contents)
+        out = self._run(widened, contents)
         return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
-
-    def _widening(self, *args, **kwargs):
-        with Widen(torch.float64):
-            return cpu_kernel(self.call)(*args, **kwargs)
 
     def narrow(self, contents=None):
         """The call in float32 (float64 where the call is in float64)."""
@@ -151,16 +125,23 @@ class Reference:
         if self.call.composite:
             return self.call.native
         if self._native is None:
-            low = [
-                p for p in self.parts.values()
-                if widened(p.dtype) != p.dtype and computed(p.dtype) != p.dtype
-            ]  # fmt: skip
             try:
-                same = not low and not _names_low_dtype(self.call)
-                self._native = (self.yardstick if same else self._run(_as_given),)
+                self._native = (self._natively(),)
             except Exception:  # whatever a kernel raises: there is no native answer then
                 self._native = (None,)
         return self._native[0]
+
+    def _natively(self):
+        """The operator's own kernel; the yardstick where it is the same."""
+        own = self._chosen.get(computed)
+        low = any(
+            widened(p.dtype) != p.dtype and computed(p.dtype) != p.dtype
+            for p in self.parts.values()
+        )
+        same = own is not None and own.run is self.call.function
+        if same and not low and not _names_low_dtype(self.call):
+            return self.yardstick
+        return self._run_plain(_as_given, None, self.call.function)
 
     # ---- perturbed runs ----
 

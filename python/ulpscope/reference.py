@@ -10,8 +10,12 @@ none, or rounds inside, register a plain function:
 
 It is called on the CPU with the operator's arguments, once with every float tensor in
 float64 (the truth) and once in float32 (the yardstick), and returns what the operator
-returns. An operator that writes its arguments has a reference that does so too.
+returns. An operator that writes its arguments has a reference that does so too. None in the
+place of a result says that nothing is promised of it (a seed, a work space). What it rounds
+itself (`x.float()`) is kept in the precision of the run.
 """
+
+from . import _references
 
 _registered = {}
 
@@ -27,7 +31,13 @@ def register(op):
     return bind
 
 
-def find(op):
-    """The registered reference of `ns::name.overload`, or None."""
+def registered(op):
+    """What was registered for `ns::name.overload`, or None."""
     exact = op.removesuffix(".default")
     return _registered.get(exact) or _registered.get(exact.split(".")[0])
+
+
+def find(op):
+    """The reference of `ns::name.overload`: the registered one, else a built-in one as a
+    function of (schema, args, kwargs), else None."""
+    return registered(op) or _references.find(op)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can compute a call's operator on the CPU in another precision, best first: a
+registered reference, a built-in one, the operator's own kernel, a decomposition. Serves
+`_reference`, which takes the first that works.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import _references, reference
+from ._replay import LEFT_ALONE, is_write, rebuilt
+
+STANDARD = ("aten", "prims")
+
+
+class Widen(TorchDispatchMode):
+    """Keeps a computation in one precision where it asks for a lower one itself: in its
+    tensors (constants, closures), its dtype arguments and what it makes out of nothing."""
+
+    NARROW = {
+        torch.float64: (torch.float32, torch.float16, torch.bfloat16),
+        torch.float32: (torch.float16, torch.bfloat16),
+    }
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.narrow = dtype, self.NARROW[dtype]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        declared = func._schema.arguments
+        kept = {a.name for a in declared if is_write(a)} | LEFT_ALONE
+        if any(r.alias_info is not None and not is_write(r) for r in func._schema.returns):
+            kept |= {a.name for a in declared if a.alias_info is not None}
+        args = [
+            a if i < len(declared) and declared[i].name in kept else self._wide(a)
+            for i, a in enumerate(args)
+        ]
+        kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
+        out = func(*args, **kwargs)
+        return out if func._schema.returns and kept - LEFT_ALONE else self._wide(out)
+
+    def _wide(self, value):
+        if isinstance(value, torch.dtype):
+            return self.dtype if value in self.narrow else value
+        if isinstance(value, torch.Tensor):
+            return value.to(self.dtype) if value.dtype in self.narrow else value
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda _, item: self._wide(item))
+        return value
+
+
+def space_of(op):
+    """The namespace of an operator, "" for a Python function."""
+    return op.partition("::")[0] if "::" in op else ""
+
+
+def cpu_kernel(call):
+    """The operator's own kernel on the CPU, callable under a dispatch mode that then sees
+    the operators inside it. The operator itself where it has no such kernel."""
+    function = call.function
+    key = torch._C.DispatchKey.CPU
+    if space_of(call.op) in STANDARD or not hasattr(function, "_op_dk"):
+        return function
+    if not function.has_kernel_for_dispatch_key(key):
+        key = torch._C.DispatchKey.CompositeExplicitAutograd
+        if not function.has_kernel_for_dispatch_key(key):
+            return function
+    return lambda *args, **kwargs: function._op_dk(key, *args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One way to compute a call."""
+
+    run: object  # called with the call's arguments in the wanted precision
+    held: bool  # must be kept from leaving that precision
+    steady: bool = False  # known to give the same at every run
+    partial: bool = False  # None among its results: promised nothing
+
+
+def sources_of(call):
+    """The sources of a call, best first; at least one."""
+    own = reference.registered(call.op)
+    if own is not None:
+        return [Source(own, held=True, partial=True)]
+    built_in = _references.find(call.op) if call.schema is not None else None
+    if built_in is not None:
+        schema = call.schema
+        return [Source(lambda *a, **k: built_in(schema, a, k), held=False, steady=True, partial=True)]
+    if space_of(call.op) not in ("", *STANDARD):
+        return [Source(cpu_kernel(call), held=True)]
+    found = [Source(call.function, held=False, steady=True)]
+    return found + [Source(f, held=True, steady=True) for f in decompositions(call.function)]
+
+
+def decompositions(function):
+    """Other formulas that torch has for one of its operators: of which one may exist in
+    float64 where the kernel does not."""
+    if not isinstance(function, torch._ops.OpOverload):
+        return
+    from torch._decomp import decomposition_table
+
+    if function in decomposition_table:
+        yield decomposition_table[function]
+    if torch._C.DispatchKey.CompositeImplicitAutograd in function.py_kernels or (
+        function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    ):
+        yield function.decompose
