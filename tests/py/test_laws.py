@@ -26,11 +26,13 @@ MAY_USE = {
     "trace": {"base", "dtype"},
     "capture": {"base", "dtype", "kernels", "stats", "trace"},
     "report": {"base", "trace"},
+    "pack": {"base", "dtype", "judge", "trace"},
 }
 # folder -> public headers above it, which it must not include
 HEADER_OWNER = {
     "stats.h": "stats", "judge.h": "judge", "standard.h": "judge", "trace.h": "trace", "result.h": "trace",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
+    "safetensors.h": "trace", "pack.h": "pack",
 }
 # The verdict list and the statistics row are vocabulary: of the file formats, and of the
 # kernels that fill a row's counters.

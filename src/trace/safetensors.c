@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reader of safetensors: eight bytes of length, a header in JSON (read by SQLite's
+// JSON functions), then the bytes. Written by trace_shard.c and by half the world.
+#include <ulpscope/safetensors.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "trace/trace_arena.h"
+#include "trace/trace_db.h"
+
+#define MOST_HEADER                                                                      \
+    ((uint64_t)100 * 1000 * 1000) /* as the format's own reader has it                   \
+                                   */
+
+typedef struct mapped {
+    unsigned char *bytes;
+    int64_t size, data; /* of the file; where the tensors begin */
+    const char *path;
+} mapped;
+
+typedef struct entry {
+    usc_safetensor tensor;
+    const unsigned char *at; /* in the map; its data may be a copy */
+} entry;
+
+struct usc_safetensors {
+    usc_arena arena; /* names, entries, copies */
+    mapped *files;
+    size_t n_files, files_room;
+    entry *items;
+    size_t n, room;
+    sqlite3 *json;
+};
+
+static usc_status no_memory(const char *path, usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", path);
+}
+
+static usc_status os_error(const char *path, usc_error *err)
+{
+    return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1, "%s: %s",
+                         path, strerror(errno));
+}
+
+/* ---- one file ---- */
+
+static usc_status map_file(const char *path, mapped *out, usc_error *err)
+{
+    struct stat info;
+    *out = (mapped){.path = path};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return os_error(path, err);
+    usc_status st = USC_OK;
+    if (fstat(fd, &info) != 0) {
+        st = os_error(path, err);
+    } else if (!S_ISREG(info.st_mode)) {
+        st = usc_error_set(err, USC_E_IO, -1, "%s: not a file", path);
+    } else if (info.st_size < 8) {
+        st = usc_error_set(err, USC_E_CORRUPT, 0,
+                           "%s: no safetensors file: it has %lld bytes", path,
+                           (long long)info.st_size);
+    } else {
+        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED)
+            st = os_error(path, err);
+        else
+            *out = (mapped){.bytes = map, .size = (int64_t)info.st_size, .path = path};
+    }
+    (void)close(fd);
+    return st;
+}
+
+static usc_status header_size(mapped *f, usc_error *err)
+{
+    uint64_t size = 0;
+    for (int i = 0; i < 8; i++)
+        size |= (uint64_t)f->bytes[i] << (8 * i);
+    if (size > (uint64_t)f->size - 8)
+        return usc_error_set(err, USC_E_CORRUPT, 0,
+                             "%s: no safetensors file, or cut off: its header would have "
+                             "%llu bytes, the file has %lld",
+                             f->path, (unsigned long long)size, (long long)f->size);
+    if (size > MOST_HEADER)
+        return usc_error_set(err, USC_E_CORRUPT, 0,
+                             "%s: a header of %llu bytes; at most 100 MB are read",
+                             f->path, (unsigned long long)size);
+    f->data = 8 + (int64_t)size;
+    return USC_OK;
+}
+
+/* "[2,3]", as SQLite writes an array of JSON, into sizes; false for anything else. */
+static bool read_shape(const char *text, int64_t *sizes, int *ndim)
+{
+    *ndim = 0;
+    if (text == NULL || *text++ != '[') return false;
+    if (strcmp(text, "]") == 0) return true;
+    for (;;) {
+        char *end;
+        if (*text < '0' || *text > '9') return false;
+        errno = 0;
+        const long long size = strtoll(text, &end, 10);
+        if (errno != 0) return false;
+        if (*ndim < USC_MAX_DIMS) sizes[*ndim] = size;
+        ++*ndim;
+        if (strcmp(end, "]") == 0) return true;
+        if (*end != ',') return false;
+        text = end + 1;
+    }
+}
+
+/* Tensors whose dtype has a row have the size that shape and dtype say. */
+static usc_status check_size(const usc_safetensor *t, usc_error *err)
+{
+    int64_t n, bytes = 0;
+    if (usc_tensor_numel(&t->tensor, &n, NULL) != USC_OK)
+        return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s: an impossible shape",
+                             t->path, t->name);
+    if (t->tensor.dtype == USC_DTYPE_NONE) return USC_OK;
+    const int64_t size = (int64_t)usc_dtype_info_of(t->tensor.dtype)->size;
+    if (usc_mul_i64(n, size, &bytes) && bytes == t->bytes) return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1,
+                         "%s: %s: %lld bytes, but %lld elements of %s", t->path, t->name,
+                         (long long)t->bytes, (long long)n, t->dtype_name);
+}
+
+/* Bytes as they lie in the file; a copy where the dtype wants another alignment. */
+static usc_status place(usc_safetensors *set, usc_safetensor *t, unsigned char *bytes,
+                        usc_error *err)
+{
+    void *data = bytes;
+    const size_t unit = usc_dtype_info_of(t->tensor.dtype)->size;
+    if ((uintptr_t)data % unit != 0 && t->bytes > 0) {
+        data = usc_arena_take(&set->arena, (size_t)t->bytes);
+        if (data == NULL) return no_memory(t->path, err);
+        memcpy(data, bytes, (size_t)t->bytes);
+    }
+    const usc_tensor shape = t->tensor;
+    return usc_tensor_make(&t->tensor, data, shape.dtype, shape.ndim, shape.sizes, err);
+}
+
+/* Columns: name, type of the value, dtype, shape, begin, end, types of both, number of
+ * offsets, type of the dtype. */
+static const char sql_entries[] =
+    "SELECT key, type, value ->> '$.dtype', value -> '$.shape', "
+    "value ->> '$.data_offsets[0]', value ->> '$.data_offsets[1]', "
+    "json_type(value, '$.data_offsets[0]'), json_type(value, '$.data_offsets[1]'), "
+    "json_array_length(value, '$.data_offsets'), json_type(value, '$.dtype') "
+    "FROM json_each(?1) WHERE key <> '__metadata__'";
+
+static bool is_text(sqlite3_stmt *row, int column, const char *expected)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return text != NULL && strcmp(text, expected) == 0;
+}
+
+static usc_status read_entry(usc_safetensors *set, const mapped *f, sqlite3_stmt *row,
+                             entry *e, usc_error *err)
+{
+    usc_safetensor *t = &e->tensor;
+    *t = (usc_safetensor){.name = usc_arena_column(&set->arena, row, 0),
+                          .dtype_name = usc_arena_column(&set->arena, row, 2),
+                          .path = f->path};
+    if (set->arena.failed) return no_memory(f->path, err);
+    if (t->name == NULL || strlen(t->name) != (size_t)sqlite3_column_bytes(row, 0))
+        return usc_error_set(err, USC_E_CORRUPT, -1, "%s: a name with a zero in it",
+                             f->path);
+    const bool whole = is_text(row, 1, "object") && is_text(row, 6, "integer") &&
+                       is_text(row, 7, "integer") && sqlite3_column_int(row, 8) == 2 &&
+                       is_text(row, 9, "text");
+    if (!whole || !read_shape((const char *)sqlite3_column_text(row, 3), t->tensor.sizes,
+                              &t->tensor.ndim))
+        return usc_error_set(err, USC_E_CORRUPT, -1,
+                             "%s: %.80s: dtype, shape or data_offsets are missing or of "
+                             "another kind",
+                             f->path, t->name);
+    if (t->tensor.ndim > USC_MAX_DIMS)
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: %.80s has %d axes, at most %d",
+                             f->path, t->name, t->tensor.ndim, USC_MAX_DIMS);
+    const int64_t begin = sqlite3_column_int64(row, 4),
+                  end = sqlite3_column_int64(row, 5);
+    if (begin < 0 || end < begin || end > f->size - f->data)
+        return usc_error_set(err, USC_E_CORRUPT, begin,
+                             "%s: %.80s lies at bytes %lld to %lld of %lld: the file is "
+                             "cut off or damaged",
+                             f->path, t->name, (long long)begin, (long long)end,
+                             (long long)(f->size - f->data));
+    t->bytes = end - begin;
+    t->tensor.dtype = usc_dtype_by_name(t->dtype_name);
+    e->at = f->bytes + f->data + begin;
+    const usc_status st = check_size(t, err);
+    return st == USC_OK ? place(set, t, f->bytes + f->data + begin, err) : st;
+}
+
+static usc_status grow(usc_safetensors *set, const char *path, usc_error *err)
+{
+    if (set->n < set->room) return USC_OK;
+    entry *items =
+        usc_arena_grow(&set->arena, set->items, set->n, &set->room, sizeof *items);
+    if (items == NULL) return no_memory(path, err);
+    set->items = items;
+    return USC_OK;
+}
+
+static usc_status read_entries(usc_safetensors *set, const mapped *f, usc_error *err)
+{
+    sqlite3_stmt *row = NULL;
+    if (sqlite3_prepare_v2(set->json, sql_entries, -1, &row, NULL) != SQLITE_OK)
+        return usc_error_set(err, USC_E_UNSUPPORTED, -1,
+                             "this SQLite has no JSON functions; version 3.38 has");
+    (void)sqlite3_bind_text64(row, 1, (const char *)f->bytes + 8,
+                              (sqlite3_uint64)(f->data - 8), SQLITE_STATIC, SQLITE_UTF8);
+    usc_status st = USC_OK;
+    int code;
+    while (st == USC_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
+        if (code != SQLITE_ROW) {
+            st = usc_error_set(err, code == SQLITE_NOMEM ? USC_E_NOMEM : USC_E_CORRUPT, 8,
+                               "%s: its header is no JSON object of tensors", f->path);
+            break;
+        }
+        st = grow(set, f->path, err);
+        if (st == USC_OK) st = read_entry(set, f, row, &set->items[set->n], err);
+        set->n += st == USC_OK;
+    }
+    (void)sqlite3_finalize(row);
+    return st;
+}
+
+/* json_each takes a number or a list as well. */
+static usc_status check_object(const mapped *f, usc_error *err)
+{
+    int64_t at = 8;
+    while (at < f->data && (f->bytes[at] == ' ' || f->bytes[at] == '\n'))
+        at++;
+    if (at < f->data && f->bytes[at] == '{' &&
+        memchr(f->bytes + 8, 0, (size_t)(f->data - 8)) == NULL)
+        return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, 8,
+                         "%s: no safetensors file: its header is no JSON object",
+                         f->path);
+}
+
+static usc_status add_file(usc_safetensors *set, const char *path, usc_error *err)
+{
+    if (set->n_files == set->files_room) {
+        mapped *files = usc_arena_grow(&set->arena, set->files, set->n_files,
+                                       &set->files_room, sizeof *files);
+        if (files == NULL) return no_memory(path, err);
+        set->files = files;
+    }
+    char *kept = usc_arena_take(&set->arena, strlen(path) + 1);
+    if (kept == NULL) return no_memory(path, err);
+    mapped *f = &set->files[set->n_files];
+    usc_status st = map_file(strcpy(kept, path), f, err);
+    if (st != USC_OK) return st;
+    set->n_files++;
+    st = header_size(f, err);
+    if (st == USC_OK) st = check_object(f, err);
+    return st == USC_OK ? read_entries(set, f, err) : st;
+}
+
+/* ---- the set ---- */
+
+static int by_place(const void *a, const void *b)
+{
+    const entry *const *x = a, *const *y = b;
+    const int files = strcmp((*x)->tensor.path, (*y)->tensor.path);
+    if (files != 0) return files;
+    return (*x)->at < (*y)->at ? -1 : (*x)->at > (*y)->at;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    return strcmp(x->tensor.name, y->tensor.name);
+}
+
+/* No byte may belong to two tensors: such a file was not written by anything sound. */
+static usc_status check_overlap(usc_safetensors *set, usc_error *err)
+{
+    const entry **order = usc_arena_take(&set->arena, (set->n + 1) * sizeof *order);
+    if (order == NULL) return no_memory("safetensors", err);
+    size_t n = 0;
+    for (size_t i = 0; i < set->n; i++)
+        if (set->items[i].tensor.bytes > 0) order[n++] = &set->items[i];
+    qsort(order, n, sizeof *order, by_place);
+    for (size_t i = 1; i < n; i++) {
+        const entry *x = order[i - 1], *y = order[i];
+        if (strcmp(x->tensor.path, y->tensor.path) == 0 &&
+            x->at + x->tensor.bytes > y->at)
+            return usc_error_set(err, USC_E_CORRUPT, -1,
+                                 "%s: %.80s and %.80s lie over each other",
+                                 x->tensor.path, x->tensor.name, y->tensor.name);
+    }
+    return USC_OK;
+}
+
+static usc_status check_names(usc_safetensors *set, usc_error *err)
+{
+    if (set->n > 0) qsort(set->items, set->n, sizeof *set->items, by_name);
+    for (size_t i = 1; i < set->n; i++) {
+        const usc_safetensor *x = &set->items[i - 1].tensor, *y = &set->items[i].tensor;
+        if (strcmp(x->name, y->name) == 0)
+            return usc_error_set(err, USC_E_CORRUPT, -1,
+                                 "%.80s stands twice: in %s and %s", x->name, x->path,
+                                 y->path);
+    }
+    return USC_OK;
+}
+
+static usc_status add_folder(usc_safetensors *set, const char *path, DIR *folder,
+                             usc_error *err)
+{
+    static const char ending[] = ".safetensors";
+    usc_status st = USC_OK;
+    const struct dirent *found;
+    while (st == USC_OK && (found = readdir(folder)) != NULL) {
+        char inside[USC_PATH_SIZE];
+        const size_t n = strlen(found->d_name);
+        if (found->d_name[0] == '.' || n < sizeof ending ||
+            strcmp(found->d_name + n - (sizeof ending - 1), ending) != 0)
+            continue;
+        st = usc_path_join(inside, path, found->d_name, err);
+        if (st == USC_OK) st = add_file(set, inside, err);
+    }
+    if (st == USC_OK && set->n_files == 0)
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: no file *.safetensors in it",
+                           path);
+    return st;
+}
+
+usc_status usc_safetensors_open(const char *path, const usc_alloc *alloc,
+                                usc_safetensors **out, usc_error *err)
+{
+    if (alloc == NULL) alloc = &usc_libc_alloc;
+    *out = NULL;
+    usc_safetensors *set = alloc->resize(alloc->ctx, NULL, 0, sizeof *set);
+    if (set == NULL) return no_memory(path, err);
+    *set = (usc_safetensors){.arena = {.alloc = *alloc}};
+    usc_status st = USC_OK;
+    if (sqlite3_open_v2(":memory:", &set->json,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK)
+        st = no_memory(path, err);
+    DIR *folder = st == USC_OK ? opendir(path) : NULL;
+    if (folder != NULL)
+        st = add_folder(set, path, folder, err);
+    else if (st == USC_OK)
+        st = add_file(set, path, err);
+    if (folder != NULL) (void)closedir(folder);
+    if (st == USC_OK) st = check_overlap(set, err);
+    if (st == USC_OK) st = check_names(set, err);
+    if (st == USC_OK) {
+        *out = set;
+        set = NULL;
+    }
+    usc_safetensors_close(set);
+    return st;
+}
+
+void usc_safetensors_close(usc_safetensors *set)
+{
+    if (set == NULL) return;
+    const usc_alloc alloc = set->arena.alloc;
+    for (size_t i = 0; i < set->n_files; i++)
+        if (set->files[i].bytes != NULL)
+            (void)munmap(set->files[i].bytes, (size_t)set->files[i].size);
+    (void)sqlite3_close(set->json);
+    usc_arena_free(&set->arena);
+    alloc.resize(alloc.ctx, set, sizeof *set, 0);
+}
+
+int64_t usc_safetensors_count(const usc_safetensors *set)
+{
+    return (int64_t)set->n;
+}
+
+const usc_safetensor *usc_safetensors_at(const usc_safetensors *set, int64_t i)
+{
+    return i >= 0 && i < (int64_t)set->n ? &set->items[i].tensor : NULL;
+}
+
+const usc_safetensor *usc_safetensors_find(const usc_safetensors *set, const char *name)
+{
+    const entry key = {.tensor = {.name = name}};
+    if (set->n == 0) return NULL;
+    const entry *e = bsearch(&key, set->items, set->n, sizeof key, by_name);
+    return e != NULL ? &e->tensor : NULL;
+}
