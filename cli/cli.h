@@ -22,12 +22,14 @@ typedef struct cli_command {
 
 int cmd_capture(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_pack(int argc, char **argv);
+int cmd_judge(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 
 extern const char cmd_capture_help[], cmd_check_help[], cmd_report_help[],
-    cmd_show_help[], cmd_info_help[];
+    cmd_pack_help[], cmd_judge_help[], cmd_show_help[], cmd_info_help[];
 
 /** Says `ulpscope: ...` on stderr and returns CLI_TROUBLE. */
 int cli_fail(const char *format, ...) USC_PRINTF(1, 2);
@@ -44,6 +46,38 @@ bool cli_number(const char *option, const char *text, int64_t *out);
 
 /** Flushes stdout: CLI_TROUBLE with a sentence where it could not be written. */
 int cli_close_output(int code);
+
+enum { CLI_MAX_ALLOW = 64 };
+
+/** How a command that ends with a report shows it, and what counts. */
+typedef struct cli_report {
+    usc_report_options options;
+    usc_allow allow[CLI_MAX_ALLOW];
+    const char *when, *baseline, *junit;
+    bool annotate;
+} cli_report;
+
+/* Rows of a table of long options; their values belong to cli_report_option(). */
+#define CLI_REPORT_OPTIONS                                                               \
+    {"color", required_argument, NULL, 'c'}, {"allow", required_argument, NULL, 'a'},    \
+        {"strict", no_argument, NULL, 's'}, {"no-files", no_argument, NULL, 'n'},        \
+        {"baseline", required_argument, NULL, 'b'},                                      \
+        {"junit", required_argument, NULL, 'j'},                                         \
+    {                                                                                    \
+        "annotate", no_argument, NULL, 'g'                                               \
+    }
+
+/** Sets the defaults. */
+void cli_report_begin(cli_report *r);
+
+/** Takes one option; false for others and after a sentence on stderr. */
+bool cli_report_option(cli_report *r, int option);
+
+/** Completes it after the last option; false after a sentence on stderr. */
+bool cli_report_ready(cli_report *r);
+
+/** Writes files and table of the results in folder `out`; the exit code. */
+int cli_report_show(const cli_report *r, const char *out);
 
 /** Columns of the terminal on stdout, 100 where it is none. */
 int cli_width(void);

@@ -12,6 +12,9 @@ static const cli_command commands[] = {
      cmd_check_help},
     {"report", cmd_report, "show what a check found; write CSV, JSON and HTML",
      cmd_report_help},
+    {"pack", cmd_pack, "write inputs and operands for devices without torch",
+     cmd_pack_help},
+    {"judge", cmd_judge, "verdicts on outputs that lie in files", cmd_judge_help},
     {"show", cmd_show, "list the calls of a trace, or one call whole", cmd_show_help},
     {"info", cmd_info, "version, instruction set, torch and its devices", cmd_info_help},
 };

@@ -57,7 +57,7 @@ static usc_status add_known(usc_report *r, sqlite3_stmt *row, const char *path,
                              "baseline %s: '%.40s' is no verdict that this program knows",
                              path, text(row, 4));
     const usc_case_key key = {text(row, 0), text(row, 1), text(row, 2), text(row, 3)};
-    usc_case *c = usc_case_of(r, &key);
+    usc_report_case *c = usc_case_of(r, &key);
     usc_known *k = c != NULL ? usc_report_take(r, sizeof *k) : NULL;
     if (k == NULL) return usc_report_no_memory(r, err);
     k->verdict = verdict;

@@ -27,21 +27,21 @@ static size_t bucket_of(const usc_case_key *key)
     return (size_t)(h % N_BUCKETS);
 }
 
-static bool same_key(const usc_case *c, const usc_case_key *key)
+static bool same_key(const usc_report_case *c, const usc_case_key *key)
 {
     return strcmp(c->op, key->op) == 0 && strcmp(c->module, key->module) == 0 &&
            strcmp(c->phase, key->phase) == 0 && strcmp(c->args, key->args) == 0;
 }
 
-usc_case *usc_case_of(usc_report *r, const usc_case_key *key)
+usc_report_case *usc_case_of(usc_report *r, const usc_case_key *key)
 {
     if (r->buckets == NULL)
         r->buckets = usc_report_take(r, N_BUCKETS * sizeof *r->buckets);
     if (r->buckets == NULL) return NULL;
-    usc_case **bucket = &r->buckets[bucket_of(key)];
-    for (usc_case *c = *bucket; c != NULL; c = c->in_bucket)
+    usc_report_case **bucket = &r->buckets[bucket_of(key)];
+    for (usc_report_case *c = *bucket; c != NULL; c = c->in_bucket)
         if (same_key(c, key)) return c;
-    usc_case *c = usc_report_take(r, sizeof *c);
+    usc_report_case *c = usc_report_take(r, sizeof *c);
     if (c == NULL) return NULL;
     c->op = usc_report_keep(r, key->op);
     c->module = usc_report_keep(r, key->module);
@@ -66,7 +66,7 @@ static bool worse(usc_verdict verdict, double bits, const usc_known *k)
 
 /* Rows come worst first, and each takes the worst that is left: what remains of this run
  * is more than there was. */
-static bool is_known(usc_case *c, usc_verdict verdict, double bits)
+static bool is_known(usc_report_case *c, usc_verdict verdict, double bits)
 {
     usc_known *worst = NULL;
     for (usc_known *k = c->known; k != NULL; k = k->next) {
@@ -84,7 +84,7 @@ static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     usc_report *r = ctx;
     const usc_case_key key = {row->op, row->module, row->phase, row->args};
-    usc_case *c = usc_case_of(r, &key);
+    usc_report_case *c = usc_case_of(r, &key);
     if (c == NULL) return usc_report_no_memory(r, err);
     const usc_verdict v = usc_verdict_by_text(row->verdict);
     c->n++;

@@ -23,13 +23,13 @@ typedef struct usc_case_row {
     struct usc_case_row *next;
 } usc_case_row;
 
-struct usc_case {
+struct usc_report_case {
     const char *op, *module, *phase, *args;
     int64_t n, n_pass; /* calls of this run */
     int64_t t_total;   /* ns */
     usc_known *known;
     usc_case_row *rows, **rows_end;
-    usc_case *next, *in_bucket;
+    usc_report_case *next, *in_bucket;
 };
 
 typedef struct usc_case_key {
@@ -37,7 +37,7 @@ typedef struct usc_case_key {
 } usc_case_key;
 
 /** The case of that key, made where there is none; NULL where there is no memory. */
-usc_case *usc_case_of(usc_report *r, const usc_case_key *key);
+usc_report_case *usc_case_of(usc_report *r, const usc_case_key *key);
 
 /** Sorts the calls of this run into cases, once, and matches them with the baseline. */
 USC_NODISCARD usc_status usc_cases_fill(usc_report *r, usc_error *err);

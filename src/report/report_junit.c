@@ -48,7 +48,8 @@ static bool skipped(const usc_case_row *row)
 }
 
 /* The worst row that decides comes first; a case where nothing was judged is skipped. */
-static enum outcome outcome_of(const usc_case *c, const usc_report_options *options,
+static enum outcome outcome_of(const usc_report_case *c,
+                               const usc_report_options *options,
                                const usc_case_row **row)
 {
     for (*row = c->rows; *row != NULL; *row = (*row)->next)
@@ -58,7 +59,7 @@ static enum outcome outcome_of(const usc_case *c, const usc_report_options *opti
     return PASSED;
 }
 
-static void put_case_name(usc_out *o, const usc_case *c)
+static void put_case_name(usc_out *o, const usc_report_case *c)
 {
     usc_out_text(o, "    <testcase classname=\"");
     if (c->module[0] != '\0') {
@@ -80,7 +81,7 @@ static void put_case_name(usc_out *o, const usc_case *c)
     usc_out_format(o, "\" time=\"%.6f\"", (double)c->t_total / NS);
 }
 
-static void put_failure(usc_out *o, const usc_case *c, const usc_case_row *worst,
+static void put_failure(usc_out *o, const usc_report_case *c, const usc_case_row *worst,
                         const usc_report_options *options)
 {
     usc_out_text(o, ">\n      <failure");
@@ -97,7 +98,8 @@ static void put_failure(usc_out *o, const usc_case *c, const usc_case_row *worst
     usc_out_text(o, "</failure>\n    </testcase>\n");
 }
 
-static void put_case(usc_out *o, const usc_case *c, const usc_report_options *options)
+static void put_case(usc_out *o, const usc_report_case *c,
+                     const usc_report_options *options)
 {
     const usc_case_row *row;
     const enum outcome outcome = outcome_of(c, options, &row);
@@ -116,7 +118,7 @@ static void put_case(usc_out *o, const usc_case *c, const usc_report_options *op
 static void put_counts(usc_out *o, const usc_report *r, const usc_report_options *options)
 {
     int64_t n[3] = {0};
-    for (const usc_case *c = r->cases; c != NULL; c = c->next) {
+    for (const usc_report_case *c = r->cases; c != NULL; c = c->next) {
         const usc_case_row *row;
         if (c->n > 0) n[outcome_of(c, options, &row)]++;
     }
@@ -150,7 +152,7 @@ usc_status usc_report_junit(usc_report *report, const usc_report_options *option
         usc_out_text(&o, "/>\n");
     }
     usc_out_text(&o, "    </properties>\n");
-    for (const usc_case *c = report->cases; c != NULL; c = c->next)
+    for (const usc_report_case *c = report->cases; c != NULL; c = c->next)
         if (c->n > 0) put_case(&o, c, options);
     usc_out_text(&o, "    <system-out/>\n    <system-err/>\n"
                      "  </testsuite>\n</testsuites>\n");

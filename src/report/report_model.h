@@ -37,7 +37,7 @@ typedef struct usc_op_sum {
     struct usc_op_sum *next;
 } usc_op_sum;
 
-typedef struct usc_case usc_case;
+typedef struct usc_report_case usc_report_case;
 
 typedef struct usc_times {
     int64_t device, reference, perturbed, judge, total; /* ns */
@@ -59,8 +59,8 @@ struct usc_report {
     usc_op_sum **ops_end;
     int n_ops;
     usc_times times;
-    usc_case **buckets; /* report_cases.h: made when somebody asks for them */
-    usc_case *cases, **cases_end;
+    usc_report_case **buckets; /* report_cases.h: made when somebody asks for them */
+    usc_report_case *cases, **cases_end;
     bool cases_filled, has_baseline;
 };
 

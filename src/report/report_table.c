@@ -196,6 +196,20 @@ static int64_t n_flagged(const usc_report *r)
     return n;
 }
 
+/* What whoever made the verdicts has to say of all of them, a line each. */
+static void remarks(table *t)
+{
+    const char *rest = usc_report_run(t->r, "remarks"), *name = "note";
+    while (*rest != '\0') {
+        char words[1024];
+        const size_t n = strcspn(rest, "\n");
+        (void)snprintf(words, sizeof words, "%.*s", (int)(n < 1000 ? n : 1000), rest);
+        line(t, name, words);
+        name = "";
+        rest += n + (rest[n] != '\0');
+    }
+}
+
 static void checked(table *t)
 {
     usc_report *r = t->r;
@@ -274,7 +288,7 @@ static void gone(table *t, bool checked_again, const char *what)
     int64_t n = 0;
     const char *last = "";
     usc_out_begin(&o, &sink, NULL);
-    for (const usc_case *c = t->r->cases; c != NULL; c = c->next) {
+    for (const usc_report_case *c = t->r->cases; c != NULL; c = c->next) {
         if ((c->n > 0) != checked_again) continue;
         for (const usc_known *k = c->known; k != NULL; k = k->next) {
             if (k->used || !usc_verdict_flagged(k->verdict)) continue;
@@ -392,6 +406,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     const usc_status st = findings(&t);
     if (st != USC_OK) return st;
     checked(&t);
+    remarks(&t);
     verdicts(&t);
     if (report->has_baseline) baseline(&t);
     reasons(&t, USC_VERDICT_UNJUDGED);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verdicts on outputs that lie in files, without torch, device or trace: against a pack
+// that `ulpscope pack` wrote, or against a file of references. Formats:
+// docs/pack-format.md. What is found goes to OUT/result.db, as from a check.
+#ifndef ULPSCOPE_PACK_H
+#define ULPSCOPE_PACK_H
+
+#include <ulpscope/alloc.h>
+#include <ulpscope/status.h>
+
+USC_BEGIN_DECLS
+
+/** The zero value judges by our own rule into ulpscope-out. */
+typedef struct usc_pack_options {
+    const char *out;      /* folder of the results; NULL: "ulpscope-out" */
+    const char *standard; /* NULL: "ulpscope" */
+    const char *scale;    /* usc_pair_judge: a file of scales, or NULL */
+    bool force;           /* replace what OUT holds of another run */
+    int n_threads;        /* 0 and 1: the caller's only */
+    const usc_alloc *alloc;
+} usc_pack_options;
+
+/**
+ * Judges what some device gave for the calls of a pack.
+ *
+ * outputs: a safetensors file or a folder of them, tensors named as the pack says
+ *          ("12/out[0]"). A call without any is `unsupported`; one with too few or too
+ *          many, or of another shape or dtype, is `wrong`. Names that the pack does not
+ *          know are remarked on in the report.
+ * Memory:  maps the files; holds the operands of one call at a time.
+ * Errors:  those of usc_safetensors_open and usc_result_create; USC_E_CORRUPT and
+ *          USC_E_VERSION (the pack), USC_E_ARG (no such standard).
+ */
+USC_API USC_NODISCARD usc_status usc_pack_judge(const char *pack, const char *outputs,
+                                                const usc_pack_options *options,
+                                                usc_error *err);
+
+/**
+ * Judges tensors against references of the same names, float64 (or float32, which is
+ * remarked on), integers and bool for equality.
+ *
+ * Without a pack nobody knows how strongly a result reacts to its inputs: the scale of an
+ * error is |reference|, or the tensor of the same name in options->scale where that is
+ * larger. A name that only the references have is `unsupported`, one that only the
+ * device's file has `unjudged`.
+ *
+ * Memory, Errors: as usc_pack_judge.
+ */
+USC_API USC_NODISCARD usc_status usc_pair_judge(const char *device, const char *reference,
+                                                const usc_pack_options *options,
+                                                usc_error *err);
+
+USC_END_DECLS
+#endif

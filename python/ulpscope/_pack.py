@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope pack TRACE -o PACK`: the inputs of every call and the operands of its judge, as
+files that `ulpscope judge` reads without torch. Format: docs/pack-format.md.
+
+The judge needs of the replays no more than S and N: how strongly each element reacts to the
+inputs, and what float32 loses there. They are summed up here over as many replays as a
+check asks for at most; the first looks of a check only save replays.
+"""
+
+import json
+import math
+import os
+import shutil
+import sys
+
+import torch
+
+from . import _core, _select
+from ._check import NEXT_STEPS, troubles
+from ._crew import Trouble
+from ._device import is_uninitialised, learn_writes
+from ._options import Parser
+from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, Operands, Timing, clause
+from ._reference import FAR_REPLAYS, Reference
+from ._replay import BadCall, DeviceAt, TensorAt, call_from, draws_random, fit
+from ._standin import stand_in
+from ._ties import REPEATING, choice_of
+from ._tensors_file import write_tensors
+from ._wording import describe_arguments
+from ._worker import import_it
+
+VERSION = 1
+RANDOM = "draws random numbers, which takes a device that can be asked again"
+DELTA, ROUNDING = 2.0**-20, 2.0**-24
+
+
+def parse(argv):
+    parser = Parser(
+        prog="ulpscope pack",
+        description="Write the inputs of a trace's calls and what their outputs must be, for "
+        "devices without torch.",
+        epilog="Exit code: 0 written, 2 something went wrong.",
+    )
+    add = parser.add_argument
+    add("trace", metavar="TRACE", help="folder that `ulpscope capture` wrote")
+    add("-o", "--out", required=True, metavar="PACK", help="folder to write; must not exist")
+    add("--ops", metavar="PATTERN", help="operators to pack, e.g. 'aten::*mm*,!aten::bmm'")
+    add("--distinct", action="store_true",
+        help="one call per operator, shapes, dtypes and module class")
+    add("--import", action="append", default=[], dest="imports", metavar="MODULE",
+        help="import MODULE (or FILE.py) first: it registers custom operators")
+    return parser.parse_args(argv)
+
+
+# ---- operands ------------------------------------------------------------------------
+
+
+class Kept(Reference):
+    """A reference that computes what float32 loses far away once for all outputs."""
+
+    def __init__(self, call):
+        super().__init__(call)
+        self._far = {}
+
+    def _pair(self, k, delta=0.0):
+        if k < FAR_REPLAYS:
+            return super()._pair(k, delta)
+        if k not in self._far:
+            self._far[k] = super()._pair(k, delta)
+        return self._far[k]
+
+
+class Sums:
+    """Squares of what replays of one output move and lose."""
+
+    def __init__(self, truth, yardstick):
+        self.truth, self.yardstick = truth, yardstick
+        self.s = torch.zeros_like(truth)
+        self.n = torch.zeros_like(truth)
+        self.count = 0
+        self.exact = truth.dtype != yardstick.dtype and _same(truth, yardstick.double())
+
+    def add(self, wide, narrow):
+        self.s = torch.hypot(self.s, (wide - self.truth) / DELTA)
+        self.n = torch.hypot(self.n, (narrow.double() - wide) / ROUNDING)
+        self.exact = self.exact and _same(wide, narrow.double())
+        self.count += 1
+
+    def means(self):
+        root = math.sqrt(self.count)
+        return self.s / root, self.n / root
+
+
+def _same(a, b):
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _pair_of(replay, path, sums):
+    """Truth and yardstick of one output in a replay; where its shape depends on values, the
+    unperturbed result stands in."""
+    wide, narrow = replay
+    if path in wide and wide[path].shape == sums.truth.shape == narrow[path].shape:
+        return wide[path], narrow[path]
+    return sums.truth, sums.yardstick
+
+
+def float_sums(operands):
+    """path -> Sums over the replays that a check asks for at most."""
+    reference = operands.reference
+    out = {}
+    for path, truth in reference.truth.items():
+        yardstick = reference.yardstick[path]
+        if truth.is_floating_point():
+            if truth.shape != yardstick.shape:
+                truth = yardstick.double()
+            out[path] = Sums(truth, yardstick)
+            if yardstick.dtype == torch.float64:
+                out[path].exact = True  # as the judge: float64 has no yardstick of its own
+    for k in range(LOOKS[-1] if out else 0):
+        replay = operands.replay(k)
+        for path, sums in out.items():
+            sums.add(*_pair_of(replay, path, sums))
+    return out
+
+
+def sensitivity(operands, path, sums):
+    """S and N of an inexact output: those of a check's appeal or of its last appeal, where
+    what float32 loses further away counts as well, whichever is larger."""
+    s, n = sums.means()
+    first, narrow = operands.replay(0)
+    try:
+        for lost in operands.reference.losses(path):
+            if first[path].shape == lost.shape:
+                low = first[path] + LOSS_WEIGHT * lost
+                sums.add(first[path], torch.where(low.isfinite(), low, narrow[path].double()))
+    except Exception:  # the operator does not exist there: nothing is learnt
+        pass
+    last_s, last_n = sums.means()
+    return torch.maximum(s, last_s), torch.maximum(n, last_n)
+
+
+def _stored(x):
+    """A sum as float32 where it holds all of it."""
+    low = x.float()
+    return x if bool((low.isinf() & x.isfinite()).any()) else low
+
+
+def float_output(operands, path, sums, put):
+    """Puts the operands of a float output; what the manifest says of it."""
+    reference = operands.reference
+    wide = sums.yardstick.dtype == torch.float64
+    exact = sums.exact and not wide
+    put("reference", sums.yardstick if exact else sums.truth)
+    entry = {"exact": sums.exact}
+    if not exact:
+        put("yardstick", sums.yardstick)
+        s, n = sums.means() if sums.exact else sensitivity(operands, path, sums)
+        put("s", s if wide else _stored(s))
+        if not sums.exact:
+            put("n", _stored(n))
+    entry["fan_in"] = operands.fan_in(path)
+    entry["movement"] = sums.exact and reference.moves_only(path)
+    flushed = operands.flushed(path)
+    if flushed is not None and not _same(flushed, sums.yardstick):
+        put("flushed", flushed)
+    jumps = reference.jumps.get(path, [])
+    if jumps:
+        put("jump_at", torch.cat([j.where for j in jumps]))
+        put("jump_values", torch.cat([j.values.double() for j in jumps]))
+    return entry
+
+
+def exact_output(operands, path, put):
+    """Puts what integers, booleans and unknown dtypes must equal."""
+    native = operands.reference.native() or operands.reference.yardstick
+    put("reference", native[path])
+    choice = choice_of(operands.call, operands.reference, path)
+    if choice is None:
+        return {}
+    put("choice", choice.values)
+    kernel = choice.kernel
+    if kernel is not None:
+        kernel = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel]
+        kernel = [kernel[0], kernel[-1]]
+    dim = choice.dim
+    if dim is not None and dim < 0:
+        dim += choice.values.dim()
+    return {"choice": {"dim": dim, "kernel": kernel, "slack": choice.slack,
+                       "repeating": choice.name in REPEATING}}  # fmt: skip
+
+
+def dtypes_of(operands, path):
+    """The dtypes that a device may give, the captured one first; [] for any."""
+    call = operands.call
+    views = call.views if path in call.views else call.results
+    native = operands.reference.native() or {}
+    found = []
+    if path in views:
+        found.append(REAL_PART.get(views[path].dtype, views[path].dtype))
+    if path in native and native[path].dtype not in found:
+        found.append(native[path].dtype)
+    return found
+
+
+def output_entry(operands, path, sums, put):
+    """Puts the operands of one output; its entry in the manifest."""
+    dtypes = dtypes_of(operands, path)
+    entry = {"path": path, "dtypes": [_name(d) for d in dtypes],
+             "shape": list(operands.reference.truth[path].shape)}  # fmt: skip
+    dtype = dtypes[0] if dtypes else operands.reference.yardstick[path].dtype
+    if is_uninitialised(operands.call.op):
+        put("reference", torch.zeros(entry["shape"], dtype=dtype))
+        return {**entry, "free": True}
+    if path in sums and dtype in JUDGED_DTYPES:
+        if dtype in (torch.float16, torch.bfloat16):
+            native = (operands.reference.native() or {}).get(path)
+            if native is not None and native.dtype == dtype:
+                put("native", native)
+        return {**entry, **float_output(operands, path, sums[path], put)}
+    return {**entry, **exact_output(operands, path, put)}
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def outputs_of_call(call, tensors):
+    """Fills `tensors` with the operands of a call; entries of the manifest, and why the call
+    cannot be judged ("" where it can)."""
+    if draws_random(call):
+        return [], RANDOM
+    learn_writes(call)
+    operands = Operands(call, Timing())
+    operands.reference = Kept(call)
+    try:
+        operands.begin()
+        if not is_uninitialised(call.op) and operands.reference.is_random():
+            return [], RANDOM
+        sums = float_sums(operands)
+    except Exception as problem:  # whatever an operator raises
+        return [], f"no float64 reference: {clause(problem)}"
+    entries = []
+    for path in operands.reference.truth:
+        kept = {}
+        try:
+            entry = output_entry(operands, path, sums, kept.__setitem__)
+            entry["operands"] = {name: f"{path}.{name}" for name in kept}
+            tensors.update({f"{path}.{name}": t for name, t in kept.items()})
+        except Exception as problem:
+            entry = {"path": path, "unjudged": f"no reference: {clause(problem)}"}
+        entries.append(entry)
+    return entries, ""
+
+
+# ---- the manifest --------------------------------------------------------------------
+
+
+def plain_argument(value):
+    """An argument as JSON: tensors, dtypes and what JSON cannot say as one-key objects."""
+    if isinstance(value, TensorAt):
+        return {"tensor": value.path}
+    if isinstance(value, (list, tuple)):
+        return [plain_argument(v) for v in value]
+    if isinstance(value, torch.dtype):
+        return {"dtype": _name(value)}
+    if isinstance(value, DeviceAt):
+        return {"device": value.device}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return {"other": str(value)}
+
+
+def inputs_of(call, tensors):
+    """Fills `tensors` with the inputs of a call; their entries in the manifest."""
+    written = set(call.written())
+    entries = []
+    for path, view in call.views.items():
+        raw = fit(call.storages[view.storage], view.dtype)
+        tensor = raw.as_strided(view.sizes, view.strides, view.offset).contiguous()
+        tensors[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        entries.append({"name": path, "argument": view.argument, "dtype": _name(view.dtype),
+                        "shape": list(view.sizes), "strides": list(view.strides),
+                        "written": path in written})  # fmt: skip
+    return entries
+
+
+def pack_call(row, call, stands_for, folder):
+    """Writes the files of one call; its entry in the manifest."""
+    inputs, operands = {}, {}
+    outputs, reason = outputs_of_call(call, operands)
+    name = f"{call.sequence}.safetensors"
+    entry = {
+        "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
+        "step": row.get("step") or 0, "phase": row.get("phase") or "",
+        "module": row.get("module_path") or "", "module_class": row.get("module_class") or "",
+        "args": plain_argument(call.args),
+        "kwargs": {k: plain_argument(v) for k, v in call.kwargs.items()},
+        "summary": describe_arguments(call), "stands_for": stands_for,
+        "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
+        "inputs": inputs_of(call, inputs), "outputs": outputs,
+    }  # fmt: skip
+    for output in outputs:
+        output["name"] = f"{call.sequence}/{output['path']}"
+    if reason:
+        entry["unjudged"] = reason
+    if inputs:
+        entry["inputs_file"] = f"inputs/{name}"
+        write_tensors(os.path.join(folder, "inputs", name), inputs)
+    if operands:
+        entry["operands_file"] = f"operands/{name}"
+        write_tensors(os.path.join(folder, "operands", name), operands)
+    return entry
+
+
+def selection(trace, options):
+    """Picks, ascending: every ATen call on the device that captured the trace."""
+    rows = [trace.call(s) for s in trace.select()]
+    home = _select.home_of(rows)
+    picks = _select.pick(rows, home, home)
+    if options.ops:
+        picks = _select.narrow(picks, set(trace.select(ops=options.ops)))
+    if options.distinct:
+        by_sequence = {r["sequence"]: r for r in rows}
+        picks = _select.distinct(picks, by_sequence.__getitem__)
+    if not picks:
+        raise Trouble(f"no call of {options.trace} matches: nothing to pack")
+    return picks
+
+
+def import_modules(trace, options):
+    """What the captured program had, as far as it is here, and what --import names."""
+    recorded = json.loads(trace.meta("imports") or "[]")
+    for module in recorded:
+        try:
+            import_it(module)
+        except Exception:  # then its operators are unknown, which their calls say
+            continue
+    for module in options.imports:
+        if module not in recorded:
+            import_it(module)
+
+
+def pack_calls(trace, picks, folder):
+    """Entries of the manifest for all picks; calls that cannot be rebuilt are unjudged."""
+    trace_id = trace.meta("id") or ""
+    calls = []
+    for pick in picks:
+        row = trace.call(pick.sequence)
+        try:
+            call = call_from(
+                row, trace.blob, lambda t: stand_in(trace_id, pick.sequence, t)  # noqa: B023
+            )
+            calls.append(pack_call(row, call, pick.stands_for, folder))
+        except BadCall as problem:
+            calls.append({"call": pick.sequence, "op": row["op"], "unjudged": str(problem),
+                          "stands_for": pick.stands_for, "inputs": [], "outputs": []})  # fmt: skip
+    return calls
+
+
+def pack(options):
+    """The whole run. PACK appears when it is complete."""
+    if os.path.exists(options.out):
+        raise Trouble(f"{options.out} is there already; name another folder with -o")
+    part = options.out.rstrip("/") + ".part"
+    with troubles(NEXT_STEPS):
+        trace = _core.Trace(options.trace)
+        import_modules(trace, options)
+        picks = selection(trace, options)
+        shutil.rmtree(part, ignore_errors=True)
+        for name in ("inputs", "operands"):
+            os.makedirs(os.path.join(part, name))
+        calls = pack_calls(trace, picks, part)
+        manifest = {"format": "ulpscope-pack", "version": VERSION,
+                    "trace": os.path.abspath(options.trace), "trace_id": trace.meta("id") or "",
+                    "ops": options.ops or "", "distinct": options.distinct, "calls": calls}  # fmt: skip
+        with open(os.path.join(part, "pack.json"), "w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1, allow_nan=False)
+            file.write("\n")
+        os.rename(part, options.out)
+    unjudged = [c for c in calls if "unjudged" in c]
+    text = f"{len(calls):,} calls in {options.out}"
+    if unjudged:
+        names = ", ".join(sorted({c["op"] for c in unjudged})[:8])
+        text += f"; {len(unjudged):,} have no reference: {names}"
+    say(text)
+    return 0
+
+
+def say(text):
+    print(f"ulpscope pack: {text}", file=sys.stderr, flush=True)
+
+
+def main(argv=None):
+    options = parse(argv)
+    try:
+        return pack(options)
+    except Trouble as trouble:
+        say(str(trouble))
+    except KeyboardInterrupt:
+        say("interrupted; nothing was written")
+        return 130
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

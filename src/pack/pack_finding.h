@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// One output of one call: its operands as they were stored, and what is found of it.
+// Neighbours: pack_output.c (judges one), pack_row.c (words and rows), pack_judge.c and
+// pack_pair.c (bring operands and outputs together).
+#ifndef USC_PACK_FINDING_H
+#define USC_PACK_FINDING_H
+
+#include <ulpscope/judge.h>
+#include <ulpscope/pack.h>
+#include <ulpscope/result.h>
+#include <ulpscope/safetensors.h>
+#include <ulpscope/standard.h>
+
+#include "trace/trace_arena.h"
+
+enum { USC_PACK_EXAMPLES = 10 };
+
+/** How an index output chose: docs/pack-format.md, "choice". */
+typedef struct usc_pack_choice {
+    const usc_safetensor *values; /* NULL: this output is no index */
+    int dim;                      /* -1: over all values, flattened */
+    bool repeating;               /* an index may occur twice */
+    int64_t kernel[2];            /* of a pooling window; 0: no pooling */
+    double slack;                 /* values that differ by this share are equal */
+} usc_pack_choice;
+
+/** What an output is held against. Tensors may be NULL but for the reference. */
+typedef struct usc_pack_operands {
+    const char *path, *op;
+    const usc_safetensor *reference, *yardstick, *s, *n, *flushed, *native;
+    const usc_safetensor *jump_at, *jump_values;
+    usc_pack_choice choice;
+    double fan_in;
+    bool exact;    /* float32 gives the truth, also on perturbed inputs */
+    bool movement; /* the operator only moves values */
+    bool free;     /* the operator promises no values */
+    bool bare;     /* nothing is known but the reference, and maybe a scale in `s` */
+} usc_pack_operands;
+
+typedef struct usc_pack_finding {
+    const char *path;
+    usc_verdict verdict;
+    bool measured; /* j holds numbers */
+    bool ties;     /* only ties were broken otherwise */
+    usc_judgement j;
+    char reason[256];
+    int ndim;
+    int64_t sizes[USC_MAX_DIMS];
+    int n_examples;
+    usc_example examples[USC_PACK_EXAMPLES];
+    const char *standard; /* judged by this one; NULL: our own */
+    int n_metrics;        /* of that standard */
+    usc_opinion_metric metrics[USC_OPINION_METRICS];
+} usc_pack_finding;
+
+/** Where memory of one call and settings come from. */
+typedef struct usc_pack_work {
+    usc_arena *arena; /* reset by the caller, call by call */
+    const usc_pack_options *options;
+    usc_standard standard;
+    bool foreign; /* the standard is not our own rule */
+} usc_pack_work;
+
+/** Parses the standard of the options. Errors: USC_E_ARG (names what there is). */
+USC_NODISCARD usc_status usc_pack_standard(usc_pack_work *w, usc_error *err);
+
+/** Judges one output. Errors: USC_E_NOMEM and those of the judge that mean a bad pack. */
+USC_NODISCARD usc_status usc_pack_output(const usc_pack_work *w,
+                                         const usc_safetensor *device,
+                                         const usc_pack_operands *o,
+                                         usc_pack_finding *out, usc_error *err);
+
+/** A finding without numbers. */
+void usc_pack_say(usc_pack_finding *f, usc_verdict verdict, const char *path,
+                  const char *format, ...) USC_PRINTF(4, 5);
+
+/** Whether indices that differ choose values as good as the right ones. */
+bool usc_pack_same_choice(const usc_pack_work *w, const usc_pack_choice *choice,
+                          const usc_tensor *got, const usc_tensor *want);
+
+/** The dtype as torch spells it, or as the file does where the table lacks it. */
+const char *usc_pack_dtype_text(const usc_safetensor *t);
+
+/**
+ * Fills in what the findings of a call say (verdict, numbers, sentence, metrics) and puts
+ * the row. `row` brings what identifies the call.
+ *
+ * Errors:  USC_E_NOMEM, those of usc_result_put.
+ */
+USC_NODISCARD usc_status usc_pack_put(const usc_pack_work *w, usc_result *result,
+                                      usc_result_row *row, const usc_pack_finding *found,
+                                      int n_found, usc_error *err);
+
+/** Creates OUT/result.db for a run on files. */
+USC_NODISCARD usc_status usc_pack_begin(const usc_pack_work *w, const usc_run *run,
+                                        usc_result **out, usc_error *err);
+
+/** Says that all is judged, with remarks (lines) for the report. */
+USC_NODISCARD usc_status usc_pack_end(usc_result *result, int64_t n_selected,
+                                      const char *remarks, usc_error *err);
+
+/** Nanoseconds of a clock that only goes forward. */
+int64_t usc_pack_now(void);
+
+#endif

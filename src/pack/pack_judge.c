@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs in files against a pack. Neighbours: pack_read.c (the manifest), pack_output.c
+// (one output), python/ulpscope/_pack.py (writes packs).
+#include "pack/pack_read.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "trace/trace_db.h"
+
+typedef struct packed {
+    usc_pack_work w;
+    usc_arena arena, marks; /* of one call; of the whole run */
+    const char *folder;
+    usc_manifest *manifest;
+    usc_safetensors *outputs;
+    bool *used; /* per tensor of the outputs: its call is in the pack */
+    usc_result *result;
+    int64_t n;
+} packed;
+
+/* First tensor of the outputs whose name is not before `name`. */
+static int64_t first_from(const usc_safetensors *set, const char *name)
+{
+    int64_t low = 0, high = usc_safetensors_count(set);
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (strcmp(usc_safetensors_at(set, middle)->name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* How many outputs were given for a call: all names that begin with "12/". */
+static int64_t count_given(packed *p, int64_t call)
+{
+    char prefix[32];
+    int64_t n = 0;
+    const size_t size = (size_t)snprintf(prefix, sizeof prefix, "%lld/", (long long)call);
+    for (int64_t i = first_from(p->outputs, prefix);; i++, n++) {
+        const usc_safetensor *t = usc_safetensors_at(p->outputs, i);
+        if (t == NULL || strncmp(t->name, prefix, size) != 0) return n;
+        p->used[i] = true;
+    }
+}
+
+/* Whether a dtype is among those that the manifest allows; an empty list allows all. */
+static bool allowed(const char *dtypes, const char *dtype)
+{
+    char quoted[64];
+    if (dtypes[0] == '\0' || strcmp(dtypes, "[]") == 0) return true;
+    (void)snprintf(quoted, sizeof quoted, "\"%s\"", dtype);
+    return strstr(dtypes, quoted) != NULL;
+}
+
+static usc_status judge_entry(packed *p, const usc_pack_entry *e,
+                              const usc_safetensor *device, usc_pack_finding *f,
+                              usc_error *err)
+{
+    const char *path = e->operands.path;
+    if (e->unjudged != NULL) {
+        usc_pack_say(f, USC_VERDICT_UNJUDGED, path, "%s", e->unjudged);
+        return USC_OK;
+    }
+    const char *dtype = usc_pack_dtype_text(device);
+    if (!allowed(e->dtypes, dtype)) {
+        usc_pack_say(f, USC_VERDICT_WRONG, path, "dtype %s where the operator gives %.*s",
+                     dtype, (int)strcspn(e->dtypes + 2, "\""), e->dtypes + 2);
+        return USC_OK;
+    }
+    return usc_pack_output(&p->w, device, &e->operands, f, err);
+}
+
+static usc_status judge_outputs(packed *p, const usc_pack_call *call,
+                                usc_pack_entry *entries, usc_pack_finding *found,
+                                int *n_found, usc_error *err)
+{
+    int64_t n = 0;
+    const int64_t n_given = count_given(p, call->row.call);
+    usc_status st = USC_OK;
+    for (int i = 0; i < call->n_outputs && st == USC_OK; i++) {
+        const usc_safetensor *device = usc_safetensors_find(p->outputs, entries[i].name);
+        if (device == NULL) continue;
+        entries[i].operands.op = call->row.op;
+        st = judge_entry(p, &entries[i], device, &found[n++], err);
+    }
+    if (n_given == 0 && call->n_outputs > 0) {
+        usc_pack_say(&found[n++], USC_VERDICT_UNSUPPORTED, "",
+                     "no output of it was given");
+    } else if (n < call->n_outputs || n_given > n) {
+        usc_pack_say(&found[n], USC_VERDICT_WRONG, "",
+                     "%lld outputs where the operator has %d", (long long)n_given,
+                     call->n_outputs);
+        n++;
+    }
+    *n_found = (int)n;
+    return st;
+}
+
+static usc_status open_operands(packed *p, const usc_pack_call *call,
+                                usc_safetensors **out, usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    *out = NULL;
+    if (call->file == NULL) return USC_OK;
+    const usc_status st = usc_path_join(path, p->folder, call->file, err);
+    return st == USC_OK ? usc_safetensors_open(path, p->w.options->alloc, out, err) : st;
+}
+
+/* Verdicts on all outputs of a call. */
+static usc_status judge_call(packed *p, usc_pack_call *call, usc_error *err)
+{
+    const int64_t begin = usc_pack_now();
+    const size_t n = (size_t)call->n_outputs;
+    usc_safetensors *tensors = NULL;
+    usc_pack_entry *entries = usc_arena_take(&p->arena, n * sizeof *entries + 1);
+    usc_pack_finding *found = usc_arena_take(&p->arena, (n + 1) * sizeof *found);
+    int n_found = 0;
+    if (entries == NULL || found == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
+    usc_status st = USC_OK;
+    if (call->unjudged != NULL) {
+        usc_pack_say(&found[n_found++], USC_VERDICT_UNJUDGED, "", "%s", call->unjudged);
+        (void)count_given(p, call->row.call);
+    } else {
+        st = open_operands(p, call, &tensors, err);
+        if (st == USC_OK)
+            st =
+                usc_manifest_outputs(p->manifest, &p->arena, call, tensors, entries, err);
+        if (st == USC_OK) st = judge_outputs(p, call, entries, found, &n_found, err);
+    }
+    if (st == USC_OK && n_found == 0)
+        usc_pack_say(&found[n_found++], USC_VERDICT_PASS, "", "%s", "");
+    call->row.t_judge = call->row.t_total = usc_pack_now() - begin;
+    if (st == USC_OK)
+        st = usc_pack_put(&p->w, p->result, &call->row, found, n_found, err);
+    usc_safetensors_close(tensors);
+    return st;
+}
+
+static usc_status judge_all(packed *p, usc_error *err)
+{
+    for (;;) {
+        usc_pack_call call;
+        bool more = false;
+        usc_arena_reset(&p->arena);
+        usc_status st = usc_manifest_next(p->manifest, &p->arena, &call, &more, err);
+        if (st != USC_OK || !more) return st;
+        p->n++;
+        st = judge_call(p, &call, err);
+        if (st != USC_OK) return st;
+    }
+}
+
+static usc_status end(packed *p, usc_error *err)
+{
+    char remarks[512] = "";
+    int64_t n = 0, first = -1;
+    for (int64_t i = 0; i < usc_safetensors_count(p->outputs); i++) {
+        if (p->used[i]) continue;
+        if (n++ == 0) first = i;
+    }
+    if (n > 0)
+        (void)snprintf(
+            remarks, sizeof remarks,
+            "%lld tensor%s of the outputs belong%s to no call of the pack, for "
+            "example %.80s; names are like 12/out[0], see pack.json",
+            (long long)n, n == 1 ? "" : "s", n == 1 ? "s" : "",
+            usc_safetensors_at(p->outputs, first)->name);
+    return usc_pack_end(p->result, p->n, remarks, err);
+}
+
+static usc_status open_all(packed *p, const char *outputs, usc_error *err)
+{
+    const usc_alloc *alloc = p->w.options->alloc;
+    usc_status st = usc_manifest_open(p->folder, alloc, &p->manifest, err);
+    if (st == USC_OK) st = usc_safetensors_open(outputs, alloc, &p->outputs, err);
+    if (st != USC_OK) return st;
+    const size_t n = (size_t)usc_safetensors_count(p->outputs);
+    p->used = usc_arena_take(&p->marks, n + 1);
+    if (p->used == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", outputs);
+    memset(p->used, 0, n);
+    const usc_run run = {.trace = p->folder,
+                         .trace_id = usc_manifest_trace_id(p->manifest),
+                         .device = outputs,
+                         .standard = p->w.standard.name,
+                         .faults = "",
+                         .options = "{}",
+                         .environment = "{}"};
+    return usc_pack_begin(&p->w, &run, &p->result, err);
+}
+
+usc_status usc_pack_judge(const char *pack, const char *outputs,
+                          const usc_pack_options *options, usc_error *err)
+{
+    static const usc_pack_options defaults;
+    if (options == NULL) options = &defaults;
+    packed p = {.w = {.options = options}, .folder = pack};
+    p.arena.alloc = options->alloc != NULL ? *options->alloc : usc_libc_alloc;
+    p.marks.alloc = p.arena.alloc;
+    p.w.arena = &p.arena;
+    usc_status st = usc_pack_standard(&p.w, err);
+    if (st == USC_OK) st = open_all(&p, outputs, err);
+    if (st == USC_OK) st = judge_all(&p, err);
+    if (st == USC_OK) st = end(&p, err);
+    usc_result_close(p.result);
+    usc_safetensors_close(p.outputs);
+    usc_manifest_close(p.manifest);
+    usc_arena_free(&p.arena);
+    usc_arena_free(&p.marks);
+    return st;
+}

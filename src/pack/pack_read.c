@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manifest of a pack, by SQLite's JSON functions. It may come from anywhere: what is
+// missing or of another kind is a damaged pack.
+#include "pack/pack_read.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "trace/trace_db.h"
+
+static const char sql_head[] = "SELECT ?1 ->> '$.format', ?1 ->> '$.version', "
+                               "?1 ->> '$.trace_id' WHERE json_valid(?1)";
+
+static const char sql_calls[] =
+    "SELECT value ->> '$.call', value ->> '$.step', value ->> '$.stands_for', "
+    "value ->> '$.made_up', value ->> '$.op', value ->> '$.phase', "
+    "value ->> '$.module', value ->> '$.module_class', value ->> '$.summary', "
+    "value -> '$.stack', value ->> '$.unjudged', value ->> '$.operands_file', "
+    "value -> '$.outputs', json_array_length(value, '$.outputs') "
+    "FROM json_each(?1, '$.calls')";
+
+static const char sql_outputs[] =
+    "SELECT value ->> '$.path', value ->> '$.name', value ->> '$.unjudged', "
+    "value -> '$.dtypes', value ->> '$.free', value ->> '$.exact', "
+    "value ->> '$.movement', value ->> '$.fan_in', "
+    "json_type(value, '$.choice.dim'), value ->> '$.choice.dim', "
+    "value ->> '$.choice.kernel[0]', value ->> '$.choice.kernel[1]', "
+    "value ->> '$.choice.slack', value ->> '$.choice.repeating', "
+    "value ->> '$.operands.reference', value ->> '$.operands.yardstick', "
+    "value ->> '$.operands.s', value ->> '$.operands.n', value ->> '$.operands.flushed', "
+    "value ->> '$.operands.native', value ->> '$.operands.jump_at', "
+    "value ->> '$.operands.jump_values', value ->> '$.operands.choice' "
+    "FROM json_each(?1)";
+enum { FIRST_OPERAND = 14, N_OPERANDS = 9 };
+
+struct usc_manifest {
+    usc_alloc alloc;
+    char *json;
+    size_t size;
+    sqlite3 *db;
+    sqlite3_stmt *calls, *outputs;
+    char path[USC_PATH_SIZE];
+    char trace_id[64];
+};
+
+static usc_status damaged(const usc_manifest *m, const char *what, usc_error *err)
+{
+    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s", m->path, what);
+}
+
+static usc_status no_memory(const usc_manifest *m, usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", m->path);
+}
+
+/* ---- opening ---- */
+
+static usc_status io_error(const usc_manifest *m, usc_error *err)
+{
+    if (errno == ENOENT)
+        return usc_error_set(err, USC_E_NOT_FOUND, -1,
+                             "%s: no such file: is this a folder that ulpscope pack "
+                             "wrote?",
+                             m->path);
+    return usc_error_set(err, USC_E_IO, -1, "%s: %s", m->path, strerror(errno));
+}
+
+static usc_status read_json(usc_manifest *m, usc_error *err)
+{
+    FILE *file = fopen(m->path, "rb");
+    if (file == NULL) return io_error(m, err);
+    usc_status st = USC_OK;
+    long size = -1;
+    if (fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0) st = io_error(m, err);
+    rewind(file);
+    if (st == USC_OK) {
+        m->json = m->alloc.resize(m->alloc.ctx, NULL, 0, (size_t)size + 1);
+        if (m->json == NULL) st = no_memory(m, err);
+    }
+    if (st == USC_OK) {
+        m->size = (size_t)size + 1;
+        if (fread(m->json, 1, (size_t)size, file) != (size_t)size) st = io_error(m, err);
+        m->json[size] = '\0';
+    }
+    (void)fclose(file);
+    return st;
+}
+
+static usc_status prepare(usc_manifest *m, const char *sql, sqlite3_stmt **out,
+                          usc_error *err)
+{
+    if (sqlite3_prepare_v2(m->db, sql, -1, out, NULL) != SQLITE_OK)
+        return damaged(m, sqlite3_errmsg(m->db), err);
+    return USC_OK;
+}
+
+static usc_status check_head(usc_manifest *m, usc_error *err)
+{
+    sqlite3_stmt *head = NULL;
+    usc_status st = prepare(m, sql_head, &head, err);
+    if (st != USC_OK) return st;
+    (void)sqlite3_bind_text64(head, 1, m->json, m->size - 1, SQLITE_STATIC, SQLITE_UTF8);
+    const bool row = sqlite3_step(head) == SQLITE_ROW;
+    const char *format = row ? (const char *)sqlite3_column_text(head, 0) : NULL;
+    const int64_t version = row ? sqlite3_column_int64(head, 1) : 0;
+    const char *id = row ? (const char *)sqlite3_column_text(head, 2) : NULL;
+    if (format == NULL || strcmp(format, "ulpscope-pack") != 0)
+        st = damaged(m, "not the manifest of a pack", err);
+    else if (version > USC_PACK_VERSION)
+        st = usc_error_set(err, USC_E_VERSION, -1,
+                           "%s: written in pack format %lld; this program knows up to %d",
+                           m->path, (long long)version, USC_PACK_VERSION);
+    (void)snprintf(m->trace_id, sizeof m->trace_id, "%s", id != NULL ? id : "");
+    (void)sqlite3_finalize(head);
+    return st;
+}
+
+usc_status usc_manifest_open(const char *pack, const usc_alloc *alloc, usc_manifest **out,
+                             usc_error *err)
+{
+    if (alloc == NULL) alloc = &usc_libc_alloc;
+    *out = NULL;
+    usc_manifest *m = alloc->resize(alloc->ctx, NULL, 0, sizeof *m);
+    if (m == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", pack);
+    *m = (usc_manifest){.alloc = *alloc};
+    usc_status st = usc_path_join(m->path, pack, "pack.json", err);
+    if (st == USC_OK) st = read_json(m, err);
+    if (st == USC_OK &&
+        sqlite3_open_v2(":memory:", &m->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK)
+        st = no_memory(m, err);
+    if (st == USC_OK) st = check_head(m, err);
+    if (st == USC_OK) st = prepare(m, sql_calls, &m->calls, err);
+    if (st == USC_OK) st = prepare(m, sql_outputs, &m->outputs, err);
+    if (st == USC_OK) {
+        (void)sqlite3_bind_text64(m->calls, 1, m->json, m->size - 1, SQLITE_STATIC,
+                                  SQLITE_UTF8);
+        *out = m;
+        m = NULL;
+    }
+    usc_manifest_close(m);
+    return st;
+}
+
+void usc_manifest_close(usc_manifest *m)
+{
+    if (m == NULL) return;
+    const usc_alloc alloc = m->alloc;
+    (void)sqlite3_finalize(m->calls);
+    (void)sqlite3_finalize(m->outputs);
+    (void)sqlite3_close(m->db);
+    if (m->json != NULL) (void)alloc.resize(alloc.ctx, m->json, m->size, 0);
+    (void)alloc.resize(alloc.ctx, m, sizeof *m, 0);
+}
+
+const char *usc_manifest_trace_id(const usc_manifest *m)
+{
+    return m->trace_id;
+}
+
+/* ---- calls ---- */
+
+/* Text that is never NULL. */
+static const char *text(usc_arena *a, sqlite3_stmt *s, int column)
+{
+    const char *found = usc_arena_column(a, s, column);
+    return found != NULL ? found : "";
+}
+
+usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *out,
+                             bool *more, usc_error *err)
+{
+    sqlite3_stmt *s = m->calls;
+    const int code = sqlite3_step(s);
+    *more = code == SQLITE_ROW;
+    if (code == SQLITE_DONE) return USC_OK;
+    if (code != SQLITE_ROW) return damaged(m, sqlite3_errmsg(m->db), err);
+    *out = (usc_pack_call){
+        .row = {.call = sqlite3_column_int64(s, 0),
+                .step = sqlite3_column_int64(s, 1),
+                .stands_for = sqlite3_column_int64(s, 2),
+                .notes = sqlite3_column_int(s, 3) != 0 ? "made-up inputs" : "",
+                .op = text(arena, s, 4),
+                .phase = text(arena, s, 5),
+                .module = text(arena, s, 6),
+                .module_class = text(arena, s, 7),
+                .args = text(arena, s, 8),
+                .stack = text(arena, s, 9),
+                .culprit = "",
+                .cause = ""},
+        .unjudged = usc_arena_column(arena, s, 10),
+        .file = usc_arena_column(arena, s, 11),
+        .outputs = text(arena, s, 12),
+        .n_outputs = sqlite3_column_int(s, 13)};
+    if (arena->failed) return no_memory(m, err);
+    if (out->row.op[0] == '\0' || sqlite3_column_type(s, 0) != SQLITE_INTEGER)
+        return damaged(m, "a call without number or operator", err);
+    if (out->row.stands_for < 1) out->row.stands_for = 1;
+    return USC_OK;
+}
+
+/* ---- outputs ---- */
+
+static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
+                                const usc_safetensors *tensors, usc_pack_operands *o,
+                                usc_error *err)
+{
+    const usc_safetensor **const places[N_OPERANDS] = {
+        &o->reference, &o->yardstick,   &o->s,
+        &o->n,         &o->flushed,     &o->native,
+        &o->jump_at,   &o->jump_values, &o->choice.values};
+    for (int i = 0; i < N_OPERANDS; i++) {
+        const char *name = (const char *)sqlite3_column_text(s, FIRST_OPERAND + i);
+        if (name == NULL) continue;
+        *places[i] = tensors != NULL ? usc_safetensors_find(tensors, name) : NULL;
+        if (*places[i] == NULL)
+            return usc_error_set(err, USC_E_CORRUPT, -1,
+                                 "%s: names %.80s, which its operands do not hold",
+                                 m->path, name);
+    }
+    return USC_OK;
+}
+
+static usc_status read_output(const usc_manifest *m, usc_arena *arena,
+                              const usc_safetensors *tensors, usc_pack_entry *e,
+                              usc_error *err)
+{
+    sqlite3_stmt *s = m->outputs;
+    *e = (usc_pack_entry){
+        .name = text(arena, s, 1),
+        .unjudged = usc_arena_column(arena, s, 2),
+        .dtypes = text(arena, s, 3),
+        .operands = {.path = text(arena, s, 0),
+                     .free = sqlite3_column_int(s, 4) != 0,
+                     .exact = sqlite3_column_int(s, 5) != 0,
+                     .movement = sqlite3_column_int(s, 6) != 0,
+                     .fan_in = sqlite3_column_double(s, 7),
+                     .choice = {.kernel = {sqlite3_column_int64(s, 10),
+                                           sqlite3_column_int64(s, 11)},
+                                .slack = sqlite3_column_double(s, 12),
+                                .repeating = sqlite3_column_int(s, 13) != 0}}};
+    const char *dim = (const char *)sqlite3_column_text(s, 8);
+    e->operands.choice.dim =
+        dim != NULL && strcmp(dim, "integer") == 0 ? sqlite3_column_int(s, 9) : -1;
+    const usc_status st = find_operands(m, s, tensors, &e->operands, err);
+    if (st != USC_OK) return st;
+    if (e->unjudged == NULL && e->operands.reference == NULL)
+        return damaged(m, "an output without a reference", err);
+    return USC_OK;
+}
+
+usc_status usc_manifest_outputs(usc_manifest *m, usc_arena *arena,
+                                const usc_pack_call *call, const usc_safetensors *tensors,
+                                usc_pack_entry *out, usc_error *err)
+{
+    if (call->n_outputs == 0) return USC_OK;
+    (void)sqlite3_bind_text(m->outputs, 1, call->outputs, -1, SQLITE_STATIC);
+    usc_status st = USC_OK;
+    for (int i = 0; i < call->n_outputs && st == USC_OK; i++) {
+        if (sqlite3_step(m->outputs) != SQLITE_ROW)
+            st = damaged(m, sqlite3_errmsg(m->db), err);
+        else
+            st = read_output(m, arena, tensors, &out[i], err);
+    }
+    (void)sqlite3_reset(m->outputs);
+    (void)sqlite3_clear_bindings(m->outputs);
+    if (st == USC_OK && arena->failed) st = no_memory(m, err);
+    return st;
+}

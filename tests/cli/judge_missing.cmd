@@ -1,0 +1,1 @@
+ulpscope judge missing.safetensors other.safetensors

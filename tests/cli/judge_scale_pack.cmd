@@ -1,0 +1,1 @@
+ulpscope judge sample trace --scale x

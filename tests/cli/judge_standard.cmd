@@ -1,0 +1,1 @@
+ulpscope judge a b --standard wrong

@@ -1,0 +1,1 @@
+ulpscope pack trace -o pack

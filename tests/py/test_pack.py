@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts without a device: what `ulpscope judge` says of the outputs in files is what a
+check says of the same outputs, honest and faulty; packs and outputs that are not as they
+must be are said to be so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import plain_tensors
+import pytest
+import run_pack
+import torch
+from traces import TraceWriter
+
+import ulpscope.sim as sim
+from ulpscope import _core
+from ulpscope._device import Answer
+from ulpscope._judging import judge_given
+from ulpscope._outputs import Timing
+from ulpscope._replay import call_from
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
+
+
+def make_trace(path):
+    """Calls of every kind that a pack tells apart."""
+    torch.manual_seed(3)
+    low = torch.bfloat16
+    x, w, v = torch.randn(24, 40), torch.randn(40, 16), torch.randn(40)
+    image = torch.randn(2, 3, 12, 12).round(decimals=1)  # ties
+    with TraceWriter(path) as t:
+        t.add("aten::mm", x, w, out=[x @ w])
+        t.add("aten::mm", x.to(low), w.to(low), out=[x.to(low) @ w.to(low)])
+        t.add("aten::mm", x.half(), w.half(), out=[x.half() @ w.half()])
+        t.add("aten::mm", x.double(), w.double(), out=[x.double() @ w.double()])
+        t.add("aten::gelu", x, out=[x])
+        t.add("aten::_softmax", x.to(low), -1, False, out=[x.to(low)])
+        t.add("aten::native_layer_norm", x, [40], v, v, 1e-5)
+        t.add("aten::add_.Tensor", x.clone(), x.clone())
+        t.add("aten::_foreach_mul_.Scalar", [x.clone(), v.clone()], 0.7)
+        t.add("aten::relu", x, out=[x])
+        t.add("aten::sum.dim_IntList", x, [1], out=[x.sum(1)])
+        t.add("aten::topk", image, 4, -1)
+        t.add("aten::argmax", image, -1, out=[image.argmax(-1)])
+        t.add("aten::max_pool2d_with_indices", image, [3, 3], [2, 2])
+        t.add("aten::round", 10 * x, out=[x])
+        t.add("aten::mm", torch.randn(0, 40), w, out=[torch.zeros(0, 16)])
+        t.add("aten::view_as_complex", torch.randn(5, 2))
+        t.add("aten::bernoulli", torch.rand(9), out=[torch.rand(9)])
+        t.add("aten::empty_like", x, out=[x])
+        t.add("aten::log", -x, out=[x])
+    return path
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """Folder with a trace, and the pack made of it by the command."""
+    folder = tmp_path_factory.mktemp("pack")
+    make_trace(folder / "trace")
+    done = subprocess.run(
+        [sys.executable, "-m", "ulpscope._pack", folder / "trace", "-o", folder / "pack"],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "20 calls" in done.stderr and "aten::bernoulli" in done.stderr
+    return folder
+
+
+def judge(*arguments, out):
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "judge", *map(str, arguments), "-o", out, "--force"],
+        capture_output=True, text=True, timeout=60)  # fmt: skip
+    print(done.stdout, done.stderr)
+    path = Path(out) / "result.json"
+    calls = json.loads(path.read_text())["calls"] if done.returncode < 2 else []
+    return done, {c["call"]: c for c in calls}
+
+
+def checked(folder, outputs):
+    """Verdicts of a check's own judge on the outputs that lie in a folder."""
+    trace = _core.Trace(str(folder / "trace"))
+    manifest = json.loads((folder / "pack" / "pack.json").read_text())
+    found = {}
+    for entry in manifest["calls"]:
+        if "unjudged" in entry:
+            found[entry["call"]] = ("unjudged", 0.0, False)
+            continue
+        given = plain_tensors.read(outputs / f"{entry['call']}.safetensors")
+        call = call_from(trace.call(entry["call"]), trace.blob)
+        tensors = {}
+        for o in entry["outputs"]:
+            value = torch.from_numpy(np.array(given[o["name"]]))
+            tensors[o["path"]] = value.to(getattr(torch, o["dtypes"][0]))
+        verdict = judge_given(call, Answer(tensors), Timing())
+        worst = verdict.worst
+        found[entry["call"]] = (verdict.verdict, worst.bits, worst.bound)
+    return found
+
+
+def assert_same(folder, outputs, out):
+    """Equal verdicts; of what is accused also the bits. Returns what was accused."""
+    _, got = judge(folder / "pack", outputs, out=out)
+    expected = checked(folder, outputs)
+    assert got.keys() == expected.keys()
+    for number, (verdict, bits, _) in expected.items():
+        call = got[number]
+        assert call["verdict"] == verdict, (call["op"], call["sentence"], verdict)
+        if verdict in ("reduced", "wrong"):  # one element alone may stand on one replay
+            slack = 0.6 if verdict == "reduced" else 1.0
+            assert abs(call["bits"] - bits) < slack, (call["op"], call["bits"], bits)
+    return {got[n]["op"] for n, (verdict, *_) in expected.items()
+            if verdict in ("reduced", "wrong", "nonfinite")}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def honest(packed):
+    run_pack.main(packed / "pack", packed / "honest", "sim:0")
+    return packed / "honest"
+
+
+def test_honest_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
+    assert assert_same(packed, honest, tmp_path / "out") == set()
+
+
+@pytest.mark.parametrize("kind", ["tf32", "bf16_inputs", "bf16_output", "scale", "bit_flip",
+                                  "nan", "drop_tail", "truncate", "swap_two"])  # fmt: skip
+def test_faulty_outputs_get_the_verdicts_of_a_check(packed, tmp_path, kind):
+    operators = "aten::mm,aten::gelu,aten::_softmax,aten::add_,aten::sum,aten::relu"
+    with sim.fault(operators, kind):
+        run_pack.main(packed / "pack", tmp_path / "outputs", "sim:0")
+    assert assert_same(packed, tmp_path / "outputs", tmp_path / "out")
+
+
+def changed(packed, honest, tmp_path, number, change):
+    """The honest outputs in one file, those of one call changed; the call's verdict."""
+    tensors, low = {}, []
+    for path in sorted(honest.glob("*.safetensors")):
+        tensors.update(plain_tensors.read(path))
+    manifest = json.loads((packed / "pack" / "pack.json").read_text())
+    for call in manifest["calls"]:
+        low += [o["name"] for o in call["outputs"] if o["dtypes"][:1] == ["bfloat16"]]
+    change(tensors)
+    plain_tensors.write(tmp_path / "all.safetensors", tensors, [n for n in low if n in tensors])
+    done, calls = judge(packed / "pack", tmp_path / "all.safetensors", out=tmp_path / "out")
+    others = [c for n, c in calls.items() if n != number and c["verdict"] not in ("pass", "unjudged")]
+    assert not others
+    return done, calls[number]
+
+
+def number_of(packed, op):
+    manifest = json.loads((packed / "pack" / "pack.json").read_text())
+    return next(c["call"] for c in manifest["calls"] if c["op"] == op)
+
+
+def test_a_call_without_outputs_is_unsupported(packed, honest, tmp_path):
+    done, call = changed(packed, honest, tmp_path, 1, lambda t: t.pop("1/out[0]"))
+    assert done.returncode == 0 and call["verdict"] == "unsupported"
+    assert "no output of it was given" in call["sentence"]
+
+
+def test_too_few_and_too_many_outputs_are_wrong(packed, honest, tmp_path):
+    number = number_of(packed, "aten::native_layer_norm")
+    done, call = changed(packed, honest, tmp_path, number, lambda t: t.pop(f"{number}/out[1]"))
+    assert done.returncode == 1 and call["verdict"] == "wrong"
+    assert "2 outputs where the operator has 3" in call["sentence"]
+    more = lambda t: t.update({"1/out[1]": np.zeros(3)})  # noqa: E731
+    done, call = changed(packed, honest, tmp_path, 1, more)
+    assert call["verdict"] == "wrong"
+    assert "2 outputs where the operator has 1" in call["sentence"]
+
+
+def test_another_shape_or_dtype_is_wrong(packed, honest, tmp_path):
+    cut = lambda t: t.update({"1/out[0]": t["1/out[0]"][:5]})  # noqa: E731
+    _, call = changed(packed, honest, tmp_path, 1, cut)
+    assert call["verdict"] == "wrong"
+    assert "shape [5, 16] where [24, 16] is right" in call["sentence"]
+    half = lambda t: t.update({"1/out[0]": t["1/out[0]"].astype(np.float16)})  # noqa: E731
+    _, call = changed(packed, honest, tmp_path, 1, half)
+    assert call["verdict"] == "wrong"
+    assert "dtype float16 where the operator gives float32" in call["sentence"]
+
+
+def test_names_that_belong_to_no_call_are_remarked_on(packed, honest, tmp_path):
+    names = lambda t: t.update({"77/out[0]": np.zeros(3), "x": np.zeros(1)})  # noqa: E731
+    done, _ = changed(packed, honest, tmp_path, 1, names)
+    assert done.returncode == 0
+    assert "2 tensors of the outputs belong to no call of the pack" in done.stdout
+
+
+def test_nothing_given_is_trouble(packed, tmp_path):
+    plain_tensors.write(tmp_path / "x.safetensors", {"x": np.zeros(3)})
+    done, _ = judge(packed / "pack", tmp_path / "x.safetensors", out=tmp_path / "out")
+    assert done.returncode == 2
+
+
+def test_a_tie_may_be_broken_otherwise_but_not_doubly(packed, honest, tmp_path):
+    """Index outputs: the same value chosen elsewhere passes, one index twice does not."""
+    number = number_of(packed, "aten::argmax")
+    name = f"{number}/out[0]"
+    image = plain_tensors.read(packed / "pack" / f"inputs/{number}.safetensors")["args[0]"]
+    flat = image.reshape(-1, 12)
+    row = next(i for i, r in enumerate(flat) if (r == r.max()).sum() > 1)
+
+    def last(t):
+        t[name] = t[name].copy()
+        t[name].reshape(-1)[row] = np.nonzero(flat[row] == flat[row].max())[0][-1]
+
+    _, call = changed(packed, honest, tmp_path, number, last)
+    assert (call["verdict"], call["notes"]) == ("pass", "ties broken otherwise")
+    number = number_of(packed, "aten::topk")
+    values = image.reshape(-1, 12)
+
+    def twice(t):
+        indices = t[f"{number}/out[1]"] = t[f"{number}/out[1]"].copy()
+        rows = indices.reshape(-1, 4)
+        for i, r in enumerate(rows):
+            if values[i][r[0]] == values[i][r[1]]:
+                r[1] = r[0]
+                return
+        raise AssertionError("no tie in the sample")
+
+    _, call = changed(packed, honest, tmp_path, number, twice)
+    assert call["verdict"] == "wrong"
+
+
+def test_other_standards_judge_the_same_pack(packed, honest, tmp_path):
+    done, calls = judge(packed / "pack", honest, "--standard", "allclose:1e-3,1e-3",
+                        out=tmp_path / "out")  # fmt: skip
+    accused = {c["op"] for c in calls.values() if c["verdict"] == "wrong"}
+    assert accused == {"aten::log"}  # NaN is not close to NaN, there
+    assert calls[1]["sentence"] == "aten::mm passes by allclose:1e-3,1e-3"
+    done, calls = judge(packed / "pack", honest, "--standard", "bitwise", out=tmp_path / "out")
+    assert done.returncode == 1
+    done, _ = judge(packed / "pack", honest, "--standard", "nosuch", out=tmp_path / "out")
+    assert done.returncode == 2 and "known: ulpscope" in done.stderr
+
+
+# ---- what is not as it must be -------------------------------------------------------
+
+
+def damaged(packed, tmp_path, change):
+    """What is said of a pack whose copy was changed."""
+    shutil.copytree(packed / "pack", tmp_path / "pack")
+    change(tmp_path / "pack")
+    done, _ = judge(tmp_path / "pack", packed / "honest", out=tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ulpscope: ") and done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def edit(pack, old, new):
+    path = pack / "pack.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_damaged_pack_is_named(packed, honest, tmp_path):
+    def case(name, change):
+        return damaged(packed, tmp_path / name, change)
+
+    for name in "abcdefg":
+        (tmp_path / name).mkdir()
+    assert "no such file" in case("a", lambda p: (p / "pack.json").unlink())
+    assert "not the manifest" in case("b", lambda p: (p / "pack.json").write_text("{}"))
+    assert "not the manifest" in case("c", lambda p: (p / "pack.json").write_text("no json"))
+    assert "format 9" in case("d", lambda p: edit(p, '"version": 1', '"version": 9'))
+    assert "do not hold" in case("e", lambda p: edit(p, "out[0].reference", "out[0].xyz"))
+    path = "operands/1.safetensors"
+    assert path in case("f", lambda p: os.truncate(p / path, 900))
+    assert path in case("g", lambda p: (p / path).unlink())
+
+
+FUZZ = """
+import ctypes, random, sys
+from pathlib import Path
+lib = ctypes.CDLL(sys.argv[1])
+pack, outputs, out = sys.argv[2:5]
+class Options(ctypes.Structure):
+    _fields_ = [("out", ctypes.c_char_p), ("standard", ctypes.c_char_p),
+                ("scale", ctypes.c_char_p), ("force", ctypes.c_bool),
+                ("n_threads", ctypes.c_int), ("alloc", ctypes.c_void_p)]
+error = ctypes.create_string_buffer(1024)
+path = Path(pack) / "pack.json"
+whole = path.read_bytes()
+chance = random.Random(20251121)
+n_ok = 0
+for _ in range(150):
+    text = bytearray(whole)
+    for _ in range(chance.randrange(1, 4)):
+        text[chance.randrange(len(text))] = chance.choice(b'{}[]",:0123456789-.e nulltrf\\x80')
+    path.write_bytes(text[:chance.randrange(len(text))] if chance.random() < 0.1 else text)
+    options = Options(out.encode(), None, None, True, 1, None)
+    n_ok += lib.usc_pack_judge(pack.encode(), outputs.encode(), ctypes.byref(options), error) == 0
+print(n_ok)
+"""
+
+
+def test_no_manifest_crashes_the_judge(packed, honest, tmp_path):
+    shutil.copytree(packed / "pack", tmp_path / "pack")
+    library = Path(_core.__file__).parent / "libulpscope.so"
+    done = subprocess.run(
+        [sys.executable, "-c", FUZZ, library, tmp_path / "pack", honest, tmp_path / "out"],
+        capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert 5 < int(done.stdout) < 150
+
+
+def test_a_pack_does_not_overwrite_what_is_there(packed, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "ulpscope._pack", packed / "trace", "-o", packed / "pack"],
+        capture_output=True, text=True)  # fmt: skip
+    assert run.returncode == 2 and "is there already" in run.stderr
+
+
+def test_inputs_are_what_was_captured(packed):
+    manifest = json.loads((packed / "pack" / "pack.json").read_text())
+    call = manifest["calls"][0]
+    assert (call["op"], call["args"]) == ("aten::mm", [{"tensor": "args[0]"}, {"tensor": "args[1]"}])
+    tensors = plain_tensors.read(packed / "pack" / call["inputs_file"])
+    torch.manual_seed(3)
+    assert np.array_equal(tensors["args[0]"], torch.randn(24, 40).numpy())
+    assert call["inputs"][0]["argument"] == "self"
+
+
+# ---- pairs ---------------------------------------------------------------------------
+
+
+def pair(tmp_path, device, reference, *more):
+    plain_tensors.write(tmp_path / "device.safetensors", device)
+    plain_tensors.write(tmp_path / "reference.safetensors", reference)
+    done, calls = judge(tmp_path / "device.safetensors", tmp_path / "reference.safetensors",
+                        *more, out=tmp_path / "out")  # fmt: skip
+    return done, {c["op"]: c for c in calls.values()}
+
+
+def test_pairs_of_tensors(tmp_path):
+    chance = np.random.default_rng(5)
+    truth = chance.standard_normal((64, 32))
+    rounded = truth.astype(np.float32)
+    low = (rounded.view(np.uint32) & 0xFFFFE000).view(np.float32)  # 11 bits
+    spoilt = rounded.copy()
+    spoilt[3, 4] = np.nan
+    done, calls = pair(
+        tmp_path,
+        {"good": rounded, "half": truth.astype(np.float16), "low": low, "nan": spoilt,
+         "ints": np.arange(5), "extra": rounded, "shape": rounded[:3]},
+        {"good": truth, "half": truth, "low": truth, "nan": truth, "ints": np.arange(5),
+         "missing": truth, "shape": truth})  # fmt: skip
+    assert done.returncode == 1
+    assert {n: c["verdict"] for n, c in calls.items()} == {
+        "good": "pass", "half": "pass", "low": "reduced", "nan": "nonfinite", "ints": "pass",
+        "extra": "unjudged", "missing": "unsupported", "shape": "wrong"}  # fmt: skip
+    assert 10 < calls["low"]["bits"] < 12.5
+    assert "[3, 4]" in calls["nan"]["sentence"]
+    assert "an error counts relative to |reference|" in " ".join(done.stdout.split())
+
+
+def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
+    chance = np.random.default_rng(6)
+    a, b = chance.standard_normal((32, 512)), chance.standard_normal((512, 32))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    truth = a.astype(np.float64) @ b.astype(np.float64)
+    device, reference = {"mm": a @ b}, {"mm": truth}
+    assert pair(tmp_path, device, reference)[1]["mm"]["verdict"] == "wrong"
+    plain_tensors.write(tmp_path / "s.safetensors",
+                        {"mm": np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)})
+    done, calls = pair(tmp_path, device, reference, "--scale", tmp_path / "s.safetensors")
+    assert done.returncode == 0 and calls["mm"]["verdict"] == "pass"
+    assert "or to the scale" in " ".join(done.stdout.split())
+
+
+def test_coarse_references_are_said_to_be_coarse(tmp_path):
+    truth = np.random.default_rng(7).standard_normal(99)
+    low = truth.astype(np.float32)
+    done, calls = pair(tmp_path, {"a": low, "b": truth}, {"a": low, "b": low})
+    assert calls["a"]["verdict"] == "pass" and "1 references are float32" in done.stdout
+    assert calls["b"]["verdict"] == "unjudged" and "too coarse" in calls["b"]["sentence"]
+
+
+def test_a_damaged_file_is_trouble(tmp_path):
+    plain_tensors.write(tmp_path / "a.safetensors", {"a": np.zeros(9)})
+    (tmp_path / "b.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-9])
+    done, _ = judge(tmp_path / "b.safetensors", tmp_path / "a.safetensors", out=tmp_path / "out")
+    assert done.returncode == 2
+    assert "b.safetensors: a lies at bytes 0 to 72 of 63" in done.stderr
