@@ -149,9 +149,19 @@ static int add_list(PyObject *module)
     return result;
 }
 
+/* `operands`: the names of all. */
+static int add_operands(PyObject *module)
+{
+    PyObject *names = operand_names((1u << USC_N_OPERANDS) - 1);
+    const int result =
+        names == NULL ? -1 : PyModule_AddObjectRef(module, "operands", names);
+    Py_XDECREF(names);
+    return result;
+}
+
 int py_standard_add(PyObject *module)
 {
-    if (add_list(module) < 0) return -1;
+    if (add_list(module) < 0 || add_operands(module) < 0) return -1;
     PyObject *type = PyType_FromModuleAndSpec(module, &standard_spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Standard", type);

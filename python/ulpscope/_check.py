@@ -52,6 +52,10 @@ def parse(argv):
     add("--allow", action="append", default=[], metavar="VERDICT[:PATTERN]",
         help="do not flag these (may be repeated)")
     add("--strict", action="store_true", help="flag unjudged and unsupported as well")
+    add("--standard", default="ulpscope", metavar="NAME",
+        help="judge by another rule, e.g. ascend-v1, torch-close, allclose:1e-3,1e-3")
+    add("--compare-standards", action="store_true",
+        help="tell what every other standard says of each call as well")
     add("--baseline", metavar="FILE", help="flag only what is new since that run")
     add("--junit", metavar="FILE", help="write JUnit XML")
     add("--annotate", action="store_true", help="print ::error lines for GitHub")
@@ -65,6 +69,10 @@ def parse(argv):
         parser.error("--device names no device")
     for allowed in options.allow:
         check_allowed(allowed, parser)
+    try:
+        _core.Standard(options.standard)
+    except _core.ArgError as problem:
+        parser.error(f"--standard: {problem}")
     if options.baseline and not os.path.exists(options.baseline):
         parser.error(f"--baseline: there is no {options.baseline}")
     return options
@@ -159,10 +167,11 @@ def run_identity(trace, options):
         "trace": os.path.abspath(options.trace),
         "trace_id": trace.meta("id") or "",
         "device": options.device,
-        "standard": "ulpscope",
+        "standard": options.standard,
         "faults": faults_of(options),
         "options": json.dumps(
             {"ops": options.ops or "", "distinct": options.distinct, "import": options.imports}
+            | ({"compare_standards": True} if options.compare_standards else {})
         ),
         "environment": json.dumps(environment()),
     }
@@ -177,6 +186,8 @@ def worker_settings(trace, options, home, jobs):
         "threads": max(1, core_count() // jobs),
         "recorded": json.loads(trace.meta("imports") or "[]"),
         "imports": options.imports,
+        "standard": options.standard,
+        "compare": options.compare_standards,
     }
 
 

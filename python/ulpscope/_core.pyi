@@ -60,6 +60,9 @@ class Judge:
 #: (name, parameters, summary, needs) of every standard.
 standards: tuple[tuple[str, str, str, tuple[str, ...]], ...]
 
+#: Names of the operands that a standard can be given besides the device's output.
+operands: tuple[str, ...]
+
 class Standard:
     name: str
     needs: tuple[str, ...]

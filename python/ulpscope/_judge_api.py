@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import _diagnose, _stress, _wording
+from . import _diagnose, _standards, _stress, _wording
 from ._callable import Composite, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, trespass
-from ._judging import Verdict, judge_drawn, judge_given
+from ._judging import Verdict, judge_by, judge_drawn, judge_given
 from ._outputs import Finding, clause
 from ._random import kept_state
 from ._replay import BadCall, Bound, TensorAt, flatten, plain, rebuilt
 from ._verdicts import FLAGGED
-
-STANDARDS = (None, "ulpscope")
 
 
 @dataclass
@@ -32,6 +30,8 @@ class OutputVerdict:
     cause: str
     sentence: str
     worst: list = field(default_factory=list)  # (index, device value, correct value)
+    status: str = ""  # in the words of another standard: "pass", "warning", "error"
+    metrics: dict = field(default_factory=dict)  # what that standard measured
 
     @property
     def passed(self):
@@ -50,6 +50,8 @@ class CallVerdict:
     outputs: list = field(default_factory=list)
     notes: list = field(default_factory=list)
     cases: list = field(default_factory=list)  # _stress.CaseVerdict, where inputs were "stress"
+    standard: str = "ulpscope"
+    status: str = ""  # in the words of another standard
 
     @property
     def passed(self):
@@ -71,7 +73,9 @@ LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judg
 # ---- the two entrances ---------------------------------------------------------------
 
 
-def judge_call(fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard=None):
+def judge_call(
+    fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard=None, benchmark=None
+):
     """
     The verdict on what some device gave for `fn(*args, **kwargs)`.
 
@@ -81,10 +85,20 @@ def judge_call(fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard
     them. `mutated=(args, kwargs)` are the arguments as the device left them; without it
     only what was returned is judged.
 
+    `standard` names another rule, e.g. "torch-close" or "allclose:1e-3,1e-3"
+    (docs/metrics.md, 3): the verdict is then `pass`, `wrong` or `unjudged`, `status` is in
+    that rule's words, and bits are NaN. `benchmark` is what a second device returned, for
+    the standards that compare with one.
+
     Raises TypeError and ValueError for misuse; whatever else fails is `unjudged`.
     """
-    _check_usage(fn, args, kwargs, standard)
-    return _judged(fn, args, kwargs, outputs, mutated)
+    _check_usage(fn, args, kwargs)
+    rule = _standards.parsed(standard)
+    if rule is None:
+        return _judged(fn, args, kwargs, lambda call: _verdict(call, outputs, mutated))
+    by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark))
+    by.standard = rule.name
+    return by
 
 
 def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False,
@@ -99,7 +113,7 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     `inputs="stress[:SEED[:CASES]]"` takes the arguments as an example and checks the calls
     on which kernels break; the verdict is that of the worst one, `.cases` holds them all.
     """
-    _check_usage(fn, args, kwargs, None)
+    _check_usage(fn, args, kwargs)
     if reference is not None and not callable(reference):
         raise TypeError(f"reference is {type(reference).__name__}, not callable")
     own = reference is None
@@ -127,7 +141,12 @@ class _Check:
         fn = _on(self.fn, self.device) if self.own or self.device else self.fn
         with self._grad():
             outputs = fn(*moved[0], **moved[1])
-        return _judged(self.reference, args, kwargs, outputs, moved, not self.own, note)
+
+        def judge(call):
+            call.any_float = not self.own
+            return _verdict(call, outputs, moved)
+
+        return _judged(self.reference, args, kwargs, judge, note)
 
     def failed(self, problem, note):
         """The verdict on arguments that `fn` refuses and the reference takes."""
@@ -157,23 +176,21 @@ def _single(tensor):
     return tensor.detach().float().requires_grad_(tensor.requires_grad) if narrow else tensor
 
 
-def _check_usage(fn, args, kwargs, standard):
+def _check_usage(fn, args, kwargs):
     if not callable(fn):
         raise TypeError(f"fn is {type(fn).__name__}, not callable")
     if not isinstance(args, (tuple, list)):
         raise TypeError(f"args is {type(args).__name__}, not a tuple or list of arguments")
     if kwargs is not None and not isinstance(kwargs, dict):
         raise TypeError(f"kwargs is {type(kwargs).__name__}, not a dict")
-    if standard not in STANDARDS:
-        raise ValueError(f"standard {standard!r} is unknown; known: ulpscope")
 
 
-def _judged(fn, args, kwargs, outputs, mutated, any_float=False, note=""):
+def _judged(fn, args, kwargs, judge, note=""):
+    """The public verdict of `judge(call)`; `unjudged` where anything fails."""
     try:
         with kept_state([*args, *(kwargs or {}).values()]):
             call = call_of(fn, args, kwargs)
-            call.any_float = any_float
-            verdict = _verdict(call, outputs, mutated)
+            verdict = judge(call)
     except Exception as problem:
         call, verdict = None, Verdict("unjudged", reason=clause(problem))
     return _told(call, name_of(fn), verdict, note)
@@ -195,6 +212,14 @@ def _verdict(call, outputs, mutated):
     if verdict.verdict == "unjudged" and call.native is None and not verdict.findings:
         verdict.reason = f"{verdict.reason} (and as given: {call.problem})"
     return verdict
+
+
+def _by(rule, call, outputs, mutated, benchmark):
+    """The verdict of another standard."""
+    second = {p: plain(t) for p, t in flatten(benchmark)}
+    if call.native is not None:
+        second = _by_order(second, [p for p in call.native if p not in call.views])
+    return judge_by(rule, call, _answer(call, outputs, mutated), benchmark=second)
 
 
 # ---- what the device gave ------------------------------------------------------------
@@ -371,8 +396,10 @@ def _cotangent(output):
 
 
 def _public(call, name, verdict):
+    said = verdict.opinions[0] if verdict.opinions else None
+    make = _output if said is None else _output_by
     outputs = [
-        _output(call, name, verdict, i, finding) for i, finding in enumerate(verdict.findings)
+        make(call, name, verdict, i, finding) for i, finding in enumerate(verdict.findings)
     ]
     worst = verdict.worst
     judged = worst is not None and verdict.verdict not in ("unjudged", "unsupported")
@@ -384,6 +411,7 @@ def _public(call, name, verdict):
         _sentence(name, verdict),
         outputs,
         list(verdict.notes),
+        status=said.status if said else "",
     )
 
 
@@ -400,6 +428,17 @@ def _output(call, name, verdict, i, finding):
         finding.bits if judged else math.nan,
         finding.yardstick_bits if judged else math.nan,
         alone.cause, _sentence(name, alone), _worst(finding),
+    )  # fmt: skip
+
+
+def _output_by(call, name, verdict, i, finding):
+    """The public entry for what another standard found of one output."""
+    said = verdict.opinions[0].about(finding.path)
+    alone = Verdict(said.verdict, [finding], said.text())
+    judged = said.outputs.get(finding.path, {})
+    return OutputVerdict(
+        i, finding.path, finding.verdict, math.nan, math.nan, "", _sentence(name, alone),
+        status=said.status, metrics=judged.get("metrics", {}),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import _diagnose
+from . import _diagnose, _standards
 from ._device import DeviceDied, lacks, learn_writes
 from ._outputs import Finding, Operands, Timing, clause, judge_outputs
 from ._random import SEED, judge_draws
@@ -29,6 +29,7 @@ class Verdict:
     notes: list = field(default_factory=list)
     answer: object = None
     operands: object = None
+    opinions: list = field(default_factory=list)  # of other standards
 
     @property
     def worst(self):
@@ -36,9 +37,9 @@ class Verdict:
         return min(self.findings, key=Finding.order) if self.findings else None
 
 
-def judge_call(call, device, timing=None, mark=lambda phase: None):
+def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None):
     """
-    Judges one call on a device.
+    Judges one call on a device, by another standard where `rule` is one.
 
     `mark(phase)` is told "device", "reference" before each part begins, so that whoever
     watches this process knows where it died. Raises DeviceDied only.
@@ -59,12 +60,30 @@ def judge_call(call, device, timing=None, mark=lambda phase: None):
     finally:
         timing.add("device", now)
     mark("reference")
+    if rule is not None:
+        return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
     if draws_random(call):
         return _judge_draws(call, device, answer, timing, mark)
     verdict = _judge_answer(call, answer, timing)
     if verdict.operands is None:
         return verdict
     return _settle(call, device, verdict, timing, mark)
+
+
+def judge_by(rule, call, answer, timing=None, benchmark=None):
+    """The verdict that another standard gives on an answer: pass, wrong or unjudged."""
+    operands = Operands(call, timing or Timing())
+    said = _standards.opinions([rule], call, answer, operands, benchmark)[0]
+    found = _standards.findings(said, answer)
+    return Verdict(said.verdict, found, said.text(), answer=answer, operands=operands,
+                   opinions=[said])  # fmt: skip
+
+
+def compare_standards(standards, call, device, verdict, timing):
+    """Adds to a verdict what other standards say of the answer that it is about."""
+    operands = verdict.operands or Operands(call, timing)
+    benchmark = _standards.benchmark_of(call, device)
+    verdict.opinions += _standards.opinions(standards, call, verdict.answer, operands, benchmark)
 
 
 def _refused(call, text):

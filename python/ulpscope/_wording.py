@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from ._standards import metric_rows
 from ._verdicts import FLAGGED, base_row
 
 METRICS = ("max", "mid", "q99", "rel", "z", "fan_in", "t_max", "t_mid", "n_mismatch", "n_bad")
@@ -46,7 +47,7 @@ def sentence(call, verdict):
 def _statement(op, verdict):
     kind, worst = verdict.verdict, verdict.worst
     if kind == "pass":
-        return _passed(op, worst)
+        return f"{op} passes: {verdict.reason}" if verdict.reason else _passed(op, worst)
     if verdict.reason or worst is None or kind in ("unjudged", "unsupported"):
         reason = verdict.reason or (worst.reason if worst else "")
         return f"{op} is {kind}: {reason}"
@@ -146,7 +147,7 @@ def row(call, verdict, timing, stands_for=1):
         stack=(source.get("frames") or "") if verdict.verdict != "pass" else "",
         n_elements=sum(f.n for f in verdict.findings),
         stands_for=stands_for,
-        metrics=metrics(verdict) if flagged else [],
+        metrics=(metrics(verdict) if flagged else []) + metric_rows(verdict.opinions),
         examples=examples(verdict) if flagged else [],
         **timing,
     )

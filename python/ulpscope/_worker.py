@@ -35,10 +35,11 @@ class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
 
     def __init__(self, settings, channel):
-        from . import _core
+        from . import _core, _standards
         from ._device import open_device
 
         self.channel = channel
+        self.rule, self.compared = _standards.chosen(settings["standard"], settings["compare"])
         self.trace = _core.Trace(settings["trace"])
         self.device = open_device(settings["device"], settings["home"])
         self.trace_id = settings["trace_id"]
@@ -57,7 +58,7 @@ class Bench:
 
         call = self.call(sequence)
         mark = lambda phase: self.channel.send(phase=phase)  # noqa: E731
-        return call, judge_call(call, self.device, timing, mark)
+        return call, judge_call(call, self.device, timing, mark, self.rule)
 
     def work(self, request):
         """The row for one request, and whether the device survived."""
@@ -71,6 +72,8 @@ class Bench:
             call, verdict = self.judge(sequence, timing)
             if verdict.verdict in FLAGGED and request.get("children"):
                 self.name_culprit(verdict, request["children"], timing)
+            if self.compared:
+                _judging.compare_standards(self.compared, call, self.device, verdict, timing)
             row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
             return row, True
         except BadCall as problem:

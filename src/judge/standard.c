@@ -2,7 +2,7 @@
 // Names of the standards, their parameters, and which operand serves where one is
 // missing. The rules themselves: standard_close.c, standard_bits.c, standard_norm.c,
 // standard_ascend.c, standard_ascend_ratio.c.
-#include "judge/standard_case.h"
+#include "judge/standard_trial.h"
 
 #include "base/compiler.h"
 #include "base/float_env.h"
@@ -47,7 +47,7 @@ enum { N_STANDARDS = sizeof infos / sizeof infos[0] };
 
 /* What only this library knows of a standard; same order as `infos`. */
 static const struct rule {
-    void (*judge)(usc_case *c);
+    void (*judge)(usc_trial *c);
     int least, most;                          /* number of parameters */
     double defaults[USC_STANDARD_PARAMETERS]; /* NaN: the rule chooses */
 } rules[N_STANDARDS] = {
@@ -163,7 +163,7 @@ static const struct chain {
 static const struct chain raised_low = {
     {USC_OPERAND_YARDSTICK, USC_OPERAND_REFERENCE, USC_OPERAND_NATIVE}, 3};
 
-static bool shapes_agree(const usc_case *c, const usc_tensor *t, const char *what)
+static bool shapes_agree(const usc_trial *c, const usc_tensor *t, const char *what)
 {
     usc_error problem;
     if (usc_walk_check_dims(what, t, c->in->device, &problem) == USC_OK) return true;
@@ -175,7 +175,7 @@ static bool shapes_agree(const usc_case *c, const usc_tensor *t, const char *wha
 }
 
 /* The dtype that a role wants its operand in; its own where any is right. */
-static usc_dtype wanted(const usc_case *c, usc_case_role role, usc_dtype own)
+static usc_dtype wanted(const usc_trial *c, usc_trial_role role, usc_dtype own)
 {
     const bool own_float = usc_dtype_info_of(own)->kind == USC_KIND_FLOAT;
     if (role == USC_ROLE_EXPECTED || role == USC_ROLE_SECOND)
@@ -184,8 +184,8 @@ static usc_dtype wanted(const usc_case *c, usc_case_role role, usc_dtype own)
     return own;
 }
 
-static void note_stand_in(usc_case *c, usc_operand first, usc_operand used,
-                          const usc_case_reader *r)
+static void note_stand_in(usc_trial *c, usc_operand first, usc_operand used,
+                          const usc_trial_reader *r)
 {
     char *text = c->out->stand_in;
     if (first == used || c->out->stand_in[0] != '\0') return;
@@ -195,25 +195,26 @@ static void note_stand_in(usc_case *c, usc_operand first, usc_operand used,
                    usc_operand_text(first));
 }
 
-static bool dtype_agrees(usc_case *c, usc_case_role role, usc_operand used, usc_dtype own)
+static bool dtype_agrees(usc_trial *c, usc_trial_role role, usc_operand used,
+                         usc_dtype own)
 {
     const bool exact = role == USC_ROLE_EXPECTED && used == USC_OPERAND_NATIVE;
     const bool kinds = (usc_dtype_info_of(own)->kind == USC_KIND_FLOAT) == c->is_float;
     if (exact ? own == c->dtype : kinds) return true;
-    usc_case_decide(c, false, NULL, "dtype %s where %s has %s",
-                    usc_dtype_info_of(c->dtype)->name, usc_operand_text(used),
-                    usc_dtype_info_of(own)->name);
+    usc_trial_decide(c, false, NULL, "dtype %s where %s has %s",
+                     usc_dtype_info_of(c->dtype)->name, usc_operand_text(used),
+                     usc_dtype_info_of(own)->name);
     return false;
 }
 
-static void open_walk(const usc_tensor *t, usc_case_reader *out)
+static void open_walk(const usc_tensor *t, usc_trial_reader *out)
 {
     out->walk = usc_walk_over(t);
     out->dtype = t->dtype;
     out->rounds = false;
 }
 
-bool usc_case_open(usc_case *c, usc_case_role role, usc_case_reader *out)
+bool usc_trial_open(usc_trial *c, usc_trial_role role, usc_trial_reader *out)
 {
     if (role == USC_ROLE_DEVICE) {
         open_walk(c->in->device, out);
@@ -234,11 +235,11 @@ bool usc_case_open(usc_case *c, usc_case_role role, usc_case_reader *out)
         note_stand_in(c, chain->of[0], used, out);
         return true;
     }
-    usc_case_unjudged(c, "there is nothing to compare with");
+    usc_trial_unjudged(c, "there is nothing to compare with");
     return false;
 }
 
-const double *usc_case_load(usc_case_reader *r, int64_t at, size_t count)
+const double *usc_trial_load(usc_trial_reader *r, int64_t at, size_t count)
 {
     const double *values = usc_walk_load(&r->walk, at, count, &r->room, r->values);
     if (!r->rounds) return values;
@@ -247,7 +248,7 @@ const double *usc_case_load(usc_case_reader *r, int64_t at, size_t count)
     return r->values;
 }
 
-size_t usc_case_count(const usc_case *c, int64_t at)
+size_t usc_trial_count(const usc_trial *c, int64_t at)
 {
     const int64_t left = c->n - at;
     return (size_t)(left < USC_JUDGE_BLOCK ? left : USC_JUDGE_BLOCK);
@@ -255,13 +256,14 @@ size_t usc_case_count(const usc_case *c, int64_t at)
 
 /* ---- the opinion ---- */
 
-static void say(usc_case *c, const char *status, const char *format, va_list args)
+static void say(usc_trial *c, const char *status, const char *format, va_list args)
 {
     (void)snprintf(c->out->status, sizeof c->out->status, "%s", status);
     (void)vsnprintf(c->out->reason, sizeof c->out->reason, format, args);
 }
 
-void usc_case_decide(usc_case *c, bool pass, const char *status, const char *format, ...)
+void usc_trial_decide(usc_trial *c, bool pass, const char *status, const char *format,
+                      ...)
 {
     va_list args;
     va_start(args, format);
@@ -270,7 +272,7 @@ void usc_case_decide(usc_case *c, bool pass, const char *status, const char *for
     va_end(args);
 }
 
-void usc_case_unjudged(usc_case *c, const char *format, ...)
+void usc_trial_unjudged(usc_trial *c, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -279,30 +281,30 @@ void usc_case_unjudged(usc_case *c, const char *format, ...)
     va_end(args);
 }
 
-void usc_case_metric(usc_case *c, const char *name, double value)
+void usc_trial_metric(usc_trial *c, const char *name, double value)
 {
     if (c->out->n_metrics < USC_OPINION_METRICS)
         c->out->metrics[c->out->n_metrics++] = (usc_opinion_metric){name, value};
 }
 
-int64_t usc_case_differing(usc_case *c)
+int64_t usc_trial_differing(usc_trial *c)
 {
-    usc_case_reader a, b;
-    if (!usc_case_open(c, USC_ROLE_DEVICE, &a)) return -1;
-    if (!usc_case_open(c, USC_ROLE_EXPECTED, &b)) return -1;
+    usc_trial_reader a, b;
+    if (!usc_trial_open(c, USC_ROLE_DEVICE, &a)) return -1;
+    if (!usc_trial_open(c, USC_ROLE_EXPECTED, &b)) return -1;
     const bool raw = a.walk.dtype == b.walk.dtype; /* doubles round 64-bit integers */
     const size_t size = a.walk.size;
     int64_t n = 0;
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
-        const size_t count = usc_case_count(c, at);
+        const size_t count = usc_trial_count(c, at);
         if (raw) {
             const char *x = usc_walk_raw(&a.walk, at, count, &a.room);
             const char *y = usc_walk_raw(&b.walk, at, count, &b.room);
             for (size_t i = 0; i < count; i++)
                 n += memcmp(x + i * size, y + i * size, size) != 0;
         } else {
-            const double *x = usc_case_load(&a, at, count);
-            const double *y = usc_case_load(&b, at, count);
+            const double *x = usc_trial_load(&a, at, count);
+            const double *y = usc_trial_load(&b, at, count);
             for (size_t i = 0; i < count; i++)
                 n += x[i] != y[i];
         }
@@ -310,16 +312,16 @@ int64_t usc_case_differing(usc_case *c)
     return n;
 }
 
-void usc_case_integers(usc_case *c)
+void usc_trial_integers(usc_trial *c)
 {
-    const int64_t n = usc_case_differing(c);
+    const int64_t n = usc_trial_differing(c);
     if (n < 0) return;
-    usc_case_metric(c, "mismatched", (double)n);
-    usc_case_decide(c, n == 0, NULL, "%lld of %lld integers differ", (long long)n,
-                    (long long)c->n);
+    usc_trial_metric(c, "mismatched", (double)n);
+    usc_trial_decide(c, n == 0, NULL, "%lld of %lld elements differ", (long long)n,
+                     (long long)c->n);
 }
 
-bool usc_case_op_is(const usc_case *c, const char *const *names)
+bool usc_trial_op_is(const usc_trial *c, const char *const *names)
 {
     const char *name = c->in->op != NULL ? c->in->op : "";
     const char *colons = strstr(name, "::");
@@ -338,13 +340,13 @@ bool usc_case_op_is(const usc_case *c, const char *const *names)
     return false;
 }
 
-double usc_case_total(const usc_case_sum *s)
+double usc_trial_total(const usc_trial_sum *s)
 {
     const double *l = s->lane;
     return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
 }
 
-static USC_NOINLINE void judge_case(usc_case *c, const struct rule *rule)
+static USC_NOINLINE void judge_trial(usc_trial *c, const struct rule *rule)
 {
     const unsigned needs = c->standard->info->needs;
     for (int i = 0; i < USC_N_OPERANDS; i++)
@@ -352,13 +354,13 @@ static USC_NOINLINE void judge_case(usc_case *c, const struct rule *rule)
             !shapes_agree(c, c->in->of[i], usc_operand_text((usc_operand)i)))
             return;
     if (c->n == 0)
-        usc_case_decide(c, true, NULL, "no elements");
+        usc_trial_decide(c, true, NULL, "no elements");
     else
         rule->judge(c);
 }
 
 /* What no rule can be applied to. */
-static usc_status check(const usc_case *c, const struct rule *rule, usc_error *err)
+static usc_status check(const usc_trial *c, const struct rule *rule, usc_error *err)
 {
     if (rule->judge == NULL)
         return usc_error_set(err, USC_E_UNSUPPORTED, -1,
@@ -384,7 +386,7 @@ usc_status usc_standard_judge(const usc_standard *standard,
     *out = (usc_opinion){.verdict = USC_VERDICT_UNJUDGED};
     const usc_dtype_info *info = usc_dtype_info_of(operands->device->dtype);
     const struct rule *rule = &rules[standard->info - infos];
-    usc_case c = {
+    usc_trial c = {
         .standard = standard,
         .in = operands,
         .dtype = operands->device->dtype,
@@ -400,7 +402,7 @@ usc_status usc_standard_judge(const usc_standard *standard,
         return st;
     }
     const usc_float_env env = usc_float_env_enter();
-    judge_case(&c, rule);
+    judge_trial(&c, rule);
     usc_float_env_leave(env);
     return USC_OK;
 }

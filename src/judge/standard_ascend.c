@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ascend-v1: cosine, then the largest error, then shares of relative errors, each able to
 // end the matter. docs/metrics.md, 3. Neighbour: standard_ascend_ratio.c.
-#include "judge/standard_case.h"
+#include "judge/standard_trial.h"
 
 #include <float.h>
 #include <math.h>
@@ -34,15 +34,15 @@ typedef struct shares {
     bool wide;
 } shares;
 
-static shares measure(const usc_case *c, usc_case_reader *d, usc_case_reader *b)
+static shares measure(const usc_trial *c, usc_trial_reader *d, usc_trial_reader *b)
 {
     shares out = {.wide = d->dtype == USC_F64 || b->dtype == USC_F64};
     const double eps = usc_ascend_eps(c->dtype, b->dtype);
     int64_t n[N_SHARES] = {0};
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
-        const size_t count = usc_case_count(c, at);
-        const double *x = usc_case_load(d, at, count);
-        const double *y = usc_case_load(b, at, count);
+        const size_t count = usc_trial_count(c, at);
+        const double *x = usc_trial_load(d, at, count);
+        const double *y = usc_trial_load(b, at, count);
         for (size_t i = 0; i < count; i++) {
             const usc_ascend_error e = usc_ascend_error_of(x[i], y[i], eps, out.wide);
             if (isnan(e.absolute) || e.absolute > out.max) out.max = e.absolute;
@@ -56,21 +56,21 @@ static shares measure(const usc_case *c, usc_case_reader *d, usc_case_reader *b)
 }
 
 /* Whether the cosine lets the output go on; else the opinion is formed. */
-static bool cosine_holds(usc_case *c, usc_case_reader *d, usc_case_reader *b)
+static bool cosine_holds(usc_trial *c, usc_trial_reader *d, usc_trial_reader *b)
 {
     if (c->n == 1) return true;
-    const double max_d = usc_case_largest(c, d), max_b = usc_case_largest(c, b);
+    const double max_d = usc_trial_largest(c, d), max_b = usc_trial_largest(c, b);
     const bool zero_d = max_d <= DBL_EPSILON, zero_b = max_b <= DBL_EPSILON;
     if (zero_d && zero_b) return true;
     if (zero_d || zero_b) {
-        usc_case_decide(c, false, NULL, "all of the %s is zero",
-                        zero_d ? "device's output" : "reference");
+        usc_trial_decide(c, false, NULL, "all of the %s is zero",
+                         zero_d ? "device's output" : "reference");
         return false;
     }
-    const double cosine = usc_case_cosine(c, d, b, max_d, max_b);
-    usc_case_metric(c, "cosine", cosine);
+    const double cosine = usc_trial_cosine(c, d, b, max_d, max_b);
+    usc_trial_metric(c, "cosine", cosine);
     if (isnan(cosine) || cosine > 0.99) return true;
-    usc_case_decide(c, false, NULL, "cosine %.6g is not above 0.99", cosine);
+    usc_trial_decide(c, false, NULL, "cosine %.6g is not above 0.99", cosine);
     return false;
 }
 
@@ -80,11 +80,11 @@ static bool enough(const shares *s, int k)
     return s->share[k] > 1 - limits[k];
 }
 
-static void decide(usc_case *c, bool pass, bool warn, const shares *s, int k)
+static void decide(usc_trial *c, bool pass, bool warn, const shares *s, int k)
 {
     const char *const words[N_SHARES] = {"1 %", "0.1 %", "0.01 %"};
-    usc_case_decide(c, pass, warn ? "warning" : NULL,
-                    "%.6g of the elements are within %s", s->share[k], words[k]);
+    usc_trial_decide(c, pass, warn ? "warning" : NULL,
+                     "%.6g of the elements are within %s", s->share[k], words[k]);
 }
 
 /* Which dtypes can be compared at all. */
@@ -94,28 +94,29 @@ static bool known(usc_dtype dtype)
            dtype == USC_I64;
 }
 
-void usc_rule_ascend_v1(usc_case *c)
+void usc_rule_ascend_v1(usc_trial *c)
 {
-    usc_case_reader d, b;
+    usc_trial_reader d, b;
     if (!c->is_float) {
         if (known(c->dtype))
-            usc_case_integers(c);
+            usc_trial_integers(c);
         else
-            usc_case_decide(c, false, NULL, "%s outputs are not compared",
-                            usc_dtype_info_of(c->dtype)->name);
+            usc_trial_decide(c, false, NULL, "%s outputs are not compared",
+                             usc_dtype_info_of(c->dtype)->name);
         return;
     }
-    if (!usc_case_open(c, USC_ROLE_DEVICE, &d) || !usc_case_open(c, USC_ROLE_RAISED, &b))
+    if (!usc_trial_open(c, USC_ROLE_DEVICE, &d) ||
+        !usc_trial_open(c, USC_ROLE_RAISED, &b))
         return;
     const bool holds = cosine_holds(c, &d, &b);
     const shares s = measure(c, &d, &b);
-    usc_case_metric(c, "max_abs", s.max);
-    usc_case_metric(c, "share_1e-2", s.share[HUNDREDTH]);
-    usc_case_metric(c, "share_1e-3", s.share[THOUSANDTH]);
-    usc_case_metric(c, "share_1e-4", s.share[TEN_THOUSANDTH]);
+    usc_trial_metric(c, "max_abs", s.max);
+    usc_trial_metric(c, "share_1e-2", s.share[HUNDREDTH]);
+    usc_trial_metric(c, "share_1e-3", s.share[THOUSANDTH]);
+    usc_trial_metric(c, "share_1e-4", s.share[TEN_THOUSANDTH]);
     if (!holds) return;
     if (s.max < (s.wide ? 0.001 : (double)0.001f))
-        usc_case_decide(c, true, NULL, "largest error %.3g is below 0.001", s.max);
+        usc_trial_decide(c, true, NULL, "largest error %.3g is below 0.001", s.max);
     else if (c->is_low && !enough(&s, HUNDREDTH))
         decide(c, false, false, &s, HUNDREDTH);
     else if (!enough(&s, THOUSANDTH))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ascend standards that know small values, ulps and a second device: one pass of
 // counts over an answer and the raised run, then a rule each. docs/metrics.md, 3.
-#include "judge/standard_case.h"
+#include "judge/standard_trial.h"
 
 #include <float.h>
 #include <math.h>
@@ -37,7 +37,7 @@ typedef struct counts {
     int64_t n_normal, n_normal_bad;
     int64_t n_above, n_below, n_many;
     double max_rel, max_ulp;
-    usc_case_sum rel, square, ulp;
+    usc_trial_sum rel, square, ulp;
 } counts;
 
 /* One pass and what it needs. */
@@ -128,11 +128,11 @@ static void count_block(const pass *p, const double *x, const double *y, size_t 
 
 /* Counts for an answer: the device's, or a second device's. False where the opinion is
  * formed already. */
-static bool measure(usc_case *c, usc_case_role answer, counts *out)
+static bool measure(usc_trial *c, usc_trial_role answer, counts *out)
 {
-    usc_case_reader a, r;
+    usc_trial_reader a, r;
     *out = (counts){0};
-    if (!usc_case_open(c, answer, &a) || !usc_case_open(c, USC_ROLE_RAISED, &r))
+    if (!usc_trial_open(c, answer, &a) || !usc_trial_open(c, USC_ROLE_RAISED, &r))
         return false;
     const pass p = {
         .b = bounds_of(c->dtype),
@@ -143,9 +143,9 @@ static bool measure(usc_case *c, usc_case_role answer, counts *out)
         .wide_ulps = c->dtype == USC_F32,
     };
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
-        const size_t count = usc_case_count(c, at);
-        count_block(&p, usc_case_load(&a, at, count), usc_case_load(&r, at, count), count,
-                    out);
+        const size_t count = usc_trial_count(c, at);
+        count_block(&p, usc_trial_load(&a, at, count), usc_trial_load(&r, at, count),
+                    count, out);
     }
     return true;
 }
@@ -156,29 +156,29 @@ static double share(int64_t n, int64_t of)
 }
 
 /* Integers must be equal; float64 is left out. True where that settles it. */
-static bool settled(usc_case *c)
+static bool settled(usc_trial *c)
 {
     if (c->is_float && c->dtype != USC_F64) return false;
     if (c->is_float)
-        usc_case_unjudged(c, "float64 outputs are skipped");
+        usc_trial_unjudged(c, "float64 outputs are skipped");
     else
-        usc_case_integers(c);
+        usc_trial_integers(c);
     return true;
 }
 
-void usc_rule_ascend_absolute(usc_case *c)
+void usc_rule_ascend_absolute(usc_trial *c)
 {
     counts f;
     if (settled(c) || !measure(c, USC_ROLE_DEVICE, &f)) return;
-    usc_case_metric(c, "inf_nan_share", share(f.n_odd_bad, f.n_odd));
-    usc_case_metric(c, "rel_share", share(f.n_normal_bad, f.n_normal));
-    usc_case_metric(c, "abs_share", share(f.n_small_abs, f.n_small));
-    usc_case_decide(c, f.n_odd_bad + f.n_normal_bad + f.n_small_abs == 0, NULL,
-                    "beyond bounds: %lld of %lld values, %lld of %lld small ones, "
-                    "%lld of %lld not finite",
-                    (long long)f.n_normal_bad, (long long)f.n_normal,
-                    (long long)f.n_small_abs, (long long)f.n_small,
-                    (long long)f.n_odd_bad, (long long)f.n_odd);
+    usc_trial_metric(c, "inf_nan_share", share(f.n_odd_bad, f.n_odd));
+    usc_trial_metric(c, "rel_share", share(f.n_normal_bad, f.n_normal));
+    usc_trial_metric(c, "abs_share", share(f.n_small_abs, f.n_small));
+    usc_trial_decide(c, f.n_odd_bad + f.n_normal_bad + f.n_small_abs == 0, NULL,
+                     "beyond bounds: %lld of %lld values, %lld of %lld small ones, "
+                     "%lld of %lld not finite",
+                     (long long)f.n_normal_bad, (long long)f.n_normal,
+                     (long long)f.n_small_abs, (long long)f.n_small,
+                     (long long)f.n_odd_bad, (long long)f.n_odd);
 }
 
 /* ---- against a second device ---- */
@@ -203,42 +203,42 @@ static bool within(ratio r, double limit)
     return r.consistent && !(r.value > limit);
 }
 
-void usc_rule_ascend_ulp(usc_case *c)
+void usc_rule_ascend_ulp(usc_trial *c)
 {
     counts f, second;
     if (settled(c) || !measure(c, USC_ROLE_DEVICE, &f) ||
         !measure(c, USC_ROLE_SECOND, &second))
         return;
     const double n = (double)c->n, least = bounds_of(c->dtype)->least_error;
-    const double mean = usc_case_total(&f.ulp) / n, many = (double)f.n_many / n;
-    const ratio means = ratio_of(mean, usc_case_total(&second.ulp) / n, least);
+    const double mean = usc_trial_total(&f.ulp) / n, many = (double)f.n_many / n;
+    const ratio means = ratio_of(mean, usc_trial_total(&second.ulp) / n, least);
     const ratio manies = ratio_of(many, (double)second.n_many / n, least);
     const bool few = c->dtype == USC_F32 ? mean < 64 || many < 0.05 : many < 0.001;
-    usc_case_metric(c, "max_ulp", f.max_ulp);
-    usc_case_metric(c, "mean_ulp", mean);
-    usc_case_metric(c, "ulp_share", many);
-    usc_case_metric(c, "ulp_share_ratio", manies.value);
-    usc_case_decide(c, means.consistent && (few || manies.value < 1), NULL,
-                    "mean %.4g ulp, %.4g of the elements beyond %g ulp", mean, many,
-                    bounds_of(c->dtype)->many_ulps);
+    usc_trial_metric(c, "max_ulp", f.max_ulp);
+    usc_trial_metric(c, "mean_ulp", mean);
+    usc_trial_metric(c, "ulp_share", many);
+    usc_trial_metric(c, "ulp_share_ratio", manies.value);
+    usc_trial_decide(c, means.consistent && (few || manies.value < 1), NULL,
+                     "mean %.4g ulp, %.4g of the elements beyond %g ulp", mean, many,
+                     bounds_of(c->dtype)->many_ulps);
 }
 
 /* Numbers that are compared, in the order of `names`. */
 enum { SMALL, RMSE, MAX_REL, MEAN_REL, BALANCE, N_NUMBERS };
 
-static void numbers_of(const usc_case *c, const counts *f, double out[N_NUMBERS])
+static void numbers_of(const usc_trial *c, const counts *f, double out[N_NUMBERS])
 {
     const double n = (double)c->n, masked = n - (double)f->n_normal;
-    const double mean = usc_case_total(&f->square) / n;
+    const double mean = usc_trial_total(&f->square) / n;
     out[SMALL] = share(f->n_small_bench, f->n_small);
     out[RMSE] = sqrt(mean * (n / (n - masked + 0.0001) + 0.0001));
     out[MAX_REL] = f->max_rel;
-    out[MEAN_REL] = f->n_normal == 0 ? 0 : usc_case_total(&f->rel) / (double)f->n_normal;
+    out[MEAN_REL] = f->n_normal == 0 ? 0 : usc_trial_total(&f->rel) / (double)f->n_normal;
     out[BALANCE] = fabs((double)(f->n_above - f->n_below)) / n;
 }
 
 /* Limits of the ratios by the operator's level. */
-static const double *limits_of(const usc_case *c)
+static const double *limits_of(const usc_trial *c)
 {
     static const char *const level_1[] = {"embedding",
                                           "npu_fusion_attention_grad",
@@ -262,11 +262,11 @@ static const double *limits_of(const usc_case *c)
                                           NULL};
     static const double limits[3][BALANCE] = {
         {2, 2, 10, 2}, {2, 1.5, 5, 1.5}, {2, 1.2, 2, 1.2}};
-    if (usc_case_op_is(c, level_2)) return limits[2];
-    return limits[usc_case_op_is(c, level_1) ? 1 : 0];
+    if (usc_trial_op_is(c, level_2)) return limits[2];
+    return limits[usc_trial_op_is(c, level_1) ? 1 : 0];
 }
 
-void usc_rule_ascend_benchmark(usc_case *c)
+void usc_rule_ascend_benchmark(usc_trial *c)
 {
     static const char *const names[N_NUMBERS] = {
         "small_ratio", "rmse_ratio", "max_rel_ratio", "mean_rel_ratio", "balance_ratio"};
@@ -282,15 +282,15 @@ void usc_rule_ascend_benchmark(usc_case *c)
     ratio r[N_NUMBERS];
     for (int i = 0; i < N_NUMBERS; i++) {
         r[i] = ratio_of(of_f[i], of_second[i], bounds_of(c->dtype)->least_error);
-        usc_case_metric(c, names[i], r[i].value);
+        usc_trial_metric(c, names[i], r[i].value);
         if (i != BALANCE && failed < 0 && !within(r[i], limits[i])) failed = i;
     }
-    usc_case_metric(c, "rmse", of_f[RMSE]);
-    usc_case_metric(c, "max_rel", of_f[MAX_REL]);
-    usc_case_metric(c, "mean_rel", of_f[MEAN_REL]);
+    usc_trial_metric(c, "rmse", of_f[RMSE]);
+    usc_trial_metric(c, "max_rel", of_f[MAX_REL]);
+    usc_trial_metric(c, "mean_rel", of_f[MEAN_REL]);
     if (failed < 0)
-        usc_case_decide(c, true, NULL, "no error is much above the second device's");
+        usc_trial_decide(c, true, NULL, "no error is much above the second device's");
     else
-        usc_case_decide(c, false, NULL, "%s %.4g, the limit is %g", names[failed],
-                        r[failed].value, limits[failed]);
+        usc_trial_decide(c, false, NULL, "%s %.4g, the limit is %g", names[failed],
+                         r[failed].value, limits[failed]);
 }

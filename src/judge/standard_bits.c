@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards that look at representations: units in the last place, and equal bits.
 // docs/metrics.md, 3.
-#include "judge/standard_case.h"
+#include "judge/standard_trial.h"
 
 #include <math.h>
 #include <string.h>
@@ -50,34 +50,34 @@ typedef struct bytes {
     unsigned char device[USC_JUDGE_BLOCK * 8], expected[USC_JUDGE_BLOCK * 8];
 } bytes;
 
-static void load_bytes(const usc_case *c, usc_case_reader *d, usc_case_reader *e,
+static void load_bytes(const usc_trial *c, usc_trial_reader *d, usc_trial_reader *e,
                        int64_t at, bytes *out)
 {
-    const size_t count = usc_case_count(c, at);
+    const size_t count = usc_trial_count(c, at);
     memcpy(out->device, usc_walk_raw(&d->walk, at, count, &d->room),
            count * d->walk.size);
     if (e->walk.dtype == c->dtype)
         memcpy(out->expected, usc_walk_raw(&e->walk, at, count, &e->room),
                count * e->walk.size);
     else
-        usc_dtype_narrow(c->dtype, usc_case_load(e, at, count), out->expected, count);
+        usc_dtype_narrow(c->dtype, usc_trial_load(e, at, count), out->expected, count);
 }
 
-void usc_rule_ulp(usc_case *c)
+void usc_rule_ulp(usc_trial *c)
 {
-    usc_case_reader d, e;
+    usc_trial_reader d, e;
     bytes work;
     if (!c->is_float) {
-        usc_case_integers(c);
+        usc_trial_integers(c);
         return;
     }
-    if (!usc_case_open(c, USC_ROLE_DEVICE, &d) || !usc_case_open(c, USC_ROLE_TRUE, &e))
+    if (!usc_trial_open(c, USC_ROLE_DEVICE, &d) || !usc_trial_open(c, USC_ROLE_TRUE, &e))
         return;
     const double limit = c->standard->parameters[0];
     uint64_t max = 0;
     int64_t n_beyond = 0;
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
-        const size_t count = usc_case_count(c, at), size = d.walk.size;
+        const size_t count = usc_trial_count(c, at), size = d.walk.size;
         load_bytes(c, &d, &e, at, &work);
         for (size_t i = 0; i < count; i++) {
             const uint64_t away = distance(place_of(c->dtype, work.device + i * size),
@@ -86,37 +86,37 @@ void usc_rule_ulp(usc_case *c)
             if (away > max) max = away;
         }
     }
-    usc_case_metric(c, "max_ulp", (double)max);
-    usc_case_metric(c, "beyond", (double)n_beyond);
-    usc_case_decide(c, n_beyond == 0, NULL,
-                    "%lld of %lld elements are more than %g ulp off, the worst %.0f",
-                    (long long)n_beyond, (long long)c->n, limit, (double)max);
+    usc_trial_metric(c, "max_ulp", (double)max);
+    usc_trial_metric(c, "beyond", (double)n_beyond);
+    usc_trial_decide(c, n_beyond == 0, NULL,
+                     "%lld of %lld elements beyond %g ulp, the worst %.0f",
+                     (long long)n_beyond, (long long)c->n, limit, (double)max);
 }
 
 /* ---- bitwise ---- */
 
-void usc_rule_bitwise(usc_case *c)
+void usc_rule_bitwise(usc_trial *c)
 {
-    usc_case_reader d, e;
+    usc_trial_reader d, e;
     bytes work;
-    if (!usc_case_open(c, USC_ROLE_DEVICE, &d) ||
-        !usc_case_open(c, USC_ROLE_EXPECTED, &e))
+    if (!usc_trial_open(c, USC_ROLE_DEVICE, &d) ||
+        !usc_trial_open(c, USC_ROLE_EXPECTED, &e))
         return;
     if (!c->is_float && e.walk.dtype != c->dtype) {
-        usc_case_decide(c, false, NULL, "dtype %s where %s is expected",
-                        usc_dtype_info_of(c->dtype)->name,
-                        usc_dtype_info_of(e.walk.dtype)->name);
+        usc_trial_decide(c, false, NULL, "dtype %s where %s is expected",
+                         usc_dtype_info_of(c->dtype)->name,
+                         usc_dtype_info_of(e.walk.dtype)->name);
         return;
     }
     int64_t n_differ = 0;
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
-        const size_t count = usc_case_count(c, at), size = d.walk.size;
+        const size_t count = usc_trial_count(c, at), size = d.walk.size;
         load_bytes(c, &d, &e, at, &work);
         for (size_t i = 0; i < count; i++)
             n_differ +=
                 memcmp(work.device + i * size, work.expected + i * size, size) != 0;
     }
-    usc_case_metric(c, "mismatched", (double)n_differ);
-    usc_case_decide(c, n_differ == 0, NULL, "%lld of %lld elements have other bits",
-                    (long long)n_differ, (long long)c->n);
+    usc_trial_metric(c, "mismatched", (double)n_differ);
+    usc_trial_decide(c, n_differ == 0, NULL, "%lld of %lld elements with other bits",
+                     (long long)n_differ, (long long)c->n);
 }

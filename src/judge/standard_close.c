@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards that ask whether elements are close: |a - b| <= atol + rtol |b|, computed as
 // torch computes it, in the dtype of the tensors. docs/metrics.md, 3.
-#include "judge/standard_case.h"
+#include "judge/standard_trial.h"
 
 #include <math.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void fill_float(block *out, const double *a, const double *b, size_t coun
 
 /* float16 and bfloat16 are computed in float32 and rounded after each step; of the two
  * tolerances torch rounds atol alone to the dtype. */
-static void fill(const usc_case *c, block *out, const double *a, const double *b,
+static void fill(const usc_trial *c, block *out, const double *a, const double *b,
                  size_t count, tolerance t)
 {
     if (c->dtype == USC_F64) {
@@ -83,14 +83,14 @@ static void note_apart(closeness *out, double a, double b)
 
 /* What is held against what. */
 typedef struct pair {
-    usc_case_reader d, e;
+    usc_trial_reader d, e;
     bool swapped; /* the tolerance grows with the device's values */
 } pair;
 
 /* Doubles do not tell large 64-bit integers apart: their bytes do. */
-static void mark_equal(const usc_case *c, pair *p, int64_t at, bool *equal)
+static void mark_equal(const usc_trial *c, pair *p, int64_t at, bool *equal)
 {
-    const size_t count = usc_case_count(c, at), size = p->d.walk.size;
+    const size_t count = usc_trial_count(c, at), size = p->d.walk.size;
     if (!c->is_float && p->e.walk.dtype == c->dtype) {
         const char *x = usc_walk_raw(&p->d.walk, at, count, &p->d.room);
         const char *y = usc_walk_raw(&p->e.walk, at, count, &p->e.room);
@@ -98,21 +98,21 @@ static void mark_equal(const usc_case *c, pair *p, int64_t at, bool *equal)
             equal[i] = memcmp(x + i * size, y + i * size, size) == 0;
         return;
     }
-    const double *x = usc_case_load(&p->d, at, count);
-    const double *y = usc_case_load(&p->e, at, count);
+    const double *x = usc_trial_load(&p->d, at, count);
+    const double *y = usc_trial_load(&p->e, at, count);
     for (size_t i = 0; i < count; i++)
         equal[i] = x[i] == y[i];
 }
 
-static void count_apart(const usc_case *c, pair *p, int64_t at, tolerance t,
+static void count_apart(const usc_trial *c, pair *p, int64_t at, tolerance t,
                         closeness *out)
 {
     block work;
     bool equal[USC_JUDGE_BLOCK];
     mark_equal(c, p, at, equal);
-    const size_t count = usc_case_count(c, at);
-    const double *x = usc_case_load(&p->d, at, count);
-    const double *y = usc_case_load(&p->e, at, count);
+    const size_t count = usc_trial_count(c, at);
+    const double *x = usc_trial_load(&p->d, at, count);
+    const double *y = usc_trial_load(&p->e, at, count);
     const double *a = p->swapped ? y : x, *b = p->swapped ? x : y;
     const bool tolerant = t.atol != 0 || t.rtol != 0;
     if (tolerant) fill(c, &work, a, b, count, t);
@@ -126,13 +126,13 @@ static void count_apart(const usc_case *c, pair *p, int64_t at, tolerance t,
 
 /* Holds the device to `role`; `swapped`: the tolerance grows with the device's values.
  * False where the opinion is formed already. */
-static bool compare(usc_case *c, usc_case_role role, tolerance t, bool swapped,
+static bool compare(usc_trial *c, usc_trial_role role, tolerance t, bool swapped,
                     closeness *out)
 {
     pair p;
     p.swapped = swapped;
     *out = (closeness){0};
-    if (!usc_case_open(c, USC_ROLE_DEVICE, &p.d) || !usc_case_open(c, role, &p.e))
+    if (!usc_trial_open(c, USC_ROLE_DEVICE, &p.d) || !usc_trial_open(c, role, &p.e))
         return false;
     if (role == USC_ROLE_TRUE) {
         p.e.rounds = p.e.dtype != c->dtype;
@@ -143,26 +143,26 @@ static bool compare(usc_case *c, usc_case_role role, tolerance t, bool swapped,
     return true;
 }
 
-static void put_metrics(usc_case *c, const closeness *found, tolerance t)
+static void put_metrics(usc_trial *c, const closeness *found, tolerance t)
 {
-    usc_case_metric(c, "mismatched", (double)found->n_apart);
-    usc_case_metric(c, "max_abs", found->max_abs);
-    usc_case_metric(c, "max_rel", found->max_rel);
-    usc_case_metric(c, "atol", t.atol);
-    usc_case_metric(c, "rtol", t.rtol);
+    usc_trial_metric(c, "mismatched", (double)found->n_apart);
+    usc_trial_metric(c, "max_abs", found->max_abs);
+    usc_trial_metric(c, "max_rel", found->max_rel);
+    usc_trial_metric(c, "atol", t.atol);
+    usc_trial_metric(c, "rtol", t.rtol);
 }
 
-static void close_rule(usc_case *c, tolerance t, bool swapped)
+static void close_rule(usc_trial *c, tolerance t, bool swapped)
 {
     closeness found;
     if (!compare(c, USC_ROLE_EXPECTED, t, swapped, &found)) return;
     put_metrics(c, &found, t);
-    usc_case_decide(c, found.n_apart == 0, NULL,
-                    "%lld of %lld elements are not within atol %g and rtol %g",
-                    (long long)found.n_apart, (long long)c->n, t.atol, t.rtol);
+    usc_trial_decide(c, found.n_apart == 0, NULL,
+                     "%lld of %lld elements beyond atol %g and rtol %g",
+                     (long long)found.n_apart, (long long)c->n, t.atol, t.rtol);
 }
 
-void usc_rule_torch_close(usc_case *c)
+void usc_rule_torch_close(usc_trial *c)
 {
     static const tolerance by_dtype[USC_N_DTYPES] = {
         [USC_F64] = {1e-7, 1e-7},
@@ -173,14 +173,14 @@ void usc_rule_torch_close(usc_case *c)
     close_rule(c, by_dtype[c->dtype], false);
 }
 
-void usc_rule_allclose(usc_case *c)
+void usc_rule_allclose(usc_trial *c)
 {
     const double *p = c->standard->parameters;
     close_rule(c, (tolerance){p[0], p[1]}, false);
 }
 
 /* KernelBench calls allclose(reference, device). */
-void usc_rule_kernelbench(usc_case *c)
+void usc_rule_kernelbench(usc_trial *c)
 {
     const double tol = c->is_low ? 1e-2 : 1e-4;
     close_rule(c, (tolerance){tol, tol}, true);
@@ -194,19 +194,20 @@ typedef struct distances {
     bool nan_reference, nan_device, nan_native;
 } distances;
 
-static bool measure(usc_case *c, distances *out)
+static bool measure(usc_trial *c, distances *out)
 {
-    usc_case_reader d, r, e;
-    usc_case_sum of_d = {0}, of_e = {0};
+    usc_trial_reader d, r, e;
+    usc_trial_sum of_d = {0}, of_e = {0};
     *out = (distances){0};
-    if (!usc_case_open(c, USC_ROLE_DEVICE, &d) || !usc_case_open(c, USC_ROLE_TRUE, &r) ||
-        !usc_case_open(c, USC_ROLE_EXPECTED, &e))
+    if (!usc_trial_open(c, USC_ROLE_DEVICE, &d) ||
+        !usc_trial_open(c, USC_ROLE_TRUE, &r) ||
+        !usc_trial_open(c, USC_ROLE_EXPECTED, &e))
         return false;
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
-        const size_t count = usc_case_count(c, at);
-        const double *x = usc_case_load(&d, at, count);
-        const double *y = usc_case_load(&r, at, count);
-        const double *z = usc_case_load(&e, at, count);
+        const size_t count = usc_trial_count(c, at);
+        const double *x = usc_trial_load(&d, at, count);
+        const double *y = usc_trial_load(&r, at, count);
+        const double *z = usc_trial_load(&e, at, count);
         for (size_t i = 0; i < count; i++) {
             of_d.lane[i % USC_JUDGE_LANES] += (y[i] - x[i]) * (y[i] - x[i]);
             of_e.lane[i % USC_JUDGE_LANES] += (y[i] - z[i]) * (y[i] - z[i]);
@@ -215,12 +216,12 @@ static bool measure(usc_case *c, distances *out)
             out->nan_native |= isnan(z[i]);
         }
     }
-    out->device = sqrt(usc_case_total(&of_d) / (double)c->n);
-    out->native = sqrt(usc_case_total(&of_e) / (double)c->n);
+    out->device = sqrt(usc_trial_total(&of_d) / (double)c->n);
+    out->native = sqrt(usc_trial_total(&of_e) / (double)c->n);
     return true;
 }
 
-static double multiplier(const usc_case *c, double tol)
+static double multiplier(const usc_trial *c, double tol)
 {
     const usc_tensor *t = c->in->device;
     const bool one_by_one = t->ndim == 4 && t->sizes[2] == 1 && t->sizes[3] == 1;
@@ -228,7 +229,7 @@ static double multiplier(const usc_case *c, double tol)
 }
 
 /* The device may be right where the CPU in the same dtype is NaN. */
-static bool better_than_native(usc_case *c, const distances *found)
+static bool better_than_native(usc_trial *c, const distances *found)
 {
     closeness loose;
     const tolerance t = {4e-2, 4e-2};
@@ -236,31 +237,31 @@ static bool better_than_native(usc_case *c, const distances *found)
     return compare(c, USC_ROLE_TRUE, t, true, &loose) && loose.n_apart == 0;
 }
 
-void usc_rule_inductor(usc_case *c)
+void usc_rule_inductor(usc_trial *c)
 {
     const double tol = c->standard->parameters[0];
     const usc_tensor *reference = c->in->of[USC_OPERAND_REFERENCE];
     closeness found;
     if (!compare(c, USC_ROLE_EXPECTED, (tolerance){tol, tol}, true, &found)) return;
-    usc_case_metric(c, "mismatched", (double)found.n_apart);
+    usc_trial_metric(c, "mismatched", (double)found.n_apart);
     if (found.n_apart == 0) {
-        usc_case_decide(c, true, NULL, "all elements are within %g", tol);
+        usc_trial_decide(c, true, NULL, "all elements are within %g", tol);
         return;
     }
     distances rms;
     if (reference == NULL || reference->dtype != USC_F64) {
-        usc_case_decide(c, false, NULL, "%lld of %lld elements are not within %g",
-                        (long long)found.n_apart, (long long)c->n, tol);
+        usc_trial_decide(c, false, NULL, "%lld of %lld elements beyond %g",
+                         (long long)found.n_apart, (long long)c->n, tol);
         return;
     }
     if (!measure(c, &rms)) return;
     const double times = multiplier(c, tol), limit = times * rms.native + tol / 10;
-    usc_case_metric(c, "rmse", rms.device);
-    usc_case_metric(c, "rmse_native", rms.native);
-    usc_case_metric(c, "multiplier", times);
+    usc_trial_metric(c, "rmse", rms.device);
+    usc_trial_metric(c, "rmse_native", rms.native);
+    usc_trial_metric(c, "multiplier", times);
     const bool better = better_than_native(c, &rms);
-    usc_case_decide(c, better || rms.device <= limit, NULL,
-                    better ? "RMSE %.3g (limit %.3g): right where the CPU gives NaN"
-                           : "RMSE %.3g to float64, the limit is %.3g",
-                    rms.device, limit);
+    usc_trial_decide(c, better || rms.device <= limit, NULL,
+                     better ? "RMSE %.3g (limit %.3g): right where the CPU gives NaN"
+                            : "RMSE %.3g to float64, the limit is %.3g",
+                     rms.device, limit);
 }

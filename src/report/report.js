@@ -422,8 +422,18 @@
     return el("div", { class: "card" }, el("h2", null, "Stack, innermost first"), el("ol", { class: "stack" }, ...items));
   }
 
+  function standardsCard(details) {
+    const said = details.metrics.filter((m) => m.name.startsWith("standard:") && m.value);
+    if (said.length === 0) return null;
+    return el("div", { class: "card" }, el("h2", null, "Other standards"),
+      table([["Standard"], ["Verdict"], ["Status"], ["Reason"]], said.map((m) => [
+        el("code", null, m.name.slice("standard:".length)), m.value.verdict, m.value.status,
+        m.value.reason + (m.value.stand_in ? ` (${m.value.stand_in})` : "")])));
+  }
+
   function metricsCard(details) {
-    const plain = details.metrics.filter((m) => !["score_histogram", "path"].includes(m.name));
+    const plain = details.metrics.filter((m) =>
+      !["score_histogram", "path"].includes(m.name) && !m.name.startsWith("standard:"));
     if (plain.length === 0) return null;
     return el("div", { class: "card" }, el("h2", null, "Metrics"),
       table([["Output"], ["Metric"], ["Value", "number"]], plain.map((m) => [
@@ -454,7 +464,7 @@
           el("p", { class: "quiet" }, "The bar is what the device computed with, of float32's 24; the mark is what honest float32 gives."),
           el("h2", null, "Time"), timeBar(details.time_ns))),
       ...[...histogramCards(c, details), examplesCard(details)].filter(Boolean),
-      el("div", { class: "columns" }, ...[stackCard(details), metricsCard(details)].filter(Boolean)));
+      el("div", { class: "columns" }, ...[stackCard(details), standardsCard(details), metricsCard(details)].filter(Boolean)));
     document.title = `#${c.call} ${named(c)} - Ulpscope`;
     return heading;
   }

@@ -3,6 +3,7 @@
 #include "report/report_json.h"
 
 #include "report/report_places.h"
+#include "report/report_standards.h"
 
 static void member(usc_out *o, const char *name, const char *text)
 {
@@ -66,6 +67,27 @@ static void counts(usc_out *o, const int64_t n[USC_N_VERDICTS], bool zeros)
     usc_out_text(o, "}");
 }
 
+static void standards(usc_out *o, const usc_report *r)
+{
+    usc_out_text(o, ",\n\"standards\": [");
+    for (const usc_standard_sum *s = r->standards; s != NULL; s = s->next) {
+        usc_out_text(o, "\n{");
+        member(o, "name", s->name);
+        comma(o);
+        member_int(o, "accuses", s->n_wrong);
+        comma(o);
+        member_int(o, "passes", s->n_pass);
+        comma(o);
+        member_int(o, "unjudged", usc_standard_unjudged(r, s));
+        comma(o);
+        member_int(o, "misses", s->n_missed);
+        comma(o);
+        member_int(o, "extra", s->n_extra);
+        usc_out_text(o, s->next != NULL ? "}," : "}");
+    }
+    usc_out_text(o, "]");
+}
+
 static void summary(usc_out *o, usc_report *r)
 {
     usc_out_text(o, "\"summary\": {");
@@ -92,7 +114,9 @@ static void summary(usc_out *o, usc_report *r)
         counts(o, s->n, false);
         usc_out_text(o, s->next != NULL ? "}," : "}");
     }
-    usc_out_text(o, "]}");
+    usc_out_text(o, "]");
+    standards(o, r);
+    usc_out_text(o, "}");
 }
 
 static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)

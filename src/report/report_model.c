@@ -2,6 +2,7 @@
 // Opens a result database, sums it up in one walk, and decides the exit code. The
 // renderers beside this file show what is found here.
 #include "report/report_model.h"
+#include "report/report_standards.h"
 
 #include <math.h>
 #include <sqlite3.h>
@@ -148,7 +149,8 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     r->times.perturbed += row->t_perturbed;
     r->times.judge += row->t_judge;
     r->times.total += row->t_total;
-    return v == USC_VERDICT_PASS ? USC_OK : add_finding(r, row, v, err);
+    const usc_status st = usc_report_add_standards(r, row, v, err);
+    return st != USC_OK || v == USC_VERDICT_PASS ? st : add_finding(r, row, v, err);
 }
 
 static usc_status open_json(usc_report *r, usc_error *err)

@@ -59,6 +59,8 @@ struct usc_report {
     usc_op_sum **ops_end;
     int n_ops;
     usc_times times;
+    struct usc_standard_sum *standards; /* report_standards.h */
+    struct usc_standard_group *groups;
     usc_report_case **buckets; /* report_cases.h: made when somebody asks for them */
     usc_report_case *cases, **cases_end;
     bool cases_filled, has_baseline;

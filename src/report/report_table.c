@@ -6,6 +6,7 @@
 
 #include "report/report_cases.h"
 #include "report/report_places.h"
+#include "report/report_standards.h"
 #include "report/report_summary.h"
 
 enum { LABEL = 12, MAX_FAMILIES = 6, MAX_OPS = 16, MIN_WIDTH = 50 };
@@ -225,6 +226,11 @@ static void checked(table *t)
     usc_out_text(&o, usc_report_run(r, "trace"));
     usc_out_text(&o, " on ");
     usc_out_text(&o, usc_report_run(r, "device"));
+    const char *standard = usc_report_run(r, "standard");
+    if (standard[0] != '\0' && strcmp(standard, "ulpscope") != 0) {
+        usc_out_text(&o, " by ");
+        usc_out_text(&o, standard);
+    }
     const char *faults = usc_report_run(r, "faults");
     if (faults[0] != '\0') {
         usc_out_text(&o, " with planted faults ");
@@ -382,6 +388,58 @@ static void timing(table *t)
     line(t, "time", text);
 }
 
+/* ---- other standards ---- */
+
+static void standard_group(table *t, const usc_standard_group *g)
+{
+    enum { OP = 30, INDENT = 14 + 7 + 2 + OP + 1 };
+    char calls[24], words[1200];
+    t->column = 0;
+    (void)snprintf(calls, sizeof calls, "%lld", (long long)g->n_rows);
+    color(t, verdict_color(g->verdict));
+    cell(t, usc_verdict_text(g->verdict), 14, false);
+    color(t, "0");
+    cell(t, calls, 7, true);
+    usc_out_text(t->o, "  ");
+    t->column += 2;
+    put(t, g->op, strlen(g->op));
+    if (t->column >= INDENT)
+        new_line(t, INDENT);
+    else
+        cell(t, "", INDENT - t->column, false);
+    const bool none = g->accused[0] == '\0', judged = g->unjudged[0] == '\0';
+    (void)snprintf(words, sizeof words, "%s%s%s%s", none && judged ? "none" : g->accused,
+                   none || judged ? "" : "; ", judged ? "" : "unjudged by ", g->unjudged);
+    wrap(t, words, INDENT);
+    usc_out_text(t->o, "\n");
+}
+
+static void standards(table *t)
+{
+    color(t, "2");
+    usc_out_format(t->o, "\n%-14s%7s  %-30s %s\n", "verdict", "calls", "operator",
+                   "accused by");
+    color(t, "0");
+    for (const usc_standard_group *g = t->r->groups; g != NULL; g = g->next)
+        standard_group(t, g);
+    color(t, "2");
+    usc_out_format(t->o, "\n%-20s%9s%9s%9s%10s   of %lld calls\n", "standard", "accuses",
+                   "misses", "extra", "unjudged", (long long)t->r->n_rows);
+    color(t, "0");
+    for (const usc_standard_sum *s = t->r->standards; s != NULL; s = s->next) {
+        cell(t, s->name, 20, false);
+        usc_out_format(t->o, "%9lld%9lld%9lld%10lld\n", (long long)s->n_wrong,
+                       (long long)s->n_missed, (long long)s->n_extra,
+                       (long long)usc_standard_unjudged(t->r, s));
+    }
+    label(t, "");
+    wrap(t,
+         "misses: calls accused above that the standard passes; extra: calls that it "
+         "accuses and that pass above",
+         LABEL);
+    usc_out_text(t->o, "\n\n");
+}
+
 static void files(table *t)
 {
     static const char *const names[] = {"report.html", "result.csv", "details.csv",
@@ -413,6 +471,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     reasons(&t, USC_VERDICT_UNSUPPORTED);
     if (report->n_ops > 0) operators(&t);
     timing(&t);
+    if (usc_standards_compared(report)) standards(&t);
     if (!t.options->no_files) files(&t);
     usc_out_text(&o, "\n");
     usc_summary_put(&o, report, t.options);

@@ -5,14 +5,21 @@ every dtype, strided as well. Each comparison has a planted error that it must s
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from test_check_run import check
 from torch._dynamo.utils import same
+from traces import small_trace
 
-from ulpscope import _core
+import ulpscope
+from ulpscope import _core, _standards
+from ulpscope._verdicts import FLAGGED
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
@@ -305,3 +312,206 @@ def test_neuron_3way(dtype):
         assert (got["verdict"] == "pass") == want, (seed, got)
         found.append(want)
     both(210, found)
+
+
+# ---- names and misuse ----------------------------------------------------------------
+
+
+def test_every_standard_is_listed_with_what_it_needs():
+    listed = {name: (parameters, needs) for name, parameters, _, needs in _core.standards}
+    assert next(iter(listed)) == "ulpscope" and len(listed) == 14
+    assert listed["allclose"] == (":ATOL,RTOL", ("native",))
+    assert listed["ascend-benchmark"][1] == ("reference", "yardstick", "benchmark")
+    for name in _standards.COMPARED:
+        standard = _core.Standard(name)
+        assert standard.name == name and standard.needs == listed[name.split(":")[0]][1]
+    assert {n.split(":")[0] for n in _standards.COMPARED} == listed.keys() - {"ulpscope"}
+
+
+@pytest.mark.parametrize("text, says", [
+    ("nonsense", "no standard is named 'nonsense'; known: ulpscope, ascend-v1, "),
+    ("allclose", "it is written allclose:ATOL,RTOL"),
+    ("allclose:1", "it is written allclose:ATOL,RTOL"),
+    ("allclose:1,2,3", "it is written allclose:ATOL,RTOL"),
+    ("ulp:-1", "it is written ulp:K, with numbers from 0 on"),
+    ("ulp:x", "it is written ulp:K"),
+    ("ulp:nan", "it is written ulp:K"),
+    ("torch-close:1", "it is written torch-close"),
+    ("inductor-same:", "it is written inductor-same[:TOL]"),
+    ("ulp:" + "9" * 80, "it is written ulp:K"),
+])  # fmt: skip
+def test_a_bad_name_says_what_is_known(text, says):
+    with pytest.raises(_core.ArgError, match=re.escape(says)):
+        _core.Standard(text)
+
+
+def test_what_is_missing_is_told_or_stood_in_for():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float16)
+    with pytest.raises(_core.ArgError, match="nothing to compare with"):
+        opinion("torch-close", x)
+    with pytest.raises(_core.UnsupportedError, match="usc_judge"):
+        opinion("ulpscope", x, reference=x.double())
+    found = opinion("torch-close", x, reference=x.double())
+    assert found["verdict"] == "pass"
+    assert found["stand_in"] == "reference rounded to float16 in place of native"
+    found = opinion("ascend-benchmark", x, reference=x.double(), yardstick=x.float())
+    assert found["stand_in"] == "yardstick rounded to float16 in place of benchmark"
+
+
+def test_another_form_is_wrong_and_no_error():
+    x = torch.ones(3, 4)
+    for name in _standards.COMPARED:
+        turned = dict.fromkeys(("reference", "native", "yardstick", "benchmark"), x.T)
+        found = opinion(name, x, **turned)
+        assert found["verdict"] == "wrong" and "shape" in found["reason"], name
+        assert found["status"] == ("error" if "ascend" in name else "fail")
+    assert "dtype" in opinion("torch-close", x, native=x.double())["reason"]
+    assert opinion("bitwise", x.int(), native=x)["verdict"] == "wrong"
+
+
+def test_nothing_is_there_and_passes():
+    x = torch.empty(0, 3)
+    for name in _standards.COMPARED:
+        given = dict.fromkeys(("reference", "native", "yardstick", "benchmark"), x)
+        assert opinion(name, x, **given)["verdict"] == "pass"
+
+
+def test_the_caller_s_float_mode_does_not_matter():
+    """Subnormal errors count although the thread flushes them."""
+    x, truth = torch.tensor([1e-40, 2e-40]), torch.tensor([1e-40, 3e-40]).double()
+    with_modes = []
+    for flush in (False, True):
+        torch.set_flush_denormal(flush)
+        try:
+            with_modes.append(opinion("ulp:1", x, reference=truth))
+        finally:
+            torch.set_flush_denormal(False)
+    assert with_modes[0] == with_modes[1] and with_modes[0]["verdict"] == "wrong"
+
+
+# ---- in judge_call -------------------------------------------------------------------
+
+
+def linear_operands():
+    gen = torch.Generator().manual_seed(3)
+    return torch.randn(8, 64, generator=gen), torch.randn(32, 64, generator=gen)
+
+
+def test_judge_call_by_another_standard():
+    args = linear_operands()
+    good = torch.nn.functional.linear(*args)
+    bad = good.clone()
+    bad[3, 4] += 1
+    linear = torch.nn.functional.linear
+    for name in _standards.COMPARED:
+        if name in ("ulp:1", "ascend-absolute"):  # honest float32 does not meet these
+            continue
+        verdict = ulpscope.judge_call(linear, args, outputs=good, standard=name)
+        assert (verdict.verdict, verdict.standard, verdict.status) == ("pass", name, "pass")
+        assert verdict.passed and verdict.outputs[0].metrics
+        assert f"{name} says pass" in verdict.sentence and math.isnan(verdict.effective_bits)
+    verdict = ulpscope.judge_call(linear, args, outputs=bad, standard="torch-close")
+    assert verdict.verdict == "wrong" and verdict.status == "fail"
+    assert verdict.sentence.startswith("linear is wrong: torch-close says fail, 1 of 256")
+    assert verdict.outputs[0].metrics["mismatched"] == 1
+    verdict = ulpscope.judge_call(linear, args, outputs=good, standard="ulpscope")
+    assert verdict.standard == "ulpscope" and verdict.effective_bits > 18
+
+
+def test_a_known_blind_spot_is_kept():
+    """One wrong element among many: cosine passes what our rule does not."""
+    args = linear_operands()
+    bad = torch.nn.functional.linear(*args)
+    bad[3, 4] += 1
+    linear = torch.nn.functional.linear
+    assert ulpscope.judge_call(linear, args, outputs=bad, standard="cosine:0.99").passed
+    assert not ulpscope.judge_call(linear, args, outputs=bad).passed
+
+
+def test_the_worst_output_decides():
+    def two(x):
+        return x * 2, x + 1
+
+    x = torch.arange(6.0)
+    verdict = ulpscope.judge_call(two, (x,), outputs=(x * 2, x + 2), standard="allclose:0,0")
+    assert verdict.sentence == (
+        "two is wrong: allclose:0,0 says fail, 6 of 6 elements beyond atol 0 and rtol 0 in out[1]")
+    assert [o.verdict for o in verdict.outputs] == ["pass", "wrong"]
+    assert [o.status for o in verdict.outputs] == ["pass", "fail"]
+    verdict = ulpscope.judge_call(two, (x,), outputs=(x * 2,), standard="ascend-v1")
+    assert verdict.verdict == "wrong" and "1 outputs where the operator has 2" in verdict.sentence
+
+
+def test_a_second_device_is_an_operand():
+    args = linear_operands()
+    linear = torch.nn.functional.linear
+    good = linear(*args)
+    rough = (good.double() * (1 + 1e-3 * torch.sign(good).double())).float()
+    strict = ulpscope.judge_call(linear, args, outputs=rough, standard="ascend-benchmark")
+    lenient = ulpscope.judge_call(
+        linear, args, outputs=rough, standard="ascend-benchmark", benchmark=rough)
+    assert strict.verdict == "wrong" and "yardstick in place of benchmark" in strict.sentence
+    assert lenient.verdict == "pass" and "in place of" not in lenient.sentence
+
+
+def test_what_no_standard_can_judge_is_unjudged():
+    x = torch.ones(64)
+    verdict = ulpscope.judge_call(torch.nn.functional.dropout, (x,), outputs=x, standard="ulp:0")
+    assert verdict.verdict == "unjudged" and "draws random numbers" in verdict.sentence
+    low = x.to(torch.float8_e4m3fn)
+    verdict = ulpscope.judge_call(torch.clone, (low,), outputs=low, standard="torch-close")
+    assert verdict.verdict == "unjudged" and "float8" in verdict.sentence
+    with pytest.raises(ValueError, match="no standard is named 'foo'"):
+        ulpscope.judge_call(torch.sin, (x,), outputs=x, standard="foo")
+
+
+# ---- in check ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    return small_trace(tmp_path_factory.mktemp("standards") / "trace", 2)
+
+
+def results(out):
+    return json.loads((out / "result.json").read_text())
+
+
+def test_check_by_another_standard(trace, tmp_path):
+    run = check(trace, tmp_path / "a", "--standard", "ascend-v1", fault="mm=scale")
+    report = results(tmp_path / "a")
+    assert report["run"]["standard"] == "ascend-v1" and " by ascend-v1" in run.stdout
+    assert {c["verdict"] for c in report["calls"]} <= {"pass", "wrong", "unjudged"}
+    metrics = [m for m in report["calls"][0]["metrics"] if m["name"] == "standard:ascend-v1"]
+    assert metrics[0]["value"]["status"] in ("pass", "warning", "error")
+    assert "misses" not in run.stdout  # one standard is compared with nothing
+    again = check(trace, tmp_path / "a")  # our own rule is another run
+    assert again.returncode == 2 and "its standard is 'ascend-v1'" in again.stderr
+
+
+def test_check_refuses_a_standard_that_is_none(trace, tmp_path):
+    run = check(trace, tmp_path / "a", "--standard", "allclose")
+    assert run.returncode == 2 and "it is written allclose:ATOL,RTOL" in run.stderr
+    assert not (tmp_path / "a").exists()
+
+
+def test_check_compares_standards(trace, tmp_path):
+    run = check(trace, tmp_path / "a", "--compare-standards", fault="mm=scale")
+    report = results(tmp_path / "a")
+    assert run.returncode == 1
+    names = {s["name"] for s in report["summary"]["standards"]}
+    assert names == set(_standards.COMPARED)
+    for one in report["summary"]["standards"]:
+        assert one["accuses"] + one["passes"] + one["unjudged"] == len(report["calls"])
+    said = Counter()
+    for call in report["calls"]:
+        ours = call["verdict"]
+        for m in call["metrics"]:
+            if m["name"].startswith("standard:"):
+                name, verdict = m["name"].removeprefix("standard:"), m["value"]["verdict"]
+                said[name, "misses"] += ours in FLAGGED and verdict == "pass"
+                said[name, "extra"] += ours == "pass" and verdict == "wrong"
+    for one in report["summary"]["standards"]:
+        for column in ("misses", "extra"):
+            assert one[column] == said[one["name"], column]
+    assert "accused by" in run.stdout and "unjudged   of 8 calls" in run.stdout
