@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a faulty device would have computed: emulations of the usual mistakes on the CPU.
+"""What a device of lower precision would have computed: emulations on the CPU of rounded
+inputs, intermediates, products, accumulators and results.
 
 Each candidate is (text, function); the function gives the outputs that a device with that
-mistake would leave, by path, or raises. `_diagnose` decides whether one explains what the
-device did. The texts are the causes that a report prints.
+mistake would leave, by path, or raises. The texts are the causes that a report prints.
+Neighbours: `_causes_edits` (mistakes of meaning), `_diagnose` (decides).
 """
-
-import copy
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._causes_edits import PRODUCTS
+from ._causes_nodes import doubles
 from ._replay import base_name, is_write
-from ._sources import cpu_kernel
 
 # name -> significand bits, smallest normal exponent, largest exponent
 FORMATS = {
@@ -21,14 +21,18 @@ FORMATS = {
     "float16": (11, -14, 15),
     "float32": (24, -126, 127),
 }
+LOW = ("TF32", "float16", "bfloat16")
 OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 # Operators whose `self` is added to a product, as a bias is.
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
+MANY_NODES = 48
+CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_STEPS = 4096  # additions that an accumulator is emulated for
 
 
 def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
     """Doubles with `bits` significand bits; `integer` is torch.round (nearest, ties to
-    even) or torch.trunc."""
+    even), torch.trunc or another rounding to integers."""
     x = x.double()
     exponent = torch.frexp(x)[1].double() - 1
     quantum = torch.exp2(exponent.clamp(min=emin) - (bits - 1))
@@ -47,22 +51,58 @@ def to_dtype(x, dtype):
     return to_format(x, OWN_FORMAT[dtype]) if dtype in OWN_FORMAT else x.to(dtype).double()
 
 
-class RoundInside(TorchDispatchMode):
-    """Rounds every float result of the operators that run under it to a narrower format,
-    as a kernel does that keeps its intermediates in it."""
+def away(x):
+    """To the nearest integer, ties away from zero."""
+    return torch.trunc(x + torch.copysign(torch.full_like(x, 0.5), x))
 
-    def __init__(self, name):
+
+def outward(x):
+    return torch.copysign(torch.ceil(x.abs()), x)
+
+
+ROUNDINGS = {"truncated": torch.trunc, "rounded up": torch.ceil, "rounded down": torch.floor,
+             "rounded away from zero": outward}  # fmt: skip
+
+
+class Rounding(TorchDispatchMode):
+    """Rounds what operators give, or what products are given, to a narrower format.
+
+    `what` is "results" (every float result), "products" (float operands of products) or
+    both with "all"; `integer` is the rounding, `last` leaves out the n last results.
+    """
+
+    def __init__(self, name, what="results", integer=torch.round):
         super().__init__()
-        self.name = name
+        self.name, self.what, self.integer = name, what, integer
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.what in ("products", "all") and _is_product(func):
+            args = [self._operand(a) for a in args]
         out = func(*args, **(kwargs or {}))
+        if self.what in ("results", "all"):
+            self._round(func, out)
+        return out
+
+    def _operand(self, value):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
+            return to_format(value, self.name, self.integer).to(value.dtype)
+        return value
+
+    def _round(self, func, out):
         values = out if isinstance(out, (tuple, list)) else (out,)
         for value, declared in zip(values, func._schema.returns):
             is_view = declared.alias_info is not None and not is_write(declared)
             if isinstance(value, torch.Tensor) and value.is_floating_point() and not is_view:
-                value.copy_(to_format(value, self.name))
-        return out
+                value.copy_(to_format(value, self.name, self.integer))
+
+
+class RoundInside(Rounding):
+    """Rounds every float result of the operators that run under it to a narrower format,
+    as a kernel does that keeps its intermediates in it."""
+
+
+def _is_product(func):
+    return base_name(func._schema.name)[1] in PRODUCTS
 
 
 # ---- inputs --------------------------------------------------------------------------
@@ -84,7 +124,8 @@ def _argument_keys(call, names):
 
 
 def input_sets(call, reference):
-    """Which inputs a device may have rounded: all; all but biases; all it only reads."""
+    """Which inputs a device may have rounded: all; all but biases; all it only reads; one
+    of them."""
     every = _float_keys(reference)
     sets = [every]
     biases = {"bias", "self"} if base_name(call.op)[1] in ADDING else {"bias"}
@@ -94,142 +135,253 @@ def input_sets(call, reference):
     if written:
         kept = _argument_keys(call, written)
         sets.append([k for k in every if k not in kept])
+    if 1 < len(every) <= 6:
+        sets += [[k] for k in every]
     return [keys for i, keys in enumerate(sets) if keys and keys not in sets[:i]]
 
 
-def rounded_inputs(reference, keys, name, integer=torch.round):
+def rounded_inputs(lab, keys, name, integer=torch.round):
     """The call on inputs rounded to a format."""
-    parts = reference.parts
-    return reference.wide({k: to_format(parts[k].data, name, integer) for k in keys})
+    parts = lab.reference.parts
+    return lab.reference.wide({k: to_format(parts[k].data, name, integer) for k in keys})
 
 
-def _input_candidates(call, reference):
+def input_candidates(lab):
+    """Inputs rounded to, or cut down to, a lower format."""
+    call, reference = lab.call, lab.reference
     for keys in input_sets(call, reference):
-        for name in ("TF32", "bfloat16", "float16"):
+        for name in LOW:
             yield (f"inputs rounded to {name}",
-                   lambda k=keys, n=name: rounded_inputs(reference, k, n))  # fmt: skip
-            yield (f"inputs truncated to {name}",
-                   lambda k=keys, n=name: rounded_inputs(reference, k, n, torch.trunc))  # fmt: skip
+                   lambda k=keys, n=name: rounded_inputs(lab, k, n))  # fmt: skip
+        for name in LOW:
+            yield (f"inputs truncated to {name} instead of rounded",
+                   lambda k=keys, n=name: rounded_inputs(lab, k, n, torch.trunc))  # fmt: skip
         for name in ("bfloat16", "float16"):
-            yield (f"inputs and result rounded to {name}", lambda k=keys, n=name: {
-                p: to_format(t, n) if t.is_floating_point() else t
-                for p, t in rounded_inputs(reference, k, n).items()
-            })  # fmt: skip
+            yield (f"inputs and result rounded to {name}",
+                   lambda k=keys, n=name: _rounded(rounded_inputs(lab, k, n), n))  # fmt: skip
+    for keys in input_sets(call, reference)[:1]:
+        yield "subnormals flushed to zero in the inputs", lambda k=keys: _flushed_inputs(lab, k)
+
+
+def _rounded(outputs, name, integer=torch.round):
+    return {
+        p: to_format(t, name, integer) if t.is_floating_point() else t for p, t in outputs.items()
+    }
+
+
+def flushed(x, emin):
+    """Zero for what lies below the smallest normal number."""
+    return torch.where(x.abs() < 2.0**emin, x * 0, x)
+
+
+def _flushed_inputs(lab, keys):
+    parts = lab.reference.parts
+    return lab.reference.wide({
+        k: flushed(parts[k].data.double(), FORMATS[OWN_FORMAT[parts[k].dtype]][1]) for k in keys
+    })  # fmt: skip
 
 
 # ---- inside --------------------------------------------------------------------------
 
 
-def _inside(call):
-    """The call as operators that a dispatch mode can see: a custom operator's CPU kernel,
-    or torch's decomposition of an ATen one. None where there is neither."""
-    space = call.op.split("::")[0]
-    if space not in ("aten", "prims"):
-        return cpu_kernel(call)
-    from torch._decomp import decomposition_table
-
-    return decomposition_table.get(call.function)
-
-
-def rounded_inside(call, reference, name):
-    """The call in float32 with every intermediate rounded to a format."""
-    function = _inside(call)
-    if function is None:
-        raise LookupError("nothing to look inside of")
-
-    def inside(*args, **kwargs):
-        with RoundInside(name):
-            return function(*args, **kwargs)
-
-    out = reference._run(_plain_float32, None, inside)
-    return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
-
-
-def _plain_float32(dtype):
-    return torch.float32 if dtype.is_floating_point else dtype
-
-
-def _inner_candidates(call, reference):
+def inside_candidates(lab):
+    """Intermediates in a lower format: all of them, at two depths, or the operands of the
+    products alone; the whole call in a lower dtype; one of the intermediates."""
+    call = lab.call
+    products = [n for n in lab.nodes() if n.name in PRODUCTS]
+    whole = len(lab.nodes()) <= 1
+    for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
+        for name in LOW:
+            yield (f"inputs {way} to {name}: those of the products",
+                   lambda n=name, i=integer: lab.run(lambda: Deep(n, "products", i)))  # fmt: skip
+    for name in LOW:
+        text = f"intermediates rounded to {name}"
+        yield text, lambda n=name: lab.run(lambda: Deep(n), dtype=torch.float32)
+        if not whole:
+            yield text, lambda n=name: lab.run(lambda: RoundInside(n), dtype=torch.float32)
+            yield text, lambda n=name: lab.run(lambda: Rounding(n, "all"), dtype=torch.float32)
+        for keys in input_sets(call, lab.reference)[:1]:
+            yield (f"inputs and intermediates rounded to {name}",
+                   lambda n=name, k=keys: _inputs_and_inside(lab, k, n))  # fmt: skip
     for name in ("bfloat16", "float16"):
-        yield (f"intermediates rounded to {name}",
-               lambda n=name: rounded_inside(call, reference, n))  # fmt: skip
+        yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
+               lambda n=name: _native_in(lab, getattr(torch, n)))  # fmt: skip
+    native = lab.reference.native
+    if any(p.dtype in (torch.bfloat16, torch.float16) for p in lab.reference.parts.values()):
+        low = "bfloat16" if any(
+            p.dtype == torch.bfloat16 for p in lab.reference.parts.values()) else "float16"  # fmt: skip
+        yield f"intermediates rounded to {low}", lambda: _all_doubles(native())
 
 
-# ---- other arguments -----------------------------------------------------------------
+def _all_doubles(outputs):
+    return {p: doubles(t) for p, t in outputs.items()}
 
 
-def _with_step(call, reference, amount):
-    """A fused optimizer that counts its steps otherwise."""
-    contents = {
-        key: part.data + amount
-        for key, part in reference.parts.items()
-        if key in _argument_keys(call, {"state_steps"})
-    }
-    if not contents:
-        raise LookupError("no step count")
-    return reference.wide(contents)
+def _inputs_and_inside(lab, keys, name):
+    parts = lab.reference.parts
+    contents = {k: to_format(parts[k].data, name).float() for k in keys}
+    return lab.run(lambda: Deep(name), contents=contents, dtype=torch.float32)
 
 
-def _with_argument(call, reference, name, value):
-    """The call as if the argument `name` had another value."""
-    other = copy.copy(call)
-    other.args, other.kwargs = list(call.args), dict(call.kwargs)
-    names = [a.name for a in call.schema.arguments]
-    i = names.index(name)
-    if i < len(other.args):
-        other.args[i] = value
-    else:
-        other.kwargs[name] = value
-    twin = copy.copy(reference)
-    twin.call = other
-    return twin.wide()
+def _native_in(lab, dtype):
+    """The call as the CPU computes it with every float in a lower dtype."""
+    def low(captured):
+        return dtype if captured.is_floating_point else captured
+
+    out = lab.reference._run_plain(low, None, lab.call.function)
+    return _all_doubles(out)
 
 
-def _other_values(value):
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, float) and value == value:
-        return [v for v in (0.0, 2 * value, 1.0) if v != value]
-    return [{"none": "tanh", "tanh": "none"}[value]] if value in ("none", "tanh") else []
+class Deep(Rounding):
+    """Like RoundInside, with compound operators taken apart first."""
+
+    def __init__(self, name, what="results", integer=torch.round):
+        super().__init__()
+        self.name, self.what, self.integer = name, what, integer
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        from ._causes_nodes import inside_of
+
+        function = inside_of(func)
+        if function is not None:
+            try:
+                with self:
+                    return function(*args, **(kwargs or {}))
+            except Exception:  # not for these arguments: it stays whole
+                pass
+        return Rounding.__torch_dispatch__(self, func, types, args, kwargs)
 
 
-def _argument_candidates(call, reference):
-    if any(v.argument == "state_steps" for v in call.views.values()):
-        yield ("adds 1 to the step count a second time",
-               lambda: _with_step(call, reference, 1))  # fmt: skip
-        yield "does not count the current step", lambda: _with_step(call, reference, -1)
-    for argument in call.schema.arguments if call.schema else ():
-        for value in _other_values(call.value(argument.name)):
-            shown = f"{value:g}" if isinstance(value, float) else value
-            yield (f"computes as if {argument.name} were {shown}",
-                   lambda n=argument.name, v=value: _with_argument(call, reference, n, v))  # fmt: skip
+def single_candidates(lab):
+    """One of the intermediates rounded, cut off or flushed."""
+    nodes = [n for n in lab.nodes() if n.floats and not _only_moves(n)]
+    for name in ("bfloat16", "float16", "TF32"):
+        for node in nodes[:MANY_NODES]:
+            yield (f"intermediates rounded to {name}: {node.name.lstrip('_')}",
+                   lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.round)}))  # fmt: skip
+    for node in nodes[:MANY_NODES]:
+        for name in ("bfloat16", "float16"):
+            yield (f"intermediates truncated instead of rounded to {name}: {node.name.lstrip('_')}",
+                   lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.trunc)}))  # fmt: skip
+
+
+MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
+         "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
+         "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
+         "full", "full_like", "as_strided", "_to_copy"}  # fmt: skip
+
+
+def _only_moves(node):
+    return node.name in MOVES
+
+
+def _rounding(name, integer):
+    def edit(func, args, kwargs):
+        out = func(*args, **kwargs)
+        values = list(out) if isinstance(out, (tuple, list)) else [out]
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                value.copy_(to_format(value, name, integer))
+        return out
+
+    return edit
+
+
+# ---- accumulators --------------------------------------------------------------------
+
+
+def accumulator_candidates(lab):
+    """Sums and products whose running sum is kept in a lower format, one term or one block
+    of terms after the other."""
+    nodes = [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
+    for name in ("bfloat16", "float16"):
+        for chunk in CHUNKS:
+            edits = {}
+            for node in _leaf_only(nodes):
+                edits[node.place] = _accumulating(name, chunk)
+            if edits:
+                yield (f"accumulated in {name} (low-precision accumulator)",
+                       lambda e=edits: lab.edited(e, dtype=torch.float32))  # fmt: skip
+
+
+def _leaf_only(nodes):
+    return [n for n in nodes
+            if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]  # fmt: skip
+
+
+def _accumulating(name, chunk):
+    def edit(func, args, kwargs):
+        kind = base_name(func._schema.name)[1]
+        if kind in ("mm", "bmm", "matmul"):
+            return _product(args[0], args[1], name, chunk)
+        if kind == "addmm":
+            alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+            return beta * args[0] + alpha * _product(args[1], args[2], name, chunk)
+        return _summed(func, args, kwargs, kind, name, chunk)
+
+    return edit
+
+
+def _product(a, b, name, chunk):
+    total = torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
+    if a.shape[-1] // chunk > MOST_STEPS:
+        raise LookupError("too many additions")
+    for k in range(0, a.shape[-1], chunk):
+        total = to_format(total + a[..., k : k + chunk] @ b[..., k : k + chunk, :], name).to(a.dtype)
+    return total
+
+
+def _summed(func, args, kwargs, kind, name, chunk):
+    x = args[0]
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+    dims = list(range(x.dim())) if not dim and dim != 0 else [dim] if isinstance(dim, int) else dim
+    dims = [d % x.dim() for d in dims]
+    kept = [d for d in range(x.dim()) if d not in dims]
+    flat = x.permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
+    if flat.shape[-1] // chunk > MOST_STEPS:
+        raise LookupError("too many additions")
+    total = torch.zeros(flat.shape[:-1], dtype=x.dtype)
+    for k in range(0, flat.shape[-1], chunk):
+        total = to_format(total + flat[..., k : k + chunk].sum(-1), name).to(x.dtype)
+    if kind == "mean":
+        total = total / flat.shape[-1]
+    return total.reshape([1 if d in dims else n for d, n in enumerate(x.shape)]) if keepdim else total
 
 
 # ---- results -------------------------------------------------------------------------
 
 
-def _of_results(reference, change):
+def of_results(reference, change):
     """The truth with `change` applied to every float output."""
     return {
         p: change(t) if t.is_floating_point() else t for p, t in reference.truth.items()
     }
 
 
-def _result_candidates(call, reference, device):
-    for name in ("bfloat16", "float16", "TF32"):
-        if OWN_FORMAT.get(device.dtype) not in (name, None):
-            yield (f"result rounded to {name}",
-                   lambda n=name: _of_results(reference, lambda t: to_format(t, n)))  # fmt: skip
-    bits = significant_bits(device)
+def result_candidates(lab, device):
+    """Results rounded otherwise than to their own dtype, to the nearest."""
+    reference = lab.reference
     own = FORMATS.get(OWN_FORMAT.get(device.dtype, ""), (53, -1022, 1023))
+    for name in ("bfloat16", "float16", "TF32"):
+        if FORMATS[name][0] < own[0] or FORMATS[name][1] > own[1]:
+            yield (f"result rounded to {name}",
+                   lambda n=name: of_results(reference, lambda t: to_format(t, n)))  # fmt: skip
+            yield (f"result truncated to {name} instead of rounded",
+                   lambda n=name: of_results(reference, lambda t: to_format(t, n, torch.trunc)))  # fmt: skip
+    bits = significant_bits(device)
     cut = own[0] - bits
     if 0 < bits and cut > 1:
-        yield (f"the last {cut} bits of the result are cut off",
-               lambda: _of_results(reference, lambda t: quantize(t, bits, *own[1:], torch.trunc)))  # fmt: skip
+        yield (f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
+               lambda: of_results(reference, lambda t: quantize(t, bits, *own[1:], torch.trunc)))  # fmt: skip
         yield (f"result rounded to {bits} significant bits",
-               lambda: _of_results(reference, lambda t: quantize(t, bits, *own[1:])))  # fmt: skip
-    yield ("result truncated instead of rounded",
-           lambda: _of_results(reference, lambda t: quantize(t, *own, torch.trunc)))  # fmt: skip
+               lambda: of_results(reference, lambda t: quantize(t, bits, *own[1:])))  # fmt: skip
+    for way, integer in ROUNDINGS.items():
+        yield (f"result {way} instead of rounded to nearest",
+               lambda i=integer: of_results(reference, lambda t: quantize(t, *own, i)))  # fmt: skip
+    for emin in {own[1], -14} if own[0] <= 24 else ():
+        yield ("subnormals flushed to zero" + (" (those of float16)" if emin != own[1] else ""),
+               lambda e=emin: of_results(reference, lambda t: flushed(t, e)))  # fmt: skip
 
 
 def significant_bits(device):
@@ -240,11 +392,3 @@ def significant_bits(device):
     mantissa = (torch.frexp(x)[0].abs() * 2.0**53).long()
     lowest = mantissa & -mantissa
     return 53 - int(torch.log2(lowest.double()).min())
-
-
-def candidates(call, reference, device):
-    """Everything that is tried, the likeliest first."""
-    yield from _result_candidates(call, reference, device)
-    yield from _inner_candidates(call, reference)
-    yield from _input_candidates(call, reference)
-    yield from _argument_candidates(call, reference)

@@ -29,13 +29,13 @@ def test_honest_device_passes(name):
         ("bf16_inputs", "inputs rounded to bfloat16"),
         ("bf16_output", "result rounded to bfloat16"),
         ("fp16_output", "result rounded to float16"),
-        ("truncate", "the last 8 bits of the result are cut off"),
+        ("truncate", "the last 8 bits of the result are cut off (truncated instead of rounded)"),
         ("scale", "the result is multiplied by 1.01"),
-        ("nan", "one element is NaN"),
+        ("nan", "one element is NaN: spurious NaN"),
         ("zero_one", "one element is zero"),
         ("bit_flip", "bit 20 of one element flipped"),
-        ("swap_two", "elements 0 and 1 change places"),
-        ("drop_tail", "the last element is zero"),
+        ("swap_two", "elements 0 and 1 change places (exchanged)"),
+        ("drop_tail", "the last element is zero: the tail was not written"),
     ],
 )
 def test_planted_fault_is_named(kind, cause):

@@ -346,7 +346,7 @@ def test_optimizer_step_is_judged_by_what_it_wrote():
 def test_lost_in_place_result_is_named():
     args = optimizer_arguments()
     verdict = ulpscope.judge_call(adam, args, {}, None, mutated=(args, {}))
-    assert verdict.verdict == "wrong" and verdict.cause == "the in-place result was lost"
+    assert verdict.verdict == "wrong" and verdict.cause == "the in-place result was lost: not written, previous contents are stale"
 
 
 def test_written_read_only_argument_is_wrong():

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a result alone tells of its mistake: which elements are off, what they hold, and
+whether the whole is the truth moved, scaled, clamped or exchanged. Runs nothing.
+Neighbours: `_causes_edits`, `_emulate` (which run the call again), `_diagnose` (chooses).
+"""
+
+import math
+
+import torch
+
+from ._emulate import FORMATS, OWN_FORMAT
+
+LIMITS = {65504.0: "float16", 448.0: "float8_e4m3fn", 240.0: "float8_e4m3fnuz", 57344.0: "float8_e5m2",
+          127.0: "int8", 128.0: "int8", 255.0: "uint8", 32767.0: "int16", 32768.0: "int16",
+          2147483647.0: "int32", 6.0: "fp4", 7.0: "int4"}  # fmt: skip
+BIT_VIEWS = {torch.float32: torch.int32, torch.float16: torch.int16,
+             torch.bfloat16: torch.int16, torch.float64: torch.int64}  # fmt: skip
+FEW = 64  # so few elements are looked at one by one
+
+
+class Picture:
+    """One output: what the device gave, what is right, what it held before, what is off."""
+
+    def __init__(self, device, truth, yardstick, before=None, inputs=None):
+        self.device, self.truth, self.yardstick = device, truth, yardstick
+        self.inputs = inputs or {}  # name -> tensor of this shape and dtype
+        self.before = before if before is not None and before.shape == device.shape else None
+        self.bad = far_off(device, truth, yardstick)
+        self.n, self.n_bad = device.numel(), int(self.bad.sum())
+
+    def holds(self, mask):
+        """What the device left in some elements: a clause, "" for nothing known."""
+        got, want = self.device[mask], self.truth[mask]
+        if bool((got == 0).all()):
+            return "zero"
+        if self.before is not None and bool(same(self.before[mask], got).all()):
+            return "stale"
+        if got.is_floating_point() and bool(got.isnan().all()) and not bool(want.isnan().any()):
+            return "NaN"
+        if got.dtype != torch.bool and got.numel() > 1 and bool((got == got.flatten()[0]).all()):
+            return f"constant {float(got.flatten()[0]):.6g}"
+        return ""
+
+
+def same(a, b):
+    return (a == b) | ((a != a) & (b != b))
+
+
+def far_off(device, truth, yardstick):
+    """Elements that are nowhere near what float32 gives."""
+    if not device.is_floating_point():
+        return device != truth
+    bits = FORMATS[OWN_FORMAT.get(device.dtype, "float32")][0]
+    wide, want = device.double(), yardstick.double()
+    finite = want[want.isfinite()]
+    typical = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    slack = 2.0 ** ((6 if bits > 11 else 3) - bits) * torch.clamp(want.abs(), min=typical * 2.0**-4)
+    return ~(((wide - want).abs() <= slack) | same(wide, want) | same(wide, truth.double()))
+
+
+# ---- some elements -------------------------------------------------------------------
+
+
+def damage(p, certain=True):
+    """Names damage that leaves most elements alone, or replaces all of them by nothing.
+    With `certain` only where the content tells what happened."""
+    if p.n_bad == 0:
+        return ""
+    if certain:
+        text = _all_lost(p) or _exchanged(p)
+        if text:
+            return text
+    return _flat_tail(p, certain) or _region(p, certain) or (_single(p) if certain else "")
+
+
+def _all_lost(p):
+    if p.before is not None and p.n_bad and torch.equal(p.before, p.device):
+        return "the in-place result was lost: not written, previous contents are stale"
+    for name, tensor in p.inputs.items():
+        if p.n > 1 and bool(same(tensor, p.device).all()):
+            return f"the result is {name} unchanged: it was lost, not written"
+    if p.n > 1 and bool((p.device == 0).all()):
+        return "the result is all zeros: nothing was written"
+    if p.n > 1 and p.n_bad > 0.9 * p.n and p.device.is_floating_point() and bool(
+        p.device.isnan().all()
+    ):
+        return "the result is all NaN: spurious NaN"
+    return ""
+
+
+def _exchanged(p):
+    if not 2 <= p.n_bad <= FEW:
+        return ""
+    where = p.bad.flatten().nonzero().flatten()
+    got, want = p.device.flatten()[where].double(), p.truth.flatten()[where].double()
+    if p.n_bad == 2 and _close(got[0], want[1]) and _close(got[1], want[0]):
+        a, b = (int(i) for i in where)
+        return f"elements {a} and {b} change places (exchanged)"
+    if float((got - want).abs().median()) < 2.0**-3 * float(want.abs().median()):
+        return ""
+    order = got.sort()[0], want.sort()[0]
+    if bool(torch.isclose(*order, rtol=2.0**-7, atol=0.0).all()):
+        return f"{p.n_bad} elements are exchanged among each other"
+    return ""
+
+
+def _close(a, b):
+    a, b = float(a), float(b)
+    return abs(a - b) <= 2.0**-6 * max(abs(a), abs(b))
+
+
+WORDS = {"zero": "zero: the tail was not written", "stale": "stale: they were not written",
+         "NaN": "NaN: spurious NaN, not written", "": "garbage: not written or not computed"}  # fmt: skip
+
+
+def _words(kind):
+    if kind.startswith("constant"):
+        return f"{kind}: they were not written"
+    return WORDS[kind]
+
+
+def _flat_tail(p, certain):
+    """All that is off lies at the end of memory, and that end is of one kind."""
+    bad = p.bad.flatten()
+    first = int(bad.nonzero()[0])
+    size = p.n - first
+    if first == 0 or size > p.n // 2:
+        return ""
+    mask = torch.zeros_like(bad)
+    mask[first:] = True
+    kind = p.holds(mask.reshape(p.bad.shape))
+    if not kind and size >= 8 and _copied(p.device.flatten(), first, size):
+        kind = "copied"
+    if not kind and (certain or size < 4 or float(bad[first:].double().mean()) < 0.9):
+        return ""
+    if _axis_of(p, size):
+        return ""  # said better by the axis
+    if size == 1:
+        return {"zero": "the last element is zero: the tail was not written",
+                "stale": "the last element was not written: it is stale"}.get(kind, "")  # fmt: skip
+    if kind == "copied":
+        return f"the last {size:,} of {p.n:,} elements repeat those before: stale tail"
+    return f"the last {size:,} of {p.n:,} elements are {_words(kind)}"
+
+
+def _axis_of(p, size):
+    """Whether the last `size` elements are whole slices of an axis of several."""
+    inner = 1
+    for n in reversed(p.device.shape):
+        inner *= n
+    return p.device.dim() > 1 and size % (inner // p.device.shape[0]) == 0 and size < inner
+
+
+def _copied(flat, first, size):
+    return first >= size and bool(same(flat[first:], flat[first - size : first]).all())
+
+
+def _region(p, certain):
+    """What is off fills slices along one axis, or a tile at the end of two."""
+    best = None
+    for axis in range(p.device.dim()):
+        others = [a for a in range(p.device.dim()) if a != axis]
+        hit = p.bad.any(dim=others) if others else p.bad
+        n, n_hit = hit.numel(), int(hit.sum())
+        if n < 2 or n_hit > n // 2 or n_hit == n:
+            continue
+        where = hit.nonzero().flatten()
+        steps = where[1:] - where[:-1]
+        if n_hit > 2 and int(steps.min()) != int(steps.max()):
+            continue  # no pattern
+        mask = hit.reshape([n if a == axis else 1 for a in range(p.device.dim())])
+        mask = mask.expand_as(p.bad)
+        if best is None or int(mask.sum()) < best[0]:
+            best = int(mask.sum()), axis, hit, mask
+    if best is None:
+        return ""
+    _, axis, hit, mask = best
+    kind = p.holds(mask)
+    if not kind and _repeats(p, axis, hit):
+        kind = "copied"
+    dense = float(p.bad[mask].double().mean())
+    if not kind:
+        return _tile(p) or ("" if certain or dense < 0.9 else _slices(axis, hit, "", p))
+    return _slices(axis, hit, kind, p)
+
+
+def _repeats(p, axis, hit):
+    """Whether the slices that are off hold what other slices hold."""
+    where = hit.nonzero().flatten()
+    size = int(where.numel())
+    first = int(where[0])
+    if not bool(torch.equal(where, torch.arange(first, first + size))):
+        return False
+    got = p.device.narrow(axis, first, size)
+    for start in (first - size, first + size):
+        if 0 <= start and start + size <= p.device.shape[axis]:
+            if bool(same(got, p.device.narrow(axis, start, size)).all()):
+                return True
+    return False
+
+
+def _slices(axis, hit, kind, p):
+    where = hit.nonzero().flatten()
+    n, size, first, last = hit.numel(), where.numel(), int(where[0]), int(where[-1])
+    run = last - first + 1 == size
+    flat = "" if p.device.dim() > 1 else "elements "
+    along = f"along axis {axis}" if p.device.dim() > 1 else ""
+    if run and last == n - 1:
+        name = f"the last {size} of {n} {flat}{along}".strip()
+    elif run and first == 0:
+        name = f"the first {size} of {n} {flat}{along}".strip()
+    elif run:
+        name = f"{flat}{first} to {last} of {n} {along}".strip()
+    else:
+        step = int((where[1:] - where[:-1]).min())
+        name = f"{size} of {n} {flat}{along} (every {step}th at most)".strip()
+    if kind == "copied":
+        return f"{name} repeat their neighbours: stale or wrong stride"
+    words = _words(kind)
+    if not (run and last == n - 1):
+        words = words.replace("the tail was not written", "dropped contribution, not written")
+    return f"{name} are {words}"
+
+
+def _tile(p):
+    """A corner tile of the last two axes."""
+    if p.device.dim() < 2:
+        return ""
+    spans = []
+    for axis in (-2, -1):
+        others = [a for a in range(p.device.dim()) if a != axis % p.device.dim()]
+        hit = p.bad.any(dim=others) if others else p.bad
+        where = hit.nonzero().flatten()
+        spans.append((int(where[0]), int(where[-1]) + 1))
+    (r0, r1), (c0, c1) = spans
+    if r1 - r0 == p.device.shape[-2] and c1 - c0 == p.device.shape[-1]:
+        return ""
+    mask = torch.zeros_like(p.bad)
+    mask[..., r0:r1, c0:c1] = True
+    kind = p.holds(mask)
+    if not kind or int(mask.sum()) == 1:
+        return ""
+    last = " last" if (r1, c1) == tuple(p.device.shape[-2:]) else ""
+    return (f"the{last} tile (rows {r0} to {r1 - 1}, columns {c0} to {c1 - 1}) is "
+            + _words(kind).replace("they were", "it was"))  # fmt: skip
+
+
+def _single(p):
+    if p.n_bad != 1:
+        return ""
+    got, want = p.device[p.bad][0], p.truth[p.bad][0]
+    return _one_element(got, want)
+
+
+def _one_element(got, want):
+    """What happened to a single element: zeroed, or one bit of it flipped."""
+    if float(got) == 0:
+        return "one element is zero"
+    if got.dtype.is_floating_point and (got.isnan() or want.isnan()):
+        return "one element is NaN: spurious NaN" if got.isnan() else "one NaN is swallowed"
+    close = [i for i, mended in _flips(got) if _is(mended, want, got.dtype)]
+    if len(close) == 1:
+        return f"bit {close[0]} of one element flipped"
+    return "the sign of one element is flipped" if float(got) == -float(want) else ""
+
+
+def _flips(got):
+    if got.dtype == torch.bool:
+        return
+    view = BIT_VIEWS.get(got.dtype, got.dtype)
+    bits = got.reshape(1).view(view)
+    for i in range(got.dtype.itemsize * 8):
+        n = (1 << i) if i < got.dtype.itemsize * 8 - 1 else -(1 << i)
+        if view == torch.uint8:
+            n = 1 << i
+        yield i, float((bits ^ torch.tensor(n, dtype=view)).view(got.dtype))
+
+
+def _is(value, want, dtype):
+    if not dtype.is_floating_point:
+        return value == float(want)
+    exact = FORMATS[OWN_FORMAT.get(dtype, "float32")][0]
+    return abs(value - float(want)) <= 2.0 ** (3 - exact) * abs(float(want))
+
+
+# ---- the whole result ----------------------------------------------------------------
+
+
+def constant(p):
+    """All elements off by the same factor or the same amount."""
+    device, truth = p.device, p.truth
+    if not device.is_floating_point():
+        d = device.double() - truth.double() if device.dtype != torch.bool else truth * 0.0
+        if p.n >= 4 and float(d.flatten()[0]) and bool((d == d.flatten()[0]).all()):
+            return f"{float(d.flatten()[0]):g} is added to the result (a constant; index shifted)"
+        return ""
+    live = truth.isfinite() & device.isfinite() & (truth != 0)
+    d, r = device[live].double(), truth[live].double()
+    steps = 2.0 ** (2 - FORMATS[OWN_FORMAT.get(device.dtype, "float32")][0])
+    if r.numel() < 8:
+        return _few_constant(d, r, steps)
+    factor = float((d / r).median())
+    offset = float((d - r).median())
+    if abs(factor - 1) > (64 if steps < 1e-5 else 1) * steps and fits(d, r * factor, steps):
+        return _factor_text(factor)
+    if abs(offset) > 0 and fits(d, r + offset, steps) and not fits(d, r, steps):
+        return f"{offset:.6g} is added to the result (a constant)"
+    return ""
+
+
+def _factor_text(factor):
+    if abs(factor + 1) < 2.0**-8:
+        return "the sign is flipped: the result is multiplied by -1"
+    near = round(factor * 2) / 2
+    factor = near if near and abs(factor / near - 1) < 2.0**-18 else factor
+    return f"the result is multiplied by {factor:.6g}"
+
+
+def _few_constant(d, r, steps):
+    """One number, or a few: only a factor that is round is believed."""
+    if not r.numel():
+        return ""
+    factor = float((d / r).median())
+    round_ones = [s * v for v in (2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3, 10.0, 0.1, 1.5, 1.01) for s in (1, -1)]
+    for v in [-1.0, *round_ones]:
+        if abs(factor / v - 1) <= 4 * steps and fits(d, r * v, steps):
+            return _factor_text(v)
+    return ""
+
+
+def fits(device, candidate, steps, share=0.99):
+    """Whether nearly all elements agree within some roundings of their own size."""
+    error = (device - candidate).abs()
+    typical = float(candidate.square().mean().sqrt())
+    slack = steps * candidate.abs().clamp(min=typical / 2)
+    return float((error <= 4 * slack).double().mean()) >= share
+
+
+def moved_results(p):
+    """(text, outputs) of the truth moved about: what wrong indices and strides leave."""
+    t = p.truth
+    for axis in range(t.dim()):
+        size = t.shape[axis]
+        for by in (1, -1, 2, -2) if size > 2 else (1,) if size == 2 else ():
+            yield (f"shifted by {abs(by)} along axis {axis} (wrong index: the neighbour's value)",
+                   t.roll(by, axis))  # fmt: skip
+            if size > 2:
+                yield (f"shifted by {abs(by)} along axis {axis}, zeros come in", _shift(t, by, axis))
+        if size > 1:
+            yield f"elements are exchanged: reversed along axis {axis}", t.flip(axis)
+        if size % 2 == 0 and size > 2:
+            halves = t.unflatten(axis, (2, size // 2))
+            yield (f"the halves along axis {axis} are exchanged", halves.flip(axis).flatten(axis, axis + 1))
+            yield (f"elements are exchanged in pairs along axis {axis}",
+                   t.unflatten(axis, (size // 2, 2)).flip(axis + 1).flatten(axis, axis + 1))  # fmt: skip
+            yield (f"wrong stride: halves along axis {axis} interleaved",
+                   halves.transpose(axis, axis + 1).flatten(axis, axis + 1))  # fmt: skip
+            yield (f"wrong stride: pairs along axis {axis} split into halves",
+                   t.unflatten(axis, (size // 2, 2)).transpose(axis, axis + 1).flatten(axis, axis + 1))  # fmt: skip
+    for a in range(t.dim()):
+        for b in range(a + 1, t.dim()):
+            if t.shape[a] > 1 and t.shape[b] > 1:
+                yield (f"wrong stride: the result is transposed (axes {a} and {b})",
+                       t.transpose(a, b).reshape(t.shape))  # fmt: skip
+    if t.is_floating_point():
+        yield "the sign is lost: absolute values", t.abs()
+    if t.dtype == torch.bool:
+        yield "the result is inverted", ~t
+    flat = t.flatten()
+    for by in (1, -1):
+        if flat.numel() > 2 and t.dim() > 1:
+            yield "shifted by one element in memory (wrong index)", flat.roll(by).reshape(t.shape)
+
+
+def _shift(t, by, axis):
+    out = t.roll(by, axis)
+    out.narrow(axis, 0 if by > 0 else t.shape[axis] + by, abs(by)).zero_()
+    return out
+
+
+def saturated(p):
+    """Large values held at a limit; ("", None) where none are."""
+    d, t = p.device, p.truth
+    finite = d[d.isfinite()] if d.is_floating_point() else d.flatten()
+    if finite.numel() < 1 or d.dtype == torch.bool:
+        return "", None
+    top = float(finite.double().abs().max())
+    held = d.double().abs() == top
+    if not top:
+        return "", None
+    beyond = held & (t.double().abs() > top * (1 + 2.0**-6))
+    if not bool(beyond.any()):
+        return "", None
+    name = LIMITS.get(top, "")
+    if not name and int(held.sum()) < 2:
+        return "", None
+    of = f", the maximum of {name}" if name else ""
+    for low, high in ((-top, top), (-torch.inf, top), (-top, torch.inf), (0.0, top)):
+        clamped = t.double().clamp(low, high)
+        off = far_off(d, clamped if d.is_floating_point() else clamped.to(d.dtype), p.yardstick.double().clamp(low, high))
+        if float(off.double().mean()) <= 0.01 and bool((p.bad & ~off).any()):
+            return f"saturated at {top:.6g}{of}", clamped
+    return "", None
+
+
+# ---- NaN and Inf ---------------------------------------------------------------------
+
+
+def nonfinite(p):
+    """What happened to NaN and Inf."""
+    d, t = p.device, p.truth
+    if not d.is_floating_point():
+        return ""
+    odd, true_odd = ~d.isfinite(), ~t.isfinite()
+    lost = true_odd & ~odd
+    made = odd & ~true_odd
+    if bool(lost.any()) and not bool(made.any()):
+        return _swallowed(d[lost], t[lost])
+    if bool(made.any()):
+        return _spurious(p, made)
+    mixed = odd & true_odd & ~same(d.double(), t.double())
+    if bool(mixed.any()):
+        gave = "NaN" if bool(d[mixed].isnan().any()) else "Inf"
+        return f"spurious {gave}: {int(mixed.sum()):,} elements are {gave} in place of another non-finite value"
+    return ""
+
+
+def _swallowed(got, want):
+    what = "NaN" if bool(want.isnan().any()) else "Inf"
+    n = got.numel()
+    if bool((got == 0).all()):
+        with_ = "0"
+    elif bool((got.abs() == got.flatten()[0].abs()).all()):
+        with_ = f"{abs(float(got.flatten()[0])):.6g}"
+        if what == "Inf" and float(with_) > 100:
+            return f"saturated at {with_}: Inf swallowed in {n:,} elements"
+    else:
+        with_ = "finite numbers"
+    return f"{what} swallowed: {n:,} elements hold {with_} instead"
+
+
+def _spurious(p, made):
+    got, want = p.device[made], p.truth[made].double().abs()
+    n, kind = got.numel(), "NaN" if bool(got.isnan().any()) else "Inf"
+    rest = p.truth[~made & p.truth.isfinite()].double().abs()
+    low = float(want.min())
+    if kind == "Inf" and (not rest.numel() or low >= float(rest.max())) and low > 1000:
+        limit = next((f"{v:g}, the maximum of {k}" for v, k in
+                      ((448.0, "float8_e4m3fn"), (57344.0, "float8_e5m2"), (65504.0, "float16"))
+                      if low > v * 0.999 and (not rest.numel() or float(rest.max()) <= v * 1.001)), "")  # fmt: skip
+        return f"spurious Inf: overflow beyond {limit or f'{low:.6g}'}"
+    where = ""
+    if n == 1:
+        where = " in one element"
+    elif n == p.n:
+        where = " everywhere"
+    else:
+        where = f" in {n:,} of {p.n:,} elements"
+    return f"spurious {kind}{where}"
+
+
+def share_text(x):
+    return f"{100 * x:.3g} %" if math.isfinite(x) else ""
