@@ -83,10 +83,9 @@ def phrase(op, name, old, new):
         return f"along dimension {shown(new)} instead of {shown(old)}"
     if name == "diagonal":
         return f"the mask is shifted by {abs(new - old)}: diagonal {new} instead of {old}"
-    what = f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
     if new in (0, 1) and name in ("alpha", "beta", "scale", "weight_decay", "momentum", "value"):
-        return f"{what}: {name} is ignored"
-    return what
+        return f"{name} is ignored: taken as {shown(new)} instead of {shown(old)}"
+    return f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
 
 
 def _is_small_term(op, name, old):

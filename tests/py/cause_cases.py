@@ -328,7 +328,7 @@ def optimizer_cases():
     case("fused decay", "weight_decay", fused, make, lambda p, g, m, v, s: fused(p, g, m, v, s, weight_decay=0.0), True)
     sgd = lambda p, g, b: (b.mul_(0.9).add_(g), p.add_(b, alpha=-0.1))  # noqa: E731
     case("sgd lost", "lost|stale|not written", lambda p, g: p.add_(g, alpha=-0.1), lambda: (randn(64), randn(64)), lambda p, g: p, True)
-    case("sgd momentum", "computes|missing|ignored", sgd, lambda: (randn(64), randn(64), randn(64)),
+    case("sgd momentum", "momentum|missing|unchanged", sgd, lambda: (randn(64), randn(64), randn(64)),
          lambda p, g, b: (b.zero_().add_(g), p.add_(b, alpha=-0.1)), True)
 
 

@@ -126,7 +126,7 @@ def test_other_argument_values():
 
     arguments, keywords = adamw()
     verdict = verdict_of(no_decay, "aten::_fused_adamw_", *arguments, **keywords)
-    assert verdict.cause == "computes as if weight_decay were 0 instead of 0.01: weight_decay is ignored"
+    assert verdict.cause == "weight_decay is ignored: taken as 0 instead of 0.01"
 
     def tanh(op, args, kwargs):
         return op(*args, approximate="tanh")
