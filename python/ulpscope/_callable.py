@@ -17,7 +17,7 @@ from ._replay import (
     BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, outputs_of,
     plain, rebuilt,
 )  # fmt: skip
-from ._ties import chosen_by
+from ._ties import INDEX_OPS, chosen_by
 
 STEPS_KEPT = 64  # index choices remembered of one run
 
@@ -32,6 +32,8 @@ class Composite(Call):
     choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
     steps: int = 0  # operators that it calls
     random: bool = False  # one of them draws random numbers
+    only: tuple | None = None  # (bare name, arguments) where it calls one operator
+    differentiates: bool = False  # it computes gradients
     draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
     any_float: bool = False  # results may have another float dtype than the reference's
 
@@ -39,32 +41,39 @@ class Composite(Call):
 class Log(TorchDispatchMode):
     """Notes the operators of a run that choose indices or draw random numbers."""
 
+    MOVES = {"clone", "detach", "lift_fresh", "empty_like", "empty", "contiguous"}
+
     def __init__(self):
         super().__init__()
         self.steps, self.random, self.chosen, self.drawn = 0, False, [], []
+        self.operators, self.differentiates = [], False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        self.steps += not any(r.alias_info for r in func._schema.returns)
+        returns = func._schema.returns
+        self.steps += not any(r.alias_info for r in returns)
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
+        name, arguments = base_name(call.op)[1], arguments_of(call, {})
+        self.differentiates |= "backward" in name or torch._C._current_graph_task_id() != -1
+        is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
+        if len(self.operators) < 2 and not is_view and name not in self.MOVES:
+            self.operators.append((name, arguments))
         if draws_random(call):
             self.random = True
-            name = base_name(call.op)[1]
             if not name.startswith("rrelu") or not name.endswith("_"):  # its input is gone
-                self.drawn.append((name, arguments_of(call, {}), _copies(out)))
-        values = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if values is not None and len(self.chosen) < STEPS_KEPT:
-            self._note(call, values, out)
+                self.drawn.append((name, arguments, _copies(out)))
+        if name in INDEX_OPS and len(self.chosen) < STEPS_KEPT:
+            self._note(name, arguments, out)
         return out
 
-    def _note(self, call, values, out):
-        slack = torch.finfo(values.dtype).eps if values.is_floating_point() else 0.0
-        choice = chosen_by(call, values, slack if self.steps > 1 else 0.0)
-        if choice is None:
-            return
+    def _note(self, name, arguments, out):
+        choice = chosen_by(name, arguments)
         leaves = out if isinstance(out, (tuple, list)) else (out,)
-        indices = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype == torch.int64]
-        self.chosen += [(choice, t) for t in indices]
+        if choice is None or len(leaves) <= INDEX_OPS[name]:
+            return
+        if self.steps > 1 and choice.values.is_floating_point():
+            choice.slack = torch.finfo(choice.values.dtype).eps
+        self.chosen.append((choice, leaves[INDEX_OPS[name]]))
 
 
 class Dropouts(TorchFunctionMode):
@@ -242,7 +251,8 @@ def _learn(call):
     except Exception as problem:  # the CPU refuses these dtypes: float32 may do
         call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
         return
-    call.steps, call.random = log.steps, log.random
+    call.steps, call.random, call.differentiates = log.steps, log.random, log.differentiates
+    call.only = log.operators[0] if len(log.operators) == 1 else None
     if call.random:
         call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
     for path, tensor in outputs.items():

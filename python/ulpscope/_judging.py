@@ -150,6 +150,8 @@ def _judge_answer(call, answer, timing, operands=None):
             operands.begin()
         findings = judge_outputs(operands, answer)
     except Exception as problem:
+        if "ZeroDivisionError" in str(problem):
+            return Verdict("undefined", reason="integers are divided by zero", answer=answer)
         return Verdict("unjudged", reason=f"no float64 reference: {clause(problem)}",
                        answer=answer)  # fmt: skip
     verdict = Verdict("pass", findings, answer=answer, operands=operands)

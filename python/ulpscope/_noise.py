@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float32 as another honest device might round it: every inexact result inside a callable
+"""A precision as another honest device might round it: every inexact result inside a callable
 moved by an ulp, up or down. What a formula loses by that, no device can be blamed for.
 Serves `_reference`."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ULP = 2.0**-23
+LOW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Noise(TorchDispatchMode):
@@ -21,7 +21,7 @@ class Noise(TorchDispatchMode):
         out = func(*args, **kwargs)
         if any(r.alias_info is not None for r in func._schema.returns):
             return out
-        if not isinstance(out, torch.Tensor) or out.dtype != torch.float32:
+        if not isinstance(out, torch.Tensor) or out.dtype not in LOW:
             return out
         try:
             exact = func(*[_wide(a) for a in args], **{k: _wide(v) for k, v in kwargs.items()})
@@ -30,12 +30,12 @@ class Noise(TorchDispatchMode):
         if exact.shape != out.shape:
             return out
         steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
-        return torch.where(exact.double() == out.double(), out, out * (1 + steps * ULP))
+        return torch.where(exact.double() == out.double(), out, (out * (1 + steps * torch.finfo(out.dtype).eps)).to(out.dtype))
 
 
 def _wide(value):
     if isinstance(value, torch.Tensor):
-        return value.double() if value.dtype == torch.float32 else value
+        return value.double() if value.dtype in LOW else value
     if isinstance(value, (list, tuple)):
         return type(value)(_wide(item) for item in value)
-    return torch.float64 if value is torch.float32 else value
+    return torch.float64 if value in LOW else value

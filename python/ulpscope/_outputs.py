@@ -7,15 +7,15 @@ saves replays where fewer already show that the answer is good.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import _core
+from . import _core, _discrete
 from ._device import is_uninitialised
 from ._jumps import forgiven
 from ._reference import Reference
-from ._ties import choice_of, selects_equal
+from ._ties import aligned, as_good, choice_of
 from ._verdicts import rank
 
 LOOKS = (1, 4, 16)
@@ -114,6 +114,7 @@ def judge_outputs(operands, answer):
     if truth.keys() != promised:
         counts = f"{len(promised)} outputs where the operator has {len(truth)}"
         return [Finding("", "wrong", counts, bits=0.0)]
+    answer = replace(answer, outputs=aligned(operands.call, answer.outputs, truth))
     found = [_judged(operands, answer, path) for path in truth]
     if answer.trespass:
         found.append(Finding("", "wrong", answer.trespass, bits=0.0))
@@ -192,12 +193,54 @@ def _may_differ(call, expected, got):
 
 def _judge_float(operands, path, device):
     """The finding for a float output. One that fails is judged again without the steps
-    that a perturbed replay took just as the device did."""
+    that a perturbed replay took just as the device did, and without the elements of which
+    the operator promises nothing."""
     finding = _looked_at(operands, path, device)
-    if finding.verdict in ("pass", "unjudged") or path not in operands.reference.jumps:
+    truth = operands.reference.truth[path]
+    if finding.verdict == "unjudged":
         return finding
-    spared = forgiven(device, operands.reference.truth[path], operands.reference.jumps[path])
-    return finding if spared is None else _looked_at(operands, path, spared)
+    if finding.verdict == "pass":
+        return _not_exact(operands, path, device) or finding
+    if path in operands.reference.jumps:
+        spared = forgiven(device, truth, operands.reference.jumps[path])
+        finding = finding if spared is None else _looked_at(operands, path, spared)
+    if finding.verdict == "pass":
+        return finding
+    want = truth.to(device.dtype)
+    found = _discrete.unpromised(operands, path, device, device != want)
+    if found is None:
+        return finding
+    rest = _looked_at(operands, path, torch.where(found[0], want, device))
+    return _undefined(path, device, found[1]) if rest.verdict == "pass" else rest
+
+
+def _undefined(path, device, why):
+    return Finding(path, "undefined", why, n=device.numel(), sizes=tuple(device.shape))
+
+
+def _not_exact(operands, path, device):
+    """A finding where an operator that rounds does not give the exact result, else None."""
+    truth = operands.reference.truth[path]
+    if truth.shape != device.shape or not _discrete.is_rounding(operands.call):
+        return None
+    bad = _discrete.inexact(device, truth)
+    if not bool(bad.any()):
+        return None
+    return _discrete_finding(path, device, truth.to(device.dtype), bad, {})
+
+
+def _discrete_finding(path, device, want, bad, details):
+    """`wrong` for elements that have to be exact, with the first of them as examples."""
+    at = bad.reshape(-1).nonzero().flatten()
+    flat, true = device.reshape(-1), want.reshape(-1)
+    finding = Finding(
+        path, "wrong", f"{len(at):,} elements differ", 0.0, 24.0, False, device.numel(),
+        tuple(device.shape), {**details, "n_mismatch": len(at)},
+    )  # fmt: skip
+    for i in at[:N_EXAMPLES].tolist():
+        got, right = float(flat[i]), float(true[i])
+        finding.examples.append((i, got, right, right, float("inf")))
+    return finding
 
 
 def _looked_at(operands, path, device):
@@ -287,34 +330,44 @@ def _judge_exact(operands, path, device):
     now = time.perf_counter_ns()
     found = _core.exact(device, want)
     operands.timing.add("judge", now)
-    finding = Finding(path, found["verdict"], found["reason"], found["bits"], 24.0,
-                      False, found["n"], tuple(device.shape), found)  # fmt: skip
-    if finding.verdict != "pass":
-        if _acceptable(operands, path, device, want):
-            return Finding(path, "pass", n=found["n"], sizes=tuple(device.shape),
-                           notes=["ties broken otherwise"])  # fmt: skip
-        flat, true = device.flatten(), want.flatten()
-        i = found["i_worst"]
-        score = float("inf")
-        finding.examples = [(i, float(flat[i]), float(true[i]), float(true[i]), score)]
-    return finding
-
-
-def _acceptable(operands, path, device, want):
-    """Whether integers that differ are right all the same: an index selects an equal value,
-    or what was computed before lies so near a step that a replay crosses it too."""
-    if selects_equal(choice_of(operands.call, operands.reference, path), device, want):
-        return True
-    if not operands.call.composite or not operands.call.steps > 1:
-        return False
-    open_ = device != want
-    for k in range(LOOKS[-1]):
-        for replay in operands.replay(k):
-            if path in replay and replay[path].shape == device.shape:
-                open_ &= device != replay[path]
+    n, sizes = found["n"], tuple(device.shape)
+    if found["verdict"] == "pass":
+        return Finding(path, "pass", found["reason"], found["bits"], n=n, sizes=sizes,
+                       details=found)  # fmt: skip
+    open_ = _open(operands, path, device, want)
+    if not bool(open_.any()):
+        return Finding(path, "pass", n=n, sizes=sizes, notes=["ties broken otherwise"])
+    free = _discrete.unpromised(operands, path, device, open_)
+    if free is not None:
+        open_ &= ~free[0]
         if not bool(open_.any()):
-            return True
-    return False
+            return _undefined(path, device, free[1])
+    return _discrete_finding(path, device, want, open_, found)
+
+
+def _open(operands, path, device, want):
+    """Which integers that differ are not right all the same: an index may select an equal
+    value, and what was computed before may lie so near a step that a replay, or another
+    rounding, crosses it too."""
+    open_ = device != want
+    good = as_good(choice_of(operands.call, path), device, want)
+    if good is not None:
+        open_ &= ~good
+    if not operands.call.composite or operands.call.steps <= 1:
+        return open_
+    for others in _admissible(operands):
+        if not bool(open_.any()):
+            break
+        if path in others and others[path].shape == device.shape:
+            open_ &= device != others[path]
+    return open_
+
+
+def _admissible(operands):
+    """What a callable gives where its inputs, or its roundings, fall otherwise."""
+    for k in range(LOOKS[-1]):
+        yield from operands.replay(k)
+    yield from operands.reference.roundings(LOOKS[-1])
 
 
 def _judge_bytes(operands, path, device):

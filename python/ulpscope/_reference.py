@@ -5,6 +5,7 @@ perturbed inputs. Everything runs on the CPU; nothing here decides.
 The formulas are in docs/verdict.md; the perturbation itself is `_core.perturb`.
 """
 
+import contextlib
 import math
 
 import torch
@@ -240,6 +241,16 @@ class Reference:
             if path in narrow and narrow[path].shape == self.truth[path].shape:
                 yield (narrow[path].double() - self.truth[path]).abs()
 
+    def roundings(self, n):
+        """A callable's results in the dtypes given, with every rounding fallen otherwise."""
+        for k in range(n):
+            def noisy(*args, k=k, **kwargs):
+                with Noise(self.seed + k):
+                    return self.call.function(*args, **kwargs)
+
+            with contextlib.suppress(Exception):  # nothing is learnt then
+                yield self._run_plain(_as_given, None, noisy)
+
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
         share of the inputs and counts the outputs that do not move."""
@@ -251,10 +262,10 @@ class Reference:
         for i, share in enumerate(FAN_SHARES):
             if n * share < 0.5:
                 break
-            still = sum(
-                float((self._shared(i, d)[path] == self.truth[path])[live].double().mean())
-                for d in range(draws)
-            )
+            moved = [self._shared(i, d).get(path) for d in range(draws)]
+            if any(m is None or m.shape != live.shape for m in moved):
+                return 1.0  # the shape hangs on values
+            still = sum(float((m == self.truth[path])[live].double().mean()) for m in moved)
             still /= draws
             if still > 0.05:
                 return _fan_from(still, share)
