@@ -84,20 +84,22 @@ typedef struct usc_example {
 typedef struct usc_judge_options {
     const usc_alloc *alloc; /* NULL: the C library's */
     int n_threads;          /* 0 and 1: the caller's thread only */
+    bool pairs; /* complex: the last axis has size 2, real and imaginary part */
 } usc_judge_options;
 
 typedef struct usc_judge usc_judge;
 
 /**
- * Opens a judge for one float output.
+ * Opens a judge for one float output, or a complex one as pairs of floats.
  *
  * Shapes:  device, reference and yardstick have equal dims, any strides; empty is
- * allowed. device float32, bfloat16, float16 or float64; reference float64; yardstick
+ * allowed. device any float dtype; reference float64; yardstick
  *          float32 or float64 (exactly widened).
  * Memory:  keeps pointers: the three tensors must outlive the judge and stay unchanged.
  *          Owns about 9 bytes an element (float64: 17) once usc_judge_replay was called.
  * Threads: one thread at a time per judge.
- * Errors:  USC_E_SHAPE (where: first axis that differs), USC_E_DTYPE, USC_E_NOMEM.
+ * Errors:  USC_E_SHAPE (where: first axis that differs, or the last where pairs are meant
+ *          and it is not 2), USC_E_DTYPE, USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_judge_open(const usc_tensor *device,
                                                 const usc_tensor *reference,

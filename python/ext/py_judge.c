@@ -106,14 +106,16 @@ typedef struct judge_object {
 
 static int judge_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"device", "reference", "yardstick", "threads", NULL};
+    static char *names[] = {"device", "reference", "yardstick", "threads", "pairs", NULL};
     judge_object *self = (judge_object *)self_object;
     PyObject *device, *reference, *yardstick;
     usc_judge_options options = {0};
     usc_tensor d, r, y;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|i", names, &device, &reference,
-                                     &yardstick, &options.n_threads))
+    int pairs = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|ip", names, &device, &reference,
+                                     &yardstick, &options.n_threads, &pairs))
         return -1;
+    options.pairs = pairs != 0;
     if (py_tensor_borrow(device, &d) < 0 || py_tensor_borrow(reference, &r) < 0 ||
         py_tensor_borrow(yardstick, &y) < 0)
         return -1;
@@ -318,7 +320,8 @@ static PyMethodDef judge_methods[] = {
 };
 
 static PyType_Slot judge_slots[] = {
-    {Py_tp_doc, "Judge(device, reference, yardstick, threads=1): see ulpscope/judge.h."},
+    {Py_tp_doc, "Judge(device, reference, yardstick, threads=1, pairs=False): see "
+                "ulpscope/judge.h."},
     {Py_tp_new, METHOD(PyType_GenericNew)},
     {Py_tp_init, METHOD(judge_init)},
     {Py_tp_dealloc, METHOD(judge_dealloc)},

@@ -20,7 +20,8 @@ from ._verdicts import rank
 
 LOOKS = (1, 4, 16)
 N_EXAMPLES = 10
-JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2,
+                 torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)  # fmt: skip
 LOSS_WEIGHT = 2.0  # a few losses among 16 replays: about their own root mean square
 
 
@@ -248,7 +249,7 @@ def _looked_at(operands, path, device):
     truth, yardstick = operands.reference.truth[path], operands.reference.yardstick[path]
     if truth.shape != yardstick.shape == device.shape:
         truth = yardstick.double()  # the shape hangs on values: no closer truth is to be had
-    judge = _core.Judge(device, truth, yardstick)
+    judge = _core.Judge(device, truth, yardstick, pairs=path in operands.reference.pairs)
     found = _feed(operands, judge.first, path, 0)
     for fed, upto in zip(LOOKS, LOOKS[1:]):
         if not found["needs_appeal"]:

@@ -37,6 +37,7 @@ class Reference:
         self._native = None
         self._inward = False
         self.jumps = {}  # path -> what replays crossed
+        self.pairs = set()  # paths of complex outputs, which are kept as pairs of reals
         self.undefined = set()  # paths of results that are promised nothing
         self._sources = None
         self._chosen = {}  # dtype_of -> the Source that works
@@ -102,7 +103,9 @@ class Reference:
         if partial:
             results = result if isinstance(result, tuple) else (result,)
             self.undefined.update(f"out[{i}]" for i, r in enumerate(results) if r is None)
-        return {path: plain(t) for path, t in outputs_of(self.call, bound, result).items()}
+        outputs = outputs_of(self.call, bound, result)
+        self.pairs.update(path for path, t in outputs.items() if t.is_complex())
+        return {path: plain(t) for path, t in outputs.items()}
 
     def wide(self, contents=None):
         """The call in float64."""

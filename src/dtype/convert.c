@@ -14,12 +14,17 @@ static const uint64_t F64_QUIET = 0x0008000000000000u;
 typedef struct format {
     int fraction_bits;
     int emin;
-    int top_field; /* the exponent field of Inf and NaN */
+    uint32_t beyond; /* least encoding above all numbers: Inf, or NaN without Inf */
+    usc_top top;
 } format;
 
-static const format FLOAT32 = {23, -126, 255};
-static const format FLOAT16 = {10, -14, 31};
-static const format BFLOAT16 = {7, -126, 255};
+static const format FLOAT32 = {23, -126, 0x7f800000, USC_TOP_INF};
+static const format FLOAT16 = {10, -14, 0x7c00, USC_TOP_INF};
+static const format BFLOAT16 = {7, -126, 0x7f80, USC_TOP_INF};
+static const format E5M2 = {2, -14, 0x7c, USC_TOP_INF};
+static const format E4M3FN = {3, -6, 0x7f, USC_TOP_NAN};
+static const format E5M2FNUZ = {2, -15, 0x80, USC_TOP_NUMBER};
+static const format E4M3FNUZ = {3, -7, 0x80, USC_TOP_NUMBER};
 
 static double double_of_bits(uint64_t bits)
 {
@@ -40,9 +45,10 @@ static uint64_t widen_magnitude(uint32_t magnitude, const format f)
 {
     const uint32_t field = magnitude >> f.fraction_bits;
     const uint64_t fraction = magnitude & ((1u << f.fraction_bits) - 1);
-    if (field == (uint32_t)f.top_field)
-        return F64_INF | (fraction != 0 ? F64_QUIET : 0) |
-               (fraction << (52 - f.fraction_bits));
+    if (magnitude >= f.beyond) {
+        const bool nan = f.top != USC_TOP_INF || fraction != 0;
+        return F64_INF | (nan ? F64_QUIET : 0) | (fraction << (52 - f.fraction_bits));
+    }
     if (field != 0)
         return ((uint64_t)((int)field - 1 + f.emin + 1023) << 52) |
                (fraction << (52 - f.fraction_bits));
@@ -51,12 +57,13 @@ static uint64_t widen_magnitude(uint32_t magnitude, const format f)
     return bits_of_double((double)fraction * double_of_bits(unit));
 }
 
-/* Rounds once, to nearest even, from the 53 bits that are there: no step in between. */
+/* Rounds once, to nearest even, from the 53 bits that are there: no step in between. What
+ * overflows is f.beyond. */
 static uint32_t narrow_magnitude(uint64_t magnitude, const format f)
 {
-    const uint32_t inf = (uint32_t)f.top_field << f.fraction_bits;
-    if (magnitude > F64_INF) return inf | (1u << (f.fraction_bits - 1));
-    if (magnitude == F64_INF) return inf;
+    const uint32_t quiet = f.top == USC_TOP_INF ? 1u << (f.fraction_bits - 1) : 0;
+    if (magnitude > F64_INF) return f.beyond | quiet;
+    if (magnitude == F64_INF) return f.beyond;
 
     const int exponent = (int)(magnitude >> 52) - 1023;
     const int below = exponent < f.emin ? f.emin - exponent : 0;
@@ -71,7 +78,7 @@ static uint32_t narrow_magnitude(uint64_t magnitude, const format f)
     /* The hidden bit in `kept` adds one to the field, as does a carry out of it. */
     const uint64_t field = below > 0 ? 0 : (uint64_t)(exponent - f.emin);
     const uint64_t result = (field << f.fraction_bits) + kept + up;
-    return result < inf ? (uint32_t)result : inf;
+    return result < f.beyond ? (uint32_t)result : f.beyond;
 }
 
 static double widen_bits(uint32_t bits, uint32_t sign_bit, const format f)
@@ -137,6 +144,22 @@ static void narrow_bf16(const double *src, void *dst, size_t n)
     uint16_t *d = dst;
     for (size_t i = 0; i < n; i++)
         d[i] = (uint16_t)narrow_bits(src[i], 0x8000u, BFLOAT16);
+}
+
+/* Without -0 the sign bit alone is NaN, in whose encoding no other sign is left. */
+static double widen_byte(uint8_t bits, const format f)
+{
+    if (f.top == USC_TOP_NUMBER && bits == 0x80) return (double)NAN;
+    return widen_bits(bits, 0x80u, f);
+}
+
+static uint8_t narrow_byte(double value, const format f)
+{
+    const uint64_t bits = bits_of_double(value);
+    const uint32_t magnitude = narrow_magnitude(bits & ~F64_SIGN, f);
+    if (f.top == USC_TOP_NUMBER && (magnitude == 0 || magnitude == f.beyond))
+        return (uint8_t)magnitude;
+    return (uint8_t)(magnitude | ((bits & F64_SIGN) != 0 ? 0x80u : 0));
 }
 
 static void widen_bool(const void *src, double *dst, size_t n)
@@ -225,18 +248,64 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define MOST UINT8_MAX
 #include "dtype/convert_int.inc"
 
+#define FORMAT E5M2
+#define WIDEN widen_e5m2
+#define NARROW narrow_e5m2
+#include "dtype/convert_byte.inc"
+
+#define FORMAT E4M3FN
+#define WIDEN widen_e4m3fn
+#define NARROW narrow_e4m3fn
+#include "dtype/convert_byte.inc"
+
+#define FORMAT E5M2FNUZ
+#define WIDEN widen_e5m2fnuz
+#define NARROW narrow_e5m2fnuz
+#include "dtype/convert_byte.inc"
+
+#define FORMAT E4M3FNUZ
+#define WIDEN widen_e4m3fnuz
+#define NARROW narrow_e4m3fnuz
+#include "dtype/convert_byte.inc"
+
 usc_widen_function *const usc_widen_scalar[USC_N_DTYPES] = {
-    [USC_DTYPE_NONE] = widen_u8, [USC_F64] = widen_f64,   [USC_F32] = widen_f32,
-    [USC_F16] = widen_f16,       [USC_BF16] = widen_bf16, [USC_I64] = widen_i64,
-    [USC_I32] = widen_i32,       [USC_I16] = widen_i16,   [USC_I8] = widen_i8,
-    [USC_U64] = widen_u64,       [USC_U32] = widen_u32,   [USC_U16] = widen_u16,
-    [USC_U8] = widen_u8,         [USC_BOOL] = widen_bool,
+    [USC_DTYPE_NONE] = widen_u8,
+    [USC_F64] = widen_f64,
+    [USC_F32] = widen_f32,
+    [USC_F16] = widen_f16,
+    [USC_BF16] = widen_bf16,
+    [USC_I64] = widen_i64,
+    [USC_I32] = widen_i32,
+    [USC_I16] = widen_i16,
+    [USC_I8] = widen_i8,
+    [USC_U64] = widen_u64,
+    [USC_U32] = widen_u32,
+    [USC_U16] = widen_u16,
+    [USC_U8] = widen_u8,
+    [USC_BOOL] = widen_bool,
+    [USC_F8_E5M2] = widen_e5m2,
+    [USC_F8_E4M3] = widen_e4m3fn,
+    [USC_F8_E5M2FNUZ] = widen_e5m2fnuz,
+    [USC_F8_E4M3FNUZ] = widen_e4m3fnuz,
 };
 
 usc_narrow_function *const usc_narrow_scalar[USC_N_DTYPES] = {
-    [USC_DTYPE_NONE] = narrow_u8, [USC_F64] = narrow_f64,   [USC_F32] = narrow_f32,
-    [USC_F16] = narrow_f16,       [USC_BF16] = narrow_bf16, [USC_I64] = narrow_i64,
-    [USC_I32] = narrow_i32,       [USC_I16] = narrow_i16,   [USC_I8] = narrow_i8,
-    [USC_U64] = narrow_u64,       [USC_U32] = narrow_u32,   [USC_U16] = narrow_u16,
-    [USC_U8] = narrow_u8,         [USC_BOOL] = narrow_bool,
+    [USC_DTYPE_NONE] = narrow_u8,
+    [USC_F64] = narrow_f64,
+    [USC_F32] = narrow_f32,
+    [USC_F16] = narrow_f16,
+    [USC_BF16] = narrow_bf16,
+    [USC_I64] = narrow_i64,
+    [USC_I32] = narrow_i32,
+    [USC_I16] = narrow_i16,
+    [USC_I8] = narrow_i8,
+    [USC_U64] = narrow_u64,
+    [USC_U32] = narrow_u32,
+    [USC_U16] = narrow_u16,
+    [USC_U8] = narrow_u8,
+    [USC_BOOL] = narrow_bool,
+    [USC_F8_E5M2] = narrow_e5m2,
+    [USC_F8_E4M3] = narrow_e4m3fn,
+    [USC_F8_E5M2FNUZ] = narrow_e5m2fnuz,
+    [USC_F8_E4M3FNUZ] = narrow_e4m3fnuz,
 };

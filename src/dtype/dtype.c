@@ -10,14 +10,16 @@
 
 static const usc_dtype_info table[USC_N_DTYPES] = {
     [USC_DTYPE_NONE] = {.name = "unknown", .file_name = "U8", .size = 1},
-#define ROW(id, torch_name, st_name, bytes, what, sig, low, high)                        \
+#define ROW(id, torch_name, st_name, bytes, what, sig, low, high, what_top, most)        \
     [USC_##id] = {.name = (torch_name),                                                  \
                   .file_name = (st_name),                                                \
                   .size = (bytes),                                                       \
                   .kind = (what),                                                        \
                   .sig_bits = (sig),                                                     \
                   .emin = (low),                                                         \
-                  .emax = (high)},
+                  .emax = (high),                                                        \
+                  .top = (what_top),                                                     \
+                  .largest = (most)},
     USC_DTYPE_LIST(ROW)
 #undef ROW
 };

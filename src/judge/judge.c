@@ -46,14 +46,18 @@ static usc_score_params params_of(usc_dtype dtype)
 {
     const usc_dtype_info *info = usc_dtype_info_of(dtype);
     const int p = info->sig_bits;
-    const double top = ldexp(2.0 - ldexp(1.0, 1 - p), info->emax);
+    const double top = info->largest, edge = top + ldexp(1.0, info->emax - p);
+    /* half way to the next number goes to the even one, which may be the largest */
+    const bool stays = info->top == USC_TOP_NAN;
     const bool wide = dtype == USC_F64;
     return (usc_score_params){
         .min_power = ldexp(1.0, info->emin),
         .half_ulp = ldexp(1.0, -p),
         .ulp_inverse = ldexp(1.0, p - 1),
         .largest = top,
-        .overflow = wide ? (double)INFINITY : top + ldexp(1.0, info->emax - p),
+        .overflow = wide    ? (double)INFINITY
+                    : stays ? nextafter(edge, (double)INFINITY)
+                            : edge,
         .unit = wide ? 0x1p-53 : 0x1p-24,
         .floor = wide ? 0x1p-1021 : 0x1p-125,
     };
@@ -86,9 +90,14 @@ static usc_status open_operands(usc_judge *j, const usc_tensor *device,
     usc_status st = usc_tensor_numel(device, &j->n, err);
     if (st == USC_OK) st = usc_judge_check("reference", reference, device, false, err);
     if (st == USC_OK) st = usc_judge_check("yardstick", yardstick, device, true, err);
+    if (st == USC_OK && j->pairs &&
+        (device->ndim == 0 || device->sizes[device->ndim - 1] != 2))
+        st = usc_error_set(err, USC_E_SHAPE, device->ndim - 1,
+                           "pairs of real and imaginary parts: the last axis is not 2");
     if (st != USC_OK) return st;
     j->device = *device;
     j->dtype = device->dtype;
+    j->small = info->emin > usc_dtype_info_of(USC_F32)->emin;
     j->wide = device->dtype == USC_F64;
     j->params = params_of(device->dtype);
     if (j->n == 0) return USC_OK;
@@ -115,6 +124,7 @@ usc_status usc_judge_open(const usc_tensor *device, const usc_tensor *reference,
                    : options->n_threads > USC_JUDGE_THREADS ? USC_JUDGE_THREADS
                                                             : options->n_threads;
     j->kernels = usc_judge_kernels_active();
+    j->pairs = options->pairs;
     usc_status st = open_operands(j, device, reference, yardstick, err);
     if (st != USC_OK) goto done;
     j->scratch = take(alloc, (size_t)j->n_threads * sizeof *j->scratch);

@@ -7,6 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+/* A part of a complex number that cancels to less than this share of the other one counts
+ * as zero, and may be off by some roundings of the whole: so much do honest products
+ * lose, with a fused multiply-and-add in only one of two terms. */
+#define ZERO_PART 0x1p-40
+#define PART_REACH 4.0
+
 typedef enum kind { FINITE, POS_INF, NEG_INF, NOT_A_NUMBER } kind;
 
 /* What is known of one element while it is judged. */
@@ -14,6 +20,7 @@ typedef struct finding {
     int64_t index;
     double d, r, y, y_raw;
     double s, n, scale; /* S, N, max(|R|, S, N, floor) */
+    double other;       /* of a pair: |R| of the other part; else 0 */
     double score;
     bool bad, free, limit; /* limit: finite against Inf, decided by the score */
 } finding;
@@ -29,6 +36,11 @@ static kind kind_of(double x)
     if (isnan(x)) return NOT_A_NUMBER;
     if (!isinf(x)) return FINITE;
     return x > 0 ? POS_INF : NEG_INF;
+}
+
+static bool has_inf(usc_dtype dtype)
+{
+    return usc_dtype_info_of(dtype)->top == USC_TOP_INF;
 }
 
 /* Kind of x once rounded to the device's dtype. */
@@ -76,6 +88,17 @@ static void load_scale(const usc_block *b, size_t i, finding *f)
     f->scale = larger(larger(fabs(f->r), f->s), larger(f->n, p->params.floor));
 }
 
+/* A dtype without Inf says NaN where a number overflows, or stays at its largest number:
+ * both are in use, both are taken as the Inf that is meant. */
+static void restore_inf(const usc_score_params *p, finding *f)
+{
+    if (isnan(f->r)) return;
+    const double inf = copysign((double)INFINITY, f->r);
+    const bool stays = f->d == copysign(p->largest, f->r) && fabs(f->r) >= p->overflow;
+    if (isnan(f->d) || stays) f->d = inf;
+    if (isnan(f->y)) f->y = inf;
+}
+
 /* The rule for an element where something is or rounds to NaN or Inf. */
 static void judge_special(const usc_pass *p, finding *f)
 {
@@ -114,6 +137,10 @@ static void forgive(const usc_block *b, finding *f)
     const usc_judge *j = b->p->j;
     if (!v->exact) {
         if (f->r == 0 && fabs(f->d) <= v->below) f->score = 0;
+        if (fabs(f->r) <= ZERO_PART * f->other &&
+            distance(&b->p->params, f->d, f->r) <=
+                PART_REACH * b->p->params.unit * f->other)
+            f->score = 0;
         if (f->score > v->t_max && isfinite(f->d)) {
             const double y = f->y_raw, reach = 16 * b->p->params.unit * fabs(y);
             const bool seen = j->flags != NULL && (j->flags[f->index] & USC_SEEN) != 0;
@@ -135,7 +162,7 @@ static void weigh_flush(const usc_block *b, const finding *f, usc_tally *t)
     const bool fails = f->score > v->t_fast || f->bad;
     bool f16_lost = false;
     t->n_failing += fails;
-    if (b->p->j->dtype == USC_F16) {
+    if (b->p->j->small) {
         f16_lost = fails && f->d == 0 && f->r != 0 && fabs(f->r) < b->p->params.min_power;
         t->n_f16_lost += f16_lost;
     } else if (v->mark_flush) {
@@ -172,6 +199,8 @@ static void count_scores(const usc_block *b, const finding *f, usc_tally *t, dou
     }
     *rel = f->score * (f->scale / larger(larger(fabs(f->r), f->n), p->floor));
     t->rel_max = larger(t->rel_max, *rel);
+    t->modulus_max =
+        larger(t->modulus_max, f->score * (f->scale / larger(f->scale, f->other)));
 }
 
 /* Y as the device's dtype holds it, and the flushed replay: loaded where needed. */
@@ -184,7 +213,8 @@ void usc_block_load_yardstick(usc_block *b)
     b->y = b->y_raw;
     if (j->y.dtype == j->dtype) return;
     b->y = s->k;
-    if (j->kernels->round != NULL && j->y.dtype == USC_F32) {
+    if (j->kernels->round != NULL && j->y.dtype == USC_F32 &&
+        (j->dtype == USC_BF16 || j->dtype == USC_F16)) {
         j->kernels->round(j->dtype, b->y_raw, b->count, s->k);
     } else {
         usc_dtype_narrow(j->dtype, b->y_raw, s->narrow, b->count);
@@ -208,8 +238,10 @@ void usc_judge_element(usc_block *b, size_t i)
     f.y = b->y[i];
     f.y_raw = b->y_raw[i];
     load_scale(b, i, &f);
+    f.other = p->j->pairs && isfinite(b->r[i ^ 1]) ? fabs(b->r[i ^ 1]) : 0;
     const bool special =
         !(fabs(f.d) <= p->params.largest && fabs(f.r) < p->params.overflow);
+    if (special && !has_inf(p->j->dtype)) restore_inf(&p->params, &f);
     if (special) judge_special(p, &f);
     t->n_below += f.r == 0 && f.d != 0;
     if (p->view->appeal) {
@@ -231,8 +263,8 @@ void usc_judge_element(usc_block *b, size_t i)
     b->s->rel[i] = rel;
     if (p->call != NULL && (f.score > 0 || f.bad))
         p->call(p->ctx, &(usc_element){.index = f.index,
-                                       .d = f.d,
-                                       .r = f.r,
+                                       .d = b->d[i],
+                                       .r = b->r[i],
                                        .y = f.y_raw,
                                        .score = f.score,
                                        .bad = nonfinite});

@@ -66,7 +66,7 @@ typedef struct usc_weigh_rule {
     bool excuse;          /* not exact: what Y or another replay gave is no error */
     bool forgive_flush;   /* elements flagged USC_FLUSHED score 0 */
     bool mark_flush;      /* set USC_FLUSHED where flushing explains an element */
-    bool half;            /* float16: lost subnormals are counted, not explained */
+    bool half; /* float16, float8: lost subnormals are counted, not explained */
 } usc_weigh_rule;
 
 /** One block of the appeal: score and flags are read and written, rel is written. */

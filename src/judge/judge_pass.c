@@ -107,7 +107,7 @@ static void weigh_block(usc_block *b)
                                  .excuse = !v->exact,
                                  .forgive_flush = v->forgive_flush,
                                  .mark_flush = v->mark_flush,
-                                 .half = j->dtype == USC_F16};
+                                 .half = j->small};
     const usc_weigh_operands o = {.d = b->d,
                                   .r = b->r,
                                   .y = b->y,
@@ -152,7 +152,7 @@ static void tally_all(usc_block *b, const usc_score_sums *sums)
     const usc_judge *j = b->p->j;
     if (!sums->special && !(sums->max > 0)) return;
     if (sums->special || b->p->call != NULL || !b->p->view->appeal || j->wide ||
-        j->kernels->weigh == NULL || b->count % 4 != 0)
+        j->pairs || j->kernels->weigh == NULL || b->count % 4 != 0)
         weigh_each(b);
     else
         weigh_block(b);
@@ -272,6 +272,7 @@ static void merge(usc_tally *to, const usc_tally *from)
         to->max = from->max;
         to->i_worst = from->i_worst;
     }
+    to->modulus_max = larger(to->modulus_max, from->modulus_max);
     to->rel_max = larger(to->rel_max, from->rel_max);
     for (int i = 0; i < USC_N_SCORE_BINS; i++) {
         to->scores[i] += from->scores[i];

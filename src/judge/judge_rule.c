@@ -219,8 +219,9 @@ static void name_failure(usc_judge *j, const usc_view *view, const usc_tally *t,
     const bool noise = (double)t->n_mismatch >= fmax(2, MIN_SHARE * counted.expected) &&
                        out->spread <= MAX_SPREAD;
     const bool few = j->n < FEW_ELEMENTS;
+    const bool whole = j->pairs && t->modulus_max <= out->t_max;
     const bool reduced =
-        (out->bits >= BITS_WRONG && (noise || few)) || t->n_over_ulp == 0;
+        (out->bits >= BITS_WRONG && (noise || few)) || t->n_over_ulp == 0 || whole;
     out->bound = false;
     out->verdict = reduced ? USC_VERDICT_REDUCED : USC_VERDICT_WRONG;
     say_failure(f, out);
@@ -239,8 +240,8 @@ static void decide(usc_judge *j, const usc_view *view, const usc_tally *t,
         out->bits = usc_dtype_info_of(j->dtype)->sig_bits;
         out->bound = false;
         (void)snprintf(out->reason, sizeof out->reason,
-                       "%lld values below float16's smallest normal number became zero",
-                       (long long)t->n_f16_lost);
+                       "%lld values below the smallest normal number of %s became zero",
+                       (long long)t->n_f16_lost, usc_dtype_info_of(j->dtype)->name);
     } else {
         name_failure(j, view, t, &f, out);
     }
@@ -269,7 +270,7 @@ static usc_view view_of_appeal(const usc_judge *j, const usc_appeal *appeal)
     usc_view view = {.appeal = true, .exact = exact, .expect = 1, .near = INFINITY};
     view.t_max = !exact ? limit_of(j, WORST, fan_in) : appeal->movement ? 0 : T_FAST;
     view.t_fast = fmin(view.t_max, T_FAST);
-    if (fan_in >= 8 && j->dtype != USC_F16)
+    if (fan_in >= 8 && !j->small)
         view.near = (j->wide ? 0x1p1020 : 0x1p124) / pow(fan_in, 1.5);
     return view;
 }
@@ -279,7 +280,7 @@ static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
                        usc_tally *tally)
 {
     const usc_tensor *flushed = j->wide ? NULL : appeal->flushed;
-    view->mark_flush = j->dtype != USC_F16;
+    view->mark_flush = !j->small;
     usc_judge_pass(j, view, flushed, tally);
     if (tally->n_below > 0 && !view->exact) { /* R = 0: how small is nothing? */
         view->below = j->params.unit * view->t_max * 0x1p-26 * usc_judge_median_size(j);

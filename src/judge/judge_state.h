@@ -35,6 +35,7 @@ typedef struct usc_tally {
     int64_t n_below; /* R = 0 and D not: needs the typical size of R */
     int64_t i_worst, i_nonfinite;
     double max, rel_max;
+    double modulus_max; /* of pairs: largest error in roundings of the whole number */
     int64_t scores[USC_N_SCORE_BINS], rels[USC_N_SCORE_BINS];
     double expected; /* expected mismatches at score view.expect */
 } usc_tally;
@@ -68,7 +69,9 @@ struct usc_judge {
     usc_tensor device; /* the view as given: positions need its axes */
     usc_walk d, r, y;
     usc_dtype dtype;
-    bool wide; /* float64: accumulators are doubles, the yardstick is no excuse */
+    bool pairs; /* elements 2k and 2k + 1 are one complex number */
+    bool small; /* float16, float8: subnormals are numbers that models use */
+    bool wide;  /* float64: accumulators are doubles, the yardstick is no excuse */
     const usc_judge_kernels *kernels;
     usc_score_params params;
     int64_t n;

@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 
+#include <math.h>
 #include <string.h>
 
 /* x is not 0. */
@@ -66,6 +67,35 @@ static void histogram_f64(const void *src, size_t n, int32_t histogram[2][USC_N_
     }
 }
 
+/* Counts encodings first: there are 256. */
+static void count_bytes(usc_dtype dtype, const void *src, size_t n,
+                        int32_t histogram[2][USC_N_BINADES])
+{
+    const uint8_t *s = src;
+    int32_t counts[256] = {0};
+    for (size_t i = 0; i < n; i++)
+        counts[s[i]]++;
+    for (int code = 0; code < 256; code++) {
+        const uint8_t byte = (uint8_t)code;
+        double value;
+        usc_widen_scalar[dtype](&byte, &value, 1);
+        if (counts[code] == 0 || !isfinite(value) || !(fabs(value) > 0)) continue;
+        histogram[signbit(value) != 0][clamped_bin(ilogb(value))] += counts[code];
+    }
+}
+
+#define BYTE_FLOAT(name, row)                                                            \
+    static void histogram_##name(const void *src, size_t n,                              \
+                                 int32_t histogram[2][USC_N_BINADES])                    \
+    {                                                                                    \
+        count_bytes(row, src, n, histogram);                                             \
+    }
+BYTE_FLOAT(e5m2, USC_F8_E5M2)
+BYTE_FLOAT(e4m3fn, USC_F8_E4M3)
+BYTE_FLOAT(e5m2fnuz, USC_F8_E5M2FNUZ)
+BYTE_FLOAT(e4m3fnuz, USC_F8_E4M3FNUZ)
+#undef BYTE_FLOAT
+
 static void histogram_bool(const void *src, size_t n, int32_t histogram[2][USC_N_BINADES])
 {
     const uint8_t *s = src;
@@ -108,13 +138,24 @@ static void histogram_bool(const void *src, size_t n, int32_t histogram[2][USC_N
 void usc_kernels_fill_histogram(usc_kernels *kernels)
 {
     usc_histogram_function *const rows[USC_N_DTYPES] = {
-        [USC_DTYPE_NONE] = histogram_u8, [USC_F64] = histogram_f64,
-        [USC_F32] = histogram_f32,       [USC_F16] = histogram_f16,
-        [USC_BF16] = histogram_bf16,     [USC_I64] = histogram_i64,
-        [USC_I32] = histogram_i32,       [USC_I16] = histogram_i16,
-        [USC_I8] = histogram_i8,         [USC_U64] = histogram_u64,
-        [USC_U32] = histogram_u32,       [USC_U16] = histogram_u16,
-        [USC_U8] = histogram_u8,         [USC_BOOL] = histogram_bool,
+        [USC_DTYPE_NONE] = histogram_u8,
+        [USC_F64] = histogram_f64,
+        [USC_F32] = histogram_f32,
+        [USC_F16] = histogram_f16,
+        [USC_BF16] = histogram_bf16,
+        [USC_I64] = histogram_i64,
+        [USC_I32] = histogram_i32,
+        [USC_I16] = histogram_i16,
+        [USC_I8] = histogram_i8,
+        [USC_U64] = histogram_u64,
+        [USC_U32] = histogram_u32,
+        [USC_U16] = histogram_u16,
+        [USC_U8] = histogram_u8,
+        [USC_BOOL] = histogram_bool,
+        [USC_F8_E5M2] = histogram_e5m2,
+        [USC_F8_E4M3] = histogram_e4m3fn,
+        [USC_F8_E5M2FNUZ] = histogram_e5m2fnuz,
+        [USC_F8_E4M3FNUZ] = histogram_e4m3fnuz,
     };
     memcpy(kernels->histogram, rows, sizeof rows);
 }

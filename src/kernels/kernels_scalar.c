@@ -65,6 +65,17 @@ static void stats_bf16(const void *src, size_t n, usc_stats_lanes *lanes)
     add_floats(USC_BF16, src, n, 0x1p-126, lanes);
 }
 
+#define BYTE_FLOAT(name, row, tiny)                                                      \
+    static void stats_##name(const void *src, size_t n, usc_stats_lanes *lanes)          \
+    {                                                                                    \
+        add_floats(row, src, n, tiny, lanes);                                            \
+    }
+BYTE_FLOAT(e5m2, USC_F8_E5M2, 0x1p-14)
+BYTE_FLOAT(e4m3fn, USC_F8_E4M3, 0x1p-6)
+BYTE_FLOAT(e5m2fnuz, USC_F8_E5M2FNUZ, 0x1p-15)
+BYTE_FLOAT(e4m3fnuz, USC_F8_E4M3FNUZ, 0x1p-7)
+#undef BYTE_FLOAT
+
 static bool load_bool(const void *src, size_t i)
 {
     return ((const uint8_t *)src)[i] != 0;
@@ -159,11 +170,24 @@ void usc_kernels_fill_scalar(usc_kernels *kernels)
 {
     memcpy(kernels->widen, usc_widen_scalar, sizeof kernels->widen);
     usc_stats_function *const rows[USC_N_DTYPES] = {
-        [USC_DTYPE_NONE] = stats_u8, [USC_F64] = stats_f64,   [USC_F32] = stats_f32,
-        [USC_F16] = stats_f16,       [USC_BF16] = stats_bf16, [USC_I64] = stats_i64,
-        [USC_I32] = stats_i32,       [USC_I16] = stats_i16,   [USC_I8] = stats_i8,
-        [USC_U64] = stats_u64,       [USC_U32] = stats_u32,   [USC_U16] = stats_u16,
-        [USC_U8] = stats_u8,         [USC_BOOL] = stats_bool,
+        [USC_DTYPE_NONE] = stats_u8,
+        [USC_F64] = stats_f64,
+        [USC_F32] = stats_f32,
+        [USC_F16] = stats_f16,
+        [USC_BF16] = stats_bf16,
+        [USC_I64] = stats_i64,
+        [USC_I32] = stats_i32,
+        [USC_I16] = stats_i16,
+        [USC_I8] = stats_i8,
+        [USC_U64] = stats_u64,
+        [USC_U32] = stats_u32,
+        [USC_U16] = stats_u16,
+        [USC_U8] = stats_u8,
+        [USC_BOOL] = stats_bool,
+        [USC_F8_E5M2] = stats_e5m2,
+        [USC_F8_E4M3] = stats_e4m3fn,
+        [USC_F8_E5M2FNUZ] = stats_e5m2fnuz,
+        [USC_F8_E4M3FNUZ] = stats_e4m3fnuz,
     };
     memcpy(kernels->stats, rows, sizeof rows);
 }

@@ -95,10 +95,79 @@ static void test_every_16_bit_pattern(void **state)
     }
 }
 
+/* The value of a float8, from the tables of its definition. */
+static double slow_byte(usc_dtype dtype, int code)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(dtype);
+    const int fraction_bits = info->sig_bits - 1, magnitude = code & 0x7f;
+    const int field = magnitude >> fraction_bits;
+    const double sign = code > 0x7f ? -1.0 : 1.0;
+    const double fraction = magnitude & ((1 << fraction_bits) - 1);
+    if (dtype == USC_F8_E4M3 && magnitude == 0x7f) return (double)NAN;
+    if (dtype == USC_F8_E5M2 && magnitude > 0x7c) return (double)NAN;
+    if (dtype == USC_F8_E5M2 && magnitude == 0x7c) return sign * (double)INFINITY;
+    if (info->top == USC_TOP_NUMBER && code == 0x80) return (double)NAN;
+    if (field == 0) return sign * ldexp(fraction, info->emin - fraction_bits);
+    return sign * ldexp(ldexp(1.0, fraction_bits) + fraction,
+                        field - 1 + info->emin - fraction_bits);
+}
+
+static const usc_dtype bytes_of[] = {USC_F8_E5M2, USC_F8_E4M3, USC_F8_E5M2FNUZ,
+                                     USC_F8_E4M3FNUZ};
+
+static void test_every_byte_of_float8(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        const usc_dtype_info *info = usc_dtype_info_of(bytes_of[k]);
+        double largest = 0;
+        for (int code = 0; code < 256; code++) {
+            const uint8_t byte = (uint8_t)code;
+            const double want = slow_byte(bytes_of[k], code);
+            uint8_t back;
+            double value;
+            usc_dtype_widen(bytes_of[k], &byte, &value, 1);
+            usc_dtype_narrow(bytes_of[k], &value, &back, 1);
+            if (isnan(want)) {
+                assert_true(isnan(value) && isnan(slow_byte(bytes_of[k], back)));
+                continue;
+            }
+            assert_true(bits_of(value) == bits_of(want));
+            assert_int_equal(back, code);
+            if (isfinite(value)) largest = fmax(largest, value);
+        }
+        assert_true(bits_of(largest) == bits_of(info->largest));
+    }
+}
+
+/* Ties at the edge go to the even number, which is the largest of float8_e4m3fn only. */
+static void test_float8_overflows_to_inf_or_nan(void **state)
+{
+    (void)state;
+    const struct {
+        double x;
+        uint8_t code[4];
+    } rows[] = {
+        {464.0, {0x5f, 0x7e, 0x63, 0x80}},     {464.0001, {0x5f, 0x7f, 0x63, 0x80}},
+        {-464.0001, {0xdf, 0xff, 0xe3, 0x80}}, {61439.0, {0x7b, 0x7f, 0x7f, 0x80}},
+        {61440.0, {0x7c, 0x7f, 0x80, 0x80}},   {248.0, {0x5c, 0x78, 0x60, 0x80}},
+        {247.9, {0x5c, 0x77, 0x60, 0x7f}},     {-0.0, {0x80, 0x80, 0x00, 0x00}},
+        {-1e-9, {0x80, 0x80, 0x00, 0x00}},     {-INFINITY, {0xfc, 0xff, 0x80, 0x80}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int k = 0; k < 4; k++) {
+            uint8_t code;
+            usc_dtype_narrow(bytes_of[k], &rows[i].x, &code, 1);
+            assert_int_equal(code, rows[i].code[k]);
+        }
+}
+
 /* Rounding by the book: scale to units in the last place, rint, scale back. */
 static double slow_round(const usc_dtype_info *info, double x)
 {
-    if (!isfinite(x) || fpclassify(x) == FP_ZERO) return x;
+    if (isinf(x) && info->top != USC_TOP_INF) return (double)NAN;
+    if (!isfinite(x)) return x;
+    if (fpclassify(x) == FP_ZERO) return info->top == USC_TOP_NUMBER ? 0.0 : x;
     int exponent;
     (void)frexp(x, &exponent);
     exponent--;
@@ -106,8 +175,9 @@ static double slow_round(const usc_dtype_info *info, double x)
     const int unit = exponent - (info->sig_bits - 1);
     /* in two steps, since 2^-unit alone may overflow; both are exact or round to 0 */
     const double rounded = ldexp(rint(ldexp(x, -unit)), unit);
-    if (fabs(rounded) >= ldexp(1.0, info->emax + 1)) return copysign((double)INFINITY, x);
-    return rounded;
+    if (info->top == USC_TOP_NUMBER && !(fabs(rounded) > 0)) return 0.0;
+    if (fabs(rounded) <= info->largest) return rounded;
+    return info->top == USC_TOP_INF ? copysign((double)INFINITY, x) : (double)NAN;
 }
 
 static void check_narrow(usc_dtype dtype, double x)
@@ -117,7 +187,7 @@ static void check_narrow(usc_dtype dtype, double x)
     double back;
     usc_dtype_narrow(dtype, &x, &narrow, 1);
     usc_dtype_widen(dtype, &narrow, &back, 1);
-    if (isnan(x))
+    if (isnan(slow_round(info, x)))
         assert_true(isnan(back));
     else
         assert_true(bits_of(back) == bits_of(slow_round(info, x)));
@@ -147,8 +217,10 @@ static void test_narrow_rounds_once(void **state)
                             0x1.fffffefp127,
                             /* float32 on the way would make these ties */
                             1.0 + 0x1p-8 + 0x1p-40, 1.0 + 0x1p-11 + 0x1p-40};
-    const usc_dtype dtypes[] = {USC_F64, USC_F32, USC_F16, USC_BF16};
-    for (int d = 0; d < 4; d++) {
+    const usc_dtype dtypes[] = {USC_F64,         USC_F32,        USC_F16,
+                                USC_BF16,        USC_F8_E5M2,    USC_F8_E4M3,
+                                USC_F8_E5M2FNUZ, USC_F8_E4M3FNUZ};
+    for (int d = 0; d < 8; d++) {
         for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
             check_narrow(dtypes[d], fixed[i]);
         for (int i = 0; i < 100000; i++) {
@@ -303,6 +375,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_every_16_bit_pattern),
+        cmocka_unit_test(test_every_byte_of_float8),
+        cmocka_unit_test(test_float8_overflows_to_inf_or_nan),
         cmocka_unit_test(test_narrow_rounds_once),
         cmocka_unit_test(test_double_rounding_would_be_caught),
         cmocka_unit_test(test_float32_is_the_compilers),

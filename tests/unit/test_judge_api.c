@@ -76,13 +76,13 @@ static void test_equal_bits_on_every_isa(void **state)
 {
     (void)state;
     if (usc_kernels_select("avx2", NULL) != USC_OK) skip();
-    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16};
+    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16, USC_F8_E4M3, USC_F8_E5M2};
     uint64_t seed = 31337;
     printf("seed %llu\n", (unsigned long long)seed);
     int n_seen[USC_N_VERDICTS] = {0};
     for (int round = 0; round < 90; round++) {
         const int64_t n = round < 6 ? 200003 : 3000 + round % 5;
-        fixture f = faulty(dtypes[round % 3], n, 4 + round / 3 % 22,
+        fixture f = faulty(dtypes[round % 5], n, 4 + round / 3 % 22,
                            round % 4 == 0 ? 1000000 : 5 << round % 8, &seed);
         assert_int_equal(usc_kernels_select("scalar", NULL), USC_OK);
         const usc_judgement scalar = fixture_judge(&f);
@@ -158,6 +158,64 @@ static void test_a_first_replay_with_its_look_gives_the_same_bits(void **state)
         fixture_free(&f);
     }
     assert_int_equal(usc_kernels_select(NULL, NULL), USC_OK);
+}
+
+static usc_judgement judge_pairs(const fixture *f)
+{
+    const int64_t sizes[] = {f->n / 2, 2};
+    usc_tensor d, r, y;
+    assert_int_equal(usc_tensor_make(&d, f->d, f->dtype, 2, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&r, f->r, USC_F64, 2, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&y, f->y, USC_F32, 2, sizes, NULL), USC_OK);
+    const usc_judge_options options = {.pairs = true};
+    usc_judge *judge = NULL;
+    usc_judgement out;
+    assert_int_equal(usc_judge_open(&d, &r, &y, &options, &judge, NULL), USC_OK);
+    for (int k = 0; k < 4; k++) {
+        double *rk = malloc((size_t)f->n * sizeof *rk);
+        for (int64_t i = 0; i < f->n; i++)
+            rk[i] = f->r[i] * (1 + ((i + k) % 2 ? 1 : -1) * 0x1p-20);
+        usc_tensor moved = r;
+        moved.data = rk;
+        assert_int_equal(usc_judge_replay(judge, &moved, &y, NULL), USC_OK);
+        free(rk);
+    }
+    const usc_appeal appeal = {.fan_in = 2};
+    assert_int_equal(usc_judge_appeal(judge, &appeal, &out, NULL), USC_OK);
+    usc_judge_close(judge);
+    return out;
+}
+
+/* A part that is nothing beside the other may carry four roundings of it, not five; and
+ * what is right as a complex number is not wrong. */
+static void test_pairs_know_the_modulus(void **state)
+{
+    (void)state;
+    fixture f = fixture_make(USC_F32, 2000);
+    for (int64_t i = 1; i < f.n; i += 2) {
+        f.r[i] = f.y[i] = 0;
+        fixture_set(&f, i, 3.9 * 0x1p-24 * f.r[i - 1]);
+    }
+    assert_int_equal(judge_pairs(&f).verdict, USC_VERDICT_PASS);
+    fixture_set(&f, 77, 5 * 0x1p-24 * f.r[76]);
+    usc_judgement v = judge_pairs(&f);
+    assert_int_equal(v.verdict, USC_VERDICT_REDUCED);
+    assert_int_equal(v.i_worst, 77);
+    fixture_set(&f, 77, 0x1p-12 * f.r[76]);
+    assert_int_equal(judge_pairs(&f).verdict, USC_VERDICT_WRONG);
+    fixture_set(&f, 77, 0);
+    for (int64_t i = 1; i < f.n; i += 2) { /* a part that the yardstick computes well */
+        f.r[i] = 0x1p-20 * f.r[i - 1];
+        f.y[i] = (float)f.r[i];
+        fixture_set(&f, i, f.r[i] * 1.05);
+    }
+    assert_int_equal(judge_pairs(&f).verdict, USC_VERDICT_REDUCED);
+    usc_judge *judge = NULL;
+    const usc_tensor d = fixture_view(f.d, USC_F32, 2000);
+    const usc_tensor r = fixture_view(f.r, USC_F64, 2000);
+    const usc_judge_options options = {.pairs = true};
+    assert_int_equal(usc_judge_open(&d, &r, &r, &options, &judge, NULL), USC_E_SHAPE);
+    fixture_free(&f);
 }
 
 /* The same elements as rows of a wider, reversed and interleaved array. */
@@ -405,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_equal_bits_for_any_number_of_threads),
         cmocka_unit_test(test_equal_bits_on_every_isa),
         cmocka_unit_test(test_a_first_replay_with_its_look_gives_the_same_bits),
+        cmocka_unit_test(test_pairs_know_the_modulus),
         cmocka_unit_test(test_equal_bits_for_any_strides),
         cmocka_unit_test(test_every_failing_allocation_is_survived),
         cmocka_unit_test(test_worst_elements_come_worst_first_and_bad_before_all),

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge on dtypes that are not plain floats: float8, complex, quantized. Honest results
+pass, each planted fault is found."""
+
+import pytest
+import torch
+
+import ulpscope
+from ulpscope import _core
+
+FLOAT8 = (torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)
+
+
+def generator(seed=7):
+    return torch.Generator().manual_seed(seed)
+
+
+def judged(fn, args, outputs):
+    return ulpscope.judge_call(fn, args, outputs=outputs)
+
+
+# ---- float8 ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_float8_results_pass_and_their_faults_do_not(dtype):
+    x = torch.randn(64, 128, generator=generator())
+    w = torch.randn(128, 64, generator=generator(8)) / 8
+
+    def fn(x, w):
+        return (x @ w).to(dtype)
+
+    right = fn(x, w)
+    assert judged(fn, (x, w), right).verdict == "pass"
+    other_order = (x.flip(1) @ w.flip(0)).to(dtype)
+    assert judged(fn, (x, w), other_order).verdict == "pass"
+    half = (x @ w).to(torch.float32) * 1.25
+    assert judged(fn, (x, w), half.to(dtype)).verdict in ("wrong", "reduced")
+    one = right.clone().view(torch.uint8)
+    one[3, 5] ^= 0x08
+    assert judged(fn, (x, w), one.view(dtype)).verdict in ("wrong", "nonfinite")
+    spoilt = right.clone()
+    spoilt.view(torch.uint8)[1, 1] = 0x80 if "uz" in str(dtype) else 0x7f
+    assert judged(fn, (x, w), spoilt).verdict == "nonfinite"
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_float8_inputs_are_widened_exactly(dtype):
+    codes = torch.randint(0, 0x70, (32, 32), dtype=torch.uint8, generator=generator())
+    x = codes.view(dtype)
+
+    def fn(x):
+        return x.float() * 3
+
+    assert judged(fn, (x,), fn(x)).verdict == "pass"
+    assert judged(fn, (x,), fn(x) * (1 + 2.0**-7)).verdict in ("wrong", "reduced")
+
+
+def test_float8_overflow_is_nan_or_the_largest_number():
+    x = torch.full((64,), 1000.0)
+    x[::2] = 3.0
+    moved = x.double() * (1 + 2.0**-20)
+    for code, passes in ((0x7f, True), (0x7e, True), (0xfe, False), (0x44, False)):
+        given = torch.where(x > 448, code, 0x44).to(torch.uint8).view(torch.float8_e4m3fn)
+        judge = _core.Judge(given, x.double(), x)  # old and new versions of torch differ
+        assert (judge.first(moved, moved.float())["verdict"] == "pass") == passes
+
+
+# ---- complex -----------------------------------------------------------------------------
+
+
+def complex_pair(dtype, n=4096):
+    real = torch.float64 if dtype == torch.complex128 else torch.float32
+    a, b = (
+        torch.complex(
+            torch.randn(n, dtype=real, generator=generator(s)),
+            torch.randn(n, dtype=real, generator=generator(s + 1)),
+        )
+        for s in (1, 3)
+    )
+    return a, b
+
+
+COMPLEX = (torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX, ids=str)
+@pytest.mark.parametrize("op", (torch.mul, torch.div, torch.add), ids=lambda f: f.__name__)
+def test_complex_results_pass_and_their_faults_do_not(dtype, op):
+    a, b = complex_pair(dtype)
+    right = op(a, b)
+    parts = torch.view_as_real(right)
+    assert judged(op, (a, b), right).verdict == "pass"
+    assert judged(op, (a, b), right.conj().resolve_conj()).verdict == "wrong"
+    assert judged(op, (a, b), torch.view_as_complex(parts.flip(-1).contiguous())).verdict == "wrong"
+    narrow = parts.clone()
+    narrow[:, 1] = narrow[:, 1].bfloat16().to(narrow.dtype)
+    assert judged(op, (a, b), torch.view_as_complex(narrow)).verdict in ("wrong", "reduced")
+    one = right.clone()
+    one[17] = one[17] * (1 + 0.01j)
+    assert judged(op, (a, b), one).verdict == "wrong"
+
+
+def test_a_large_part_does_not_excuse_a_small_one_that_is_easy():
+    n = 4096
+    a = torch.complex(torch.full((n,), 1e4), torch.rand(n, generator=generator()) * 0.1)
+    b = torch.complex(torch.full((n,), 3e4), torch.rand(n, generator=generator(2)) * 0.1)
+    right = a + b
+    parts = torch.view_as_real(right).clone()
+    parts[:, 1] += 4e4 * 2.0**-24  # less than one rounding of the whole
+    found = judged(torch.add, (a, b), torch.view_as_complex(parts))
+    assert found.verdict == "reduced"  # as a complex number it is right to float32
+    assert judged(torch.add, (a, b), right).verdict == "pass"
+
+
+def test_a_part_that_cancels_to_zero_may_carry_roundings_of_the_whole():
+    a, _ = complex_pair(torch.complex64)
+
+    def fn(z):
+        return z * z.conj()
+
+    re, im = a.real.double(), a.imag.double()
+    exact = (re * im).float().double()
+    left = (re * im - exact).float()  # what a fused multiply-and-add leaves of ab - ba
+    fused = torch.complex((re * re + im * im).float(), left)
+    assert bool((left != 0).any())
+    assert judged(fn, (a,), fused).verdict == "pass"
+    assert judged(fn, (a,), torch.complex(fused.real, left * 64)).verdict in ("wrong", "reduced")
+
+
+def test_honest_sums_and_products_of_complex_matrices_pass():
+    a, b = complex_pair(torch.complex64)
+    x, y = a.view(64, 64), b.view(64, 64)
+    other = torch.complex(
+        x.real @ y.real - x.imag @ y.imag,
+        (x.real + x.imag) @ (y.real + y.imag) - x.real @ y.real - x.imag @ y.imag,
+    )
+    assert judged(torch.mm, (x, y), other).verdict == "pass"
+    assert judged(torch.fft.fft, (x,), torch.fft.fft(x)).verdict == "pass"
+    wrong = torch.mm(x, y.conj().resolve_conj())
+    assert judged(torch.mm, (x, y), wrong).verdict == "wrong"
