@@ -27,6 +27,7 @@ def options(arguments):
     p.add_argument("--share", type=float, default=1.0, help="share of the variants (default 1)")
     p.add_argument("--what", default="correct faults", help="correct, faults, or both (default)")
     p.add_argument("--real", action="store_true", help="released kernels instead of emulated ones")
+    p.add_argument("--devices", nargs="*", help="released kernels: native strided inductor jax ... (default all)")
     p.add_argument("--standards", default="", help="names, separated by spaces, judged alongside")
     p.add_argument("-j", type=int, default=os.cpu_count(), help="processes")
     p.add_argument("--lines", type=Path, help="file of JSON lines (default build/verdicts-SEED.jsonl)")
@@ -37,7 +38,7 @@ def options(arguments):
 
 
 def jobs_of(o):
-    extra = {"variant": o.variant, "share": o.share, "real": o.real, "what": o.what,
+    extra = {"variant": o.variant, "devices": o.devices, "share": o.share, "real": o.real, "what": o.what,
              "standards": tuple(o.standards.split())}  # fmt: skip
     held = {"with": (True, False), "without": (False,), "only": (True,)}[o.held]
     jobs = [(op.name, profile, dtype, o.seed, extra)

@@ -149,8 +149,8 @@ def _real(lines):
         unjudged = sum(x["verdict"] == "unjudged" for x in group)
         print(f"{device:16} {dtype:6} {len(group) - unjudged:7} {unjudged:8} {len(alarms):7}"
               f" {sure:9} {len(alarms) - sure:6}")  # fmt: skip
-    print("\nfloat32 alarms, each with the share of elements that are not the correct rounding")
+    print("\nfloat32 alarms, each with the share of elements that are not the correct rounding\n(and that of an honest kernel)")
     for x in sorted(lines, key=lambda x: (x["op"], x["profile"])):
         if alarm(x) and x["dtype"] == "f32":
             print(f"{x['op']:20} {x['profile']:8} {x['variant']:12} confirmed={x['confirmed']!s:5} "
-                  f"{100 * x['exceeded']:5.1f} %  {x['sentence'][:110]}")  # fmt: skip
+                  f"{100 * x['exceeded']:5.1f} ({100 * x['honest']:.1f}) %  {x['sentence'][:110]}")  # fmt: skip
