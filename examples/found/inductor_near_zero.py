@@ -2,7 +2,8 @@
 """torch 2.13 inductor, CPU: what torch.compile generates for expm1, elu, erf and atanh near 0 has
 an absolute error of 1e-7: no digit is right below it. Eager torch is right.
 
-Issues: pytorch/pytorch#198183 (open, September 2026) for erf and atanh."""
+Issues: pytorch/pytorch#198183 (open, September 2026) for erf and atanh; #189803 for expm1 and elu,
+mended by #190533 (July 2026) after this release."""
 
 import torch
 
