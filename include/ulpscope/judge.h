@@ -47,17 +47,18 @@ USC_API bool usc_verdict_flagged(usc_verdict verdict);
 
 /** What the judge found for one output. Counts are elements. */
 typedef struct usc_judgement {
-    usc_verdict verdict;       /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
-    bool needs_appeal;         /* only after usc_judge_look: not decided yet */
-    bool exact;                /* the operator computed exactly on every replay */
-    bool flushes;              /* note: subnormals flushed to zero */
-    bool bound;                /* bits is what can be claimed at least: print ">= x" */
-    double bits;               /* effective bits: 24 - log2(max(1, q99 of the scores)) */
-    double yardstick_bits;     /* the same for Y rounded to D's dtype */
-    int64_t n;                 /* elements */
-    int64_t n_mismatch;        /* score > 0 */
-    int64_t n_bad;             /* non-finite where it must not be, or the reverse */
-    int64_t n_free;            /* not judged: float32 itself overflows there */
+    usc_verdict verdict; /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
+    bool needs_appeal;   /* only after usc_judge_look: not decided yet */
+    bool exact;          /* the operator computed exactly on every replay */
+    bool flushes;        /* note: subnormals flushed to zero */
+    bool bound;          /* bits is what can be claimed at least: print ">= x" */
+    double bits;         /* effective bits: 24 - log2(max(1, q99)); NaN: n_finite is 0 */
+    double yardstick_bits; /* the same for Y rounded to D's dtype */
+    int64_t n;             /* elements */
+    int64_t n_mismatch;    /* score > 0 */
+    int64_t n_bad;         /* non-finite where it must not be, or the reverse */
+    int64_t n_free;        /* not judged: float32 itself overflows there */
+    int64_t n_finite; /* truth is finite: elsewhere only NaN and Inf can be checked */
     double max, mid, q99, rel; /* scores: worst, median, 99th percentile over mismatches;
                                   median relative to max(|R|, N) alone */
     double z, mean_sign;       /* one-sidedness: sum of signs / sqrt(m); mean of signs */

@@ -6,6 +6,7 @@ The rule is in docs/verdict.md; the escalation here (1, 4, then 16 perturbed rep
 saves replays where fewer already show that the answer is good.
 """
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -44,7 +45,7 @@ class Finding:
     notes: list = field(default_factory=list)
 
     def order(self):
-        return rank(self.verdict), self.bits
+        return rank(self.verdict), math.inf if math.isnan(self.bits) else self.bits
 
 
 class Timing:
@@ -316,6 +317,11 @@ def _float_finding(path, device, judge, found):
     )  # fmt: skip
     if found["flushes"]:
         finding.notes.append("flushes subnormals")
+    n_odd = found["n"] - found["n_finite"]
+    if n_odd:
+        finding.notes.append(
+            f"truth is NaN or Inf at {n_odd:,} of {found['n']:,} elements" if found["n_finite"]
+            else "nothing finite to judge")
     if finding.verdict != "pass":
         finding.examples = judge.worst(N_EXAMPLES)
         finding.positions = judge.positions()

@@ -78,6 +78,8 @@ def _likely(verdict):
 def _passed(op, worst):
     if worst is None or not worst.details or not worst.n:
         return f"{op} is as it must be"
+    if worst.details.get("n_finite") == 0:
+        return f"{op} gives NaN and Inf where it must; nothing finite to judge"
     if worst.details.get("n_mismatch") == 0 or worst.details.get("exact"):
         return f"{op} is correctly rounded"
     return f"{op} computed with {bits_text(worst.bits, worst.bound)} effective bits"

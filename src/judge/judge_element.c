@@ -250,6 +250,7 @@ void usc_judge_element(usc_block *b, size_t i)
     } else {
         t->n_failing += f.score > p->view->t_fast || f.bad;
     }
+    t->n_undefined += !isfinite(f.r);
     t->n_free += f.free;
     t->n_bad += f.bad;
     t->n_blind +=

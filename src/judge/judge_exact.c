@@ -60,7 +60,8 @@ usc_status usc_judge_exact(const usc_tensor *device, const usc_tensor *reference
     if (st == USC_OK) st = usc_tensor_numel(device, &n, err);
     if (st != USC_OK) return st;
 
-    *out = (usc_judgement){.exact = true, .n = n, .i_worst = -1, .i_bad = -1};
+    *out =
+        (usc_judgement){.exact = true, .n = n, .n_finite = n, .i_worst = -1, .i_bad = -1};
     out->fan_in = 1;
     exact_rooms rooms;
     if (n > 0) {

@@ -69,6 +69,7 @@ static void fill_spectrum(const usc_judge *j, const usc_view *view, const usc_ta
     out->n_mismatch = t->n_mismatch;
     out->n_bad = t->n_nonfinite;
     out->n_free = t->n_free;
+    out->n_finite = j->n - t->n_undefined;
     out->max = t->max;
     out->mid = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.5);
     out->q99 = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.99);
@@ -110,6 +111,14 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
                        "float32 on the CPU keeps fewer than 4 bits at %lld of %lld "
                        "elements",
                        (long long)t->n_blind, (long long)j->n);
+    } else if (out->n_finite == 0) {
+        out->verdict = USC_VERDICT_PASS;
+        out->bits = out->yardstick_bits = (double)NAN;
+        out->bound = false;
+        (void)snprintf(out->reason, sizeof out->reason, "%s",
+                       j->n == 0 ? "no elements"
+                                 : "nothing finite to judge: NaN and Inf stand where the "
+                                   "truth has them");
     } else {
         out->verdict = USC_VERDICT_PASS;
         (void)snprintf(out->reason, sizeof out->reason,

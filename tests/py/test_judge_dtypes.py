@@ -2,6 +2,8 @@
 """The judge on dtypes that are not plain floats: float8, complex, quantized. Honest results
 pass, each planted fault is found."""
 
+import math
+
 import pytest
 import torch
 
@@ -139,3 +141,29 @@ def test_honest_sums_and_products_of_complex_matrices_pass():
     assert judged(torch.fft.fft, (x,), torch.fft.fft(x)).verdict == "pass"
     wrong = torch.mm(x, y.conj().resolve_conj())
     assert judged(torch.mm, (x, y), wrong).verdict == "wrong"
+
+
+# ---- nothing to judge, and another form ---------------------------------------------------
+
+
+def test_nothing_finite_is_said_and_claims_no_bits():
+    x = torch.full((100,), float("nan"))
+    found = judged(torch.exp, (x,), torch.exp(x))
+    assert found.verdict == "pass" and "nothing finite to judge" in found.sentence
+    assert math.isnan(found.effective_bits) and math.isnan(found.expected_bits)
+    x[5] = 1.0
+    found = judged(torch.exp, (x,), torch.exp(x))
+    assert found.verdict == "pass" and found.effective_bits > 0
+    empty = torch.empty(0, 3)
+    found = judged(torch.exp, (empty,), empty.clone())
+    assert found.verdict == "pass" and "nan" not in found.sentence
+    assert judged(torch.exp, (x,), torch.zeros(100)).verdict == "nonfinite"
+
+
+@pytest.mark.parametrize("given", (torch.zeros(4, 5), torch.zeros(20), torch.zeros(5, 4).half(),
+                                   torch.zeros(5, 4, dtype=torch.int32)), ids=str)
+def test_another_form_is_wrong_and_says_which(given):
+    x = torch.rand(5, 4, generator=generator())
+    found = judged(torch.exp, (x,), given)
+    assert found.verdict == "wrong"
+    assert "shape" in found.sentence or "dtype" in found.sentence

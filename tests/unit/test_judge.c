@@ -20,7 +20,7 @@ static void test_honest_outputs_pass_at_the_first_look(void **state)
             assert_false(v.needs_appeal);
             assert_int_equal(v.verdict, USC_VERDICT_PASS);
             assert_int_equal(v.n, sizes[s]);
-            assert_true(v.bits >= 0 && v.bits <= 53);
+            assert_true(sizes[s] == 0 ? isnan(v.bits) != 0 : v.bits >= 0 && v.bits <= 53);
             usc_judge_close(judge);
             fixture_free(&f);
         }
@@ -321,6 +321,40 @@ static void test_what_the_dtype_hides_is_not_claimed(void **state)
 
 /* A double computed as carefully as the reference may differ from it in the last bits;
  * one computed in float32 may not pass, although the yardstick gives that very value. */
+/* Where nothing finite was judged no bits are claimed, and the reason says why. */
+static void test_a_truth_without_numbers_claims_no_bits(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 4; t++)
+        for (int64_t n = 0; n <= 3000; n += 1000) {
+            fixture f = fixture_make(float_dtypes[t], n);
+            for (int64_t i = 0; i < n; i++) {
+                f.r[i] = i % 3 ? (double)NAN : (double)INFINITY;
+                f.y[i] = (float)f.r[i];
+                fixture_set(&f, i, f.r[i]);
+            }
+            usc_judgement v = fixture_judge(&f);
+            assert_int_equal(v.verdict, USC_VERDICT_PASS);
+            assert_int_equal(v.n_finite, 0);
+            assert_true(isnan(v.bits) && isnan(v.yardstick_bits) && !v.bound);
+            assert_non_null(strstr(v.reason, n == 0 ? "no elements" : "nothing finite"));
+            if (n > 0) {
+                fixture_set(&f, 1, 1.0); /* a number where there is none */
+                v = fixture_judge(&f);
+                assert_int_equal(v.verdict, USC_VERDICT_NONFINITE);
+                assert_int_equal(v.i_bad, 1);
+                f.r[7] = f.y[7] = 2;
+                fixture_set(&f, 1, (double)NAN);
+                fixture_set(&f, 7, 2.0);
+                v = fixture_judge(&f);
+                assert_int_equal(v.verdict, USC_VERDICT_PASS);
+                assert_int_equal(v.n_finite, 1);
+                assert_true(v.bits >= 0);
+            }
+            fixture_free(&f);
+        }
+}
+
 static const usc_dtype bytes_of[] = {USC_F8_E5M2, USC_F8_E4M3, USC_F8_E5M2FNUZ,
                                      USC_F8_E4M3FNUZ};
 
@@ -425,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_few_elements_with_some_bits_are_reduced),
         cmocka_unit_test(test_where_float32_keeps_no_bits_nothing_is_judged),
         cmocka_unit_test(test_what_the_dtype_hides_is_not_claimed),
+        cmocka_unit_test(test_a_truth_without_numbers_claims_no_bits),
         cmocka_unit_test(test_float8_is_judged_in_its_own_steps),
         cmocka_unit_test(test_float8_overflows_in_either_manner),
         cmocka_unit_test(test_float64_is_judged_in_its_own_roundings),
