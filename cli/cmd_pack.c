@@ -20,6 +20,7 @@ const char cmd_pack_help[] =
     "  -o PACK            the folder to write; it must not be there yet\n"
     "  --ops PATTERN      only these operators: globs, comma-separated, ! excludes\n"
     "  --distinct         one call per signature and module class\n"
+    "  -j N               processes (default: one per core)\n"
     "  --import MODULE    import this first: it registers custom operators\n"
     "\n"
     "examples:\n"

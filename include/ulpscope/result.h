@@ -92,6 +92,10 @@ typedef struct usc_result_row {
 USC_API USC_NODISCARD usc_status usc_result_put(usc_result *r, const usc_result_row *row,
                                                 usc_error *err);
 
+/** Takes every verdict out again: for a run that begins anew instead of going on.
+ * Errors: USC_E_IO (file named). */
+USC_API USC_NODISCARD usc_status usc_result_clear(usc_result *r, usc_error *err);
+
 /** Sets a key of table run ("state": "running" | "done", "n_selected", "seconds"). */
 USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
                                                 const char *value, usc_error *err);

@@ -9,14 +9,18 @@ check asks for at most; the first looks of a check only save replays.
 
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 
 import torch
 
-from . import _core, _select
-from ._check import NEXT_STEPS, troubles
+from . import _core, _discrete, _select
+from ._check import NEXT_STEPS, core_count, troubles
 from ._crew import Trouble
 from ._device import is_uninitialised, learn_writes
 from ._options import Parser
@@ -24,12 +28,14 @@ from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, Operands, Ti
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import BadCall, DeviceAt, TensorAt, call_from, draws_random, fit
 from ._standin import stand_in
-from ._ties import REPEATING, choice_of
+from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
 from ._tensors_file import write_tensors
 from ._wording import describe_arguments
 from ._worker import import_it
 
 VERSION = 1
+EVERY_SECONDS = 5.0
+PICKS_PER_JOB = 64  # a process takes seconds to start
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
 
@@ -49,7 +55,12 @@ def parse(argv):
         help="one call per operator, shapes, dtypes and module class")
     add("--import", action="append", default=[], dest="imports", metavar="MODULE",
         help="import MODULE (or FILE.py) first: it registers custom operators")
-    return parser.parse_args(argv)
+    add("-j", "--jobs", type=int, default=0, metavar="N",
+        help="processes (default: one per core, fewer for few calls)")
+    options = parser.parse_args(argv)
+    if options.jobs < 0:
+        parser.error("-j must be 1 or more")
+    return options
 
 
 # ---- operands ------------------------------------------------------------------------
@@ -167,26 +178,99 @@ def float_output(operands, path, sums, put):
     if jumps:
         put("jump_at", torch.cat([j.where for j in jumps]))
         put("jump_values", torch.cat([j.values.double() for j in jumps]))
+    if _discrete.is_rounding(operands.call):
+        entry["rounding"] = True
     return entry
+
+
+# ---- what is not continuous ----------------------------------------------------------
+
+
+def corners(operands):
+    """path -> where a gradient hangs on a corner of its function, over probes that all
+    outputs share."""
+    call, reference = operands.call, operands.reference
+    floats = {p: t for p, t in reference.truth.items()
+              if t.is_floating_point() and _discrete._is_gradient(call, p)}  # fmt: skip
+    low, high = dict(floats), dict(floats)
+    for k in range(_discrete.PROBES if floats else 0):
+        try:
+            moved = reference.wide(_discrete._jittered(reference, k))
+        except Exception:  # the operator does not exist there: nothing is learnt
+            continue
+        for path, truth in floats.items():
+            if path in moved and moved[path].shape == truth.shape:
+                low[path] = torch.fmin(low[path], moved[path])
+                high[path] = torch.fmax(high[path], moved[path])
+    return {
+        path: high[path] - low[path]
+        > _discrete.JUMP * torch.maximum(low[path].abs(), high[path].abs())
+        for path in floats
+    }
+
+
+def unpromised(operands, path, like):
+    """Which elements of an output the operator does not promise, whatever a device gives
+    there, and why; None for none."""
+    found = _discrete._out_of_range(operands, path, like, None)
+    if found is not None:
+        return found
+    name, arguments = operator_of(operands.call)
+    if name not in _discrete.WRITES or arguments.get("accumulate") or arguments.get("reduce"):
+        return None
+    try:
+        places, _ = _discrete._updates(name, arguments, like)
+    except (RuntimeError, IndexError, TypeError, KeyError):
+        return None
+    counts = torch.bincount(places, minlength=like.numel())
+    return (counts > 1).view(like.shape), "several updates write one element, in no promised order"
+
+
+def put_unpromised(operands, path, at_corners, like, put):
+    """Puts the mask of elements that nothing is promised of; {} or why."""
+    found = unpromised(operands, path, like)
+    if found is None and path in at_corners:
+        found = at_corners[path], "the function has a corner there, and any subgradient is one"
+    if found is None or found[0].shape != like.shape or not bool(found[0].any()):
+        return {}
+    put("unpromised", found[0].to(torch.uint8))
+    return {"why_unpromised": found[1]}
+
+
+def window_of(choice):
+    """[kernel, stride, padding, dilation] per pooled dimension; kernel 0: adaptive, -1: the
+    windows hang on samples."""
+    n = 3 if "3d" in choice.name else 2
+    if choice.name.startswith(OUT_OF_WINDOW):
+        return [[-1, 0, 0, 0]] * n
+    if choice.name.startswith("adaptive"):
+        return [[0, 0, 0, 0]] * n
+    kernel = [_each(choice, "kernel_size", d, 1) for d in range(n)]
+    return [[kernel[d], _each(choice, "stride", d, kernel[d]), _each(choice, "padding", d, 0),
+             _each(choice, "dilation", d, 1)] for d in range(n)]  # fmt: skip
+
+
+def choice_entry(operands, path, put):
+    """How an index output chooses; {} where it does not, or only one index is right."""
+    choice = choice_of(operands.call, path)
+    if choice is None or choice.name == "mode" or choice.arguments.get("stable"):
+        return {}
+    put("choice", choice.values)
+    dim = choice.dim
+    if dim is not None and dim < 0:
+        dim += choice.values.dim()
+    pooled = "max_pool" in choice.name
+    cumulative = choice.name in CUMULATIVE
+    once = not (pooled or cumulative or choice.name.startswith("_embedding"))
+    return {"choice": {"dim": dim, "once": once, "cumulative": cumulative, "slack": choice.slack,
+                       "window": window_of(choice) if pooled else []}}  # fmt: skip
 
 
 def exact_output(operands, path, put):
     """Puts what integers, booleans and unknown dtypes must equal."""
     native = operands.reference.native() or operands.reference.yardstick
     put("reference", native[path])
-    choice = choice_of(operands.call, operands.reference, path)
-    if choice is None:
-        return {}
-    put("choice", choice.values)
-    kernel = choice.kernel
-    if kernel is not None:
-        kernel = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel]
-        kernel = [kernel[0], kernel[-1]]
-    dim = choice.dim
-    if dim is not None and dim < 0:
-        dim += choice.values.dim()
-    return {"choice": {"dim": dim, "kernel": kernel, "slack": choice.slack,
-                       "repeating": choice.name in REPEATING}}  # fmt: skip
+    return choice_entry(operands, path, put)
 
 
 def dtypes_of(operands, path):
@@ -202,7 +286,7 @@ def dtypes_of(operands, path):
     return found
 
 
-def output_entry(operands, path, sums, put):
+def output_entry(operands, path, sums, at_corners, put):
     """Puts the operands of one output; its entry in the manifest."""
     dtypes = dtypes_of(operands, path)
     entry = {"path": path, "dtypes": [_name(d) for d in dtypes],
@@ -216,8 +300,11 @@ def output_entry(operands, path, sums, put):
             native = (operands.reference.native() or {}).get(path)
             if native is not None and native.dtype == dtype:
                 put("native", native)
-        return {**entry, **float_output(operands, path, sums[path], put)}
-    return {**entry, **exact_output(operands, path, put)}
+        more = float_output(operands, path, sums[path], put)
+    else:
+        more = exact_output(operands, path, put)
+    like = operands.reference.truth[path].to(dtype)
+    return {**entry, **more, **put_unpromised(operands, path, at_corners, like, put)}
 
 
 def _name(dtype):
@@ -236,14 +323,14 @@ def outputs_of_call(call, tensors):
         operands.begin()
         if not is_uninitialised(call.op) and operands.reference.is_random():
             return [], RANDOM
-        sums = float_sums(operands)
+        sums, at_corners = float_sums(operands), corners(operands)
     except Exception as problem:  # whatever an operator raises
         return [], f"no float64 reference: {clause(problem)}"
     entries = []
     for path in operands.reference.truth:
         kept = {}
         try:
-            entry = output_entry(operands, path, sums, kept.__setitem__)
+            entry = output_entry(operands, path, sums, at_corners, kept.__setitem__)
             entry["operands"] = {name: f"{path}.{name}" for name in kept}
             tensors.update({f"{path}.{name}": t for name, t in kept.items()})
         except Exception as problem:
@@ -331,34 +418,81 @@ def selection(trace, options):
     return picks
 
 
-def import_modules(trace, options):
+def import_modules(recorded, named):
     """What the captured program had, as far as it is here, and what --import names."""
-    recorded = json.loads(trace.meta("imports") or "[]")
     for module in recorded:
         try:
             import_it(module)
         except Exception:  # then its operators are unknown, which their calls say
             continue
-    for module in options.imports:
+    for module in named:
         if module not in recorded:
             import_it(module)
 
 
-def pack_calls(trace, picks, folder):
-    """Entries of the manifest for all picks; calls that cannot be rebuilt are unjudged."""
-    trace_id = trace.meta("id") or ""
-    calls = []
-    for pick in picks:
-        row = trace.call(pick.sequence)
+class Packer:
+    """What a process holds while it packs: the trace and where to write."""
+
+    def __init__(self, path, folder, modules, threads):
+        torch.set_num_threads(threads)
+        sys.path.insert(0, os.getcwd())
+        import_modules(*modules)
+        self.trace, self.folder = _core.Trace(path), folder
+        self.trace_id = self.trace.meta("id") or ""
+
+    def pack(self, sequence, stands_for):
+        """The entry of one call; one that cannot be rebuilt is unjudged."""
+        row = self.trace.call(sequence)
         try:
-            call = call_from(
-                row, trace.blob, lambda t: stand_in(trace_id, pick.sequence, t)  # noqa: B023
-            )
-            calls.append(pack_call(row, call, pick.stands_for, folder))
+            made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+            call = call_from(row, self.trace.blob, made)
+            return pack_call(row, call, stands_for, self.folder)
         except BadCall as problem:
-            calls.append({"call": pick.sequence, "op": row["op"], "unjudged": str(problem),
-                          "stands_for": pick.stands_for, "inputs": [], "outputs": []})  # fmt: skip
-    return calls
+            return {"call": sequence, "op": row["op"], "unjudged": str(problem),
+                    "stands_for": stands_for, "inputs": [], "outputs": []}  # fmt: skip
+
+
+_packer = None  # of this process
+
+
+def _begin(*arguments):
+    global _packer
+    _packer = Packer(*arguments)
+
+
+def _pack_one(sequence, stands_for):
+    return _packer.pack(sequence, stands_for)
+
+
+def entries_of(picks, arguments, jobs):
+    """Entries of the manifest as they get done, in this process or in `jobs` others."""
+    if jobs == 1:
+        packer = Packer(*arguments)
+        yield from (packer.pack(p.sequence, p.stands_for) for p in picks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _begin, arguments) as pool:
+        futures = [pool.submit(_pack_one, p.sequence, p.stands_for) for p in picks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BrokenProcessPool:
+            raise Trouble("a process that packs died, in a CPU kernel or for want of memory; "
+                          "try -j 1, or leave its operator out with --ops") from None  # fmt: skip
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def pack_calls(picks, arguments, jobs):
+    """Entries of the manifest for all picks, ascending."""
+    shown = time.monotonic()
+    entries = []
+    for entry in entries_of(picks, arguments, jobs):
+        entries.append(entry)
+        if time.monotonic() - shown > EVERY_SECONDS:
+            shown = time.monotonic()
+            say(f"{len(entries):,} of {len(picks):,} calls")
+    return sorted(entries, key=lambda entry: entry["call"])
 
 
 def pack(options):
@@ -368,12 +502,16 @@ def pack(options):
     part = options.out.rstrip("/") + ".part"
     with troubles(NEXT_STEPS):
         trace = _core.Trace(options.trace)
-        import_modules(trace, options)
         picks = selection(trace, options)
+        modules = (json.loads(trace.meta("imports") or "[]"), options.imports)
+        most = 1 + len(picks) // PICKS_PER_JOB
+        jobs = min(options.jobs or min(core_count(), most), len(picks))
+        threads = max(1, core_count() // jobs)
         shutil.rmtree(part, ignore_errors=True)
         for name in ("inputs", "operands"):
             os.makedirs(os.path.join(part, name))
-        calls = pack_calls(trace, picks, part)
+        arguments = (os.path.abspath(options.trace), part, modules, threads)
+        calls = pack_calls(picks, arguments, jobs)
         manifest = {"format": "ulpscope-pack", "version": VERSION,
                     "trace": os.path.abspath(options.trace), "trace_id": trace.meta("id") or "",
                     "ops": options.ops or "", "distinct": options.distinct, "calls": calls}  # fmt: skip

@@ -15,24 +15,31 @@
 
 enum { USC_PACK_EXAMPLES = 10 };
 
+enum { USC_PACK_POOLED = 3 };
+
 /** How an index output chose: docs/pack-format.md, "choice". */
 typedef struct usc_pack_choice {
     const usc_safetensor *values; /* NULL: this output is no index */
     int dim;                      /* -1: over all values, flattened */
-    bool repeating;               /* an index may occur twice */
-    int64_t kernel[2];            /* of a pooling window; 0: no pooling */
+    bool once;                    /* no index comes twice along dim */
+    bool cumulative;              /* an index is not behind its own place */
     double slack;                 /* values that differ by this share are equal */
+    int n_window;                 /* pooled dimensions, the last ones; 0: no pooling */
+    int64_t kernel[USC_PACK_POOLED], stride[USC_PACK_POOLED];    /* kernel 0: adaptive, */
+    int64_t padding[USC_PACK_POOLED], dilation[USC_PACK_POOLED]; /* -1: anywhere */
 } usc_pack_choice;
 
 /** What an output is held against. Tensors may be NULL but for the reference. */
 typedef struct usc_pack_operands {
     const char *path, *op;
     const usc_safetensor *reference, *yardstick, *s, *n, *flushed, *native;
-    const usc_safetensor *jump_at, *jump_values;
+    const usc_safetensor *jump_at, *jump_values, *unpromised;
+    const char *why_unpromised;
     usc_pack_choice choice;
     double fan_in;
     bool exact;    /* float32 gives the truth, also on perturbed inputs */
     bool movement; /* the operator only moves values */
+    bool rounding; /* the operator gives the exact value, whatever the input */
     bool free;     /* the operator promises no values */
     bool bare;     /* nothing is known but the reference, and maybe a scale in `s` */
 } usc_pack_operands;
@@ -74,9 +81,10 @@ USC_NODISCARD usc_status usc_pack_output(const usc_pack_work *w,
 void usc_pack_say(usc_pack_finding *f, usc_verdict verdict, const char *path,
                   const char *format, ...) USC_PRINTF(4, 5);
 
-/** Whether indices that differ choose values as good as the right ones. */
-bool usc_pack_same_choice(const usc_pack_work *w, const usc_pack_choice *choice,
-                          const usc_tensor *got, const usc_tensor *want);
+/** Marks in `open` (zeroed, one per element) where `got` differs from `want` and is not
+ * an index that chooses a value as good. Both int64 where the choice has values. */
+void usc_pack_mark_open(const usc_pack_work *w, const usc_pack_choice *choice,
+                        const usc_tensor *got, const usc_tensor *want, uint8_t *open);
 
 /** The dtype as torch spells it, or as the file does where the table lacks it. */
 const char *usc_pack_dtype_text(const usc_safetensor *t);

@@ -185,6 +185,106 @@ static usc_status without_jumps(const usc_pack_work *w, const usc_pack_operands 
     return USC_OK;
 }
 
+static uint8_t *marks_of(const usc_pack_work *w, int64_t n)
+{
+    uint8_t *marks = usc_arena_take(w->arena, (size_t)n + 1);
+    return marks != NULL ? memset(marks, 0, (size_t)n) : NULL;
+}
+
+static double element(const usc_tensor *t, int64_t i)
+{
+    double v;
+    const size_t size = usc_dtype_info_of(t->dtype)->size;
+    usc_dtype_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
+    return v;
+}
+
+/* `wrong` for elements that have to be exact, with the first of them as examples. */
+static void say_differ(const usc_tensor *device, const usc_tensor *want,
+                       const uint8_t *open, int64_t n, usc_pack_finding *f)
+{
+    usc_judgement j = {.n = n, .yardstick_bits = 24, .i_worst = -1, .i_bad = -1};
+    f->n_examples = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (open[i] == 0) continue;
+        if (j.n_mismatch++ == 0) j.i_worst = i;
+        if (f->n_examples == USC_PACK_EXAMPLES) continue;
+        const double right = element(want, i);
+        f->examples[f->n_examples++] =
+            (usc_example){i, element(device, i), right, right, (double)INFINITY};
+    }
+    f->j = j;
+    f->measured = true;
+    f->verdict = USC_VERDICT_WRONG;
+    (void)snprintf(f->reason, sizeof f->reason, "%lld elements differ",
+                   (long long)j.n_mismatch);
+}
+
+static void say_undefined(const usc_pack_operands *o, int64_t n, usc_pack_finding *f)
+{
+    usc_pack_say(f, USC_VERDICT_UNDEFINED, o->path, "%s",
+                 o->why_unpromised != NULL ? o->why_unpromised : "nothing is promised");
+    f->j.n = n;
+}
+
+static bool unpromised_at(const usc_pack_operands *o, int64_t i)
+{
+    return o->unpromised != NULL && ((const uint8_t *)o->unpromised->tensor.data)[i] != 0;
+}
+
+/* An operator that rounds gives the exact result; subnormals may be flushed. */
+static usc_status check_rounding(const usc_pack_work *w, const operands *x,
+                                 usc_pack_finding *f, usc_error *err)
+{
+    int64_t n = 0, n_open = 0;
+    usc_tensor want;
+    usc_status st = usc_tensor_numel(&x->device, &n, err);
+    if (st == USC_OK) st = room_like(w, &x->device, x->device.dtype, &want, err);
+    uint8_t *open = st == USC_OK ? marks_of(w, n) : NULL;
+    if (st != USC_OK) return st;
+    if (open == NULL) return no_memory("an output", err);
+    const double tiny = ldexp(1, usc_dtype_info_of(want.dtype)->emin);
+    usc_dtype_narrow(want.dtype, x->reference.data, want.data, (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const double d = element(&x->device, i), r = element(&want, i);
+        const bool same = d == r || (isnan(d) && isnan(r));
+        open[i] = !same && !(d == 0 && fabs(r) < tiny);
+        n_open += open[i];
+    }
+    if (n_open > 0) say_differ(&x->device, &want, open, n, f);
+    return USC_OK;
+}
+
+/* The device's output with the true value wherever nothing is promised. */
+static usc_status without_unpromised(const usc_pack_work *w, const usc_pack_operands *o,
+                                     operands *x, bool *any, usc_error *err)
+{
+    int64_t n = 0;
+    usc_tensor copy;
+    *any = false;
+    usc_status st = usc_tensor_numel(&x->device, &n, err);
+    if (st == USC_OK) st = room_like(w, &x->device, x->device.dtype, &copy, err);
+    if (st != USC_OK || n == 0) return st;
+    const size_t size = usc_dtype_info_of(copy.dtype)->size;
+    const double *r = x->reference.data;
+    memcpy(copy.data, x->device.data, (size_t)n * size);
+    for (int64_t i = 0; i < n; i++) {
+        unsigned char *place = (unsigned char *)copy.data + (size_t)i * size;
+        if (!unpromised_at(o, i)) continue;
+        usc_dtype_narrow(copy.dtype, &r[i], place, 1);
+        *any |= memcmp(place, (const char *)x->device.data + (size_t)i * size, size) != 0;
+    }
+    x->device = copy;
+    return USC_OK;
+}
+
+static bool accused(const usc_pack_finding *f)
+{
+    return f->verdict != USC_VERDICT_PASS && f->verdict != USC_VERDICT_UNJUDGED;
+}
+
+/* One that fails is judged again without the steps that a replay took just as the device
+ * did, and without the elements of which the operator promises nothing. */
 static usc_status judge_float(const usc_pack_work *w, const usc_safetensor *device,
                               const usc_pack_operands *o, usc_pack_finding *f,
                               usc_error *err)
@@ -193,48 +293,52 @@ static usc_status judge_float(const usc_pack_work *w, const usc_safetensor *devi
     bool any = false;
     usc_status st = load(w, device, o, &x, err);
     if (st == USC_OK) st = judge_once(w, o, &x, f, err);
-    const bool settled =
-        f->verdict == USC_VERDICT_PASS || f->verdict == USC_VERDICT_UNJUDGED;
-    if (st != USC_OK || settled || o->jump_at == NULL) return st;
-    st = without_jumps(w, o, &x, &any, err);
-    return st == USC_OK && any ? judge_once(w, o, &x, f, err) : st;
+    if (st == USC_OK && f->verdict == USC_VERDICT_PASS && o->rounding)
+        return check_rounding(w, &x, f, err);
+    if (st == USC_OK && accused(f) && o->jump_at != NULL) {
+        st = without_jumps(w, o, &x, &any, err);
+        if (st == USC_OK && any) st = judge_once(w, o, &x, f, err);
+    }
+    if (st != USC_OK || !accused(f) || o->unpromised == NULL) return st;
+    st = without_unpromised(w, o, &x, &any, err);
+    if (st == USC_OK && any) st = judge_once(w, o, &x, f, err);
+    if (st == USC_OK && any && f->verdict == USC_VERDICT_PASS)
+        say_undefined(o, f->j.n, f);
+    return st;
 }
 
 /* ---- what must agree in every bit ---- */
-
-static void show_worst(const usc_tensor *device, const usc_tensor *want,
-                       usc_pack_finding *f)
-{
-    const int64_t i = f->j.i_worst;
-    if (i < 0) return;
-    const size_t at = (size_t)i * usc_dtype_info_of(device->dtype)->size;
-    usc_example *e = &f->examples[0];
-    *e = (usc_example){.index = i, .score = (double)INFINITY};
-    usc_dtype_widen(device->dtype, (const char *)device->data + at, &e->device, 1);
-    usc_dtype_widen(want->dtype, (const char *)want->data + at, &e->reference, 1);
-    e->yardstick = e->reference;
-    f->n_examples = 1;
-}
 
 static usc_status judge_exact(const usc_pack_work *w, const usc_safetensor *device,
                               const usc_pack_operands *o, usc_pack_finding *f,
                               usc_error *err)
 {
-    const usc_tensor *want = &o->reference->tensor;
-    const usc_status st = usc_judge_exact(&device->tensor, want, &f->j, err);
+    const usc_tensor *got = &device->tensor, *want = &o->reference->tensor;
+    const usc_status st = usc_judge_exact(got, want, &f->j, err);
     if (st != USC_OK) return st;
     f->j.yardstick_bits = 24;
     f->verdict = f->j.verdict;
     f->measured = true;
-    (void)snprintf(f->reason, sizeof f->reason, "%s", f->j.reason);
     if (f->verdict == USC_VERDICT_PASS) return USC_OK;
-    if (usc_pack_same_choice(w, &o->choice, &device->tensor, want)) {
-        f->verdict = USC_VERDICT_PASS;
-        f->j = (usc_judgement){.bits = 24, .yardstick_bits = 24, .n = f->j.n};
-        f->ties = true;
-        return USC_OK;
+    const int64_t n = f->j.n;
+    int64_t n_open = 0, n_promised = 0;
+    uint8_t *open = marks_of(w, n);
+    if (open == NULL) return no_memory(device->name, err);
+    usc_pack_mark_open(w, &o->choice, got, want, open);
+    for (int64_t i = 0; i < n; i++) {
+        n_open += open[i] != 0;
+        if (unpromised_at(o, i)) open[i] = 0;
+        n_promised += open[i] != 0;
     }
-    show_worst(&device->tensor, want, f);
+    if (n_promised > 0) {
+        say_differ(got, want, open, n, f);
+    } else if (n_open > 0) {
+        say_undefined(o, n, f);
+    } else {
+        f->verdict = USC_VERDICT_PASS;
+        f->j = (usc_judgement){.bits = 24, .yardstick_bits = 24, .n = n};
+        f->ties = true;
+    }
     return USC_OK;
 }
 
@@ -322,6 +426,12 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
                 "%s: %s: not float32 or float64 of the reference's shape", all[i]->path,
                 all[i]->name);
     }
+    if (o->unpromised != NULL &&
+        (o->unpromised->tensor.dtype != USC_U8 ||
+         !same_shape(&o->unpromised->tensor, &o->reference->tensor)))
+        return usc_error_set(err, USC_E_CORRUPT, -1,
+                             "%s: %s: not uint8 of the reference's shape",
+                             o->unpromised->path, o->unpromised->name);
     if (o->jump_at == NULL) return USC_OK;
     if (o->jump_values == NULL || o->jump_at->tensor.dtype != USC_I64 ||
         o->jump_values->tensor.dtype != USC_F64 ||

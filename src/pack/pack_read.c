@@ -21,19 +21,27 @@ static const char sql_calls[] =
     "value -> '$.outputs', json_array_length(value, '$.outputs') "
     "FROM json_each(?1, '$.calls')";
 
+#define WINDOW(d)                                                                        \
+    "value ->> '$.choice.window[" d "][0]', value ->> '$.choice.window[" d "][1]', "     \
+    "value ->> '$.choice.window[" d "][2]', value ->> '$.choice.window[" d "][3]', "
+
 static const char sql_outputs[] =
     "SELECT value ->> '$.path', value ->> '$.name', value ->> '$.unjudged', "
     "value -> '$.dtypes', value ->> '$.free', value ->> '$.exact', "
-    "value ->> '$.movement', value ->> '$.fan_in', "
+    "value ->> '$.movement', value ->> '$.fan_in', value ->> '$.rounding', "
+    "value ->> '$.why_unpromised', "
     "json_type(value, '$.choice.dim'), value ->> '$.choice.dim', "
-    "value ->> '$.choice.kernel[0]', value ->> '$.choice.kernel[1]', "
-    "value ->> '$.choice.slack', value ->> '$.choice.repeating', "
-    "value ->> '$.operands.reference', value ->> '$.operands.yardstick', "
-    "value ->> '$.operands.s', value ->> '$.operands.n', value ->> '$.operands.flushed', "
-    "value ->> '$.operands.native', value ->> '$.operands.jump_at', "
-    "value ->> '$.operands.jump_values', value ->> '$.operands.choice' "
-    "FROM json_each(?1)";
-enum { FIRST_OPERAND = 14, N_OPERANDS = 9 };
+    "value ->> '$.choice.slack', value ->> '$.choice.once', "
+    "value ->> '$.choice.cumulative', json_array_length(value, "
+    "'$.choice.window'), " WINDOW("0") WINDOW("1")
+        WINDOW("2") "value ->> '$.operands.reference', value ->> '$.operands.yardstick', "
+                    "value ->> '$.operands.s', value ->> '$.operands.n', value ->> "
+                    "'$.operands.flushed', "
+                    "value ->> '$.operands.native', value ->> '$.operands.jump_at', "
+                    "value ->> '$.operands.jump_values', value ->> '$.operands.choice', "
+                    "value ->> '$.operands.unpromised' "
+                    "FROM json_each(?1)";
+enum { FIRST_CHOICE = 10, FIRST_WINDOW = 16, FIRST_OPERAND = 28, N_OPERANDS = 10 };
 
 struct usc_manifest {
     usc_alloc alloc;
@@ -208,9 +216,9 @@ static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
                                 usc_error *err)
 {
     const usc_safetensor **const places[N_OPERANDS] = {
-        &o->reference, &o->yardstick,   &o->s,
-        &o->n,         &o->flushed,     &o->native,
-        &o->jump_at,   &o->jump_values, &o->choice.values};
+        &o->reference,     &o->yardstick, &o->s,       &o->n,
+        &o->flushed,       &o->native,    &o->jump_at, &o->jump_values,
+        &o->choice.values, &o->unpromised};
     for (int i = 0; i < N_OPERANDS; i++) {
         const char *name = (const char *)sqlite3_column_text(s, FIRST_OPERAND + i);
         if (name == NULL) continue;
@@ -223,30 +231,44 @@ static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
     return USC_OK;
 }
 
+static void read_choice(sqlite3_stmt *s, usc_pack_choice *c)
+{
+    const char *dim = (const char *)sqlite3_column_text(s, FIRST_CHOICE);
+    const bool along = dim != NULL && strcmp(dim, "integer") == 0;
+    *c = (usc_pack_choice){.dim = along ? sqlite3_column_int(s, FIRST_CHOICE + 1) : -1,
+                           .slack = sqlite3_column_double(s, FIRST_CHOICE + 2),
+                           .once = sqlite3_column_int(s, FIRST_CHOICE + 3) != 0,
+                           .cumulative = sqlite3_column_int(s, FIRST_CHOICE + 4) != 0,
+                           .n_window = sqlite3_column_int(s, FIRST_CHOICE + 5)};
+    if (c->n_window > USC_PACK_POOLED) c->n_window = USC_PACK_POOLED;
+    for (int d = 0; d < USC_PACK_POOLED; d++) {
+        c->kernel[d] = sqlite3_column_int(s, FIRST_WINDOW + 4 * d);
+        c->stride[d] = sqlite3_column_int(s, FIRST_WINDOW + 4 * d + 1);
+        c->padding[d] = sqlite3_column_int(s, FIRST_WINDOW + 4 * d + 2);
+        c->dilation[d] = sqlite3_column_int(s, FIRST_WINDOW + 4 * d + 3);
+    }
+}
+
 static usc_status read_output(const usc_manifest *m, usc_arena *arena,
                               const usc_safetensors *tensors, usc_pack_entry *e,
                               usc_error *err)
 {
     sqlite3_stmt *s = m->outputs;
-    *e = (usc_pack_entry){
-        .name = text(arena, s, 1),
-        .unjudged = usc_arena_column(arena, s, 2),
-        .dtypes = text(arena, s, 3),
-        .operands = {.path = text(arena, s, 0),
-                     .free = sqlite3_column_int(s, 4) != 0,
-                     .exact = sqlite3_column_int(s, 5) != 0,
-                     .movement = sqlite3_column_int(s, 6) != 0,
-                     .fan_in = sqlite3_column_double(s, 7),
-                     .choice = {.kernel = {sqlite3_column_int64(s, 10),
-                                           sqlite3_column_int64(s, 11)},
-                                .slack = sqlite3_column_double(s, 12),
-                                .repeating = sqlite3_column_int(s, 13) != 0}}};
-    const char *dim = (const char *)sqlite3_column_text(s, 8);
-    e->operands.choice.dim =
-        dim != NULL && strcmp(dim, "integer") == 0 ? sqlite3_column_int(s, 9) : -1;
-    const usc_status st = find_operands(m, s, tensors, &e->operands, err);
+    *e = (usc_pack_entry){.name = text(arena, s, 1),
+                          .unjudged = usc_arena_column(arena, s, 2),
+                          .dtypes = text(arena, s, 3)};
+    usc_pack_operands *o = &e->operands;
+    o->path = text(arena, s, 0);
+    o->free = sqlite3_column_int(s, 4) != 0;
+    o->exact = sqlite3_column_int(s, 5) != 0;
+    o->movement = sqlite3_column_int(s, 6) != 0;
+    o->fan_in = sqlite3_column_double(s, 7);
+    o->rounding = sqlite3_column_int(s, 8) != 0;
+    o->why_unpromised = usc_arena_column(arena, s, 9);
+    read_choice(s, &o->choice);
+    const usc_status st = find_operands(m, s, tensors, o, err);
     if (st != USC_OK) return st;
-    if (e->unjudged == NULL && e->operands.reference == NULL)
+    if (e->unjudged == NULL && o->reference == NULL)
         return damaged(m, "an output without a reference", err);
     return USC_OK;
 }

@@ -92,7 +92,8 @@ static const char *sentence(usc_arena *a, const char *op, const usc_pack_finding
     if (f->path[0] != '\0' && strcmp(f->path, "out[0]") != 0)
         where = text(a, " in %s", f->path);
     if (f->verdict == USC_VERDICT_PASS) return passed(a, op, f);
-    if (f->verdict == USC_VERDICT_UNJUDGED || f->verdict == USC_VERDICT_UNSUPPORTED)
+    if (f->verdict == USC_VERDICT_UNJUDGED || f->verdict == USC_VERDICT_UNSUPPORTED ||
+        f->verdict == USC_VERDICT_UNDEFINED)
         return text(a, "%s is %s: %s", op, usc_verdict_text(f->verdict), f->reason);
     if (f->verdict == USC_VERDICT_REDUCED)
         return text(a, "%s computed with %.1f effective bits%s; float32 gives %.1f%s", op,
@@ -248,6 +249,7 @@ usc_status usc_pack_begin(const usc_pack_work *w, const usc_run *run, usc_result
 {
     const char *folder = w->options->out != NULL ? w->options->out : "ulpscope-out";
     usc_status st = usc_result_create(folder, run, w->options->force, out, err);
+    if (st == USC_OK) st = usc_result_clear(*out, err); /* outputs may have changed */
     if (st == USC_OK) st = usc_result_set(*out, "state", "running", err);
     return st;
 }

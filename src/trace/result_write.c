@@ -198,6 +198,14 @@ usc_status usc_result_create(const char *out_folder, const usc_run *run, bool fo
 
 /* ---- rows ---- */
 
+usc_status usc_result_clear(usc_result *r, usc_error *err)
+{
+    return usc_db_exec(&r->db,
+                       "BEGIN; DELETE FROM metric; DELETE FROM example; "
+                       "DELETE FROM verdict; COMMIT",
+                       "clearing", err);
+}
+
 usc_status usc_result_set(usc_result *r, const char *key, const char *value,
                           usc_error *err)
 {

@@ -75,7 +75,7 @@ def packed(tmp_path_factory):
 
 def judge(*arguments, out):
     done = subprocess.run(
-        [BUILD / "bin" / "ulpscope", "judge", *map(str, arguments), "-o", out, "--force"],
+        [BUILD / "bin" / "ulpscope", "judge", *map(str, arguments), "-o", out],
         capture_output=True, text=True, timeout=60)  # fmt: skip
     print(done.stdout, done.stderr)
     path = Path(out) / "result.json"
@@ -236,7 +236,7 @@ def test_other_standards_judge_the_same_pack(packed, honest, tmp_path):
     accused = {c["op"] for c in calls.values() if c["verdict"] == "wrong"}
     assert accused == {"aten::log"}  # NaN is not close to NaN, there
     assert calls[1]["sentence"] == "aten::mm passes by allclose:1e-3,1e-3"
-    done, calls = judge(packed / "pack", honest, "--standard", "bitwise", out=tmp_path / "out")
+    done, calls = judge(packed / "pack", honest, "--standard", "bitwise", out=tmp_path / "bits")
     assert done.returncode == 1
     done, _ = judge(packed / "pack", honest, "--standard", "nosuch", out=tmp_path / "out")
     assert done.returncode == 2 and "known: ulpscope" in done.stderr
@@ -320,6 +320,19 @@ def test_a_pack_does_not_overwrite_what_is_there(packed, tmp_path):
     assert run.returncode == 2 and "is there already" in run.stderr
 
 
+def test_processes_write_the_same_pack(packed, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "ulpscope._pack", packed / "trace", "-o", tmp_path / "pack", "-j",
+         "2", "--ops", "mm,topk"],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    manifest = json.loads((tmp_path / "pack" / "pack.json").read_text())
+    assert [c["op"] for c in manifest["calls"]] == 4 * ["aten::mm"] + ["aten::topk", "aten::mm"]
+    for call in manifest["calls"]:
+        for name in (call["inputs_file"], call["operands_file"]):
+            assert (tmp_path / "pack" / name).read_bytes() == (packed / "pack" / name).read_bytes()
+
+
 def test_inputs_are_what_was_captured(packed):
     manifest = json.loads((packed / "pack" / "pack.json").read_text())
     call = manifest["calls"][0]
@@ -337,7 +350,7 @@ def pair(tmp_path, device, reference, *more):
     plain_tensors.write(tmp_path / "device.safetensors", device)
     plain_tensors.write(tmp_path / "reference.safetensors", reference)
     done, calls = judge(tmp_path / "device.safetensors", tmp_path / "reference.safetensors",
-                        *more, out=tmp_path / "out")  # fmt: skip
+                        *more, out=tmp_path / f"out{len(more)}")  # fmt: skip
     return done, {c["op"]: c for c in calls.values()}
 
 
@@ -375,6 +388,14 @@ def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
     done, calls = pair(tmp_path, device, reference, "--scale", tmp_path / "s.safetensors")
     assert done.returncode == 0 and calls["mm"]["verdict"] == "pass"
     assert "or to the scale" in " ".join(done.stdout.split())
+
+
+def test_the_same_command_judges_anew(tmp_path):
+    """Nothing of an earlier run with the same file names is left."""
+    truth = np.ones(7)
+    assert len(pair(tmp_path, {"a": truth, "b": truth}, {"a": truth, "b": truth})[1]) == 2
+    done, calls = pair(tmp_path, {"c": 2 * truth}, {"c": truth})
+    assert done.returncode == 1 and list(calls) == ["c"]
 
 
 def test_coarse_references_are_said_to_be_coarse(tmp_path):
