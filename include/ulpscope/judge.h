@@ -138,11 +138,12 @@ USC_API USC_NODISCARD usc_status usc_judge_first(usc_judge *judge,
                                                  usc_judgement *out, usc_error *err);
 
 /**
- * First look, after at least one replay: PASS, or UNJUDGED where float32 keeps no bits,
- * or needs_appeal. Most good outputs end here.
+ * First look: PASS, or UNJUDGED where float32 keeps no bits, or needs_appeal. Most good
+ * outputs end here. It may come before any replay: replays only widen the scale of a
+ * score, so that a PASS stands, with bits that are a lower bound.
  *
  * Numbers: docs/metrics.md, 2. Same bits whatever thread count, ISA and strides.
- * Errors:  USC_E_ARG before the first replay; *out is zero then.
+ * Errors:  none.
  */
 USC_API USC_NODISCARD usc_status usc_judge_look(usc_judge *judge, usc_judgement *out,
                                                 usc_error *err);

