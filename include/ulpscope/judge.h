@@ -197,6 +197,19 @@ USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
                                                  usc_judgement *out, usc_error *err);
 
 /**
+ * Whether any element of a perturbed replay moved by more than `share` of max(|truth|,
+ * root mean square of the finite truth), or out of the finite: it may have crossed a step.
+ * Elements whose truth is not finite do not count.
+ *
+ * Shapes:  float64, equal dims, any strides; empty is allowed (false).
+ * Memory:  allocates nothing.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is false then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_steep(const usc_tensor *truth,
+                                                 const usc_tensor *moved, double share,
+                                                 bool *out, usc_error *err);
+
+/**
  * Perturbed inputs of replay k: out_i = float32(x_i (1 + delta h s_i)) with s_i = +-1
  * from (seed, k, i) alone, i the flat logical index, and h = H4[k mod 4][argument mod 4];
  * x_i where that overflows. `share` < 1: only that share of the elements moves (drawn

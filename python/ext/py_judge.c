@@ -366,6 +366,23 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
+static PyObject *py_steep(PyObject *module, PyObject *args)
+{
+    PyObject *truth, *moved;
+    double share;
+    usc_tensor t, m;
+    if (!PyArg_ParseTuple(args, "OOd", &truth, &moved, &share)) return NULL;
+    if (py_tensor_borrow(truth, &t) < 0 || py_tensor_borrow(moved, &m) < 0) return NULL;
+
+    bool found;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_steep(&t, &m, share, &found, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK
+        ? PyBool_FromLong(found)
+        : core_raise(PyModule_GetState(module), status, &err);
+}
+
 static PyObject *py_exact(PyObject *module, PyObject *args)
 {
     PyObject *device, *reference;
@@ -413,6 +430,8 @@ static PyObject *py_stats(PyObject *module, PyObject *tensor)
 static PyMethodDef functions[] = {
     {"perturb", METHOD(py_perturb), METH_VARARGS | METH_KEYWORDS,
      "perturb(x, out, seed, replay, argument, delta=0, share=0): see usc_perturb."},
+    {"steep", py_steep, METH_VARARGS,
+     "steep(truth, moved, share) -> bool: see usc_judge_steep."},
     {"exact", py_exact, METH_VARARGS,
      "exact(device, reference) -> dict: integers, bools and bytes, element by element."},
     {"stats", py_stats, METH_O, "stats(tensor) -> dict: statistics without histogram."},

@@ -11,7 +11,7 @@ import math
 import torch
 
 from . import _core
-from ._jumps import PART, freed, suspects
+from ._jumps import PART, STEEP, freed
 from ._noise import Noise
 from ._replay import BadCall, bind_cast, computed, outputs_of, plain, segments, widened
 from ._sources import Widen, cpu_kernel, sources_of  # noqa: F401 - cpu_kernel for others
@@ -205,7 +205,7 @@ class Reference:
             return False
         if not truth.shape == moved.shape == narrow[path].shape:
             return False
-        return bool(suspects(truth, moved).any())
+        return _core.steep(truth, moved, STEEP)
 
     def _pair(self, k, delta=0.0):
         """Truth and yardstick on perturbed input k, and the input."""

@@ -10,6 +10,7 @@ import importlib
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -378,7 +379,12 @@ class Segment:
     data: torch.Tensor
     number: int  # among the float segments of the call
     steers: bool  # left alone: neither widened nor perturbed
-    small_integers: bool
+
+    @cached_property
+    def small_integers(self):
+        """Whether it holds labels, masks or the like."""
+        floats = self.dtype.is_floating_point or self.dtype.is_complex
+        return floats and _counts_only(self.data)
 
 
 def segments(call):
@@ -393,9 +399,7 @@ def segments(call):
     for (storage, dtype), (first, last, steers) in spans.items():
         data = fit(call.storages[storage], dtype)[first:last]
         counts = dtype.is_floating_point or dtype.is_complex
-        out[storage, dtype] = Segment(
-            storage, dtype, first, last, data, number, steers, counts and _counts_only(data)
-        )
+        out[storage, dtype] = Segment(storage, dtype, first, last, data, number, steers)
         number += counts and not steers
     return out
 
