@@ -15,12 +15,14 @@ import torch
 from . import _core, _discrete
 from ._device import is_uninitialised
 from ._jumps import forgiven
+from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._reference import Reference
 from ._ties import aligned, as_good, choice_of
 from ._verdicts import rank
 
 LOOKS = (1, 4, 16)
 N_EXAMPLES = 10
+REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2,
                  torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)  # fmt: skip
 LOSS_WEIGHT = 2.0  # a few losses among 16 replays: about their own root mean square
@@ -73,7 +75,7 @@ class Operands:
     def __init__(self, call, timing):
         self.call, self.timing = call, timing
         self.reference = Reference(call)
-        self._replays = {}
+        self._replays, self._held = {}, 0
         self._flushed = None
 
     def begin(self):
@@ -82,15 +84,17 @@ class Operands:
         self.timing.add("reference", now)
 
     def replay(self, k):
-        """Truth and yardstick on perturbed input k; the first is kept, as it is what
-        every look begins with."""
+        """Truth and yardstick on perturbed input k. The first is kept, as it is what every
+        look begins with; others while they are small and several outputs may want them."""
         if k in self._replays:
             return self._replays[k]
         now = time.perf_counter_ns()
         pair = self.reference.replay(k)
         self.timing.add("perturbed", now)
-        if k == 0:
+        few = self._held < REPLAY_BYTES and len(pair[0]) > 1
+        if k == 0 or few:
             self._replays[k] = pair
+            self._held += sum(t.nbytes for results in pair for t in results.values())
         return pair
 
     def flushed(self, path):
@@ -254,8 +258,11 @@ def _looked_at(operands, path, device):
     now = time.perf_counter_ns()
     found = judge.look()
     operands.timing.add("judge", now)
-    if found["verdict"] == "pass" and not found["needs_appeal"]:
+    if found["verdict"] == "pass":
         return _float_finding(path, device, judge, found)  # right beside |R| alone
+    short = _closed_form(operands, path, device)
+    if short is not None:
+        return short
     found = _feed(operands, judge.first, path, 0)
     for fed, upto in zip(LOOKS, LOOKS[1:]):
         if not found["needs_appeal"]:
@@ -272,6 +279,35 @@ def _looked_at(operands, path, device):
             break
     if found["verdict"] in ("wrong", "reduced") and not found["exact"]:
         found = _last_appeal(operands, judge, path)
+    return _float_finding(path, device, judge, found)
+
+
+def _closed_form(operands, path, device):
+    """The finding where the slopes of a linear operator already show that an output is
+    good; None for all others."""
+    if not is_sum_of_products(operands.call):
+        return None
+    now = time.perf_counter_ns()
+    try:
+        moved = moved_by_slope(operands.reference, path)
+    except Exception:  # an argument that has no square: replays will do
+        moved = None
+    now = operands.timing.add("perturbed", now)
+    if moved is None:
+        return None
+    truth, yardstick = operands.reference.truth[path], operands.reference.yardstick[path]
+    pairs = path in operands.reference.pairs
+    judge = _core.Judge(device, truth, yardstick, pairs=pairs)
+    found = judge.first(moved, moved)
+    now = operands.timing.add("judge", now)
+    if found["needs_appeal"]:
+        fan_in = n_products(operands.reference, path)
+        now = operands.timing.add("perturbed", now)
+        found = judge.appeal(fan_in=fan_in, movement=False)
+        operands.timing.add("judge", now)
+    if found["verdict"] != "pass":
+        return None
+    found["bound"] = found["n_mismatch"] > 0  # without N, bits are a lower bound
     return _float_finding(path, device, judge, found)
 
 

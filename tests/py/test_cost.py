@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What saves replays: a look before any of them, the closed form for sums of products, the
+one pass that finds steps. Each says what the replays would have said, and lets no planted
+fault through."""
+
+import pytest
+import torch
+
+from ulpscope import _core, _jumps, _outputs
+from ulpscope._callable import call_of
+from ulpscope._device import Answer
+from ulpscope._linear import is_sum_of_products, moved_by_slope, n_products
+from ulpscope._outputs import Operands, Timing, judge_outputs
+from ulpscope._reference import Reference
+from ulpscope._replay import Call
+
+SEED = 11
+aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    print(f"seed {SEED}")
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+
+
+def call(op, *args, **kwargs):
+    """A call of an operator on tensors."""
+    made = call_of(lambda *a, **k: None, args, kwargs)
+    return Call(0, f"aten::{op._overloadpacket.__name__}", made.args, made.kwargs, made.views,
+                storages=made.storages, function=op)  # fmt: skip
+
+
+def judged(made, output, n_replays=None):
+    """The finding for an output, and how many replays were asked for."""
+    operands = Operands(made, Timing())
+    operands.begin()
+    asked = []
+    replay = operands.reference.replay
+    operands.reference.replay = lambda k: asked.append(k) or replay(k)
+    found = judge_outputs(operands, Answer({"out[0]": output}))
+    return found[0], len(asked)
+
+
+def rounded(tensor, bits):
+    """A float32 tensor with fewer significand bits."""
+    m, e = torch.frexp(tensor)
+    return torch.ldexp((m * 2**bits).round() / 2**bits, e)
+
+
+SUMS = {
+    "mm": (aten.mm.default, lambda: (torch.randn(20, 300), torch.randn(300, 30))),
+    "bmm": (aten.bmm.default, lambda: (torch.randn(3, 20, 90), torch.randn(3, 90, 10))),
+    "linear": (aten.linear.default, lambda: (torch.randn(20, 90), torch.randn(30, 90), torch.randn(30))),
+    "addmm": (aten.addmm.default, lambda: (torch.randn(30), torch.randn(20, 90), torch.randn(90, 30))),
+    "sum": (aten.sum.dim_IntList, lambda: (torch.randn(20, 700), [-1])),
+    "cumsum": (aten.cumsum.default, lambda: (torch.randn(20, 300), -1)),
+    "conv2d": (aten.conv2d.default, lambda: (torch.randn(2, 8, 9, 9), torch.randn(6, 8, 3, 3))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_good_sums_need_no_replay(name):
+    op, make = SUMS[name]
+    args = make()
+    found, replays = judged(call(op, *args), op(*args))
+    assert (found.verdict, replays) == ("pass", 0)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_closed_form_is_no_wider_than_sampled_slopes(name):
+    op, make = SUMS[name]
+    made = call(op, *make())
+    assert is_sum_of_products(made)
+    reference = Reference(made)
+    reference.begin()
+    truth = reference.truth["out[0]"]
+    closed = (moved_by_slope(reference, "out[0]") - truth) * 2**20
+    sampled = sum(((reference.replay(k)[0]["out[0]"] - truth) * 2**20).square() for k in range(64))
+    ratio = float((closed.square().mean() / (sampled / 64).mean()).sqrt())
+    assert 0.6 < ratio < 1.1, ratio  # the root of a half where both factors move
+
+
+@pytest.mark.parametrize("name", ["mm", "bmm", "linear", "addmm", "conv2d"])
+@pytest.mark.parametrize("bits, verdict", [(11, "reduced"), (8, "reduced")])
+def test_reduced_inputs_are_still_seen(name, bits, verdict):
+    op, make = SUMS[name]
+    args = make()
+    found, _ = judged(call(op, *args), op(*(rounded(a, bits) for a in args)))
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_one_wrong_element_is_still_seen(name):
+    op, make = SUMS[name]
+    args = make()
+    out = op(*args).clone()
+    out.view(-1)[7] += 0.01 * out.abs().mean()
+    found, _ = judged(call(op, *args), out)
+    assert found.verdict in ("wrong", "reduced")
+
+
+def test_weights_and_other_operators_have_no_closed_form():
+    a = torch.randn(8, 8)
+    assert not is_sum_of_products(call(aten.addmm.default, a, a, a, alpha=0.5))
+    assert not is_sum_of_products(call(aten.softmax.int, a, -1))
+    assert not is_sum_of_products(call(aten.mean.dim, a, [-1]))
+
+
+def test_number_of_products():
+    a, b = torch.randn(4, 33), torch.randn(33, 5)
+    reference = Reference(call(aten.mm.default, a, b))
+    reference.begin()
+    assert n_products(reference, "out[0]") == 33
+
+
+def test_what_is_right_beside_itself_needs_no_replay():
+    x, y = torch.randn(50), torch.randn(50)
+    found, replays = judged(call(aten.mul.Tensor, x, y), x * y)
+    assert (found.verdict, replays) == ("pass", 0)
+    found, replays = judged(call(aten.mul.Tensor, x, y), rounded(x * y, 11))
+    assert found.verdict == "reduced" and replays > 0
+
+
+def test_replays_are_shared_by_the_outputs_of_a_call():
+    made = call(aten.lerp.Scalar, torch.randn(50), torch.randn(50), 0.3)
+    operands = Operands(made, Timing())
+    operands.begin()
+    assert operands.replay(0) is operands.replay(0)
+    assert _outputs.REPLAY_BYTES > 0
+
+
+def test_steps_are_found_as_by_definition():
+    found = 0
+    for i in range(200):
+        truth = torch.randn(7, 33, dtype=torch.float64)
+        if i % 5 == 0:
+            truth[0, 0] = torch.inf
+        if i % 7 == 0:
+            truth = truth.t()
+        far = 10 ** (-4 * float(torch.rand(1)) - 2)
+        moved = truth * (1 + far * torch.randn(truth.shape)) + far / 50 * torch.randn(truth.shape)
+        if i % 11 == 0:
+            moved[1, 1] = torch.nan
+        expected = bool(_jumps.suspects(truth, moved).any())
+        assert _core.steep(truth, moved, _jumps.STEEP) == expected
+        found += expected
+    assert 20 < found < 180
+    with pytest.raises(_core.UlpscopeError, match="float64"):
+        _core.steep(torch.ones(3), torch.ones(3), 0.1)
+    assert not _core.steep(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64), 0.1)
