@@ -31,7 +31,8 @@ static bool steep_block(const double *t, const double *m, size_t count, double s
 {
     bool found = false;
     for (size_t i = 0; i < count; i++)
-        found |= isfinite(t[i]) && !(fabs(m[i] - t[i]) <= share * fmax(fabs(t[i]), least));
+        found |=
+            isfinite(t[i]) && !(fabs(m[i] - t[i]) <= share * fmax(fabs(t[i]), least));
     return found;
 }
 
