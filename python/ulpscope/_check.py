@@ -219,7 +219,7 @@ def row_of(event, trace, timeout):
                         "while computing the reference")  # fmt: skip
     if phase == "device":
         return lost_row(trace, request, "timeout", f"no answer from the device in {timeout:g} s")
-    return lost_row(trace, request, "unjudged", f"no reference within {timeout:g} s")
+    return lost_row(trace, request, "unjudged", f"the reference took longer than {timeout:g} s")
 
 
 class Split:

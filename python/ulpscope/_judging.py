@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import _diagnose, _standards
+from ._conventions import is_rejection, rounding_note, with_rounded_scalars
 from ._device import DeviceDied, lacks, learn_writes
 from ._outputs import Finding, Operands, Timing, clause, judge_outputs
 from ._random import SEED, judge_draws
@@ -143,21 +144,44 @@ def _seeded(call, device):
 
 
 def _judge_answer(call, answer, timing, operands=None):
-    """The verdict over one answer; `unjudged` with the reason where anything fails."""
+    """The verdict over one answer, by whichever convention on numbers among the arguments
+    suits it better; `unjudged` with the reason where anything fails."""
+    verdict = _judge_held_to(call, answer, timing, operands)
+    other = with_rounded_scalars(call) if verdict.verdict in FLAGGED else None
+    if other is None:
+        return verdict
+    again = _judge_held_to(other, answer, timing)
+    if again.verdict != "pass":
+        return verdict
+    again.notes.append(rounding_note(call))
+    return again
+
+
+def _judge_held_to(call, answer, timing, operands=None):
     try:
         if operands is None:
             operands = Operands(call, timing)
             operands.begin()
         findings = judge_outputs(operands, answer)
     except Exception as problem:
-        if "ZeroDivisionError" in str(problem):
-            return Verdict("undefined", reason="integers are divided by zero", answer=answer)
-        return Verdict("unjudged", reason=f"no float64 reference: {clause(problem)}",
-                       answer=answer)  # fmt: skip
+        return _without_reference(call, problem, answer)
     verdict = Verdict("pass", findings, answer=answer, operands=operands)
     verdict.verdict = verdict.worst.verdict
     verdict.notes = sorted({n for f in findings for n in f.notes})
     return verdict
+
+
+def _without_reference(call, problem, answer):
+    """The device answered and the CPU did not."""
+    text = clause(problem)
+    if "ZeroDivisionError" in text:
+        return Verdict("undefined", reason="integers are divided by zero", answer=answer)
+    if is_rejection(call, problem):
+        return Verdict("undefined", reason=f"the CPU rejects this call ({text}), the device answers",
+                       answer=answer)  # fmt: skip
+    if isinstance(problem, MemoryError) or "can't allocate memory" in text:
+        text = f"it needs more memory than there is ({text})"
+    return Verdict("unjudged", reason=f"no float64 reference: {text}", answer=answer)
 
 
 def judge_given(call, answer, timing=None):

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _references, reference
-from ._replay import LEFT_ALONE, is_write, rebuilt
+from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
 STANDARD = ("aten", "prims")
 
@@ -78,6 +78,7 @@ class Source:
     held: bool  # must be kept from leaving that precision
     steady: bool = False  # known to give the same at every run
     partial: bool = False  # None among its results: promised nothing
+    given: bool = False  # means something in the dtype that was captured only
 
 
 def sources_of(call):
@@ -91,8 +92,32 @@ def sources_of(call):
         return [Source(lambda *a, **k: built_in(schema, a, k), held=False, steady=True, partial=True)]
     if space_of(call.op) not in ("", *STANDARD):
         return [Source(cpu_kernel(call), held=True)]
-    found = [Source(call.function, held=False, steady=True)]
+    found = [_as_it_stands(call)]
     return found + [Source(f, held=True, steady=True) for f in decompositions(call.function)]
+
+
+def _as_it_stands(call):
+    """The operator itself. Where its meaning hangs on the dtype (neighbouring numbers, bits
+    seen as another dtype, infinities replaced by the largest number), that of the call."""
+    name = base_name(call.op)[1]
+    if name == "nextafter" or call.op.startswith("aten::view.dtype"):
+        return Source(call.function, held=False, steady=True, given=True)
+    if name.rstrip("_") == "nan_to_num" and call.views:
+        return Source(_bounded(call), held=False, steady=True)
+    return Source(call.function, held=False, steady=True)
+
+
+def _bounded(call):
+    dtype = next(iter(call.views.values())).dtype
+    limits = torch.finfo(dtype) if dtype.is_floating_point else None
+
+    def run(self, nan=None, posinf=None, neginf=None, **out):
+        if limits is not None:
+            posinf = limits.max if posinf is None else posinf
+            neginf = limits.min if neginf is None else neginf
+        return call.function(self, nan, posinf, neginf, **out)
+
+    return run
 
 
 def decompositions(function):

@@ -54,10 +54,14 @@ class Bench:
         return call_from(row, self.trace.blob, made)
 
     def judge(self, sequence, timing):
+        from . import _memory
         from ._judging import judge_call
 
+        def mark(phase):
+            self.channel.send(phase=phase)
+            _memory.limit(phase)
+
         call = self.call(sequence)
-        mark = lambda phase: self.channel.send(phase=phase)  # noqa: E731
         return call, judge_call(call, self.device, timing, mark, self.rule)
 
     def work(self, request):

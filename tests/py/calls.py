@@ -43,7 +43,7 @@ class Maker:
         )  # fmt: skip
 
 
-def make_call(op, *args, live=None, **kwargs):
+def make_call(op, /, *args, live=None, **kwargs):
     """A Call of `op` on these arguments; `live` are the captured run's own results."""
     maker = Maker()
     text = {
@@ -62,6 +62,6 @@ def honest(op, args, kwargs):
     return op(*args, **kwargs)
 
 
-def judged(device, op, *args, **kwargs):
+def judged(device, op, /, *args, **kwargs):
     """The verdict on one call by a Python device."""
     return judge_call(make_call(op, *args, **kwargs), PythonDevice(device))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A limit on the memory of a reference. One that wants more than the machine has gets an
+allocation error, which becomes a verdict, instead of taking the machine along. Only a
+worker of a check calls this: the limit is the whole process's. Linux."""
+
+import resource
+
+PAGE = resource.getpagesize()
+SHARE = 0.9  # of what is free
+_free = resource.getrlimit(resource.RLIMIT_AS)[0]
+
+
+def limit(phase):
+    """Bounds the address space while references are computed, and frees it for the device,
+    whose drivers map far more than they use."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = _free
+    if phase == "reference":
+        room = _available()
+        most = int(_mapped() + SHARE * room) if room else _free
+        if _free != resource.RLIM_INFINITY:
+            most = min(most, _free)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+
+def _mapped():
+    """Bytes of address space that this process has mapped."""
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[0]) * PAGE
+
+
+def _available():
+    """Bytes that may be allocated without swapping, 0 where nobody tells."""
+    try:
+        with open("/proc/meminfo") as f:
+            fields = dict(line.split(":", 1) for line in f)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 0
