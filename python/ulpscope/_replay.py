@@ -447,12 +447,26 @@ def _leaves(value, path):
     if isinstance(value, dict):
         return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}")]
     if isinstance(value, torch.Tensor):
-        return [(path, value.detach())]
+        return _quantized(value, path) if value.is_quantized else [(path, value.detach())]
     if isinstance(value, (bool, int)):
         return [(path, torch.tensor(value))]
     if isinstance(value, float):
         return [(path, torch.tensor(value, dtype=torch.float64))]
     return []
+
+
+def _quantized(tensor, path):
+    """The integers of a quantized tensor, and what turns them into numbers."""
+    tensor = tensor.detach()
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        scale, zero_point = tensor.q_scale(), tensor.q_zero_point()
+    else:
+        scale, zero_point = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    return [
+        (path, tensor.int_repr()),
+        (path + ".scale", torch.as_tensor(scale, dtype=torch.float64)),
+        (path + ".zero_point", torch.as_tensor(zero_point, dtype=torch.int64)),
+    ]
 
 
 def outputs_of(call, bound, result):

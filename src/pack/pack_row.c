@@ -81,6 +81,8 @@ static const char *passed(usc_arena *a, const char *op, const usc_pack_finding *
 {
     if (f->standard != NULL) return text(a, "%s passes by %s", op, f->standard);
     if (!f->measured || f->j.n == 0 || f->ties) return text(a, "%s is as it must be", op);
+    if (isnan(f->j.bits))
+        return text(a, "%s gives NaN and Inf where it must; nothing finite to judge", op);
     if (f->j.n_mismatch == 0 || f->j.exact) return text(a, "%s is correctly rounded", op);
     return text(a, "%s computed with %s%.1f effective bits", op,
                 f->j.bound ? "at least " : "", shown(f->j.bits));

@@ -143,6 +143,34 @@ def test_honest_sums_and_products_of_complex_matrices_pass():
     assert judged(torch.mm, (x, y), wrong).verdict == "wrong"
 
 
+# ---- quantized ---------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+@pytest.mark.parametrize("dtype", (torch.quint8, torch.qint8, torch.qint32), ids=str)
+def test_quantized_results_must_agree_in_integers_scale_and_zero_point(dtype):
+    x = torch.rand(64, 3, generator=generator())
+
+    def fn(x, scale=0.01, zero=10):
+        return torch.quantize_per_tensor(x, scale, zero, dtype)
+
+    assert judged(fn, (x,), fn(x)).verdict == "pass"
+    other = x.clone()
+    other[5, 1] += 0.2
+    found = judged(fn, (x,), fn(other))
+    assert found.verdict == "wrong" and found.worst[0][0] == (5, 1)
+    assert judged(fn, (x,), fn(x * 2, scale=0.02)).outputs[1].verdict == "wrong"
+    assert judged(fn, (x,), fn(x - 0.01, zero=11)).outputs[2].verdict == "wrong"
+    assert judged(fn, (x,), fn(x).int_repr()).verdict == "wrong"  # scale and zero point lost
+
+    def by_row(x, factor=1.0):
+        scales = torch.linspace(0.01, 0.02, 64) * factor
+        return torch.quantize_per_channel(x, scales, torch.zeros(64, dtype=torch.int64), 0, dtype)
+
+    assert judged(by_row, (x,), by_row(x)).verdict == "pass"
+    assert judged(by_row, (x,), by_row(x, 1.001)).verdict == "wrong"
+
+
 # ---- nothing to judge, and another form ---------------------------------------------------
 
 
