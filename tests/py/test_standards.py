@@ -515,3 +515,171 @@ def test_check_compares_standards(trace, tmp_path):
         for column in ("misses", "extra"):
             assert one[column] == said[one["name"], column]
     assert "accused by" in run.stdout and "unjudged   of 8 calls" in run.stdout
+
+
+# ---- the ascend rules, element by element --------------------------------------------
+# numpy scalars, as the peer computes; bench/bench_standards_peer.py holds the C code to
+# the peer's own.
+
+
+def ascend_arrays(device, raised):
+    """(device, raised) as the peer holds them: bfloat16 travels as float32."""
+    low = device.dtype == torch.bfloat16
+    return (device.float() if low else device).numpy().ravel(), raised.numpy().ravel()
+
+
+def ascend_errors(device, raised):
+    d, r = ascend_arrays(device, raised)
+    eps = 2.0**-8 if device.dtype == torch.bfloat16 else np.finfo(r.dtype).eps
+    absolute = np.abs(d - r)
+    return absolute, absolute / (np.abs(r) + r.dtype.type(eps))
+
+
+def v1_by_numpy(device, raised):
+    """The steps of the first published rule, in their order."""
+    low = device.dtype.itemsize == 2
+    d, r = (x.astype(float) for x in ascend_arrays(device, raised))
+    if d.size > 1:
+        top = [np.max(np.abs(x)) for x in (d, r)]
+        zero = [t <= np.finfo(float).eps for t in top]
+        if zero[0] != zero[1]:
+            return "error"
+        if not zero[0]:
+            a, b = d / top[0], r / top[1]
+            cosine = np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b))
+            if cosine <= 0.99:  # NaN goes on
+                return "error"
+    absolute, relative = ascend_errors(device, raised)
+    if absolute.max() < 0.001:
+        return "pass"
+    share = {t: np.sum(relative < t) / relative.size > 1 - t for t in (0.01, 0.001, 0.0001)}
+    if low:
+        return "error" if not share[0.01] else "pass" if share[0.001] else "warning"
+    return "error" if not share[0.001] else "pass" if share[0.0001] else "warning"
+
+
+SMALL = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-10, torch.float32: 2.0**-20}
+RTOL = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-20}
+ATOL = {torch.float16: 2.0**-16, torch.bfloat16: 1e-16, torch.float32: 2.0**-30}
+BENCH_ATOL = {torch.float16: 1e-16, torch.bfloat16: 1e-16, torch.float32: 2.0**-30}
+LEAST = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-14}
+LARGEST = {torch.float16: 65504.0, torch.bfloat16: 3.3895313892515355e38,
+           torch.float32: float(np.finfo(np.float32).max)}  # fmt: skip
+
+
+def absolute_by_numpy(device, raised):
+    dtype = device.dtype
+    d, r = ascend_arrays(device, raised)
+    absolute, relative = ascend_errors(device, raised)
+    same = r.astype(d.dtype)
+    for i in range(d.size):
+        if np.isfinite(d[i]) and np.isfinite(same[i]):
+            small = abs(r[i]) <= SMALL[dtype]
+            bad = absolute[i] > ATOL[dtype] if small else relative[i] > RTOL[dtype]
+        else:
+            eps = 2.0**-8 if dtype == torch.bfloat16 else np.finfo(r.dtype).eps
+            cut = [np.clip(x[i], -LARGEST[dtype], LARGEST[dtype]) for x in (d, same)]
+            off = abs(d.dtype.type(cut[0]) - d.dtype.type(cut[1])) / (abs(r[i]) + r.dtype.type(eps))
+            bad = not (off <= RTOL[dtype] or (np.isnan(d[i]) and np.isnan(same[i])))
+        if bad:
+            return "error"
+    return "pass"
+
+
+def ulps_by_definition(device, raised):
+    p, least = {torch.float16: (10, -14), torch.bfloat16: (7, -126),
+                torch.float32: (23, -126)}[device.dtype]  # fmt: skip
+    d, r = ascend_arrays(device, raised)
+    kind = np.float64 if device.dtype == torch.float32 else np.float32
+    exponent = np.maximum(np.where(r == 0, 0, np.floor(np.log2(np.abs(r)))), least)
+    return np.abs((d.astype(kind) - r).astype(kind) * np.exp2(-exponent + p).astype(kind))
+
+
+def ratio_by_definition(device, second, least):
+    """The ratio, None where only one side is Inf or NaN."""
+    if np.isinf(device) or np.isinf(second):
+        return math.nan if device == second else None
+    if np.isnan(device) or np.isnan(second):
+        return math.nan if np.isnan(device) and np.isnan(second) else None
+    return device / max(second, least)
+
+
+def ascend_ulp_by_numpy(device, second, raised):
+    single = device.dtype == torch.float32
+    ulps = [ulps_by_definition(x, raised) for x in (device, second)]
+    many = [np.mean(u > (32 if single else 1)) for u in ulps]
+    if ratio_by_definition(np.mean(ulps[0]), np.mean(ulps[1]), LEAST[device.dtype]) is None:
+        return "error"
+    few = np.mean(ulps[0]) < 64 or many[0] < 0.05 if single else many[0] < 0.001
+    return "pass" if few or many[0] / max(many[1], LEAST[device.dtype]) < 1 else "error"
+
+
+def benchmark_numbers(answer, raised):
+    d, r = ascend_arrays(answer, raised)
+    absolute, relative = ascend_errors(answer, raised)
+    finite = np.isfinite(d) & np.isfinite(r.astype(d.dtype))
+    small = finite & (np.abs(r) <= SMALL[answer.dtype])
+    normal = finite & ~small
+    off = np.sum(absolute[small] > BENCH_ATOL[answer.dtype]) / max(np.sum(small), 1)
+    n = d.size
+    mean = np.sum(np.square(absolute[normal]).astype(float)) / n
+    rmse = math.sqrt(mean * (n / (np.sum(normal) + 0.0001) + 0.0001))
+    worst = relative[normal].max() if normal.any() else 0.0
+    return off, rmse, worst, relative[normal].astype(float).mean() if normal.any() else 0.0
+
+
+def benchmark_by_numpy(device, second, raised, op):
+    limits = {"add": (2, 2, 10, 2), "embedding": (2, 1.5, 5, 1.5), "mm": (2, 1.2, 2, 1.2)}[op]
+    numbers = [benchmark_numbers(x, raised) for x in (device, second)]
+    for ours, theirs, limit in zip(*numbers, limits):
+        found = ratio_by_definition(ours, theirs, LEAST[device.dtype])
+        if found is None or found > limit:
+            return "error"
+    return "pass"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_ascend_v1(dtype):
+    found = Counter()
+    for seed in range(300):
+        device, _, truth, yardstick = float_operands(seed, dtype)
+        want = v1_by_numpy(device, yardstick if dtype.itemsize == 2 else truth)
+        got = opinion("ascend-v1", device, reference=truth, yardstick=yardstick)
+        assert got["status"] == want, (seed, got)
+        assert (got["verdict"] == "pass") == (want == "pass")
+        found[want] += 1
+    assert all(found[s] for s in ("pass", "error", "warning")), found
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", FLOATS[1:])
+def test_ascend_absolute_ulp_and_benchmark(dtype):
+    found = Counter()
+    for seed in range(300):
+        device, native, truth, yardstick = float_operands(seed, dtype)
+        raised, op = yardstick if dtype.itemsize == 2 else truth, ("add", "embedding", "mm")[seed % 3]
+        want = {
+            "ascend-absolute": absolute_by_numpy(device, raised),
+            "ascend-ulp": ascend_ulp_by_numpy(device, native, raised),
+            "ascend-benchmark": benchmark_by_numpy(device, native, raised, op),
+        }
+        for name, status in want.items():
+            got = opinion(name, device, reference=truth, yardstick=yardstick, benchmark=native, op=op)
+            assert got["status"] == status, (seed, name, got)
+            found[name, status] += 1
+    assert len(found) == 6 and min(found.values()) > 10, found
+
+
+def test_known_defects_of_the_ascend_rules_are_kept():
+    honest = torch.randn(4000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    low = honest.bfloat16()
+    found = opinion("ascend-v1", low, reference=honest, yardstick=honest.float())
+    assert found["status"] == "warning"  # a correctly rounded bfloat16 tensor
+    spoilt = honest.half()
+    spoilt[7] = math.nan
+    found = opinion("ascend-v1", spoilt, reference=honest, yardstick=honest.float())
+    assert found["status"] == "pass"  # one NaN among 4000
+    assert opinion("ascend-v1", low.to(torch.int16), native=low.to(torch.int16))["status"] == "error"
+    for name in ("ascend-absolute", "ascend-ulp", "ascend-benchmark"):
+        assert opinion(name, honest, reference=honest)["verdict"] == "unjudged"
