@@ -281,6 +281,13 @@ void usc_trial_unjudged(usc_trial *c, const char *format, ...)
     va_end(args);
 }
 
+bool usc_trial_no_rule(usc_trial *c)
+{
+    if (!c->is_float || usc_dtype_info_of(c->dtype)->size > 1) return false;
+    usc_trial_unjudged(c, "it does not compare %s", usc_dtype_info_of(c->dtype)->name);
+    return true;
+}
+
 void usc_trial_metric(usc_trial *c, const char *name, double value)
 {
     if (c->out->n_metrics < USC_OPINION_METRICS)

@@ -105,6 +105,7 @@ void usc_rule_ascend_v1(usc_trial *c)
                              usc_dtype_info_of(c->dtype)->name);
         return;
     }
+    if (usc_trial_no_rule(c)) return;
     if (!usc_trial_open(c, USC_ROLE_DEVICE, &d) ||
         !usc_trial_open(c, USC_ROLE_RAISED, &b))
         return;

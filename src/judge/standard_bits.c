@@ -9,7 +9,7 @@
 /* ---- ulp ---- */
 
 /* Place of a value among those of its dtype, counted from zero, and its sign. All NaN are
- * one value, the quiet one beyond infinity. */
+ * one value, beyond infinity: the quiet one. */
 typedef struct place {
     uint64_t from_zero;
     bool negative;
@@ -18,24 +18,17 @@ typedef struct place {
 static place place_of(usc_dtype dtype, const unsigned char *raw)
 {
     uint64_t bits = 0;
-    const size_t size = usc_dtype_info_of(dtype)->size;
-    if (size == 2) {
-        uint16_t half;
-        memcpy(&half, raw, sizeof half);
-        bits = (uint64_t)half << 48;
-    } else if (size == 4) {
-        uint32_t single;
-        memcpy(&single, raw, sizeof single);
-        bits = (uint64_t)single << 32;
-    } else {
-        memcpy(&bits, raw, sizeof bits);
+    double value;
+    const int size = (int)usc_dtype_info_of(dtype)->size, sign = size * 8 - 1;
+    for (int i = 0; i < size; i++)
+        bits |= (uint64_t)raw[i] << 8 * i;
+    usc_dtype_widen(dtype, raw, &value, 1);
+    if (isnan(value) && size == 1) return (place){UINT64_C(1) << sign, false};
+    if (isnan(value)) {
+        const int fraction = usc_dtype_info_of(dtype)->sig_bits - 1;
+        return (place){(UINT64_C(1) << sign) - (UINT64_C(1) << (fraction - 1)), false};
     }
-    const int fraction = usc_dtype_info_of(dtype)->sig_bits - 1, low = 64 - (int)size * 8;
-    const uint64_t magnitude = (bits & (UINT64_MAX >> 1)) >> low;
-    const uint64_t infinity = ((UINT64_MAX >> 1) >> low >> fraction) << fraction;
-    if (magnitude > infinity)
-        return (place){infinity | UINT64_C(1) << (fraction - 1), false};
-    return (place){magnitude, bits >> 63 != 0};
+    return (place){bits & ((UINT64_C(1) << sign) - 1), bits >> sign != 0};
 }
 
 static uint64_t distance(place a, place b)

@@ -54,6 +54,9 @@ void usc_trial_decide(usc_trial *c, bool pass, const char *status, const char *f
 
 void usc_trial_unjudged(usc_trial *c, const char *format, ...) USC_PRINTF(2, 3);
 
+/* Whether the output is float8, of which the peer has no rule: it is unjudged then. */
+bool usc_trial_no_rule(usc_trial *c);
+
 void usc_trial_metric(usc_trial *c, const char *name, double value);
 
 /* How many elements of an integer or bool output differ from what is expected; -1 with

@@ -206,6 +206,22 @@ def test_ulp_is_numpy_s(dtype):
     both(630, found)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz])
+def test_float8_must_be_equal_or_near(dtype):
+    truth = torch.tensor([1.0, -2.0, 0.0, 8.0], dtype=torch.float64)
+    native = truth.to(dtype)
+    raw = native.view(torch.uint8).clone()
+    raw[1] += 2
+    device = raw.view(dtype)
+    assert passes("torch-close", native, native=native.clone())
+    assert not passes("torch-close", device, native=native)
+    assert opinion("ulp:1", device, reference=truth)["metrics"]["max_ulp"] == 2
+    assert not passes("bitwise", device, native=native)
+    nan = torch.tensor([math.nan] * 4, dtype=torch.float64)
+    assert passes("ulp:0", nan.to(dtype), reference=nan)
+    assert not passes("ulp:1", nan.to(dtype), reference=truth)
+
+
 def test_ulp_counts_bfloat16_places():
     truth = torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
     raw = truth.bfloat16().view(torch.int16) + torch.tensor([0, 3, 1], dtype=torch.int16)
@@ -265,12 +281,11 @@ def test_cosine(dtype):
 def ggml_by_numpy(a, b, limit):
     a, b = a.float().numpy().ravel(), b.float().numpy().ravel()
     top = np.finfo(np.float32).max
-    for x, y in zip(a, b):
-        if np.isnan(x) or np.isnan(y):
-            return False
-        big = [np.isinf(v) or abs(v) == top for v in (x, y)]
-        if any(big) and (not all(big) or np.signbit(x) != np.signbit(y)):
-            return False
+    if np.isnan(a).any() or np.isnan(b).any():
+        return False
+    big = [np.isinf(x) | (abs(x) == top) for x in (a, b)]
+    if (big[0] != big[1]).any() or (big[0] & (np.signbit(a) != np.signbit(b))).any():
+        return False
     error = np.sum(((a - b) * (a - b)).astype(np.float64))
     return not error / np.sum((a * a).astype(np.float64)) > limit
 
@@ -459,8 +474,9 @@ def test_what_no_standard_can_judge_is_unjudged():
     verdict = ulpscope.judge_call(torch.nn.functional.dropout, (x,), outputs=x, standard="ulp:0")
     assert verdict.verdict == "unjudged" and "draws random numbers" in verdict.sentence
     low = x.to(torch.float8_e4m3fn)
-    verdict = ulpscope.judge_call(torch.clone, (low,), outputs=low, standard="torch-close")
-    assert verdict.verdict == "unjudged" and "float8" in verdict.sentence
+    for name in ("allclose:1,1", "kernelbench", "inductor-same", "ascend-v1", "ascend-ulp"):
+        verdict = ulpscope.judge_call(torch.clone, (low,), outputs=low, standard=name)
+        assert verdict.verdict == "unjudged" and "float8" in verdict.sentence
     with pytest.raises(ValueError, match="no standard is named 'foo'"):
         ulpscope.judge_call(torch.sin, (x,), outputs=x, standard="foo")
 
