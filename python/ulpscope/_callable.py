@@ -12,10 +12,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._device import raw
+from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
 from ._replay import (
-    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, outputs_of,
-    plain, rebuilt,
+    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, is_write,
+    outputs_of, plain, rebuilt,
 )  # fmt: skip
 from ._ties import INDEX_OPS, chosen_by
 
@@ -31,6 +32,7 @@ class Composite(Call):
     problem: str = ""  # what it raised
     choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
     steps: int = 0  # operators that it calls
+    rounds: bool = True  # one of them may round its result
     random: bool = False  # one of them draws random numbers
     only: tuple | None = None  # (bare name, arguments) where it calls one operator
     differentiates: bool = False  # it computes gradients
@@ -45,13 +47,15 @@ class Log(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.steps, self.random, self.chosen, self.drawn = 0, False, [], []
-        self.operators, self.differentiates = [], False
+        self.steps, self.rounds, self.random, self.differentiates = 0, False, False, False
+        self.chosen, self.drawn, self.operators = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         returns = func._schema.returns
-        self.steps += not any(r.alias_info for r in returns)
+        makes = not any(r.alias_info for r in returns)
+        self.steps += makes
+        self.rounds |= not never_rounds(func.name()) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
         self.differentiates |= "backward" in name or torch._C._current_graph_task_id() != -1
@@ -251,7 +255,8 @@ def _learn(call):
     except Exception as problem:  # the CPU refuses these dtypes: float32 may do
         call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
         return
-    call.steps, call.random, call.differentiates = log.steps, log.random, log.differentiates
+    call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
+    call.differentiates = log.differentiates
     call.only = log.operators[0] if len(log.operators) == 1 else None
     if call.random:
         call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
@@ -259,6 +264,10 @@ def _learn(call):
         for choice, indices in log.chosen:
             if tensor.shape == indices.shape and torch.equal(tensor, indices):
                 call.choices[path] = choice
+
+
+def _writes(func):
+    return any(is_write(a) for a in func._schema.arguments)
 
 
 def _changed(call, bound):

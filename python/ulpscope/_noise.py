@@ -1,36 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A precision as another honest device might round it: every inexact result inside a callable
-moved by an ulp, up or down. What a formula loses by that, no device can be blamed for.
+"""A precision as another honest device might round it: a call taken apart into its
+elementary steps, and every inexact result of one moved by an ulp, of an elementary function
+by two, up or down, or flushed to zero. What a formula loses by that, no device can be blamed for.
 Serves `_reference`."""
 
 import torch
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)
 
+# Functions that devices approximate; what else rounds is off by half an ulp at most.
+APPROXIMATED = {
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf",
+    "erfc", "erf_inv", "erfinv", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2",
+    "pow", "rsqrt", "sin", "sinh", "tan", "tanh",
+}  # fmt: skip
 
-class Noise(TorchDispatchMode):
-    """Moves what its operators round; exact results (moves, clamps, masks) stay."""
+# Their decompositions take memory squared in the size.
+LEFT_WHOLE = {"cumsum", "cumprod", "cumsum_", "cumprod_"}
 
-    def __init__(self, seed):
-        super().__init__()
-        self.generator = torch.Generator().manual_seed(seed)
+
+def taken_apart(func):
+    """The formula of an operator in smaller steps, or None for one that is a step itself."""
+    name = func._schema.name.split("::")[1]
+    if name in LEFT_WHOLE or hasattr(torch.ops.prims, name):
+        return None
+    if any(a.alias_info is not None for a in func._schema.arguments):
+        return None
+    return decomposition_table.get(func)
+
+
+class Steps(TorchDispatchMode):
+    """Runs operators step by step and hands each step to `_step`."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        formula = taken_apart(func)
+        if formula is not None:
+            try:
+                with self:
+                    return formula(*args, **kwargs)
+            except Exception:  # a formula that does not serve here: the operator does
+                pass
         out = func(*args, **kwargs)
         if any(r.alias_info is not None for r in func._schema.returns):
             return out
         if not isinstance(out, torch.Tensor) or out.dtype not in LOW:
             return out
+        return self._step(func, args, kwargs, out)
+
+
+class Flush(Steps):
+    """Every step's subnormal results become zero."""
+
+    def _step(self, func, args, kwargs, out):
+        return torch.where(out.abs() < torch.finfo(torch.float32).tiny, out * 0, out)
+
+
+class Watch(Steps):
+    """Notes whether a step makes infinities of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.overflowed = False
+
+    def _step(self, func, args, kwargs, out):
+        given = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        if bool(out.isinf().any()) and all(bool(t.isfinite().all()) for t in given):
+            self.overflowed = True
+        return out
+
+
+class Noise(Steps):
+    """Moves what its steps round; exact results (moves, clamps, masks) stay."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def _step(self, func, args, kwargs, out):
+        steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
+        if func._schema.name.split("::")[1] in APPROXIMATED:
+            return _times(out, 2 * steps)  # nor does an approximation end at 1
         try:
             exact = func(*[_wide(a) for a in args], **{k: _wide(v) for k, v in kwargs.items()})
         except Exception:  # no float64 kernel: it stays as it is
             return out
         if exact.shape != out.shape:
             return out
-        steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
-        return torch.where(exact.double() == out.double(), out, (out * (1 + steps * torch.finfo(out.dtype).eps)).to(out.dtype))
+        return torch.where(exact.double() == out.double(), out, _times(out, steps))
+
+
+def _times(out, ulps):
+    return (out * (1 + ulps * torch.finfo(out.dtype).eps)).to(out.dtype)
 
 
 def _wide(value):

@@ -170,9 +170,8 @@ def float_output(operands, path, sums, put):
         if not sums.exact:
             put("n", _stored(n))
     entry["fan_in"] = operands.fan_in(path)
-    entry["movement"] = sums.exact and reference.moves_only(path)
-    flushed = operands.flushed(path)
-    if flushed is not None and not _same(flushed, sums.yardstick):
+    entry["movement"] = sums.exact and reference.never_rounds()
+    for flushed in operands.flushed(path)[:1]:
         put("flushed", flushed)
     jumps = reference.jumps.get(path, [])
     if jumps:

@@ -11,10 +11,11 @@ import math
 import torch
 
 from . import _core
+from ._exact import never_rounds
 from ._jumps import PART, STEEP, freed
-from ._noise import Noise
+from ._noise import Flush, Noise, Watch, taken_apart
 from ._replay import BadCall, bind_cast, computed, outputs_of, plain, segments, widened
-from ._sources import Widen, cpu_kernel, sources_of  # noqa: F401 - cpu_kernel for others
+from ._sources import Widen, cpu_kernel, sources_of
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
@@ -225,7 +226,7 @@ class Reference:
         floats = {
             key: part
             for key, part in self.parts.items()
-            if (part.dtype.is_floating_point or part.dtype.is_complex)
+            if _is_float(part)
             and not part.steers
             and part.data.numel()
         }
@@ -300,14 +301,26 @@ class Reference:
             lost = (narrow[path].double() - wide[path]).abs()
             # No more than the same share of the result where the result has grown.
             yield lost * (truth.abs() / wide[path].abs()).clamp(max=1.0)
-        if self.call.composite and self.call.steps > 1:
+        if self._has_steps():
             yield from self._noises(path)
 
+    def _has_steps(self):
+        """Whether the call computes in several steps that another device may round
+        otherwise."""
+        if self.call.composite:
+            return self.call.steps > 0
+        function = self._own or self.call.function
+        if isinstance(function, torch._ops.OpOverload):
+            return taken_apart(function) is not None
+        return True
+
     def _noises(self, path):
-        """What float32 loses when every rounding inside a callable falls otherwise."""
+        """What float32 loses when every rounding inside a call falls otherwise."""
+        function = self._own or cpu_kernel(self.call)
+
         def noisy(*args, **kwargs):
             with Noise(self.seed + i):
-                return self.call.function(*args, **kwargs)
+                return function(*args, **kwargs)
 
         for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
             narrow = self._run_composite(computed, None, noisy)
@@ -351,26 +364,40 @@ class Reference:
         return self._shares[i, draw]
 
     def flushed(self):
-        """The yardstick under flush-to-zero; empty where this CPU cannot."""
-        if not torch.set_flush_denormal(True):
-            return {}
-        try:
-            return self.narrow()
-        finally:
-            torch.set_flush_denormal(False)
+        """What devices that flush subnormals to zero may give, one result after the other:
+        this CPU's own flushing; inputs flushed too; every step's result flushed."""
+        function = self._own or cpu_kernel(self.call)
 
-    def moves_only(self, path):
-        """Whether output `path` holds nothing but values of the inputs."""
-        result = self.truth[path]
-        result = result[result.isfinite()].flatten()
-        inputs = [
-            plain(p.data).double().flatten()
-            for p in self.parts.values()
-            if p.dtype.is_floating_point or p.dtype.is_complex
-        ]
-        if not result.numel() or not inputs:
-            return not inputs
-        return float(torch.isin(result, torch.cat(inputs)).double().mean()) > 0.9
+        def step_by_step(*args, **kwargs):
+            with Flush():
+                return function(*args, **kwargs)
+
+        zeroed = {k: _without_subnormals(p.data) for k, p in self.parts.items() if _is_float(p)}
+        for contents, run in ((None, None), (zeroed, None), (zeroed, step_by_step)):
+            torch.set_flush_denormal(True)  # without effect where this CPU cannot
+            try:
+                given = self._run(computed, contents, run)
+            finally:
+                torch.set_flush_denormal(False)
+            yield given
+
+    def overflows(self):
+        """Whether a step inside the call overflows float32 on these inputs."""
+        function = self._own or cpu_kernel(self.call)
+        watch = Watch()
+
+        def watched(*args, **kwargs):
+            with watch:
+                return function(*args, **kwargs)
+
+        self._run(computed, None, watched)
+        return watch.overflowed
+
+    def never_rounds(self):
+        """Whether the call gives the only right value, to the last bit."""
+        if self.call.composite:
+            return not self.call.rounds
+        return self._own is None and never_rounds(self.call.op)
 
     def is_random(self):
         """Whether two runs with different seeds differ: an operator that draws random
@@ -409,6 +436,16 @@ def _fan_from(still, share):
     fan = math.log(still) / math.log1p(-share) if still < 1 else 1.0
     low = 1.0 if share == 0.5 else 0.25 / share
     return min(max(fan, low), max(3 / share, 1.0))
+
+
+def _is_float(part):
+    return part.dtype.is_floating_point or part.dtype.is_complex
+
+
+def _without_subnormals(data):
+    wide = torch.view_as_real(data) if data.is_complex() else data
+    kept = torch.where(wide.abs() < torch.finfo(torch.float32).tiny, wide * 0, wide)
+    return torch.view_as_complex(kept) if data.is_complex() else kept
 
 
 def _as_given(dtype):

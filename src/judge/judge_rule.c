@@ -9,23 +9,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* T(F) = min(base + slope sqrt(F), cap), in roundings of the working precision; F is the
- * fan-in, since errors of F roundings add up like a random walk. */
+/* T(F) = min(base + slope sqrt(F), few F^0.6, cap), in roundings of the working precision;
+ * F is the fan-in, since errors of F roundings add up like a random walk. `few` is the
+ * limit of an operator of one input: there is no order in which to round otherwise. */
 static const struct limit {
     const char *what;
-    double base, slope, cap;
+    double base, slope, few, cap;
 } limits[] = {
     /* worst honest float32 kernel seen reaches 0.94 of it: one accumulator over 1,152
      * heavy-tailed terms; the cap means that fewer than 14 bits never pass */
-    {"worst element", 48, 16, 1024},
+    {"worst element", 48, 16, 24, 1024},
     /* honest kernels reach 0.90 of it, in the same sums, else 0.32 */
-    {"typical element", 16, 6, 512},
+    {"typical element", 16, 6, 6, 512},
     /* honest kernels reach 0.69; beyond it bad conditioning would hide the device's own
      * errors */
-    {"against float32 on the CPU", 24, 8, INFINITY},
+    {"against float32 on the CPU", 24, 8, INFINITY, INFINITY},
     /* a wrong eps or n - 1 for n shifts all elements one way long before they are large
      */
-    {"one-sided", 8, 0.5, INFINITY},
+    {"one-sided", 8, 0.5, INFINITY, INFINITY},
 };
 enum { WORST, TYPICAL, RELATIVE, ONE_SIDED };
 
@@ -37,12 +38,16 @@ enum { WORST, TYPICAL, RELATIVE, ONE_SIDED };
 #define MIN_SHARE 0.1    /* ... and it hits at least this part of where it would show */
 #define Z_ONE_SIDED 6.0
 #define SHARE_ONE_SIDED 0.5
-#define BLIND_SHARE 0.5 /* float32 keeps no bits on more elements: nobody can judge */
+#define BLIND_SHARE 0.9 /* float32 keeps no bits on more elements: nobody can judge */
+#define FEW_SUBNORMALS 3 /* fewer may be zero by chance */
+#define SLOPE_SINGLE 4  /* of the worst element where there is but one: none to choose */
 
 static double limit_of(const usc_judge *j, int which, double fan_in)
 {
     const struct limit *l = &limits[which];
-    const double t = fmin(l->base + l->slope * sqrt(fan_in), l->cap);
+    const double slope = which == WORST && j->n == 1 ? SLOPE_SINGLE : l->slope;
+    const double many = l->base + slope * sqrt(fan_in);
+    const double t = fmin(fmin(many, l->few * pow(fan_in, 0.6)), l->cap);
     return j->wide ? 2 * t : t; /* float64: the reference errs as much itself */
 }
 
@@ -105,7 +110,8 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
         (void)snprintf(out->reason, sizeof out->reason,
                        "float32 itself overflows at %lld of %lld elements",
                        (long long)t->n_free, (long long)j->n);
-    } else if ((double)t->n_blind > BLIND_SHARE * (double)j->n) {
+    } else if (out->n_mismatch > 0 &&
+               (double)t->n_blind > BLIND_SHARE * (double)j->n) {
         out->verdict = USC_VERDICT_UNJUDGED;
         (void)snprintf(out->reason, sizeof out->reason,
                        "float32 on the CPU keeps fewer than 4 bits at %lld of %lld "
@@ -235,6 +241,37 @@ static void name_failure(usc_judge *j, const usc_view *view, const usc_tally *t,
     say_failure(f, out);
 }
 
+static void say_flushed(usc_judgement *out, const usc_judge *j, int64_t n)
+{
+    out->verdict = USC_VERDICT_REDUCED;
+    out->bits = usc_dtype_info_of(j->dtype)->sig_bits;
+    out->bound = false;
+    out->flushes = true;
+    (void)snprintf(out->reason, sizeof out->reason,
+                   "%lld values below the smallest normal number of %s became zero",
+                   (long long)n, usc_dtype_info_of(j->dtype)->name);
+}
+
+/* No element errs by more than an honest one might, but all of them look alike: whether
+ * that is no chance. */
+static bool fails_by_form(usc_judge *j, usc_judgement *out)
+{
+    if (out->exact || out->max <= T_FAST) return false;
+    const usc_form form = usc_judge_form(j);
+    if (form.n_subnormal >= FEW_SUBNORMALS && form.n_zero == form.n_subnormal) {
+        say_flushed(out, j, form.n_zero);
+        return true;
+    }
+    if (form.n_long > 0 || form.n_long_truth == 0) return false;
+    out->verdict = USC_VERDICT_REDUCED;
+    out->bits = full_bits(j) - log2(fmax(1, out->q99));
+    out->bound = false;
+    (void)snprintf(out->reason, sizeof out->reason,
+                   "no element has more than 11 significand bits, %lld should",
+                   (long long)form.n_long_truth);
+    return true;
+}
+
 static void decide(usc_judge *j, const usc_view *view, const usc_tally *t,
                    usc_judgement *out)
 {
@@ -242,14 +279,9 @@ static void decide(usc_judge *j, const usc_view *view, const usc_tally *t,
     if (t->n_nonfinite > 0) {
         say_nonfinite(j, out);
     } else if (!f.worst && !f.typical && !f.relative && !f.one_sided) {
-        accept(j, t, out);
+        if (!fails_by_form(j, out)) accept(j, t, out);
     } else if (t->n_f16_lost > 0 && t->n_beyond == 0) {
-        out->verdict = USC_VERDICT_REDUCED;
-        out->bits = usc_dtype_info_of(j->dtype)->sig_bits;
-        out->bound = false;
-        (void)snprintf(out->reason, sizeof out->reason,
-                       "%lld values below the smallest normal number of %s became zero",
-                       (long long)t->n_f16_lost, usc_dtype_info_of(j->dtype)->name);
+        say_flushed(out, j, t->n_f16_lost);
     } else {
         name_failure(j, view, t, &f, out);
     }

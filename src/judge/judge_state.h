@@ -145,6 +145,15 @@ double usc_judge_median_size(usc_judge *j);
 void usc_judge_yardstick(usc_judge *j, const usc_view *view, int64_t *n_mismatch,
                          double *max, int64_t scores[USC_N_SCORE_BINS]);
 
+/** What the output's form tells; counts are elements. */
+typedef struct usc_form {
+    int64_t n_long, n_long_truth; /* float32: need more than 11 significand bits */
+    int64_t n_subnormal, n_zero;  /* float16: the truth is subnormal; 0 stands for it */
+} usc_form;
+
+/** Looks at D and R once; zero for other dtypes. */
+usc_form usc_judge_form(usc_judge *j);
+
 /** The value at share `q` of `m` scores counted in `bins` whose largest is `max`. */
 double usc_judge_quantile(const int64_t bins[USC_N_SCORE_BINS], int64_t m, double max,
                           double q);

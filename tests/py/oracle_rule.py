@@ -138,7 +138,35 @@ class Case:
         n = self.R.numel()
         well = torch.maximum(self.R.abs(), self.S.clamp(max=1e200))
         lost = self.free | (self.R.isfinite() & (self.N > 2.0**20 * well))
-        return n > 0 and (bool(self.free.any()) or int(lost.sum()) > n / 2)
+        if self.free.any():
+            return True
+        return bool((self.score > 0).any()) and int(lost.sum()) > 0.9 * n
+
+    def has_telling_form(self) -> str:
+        """Why the output cannot be honest although no error is too large; "" else."""
+        size = self.R.abs()
+        if self.dtype == torch.float16:
+            shows = (size >= 2.0**-22) & (size < 0.9 * 2.0**-14)
+            return "flushed" if shows.sum() >= 3 and (self.D[shows] == 0).all() else ""
+        if self.dtype != torch.float32:
+            return ""
+        here = self.D.isfinite() & self.R.isfinite()
+        short = [(v == round_to(v, torch.float32)) & is_short(v)
+                 for v in (self.D[here], self.R[here].float().double())]  # fmt: skip
+        return "short" if bool(short[0].all()) and not bool(short[1].all()) else ""
+
+
+def is_short(x: torch.Tensor) -> torch.Tensor:
+    """Whether 11 significand bits hold x."""
+    f = torch.ldexp(torch.frexp(x)[0], torch.tensor(11))
+    return f == f.trunc()
+
+
+def limits(c: Case) -> tuple:
+    """t_max, t_mid"""
+    root, few = math.sqrt(c.F), c.F**0.6
+    slope = 4 if c.R.numel() == 1 else 16
+    return min(48 + slope * root, 24 * few, 1024), min(16 + 6 * root, 6 * few, 512)
 
 
 def excuse(c: Case, t_max: float) -> None:
@@ -178,8 +206,7 @@ def look(o: Operands) -> str | None:
 
 def appeal(o: Operands) -> Finding:
     c = Case(o, appeal=True)
-    root = math.sqrt(c.F)
-    t_max, t_mid = min(48 + 16 * root, 1024), min(16 + 6 * root, 512)
+    t_max, t_mid = limits(c)
     if c.exact:
         t_max = t_mid = 0 if o.movement else 16
     else:
@@ -214,7 +241,10 @@ def conclude(c: Case, t_max: float, t_mid: float, lost: torch.Tensor, flushes: b
     if nonfinite.any():
         out.status = "nonfinite"
     elif worst <= t_max and (c.exact or not (one_sided or relative or typical)):
-        out.status = "unjudged" if c.blind() else "pass"
+        form = c.has_telling_form() if worst > 16 and not c.exact else ""
+        out.status = "reduced" if form else "unjudged" if c.blind() else "pass"
+        if form == "flushed":
+            out.bits, out.flushes = 11, True
     elif lost.any() and not (c.score > t_max)[~lost].any():
         out.status, out.bits = "reduced", 11
     else:

@@ -70,20 +70,19 @@ def test_same_verdict_as_the_rule_in_plain_float64(dtype):
 def test_stored_verdicts_of_the_measured_rule_still_hold():
     stored = json.loads(GOLDEN.read_text())
     names = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-    softened, n = 0, 0
+    mended, n = 0, 0
     for short, dtype in names.items():
         for (label, o), (status, m, bits) in zip(
                 judge_cases.cases(stored["seed"], dtype), stored[short], strict=True):
             got, at_first_look = judge_in_c(o)
             n += 1
-            if got.status != status:  # the two mends, and nothing else
-                assert (status, got.status) == ("wrong", "reduced"), (short, label)
-                assert oracle_rule.appeal(o).softened, (short, label)
-                softened += 1
+            if got.status != status:  # the mends, which the plain rule has as well
+                assert oracle_rule.appeal(o).status == got.status, (short, label)
+                mended += 1
                 continue
-            # the first look has not excused anything yet
-            assert m is None or at_first_look or got.n_mismatch == m, (short, label)
+            # the first look has not excused anything yet, and lower limits excuse more
+            assert m is None or at_first_look or got.n_mismatch <= m, (short, label)
             if bits is not None and got.bits > 0:
                 assert abs(got.bits - bits) < 0.3, (short, label)
-    print(f"{n} verdicts, {softened} softened")
-    assert softened < n / 10
+    print(f"{n} verdicts, {mended} mended")
+    assert mended < n / 10
