@@ -118,7 +118,7 @@ static void judge_special(const usc_pass *p, finding *f)
 static bool flush_explains(const usc_block *b, const finding *f)
 {
     const usc_score_params *p = &b->p->params;
-    if (f->d == 0 && fabs(f->r) < p->min_power) return true;
+    if (fabs(f->d - f->r) <= fabs(f->r) && fabs(f->r) < p->min_power) return true;
     if (b->flushed == NULL) return false;
     const double y = b->flushed[f->index - b->at];
     if (isfinite(y) && isfinite(f->d)) {

@@ -181,7 +181,7 @@ def excuse(c: Case, t_max: float) -> None:
 
 
 def excuse_flushing(c: Case, t_max: float, fails: torch.Tensor) -> bool:
-    explained = (c.D == 0) & (c.R.abs() < 2.0**-126)
+    explained = ((c.D - c.R).abs() <= c.R.abs()) & (c.R.abs() < 2.0**-126)
     if c.o.flushed is not None:
         Y = c.o.flushed.double()
         both = Y.isfinite() & c.D.isfinite() & (Y != c.Y)
@@ -238,6 +238,7 @@ def conclude(c: Case, t_max: float, t_mid: float, lost: torch.Tensor, flushes: b
     one_sided = abs(z) > max(6, math.sqrt(signs.numel()) / 2) and mid > 8 + 0.5 * root
     relative = m >= 8 and rel > 24 + 8 * root
     typical = m >= 8 and mid > t_mid
+    typical |= m >= 8 and rank(x, 0.99) > min(8 + 8 * root, 10 * c.F**0.6, 512)
     if nonfinite.any():
         out.status = "nonfinite"
     elif worst <= t_max and (c.exact or not (one_sided or relative or typical)):
