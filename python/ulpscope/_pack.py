@@ -295,7 +295,8 @@ def output_entry(operands, path, sums, at_corners, put):
         put("reference", torch.zeros(entry["shape"], dtype=dtype))
         return {**entry, "free": True}
     if path in sums and dtype in JUDGED_DTYPES:
-        if dtype in (torch.float16, torch.bfloat16):
+        entry["pairs"] = path in operands.reference.pairs
+        if dtype.itemsize < 4:
             native = (operands.reference.native() or {}).get(path)
             if native is not None and native.dtype == dtype:
                 put("native", native)

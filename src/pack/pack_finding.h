@@ -39,6 +39,7 @@ typedef struct usc_pack_operands {
     double fan_in;
     bool exact;    /* float32 gives the truth, also on perturbed inputs */
     bool movement; /* the operator only moves values */
+    bool pairs;    /* complex, the last axis has real and imaginary part */
     bool rounding; /* the operator gives the exact value, whatever the input */
     bool free;     /* the operator promises no values */
     bool bare;     /* nothing is known but the reference, and maybe a scale in `s` */

@@ -124,8 +124,11 @@ static usc_status load(const usc_pack_work *w, const usc_safetensor *device,
 static usc_status decide(usc_judge *judge, const usc_pack_operands *o, const operands *x,
                          usc_pack_finding *f, usc_error *err)
 {
-    usc_status st = usc_judge_replay(judge, &x->moved, &x->low, err);
-    if (st == USC_OK) st = usc_judge_look(judge, &f->j, err);
+    usc_status st = usc_judge_look(judge, &f->j, err);
+    if (st == USC_OK && f->j.verdict != USC_VERDICT_PASS) {
+        st = usc_judge_replay(judge, &x->moved, &x->low, err);
+        if (st == USC_OK) st = usc_judge_look(judge, &f->j, err);
+    }
     if (st == USC_OK && f->j.needs_appeal) {
         const usc_appeal appeal = {.fan_in = o->fan_in >= 1 ? o->fan_in : 1,
                                    .movement = o->movement,
@@ -146,7 +149,8 @@ static usc_status judge_once(const usc_pack_work *w, const usc_pack_operands *o,
                              const operands *x, usc_pack_finding *f, usc_error *err)
 {
     const usc_judge_options options = {.alloc = w->options->alloc,
-                                       .n_threads = w->options->n_threads};
+                                       .n_threads = w->options->n_threads,
+                                       .pairs = o->pairs};
     usc_judge *judge = NULL;
     usc_status st =
         usc_judge_open(&x->device, &x->reference, &x->yardstick, &options, &judge, err);

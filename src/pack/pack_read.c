@@ -29,7 +29,7 @@ static const char sql_outputs[] =
     "SELECT value ->> '$.path', value ->> '$.name', value ->> '$.unjudged', "
     "value -> '$.dtypes', value ->> '$.free', value ->> '$.exact', "
     "value ->> '$.movement', value ->> '$.fan_in', value ->> '$.rounding', "
-    "value ->> '$.why_unpromised', "
+    "value ->> '$.why_unpromised', value ->> '$.pairs', "
     "json_type(value, '$.choice.dim'), value ->> '$.choice.dim', "
     "value ->> '$.choice.slack', value ->> '$.choice.once', "
     "value ->> '$.choice.cumulative', json_array_length(value, "
@@ -41,7 +41,7 @@ static const char sql_outputs[] =
                     "value ->> '$.operands.jump_values', value ->> '$.operands.choice', "
                     "value ->> '$.operands.unpromised' "
                     "FROM json_each(?1)";
-enum { FIRST_CHOICE = 10, FIRST_WINDOW = 16, FIRST_OPERAND = 28, N_OPERANDS = 10 };
+enum { FIRST_CHOICE = 11, FIRST_WINDOW = 17, FIRST_OPERAND = 29, N_OPERANDS = 10 };
 
 struct usc_manifest {
     usc_alloc alloc;
@@ -265,6 +265,7 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     o->fan_in = sqlite3_column_double(s, 7);
     o->rounding = sqlite3_column_int(s, 8) != 0;
     o->why_unpromised = usc_arena_column(arena, s, 9);
+    o->pairs = sqlite3_column_int(s, 10) != 0;
     read_choice(s, &o->choice);
     const usc_status st = find_operands(m, s, tensors, o, err);
     if (st != USC_OK) return st;

@@ -57,6 +57,13 @@ def make_trace(path):
         t.add("aten::bernoulli", torch.rand(9), out=[torch.rand(9)])
         t.add("aten::empty_like", x, out=[x])
         t.add("aten::log", -x, out=[x])
+        t.add("aten::_to_copy", 300 * x, dtype=torch.int8, out=[x.to(torch.int8)])
+        t.add("aten::cummax", image, -1)
+        t.add("aten::scatter.src", torch.zeros(4), 0, torch.tensor([1, 1, 3]), v[:3].clone(),
+              out=[torch.zeros(4)])
+        z = torch.complex(x, x.flip(0))
+        t.add("aten::mul.Tensor", z, z, out=[z])
+        t.add("aten::threshold_backward", x, torch.where(x > 1, 0.0, x), 0)
     return path
 
 
@@ -69,7 +76,7 @@ def packed(tmp_path_factory):
         [sys.executable, "-m", "ulpscope._pack", folder / "trace", "-o", folder / "pack"],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "20 calls" in done.stderr and "aten::bernoulli" in done.stderr
+    assert "25 calls" in done.stderr and "aten::bernoulli" in done.stderr
     return folder
 
 
@@ -98,6 +105,8 @@ def checked(folder, outputs):
         for o in entry["outputs"]:
             value = torch.from_numpy(np.array(given[o["name"]]))
             tensors[o["path"]] = value.to(getattr(torch, o["dtypes"][0]))
+            if o.get("pairs") and o["path"] in call.results:  # as a device's own answer
+                assert call.results[o["path"]].dtype.is_complex
         verdict = judge_given(call, Answer(tensors), Timing())
         worst = verdict.worst
         found[entry["call"]] = (verdict.verdict, worst.bits, worst.bound)
@@ -132,10 +141,38 @@ def test_honest_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
 @pytest.mark.parametrize("kind", ["tf32", "bf16_inputs", "bf16_output", "scale", "bit_flip",
                                   "nan", "drop_tail", "truncate", "swap_two"])  # fmt: skip
 def test_faulty_outputs_get_the_verdicts_of_a_check(packed, tmp_path, kind):
-    operators = "aten::mm,aten::gelu,aten::_softmax,aten::add_,aten::sum,aten::relu"
+    operators = "aten::mm,aten::mul,aten::gelu,aten::_softmax,aten::add_,aten::sum,aten::relu"
     with sim.fault(operators, kind):
         run_pack.main(packed / "pack", tmp_path / "outputs", "sim:0")
     assert assert_same(packed, tmp_path / "outputs", tmp_path / "out")
+
+
+def test_discrete_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
+    """One element of each changed: what must be exact, what may be chosen otherwise, and
+    what the operator does not promise."""
+    shutil.copytree(honest, tmp_path / "outputs")
+    image = plain_tensors.read(
+        packed / "pack" / f"inputs/{number_of(packed, 'aten::argmax')}.safetensors")["args[0]"]
+
+    def change(op, path, place, value):
+        number = number_of(packed, op)
+        file = tmp_path / "outputs" / f"{number}.safetensors"
+        tensors = plain_tensors.read(file)
+        name = f"{number}/{path}"
+        tensors[name] = tensors[name].copy()
+        tensors[name][place] = value(tensors[name][place])
+        plain_tensors.write(file, tensors)
+
+    change("aten::round", "out[0]", (3, 3), lambda v: np.nextafter(v, np.float32(99)))
+    wide = np.argwhere(np.abs(plain_tensors.read(
+        packed / "pack" / f"inputs/{number_of(packed, 'aten::_to_copy')}.safetensors")["args[0]"])
+        > 200)[0]  # fmt: skip
+    change("aten::_to_copy", "out[0]", tuple(wide), lambda v: v ^ 5)
+    change("aten::scatter.src", "out[0]", (1,), lambda v: v)
+    change("aten::max_pool2d_with_indices", "out[1]", (0, 0, 0, 0), lambda v: v + 36)
+    row = next(i for i, r in enumerate(image[0, 0]) if r[1:].max() > r[0])
+    change("aten::cummax", "out[1]", (0, 0, row, 0), lambda v: v + 11)
+    assert_same(packed, tmp_path / "outputs", tmp_path / "out")
 
 
 def changed(packed, honest, tmp_path, number, change):
