@@ -26,7 +26,7 @@ from ._device import is_uninitialised, learn_writes
 from ._options import Parser
 from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, Operands, Timing, clause
 from ._reference import FAR_REPLAYS, Reference
-from ._replay import BadCall, DeviceAt, TensorAt, call_from, draws_random, fit
+from ._replay import DeviceAt, TensorAt, call_from, draws_random, fit
 from ._standin import stand_in
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
 from ._tensors_file import write_tensors
@@ -294,7 +294,8 @@ def output_entry(operands, path, sums, at_corners, put):
     if is_uninitialised(operands.call.op):
         put("reference", torch.zeros(entry["shape"], dtype=dtype))
         return {**entry, "free": True}
-    if path in sums and dtype in JUDGED_DTYPES:
+    scale = operands.reference.quantizes and path.endswith(".scale")
+    if path in sums and dtype in JUDGED_DTYPES and not scale:
         entry["pairs"] = path in operands.reference.pairs
         if dtype.itemsize < 4:
             native = (operands.reference.native() or {}).get(path)
@@ -447,8 +448,10 @@ class Packer:
             made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
             call = call_from(row, self.trace.blob, made)
             return pack_call(row, call, stands_for, self.folder)
-        except BadCall as problem:
-            return {"call": sequence, "op": row["op"], "unjudged": str(problem),
+        except (OSError, _core.CorruptError):
+            raise  # no call can be packed
+        except Exception as problem:  # a dtype that files cannot hold, an unknown operator
+            return {"call": sequence, "op": row["op"], "unjudged": clause(problem),
                     "stands_for": stands_for, "inputs": [], "outputs": []}  # fmt: skip
 
 
