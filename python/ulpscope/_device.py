@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ._replay import UNINITIALISED, Unsupported, base_name, bind_exact, fit, outputs_of, plain
+from ._sources import sources_of
 
 # Device types whose torch support is a package of its own.
 PACKAGES = {"sim": "ulpscope.sim", "npu": "torch_npu", "musa": "torch_musa",
@@ -153,7 +154,7 @@ def learn_writes(call):
     does not say so (native_batch_norm's running statistics); True where there are any."""
     bound = bind_exact(call, lambda captured: "cpu")
     try:
-        bound.run(call.function)
+        bound.run(sources_of(call)[0].run)
     except Exception:  # the CPU refuses: nothing learnt
         return False
     written = set(call.written())
