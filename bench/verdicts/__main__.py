@@ -13,12 +13,16 @@ from .ops import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
-QUICK_SECONDS = 110
+STANDARDS = ("ascend-v1", "ascend-absolute", "ascend-ulp", "ascend-benchmark", "torch-close",
+             "allclose:1e-3,1e-3", "ulp:1", "ulp:4", "bitwise", "cosine:0.999", "neuron-3way",
+             "inductor-same", "ggml-nmse", "kernelbench")  # fmt: skip
+QUICK = 1.8  # minutes
 
 
 def options(arguments):
     p = argparse.ArgumentParser(prog="./run bench verdicts", description=__doc__)
     p.add_argument("--quick", action="store_true", help="two minutes of cases drawn at random")
+    p.add_argument("--minutes", type=float, help="as many minutes of cases drawn at random")
     p.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
     p.add_argument("--only", nargs="*", metavar="OP", help="operators")
     p.add_argument("--profile", nargs="*", help="input profiles")
@@ -28,7 +32,7 @@ def options(arguments):
     p.add_argument("--what", default="correct faults", help="correct, faults, or both (default)")
     p.add_argument("--real", action="store_true", help="released kernels instead of emulated ones")
     p.add_argument("--devices", nargs="*", help="released kernels: native strided inductor jax ... (default all)")
-    p.add_argument("--standards", default="", help="names, separated by spaces, judged alongside")
+    p.add_argument("--standards", default="", help="names, separated by spaces, or all, judged alongside")
     p.add_argument("-j", type=int, default=os.cpu_count(), help="processes")
     p.add_argument("--lines", type=Path, help="file of JSON lines (default build/verdicts-SEED.jsonl)")
     p.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="only print the tables of files")
@@ -39,7 +43,7 @@ def options(arguments):
 
 def jobs_of(o):
     extra = {"variant": o.variant, "devices": o.devices, "share": o.share, "real": o.real, "what": o.what,
-             "standards": tuple(o.standards.split())}  # fmt: skip
+             "standards": STANDARDS if o.standards == "all" else tuple(o.standards.split())}  # fmt: skip
     held = {"with": (True, False), "without": (False,), "only": (True,)}[o.held]
     jobs = [(op.name, profile, dtype, o.seed, extra)
             for op, profile, dtype in cases(o.only, o.profile, o.dtype) if op.held in held]  # fmt: skip
@@ -57,7 +61,8 @@ def main(arguments):
     if o.variant:
         return one_by_one(o)
     path.unlink(missing_ok=True)
-    until = time.monotonic() + QUICK_SECONDS if o.quick else None
+    minutes = o.minutes or (QUICK if o.quick else None)
+    until = time.monotonic() + 60 * minutes if minutes else None
     jobs = jobs_of(o)
     done = engine.run(jobs, path, o.j, until)
     print(f"{done} of {len(jobs)} cases; lines in {path}")

@@ -112,9 +112,12 @@ def _standards(lines):
     if not names:
         return
     print(f"\nThe same {len(lines):,} outputs under every standard, in %; warning counts as an alarm")
-    print(f"{'standard':22} false alarms unjudged | missed: reduced formula generic")
+    print(f"{'standard':22} dtype false alarms unjudged | missed: reduced    formula    generic")
     for name in ["ulpscope", *names]:
-        print(f"{name:22}", *_cells(lines, name))
+        print(f"{name:22} all  ", *_cells(lines, name))
+        for dtype in ("f32", "bf16", "f16"):
+            print(f"{'':22} {dtype:5}", *_cells([x for x in lines if x["dtype"] == dtype], name))
+    _worst_of_standards(lines, ["ulpscope", *names])
 
 
 def verdict_of(line, name):
@@ -132,6 +135,16 @@ def _cells(lines, name):
         if klass == "correct":
             cells.append(f"{100 * verdicts['unjudged'] / n:8.2f} |")
     return cells
+
+
+def _worst_of_standards(lines, names, most=4):
+    """Which operators and which faults each standard gets wrong most often."""
+    print(f"\n{'standard':22} accuses correct kernels of | passes")
+    for name in names:
+        alarms = Counter(x["op"] for x in of(lines, "correct") if verdict_of(x, name) in OTHER_ALARMS)
+        misses = Counter(x["variant"] for x in of(lines, *FAULTS) if verdict_of(x, name) not in OTHER_ALARMS)
+        cells = (", ".join(f"{k} {n}" for k, n in c.most_common(most)) for c in (alarms, misses))
+        print(f"{name:22}", " | ".join(cells))
 
 
 # ---- released kernels ------------------------------------------------------------------------
