@@ -35,6 +35,9 @@ class Arith:
     func: str = ""  # functions of one argument are computed in this
     online: bool = False  # softmax in blocks; variance by Welford
     onepass: bool = False  # variance as E[x^2] - E[x]^2 (in the working format)
+    alt: bool = False  # another honest formula for the same
+    exp2: bool = False  # exp(x) as 2^(x * log2 e)
+    recip: bool = False  # a / b as a * (1 / b)
     bug: str = ""  # a wrong formula; the algorithm knows what it means
     seed: int = 0
     rng: np.random.Generator = field(default=None, repr=False)
@@ -76,7 +79,7 @@ class Arith:
         return V(self, rounded(y, self.func) if self.func else y)
 
     def exp(self, x):
-        return self.apply(np.exp, x)
+        return self.apply(np.exp2, x * np.log2(np.e)) if self.exp2 else self.apply(np.exp, x)
 
     def expm1(self, x):
         return self.apply(np.expm1, x)
@@ -271,7 +274,7 @@ class Arith:
         if self.online and self.work != "f64":
             return self._online(x, dim)
         e = self.exp(x - self.max(x, dim))
-        return e / self.sum(e, dim)
+        return e * (1 / self.sum(e, dim)) if self.alt else e / self.sum(e, dim)
 
     def _online(self, x, dim, block=32):
         """Running maximum and sum over blocks, as flash attention keeps them."""
@@ -311,6 +314,8 @@ class V:
         return self._op(o, np.multiply)
 
     def __truediv__(self, o):
+        if self.a.recip:
+            return self * self.a(o)._op(1.0, np.divide, swap=True)
         return self._op(o, np.divide)
 
     def __rsub__(self, o):

@@ -96,11 +96,11 @@ def run_case(job):
         return list(devices(case, options))
     only = options.get("variant")
     for variant, tensors in case.correct():
-        if "correct" not in options["what"] and not only:
+        if "correct" not in options["what"]:
             break
         if wanted(variant, only, options, case):
             lines.append(record(case, variant, tensors, standards=options.get("standards", ())))
-    if "faults" not in options["what"] and not only:
+    if "faults" not in options["what"]:
         return lines
     for variant, tensors, dropped, bits in case.faults(99 if only else GENERIC_PER_CASE):
         if wanted(variant, only, options, case):

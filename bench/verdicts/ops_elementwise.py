@@ -63,9 +63,11 @@ def addcdiv(A, x, y, z, value):
     return A.input(x) + value * (A.input(y) / A.input(z))
 
 
-@op("lerp", torch.lerp, lambda g: (two(g)[0] + (0.3,), {}), bugs="swapped")
+@op("lerp", torch.lerp, lambda g: (two(g)[0] + (0.3,), {}), bugs="swapped", tags="alt")
 def lerp(A, x, y, weight):
     x, y = A.input(x), A.input(y)
+    if A.alt:
+        return (1 - weight) * x + weight * y
     return y + weight * (x - y) if A.bug == "swapped" else x + weight * (y - x)
 
 
@@ -109,26 +111,34 @@ elementary("reciprocal", torch.reciprocal, one, lambda A, x: 1 / x)
 # ---- activations -----------------------------------------------------------------------
 
 
-@op("sigmoid", torch.sigmoid, one, tags="func")
+@op("sigmoid", torch.sigmoid, one, tags="func alt")
 def sigmoid(A, x):
-    return A.sigmoid(A.input(x))
+    x = A.input(x)
+    if A.alt:  # never a large exponential
+        e = A.exp(-abs(x))
+        return A.where(x.v >= 0, 1 / (1 + e), e / (1 + e))
+    return A.sigmoid(x)
 
 
-@op("gelu", F.gelu, one, bugs="tanh quick", tags="func")
+@op("gelu", F.gelu, one, bugs="tanh quick", tags="func alt")
 def gelu(A, x):
     x = A.input(x)
     if A.bug == "tanh":
         return tanh_form(A, x)
     if A.bug == "quick":
         return x * A.sigmoid(1.702 * x)
+    if A.alt:
+        return 0.5 * x * A.special("erfc", x * -math.sqrt(0.5))
     return 0.5 * x * (1 + A.erf(x * math.sqrt(0.5)))
 
 
 def tanh_form(A, x):
+    if A.alt:
+        return x * A.sigmoid(2 * C0 * (x + 0.044715 * (x * x * x)))
     return 0.5 * x * (1 + A.tanh(C0 * (x + 0.044715 * (x * x * x))))
 
 
-@op("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), one, bugs="erf constant", tags="func")
+@op("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), one, bugs="erf constant", tags="func alt")
 def gelu_tanh(A, x):
     x = A.input(x)
     if A.bug == "erf":
@@ -138,21 +148,29 @@ def gelu_tanh(A, x):
     return tanh_form(A, x)
 
 
-@op("silu", F.silu, one, tags="func")
+@op("silu", F.silu, one, tags="func alt")
 def silu(A, x):
     x = A.input(x)
+    if A.alt:
+        return x * A.sigmoid(x)
     return x / (1 + A.exp(-x))
 
 
-@op("mish", F.mish, one, tags="func")
+@op("mish", F.mish, one, tags="func alt")
 def mish(A, x):
     x = A.input(x)
+    if A.alt:
+        e = A.exp(A.minimum(x, 20.0))
+        n = e * (e + 2)
+        return A.where(x.v > 20, x, x * (n / (n + 2)))
     return x * A.tanh(A.where(x.v > 20, x, A.log1p(A.exp(x))))
 
 
-@op("softplus", F.softplus, one, bugs="threshold", tags="func")
+@op("softplus", F.softplus, one, bugs="threshold", tags="func alt")
 def softplus(A, x):
     x = A.input(x)
+    if A.alt:
+        return A.maximum(x, 0.0) + A.log1p(A.exp(-abs(x)))
     top = 5 if A.bug == "threshold" else 20
     return A.where(x.v > top, x, A.log1p(A.exp(x)))
 
@@ -207,23 +225,29 @@ def swiglu(A, x):
 
 
 @op("tanh_backward", aten.tanh_backward, lambda g: ((g.w(40, 64), torch.tanh(g.x(40, 64))), {}),
-    bugs="square")  # fmt: skip
+    bugs="square", tags="alt")  # fmt: skip
 def tanh_backward(A, g, y):
     g, y = A.input(g), A.input(y)
+    if A.alt:
+        return g * ((1 - y) * (1 + y))
     return g * (1 - y) if A.bug == "square" else g * (1 - y * y)
 
 
 @op("sigmoid_backward", aten.sigmoid_backward,
-    lambda g: ((g.w(40, 64), torch.sigmoid(g.x(40, 64))), {}), bugs="dropped")  # fmt: skip
+    lambda g: ((g.w(40, 64), torch.sigmoid(g.x(40, 64))), {}), bugs="dropped", tags="alt")  # fmt: skip
 def sigmoid_backward(A, g, y):
     g, y = A.input(g), A.input(y)
+    if A.alt:
+        return g * y - (g * y) * y
     return g * y if A.bug == "dropped" else g * (1 - y) * y
 
 
-@op("silu_backward", aten.silu_backward, gradient, bugs="dropped", tags="func")
+@op("silu_backward", aten.silu_backward, gradient, bugs="dropped", tags="func alt")
 def silu_backward(A, g, x):
     g, x = A.input(g), A.input(x)
     s = A.sigmoid(x)
+    if A.alt:
+        return g * (s + x * s * (1 - s))
     return g * s if A.bug == "dropped" else g * (s * (1 + x * (1 - s)))
 
 

@@ -88,7 +88,8 @@ def attention_fn(q, k, v):
 
 def scores(A, q, k):
     n, m, d = q.shape[-2], k.shape[-2], q.shape[-1]
-    s = A.mm(q, k.swap(-1, -2)) * (1 / d if A.bug == "scale" else 1 / np.sqrt(d))
+    factor = 1 / d if A.bug == "scale" else 1 / np.sqrt(d)
+    s = A.mm(q * factor, k.swap(-1, -2)) if A.alt else A.mm(q, k.swap(-1, -2)) * factor
     mask = np.tril(np.ones((n, m)), {"shifted": 1, "strict": -1}.get(A.bug, 0)) > 0
     if A.bug == "groups":  # one mask for four queries
         mask = mask[np.minimum(np.arange(n) // 4 * 4 + 3, n - 1)]
@@ -98,9 +99,13 @@ def scores(A, q, k):
 
 
 @op("attention_causal", attention_fn, heads, bugs="scale shifted strict groups",
-    tags="sum dot func softmax")  # fmt: skip
+    tags="sum dot func softmax alt")  # fmt: skip
 def attention_causal(A, q, k, v):
     q, k, v = A.input(q), A.input(k), A.input(v)
+    if A.alt:  # divided at the end, as flash attention does
+        s = scores(A, q, k)
+        e = A.exp(s - A.max(s))
+        return A.mm(e, v) / A.sum(e)
     return A.mm(A.softmax(scores(A, q, k)), v)
 
 
@@ -167,15 +172,41 @@ def conv_of(A, x, w, stride=1, pad=0, dilation=1):
     return A.dot(cols, w.reshape(w.shape[0], -1)).swap(1, 3).swap(2, 3)
 
 
+BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1.0]])
+G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1.0]])
+AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1.0]])
+
+
+def sandwich(A, m, x):
+    """m x m^T over the last two axes."""
+    m = A(m)
+    y = A.mm(A.like(np.broadcast_to(m.v, (*x.shape[:-2], *m.shape))), x)
+    return A.mm(y, A.like(np.broadcast_to(m.v.T, (*x.shape[:-2], *m.v.T.shape))))
+
+
+def winograd(A, x, w):
+    """A 3 x 3 convolution with padding 1 in tiles of F(2 x 2, 3 x 3)."""
+    n, c, h, width = x.shape
+    tall, wide = -(-h // 2), -(-width // 2)
+    padded = np.pad(x.v, ((0, 0), (0, 0), (1, 1 + 2 * tall - h), (1, 1 + 2 * wide - width)))
+    tiles = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), axis=(2, 3))[:, :, ::2, ::2]
+    d, g = sandwich(A, BT, A.like(tiles)), sandwich(A, G, w)
+    m = A.sum(A.products(d[:, None], g[None, :, :, None, None]), 2, keep=False)
+    y = sandwich(A, AT, m).v.transpose(0, 1, 2, 4, 3, 5)
+    return A.like(y.reshape(n, w.shape[0], 2 * tall, 2 * wide)[:, :, :h, :width])
+
+
 def conv_inputs(g):
     return (g.x(2, 5, g.size(11), g.size(11)), g.w(6, 5, 3, 3), g.n(6)), {}
 
 
 @op("conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), conv_inputs,
-    bugs="nobias pad flipped drop_last", tags="sum dot")  # fmt: skip
+    bugs="nobias pad flipped drop_last", tags="sum dot winograd")  # fmt: skip
 def conv2d(A, x, w, b):
     x, w, b = A.input(x), A.input(w), A.input(b)
     w = w[..., ::-1, ::-1] if A.bug == "flipped" else w
+    if A.alt:
+        return winograd(A, x, w) + b.reshape(-1, 1, 1)
     if A.bug == "pad":  # the border is repeated instead of zero
         x = A.like(np.pad(x.v, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge"))
         return conv_of(A, x, w) + b.reshape(-1, 1, 1)

@@ -26,7 +26,7 @@ def adamw_fn(p, g, m, v, lr=1e-2, b1=0.9, b2=0.999, eps=1e-8, decay=0.1, step=5)
 
 
 @op("adamw_step", adamw_fn, state, bugs="step eps_in coupled nocorrection swapped", profiles=NORMAL,
-    dtypes=("f32", "bf16"))  # fmt: skip
+    dtypes=("f32", "bf16"), tags="alt")  # fmt: skip
 def adamw(A, p, g, m, v):
     p, g, m, v = (A.input(t) for t in (p, g, m, v))
     return adamw_of(A, p, g, m, v, 5.0)
@@ -39,6 +39,9 @@ def adamw_of(A, p, g, m, v, step, lr=1e-2, b1=0.9, b2=0.999, eps=1e-8, decay=0.1
         g = g + decay * p
     else:
         p = p * (1 - lr * decay)
+    if A.alt:
+        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+        return p - lr * (m / (1 - b1**step)) / (A.sqrt(v / (1 - b2**step)) + eps), m, v
     m = m + (g - m) * ((1 - b2) if A.bug == "swapped" else (1 - b1))
     v = v * b2 + (1 - b2) * (g * g)
     c1, c2 = (1.0, 1.0) if A.bug == "nocorrection" else (1 - b1**step, 1 - b2**step)
@@ -55,7 +58,7 @@ def fused_fn(p, g, m, v):
     return p, m, v
 
 
-@op("adamw_fused", fused_fn, state, bugs="step coupled", profiles=NORMAL, dtypes=("f32",), mutates=True)
+@op("adamw_fused", fused_fn, state, bugs="step coupled", profiles=NORMAL, dtypes=("f32",), mutates=True, tags="alt")
 def adamw_fused(A, p, g, m, v):
     p, g, m, v = (A.input(t) for t in (p, g, m, v))
     return adamw_of(A, p, g, m, v, 5.0)

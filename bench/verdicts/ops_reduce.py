@@ -53,9 +53,13 @@ def std(A, x):
 
 
 @op("norm2", lambda x: torch.linalg.vector_norm(x, dim=-1), lambda g: rows(g, 200),
-    bugs="drop_last", tags="sum")  # fmt: skip
+    bugs="drop_last", tags="sum alt")  # fmt: skip
 def norm2(A, x):
     x = A.input(x)
+    if A.alt:  # scaled against overflow
+        top = A.max(abs(x))
+        top = A.where((top.v == 0) | ~np.isfinite(top.v), 1.0, top)
+        return (top * A.sqrt(A.sum((x / top) * (x / top), -1)))[..., 0]
     return A.sqrt(A.sum(x * x, -1, keep=False))
 
 
@@ -88,7 +92,7 @@ def amax(A, x):
 # ---- softmax -----------------------------------------------------------------------------
 
 
-@op("softmax", lambda x: torch.softmax(x, -1), rows, bugs=SUM + " nomax base2", tags="sum func softmax")
+@op("softmax", lambda x: torch.softmax(x, -1), rows, bugs=SUM + " nomax base2", tags="sum func softmax alt")
 def softmax(A, x):
     x = A.input(x)
     if A.bug == "nomax":
@@ -97,13 +101,15 @@ def softmax(A, x):
     return A.softmax(x * 1.4427 if A.bug == "base2" else x)
 
 
-@op("log_softmax", lambda x: torch.log_softmax(x, -1), rows, bugs="drop_last", tags="sum func")
+@op("log_softmax", lambda x: torch.log_softmax(x, -1), rows, bugs="drop_last", tags="sum func alt")
 def log_softmax(A, x):
     return log_softmax_of(A, A.input(x))
 
 
 def log_softmax_of(A, x):
     d = x - A.max(x)
+    if A.alt:
+        return x - (A.max(x) + A.log(A.sum(A.exp(d))))
     return d - A.log(A.sum(A.exp(d)))
 
 
@@ -123,9 +129,11 @@ def probabilities(g):
 
 
 @op("softmax_backward", lambda g, y: aten._softmax_backward_data(g, y, -1, y.dtype), probabilities,
-    bugs="nosum " + SUM, tags="sum")  # fmt: skip
+    bugs="nosum " + SUM, tags="sum alt")  # fmt: skip
 def softmax_backward(A, g, y):
     g, y = A.input(g), A.input(y)
+    if A.alt:
+        return g * y - y * A.sum(g * y)
     return g * y if A.bug == "nosum" else y * (g - A.sum(g * y))
 
 
@@ -146,11 +154,14 @@ def affine(g, n=96):
 
 
 @op("layer_norm", lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5), affine,
-    bugs="biased eps_out eps_big onepass drop_last nobias", tags="sum moments rms")  # fmt: skip
+    bugs="biased eps_out eps_big onepass drop_last nobias", tags="sum moments rms alt")  # fmt: skip
 def layer_norm(A, x, w, b):
     x, w, b = A.input(x), A.input(w), A.input(b)
     mean, variance = A.moments(x)
-    y = (x - mean) * inverse_std(A, variance, 1e-5) * w
+    r = inverse_std(A, variance, 1e-5)
+    if A.alt:  # one scale and one shift
+        return (x * r + -mean * r) * w + b
+    y = (x - mean) * r * w
     return y if A.bug == "nobias" else y + b
 
 
@@ -164,12 +175,13 @@ def inverse_std(A, variance, eps):
 
 @op("rms_norm", lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6),
     lambda g: (affine(g, 128)[0][:2], {}), bugs="eps_out eps_big drop_last drop_part centred",
-    tags="sum rms")  # fmt: skip
+    tags="sum rms alt")  # fmt: skip
 def rms_norm(A, x, w):
     x, w = A.input(x), A.input(w)
     if A.bug == "centred":
         x = x - A.mean(x)
-    return x * inverse_std(A, A.mean(x * x), 1e-6) * w
+    r = inverse_std(A, A.mean(x * x), 1e-6)
+    return (x * w) * r if A.alt else x * r * w
 
 
 @op("rms_norm_plus1", lambda x, w: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * (1 + w),
@@ -185,19 +197,25 @@ def images(g, c=6):
 
 
 @op("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), images,
-    bugs="biased eps_big onepass", tags="sum moments rms")  # fmt: skip
+    bugs="biased eps_big onepass", tags="sum moments rms alt")  # fmt: skip
 def batch_norm(A, x, w, b):
     x, w, b = A.input(x), A.input(w).reshape(-1, 1, 1), A.input(b).reshape(-1, 1, 1)
     mean, variance = A.moments(x, (0, 2, 3))
+    if A.alt:
+        scale = inverse_std(A, variance, 1e-5) * w
+        return x * scale + (b - mean * scale)
     return (x - mean) * inverse_std(A, variance, 1e-5) * w + b
 
 
 @op("batch_norm_eval", lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, False, 0.1, 1e-5),
     lambda g: ((images(g)[0][0], g.n(6), g.n(6).abs() + 0.5, *images(g)[0][1:]), {}),
-    bugs="eps_big nomean", tags="rms")  # fmt: skip
+    bugs="eps_big nomean", tags="rms alt")  # fmt: skip
 def batch_norm_eval(A, x, m, v, w, b):
     x = A.input(x)
     m, v, w, b = (A.input(t).reshape(-1, 1, 1) for t in (m, v, w, b))
+    if A.alt:
+        scale = inverse_std(A, v, 1e-5) * w
+        return x * scale + (b - m * scale)
     return (x if A.bug == "nomean" else x - m) * inverse_std(A, v, 1e-5) * w + b
 
 
@@ -281,7 +299,7 @@ def labelled(g, n=50):
 
 
 @op("cross_entropy", F.cross_entropy, labelled, bugs="ignored count smooth drop_last",
-    tags="sum func")  # fmt: skip
+    tags="sum func alt")  # fmt: skip
 def cross_entropy(A, x, target):
     x, t = A.input(x), target.numpy()
     live = t >= 0
@@ -336,9 +354,11 @@ def smooth_l1(A, x, y):
 
 
 @op("bce_with_logits", lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
-    lambda g: ((g.x(g.size(24), 30), g.unit(g.size(24), 30)), {}), bugs="nosoft", tags="func")  # fmt: skip
+    lambda g: ((g.x(g.size(24), 30), g.unit(g.size(24), 30)), {}), bugs="nosoft", tags="func alt")  # fmt: skip
 def bce_with_logits(A, x, y):
     x, y = A.input(x), A.input(y)
+    if A.alt:
+        return A.maximum(x, 0.0) - x * y + A.log1p(A.exp(-abs(x)))
     hard = (1 - y) * x + A.maximum(-x, 0.0)
     return hard if A.bug == "nosoft" else hard + A.log1p(A.exp(-abs(x)))
 

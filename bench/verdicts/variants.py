@@ -72,8 +72,8 @@ class Variant:
     out: tuple = ()  # (format, how) that the result is rounded to before its own dtype
 
 
-def correct(op):
-    """Honest kernels."""
+def correct(op, profile="normal"):
+    """Honest kernels. Other formulas for the same are honest where nothing overflows."""
     tags = op.tags
     ways = {"pairwise": {}, "exact": {"work": "f64"}, "ftz": {"ftz": True}}
     if "sum" in tags:
@@ -88,6 +88,15 @@ def correct(op):
         ways["online"] = {"online": True}
     if "sum" in tags and "func" in tags:
         ways["ulp2_seq"] = {"noise": NOISE, "order": "seq"}
+    tame = profile not in ("infnan", "large", "zeros")
+    if "alt" in tags and tame:
+        ways["alt"] = {"alt": True}
+    if "winograd" in tags and tame:
+        ways["winograd"] = {"alt": True}
+    if tags & {"func", "softmax"}:
+        ways["exp2"] = {"exp2": True}
+    if "move" not in tags and tame:
+        ways["recip"] = {"recip": True}
     if "sum" in tags:
         ways["truncating"] = {"acc_how": "zero", "order": "blocks32"}
     return [Variant(n, "correct", w) for n, w in ways.items()]
