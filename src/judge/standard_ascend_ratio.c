@@ -48,6 +48,7 @@ typedef struct pass {
     bool wide;          /* errors are computed in float64 */
     bool wide_exponent; /* so are exponents: the raised run is float64 */
     bool wide_ulps;     /* so are ulps: the answer is float32 */
+    bool counts_ulps;   /* they cost more than all the rest */
 } pass;
 
 static double narrowed(double x, bool wide)
@@ -105,7 +106,7 @@ static void count_block(const pass *p, const double *x, const double *y, size_t 
                         counts *out)
 {
     double same[USC_JUDGE_BLOCK];
-    unsigned char raw[USC_JUDGE_BLOCK * 4];
+    _Alignas(8) unsigned char raw[USC_JUDGE_BLOCK * 4];
     usc_dtype_narrow(p->carrier, y, raw, count);
     usc_dtype_widen(p->carrier, raw, same, count);
     for (size_t i = 0; i < count; i++) {
@@ -119,6 +120,7 @@ static void count_block(const pass *p, const double *x, const double *y, size_t 
         }
         out->n_above += x[i] > same[i];
         out->n_below += x[i] < same[i];
+        if (!p->counts_ulps) continue;
         const double ulps = ulps_off(p, x[i], y[i]);
         out->n_many += ulps > p->b->many_ulps;
         out->ulp.lane[lane] += ulps;
@@ -128,7 +130,7 @@ static void count_block(const pass *p, const double *x, const double *y, size_t 
 
 /* Counts for an answer: the device's, or a second device's. False where the opinion is
  * formed already. */
-static bool measure(usc_trial *c, usc_trial_role answer, counts *out)
+static bool measure(usc_trial *c, usc_trial_role answer, bool ulps, counts *out)
 {
     usc_trial_reader a, r;
     *out = (counts){0};
@@ -141,6 +143,7 @@ static bool measure(usc_trial *c, usc_trial_role answer, counts *out)
         .wide = c->dtype == USC_F32 && r.dtype == USC_F64,
         .wide_exponent = r.dtype == USC_F64,
         .wide_ulps = c->dtype == USC_F32,
+        .counts_ulps = ulps,
     };
     for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
         const size_t count = usc_trial_count(c, at);
@@ -170,7 +173,7 @@ static bool settled(usc_trial *c)
 void usc_rule_ascend_absolute(usc_trial *c)
 {
     counts f;
-    if (settled(c) || !measure(c, USC_ROLE_DEVICE, &f)) return;
+    if (settled(c) || !measure(c, USC_ROLE_DEVICE, false, &f)) return;
     usc_trial_metric(c, "inf_nan_share", share(f.n_odd_bad, f.n_odd));
     usc_trial_metric(c, "rel_share", share(f.n_normal_bad, f.n_normal));
     usc_trial_metric(c, "abs_share", share(f.n_small_abs, f.n_small));
@@ -207,8 +210,8 @@ static bool within(ratio r, double limit)
 void usc_rule_ascend_ulp(usc_trial *c)
 {
     counts f, second;
-    if (settled(c) || !measure(c, USC_ROLE_DEVICE, &f) ||
-        !measure(c, USC_ROLE_SECOND, &second))
+    if (settled(c) || !measure(c, USC_ROLE_DEVICE, true, &f) ||
+        !measure(c, USC_ROLE_SECOND, true, &second))
         return;
     const double n = (double)c->n, least = bounds_of(c->dtype)->least_error;
     const double mean = usc_trial_total(&f.ulp) / n, many = (double)f.n_many / n;
@@ -272,8 +275,8 @@ void usc_rule_ascend_benchmark(usc_trial *c)
     static const char *const names[N_NUMBERS] = {
         "small_ratio", "rmse_ratio", "max_rel_ratio", "mean_rel_ratio", "balance_ratio"};
     counts f, second;
-    if (settled(c) || !measure(c, USC_ROLE_DEVICE, &f) ||
-        !measure(c, USC_ROLE_SECOND, &second))
+    if (settled(c) || !measure(c, USC_ROLE_DEVICE, false, &f) ||
+        !measure(c, USC_ROLE_SECOND, false, &second))
         return;
     const double *limits = limits_of(c);
     double of_f[N_NUMBERS], of_second[N_NUMBERS];

@@ -23,7 +23,7 @@ typedef struct block {
 
 static void round_all(usc_dtype dtype, double *x, size_t count)
 {
-    unsigned char room[USC_JUDGE_BLOCK * 2];
+    _Alignas(8) unsigned char room[USC_JUDGE_BLOCK * 2];
     usc_dtype_narrow(dtype, x, room, count);
     usc_dtype_widen(dtype, room, x, count);
 }

@@ -12,10 +12,10 @@
 /* Reads one operand as doubles, rounded to a dtype where that is asked for. */
 typedef struct usc_trial_reader {
     usc_walk walk;
-    usc_dtype dtype; /* of the values given */
-    bool rounds;
-    usc_walk_room room;
     double values[USC_JUDGE_BLOCK];
+    usc_walk_room room; /* behind doubles: conversions want it aligned */
+    usc_dtype dtype;    /* of the values given */
+    bool rounds;
 } usc_trial_reader;
 
 /* One output under a rule. */
