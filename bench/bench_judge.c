@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of the judge on one core. "judge" is all that an honest output costs: open, first
-// replay and look, over device, reference, yardstick and both results of the replay. Then
-// its parts where more replays follow, the appeal of an honest output and of one that
-// fails everywhere, and perturbation. In ns per element, GB/s, and as a fraction of a
-// plain sum over the same operands in the same run: least and median CPU time of some
-// rounds (wall time where there are threads). Usage: bench_judge [MIB_OF_FLOAT32]
-// [THREADS]
+// Speed of the judge on one core. "judge" is all that most honest outputs cost: open and
+// look, over device, reference and yardstick; "first" is what the rest costs beside it:
+// open, and look with the first replay, whose two results it reads as well. Then its
+// parts where more replays follow, the appeal of an honest output and of one that fails
+// everywhere, and perturbation. In ns per element, GB/s, and as a fraction of a plain sum
+// over the same operands in the same run: least and median CPU time of some rounds (wall
+// time where there are threads). Usage: bench_judge [MIB_OF_FLOAT32] [THREADS]
 #include <ulpscope/judge.h>
 
 #include <math.h>
@@ -99,19 +99,32 @@ static uint64_t sum_bytes(const void *data, size_t bytes)
 
 static volatile uint64_t sink;
 
-/* Seconds for a plain sum over D, R, as many bytes as S and N have, and Y and Y1. */
-static double time_sum(const operands *o, bool y, bool yk)
+/* Seconds for a plain sum over D and R, and so many bytes an element of Y, R1 (or of S
+ * and N, which are as large) and Y1. */
+static double time_sum(const operands *o, size_t y, size_t rk, size_t yk)
 {
     const double start = now();
     const size_t n = (size_t)o->n;
     sink = sum_bytes(o->d, n * usc_dtype_info_of(o->dtype)->size) +
-           sum_bytes(o->r, n * 8) + sum_bytes(o->rk, n * 8);
-    if (y) sink += sum_bytes(o->y, n * 4);
-    if (yk) sink += sum_bytes(o->yk, n * 4);
+           sum_bytes(o->r, n * 8) + sum_bytes(o->y, n * y) + sum_bytes(o->rk, n * rk) +
+           sum_bytes(o->yk, n * yk);
     return now() - start;
 }
 
-enum { SUM_ALL, JUDGE, SUM, LOOK, SUM_APPEAL, APPEAL, FAIL, REPLAY, PERTURB, N_TIMED };
+enum {
+    SUM_OPEN,
+    JUDGE,
+    SUM_ALL,
+    FIRST,
+    SUM,
+    LOOK,
+    SUM_APPEAL,
+    APPEAL,
+    FAIL,
+    REPLAY,
+    PERTURB,
+    N_TIMED
+};
 enum { ROUNDS = 9 };
 
 static int compare_doubles(const void *a, const void *b)
@@ -132,8 +145,10 @@ static void print_rows(const operands *o, timings *all)
         const char *what;
         double bytes;
         int timed, sum;
-    } rows[] = {{"sum", size + 24, SUM_ALL, SUM_ALL},
-                {"judge", size + 24, JUDGE, SUM_ALL},
+    } rows[] = {{"sum", size + 12, SUM_OPEN, SUM_OPEN},
+                {"judge", size + 12, JUDGE, SUM_OPEN},
+                {"sum", size + 24, SUM_ALL, SUM_ALL},
+                {"first", size + 24, FIRST, SUM_ALL},
                 {"look", size + 16, LOOK, SUM},
                 {"appeal", size + 20, APPEAL, SUM_APPEAL},
                 {"fail", size + 20, FAIL, SUM_APPEAL},
@@ -180,9 +195,13 @@ static void measure(usc_dtype dtype, int64_t n, int n_threads)
         usc_judge *whole = NULL;
         double start = now();
         need(usc_judge_open(&d, &r, &y, &options, &whole, NULL) == USC_OK, "open");
-        need(usc_judge_first(whole, &rk, &yk, &v, NULL) == USC_OK, "first");
+        need(usc_judge_look(whole, &v, NULL) == USC_OK, "look");
         usc_judge_close(whole);
         all.t[JUDGE][i] = since(&start);
+        need(usc_judge_open(&d, &r, &y, &options, &whole, NULL) == USC_OK, "open");
+        need(usc_judge_first(whole, &rk, &yk, &v, NULL) == USC_OK, "first");
+        usc_judge_close(whole);
+        all.t[FIRST][i] = since(&start);
         need(v.verdict == USC_VERDICT_PASS, "an honest output that does not pass");
         need(usc_judge_replay(judge, &rk, &yk, NULL) == USC_OK, "replay");
         all.t[REPLAY][i] = since(&start);
@@ -195,9 +214,10 @@ static void measure(usc_dtype dtype, int64_t n, int n_threads)
         all.t[FAIL][i] = since(&start);
         need(usc_perturb(&d, &how, &moved, NULL) == USC_OK, "perturb");
         all.t[PERTURB][i] = since(&start);
-        all.t[SUM][i] = time_sum(&o, false, false);
-        all.t[SUM_APPEAL][i] = time_sum(&o, true, false);
-        all.t[SUM_ALL][i] = time_sum(&o, true, true);
+        all.t[SUM][i] = time_sum(&o, 0, 8, 0);
+        all.t[SUM_OPEN][i] = time_sum(&o, 4, 0, 0);
+        all.t[SUM_APPEAL][i] = time_sum(&o, 4, 8, 0);
+        all.t[SUM_ALL][i] = time_sum(&o, 4, 8, 4);
     }
     print_rows(&o, &all);
     usc_judge_close(judge);

@@ -48,7 +48,7 @@ typedef struct usc_screen_operands {
     const void *d;
     const double *r;
     const float *s, *n; /* NULL: those of one replay, namely */
-    const double *rk;
+    const double *rk;   /* NULL as well: S = N = 0 */
     const float *yk;
 } usc_screen_operands;
 

@@ -193,12 +193,14 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
         return false;
     usc_screen_operands o = {.d = usc_walk_raw(&j->d, at, count, &s->room),
                              .r = usc_walk_load(&j->r, at, count, &s->r_room, s->r)};
-    if (j->lazy && !p->view->exact) {
+    if (p->view->exact || j->n_replays == 0) {
+        ; /* S = N = 0 */
+    } else if (j->lazy) {
         if (j->yk.dtype != USC_F32) return false;
         o.rk = usc_walk_load(&j->rk, at, count, &s->k_room, s->k);
         o.yk = usc_walk_raw(&j->yk, at, count, &s->k_room);
     } else {
-        const usc_scales x = usc_judge_scales(j, s, p->view->exact, at, count, NULL, o.r);
+        const usc_scales x = usc_judge_scales(j, s, false, at, count, NULL, o.r);
         o.s = x.s;
         o.n = x.n;
     }

@@ -12,6 +12,9 @@
 
 #include <float.h>
 
+/* Where S and N come from. */
+typedef enum source { NOWHERE, STORED, FIRST_REPLAY } source;
+
 /* What is carried from one step to the next. */
 typedef struct running {
     __m256d max;     /* of scores */
@@ -71,7 +74,7 @@ static USC_ALWAYS_INLINE __m256d load_four(usc_dtype dtype, const void *d, size_
 
 /* The error, and the guards of all elements: |R| below overflow, N at most 2^20 |R|. A
  * first replay's N is not rounded yet, so half of that is asked of it. */
-static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, bool first,
+static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, source from,
                                          const usc_screen_operands *o, size_t i,
                                          running *t)
 {
@@ -79,7 +82,8 @@ static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, bo
     four f = {.e = excess(c, load_four(dtype, o->d, i), r), .size = size_of(r)};
     t->size = _mm256_max_pd(f.size, t->size);
     f.off = _mm256_cmp_pd(f.e, _mm256_setzero_pd(), _CMP_NLE_UQ);
-    if (first) {
+    if (from == NOWHERE) return f;
+    if (from == FIRST_REPLAY) {
         const __m256d y = _mm256_cvtps_pd(_mm_loadu_ps(o->yk + i));
         f.n = size_of(_mm256_sub_pd(y, _mm256_loadu_pd(o->rk + i)));
         const __m256d most = _mm256_set1_pd(0x1p19 * 0x1p-24);
@@ -94,11 +98,11 @@ static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, bo
 
 /* The larger of S and N as stored; NaN where S is, and no N where N is: max() gives its
  * second operand where one is NaN. */
-static USC_ALWAYS_INLINE __m256d stored(bool first, const four *f,
+static USC_ALWAYS_INLINE __m256d stored(source from, const four *f,
                                         const usc_screen_operands *o, size_t i,
                                         running *t)
 {
-    if (!first) {
+    if (from == STORED) {
         const __m128 s = _mm_loadu_ps(o->s + i), n = _mm_loadu_ps(o->n + i);
         return _mm256_cvtps_pd(_mm_max_ps(n, s));
     }
@@ -113,11 +117,13 @@ static USC_ALWAYS_INLINE __m256d stored(bool first, const four *f,
 }
 
 /* Scores of four elements. */
-static USC_ALWAYS_INLINE __m128 score_four(const constants *c, const four *f, __m256d sn,
+static USC_ALWAYS_INLINE __m128 score_four(const constants *c, source from, const four *f,
+                                           const usc_screen_operands *o, size_t i,
                                            running *t)
 {
-    sn = _mm256_mul_pd(sn, c->factor);
-    const __m256d scale = _mm256_max_pd(c->floor, _mm256_max_pd(f->size, sn));
+    __m256d scale = _mm256_max_pd(c->floor, f->size);
+    if (from != NOWHERE)
+        scale = _mm256_max_pd(scale, _mm256_mul_pd(stored(from, f, o, i, t), c->factor));
     const __m256d unit = _mm256_mul_pd(c->unit, scale);
     const __m256d x = _mm256_div_pd(_mm256_and_pd(f->e, f->off), unit);
     t->max = _mm256_max_pd(x, t->max);
@@ -161,22 +167,22 @@ static USC_ALWAYS_INLINE void count_eight(uint64_t bins, int64_t by, usc_counter
 
 /* Sixteen elements; their bins, which are counted. */
 static USC_ALWAYS_INLINE __m128i screen_sixteen(const constants *c, usc_dtype dtype,
-                                                bool first, const usc_screen_operands *o,
+                                                source from, const usc_screen_operands *o,
                                                 size_t i, running *t,
                                                 usc_counters *counters)
 {
-    const four f0 = first_half(c, dtype, first, o, i, t);
-    const four f1 = first_half(c, dtype, first, o, i + 4, t);
-    const four f2 = first_half(c, dtype, first, o, i + 8, t);
-    const four f3 = first_half(c, dtype, first, o, i + 12, t);
+    const four f0 = first_half(c, dtype, from, o, i, t);
+    const four f1 = first_half(c, dtype, from, o, i + 4, t);
+    const four f2 = first_half(c, dtype, from, o, i + 8, t);
+    const four f3 = first_half(c, dtype, from, o, i + 12, t);
     const __m256d off =
         _mm256_or_pd(_mm256_or_pd(f0.off, f1.off), _mm256_or_pd(f2.off, f3.off));
     if (_mm256_movemask_pd(off) == 0) /* most of a narrow output */
         return _mm_setzero_si128();
-    const __m128 x0 = score_four(c, &f0, stored(first, &f0, o, i, t), t);
-    const __m128 x1 = score_four(c, &f1, stored(first, &f1, o, i + 4, t), t);
-    const __m128 x2 = score_four(c, &f2, stored(first, &f2, o, i + 8, t), t);
-    const __m128 x3 = score_four(c, &f3, stored(first, &f3, o, i + 12, t), t);
+    const __m128 x0 = score_four(c, from, &f0, o, i, t);
+    const __m128 x1 = score_four(c, from, &f1, o, i + 4, t);
+    const __m128 x2 = score_four(c, from, &f2, o, i + 8, t);
+    const __m128 x3 = score_four(c, from, &f3, o, i + 12, t);
     const __m128i bins = bins_of(quarters_of(c, x0, x1), quarters_of(c, x2, x3));
     t->bin = _mm_max_epu8(t->bin, bins);
     count_eight((uint64_t)_mm_cvtsi128_si64(bins), 1, counters);
@@ -215,7 +221,7 @@ static bool settle(const usc_score_params *p, const running *t, const uint64_t *
 }
 
 static USC_ALWAYS_INLINE bool screen(const usc_score_params *p, usc_dtype dtype,
-                                     bool first, const usc_screen_operands *o,
+                                     source from, const usc_screen_operands *o,
                                      size_t count, usc_screened *out)
 {
     const constants c = {
@@ -232,14 +238,15 @@ static USC_ALWAYS_INLINE bool screen(const usc_score_params *p, usc_dtype dtype,
     uint64_t bins[USC_JUDGE_BLOCK / 8];
     for (size_t i = 0; i < count; i += 16)
         _mm_storeu_si128((__m128i *)(bins + i / 8),
-                         screen_sixteen(&c, dtype, first, o, i, &t, &out->counters));
+                         screen_sixteen(&c, dtype, from, o, i, &t, &out->counters));
     return settle(p, &t, bins, count, out);
 }
 
 /* One copy of the loop for each way of reading. */
 #define SCREEN(dtype)                                                                    \
-    (o->s == NULL ? screen(p, dtype, true, o, count, out)                                \
-                  : screen(p, dtype, false, o, count, out))
+    (o->s != NULL    ? screen(p, dtype, STORED, o, count, out)                           \
+     : o->rk != NULL ? screen(p, dtype, FIRST_REPLAY, o, count, out)                     \
+                     : screen(p, dtype, NOWHERE, o, count, out))
 
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
                            const usc_screen_operands *o, size_t count, usc_screened *out)
