@@ -15,9 +15,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 
 from . import _core, _select
+from ._agenda import Agenda, Budget, seconds_of
 from ._crew import Crew, Trouble
 from ._options import Parser
 from ._progress import Progress
@@ -59,6 +61,8 @@ def parse(argv):
     add("--baseline", metavar="FILE", help="flag only what is new since that run")
     add("--junit", metavar="FILE", help="write JUnit XML")
     add("--annotate", action="store_true", help="print ::error lines for GitHub")
+    add("--budget", metavar="TIME", help="stop after 90s, 10m or 1h; the most telling calls "
+        "come first, the same command goes on with the rest")  # fmt: skip
     add("--force", action="store_true", help="replace what OUT holds of another run")
     options = parser.parse_args(argv)
     if options.timeout <= 0:
@@ -67,6 +71,10 @@ def parse(argv):
         parser.error("-j must be 1 or more")
     if not options.device:
         parser.error("--device names no device")
+    try:
+        options.seconds = seconds_of(options.budget) if options.budget else None
+    except ValueError as problem:
+        parser.error(f"--budget: {problem}")
     for allowed in options.allow:
         check_allowed(allowed, parser)
     try:
@@ -227,35 +235,62 @@ class Split:
 
     def __init__(self):
         self.sums = dict.fromkeys((*PARTS, "total"), 0)
-        self.calls = 0
+        self.calls = self.wide = 0  # wide: one float64 replay of every call
 
     def add(self, row):
         self.calls += 1
+        self.wide += row.pop("t_wide", 0)
         for part in self.sums:
             self.sums[part] += row["t_" + part]
 
     def text(self, seconds, jobs):
+        """One line; the ratio is that of everything but the device to one float64 replay
+        of every call, its arguments read from the trace included."""
         if not self.calls:
             return ""
         per = {part: t / self.calls / 1e6 for part, t in self.sums.items()}
         rest = per["total"] - sum(per[p] for p in PARTS)
         parts = ", ".join(f"{p} {per[p]:.1f}" for p in PARTS)
-        return (f"{self.calls:,} calls in {seconds:.1f} s on {jobs} worker"
+        text = (f"{self.calls:,} calls in {seconds:.1f} s on {jobs} worker"
                 f"{'s' if jobs != 1 else ''}; ms per call {per['total']:.1f}: {parts}, "
                 f"overhead {rest:.1f}")  # fmt: skip
+        if self.wide:
+            ratio = (self.sums["total"] - self.sums["device"]) / self.wide
+            text += f"; without the device {ratio:.1f}x one float64 replay of every call"
+        return text
 
 
-def work_through(trace, result, crew, todo, progress):
-    """Hands every pick to the crew and writes what comes back."""
+def left_out(trace, agenda, total, out):
+    """What a budget left undone, in one sentence; "" for nothing."""
+    calls = [r["call"] for r in agenda.left()]
+    if not calls:
+        return ""
+    ops = Counter(trace.call(c)["op"] for c in calls)
+    most = ", ".join(f"{op} ({n:,})" for op, n in ops.most_common(4))
+    more = f" and {len(ops) - 4} other operators" if len(ops) > 4 else ""
+    return (f"the budget is spent: {len(calls):,} of {total:,} calls are left out, of {most}{more}; "
+            f"the same command goes on with them ({out})")  # fmt: skip
+
+
+def agenda_of(trace, todo, options):
+    """The requests for the crew, in the order in which they are to be taken."""
     requests = [
         {"call": p.sequence, "children": p.children, "stands_for": p.stands_for} for p in todo
     ]
+    if options.seconds is None:
+        return Agenda(requests)
+    return Budget(requests, trace.call, options.seconds)
+
+
+def work_through(trace, result, crew, agenda, progress):
+    """Hands every request to the crew and writes what comes back."""
     split, unknown = Split(), set()
-    for event in crew.work(requests):
+    for event in crew.work(agenda):
         row = row_of(event, trace, crew.timeout)
+        split.add(row)
+        agenda.hear(row)
         with troubles({"E_IO": SAFE}):
             result.put(row)
-        split.add(row)
         progress.step(row)
         if UNKNOWN in row["sentence"]:
             unknown.add(row["op"])
@@ -286,13 +321,14 @@ def check(options):
     def spent():
         return before + time.monotonic() - start
 
+    agenda = agenda_of(trace, todo, options)
     with troubles():
         result.set("n_selected", str(len(picks)))
         result.set("state", "running")
     crew = Crew(worker_settings(trace, options, home, jobs), jobs, options.timeout)
     try:
         with Progress(len(picks), len(picks) - len(todo)) as progress:
-            split = work_through(trace, result, crew, todo, progress)
+            split = work_through(trace, result, crew, agenda, progress)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes no time
         with suppress(_core.UlpscopeError):  # the rows are safe without it
@@ -302,10 +338,12 @@ def check(options):
     finally:
         crew.close()
     with troubles():
-        result.set("state", "done")
+        result.set("state", "budget" if agenda.left() else "done")
         result.set("seconds", f"{spent():.1f}")
     if split.calls:
         say(split.text(time.monotonic() - start, jobs))
+    if agenda.left():
+        say(left_out(trace, agenda, len(picks), out))
     result.close()
     trace.close()
     return report(out, options)

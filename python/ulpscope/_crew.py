@@ -100,8 +100,8 @@ class Crew:
         self.selector = selectors.DefaultSelector()
         self.workers = []
 
-    def work(self, requests):
-        queue = list(reversed(requests))
+    def work(self, queue):
+        """`queue` has a length, which may become 0 at any time, and `pop()`."""
         try:
             for _ in range(min(self.size, len(queue))):
                 self._hire()

@@ -56,6 +56,7 @@ class Timing:
 
     def __init__(self):
         self.device = self.reference = self.perturbed = self.judge = 0
+        self.wide = 0  # of the float64 replay alone, with the reading of its arguments
         self.start = time.perf_counter_ns()
 
     def add(self, part, since):
@@ -66,7 +67,8 @@ class Timing:
     def row(self):
         total = time.perf_counter_ns() - self.start
         return {"t_device": self.device, "t_reference": self.reference,
-                "t_perturbed": self.perturbed, "t_judge": self.judge, "t_total": total}  # fmt: skip
+                "t_perturbed": self.perturbed, "t_judge": self.judge, "t_wide": self.wide,
+                "t_total": total}  # fmt: skip
 
 
 class Operands:
@@ -82,6 +84,7 @@ class Operands:
     def begin(self):
         now = time.perf_counter_ns()
         self.reference.begin()
+        self.timing.wide += self.reference.t_wide
         self.timing.add("reference", now)
 
     def replay(self, k):

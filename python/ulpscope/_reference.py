@@ -7,6 +7,7 @@ The formulas are in docs/verdict.md; the perturbation itself is `_core.perturb`.
 
 import contextlib
 import math
+import time
 
 import torch
 
@@ -36,6 +37,7 @@ class Reference:
         self.seed = seed
         self.parts = segments(call)
         self.truth = None
+        self.t_wide = 0  # nanoseconds that the truth took
         self.yardstick = None
         self._shares = {}
         self._native = None
@@ -143,8 +145,10 @@ class Reference:
         """Computes truth and yardstick; whatever the operator raises is passed on. BadCall
         where they cannot be trusted. What quantizes does so in float32 only: its truth is
         what the CPU gives."""
+        start = time.perf_counter_ns()
         try:
             self.truth = self.wide()
+            self.t_wide = time.perf_counter_ns() - start
         except Exception:
             native = self.native() or {}
             self.quantizes = any(path.endswith(".zero_point") for path in native)

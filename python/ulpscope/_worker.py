@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from ._verdicts import FLAGGED, base_row
 
@@ -61,7 +62,9 @@ class Bench:
             self.channel.send(phase=phase)
             _memory.limit(phase)
 
+        since = time.perf_counter_ns()
         call = self.call(sequence)
+        timing.wide += time.perf_counter_ns() - since
         return call, judge_call(call, self.device, timing, mark, self.rule)
 
     def work(self, request):

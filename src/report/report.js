@@ -129,8 +129,9 @@
     byId("subtitle").textContent = `${run.trace} on ${run.device}`;
     const box = byId("summary");
     box.append(el("h1", { id: "summary-title" }, title));
-    if (run.state === "running")
-      box.append(el("p", { class: "notice" }, `The check was interrupted: ${count(summary.n_calls)} calls have a verdict` +
+    if (run.state === "running" || run.state === "budget")
+      box.append(el("p", { class: "notice" }, (run.state === "running" ? "The check was interrupted: "
+        : "Incomplete, the budget was spent: ") + `${count(summary.n_calls)} calls have a verdict` +
         (run.n_selected ? ` of ${count(Number(run.n_selected))} selected.` : ".")));
     const passed = summary.verdicts.pass;
     if (summary.n_calls > 0)

@@ -226,6 +226,11 @@ bool usc_report_unfinished(const usc_report *r)
     return strcmp(usc_report_run(r, "state"), "running") == 0;
 }
 
+bool usc_report_over_budget(const usc_report *r)
+{
+    return strcmp(usc_report_run(r, "state"), "budget") == 0;
+}
+
 bool usc_bits_shown(usc_verdict verdict, double bits)
 {
     const bool judged = verdict == USC_VERDICT_WRONG || verdict == USC_VERDICT_REDUCED ||

@@ -76,6 +76,7 @@ void usc_summary_put(usc_out *o, const usc_report *r, const usc_report_options *
     if (missing > 0)
         usc_out_format(o, "; %lld unjudged or unsupported", (long long)missing);
     if (usc_report_unfinished(r)) usc_out_text(o, "; unfinished");
+    if (usc_report_over_budget(r)) usc_out_text(o, "; incomplete");
 }
 
 usc_status usc_report_summary(usc_report *report, const usc_report_options *options,

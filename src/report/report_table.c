@@ -246,6 +246,13 @@ static void checked(table *t)
                        (long long)r->n_rows, n[0] != '\0' ? n : "the");
         line(t, "unfinished", s.bytes);
     }
+    if (usc_report_over_budget(r)) {
+        (void)snprintf(s.bytes, sizeof s.bytes,
+                       "the budget was spent: %lld of %s selected calls have a verdict; "
+                       "the same command goes on with the rest",
+                       (long long)r->n_rows, usc_report_run(r, "n_selected"));
+        line(t, "incomplete", s.bytes);
+    }
 }
 
 /* One of several things behind commas; it is not broken over lines. */
