@@ -195,6 +195,44 @@ def pair_edits(lab):
                        lambda a=(p1, i), b=(p2, j), s=by: lab.run(change=_both(a, b, _rolled(s))))  # fmt: skip
 
 
+def swap_edits(lab):
+    """Two arguments of one shape in each other's place."""
+    call = lab.call
+    tensors = [(n, p[0], v[0]) for n, p, v in _tensors(call) if len(p) == 1]
+    for i, (n1, p1, v1) in enumerate(tensors[:8]):
+        for n2, p2, v2 in tensors[i + 1 : 8]:
+            if tuple(v1.sizes) == tuple(v2.sizes) and v1.dtype == v2.dtype:
+                yield (f"the arguments {n1} and {n2} are exchanged (swapped)",
+                       lambda a=p1, b=p2: lab.run(change=_swapping(a, b)))  # fmt: skip
+    for node in lab.nodes():
+        seen = [a for a in node.args[:2] if hasattr(a, "shape")]
+        if len(seen) == 2 and seen[0].shape == seen[1].shape and not node.writes:
+            yield (f"the operands of {node.name} are exchanged (swapped)",
+                   lambda p=node.place: lab.edited({p: _operands_swapped}))  # fmt: skip
+
+
+def _operands_swapped(func, args, kwargs):
+    return func(args[1], args[0], *args[2:], **kwargs)
+
+
+def _swapping(a, b):
+    """Exchanges two tensors, or their contents where they may be written."""
+    def apply(args, kwargs):
+        held = {}
+
+        def note(value, path):
+            held[path] = value.clone()
+            return value
+
+        for path in (a, b):
+            changer([path], lambda t, q=path: note(t, q))(args, kwargs)
+        for path, other in ((a, b), (b, a)):
+            args, kwargs = changer([path], lambda t, q=other: held[q], (path,))(args, kwargs)
+        return args, kwargs
+
+    return apply
+
+
 def _shorter(count):
     return lambda t, axis: t.narrow(axis, 0, t.shape[axis] - count)
 
@@ -225,6 +263,8 @@ def _misread(name, view, count):
         yield f"the sign of {name} is lost: negated", torch.neg
         yield from ((f"wrong index: {name} is read reversed along axis {a}", lambda t, i=a: t.flip(i))
                     for a, size in enumerate(view.sizes) if size > 1)  # fmt: skip
+        if len(view.sizes) > 2:
+            yield f"wrong index: {name} is read flipped (last two axes reversed)", lambda t: t.flip(-1, -2)
     if n == 1 or count > 1:
         return
     yield from _shape_edits(name, view)
@@ -290,6 +330,22 @@ def sizes_to_drop(size):
     return sorted(s for s in usual | {size // 2} if 0 < s < size)
 
 
+def parts_of(size):
+    """(first, count) of halves, quarters and eighths in the middle of an axis."""
+    return [(i * size // m, (i + 1) * size // m - i * size // m)
+            for m in (4, 8) if size >= m for i in range(1, m - 1)]  # fmt: skip
+
+
+def _hole(i, axis, first, count):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = args[i].clone()
+        args[i].narrow(axis, first, count).zero_()
+        return func(*args, **kwargs)
+
+    return edit
+
+
 def _slice_edits(name, view):
     for axis, size in enumerate(view.sizes):
         for t in sizes_to_drop(size):
@@ -348,11 +404,17 @@ def node_arguments(lab, node):
                     if argument.name == "dim"]  # fmt: skip
         else:
             news = other_values(argument.name, old, rank)
+        if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
+            news = [[-v for v in old], [v + 1 for v in old], [v - 1 for v in old], [0 for v in old]]
         if isinstance(old, (int, float)) and "Optional" in str(argument.type):
             news = [None, *news]
         for new in news:
             yield (phrase(node.name, argument.name, old, new),
                    {node.place: with_argument(argument.name, new)})  # fmt: skip
+        if argument.name == "state_steps" and isinstance(old, list):
+            for text, change in _step_edits("state_steps"):
+                yield text, {node.place: with_argument(
+                    "state_steps", lambda steps, c=change: [c(t) for t in steps])}  # fmt: skip
         if hasattr(old, "shape") and "Optional" in str(argument.type):
             name = argument.name
             yield (f"dropped contribution: the {name} is ignored",
@@ -362,7 +424,8 @@ def node_arguments(lab, node):
 def node_swaps(lab, node):
     """Another operator in place of one."""
     for name in SWAPS.get(node.name, ()):
-        yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}",
+        note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
+        yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}",
                {node.place: _swapped(name)})  # fmt: skip
 
 
@@ -417,6 +480,9 @@ def node_slices(lab, node):
                 lost = _without if node.name in ("amax", "amin", "max", "argmax") else _times
                 yield (f"dropped contribution: the last {of} is missing",
                        {node.place: lost(i, axis, -t, 0)})  # fmt: skip
+            for first, t in parts_of(size):
+                yield (f"dropped contribution: {first} to {first + t - 1} of {size} along axis "
+                       f"{axis} in {node.name} are missing", {node.place: _hole(i, axis, first, t)})  # fmt: skip
             for t in sizes_to_drop(size):
                 of = f"{t} of {size} along axis {axis} in {node.name}"
                 yield (f"dropped contribution: the first {of} is missing",

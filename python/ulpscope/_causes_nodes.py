@@ -259,8 +259,16 @@ class Lab:
 
         wide = dtype == torch.float64
         held = self._held(function, wide) if source.held else function
+        try:
+            return self._outputs(held, wide, contents)
+        except Exception:  # one that cannot bear to be held to a precision runs as it is
+            if not source.held:
+                raise
+            return self._outputs(function, wide, contents)
+
+    def _outputs(self, function, wide, contents):
         bound = bind_cast(self.call, self.reference.parts, widened if wide else computed, contents)
-        out = outputs_of(self.call, bound, bound.run(held))
+        out = outputs_of(self.call, bound, bound.run(function))
         return {p: doubles(plain(t)) for p, t in out.items()}
 
     def _source(self):
@@ -287,9 +295,12 @@ class Lab:
         """Every operator inside the call, in the order of their calls; empty where the
         call cannot be looked into."""
         if self._nodes is None:
-            self._nodes = []
+            def fresh():
+                self._nodes = []
+                return Edited(nodes=self._nodes)
+
             try:
-                self.run(lambda: Edited(nodes=self._nodes))
+                self.run(fresh)
             except Exception:
                 self._nodes = []
         return self._nodes

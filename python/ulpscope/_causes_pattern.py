@@ -70,7 +70,7 @@ def damage(p, certain=True):
         text = _all_lost(p) or _exchanged(p)
         if text:
             return text
-    return _flat_tail(p, certain) or _region(p, certain) or (_single(p) if certain else "")
+    return _flat_tail(p, certain) or _flat_run(p, certain) or _region(p, certain) or (_single(p) if certain else "")
 
 
 def _all_lost(p):
@@ -141,6 +141,27 @@ def _flat_tail(p, certain):
     if kind == "copied":
         return f"the last {size:,} of {p.n:,} elements repeat those before: stale tail"
     return f"the last {size:,} of {p.n:,} elements are {_words(kind)}"
+
+
+def _flat_run(p, certain):
+    """All that is off lies together in the middle of memory, and is of one kind."""
+    where = p.bad.flatten().nonzero().flatten()
+    first, last = int(where[0]), int(where[-1])
+    size = last - first + 1
+    if not certain or size < 4 or size > p.n // 2 or last == p.n - 1 or p.n_bad < size // 2:
+        return ""
+    mask = torch.zeros(p.n, dtype=torch.bool)
+    mask[first : last + 1] = True
+    kind = p.holds(mask.reshape(p.bad.shape))
+    if not kind or _whole_slices(p, first, size):
+        return ""
+    words = _words(kind).replace("the tail was not written", "a tile that was not written")
+    return f"the elements {first} to {last} of {p.n:,} in memory are {words}"
+
+
+def _whole_slices(p, first, size):
+    inner = p.n // max(p.device.shape[0], 1) if p.device.dim() else 1
+    return p.device.dim() > 1 and first % inner == 0 and size % inner == 0
 
 
 def _axis_of(p, size):
@@ -341,6 +362,9 @@ def moved_results(p):
     t = p.truth
     for axis in range(t.dim()):
         size = t.shape[axis]
+        for by in range(3, min(size - 2, 64)) if size > 5 else ():
+            if quickly(p, t.roll(by, axis)):
+                yield f"shifted by {by} along axis {axis} (moved, wrong index)", t.roll(by, axis)
         for by in (1, -1, 2, -2) if size > 2 else (1,) if size == 2 else ():
             yield (f"shifted by {abs(by)} along axis {axis} (wrong index: the neighbour's value)",
                    t.roll(by, axis))  # fmt: skip
@@ -370,6 +394,32 @@ def moved_results(p):
     for by in (1, -1):
         if flat.numel() > 2 and t.dim() > 1:
             yield "shifted by one element in memory (wrong index)", flat.roll(by).reshape(t.shape)
+
+
+def quickly(p, moved):
+    """Whether a few elements agree with a candidate."""
+    step = max(p.n // 64, 1)
+    a, b = p.device.flatten()[::step].double(), moved.flatten()[::step].double()
+    return float(((a - b).abs() <= 2.0**-6 * b.abs()).double().mean()) > 0.9
+
+
+def by_rows(p):
+    """Rows along an axis that are each off by a factor of their own; "" for none."""
+    d, t = p.device.double(), p.truth.double()
+    for axis in range(p.device.dim() - 1, -1, -1):
+        if p.device.dim() < 2 or p.device.shape[axis] < 8:
+            continue
+        ratio = d / t
+        live = ratio.isfinite() & (t.abs() > 1e-3 * t[t.isfinite()].abs().median())
+        if float(live.double().mean()) < 0.8:
+            continue
+        kept = ratio.where(live, torch.nan)
+        middle = kept.nanmedian(axis, keepdim=True)[0]
+        spread = ((kept - middle).abs()[live]).median() / ((middle - 1).abs().nanmedian() + 1e-30)
+        if float(spread) < 2.0**-4:
+            return (f"each row along axis {axis} is off by a factor of its own: the row's statistic is "
+                    "wrong (a dropped contribution or a rounded intermediate)")  # fmt: skip
+    return ""
 
 
 def _shift(t, by, axis):

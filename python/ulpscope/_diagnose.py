@@ -21,6 +21,10 @@ MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
 WORK = 3e8  # elements that emulations may compute, all together
 PER_RUN = 20_000  # what starting one emulation costs, in elements
+# What the number of bits speaks for where no emulation reproduces the noise.
+LIKELY = ((5.5, 9.5, "noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
+          (9.5, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
+          (12.4, 20.0, "an inaccurate elementary function or approximation"))  # fmt: skip
 VAGUE = "computes as if"  # another name that explains as much says more
 NAMED = 0.3  # correlation with an emulated noise that names its format
 ALIKE = 0.85  # correlations this close cannot be told apart
@@ -284,6 +288,7 @@ class Search:
         yield from _causes_edits.operator_edits(self.lab)
         yield from _causes_edits.optional_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab)
+        yield from _causes_edits.swap_edits(self.lab)
         yield from _causes_edits.pair_edits(self.lab)
 
     def _better_than(self, scale):
@@ -307,11 +312,38 @@ class Search:
             text = _causes_pattern.damage(p)
             if text:
                 return text
+        text = self._overflow()
+        if text:
+            return text
         return _causes_pattern.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
+
+    def _overflow(self):
+        """A formula or a format whose intermediates overflow."""
+        self._try(_emulate.overflow_candidates(self.lab))
+        return self.text
 
     def _uncertain(self, p):
         """Noise whose emulation goes with it, then what the place alone tells."""
-        return self._followed() or self._spectrum(p) or _causes_pattern.damage(p, certain=False)
+        return (self._followed() or self._spectrum(p) or self._rows(p)
+                or _causes_pattern.damage(p, certain=False) or self._likely(p))  # fmt: skip
+
+    def _rows(self, p):
+        return _causes_pattern.by_rows(p) if p.device.is_floating_point() else ""
+
+    def _likely(self, p):
+        """What the grid of the result, or the size of noise alone, speaks for."""
+        if not p.device.is_floating_point() or self.worst.bits < 4:
+            return ""
+        grid = _emulate.significant_bits(p.device, 1) if p.device.dtype == torch.float32 else 0
+        if 0 < grid <= 11:
+            name = "bfloat16" if grid <= 8 else "float16"
+            return f"intermediates or accumulator rounded to {name}: the result has {grid} significant bits"
+        if self.verdict.verdict != "reduced":
+            return ""
+        for low, high, text in LIKELY:
+            if low <= self.worst.bits < high:
+                return text
+        return ""
 
     def _followed(self):
         if not self.followed:

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._causes_edits import PRODUCTS
-from ._causes_nodes import doubles
+from ._causes_nodes import Edited, doubles
 from ._replay import base_name, is_write
 
 # name -> significand bits, smallest normal exponent, largest exponent
@@ -287,6 +287,37 @@ def _rounding(name, integer):
     return edit
 
 
+def overflow_candidates(lab):
+    """Formulas that overflow where a careful one does not, in the formats that do."""
+    maxima = {n.place: _no_maximum for n in lab.nodes() if n.name == "amax"}
+    if maxima:
+        yield ("softmax without subtracting the maximum: overflow in float32",
+               lambda: lab.edited(maxima, dtype=torch.float32))  # fmt: skip
+        yield ("softmax without subtracting the maximum: overflow in float16",
+               lambda: lab.run(lambda: Half(maxima), dtype=torch.float32))  # fmt: skip
+    yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
+           lambda: lab.run(lambda: Deep("float16"), dtype=torch.float32))  # fmt: skip
+    yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",
+           lambda: of_results(lab.reference, lambda t: to_format(t, "float16")))  # fmt: skip
+    for keys in input_sets(lab.call, lab.reference)[:1]:
+        yield ("overflow of the inputs in float16: beyond 65504 (inputs rounded to float16)",
+               lambda k=keys: rounded_inputs(lab, k, "float16"))  # fmt: skip
+
+
+def _no_maximum(func, args, kwargs):
+    return torch.zeros_like(func(*args, **kwargs))
+
+
+class Half(Edited):
+    """Other operators at some places, every result within float16's range."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if isinstance(out, torch.Tensor) and out.is_floating_point():
+            return torch.where(out.abs() > 65504.0, torch.copysign(out * 0 + torch.inf, out), out)
+        return out
+
+
 # ---- accumulators --------------------------------------------------------------------
 
 
@@ -384,10 +415,11 @@ def result_candidates(lab, device):
                lambda e=emin: of_results(reference, lambda t: flushed(t, e)))  # fmt: skip
 
 
-def significant_bits(device):
-    """The most significand bits that any finite element uses; 0 without elements."""
+def significant_bits(device, least=4):
+    """The most significand bits that any finite element uses; 0 where fewer than `least`
+    elements tell."""
     x = device[device.isfinite() & (device != 0)].double()
-    if x.numel() < 4:
+    if x.numel() < least:
         return 0
     mantissa = (torch.frexp(x)[0].abs() * 2.0**53).long()
     lowest = mantissa & -mantissa
