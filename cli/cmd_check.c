@@ -34,6 +34,8 @@ const char cmd_check_help[] =
     "bitwise,\n"
     "                     cosine:X, neuron-3way, inductor-same, ggml-nmse, kernelbench\n"
     "  --compare-standards  tell what each of them says of every call as well\n"
+    "  --self-test        tell what the verdict would have caught on these data, by "
+    "operator\n"
     "  --baseline FILE    flag only what is new or worse than in an earlier run\n"
     "  --junit FILE       write JUnit XML; --annotate: print `::error` lines for GitHub\n"
     "\n"

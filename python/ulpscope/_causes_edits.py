@@ -346,7 +346,24 @@ def _hole(i, axis, first, count):
     return edit
 
 
+def _corner_edits(name, view):
+    """The last element left out: of all, of each slice along the first axis, of the last
+    two axes."""
+    rank = len(view.sizes)
+    for count in {rank, rank - 1, 2} - {0, 1}:
+        if count <= rank:
+            def change(x, c=count):
+                x = x.clone()
+                x[(..., *([-1] * c))] = 0
+                return x
+
+            yield (f"dropped contribution: the last element over {count} axes of {name} is missing",
+                   change)  # fmt: skip
+
+
 def _slice_edits(name, view):
+    if view.dtype.is_floating_point:
+        yield from _corner_edits(name, view)
     for axis, size in enumerate(view.sizes):
         for t in sizes_to_drop(size):
             of = f"{t} of {size} along axis {axis} of {name}"

@@ -173,7 +173,9 @@ def _axis_of(p, size):
 
 
 def _copied(flat, first, size):
-    return first >= size and bool(same(flat[first:], flat[first - size : first]).all())
+    if first < size:
+        return False
+    return any(bool(same(flat[first:], part).all()) for part in (flat[first - size : first], flat[:size]))
 
 
 def _region(p, certain):
@@ -329,6 +331,23 @@ def constant(p):
     return ""
 
 
+def blurred(p):
+    """(text, result) for the likeliest factor and amount in a result of few bits."""
+    d, t = p.device.double(), p.truth.double()
+    live = d.isfinite() & t.isfinite() & (t.abs() > 0)
+    dl, tl = d[live], t[live]
+    if dl.numel() < 16:
+        return
+    big = tl.abs() >= tl.abs().median()
+    for factor in (float((dl[big] / tl[big]).median()), float((dl[big] / tl[big]).mean())):
+        if abs(factor - 1) > 2.0**-14:
+            yield _factor_text(factor), t * factor
+    small = ~big if bool((~big).any()) else big
+    for amount in (float((dl - tl)[small].median()), float((dl - tl)[small].mean()), float((dl - tl).mean())):
+        if amount:
+            yield f"{amount:.6g} is added to the result (a constant)", t + amount
+
+
 def _factor_text(factor):
     if abs(factor + 1) < 2.0**-8:
         return "the sign is flipped: the result is multiplied by -1"
@@ -456,9 +475,18 @@ def saturated(p):
 # ---- NaN and Inf ---------------------------------------------------------------------
 
 
+def kinds_differ(p):
+    """Whether NaN or Inf stand where they must not, or lack."""
+    if not p.device.is_floating_point():
+        return False
+    d, t = p.device.double(), p.truth.to(p.device.dtype).double()
+    odd = ~d.isfinite() | ~t.isfinite()
+    return bool((odd & ~same(d, t)).any())
+
+
 def nonfinite(p):
     """What happened to NaN and Inf."""
-    d, t = p.device, p.truth
+    d, t = p.device, p.truth.to(p.device.dtype)
     if not d.is_floating_point():
         return ""
     odd, true_odd = ~d.isfinite(), ~t.isfinite()

@@ -63,6 +63,8 @@ def parse(argv):
     add("--annotate", action="store_true", help="print ::error lines for GitHub")
     add("--budget", metavar="TIME", help="stop after 90s, 10m or 1h; the most telling calls "
         "come first, the same command goes on with the rest")  # fmt: skip
+    add("--self-test", action="store_true",
+        help="tell what the verdict would have caught, and what not, on these data")
     add("--force", action="store_true", help="replace what OUT holds of another run")
     options = parser.parse_args(argv)
     if options.timeout <= 0:
@@ -344,9 +346,26 @@ def check(options):
         say(split.text(time.monotonic() - start, jobs))
     if agenda.left():
         say(left_out(trace, agenda, len(picks), out))
+    lines = self_test(options, trace, result, picks, home) if options.self_test else []
     result.close()
     trace.close()
-    return report(out, options)
+    code = report(out, options)
+    if lines:
+        print("\n".join(lines), flush=True)
+    return code
+
+
+def self_test(options, trace, result, picks, home):
+    """Plants mistakes into the right results of every operator; what was caught, as lines."""
+    from . import _selftest
+
+    jobs = max(1, min(options.jobs or core_count(), len(picks)))
+    say("self-test: planting mistakes into the results of every operator")
+    crew = Crew(worker_settings(trace, options, home, jobs), jobs, options.timeout)
+    found = _selftest.run(crew, trace, picks)
+    with troubles():
+        result.set("self_test", _selftest.kept(found))
+    return _selftest.table(found)
 
 
 def say(text):

@@ -103,6 +103,8 @@ class Evidence:
 
     def _left(self, device, truth, emulated, equal, slack):
         error, left = (device - truth).abs(), (device - emulated).abs()
+        if self.low:
+            left = (device - to_dtype(emulated, self.dtype)).abs()
         error = error.where(error.isfinite(), torch.full_like(error, torch.inf))
         left = left.where(~equal, left * 0).nan_to_num(nan=torch.inf)
         explained = equal | (left <= torch.maximum(error / SMALLER, slack))
@@ -244,7 +246,7 @@ class Search:
         device = self.verdict.answer.outputs[path]
         p = _causes_pattern.Picture(device, self.truth(path), self._yardstick(path),
                                     self.verdict.answer.before.get(path), self._inputs(device))  # fmt: skip
-        if self.verdict.verdict == "nonfinite" or bool((~device.isfinite()).any()):
+        if _causes_pattern.kinds_differ(p):
             return self._nonfinite(p)
         text, clamped = _causes_pattern.saturated(p)
         if text and self._explains(p, clamped):
@@ -267,7 +269,7 @@ class Search:
         exact = self._exchanged_outputs(p)
         if exact:
             return exact
-        scale = _causes_pattern.constant(p)
+        scale = _causes_pattern.constant(p) or self._constant(p)
         if scale:
             return self._better_than(scale)
         for text, moved in _causes_pattern.moved_results(p):
@@ -290,6 +292,15 @@ class Search:
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
         yield from _causes_edits.pair_edits(self.lab)
+
+    def _constant(self, p):
+        """A factor or an amount that rounding blurs."""
+        if not p.device.is_floating_point() or p.n < 16:
+            return ""
+        for text, result in _causes_pattern.blurred(p):
+            if self._explains(p, result):
+                return text
+        return ""
 
     def _better_than(self, scale):
         """A factor or an amount has a better name where a variant of the operator gives it."""

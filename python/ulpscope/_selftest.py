@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope check --self-test`: what the verdict would have caught on this trace's data.
+
+Mistakes are planted into the right results of each call and judged as a device's would be:
+those with a size are made smaller until they pass, those without are caught or not. Needs
+no device. The mistakes are the ones that `_diagnose` names. docs/verdict.md, "Causes".
+"""
+
+import json
+import math
+from itertools import islice
+
+import torch
+
+from . import _causes_edits, _emulate
+from ._causes_nodes import Lab
+from ._device import Answer
+from ._outputs import Operands, Timing, judge_outputs
+from ._replay import draws_random, plain
+from ._verdicts import FLAGGED
+
+KEPT = 1 << 24  # elements of replays that are kept instead of computed again
+MOST_ELEMENTS = 1 << 22
+N_FORMULAS = 24
+TOLD_EPSILONS = ("missing", "outside", "inside", "0.001 instead of 1e-05", "0.001 instead of 1e-06")
+STEPS = 6  # halvings of the exponent's range
+
+
+class Remembered(Operands):
+    """Operands that keep all their replays where these are small."""
+
+    def replay(self, k):
+        if k not in self._replays:
+            pair = super().replay(k)
+            size = sum(t.numel() for t in self.reference.truth.values())
+            if size * 16 > KEPT:
+                return pair
+            self._replays[k] = pair
+        return self._replays[k]
+
+
+# ---- one call ------------------------------------------------------------------------
+
+
+class Bed:
+    """A call with its right results, into which mistakes are planted."""
+
+    def __init__(self, call):
+        self.call = call
+        self.operands = Remembered(call, Timing())
+        self.operands.begin()
+        reference = self.operands.reference
+        native = reference.native() or {}
+        self.lab = Lab(call, reference)
+        self.dtypes = {p: self._dtype(p, t, native) for p, t in reference.truth.items()}
+        self.honest = {p: t.to(self.dtypes[p]) for p, t in reference.yardstick.items()}
+        floats = [p for p, t in self.honest.items() if t.is_floating_point() and t.numel()]
+        self.path = max(floats, key=lambda p: self.honest[p].numel()) if floats else None
+
+    def _dtype(self, path, truth, native):
+        view = self.call.results.get(path) or self.call.views.get(path)
+        if view is not None and not view.dtype.is_complex:
+            return view.dtype
+        return native[path].dtype if path in native else torch.float32
+
+    def caught(self, outputs):
+        """Whether the verdict flags these outputs, given as doubles."""
+        given = {}
+        for path, honest in self.honest.items():
+            new = outputs.get(path, honest)
+            low = new.double() if new.is_floating_point() else new
+            given[path] = plain(low.to(self.dtypes[path])).contiguous()
+        before = {}
+        findings = judge_outputs(self.operands, Answer(given, "", before))
+        return any(f.verdict in FLAGGED for f in findings)
+
+    def changes(self, outputs):
+        """Whether a mistake is one at all on these data."""
+        return any(
+            path in outputs and outputs[path].shape == truth.shape
+            and not _same(outputs[path], truth, self.dtypes[path])
+            for path, truth in self.operands.reference.truth.items()
+        )  # fmt: skip
+
+    def smallest(self, change):
+        """The smallest relative error 2^-b of one kind that is caught, as b; None where
+        even the largest passes."""
+        truth = self.operands.reference.truth[self.path]
+
+        def seen(b):
+            return self.caught({self.path: change(truth, 2.0**-b)})
+
+        low, high = 0.0, 30.0
+        if not seen(low):
+            return None
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if seen(middle) else (low, middle)
+        return low
+
+
+def _same(a, b, dtype):
+    a, b = a.to(dtype), b.to(dtype)
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def noise(truth, size):
+    """Every element off by up to `size` of itself, up or down."""
+    signs = torch.rand(truth.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return truth * (1 + size * (2 * signs - 1))
+
+
+def factor(truth, size):
+    return truth * (1 + size)
+
+
+def one_element(truth, size):
+    """The element of median size off by `size` of itself."""
+    flat = truth.reshape(-1).clone()
+    finite = flat.abs().where(flat.isfinite() & (flat != 0), torch.nan)
+    i = int((finite - finite.nanmedian()).abs().nan_to_num(nan=torch.inf).argmin())
+    flat[i] *= 1 + size
+    return flat.reshape(truth.shape)
+
+
+SIZED = {"noise": noise, "factor": factor, "element": one_element}
+
+
+def _tail(bed):
+    truth = bed.operands.reference.truth[bed.path].clone()
+    truth.reshape(-1)[-max(1, min(8, truth.numel() // 4)) :] = 0
+    return {bed.path: truth}
+
+
+def planted(bed):
+    """(text, function) of the mistakes that have no size."""
+    yield "dropped tail: zeros instead of the last elements", lambda: _tail(bed)
+    truth = bed.operands.reference.truth[bed.path]
+    if truth.dim() and truth.shape[-1] > 1:
+        yield ("index shifted by one",
+               lambda: {bed.path: truth.roll(1, -1)})  # fmt: skip
+    device = bed.honest[bed.path]
+    for text, run in _emulate.result_candidates(bed.lab, device):
+        if device.dtype != torch.float32 or "to nearest" not in text:  # half an ulp is honest
+            yield text, run
+    yield from islice(_emulate.input_candidates(bed.lab), 8)
+    inside = (c for c in _emulate.inside_candidates(bed.lab) if c[0].startswith("intermediates"))
+    yield from islice(inside, 3)
+    yield from islice(_formulas(bed.lab), N_FORMULAS)
+
+
+def _formulas(lab):
+    """Some of every kind of a wrong formula."""
+    for node in lab.nodes():
+        for text, edits in _causes_edits.node_arguments(lab, node):
+            several = text.startswith("epsilon is") and not text.endswith(TOLD_EPSILONS)
+            if not text.startswith("computes as if") and not several:
+                yield text, lambda e=edits: lab.edited(e)
+    for text, edits in _causes_edits.epsilon_places(lab):
+        yield text, lambda e=edits: lab.edited(e)
+    yield from _causes_edits.optional_edits(lab)
+    for node in lab.nodes():
+        for text, edits in islice(_causes_edits.node_slices(lab, node), 2):
+            yield text, lambda e=edits: lab.edited(e)
+
+
+def probe(call):
+    """
+    What the verdict would have caught on a call.
+
+    A dict: "bits" by kind of sized mistake (the exponent b of the smallest relative error
+    2^-b that is caught, None: not even 1), "caught", "unseen" and "idle" (no mistake on
+    these data), lists of texts; or "skipped" with the reason.
+    """
+    if draws_random(call):
+        return {"skipped": "draws random numbers"}
+    bed = Bed(call)
+    if bed.path is None:
+        return {"skipped": "integer or no outputs are compared bit by bit"}
+    if bed.honest[bed.path].numel() > MOST_ELEMENTS:
+        return {"skipped": f"more than {MOST_ELEMENTS:,} elements"}
+    if bed.caught({}):
+        return {"skipped": "the CPU's own float32 result is flagged"}
+    found = {"bits": {k: bed.smallest(f) for k, f in SIZED.items()},
+             "caught": [], "unseen": [], "idle": []}  # fmt: skip
+    for text, emulate in planted(bed):
+        try:
+            outputs = emulate()
+            kind = ("idle" if not bed.changes(outputs)
+                    else "caught" if bed.caught(outputs) else "unseen")  # fmt: skip
+        except Exception:  # not every operator has every mistake
+            continue
+        if text not in found[kind]:
+            found[kind].append(text)
+    return found
+
+
+# ---- all of them ---------------------------------------------------------------------
+
+
+def signature(row):
+    """Calls of one operator on the same shapes and dtypes are probed once."""
+    return row["op"], tuple((t["path"], tuple(t["sizes"]), t["dtype"]) for t in row["tensors"]
+                            if t["role"] == "in")  # fmt: skip
+
+
+def requests(trace, picks):
+    """One request per signature among the calls of a check."""
+    chosen = {}
+    for pick in picks:
+        chosen.setdefault(signature(trace.call(pick.sequence)), pick.sequence)
+    return [{"call": s, "self_test": True} for s in chosen.values()]
+
+
+def run(crew, trace, picks):
+    """Probes by operator: the least that any signature of it would have caught."""
+    found = {}
+    for event in crew.work(requests(trace, picks)):
+        op = trace.call(event[1]["call"])["op"]
+        row = event[2].get("self_test") if event[0] == "row" else None
+        _merge(found.setdefault(op, {"calls": 0}), row or {"skipped": "no answer in time"})
+    return found
+
+
+def _merge(into, row):
+    into["calls"] += 1
+    if "skipped" in row:
+        into.setdefault("skipped", row["skipped"])
+        return
+    bits = into.setdefault("bits", {})
+    for kind, b in row["bits"].items():
+        bits[kind] = b if kind not in bits else min(bits[kind] or 0.0, b or 0.0) or None
+    for kind in ("caught", "unseen", "idle"):
+        known = into.setdefault(kind, [])
+        known += [text for text in row[kind] if text not in known]
+    into["caught"] = [text for text in into["caught"] if text not in into["unseen"]]
+
+
+def table(found):
+    """The result as lines of text."""
+    lines = ["", "self-test: the smallest error that the verdict would have caught, relative",
+             f"{'operator':32} {'noise':>8} {'bits':>5} {'one':>8} {'factor':>8}  caught  unseen"]  # fmt: skip
+    for op, row in sorted(found.items()):
+        if "bits" not in row:
+            lines.append(f"{op[:32]:32} {'-':>8}  {row['skipped']}")
+            continue
+        bits = row["bits"]
+        lines.append(
+            f"{op[:32]:32} {_size(bits['noise']):>8} {_bits(bits['noise']):>5} "
+            f"{_size(bits['element']):>8} {_size(bits['factor']):>8} "
+            f"{len(row['caught']):>7} {len(row['unseen']):>7}"
+        )
+        lines += [f"    would not notice: {text}" for text in row["unseen"]]
+    return lines
+
+
+def _size(b):
+    return "none" if b is None else f"{2.0**-b:.1e}"
+
+
+def _bits(b):
+    return "-" if b is None or not math.isfinite(b) else f"{b:.1f}"
+
+
+def kept(found):
+    """The result as it is kept in result.db, under "self_test"."""
+    return json.dumps(found, sort_keys=True)

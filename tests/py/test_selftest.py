@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The self-test tells what the verdict would have caught: it finds what is to be found,
+says so where data hide a mistake, and is not fooled by a verdict that is blind."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import torch
+from calls import make_call
+from traces import small_trace
+
+from ulpscope import _selftest
+
+HERE = Path(__file__).parent
+
+
+def randn(*sizes):
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(5))
+
+
+def test_a_product_has_a_smallest_error_that_is_caught():
+    found = _selftest.probe(make_call("aten::mm", randn(24, 40), randn(40, 16)))
+    assert 12 < found["bits"]["noise"] < 20 and 12 < found["bits"]["factor"] < 22
+    assert 8 < found["bits"]["element"] < 20
+    caught = " / ".join(found["caught"])
+    for text in ("dropped tail", "index shifted", "inputs rounded to bfloat16", "is missing"):
+        assert text in caught
+    assert not any("rounded to" in text for text in found["unseen"])
+
+
+def test_an_epsilon_is_unseen_where_the_variance_dwarfs_it():
+    def probe(scale):
+        arguments = scale * randn(16, 64), [64], randn(64), randn(64), 1e-5
+        return _selftest.probe(make_call("aten::native_layer_norm", *arguments))
+
+    assert "epsilon is missing" in probe(100.0)["unseen"]
+    assert "epsilon is missing" in probe(1e-2)["caught"]
+
+
+def test_low_precision_outputs_hide_more():
+    x = randn(16, 50)
+    wide = _selftest.probe(make_call("aten::_softmax", x, -1, False))
+    narrow = _selftest.probe(make_call("aten::_softmax", x.bfloat16(), -1, False))
+    assert narrow["bits"]["element"] < wide["bits"]["element"] - 3
+    assert narrow["bits"]["noise"] < wide["bits"]["noise"]
+
+
+def test_a_blind_verdict_is_found_out(monkeypatch):
+    judge = _selftest.judge_outputs
+
+    def blind(operands, answer):
+        findings = judge(operands, answer)
+        for finding in findings:
+            finding.verdict = "pass"
+        return findings
+
+    monkeypatch.setattr(_selftest, "judge_outputs", blind)
+    found = _selftest.probe(make_call("aten::mm", randn(8, 8), randn(8, 8)))
+    assert found["caught"] == [] and set(found["bits"].values()) == {None}
+    assert "dropped tail: zeros instead of the last elements" in found["unseen"]
+
+
+def test_what_cannot_be_probed_says_why():
+    assert "bit by bit" in _selftest.probe(make_call("aten::argmax", randn(50)))["skipped"]
+    assert "random" in _selftest.probe(make_call("aten::bernoulli", torch.full((9,), 0.5)))["skipped"]
+
+
+def test_check_prints_and_keeps_it(tmp_path):
+    trace, out = small_trace(tmp_path / "trace", 1), tmp_path / "out"
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "-m", "ulpscope._check", str(trace), "--device",
+         "python:check_devices:device", "-o", str(out), "-j", "1", "--self-test"],
+        capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CHECK_FAULT": ""},
+    )  # fmt: skip
+    print(run.stdout, run.stderr)
+    assert run.returncode == 0
+    assert "smallest error that the verdict would have caught" in run.stdout
+    with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
+        (text,) = db.execute("SELECT value FROM run WHERE key = 'self_test'").fetchone()
+    kept = json.loads(text)
+    assert kept["aten::mm"]["calls"] == 1 and kept["aten::mm"]["bits"]["noise"] > 10
