@@ -66,12 +66,14 @@ def forgiven(device, truth, jumps):
     flat = device.contiguous().clone().flatten()
     true = truth.to(device.dtype).flatten()
     near = 4 * torch.finfo(device.dtype).eps
+    wide = flat.double()  # float8 can neither be indexed nor written by index
+    bits, right = (t.view(torch.uint8) if t.element_size() == 1 else t for t in (flat, true))
     changed = False
     for jump in jumps:
-        got = flat[jump.where].double()
+        got = wide[jump.where]
         same = (got - jump.values).abs() <= near * jump.values.abs()
         if bool(same.any()):
             at = jump.where[same]
-            flat[at] = true[at]
+            bits[at] = right[at]
             changed = True
     return flat.view(device.shape) if changed else None
