@@ -53,7 +53,7 @@ def std(A, x):
 
 
 @op("norm2", lambda x: torch.linalg.vector_norm(x, dim=-1), lambda g: rows(g, 200),
-    bugs="drop_last", tags="sum alt")  # fmt: skip
+    bugs="drop_last", tags="sum alt squares")  # fmt: skip
 def norm2(A, x):
     x = A.input(x)
     if A.alt:  # scaled against overflow
@@ -337,7 +337,7 @@ def pair(g):
     return (g.x(m, n), g.n(m, n)), {}
 
 
-@op("mse_loss", F.mse_loss, pair, bugs="count drop_part sum", tags="sum")
+@op("mse_loss", F.mse_loss, pair, bugs="count drop_part sum", tags="sum squares")
 def mse_loss(A, x, y):
     d = A.input(x) - A.input(y)
     s = A.sum(d * d, None, keep=False).reshape(())
