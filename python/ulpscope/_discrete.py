@@ -11,7 +11,7 @@ WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index
           "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
 ROUNDINGS = {"round", "floor", "ceil", "trunc", "fix", "sign", "sgn"}
 PROBES = 48
-JITTER = 2.0**-20  # of the largest input: far below what a slope could show
+JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
 JUMP = 2.0**-10  # of the result: far above it
 MOST_OPEN = 65536
 
@@ -118,7 +118,7 @@ def _at_a_tie(operands, path, device, open_):
     reach = high - low
     corner = reach > JUMP * torch.maximum(low.abs(), high.abs())
     wide = device.double()
-    held = (wide >= low - 16 * reach) & (wide <= high + 16 * reach)  # shared by up to 17
+    held = (wide >= low - 2 * reach) & (wide <= high + 2 * reach)  # several ties in one sum
     return corner & held, "the function has a corner there, and any subgradient is one"
 
 
@@ -138,10 +138,11 @@ def _jittered(reference, k):
         if not part.dtype.is_floating_point or part.steers or not part.data.numel():
             continue
         data = part.data.double()
-        live = data[data.isfinite()].abs()
-        size = float(live.max()) if live.numel() else 0.0
+        live = data[data.isfinite() & (data != 0)].abs()
+        least = float(live.min()) if live.numel() else 1.0
+        size = torch.where(data == 0, least, data)  # zeros too, by less than anything there is
         noise = 2 * torch.rand(data.shape, generator=generator, dtype=torch.float64) - 1
-        contents[key] = data + JITTER * (size or 1.0) * noise
+        contents[key] = data + JITTER * size * noise
     return contents
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain
 
 import torch
 
@@ -138,9 +139,10 @@ def sensitivity(operands, path, sums):
     """S and N of an inexact output: those of a check's appeal or of its last appeal, where
     what float32 loses further away counts as well, whichever is larger."""
     s, n = sums.means()
+    reference = operands.reference
     first, narrow = operands.replay(0)
     try:
-        for lost in operands.reference.losses(path):
+        for lost in chain(reference.losses(path), reference.noises(path)):
             if first[path].shape == lost.shape:
                 low = first[path] + LOSS_WEIGHT * lost
                 sums.add(first[path], torch.where(low.isfinite(), low, narrow[path].double()))

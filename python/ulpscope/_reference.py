@@ -24,6 +24,7 @@ FEW_OUTPUTS = 64
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
 N_NOISES = 3
+MOST_NOISE = 256
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
 SAMPLE = 4096
 FEW = 8
@@ -305,9 +306,6 @@ class Reference:
             lost = (narrow[path].double() - wide[path]).abs()
             # No more than the same share of the result where the result has grown.
             yield lost * (truth.abs() / wide[path].abs()).clamp(max=1.0)
-        if self._has_steps():
-            yield from self._noises(path)
-
     def _has_steps(self):
         """Whether the call computes in several steps that another device may round
         otherwise."""
@@ -318,9 +316,14 @@ class Reference:
             return taken_apart(function) is not None
         return True
 
-    def _noises(self, path):
-        """What float32 loses when every rounding inside a call falls otherwise."""
+    def noises(self, path):
+        """What float32 loses when every rounding inside a call falls otherwise. A run whose
+        loss is out of all proportion was not another rounding of the same formula."""
+        if not self._has_steps():
+            return
         function = self._own or cpu_kernel(self.call)
+        truth = self.truth[path]
+        usual = (self.yardstick[path].double() - truth).abs()
 
         def noisy(*args, **kwargs):
             with Noise(self.seed + i):
@@ -328,8 +331,11 @@ class Reference:
 
         for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
             narrow = self._run_composite(computed, None, noisy)
-            if path in narrow and narrow[path].shape == self.truth[path].shape:
-                yield (narrow[path].double() - self.truth[path]).abs()
+            if path not in narrow or narrow[path].shape != truth.shape:
+                return
+            lost = (narrow[path].double() - truth).abs()
+            if _size(lost) <= max(MOST_NOISE * _size(usual), 2.0**-12 * _size(truth)):
+                yield lost
 
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""
@@ -440,6 +446,12 @@ def _fan_from(still, share):
     fan = math.log(still) / math.log1p(-share) if still < 1 else 1.0
     low = 1.0 if share == 0.5 else 0.25 / share
     return min(max(fan, low), max(3 / share, 1.0))
+
+
+def _size(x):
+    """Root mean square of the finite elements."""
+    live = x[x.isfinite()]
+    return float(live.square().mean().sqrt()) if live.numel() else 0.0
 
 
 def _is_float(part):

@@ -109,3 +109,49 @@ def test_no_answer_is_blamed_where_float32_has_none(draw):
     assert verdict(layer, (x, w, b), given) in ("pass", "unjudged")
     given[5, 5] += 1
     assert verdict(layer, (x, w, b), given) == "wrong"
+
+
+def to_bfloat16(x):
+    return x.bfloat16().float()
+
+
+def test_a_steep_function_is_no_corner(draw):
+    x = draw(2000) * 2.0 ** (10 * draw(2000)).clamp(-60, 60)  # a wide range
+    grad = draw(2000)
+    backward = torch.ops.aten.silu_backward.default
+    assert verdict(backward, (grad, x), backward(grad, x)) == "pass"
+    assert verdict(backward, (grad, x), backward(to_bfloat16(grad), to_bfloat16(x))) in (
+        "reduced", "wrong")  # fmt: skip
+
+
+def test_bits_are_counted_without_the_excuse_of_other_functions(draw):
+    x = draw(4000)
+    half = ulpscope.judge_call(torch.tanh, (x,), {}, torch.tanh(x.half().float()))
+    assert not half.passed and abs(half.effective_bits - 11.4) < 1
+
+
+def test_gradients_of_attention_are_judged_also_under_a_mask(draw):
+    q, k, v, g = (draw(2, 8, 16) for _ in range(4))
+
+    def gradients(q, k, v, exp=torch.exp):
+        q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+        with torch.enable_grad():
+            scores = q @ k.transpose(-1, -2) / 4
+            mask = torch.ones(8, 8).triu(1).bool()
+            scores = scores.masked_fill(mask, -math.inf)
+            weights = exp(scores - scores.detach().amax(-1, keepdim=True))
+            out = (weights / weights.sum(-1, keepdim=True)) @ v
+        return torch.autograd.grad(out, (q, k, v), g)
+
+    narrow = lambda s: to_bfloat16(torch.exp(s))  # noqa: E731
+    assert verdict(gradients, (q, k, v), gradients(q, k, v)) == "pass"
+    assert verdict(gradients, (q, k, v), gradients(q, k, v, narrow)) in ("reduced", "wrong")
+
+
+def test_flushed_subnormals_tie(draw):
+    x = torch.tensor([1e-40, 3e-40, 2e-40, 1.0, -2.0])
+    values = torch.where(x.abs() < 1e-38, 0, x)
+    got = torch.tensor([3, 0, 1, 2, 4])
+    assert verdict(lambda x: x.argsort(descending=True), (x,), got) == "pass"
+    assert verdict(lambda x: x.argsort(descending=True), (x,), got.flip(0)) == "wrong"
+    assert values[3] == 1
