@@ -26,6 +26,7 @@ from ._progress import Progress
 from ._verdicts import PRECEDENCE, base_row
 
 UNKNOWN = "unknown here"  # as _replay.resolve says it
+WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
 PARTS = ("device", "reference", "perturbed", "judge")
 
 
@@ -39,6 +40,8 @@ def parse(argv):
     add("trace", metavar="TRACE", help="folder that `ulpscope capture` wrote")
     add("--device", required=True, metavar="DEVICE",
         help="device under test: sim:0, npu:0, cuda:1, ..., or python:MODULE:FUNCTION")
+    add("--via", default="", metavar="COMPILER",
+        help="judge what torch.compile generates for DEVICE with this backend: inductor")
     add("-o", "--out", default="ulpscope-out", metavar="OUT",
         help="folder of the results (default ulpscope-out)")
     add("--ops", metavar="PATTERN", help="operators to check, e.g. 'aten::*mm*,!aten::bmm'")
@@ -73,6 +76,8 @@ def parse(argv):
         parser.error("-j must be 1 or more")
     if not options.device:
         parser.error("--device names no device")
+    if options.via and options.device.startswith("python:"):
+        parser.error("--via: torch.compile needs a device that torch knows, e.g. --device cpu")
     try:
         options.seconds = seconds_of(options.budget) if options.budget else None
     except ValueError as problem:
@@ -176,7 +181,7 @@ def run_identity(trace, options):
     return {
         "trace": os.path.abspath(options.trace),
         "trace_id": trace.meta("id") or "",
-        "device": options.device,
+        "device": f"{options.device} via {options.via}" if options.via else options.device,
         "standard": options.standard,
         "faults": faults_of(options),
         "options": json.dumps(
@@ -192,6 +197,7 @@ def worker_settings(trace, options, home, jobs):
         "trace": os.path.abspath(options.trace),
         "trace_id": trace.meta("id") or "",
         "device": options.device,
+        "via": options.via,
         "home": home,
         "threads": max(1, core_count() // jobs),
         "recorded": json.loads(trace.meta("imports") or "[]"),
@@ -222,13 +228,14 @@ def row_of(event, trace, timeout):
         row["examples"] = [tuple(e) for e in row["examples"]]
         return row
     phase = event[2]
-    if kind == "lost" and phase == "device":
-        return lost_row(trace, request, "crashed", f"the device's process {event[3]}")
+    if kind == "lost" and phase in WHILE:
+        return lost_row(trace, request, "crashed", f"the device's process {event[3]}{WHILE[phase]}")
     if kind == "lost":
         return lost_row(trace, request, "unjudged", f"the CPU's process {event[3]} "
                         "while computing the reference")  # fmt: skip
-    if phase == "device":
-        return lost_row(trace, request, "timeout", f"no answer from the device in {timeout:g} s")
+    if phase in WHILE:
+        why = f"no answer from the device in {timeout:g} s{WHILE[phase]}"
+        return lost_row(trace, request, "timeout", why)
     return lost_row(trace, request, "unjudged", f"the reference took longer than {timeout:g} s")
 
 

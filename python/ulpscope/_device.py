@@ -40,6 +40,7 @@ class Answer:
     trespass: str = ""  # what it wrote that it must not, a clause
     before: dict = field(default_factory=dict)  # written paths: plain content before
     nanoseconds: int = 0
+    notes: list = field(default_factory=list)  # on how it was computed
 
 
 class TorchDevice:
@@ -57,9 +58,22 @@ class TorchDevice:
 
     def bind(self, call):
         bound = bind_exact(call, self.place)
-        if call.schema and self.home == "cpu" and makes_on_default_device(call):
-            bound.kwargs["device"] = torch.device(self.name)
+        bound.kwargs |= self.defaults(call)
         return bound
+
+    def defaults(self, call):
+        """Arguments to add to those of a call: the device of a factory that named none."""
+        if call.schema and self.home == "cpu" and makes_on_default_device(call):
+            return {"device": torch.device(self.name)}
+        return {}
+
+    def compute(self, call, bound):
+        """What the call returns."""
+        return bound.run(call.function)
+
+    def notes(self, call):
+        """What is to be said of how a call that ran was computed."""
+        return []
 
     def run(self, call):
         """Runs the call. Unsupported where the device refuses it, DeviceDied."""
@@ -67,14 +81,15 @@ class TorchDevice:
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         start = time.perf_counter_ns()
         try:
-            result = bound.run(call.function)
+            result = self.compute(call, bound)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, Unsupported):
             raise
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
             raise refusal(problem) from None
         spent = time.perf_counter_ns() - start
-        return Answer(_detached(outputs), trespass(call, bound), before, spent)
+        wrong = trespass(call, bound)
+        return Answer(_detached(outputs), wrong, before, spent, self.notes(call))
 
 
 class PythonDevice:
@@ -200,8 +215,10 @@ def present():
     return found
 
 
-def open_device(name, home="cpu"):
-    """The device under test of that name: "npu:0", "sim:1", or "python:MODULE:FUNCTION".
+def open_device(name, home="cpu", via="", mark=lambda phase: None):
+    """The device under test of that name: "npu:0", "sim:1", or "python:MODULE:FUNCTION";
+    with `via` what that backend of torch.compile generates for it, `mark` is then told when
+    it compiles.
 
     Imports the package that brings the device type. UnknownDevice where there is none.
     """
@@ -218,6 +235,10 @@ def open_device(name, home="cpu"):
         torch.empty(1, device=name)
     except Exception as problem:  # every backend has its own way to say no
         raise UnknownDevice(_unknown(name, str(problem).split("\n")[0][:160])) from None
+    if via:
+        from ._compiled import CompiledDevice  # takes seconds to import
+
+        return CompiledDevice(name, via, home, mark)
     return TorchDevice(name, home)
 
 

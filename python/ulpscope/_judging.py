@@ -61,6 +61,13 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None):
     finally:
         timing.add("device", now)
     mark("reference")
+    verdict = _judge_ran(call, device, answer, timing, mark, rule)
+    verdict.notes = verdict.notes + answer.notes
+    return verdict
+
+
+def _judge_ran(call, device, answer, timing, mark, rule):
+    """The verdict on a call that the device answered."""
     if rule is not None:
         return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
     if draws_random(call):

@@ -42,7 +42,8 @@ class Bench:
         self.channel = channel
         self.rule, self.compared = _standards.chosen(settings["standard"], settings["compare"])
         self.trace = _core.Trace(settings["trace"])
-        self.device = open_device(settings["device"], settings["home"])
+        say = lambda phase: channel.send(phase=phase)  # noqa: E731
+        self.device = open_device(settings["device"], settings["home"], settings["via"], say)
         self.trace_id = settings["trace_id"]
 
     def call(self, sequence):

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backends of torch.compile with planted bugs, for `--via NAME --import check_compilers`."""
+
+import torch
+from torch._dynamo import lookup_backend, register_backend
+
+
+@register_backend
+def rounding(module, inputs):
+    """Inductor, whose results went through bfloat16."""
+    compiled = lookup_backend("inductor")(module, inputs)
+
+    def run(*args):
+        return [rounded(out) for out in compiled(*args)]
+
+    return run
+
+
+def rounded(value):
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.bfloat16().to(value.dtype) if floats else value
+
+
+@register_backend
+def refusing(module, inputs):
+    raise ValueError("no layout for this\n  at node 3")
+
+
+@register_backend
+def forgetful(module, inputs):
+    """Computes, but writes no argument."""
+
+    def run(*args):
+        return module(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+
+    return run
