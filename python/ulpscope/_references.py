@@ -63,8 +63,8 @@ def known():
 
 
 def _load():
-    if not _table:
-        from . import _references_aten, _references_attention, _references_norms  # noqa: F401
+    # Each fills the table; one that somebody imported before must not hide the others.
+    from . import _references_aten, _references_attention, _references_norms  # noqa: F401
 
 
 def _named(schema, wanted, args, kwargs):
