@@ -198,8 +198,8 @@ USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
 
 /**
  * Whether any element of a perturbed replay moved by more than `share` of max(|truth|,
- * root mean square of the finite truth), or out of the finite: it may have crossed a step.
- * Elements whose truth is not finite do not count.
+ * root mean square of the finite truth), or out of the finite: it may have crossed a
+ * step. Elements whose truth is not finite do not count.
  *
  * Shapes:  float64, equal dims, any strides; empty is allowed (false).
  * Memory:  allocates nothing.

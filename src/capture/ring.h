@@ -31,7 +31,7 @@ typedef struct usc_ring {
     size_t raw_size;
     unsigned char *memory;
     int64_t size;
-    int64_t warm; /* bytes that have their pages; the sender's */
+    int64_t warm;                  /* bytes that have their pages; the sender's */
     int64_t limit_bytes, limit_ns; /* the promise about what may not be durable */
 
     atomic_llong head, tail;          /* positions; index: position % size */
@@ -49,7 +49,7 @@ typedef struct usc_ring {
 
 typedef struct usc_ring_options {
     const usc_alloc *alloc;
-    int64_t size;        /* rounded up to whole pages; at least 64 KiB */
+    int64_t size; /* rounded up to whole pages; at least 64 KiB */
     int64_t warm; /* of it, how much to fault in at once */
     int64_t limit_bytes, limit_ns;
 } usc_ring_options;

@@ -8,7 +8,7 @@
 
 #define RING_SIZE ((int64_t)1 << 30)
 #define RING_SIZE_STATS ((int64_t)64 << 20) /* no bytes go through it */
-#define WARM ((int64_t)128 << 20) /* about twice what was ever found waiting */
+#define WARM ((int64_t)128 << 20)           /* about twice what was ever found waiting */
 #define WARM_STATS ((int64_t)4 << 20)
 #define COMMIT_BYTES ((int64_t)64 << 20)
 #define COMMIT_MS 200

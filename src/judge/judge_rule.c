@@ -9,9 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* T(F) = min(base + slope sqrt(F), few F^0.6, cap), in roundings of the working precision;
- * F is the fan-in, since errors of F roundings add up like a random walk. `few` is the
- * limit of an operator of one input: there is no order in which to round otherwise. */
+/* T(F) = min(base + slope sqrt(F), few F^0.6, cap), in roundings of the working
+ * precision; F is the fan-in, since errors of F roundings add up like a random walk.
+ * `few` is the limit of an operator of one input: there is no order in which to round
+ * otherwise. */
 static const struct limit {
     const char *what;
     double base, slope, few, cap;
@@ -40,9 +41,9 @@ enum { WORST, TYPICAL, NEARLY_ALL, RELATIVE, ONE_SIDED };
 #define MIN_SHARE 0.1    /* ... and it hits at least this part of where it would show */
 #define Z_ONE_SIDED 6.0
 #define SHARE_ONE_SIDED 0.5
-#define BLIND_SHARE 0.9 /* float32 keeps no bits on more elements: nobody can judge */
+#define BLIND_SHARE 0.9  /* float32 keeps no bits on more elements: nobody can judge */
 #define FEW_SUBNORMALS 3 /* fewer may be zero by chance */
-#define SLOPE_SINGLE 4  /* of the worst element where there is but one: none to choose */
+#define SLOPE_SINGLE 4   /* of the worst element where there is but one: none to choose */
 
 static double limit_of(const usc_judge *j, int which, double fan_in)
 {
@@ -112,8 +113,7 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
         (void)snprintf(out->reason, sizeof out->reason,
                        "float32 itself overflows at %lld of %lld elements",
                        (long long)t->n_free, (long long)j->n);
-    } else if (out->n_mismatch > 0 &&
-               (double)t->n_blind > BLIND_SHARE * (double)j->n) {
+    } else if (out->n_mismatch > 0 && (double)t->n_blind > BLIND_SHARE * (double)j->n) {
         out->verdict = USC_VERDICT_UNJUDGED;
         (void)snprintf(out->reason, sizeof out->reason,
                        "float32 on the CPU keeps fewer than 4 bits at %lld of %lld "
@@ -284,8 +284,7 @@ static void decide(usc_judge *j, const usc_view *view, const usc_tally *t,
     const findings f = test_limits(j, t, out);
     if (t->n_nonfinite > 0) {
         say_nonfinite(j, out);
-    } else if (!f.worst && !f.typical && !f.nearly_all && !f.relative &&
-               !f.one_sided) {
+    } else if (!f.worst && !f.typical && !f.nearly_all && !f.relative && !f.one_sided) {
         if (!fails_by_form(j, out)) accept(j, t, out);
     } else if (t->n_f16_lost > 0 && t->n_beyond == 0) {
         say_flushed(out, j, t->n_f16_lost);

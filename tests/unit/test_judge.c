@@ -312,7 +312,8 @@ static void test_where_float32_keeps_no_bits_nothing_is_judged(void **state)
     }
 }
 
-/* One sum over many terms may err as much; that its last 13 bits are zero is no chance. */
+/* One sum over many terms may err as much; that its last 13 bits are zero is no chance.
+ */
 static void test_a_number_rounded_to_fewer_bits_is_reduced(void **state)
 {
     (void)state;
