@@ -62,7 +62,7 @@ typedef struct cli_report {
     {"color", required_argument, NULL, 'c'}, {"allow", required_argument, NULL, 'a'},    \
         {"strict", no_argument, NULL, 's'}, {"no-files", no_argument, NULL, 'n'},        \
         {"baseline", required_argument, NULL, 'b'},                                      \
-        {"junit", required_argument, NULL, 'j'},                                         \
+        {"junit", required_argument, NULL, 'j'}, {"sort", required_argument, NULL, 'r'}, \
     {                                                                                    \
         "annotate", no_argument, NULL, 'g'                                               \
     }

@@ -25,6 +25,14 @@ static bool add_allow(cli_report *r, const char *text)
     return true;
 }
 
+static bool set_order(cli_report *r, const char *by)
+{
+    r->options.by_loss = strcmp(by, "loss") == 0;
+    if (r->options.by_loss || strcmp(by, "verdict") == 0) return true;
+    cli_fail("--sort: '%s' is no order; try verdict or loss", by);
+    return false;
+}
+
 bool cli_report_option(cli_report *r, int option)
 {
     switch (option) {
@@ -46,6 +54,8 @@ bool cli_report_option(cli_report *r, int option)
     case 'g':
         r->annotate = true;
         return true;
+    case 'r':
+        return set_order(r, optarg);
     case 'a':
         return add_allow(r, optarg);
     default:

@@ -41,6 +41,7 @@ const char cmd_check_help[] =
     "operator\n"
     "  --baseline FILE    flag only what is new or worse than in an earlier run\n"
     "  --junit FILE       write JUnit XML; --annotate: print `::error` lines for GitHub\n"
+    "  --sort loss        the largest effect on the loss first, not the worst verdict\n"
     "\n"
     "examples:\n"
     "  ulpscope check ulpscope-trace --device npu:0\n"

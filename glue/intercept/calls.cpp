@@ -10,6 +10,7 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -26,6 +27,7 @@ namespace
 
 struct Forward {
     int64_t module, stack;
+    int64_t sequence; /* 0: not known, or the call has no node */
 };
 
 struct ForwardCalls {
@@ -47,14 +49,26 @@ uint64_t node_key(uint64_t sequence_nr, uint64_t thread)
 
 /* A node is made before the forward call below it runs, so the number last given out is
  * the node's; the first call under a number is the one that belongs to it. */
-void remember_forward(const Where &where)
+void remember_forward(Where &where)
 {
     const uint64_t next = at::sequence_number::peek();
-    if (next == 0 || (where.module == 0 && where.stack == 0)) return;
+    if (next == 0) return;
+    const uint64_t key = node_key(next - 1, at::RecordFunction::currentThreadId());
     ForwardCalls &calls = forward_calls();
     std::lock_guard<std::mutex> lock(calls.mutex);
-    calls.places.try_emplace(node_key(next - 1, at::RecordFunction::currentThreadId()),
-                             Forward{where.module, where.stack});
+    const bool first =
+        calls.places.try_emplace(key, Forward{where.module, where.stack, 0}).second;
+    if (first && at::GradMode::is_enabled()) where.key = key;
+}
+
+/* The sequence is known only when the session has taken the call's inputs. */
+void number_forward(const Where &where, int64_t sequence)
+{
+    if (where.key == 0) return;
+    ForwardCalls &calls = forward_calls();
+    std::lock_guard<std::mutex> lock(calls.mutex);
+    const auto found = calls.places.find(where.key);
+    if (found != calls.places.end()) found->second.sequence = sequence;
 }
 
 template <class Node> bool find_forward(const Node &node, Where &where)
@@ -64,6 +78,9 @@ template <class Node> bool find_forward(const Node &node, Where &where)
     const auto found =
         calls.places.find(node_key(node->sequence_nr(), node->thread_id()));
     if (found == calls.places.end()) return false;
+    where.forward = found->second.sequence;
+    if (where.forward != 0) where.node = node->name();
+    if (found->second.module == 0 && found->second.stack == 0) return false;
     where.module = found->second.module;
     where.stack = found->second.stack;
     return true;
@@ -174,13 +191,25 @@ Scratch &scratch()
     return instance;
 }
 
+/* JSON of what a call depends on besides its arguments, or of where it comes from. */
+std::string state_of(const Operator &op, const IValue *values, const Where &where)
+{
+    if (op.random) return random_state(values, op.arguments.size());
+    if (where.forward == 0) return {};
+    std::string name; /* of a class, which may be a template of the user's */
+    for (const char c : where.node)
+        if (c == '_' || c == ':' || std::isalnum(static_cast<unsigned char>(c)))
+            name += c;
+    return "{\"forward\": " + std::to_string(where.forward) + ", \"node\": \"" + name +
+           "\"}";
+}
+
 int64_t begin(Session &session, Operator &op, const IValue *values)
 {
     Scratch &s = scratch();
     if (!write_arguments(s.args, op, values)) return 0;
     const Where where = where_now(session);
-    const std::string state =
-        op.random ? random_state(values, op.arguments.size()) : std::string();
+    const std::string state = state_of(op, values, where);
 
     usc_capture_call call = {};
     call.op = operator_id(session, op);
@@ -197,7 +226,9 @@ int64_t begin(Session &session, Operator &op, const IValue *values)
                  &op.arguments[i]);
     call.tensors = s.tensors.data();
     call.n_tensors = static_cast<int>(s.tensors.size());
-    return usc_capture_begin(session.capture, &call);
+    const int64_t sequence = usc_capture_begin(session.capture, &call);
+    number_forward(where, sequence);
+    return sequence;
 }
 
 /* Arguments that the call writes, kept beyond the call that consumes its stack. */
@@ -290,7 +321,7 @@ void forget_forward_calls()
 
 Where where_now(Session &session)
 {
-    Where where = {USC_PHASE_FORWARD, 0, 0, thread_number()};
+    Where where = {USC_PHASE_FORWARD, 0, 0, thread_number(), 0, 0, {}};
     const auto node = torch::autograd::get_current_node();
     if (node) {
         where.phase = USC_PHASE_BACKWARD;

@@ -154,6 +154,9 @@ struct Kernel : c10::OperatorKernel {
 struct Where {
     usc_phase phase;
     int64_t module, stack, thread;
+    uint64_t key;     /* of the autograd node whose forward call this may be; 0: none */
+    int64_t forward;  /* sequence of the call whose autograd node runs now; 0: none */
+    std::string node; /* its name, as "MulBackward0" */
 };
 Where where_now(Session &session);
 void forget_forward_calls();

@@ -52,6 +52,7 @@ typedef struct usc_report_options {
     int width;     /* columns of the terminal; 0: 100 */
     bool color;    /* ANSI colours */
     bool no_files; /* leave out the lines that say where the files are */
+    bool by_loss;  /* the largest effect on the loss first, not the worst verdict */
     bool strict;   /* unjudged and unsupported are flagged too */
     int n_allow;
     const usc_allow *allow;

@@ -27,7 +27,7 @@ from ._verdicts import PRECEDENCE, base_row
 
 UNKNOWN = "unknown here"  # as _replay.resolve says it
 WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
-PARTS = ("device", "reference", "perturbed", "judge", "causes")
+PARTS = ("device", "reference", "perturbed", "judge")
 
 
 def parse(argv):
@@ -64,6 +64,8 @@ def parse(argv):
     add("--baseline", metavar="FILE", help="flag only what is new since that run")
     add("--junit", metavar="FILE", help="write JUnit XML")
     add("--annotate", action="store_true", help="print ::error lines for GitHub")
+    add("--sort", choices=("verdict", "loss"), default="verdict",
+        help="what comes first in the table (default verdict)")
     add("--budget", metavar="TIME", help="stop after 90s, 10m or 1h; the most telling calls "
         "come first, the same command goes on with the rest")  # fmt: skip
     add("--self-test", action="store_true",
@@ -152,6 +154,7 @@ def selection(trace, options):
     if options.distinct:
         by_sequence = {r["sequence"]: r for r in rows}
         picks = _select.distinct(picks, by_sequence.__getitem__)
+    _select.link(picks, rows)
     if not picks:
         wanted = f" matches {options.ops}" if options.ops else " can be replayed"
         raise Trouble(f"no call of {options.trace}{wanted}: nothing to check")
@@ -250,8 +253,7 @@ class Split:
         self.calls += 1
         self.wide += row.pop("t_wide", 0)
         for part in self.sums:
-            self.sums[part] += row.get("t_" + part, 0)
-        row.pop("t_causes", None)
+            self.sums[part] += row["t_" + part]
 
     def text(self, seconds, jobs):
         """One line; the ratio is that of everything but the device to one float64 replay
@@ -285,8 +287,9 @@ def left_out(trace, agenda, total, out):
 def agenda_of(trace, todo, options):
     """The requests for the crew, in the order in which they are to be taken."""
     requests = [
-        {"call": p.sequence, "children": p.children, "stands_for": p.stands_for} for p in todo
-    ]
+        {"call": p.sequence, "children": p.children, "stands_for": p.stands_for,
+         "backward": p.backward} for p in todo
+    ]  # fmt: skip
     if options.seconds is None:
         return Agenda(requests)
     return Budget(requests, trace.call, options.seconds)
@@ -397,7 +400,7 @@ def report(out, options):
         command += ["--allow", allowed]
     for name in ("strict", "annotate"):
         command += [f"--{name}"] * getattr(options, name)
-    for name in ("baseline", "junit"):
+    for name in ("baseline", "junit", "sort"):
         if getattr(options, name):
             command += [f"--{name}", getattr(options, name)]
     sys.stdout.flush()

@@ -18,6 +18,7 @@ class Pick:
     sequence: int
     children: list = field(default_factory=list)  # ATen calls below it, to find a culprit
     stands_for: int = 1
+    backward: dict = field(default_factory=dict)  # it or a child -> calls of its backward
 
 
 def device_types(row):
@@ -113,6 +114,17 @@ def narrow(picks, wanted):
         else:
             out += [Pick(child) for child in p.children if child in wanted]
     return sorted(out, key=lambda p: p.sequence)
+
+
+def link(picks, rows):
+    """Tells every pick which backward calls belong to it or to a call below it."""
+    below = {}
+    for row in rows:
+        forward = _parsed(row.get("state")).get("forward")
+        if forward:
+            below.setdefault(forward, []).append(row["sequence"])
+    for p in picks:
+        p.backward = {s: below[s] for s in (p.sequence, *p.children) if s in below}
 
 
 def signature(row):

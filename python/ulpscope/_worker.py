@@ -85,6 +85,7 @@ class Bench:
             if self.compared:
                 _judging.compare_standards(self.compared, call, self.device, verdict, timing)
             row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
+            row["metrics"] += self.loss_effect(call, verdict, request.get("backward"))
             return row, True
         except BadCall as problem:
             return self.plain(sequence, "unjudged", str(problem), request), True
@@ -95,6 +96,23 @@ class Bench:
         except Exception as problem:  # ours, or a device with errors of its own kind
             why = f"the check of it failed, {type(problem).__name__}: {problem}"
             return self.plain(sequence, "unjudged", why, request), True
+
+    def loss_effect(self, call, verdict, backward):
+        """The metric that tells what the error means for the loss, as a list; empty where
+        the trace does not tell."""
+        from . import _core
+        from ._impact import loss_effect
+
+        reference = verdict.operands.reference if verdict.operands else None
+        if reference is None or verdict.answer is None or call.made_up:
+            return []
+        try:
+            found = loss_effect(self.trace, call, verdict.answer.outputs, reference.truth, backward)
+        except _core.CorruptError:
+            raise
+        except Exception:  # a trace that names what it does not hold: the verdict stands
+            return []
+        return [] if found is None else [(-1, "loss", found, None)]
 
     def probe(self, sequence):
         """What the verdict would have caught on a call: no row, `_selftest` keeps it."""

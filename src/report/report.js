@@ -80,6 +80,9 @@
     el("span", { class: "text" }, text), track);
   }
 
+  /* What the error means for the loss of the captured step, to first order. */
+  const lossText = (c) => (typeof c.loss === "number" ? c.loss.toPrecision(2) : "-");
+
   function list(pairs) {
     const dl = el("dl");
     for (const [name, value] of pairs)
@@ -152,7 +155,7 @@
       el("h3", null, pill(f.verdict), link, el("span", { class: "quiet" }, plural(f.stands_for, "call"))),
       el("p", { class: "sentence" }, f.sentence || f.cause),
       el("p", { class: "places quiet mono" }, f.modules),
-      el("div", { class: "side" }, bitsBar(f)));
+      el("div", { class: "side" }, bitsBar(f), typeof f.loss === "number" ? el("span", { class: "quiet" }, `loss ±${lossText(f)}`) : null));
   }
 
   function drawAccused() {
@@ -218,6 +221,7 @@
     { id: "module", title: "Module", key: place },
     { id: "step", title: "Step", key: (c) => `${String(c.step).padStart(12, "0")}${c.phase}` },
     { id: "bits", title: "Bits / float32", key: (c) => (typeof c.bits === "number" ? c.bits : Infinity) },
+    { id: "loss", title: "Loss ±", number: true, key: (c) => (typeof c.loss === "number" ? -c.loss : Infinity) },
     { id: "sentence", title: "Why", key: (c) => c.sentence },
   ];
   const WORST = "";
@@ -248,6 +252,7 @@
       el("td", { class: "module mono" }, dotted(place(c))),
       el("td", { class: "when" }, `${c.step} ${c.phase}`),
       el("td", null, bitsBar(c)),
+      el("td", { class: "number" }, lossText(c)),
       el("td", { class: "why" }, c.sentence || c.cause));
   }
 
@@ -453,7 +458,8 @@
     const facts = list([["Call", `#${c.call} of ${data.run.trace}`], ["Step", `${c.step} ${c.phase}`],
       ["Module", place(c) + (details.module_class ? ` (${details.module_class})` : "")],
       ["Arguments", el("code", null, details.args)], ["Decided by", details.output && el("code", null, details.output)],
-      ["Elements", details.n_elements ? count(details.n_elements) : ""], ["Cause", c.cause], ["Notes", details.notes],
+      ["Elements", details.n_elements ? count(details.n_elements) : ""], ["Cause", c.cause],
+      ["Loss", typeof c.loss === "number" ? `±${lossText(c)}, to first order` : ""], ["Notes", details.notes],
       ["Stands for", details.stands_for > 1 ? plural(details.stands_for, "call") : ""]]);
     const heading = el("h1", { tabindex: "-1" }, el("code", null, named(c)));
     const box = byId("call");

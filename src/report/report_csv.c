@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // result.csv and details.csv. Columns: docs/report.md.
+#include <math.h>
+
 #include "report/report_model.h"
 
 static const char *text_of(const char *text)
@@ -24,6 +26,13 @@ static void put_bits(usc_out *o, usc_verdict verdict, double bits)
     usc_out_text(o, ",");
 }
 
+static void put_loss(usc_out *o, const usc_result_row *row)
+{
+    const double loss = usc_row_loss(row);
+    if (!isnan(loss)) usc_out_number(o, loss);
+    usc_out_text(o, ",");
+}
+
 static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     (void)err;
@@ -40,6 +49,7 @@ static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *er
     put_bits(o, verdict, row->bits);
     put_bits(o, verdict, row->yardstick_bits);
     usc_out_text(o, row->bound ? "1," : "0,");
+    put_loss(o, row);
     put_text(o, row->cause);
     put_text(o, row->sentence);
     put_text(o, row->notes);
@@ -60,9 +70,9 @@ usc_status usc_report_csv(usc_report *report, const usc_sink *sink, usc_error *e
     usc_out o;
     usc_out_begin(&o, sink, err);
     usc_out_text(&o, "call,step,phase,op,culprit,module,module_class,verdict,bits,"
-                     "yardstick_bits,bound,cause,sentence,notes,output,args,n_elements,"
-                     "stands_for,t_device_ns,t_reference_ns,t_perturbed_ns,t_judge_ns,"
-                     "t_total_ns\n");
+                     "yardstick_bits,bound,loss,cause,sentence,notes,output,args,"
+                     "n_elements,stands_for,t_device_ns,t_reference_ns,t_perturbed_ns,"
+                     "t_judge_ns,t_total_ns\n");
     const usc_status st = usc_result_walk(report->result, result_row, &o, err);
     return st != USC_OK ? st : usc_out_end(&o);
 }

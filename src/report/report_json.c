@@ -2,6 +2,8 @@
 // result.json. Schema: docs/report.md.
 #include "report/report_json.h"
 
+#include <math.h>
+
 #include "report/report_places.h"
 #include "report/report_standards.h"
 
@@ -28,6 +30,15 @@ static void member_bits(usc_out *o, const char *name, usc_verdict verdict, doubl
         usc_out_json_number(o, bits);
     else
         usc_out_text(o, "null");
+}
+
+static void member_loss(usc_out *o, double loss)
+{
+    usc_out_text(o, "\"loss\": ");
+    if (isnan(loss))
+        usc_out_text(o, "null");
+    else
+        usc_out_json_number(o, loss);
 }
 
 static void run(usc_out *o, usc_report *r)
@@ -153,7 +164,8 @@ static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
     member_bits(o, "bits", f->verdict, f->bits);
     comma(o);
     member_bits(o, "yardstick_bits", f->verdict, f->yardstick_bits);
-    usc_out_text(o, f->bound ? ", \"bound\": true" : ", \"bound\": false");
+    usc_out_text(o, f->bound ? ", \"bound\": true, " : ", \"bound\": false, ");
+    member_loss(o, f->loss);
     usc_out_text(o, f->next != NULL ? "}," : "}");
     return o->status;
 }
@@ -198,6 +210,8 @@ void usc_json_brief(usc_out *o, const usc_result_row *row)
     comma(o);
     member_bits(o, "yardstick_bits", verdict, row->yardstick_bits);
     usc_out_text(o, row->bound ? ", \"bound\": true, " : ", \"bound\": false, ");
+    member_loss(o, usc_row_loss(row));
+    comma(o);
     member(o, "cause", row->cause);
     comma(o);
     member(o, "sentence", row->sentence);

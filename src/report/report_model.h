@@ -27,6 +27,7 @@ typedef struct usc_finding {
     int64_t worst_call; /* its numbers and sentence are the ones shown */
     double bits, yardstick_bits;
     bool bound;
+    double loss;       /* largest effect on the loss; NaN: not known */
     usc_place *places; /* one per row, latest first */
     struct usc_finding *next;
 } usc_finding;
@@ -40,7 +41,7 @@ typedef struct usc_op_sum {
 typedef struct usc_report_case usc_report_case;
 
 typedef struct usc_times {
-    int64_t device, reference, perturbed, judge, causes, total; /* ns */
+    int64_t device, reference, perturbed, judge, total; /* ns */
 } usc_times;
 
 typedef struct usc_arena_chunk usc_arena_chunk;
@@ -98,6 +99,12 @@ bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options
 
 /** Whether a verdict comes with effective bits that mean something. */
 bool usc_bits_shown(usc_verdict verdict, double bits);
+
+/** The effect of a call's error on the loss to first order; NaN where it is not known. */
+double usc_row_loss(const usc_result_row *row);
+
+/** Puts the findings with the largest effect on the loss first, unknown ones last. */
+void usc_findings_by_loss(usc_report *r);
 
 /** Writes `json` as it stands where it is valid JSON, else as a JSON string; `empty`
  * where it is "". */

@@ -102,6 +102,15 @@ static void mark(table *t, const usc_finding *f, int indent)
     wrap(t, words, indent);
 }
 
+static void loss(table *t, const usc_finding *f, int indent)
+{
+    char words[64];
+    (void)snprintf(words, sizeof words, "loss ±%.2g%s", f->loss,
+                   f->n_rows > 1 ? " at most, by one call" : "");
+    new_line(t, indent);
+    wrap(t, words, indent);
+}
+
 static usc_status finding(table *t, const usc_finding *f)
 {
     static const int columns[] = {14, 14, 7};
@@ -140,6 +149,7 @@ static usc_status finding(table *t, const usc_finding *f)
     put(t, "in ", 3);
     wrap(t, places.bytes, indent);
     color(t, "0");
+    if (!isnan(f->loss)) loss(t, f, indent);
     new_line(t, indent);
     wrap(t, f->sentence[0] != '\0' ? f->sentence : f->cause, indent);
     if (usc_verdict_flagged(f->verdict)) mark(t, f, indent);
@@ -382,17 +392,16 @@ static void timing(table *t)
     const usc_times *s = &t->r->times;
     if (s->total <= 0) return;
     const double total = (double)s->total;
-    const int64_t known = s->device + s->reference + s->perturbed + s->judge + s->causes;
+    const int64_t known = s->device + s->reference + s->perturbed + s->judge;
     const double rest = known < s->total ? (double)(s->total - known) : 0;
     char text[256];
     (void)snprintf(
         text, sizeof text,
         "%.1f s in workers (%.1f ms a call): device %.0f %%, reference %.0f %%, "
-        "perturbed replays %.0f %%, judge %.0f %%, causes %.0f %%, overhead %.0f %%",
+        "perturbed replays %.0f %%, judge %.0f %%, overhead %.0f %%",
         total / 1e9, total / 1e6 / (double)t->r->n_rows, 100 * (double)s->device / total,
         100 * (double)s->reference / total, 100 * (double)s->perturbed / total,
-        100 * (double)s->judge / total, 100 * (double)s->causes / total,
-        100 * rest / total);
+        100 * (double)s->judge / total, 100 * rest / total);
     line(t, "time", text);
 }
 
@@ -469,6 +478,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     t.width = t.options->width > 0 ? t.options->width : 100;
     if (t.width < MIN_WIDTH) t.width = MIN_WIDTH;
 
+    if (t.options->by_loss) usc_findings_by_loss(report);
     const usc_status st = findings(&t);
     if (st != USC_OK) return st;
     checked(&t);
