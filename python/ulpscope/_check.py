@@ -27,7 +27,7 @@ from ._verdicts import PRECEDENCE, base_row
 
 UNKNOWN = "unknown here"  # as _replay.resolve says it
 WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
-PARTS = ("device", "reference", "perturbed", "judge")
+PARTS = ("device", "reference", "perturbed", "judge", "causes")
 
 
 def parse(argv):
@@ -253,7 +253,8 @@ class Split:
         self.calls += 1
         self.wide += row.pop("t_wide", 0)
         for part in self.sums:
-            self.sums[part] += row["t_" + part]
+            self.sums[part] += row.get("t_" + part, 0)
+        row.pop("t_causes", None)
 
     def text(self, seconds, jobs):
         """One line; the ratio is that of everything but the device to one float64 replay

@@ -10,22 +10,26 @@ section "Causes". The mistakes: `_causes_pattern`, `_emulate`, `_causes_edits`.
 
 import torch
 
-from . import _causes_edits, _causes_pattern, _emulate
+from . import _causes_edits, _causes_inside, _causes_pattern, _causes_whole, _emulate
 from ._causes_nodes import Lab
 from ._emulate import FORMATS, OWN_FORMAT, to_dtype
 
 SAME_BITS = 0.99
 SMALLER = 8.0
+CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
+GLANCE = 512  # elements that tell an explanation from none
 EXPLAINED = 0.97  # share of the elements that an emulation has to explain
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
-WORK = 3e8  # elements that emulations may compute, all together
+MOST_COMPARED = 1 << 13  # elements whose errors are correlated
+WORK = 1e8  # elements that emulations may compute, all together
 PER_RUN = 20_000  # what starting one emulation costs, in elements
 # What the number of bits speaks for where no emulation reproduces the noise.
 LIKELY = ((5.5, 9.5, "noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
           (9.5, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
           (12.4, 20.0, "an inaccurate elementary function or approximation"))  # fmt: skip
 VAGUE = "computes as if"  # another name that explains as much says more
+FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
 ALIKE = 0.85  # correlations this close cannot be told apart
 
@@ -56,6 +60,9 @@ class Evidence:
         noise = (self._of(yardstick) - self.truth).abs()
         self.slack = self._slack(noise.where(noise.isfinite(), noise * 0))
         self.off = self._differs(self.device)
+        self.any_off = bool(self.off.any())
+        where = self.off.nonzero().flatten()
+        self.glance = where[:: -(-where.numel() // GLANCE) | 1] if where.numel() > 4 * GLANCE else None
 
     def _of(self, tensor):
         flat = tensor.detach().reshape(-1)
@@ -88,10 +95,12 @@ class Evidence:
         if emulated.shape != self.shape:
             return float("inf")
         emulated = self._of(emulated)
-        own = to_dtype(emulated, self.dtype) if self.floats else emulated
-        counts = self.off | self._differs(own)
-        if not bool(self.off.any()) or not bool(counts.any()):
+        if not self._likely(emulated):
             return float("inf")
+        own = to_dtype(emulated, self.dtype) if self.floats else emulated
+        if not self.any_off:
+            return float("inf")
+        counts = self.off | self._differs(own)
         device, truth, emulated, own = (
             x[counts] for x in (self.device, self.truth, emulated, own))  # fmt: skip
         equal = _causes_pattern.same(device, own)
@@ -100,6 +109,20 @@ class Evidence:
         if not self.floats:
             return float("inf")
         return self._left(device, truth, emulated, equal, self.slack[counts])
+
+    def _likely(self, emulated):
+        """False where a look at a few of the elements that are off rules an emulation out."""
+        if self.glance is None:
+            return True
+        device, truth = self.device[self.glance], self.truth[self.glance]
+        emulated, slack = emulated[self.glance], self.slack[self.glance]
+        own = to_dtype(emulated, self.dtype) if self.floats else emulated
+        near = _causes_pattern.same(device, own)
+        if self.floats:
+            error = (device - truth).abs().nan_to_num(nan=torch.inf)
+            left = torch.minimum((device - emulated).abs(), (device - own).abs())
+            near |= left <= torch.maximum(error / SMALLER, slack)
+        return float(near.double().mean()) > 0.75
 
     def _left(self, device, truth, emulated, equal, slack):
         error, left = (device - truth).abs(), (device - emulated).abs()
@@ -137,8 +160,10 @@ class Evidence:
         """How much of the device's error an emulation's error follows, -1 to 1."""
         if emulated.shape != self.shape or not self.floats:
             return 0.0
-        a, b = self.device - self.truth, self._of(emulated) - self.truth
-        unit = self.truth.abs() + float(self.truth[self.truth.isfinite()].abs().median())
+        every = slice(None, None, -(-self.device.numel() // MOST_COMPARED) | 1)
+        device, truth, emulated = self.device[every], self.truth[every], self._of(emulated)[every]
+        a, b = device - truth, emulated - truth
+        unit = truth.abs() + float(truth[truth.isfinite()].abs().median())
         a, b = a / unit, b / unit
         live = a.isfinite() & b.isfinite()
         a, b = a[live], b[live]
@@ -150,7 +175,6 @@ class Evidence:
         if not size or not 0.2 < float(a.norm() / b.norm()) < 5:
             return 0.0
         return float(a @ b) / size
-
 
     def noise_name(self, device, adds, seen):
         """A clause where the error is noise of a format's size, and the result lies on that
@@ -246,9 +270,9 @@ class Search:
         device = self.verdict.answer.outputs[path]
         p = _causes_pattern.Picture(device, self.truth(path), self._yardstick(path),
                                     self.verdict.answer.before.get(path), self._inputs(device))  # fmt: skip
-        if _causes_pattern.kinds_differ(p):
+        if _causes_whole.kinds_differ(p):
             return self._nonfinite(p)
-        text, clamped = _causes_pattern.saturated(p)
+        text, clamped = _causes_whole.saturated(p)
         if text and self._explains(p, clamped):
             return text
         text = _causes_pattern.damage(p)
@@ -269,17 +293,18 @@ class Search:
         exact = self._exchanged_outputs(p)
         if exact:
             return exact
-        scale = _causes_pattern.constant(p) or self._constant(p)
+        scale = _causes_whole.constant(p) or self._constant(p)
         if scale:
             return self._better_than(scale)
-        for text, moved in _causes_pattern.moved_results(p):
+        for text, moved in _causes_whole.moved_results(p):
             if self._explains(p, moved):
                 return text
         if p.device.is_floating_point():
             self._try(_emulate.result_candidates(self.lab, p.device))
             self._try(_emulate.input_candidates(self.lab), follow=True)
             self._try(_emulate.inside_candidates(self.lab), follow=True)
-        self._try(self._edits())
+        if max(self.followed, default=(0.0, ""))[0] < FOLLOWS:
+            self._try(self._edits())
         if p.device.is_floating_point():
             self._try(_emulate.single_candidates(self.lab), follow=True)
             self._try(_emulate.accumulator_candidates(self.lab), follow=True)
@@ -287,7 +312,7 @@ class Search:
 
     def _edits(self):
         yield from _causes_edits.scalar_edits(self.lab)
-        yield from _causes_edits.operator_edits(self.lab)
+        yield from _causes_inside.operator_edits(self.lab)
         yield from _causes_edits.optional_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
@@ -297,7 +322,7 @@ class Search:
         """A factor or an amount that rounding blurs."""
         if not p.device.is_floating_point() or p.n < 16:
             return ""
-        for text, result in _causes_pattern.blurred(p):
+        for text, result in _causes_whole.blurred(p):
             if self._explains(p, result):
                 return text
         return ""
@@ -310,13 +335,13 @@ class Search:
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
         for node in self.lab.nodes():
-            for make in (_causes_edits.node_arguments, _causes_edits.node_swaps):
+            for make in (_causes_inside.node_arguments, _causes_inside.node_swaps):
                 for text, edits in make(self.lab, node):
                     yield text, lambda e=edits: self.lab.edited(e)
 
     def _nonfinite(self, p):
         """NaN and Inf out of place: saturation, overflow of a lower format, a variant."""
-        text, clamped = _causes_pattern.saturated(p)
+        text, clamped = _causes_whole.saturated(p)
         if text and self._explains(p, clamped):
             return text
         if p.n_bad == 1:
@@ -326,7 +351,7 @@ class Search:
         text = self._overflow()
         if text:
             return text
-        return _causes_pattern.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
+        return _causes_whole.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
 
     def _overflow(self):
         """A formula or a format whose intermediates overflow."""
@@ -339,7 +364,7 @@ class Search:
                 or _causes_pattern.damage(p, certain=False) or self._likely(p))  # fmt: skip
 
     def _rows(self, p):
-        return _causes_pattern.by_rows(p) if p.device.is_floating_point() else ""
+        return _causes_whole.by_rows(p) if p.device.is_floating_point() else ""
 
     def _likely(self, p):
         """What the grid of the result, or the size of noise alone, speaks for."""
@@ -383,7 +408,7 @@ class Search:
 
     def _adds(self):
         names = {n.name for n in self.lab.nodes()}
-        return bool(names & (_causes_edits.PRODUCTS | {"sum", "mean", "cumsum", "var"}))
+        return bool(names & (_causes_inside.PRODUCTS | {"sum", "mean", "cumsum", "var"}))
 
     # ---- trying ----
 
@@ -399,7 +424,7 @@ class Search:
 
     def _try(self, candidates, follow=False):
         """Runs candidates until one gives the same bits; keeps the one that comes nearest."""
-        if self.best == 0.0:
+        if self._settled():
             return
         for text, emulate in candidates:
             if self.work <= 0:
@@ -410,8 +435,12 @@ class Search:
             except Exception:  # not every operator has every mistake
                 continue
             self._weigh(text, outputs, follow)
-            if self.best == 0.0 and "inputs rounded to TF32" not in self.text:
+            if self._settled() and "inputs rounded to TF32" not in (self.text, text):
                 return
+
+    def _settled(self):
+        """Whether what is left of the error leaves no room for a better name."""
+        return self.best <= CERTAIN and not self.text.startswith(VAGUE)
 
     def _residual(self, outputs):
         """How well the worst output is explained; another accused one must be as well, or

@@ -4,13 +4,13 @@ inputs, intermediates, products, accumulators and results.
 
 Each candidate is (text, function); the function gives the outputs that a device with that
 mistake would leave, by path, or raises. The texts are the causes that a report prints.
-Neighbours: `_causes_edits` (mistakes of meaning), `_diagnose` (decides).
+Neighbours: `_causes_edits`, `_causes_inside` (mistakes of meaning), `_diagnose` (decides).
 """
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ._causes_edits import PRODUCTS
+from ._causes_inside import PRODUCTS
 from ._causes_nodes import Edited, doubles
 from ._replay import base_name, is_write
 

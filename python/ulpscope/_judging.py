@@ -208,7 +208,7 @@ def _explain(call, verdict, timing):
         verdict.cause = _diagnose.cause_of(call, verdict)
         return verdict
     finally:
-        timing.add("perturbed", now)  # emulations are replays too
+        timing.add("causes", now)
 
 
 def _settle(call, device, verdict, timing, mark):

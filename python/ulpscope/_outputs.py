@@ -57,7 +57,7 @@ class Timing:
     """Nanoseconds per part of the work on one call."""
 
     def __init__(self):
-        self.device = self.reference = self.perturbed = self.judge = 0
+        self.device = self.reference = self.perturbed = self.judge = self.causes = 0
         self.wide = 0  # of the float64 replay alone, with the reading of its arguments
         self.start = time.perf_counter_ns()
 
@@ -70,7 +70,7 @@ class Timing:
         total = time.perf_counter_ns() - self.start
         return {"t_device": self.device, "t_reference": self.reference,
                 "t_perturbed": self.perturbed, "t_judge": self.judge, "t_wide": self.wide,
-                "t_total": total}  # fmt: skip
+                "t_causes": self.causes, "t_total": total}  # fmt: skip
 
 
 class Operands:

@@ -12,7 +12,7 @@ from itertools import islice
 
 import torch
 
-from . import _causes_edits, _emulate
+from . import _causes_edits, _causes_inside, _emulate
 from ._causes_nodes import Lab
 from ._device import Answer
 from ._outputs import Operands, Timing, judge_outputs
@@ -152,15 +152,15 @@ def planted(bed):
 def _formulas(lab):
     """Some of every kind of a wrong formula."""
     for node in lab.nodes():
-        for text, edits in _causes_edits.node_arguments(lab, node):
+        for text, edits in _causes_inside.node_arguments(lab, node):
             several = text.startswith("epsilon is") and not text.endswith(TOLD_EPSILONS)
             if not text.startswith("computes as if") and not several:
                 yield text, lambda e=edits: lab.edited(e)
-    for text, edits in _causes_edits.epsilon_places(lab):
+    for text, edits in _causes_inside.epsilon_places(lab):
         yield text, lambda e=edits: lab.edited(e)
     yield from _causes_edits.optional_edits(lab)
     for node in lab.nodes():
-        for text, edits in islice(_causes_edits.node_slices(lab, node), 2):
+        for text, edits in islice(_causes_inside.node_slices(lab, node), 2):
             yield text, lambda e=edits: lab.edited(e)
 
 

@@ -38,7 +38,7 @@ def bits_text(bits, bound=False):
 def sentence(call, verdict):
     """One English sentence on the verdict of a call."""
     text = _statement(call.op, verdict)
-    cause = verdict.cause or _likely(verdict)
+    cause = verdict.cause
     if verdict.culprit and verdict.culprit != call.op:
         text += f"; the fault is in {verdict.culprit}"
     return text + (f": {cause}" if cause else "")
@@ -60,19 +60,6 @@ def _statement(op, verdict):
     if kind == "nonfinite":
         return _nonfinite(op, worst, where)
     return _wrong(op, worst, where)
-
-
-# Bits that rounding to a format leaves: a hint, in the sentence only.
-SPECTRA = ((6.5, 9.5, "consistent with bfloat16 arithmetic"),
-           (9.5, 12.5, "consistent with TF32 or float16 arithmetic"))  # fmt: skip
-
-
-def _likely(verdict):
-    """What the number of bits suggests where the cause is unknown."""
-    worst = verdict.worst
-    if verdict.verdict != "reduced" or worst is None:
-        return ""
-    return next((text for low, high, text in SPECTRA if low <= worst.bits < high), "")
 
 
 def _passed(op, worst):
@@ -149,11 +136,18 @@ def row(call, verdict, timing, stands_for=1):
         stack=(source.get("frames") or "") if verdict.verdict != "pass" else "",
         n_elements=sum(f.n for f in verdict.findings),
         stands_for=stands_for,
-        metrics=(metrics(verdict) if flagged else []) + metric_rows(verdict.opinions),
+        metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
+                 + _search_time(timing)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
     return out
+
+
+def _search_time(timing):
+    """What the search for the cause took, in nanoseconds: a metric, since few calls have it."""
+    spent = timing.get("t_causes", 0)
+    return [(-1, "t_causes", float(spent), None)] if spent else []
 
 
 def metrics(verdict):

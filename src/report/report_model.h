@@ -41,7 +41,7 @@ typedef struct usc_op_sum {
 typedef struct usc_report_case usc_report_case;
 
 typedef struct usc_times {
-    int64_t device, reference, perturbed, judge, total; /* ns */
+    int64_t device, reference, perturbed, judge, causes, total; /* ns */
 } usc_times;
 
 typedef struct usc_arena_chunk usc_arena_chunk;

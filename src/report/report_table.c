@@ -392,16 +392,17 @@ static void timing(table *t)
     const usc_times *s = &t->r->times;
     if (s->total <= 0) return;
     const double total = (double)s->total;
-    const int64_t known = s->device + s->reference + s->perturbed + s->judge;
+    const int64_t known = s->device + s->reference + s->perturbed + s->judge + s->causes;
     const double rest = known < s->total ? (double)(s->total - known) : 0;
     char text[256];
     (void)snprintf(
         text, sizeof text,
         "%.1f s in workers (%.1f ms a call): device %.0f %%, reference %.0f %%, "
-        "perturbed replays %.0f %%, judge %.0f %%, overhead %.0f %%",
+        "perturbed replays %.0f %%, judge %.0f %%, causes %.0f %%, overhead %.0f %%",
         total / 1e9, total / 1e6 / (double)t->r->n_rows, 100 * (double)s->device / total,
         100 * (double)s->reference / total, 100 * (double)s->perturbed / total,
-        100 * (double)s->judge / total, 100 * rest / total);
+        100 * (double)s->judge / total, 100 * (double)s->causes / total,
+        100 * rest / total);
     line(t, "time", text);
 }
 

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in one operator inside a call: other numbers, another operator in its place, a
+term or the end of a reduction left out, a mask or an index off by one, epsilon on the wrong
+side of a root. Each is (text, edits for `Lab.edited`). Neighbours: `_causes_edits` (mistakes
+in the arguments of the whole call), `_causes_nodes` (runs them), `_diagnose` (chooses).
+"""
+
+import torch
+
+from ._causes_edits import (
+    other_values, phrase, roll_edits, scaled, sizes_to_drop, step_edits,
+)  # fmt: skip
+from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
+from ._replay import View
+
+# What else an operator may have been taken for.
+SWAPS = {
+    "gt": ["ge", "lt"], "ge": ["gt", "le"], "lt": ["le", "gt"], "le": ["lt", "ge"],
+    "eq": ["ne"], "ne": ["eq"],
+    "floor": ["trunc", "ceil", "round"], "ceil": ["floor", "trunc", "round"],
+    "trunc": ["floor", "round"], "round": ["floor", "trunc", "ceil"],
+    "argmax": ["argmin"], "argmin": ["argmax"], "amax": ["amin"], "amin": ["amax"],
+    "max": ["min"], "min": ["max"], "maximum": ["minimum"], "minimum": ["maximum"],
+    "add": ["sub"], "sub": ["add"], "mul": ["div"], "div": ["mul"],
+    "log": ["log2", "log10", "log1p"], "log2": ["log", "log10"], "log10": ["log", "log2"],
+    "log1p": ["log"], "exp": ["exp2", "expm1"], "exp2": ["exp"], "expm1": ["exp"],
+    "sin": ["cos"], "cos": ["sin"], "sqrt": ["rsqrt"], "rsqrt": ["sqrt", "reciprocal"],
+    "silu": ["gelu", "mish", "relu", "hardswish"], "gelu": ["silu", "relu", "mish"],
+    "mish": ["silu", "gelu"], "relu": ["gelu", "leaky_relu", "silu"], "softplus": ["relu"],
+    "hardswish": ["silu"], "hardsigmoid": ["sigmoid"], "leaky_relu": ["relu"], "elu": ["relu"],
+    "tanh": ["sigmoid", "hardtanh"], "sigmoid": ["tanh", "hardsigmoid"],
+    "_softmax": ["_log_softmax"], "_log_softmax": ["_softmax"], "sum": ["mean"],
+    "mean": ["sum"], "cumsum": ["logcumsumexp"], "mse_loss": ["l1_loss", "smooth_l1_loss"],
+    "l1_loss": ["mse_loss"], "smooth_l1_loss": ["mse_loss", "huber_loss"],
+    "remainder": ["fmod"], "fmod": ["remainder"], "fmax": ["maximum"], "fmin": ["minimum"],
+    "_fused_adam": ["_fused_adamw"], "_fused_adamw": ["_fused_adam"], "erf": ["tanh"],
+    "bitwise_and": ["bitwise_or"], "bitwise_or": ["bitwise_and"],
+    "logical_and": ["logical_or"], "logical_or": ["logical_and"],
+    "upsample_bilinear2d": ["upsample_nearest2d"], "upsample_nearest2d": ["_upsample_nearest_exact2d"],
+    "triu": ["tril"], "tril": ["triu"],
+}  # fmt: skip
+REDUCING = {"sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
+            "mv", "max", "argmax", "cumsum", "index_add", "scatter_add", "index_put", "nansum",
+            "addmm", "baddbmm", "scatter_reduce", "linear", "var", "index", "gather", "embedding",
+            "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
+            "matmul", "addbmm", "convolution_backward", "_addmm_activation",
+            "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
+
+
+def parts_of(size):
+    """(first, count) of halves, quarters and eighths in the middle of an axis."""
+    return [(i * size // m, (i + 1) * size // m - i * size // m)
+            for m in (4, 8) if size >= m for i in range(1, m - 1)]  # fmt: skip
+
+
+def _hole(i, axis, first, count):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = args[i].clone()
+        args[i].narrow(axis, first, count).zero_()
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def _positions(func):
+    return {a.name: i for i, a in enumerate(func._schema.arguments)}
+
+
+def with_argument(name, value):
+    """An edit of one operator: the argument `name` is `value`, or value(old)."""
+
+    def edit(func, args, kwargs):
+        i = _positions(func)[name]
+        old = kwargs[name] if name in kwargs else args[i] if i < len(args) else None
+        new = value(old) if callable(value) else value
+        if i < len(args):
+            args = (*args[:i], new, *args[i + 1 :])
+        else:
+            kwargs = {**kwargs, name: new}
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def node_arguments(lab, node):
+    """Other numbers, flags and names in one operator inside the call."""
+    for argument in node.func._schema.arguments:
+        old = node.value(argument.name)
+        op = node.func._schema.name
+        if not value_allowed(op, argument.name, old, node.value):
+            continue
+        rank = len(node.args[0].shape) if node.args and hasattr(node.args[0], "shape") else 0
+        if isinstance(old, list) and len(old) == 1 and isinstance(old[0], int):
+            news = [[v] for v in other_values(argument.name, old[0], rank)
+                    if argument.name == "dim"]  # fmt: skip
+        else:
+            news = other_values(argument.name, old, rank)
+        if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
+            if is_backward(op):
+                continue
+            news = [[-v for v in old], [v + 1 for v in old], [v - 1 for v in old], [0 for v in old]]
+        if isinstance(old, (int, float)) and "Optional" in str(argument.type) and own_kernel(op):
+            news = [None, *news]
+        for new in news:
+            yield (phrase(node.name, argument.name, old, new),
+                   {node.place: with_argument(argument.name, new)})  # fmt: skip
+        if argument.name == "state_steps" and isinstance(old, list):
+            for text, change in step_edits("state_steps"):
+                yield text, {node.place: with_argument(
+                    "state_steps", lambda steps, c=change: [c(t) for t in steps])}  # fmt: skip
+        if hasattr(old, "shape") and "Optional" in str(argument.type) and may_lack(op, argument.name, False):
+            name = argument.name
+            yield (f"dropped contribution: the {name} is ignored",
+                   {node.place: with_argument(name, None)})  # fmt: skip
+
+
+def node_swaps(lab, node):
+    """Another operator in place of one."""
+    for name in SWAPS.get(node.name, ()):
+        note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
+        yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}",
+               {node.place: _swapped(name)})  # fmt: skip
+
+
+def _swapped(name):
+    def edit(func, args, kwargs):
+        own = func._schema.name.rpartition("::")[2]
+        if own.endswith("_") and hasattr(torch.ops.aten, f"{name}_"):
+            packet = getattr(torch.ops.aten, f"{name}_")
+        else:
+            packet = getattr(torch.ops.aten, name)
+        try:
+            return packet(*args, **kwargs)
+        except (RuntimeError, TypeError):
+            return packet(*args)
+
+    return edit
+
+
+def node_terms(lab, node):
+    """A sum without one of its terms, a product without one of its factors."""
+    if node.name not in ("add", "sub", "mul", "div", "rsub", "logaddexp", "maximum") or node.writes:
+        return
+    if len(node.args) < 2:
+        return
+    kind = "factor" if node.name in ("mul", "div") else "term"
+    for i in (1, 0):
+        if not hasattr(node.args[i], "shape"):
+            continue
+
+        def edit(func, args, kwargs, i=i):
+            out = args[1 - i]
+            if not isinstance(out, torch.Tensor):
+                return out * torch.ones_like(args[i])
+            return out.expand(torch.broadcast_shapes(out.shape, args[i].shape)).clone()
+
+        yield f"dropped contribution: a {kind} of {node.name} is missing", {node.place: edit}
+
+
+def node_slices(lab, node):
+    """A reduction that leaves out its last elements or counts them twice."""
+    if node.name in ("_softmax", "softmax", "logsumexp"):
+        yield from _fewer_terms(node)
+    if node.name not in REDUCING:
+        return
+    for i, seen in enumerate(node.args[:2]):
+        if not hasattr(seen, "shape"):
+            continue
+        for axis in _reduced_axes(node, i, seen):
+            size = seen.shape[axis]
+            for t in sizes_to_drop(size):
+                of = f"{t} of {size} along axis {axis} in {node.name}"
+                lost = _without if node.name in ("amax", "amin", "max", "argmax") else _times
+                yield (f"dropped contribution: the last {of} is missing",
+                       {node.place: lost(i, axis, -t, 0)})  # fmt: skip
+            for first, t in parts_of(size):
+                yield (f"dropped contribution: {first} to {first + t - 1} of {size} along axis "
+                       f"{axis} in {node.name} are missing", {node.place: _hole(i, axis, first, t)})  # fmt: skip
+            for t in sizes_to_drop(size):
+                of = f"{t} of {size} along axis {axis} in {node.name}"
+                yield (f"dropped contribution: the first {of} is missing",
+                       {node.place: _times(i, axis, t, 0)})  # fmt: skip
+                yield (f"duplicate contribution: the last {of} counts twice",
+                       {node.place: _times(i, axis, -t, 2)})  # fmt: skip
+
+
+def _fewer_terms(node):
+    """A softmax that leaves out its last terms."""
+    seen, dim = node.args[0], node.value("dim")
+    dim = dim[0] if isinstance(dim, (list, tuple)) and dim else dim
+    if not isinstance(dim, int) or not seen.shape:
+        return
+    for t in sizes_to_drop(seen.shape[dim]):
+        def change(x, t=t):
+            x = x.clone()
+            x.narrow(dim, x.shape[dim] - t, t).fill_(-torch.inf)
+            return x
+
+        yield (f"dropped contribution: the last {t} of {seen.shape[dim]} terms of "
+               f"{node.name.lstrip('_')} is missing", {node.place: _changed(0, change)})  # fmt: skip
+
+
+def _reduced_axes(node, i, seen):
+    rank = len(seen.shape)
+    if not seen.floats or not rank:
+        return []
+    if node.name in ("mm", "bmm", "matmul", "dot", "mv"):
+        return [rank - 1] if i == 0 else []
+    if node.name == "convolution":
+        return range(1, rank) if i == 1 else []
+    if i:
+        return []
+    dim = node.value("dim")
+    if isinstance(dim, int):
+        return [dim % rank]
+    return [d % rank for d in dim] if dim else range(rank)
+
+
+def _times(i, axis, count, factor):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = scaled(args[i], axis, count, factor)
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def _without(i, axis, count, _):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = args[i].narrow(axis, 0, args[i].shape[axis] + count)
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def node_masks(lab, node):
+    """A mask or an index inside that is off by one, ignored or inverted."""
+    for i, seen in enumerate(node.args):
+        if not hasattr(seen, "shape") or seen.floats or not seen.shape:
+            continue
+        if not may_reorder(_name_of(node, i), seen.dtype):
+            continue
+        what = "mask" if seen.dtype == torch.bool else "index"
+        view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
+        edits = list(roll_edits(f"the {what}", view)) if len(seen.shape) else []
+        if seen.dtype == torch.bool:
+            edits += [(f"the {what} is ignored", torch.zeros_like),
+                      (f"the {what} is ignored", torch.ones_like),
+                      (f"the {what} is inverted", torch.logical_not)]  # fmt: skip
+        else:
+            edits += [("index shifted by one", lambda t: (t + 1).clamp(max=int(t.max()))),
+                      ("index shifted by one", lambda t: (t - 1).clamp(min=int(t.min())))]
+        for text, change in edits:
+            yield text, {node.place: _changed(i, change)}
+
+
+def _name_of(node, i):
+    arguments = node.func._schema.arguments
+    return arguments[i].name if i < len(arguments) else ""
+
+
+def _changed(i, change):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = change(args[i])
+        return func(*args, **kwargs)
+
+    return edit
+
+
+ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
+
+
+def epsilon_places(lab):
+    """An epsilon added outside the root instead of inside, or the reverse."""
+    nodes = lab.nodes()
+    for a, b in zip(nodes, nodes[1:]):
+        eps = a.args[1] if len(a.args) > 1 else None
+        if a.name == "add" and b.name in ROOTS and isinstance(eps, float):
+            yield ("epsilon is outside the square root instead of inside",
+                   {a.place: lambda f, args, k: args[0],
+                    b.place: lambda f, args, k, e=eps, n=b.name: ROOTS[n](args[0], e)})  # fmt: skip
+        eps = b.args[1] if len(b.args) > 1 else None
+        if a.name == "sqrt" and b.name == "add" and isinstance(eps, float):
+            yield ("epsilon is inside the square root instead of outside",
+                   {a.place: lambda f, args, k, e=eps: torch.sqrt(args[0] + e),
+                    b.place: lambda f, args, k: args[0]})  # fmt: skip
+
+
+def operator_edits(lab):
+    """Everything that may be wrong with one operator inside the call."""
+    nodes = lab.nodes()
+    yield from ((text, lambda e=e: lab.edited(e)) for text, e in epsilon_places(lab))
+    kinds = (node_arguments, node_swaps, node_terms, node_masks, node_slices)
+    for make in kinds:
+        for node in nodes:
+            for text, edits in make(lab, node):
+                yield text, lambda e=edits: lab.edited(e)

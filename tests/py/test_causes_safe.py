@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for a cause never runs a call that a kernel may crash on: each case is judged
+in a process of its own, which has to survive, and no edit of it may be a dangerous one."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from calls import make_call
+
+from ulpscope import _causes_edits, _causes_inside, _causes_safe
+from ulpscope._device import PythonDevice
+from ulpscope._diagnose import Search
+from ulpscope._judging import judge_call
+
+HEAD = """
+import torch
+from calls import make_call
+from ulpscope._device import PythonDevice
+from ulpscope._judging import judge_call
+torch.manual_seed(0)
+def off(op, args, kwargs):
+    out = op(*args, **kwargs)
+    one = lambda t: t * 1.01 if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+    return tuple(map(one, out)) if isinstance(out, tuple) else one(out)
+def judge(op, *args):
+    print(judge_call(make_call(op, *args), PythonDevice(off)).verdict)
+"""
+CASES = {
+    "batch norm without statistics": """
+        for d in (torch.bfloat16, torch.float32):
+            w = torch.randn(2, dtype=d)
+            judge("aten::native_batch_norm", torch.randn(3, 2, 3, 4, dtype=d), w, w + 1, None, None, True, 0.1, 1e-5)
+            judge("aten::native_batch_norm", torch.randn(3, 2, 3, 4, dtype=d), w, w + 1, w, w * w, False, 0.1, 1e-5)
+        """,
+    "gradient of batch norm without saved statistics": """
+        g, x, w = torch.randn(3, 2, 3, 4), torch.randn(3, 2, 3, 4), torch.randn(2)
+        mask = [True, True, True]
+        judge("aten::native_batch_norm_backward", g, x, w, w, w * w, None, None, False, 1e-5, mask)
+        judge("aten::native_batch_norm_backward", g, x, w, None, None, w, w * w, True, 1e-5, mask)
+        """,
+    "gradients that index": """
+        i = torch.randint(0, 50, (40,))
+        judge("aten::embedding_dense_backward", torch.randn(40, 8), i, 50, -1, False)
+        g = torch.randn(())
+        judge("aten::nll_loss_backward", g, torch.randn(40, 50), i, torch.rand(50), 1, 7, torch.tensor(3.0))
+        """,
+    "bags": """
+        offsets = torch.tensor([0, 3, 9])
+        judge("aten::_embedding_bag", torch.randn(20, 8), torch.randint(0, 20, (12,)), offsets)
+        """,
+    "resampling by a factor": """
+        judge("aten::upsample_bilinear2d", torch.randn(1, 2, 5, 5), [10, 10], False, 2.0, 2.0)
+        judge("aten::upsample_nearest2d", torch.randn(1, 2, 5, 5), [10, 10], 2.0, 2.0)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_process_survives_the_search(name):
+    code = HEAD + textwrap.dedent(CASES[name])
+    path = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=path)
+    assert run.returncode == 0, run.stderr
+    said = set(run.stdout.split())
+    assert said & {"wrong", "reduced", "nonfinite"}, said  # something was accused and searched
+
+
+def edits_of(op, *args):
+    """The texts of all edits of a call that may be tried."""
+    def off(op, args, kwargs):
+        out = op(*args, **kwargs)
+        return tuple(t * 1.5 for t in out) if isinstance(out, tuple) else out * 1.5
+
+    call = make_call(op, *args)
+    lab = Search(call, judge_call(call, PythonDevice(off))).lab
+    texts = [t for make in (_causes_edits.scalar_edits, _causes_edits.optional_edits,
+                            _causes_edits.tensor_edits, _causes_edits.pair_edits,
+                            _causes_inside.operator_edits) for t, _ in make(lab)]  # fmt: skip
+    return " | ".join(texts)
+
+
+def test_training_is_only_left_off_where_there_are_statistics():
+    x, w = torch.randn(3, 2, 3, 4), torch.rand(2)
+    assert "training" not in edits_of("aten::native_batch_norm", x, w, w, None, None, True, 0.1, 1e-5)
+    held = edits_of("aten::native_batch_norm", x, w, w, w, w, True, 0.1, 1e-5)
+    assert "training" in held and "running_mean, the" not in held
+    assert "of weight and bias is missing" not in held
+
+
+def test_the_rules_of_what_a_kernel_minds():
+    allowed = _causes_safe.value_allowed
+    assert not allowed("aten::embedding_dense_backward", "num_weights", 50, {}.get)
+    assert not allowed("aten::upsample_bilinear2d", "scales_h", 2.0, {}.get)
+    assert not allowed("mine::gather_rows", "dim", 1, {}.get)
+    assert allowed("mine::rms_norm", "eps", 1e-5, {}.get)
+    assert not _causes_safe.may_reorder("offsets", torch.int64)
+    assert not _causes_safe.may_lack("aten::native_batch_norm", "running_var", False)
+    assert _causes_safe.may_lack("aten::linear", "bias", False)
