@@ -225,7 +225,7 @@ def _spurious(p, made):
     low = float(want.min())
     if kind == "Inf" and (not rest.numel() or low >= float(rest.max())) and low > 1000:
         limit = next((f"{v:g}, the maximum of {k}" for v, k in
-                      ((448.0, "float8_e4m3fn"), (57344.0, "float8_e5m2"), (65504.0, "float16"))
+                      ((65504.0, "float16"), (448.0, "float8_e4m3fn"), (57344.0, "float8_e5m2"))
                       if low > v * 0.999 and (not rest.numel() or float(rest.max()) <= v * 1.001)), "")  # fmt: skip
         return f"spurious Inf: overflow beyond {limit or f'{low:.6g}'}"
     where = ""

@@ -226,6 +226,29 @@ static void nothing_judged_gives_2(void **state)
     free(other);
 }
 
+static void a_cause_left_open_joins_the_one_it_begins_with(void **state)
+{
+    (void)state;
+    static const char *causes[] = {"inputs rounded to TF32 or float16",
+                                   "inputs rounded to TF32", "inputs rounded to TF"};
+    const usc_metric spent = {-1, "t_causes", 2.0, NULL};
+    usc_result *r = report_create(folder);
+    for (int i = 0; i < 3; i++) {
+        usc_result_row row = report_row(1 + i, "aten::mm", "reduced");
+        row.cause = causes[i];
+        row.metrics = &spent;
+        row.n_metrics = 1;
+        report_put(r, &row);
+    }
+    usc_report *report = report_finish(r, folder, "done");
+    char *text = table(report, NULL);
+    assert_contains(text, "23.5 / 23.5      2  aten::mm\n");
+    assert_contains(text, "23.5 / 23.5      1  aten::mm\n");
+    assert_contains(text, "causes 10 %");
+    free(text);
+    usc_report_close(report);
+}
+
 /* ---- trouble ---- */
 
 static void what_is_no_result_is_refused_by_name(void **state)
@@ -308,6 +331,7 @@ int main(void)
         cmocka_unit_test(an_excuse_holds_for_its_verdict_and_operators),
         cmocka_unit_test(bad_excuses_are_refused),
         REPORT_TEST(nothing_judged_gives_2),
+        REPORT_TEST(a_cause_left_open_joins_the_one_it_begins_with),
         REPORT_TEST(what_is_no_result_is_refused_by_name),
         REPORT_TEST(no_allocation_may_leak),
         REPORT_TEST(an_error_of_the_sink_comes_back),
