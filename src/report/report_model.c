@@ -53,8 +53,8 @@ static bool same(const char *kept, const char *text)
     return strcmp(kept, text != NULL ? text : "") == 0;
 }
 
-/* "inputs rounded to TF32 or float16" is what some inputs cannot tell from "inputs rounded
-   to TF32": one cause. */
+/* "inputs rounded to TF32 or float16" is what some inputs cannot tell from "inputs
+   rounded to TF32": one cause. */
 static bool leaves_open(const char *wide, const char *cause)
 {
     const size_t n = strlen(cause);
@@ -64,7 +64,8 @@ static bool leaves_open(const char *wide, const char *cause)
 static bool same_cause(const char *kept, const char *cause)
 {
     if (cause == NULL) cause = "";
-    return strcmp(kept, cause) == 0 || leaves_open(kept, cause) || leaves_open(cause, kept);
+    return strcmp(kept, cause) == 0 || leaves_open(kept, cause) ||
+           leaves_open(cause, kept);
 }
 
 /* What could not be judged is told apart by its reason, which the sentence holds. */

@@ -123,7 +123,8 @@ def assert_same(folder, outputs, out):
         call = got[number]
         assert call["verdict"] == verdict, (call["op"], call["sentence"], verdict)
         if verdict in ("reduced", "wrong"):  # one element alone may stand on one replay
-            slack = 0.6 if verdict == "reduced" else 1.0
+            # a pack keeps one N, which holds what other roundings lose as well
+            slack = 1.0 if verdict == "reduced" else 1.5
             assert abs(call["bits"] - bits) < slack, (call["op"], call["bits"], bits)
     return {got[n]["op"] for n, (verdict, *_) in expected.items()
             if verdict in ("reduced", "wrong", "nonfinite")}  # fmt: skip
