@@ -4,12 +4,12 @@ range, subgradients at a tie, several writes to one place; roundings. Serves `_o
 
 import torch
 
+from ._exact import ROUNDINGS
 from ._ties import operator_of
 
 CASTS = {"_to_copy", "to", "copy_", "copy", "type_as", "_copy_from", "int", "long"}
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
           "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
-ROUNDINGS = {"round", "floor", "ceil", "trunc", "fix", "sign", "sgn"}
 PROBES = 48
 JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
 JUMP = 2.0**-10  # of the result: far above it

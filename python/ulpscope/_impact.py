@@ -11,7 +11,8 @@ import re
 
 import torch
 
-from ._replay import BadCall, base_name, bytes_of, dtype_named, fit, resolve
+from ._read_call import bytes_of, dtype_named
+from ._replay import BadCall, base_name, fit, resolve
 
 NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(first output)
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}  # their factors

@@ -7,7 +7,8 @@ import zlib
 
 import torch
 
-from ._replay import BadCall, dtype_named
+from ._read_call import dtype_named
+from ._replay import BadCall
 
 GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as int64
 SPECIALS = (("n_zero", 0.0), ("n_nan", float("nan")), ("n_pos_inf", float("inf")),

@@ -48,7 +48,7 @@ class Bench:
 
     def call(self, sequence):
         """The call, rebuilt from the trace."""
-        from ._replay import call_from
+        from ._read_call import call_from
         from ._standin import stand_in
 
         row = self.trace.call(sequence)

@@ -6,7 +6,7 @@ import torch
 
 from ulpscope._device import PythonDevice
 from ulpscope._judging import judge_call
-from ulpscope._replay import call_from
+from ulpscope._read_call import call_from
 
 
 class Maker:

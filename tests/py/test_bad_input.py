@@ -15,7 +15,7 @@ import pytest
 import torch
 from traces import TraceWriter, small_trace
 
-from ulpscope import _core, _replay
+from ulpscope import _core, _read_call, _replay
 from ulpscope._capture import check_ops
 
 HERE = Path(__file__).parent
@@ -168,7 +168,7 @@ def test_stand_ins_fill_views_that_show_elements_twice():
     for sizes, strides, n in ([(3, 4), (0, 1), 4], [(3, 4), (0, 0), 1], [(3, 2), (1, 1), 4]):
         raw, values = torch.zeros(n), torch.arange(1.0, 1 + sizes[0] * sizes[1]).reshape(sizes)
         view = _replay.View("args[0]", "in", 1, torch.float32, sizes, strides, 0, "cpu")
-        _replay._put_view(raw, view, values)
+        _read_call._put_view(raw, view, values)
         assert set(raw.tolist()) <= set(values.flatten().tolist()) and raw.all()
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
-from ulpscope import _core, _replay
+from ulpscope import _core, _read_call, _replay
 from ulpscope._capture import parse_steps
 
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
@@ -113,7 +113,7 @@ def test_every_deterministic_call_replays_bit_equal(tmp_path):
         row = trace.call(sequence)
         if base(row) in EMPTY or (row["state"] and "rng" in row["state"]):
             continue
-        call = _replay.call_from(row, trace.blob)
+        call = _read_call.call_from(row, trace.blob)
         bound = _replay.bind_exact(call, lambda device: "cpu")
         results = bound.run(call.function)
         if len(call.schema.returns) < 2:

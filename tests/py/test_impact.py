@@ -20,7 +20,7 @@ import ulpscope.sim as sim
 from ulpscope import _core, _impact, _select
 from ulpscope._device import TorchDevice
 from ulpscope._judging import judge_call
-from ulpscope._replay import call_from
+from ulpscope._read_call import call_from
 
 N = 16  # batch, tokens and features agree, so that shapes alone tell nothing apart
 

@@ -24,7 +24,7 @@ from ulpscope import _core
 from ulpscope._device import Answer
 from ulpscope._judging import judge_given
 from ulpscope._outputs import Timing
-from ulpscope._replay import call_from
+from ulpscope._read_call import call_from
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call read from a row of a trace: arguments decoded from JSON, storages filled with what
+was captured. Knows nothing of files: a row comes as the dict that `_core.Trace.call` gives,
+with a function that reads a blob. `_replay` has what such a call is.
+"""
+
+import json
+
+import torch
+
+from ._replay import BadCall, Call, DeviceAt, TensorAt, View, fit
+
+
+def dtype_named(name):
+    """torch.float32 for "float32" or "torch.float32"."""
+    found = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype):
+        raise BadCall(f"dtype {name} is unknown to this torch")
+    return found
+
+
+def _decode_mark(mark, path):
+    """What a one-key object of the argument JSON stands for."""
+    ((kind, value),) = mark.items()
+    if kind == "tensor":
+        return TensorAt(path) if value else None
+    if kind == "dtype":
+        return dtype_named(value)
+    if kind == "device":
+        return DeviceAt(value)
+    if kind in ("layout", "memory_format"):
+        return getattr(torch, str(value).removeprefix("torch."))
+    if kind == "float":
+        return float(value)
+    if kind == "complex":
+        return complex(*(float(part) for part in value))
+    if kind == "generator":
+        return None
+    raise BadCall(f"argument {path} ({value}) was not kept in the trace")
+
+
+def decode(value, path):
+    """An argument as it stands in the JSON of a call, tensors as TensorAt."""
+    if isinstance(value, list):
+        return [decode(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return _decode_mark(value, path)
+    return value
+
+
+def _view_of(row):
+    return View(
+        path=row["path"],
+        role=row["role"],
+        storage=row["storage"],
+        dtype=dtype_named(row["dtype"]),
+        sizes=tuple(row["sizes"]),
+        strides=tuple(row["strides"]),
+        offset=row["offset"],
+        device=row["device"] or "cpu",
+        version=row.get("version", 0),
+    )
+
+
+def call_from(row, read_blob, stand_in=None):
+    """
+    Builds a Call from a row of the trace.
+
+    `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
+    `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall.
+    """
+    text = row["args"]
+    arguments = json.loads(text) if isinstance(text, str) else text or {}
+    call = Call(
+        sequence=row["sequence"],
+        op=row["op"],
+        args=decode(arguments.get("args", []), "args"),
+        kwargs={k: decode(v, f"kwargs.{k}") for k, v in arguments.get("kwargs", {}).items()},
+        views={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "in"},
+        results={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "out"},
+        mutated={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
+        row=row,
+    )
+    for item in row["tensors"]:
+        if item["role"] == "in" and item["storage"] not in call.storages:
+            _fill_storage(call, item, read_blob, stand_in)
+    call.live = _live_reader(row, read_blob)
+    return call
+
+
+def bytes_of(buffer):
+    """A private uint8 tensor with a buffer's bytes (the buffer is read-only)."""
+    data = bytearray(buffer)
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _fill_storage(call, item, read_blob, stand_in):
+    if item["blob"]:
+        call.storages[item["storage"]] = bytes_of(read_blob(item["blob"]))
+        return
+    if item["storage_bytes"] == 0 or 0 in item["sizes"]:
+        call.storages[item["storage"]] = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+        return
+    if stand_in is None:
+        raise BadCall(f"the content of {item['path']} was not captured")
+    raw = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+    for other in call.row["tensors"]:
+        if other["role"] == "in" and other["storage"] == item["storage"]:
+            view = call.views[other["path"]]
+            _put_view(fit(raw, view.dtype), view, stand_in(other))
+    call.storages[item["storage"]] = raw
+    call.made_up = True
+
+
+def _live_reader(row, read_blob):
+    """Reads what the captured run itself got for a result or a mutated argument."""
+    blobs = {(a["role"], a["path"]): a for a in row["tensors"] if a["role"] != "in"}
+
+    def live(path, role):
+        item = blobs.get((role, path))
+        if item is None or not item["blob"]:
+            return None
+        view = _view_of(item)
+        raw = bytes_of(read_blob(item["blob"]))
+        return fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
+
+    return live
+
+
+def _put_view(elements, view, values):
+    """Writes `values` through a view. Where it shows an element more than once (an expanded
+    tensor), the element gets one of the values meant for it."""
+    distinct = [min(size, 1) if stride == 0 else size
+                for size, stride in zip(view.sizes, view.strides, strict=True)]  # fmt: skip
+    values = values[tuple(slice(size) for size in distinct)]
+    try:
+        elements.as_strided(distinct, view.strides, view.offset).copy_(values)
+    except RuntimeError:  # rows that overlap, as unfold makes them
+        places = torch.arange(elements.numel()).as_strided(distinct, view.strides, view.offset)
+        elements[places.reshape(-1)] = values.reshape(-1)
