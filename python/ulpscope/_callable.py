@@ -15,11 +15,12 @@ from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
 from ._replay import (
-    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, is_write,
-    outputs_of, plain, rebuilt,
+    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, flatten,
+    is_write, outputs_of, plain, rebuilt,
 )  # fmt: skip
 from ._ties import INDEX_OPS, chosen_by
 
+DOUBLE = (torch.float64, torch.complex128)
 STEPS_KEPT = 64  # index choices remembered of one run
 
 
@@ -37,6 +38,8 @@ class Composite(Call):
     only: tuple | None = None  # (bare name, arguments) where it calls one operator
     differentiates: bool = False  # it computes gradients
     draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
+    numbers: dict = field(default_factory=dict)  # path -> dtype of a Python float, see number_dtype
+    returned: str = ""  # what it returns where that holds no number at all, see nothing_in
     any_float: bool = False  # results may have another float dtype than the reference's
 
 
@@ -48,6 +51,7 @@ class Log(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.steps, self.rounds, self.random, self.differentiates = 0, False, False, False
+        self.doubles = False  # something was computed in float64
         self.chosen, self.drawn, self.operators = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -55,6 +59,7 @@ class Log(TorchDispatchMode):
         returns = func._schema.returns
         makes = not any(r.alias_info for r in returns)
         self.steps += makes
+        self.doubles |= isinstance(out, torch.Tensor) and out.dtype in DOUBLE
         self.rounds |= not never_rounds(func.name()) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
@@ -145,8 +150,12 @@ class Maker:
         return DeviceAt("cpu") if isinstance(value, torch.device) else value
 
     def _tensor(self, tensor, path, name):
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            raise BadCall(f"{path} is {tensor.layout}, not a strided tensor")
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            kind = next((k for k in ("nested", "quantized") if getattr(tensor, f"is_{k}")),
+                        str(tensor.layout))  # fmt: skip
+            raise BadCall(f"{path} is {kind}, not a plain strided tensor: give fn its parts and let it put them together")
+        if tensor.is_meta:
+            raise BadCall(f"{path} is on the device meta, which holds no data")
         tensor = tensor.detach().resolve_conj().resolve_neg()
         storage = tensor.untyped_storage()
         key = (str(tensor.device), storage.data_ptr() or path)  # empty ones share nothing
@@ -251,7 +260,9 @@ def _learn(call):
             result = bound.run(call.function)
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)
-        call.native = {p: plain(t).clone() for p, t in outputs.items()}
+        call.numbers = _number_dtypes(call, result, log.doubles)
+        call.returned = "" if flatten(result) else nothing_in(result)
+        call.native = {p: plain(t).clone() for p, t in as_numbers(call, outputs).items()}
     except Exception as problem:  # the CPU refuses these dtypes: float32 may do
         call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
         return
@@ -264,6 +275,35 @@ def _learn(call):
         for choice, indices in log.chosen:
             if tensor.shape == indices.shape and torch.equal(tensor, indices):
                 call.choices[path] = choice
+
+
+def _number_dtypes(call, result, doubles):
+    """path -> dtype of every Python float and complex number among results. They have none
+    of their own: what a float16 kernel computed fits into float16. Empty where something was
+    computed in float64 or there is nothing to compute with."""
+    given = {v.dtype for v in call.views.values() if v.dtype.is_floating_point}
+    if doubles or not given or torch.float64 in given:
+        return {}
+    order = sorted(given | {torch.float32}, key=lambda dtype: dtype.itemsize)
+    found = {}
+    for path, leaf in flatten(result):
+        if leaf.dtype == torch.complex128:
+            found[path] = torch.complex64
+        elif leaf.dtype == torch.float64:
+            fits = (d for d in order if bool((leaf.to(d).double() == leaf) | leaf.isnan()))
+            found[path] = next(fits, torch.float32)
+    return found
+
+
+def as_numbers(call, outputs):
+    """Outputs with those that are Python numbers in the dtype that they have in effect."""
+    return {p: t.to(call.numbers[p]) if p in call.numbers and t.dtype in DOUBLE else t
+            for p, t in outputs.items()}  # fmt: skip
+
+
+def nothing_in(result):
+    """What to say of a result without any number in it; "" where it is None."""
+    return "" if result is None else f"returns {type(result).__name__}, without a tensor in it"
 
 
 def _writes(func):

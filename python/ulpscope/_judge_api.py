@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import _diagnose, _standards, _stress, _wording
-from ._callable import Composite, call_of, name_of, same_bytes, storage_bytes
+from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
 from ._outputs import Finding, clause
@@ -93,6 +93,7 @@ def judge_call(
     Raises TypeError and ValueError for misuse; whatever else fails is `unjudged`.
     """
     _check_usage(fn, args, kwargs)
+    _check_mutated(fn, args, mutated)
     rule = _standards.parsed(standard)
     if rule is None:
         return _judged(fn, args, kwargs, lambda call: _verdict(call, outputs, mutated))
@@ -185,6 +186,18 @@ def _check_usage(fn, args, kwargs):
         raise TypeError(f"kwargs is {type(kwargs).__name__}, not a dict")
 
 
+def _check_mutated(fn, args, mutated):
+    if mutated is None:
+        return
+    pair = isinstance(mutated, (tuple, list)) and len(mutated) == 2
+    if not pair or not isinstance(mutated[0], (tuple, list)) or not (
+        mutated[1] is None or isinstance(mutated[1], dict)
+    ):
+        raise TypeError("mutated is not a pair (args, kwargs) of the arguments as they were left")
+    if len(mutated[0]) != len(args):
+        raise ValueError(f"mutated holds {len(mutated[0])} arguments where the call has {len(args)}")
+
+
 def _judged(fn, args, kwargs, judge, note=""):
     """The public verdict of `judge(call)`; `unjudged` where anything fails."""
     try:
@@ -205,6 +218,9 @@ def _told(call, name, verdict, note):
 
 
 def _verdict(call, outputs, mutated):
+    nothing = _nothing_to_judge(call, outputs, mutated)
+    if nothing:
+        return Verdict("unjudged", reason=nothing)
     answer = _answer(call, outputs, mutated)
     if call.random:
         return judge_drawn(call, answer)
@@ -212,6 +228,17 @@ def _verdict(call, outputs, mutated):
     if verdict.verdict == "unjudged" and call.native is None and not verdict.findings:
         verdict.reason = f"{verdict.reason} (and as given: {call.problem})"
     return verdict
+
+
+def _nothing_to_judge(call, outputs, mutated):
+    """Why a call leaves nothing that could be judged, "" where it leaves something."""
+    if call.native is not None and call.returned:
+        return f"it {call.returned}"
+    if call.native is None or flatten(outputs):
+        return ""
+    if mutated is None and call.mutated and call.native.keys() <= call.views.keys():
+        return f"it only writes {', '.join(call.mutated)}: give mutated=(args, kwargs) as the device left them"
+    return ""
 
 
 def _by(rule, call, outputs, mutated, benchmark):
@@ -227,7 +254,7 @@ def _by(rule, call, outputs, mutated, benchmark):
 
 def _answer(call, outputs, mutated):
     """The device's outputs and written arguments under the paths of the call."""
-    given = {p: plain(t).clone() for p, t in flatten(outputs)}
+    given = {p: plain(t).clone() for p, t in as_numbers(call, dict(flatten(outputs))).items()}
     wrong = ""
     if mutated is None:
         call.mutated = {}

@@ -140,7 +140,8 @@ class Reference:
     def narrow(self, contents=None):
         """The call in float32 (float64 where the call is in float64)."""
         out = self._run(computed, contents)
-        return {p: t.float() if _is_low(t.dtype) else t for p, t in out.items()}
+        low = self.call.numbers
+        return {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()}
 
     def begin(self):
         """Computes truth and yardstick; whatever the operator raises is passed on. BadCall

@@ -8,7 +8,7 @@ precision, `Device` runs it on the device under test.
 
 import importlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -84,6 +84,7 @@ class Call:
     made_up: bool = False  # contents were generated from statistics
     function: object = None  # what `op` names, unless it was given
     composite: ClassVar[bool] = False  # whether it is a Python callable: `_callable`
+    numbers: ClassVar[dict] = {}  # path -> dtype, of results that are Python floats
 
     def __post_init__(self):
         if self.function is None:
@@ -309,16 +310,21 @@ def flatten(result, path="out"):
 
 
 def _leaves(value, path):
-    if isinstance(value, (list, tuple)):
-        return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
-    if isinstance(value, dict):
-        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}")]
     if isinstance(value, torch.Tensor):
         return _quantized(value, path) if value.is_quantized else [(path, value.detach())]
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
+    if is_dataclass(value) and not isinstance(value, (dict, type)):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, dict):
+        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}")]
     if isinstance(value, (bool, int)):
         return [(path, torch.tensor(value))]
-    if isinstance(value, float):
-        return [(path, torch.tensor(value, dtype=torch.float64))]
+    if isinstance(value, (float, complex)):
+        wide = torch.float64 if isinstance(value, float) else torch.complex128
+        return [(path, torch.tensor(value, dtype=wide))]
+    if hasattr(value, "__array__"):  # numpy's arrays and numbers
+        return [(path, torch.tensor(value))]
     return []
 
 
