@@ -217,7 +217,7 @@ bool put_value(std::string &out, const IValue &value, Spelling spelling)
     else if (value.isSymInt() || value.isSymFloat() || value.isSymBool())
         return false;
     else
-        put_mark(out, "other", value.tagKind());
+        put_mark(out, "other", describe_object(value));
     return true;
 }
 

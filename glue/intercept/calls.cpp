@@ -195,6 +195,7 @@ Scratch &scratch()
 std::string state_of(const Operator &op, const IValue *values, const Where &where)
 {
     if (op.random) return random_state(values, op.arguments.size());
+    if (op.grouped) return group_state(values, op.arguments.size());
     if (where.forward == 0) return {};
     std::string name; /* of a class, which may be a template of the user's */
     for (const char c : where.node)
@@ -255,24 +256,18 @@ void end(Session &session, const Operator &op, int64_t sequence,
                     static_cast<int>(tensors.size()), true);
 }
 
-/* The results stand when the Work has completed, perhaps on another thread, perhaps after
- * the session's end. */
-void end_later(const Session &session, Operator &op, int64_t sequence,
-               std::vector<std::pair<size_t, IValue>> written, const IValue *results)
+/* A collective is waited for: who waits for its Work may go on, and write, before
+ * anything that its end sets off has run. Where nobody can tell the end, no result is
+ * taken. */
+void end_collective(Session &session, const Operator &op, int64_t sequence,
+                    const std::vector<std::pair<size_t, IValue>> &written,
+                    const IValue *results)
 {
-    std::vector<IValue> kept(results, results + op.n_returns);
-    const int64_t serial = session.serial;
-    when_complete(results, op.n_returns,
-                  [serial, &op, sequence, written = std::move(written),
-                   kept = std::move(kept)](bool ok) {
-                      Inside inside;
-                      Use use;
-                      if (!use || use->serial != serial) return;
-                      if (ok)
-                          end(*use.get(), op, sequence, written, kept.data());
-                      else
-                          usc_capture_end(use->capture, sequence, nullptr, 0, false);
-                  });
+    const Ended how = await_work(results, op.n_returns, op.paired);
+    if (how == Ended::standing)
+        end(session, op, sequence, written, results);
+    else
+        usc_capture_end(session.capture, sequence, nullptr, 0, how == Ended::unknown);
 }
 
 void run(const Operator &op, const OperatorHandle &handle, DispatchKeySet keys,
@@ -291,7 +286,7 @@ void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeyS
 {
     const size_t n = op.arguments.size();
     const IValue *values = stack->data() + (stack->size() - n);
-    auto written = written_arguments(op, values);
+    const auto written = written_arguments(op, values);
     std::optional<Watchdog> watchdog;
     if (session.debug) watchdog.emplace(op, values);
     try {
@@ -305,7 +300,7 @@ void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeyS
     if (watchdog) watchdog->report(session, sequence);
     const IValue *results = stack->data() + (stack->size() - op.n_returns);
     if (op.collective)
-        end_later(session, op, sequence, std::move(written), results);
+        end_collective(session, op, sequence, written, results);
     else
         end(session, op, sequence, written, results);
 }

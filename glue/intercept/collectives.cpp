@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous collectives: their results stand when the Work among them has completed.
+// Collectives: what their objects say, and when their results stand (when the Work among
+// them has completed).
 // A torch without c10d has none of these operators.
 #include "intercept.h"
 
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
+#include <future>
+
 #if defined(USE_DISTRIBUTED) || __has_include(<torch/csrc/distributed/c10d/Work.hpp>)
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #define HAS_C10D 1
 #endif
@@ -17,38 +24,106 @@ namespace intercept
 namespace
 {
 
-c10::intrusive_ptr<c10::ivalue::Future> future_of(const IValue &value)
+/* Ranks may come late; those that issue collectives of several groups in different orders
+ * never meet while each waits for the other. */
+constexpr std::chrono::seconds patience(5);
+
+/* The c10d object of class T inside a value; null where it holds another. */
+template <typename T> c10::intrusive_ptr<T> as(const IValue &value)
 {
-    if (!value.isCustomClass()) return {};
     try {
-        const auto work =
-            c10::dynamic_intrusive_pointer_cast<c10d::Work>(value.toCapsule());
-        return work ? work->getFuture() : c10::intrusive_ptr<c10::ivalue::Future>();
+        return value.isCustomClass() ? value.toCustomClass<T>() : c10::intrusive_ptr<T>();
     } catch (const std::exception &) {
-        return {}; /* this backend's Work has no future: the results are taken as they are
-                    */
+        return {};
     }
+}
+
+/* The Work among the results; null where there is none. */
+c10::intrusive_ptr<c10d::Work> work_among(const IValue *results, size_t n)
+{
+    for (size_t i = 0; i < n; ++i)
+        if (const auto work = as<c10d::Work>(results[i])) return work;
+    return {};
+}
+
+/* Null where this backend's Work has none: gloo's reduce_scatter writes in wait(). */
+c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work &work)
+{
+    try {
+        return work.getFuture();
+    } catch (const std::exception &) {
+        return {};
+    }
+}
+
+const char *name_of(const c10d::ReduceOp &op)
+{
+    static constexpr const char *names[] = {"sum",  "avg", "product", "min",       "max",
+                                            "band", "bor", "bxor",    "premul_sum"};
+    const size_t i = static_cast<size_t>(op.op_);
+    return i < sizeof names / sizeof *names ? names[i] : "unused";
 }
 
 } // namespace
 #endif
 
-void when_complete(const IValue *results, size_t n, std::function<void(bool ok)> done)
+std::string describe_object(const IValue &value)
 {
 #ifdef HAS_C10D
-    for (size_t i = 0; i < n; ++i) {
-        const auto future = future_of(results[i]);
-        if (!future) continue;
-        future->addCallback(
-            [done = std::move(done)](c10::ivalue::Future &f) { done(!f.hasError()); },
-            /*uses_future=*/false);
-        return;
+    try {
+        if (const auto op = as<c10d::ReduceOp>(value))
+            return std::string("ReduceOp ") + name_of(*op);
+        if (const auto group = as<c10d::ProcessGroup>(value))
+            return "ProcessGroup " + group->getGroupName() + " rank " +
+                   std::to_string(group->getRank()) + " of " +
+                   std::to_string(group->getSize());
+    } catch (const std::exception &) { /* a group without a name or a backend */
     }
+#endif
+    return value.tagKind();
+}
+
+std::string group_state(const IValue *values, size_t n)
+{
+#ifdef HAS_C10D
+    try {
+        while (n > 0 && !values[n - 1].isString())
+            --n;
+        if (n == 0) return {};
+        const std::string &name = values[n - 1].toStringRef();
+        const auto group = c10d::resolve_process_group(name);
+        return "{\"group\": {\"name\": \"" + name +
+               "\", \"rank\": " + std::to_string(group->getRank()) +
+               ", \"size\": " + std::to_string(group->getSize()) + "}}";
+    } catch (const std::exception &) { /* no group of that name */
+    }
+#else
+    (void)values;
+    (void)n;
+#endif
+    return {};
+}
+
+Ended await_work(const IValue *results, size_t n, bool paired)
+{
+#ifdef HAS_C10D
+    const auto work = work_among(results, n);
+    if (!work) return Ended::standing;
+    const auto future = paired ? nullptr : future_of(*work);
+    if (!future) return Ended::unknown;
+    const auto over = std::make_shared<std::promise<void>>();
+    future->addCallback([over](c10::ivalue::Future &) { over->set_value(); },
+                        /*uses_future=*/false);
+    if (over->get_future().wait_for(patience) != std::future_status::ready)
+        return Ended::unknown;
+    future->wait(); /* this thread's streams come after those of the work */
+    return future->hasError() ? Ended::failed : Ended::standing;
 #else
     (void)results;
     (void)n;
+    (void)paired;
+    return Ended::standing;
 #endif
-    done(true);
 }
 
 } // namespace intercept

@@ -46,6 +46,8 @@ struct Operator {
     bool random;     /* draws from a generator */
     bool composite;  /* has a CompositeImplicitAutograd kernel and none of ours */
     bool collective; /* returns a c10d::Work */
+    bool paired;     /* one half of a send and a receive */
+    bool grouped;    /* names its process group by a text */
     /* The BackendSelect kernel that ours covers (rand, arange, ...); empty: none. */
     std::function<void(const OperatorHandle &, DispatchKeySet, Stack *)> covered;
     /* Of the attached session: */
@@ -173,8 +175,20 @@ bool parent_selected();
 
 /* ---- collectives.cpp ---- */
 
-/** Calls `done` when the Work among the call's results has completed, or now where there
- * is none. */
-void when_complete(const IValue *results, size_t n, std::function<void(bool ok)> done);
+/** What an argument that is an object says of itself: "ReduceOp sum", "ProcessGroup NAME
+ * rank 0 of 2"; its kind where nothing is known of it. */
+std::string describe_object(const IValue &value);
+
+/** Name, rank and size of the process group that is named among the arguments, as
+ * `call.state` says it; empty where none is found. */
+std::string group_state(const IValue *values, size_t n);
+
+enum class Ended { standing, failed, unknown };
+
+/** Waits for the Work among a call's results. `standing`: they are as they stay, also
+ * where there is no Work. `unknown`: what the call writes may come later, since the Work
+ * does not tell when it ends, did not end in good time, or is `paired` (send and
+ * receive), whose other half this thread may have to issue first. */
+Ended await_work(const IValue *results, size_t n, bool paired);
 
 } // namespace intercept

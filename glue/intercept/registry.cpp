@@ -212,7 +212,9 @@ Operator::Operator(const OperatorHandle &op)
     : handle(op), name(c10::toString(op.operator_name())),
       schema(c10::toString(op.schema())), n_returns(op.schema().returns().size()),
       writes(false), random(op.hasTag(at::Tag::nondeterministic_seeded)),
-      composite(false), collective(name.rfind("c10d::", 0) == 0)
+      composite(false), collective(name.rfind("c10d::", 0) == 0),
+      paired(name.rfind("c10d::send", 0) == 0 || name.rfind("c10d::recv", 0) == 0),
+      grouped(name.rfind("_c10d_functional::", 0) == 0)
 {
     for (const c10::Argument &a : op.schema().arguments()) {
         const bool written = (a.alias_info() != nullptr && a.alias_info()->isWrite()) ||

@@ -23,6 +23,9 @@ constexpr std::string_view batch_norm =
 constexpr std::string_view c10d = "the trailing underscore is the only mark: "
                                   "ProcessGroup writes the tensors it is given";
 
+constexpr std::string_view wait =
+    "the collective writes its tensor until the wait returns";
+
 constexpr Lie lies[] = {
     {"aten::native_batch_norm", "running_mean", batch_norm},
     {"aten::native_batch_norm", "running_var", batch_norm},
@@ -53,6 +56,7 @@ constexpr Lie lies[] = {
     {"c10d::reduce_scatter_tensor_coalesced_", "outputs", c10d},
     {"c10d::alltoall_", "output_tensors", c10d},
     {"c10d::alltoall_base_", "output", c10d},
+    {"_c10d_functional::wait_tensor", "tensor", wait},
 };
 
 } // namespace

@@ -69,6 +69,8 @@ def call_from(row, read_blob, stand_in=None):
     `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
     `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall.
     """
+    if row["op"].startswith("_c10d_functional::"):
+        raise BadCall("what it gives comes from other ranks, which a replay does not have")
     text = row["args"]
     arguments = json.loads(text) if isinstance(text, str) else text or {}
     call = Call(

@@ -57,7 +57,7 @@ def is_portable(row):
     """Whether a composite call can be replayed as a whole: it was not under autocast,
     whose casts happened inside it, and all its arguments were kept."""
     state = _parsed(row.get("state"))
-    return not state.get("autocast") and '"opaque"' not in _text(row.get("args"))
+    return not state.get("autocast") and '"other"' not in _text(row.get("args"))
 
 
 def pick(rows, home, target):

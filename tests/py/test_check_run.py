@@ -233,7 +233,7 @@ def test_same_device_type_gets_the_calls_below():
 
 @pytest.mark.parametrize(
     "reason", [dict(state='{"autocast": {"cpu": "bfloat16"}}'),
-               dict(args='{"args": [{"opaque": "ScriptObject"}]}')],
+               dict(args='{"args": [{"other": "ScriptObject"}]}')],
 )  # fmt: skip
 def test_calls_that_are_not_portable_are_replaced_by_those_below(reason):
     rows = [row(1, "aten::linear", composite=True, **reason), row(2, parent=1)]

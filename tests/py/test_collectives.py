@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives on two ranks over gloo: what is captured of them, and when their results are
+taken; rank 1 comes late, so that whoever does not wait finds an unfinished result."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from ulpscope import _core
+from ulpscope._read_call import call_from
+from ulpscope._replay import BadCall
+
+LATE = """
+    import time, torch, torch.distributed as dist
+    import torch.distributed._functional_collectives as functional
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer.step()
+    def late():
+        dist.barrier()
+        time.sleep(0.4 * rank)
+    late()
+    dist.all_reduce(torch.full((50,), rank + 1.0), async_op=True).wait()
+    late()
+    functional.all_reduce(torch.full((40,), rank + 1.0), "sum", dist.group.WORLD).wait()
+    dist.reduce_scatter_tensor(torch.zeros(30), torch.full((60,), rank + 1.0))
+    dist.all_reduce(torch.ones(20).long(), op=dist.ReduceOp.BOR)
+    optimizer.step()
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def capture(folder, script):
+    """The folder of the trace of a script that torchrun runs on two ranks."""
+    (folder / "train.py").write_text(textwrap.dedent(script))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               "--nproc-per-node", "2", "train.py"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "ulpscope._launch", "-o", "t", "--steps", "0,1", "--", *command],
+        capture_output=True, text=True, cwd=folder, timeout=240,
+        env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "t"
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    return capture(tmp_path_factory.mktemp("late"), LATE)
+
+
+def calls(trace, op):
+    return [trace.call(s) for s in trace.select(ops=op + "*")]
+
+
+def written(trace, row):
+    """The content of the one argument that a captured call wrote; None where it is not
+    known."""
+    item = next((t for t in row["tensors"] if t["role"] == "mutated"), None)
+    if item is None:
+        return None
+    raw = torch.frombuffer(bytearray(trace.blob(item["blob"])), dtype=torch.uint8)
+    return raw.view(getattr(torch, item["dtype"])).as_strided(
+        item["sizes"], item["strides"], item["offset"])  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_results_are_taken_when_they_stand(late, rank):
+    trace = _core.Trace(late / f"rank-{rank}")
+    reduced = [written(trace, r) for r in calls(trace, "c10d::allreduce_")]
+    (reduced,) = [t for t in reduced if t.shape == (50,)]
+    assert torch.equal(reduced, torch.full((50,), 3.0))
+    (waited,) = calls(trace, "_c10d_functional::wait_tensor")
+    assert torch.equal(written(trace, waited), torch.full((40,), 3.0))
+
+
+def test_no_result_is_taken_that_may_come_later(late):
+    (row,) = calls(_core.Trace(late / "rank-0"), "c10d::_reduce_scatter_base_")
+    assert row["status"] == "ok" and {t["role"] for t in row["tensors"]} == {"in"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_reduction_and_group_are_said(late, rank):
+    trace = _core.Trace(late / f"rank-{rank}")
+    rows = {r["tensors"][0]["sizes"][0]: r for r in calls(trace, "c10d::allreduce_")}
+    for size, how in ((50, "ReduceOp sum"), (20, "ReduceOp bor")):
+        marks = [a["other"] for a in json.loads(rows[size]["args"])["args"]
+                 if isinstance(a, dict) and "other" in a]  # fmt: skip
+        assert marks == [f"ProcessGroup 0 rank {rank} of 2", how]
+    (row,) = calls(trace, "_c10d_functional::all_reduce")
+    assert json.loads(row["state"]) == {"group": {"name": "0", "rank": rank, "size": 2}}
+
+
+def test_a_wait_is_not_replayed(late):
+    """Its result is what other ranks gave, not what a replay on its argument gives."""
+    trace = _core.Trace(late / "rank-0")
+    for row in calls(trace, "_c10d_functional::"):
+        with pytest.raises(BadCall, match="other ranks"):
+            call_from(row, trace.blob)
