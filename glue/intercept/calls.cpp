@@ -268,6 +268,9 @@ void end_collective(Session &session, const Operator &op, int64_t sequence,
         end(session, op, sequence, written, results);
     else
         usc_capture_end(session.capture, sequence, nullptr, 0, how == Ended::unknown);
+    if (how == Ended::unknown && !written.empty())
+        usc_capture_note(session.capture, sequence, "unseen-end",
+                         "the results were not taken: nobody tells when they stand");
 }
 
 void run(const Operator &op, const OperatorHandle &handle, DispatchKeySet keys,

@@ -24,9 +24,11 @@ namespace intercept
 namespace
 {
 
-/* Ranks may come late; those that issue collectives of several groups in different orders
- * never meet while each waits for the other. */
-constexpr std::chrono::seconds patience(5);
+/* Ranks may come late; those that issue collectives of several groups in different
+ * orders, or between whose collectives another one stands, never meet while each waits
+ * for the other. Halved each time it was in vain, so that all of that costs 10 seconds at
+ * most. */
+std::atomic<int64_t> patience_ms{5000};
 
 /* The c10d object of class T inside a value; null where it holds another. */
 template <typename T> c10::intrusive_ptr<T> as(const IValue &value)
@@ -114,8 +116,11 @@ Ended await_work(const IValue *results, size_t n, bool paired)
     const auto over = std::make_shared<std::promise<void>>();
     future->addCallback([over](c10::ivalue::Future &) { over->set_value(); },
                         /*uses_future=*/false);
-    if (over->get_future().wait_for(patience) != std::future_status::ready)
+    const std::chrono::milliseconds patience(patience_ms.load());
+    if (over->get_future().wait_for(patience) != std::future_status::ready) {
+        patience_ms = patience.count() / 2;
         return Ended::unknown;
+    }
     future->wait(); /* this thread's streams come after those of the work */
     return future->hasError() ? Ended::failed : Ended::standing;
 #else

@@ -4,6 +4,7 @@ taken; rank 1 comes late, so that whoever does not wait finds an unfinished resu
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,7 @@ LATE = """
     import torch.distributed._functional_collectives as functional
     dist.init_process_group("gloo")
     rank = dist.get_rank()
+    groups = [dist.new_group() for _ in range(2)]
     weight = torch.nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     optimizer.step()
@@ -32,6 +34,12 @@ LATE = """
     functional.all_reduce(torch.full((40,), rank + 1.0), "sum", dist.group.WORLD).wait()
     dist.reduce_scatter_tensor(torch.zeros(30), torch.full((60,), rank + 1.0))
     dist.all_reduce(torch.ones(20).long(), op=dist.ReduceOp.BOR)
+    tensors = torch.full((10,), rank + 1.0), torch.full((11,), rank + 1.0)
+    crossed = [dist.all_reduce(tensors[i], group=groups[i], async_op=True)
+               for i in ((1, 0) if rank else (0, 1))]
+    for work in crossed:
+        work.wait()
+    assert tensors[0][0] == tensors[1][0] == 3
     optimizer.step()
     dist.barrier()
     dist.destroy_process_group()
@@ -75,7 +83,7 @@ def written(trace, row):
 def test_results_are_taken_when_they_stand(late, rank):
     trace = _core.Trace(late / f"rank-{rank}")
     reduced = [written(trace, r) for r in calls(trace, "c10d::allreduce_")]
-    (reduced,) = [t for t in reduced if t.shape == (50,)]
+    (reduced,) = [t for t in reduced if t is not None and t.shape == (50,)]
     assert torch.equal(reduced, torch.full((50,), 3.0))
     (waited,) = calls(trace, "_c10d_functional::wait_tensor")
     assert torch.equal(written(trace, waited), torch.full((40,), 3.0))
@@ -84,6 +92,27 @@ def test_results_are_taken_when_they_stand(late, rank):
 def test_no_result_is_taken_that_may_come_later(late):
     (row,) = calls(_core.Trace(late / "rank-0"), "c10d::_reduce_scatter_base_")
     assert row["status"] == "ok" and {t["role"] for t in row["tensors"]} == {"in"}
+
+
+def test_ranks_that_wait_for_each_other_go_on_without_the_result(late):
+    """Each rank issues first what the other issues second: waiting for it is in vain."""
+    for rank in (0, 1):
+        trace = _core.Trace(late / f"rank-{rank}")
+        shapes = {(10,): rank == 1, (11,): rank == 0}  # whether it is what it issued second
+        rows = [r for r in calls(trace, "c10d::allreduce_")
+                if tuple(r["tensors"][0]["sizes"]) in shapes]  # fmt: skip
+        assert len(rows) == 2
+        for row in rows:
+            seen = shapes[tuple(row["tensors"][0]["sizes"])]
+            assert row["status"] == "ok" and (written(trace, row) is not None) == seen
+            assert bool(notes(late / f"rank-{rank}", row["sequence"])) != seen
+
+
+def notes(folder, sequence):
+    """The remarks on a captured call of the kind that says that its end was not seen."""
+    query = "SELECT text FROM note WHERE call = ? AND kind = 'unseen-end'"
+    with sqlite3.connect(f"file:{folder}/trace.db?mode=ro&immutable=1", uri=True) as base:
+        return base.execute(query, (sequence,)).fetchall()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
