@@ -15,6 +15,7 @@ from ._replay import View
 TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
+GROUPS = (2, 4, 8, 16, 32)
 MANY_STEPS = 1e9
 
 
@@ -42,7 +43,13 @@ def phrase(op, name, old, new):
     if op in ("mul", "div") and name == "other" and new == 1:
         return f"dropped contribution: the scale factor {shown(old)} of {op} is missing"
     if op in ("add", "sub") and name == "other" and new == 0:
-        return f"dropped contribution: the term {shown(old)} of {op} is missing"
+        return f"dropped contribution: the constant term {shown(old)} of {op} is missing"
+    if op in ("add", "sub") and name == "alpha" and new == 0:
+        return f"dropped contribution: the second term of {op} is missing"
+    if op in ("add", "sub") and name == "alpha" and old and new == -old:
+        return f"the sign of the second term of {op} is flipped"
+    if name in ("min", "max", "min_val", "max_val") and new in (float("inf"), -float("inf")):
+        return f"the bound {name} of {op} is missing: not clamped at {shown(old)}"
     if new is None:
         return f"the argument {name} is ignored"
     if name in ("descending", "largest"):
@@ -64,6 +71,10 @@ def other_values(name, old, rank=0):
     """Values that somebody may have taken instead of `old`."""
     if isinstance(old, bool):
         return [not old]
+    unbounded = [torch.inf if "max" in name else -torch.inf]
+    unbounded = unbounded if name in ("min", "max", "min_val", "max_val") else []
+    if unbounded and isinstance(old, (int, float)) and not isinstance(old, bool):
+        return unbounded + other_values("", old)
     if isinstance(old, float):
         if old != old:
             return []
@@ -259,6 +270,7 @@ def _mask_edits(name, view):
     yield f"the mask is ignored: {name} taken as all false", torch.zeros_like
     yield f"the mask {name} is inverted", torch.logical_not
     yield from roll_edits(f"the mask {name}", view)
+    yield from group_edits(f"the mask {name}", view)
 
 
 def roll_edits(what, view):
@@ -268,6 +280,22 @@ def roll_edits(what, view):
                    lambda t, a=axis, s=by: t.roll(s, a))  # fmt: skip
             yield (f"{what} is shifted by one along axis {axis} (zeros come in)",
                    lambda t, a=axis, s=by: shifted(t, s, a))  # fmt: skip
+
+
+def grouped(t, axis, size, last):
+    """`t` as if `size` neighbours along an axis shared what the first or the last of them has."""
+    i = torch.arange(t.shape[axis])
+    i = (i // size * size + (size - 1 if last else 0)).clamp(max=t.shape[axis] - 1)
+    return t.index_select(axis, i)
+
+
+def group_edits(what, view):
+    """One mask or index for a group of neighbours."""
+    for axis in range(max(len(view.sizes) - 2, 0), len(view.sizes)):
+        for size in GROUPS:
+            for last in (True, False) if view.sizes[axis] > size else ():
+                yield (f"{what} is shared by groups of {size} along axis {axis}: one for each tile",
+                       lambda t, a=axis, s=size, e=last: grouped(t, a, s, e))  # fmt: skip
 
 
 def shifted(t, by, axis):
@@ -287,18 +315,36 @@ def _shape_edits(name, view):
             if view.sizes[a] > 1 and view.sizes[b] > 1:
                 yield (f"wrong stride: {name} is read transposed (axes {a} and {b})",
                        lambda t, i=a, j=b: t.transpose(i, j).reshape(t.shape))  # fmt: skip
-    dense = torch.empty(view.sizes, device="meta").stride()
-    if tuple(view.strides) != tuple(dense):
-        yield f"wrong stride: {name} is read as if it were contiguous", as_contiguous
     yield from roll_edits(name, view)
 
 
-def as_contiguous(t):
-    """The first elements of the storage in a row; indices stay within those there are."""
+def stride_edits(lab):
+    """Several tensors read as if they were contiguous: all that are not, and two of them."""
+    written = set(lab.call.written())
+    odd = [(n, p[0]) for n, p, v in _tensors(lab.call) if len(p) == 1 and p[0] not in written
+           and may_reorder(n, v[0].dtype) and not dense(v[0])]  # fmt: skip
+    sets = [odd] if len(odd) > 1 else []
+    sets += [[a, b] for i, a in enumerate(odd) for b in odd[i + 1 :]] if 2 < len(odd) <= 6 else []
+    sets += [[a] for a in odd]
+    for some in sets:
+        for again in (True, False):
+            edit = changer([p for _, p in some], lambda t, w=again: as_contiguous(t, w))
+            yield (f"wrong stride: {' and '.join(n for n, _ in some)} read as if contiguous",
+                   lambda e=edit: lab.run(change=e))  # fmt: skip
+
+
+def dense(view):
+    return tuple(view.strides) == tuple(torch.empty(view.sizes, device="meta").stride())
+
+
+def as_contiguous(t, again=False):
+    """The first elements of the storage in a row, followed by zeros or, `again`, themselves;
+    indices stay within those there are."""
     flat = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
     flat = flat[t.storage_offset() :]
     if flat.numel() < t.numel():
-        flat = torch.cat([flat, flat.new_zeros(t.numel() - flat.numel())])
+        more = flat.repeat(t.numel() // flat.numel()) if again else flat.new_zeros(t.numel() - flat.numel())
+        flat = torch.cat([flat, more])
     out = flat[: t.numel()].reshape(t.shape).clone()
     return out if out.is_floating_point() or out.dtype == torch.bool else out.clamp(t.min(), t.max())
 

@@ -8,7 +8,7 @@ in the arguments of the whole call), `_causes_nodes` (runs them), `_diagnose` (c
 import torch
 
 from ._causes_edits import (
-    other_values, phrase, roll_edits, scaled, sizes_to_drop, step_edits,
+    group_edits, other_values, phrase, roll_edits, scaled, sizes_to_drop, step_edits,
 )  # fmt: skip
 from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
 from ._replay import View
@@ -34,7 +34,8 @@ SWAPS = {
     "l1_loss": ["mse_loss"], "smooth_l1_loss": ["mse_loss", "huber_loss"],
     "remainder": ["fmod"], "fmod": ["remainder"], "fmax": ["maximum"], "fmin": ["minimum"],
     "_fused_adam": ["_fused_adamw"], "_fused_adamw": ["_fused_adam"], "erf": ["tanh"],
-    "bitwise_and": ["bitwise_or"], "bitwise_or": ["bitwise_and"],
+    "bitwise_and": ["bitwise_or", "mul"], "bitwise_or": ["bitwise_and", "add", "bitwise_xor"],
+    "bitwise_xor": ["bitwise_or"],
     "logical_and": ["logical_or"], "logical_or": ["logical_and"],
     "upsample_bilinear2d": ["upsample_nearest2d"], "upsample_nearest2d": ["_upsample_nearest_exact2d"],
     "triu": ["tril"], "tril": ["triu"],
@@ -247,6 +248,7 @@ def node_masks(lab, node):
         view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
         edits = list(roll_edits(f"the {what}", view)) if len(seen.shape) else []
         if seen.dtype == torch.bool:
+            edits += group_edits(f"the {what}", view)
             edits += [(f"the {what} is ignored", torch.zeros_like),
                       (f"the {what} is ignored", torch.ones_like),
                       (f"the {what} is inverted", torch.logical_not)]  # fmt: skip

@@ -1,80 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a result alone tells of a mistake that concerns all of it: the truth times a factor,
-moved, transposed, clamped, or with NaN and Inf out of place. Runs nothing. Neighbours:
-`_causes_pattern` (damage to some elements), `_diagnose` (chooses).
+"""What a result alone tells of a mistake that concerns all of it: the truth moved,
+transposed, clamped, or with NaN and Inf out of place. Runs nothing. Neighbours:
+`_causes_pattern` (damage to some elements), `_causes_scale` (factors and amounts),
+`_causes_order` (shape, order, slid), `_diagnose` (chooses).
 """
 
 import torch
 
 from ._causes_pattern import LIMITS, far_off, same
-from ._emulate import FORMATS, OWN_FORMAT
-
-
-def constant(p):
-    """All elements off by the same factor or the same amount."""
-    device, truth = p.device, p.truth
-    if not device.is_floating_point():
-        d = device.double() - truth.double() if device.dtype != torch.bool else truth * 0.0
-        if p.n >= 4 and float(d.flatten()[0]) and bool((d == d.flatten()[0]).all()):
-            return f"{float(d.flatten()[0]):g} is added to the result (a constant; index shifted)"
-        return ""
-    live = truth.isfinite() & device.isfinite() & (truth != 0)
-    d, r = device[live].double(), truth[live].double()
-    steps = 2.0 ** (2 - FORMATS[OWN_FORMAT.get(device.dtype, "float32")][0])
-    if r.numel() < 8:
-        return _few_constant(d, r, steps)
-    factor = float((d / r).median())
-    offset = float((d - r).median())
-    if abs(factor - 1) > (64 if steps < 1e-5 else 1) * steps and fits(d, r * factor, steps):
-        return _factor_text(factor)
-    if abs(offset) > 0 and fits(d, r + offset, steps) and not fits(d, r, steps):
-        return f"{offset:.6g} is added to the result (a constant)"
-    return ""
-
-
-def blurred(p):
-    """(text, result) for the likeliest factor and amount in a result of few bits."""
-    d, t = p.device.double(), p.truth.double()
-    live = d.isfinite() & t.isfinite() & (t.abs() > 0)
-    dl, tl = d[live], t[live]
-    if dl.numel() < 16:
-        return
-    big = tl.abs() >= tl.abs().median()
-    for factor in (float((dl[big] / tl[big]).median()), float((dl[big] / tl[big]).mean())):
-        if abs(factor - 1) > 2.0**-14:
-            yield _factor_text(factor), t * factor
-    small = ~big if bool((~big).any()) else big
-    for amount in (float((dl - tl)[small].median()), float((dl - tl)[small].mean()), float((dl - tl).mean())):
-        if amount:
-            yield f"{amount:.6g} is added to the result (a constant)", t + amount
-
-
-def _factor_text(factor):
-    if abs(factor + 1) < 2.0**-8:
-        return "the sign is flipped: the result is multiplied by -1"
-    near = round(factor * 2) / 2
-    factor = near if near and abs(factor / near - 1) < 2.0**-18 else factor
-    return f"the result is multiplied by {factor:.6g}"
-
-
-def _few_constant(d, r, steps):
-    """One number, or a few: only a factor that is round is believed."""
-    if not r.numel():
-        return ""
-    factor = float((d / r).median())
-    round_ones = [s * v for v in (2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3, 10.0, 0.1, 1.5, 1.01) for s in (1, -1)]
-    for v in [-1.0, *round_ones]:
-        if abs(factor / v - 1) <= 4 * steps and fits(d, r * v, steps):
-            return _factor_text(v)
-    return ""
-
-
-def fits(device, candidate, steps, share=0.99):
-    """Whether nearly all elements agree within some roundings of their own size."""
-    error = (device - candidate).abs()
-    typical = float(candidate.square().mean().sqrt())
-    slack = steps * candidate.abs().clamp(min=typical / 2)
-    return float((error <= 4 * slack).double().mean()) >= share
 
 
 def moved_results(p):
@@ -85,13 +18,13 @@ def moved_results(p):
         for by in range(3, min(size - 2, 64)) if size > 5 else ():
             if quickly(p, t.roll(by, axis)):
                 yield f"shifted by {by} along axis {axis} (moved, wrong index)", t.roll(by, axis)
-        for by in (1, -1, 2, -2) if size > 2 else (1,) if size == 2 else ():
+        for by in (1, -1, 2, -2) if size > 2 else ():
             yield (f"shifted by {abs(by)} along axis {axis} (wrong index: the neighbour's value)",
                    t.roll(by, axis))  # fmt: skip
             if size > 2:
                 yield (f"shifted by {abs(by)} along axis {axis}, zeros come in", _shift(t, by, axis))
         if size > 1:
-            yield f"elements are exchanged: reversed along axis {axis}", t.flip(axis)
+            yield f"elements are exchanged: reversed along axis {axis} (wrong stride or direction)", t.flip(axis)
         if size % 2 == 0 and size > 2:
             halves = t.unflatten(axis, (2, size // 2))
             yield (f"the halves along axis {axis} are exchanged", halves.flip(axis).flatten(axis, axis + 1))
@@ -121,25 +54,6 @@ def quickly(p, moved):
     step = max(p.n // 64, 1)
     a, b = p.device.flatten()[::step].double(), moved.flatten()[::step].double()
     return float(((a - b).abs() <= 2.0**-6 * b.abs()).double().mean()) > 0.9
-
-
-def by_rows(p):
-    """Rows along an axis that are each off by a factor of their own; "" for none."""
-    d, t = p.device.double(), p.truth.double()
-    for axis in range(p.device.dim() - 1, -1, -1):
-        if p.device.dim() < 2 or p.device.shape[axis] < 8:
-            continue
-        ratio = d / t
-        live = ratio.isfinite() & (t.abs() > 1e-3 * t[t.isfinite()].abs().median())
-        if float(live.double().mean()) < 0.8:
-            continue
-        kept = ratio.where(live, torch.nan)
-        middle = kept.nanmedian(axis, keepdim=True)[0]
-        spread = ((kept - middle).abs()[live]).median() / ((middle - 1).abs().nanmedian() + 1e-30)
-        if float(spread) < 2.0**-4:
-            return (f"each row along axis {axis} is off by a factor of its own: the row's statistic is "
-                    "wrong (a dropped contribution or a rounded intermediate)")  # fmt: skip
-    return ""
 
 
 def _shift(t, by, axis):

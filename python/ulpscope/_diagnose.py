@@ -10,9 +10,13 @@ section "Causes". The mistakes: `_causes_pattern`, `_emulate`, `_causes_edits`.
 
 import torch
 
-from . import _causes_edits, _causes_inside, _causes_pattern, _causes_whole, _emulate
+from . import (
+    _causes_edits, _causes_inside, _causes_order, _causes_pattern, _causes_scale, _causes_sums,
+    _causes_whole, _emulate,
+)  # fmt: skip
 from ._causes_nodes import Lab
 from ._emulate import FORMATS, OWN_FORMAT, to_dtype
+from ._verdicts import FLAGGED, UNKNOWN
 
 SAME_BITS = 0.99
 SMALLER = 8.0
@@ -35,14 +39,30 @@ ALIKE = 0.85  # correlations this close cannot be told apart
 
 
 def cause_of(call, verdict):
-    """A short clause on why a call does not pass; "" where it is unknown."""
+    """A short clause on why a call does not pass; UNKNOWN where nothing explains it."""
     worst = verdict.worst
     if worst is None or verdict.operands is None or not worst.path:
-        return ""
+        return _of_reason(worst)
     try:
-        return Search(call, verdict).cause()
-    except Exception:  # a diagnosis that fails is one that is silent
+        return Search(call, verdict).cause() or _of_reason(worst)
+    except Exception:  # a diagnosis that fails is one that does not know
+        return _of_reason(worst)
+
+
+def _of_reason(worst):
+    """What a finding without numbers says of its cause."""
+    reason = worst.reason if worst is not None else ""
+    if reason.startswith("wrote "):
+        return f"writes what must stay unchanged: {reason}"
+    return UNKNOWN
+
+
+def of_draws(verdict):
+    """The cause where random draws are not as they should be."""
+    worst = verdict.worst
+    if worst is None or not worst.reason or verdict.verdict not in FLAGGED:
         return ""
+    return f"the draws are not random as they should be: {worst.reason}"
 
 
 class Evidence:
@@ -100,7 +120,7 @@ class Evidence:
         own = to_dtype(emulated, self.dtype) if self.floats else emulated
         if not self.any_off:
             return float("inf")
-        counts = self.off | self._differs(own)
+        counts = self._counting(self._differs(own))
         device, truth, emulated, own = (
             x[counts] for x in (self.device, self.truth, emulated, own))  # fmt: skip
         equal = _causes_pattern.same(device, own)
@@ -109,6 +129,18 @@ class Evidence:
         if not self.floats:
             return float("inf")
         return self._left(device, truth, emulated, equal, self.slack[counts])
+
+    def _counting(self, moved):
+        """Elements that an emulation is held against: those that are off and those that it
+        moves, without what is hardly off beside mistakes that are far larger."""
+        counts = self.off | moved
+        error = (self.device - self.truth).abs()
+        hardly = counts & ~moved & (error <= 4 * self.slack)
+        strong = counts & ~hardly
+        if int(strong.sum()) < max(8, int(hardly.sum()) // 3) or not bool(hardly.any()):
+            return counts
+        large = (error > 64 * self.slack.clamp(min=1e-300))[strong]
+        return strong if float(large.double().mean()) > 0.5 else counts
 
     def _likely(self, emulated):
         """False where a look at a few of the elements that are off rules an emulation out."""
@@ -119,9 +151,9 @@ class Evidence:
         own = to_dtype(emulated, self.dtype) if self.floats else emulated
         near = _causes_pattern.same(device, own)
         if self.floats:
-            error = (device - truth).abs().nan_to_num(nan=torch.inf)
+            error = (device - truth).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
             left = torch.minimum((device - emulated).abs(), (device - own).abs())
-            near |= left <= torch.maximum(error / SMALLER, slack)
+            near |= left.isfinite() & (left <= torch.maximum(error / SMALLER, slack))
         return float(near.double().mean()) > 0.75
 
     def _left(self, device, truth, emulated, equal, slack):
@@ -129,8 +161,8 @@ class Evidence:
         if self.low:
             left = (device - to_dtype(emulated, self.dtype)).abs()
         error = error.where(error.isfinite(), torch.full_like(error, torch.inf))
-        left = left.where(~equal, left * 0).nan_to_num(nan=torch.inf)
-        explained = equal | (left <= torch.maximum(error / SMALLER, slack))
+        left = left.where(~equal, left * 0).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        explained = equal | (left.isfinite() & (left <= torch.maximum(error / SMALLER, slack)))
         if float(explained.double().mean()) < EXPLAINED:
             return float("inf")
         finite = error.isfinite() & left.isfinite()
@@ -215,7 +247,7 @@ def _sample(device, truth):
         return None
     even = torch.arange(0, n, -(-2 * n // MOST_LOOKED_AT) | 1)
     error = (device.reshape(-1).double() - truth.reshape(-1).double()).abs()
-    error = error.nan_to_num(nan=torch.inf)
+    error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
     return torch.cat([even, error.topk(MOST_LOOKED_AT // 2)[1]]).unique()
 
 
@@ -265,72 +297,80 @@ class Search:
 
     def cause(self):
         path = self.worst.path
+        device = self.verdict.answer.outputs.get(path)
         if path not in self.accused:
-            return ""
-        device = self.verdict.answer.outputs[path]
+            truth = self.truth(path)
+            known = device is not None and truth is not None and device.shape != truth.shape
+            return _causes_order.of_shape(device, truth) if known else ""
         p = _causes_pattern.Picture(device, self.truth(path), self._yardstick(path),
                                     self.verdict.answer.before.get(path), self._inputs(device))  # fmt: skip
+        text = _causes_order.uniform(p) or (_causes_pattern.lost(p) if p.n_bad else "")
+        if text:
+            return text
         if _causes_whole.kinds_differ(p):
-            return self._nonfinite(p)
+            return self._nonfinite(p) or self._uncertain(p)
+        return self._damage(p) or self._whole(p) or self._uncertain(p)
+
+    def _damage(self, p):
+        """Limits, and damage that leaves most elements alone."""
         text, clamped = _causes_whole.saturated(p)
         if text and self._explains(p, clamped):
             return text
-        text = _causes_pattern.damage(p)
-        return text or self._whole(p) or self._uncertain(p)
+        fine = p.finely()
+        if 0 < fine.n_bad < p.n // 2 and fine.n_bad != p.n_bad:
+            text = _causes_pattern.damage(fine)
+        return text if text and not text.startswith("saturated") else _causes_pattern.damage(p)
 
     def _inputs(self, device):
         """Arguments that a lost result may be taken for, by name."""
         found = {}
         for path, view in self.call.views.items():
             if tuple(view.sizes) == tuple(device.shape) and view.dtype == device.dtype:
-                part = self.reference.parts[view.storage, view.dtype]
-                tensor = part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
-                found[view.argument or path] = tensor
+                found[view.argument or path] = self._tensor(view)
         return found
 
     def _whole(self, p):
         """Mistakes that concern the whole result."""
-        exact = self._exchanged_outputs(p)
+        exact = self._exchanged_outputs(p) or self._moved(p)
         if exact:
             return exact
-        scale = _causes_whole.constant(p) or self._constant(p)
-        if scale:
-            return self._better_than(scale)
+        scale, scaled = _causes_scale.constant(p)
+        if scale and scaled is not None:
+            return self._better_than(p, scale, scaled)
+        floats = p.device.is_floating_point()
+        if floats:
+            self._try(_emulate.result_candidates(self.lab, p.device))
+        self._try(_emulate.input_candidates(self.lab), follow=True)
+        self._try(_emulate.inside_candidates(self.lab), follow=True)
+        self._try(self._edits())
+        if floats:
+            self._try(_emulate.single_candidates(self.lab), follow=True)
+            self._try(_emulate.accumulator_candidates(self.lab), follow=True)
+        return self.text or scale or _causes_order.reordered(p) or _causes_pattern.exchanged(p)
+
+    def _moved(self, p):
         for text, moved in _causes_whole.moved_results(p):
             if self._explains(p, moved):
                 return text
-        if p.device.is_floating_point():
-            self._try(_emulate.result_candidates(self.lab, p.device))
-            self._try(_emulate.input_candidates(self.lab), follow=True)
-            self._try(_emulate.inside_candidates(self.lab), follow=True)
-        if max(self.followed, default=(0.0, ""))[0] < FOLLOWS:
-            self._try(self._edits())
-        if p.device.is_floating_point():
-            self._try(_emulate.single_candidates(self.lab), follow=True)
-            self._try(_emulate.accumulator_candidates(self.lab), follow=True)
-        return self.text
+        return _causes_order.slid(p)
 
     def _edits(self):
         yield from _causes_edits.scalar_edits(self.lab)
+        yield from _causes_edits.stride_edits(self.lab)
+        yield from _causes_sums.sum_edits(self.lab)
         yield from _causes_inside.operator_edits(self.lab)
         yield from _causes_edits.optional_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
         yield from _causes_edits.pair_edits(self.lab)
 
-    def _constant(self, p):
-        """A factor or an amount that rounding blurs."""
-        if not p.device.is_floating_point() or p.n < 16:
-            return ""
-        for text, result in _causes_whole.blurred(p):
-            if self._explains(p, result):
-                return text
-        return ""
-
-    def _better_than(self, scale):
-        """A factor or an amount has a better name where a variant of the operator gives it."""
+    def _better_than(self, p, scale, scaled):
+        """A factor or an amount has a better name where a variant of the operator gives it
+        as well."""
+        own = self.accused[self.worst.path].residual(scaled)
         self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
-        return self.text or scale
+        better = self.text and self.best <= (2 * own if own < 1 else 0.0)
+        return self.text if better else scale
 
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
@@ -348,7 +388,7 @@ class Search:
             text = _causes_pattern.damage(p)
             if text:
                 return text
-        text = self._overflow()
+        text = self._moved(p) or self._overflow()
         if text:
             return text
         return _causes_whole.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
@@ -360,11 +400,19 @@ class Search:
 
     def _uncertain(self, p):
         """Noise whose emulation goes with it, then what the place alone tells."""
-        return (self._followed() or self._spectrum(p) or self._rows(p)
-                or _causes_pattern.damage(p, certain=False) or self._likely(p))  # fmt: skip
+        return (_causes_scale.by_slices(p) or self._followed() or self._spectrum(p)
+                or _causes_order.content(p, self._indices()) or _causes_pattern.damage(p, certain=False)
+                or self._likely(p))  # fmt: skip
 
-    def _rows(self, p):
-        return _causes_whole.by_rows(p) if p.device.is_floating_point() else ""
+    def _indices(self):
+        """(name, whole numbers) among the arguments."""
+        for path, view in self.call.views.items():
+            if not view.dtype.is_floating_point and view.dtype != torch.bool:
+                yield view.argument or path, self._tensor(view)
+
+    def _tensor(self, view):
+        part = self.reference.parts[view.storage, view.dtype]
+        return part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
 
     def _likely(self, p):
         """What the grid of the result, or the size of noise alone, speaks for."""

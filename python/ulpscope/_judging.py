@@ -108,6 +108,7 @@ def judge_drawn(call, answer, again=None):
     findings = judge_draws(call, answer, again)
     verdict = Verdict("pass", findings, answer=answer)
     verdict.verdict = verdict.worst.verdict
+    verdict.cause = _diagnose.of_draws(verdict)
     return verdict
 
 
@@ -133,6 +134,7 @@ def _judge_draws(call, device, answer, timing, mark):
     if verdict.verdict == "pass" and seeded and not _same_bits(*seeded):
         why = "the same seed does not give the same numbers"
         verdict.findings, verdict.verdict = [Finding("", "wrong", why, bits=0.0)], "wrong"
+        verdict.cause = _diagnose.of_draws(verdict)
     timing.add("judge", now)
     return verdict
 

@@ -7,6 +7,8 @@ from . import _core
 PRECEDENCE = tuple(text for text, _ in _core.verdicts)  # the worst first
 FLAGGED = frozenset(text for text, flagged in _core.verdicts if flagged)
 
+UNKNOWN = "cause unknown"  # what is said where a verdict accuses and nothing explains it
+
 
 def rank(verdict):
     """Place of a verdict in the order of precedence, 0 the worst."""

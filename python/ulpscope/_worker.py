@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 
-from ._verdicts import FLAGGED, base_row
+from ._verdicts import FLAGGED, UNKNOWN, base_row
 
 PR_SET_PDEATHSIG = 1
 
@@ -144,7 +144,8 @@ class Bench:
                 continue
             if below.verdict in FLAGGED:
                 verdict.culprit = call.op
-                verdict.cause = below.cause or verdict.cause
+                if below.cause not in ("", UNKNOWN):
+                    verdict.cause = below.cause
                 return
 
 

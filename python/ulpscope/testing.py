@@ -55,7 +55,7 @@ def _lines(verdict):
         lines.append(
             f"  {output.path or 'call'}: {output.verdict}, {output.effective_bits:.1f} effective "
             f"bits (float32 gives {output.expected_bits:.1f}), "
-            f"cause: {output.cause or 'unknown'}"
+            f"cause: {output.cause.removeprefix('cause ')}"
         )
         for index, device, correct in output.worst[:N_SHOWN]:
             lines.append(f"    at {list(index)}: {device!r}, correct {correct!r}")

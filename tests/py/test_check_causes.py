@@ -184,7 +184,7 @@ def test_factor_and_offset():
     verdict = verdict_of(after(lambda y: y * 1.01), "aten::mm", randn(8, 8), randn(8, 8))
     assert verdict.cause == "the result is multiplied by 1.01"
     verdict = verdict_of(after(lambda y: y + 0.01), "aten::mm", randn(8, 8), randn(8, 8))
-    assert verdict.cause == "0.01 is added to the result (a constant)"
+    assert verdict.cause == "0.01 is added to the result (a constant offset)"
 
 
 def test_cut_off_bits():
@@ -198,10 +198,10 @@ def test_cut_off_bits():
 @pytest.mark.parametrize(
     "change",
     [lambda y: y * (1 + 1e-3 * torch.randn(y.shape)), lambda y: y + 1e-3 * y * y,
-     lambda y: y[:, torch.randperm(y.shape[1])], lambda y: torch.randn(y.shape)],
-    ids=["noise", "quadratic", "shuffle", "another"],
+     lambda y: torch.randn(y.shape)],
+    ids=["noise", "quadratic", "another"],
 )  # fmt: skip
 def test_unknown_mistakes_get_no_name(change):
     verdict = verdict_of(after(change), "aten::mm", randn(32, 48), randn(48, 16))
     assert verdict.verdict in ("reduced", "wrong")
-    assert verdict.cause == "" or verdict.cause.startswith("noise consistent with")
+    assert verdict.cause == "cause unknown" or verdict.cause.startswith("noise consistent with")

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that are the truth times a factor or plus an amount: one for all of it, or one for
+each slice. What rounding may have done to each element bounds the factor from both sides; it
+is named where one number lies within nearly all of these bounds. Runs nothing. Neighbours:
+`_causes_whole` (other mistakes that concern all of a result), `_diagnose` (chooses).
+"""
+
+import torch
+
+from ._emulate import FORMATS, OWN_FORMAT
+
+COVERED = 0.98  # share of the elements that one factor or amount must suit
+MOST = 1 << 15  # elements that are looked at
+ROUND = (2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3, 10.0, 0.1, 1.5, 1.01)
+
+
+def constant(p):
+    """All elements off by the same factor or the same amount: a clause and that result, as
+    doubles; ("", None) for none."""
+    device, truth = p.device, p.truth
+    if not device.is_floating_point():
+        return _whole_number(p), None
+    if bool(device.isinf().any()) and not bool(truth.isinf().any()):
+        return "", None
+    d, t, room = rooms(p)
+    if d.numel() < 8:
+        return _few(d, t, room)
+    found = [_factor(d, t, room), _amount(d, t, room)]
+    share, text, change = max(found, key=lambda f: f[0])
+    return (text, change(truth.double())) if share else ("", None)
+
+
+def rooms(p, most=MOST):
+    """(device, truth, room): elements that are finite in both, and how far rounding and
+    float32 may have moved each."""
+    step = max(p.n // most, 1)
+    d, t, y = (x.reshape(-1)[::step].double() for x in (p.device, p.truth, p.yardstick))
+    live = d.isfinite() & t.isfinite() & y.isfinite()
+    d, t, y = d[live], t[live], y[live]
+    bits = FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][0]
+    own = 2.0 ** (0.1 - bits) * torch.maximum(d.abs(), t.abs())
+    noise = (y - t).abs()
+    common = float(noise.median()) if noise.numel() else 0.0
+    return d, t, own + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
+
+
+def _typical(t):
+    return float(t.square().mean().sqrt()) if t.numel() else 0.0
+
+
+def stab(low, high):
+    """The number that lies in most of the intervals, and the share it lies in."""
+    ends = torch.cat([low, high])
+    turn = torch.cat([torch.ones_like(low), -torch.ones_like(high)])
+    order = ends.argsort()
+    depth = turn[order].cumsum(0)
+    deepest = int(depth.argmax())
+    right = order[min(deepest + 1, len(order) - 1)]
+    return float(ends[order[deepest]] + ends[right]) / 2, float(depth[deepest]) / max(len(low), 1)
+
+
+def _factor(d, t, room):
+    """(share, text, change) of one factor."""
+    seen = t.abs() > 0
+    if int(seen.sum()) < 8 or float(seen.double().mean()) < 0.5:
+        return 0.0, "", None
+    d, t, room = d[seen], t[seen], room[seen]
+    a, b = (d - room) / t, (d + room) / t
+    factor, share = stab(torch.minimum(a, b), torch.maximum(a, b))
+    if share < COVERED or not factor or not _told(d - t, d - t * factor, room, (t * (factor - 1)).abs()):
+        return 0.0, "", None
+    return share, factor_text(factor), lambda x: x * factor
+
+
+def _amount(d, t, room):
+    """(share, text, change) of one amount."""
+    amount, share = stab(d - t - room, d - t + room)
+    if share < COVERED or not amount or not _told(d - t, d - t - amount, room, abs(amount)):
+        return 0.0, "", None
+    return share, amount_text(amount), lambda x: x + amount
+
+
+def _told(error, left, room, change):
+    """Whether the elements that are large enough to show a change show it."""
+    shows = room < 0.5 * torch.as_tensor(change)
+    if int(shows.sum()) < max(8, 0.1 * len(room)):
+        return False
+    over = error.abs()[shows] > room[shows]
+    return float(over.double().mean()) > 0.9 and float(
+        (left.abs() <= room)[shows].double().mean()) >= COVERED  # fmt: skip
+
+
+def amount_text(amount):
+    return f"{amount:.6g} is added to the result (a constant offset)"
+
+
+def factor_text(factor):
+    if abs(factor + 1) < 2.0**-8:
+        return "the sign is flipped: the result is multiplied by -1"
+    near = round(factor * 2) / 2
+    factor = near if near and abs(factor / near - 1) < 2.0**-18 else factor
+    return f"the result is multiplied by {factor:.6g}"
+
+
+def _few(d, t, room):
+    """One number, or a few: only a factor that is round is believed."""
+    seen = t.abs() > 0
+    if not bool(seen.any()):
+        return "", None
+    d, t, room = d[seen], t[seen], room[seen]
+    for v in [-1.0, *(s * v for v in ROUND for s in (1, -1))]:
+        if bool(((d - t * v).abs() <= 2 * room + room * abs(v)).all()) and not bool(
+                ((d - t).abs() <= 8 * room).any()):  # fmt: skip
+            return factor_text(v), None
+    return "", None
+
+
+def _whole_number(p):
+    """The amount that was added to whole numbers."""
+    if p.device.dtype == torch.bool or p.n < 4:
+        return ""
+    d = (p.device.double() - p.truth.double()).flatten()
+    if not float(d[0]) or not bool((d == d[0]).all()):
+        return ""
+    return f"{float(d[0]):g} is added to the result (a constant offset; index shifted)"
+
+
+# ---- one factor or amount for each slice -------------------------------------------------
+
+
+def by_slices(p):
+    """Slices along the axes that are each off by a factor, or an amount, of their own: a
+    clause that says what such numbers are like; "" for none."""
+    if not p.device.is_floating_point() or p.device.dim() < 2 or p.n < 32:
+        return ""
+    for axes in _axes(p.device.dim()):
+        view = _Slices(p, axes)
+        if view.rows < 2 or view.columns < 4:
+            continue
+        factors = view.factors()
+        if factors is not None:
+            return _name(p, factors, axes, "factor")
+        amounts = view.amounts()
+        if amounts is not None:
+            return _name(p, amounts, axes, "amount")
+    return ""
+
+
+def _axes(rank):
+    """Which axes share a number: the last, all but the first, all but the second, ..."""
+    sets = [(rank - 1,), tuple(range(1, rank)), tuple(a for a in range(rank) if a != 1), (0,)]
+    sets += [tuple(range(2, rank))]
+    return [s for i, s in enumerate(sets) if s and s not in sets[:i]]
+
+
+class _Slices:
+    """One output as rows that share a number and columns."""
+
+    def __init__(self, p, axes):
+        kept = [a for a in range(p.device.dim()) if a not in axes]
+        shape = p.device.shape
+        self.rows = self.columns = 1
+        for a in kept:
+            self.rows *= shape[a]
+        for a in axes:
+            self.columns *= shape[a]
+        bits = FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][0]
+        d, t, y = (x.permute(*kept, *axes).reshape(self.rows, -1).double()
+                   for x in (p.device, p.truth, p.yardstick))  # fmt: skip
+        noise = (y - t).abs().nan_to_num()
+        self.d, self.t, self.live = d, t, d.isfinite() & t.isfinite()
+        self.room = 2.0 ** (0.1 - bits) * torch.maximum(d.abs(), t.abs()) + 6 * noise
+        self.right = (d - t).abs() <= self.room
+
+    def factors(self):
+        seen = self.live & (self.t.abs() > 0)
+        return self._common(self.d / self.t, self.room / self.t.abs(), seen, 1.0)
+
+    def amounts(self):
+        return self._common(self.d - self.t, self.room, self.live, 0.0)
+
+    def _common(self, value, room, seen, neutral):
+        """One number for each row, less `neutral`; None where rows have none."""
+        if float(seen.double().mean()) < 0.7:
+            return None
+        room = room.where(seen, torch.full_like(room, torch.inf))
+        weight = (1 / room.square().clamp(min=1e-300)).where(seen, room * 0)
+        total = weight.sum(1, keepdim=True)
+        value = value.where(seen, torch.zeros_like(value))
+        middle = (weight * value).sum(1, keepdim=True) / total
+        good = ((value - middle).abs() <= room)[seen]
+        if float(good.double().mean()) < COVERED:
+            return None
+        off = (middle - neutral).squeeze(1)
+        surely = off.abs() > 4 / total.squeeze(1).sqrt()
+        right = float(self.right[seen].double().mean())
+        if right > 0.7 or float(surely.double().mean()) < 0.4:
+            return None
+        return off[surely]
+
+
+def _name(p, off, axes, kind):
+    """Where the numbers of the slices come from."""
+    what = f"each slice along axis {axes[0] if len(axes) == 1 else list(axes)}"
+    size, n = float(off.abs().max()), off.numel()
+    aside = int((off > 0).sum())
+    if n >= 6 and aside in (0, n) and kind == "factor":
+        text = (f"dropped contribution: {what} is {'too large' if aside else 'too small'} by a factor of "
+                "its own, as where part of a sum (partial sums) is missing from its statistic")  # fmt: skip
+    elif n >= 6 and aside in (0, n):
+        text = f"dropped contribution: part of the sum that {what} shares is missing (an amount of its own)"
+    elif n >= 6 and kind == "factor" and 2.0**-10 < size <= 2.0**-8 * 1.05:
+        text = f"intermediates rounded to bfloat16: the statistic of {what}"
+    elif n >= 6 and kind == "factor" and 2.0**-13 < size <= 2.0**-11 * 1.05:
+        text = f"intermediates rounded to TF32 or float16: the statistic of {what}"
+    else:
+        return f"{what} is off by {'a factor' if kind == 'factor' else 'an amount'} of its own: its statistic is wrong"
+    return text

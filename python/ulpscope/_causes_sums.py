@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in how an operator adds up and rounds to whole numbers: entries that overwrite each
+other where they must be added, formulas that cancel, every sum of a kernel cut short alike.
+Each is (text, edits for `Lab.edited`). Neighbours: `_causes_inside` (other mistakes in one
+operator), `_causes_nodes` (runs them), `_diagnose` (chooses).
+"""
+
+import torch
+
+ADDING = {"index_add", "scatter_add", "index_put", "embedding_dense_backward", "_unsafe_index_put",
+          "scatter_reduce", "_index_put_impl", "embedding_backward"}  # fmt: skip
+COMPARED = 1 << 16  # entries that are put one by one
+
+
+def sum_edits(lab):
+    """(text, run) of all of them."""
+    for node in lab.nodes():
+        for make in (overwriting, cancelling, casting):
+            for text, edit in make(node):
+                yield text, lambda e={node.place: edit}: lab.edited(e)
+
+
+# ---- entries that share a place ------------------------------------------------------
+
+
+def overwriting(node):
+    """Where several entries go to one place, one of them is left."""
+    if node.name not in ADDING:
+        return
+    for keep, way in ((False, "the place is overwritten"), (True, "only one of them is added")):
+        for last in (True, False):
+            yield (f"dropped contribution: of duplicate indices only the {'last' if last else 'first'} "
+                   f"counts ({way} by {node.name.strip('_')})", _putting(node.name, keep, last))  # fmt: skip
+
+
+def _putting(name, keep, last):
+    """`keep`: what was in the place stays as a summand."""
+    def edit(func, args, kwargs):
+        return PUT[name](args, keep, last) if name in PUT else _by_dim(args, keep, last)
+
+    return edit
+
+
+def _unique_last(index, last):
+    """Positions of the last, or first, entry of each value."""
+    index = index.reshape(-1)
+    if index.numel() > COMPARED:
+        raise LookupError("too many entries")
+    held = {}
+    for at, value in enumerate(index.tolist()):
+        if last or value not in held:
+            held[value] = at
+    return torch.tensor(sorted(held.values()), dtype=torch.long)
+
+
+def _rows(into, dim, index, source, keep, last):
+    """index_add and its like: whole slices."""
+    out = into.clone()
+    at = _unique_last(index, last)
+    part = source.index_select(dim, at)
+    where = index.reshape(-1).index_select(0, at)
+    if keep:
+        part = part + out.index_select(dim, where)
+    return out.index_copy_(dim, where, part.to(out.dtype))
+
+
+def _by_dim(args, keep, last):
+    """index_add(self, dim, index, source) or scatter_add of the same form."""
+    into, dim, index, source = args[:4]
+    if index.dim() <= 1 and source.dim() != index.dim():
+        return _rows(into, dim, index, source, keep, last)
+    return _scattered(into, dim, index, source, keep, last)
+
+
+def _scattered(into, dim, index, source, keep, last):
+    """scatter_add: one place for each element."""
+    if index.numel() > COMPARED:
+        raise LookupError("too many entries")
+    source = source[tuple(slice(0, n) for n in index.shape)]
+    places = list(torch.meshgrid(*[torch.arange(n) for n in index.shape], indexing="ij"))
+    places[dim] = index
+    flat = torch.zeros(index.shape, dtype=torch.long)
+    for place, size in zip(places, into.shape):
+        flat = flat * size + place
+    at = _unique_last(flat, last)
+    out = into.clone().reshape(-1)
+    where, part = flat.reshape(-1)[at], source.reshape(-1)[at].to(out.dtype)
+    out[where] = out[where] + part if keep else part
+    return out.reshape(into.shape)
+
+
+def _put(args, keep, last):
+    """index_put(self, indices, values, accumulate) with one index."""
+    into, indices, values = args[:3]
+    if len(indices) != 1 or indices[0] is None or not (len(args) > 3 and args[3]):
+        raise LookupError("another form")
+    source = values.expand(*indices[0].shape, *into.shape[1:])
+    return _rows(into, 0, indices[0], source.reshape(-1, *into.shape[1:]), keep, last)
+
+
+def _embedding(args, keep, last):
+    """embedding_dense_backward(grad, indices, num_weights, padding, scale)."""
+    grad, index, rows = args[:3]
+    flat = grad.reshape(-1, grad.shape[-1])
+    return _rows(flat.new_zeros(rows, grad.shape[-1]), 0, index, flat, keep, last)
+
+
+PUT = {"index_put": _put, "_unsafe_index_put": _put, "_index_put_impl": _put,
+       "embedding_dense_backward": _embedding}  # fmt: skip
+
+
+# ---- formulas that cancel ------------------------------------------------------------
+
+
+def _single(x):
+    return x.float() if x.dtype == torch.float64 else x
+
+
+NAIVE = {
+    "expm1": ("exp(x) - 1 instead of expm1: cancellation near zero",
+              lambda x: (torch.exp(_single(x)) - 1).to(x.dtype)),
+    "log1p": ("log(1 + x) instead of log1p: cancellation near zero",
+              lambda x: torch.log(1 + _single(x)).to(x.dtype)),
+    "sinh": ("(exp(x) - exp(-x)) / 2 instead of sinh: cancellation near zero",
+             lambda x: ((torch.exp(_single(x)) - torch.exp(-_single(x))) / 2).to(x.dtype)),
+    "tanh": ("1 - 2 / (exp(2 x) + 1) instead of tanh: cancellation near zero",
+             lambda x: (1 - 2 / (torch.exp(2 * _single(x)) + 1)).to(x.dtype)),
+    "erf": ("1 - erfc(x) instead of erf: cancellation near zero",
+            lambda x: (1 - torch.erfc(_single(x))).to(x.dtype)),
+    "round": ("ties are rounded away from zero instead of to even",
+              lambda x: torch.copysign(torch.floor(x.abs() + 0.5), x)),
+    "gelu": ("wrong variant: quick gelu, x sigmoid(1.702 x)", lambda x: x * torch.sigmoid(1.702 * x)),
+}  # fmt: skip
+
+
+def cancelling(node):
+    """A formula in place of a function of one argument."""
+    if node.name in NAIVE and not node.writes:
+        text, formula = NAIVE[node.name]
+        yield text, lambda func, args, kwargs: formula(args[0])
+
+
+# ---- casts to whole numbers ----------------------------------------------------------
+
+
+CASTS = (("rounded to nearest instead of truncated", torch.round),
+         ("rounded down instead of truncated (floor)", torch.floor),
+         ("rounded up instead of truncated (ceil)", torch.ceil))  # fmt: skip
+
+
+def casting(node):
+    """A cast from a float to whole numbers that rounds otherwise."""
+    if node.name not in ("_to_copy", "to", "int", "long") or not node.args:
+        return
+    seen = node.args[0]
+    if not getattr(seen, "floats", False) or node.floats:
+        return
+    for text, integer in CASTS:
+        yield (f"the cast to whole numbers is {text}",
+               lambda func, args, kwargs, i=integer: func(i(args[0]), *args[1:], **kwargs))  # fmt: skip
