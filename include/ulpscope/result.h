@@ -70,7 +70,7 @@ typedef struct usc_result_row {
     const char *verdict; /* usc_verdict_text */
     double bits, yardstick_bits;
     bool bound;           /* bits is a lower bound */
-    const char *cause;    /* short: "inputs rounded to TF32"; "" if none or unknown */
+    const char *cause;    /* short: "inputs rounded to TF32"; "" if none is accused */
     const char *sentence; /* one English sentence */
     const char *notes;    /* e.g. "flushes subnormals"; "" */
     const char *output;   /* path of the output that decided, "out[0]" */

@@ -150,11 +150,14 @@ def optional_edits(lab):
         yield f"dropped contribution: {name}, the {kind}", lambda c=missing: lab.run(change=c)
 
 
-def tensor_edits(lab):
-    """The call on a tensor that was read otherwise than it lies there."""
+def tensor_edits(lab, single=False):
+    """The call on a tensor that was read otherwise than it lies there; with `single` on the
+    tensors of one element alone, as step counts are."""
     call = lab.call
     written = set(call.written())
     for name, paths, views in _tensors(call):
+        if single != all(n == 1 for n in views[0].sizes):
+            continue
         for text, change in _misread(name, views[0], len(views)):
             edit = changer(paths, change, written)
             yield text, lambda c=edit: lab.run(change=c)

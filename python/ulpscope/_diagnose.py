@@ -21,13 +21,15 @@ from ._verdicts import FLAGGED, UNKNOWN
 SAME_BITS = 0.99
 SMALLER = 8.0
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
-GLANCE = 512  # elements that tell an explanation from none
+GLANCE = 128  # elements that tell an explanation from none
 EXPLAINED = 0.97  # share of the elements that an emulation has to explain
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
 MOST_COMPARED = 1 << 13  # elements whose errors are correlated
-WORK = 1e8  # elements that emulations may compute, all together
+WORK = 8e7  # elements that emulations may compute, all together
 PER_RUN = 20_000  # what starting one emulation costs, in elements
+PER_NODE = 2_000  # what each operator inside it costs
+KEPT = 0.3  # share of the work that mistakes of meaning leave to those of precision
 # What the number of bits speaks for where no emulation reproduces the noise.
 LIKELY = ((5.5, 9.5, "noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
           (9.5, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
@@ -81,8 +83,24 @@ class Evidence:
         self.slack = self._slack(noise.where(noise.isfinite(), noise * 0))
         self.off = self._differs(self.device)
         self.any_off = bool(self.off.any())
-        where = self.off.nonzero().flatten()
-        self.glance = where[:: -(-where.numel() // GLANCE) | 1] if where.numel() > 4 * GLANCE else None
+        self.glance = self._few()
+
+    def _few(self):
+        """Some of the elements that are far off; None where all are looked at anyway."""
+        error = (self.device - self.truth).abs()
+        far = self.off & ~(error <= 4 * self.slack)
+        where = (far if int(far.sum()) >= 8 else self.off).nonzero().flatten()
+        return where[:: -(-where.numel() // GLANCE) | 1] if where.numel() > 2 * GLANCE else None
+
+    def mixed(self):
+        """Whether the errors look like noise: of both signs in most rows and most columns."""
+        rows = self.shape[-1] if len(self.shape) > 1 and self.picked is None else 1
+        sign = torch.sign((self.device - self.truth) * self.truth).where(self.off, 0 * self.truth)
+        if not bool(sign.isfinite().all()) or int(self.off.sum()) < 64:
+            return False
+        sums = [(sign.reshape(-1, rows).sum(d).abs(), self.off.reshape(-1, rows).sum(d)) for d in (0, 1)]
+        return all(float((s[n > 0] / n[n > 0]).median()) < 0.6 for s, n in sums if s.numel() > 1
+                   and float(n.double().mean()) > 8)  # fmt: skip
 
     def _of(self, tensor):
         flat = tensor.detach().reshape(-1)
@@ -273,6 +291,8 @@ class Search:
         self.best, self.text, self.order = 1 / SMALLER, "", 0
         self.followed = []  # (correlation, text)
         self.work = WORK
+        self.each = (PER_RUN + PER_NODE * len(self.lab.nodes())
+                     + sum(e.device.numel() for e in self.accused.values()))  # fmt: skip
 
     def _usable(self, path):
         device = self.verdict.answer.outputs.get(path)
@@ -337,13 +357,14 @@ class Search:
         scale, scaled = _causes_scale.constant(p)
         if scale and scaled is not None:
             return self._better_than(p, scale, scaled)
-        floats = p.device.is_floating_point()
-        if floats:
+        if p.device.is_floating_point():
             self._try(_emulate.result_candidates(self.lab, p.device))
         self._try(_emulate.input_candidates(self.lab), follow=True)
         self._try(_emulate.inside_candidates(self.lab), follow=True)
-        self._try(self._edits())
-        if floats:
+        narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
+        if not (narrow and self.accused[self.worst.path].mixed()):
+            self._try(self._edits(), least=KEPT * WORK)
+        if p.device.is_floating_point():
             self._try(_emulate.single_candidates(self.lab), follow=True)
             self._try(_emulate.accumulator_candidates(self.lab), follow=True)
         return self.text or scale or _causes_order.reordered(p) or _causes_pattern.exchanged(p)
@@ -356,6 +377,7 @@ class Search:
 
     def _edits(self):
         yield from _causes_edits.scalar_edits(self.lab)
+        yield from _causes_edits.tensor_edits(self.lab, single=True)
         yield from _causes_edits.stride_edits(self.lab)
         yield from _causes_sums.sum_edits(self.lab)
         yield from _causes_inside.operator_edits(self.lab)
@@ -470,14 +492,15 @@ class Search:
     def _explains(self, p, emulated):
         return self.accused[self.worst.path].residual(emulated) <= 1 / SMALLER
 
-    def _try(self, candidates, follow=False):
-        """Runs candidates until one gives the same bits; keeps the one that comes nearest."""
+    def _try(self, candidates, follow=False, least=0.0):
+        """Runs candidates until one gives the same bits, or until `least` is left of the
+        work; keeps the one that comes nearest."""
         if self._settled():
             return
         for text, emulate in candidates:
-            if self.work <= 0:
+            if self.work <= least:
                 return
-            self.work -= PER_RUN + sum(e.device.numel() for e in self.accused.values())
+            self.work -= self.each
             try:
                 outputs = emulate()
             except Exception:  # not every operator has every mistake

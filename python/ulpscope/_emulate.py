@@ -8,7 +8,7 @@ Neighbours: `_causes_edits`, `_causes_inside` (mistakes of meaning), `_diagnose`
 """
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ._causes_inside import PRODUCTS
 from ._causes_nodes import Edited, doubles
@@ -39,6 +39,16 @@ def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
     y = integer(x / quantum) * quantum
     y = torch.where(y.abs() >= 2.0 ** (emax + 1), torch.copysign(x * 0 + torch.inf, x), y)
     return torch.where(x.isfinite(), y, x)
+
+
+NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def rounded_once(x, name):
+    """`x` rounded to a named format, in its own dtype: quickly where torch can."""
+    if x.dtype == torch.float32 and name in NATIVE:
+        return x.to(NATIVE[name]).to(x.dtype)
+    return to_format(x, name).to(x.dtype)
 
 
 def to_format(x, name, integer=torch.round):
@@ -342,6 +352,10 @@ def _leaf_only(nodes):
 
 def _accumulating(name, chunk):
     def edit(func, args, kwargs):
+        with _disable_current_modes():  # thousands of small steps, none of which needs watching
+            return apply(func, args, kwargs)
+
+    def apply(func, args, kwargs):
         kind = base_name(func._schema.name)[1]
         if kind in ("mm", "bmm", "matmul"):
             return _product(args[0], args[1], name, chunk)
@@ -358,7 +372,7 @@ def _product(a, b, name, chunk):
     if a.shape[-1] // chunk > MOST_STEPS:
         raise LookupError("too many additions")
     for k in range(0, a.shape[-1], chunk):
-        total = to_format(total + a[..., k : k + chunk] @ b[..., k : k + chunk, :], name).to(a.dtype)
+        total = rounded_once(total + a[..., k : k + chunk] @ b[..., k : k + chunk, :], name)
     return total
 
 
@@ -374,7 +388,7 @@ def _summed(func, args, kwargs, kind, name, chunk):
         raise LookupError("too many additions")
     total = torch.zeros(flat.shape[:-1], dtype=x.dtype)
     for k in range(0, flat.shape[-1], chunk):
-        total = to_format(total + flat[..., k : k + chunk].sum(-1), name).to(x.dtype)
+        total = rounded_once(total + flat[..., k : k + chunk].sum(-1), name)
     if kind == "mean":
         total = total / flat.shape[-1]
     return total.reshape([1 if d in dims else n for d, n in enumerate(x.shape)]) if keepdim else total
