@@ -20,7 +20,7 @@ from ._check import NEXT_STEPS, core_count, troubles
 from ._crew import Trouble
 from ._options import Parser
 from ._outputs import clause
-from ._pack_operands import name_of, outputs_of_call
+from ._pack_operands import name_of, outputs_of_call, rounded_outputs
 from ._read_call import call_from
 from ._replay import DeviceAt, TensorAt, fit
 from ._standin import stand_in
@@ -28,7 +28,7 @@ from ._tensors_file import write_tensors
 from ._wording import describe_arguments
 from ._worker import import_it
 
-VERSION = 1
+VERSION = 2
 EVERY_SECONDS = 5.0
 PICKS_PER_JOB = 64  # a process takes seconds to start
 
@@ -107,8 +107,7 @@ def pack_call(row, call, stands_for, folder):
         "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
         "inputs": inputs_of(call, inputs), "outputs": outputs,
     }  # fmt: skip
-    for output in outputs:
-        output["name"] = f"{call.sequence}/{output['path']}"
+    entry.update({} if reason else rounded_outputs(call, operands))
     if reason:
         entry["unjudged"] = reason
     if inputs:

@@ -3,17 +3,18 @@
 `_pack`. Format: docs/pack-format.md.
 
 The judge needs of the replays no more than S and N: how strongly each element reacts to the
-inputs, and what float32 loses there. They are summed up here over as many replays as a
-check asks for at most; the first looks of a check only save replays.
+inputs, and what float32 loses there. They are put as they stand at each look of a check, so
+that whoever judges by them takes the very same way.
 """
 
 import math
-from itertools import chain
 
 import torch
 
 from . import _discrete
+from ._conventions import rounding_note, with_rounded_scalars
 from ._device import is_uninitialised, learn_writes
+from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, Operands, Timing, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random
@@ -21,6 +22,8 @@ from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
+TAKEN = LOOKS[:2]  # replays after which a check looks; what fails the second goes on to others
+PLAIN = 2.0**60  # S above it may tell of an overflow
 
 
 class Kept(Reference):
@@ -39,24 +42,29 @@ class Kept(Reference):
 
 
 class Sums:
-    """Squares of what replays of one output move and lose."""
+    """Squares of what replays of one output move and lose, and what they came to whenever a
+    check looks."""
 
     def __init__(self, truth, yardstick):
         self.truth, self.yardstick = truth, yardstick
         self.s = torch.zeros_like(truth)
         self.n = torch.zeros_like(truth)
         self.count = 0
-        self.exact = truth.dtype != yardstick.dtype and _same(truth, yardstick.double())
+        self.seen = []  # (S, N) after each of TAKEN
 
     def add(self, wide, narrow):
         self.s = torch.hypot(self.s, (wide - self.truth) / DELTA)
         self.n = torch.hypot(self.n, (narrow.double() - wide) / ROUNDING)
-        self.exact = self.exact and _same(wide, narrow.double())
         self.count += 1
+        if self.count in TAKEN:
+            self.seen.append(self.means())
 
     def means(self):
-        root = math.sqrt(self.count)
-        return self.s / root, self.n / root
+        """S and N where the truth is finite; N is NaN where a replay gave no number."""
+        root, live = math.sqrt(self.count), self.truth.isfinite()
+        s, n = self.s / root, self.n / root
+        n = torch.where(n.isfinite(), n, torch.nan)
+        return s.where(live, 0.0), n.where(live, 0.0)
 
 
 def _same(a, b):
@@ -82,30 +90,47 @@ def float_sums(operands):
             if truth.shape != yardstick.shape:
                 truth = yardstick.double()
             out[path] = Sums(truth, yardstick)
-            if yardstick.dtype == torch.float64:
-                out[path].exact = True  # as the judge: float64 has no yardstick of its own
-    for k in range(LOOKS[-1] if out else 0):
+    for k in range(TAKEN[-1] if out else 0):
         replay = operands.replay(k)
         for path, sums in out.items():
             sums.add(*_pair_of(replay, path, sums))
     return out
 
 
-def sensitivity(operands, path, sums):
-    """S and N of an inexact output: those of a check's appeal or of its last appeal, where
-    what float32 loses further away counts as well, whichever is larger."""
-    s, n = sums.means()
+def last_losses(operands, path, sums):
+    """[(how many, N)] after each half of a check's last appeal: what float32 loses further
+    away, then what it loses where its steps round otherwise."""
     reference = operands.reference
     first, narrow = operands.replay(0)
+    out = []
+    for losses in (reference.losses(path), reference.noises(path)):
+        before = sums.count
+        try:
+            for lost in losses:
+                if first[path].shape == lost.shape:
+                    low = first[path] + LOSS_WEIGHT * lost
+                    sums.add(first[path], torch.where(low.isfinite(), low, narrow[path].double()))
+        except Exception:  # the operator does not exist there: nothing is learnt
+            pass
+        out.append((sums.count - before, sums.means()[1]))
+    return out
+
+
+def slope(operands, path, sums):
+    """(S, how many products) of a sum of products, whose slopes a check asks before any
+    replay; None for all others."""
+    if not is_sum_of_products(operands.call):
+        return None
     try:
-        for lost in chain(reference.losses(path), reference.noises(path)):
-            if first[path].shape == lost.shape:
-                low = first[path] + LOSS_WEIGHT * lost
-                sums.add(first[path], torch.where(low.isfinite(), low, narrow[path].double()))
-    except Exception:  # the operator does not exist there: nothing is learnt
-        pass
-    last_s, last_n = sums.means()
-    return torch.maximum(s, last_s), torch.maximum(n, last_n)
+        moved = moved_by_slope(operands.reference, path)
+        if moved is None or moved.shape != sums.truth.shape:
+            return None
+        return (moved - sums.truth) / DELTA, n_products(operands.reference, path)
+    except Exception:  # an argument that has no square
+        return None
+
+
+# ---- floats --------------------------------------------------------------------------
 
 
 def _stored(x):
@@ -114,30 +139,68 @@ def _stored(x):
     return x if bool((low.isinf() & x.isfinite()).any()) else low
 
 
+def _matters(sums, *scales):
+    """Whether S or N is anywhere above |R|: else the scale of an error is |R| alone."""
+    size = sums.truth.abs()
+    return any(bool((~(x <= size) | (x > PLAIN)).where(sums.truth.isfinite(), False).any())
+               for x in scales)  # fmt: skip
+
+
+def put_looks(operands, path, sums, same, put):
+    """Puts S and N of every look of a check; what the manifest says of them."""
+    store = (lambda x: x) if sums.yardstick.dtype == torch.float64 else _stored
+    put_n = lambda name, n: put(name, store(n)) if (  # noqa: E731
+        bool((n != 0).any()) if same else _matters(sums, n)) else None
+    entry = {"replays": TAKEN[-1]}
+    closed = slope(operands, path, sums)
+    if closed is not None:
+        entry["products"] = closed[1]
+        if _matters(sums, closed[0]):
+            put("slope", store(closed[0]))
+    if _matters(sums, *(s for s, _ in sums.seen)):
+        for taken, (s, _) in zip(TAKEN, sums.seen):
+            put(f"s{taken}", store(s))
+    for taken, (_, n) in zip(TAKEN, sums.seen):
+        put_n(f"n{taken}", n)
+    if not operands.reference.never_rounds():
+        for name, (count, n) in zip(("far", "noise"), last_losses(operands, path, sums)):
+            entry[name] = count
+            put_n(f"n_{name}", n)
+    return entry
+
+
 def float_output(operands, path, sums, put):
     """Puts the operands of a float output; what the manifest says of it."""
     reference = operands.reference
-    wide = sums.yardstick.dtype == torch.float64
-    exact = sums.exact and not wide
-    put("reference", sums.yardstick if exact else sums.truth)
-    entry = {"exact": sums.exact}
-    if not exact:
+    same = _same(sums.truth, sums.yardstick.double())
+    put("reference", sums.yardstick if same else sums.truth)
+    if not same:
         put("yardstick", sums.yardstick)
-        s, n = sums.means() if sums.exact else sensitivity(operands, path, sums)
-        put("s", s if wide else _stored(s))
-        if not sums.exact:
-            put("n", _stored(n))
-    entry["fan_in"] = operands.fan_in(path)
-    entry["movement"] = sums.exact and reference.never_rounds()
-    for flushed in operands.flushed(path)[:1]:
-        put("flushed", flushed)
-    jumps = reference.jumps.get(path, [])
+    never = reference.never_rounds()
+    entry = {"never_rounds": never, "fan_in": operands.fan_in(path)}
+    entry.update(put_looks(operands, path, sums, same, put))
+    for i, flushed in enumerate(operands.flushed(path)):
+        put(f"flushed{i + 1}", flushed)
+    jumps = [] if never else reference.jumps.get(path, [])
     if jumps:
         put("jump_at", torch.cat([j.where for j in jumps]))
         put("jump_values", torch.cat([j.values.double() for j in jumps]))
     if _discrete.is_rounding(operands.call):
         entry["rounding"] = True
+    if _may_overflow(operands, sums):
+        entry["overflows"] = True
     return entry
+
+
+def _may_overflow(operands, sums):
+    """Whether float32 keeps no bit of an element because a step inside overflows."""
+    off = (sums.yardstick.double() - sums.truth).abs()
+    if not bool((sums.truth.isfinite() & (off >= sums.truth.abs() / 8)).any()):
+        return False
+    try:
+        return operands.reference.overflows()
+    except Exception:  # whatever a step raises
+        return False
 
 
 # ---- what is not continuous ----------------------------------------------------------
@@ -270,9 +333,9 @@ def name_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-def outputs_of_call(call, tensors):
-    """Fills `tensors` with the operands of a call; entries of the manifest, and why the call
-    cannot be judged ("" where it can)."""
+def outputs_of_call(call, tensors, prefix=""):
+    """Fills `tensors` with the operands of a call, names behind `prefix`; entries of the
+    manifest, and why the call cannot be judged ("" where it can)."""
     if draws_random(call):
         return [], RANDOM
     learn_writes(call)
@@ -290,9 +353,20 @@ def outputs_of_call(call, tensors):
         kept = {}
         try:
             entry = output_entry(operands, path, sums, at_corners, kept.__setitem__)
-            entry["operands"] = {name: f"{path}.{name}" for name in kept}
-            tensors.update({f"{path}.{name}": t for name, t in kept.items()})
+            names = {name: f"{prefix}{path}.{name}" for name in kept}
+            entry["operands"] = names
+            tensors.update({names[name]: t for name, t in kept.items()})
         except Exception as problem:
             entry = {"path": path, "unjudged": f"no reference: {clause(problem)}"}
-        entries.append(entry)
+        entries.append({**entry, "name": f"{call.sequence}/{path}"})
     return entries, ""
+
+
+def rounded_outputs(call, tensors):
+    """What outputs may be instead, where numbers among the arguments are rounded first, as
+    eager kernels do: entries and the note of a verdict by them, or {}."""
+    other = with_rounded_scalars(call)
+    if other is None:
+        return {}
+    entries, reason = outputs_of_call(other, tensors, "rounded/")
+    return {} if reason else {"rounded": {"note": rounding_note(call), "outputs": entries}}

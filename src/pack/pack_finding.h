@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One output of one call: its operands as they were stored, and what is found of it.
-// Neighbours: pack_output.c (judges one), pack_row.c (words and rows), pack_judge.c and
-// pack_pair.c (bring operands and outputs together).
+// Neighbours: pack_output.c (judges one), pack_float.c (one of floats), pack_row.c (words
+// and rows), pack_judge.c and pack_pair.c (bring operands and outputs together).
 #ifndef USC_PACK_FINDING_H
 #define USC_PACK_FINDING_H
 
@@ -29,20 +29,38 @@ typedef struct usc_pack_choice {
     int64_t padding[USC_PACK_POOLED], dilation[USC_PACK_POOLED]; /* -1: anywhere */
 } usc_pack_choice;
 
+/* The looks of a check at a float output, in order; each has its own S and N. */
+typedef enum usc_pack_look {
+    USC_PACK_SLOPE, /* a closed form's S and no N */
+    USC_PACK_FIRST, /* one replay */
+    USC_PACK_MORE,  /* all replays, with an appeal */
+    USC_PACK_FAR,   /* what float32 loses further away counts as well */
+    USC_PACK_NOISE, /* ... and what it loses where its steps round otherwise */
+    USC_PACK_LOOKS
+} usc_pack_look;
+
+enum { USC_PACK_FLUSHED = 3 };
+
 /** What an output is held against. Tensors may be NULL but for the reference. */
 typedef struct usc_pack_operands {
     const char *path, *op;
-    const usc_safetensor *reference, *yardstick, *s, *n, *flushed, *native;
+    const usc_safetensor *reference, *yardstick, *native;
+    const usc_safetensor *s[USC_PACK_LOOKS]; /* up to MORE; NULL: nowhere above |R| */
+    const usc_safetensor *n[USC_PACK_LOOKS]; /* from FIRST on; NULL: likewise */
+    const usc_safetensor *flushed[USC_PACK_FLUSHED];
     const usc_safetensor *jump_at, *jump_values, *unpromised;
     const char *why_unpromised;
     usc_pack_choice choice;
     double fan_in;
-    bool exact;    /* float32 gives the truth, also on perturbed inputs */
-    bool movement; /* the operator only moves values */
-    bool pairs;    /* complex, the last axis has real and imaginary part */
-    bool rounding; /* the operator gives the exact value, whatever the input */
-    bool free;     /* the operator promises no values */
-    bool bare;     /* nothing is known but the reference, and maybe a scale in `s` */
+    double products;   /* fan-in of the closed form; 0: there is none */
+    int replays;       /* that S and N of MORE come from */
+    int far, noise;    /* losses that FAR and NOISE have besides */
+    bool never_rounds; /* the operator gives the only right value, to the last bit */
+    bool overflows;    /* a step inside overflows float32 */
+    bool pairs;        /* complex, the last axis has real and imaginary part */
+    bool rounding;     /* the operator gives the exact value, whatever the input */
+    bool free;         /* the operator promises no values */
+    bool bare;         /* nothing is known but the reference, and maybe a scale in S */
 } usc_pack_operands;
 
 typedef struct usc_pack_finding {
@@ -77,6 +95,27 @@ USC_NODISCARD usc_status usc_pack_output(const usc_pack_work *w,
                                          const usc_safetensor *device,
                                          const usc_pack_operands *o,
                                          usc_pack_finding *out, usc_error *err);
+
+/** Judges an output of floats; shapes were checked. Errors: as usc_pack_output. */
+USC_NODISCARD usc_status usc_pack_float(const usc_pack_work *w,
+                                        const usc_safetensor *device,
+                                        const usc_pack_operands *o, usc_pack_finding *f,
+                                        usc_error *err);
+
+/** `wrong` for the elements marked in `open`, which have to be exact. */
+void usc_pack_say_differ(const usc_tensor *device, const usc_tensor *want,
+                         const uint8_t *open, int64_t n, usc_pack_finding *f);
+
+/** `undefined`: only elements differ of which nothing is promised. */
+void usc_pack_say_undefined(const usc_pack_operands *o, int64_t n, usc_pack_finding *f);
+
+bool usc_pack_unpromised(const usc_pack_operands *o, int64_t i);
+
+/** n zeros in the arena; NULL where there is no memory. */
+uint8_t *usc_pack_marks(const usc_pack_work *w, int64_t n);
+
+/** Sets USC_E_NOMEM. */
+usc_status usc_pack_no_memory(const char *path, usc_error *err);
 
 /** A finding without numbers. */
 void usc_pack_say(usc_pack_finding *f, usc_verdict verdict, const char *path,

@@ -50,13 +50,14 @@ static usc_status judge_tensor(pair *p, const char *name, usc_pack_finding *f,
     if (refuse(device, reference, f)) return USC_OK;
     const usc_dtype r = reference->tensor.dtype;
     p->n_float32 += r == USC_F32;
-    const usc_pack_operands o = {
-        .path = "",
-        .op = name,
-        .reference = reference,
-        .s = p->scale != NULL ? usc_safetensors_find(p->scale, name) : NULL,
-        .fan_in = 1,
-        .bare = true};
+    const usc_safetensor *s =
+        p->scale != NULL ? usc_safetensors_find(p->scale, name) : NULL;
+    const usc_pack_operands o = {.path = "",
+                                 .op = name,
+                                 .reference = reference,
+                                 .s = {[USC_PACK_FIRST] = s, [USC_PACK_MORE] = s},
+                                 .fan_in = 1,
+                                 .bare = true};
     return usc_pack_output(&p->w, device, &o, f, err);
 }
 

@@ -18,30 +18,33 @@ static const char sql_calls[] =
     "value ->> '$.made_up', value ->> '$.op', value ->> '$.phase', "
     "value ->> '$.module', value ->> '$.module_class', value ->> '$.summary', "
     "value -> '$.stack', value ->> '$.unjudged', value ->> '$.operands_file', "
-    "value -> '$.outputs', json_array_length(value, '$.outputs') "
+    "value -> '$.outputs', json_array_length(value, '$.outputs'), "
+    "value -> '$.rounded.outputs', json_array_length(value, '$.rounded.outputs'), "
+    "value ->> '$.rounded.note' "
     "FROM json_each(?1, '$.calls')";
 
 #define WINDOW(d)                                                                        \
     "value ->> '$.choice.window[" d "][0]', value ->> '$.choice.window[" d "][1]', "     \
     "value ->> '$.choice.window[" d "][2]', value ->> '$.choice.window[" d "][3]', "
 
+#define OPERAND(name) "value ->> '$.operands." name "', "
+
 static const char sql_outputs[] =
     "SELECT value ->> '$.path', value ->> '$.name', value ->> '$.unjudged', "
-    "value -> '$.dtypes', value ->> '$.free', value ->> '$.exact', "
-    "value ->> '$.movement', value ->> '$.fan_in', value ->> '$.rounding', "
-    "value ->> '$.why_unpromised', value ->> '$.pairs', "
+    "value -> '$.dtypes', value ->> '$.free', value ->> '$.never_rounds', "
+    "value ->> '$.overflows', value ->> '$.fan_in', value ->> '$.products', "
+    "value ->> '$.replays', value ->> '$.far', value ->> '$.noise', "
+    "value ->> '$.rounding', value ->> '$.why_unpromised', value ->> '$.pairs', "
     "json_type(value, '$.choice.dim'), value ->> '$.choice.dim', "
     "value ->> '$.choice.slack', value ->> '$.choice.once', "
     "value ->> '$.choice.cumulative', json_array_length(value, "
-    "'$.choice.window'), " WINDOW("0") WINDOW("1")
-        WINDOW("2") "value ->> '$.operands.reference', value ->> '$.operands.yardstick', "
-                    "value ->> '$.operands.s', value ->> '$.operands.n', value ->> "
-                    "'$.operands.flushed', "
-                    "value ->> '$.operands.native', value ->> '$.operands.jump_at', "
-                    "value ->> '$.operands.jump_values', value ->> '$.operands.choice', "
-                    "value ->> '$.operands.unpromised' "
-                    "FROM json_each(?1)";
-enum { FIRST_CHOICE = 11, FIRST_WINDOW = 17, FIRST_OPERAND = 29, N_OPERANDS = 10 };
+    "'$.choice.window'), " WINDOW("0") WINDOW("1") WINDOW("2") OPERAND("reference")
+        OPERAND("yardstick") OPERAND("native") OPERAND("slope") OPERAND("s1")
+            OPERAND("s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
+                OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3")
+                    OPERAND("jump_at") OPERAND("jump_values") OPERAND("choice")
+                        OPERAND("unpromised") "0 FROM json_each(?1)";
+enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 17 };
 
 struct usc_manifest {
     usc_alloc alloc;
@@ -116,9 +119,10 @@ static usc_status check_head(usc_manifest *m, usc_error *err)
     const char *id = row ? (const char *)sqlite3_column_text(head, 2) : NULL;
     if (format == NULL || strcmp(format, "ulpscope-pack") != 0)
         st = damaged(m, "not the manifest of a pack", err);
-    else if (version > USC_PACK_VERSION)
+    else if (version != USC_PACK_VERSION)
         st = usc_error_set(err, USC_E_VERSION, -1,
-                           "%s: written in pack format %lld; this program knows up to %d",
+                           "%s: written in pack format %lld; this program knows %d only: "
+                           "make the pack again",
                            m->path, (long long)version, USC_PACK_VERSION);
     (void)snprintf(m->trace_id, sizeof m->trace_id, "%s", id != NULL ? id : "");
     (void)sqlite3_finalize(head);
@@ -201,7 +205,10 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
         .unjudged = usc_arena_column(arena, s, 10),
         .file = usc_arena_column(arena, s, 11),
         .outputs = text(arena, s, 12),
-        .n_outputs = sqlite3_column_int(s, 13)};
+        .n_outputs = sqlite3_column_int(s, 13),
+        .rounded = usc_arena_column(arena, s, 14),
+        .note = text(arena, s, 16)};
+    if (sqlite3_column_int(s, 15) != out->n_outputs) out->rounded = NULL;
     if (arena->failed) return no_memory(m, err);
     if (out->row.op[0] == '\0' || sqlite3_column_type(s, 0) != SQLITE_INTEGER)
         return damaged(m, "a call without number or operator", err);
@@ -216,9 +223,12 @@ static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
                                 usc_error *err)
 {
     const usc_safetensor **const places[N_OPERANDS] = {
-        &o->reference,     &o->yardstick, &o->s,       &o->n,
-        &o->flushed,       &o->native,    &o->jump_at, &o->jump_values,
-        &o->choice.values, &o->unpromised};
+        &o->reference,         &o->yardstick,         &o->native,
+        &o->s[USC_PACK_SLOPE], &o->s[USC_PACK_FIRST], &o->s[USC_PACK_MORE],
+        &o->n[USC_PACK_FIRST], &o->n[USC_PACK_MORE],  &o->n[USC_PACK_FAR],
+        &o->n[USC_PACK_NOISE], &o->flushed[0],        &o->flushed[1],
+        &o->flushed[2],        &o->jump_at,           &o->jump_values,
+        &o->choice.values,     &o->unpromised};
     for (int i = 0; i < N_OPERANDS; i++) {
         const char *name = (const char *)sqlite3_column_text(s, FIRST_OPERAND + i);
         if (name == NULL) continue;
@@ -260,12 +270,16 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     usc_pack_operands *o = &e->operands;
     o->path = text(arena, s, 0);
     o->free = sqlite3_column_int(s, 4) != 0;
-    o->exact = sqlite3_column_int(s, 5) != 0;
-    o->movement = sqlite3_column_int(s, 6) != 0;
+    o->never_rounds = sqlite3_column_int(s, 5) != 0;
+    o->overflows = sqlite3_column_int(s, 6) != 0;
     o->fan_in = sqlite3_column_double(s, 7);
-    o->rounding = sqlite3_column_int(s, 8) != 0;
-    o->why_unpromised = usc_arena_column(arena, s, 9);
-    o->pairs = sqlite3_column_int(s, 10) != 0;
+    o->products = sqlite3_column_double(s, 8);
+    o->replays = sqlite3_column_int(s, 9);
+    o->far = sqlite3_column_int(s, 10);
+    o->noise = sqlite3_column_int(s, 11);
+    o->rounding = sqlite3_column_int(s, 12) != 0;
+    o->why_unpromised = usc_arena_column(arena, s, 13);
+    o->pairs = sqlite3_column_int(s, 14) != 0;
     read_choice(s, &o->choice);
     const usc_status st = find_operands(m, s, tensors, o, err);
     if (st != USC_OK) return st;
@@ -274,14 +288,14 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     return USC_OK;
 }
 
-usc_status usc_manifest_outputs(usc_manifest *m, usc_arena *arena,
-                                const usc_pack_call *call, const usc_safetensors *tensors,
+usc_status usc_manifest_outputs(usc_manifest *m, usc_arena *arena, const char *outputs,
+                                int n_outputs, const usc_safetensors *tensors,
                                 usc_pack_entry *out, usc_error *err)
 {
-    if (call->n_outputs == 0) return USC_OK;
-    (void)sqlite3_bind_text(m->outputs, 1, call->outputs, -1, SQLITE_STATIC);
+    if (n_outputs == 0) return USC_OK;
+    (void)sqlite3_bind_text(m->outputs, 1, outputs, -1, SQLITE_STATIC);
     usc_status st = USC_OK;
-    for (int i = 0; i < call->n_outputs && st == USC_OK; i++) {
+    for (int i = 0; i < n_outputs && st == USC_OK; i++) {
         if (sqlite3_step(m->outputs) != SQLITE_ROW)
             st = damaged(m, sqlite3_errmsg(m->db), err);
         else

@@ -5,7 +5,7 @@
 
 #include "pack/pack_finding.h"
 
-#define USC_PACK_VERSION 1
+#define USC_PACK_VERSION 2
 
 typedef struct usc_manifest usc_manifest;
 
@@ -24,6 +24,8 @@ typedef struct usc_pack_call {
     const char *file;     /* of its operands, relative to the pack; NULL for none */
     const char *outputs;  /* JSON */
     int n_outputs;
+    const char *rounded; /* the outputs where numbers among the arguments are rounded */
+    const char *note; /* first, n_outputs of them, and what is to be said then; or NULL */
 } usc_pack_call;
 
 /** Reads and checks pack.json. Errors: USC_E_NOT_FOUND, USC_E_IO, USC_E_CORRUPT,
@@ -41,10 +43,10 @@ USC_NODISCARD usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena,
                                            usc_pack_call *out, bool *more,
                                            usc_error *err);
 
-/** Its outputs, n_outputs of them, with their operands out of `tensors` (NULL where the
- * call has none). Errors: USC_E_CORRUPT, USC_E_NOMEM. */
+/** Outputs of a call, n_outputs of them (`outputs` or `rounded`), with their operands out
+ * of `tensors` (NULL where the call has none). Errors: USC_E_CORRUPT, USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_manifest_outputs(usc_manifest *m, usc_arena *arena,
-                                              const usc_pack_call *call,
+                                              const char *outputs, int n_outputs,
                                               const usc_safetensors *tensors,
                                               usc_pack_entry *out, usc_error *err);
 

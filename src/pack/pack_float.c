@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verdict on one output of floats from stored operands, by the looks that a check
+// takes (python/ulpscope/_outputs.py): of each, S and N come as numbers per element and
+// are given to a judge as two replays, up and down, that show exactly them. Neighbour:
+// pack_output.c.
+#include "pack/pack_finding.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DELTA 0x1p-20    /* by which a replay moves the inputs */
+#define ROUNDING 0x1p-24 /* of float32 */
+#define EPS 4.0          /* a jump is met within so many ulps of 1 */
+#define MOST_BITS_LESS                                                                   \
+    3            /* elements that only other roundings excuse do not decide alone */
+#define NO_BIT 8 /* an error of 1/8 and more leaves none right */
+
+enum { UP, LOW_UP, DOWN, LOW_DOWN, N_REPLAYS };
+
+/* What a look needs, side by side. */
+typedef struct operands {
+    usc_tensor device, reference, yardstick;
+    usc_tensor replays[N_REPLAYS]; /* room, filled look by look */
+    usc_tensor flushed[USC_PACK_FLUSHED];
+    int n_flushed;
+    int64_t n;
+} operands;
+
+/* ---- operands ---- */
+
+/* Room for `like` in another dtype. */
+static usc_status room_like(const usc_pack_work *w, const usc_tensor *like,
+                            usc_dtype dtype, usc_tensor *out, usc_error *err)
+{
+    int64_t n = 0;
+    usc_status st = usc_tensor_numel(like, &n, err);
+    if (st != USC_OK) return st;
+    const size_t size = usc_dtype_info_of(dtype)->size;
+    if ((uint64_t)n > SIZE_MAX / 2 / size) return usc_pack_no_memory("an output", err);
+    void *data = usc_arena_take(w->arena, (size_t)n * size + 1);
+    if (data == NULL) return usc_pack_no_memory("an output", err);
+    return usc_tensor_make(out, data, dtype, like->ndim, like->sizes, err);
+}
+
+/* The values of `t` as float64; where they lie already, without a copy. */
+static usc_status widened(const usc_pack_work *w, const usc_safetensor *t,
+                          usc_tensor *out, usc_error *err)
+{
+    if (t->tensor.dtype == USC_F64) {
+        *out = t->tensor;
+        return USC_OK;
+    }
+    int64_t n = 0;
+    usc_status st = usc_tensor_numel(&t->tensor, &n, err);
+    if (st == USC_OK) st = room_like(w, &t->tensor, USC_F64, out, err);
+    if (st == USC_OK && n > 0)
+        usc_dtype_widen(t->tensor.dtype, t->tensor.data, out->data, (size_t)n);
+    return st;
+}
+
+static usc_status load(const usc_pack_work *w, const usc_safetensor *device,
+                       const usc_pack_operands *o, operands *x, usc_error *err)
+{
+    *x = (operands){.device = device->tensor};
+    usc_status st = usc_tensor_numel(&x->device, &x->n, err);
+    if (st == USC_OK) st = widened(w, o->reference, &x->reference, err);
+    if (st == USC_OK && o->yardstick != NULL)
+        st = widened(w, o->yardstick, &x->yardstick, err);
+    else if (st == USC_OK)
+        x->yardstick = x->reference;
+    for (int i = 0; i < USC_PACK_FLUSHED && st == USC_OK; i++)
+        if (o->flushed[i] != NULL)
+            st = widened(w, o->flushed[i], &x->flushed[x->n_flushed++], err);
+    for (int i = 0; i < N_REPLAYS && st == USC_OK; i++)
+        st = room_like(w, &x->reference, USC_F64, &x->replays[i], err);
+    return st;
+}
+
+/* One element of an operand of float32 or float64; 0 where there is none. */
+static double at(const usc_safetensor *t, int64_t i)
+{
+    if (t == NULL) return 0;
+    return t->tensor.dtype == USC_F64 ? ((const double *)t->tensor.data)[i]
+                                      : (double)((const float *)t->tensor.data)[i];
+}
+
+/* S of a look. Losses were fed as replays that stood where the first one did. */
+static double s_at(const usc_pack_operands *o, usc_pack_look look, int64_t i)
+{
+    if (look <= USC_PACK_MORE) return at(o->s[look], i);
+    const double more = look == USC_PACK_FAR ? o->far : o->far + o->noise;
+    const double s = at(o->s[USC_PACK_MORE], i), first = at(o->s[USC_PACK_FIRST], i);
+    return sqrt((o->replays * s * s + more * first * first) / (o->replays + more));
+}
+
+/* The replays whose S and N are those of a look. Where nothing is known but the
+ * reference, N = |R| / 2: the operator counts as inexact and no scale changes. */
+static void fill_replays(const usc_pack_operands *o, usc_pack_look look,
+                         const operands *x)
+{
+    const double *r = x->reference.data;
+    double *of[N_REPLAYS];
+    for (int k = 0; k < N_REPLAYS; k++)
+        of[k] = x->replays[k].data;
+    for (int64_t i = 0; i < x->n; i++) {
+        const double s = s_at(o, look, i) * DELTA;
+        const double n =
+            o->bare ? fabs(r[i]) * (0.5 * ROUNDING) : at(o->n[look], i) * ROUNDING;
+        of[UP][i] = r[i] + s;
+        of[DOWN][i] = r[i] - s;
+        of[LOW_UP][i] = of[UP][i] + n;
+        of[LOW_DOWN][i] = of[DOWN][i] + n;
+    }
+}
+
+/* ---- looks ---- */
+
+static usc_status appeal(usc_judge *judge, const usc_pack_operands *o, usc_pack_look look,
+                         const operands *x, usc_judgement *j, usc_error *err)
+{
+    usc_appeal a = {.fan_in = o->fan_in >= 1 ? o->fan_in : 1};
+    if (look == USC_PACK_SLOPE) {
+        a.fan_in = o->products;
+        return usc_judge_appeal(judge, &a, j, err);
+    }
+    a.movement = look == USC_PACK_MORE && j->exact && o->never_rounds;
+    usc_status st = USC_OK;
+    for (int i = 0; st == USC_OK && (i == 0 || i < x->n_flushed); i++) {
+        a.flushed = i < x->n_flushed ? &x->flushed[i] : NULL;
+        st = usc_judge_appeal(judge, &a, j, err);
+        if (j->verdict == USC_VERDICT_PASS) break;
+    }
+    return st;
+}
+
+/* What one look says; *decided where a check would look no further. */
+static usc_status look_once(usc_judge *judge, const usc_pack_operands *o,
+                            usc_pack_look look, const operands *x, usc_judgement *j,
+                            bool *decided, usc_error *err)
+{
+    fill_replays(o, look, x);
+    usc_status st = usc_judge_replay(judge, &x->replays[UP], &x->replays[LOW_UP], err);
+    if (st == USC_OK)
+        st = usc_judge_replay(judge, &x->replays[DOWN], &x->replays[LOW_DOWN], err);
+    if (st == USC_OK) st = usc_judge_look(judge, j, err);
+    if (st != USC_OK) return st;
+    *decided = !j->needs_appeal;
+    const bool appeals = look == USC_PACK_FIRST ? false
+                         : look >= USC_PACK_FAR ? true
+                                                : j->needs_appeal;
+    if (appeals) st = appeal(judge, o, look, x, j, err);
+    if (appeals) *decided = j->verdict == USC_VERDICT_PASS;
+    if (look == USC_PACK_SLOPE) {
+        *decided = j->verdict == USC_VERDICT_PASS;
+        j->bound = j->n_mismatch > 0; /* without N, bits are a lower bound */
+    }
+    return st;
+}
+
+static usc_status keep(usc_judge *judge, const usc_judgement *j, usc_pack_finding *f,
+                       usc_error *err)
+{
+    f->j = *j;
+    f->verdict = j->verdict;
+    f->measured = true;
+    (void)snprintf(f->reason, sizeof f->reason, "%s", j->reason);
+    f->n_examples = 0;
+    if (f->verdict == USC_VERDICT_PASS) return USC_OK;
+    return usc_judge_worst(judge, USC_PACK_EXAMPLES, f->examples, &f->n_examples, err);
+}
+
+static usc_status open_judge(const usc_pack_work *w, const usc_pack_operands *o,
+                             const operands *x, usc_judge **out, usc_error *err)
+{
+    const usc_judge_options options = {.alloc = w->options->alloc,
+                                       .n_threads = w->options->n_threads,
+                                       .pairs = o->pairs};
+    return usc_judge_open(&x->device, &x->reference, &x->yardstick, &options, out, err);
+}
+
+/* One look by a judge of its own. */
+static usc_status take_look(const usc_pack_work *w, const usc_pack_operands *o,
+                            usc_pack_look look, const operands *x, usc_pack_finding *f,
+                            bool *decided, usc_error *err)
+{
+    usc_judge *judge = NULL;
+    usc_judgement j;
+    usc_status st = open_judge(w, o, x, &judge, err);
+    if (st == USC_OK) st = look_once(judge, o, look, x, &j, decided, err);
+    const bool bad = st == USC_OK &&
+                     (j.verdict == USC_VERDICT_WRONG || j.verdict == USC_VERDICT_REDUCED);
+    if (bad && look == USC_PACK_NOISE)
+        j.bits = fmax(fmin(f->j.bits, j.bits), j.bits - MOST_BITS_LESS);
+    if (st == USC_OK && (look != USC_PACK_SLOPE || *decided))
+        st = keep(judge, &j, f, err);
+    usc_judge_close(judge);
+    return st;
+}
+
+/* Whether R alone already shows that the output is good. */
+static usc_status look_bare(const usc_pack_work *w, const usc_pack_operands *o,
+                            const operands *x, usc_pack_finding *f, bool *decided,
+                            usc_error *err)
+{
+    usc_judge *judge = NULL;
+    usc_judgement j;
+    usc_status st = open_judge(w, o, x, &judge, err);
+    if (st == USC_OK) st = usc_judge_look(judge, &j, err);
+    *decided = st == USC_OK && j.verdict == USC_VERDICT_PASS;
+    if (*decided) st = keep(judge, &j, f, err);
+    usc_judge_close(judge);
+    return st;
+}
+
+static bool blamed(const usc_pack_finding *f)
+{
+    return f->verdict == USC_VERDICT_WRONG || f->verdict == USC_VERDICT_REDUCED;
+}
+
+static bool accused(const usc_pack_finding *f)
+{
+    return blamed(f) || f->verdict == USC_VERDICT_NONFINITE;
+}
+
+static usc_status judge_once(const usc_pack_work *w, const usc_pack_operands *o,
+                             const operands *x, usc_pack_finding *f, usc_error *err)
+{
+    bool decided = false;
+    usc_status st = look_bare(w, o, x, f, &decided, err);
+    if (st == USC_OK && !decided && o->products >= 1)
+        st = take_look(w, o, USC_PACK_SLOPE, x, f, &decided, err);
+    for (int look = USC_PACK_FIRST; look < USC_PACK_LOOKS && st == USC_OK; look++) {
+        if (decided || (look >= USC_PACK_FAR && !blamed(f))) break;
+        if (look == USC_PACK_FAR && (o->bare || o->never_rounds)) break;
+        st = take_look(w, o, (usc_pack_look)look, x, f, &decided, err);
+    }
+    return st;
+}
+
+/* ---- elements that are nobody's fault ---- */
+
+/* A copy of the device's output that may be written. */
+static usc_status copied(const usc_pack_work *w, const operands *x, operands *out,
+                         usc_error *err)
+{
+    *out = *x;
+    const size_t size = usc_dtype_info_of(x->device.dtype)->size;
+    const usc_status st = room_like(w, &x->device, x->device.dtype, &out->device, err);
+    if (st == USC_OK && x->n > 0)
+        memcpy(out->device.data, x->device.data, (size_t)x->n * size);
+    return st;
+}
+
+static double got(const usc_tensor *t, int64_t i)
+{
+    double v;
+    const size_t size = usc_dtype_info_of(t->dtype)->size;
+    usc_dtype_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
+    return v;
+}
+
+/* Writes the true value; whether that changes anything. */
+static bool put_right(operands *x, int64_t i)
+{
+    unsigned char was[16];
+    const double *r = x->reference.data;
+    const size_t size = usc_dtype_info_of(x->device.dtype)->size;
+    unsigned char *place = (unsigned char *)x->device.data + (size_t)i * size;
+    memcpy(was, place, size);
+    usc_dtype_narrow(x->device.dtype, &r[i], place, 1);
+    return memcmp(was, place, size) != 0;
+}
+
+/* Whether float32 on the CPU gives no number where there is one, or, because a step
+ * inside overflows, one without a right bit. */
+static bool is_lost(const usc_pack_operands *o, const operands *x, int64_t i)
+{
+    const double r = ((const double *)x->reference.data)[i];
+    const double y = ((const double *)x->yardstick.data)[i];
+    if (!isfinite(r)) return false;
+    if (isfinite(got(&x->device, i))) return !isfinite(y);
+    return o->overflows && fabs(y - r) >= fabs(r) / NO_BIT;
+}
+
+/* `unjudged` where only lost elements fail: any answer there is as good as the CPU's. */
+static usc_status without_lost(const usc_pack_work *w, const usc_pack_operands *o,
+                               const operands *x, usc_pack_finding *f, usc_error *err)
+{
+    operands rest;
+    usc_pack_finding others = *f;
+    int64_t n_lost = 0;
+    if (o->bare) return USC_OK;
+    usc_status st = copied(w, x, &rest, err);
+    for (int64_t i = 0; i < x->n && st == USC_OK; i++) {
+        if (!is_lost(o, x, i)) continue;
+        n_lost++;
+        (void)put_right(&rest, i);
+    }
+    if (st == USC_OK && n_lost > 0) st = judge_once(w, o, &rest, &others, err);
+    if (st != USC_OK || n_lost == 0 || accused(&others)) return st;
+    usc_pack_say(f, USC_VERDICT_UNJUDGED, o->path,
+                 "float32 itself overflows at %lld of %lld elements", (long long)n_lost,
+                 (long long)x->n);
+    f->j.n = x->n;
+    return USC_OK;
+}
+
+/* Judged again without the steps that a replay took just as the device did. */
+static usc_status without_jumps(const usc_pack_work *w, const usc_pack_operands *o,
+                                const operands *x, usc_pack_finding *f, usc_error *err)
+{
+    int64_t n_jumps = 0;
+    operands rest;
+    bool any = false;
+    usc_status st = usc_tensor_numel(&o->jump_at->tensor, &n_jumps, err);
+    if (st == USC_OK) st = copied(w, x, &rest, err);
+    if (st != USC_OK) return st;
+    const usc_dtype_info *info = usc_dtype_info_of(x->device.dtype);
+    const double near = EPS * ldexp(1, 1 - info->sig_bits);
+    const int64_t *places = o->jump_at->tensor.data;
+    const double *values = o->jump_values->tensor.data;
+    for (int64_t i = 0; i < n_jumps; i++) {
+        if (places[i] < 0 || places[i] >= x->n) continue;
+        const double d = got(&x->device, places[i]);
+        if (!(fabs(d - values[i]) <= near * fabs(values[i]))) continue;
+        (void)put_right(&rest, places[i]);
+        any = true;
+    }
+    return any ? judge_once(w, o, &rest, f, err) : USC_OK;
+}
+
+/* `undefined` where only elements fail of which nothing is promised. */
+static usc_status without_unpromised(const usc_pack_work *w, const usc_pack_operands *o,
+                                     const operands *x, usc_pack_finding *f,
+                                     usc_error *err)
+{
+    operands rest;
+    usc_pack_finding others = *f;
+    bool any = false;
+    usc_status st = copied(w, x, &rest, err);
+    for (int64_t i = 0; i < x->n && st == USC_OK; i++)
+        if (usc_pack_unpromised(o, i)) any |= put_right(&rest, i);
+    if (st == USC_OK && any) st = judge_once(w, o, &rest, &others, err);
+    if (st == USC_OK && any && others.verdict == USC_VERDICT_PASS)
+        usc_pack_say_undefined(o, f->j.n, f);
+    return st;
+}
+
+/* An operator that rounds gives the exact result; subnormals may be flushed. */
+static usc_status check_rounding(const usc_pack_work *w, const operands *x,
+                                 usc_pack_finding *f, usc_error *err)
+{
+    int64_t n_open = 0;
+    operands right;
+    usc_status st = copied(w, x, &right, err);
+    if (st != USC_OK) return st;
+    uint8_t *open = usc_pack_marks(w, x->n);
+    if (open == NULL) return usc_pack_no_memory("an output", err);
+    const double tiny = ldexp(1, usc_dtype_info_of(x->device.dtype)->emin);
+    for (int64_t i = 0; i < x->n; i++) {
+        (void)put_right(&right, i);
+        const double d = got(&x->device, i), r = got(&right.device, i);
+        const bool same = d == r || (isnan(d) && isnan(r));
+        open[i] = !same && !(d == 0 && fabs(r) < tiny);
+        n_open += open[i];
+    }
+    if (n_open > 0) usc_pack_say_differ(&x->device, &right.device, open, x->n, f);
+    return USC_OK;
+}
+
+usc_status usc_pack_float(const usc_pack_work *w, const usc_safetensor *device,
+                          const usc_pack_operands *o, usc_pack_finding *f, usc_error *err)
+{
+    operands x;
+    usc_status st = load(w, device, o, &x, err);
+    if (st == USC_OK) st = judge_once(w, o, &x, f, err);
+    if (st == USC_OK && f->verdict == USC_VERDICT_PASS && o->rounding)
+        return check_rounding(w, &x, f, err);
+    if (st == USC_OK && accused(f)) st = without_lost(w, o, &x, f, err);
+    if (st == USC_OK && accused(f) && o->jump_at != NULL)
+        st = without_jumps(w, o, &x, f, err);
+    if (st == USC_OK && accused(f) && o->unpromised != NULL)
+        st = without_unpromised(w, o, &x, f, err);
+    return st;
+}
