@@ -11,6 +11,7 @@ CASTS = {"_to_copy", "to", "copy_", "copy", "type_as", "_copy_from", "int", "lon
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
           "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
 PROBES = 48
+TWICE = 8  # of them are looked at from half the distance as well
 JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
 JUMP = 2.0**-10  # of the result: far above it
 MOST_OPEN = 65536
@@ -107,19 +108,29 @@ def _at_a_tie(operands, path, device, open_):
     if not device.dtype.is_floating_point or not _is_gradient(call, path):
         return None
     truth = operands.reference.truth[path]
-    low, high = truth.clone(), truth.clone()
+    low, high, rough = truth.clone(), truth.clone(), torch.zeros_like(open_, dtype=torch.int32)
     for k in range(PROBES):
-        try:
-            moved = operands.reference.wide(_jittered(operands.reference, k))[path]
-        except Exception:  # the operator does not exist there: nothing is learnt
+        moved = _moved(operands, path, k, JITTER)
+        if moved is None:
             continue
-        if moved.shape == truth.shape:
-            low, high = torch.fmin(low, moved), torch.fmax(high, moved)
+        low, high = torch.fmin(low, moved), torch.fmax(high, moved)
+        nearer = _moved(operands, path, k, JITTER / 2) if k < TWICE else None
+        if nearer is not None:  # beside a corner nothing hangs on the distance
+            rough += (moved - nearer).abs() > JUMP * torch.maximum(moved.abs(), nearer.abs())
     reach = high - low
-    corner = reach > JUMP * torch.maximum(low.abs(), high.abs())
+    corner = (reach > JUMP * torch.maximum(low.abs(), high.abs())) & (rough <= TWICE / 2)
     wide = device.double()
     held = (wide >= low - 2 * reach) & (wide <= high + 2 * reach)  # several ties in one sum
     return corner & held, "the function has a corner there, and any subgradient is one"
+
+
+def _moved(operands, path, k, by):
+    """The truth on inputs moved by chance; None where the operator does not exist there."""
+    try:
+        moved = operands.reference.wide(_jittered(operands.reference, k, by))[path]
+    except Exception:
+        return None
+    return moved if moved.shape == operands.reference.truth[path].shape else None
 
 
 def _is_gradient(call, path):
@@ -130,7 +141,7 @@ def _is_gradient(call, path):
     return "backward" in call.op
 
 
-def _jittered(reference, k):
+def _jittered(reference, k, by):
     """Every float input moved by chance, also zeros, labels and ties."""
     generator = torch.Generator().manual_seed(0x11E5 + k)
     contents = {}
@@ -142,7 +153,7 @@ def _jittered(reference, k):
         least = float(live.min()) if live.numel() else 1.0
         size = torch.where(data == 0, least, data)  # zeros too, by less than anything there is
         noise = 2 * torch.rand(data.shape, generator=generator, dtype=torch.float64) - 1
-        contents[key] = data + JITTER * size * noise
+        contents[key] = data + by * size * noise
     return contents
 
 

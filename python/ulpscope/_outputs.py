@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import _core, _discrete
+from . import _core, _discrete, _lost
 from ._device import is_uninitialised
 from ._jumps import forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
@@ -222,9 +222,8 @@ def _judge_float(operands, path, device):
     truth = operands.reference.truth[path]
     if finding.verdict == "pass":
         return _not_exact(operands, path, device) or finding
-    if finding.verdict != "unjudged":
-        finding = _without_lost(operands, path, device, finding)
-    if finding.verdict == "unjudged":
+    finding = _excused(operands, path, device, finding)
+    if finding.verdict in ("pass", "unjudged"):
         return finding
     # What never rounds had the very values: no step lies between them and the truth.
     if path in operands.reference.jumps and not operands.reference.never_rounds():
@@ -269,25 +268,27 @@ def _discrete_finding(path, device, want, bad, details):
     return finding
 
 
-def _without_lost(operands, path, device, finding):
-    """The finding, unless only elements fail for which float32 on the CPU gives no number
-    although there is one, or, because a step inside overflows, one without a right bit: any
-    answer there is as good as its own."""
-    truth, yardstick = operands.reference.truth[path], operands.reference.yardstick[path]
-    if truth.shape != device.shape or yardstick.shape != device.shape:
+def _excused(operands, path, device, finding):
+    """The finding, or the one without the elements at which float32 itself fails: where NaN
+    and Inf hang on the formula, where it has no number or no right bit."""
+    if finding.verdict == "nonfinite":
+        spared = _lost.with_other_kinds(operands, path, device)
+        finding = finding if spared is None else _looked_at(operands, path, spared)
+        device = device if spared is None else spared
+    if finding.verdict == "pass":
         return finding
-    finite = device.double().isfinite()  # float8 has no isfinite of its own
-    lost = truth.isfinite() & ~yardstick.isfinite() & finite
-    blind = truth.isfinite() & ~finite
-    blind &= (yardstick.double() - truth).abs() >= truth.abs() / 8
-    if bool(blind.any()) and operands.reference.overflows():
-        lost |= blind
-    if not bool(lost.any()):
+    same = finding.verdict == "unjudged"
+    lost = (_lost.shared if same else _lost.elements)(operands, path, device)
+    if lost is None:
         return finding
-    others = _looked_at(operands, path, torch.where(lost, truth.to(device.dtype), device))
-    if others.verdict not in ("pass", "unjudged"):
+    truth = operands.reference.truth[path].to(device.dtype)
+    others = _looked_at(operands, path, torch.where(lost, truth, device))
+    if others.verdict != "pass" and (same or others.verdict != "unjudged"):
         return finding
     text = f"float32 itself overflows at {int(lost.sum()):,} of {lost.numel():,} elements"
+    if same:
+        others.notes.append(text + ", as the device does")
+        return others
     return Finding(path, "unjudged", text, n=others.n, sizes=others.sizes)
 
 

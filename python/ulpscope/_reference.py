@@ -320,11 +320,18 @@ class Reference:
     def noises(self, path):
         """What float32 loses when every rounding inside a call falls otherwise. A run whose
         loss is out of all proportion was not another rounding of the same formula."""
+        truth = self.truth[path]
+        usual = (self.yardstick[path].double() - truth).abs()
+        for narrow in self.rounded_otherwise(path):
+            lost = (narrow - truth).abs()
+            if _size(lost) <= max(MOST_NOISE * _size(usual), 2.0**-12 * _size(truth)):
+                yield lost
+
+    def rounded_otherwise(self, path):
+        """One output of float32 when every rounding inside a call falls otherwise."""
         if not self._has_steps():
             return
         function = self._own or cpu_kernel(self.call)
-        truth = self.truth[path]
-        usual = (self.yardstick[path].double() - truth).abs()
 
         def noisy(*args, **kwargs):
             with Noise(self.seed + i):
@@ -332,11 +339,9 @@ class Reference:
 
         for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
             narrow = self._run_composite(computed, None, noisy)
-            if path not in narrow or narrow[path].shape != truth.shape:
+            if path not in narrow or narrow[path].shape != self.truth[path].shape:
                 return
-            lost = (narrow[path].double() - truth).abs()
-            if _size(lost) <= max(MOST_NOISE * _size(usual), 2.0**-12 * _size(truth)):
-                yield lost
+            yield narrow[path].double()
 
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elements at which float32 itself fails: no honest kernel is accused there, and nothing else
+is excused by them."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import ulpscope
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.fixture
+def draw():
+    generator = torch.Generator().manual_seed(11)
+    return lambda *shape: torch.randn(*shape, generator=generator)
+
+
+def said(fn, args, output):
+    return ulpscope.judge_call(fn, args, {}, output)
+
+
+def at(tensor, i, value):
+    spoilt = tensor.clone()
+    spoilt.view(-1)[i] = value
+    return spoilt
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+def test_what_becomes_of_infinities_inside_hangs_on_the_formula(dtype, draw):
+    x = at(at(4 * draw(200), 3, -INF), 50, NAN).to(dtype)
+    tanh = lambda x: F.gelu(x, approximate="tanh")  # noqa: E731
+    right = tanh(x.float()).to(dtype)
+    assert right[3].isnan()  # -Inf * (1 + tanh(-Inf)); a tanh of 2 ulps does not end at -1
+    for other in (INF, -INF):
+        assert said(tanh, (x,), at(right, 3, other)).verdict == "pass"
+    for i, other in ((3, 0), (50, INF), (50, 0), (60, NAN), (60, INF)):
+        assert not said(tanh, (x,), at(right, i, other)).passed
+
+
+def test_the_mean_of_a_row_with_an_infinity(draw):
+    x = at(draw(6, 40), 45, -INF)
+    both = lambda x: torch.var_mean(x, -1)  # noqa: E731
+    var, mean = both(x)
+    assert mean[1].isnan()  # torch adds up differences; a sum of the row is -Inf
+    assert said(both, (x,), (var, x.mean(-1))).verdict == "pass"
+    assert said(both, (x,), (var, at(x.mean(-1), 0, INF))).verdict == "nonfinite"
+    assert said(both, (x,), (var, at(x.mean(-1), 1, 0))).verdict == "nonfinite"
+
+
+def test_a_device_that_overflows_just_where_float32_does_passes_with_a_note(draw):
+    x = at(draw(300), 7, -120.0)
+    soft = lambda x: torch.log(1 + torch.exp(-x))  # noqa: E731
+    right = soft(x)
+    assert right[7] == INF
+    good = said(soft, (x,), right)
+    assert good.passed and good.notes == [
+        "float32 itself overflows at 1 of 300 elements, as the device does"]  # fmt: skip
+    assert said(soft, (x,), at(right, 8, INF)).verdict == "nonfinite"
+    assert not said(soft, (x,), at(right, 8, right[8] * 1.01)).passed
+    many = x - 120
+    assert said(soft, (many,), soft(many)).verdict == "unjudged"
+
+
+def test_a_step_that_overflows_without_harm_excuses_nothing(draw):
+    x = at(draw(400), 9, -1e37)
+    glu = lambda x: x.sigmoid() * x.abs().sqrt()  # noqa: E731 - 1 / (1 + Inf)
+    right = glu(x)
+    assert said(glu, (x,), right).passed and right[9] == 0
+    assert said(glu, (x,), at(right, 9, NAN)).verdict == "nonfinite"
+
+
+def test_zero_is_no_answer_where_the_result_overflows(draw):
+    x = 1e37 * draw(300)
+    power = lambda x: x.abs() ** 1.5  # noqa: E731
+    right = power(x)
+    assert said(power, (x,), right).passed
+    assert said(power, (x,), at(right, 8, 0.0)).verdict == "nonfinite"
+
+
+def test_a_sigmoid_of_two_ulps_passes_where_its_gradient_cancels(draw):
+    x, g = 40 * draw(2000), 1e4 * draw(2000)
+
+    def gradient(g, x, move=0.0):
+        s = x.sigmoid()
+        s = s * (1 + move)
+        return g * s * (1 - s)
+
+    ulps = 2.0**-23 * torch.where(draw(2000) > 0, 1.0, -1.0)
+    assert said(gradient, (g, x), gradient(g, x, ulps)).passed
+    assert not said(gradient, (g, x), gradient(g, x, 2.0**-10)).passed
+
+
+def test_a_function_that_swings_has_no_corner(draw):
+    x, g = 1e30 * draw(300), draw(300)
+
+    def gradient(g, x):
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            return torch.autograd.grad(torch.tan(x), x, g)
+
+    right = gradient(g.double(), x.double())[0].float()
+    assert said(gradient, (g, x), (right,)).passed
+    for fault in (1.5 * right, at(right, 5, 2 * right[5])):
+        assert said(gradient, (g, x), (fault,)).verdict != "undefined"
+
+
+def test_a_corner_is_one_still(draw):
+    x, g = at(draw(300), 5, 0.0), draw(300)
+
+    def gradient(g, x):
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            return torch.autograd.grad(torch.relu(x), x, g)
+
+    right = gradient(g, x)[0]
+    assert said(gradient, (g, x), (at(right, 5, g[5]),)).verdict == "undefined"
+    assert said(gradient, (g, x), (at(right, 5, 20.0),)).verdict == "wrong"
+    assert said(gradient, (g, x), (at(right, 6, right[6] + 1),)).verdict == "wrong"
