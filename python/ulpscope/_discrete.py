@@ -5,7 +5,7 @@ range, subgradients at a tie, several writes to one place; roundings. Serves `_o
 import torch
 
 from ._exact import ROUNDINGS
-from ._ties import operator_of
+from ._ties import name_of_one, operator_of
 
 CASTS = {"_to_copy", "to", "copy_", "copy", "type_as", "_copy_from", "int", "long"}
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
@@ -19,9 +19,8 @@ MOST_OPEN = 65536
 
 def is_rounding(call):
     """Whether the operator gives the exact value whatever the input."""
-    name, arguments = operator_of(call)
-    name = name.removeprefix("_foreach_").removesuffix("_")
-    return name in ROUNDINGS and not arguments.get("decimals")
+    name = name_of_one(call).removeprefix("_foreach_").removesuffix("_")
+    return name in ROUNDINGS and not operator_of(call)[1].get("decimals")
 
 
 def inexact(device, truth):

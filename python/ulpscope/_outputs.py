@@ -18,10 +18,12 @@ from ._device import is_uninitialised
 from ._jumps import forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._reference import Reference
+from ._replay import in_memory_order
 from ._ties import aligned, as_good, choice_of
 from ._verdicts import rank
 
-LOOKS = (1, 4, 16)
+LOOKS = (1, 2, 4, 16)  # after so many replays
+APPEALS = (4, 16)
 N_EXAMPLES = 10
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2,
@@ -297,8 +299,9 @@ def _looked_at(operands, path, device):
     truth, yardstick = operands.reference.truth[path], operands.reference.yardstick[path]
     if truth.shape != yardstick.shape == device.shape:
         truth = yardstick.double()  # the shape hangs on values: no closer truth is to be had
-    judge = _core.Judge(device, truth, yardstick, pairs=path in operands.reference.pairs)
     now = time.perf_counter_ns()
+    pairs = path in operands.reference.pairs
+    judge = _core.Judge(*in_memory_order(pairs, device, truth, yardstick), pairs=pairs)
     found = judge.look()
     operands.timing.add("judge", now)
     if found["verdict"] == "pass":
@@ -306,6 +309,8 @@ def _looked_at(operands, path, device):
     short = _closed_form(operands, path, device)
     if short is not None:
         return short
+    if not device.is_contiguous():
+        judge = _core.Judge(device, truth, yardstick, pairs=pairs)  # tells places
     found = _feed(operands, judge.first, path, 0)
     for fed, upto in zip(LOOKS, LOOKS[1:]):
         if not found["needs_appeal"]:
@@ -315,11 +320,10 @@ def _looked_at(operands, path, device):
         now = time.perf_counter_ns()
         found = judge.look()
         operands.timing.add("judge", now)
-        if not found["needs_appeal"]:
-            break
-        found = _appeal(operands, judge, path, found["exact"])
-        if found["verdict"] == "pass":
-            break
+        if found["needs_appeal"] and upto in APPEALS:
+            found = _appeal(operands, judge, path, found["exact"])
+            if found["verdict"] == "pass":
+                break
     if found["verdict"] in ACCUSED and not operands.reference.never_rounds():
         found = _last_appeal(operands, judge, path)
     return _float_finding(path, device, judge, found)
@@ -340,7 +344,8 @@ def _closed_form(operands, path, device):
         return None
     truth, yardstick = operands.reference.truth[path], operands.reference.yardstick[path]
     pairs = path in operands.reference.pairs
-    judge = _core.Judge(device, truth, yardstick, pairs=pairs)
+    *three, moved = in_memory_order(pairs, device, truth, yardstick, moved)
+    judge = _core.Judge(*three, pairs=pairs)
     found = judge.first(moved, moved)
     now = operands.timing.add("judge", now)
     if found["needs_appeal"]:

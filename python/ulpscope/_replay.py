@@ -9,7 +9,7 @@ precision, `Device` runs it on the device under test.
 import importlib
 import math
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar
 
 import torch
@@ -104,8 +104,8 @@ class Call:
     def written(self):
         """Paths of the arguments that the call writes: by schema, and as was seen."""
         out = dict.fromkeys(self.mutated)
-        if self.schema:
-            writes = {a.name for a in self.schema.arguments if is_write(a)}
+        writes = written_names(self.function) if self.schema else ()
+        if writes:
             out.update((p, None) for p, v in self.views.items() if v.argument in writes)
         return [path for path in out if path in self.views]
 
@@ -124,6 +124,12 @@ class Call:
 def is_write(argument):
     """Whether a schema argument or return is annotated as written."""
     return argument.alias_info is not None and argument.alias_info.is_write
+
+
+@cache
+def written_names(function):
+    """Names of the arguments that an operator writes by its schema."""
+    return frozenset(a.name for a in function._schema.arguments if is_write(a))
 
 
 def resolve(name):
@@ -282,12 +288,13 @@ def _counts_only(data):
     return bool(((wide == wide.round()) & (wide.abs() <= 2048)).all())
 
 
-def bind_cast(call, parts, dtype_of, contents=None):
+def bind_cast(call, parts, dtype_of, contents=None, written=None):
     """
     Arguments on the CPU with every float in another dtype, strides and aliasing kept.
 
     `contents` maps a segment key to the flat tensor to use instead of the captured one
-    (perturbed inputs); it is converted, never written.
+    (perturbed inputs); it is converted, never written. `written` are the storages that
+    whatever runs may write; the others are not copied. None: any of them.
     """
     bases, tensors = {}, {}
     for path, view in call.views.items():
@@ -296,8 +303,9 @@ def bind_cast(call, parts, dtype_of, contents=None):
         if key not in bases:
             source = contents.get(key, part.data) if contents else part.data
             to = view.dtype if part.steers else dtype_of(view.dtype)
-            bases[key] = source.to(to, copy=True)
-        tensors[path] = _seen(bases[key], view, view.offset - part.first)
+            bases[key] = source.to(to, copy=written is None or view.storage in written)
+        base = bases[key]
+        tensors[path] = _seen(base, view, base.storage_offset() + view.offset - part.first)
     return _bound(call, tensors, bases, dtype_of)
 
 
@@ -372,6 +380,18 @@ def plain(tensor):
         tensor = tensor.to_dense()
     tensor = tensor.cpu().resolve_conj().resolve_neg()
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def in_memory_order(pairs, *tensors):
+    """The same elements with the dimensions in the order of memory, where all tensors share
+    it: those of a transposed result are read many times faster so. Places
+    get lost; not for pairs of reals, whose axis is the last."""
+    first = tensors[0]
+    if first.is_contiguous() or pairs:
+        return tensors
+    order = sorted(range(first.dim()), key=lambda d: -first.stride(d))
+    turned = [t.permute(order) for t in tensors]
+    return turned if all(t.is_contiguous() for t in turned) else tensors
 
 
 # ---- which calls are beyond a replay -----------------------------------------------

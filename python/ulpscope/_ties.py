@@ -35,6 +35,13 @@ class Choice:
     slack: float = 0.0  # values that differ by this share are as good as equal
 
 
+def name_of_one(call):
+    """Bare name of the one operator that a call is, "" where a callable is more than one."""
+    if call.composite:
+        return call.only[0] if call.only else ""
+    return base_name(call.op)[1] if call.schema is not None else ""
+
+
 def operator_of(call):
     """Bare name and arguments of the one operator that a call is; ("", {}) where a callable
     is more than one."""
@@ -43,7 +50,7 @@ def operator_of(call):
     if call.schema is None:
         return "", Arguments()
     tensors = bind_exact(call, lambda captured: "cpu").tensors
-    return base_name(call.op)[1], arguments_of(call, tensors)
+    return name_of_one(call), arguments_of(call, tensors)
 
 
 def chosen_by(name, arguments, slack=0.0):
@@ -61,10 +68,9 @@ def choice_of(call, path):
     """The Choice behind index output `path`, or None."""
     if call.composite:
         return call.choices.get(path)
-    name, arguments = operator_of(call)
-    if INDEX_OPS.get(name) != _place(path):
+    if INDEX_OPS.get(name_of_one(call)) != _place(path):
         return None
-    return chosen_by(name, arguments)
+    return chosen_by(*operator_of(call))
 
 
 def _place(path):

@@ -56,6 +56,9 @@ SUMS = {
     "addmm": (aten.addmm.default, lambda: (torch.randn(30), torch.randn(20, 90), torch.randn(90, 30))),
     "sum": (aten.sum.dim_IntList, lambda: (torch.randn(20, 700), [-1])),
     "cumsum": (aten.cumsum.default, lambda: (torch.randn(20, 300), -1)),
+    "lerp": (aten.lerp.Scalar, lambda: (torch.randn(20, 700), torch.randn(20, 700), 0.1)),
+    "addcmul": (aten.addcmul.default, lambda: tuple(torch.randn(3, 20, 700))),
+    "addcdiv": (aten.addcdiv.default, lambda: (*torch.randn(2, 20, 700), torch.rand(20, 700) + 0.5)),
     "conv2d": (aten.conv2d.default, lambda: (torch.randn(2, 8, 9, 9), torch.randn(6, 8, 3, 3))),
 }  # fmt: skip
 
@@ -82,12 +85,12 @@ def test_closed_form_is_no_wider_than_sampled_slopes(name):
     assert 0.6 < ratio < 1.1, ratio  # the root of a half where both factors move
 
 
-@pytest.mark.parametrize("name", ["mm", "bmm", "linear", "addmm", "conv2d"])
+@pytest.mark.parametrize("name", ["mm", "bmm", "linear", "addmm", "conv2d", "lerp", "addcmul"])
 @pytest.mark.parametrize("bits, verdict", [(11, "reduced"), (8, "reduced")])
 def test_reduced_inputs_are_still_seen(name, bits, verdict):
     op, make = SUMS[name]
     args = make()
-    found, _ = judged(call(op, *args), op(*(rounded(a, bits) for a in args)))
+    found, _ = judged(call(op, *args), op(*(rounded(a, bits) if isinstance(a, torch.Tensor) else a for a in args)))
     assert found.verdict == verdict
 
 
@@ -99,6 +102,51 @@ def test_one_wrong_element_is_still_seen(name):
     out.view(-1)[7] += 0.01 * out.abs().mean()
     found, _ = judged(call(op, *args), out)
     assert found.verdict in ("wrong", "reduced")
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.9, -3.0, 0.0])
+def test_weights_are_squared_too(weight):
+    made = call(aten.lerp.Scalar, torch.randn(40, 50), torch.randn(40, 50), weight)
+    reference = Reference(made)
+    reference.begin()
+    closed = (moved_by_slope(reference, "out[0]") - reference.truth["out[0]"]) * 2**20
+    a, b = (part.data.double().view(40, 50) for part in reference.parts.values())
+    exact = ((1 - weight) ** 2 * a.square() + weight**2 * b.square()).sqrt()
+    torch.testing.assert_close(closed, exact, rtol=1e-6, atol=1e-9)
+    tensor = call(aten.lerp.Tensor, torch.randn(4), torch.randn(4), torch.rand(4))
+    assert not is_sum_of_products(tensor)
+    same = torch.randn(9)
+    twice = Reference(call(aten.lerp.Scalar, same, same, weight))
+    twice.begin()
+    assert moved_by_slope(twice, "out[0]") is None
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_arguments_are_copied_only_where_written(write):
+    flat = torch.randn(64)
+    op = aten.add_.Tensor if write else aten.add.Tensor
+    made = call(op, flat[3:30], flat[30:57])
+    before = {k: v.clone() for k, v in made.storages.items()}
+    reference = Reference(made)
+    reference.begin()
+    expected = op(*(t.double() for t in (flat[3:30], flat[30:57])))
+    path = "args[0]" if write else "out[0]"
+    if write:
+        wide = flat.double()
+        expected = wide[3:30].add_(wide[30:57])
+    assert torch.equal(reference.truth[path], expected)
+    assert reference._written == (set(before) if write else set())
+    assert all(torch.equal(v, made.storages[k]) for k, v in before.items())
+
+
+def test_transposed_results_are_judged_in_the_order_of_memory():
+    x = torch.randn(30, 50)
+    found, replays = judged(call(aten.t.default, x), x.t())
+    assert (found.verdict, found.sizes, replays) == ("pass", (50, 30), 0)
+    bad = x.clone()
+    bad[3, 7] *= 2
+    found, _ = judged(call(aten.t.default, x), bad.t())
+    assert found.verdict == "wrong" and found.examples[0][0] == 7 * 30 + 3
 
 
 def test_weights_and_other_operators_have_no_closed_form():
