@@ -10,9 +10,10 @@
 #include "dtype/convert.h"
 
 enum {
-    USC_LANES = 8,    /* element i of a block is added in lane i % 8 */
-    USC_BLOCK = 4096, /* elements after which lanes are folded */
-    USC_SAMPLE = 512, /* elements that the histogram counts or skips together */
+    USC_LANES = 16,     /* element i of a block is added in lane i % 16 */
+    USC_BLOCK = 4096,   /* elements after which lanes are folded */
+    USC_SAMPLE = 512,   /* elements that the histogram counts or skips together */
+    USC_COUNTED = 8192, /* elements of a tensor that the histogram counts at most */
 };
 
 /* What a statistics kernel adds to. The two arrays hold one block, the rest any number
@@ -27,19 +28,32 @@ typedef struct usc_stats_lanes {
     bool falls, repeats;          /* element < previous, element == previous was seen */
 } usc_stats_lanes;
 
-/* Adds `n` <= USC_BLOCK elements to `*lanes`, element i in lane i % 8; several calls
- * for one block are allowed where all but the last have n % 8 == 0. */
+/* Adds `n` <= USC_BLOCK elements to `*lanes`, element i in lane i % 16; several calls
+ * for one block are allowed where all but the last have n % 16 == 0. */
 typedef void usc_stats_function(const void *src, size_t n, usc_stats_lanes *lanes);
 
-/* Counts `n` <= USC_BLOCK elements by sign and binade. */
-typedef void usc_histogram_function(const void *src, size_t n,
-                                    int32_t histogram[2][USC_N_BINADES]);
+/* What a histogram kernel adds to; zero before the first. */
+typedef struct usc_binades {
+    int32_t histogram[2][USC_N_BINADES];
+    /* Narrow floats count sign and exponent field, which FOLD sorts into the histogram.
+     * Eight counters each, because equal exponents follow each other: adding to one again
+     * and again would wait for the store each time. Side by side, so that the many empty
+     * fields are skipped together. */
+    uint16_t fields[512][8];
+} usc_binades;
+
+/* Counts `n` elements by sign and binade; up to USC_COUNTED elements before a fold. */
+typedef void usc_histogram_function(const void *src, size_t n, usc_binades *b);
+
+/* Adds the counted fields to the histogram; once, at the end. */
+typedef void usc_fold_function(usc_binades *b);
 
 typedef struct usc_kernels {
     const char *isa;
     usc_widen_function *widen[USC_N_DTYPES];
     usc_stats_function *stats[USC_N_DTYPES];
     usc_histogram_function *histogram[USC_N_DTYPES];
+    usc_fold_function *fold[USC_N_DTYPES]; /* NULL: nothing to fold */
 } usc_kernels;
 
 /** The table in use. */

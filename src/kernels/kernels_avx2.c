@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels for AVX2 with FMA and F16C; compiled with their flags, so nothing here may
 // run before cpu_probe.c has said yes, and nothing inline is shared with other units.
+#include "base/compiler.h"
 #include "kernels/kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -74,27 +75,127 @@ static bool lanes_finite(const usc_stats_lanes *lanes)
     return finite;
 }
 
+static __m256i magnitude_bits(__m256 x)
+{
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
+
+/* The sums of a block, lane by lane; fields of their own, so that each stays in a
+ * register. */
+typedef struct sums_16 {
+    __m256d sum_0, sum_1, sum_2, sum_3;
+    __m256d square_0, square_1, square_2, square_3;
+} sums_16;
+
+static inline sums_16 sums_begin(const usc_stats_lanes *lanes)
+{
+    return (sums_16){
+        .sum_0 = _mm256_loadu_pd(lanes->sum),
+        .sum_1 = _mm256_loadu_pd(lanes->sum + 4),
+        .sum_2 = _mm256_loadu_pd(lanes->sum + 8),
+        .sum_3 = _mm256_loadu_pd(lanes->sum + 12),
+        .square_0 = _mm256_loadu_pd(lanes->squares),
+        .square_1 = _mm256_loadu_pd(lanes->squares + 4),
+        .square_2 = _mm256_loadu_pd(lanes->squares + 8),
+        .square_3 = _mm256_loadu_pd(lanes->squares + 12),
+    };
+}
+
+static inline void sums_add_four(__m256d *sum, __m256d *square, __m128 x)
+{
+    const __m256d wide = _mm256_cvtps_pd(x);
+    *sum = _mm256_add_pd(*sum, wide);
+    *square = _mm256_fmadd_pd(wide, wide, *square);
+}
+
+static inline void sums_add(sums_16 *s, __m128 a, __m128 b, __m128 c, __m128 d)
+{
+    sums_add_four(&s->sum_0, &s->square_0, a);
+    sums_add_four(&s->sum_1, &s->square_1, b);
+    sums_add_four(&s->sum_2, &s->square_2, c);
+    sums_add_four(&s->sum_3, &s->square_3, d);
+}
+
+static inline void sums_end(const sums_16 *s, usc_stats_lanes *lanes)
+{
+    _mm256_storeu_pd(lanes->sum, s->sum_0);
+    _mm256_storeu_pd(lanes->sum + 4, s->sum_1);
+    _mm256_storeu_pd(lanes->sum + 8, s->sum_2);
+    _mm256_storeu_pd(lanes->sum + 12, s->sum_3);
+    _mm256_storeu_pd(lanes->squares, s->square_0);
+    _mm256_storeu_pd(lanes->squares + 4, s->square_1);
+    _mm256_storeu_pd(lanes->squares + 8, s->square_2);
+    _mm256_storeu_pd(lanes->squares + 12, s->square_3);
+}
+
+static __m128 low_half(__m256 x)
+{
+    return _mm256_castps256_ps128(x);
+}
+
+static __m128 high_half(__m256 x)
+{
+    return _mm256_extractf128_ps(x, 1);
+}
+
+/* Number of lanes whose sign bit is set. */
+static int count_signs(__m256 mask)
+{
+    return _mm_popcnt_u32((unsigned)_mm256_movemask_ps(mask));
+}
+
+/* Eight elements with 0 for those that are not finite, which are counted. */
+static inline __m256 only_finite(__m256 x, usc_stats_lanes *lanes, __m256 *min,
+                                 __m256 *max)
+{
+    const __m256 pos = _mm256_set1_ps(INFINITY), neg = _mm256_set1_ps(-INFINITY);
+    const __m256i bits = magnitude_bits(x);
+    const __m256 finite =
+        _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f800000), bits));
+    if (_mm256_movemask_ps(finite) != 0xff) {
+        lanes->n_nan += count_signs(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+        lanes->n_pos_inf += count_signs(_mm256_cmp_ps(x, pos, _CMP_EQ_OQ));
+        lanes->n_neg_inf += count_signs(_mm256_cmp_ps(x, neg, _CMP_EQ_OQ));
+    }
+    *min = _mm256_min_ps(*min, _mm256_blendv_ps(pos, x, finite));
+    *max = _mm256_max_ps(*max, _mm256_blendv_ps(neg, x, finite));
+    return _mm256_and_ps(x, finite);
+}
+
+/* Loading halves a second time is cheaper than taking a register apart. */
 #define T float
 #define LOAD load_f32
+#define LOW(src, x) _mm_loadu_ps(src)
+#define HIGH(src, x) _mm_loadu_ps((src) + 4)
 #define TINY 0x00800000
 #define DTYPE USC_F32
-#define GROUPS groups_f32
+#define FINITE finite_f32
+#define MASKED masked_f32
+#define TINIES tinies_f32
 #define NAME stats_f32
 #include "kernels/stats_avx2.inc"
 
 #define T uint16_t
 #define LOAD load_bf16
+#define LOW(src, x) low_half(x)
+#define HIGH(src, x) high_half(x)
 #define TINY 0x00800000
 #define DTYPE USC_BF16
-#define GROUPS groups_bf16
+#define FINITE finite_bf16
+#define MASKED masked_bf16
+#define TINIES tinies_bf16
 #define NAME stats_bf16
 #include "kernels/stats_avx2.inc"
 
 #define T uint16_t
 #define LOAD load_f16
+#define LOW(src, x) low_half(x)
+#define HIGH(src, x) high_half(x)
 #define TINY 0x38800000
 #define DTYPE USC_F16
-#define GROUPS groups_f16
+#define FINITE finite_f16
+#define MASKED masked_f16
+#define TINIES tinies_f16
 #define NAME stats_f16
 #include "kernels/stats_avx2.inc"
 
@@ -146,14 +247,20 @@ static void stats_f64(const void *src, size_t n, usc_stats_lanes *lanes)
     const double *at = src;
     const size_t n_groups = n - n % USC_LANES;
     usc_stats_lanes trial = *lanes;
-    wide_state a = wide_begin(trial.sum, trial.squares);
-    wide_state b = wide_begin(trial.sum + 4, trial.squares + 4);
+    wide_state s = wide_begin(trial.sum, trial.squares);
+    wide_state t = wide_begin(trial.sum + 4, trial.squares + 4);
+    wide_state u = wide_begin(trial.sum + 8, trial.squares + 8);
+    wide_state v = wide_begin(trial.sum + 12, trial.squares + 12);
     for (size_t i = 0; i < n_groups; i += USC_LANES) {
-        add_four(at + i, &a);
-        add_four(at + i + 4, &b);
+        add_four(at + i, &s);
+        add_four(at + i + 4, &t);
+        add_four(at + i + 8, &u);
+        add_four(at + i + 12, &v);
     }
-    wide_end(&a, trial.sum, trial.squares, &trial);
-    wide_end(&b, trial.sum + 4, trial.squares + 4, &trial);
+    wide_end(&s, trial.sum, trial.squares, &trial);
+    wide_end(&t, trial.sum + 4, trial.squares + 4, &trial);
+    wide_end(&u, trial.sum + 8, trial.squares + 8, &trial);
+    wide_end(&v, trial.sum + 12, trial.squares + 12, &trial);
     if (lanes_finite(&trial))
         *lanes = trial;
     else /* rare in float64, so the definition itself serves */

@@ -14,12 +14,15 @@ static int log2_floor(uint64_t x)
     return 63 - USC_CLZ64(x);
 }
 
-static int sum_of(const uint16_t counters[4])
+static int sum_of(const uint16_t counters[8])
 {
-    return counters[0] + counters[1] + counters[2] + counters[3];
+    int sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum += counters[i];
+    return sum;
 }
 
-/* Whether four groups of four counters, which follow each other, are all zero. */
+/* Whether two groups of eight counters, which follow each other, are all zero. */
 static bool all_zero(const void *counters)
 {
     uint64_t words[4];
@@ -32,6 +35,8 @@ static bool all_zero(const void *counters)
 #define FRACTION_BITS 23
 #define EMIN (-126)
 #define NAME histogram_f32
+#define TINY tiny_f32
+#define FOLD fold_f32
 #include "kernels/histogram_float.inc"
 
 #define T uint16_t
@@ -39,6 +44,8 @@ static bool all_zero(const void *counters)
 #define FRACTION_BITS 7
 #define EMIN (-126)
 #define NAME histogram_bf16
+#define TINY tiny_bf16
+#define FOLD fold_bf16
 #include "kernels/histogram_float.inc"
 
 #define T uint16_t
@@ -46,6 +53,8 @@ static bool all_zero(const void *counters)
 #define FRACTION_BITS 10
 #define EMIN (-14)
 #define NAME histogram_f16
+#define TINY tiny_f16
+#define FOLD fold_f16
 #include "kernels/histogram_float.inc"
 
 static int clamped_bin(int exponent)
@@ -55,7 +64,7 @@ static int clamped_bin(int exponent)
     return bin < USC_N_BINADES ? bin : USC_N_BINADES - 1;
 }
 
-static void histogram_f64(const void *src, size_t n, int32_t histogram[2][USC_N_BINADES])
+static void histogram_f64(const void *src, size_t n, usc_binades *b)
 {
     const uint64_t *bits = src;
     for (size_t i = 0; i < n; i++) {
@@ -63,13 +72,12 @@ static void histogram_f64(const void *src, size_t n, int32_t histogram[2][USC_N_
         const int field = (int)(magnitude >> 52);
         if (magnitude == 0 || field == 0x7ff) continue;
         /* a subnormal (field 0) lands in the first bin like all below it */
-        histogram[bits[i] >> 63][clamped_bin(field - 1023)]++;
+        b->histogram[bits[i] >> 63][clamped_bin(field - 1023)]++;
     }
 }
 
 /* Counts encodings first: there are 256. */
-static void count_bytes(usc_dtype dtype, const void *src, size_t n,
-                        int32_t histogram[2][USC_N_BINADES])
+static void count_bytes(usc_dtype dtype, const void *src, size_t n, usc_binades *b)
 {
     const uint8_t *s = src;
     int32_t counts[256] = {0};
@@ -80,15 +88,14 @@ static void count_bytes(usc_dtype dtype, const void *src, size_t n,
         double value;
         usc_widen_scalar[dtype](&byte, &value, 1);
         if (counts[code] == 0 || !isfinite(value) || !(fabs(value) > 0)) continue;
-        histogram[signbit(value) != 0][clamped_bin(ilogb(value))] += counts[code];
+        b->histogram[signbit(value) != 0][clamped_bin(ilogb(value))] += counts[code];
     }
 }
 
 #define BYTE_FLOAT(name, row)                                                            \
-    static void histogram_##name(const void *src, size_t n,                              \
-                                 int32_t histogram[2][USC_N_BINADES])                    \
+    static void histogram_##name(const void *src, size_t n, usc_binades *b)              \
     {                                                                                    \
-        count_bytes(row, src, n, histogram);                                             \
+        count_bytes(row, src, n, b);                                                     \
     }
 BYTE_FLOAT(e5m2, USC_F8_E5M2)
 BYTE_FLOAT(e4m3fn, USC_F8_E4M3)
@@ -96,11 +103,11 @@ BYTE_FLOAT(e5m2fnuz, USC_F8_E5M2FNUZ)
 BYTE_FLOAT(e4m3fnuz, USC_F8_E4M3FNUZ)
 #undef BYTE_FLOAT
 
-static void histogram_bool(const void *src, size_t n, int32_t histogram[2][USC_N_BINADES])
+static void histogram_bool(const void *src, size_t n, usc_binades *b)
 {
     const uint8_t *s = src;
     for (size_t i = 0; i < n; i++)
-        histogram[0][0 - USC_BINADE_MIN] += s[i] != 0;
+        b->histogram[0][0 - USC_BINADE_MIN] += s[i] != 0;
 }
 
 #define T int64_t
@@ -158,4 +165,7 @@ void usc_kernels_fill_histogram(usc_kernels *kernels)
         [USC_F8_E4M3FNUZ] = histogram_e4m3fnuz,
     };
     memcpy(kernels->histogram, rows, sizeof rows);
+    kernels->fold[USC_F32] = fold_f32;
+    kernels->fold[USC_F16] = fold_f16;
+    kernels->fold[USC_BF16] = fold_bf16;
 }

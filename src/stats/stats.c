@@ -16,7 +16,6 @@
 enum {
     MAX_SPANS = 64,
     MAX_THREADS = 16,
-    HISTOGRAM_LIMIT = 8192, /* elements up to which all are counted */
 };
 
 /* What all threads share. */
@@ -38,7 +37,7 @@ typedef struct share {
     job *job;
     int64_t first, step;
     usc_stats_lanes lanes;
-    int32_t histogram[2][USC_N_BINADES];
+    usc_binades binades;
     pthread_t thread;
     bool has_thread;
 } share;
@@ -48,19 +47,24 @@ static int64_t divide_up(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
+/* Halves are added lane by lane until one is left. */
 static double fold(const double lanes[USC_LANES])
 {
-    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-           ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+    double sums[USC_LANES];
+    memcpy(sums, lanes, sizeof sums);
+    for (int n = USC_LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            sums[i] += sums[i + n];
+    return sums[0];
 }
 
 static void add_samples(const job *j, int64_t start, const unsigned char *at, size_t n,
-                        int32_t histogram[2][USC_N_BINADES])
+                        usc_binades *b)
 {
     for (size_t i = 0; i < n; i += USC_SAMPLE) {
         if ((start + (int64_t)i) / USC_SAMPLE % j->sample_period != 0) continue;
         const size_t n_now = n - i < USC_SAMPLE ? n - i : USC_SAMPLE;
-        j->kernels->histogram[j->dtype](at + i * j->walk.item, n_now, histogram);
+        j->kernels->histogram[j->dtype](at + i * j->walk.item, n_now, b);
     }
 }
 
@@ -68,7 +72,7 @@ static void add_elements(share *s, int64_t start, const void *src, size_t n)
 {
     const job *j = s->job;
     j->kernels->stats[j->dtype](src, n, &s->lanes);
-    if (j->with_histogram) add_samples(j, start, src, n, s->histogram);
+    if (j->with_histogram) add_samples(j, start, src, n, &s->binades);
 }
 
 /* Elements that do not lie one behind the other come through 4 KiB of stack: as many as
@@ -137,6 +141,8 @@ static void *run_share(void *arg)
     const usc_float_env env = usc_float_env_enter();
     for (int64_t i = s->first; i < s->job->n_spans; i += s->step)
         add_span(s, i);
+    if (s->job->with_histogram && s->job->kernels->fold[s->job->dtype] != NULL)
+        s->job->kernels->fold[s->job->dtype](&s->binades);
     usc_float_env_leave(env);
     return NULL;
 }
@@ -178,7 +184,7 @@ static void merge_share(share *into, const share *from)
     merge_lanes(&into->lanes, &from->lanes, kind == USC_KIND_UINT);
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < USC_N_BINADES; k++)
-            into->histogram[i][k] += from->histogram[i][k];
+            into->binades.histogram[i][k] += from->binades.histogram[i][k];
 }
 
 /* Kept apart so that only callers that ask for threads pay for the stack of shares. */
@@ -261,7 +267,7 @@ static void finish_counts(const job *j, const share *total, usc_stats *out)
     out->n_neg_inf = lanes->n_neg_inf * repeat;
     out->n_zero = lanes->n_zero * repeat;
     out->n_subnormal = lanes->n_subnormal * repeat;
-    memcpy(out->histogram, total->histogram, sizeof out->histogram);
+    memcpy(out->histogram, total->binades.histogram, sizeof out->histogram);
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < USC_N_BINADES; k++)
             out->n_histogram += out->histogram[i][k];
@@ -296,8 +302,8 @@ static void plan(job *j)
     j->span_blocks = j->n_blocks > 0 ? divide_up(j->n_blocks, MAX_SPANS) : 1;
     j->n_spans = divide_up(j->n_blocks, j->span_blocks);
     const int64_t n_samples = divide_up(j->walk.n, USC_SAMPLE);
-    j->sample_period = n_samples > HISTOGRAM_LIMIT / USC_SAMPLE
-                           ? divide_up(n_samples, HISTOGRAM_LIMIT / USC_SAMPLE)
+    j->sample_period = n_samples > USC_COUNTED / USC_SAMPLE
+                           ? divide_up(n_samples, USC_COUNTED / USC_SAMPLE)
                            : 1;
 }
 
