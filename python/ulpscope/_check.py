@@ -34,7 +34,9 @@ def parse(argv):
     parser = Parser(
         prog="ulpscope check",
         description="Replay every call of a trace on a device and judge each one.",
-        epilog="Exit code: 0 nothing flagged, 1 something flagged, 2 trouble or nothing judged.",
+        epilog="Collectives are not replayed: what this rank got is judged against what all ranks "
+        "gave, from the folders rank-N beside TRACE. Exit code: 0 nothing flagged, 1 something "
+        "flagged, 2 trouble or nothing judged.",
     )
     add = parser.add_argument
     add("trace", metavar="TRACE", help="folder that `ulpscope capture` wrote")

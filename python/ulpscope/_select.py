@@ -7,8 +7,13 @@ fused kernels are what is tested.
 """
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+
+
+# They give nothing of their own: what a wait finds belongs to the collective before it.
+SILENT = re.compile(r"c10d::(barrier|monitored_barrier|check_for_nan)|_c10d_functional::(wait|_wrap)")
 
 
 @dataclass
@@ -62,7 +67,7 @@ def is_portable(row):
 
 def pick(rows, home, target):
     """Picks for a device of type `target`, ascending; `rows` are all calls of a trace."""
-    usable = [r for r in rows if (r.get("status") or "ok") == "ok"]
+    usable = [r for r in rows if (r.get("status") or "ok") == "ok" and not SILENT.match(r["op"])]
     if home != "cpu":
         usable = [r for r in usable if home in device_types(r)]
     if home == target:

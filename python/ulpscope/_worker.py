@@ -39,12 +39,22 @@ class Bench:
         from . import _core, _standards
         from ._device import open_device
 
-        self.channel = channel
+        self.channel, self.path = channel, settings["trace"]
         self.rule, self.compared = _standards.chosen(settings["standard"], settings["compare"])
-        self.trace = _core.Trace(settings["trace"])
+        self.trace = _core.Trace(self.path)
         say = lambda phase: channel.send(phase=phase)  # noqa: E731
         self.device = open_device(settings["device"], settings["home"], settings["via"], say)
         self.trace_id = settings["trace_id"]
+        self._ranks = None
+
+    @property
+    def ranks(self):
+        """The traces of all ranks, opened for the first collective."""
+        from ._ranks import Ranks
+
+        if self._ranks is None:
+            self._ranks = Ranks(self.path)
+        return self._ranks
 
     def call(self, sequence):
         """The call, rebuilt from the trace."""
@@ -70,7 +80,7 @@ class Bench:
 
     def work(self, request):
         """The row for one request, and whether the device survived."""
-        from . import _core, _judging, _wording
+        from . import _core, _judging, _ranks, _wording
         from ._device import DeviceDied
         from ._replay import BadCall
 
@@ -79,6 +89,8 @@ class Bench:
         if request.get("self_test"):
             return self.probe(sequence), True
         try:
+            if _ranks.is_collective(self.trace.call(sequence)["op"]):
+                return self.collective(sequence, timing, request), True
             call, verdict = self.judge(sequence, timing)
             if verdict.verdict in FLAGGED and request.get("children"):
                 self.name_culprit(verdict, request["children"], timing)
@@ -96,6 +108,15 @@ class Bench:
         except Exception as problem:  # ours, or a device with errors of its own kind
             why = f"the check of it failed, {type(problem).__name__}: {problem}"
             return self.plain(sequence, "unjudged", why, request), True
+
+    def collective(self, sequence, timing, request):
+        """The row for a collective: judged as captured, since it cannot run alone."""
+        from . import _collectives, _memory, _wording
+
+        self.channel.send(phase="reference")
+        _memory.limit("reference")
+        call, verdict = _collectives.judge(self.ranks, self.trace.call(sequence), timing, self.rule)
+        return _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
 
     def loss_effect(self, call, verdict, backward):
         """The metric that tells what the error means for the loss, as a list; empty where

@@ -3,14 +3,11 @@
 taken; rank 1 comes late, so that whoever does not wait finds an unfinished result."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
+from ranks import captured
 
 from ulpscope import _core
 from ulpscope._read_call import call_from
@@ -46,22 +43,9 @@ LATE = """
 """
 
 
-def capture(folder, script):
-    """The folder of the trace of a script that torchrun runs on two ranks."""
-    (folder / "train.py").write_text(textwrap.dedent(script))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               "--nproc-per-node", "2", "train.py"]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "ulpscope._launch", "-o", "t", "--steps", "0,1", "--", *command],
-        capture_output=True, text=True, cwd=folder, timeout=240,
-        env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return folder / "t"
-
-
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
-    return capture(tmp_path_factory.mktemp("late"), LATE)
+    return captured(tmp_path_factory.mktemp("late"), LATE)
 
 
 def calls(trace, op):
