@@ -4,7 +4,7 @@ Serves `_outputs`. Every mask is a bool tensor of the output's shape, None for n
 
 import torch
 
-MOST_SHARED = 0.1  # of the elements: more, and what is left says little about the call
+MOST_SHARED = 0.5  # of the elements: more, and what is left says little about the call
 
 
 def elements(operands, path, device):

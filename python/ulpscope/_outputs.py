@@ -238,11 +238,15 @@ def _judge_float(operands, path, device):
     if found is None:
         return finding
     rest = _looked_at(operands, path, torch.where(found[0], want, device))
-    return _undefined(path, device, found[1]) if rest.verdict == "pass" else rest
+    if rest.verdict != "pass":
+        return rest
+    return _undefined(path, device, found[1], found[0] & (device != want))
 
 
-def _undefined(path, device, why):
-    return Finding(path, "undefined", why, n=device.numel(), sizes=tuple(device.shape))
+def _undefined(path, device, why, where):
+    details = {"n_mismatch": int(where.sum())}
+    return Finding(path, "undefined", why, n=device.numel(), sizes=tuple(device.shape),
+                   details=details)  # fmt: skip
 
 
 def _not_exact(operands, path, device):
@@ -446,14 +450,14 @@ def _judge_exact(operands, path, device):
     if found["verdict"] == "pass":
         return Finding(path, "pass", found["reason"], found["bits"], n=n, sizes=sizes,
                        details=found)  # fmt: skip
-    open_ = _open(operands, path, device, want)
+    open_ = differs = _open(operands, path, device, want)
     if not bool(open_.any()):
         return Finding(path, "pass", n=n, sizes=sizes, notes=["ties broken otherwise"])
     free = _discrete.unpromised(operands, path, device, open_)
     if free is not None:
-        open_ &= ~free[0]
+        open_ = differs & ~free[0]
         if not bool(open_.any()):
-            return _undefined(path, device, free[1])
+            return _undefined(path, device, free[1], differs)
     return _discrete_finding(path, device, want, open_, found)
 
 

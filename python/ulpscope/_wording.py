@@ -59,6 +59,9 @@ def _statement(op, verdict):
         )
     if kind == "nonfinite":
         return _nonfinite(op, worst, where)
+    if kind == "undefined":
+        count = worst.details.get("n_mismatch", 0)
+        return f"{op} is undefined{where} at {count:,} of {worst.n:,} elements: {worst.reason}"
     return _wrong(op, worst, where)
 
 

@@ -117,6 +117,31 @@ def test_a_corner_is_one_still(draw):
             return torch.autograd.grad(torch.relu(x), x, g)
 
     right = gradient(g, x)[0]
-    assert said(gradient, (g, x), (at(right, 5, g[5]),)).verdict == "undefined"
+    either = said(gradient, (g, x), (at(right, 5, g[5]),))
+    assert either.verdict == "undefined"
+    assert either.sentence == ("gradient is undefined at 1 of 300 elements: "
+                               "the function has a corner there, and any subgradient is one")
     assert said(gradient, (g, x), (at(right, 5, 20.0),)).verdict == "wrong"
     assert said(gradient, (g, x), (at(right, 6, right[6] + 1),)).verdict == "wrong"
+
+
+def of_two_ulps(x, draw):
+    return x * (1 + 2.0**-23 * draw(*x.shape).sign())
+
+
+def test_a_formula_that_cancels_everywhere_blames_no_function_of_two_ulps(draw):
+    wide = 2.0 ** (8 * draw(600)) * draw(600).sign()
+    shrink = lambda x: x - torch.tanh(x)  # noqa: E731
+    assert said(shrink, (wide,), wide - of_two_ulps(torch.tanh(wide), draw)).passed
+    assert not said(shrink, (wide,), wide - torch.tanh(wide).bfloat16().float()).passed
+    small = 1e-5 * draw(600)  # float32 has no tanh(x) but x there
+    near = small - of_two_ulps(torch.tanh(small), draw)
+    assert said(shrink, (small,), near).verdict == "unjudged"
+
+
+def test_two_functions_that_cancel_to_zero_may_differ_by_their_roundings(draw):
+    x = draw(800) * (draw(800) > 0)
+    gap = lambda x: torch.log(x.sigmoid()) - torch.log((-x).sigmoid())  # noqa: E731
+    halves = [of_two_ulps(torch.log(y.sigmoid()), draw) for y in (x, -x)]
+    assert said(gap, (x,), halves[0] - halves[1]).passed
+    assert not said(gap, (x,), halves[0] - halves[1] + 1e-5 * (x == 0)).passed
