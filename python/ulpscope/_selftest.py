@@ -7,7 +7,6 @@ no device. The mistakes are the ones that `_diagnose` names. docs/verdict.md, "C
 """
 
 import json
-import math
 from itertools import islice
 
 import torch
@@ -234,32 +233,6 @@ def _merge(into, row):
         known = into.setdefault(kind, [])
         known += [text for text in row[kind] if text not in known]
     into["caught"] = [text for text in into["caught"] if text not in into["unseen"]]
-
-
-def table(found):
-    """The result as lines of text."""
-    lines = ["", "self-test: the smallest error that the verdict would have caught, relative",
-             f"{'operator':32} {'noise':>8} {'bits':>5} {'one':>8} {'factor':>8}  caught  unseen"]  # fmt: skip
-    for op, row in sorted(found.items()):
-        if "bits" not in row:
-            lines.append(f"{op[:32]:32} {'-':>8}  {row['skipped']}")
-            continue
-        bits = row["bits"]
-        lines.append(
-            f"{op[:32]:32} {_size(bits['noise']):>8} {_bits(bits['noise']):>5} "
-            f"{_size(bits['element']):>8} {_size(bits['factor']):>8} "
-            f"{len(row['caught']):>7} {len(row['unseen']):>7}"
-        )
-        lines += [f"    would not notice: {text}" for text in row["unseen"]]
-    return lines
-
-
-def _size(b):
-    return "none" if b is None else f"{2.0**-b:.1e}"
-
-
-def _bits(b):
-    return "-" if b is None or not math.isfinite(b) else f"{b:.1f}"
 
 
 def kept(found):

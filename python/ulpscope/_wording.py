@@ -7,9 +7,11 @@ import math
 
 import torch
 
+from ._replay import base_name, fit, segments
 from ._standards import metric_rows
 from ._verdicts import FLAGGED, base_row
 
+FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
 METRICS = ("max", "mid", "q99", "rel", "z", "fan_in", "t_max", "t_mid", "n_mismatch", "n_bad")
 
 
@@ -140,11 +142,35 @@ def row(call, verdict, timing, stands_for=1):
         n_elements=sum(f.n for f in verdict.findings),
         stands_for=stands_for,
         metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
-                 + _search_time(timing)),
+                 + _search_time(timing) + odd_inputs(call)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
     return out
+
+
+def odd_inputs(call):
+    """Metrics that count NaN and Inf among the inputs, for calls that have any: where the
+    truth is one of them a pass says little."""
+    if all(_is_finite(part.data) for part in segments(call).values()):
+        return []
+    unread = call.written() if base_name(call.op)[1] in FILLS else ()
+    nan = inf = 0
+    for path, view in call.views.items():
+        raw = fit(call.storages[view.storage], view.dtype)
+        data = raw.as_strided(view.sizes, view.strides, view.offset)
+        if path not in unread and view.argument != "out" and not _is_finite(data):
+            data = data if view.dtype.itemsize > 1 else data.float()
+            nan, inf = nan + int(data.isnan().sum()), inf + int(data.isinf().sum())
+    counts = (("nan_inputs", nan), ("inf_inputs", inf))
+    return [(-1, name, float(n), None) for name, n in counts if n]
+
+
+def _is_finite(data):
+    if not (data.is_floating_point() or data.is_complex()):
+        return True
+    data = data if data.dtype.itemsize > 1 else data.float()  # float8 has no isfinite
+    return bool(data.isfinite().all())
 
 
 def _search_time(timing):

@@ -83,6 +83,28 @@
   /* What the error means for the loss of the captured step, to first order. */
   const lossText = (c) => (typeof c.loss === "number" ? c.loss.toPrecision(2) : "-");
 
+  /* The self-test tells by operator, as b: the smallest relative error that is caught is 2^-b. */
+  const probes = data.summary.self_test || {};
+  const least = (b) => (typeof b === "number" ? (2 ** -b).toExponential(1) : "none");
+
+  function caughtText(c) {
+    const probe = c.verdict === "pass" && typeof c.bits === "number" ? probes[c.op] : null;
+    if (!probe || !probe.bits) return null;
+    const { noise, element } = probe.bits;
+    if (noise === null && element === null) return "no error would have been caught on these data";
+    return `would have caught an error of ${least(noise)} in all elements, ${least(element)} in one`;
+  }
+
+  const accusers = (c) => Object.entries(c.standards || {}).filter(([, v]) => v === "wrong").map(([name]) => name);
+
+  function opinions(c) {
+    const names = accusers(c);
+    const judged = Object.values(c.standards || {}).filter((v) => v !== "unjudged").length;
+    const text = judged === 0 ? "-" : names.length === 0 ? "none" : names.length < 3 ? names.join(", ")
+      : `${names.length} of ${judged}`;
+    return el("span", { title: names.join(", ") || null }, text);
+  }
+
   function list(pairs) {
     const dl = el("dl");
     for (const [name, value] of pairs)
@@ -136,6 +158,10 @@
       box.append(el("p", { class: "notice" }, (run.state === "running" ? "The check was interrupted: "
         : "Incomplete, the budget was spent: ") + `${count(summary.n_calls)} calls have a verdict` +
         (run.n_selected ? ` of ${count(Number(run.n_selected))} selected.` : ".")));
+    const odd = summary.odd_inputs;
+    if (odd && odd.n_calls > 0)
+      box.append(el("p", { class: "notice" }, `${plural(odd.n_calls, "call")} had NaN or Inf among the inputs ` +
+        `(${count(odd.n_nan)} NaN), ${count(odd.n_pass)} of them pass: where the truth is NaN or Inf, no number is compared.`));
     const passed = summary.verdicts.pass;
     if (summary.n_calls > 0)
       box.append(el("p", { class: "quiet" }, `${count(passed)} of ${plural(summary.n_calls, "call")} ` +
@@ -192,6 +218,32 @@
       table([["Operator"], ["Calls", "number"], ["Verdicts"]], rows));
   }
 
+  function drawSelfTest() {
+    const ops = Object.keys(probes);
+    if (ops.length === 0) return null;
+    const passing = Object.fromEntries(data.summary.operators.map((o) => [o.op, o.verdicts.pass || 0]));
+    const rows = ops.map((op) => {
+      const { bits, skipped, caught = [], unseen = [] } = probes[op];
+      const sizes = bits ? [least(bits.noise), least(bits.element), least(bits.factor)] : ["-", "-", "-"];
+      const mistakes = bits ? `${caught.length} of ${caught.length + unseen.length}` : "";
+      return [el("code", null, op), count(passing[op] || 0), ...sizes, mistakes,
+        bits ? unseen.join("; ") : skipped];
+    });
+    return el("div", { class: "card" }, el("h3", null, "Self-test: the smallest relative error that a pass excludes"),
+      table([["Operator"], ["Pass", "number"], ["In all elements", "number"], ["In one", "number"],
+        ["A factor", "number"], ["Mistakes caught", "number"], ["Not noticed"]], rows));
+  }
+
+  function drawStandards() {
+    const said = data.summary.standards;
+    if (said.length < 2) return null;
+    const link = (s) => el("a", { href: `#q=${encodeURIComponent(`accused by ${s.name}`)}` }, el("code", null, s.name));
+    return el("div", { class: "card" }, el("h3", null, "Other standards"),
+      el("p", { class: "quiet" }, "Misses: calls accused here that the standard passes. Extra: calls that it accuses and that pass here."),
+      table([["Standard"], ["Accuses", "number"], ["Misses", "number"], ["Extra", "number"], ["Unjudged", "number"]],
+        said.map((s) => [link(s), count(s.accuses), count(s.misses), count(s.extra), count(s.unjudged)])));
+  }
+
   function drawAbout() {
     const { run } = data;
     const box = byId("about");
@@ -208,7 +260,7 @@
     box.append(el("div", { class: "columns" }, left, where));
     const more = el("div", { class: "findings", style: "margin-top:.8rem" });
     drawReasons(more);
-    more.append(drawOperators());
+    more.append(...[drawStandards(), drawSelfTest(), drawOperators()].filter(Boolean));
     box.append(more);
   }
 
@@ -222,14 +274,16 @@
     { id: "step", title: "Step", key: (c) => `${String(c.step).padStart(12, "0")}${c.phase}` },
     { id: "bits", title: "Bits / float32", key: (c) => (typeof c.bits === "number" ? c.bits : Infinity) },
     { id: "loss", title: "Loss ±", number: true, key: (c) => (typeof c.loss === "number" ? -c.loss : Infinity) },
+    { id: "standards", title: "Accused by", key: (c) => -accusers(c).length },
     { id: "sentence", title: "Why", key: (c) => c.sentence },
-  ];
+  ].filter((c) => c.id !== "standards" || data.summary.standards.length > 1);
   const WORST = "";
   let state = { q: "", verdicts: new Set(), sort: WORST, down: false, page: 0 };
   let shown = calls;
 
   for (const c of calls)
-    c.haystack = [c.op, c.culprit, c.module, place(c), c.verdict, c.phase, c.cause, c.sentence, `#${c.call}`].join("\n").toLowerCase();
+    c.haystack = [c.op, c.culprit, c.module, place(c), c.verdict, c.phase, c.cause, c.sentence, `#${c.call}`,
+      ...accusers(c).map((name) => `accused by ${name}`)].join("\n").toLowerCase();
 
   function choose() {
     const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
@@ -253,7 +307,9 @@
       el("td", { class: "when" }, `${c.step} ${c.phase}`),
       el("td", null, bitsBar(c)),
       el("td", { class: "number" }, lossText(c)),
-      el("td", { class: "why" }, c.sentence || c.cause));
+      data.summary.standards.length > 1 ? el("td", { class: "by" }, opinions(c)) : null,
+      el("td", { class: "why" }, c.sentence || c.cause,
+        caughtText(c) && el("div", { class: "quiet" }, caughtText(c))));
   }
 
   function drawPages() {
@@ -460,6 +516,7 @@
       ["Arguments", el("code", null, details.args)], ["Decided by", details.output && el("code", null, details.output)],
       ["Elements", details.n_elements ? count(details.n_elements) : ""], ["Cause", c.cause],
       ["Loss", typeof c.loss === "number" ? `±${lossText(c)}, to first order` : ""], ["Notes", details.notes],
+      ["Self-test", caughtText(c)],
       ["Stands for", details.stands_for > 1 ? plural(details.stands_for, "call") : ""]]);
     const heading = el("h1", { tabindex: "-1" }, el("code", null, named(c)));
     const box = byId("call");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // result.csv and details.csv. Columns: docs/report.md.
 #include <math.h>
+#include <string.h>
 
-#include "report/report_model.h"
+#include "report/report_standards.h"
 
 static const char *text_of(const char *text)
 {
@@ -33,10 +34,27 @@ static void put_loss(usc_out *o, const usc_result_row *row)
     usc_out_text(o, ",");
 }
 
+/* A standard's verdict on a call, "" where it was not asked. */
+static void put_opinion(usc_out *o, const usc_result_row *row, const char *name)
+{
+    usc_out_text(o, ",");
+    for (int i = 0; i < row->n_metrics; i++) {
+        const char *is = usc_standard_named(&row->metrics[i]);
+        if (is != NULL && strcmp(is, name) == 0)
+            usc_out_text(o, usc_standard_word(&row->metrics[i]));
+    }
+}
+
+typedef struct rows {
+    usc_out *o;
+    const usc_standard_sum *standards; /* that were compared */
+} rows;
+
 static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     (void)err;
-    usc_out *o = ctx;
+    const rows *w = ctx;
+    usc_out *o = w->o;
     const usc_verdict verdict = usc_verdict_by_text(text_of(row->verdict));
     put_int(o, row->call);
     put_int(o, row->step);
@@ -61,7 +79,10 @@ static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *er
     put_int(o, row->t_reference);
     put_int(o, row->t_perturbed);
     put_int(o, row->t_judge);
-    usc_out_format(o, "%lld\n", (long long)row->t_total);
+    usc_out_format(o, "%lld", (long long)row->t_total);
+    for (const usc_standard_sum *s = w->standards; s != NULL; s = s->next)
+        put_opinion(o, row, s->name);
+    usc_out_text(o, "\n");
     return o->status;
 }
 
@@ -72,8 +93,16 @@ usc_status usc_report_csv(usc_report *report, const usc_sink *sink, usc_error *e
     usc_out_text(&o, "call,step,phase,op,culprit,module,module_class,verdict,bits,"
                      "yardstick_bits,bound,loss,cause,sentence,notes,output,args,"
                      "n_elements,stands_for,t_device_ns,t_reference_ns,t_perturbed_ns,"
-                     "t_judge_ns,t_total_ns\n");
-    const usc_status st = usc_result_walk(report->result, result_row, &o, err);
+                     "t_judge_ns,t_total_ns");
+    const usc_standard_sum *compared =
+        usc_standards_compared(report) ? report->standards : NULL;
+    for (const usc_standard_sum *s = compared; s != NULL; s = s->next) {
+        usc_out_text(&o, ",");
+        usc_out_csv(&o, s->name);
+    }
+    usc_out_text(&o, "\n");
+    rows w = {&o, compared};
+    const usc_status st = usc_result_walk(report->result, result_row, &w, err);
     return st != USC_OK ? st : usc_out_end(&o);
 }
 

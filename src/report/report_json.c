@@ -127,6 +127,14 @@ static void summary(usc_out *o, usc_report *r)
     }
     usc_out_text(o, "]");
     standards(o, r);
+    usc_out_text(o, ",\n\"odd_inputs\": {");
+    member_int(o, "n_calls", r->odd.n);
+    comma(o);
+    member_int(o, "n_nan", r->odd.n_nan);
+    comma(o);
+    member_int(o, "n_pass", r->odd.n_pass);
+    usc_out_text(o, "},\n\"self_test\": ");
+    usc_out_raw_json(o, r, usc_report_run(r, "self_test"), "null");
     usc_out_text(o, "}");
 }
 
@@ -188,6 +196,20 @@ usc_status usc_json_head(usc_out *o, usc_report *r)
     return o->status;
 }
 
+/* What other standards say of a call; nothing where none was asked. */
+static void opinions(usc_out *o, const usc_result_row *row)
+{
+    bool any = false;
+    for (int i = 0; i < row->n_metrics; i++) {
+        const char *name = usc_standard_named(&row->metrics[i]);
+        if (name == NULL) continue;
+        usc_out_text(o, any ? ", " : ", \"standards\": {");
+        member(o, name, usc_standard_word(&row->metrics[i]));
+        any = true;
+    }
+    if (any) usc_out_text(o, "}");
+}
+
 void usc_json_brief(usc_out *o, const usc_result_row *row)
 {
     const char *text = row->verdict != NULL ? row->verdict : "";
@@ -215,6 +237,7 @@ void usc_json_brief(usc_out *o, const usc_result_row *row)
     member(o, "cause", row->cause);
     comma(o);
     member(o, "sentence", row->sentence);
+    opinions(o, row);
 }
 
 static void metrics(usc_out *o, usc_report *r, const usc_result_row *row)

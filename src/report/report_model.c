@@ -2,6 +2,7 @@
 // Opens a result database, sums it up in one walk, and decides the exit code. The
 // renderers beside this file show what is found here.
 #include "report/report_model.h"
+#include "report/report_selftest.h"
 #include "report/report_standards.h"
 
 #include <math.h>
@@ -178,6 +179,20 @@ static usc_op_sum *op_of(usc_report *r, const char *op)
     return s;
 }
 
+static void sum_odd_inputs(usc_report *r, const usc_result_row *row, usc_verdict v)
+{
+    bool nan = false, inf = false;
+    for (int i = 0; i < row->n_metrics; i++) {
+        nan |= strcmp(row->metrics[i].name, "nan_inputs") == 0;
+        inf |= strcmp(row->metrics[i].name, "inf_inputs") == 0;
+    }
+    if (!nan && !inf) return;
+    r->odd.first = r->odd.n == 0 || row->call < r->odd.first ? row->call : r->odd.first;
+    r->odd.n++;
+    r->odd.n_nan += nan;
+    r->odd.n_pass += v == USC_VERDICT_PASS;
+}
+
 static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     usc_report *r = ctx;
@@ -201,6 +216,7 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     for (int i = 0; i < row->n_metrics; i++)
         if (strcmp(row->metrics[i].name, "t_causes") == 0)
             r->times.causes += (int64_t)row->metrics[i].value;
+    sum_odd_inputs(r, row, v);
     const usc_status st = usc_report_add_standards(r, row, v, err);
     return st != USC_OK || v == USC_VERDICT_PASS ? st : add_finding(r, row, v, err);
 }
@@ -243,6 +259,7 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
     st = usc_result_open(out_folder, &r->result, err);
     if (st == USC_OK) st = open_json(r, err);
     if (st == USC_OK) st = usc_result_walk(r->result, sum_row, r, err);
+    if (st == USC_OK) st = usc_report_read_self_test(r, err);
     if (st != USC_OK) goto done;
 
     *out = r; /* hand over */

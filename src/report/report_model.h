@@ -44,6 +44,12 @@ typedef struct usc_times {
     int64_t device, reference, perturbed, judge, causes, total; /* ns */
 } usc_times;
 
+/* Calls with NaN or Inf among their inputs: metrics `nan_inputs` and `inf_inputs`. */
+typedef struct usc_odd_inputs {
+    int64_t n, n_nan, n_pass;
+    int64_t first; /* the earliest of them */
+} usc_odd_inputs;
+
 typedef struct usc_arena_chunk usc_arena_chunk;
 
 struct usc_report {
@@ -60,6 +66,8 @@ struct usc_report {
     usc_op_sum **ops_end;
     int n_ops;
     usc_times times;
+    usc_odd_inputs odd;
+    struct usc_self_test *self_test;    /* report_selftest.h, by operator */
     struct usc_standard_sum *standards; /* report_standards.h */
     struct usc_standard_group *groups;
     usc_report_case **buckets; /* report_cases.h: made when somebody asks for them */

@@ -8,7 +8,7 @@
 
 static const char prefix[] = "standard:";
 
-static const char *standard_of(const usc_metric *m)
+const char *usc_standard_named(const usc_metric *m)
 {
     const size_t n = sizeof prefix - 1;
     return m->output == -1 && strncmp(m->name, prefix, n) == 0 ? m->name + n : NULL;
@@ -77,7 +77,7 @@ usc_status usc_report_add_standards(usc_report *r, const usc_result_row *row,
     int n = 0;
     for (int i = 0; i < row->n_metrics; i++) {
         const usc_metric *m = &row->metrics[i];
-        const char *name = standard_of(m);
+        const char *name = usc_standard_named(m);
         if (name == NULL) continue;
         n++;
         usc_standard_sum *s = sum_of(r, name);
@@ -105,4 +105,9 @@ bool usc_standards_compared(const usc_report *r)
 int64_t usc_standard_unjudged(const usc_report *r, const usc_standard_sum *s)
 {
     return r->n_rows - s->n_pass - s->n_wrong;
+}
+
+const char *usc_standard_word(const usc_metric *m)
+{
+    return isnan(m->value) ? "unjudged" : m->value > 0 ? "pass" : "wrong";
 }

@@ -26,6 +26,12 @@ typedef struct usc_standard_group {
 usc_status usc_report_add_standards(usc_report *r, const usc_result_row *row,
                                     usc_verdict v, usc_error *err);
 
+/** The standard whose opinion a metric is; NULL where it is none. */
+const char *usc_standard_named(const usc_metric *m);
+
+/** Its verdict: "pass", "wrong" or "unjudged". */
+const char *usc_standard_word(const usc_metric *m);
+
 /** Whether several standards were compared: one alone is the verdict itself. */
 bool usc_standards_compared(const usc_report *r);
 

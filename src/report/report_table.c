@@ -6,64 +6,56 @@
 
 #include "report/report_cases.h"
 #include "report/report_places.h"
-#include "report/report_standards.h"
 #include "report/report_summary.h"
+#include "report/report_table.h"
 
-enum { LABEL = 12, MAX_FAMILIES = 6, MAX_OPS = 16, MIN_WIDTH = 50 };
+enum { LABEL = USC_TABLE_LABEL, MAX_FAMILIES = 6, MAX_OPS = 16, MIN_WIDTH = 50 };
 
-typedef struct table {
-    usc_out *o;
-    usc_report *r;
-    const usc_report_options *options;
-    int width;
-    int column; /* where the next character goes */
-} table;
-
-static void color(const table *t, const char *code)
+void usc_table_color(const usc_table *t, const char *code)
 {
     if (t->options->color) usc_out_format(t->o, "\033[%sm", code);
 }
 
-static const char *verdict_color(usc_verdict v)
+const char *usc_table_verdict_color(usc_verdict v)
 {
     if (v == USC_VERDICT_REDUCED || v == USC_VERDICT_INTERMITTENT) return "1;33";
     return usc_verdict_flagged(v) ? "1;31" : "2";
 }
 
-static void new_line(table *t, int indent)
+void usc_table_new_line(usc_table *t, int indent)
 {
     usc_out_text(t->o, "\n");
     usc_out_spaces(t->o, indent);
     t->column = indent;
 }
 
-static void put(table *t, const char *bytes, size_t n)
+void usc_table_put(usc_table *t, const char *bytes, size_t n)
 {
     usc_out_terminal(t->o, bytes, n);
     t->column += usc_utf8_width(bytes, n);
 }
 
 /* Words from the current column on; further lines start at `indent`. */
-static void wrap(table *t, const char *words, int indent)
+void usc_table_wrap(usc_table *t, const char *words, int indent)
 {
     bool first = true;
     while (*words != '\0') {
         const size_t n = strcspn(words, " \n");
         const int width = usc_utf8_width(words, n);
         if (n > 0 && !first && t->column + 1 + width > t->width) {
-            new_line(t, indent);
+            usc_table_new_line(t, indent);
             first = true;
         }
         if (n > 0) {
-            if (!first) put(t, " ", 1);
-            put(t, words, n);
+            if (!first) usc_table_put(t, " ", 1);
+            usc_table_put(t, words, n);
             first = false;
         }
         words += n + (words[n] != '\0' ? 1 : 0);
     }
 }
 
-static void cell(table *t, const char *bytes, int width, bool right)
+void usc_table_cell(usc_table *t, const char *bytes, int width, bool right)
 {
     const int gap = width - usc_utf8_width(bytes, strlen(bytes));
     if (right && gap > 0) usc_out_spaces(t->o, gap);
@@ -89,7 +81,7 @@ static void bits_text(const usc_finding *f, char *out, size_t size)
 }
 
 /* Why a finding that looks flagged is not, or not all of it. */
-static void mark(table *t, const usc_finding *f, int indent)
+static void mark(usc_table *t, const usc_finding *f, int indent)
 {
     char words[64] = "";
     if (!usc_finding_counts(f, t->options))
@@ -99,19 +91,19 @@ static void mark(table *t, const usc_finding *f, int indent)
     else if (f->n_known > 0)
         (void)snprintf(words, sizeof words, " (%lld of %lld known)",
                        (long long)f->n_known, (long long)f->n_rows);
-    wrap(t, words, indent);
+    usc_table_wrap(t, words, indent);
 }
 
-static void loss(table *t, const usc_finding *f, int indent)
+static void loss(usc_table *t, const usc_finding *f, int indent)
 {
     char words[64];
     (void)snprintf(words, sizeof words, "loss ±%.2g%s", f->loss,
                    f->n_rows > 1 ? " at most, by one call" : "");
-    new_line(t, indent);
-    wrap(t, words, indent);
+    usc_table_new_line(t, indent);
+    usc_table_wrap(t, words, indent);
 }
 
-static usc_status finding(table *t, const usc_finding *f)
+static usc_status finding(usc_table *t, const usc_finding *f)
 {
     static const int columns[] = {14, 14, 7};
     const int indent = t->width >= 80 ? columns[0] + columns[1] + columns[2] + 2 : 4;
@@ -120,22 +112,22 @@ static usc_status finding(table *t, const usc_finding *f)
     (void)snprintf(calls, sizeof calls, "%lld", (long long)f->n_calls);
 
     t->column = 0;
-    color(t, verdict_color(f->verdict));
-    cell(t, usc_verdict_text(f->verdict), columns[0], false);
-    color(t, "0");
-    cell(t, bits, columns[1], true);
-    cell(t, calls, columns[2], true);
+    usc_table_color(t, usc_table_verdict_color(f->verdict));
+    usc_table_cell(t, usc_verdict_text(f->verdict), columns[0], false);
+    usc_table_color(t, "0");
+    usc_table_cell(t, bits, columns[1], true);
+    usc_table_cell(t, calls, columns[2], true);
     usc_out_text(t->o, "  ");
     t->column += 2;
-    color(t, "1");
-    put(t, f->op, strlen(f->op));
+    usc_table_color(t, "1");
+    usc_table_put(t, f->op, strlen(f->op));
     if (f->culprit[0] != '\0') {
         const int more = 3 + usc_utf8_width(f->culprit, strlen(f->culprit));
-        if (t->column + more > t->width) new_line(t, indent - 1);
-        put(t, " › ", strlen(" › "));
-        put(t, f->culprit, strlen(f->culprit));
+        if (t->column + more > t->width) usc_table_new_line(t, indent - 1);
+        usc_table_put(t, " › ", strlen(" › "));
+        usc_table_put(t, f->culprit, strlen(f->culprit));
     }
-    color(t, "0");
+    usc_table_color(t, "0");
 
     usc_text places = {0};
     const usc_sink sink = usc_text_sink(&places);
@@ -144,14 +136,14 @@ static usc_status finding(table *t, const usc_finding *f)
     usc_status st = usc_places_put(&o, t->r, f, MAX_FAMILIES);
     if (st == USC_OK) st = usc_out_end(&o);
     if (st != USC_OK) return st;
-    new_line(t, indent);
-    color(t, "2");
-    put(t, "in ", 3);
-    wrap(t, places.bytes, indent);
-    color(t, "0");
+    usc_table_new_line(t, indent);
+    usc_table_color(t, "2");
+    usc_table_put(t, "in ", 3);
+    usc_table_wrap(t, places.bytes, indent);
+    usc_table_color(t, "0");
     if (!isnan(f->loss)) loss(t, f, indent);
-    new_line(t, indent);
-    wrap(t, f->sentence[0] != '\0' ? f->sentence : f->cause, indent);
+    usc_table_new_line(t, indent);
+    usc_table_wrap(t, f->sentence[0] != '\0' ? f->sentence : f->cause, indent);
     if (usc_verdict_flagged(f->verdict)) mark(t, f, indent);
     usc_out_text(t->o, "\n");
     return t->o->status;
@@ -162,16 +154,16 @@ static bool listed(const usc_finding *f)
     return f->verdict != USC_VERDICT_UNJUDGED && f->verdict != USC_VERDICT_UNSUPPORTED;
 }
 
-static usc_status findings(table *t)
+static usc_status findings(usc_table *t)
 {
     bool any = false;
     for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
         if (!listed(f)) continue;
         if (!any) {
-            color(t, "2");
+            usc_table_color(t, "2");
             usc_out_format(t->o, "%-14s%14s%7s  %s", "verdict", "bits / float32", "calls",
                            "operator › culprit");
-            color(t, "0");
+            usc_table_color(t, "0");
             usc_out_text(t->o, "\n");
         }
         any = true;
@@ -184,18 +176,18 @@ static usc_status findings(table *t)
 
 /* ---- the summary ---- */
 
-static void label(table *t, const char *name)
+void usc_table_label(usc_table *t, const char *name)
 {
     t->column = 0;
-    color(t, "2");
-    cell(t, name, LABEL, false);
-    color(t, "0");
+    usc_table_color(t, "2");
+    usc_table_cell(t, name, LABEL, false);
+    usc_table_color(t, "0");
 }
 
-static void line(table *t, const char *name, const char *words)
+void usc_table_line(usc_table *t, const char *name, const char *words)
 {
-    label(t, name);
-    wrap(t, words, LABEL);
+    usc_table_label(t, name);
+    usc_table_wrap(t, words, LABEL);
     usc_out_text(t->o, "\n");
 }
 
@@ -208,20 +200,20 @@ static int64_t n_flagged(const usc_report *r)
 }
 
 /* What whoever made the verdicts has to say of all of them, a line each. */
-static void remarks(table *t)
+static void remarks(usc_table *t)
 {
     const char *rest = usc_report_run(t->r, "remarks"), *name = "note";
     while (*rest != '\0') {
         char words[1024];
         const size_t n = strcspn(rest, "\n");
         (void)snprintf(words, sizeof words, "%.*s", (int)(n < 1000 ? n : 1000), rest);
-        line(t, name, words);
+        usc_table_line(t, name, words);
         name = "";
         rest += n + (rest[n] != '\0');
     }
 }
 
-static void checked(table *t)
+static void checked(usc_table *t)
 {
     usc_report *r = t->r;
     usc_text s = {0};
@@ -247,39 +239,39 @@ static void checked(table *t)
         usc_out_text(&o, faults);
     }
     (void)!usc_out_end(&o);
-    line(t, "checked", s.bytes);
+    usc_table_line(t, "checked", s.bytes);
     if (usc_report_unfinished(r)) {
         const char *n = usc_report_run(r, "n_selected");
         (void)snprintf(s.bytes, sizeof s.bytes,
                        "the check was interrupted: %lld of %s selected calls have a "
                        "verdict; the same command goes on",
                        (long long)r->n_rows, n[0] != '\0' ? n : "the");
-        line(t, "unfinished", s.bytes);
+        usc_table_line(t, "unfinished", s.bytes);
     }
     if (usc_report_over_budget(r)) {
         (void)snprintf(s.bytes, sizeof s.bytes,
                        "the budget was spent: %lld of %s selected calls have a verdict; "
                        "the same command goes on with the rest",
                        (long long)r->n_rows, usc_report_run(r, "n_selected"));
-        line(t, "incomplete", s.bytes);
+        usc_table_line(t, "incomplete", s.bytes);
     }
 }
 
 /* One of several things behind commas; it is not broken over lines. */
-static void item(table *t, const char *words, bool first)
+static void item(usc_table *t, const char *words, bool first)
 {
     const int width = usc_utf8_width(words, strlen(words));
-    if (!first) put(t, ",", 1);
+    if (!first) usc_table_put(t, ",", 1);
     if (!first && t->column + 2 + width > t->width)
-        new_line(t, LABEL);
+        usc_table_new_line(t, LABEL);
     else if (!first)
-        put(t, " ", 1);
-    put(t, words, strlen(words));
+        usc_table_put(t, " ", 1);
+    usc_table_put(t, words, strlen(words));
 }
 
-static void verdicts(table *t)
+static void verdicts(usc_table *t)
 {
-    label(t, "verdicts");
+    usc_table_label(t, "verdicts");
     bool first = true;
     for (int v = 0; v < USC_N_VERDICTS; v++) {
         if (t->r->n[v] == 0) continue;
@@ -299,11 +291,11 @@ static void verdicts(table *t)
     else
         (void)snprintf(text, sizeof text, "%lld call%s accused above; no other is.",
                        (long long)flagged, flagged == 1 ? " is" : "s are");
-    line(t, "", text);
+    usc_table_line(t, "", text);
 }
 
 /* Flagged calls of the baseline that have no match: put right, or not looked at. */
-static void gone(table *t, bool checked_again, const char *what)
+static void gone(usc_table *t, bool checked_again, const char *what)
 {
     usc_text s = {0};
     const usc_sink sink = usc_text_sink(&s);
@@ -326,10 +318,10 @@ static void gone(table *t, bool checked_again, const char *what)
     if (n == 0) return;
     char words[sizeof s.bytes + 64];
     (void)snprintf(words, sizeof words, "%lld %s: %s", (long long)n, what, s.bytes);
-    line(t, "", words);
+    usc_table_line(t, "", words);
 }
 
-static void baseline(table *t)
+static void baseline(usc_table *t)
 {
     int64_t n = 0, n_known = 0;
     for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
@@ -340,12 +332,12 @@ static void baseline(table *t)
     char words[96];
     (void)snprintf(words, sizeof words, "%lld of the accused calls known, %lld new",
                    (long long)n_known, (long long)(n - n_known));
-    line(t, "baseline", words);
+    usc_table_line(t, "baseline", words);
     gone(t, true, "no longer accused");
     gone(t, false, "not checked this time");
 }
 
-static void reasons(table *t, usc_verdict verdict)
+static void reasons(usc_table *t, usc_verdict verdict)
 {
     if (t->r->n[verdict] == 0) return;
     const char *name = usc_verdict_text(verdict);
@@ -360,14 +352,14 @@ static void reasons(table *t, usc_verdict verdict)
         usc_out_text(&o, ": ");
         usc_out_text(&o, usc_finding_reason(f));
         (void)!usc_out_end(&o);
-        line(t, name, s.bytes);
+        usc_table_line(t, name, s.bytes);
         name = "";
     }
 }
 
-static void operators(table *t)
+static void operators(usc_table *t)
 {
-    label(t, "operators");
+    usc_table_label(t, "operators");
     int i = 0;
     for (const usc_op_sum *s = t->r->ops; s != NULL && i < MAX_OPS; s = s->next, i++) {
         int64_t n = 0, bad = 0;
@@ -387,7 +379,7 @@ static void operators(table *t)
     usc_out_text(t->o, "\n");
 }
 
-static void timing(table *t)
+static void timing(usc_table *t)
 {
     const usc_times *s = &t->r->times;
     if (s->total <= 0) return;
@@ -403,68 +395,16 @@ static void timing(table *t)
         100 * (double)s->reference / total, 100 * (double)s->perturbed / total,
         100 * (double)s->judge / total, 100 * (double)s->causes / total,
         100 * rest / total);
-    line(t, "time", text);
+    usc_table_line(t, "time", text);
 }
 
-/* ---- other standards ---- */
-
-static void standard_group(table *t, const usc_standard_group *g)
-{
-    enum { OP = 30, INDENT = 14 + 7 + 2 + OP + 1 };
-    char calls[24], words[1200];
-    t->column = 0;
-    (void)snprintf(calls, sizeof calls, "%lld", (long long)g->n_rows);
-    color(t, verdict_color(g->verdict));
-    cell(t, usc_verdict_text(g->verdict), 14, false);
-    color(t, "0");
-    cell(t, calls, 7, true);
-    usc_out_text(t->o, "  ");
-    t->column += 2;
-    put(t, g->op, strlen(g->op));
-    if (t->column >= INDENT)
-        new_line(t, INDENT);
-    else
-        cell(t, "", INDENT - t->column, false);
-    const bool none = g->accused[0] == '\0', judged = g->unjudged[0] == '\0';
-    (void)snprintf(words, sizeof words, "%s%s%s%s", none && judged ? "none" : g->accused,
-                   none || judged ? "" : "; ", judged ? "" : "unjudged by ", g->unjudged);
-    wrap(t, words, INDENT);
-    usc_out_text(t->o, "\n");
-}
-
-static void standards(table *t)
-{
-    color(t, "2");
-    usc_out_format(t->o, "\n%-14s%7s  %-30s %s\n", "verdict", "calls", "operator",
-                   "accused by");
-    color(t, "0");
-    for (const usc_standard_group *g = t->r->groups; g != NULL; g = g->next)
-        standard_group(t, g);
-    color(t, "2");
-    usc_out_format(t->o, "\n%-20s%9s%9s%9s%10s   of %lld calls\n", "standard", "accuses",
-                   "misses", "extra", "unjudged", (long long)t->r->n_rows);
-    color(t, "0");
-    for (const usc_standard_sum *s = t->r->standards; s != NULL; s = s->next) {
-        cell(t, s->name, 20, false);
-        usc_out_format(t->o, "%9lld%9lld%9lld%10lld\n", (long long)s->n_wrong,
-                       (long long)s->n_missed, (long long)s->n_extra,
-                       (long long)usc_standard_unjudged(t->r, s));
-    }
-    label(t, "");
-    wrap(t,
-         "misses: calls accused above that the standard passes; extra: calls that it "
-         "accuses and that pass above",
-         LABEL);
-    usc_out_text(t->o, "\n\n");
-}
-
-static void files(table *t)
+static void files(usc_table *t)
 {
     static const char *const names[] = {"report.html", "result.csv", "details.csv",
                                         "result.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        label(t, i == 0 ? "files" : "");
-        put(t, t->r->folder, strlen(t->r->folder));
+        usc_table_label(t, i == 0 ? "files" : "");
+        usc_table_put(t, t->r->folder, strlen(t->r->folder));
         usc_out_format(t->o, "/%s\n", names[i]);
     }
 }
@@ -475,7 +415,8 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     static const usc_report_options defaults;
     usc_out o;
     usc_out_begin(&o, sink, err);
-    table t = {.o = &o, .r = report, .options = options != NULL ? options : &defaults};
+    usc_table t = {
+        .o = &o, .r = report, .options = options != NULL ? options : &defaults};
     t.width = t.options->width > 0 ? t.options->width : 100;
     if (t.width < MIN_WIDTH) t.width = MIN_WIDTH;
 
@@ -485,12 +426,14 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     checked(&t);
     remarks(&t);
     verdicts(&t);
+    usc_table_odd_inputs(&t);
     if (report->has_baseline) baseline(&t);
     reasons(&t, USC_VERDICT_UNJUDGED);
     reasons(&t, USC_VERDICT_UNSUPPORTED);
     if (report->n_ops > 0) operators(&t);
     timing(&t);
-    if (usc_standards_compared(report)) standards(&t);
+    usc_table_self_test(&t);
+    usc_table_standards(&t);
     if (!t.options->no_files) files(&t);
     usc_out_text(&o, "\n");
     usc_summary_put(&o, report, t.options);

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import shutil
@@ -11,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from ulpscope import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
@@ -84,3 +88,50 @@ def test_five_thousand_calls_stay_usable(tmp_path):
     print(f"{page.stat().st_size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
     assert len(rows(document)) == 100  # a page, not thousands of rows
     assert "page 3 of 49" in document
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory) -> Path:
+    """A run with a self-test, with other standards, and with NaN among its inputs."""
+    out = tmp_path_factory.mktemp("compared") / "out"
+    row = {"step": 1, "phase": "forward", "op": "aten::mm", "args": "", "bits": 23.0,
+           "yardstick_bits": 23.5, "verdict": "pass", "examples": [], "n_elements": 9}  # fmt: skip
+    opinion = json.dumps({"verdict": "", "status": "", "reason": "", "output": ""})
+    result = _core.Result(str(out), {key: "" for key in (
+        "trace", "trace_id", "faults")} | {"device": "sim:0", "standard": "ulpscope",
+        "options": "{}", "environment": "{}"}, False)  # fmt: skip
+    for call, (a, b, odd) in enumerate([(1, 0, 0), (1, 1, 3), (0, 0, 0), (1, math.nan, 2)], 1):
+        metrics = [(-1, "standard:torch-close", float(a), opinion),
+                   (-1, "standard:bitwise", float(b), opinion)]  # fmt: skip
+        metrics += [(-1, "nan_inputs", float(odd), None)] if odd else []
+        bits = math.nan if odd else 23.0
+        result.put({**row, "call": call, "metrics": metrics, "bits": bits, "sentence": f"row {call}"})
+    result.set("self_test", json.dumps({"aten::mm": {
+        "calls": 1, "bits": {"noise": 15.0, "element": 10.0, "factor": None},
+        "caught": ["a", "b"], "unseen": ["half of it"], "idle": []}}))  # fmt: skip
+    result.set("state", "done")
+    result.close()
+    program = [BUILD / "bin" / "ulpscope", "report", out]
+    done = subprocess.run(program, capture_output=True, text=True)
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stderr
+    assert "aten::mm 4 3.1e-05 9.8e-04 none 2 of 3 unseen: half of it" in text
+    assert "2 calls have NaN or Inf among the inputs (2 NaN), the first is call 2" in text
+    return out / "report.html"
+
+
+def test_a_pass_says_what_it_excludes(compared, tmp_path):
+    document = dom(compared, "", tmp_path)
+    assert "2 calls had NaN or Inf among the inputs (2 NaN), 2 of them pass" in document
+    told = ["would have caught an error of 3.1e-5 in all elements, 9.8e-4 in one" in row
+            for row in rows(document)]  # fmt: skip
+    assert sorted(told) == [False, False, True, True]  # not where nothing is finite
+    assert "half of it" in document and "2 of 3" in document
+
+
+def test_the_list_shows_who_accuses_and_filters_by_it(compared, tmp_path):
+    listed = rows(dom(compared, "#sort=standards", tmp_path))
+    assert "bitwise, torch-close" in listed[0] and ">bitwise</span>" in listed[1]
+    listed = rows(dom(compared, "#q=accused+by+torch-close", tmp_path))
+    assert len(listed) == 1 and "row 3" in listed[0]
+    assert "Other standards" in dom(compared, "", tmp_path)

@@ -81,8 +81,15 @@ def test_check_prints_and_keeps_it(tmp_path):
     )  # fmt: skip
     print(run.stdout, run.stderr)
     assert run.returncode == 0
-    assert "smallest error that the verdict would have caught" in run.stdout
+    assert "smallest relative error that the verdict would have caught" in run.stdout
     with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
         (text,) = db.execute("SELECT value FROM run WHERE key = 'self_test'").fetchone()
     kept = json.loads(text)
     assert kept["aten::mm"]["calls"] == 1 and kept["aten::mm"]["bits"]["noise"] > 10
+    assert json.loads((out / "result.json").read_text())["summary"]["self_test"] == kept
+    line = next(s for s in run.stdout.split("self-test:")[1].splitlines() if "aten::mm" in s)
+    name, n_pass, noise, element = line.split()[:4]
+    assert (name, n_pass) == ("aten::mm", "1")
+    bits = kept["aten::mm"]["bits"]
+    assert float(noise) == float(f"{2.0 ** -bits['noise']:.1e}")
+    assert float(element) == float(f"{2.0 ** -bits['element']:.1e}")

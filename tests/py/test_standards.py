@@ -5,6 +5,7 @@ every dtype, strided as well. Each comparison has a planted error that it must s
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -531,6 +532,13 @@ def test_check_compares_standards(trace, tmp_path):
         for column in ("misses", "extra"):
             assert one[column] == said[one["name"], column]
     assert "accused by" in run.stdout and "unjudged   of 8 calls" in run.stdout
+    with open(tmp_path / "a" / "result.csv", newline="") as file:
+        rows = {int(row["call"]): row for row in csv.DictReader(file)}
+    for call in report["calls"]:
+        said = {m["name"].removeprefix("standard:"): m["value"]["verdict"]
+                for m in call["metrics"] if m["name"].startswith("standard:")}  # fmt: skip
+        assert call["standards"] == said
+        assert {name: rows[call["call"]][name] for name in said} == said
 
 
 # ---- the ascend rules, element by element --------------------------------------------
