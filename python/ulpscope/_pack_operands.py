@@ -15,14 +15,23 @@ from . import _discrete
 from ._conventions import rounding_note, with_rounded_scalars
 from ._device import is_uninitialised, learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
-from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, Operands, Timing, clause
+from ._outputs import (
+    APPEALS,
+    JUDGED_DTYPES,
+    LOOKS,
+    LOSS_WEIGHT,
+    REAL_PART,
+    Operands,
+    Timing,
+    clause,
+)
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
-TAKEN = LOOKS[:2]  # replays after which a check looks; what fails the second goes on to others
+TAKEN = tuple(k for k in LOOKS if k <= APPEALS[0])  # replays after which a check looks
 PLAIN = 2.0**60  # S above it may tell of an overflow
 
 
@@ -189,13 +198,33 @@ def float_output(operands, path, sums, put):
         entry["rounding"] = True
     if _may_overflow(operands, sums):
         entry["overflows"] = True
+    kinds = other_kinds(operands, path, sums.truth)
+    if kinds is not None:
+        put("kinds", kinds)
     return entry
+
+
+def other_kinds(operands, path, truth):
+    """What a device may give besides where the truth is NaN or Inf, as float32 does when its
+    roundings fall otherwise: 1 for NaN, 2 for Inf, 4 for -Inf; None where nowhere more."""
+    odd = ~truth.isfinite()
+    if not bool(odd.any()):
+        return None
+    out = torch.zeros(truth.shape, dtype=torch.uint8)
+    try:
+        for other in operands.reference.rounded_otherwise(path):
+            out |= other.isnan() * 1 | (other == torch.inf) * 2 | (other == -torch.inf) * 4
+            out |= (truth.isnan() & other.isinf()) * 6  # there its sign is a matter of luck
+    except Exception:  # the operator does not exist there: nothing is learnt
+        pass
+    out = torch.where(odd, out, 0).to(torch.uint8)
+    return out if bool(out.any()) else None
 
 
 def _may_overflow(operands, sums):
     """Whether float32 keeps no bit of an element because a step inside overflows."""
     off = (sums.yardstick.double() - sums.truth).abs()
-    if not bool((sums.truth.isfinite() & (off >= sums.truth.abs() / 8)).any()):
+    if not bool((sums.truth.isfinite() & ~(off < sums.truth.abs() / 8)).any()):
         return False
     try:
         return operands.reference.overflows()

@@ -33,6 +33,7 @@ typedef struct usc_pack_choice {
 typedef enum usc_pack_look {
     USC_PACK_SLOPE, /* a closed form's S and no N */
     USC_PACK_FIRST, /* one replay */
+    USC_PACK_SECOND,
     USC_PACK_MORE,  /* all replays, with an appeal */
     USC_PACK_FAR,   /* what float32 loses further away counts as well */
     USC_PACK_NOISE, /* ... and what it loses where its steps round otherwise */
@@ -49,6 +50,7 @@ typedef struct usc_pack_operands {
     const usc_safetensor *n[USC_PACK_LOOKS]; /* from FIRST on; NULL: likewise */
     const usc_safetensor *flushed[USC_PACK_FLUSHED];
     const usc_safetensor *jump_at, *jump_values, *unpromised;
+    const usc_safetensor *kinds; /* of NaN and Inf that may stand for another: 1, 2, 4 */
     const char *why_unpromised;
     usc_pack_choice choice;
     double fan_in;
@@ -66,8 +68,9 @@ typedef struct usc_pack_operands {
 typedef struct usc_pack_finding {
     const char *path;
     usc_verdict verdict;
-    bool measured; /* j holds numbers */
-    bool ties;     /* only ties were broken otherwise */
+    bool measured;    /* j holds numbers */
+    bool ties;        /* only ties were broken otherwise */
+    int64_t n_shared; /* elements at which float32 overflows just as the device does */
     usc_judgement j;
     char reason[256];
     int ndim;

@@ -15,6 +15,7 @@
 #define MOST_BITS_LESS                                                                   \
     3            /* elements that only other roundings excuse do not decide alone */
 #define NO_BIT 8 /* an error of 1/8 and more leaves none right */
+#define MOST_SHARED 0.1 /* of the elements: more, and what is left says little */
 
 enum { UP, LOW_UP, DOWN, LOW_DOWN, N_REPLAYS };
 
@@ -146,9 +147,9 @@ static usc_status look_once(usc_judge *judge, const usc_pack_operands *o,
     if (st == USC_OK) st = usc_judge_look(judge, j, err);
     if (st != USC_OK) return st;
     *decided = !j->needs_appeal;
-    const bool appeals = look == USC_PACK_FIRST ? false
-                         : look >= USC_PACK_FAR ? true
-                                                : j->needs_appeal;
+    const bool appeals = look == USC_PACK_FIRST || look == USC_PACK_SECOND
+                             ? false
+                             : look >= USC_PACK_FAR || j->needs_appeal;
     if (appeals) st = appeal(judge, o, look, x, j, err);
     if (appeals) *decided = j->verdict == USC_VERDICT_PASS;
     if (look == USC_PACK_SLOPE) {
@@ -272,38 +273,109 @@ static bool put_right(operands *x, int64_t i)
     return memcmp(was, place, size) != 0;
 }
 
-/* Whether float32 on the CPU gives no number where there is one, or, because a step
- * inside overflows, one without a right bit. */
-static bool is_lost(const usc_pack_operands *o, const operands *x, int64_t i)
+/* A number as a dtype holds it. */
+static double rounded(usc_dtype dtype, double v)
+{
+    unsigned char place[16];
+    usc_dtype_narrow(dtype, &v, place, 1);
+    usc_dtype_widen(dtype, place, &v, 1);
+    return v;
+}
+
+/* One element with the truth and float32's, as they are and as the output's dtype has
+ * them. */
+typedef struct known {
+    double d, r, y, want, near;
+} known;
+
+static known known_at(const operands *x, int64_t i)
 {
     const double r = ((const double *)x->reference.data)[i];
     const double y = ((const double *)x->yardstick.data)[i];
-    if (!isfinite(r)) return false;
-    if (isfinite(got(&x->device, i))) return !isfinite(y);
-    return o->overflows && fabs(y - r) >= fabs(r) / NO_BIT;
+    return (known){got(&x->device, i), r, y, rounded(x->device.dtype, r),
+                   rounded(x->device.dtype, y)};
 }
 
-/* `unjudged` where only lost elements fail: any answer there is as good as the CPU's. */
+/* Whether float32 on the CPU gives no number where there is one, or, because a step
+ * inside overflows, one without a right bit. */
+static bool is_lost(const usc_pack_operands *o, const known *k)
+{
+    if (isfinite(k->d)) return isfinite(k->want) && !isfinite(k->y);
+    return o->overflows && isfinite(k->r) && k->near != k->want &&
+           !(fabs(k->y - k->r) < fabs(k->r) / NO_BIT);
+}
+
+/* Whether float32 gives no number where there is one, and the device just the same. */
+static bool is_shared(const known *k)
+{
+    const bool same = k->d == k->near || (isnan(k->d) && isnan(k->near));
+    return same && isfinite(k->want) && !isfinite(k->near);
+}
+
+/* Without the elements at which float32 itself fails: any answer there is as good as the
+ * CPU's. Where it is the CPU's, and rare, the others are judged; else `unjudged`. */
 static usc_status without_lost(const usc_pack_work *w, const usc_pack_operands *o,
                                const operands *x, usc_pack_finding *f, usc_error *err)
 {
     operands rest;
     usc_pack_finding others = *f;
     int64_t n_lost = 0;
-    if (o->bare) return USC_OK;
+    const bool shared = f->verdict == USC_VERDICT_UNJUDGED;
     usc_status st = copied(w, x, &rest, err);
     for (int64_t i = 0; i < x->n && st == USC_OK; i++) {
-        if (!is_lost(o, x, i)) continue;
+        const known k = known_at(x, i);
+        if (!(shared ? is_shared(&k) : is_lost(o, &k))) continue;
         n_lost++;
         (void)put_right(&rest, i);
     }
-    if (st == USC_OK && n_lost > 0) st = judge_once(w, o, &rest, &others, err);
-    if (st != USC_OK || n_lost == 0 || accused(&others)) return st;
+    const bool many = shared && (double)n_lost > MOST_SHARED * (double)x->n;
+    if (st != USC_OK || n_lost == 0 || many) return st;
+    st = judge_once(w, o, &rest, &others, err);
+    if (st == USC_OK && shared && others.verdict == USC_VERDICT_PASS) {
+        *f = others;
+        f->n_shared = n_lost;
+    }
+    if (st != USC_OK || shared || accused(&others)) return st;
     usc_pack_say(f, USC_VERDICT_UNJUDGED, o->path,
                  "float32 itself overflows at %lld of %lld elements", (long long)n_lost,
                  (long long)x->n);
     f->j.n = x->n;
     return USC_OK;
+}
+
+/* The device's output with the true NaN or Inf where it has another that float32 gives as
+ * well if its roundings fall otherwise; judged again. */
+static usc_status without_other_kinds(const usc_pack_work *w, const usc_pack_operands *o,
+                                      operands *x, usc_pack_finding *f, usc_error *err)
+{
+    operands rest;
+    bool any = false;
+    const uint8_t *kinds = o->kinds->tensor.data;
+    usc_status st = copied(w, x, &rest, err);
+    for (int64_t i = 0; i < x->n && st == USC_OK; i++) {
+        const known k = known_at(x, i);
+        const unsigned kind = isnan(k.d) ? 1 : k.d > 0 ? 2 : 4;
+        const bool other = k.want != k.d && !(isnan(k.want) && isnan(k.d));
+        if (isfinite(k.r) || isfinite(k.d) || !other || (kinds[i] & kind) == 0) continue;
+        (void)put_right(&rest, i);
+        any = true;
+    }
+    if (st != USC_OK || !any) return st;
+    *x = rest;
+    return judge_once(w, o, x, f, err);
+}
+
+/* What a check excuses: docs/verdict.md. */
+static usc_status excuse(const usc_pack_work *w, const usc_pack_operands *o,
+                         const operands *given, usc_pack_finding *f, usc_error *err)
+{
+    operands x = *given;
+    usc_status st = USC_OK;
+    if (o->bare) return USC_OK;
+    if (f->verdict == USC_VERDICT_NONFINITE && o->kinds != NULL)
+        st = without_other_kinds(w, o, &x, f, err);
+    if (st != USC_OK || f->verdict == USC_VERDICT_PASS) return st;
+    return without_lost(w, o, &x, f, err);
 }
 
 /* Judged again without the steps that a replay took just as the device did. */
@@ -377,7 +449,7 @@ usc_status usc_pack_float(const usc_pack_work *w, const usc_safetensor *device,
     if (st == USC_OK) st = judge_once(w, o, &x, f, err);
     if (st == USC_OK && f->verdict == USC_VERDICT_PASS && o->rounding)
         return check_rounding(w, &x, f, err);
-    if (st == USC_OK && accused(f)) st = without_lost(w, o, &x, f, err);
+    if (st == USC_OK && f->verdict != USC_VERDICT_PASS) st = excuse(w, o, &x, f, err);
     if (st == USC_OK && accused(f) && o->jump_at != NULL)
         st = without_jumps(w, o, &x, f, err);
     if (st == USC_OK && accused(f) && o->unpromised != NULL)

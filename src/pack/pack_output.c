@@ -197,6 +197,16 @@ static usc_status check_floats(const usc_safetensor *t, const usc_pack_operands 
                          t->path, t->name);
 }
 
+static usc_status check_marks(const usc_safetensor *t, const usc_pack_operands *o,
+                              usc_error *err)
+{
+    if (t == NULL ||
+        (t->tensor.dtype == USC_U8 && same_shape(&t->tensor, &o->reference->tensor)))
+        return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1,
+                         "%s: %s: not uint8 of the reference's shape", t->path, t->name);
+}
+
 /* A bad pack has operands that are not of one shape, or dtypes that no pack has. */
 static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
 {
@@ -208,12 +218,9 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
     for (int i = 0; i < USC_PACK_FLUSHED && st == USC_OK; i++)
         st = check_floats(o->flushed[i], o, err);
     if (st != USC_OK) return st;
-    if (o->unpromised != NULL &&
-        (o->unpromised->tensor.dtype != USC_U8 ||
-         !same_shape(&o->unpromised->tensor, &o->reference->tensor)))
-        return usc_error_set(err, USC_E_CORRUPT, -1,
-                             "%s: %s: not uint8 of the reference's shape",
-                             o->unpromised->path, o->unpromised->name);
+    st = check_marks(o->unpromised, o, err);
+    if (st == USC_OK) st = check_marks(o->kinds, o, err);
+    if (st != USC_OK) return st;
     if (o->jump_at == NULL) return USC_OK;
     if (o->jump_values == NULL || o->jump_at->tensor.dtype != USC_I64 ||
         o->jump_values->tensor.dtype != USC_F64 ||

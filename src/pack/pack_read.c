@@ -43,8 +43,9 @@ static const char sql_outputs[] =
             OPERAND("s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
                 OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3")
                     OPERAND("jump_at") OPERAND("jump_values") OPERAND("choice")
-                        OPERAND("unpromised") "0 FROM json_each(?1)";
-enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 17 };
+                        OPERAND("unpromised") OPERAND("s2") OPERAND("n2")
+                            OPERAND("kinds") "0 FROM json_each(?1)";
+enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 20 };
 
 struct usc_manifest {
     usc_alloc alloc;
@@ -222,13 +223,26 @@ static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
                                 const usc_safetensors *tensors, usc_pack_operands *o,
                                 usc_error *err)
 {
-    const usc_safetensor **const places[N_OPERANDS] = {
-        &o->reference,         &o->yardstick,         &o->native,
-        &o->s[USC_PACK_SLOPE], &o->s[USC_PACK_FIRST], &o->s[USC_PACK_MORE],
-        &o->n[USC_PACK_FIRST], &o->n[USC_PACK_MORE],  &o->n[USC_PACK_FAR],
-        &o->n[USC_PACK_NOISE], &o->flushed[0],        &o->flushed[1],
-        &o->flushed[2],        &o->jump_at,           &o->jump_values,
-        &o->choice.values,     &o->unpromised};
+    const usc_safetensor **const places[N_OPERANDS] = {&o->reference,
+                                                       &o->yardstick,
+                                                       &o->native,
+                                                       &o->s[USC_PACK_SLOPE],
+                                                       &o->s[USC_PACK_FIRST],
+                                                       &o->s[USC_PACK_MORE],
+                                                       &o->n[USC_PACK_FIRST],
+                                                       &o->n[USC_PACK_MORE],
+                                                       &o->n[USC_PACK_FAR],
+                                                       &o->n[USC_PACK_NOISE],
+                                                       &o->flushed[0],
+                                                       &o->flushed[1],
+                                                       &o->flushed[2],
+                                                       &o->jump_at,
+                                                       &o->jump_values,
+                                                       &o->choice.values,
+                                                       &o->unpromised,
+                                                       &o->s[USC_PACK_SECOND],
+                                                       &o->n[USC_PACK_SECOND],
+                                                       &o->kinds};
     for (int i = 0; i < N_OPERANDS; i++) {
         const char *name = (const char *)sqlite3_column_text(s, FIRST_OPERAND + i);
         if (name == NULL) continue;

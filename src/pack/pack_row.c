@@ -214,6 +214,26 @@ static bool before(const usc_pack_finding *a, const usc_pack_finding *b)
     return a->j.bits < b->j.bits;
 }
 
+/* Notes with one more behind a semicolon; NULL where there is no memory. */
+static const char *with_note(usc_arena *a, const char *notes, const char *note)
+{
+    if (notes == NULL || note == NULL) return NULL;
+    if (note[0] == '\0') return notes;
+    return notes[0] == '\0' ? note : text(a, "%s; %s", notes, note);
+}
+
+static const char *shared_note(usc_arena *a, const usc_pack_finding *found, int n_found)
+{
+    for (int i = 0; i < n_found; i++)
+        if (found[i].n_shared > 0)
+            return text(
+                a,
+                "float32 itself overflows at %lld of %lld elements, as the device "
+                "does",
+                (long long)found[i].n_shared, (long long)found[i].j.n);
+    return "";
+}
+
 usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_row *row,
                         const usc_pack_finding *found, int n_found, usc_error *err)
 {
@@ -231,10 +251,9 @@ usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_r
     row->bound = worst->j.bound;
     row->output = worst->path;
     row->sentence = sentence(w->arena, row->op, worst);
-    row->notes = text(w->arena, "%s%s%s%s%s", row->notes,
-                      row->notes[0] != '\0' && (flushes || ties) ? "; " : "",
-                      flushes ? "flushes subnormals" : "", flushes && ties ? "; " : "",
-                      ties ? "ties broken otherwise" : "");
+    row->notes = with_note(w->arena, row->notes, flushes ? "flushes subnormals" : "");
+    row->notes = with_note(w->arena, row->notes, ties ? "ties broken otherwise" : "");
+    row->notes = with_note(w->arena, row->notes, shared_note(w->arena, found, n_found));
     if (worst->verdict == USC_VERDICT_PASS) row->stack = "";
     usc_status st = USC_OK;
     if (usc_verdict_flagged(worst->verdict))
