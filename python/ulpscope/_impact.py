@@ -17,6 +17,10 @@ from ._replay import BadCall, base_name, fit, resolve
 NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(first output)
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}  # their factors
 
+# Their backward reads no tensor of floats but the gradient.
+ALONE = {"sum", "mean", "cumsum", "cat", "stack", "index", "index_select", "gather", "flip", "roll",
+         "constant_pad_nd", "tril", "triu", "masked_fill", "repeat"}  # fmt: skip
+
 
 def loss_effect(trace, call, answer, truth, backward):
     """
@@ -111,7 +115,7 @@ def _incoming(trace, source, made, alone, below):
         found = named
     elif op in PRODUCTS:
         found = [f for b in below for f in _of_product(b, source, PRODUCTS[op]) if outside(f[0])]
-    elif alone and _is_pointwise(source["op"]):
+    elif alone and (op.rstrip("_") in ALONE or _is_pointwise(source["op"])):
         found = [(t, False) for b in below if base_name(b["op"])[1].rstrip("_") != "add"
                  for t in _inputs(b) if outside(t)]  # fmt: skip
     else:

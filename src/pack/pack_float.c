@@ -15,7 +15,7 @@
 #define MOST_BITS_LESS                                                                   \
     3            /* elements that only other roundings excuse do not decide alone */
 #define NO_BIT 8 /* an error of 1/8 and more leaves none right */
-#define MOST_SHARED 0.1 /* of the elements: more, and what is left says little */
+#define MOST_SHARED 0.5 /* of the elements: more, and what is left says little */
 
 enum { UP, LOW_UP, DOWN, LOW_DOWN, N_REPLAYS };
 

@@ -206,6 +206,37 @@ def test_a_square_transposed_gradient_is_turned_back(tmp_path):
     assert torch.equal(got, c)
 
 
+INDEX = torch.tensor([2, 0, 3, 3])
+
+
+@pytest.mark.parametrize("op, function", [
+    ("aten::sum", lambda x: x.sum(1)), ("aten::sum", lambda x: x.sum((0, 1), keepdim=True)),
+    ("aten::mean", lambda x: x.mean(0)), ("aten::cumsum", lambda x: x.cumsum(1)),
+    ("aten::index.Tensor", lambda x: x[INDEX]), ("aten::index_select", lambda x: x.index_select(1, INDEX)),
+    ("aten::gather", lambda x: x.gather(0, INDEX[:, None])), ("aten::cat", lambda x: torch.cat([x, x])),
+    ("aten::flip", lambda x: x.flip(0)), ("aten::tril", lambda x: x.tril()),
+    ("aten::pad", lambda x: F.pad(x, (1, 1))), ("aten::masked_fill", lambda x: x.masked_fill(x > 0, 0.0)),
+])  # fmt: skip
+def test_reductions_and_indices_have_a_gradient(tmp_path, op, function):
+    """That of autograd, where the shapes of both are equal as well; and none after two
+    backward passes."""
+    torch.manual_seed(5)
+    x = leaf(4, 4)
+    cotangent = torch.randn_like(function(x))
+
+    def once(y, keep=False):
+        torch.dot(y.flatten(), cotangent.flatten()).backward(retain_graph=keep)
+
+    def again():
+        y = function(x)
+        once(y, keep=True)
+        once(3 * y)
+
+    got = found_in(tmp_path / "once", lambda: once(function(x)), op)
+    assert got is not None and torch.equal(got, cotangent)
+    assert found_in(tmp_path / "again", again, op) is None
+
+
 @pytest.mark.parametrize("spoil", ["shape", "dtype", "storage", "writer", "node", "input"])
 def test_another_tensor_is_never_taken(step, spoil):
     """A planted mismatch in the rows of the backward leaves nothing to take."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import torch
 from traces import TraceWriter
 
 import ulpscope.sim as sim
-from ulpscope import _core
+from ulpscope import _core, _lost, _outputs, _pack_operands
 from ulpscope._device import Answer
 from ulpscope._judging import judge_given
 from ulpscope._outputs import Timing
@@ -177,6 +178,15 @@ def test_a_pack_says_what_a_check_of_the_device_says(packed, tmp_path):
         bits = [v["bits"] for v in (got[number], call)]
         assert bits == [None, None] or abs(bits[0] - bits[1]) < 0.1, (call["op"], bits)
     assert accused >= 6
+
+
+def test_the_limits_of_both_judges_agree():
+    """What C and Python decide by is written down twice, and the looks are named in files."""
+    source = (ROOT / "src" / "pack" / "pack_float.c").read_text()
+    limits = dict(re.findall(r"#define (\w+) +([\d.]+)", source))
+    assert float(limits["MOST_SHARED"]) == _lost.MOST_SHARED
+    assert float(limits["MOST_BITS_LESS"]) == _outputs.MOST_BITS_LESS
+    assert _pack_operands.TAKEN == (1, 2, 4)
 
 
 def test_numbers_that_are_rounded_first_are_right_too(packed, honest, tmp_path):
