@@ -29,7 +29,9 @@ class Missing(Exception):
 class Operator:
     """What a collective operator does with which of its arguments."""
 
-    kind: str  # all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, exchange
+    kind: (
+        str  # all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, exchange
+    )
     given: int  # the argument that is given
     got: object  # the argument that is written; None: what the wait for its result finds
     root: int | None = None  # the argument that names the root
@@ -145,6 +147,7 @@ class Index:
         self.trace = trace
         self.places = {}  # (step, group) -> sequences in order
         self.uses = {}  # storage -> (sequence, operator, tensor of the row), in order
+        self.first = {}  # storage -> (sequence, what wrote it) where it was first seen
         for sequence in trace.select():
             self._note(trace.call(sequence))
 
@@ -156,6 +159,7 @@ class Index:
             for item in row["tensors"]:
                 self.uses.setdefault(item["storage"], [])
         for item in row["tensors"]:
+            self.first.setdefault(item["storage"], (row["sequence"], item["writer"]))
             if item["storage"] in self.uses:
                 self.uses[item["storage"]].append((row["sequence"], row["op"], item))
 
@@ -198,7 +202,7 @@ class Index:
     def _found_later(self, row, item):
         """A result whose end capture did not see, as the first call found it that used it
         after: a program waits before it does. That call may be the backend's own copy out of
-        a buffer which no call has written."""
+        a buffer that came from outside after the collective had begun."""
         for sequence, op, _ in self.uses.get(item["storage"], ()):
             if sequence <= row["sequence"] or is_collective(op):
                 continue
@@ -207,8 +211,9 @@ class Index:
             left = [t for t in here if t["role"] == "mutated"]
             if not left and here:
                 return _kept(self.trace, here[0])
-            source = [t for t in tensors if t["path"] == "args[1]"]
-            if left and base(op) == "aten::copy_" and source and not source[0]["writer"]:
+            source = next((t["storage"] for t in tensors if t["path"] == "args[1]"), None)
+            since, writer = self.first.get(source, (0, 0))
+            if left and base(op) == "aten::copy_" and since > row["sequence"] and not writer:
                 return _kept(self.trace, left[0])
             break
         raise Missing("its result was not seen: capture could not tell when it stood")

@@ -51,6 +51,8 @@ SCRIPT = """
     out = torch.zeros(20)
     dist.reduce_scatter_tensor(out, torch.randn(60))
     out * 2
+    dist.reduce_scatter_tensor(out := torch.zeros(20), torch.randn(60), op=dist.ReduceOp.AVG)
+    out * 2
     if rank != 1:
         dist.all_reduce(torch.randn(50), group=pair)
         dist.broadcast(torch.randn(50), 2, group=pair)
@@ -82,7 +84,7 @@ def judged(path, rule=None):
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_honest_ranks_pass(traces, rank):
     found = judged(traces / f"rank-{rank}")
-    assert len(found) == (24 if rank == 1 else 27)
+    assert len(found) == (25 if rank == 1 else 28)
     for row, verdict in found:
         to_root = row["op"].startswith(("c10d::reduce_.", "c10d::gather_.")) or row["op"] in (
             "c10d::reduce_", "c10d::gather_")  # fmt: skip
