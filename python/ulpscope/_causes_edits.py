@@ -175,6 +175,9 @@ def pair_edits(lab):
     for (n1, p1, v1), (n2, p2, v2) in pairs if len(pairs) <= 15 else ():
         axes = [(i, j) for i, s in enumerate(v1.sizes) for j, t in enumerate(v2.sizes) if s == t > 1]
         for i, j in axes:
+            for t in sizes_to_drop(v1.sizes[i])[:3] if v1.sizes[i] > 2 else ():
+                yield (f"dropped contribution: the last {t} of {v1.sizes[i]} of {n1} and {n2} is missing",
+                       lambda a=(p1, i), b=(p2, j), s=t: lab.run(change=_both(a, b, _emptied(s))))  # fmt: skip
             for t in sizes_to_drop(v1.sizes[i]) if cut else ():
                 yield (f"dropped contribution: the last {t} of {v1.sizes[i]} of {n1} and {n2} is missing",
                        lambda a=(p1, i), b=(p2, j), s=t: lab.run(change=_both(a, b, _shorter(s))))  # fmt: skip
@@ -224,6 +227,10 @@ def _swapping(a, b):
 
 def _shorter(count):
     return lambda t, axis: t.narrow(axis, 0, t.shape[axis] - count)
+
+
+def _emptied(count):
+    return lambda t, axis: scaled(t, axis, -count, 0)
 
 
 def _rolled(by):
@@ -373,9 +380,28 @@ def _corner_edits(name, view):
                    change)  # fmt: skip
 
 
+def _flat_edits(name, view):
+    """The end, or a quarter, of all axes but one taken as one axis: what a sum over them
+    leaves out."""
+    rank = len(view.sizes)
+    for axis in {1, rank - 1} if rank > 2 else ():
+        n = 1
+        for a, size in enumerate(view.sizes):
+            n *= size if a != axis else 1
+        for first, last in ((n - 1, n), (n // 4, n // 2), (n // 2, n)):
+            def change(x, a=axis, i=first, j=last):
+                moved = x.movedim(a, -1).clone(memory_format=torch.contiguous_format)
+                moved.view(-1, x.shape[a])[i:j] = 0
+                return moved.movedim(-1, a)
+
+            yield (f"dropped contribution: {first} to {last - 1} of {n} over all axes of {name} but {axis} "
+                   "are missing", change)  # fmt: skip
+
+
 def _slice_edits(name, view):
     if view.dtype.is_floating_point:
         yield from _corner_edits(name, view)
+        yield from _flat_edits(name, view)
     for axis, size in enumerate(view.sizes):
         for t in sizes_to_drop(size):
             of = f"{t} of {size} along axis {axis} of {name}"

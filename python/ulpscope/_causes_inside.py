@@ -121,6 +121,7 @@ def node_swaps(lab, node):
     """Another operator in place of one."""
     for name in SWAPS.get(node.name, ()):
         note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
+        note = " (the sign of a term is flipped)" if name in ("add", "sub") else note
         yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}",
                {node.place: _swapped(name)})  # fmt: skip
 

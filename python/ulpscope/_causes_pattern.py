@@ -38,6 +38,9 @@ class Picture:
         bits = FORMATS[OWN_FORMAT.get(self.device.dtype, "float32")][0]
         d, t, y = (x.double() for x in (self.device, self.truth, self.yardstick))
         rest = ~self.bad & d.isfinite() & t.isfinite()
+        if bits < 24:
+            right = same(d, t.to(self.device.dtype).double())
+            return float((~right & rest).double().sum()) > 0.06 * max(int(rest.sum()), 1)
         room = 2.0 ** (1 - bits) * t.abs() + 8 * (y - t).abs()
         over = ((d - t).abs() > room + room[rest].median() if bool(rest.any()) else rest) & rest
         return float(over.double().sum()) > 0.02 * max(int(rest.sum()), 1)
@@ -317,7 +320,7 @@ def _tile(p):
 
 
 def _single(p):
-    if p.n_bad != 1 or p.noisy():
+    if p.n_bad != 1 or p.n < 8 or p.noisy():
         return ""
     got, want = p.device[p.bad][0], p.truth[p.bad][0]
     return _one_element(got, want)

@@ -38,7 +38,7 @@ def rooms(p, most=MOST):
     live = d.isfinite() & t.isfinite() & y.isfinite()
     d, t, y = d[live], t[live], y[live]
     bits = FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][0]
-    own = 2.0 ** (0.1 - bits) * torch.maximum(d.abs(), t.abs())
+    own = 1.03 * 2.0**-bits * (d.abs() + t.abs())  # rounded twice
     noise = (y - t).abs()
     common = float(noise.median()) if noise.numel() else 0.0
     return d, t, own + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
@@ -81,13 +81,15 @@ def _amount(d, t, room):
 
 
 def _told(error, left, room, change):
-    """Whether the elements that are large enough to show a change show it."""
-    shows = room < 0.5 * torch.as_tensor(change)
+    """Whether the elements that are large enough to show a change show it, and nothing else."""
+    change = torch.as_tensor(change)
+    shows = room < 0.8 * change
     if int(shows.sum()) < max(8, 0.1 * len(room)):
         return False
-    over = error.abs()[shows] > room[shows]
-    return float(over.double().mean()) > 0.9 and float(
-        (left.abs() <= room)[shows].double().mean()) >= COVERED  # fmt: skip
+    error, left, room = error[shows], left[shows], room[shows]
+    apart = float((error.abs() > room / 2).double().mean()) > 0.9
+    above = float((error.abs() > room).double().mean()) > 0.3
+    return apart and above and float((left.abs() <= room).double().mean()) >= COVERED
 
 
 def amount_text(amount):

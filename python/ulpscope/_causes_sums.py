@@ -18,6 +18,8 @@ def sum_edits(lab):
         for make in (overwriting, cancelling, casting):
             for text, edit in make(node):
                 yield text, lambda e={node.place: edit}: lab.edited(e)
+    yield from list(one_pass_runs(lab))[:1]
+    yield from every_sum(lab)
 
 
 # ---- entries that share a place ------------------------------------------------------
@@ -158,3 +160,66 @@ def casting(node):
     for text, integer in CASTS:
         yield (f"the cast to whole numbers is {text}",
                lambda func, args, kwargs, i=integer: func(i(args[0]), *args[1:], **kwargs))  # fmt: skip
+
+
+# ---- variance in one pass ------------------------------------------------------------
+
+ONE_PASS = "one-pass variance, E[x^2] - E[x]^2: cancellation in float32"
+VARIANCES = {"var", "std", "var_mean"}
+ORDERS = 4
+
+
+def one_pass_runs(lab):
+    """(text, run): the call with every variance as the mean of the squares less the square of
+    the mean, added in another order in each."""
+    places = [n.place for n in lab.nodes() if n.name in VARIANCES]
+    for seed in range(ORDERS) if places else ():
+        yield ONE_PASS, lambda s=seed: lab.edited({p: _one_pass(s) for p in places})
+
+
+def _one_pass(seed):
+    def edit(func, args, kwargs):
+        x, name = args[0].float(), func._opname
+        given = {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
+        dim, keepdim = given.get("dim"), given.get("keepdim", False)
+        correction = given.get("correction", given.get("unbiased", 1))
+        correction = 1 if correction is None else int(correction)
+        dims = [d % x.dim() for d in ([dim] if isinstance(dim, int) else dim or range(x.dim()))]
+        kept = [d for d in range(x.dim()) if d not in dims]
+        flat = x.permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
+        n = flat.shape[-1]
+        if seed:
+            flat = flat[..., torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
+        mean = flat.sum(-1) / n
+        variance = ((flat * flat).sum(-1) / n - mean * mean).clamp(min=0) * (n / max(n - correction, 1))
+        sizes = [1 if d in dims else s for d, s in enumerate(x.shape)]
+        mean, variance = ((t.reshape(sizes) if keepdim else t).to(args[0].dtype) for t in (mean, variance))
+        return variance.sqrt() if name == "std" else (variance, mean) if name == "var_mean" else variance
+
+    return edit
+
+
+# ---- every sum alike -----------------------------------------------------------------
+
+
+def every_sum(lab):
+    """All reductions of a call without their last terms, or without a part in the middle."""
+    from ._causes_inside import REDUCING, _hole, _reduced_axes, _times
+
+    nodes = [n for n in lab.nodes() if n.name in REDUCING]
+    leaves = [n for n in nodes if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]
+    of = {n.place: [a for a in _reduced_axes(n, 0, n.args[0])] for n in leaves
+          if n.args and hasattr(n.args[0], "shape")}  # fmt: skip
+    sizes = {n.place: n.args[0].shape for n in leaves if n.place in of}
+    of = {p: axes[0] for p, axes in of.items() if len(axes) == 1}
+    if len(of) < 2:
+        return
+    top = max(sizes[p][a] for p, a in of.items())
+    for t in sorted({1, top % 32, top % 16, top % 64, top // 2} - {0}):
+        edits = {p: _times(0, a, -t, 0) for p, a in of.items() if sizes[p][a] > t}
+        yield (f"dropped contribution: the last {t} of {top} in every sum is missing",
+               lambda e=edits: lab.edited(e))  # fmt: skip
+    for m, i in ((4, 1), (4, 2), (2, 0)):
+        edits = {p: _hole(0, a, i * sizes[p][a] // m, (i + 1) * sizes[p][a] // m - i * sizes[p][a] // m)
+                 for p, a in of.items() if sizes[p][a] >= m}  # fmt: skip
+        yield (f"dropped contribution: a part of {top} in every sum is missing", lambda e=edits: lab.edited(e))

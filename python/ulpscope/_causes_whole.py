@@ -150,3 +150,10 @@ def _spurious(p, made):
     else:
         where = f" in {n:,} of {p.n:,} elements"
     return f"spurious {kind}{where}"
+
+
+def opposite(p):
+    """Whether every Inf that is off is one of the other sign, and NaN is where it must be."""
+    d, t = p.device.double(), p.truth.to(p.device.dtype).double()
+    odd = (~d.isfinite() | ~t.isfinite()) & ~same(d, t)
+    return bool((d[odd] == -t[odd]).all())

@@ -275,6 +275,19 @@ def single_candidates(lab):
                    lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.trunc)}))  # fmt: skip
 
 
+FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "erf",
+             "erfc", "sigmoid", "sin", "cos", "pow", "reciprocal", "atan", "sinh", "cosh"}  # fmt: skip
+
+
+def function_candidates(lab):
+    """All elementary functions rounded."""
+    nodes = [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
+    for name in LOW if len(nodes) > 1 else ():
+        edits = {n.place: _rounding(name, torch.round) for n in nodes}
+        yield (f"intermediates rounded to {name}: the elementary functions",
+               lambda e=edits: lab.edited(e))  # fmt: skip
+
+
 MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
          "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
          "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
