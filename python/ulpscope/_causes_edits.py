@@ -320,6 +320,9 @@ def _shape_edits(name, view):
         yield (f"index shifted by one: {name} + 1",
                lambda t: (t + 1).clamp(max=int(t.max())))  # fmt: skip
         yield f"index shifted by one: {name} - 1", lambda t: (t - 1).clamp(min=int(t.min()))
+        for by in (1, -1):
+            yield (f"index shifted by one: {name} {'+' if by > 0 else '-'} 1, around the end",
+                   lambda t, s=by: torch.where(t >= 0, (t + s) % (t.max() + 1).clamp(min=1), t))  # fmt: skip
     for a in range(len(view.sizes)):
         for b in range(a + 1, len(view.sizes)):
             if view.sizes[a] > 1 and view.sizes[b] > 1:

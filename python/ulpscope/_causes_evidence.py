@@ -4,6 +4,8 @@ element, what is off beyond it, and how much of that an emulation leaves. Neighb
 `_diagnose` (asks).
 """
 
+import math
+
 import torch
 
 from . import _causes_pattern, _emulate
@@ -110,7 +112,8 @@ class Evidence:
             return True
         over = (device - truth).abs() / slack.clamp(min=1e-300)
         bits = torch.log2(over.nan_to_num(nan=2.0**24, posinf=2.0**24).clamp(1.0, 2.0**24))
-        return float(bits.sort(descending=True)[0][:n].sum()) >= CHANCE
+        more = math.log2(max(int(self.off.sum()) // n, 1))  # many elements share an error
+        return float(bits.sort(descending=True)[0][:n].sum()) + more >= CHANCE
 
     def independent(self):
         """How many errors of their own there are: the elements that are off, or the slices
@@ -121,18 +124,18 @@ class Evidence:
 
     def _own_errors(self):
         count = max(int(self.off.sum()), 1)
-        if self.picked is not None or len(self.shape) < 2 or not self.floats:
+        if self.picked is not None or not self.floats or not self.shape:
             return count
-        share = ((self.device - self.truth) / self.truth).where(self.off, 0 * self.truth)
-        share = share.nan_to_num(0.0, 0.0, 0.0).reshape(self.shape)
-        share = share.clamp(*(float(share.quantile(q)) for q in (0.02, 0.98))) if share.numel() < 1 << 20 else share
-        total = float(share.square().mean())
-        for axis in range(share.dim()):
-            for axes in ((axis,), tuple(a for a in range(share.dim()) if a != axis)):
-                within = float(share.var(axes, correction=0).mean())
-                if within < 0.2 * total:
-                    kept = [n for a, n in enumerate(self.shape) if a not in axes]
-                    count = min(count, max(int(torch.tensor(kept).prod()), 1))
+        live = self.device.isfinite() & self.truth.isfinite()
+        zero = torch.zeros_like(self.truth)
+        error = (self.device - self.truth).where(live, zero).reshape(self.shape)
+        truth = self.truth.where(live, zero).reshape(self.shape)
+        rank = error.dim()
+        for axes in {tuple(range(rank))} | {(a,) for a in range(rank)} | {
+                tuple(x for x in range(rank) if x != a) for a in range(rank) if rank > 1}:  # fmt: skip
+            groups = error.numel() // max(int(torch.tensor([self.shape[a] for a in axes]).prod()), 1)
+            if 2 * groups < count and _is_linear(error, truth, axes):
+                count = 1 if groups == 1 else 2 * groups
         return count
 
     def _counting(self, moved):
@@ -243,6 +246,30 @@ class Evidence:
                         else f"intermediates rounded to {name}")  # fmt: skip
         return ""
 
+    def of_size(self, emulated):
+        """Whether the errors are of the size, element by element, that emulations give which
+        differ in chance alone; and far larger than float32's own."""
+        if any(t.shape != self.shape for t in emulated):
+            return False
+        noise = torch.stack([(self._of(t) - self.truth).nan_to_num(0.0, 0.0, 0.0) for t in emulated])
+        size, error = noise.square().mean(0).sqrt(), (self.device - self.truth).abs()
+        live = error.isfinite() & (size > 0)
+        if int(live.sum()) < 8 or float(live.double().mean()) < 0.5:
+            return False
+        size, error, slack = size[live], error[live], self.slack[live]
+        if float((size > 4 * slack).double().mean()) < 0.5:
+            return False
+        within = float((error <= 12 * size + slack).double().mean())
+        return within >= 0.95 and float((error / size).median()) >= 0.15
+
+
+def _is_linear(error, truth, axes):
+    """Whether within each slice the errors are a factor and an amount of the truth."""
+    t, e = truth - truth.mean(axes, keepdim=True), error - error.mean(axes, keepdim=True)
+    slope = (t * e).sum(axes, keepdim=True) / t.square().sum(axes, keepdim=True).clamp(min=1e-300)
+    left = (e - slope * t).square()
+    return float(left.median()) < 0.02 * float(error.square().median())
+
 
 def _sample(device, truth):
     """Flat positions to look at, None for all: every so many elements, and those that
@@ -259,19 +286,3 @@ def _sample(device, truth):
 def _quantile(x, q):
     k = max(1, min(x.numel(), int(q * x.numel() + 0.999999)))
     return float(x.reshape(-1).kthvalue(k)[0])
-
-    def of_size(self, emulated):
-        """Whether the errors are of the size, element by element, that emulations give which
-        differ in chance alone; and far larger than float32's own."""
-        if any(t.shape != self.shape for t in emulated):
-            return False
-        noise = torch.stack([(self._of(t) - self.truth).nan_to_num(0.0, 0.0, 0.0) for t in emulated])
-        size, error = noise.square().mean(0).sqrt(), (self.device - self.truth).abs()
-        live = error.isfinite() & (size > 0)
-        if int(live.sum()) < 8 or float(live.double().mean()) < 0.5:
-            return False
-        size, error, slack = size[live], error[live], self.slack[live]
-        if float((size > 4 * slack).double().mean()) < 0.5:
-            return False
-        within = float((error <= 12 * size + slack).double().mean())
-        return within >= 0.95 and float((error / size).median()) >= 0.15

@@ -27,6 +27,8 @@ def constant(p):
         return _few(d, t, room)
     found = [_factor(d, t, room), _amount(d, t, room)]
     share, text, change = max(found, key=lambda f: f[0])
+    if min(f[0] for f in found) > share - 0.005 and share:
+        text = f"{found[0][1]}, or {found[1][1]}: these data cannot tell"
     return (text, change(truth.double())) if share else ("", None)
 
 

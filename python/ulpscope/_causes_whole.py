@@ -142,6 +142,8 @@ def _spurious(p, made):
                       ((65504.0, "float16"), (448.0, "float8_e4m3fn"), (57344.0, "float8_e5m2"))
                       if low > v * 0.999 and (not rest.numel() or float(rest.max()) <= v * 1.001)), "")  # fmt: skip
         return f"spurious Inf: overflow beyond {limit or f'{low:.6g}'}"
+    if float((want > 4096).double().mean()) > 0.9 and rest.numel() and float(rest.max()) < 65520:
+        return f"spurious {kind}: overflow of intermediates beyond 65504, the maximum of float16"
     where = ""
     if n == 1:
         where = " in one element"

@@ -149,8 +149,8 @@ class Search:
         self._try(_emulate.input_candidates(self.lab), follow=True)
         self._try(_emulate.inside_candidates(self.lab), follow=True)
         narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
-        if not (narrow and self.accused[self.worst.path].mixed()):
-            self._try(self._edits(), least=KEPT * WORK)
+        brief = narrow and self.accused[self.worst.path].mixed()
+        self._try(self._values() if brief else self._edits(), least=KEPT * WORK)
         if p.device.is_floating_point():
             self._try(_emulate.function_candidates(self.lab), follow=True)
             self._try(_emulate.single_candidates(self.lab), follow=True)
@@ -162,6 +162,13 @@ class Search:
             if self._explains(p, moved):
                 return text
         return _causes_order.slid(p)
+
+    def _values(self):
+        """Other numbers and flags, which are few."""
+        yield from _causes_edits.scalar_edits(self.lab)
+        for node in self.lab.nodes():
+            for text, edits in _causes_inside.node_arguments(self.lab, node):
+                yield text, lambda e=edits: self.lab.edited(e)
 
     def _edits(self):
         yield from _causes_edits.scalar_edits(self.lab)
@@ -181,7 +188,7 @@ class Search:
         self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
         if self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
-        better = self.text and self.best <= (2 * own if own < 1 else 0.0)
+        better = self.text and self.best <= (own if own < 1 else 0.0)
         return self.text if better else scale
 
     def _variants(self):
