@@ -50,6 +50,8 @@ def phrase(op, name, old, new):
         return f"the sign of the second term of {op} is flipped"
     if name in ("min", "max", "min_val", "max_val") and new in (float("inf"), -float("inf")):
         return f"the bound {name} of {op} is missing: not clamped at {shown(old)}"
+    if new is None and name in ("min", "max"):
+        return f"the bound {name} is ignored: not clamped at {shown(old)}"
     if new is None:
         return f"the argument {name} is ignored"
     if name in ("descending", "largest"):
@@ -158,7 +160,8 @@ def tensor_edits(lab, single=False):
     for name, paths, views in _tensors(call):
         if single != all(n == 1 for n in views[0].sizes):
             continue
-        for text, change in _misread(name, views[0], len(views)):
+        sizes = {n for p, v in call.views.items() if p not in paths and v.dtype.is_floating_point for n in v.sizes}
+        for text, change in _misread(name, views[0], len(views), sizes):
             edit = changer(paths, change, written)
             yield text, lambda c=edit: lab.run(change=c)
 
@@ -243,7 +246,7 @@ def _both(one, other, change):
     return lambda args, kwargs: second(*first(args, kwargs))
 
 
-def _misread(name, view, count):
+def _misread(name, view, count, sizes=()):
     if view.dtype == torch.bool:
         yield from _mask_edits(name, view)
         return
@@ -265,7 +268,7 @@ def _misread(name, view, count):
             yield f"wrong index: {name} is read flipped (last two axes reversed)", lambda t: t.flip(-1, -2)
     if n == 1 or count > 1:
         return
-    yield from _shape_edits(name, view)
+    yield from _shape_edits(name, view, sizes)
     yield from _slice_edits(name, view)
 
 
@@ -315,14 +318,20 @@ def shifted(t, by, axis):
     return out
 
 
-def _shape_edits(name, view):
+def _range(index, sizes):
+    """How many values an index may have: the least size of a tensor beside it that holds all."""
+    top = int(index.max()) + 1
+    return max(min((s for s in sizes if s >= top), default=top), 1)
+
+
+def _shape_edits(name, view, sizes=()):
     if not view.dtype.is_floating_point:
         yield (f"index shifted by one: {name} + 1",
                lambda t: (t + 1).clamp(max=int(t.max())))  # fmt: skip
         yield f"index shifted by one: {name} - 1", lambda t: (t - 1).clamp(min=int(t.min()))
-        for by in (1, -1):
+        for by in (1, -1) if view.sizes else ():
             yield (f"index shifted by one: {name} {'+' if by > 0 else '-'} 1, around the end",
-                   lambda t, s=by: torch.where(t >= 0, (t + s) % (t.max() + 1).clamp(min=1), t))  # fmt: skip
+                   lambda t, s=by: torch.where(t >= 0, (t + s) % _range(t, sizes), t))  # fmt: skip
     for a in range(len(view.sizes)):
         for b in range(a + 1, len(view.sizes)):
             if view.sizes[a] > 1 and view.sizes[b] > 1:

@@ -56,6 +56,11 @@ class Evidence:
         return all(float((s[n > 0] / n[n > 0]).median()) < 0.6 for s, n in sums if s.numel() > 1
                    and float(n.double().mean()) > 8)  # fmt: skip
 
+    def one_sided(self):
+        """Whether most errors make the results larger, or most make them smaller."""
+        sign = torch.sign((self.device - self.truth) * self.truth)[self.off]
+        return bool(sign.numel()) and abs(float(sign.nan_to_num().mean())) > 0.5
+
     def _of(self, tensor):
         flat = tensor.detach().reshape(-1)
         return (flat if self.picked is None else flat[self.picked]).double()

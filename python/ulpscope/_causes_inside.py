@@ -117,11 +117,15 @@ def node_arguments(lab, node):
                    {node.place: with_argument(name, None)})  # fmt: skip
 
 
+EQUALS = ({"lt", "le"}, {"gt", "ge"})
+
+
 def node_swaps(lab, node):
     """Another operator in place of one."""
     for name in SWAPS.get(node.name, ()):
         note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
         note = " (the sign of a term is flipped)" if name in ("add", "sub") else note
+        note = " (equal elements compare otherwise)" if {name, node.name} in EQUALS else note
         yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}",
                {node.place: _swapped(name)})  # fmt: skip
 
@@ -274,6 +278,32 @@ def _changed(i, change):
     return edit
 
 
+def halves_as_pairs(lab):
+    """Halves of an axis read as every other element of it, as two layouts of rotary embeddings
+    have it."""
+    edits = {}
+    for node in lab.nodes():
+        seen = node.args[0] if node.args else None
+        if node.name in ("slice", "split", "chunk") and getattr(seen, "shape", ()) and not node.writes:
+            edits[node.place] = _paired
+    if edits:
+        yield "wrong stride: halves are read interleaved, as pairs of neighbours", edits
+
+
+def _paired(func, args, kwargs):
+    out = func(*args, **kwargs)
+    x = args[0]
+    parts = list(out) if isinstance(out, (list, tuple)) else [out]
+    axis = next((a for a in range(x.dim()) if 2 * parts[0].shape[a] == x.shape[a]), None)
+    if axis is None:
+        return out
+    every = [x.narrow(axis, i, x.shape[axis] - i).index_select(
+        axis, torch.arange(0, x.shape[axis] - i, 2)) for i in (0, 1)]  # fmt: skip
+    if isinstance(out, (list, tuple)):
+        return every if len(out) == 2 else out
+    return every[int(out.storage_offset() != x.storage_offset())]
+
+
 ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
 
 
@@ -296,7 +326,8 @@ def epsilon_places(lab):
 def operator_edits(lab):
     """Everything that may be wrong with one operator inside the call."""
     nodes = lab.nodes()
-    yield from ((text, lambda e=e: lab.edited(e)) for text, e in epsilon_places(lab))
+    for text, e in (*epsilon_places(lab), *halves_as_pairs(lab)):
+        yield text, lambda e=e: lab.edited(e)
     kinds = (node_arguments, node_swaps, node_terms, node_masks, node_slices)
     for make in kinds:
         for node in nodes:

@@ -69,10 +69,12 @@ def far_off(device, truth, yardstick):
         return device != truth
     bits = FORMATS[OWN_FORMAT.get(device.dtype, "float32")][0]
     wide, want = device.double(), yardstick.double()
+    want = want.where(want.isfinite(), truth.double())
     finite = want[want.isfinite()]
     typical = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
     slack = 2.0 ** ((6 if bits > 11 else 3) - bits) * torch.clamp(want.abs(), min=typical * 2.0**-4)
-    return ~(((wide - want).abs() <= slack) | same(wide, want) | same(wide, truth.double()))
+    near = torch.minimum((wide - want).abs(), (wide - truth.double()).abs()) <= slack
+    return ~(near | same(wide, want) | same(wide, truth.double()))
 
 
 def off(device, truth, yardstick):
@@ -328,6 +330,8 @@ def _single(p):
 
 def _one_element(got, want):
     """What happened to a single element: zeroed, or one bit of it flipped."""
+    if float(got) == 0 and got.dtype in OWN_FORMAT and abs(float(want)) < 2.0 ** FORMATS[OWN_FORMAT[got.dtype]][1]:
+        return "subnormals flushed to zero"
     if float(got) == 0:
         return "one element is zero"
     if got.dtype.is_floating_point and (got.isnan() or want.isnan()):

@@ -20,9 +20,9 @@ def constant(p):
     device, truth = p.device, p.truth
     if not device.is_floating_point():
         return _whole_number(p), None
-    if bool(device.isinf().any()) and not bool(truth.isinf().any()):
-        return "", None
     d, t, room = rooms(p)
+    if float((device.isinf() & truth.isfinite()).double().mean()) > 0.05:
+        return "", None  # more than a factor takes beyond the range
     if d.numel() < 8:
         return _few(d, t, room)
     found = [_factor(d, t, room), _amount(d, t, room)]
@@ -43,7 +43,8 @@ def rooms(p, most=MOST):
     own = 1.03 * 2.0**-bits * (d.abs() + t.abs())  # rounded twice
     noise = (y - t).abs()
     common = float(noise.median()) if noise.numel() else 0.0
-    return d, t, own + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
+    least = 2.0 ** (FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][1] - bits + 1)
+    return d, t, own + least + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
 
 
 def _typical(t):
@@ -64,7 +65,7 @@ def stab(low, high):
 def _factor(d, t, room):
     """(share, text, change) of one factor."""
     seen = t.abs() > 0
-    if int(seen.sum()) < 8 or float(seen.double().mean()) < 0.5:
+    if int(seen.sum()) < 8 or float((d[~seen].abs() > room[~seen]).double().sum()) > 0.02 * len(d):
         return 0.0, "", None
     d, t, room = d[seen], t[seen], room[seen]
     a, b = (d - room) / t, (d + room) / t
@@ -220,3 +221,20 @@ def _name(p, off, axes, kind):
     else:
         return f"{what} is off by {'a factor' if kind == 'factor' else 'an amount'} of its own: its statistic is wrong"
     return text
+
+
+def by_sign(p):
+    """A factor on the results of one sign alone, as a slope has."""
+    if not p.device.is_floating_point():
+        return ""
+    d, t, room = rooms(p)
+    for part, name in ((t < 0, "negative"), (t > 0, "positive")):
+        rest = ~part & (t != 0)
+        if int(part.sum()) < 16 or int(rest.sum()) < 16:
+            continue
+        if float(((d - t).abs() <= room)[rest].double().mean()) < COVERED:
+            continue
+        share, text, _ = _factor(d[part], t[part], room[part])
+        if share:
+            return text.replace("the result is", f"{name} results are") + " (a slope or scale factor)"
+    return ""

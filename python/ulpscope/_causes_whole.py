@@ -8,6 +8,7 @@ transposed, clamped, or with NaN and Inf out of place. Runs nothing. Neighbours:
 import torch
 
 from ._causes_pattern import LIMITS, far_off, same
+from ._emulate import FORMATS, OWN_FORMAT
 
 
 def moved_results(p):
@@ -24,7 +25,8 @@ def moved_results(p):
             if size > 2:
                 yield (f"shifted by {abs(by)} along axis {axis}, zeros come in", _shift(t, by, axis))
         if size > 1:
-            yield f"elements are exchanged: reversed along axis {axis} (wrong stride or direction)", t.flip(axis)
+            also = ", or shifted by one," if size == 2 else ""
+            yield f"elements are exchanged: reversed{also} along axis {axis} (wrong stride or direction)", t.flip(axis)
         if size % 2 == 0 and size > 2:
             halves = t.unflatten(axis, (2, size // 2))
             yield (f"the halves along axis {axis} are exchanged", halves.flip(axis).flatten(axis, axis + 1))
@@ -72,7 +74,8 @@ def saturated(p):
     held = d.double().abs() == top
     if not top:
         return "", None
-    beyond = held & (t.double().abs() > top * (1 + 2.0**-6))
+    bits = FORMATS[OWN_FORMAT.get(d.dtype, "float32")][0]
+    beyond = held & (t.double().abs() > top * (1 + 2.0 ** (2 - min(bits, 18))))
     if not bool(beyond.any()):
         return "", None
     name = LIMITS.get(top, "")

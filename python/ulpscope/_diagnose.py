@@ -75,11 +75,21 @@ class Search:
                 device = verdict.answer.outputs[f.path]
                 kept = self.accused if f.verdict not in ("pass", "unjudged") else self.fine
                 kept[f.path] = Evidence(device, self.truth(f.path), self._yardstick(f.path))
-        self.best, self.text, self.order = 1 / SMALLER, "", 0
+        self.path = self._decisive()
+        self.best, self.text = 1 / SMALLER, ""
         self.followed = []  # (correlation, text)
         self.work = WORK
         self.each = (PER_RUN + PER_NODE * len(self.lab.nodes())
                      + sum(e.device.numel() for e in self.accused.values()))  # fmt: skip
+
+    def _decisive(self):
+        """The output that tells most: values rather than the positions that go with them, which
+        ties leave open."""
+        floats = {p: e for p, e in self.accused.items() if e.floats}
+        if floats and len(floats) < len(self.accused):
+            self.accused = floats
+            return self.worst.path if self.worst.path in floats else next(iter(floats))
+        return self.worst.path
 
     def _usable(self, path):
         device = self.verdict.answer.outputs.get(path)
@@ -103,7 +113,7 @@ class Search:
     # ---- the order of questions ----
 
     def cause(self):
-        path = self.worst.path
+        path = self.path
         device = self.verdict.answer.outputs.get(path)
         if path not in self.accused:
             truth = self.truth(path)
@@ -111,9 +121,11 @@ class Search:
             return _causes_order.of_shape(device, truth) if known else ""
         p = _causes_pattern.Picture(device, self.truth(path), self._yardstick(path),
                                     self.verdict.answer.before.get(path), self._inputs(device))  # fmt: skip
-        text = _causes_order.uniform(p) or (_causes_pattern.lost(p) if p.n_bad else "")
+        text = _causes_pattern.lost(p) if p.n_bad else ""
+        if not device.is_floating_point():
+            text = _causes_order.uniform(p) or text
         if text:
-            return text
+            return self._underflow(p, text)
         if _causes_whole.kinds_differ(p):
             return self._nonfinite(p) or self._uncertain(p)
         return self._damage(p) or self._whole(p) or self._uncertain(p)
@@ -122,6 +134,9 @@ class Search:
         """Limits, and damage that leaves most elements alone."""
         text, clamped = _causes_whole.saturated(p)
         if text and self._explains(p, clamped):
+            return self._stopped(p) or text
+        text = _causes_order.padded(p, self._indices())
+        if text:
             return text
         fine = p.finely()
         if 0 < fine.n_bad < p.n // 2 and fine.n_bad != p.n_bad:
@@ -136,6 +151,12 @@ class Search:
                 found[view.argument or path] = self._tensor(view)
         return found
 
+    def _stopped(self, p):
+        """Sums that all end at one limit: an accumulator too coarse to take another term."""
+        if p.n_bad > p.n // 2 and p.device.is_floating_point() and self._adds():
+            self._try(_emulate.accumulator_candidates(self.lab))
+        return self.text
+
     def _whole(self, p):
         """Mistakes that concern the whole result."""
         exact = self._exchanged_outputs(p) or self._moved(p)
@@ -149,7 +170,7 @@ class Search:
         self._try(_emulate.input_candidates(self.lab), follow=True)
         self._try(_emulate.inside_candidates(self.lab), follow=True)
         narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
-        brief = narrow and self.accused[self.worst.path].mixed()
+        brief = narrow and self.accused[self.path].mixed()
         self._try(self._values() if brief else self._edits(), least=KEPT * WORK)
         if p.device.is_floating_point():
             self._try(_emulate.function_candidates(self.lab), follow=True)
@@ -184,7 +205,9 @@ class Search:
     def _better_than(self, p, scale, scaled):
         """A factor or an amount has a better name where a variant of the operator gives it
         as well."""
-        own = self.accused[self.worst.path].residual(scaled)
+        if scale.startswith("the sign is flipped"):
+            return scale
+        own = self.accused[self.path].residual(scaled)
         self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
         if self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
@@ -220,6 +243,15 @@ class Search:
             return text
         return _causes_whole.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
 
+    def _underflow(self, p, text):
+        """A better name than `text` where a narrower range makes zeros of all there is."""
+        if "all zeros" not in text or not p.device.is_floating_point() or float(
+                p.truth[p.truth.isfinite()].abs().max()) > 2.0**-9:  # fmt: skip
+            return text
+        for made in (_emulate.input_candidates(self.lab), _emulate.inside_candidates(self.lab)):
+            self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
+        return self.text or text
+
     def _overflow(self):
         """A formula or a format whose intermediates overflow."""
         self._try(_emulate.overflow_candidates(self.lab))
@@ -227,18 +259,18 @@ class Search:
 
     def _uncertain(self, p):
         """Noise whose emulation goes with it, then what the place alone tells."""
-        return (self._noisy_variance() or self._followed() or _causes_scale.by_slices(p)
-                or self._spectrum(p) or _causes_order.content(p, self._indices()) or _causes_pattern.damage(p, certain=False)
-                or self._likely(p))  # fmt: skip
+        return (self._noisy_variance() or _causes_scale.by_sign(p) or self._followed() or _causes_scale.by_slices(p)
+                or self._spectrum(p) or _causes_order.content(p) or _causes_pattern.damage(p, certain=False)
+                or _causes_order.uniform(p) or self._likely(p))  # fmt: skip
 
     def _noisy_variance(self):
         """Noise as a variance in one pass gives it."""
-        evidence = self.accused[self.worst.path]
+        evidence = self.accused[self.path]
         runs = [lab_run for _, lab_run in _causes_sums.one_pass_runs(self.lab)]
         if not runs or not evidence.floats:
             return ""
         try:
-            found = [run()[self.worst.path] for run in runs]
+            found = [run()[self.path] for run in runs]
         except Exception:  # not for these arguments
             return ""
         return _causes_sums.ONE_PASS if evidence.of_size(found) else ""
@@ -261,7 +293,7 @@ class Search:
         if 0 < grid <= 11:
             name = "bfloat16" if grid <= 8 else "float16"
             return f"intermediates or accumulator rounded to {name}: the result has {grid} significant bits"
-        if self.verdict.verdict != "reduced":
+        if self.verdict.verdict != "reduced" or self.accused[self.path].one_sided():
             return ""
         for low, high, text in LIKELY:
             if low <= self.worst.bits < high:
@@ -288,10 +320,10 @@ class Search:
         ):
             return ""
         seen = {_format_of(t) for v, t in self.followed if v * self._count() ** 0.5 > 4}
-        return self.accused[self.worst.path].noise_name(p.device, self._adds(), seen)
+        return self.accused[self.path].noise_name(p.device, self._adds(), seen)
 
     def _count(self):
-        return self.accused[self.worst.path].independent()
+        return self.accused[self.path].independent()
 
     def _adds(self):
         names = {n.name for n in self.lab.nodes()}
@@ -301,13 +333,13 @@ class Search:
 
     def _exchanged_outputs(self, p):
         for path, truth in self.reference.truth.items():
-            if path != self.worst.path and truth.shape == p.device.shape:
+            if path != self.path and truth.shape == p.device.shape:
                 if truth.dtype == p.truth.dtype and self._explains(p, truth):
-                    return f"outputs are exchanged: {self.worst.path} holds {path}"
+                    return f"outputs are exchanged: {self.path} holds {path}"
         return ""
 
     def _explains(self, p, emulated):
-        return self.accused[self.worst.path].residual(emulated) <= 1 / SMALLER
+        return self.accused[self.path].residual(emulated) <= 1 / SMALLER
 
     def _try(self, candidates, follow=False, least=0.0):
         """Runs candidates until one gives the same bits, or until `least` is left of the
@@ -333,9 +365,9 @@ class Search:
     def _residual(self, outputs):
         """How well the worst output is explained; another accused one must be as well, or
         be left alone: then it has a mistake of its own."""
-        worst = self.accused[self.worst.path].residual(outputs[self.worst.path])
+        worst = self.accused[self.path].residual(outputs[self.path])
         for path, evidence in self.accused.items():
-            if worst <= 1 / SMALLER and path != self.worst.path:
+            if worst <= 1 / SMALLER and path != self.path:
                 found = evidence.residual(outputs[path])
                 alone = found > 1 / SMALLER and evidence.unmoved(outputs[path])
                 worst = max(worst, 1e-3 if alone else found)
@@ -346,7 +378,7 @@ class Search:
             return
         residual = self._residual(outputs)
         if follow and residual > 1 / SMALLER:
-            value = self.accused[self.worst.path].correlation(outputs[self.worst.path])
+            value = self.accused[self.path].correlation(outputs[self.path])
             self.followed.append((value, text))
         if residual > 2 * self.best:
             return

@@ -283,9 +283,21 @@ def function_candidates(lab):
     """All elementary functions rounded."""
     nodes = [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
     for name in LOW if len(nodes) > 1 else ():
-        edits = {n.place: _rounding(name, torch.round) for n in nodes}
-        yield (f"intermediates rounded to {name}: the elementary functions",
-               lambda e=edits: lab.edited(e))  # fmt: skip
+        for way in (_rounding, _rounding_both):
+            edits = {n.place: way(name, torch.round) for n in nodes}
+            yield (f"intermediates rounded to {name}: the elementary functions",
+                   lambda e=edits: lab.edited(e))  # fmt: skip
+
+
+def _rounding_both(name, integer):
+    """What an operator is given and what it gives, rounded."""
+    after = _rounding(name, integer)
+
+    def edit(func, args, kwargs):
+        first = to_format(args[0], name, integer).to(args[0].dtype)
+        return after(func, (first, *args[1:]), kwargs)
+
+    return edit
 
 
 MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
@@ -318,6 +330,10 @@ def overflow_candidates(lab):
                lambda: lab.edited(maxima, dtype=torch.float32))  # fmt: skip
         yield ("softmax without subtracting the maximum: overflow in float16",
                lambda: lab.run(lambda: Half(maxima), dtype=torch.float32))  # fmt: skip
+    sums = {n.place: _accumulating("float16", 1) for n in _leaf_only(_adding(lab))}
+    if sums:
+        yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
+               lambda: lab.edited(sums, dtype=torch.float32))  # fmt: skip
     yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
            lambda: lab.run(lambda: Deep("float16"), dtype=torch.float32))  # fmt: skip
     yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",
@@ -344,10 +360,14 @@ class Half(Edited):
 # ---- accumulators --------------------------------------------------------------------
 
 
+def _adding(lab):
+    return [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
+
+
 def accumulator_candidates(lab):
     """Sums and products whose running sum is kept in a lower format, one term or one block
     of terms after the other."""
-    nodes = [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
+    nodes = _adding(lab)
     for name in ("bfloat16", "float16"):
         for chunk in CHUNKS:
             edits = {}

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More operators with mistakes written out as plain code: what indices, strides, casts,
+formulas that cancel and sums cut short leave. Neighbour: `cause_cases`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+CASES = {}
+
+
+def case(name, words, function, make, device):
+    """`words`: a regular expression that the cause must match."""
+    CASES[name] = (words, function, make, device)
+
+
+def randn(*sizes, scale=1.0):
+    return scale * torch.randn(*sizes)
+
+
+def as_if_contiguous(t):
+    flat = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
+    return flat.repeat(-(-t.numel() // flat.numel()))[: t.numel()].view(t.shape)
+
+
+def indices():
+    rows = lambda: (randn(50, 16), torch.randint(0, 50, (12, 5)).fill_diagonal_(0))  # noqa: E731
+    embed = lambda w, i: F.embedding(i, w)  # noqa: E731
+    case("embedding padding", "rows whose .* is 0 are zero.*padding", embed, rows,
+         lambda w, i: torch.where((i == 0)[..., None], 0.0, w[i]))
+    many = lambda: (randn(20, 8), torch.randint(0, 20, (60,)), randn(60, 8))  # noqa: E731
+    add = lambda x, i, y: x.index_add(0, i, y)  # noqa: E731
+
+    def overwrite(x, i, y):
+        x = x.clone()
+        for at, row in zip(i.tolist(), y):
+            x[at] = row
+        return x
+
+    case("index_add overwrites", "duplicate indices only the last.*overwritten", add, many, overwrite)
+    flat = lambda: (torch.zeros(10), torch.randint(0, 10, (40,)), randn(40))  # noqa: E731
+    case("scatter_add overwrites", "duplicate indices only the last", lambda x, i, y: x.scatter_add(0, i, y),
+         flat, overwrite)
+    case("index around the end", "shifted by one", lambda x, i: x.index_select(0, i),
+         lambda: (randn(40, 20), torch.randint(0, 40, (25,))), lambda x, i: x[(i + 1) % 40])
+
+
+def choices():
+    bits = lambda: (torch.rand(40, 10) < 0.9,)  # noqa: E731
+    case("all always true", "always True.*constant", lambda x: x.all(1), bits,
+         lambda x: torch.ones(40, dtype=torch.bool))
+    case("any always false", "zero|always False", lambda x: x.any(1), lambda: (torch.rand(40, 10) < 0.1,),
+         lambda x: torch.zeros(40, dtype=torch.bool))
+    case("nonzero truncated", "truncated.*last 3 of", torch.nonzero, lambda: (torch.rand(50) < 0.5,),
+         lambda x: x.nonzero()[:-3])
+    case("argsort unsorted", "another order", lambda x: torch.argsort(x, 1), lambda: (randn(3, 400),),
+         lambda x: torch.argsort(x, 1)[:, torch.cat([torch.arange(300), torch.randperm(100) + 300])])
+    number = lambda: (randn(30, 40, scale=9.0),)  # noqa: E731
+    case("cast rounds", "cast.*rounded to nearest instead of truncated", lambda x: x.to(torch.int32), number,
+         lambda x: x.round().to(torch.int32))
+    case("cast of bf16", "inputs rounded to bfloat16", lambda x: x.to(torch.int32), lambda: (100 + randn(30, 40),),
+         lambda x: x.bfloat16().to(torch.int32))
+    case("round away", "ties.*away", torch.round, lambda: ((4 * randn(30, 40)).round() / 2,),
+         lambda x: torch.copysign((x.abs() + 0.5).floor(), x))
+    whole = lambda: (torch.randint(0, 255, (64,)), torch.randint(0, 255, (64,)))  # noqa: E731
+    case("or adds", "add instead of bitwise_or", torch.bitwise_or, whole, lambda a, b: a + b)
+
+
+def strides():
+    heads = lambda: tuple(randn(1, 24, 2, 16).transpose(1, 2) for _ in range(3))  # noqa: E731
+    sdpa = F.scaled_dot_product_attention
+    case("attention views", "stride.*and.*read as if contiguous", sdpa, heads,
+         lambda *t: sdpa(*map(as_if_contiguous, t)))
+
+    def shared():
+        return randn(2, 4, 33, 16), *(randn(2, 1, 33, 16).expand(2, 4, 33, 16) for _ in range(2))
+
+    case("attention stride 0", "stride.*read as if contiguous", sdpa, shared,
+         lambda q, k, v: sdpa(q, as_if_contiguous(k), as_if_contiguous(v)))
+    case("add of a gappy view", "stride.*read as if contiguous", torch.add,
+         lambda: (randn(128)[::2], randn(64)), lambda a, b: as_if_contiguous(a) + b)
+    square = lambda: (randn(20, 33),)  # noqa: E731
+    case("slid with a border", "shifted by 1 along axis 1", torch.sin, square,
+         lambda x: torch.cat([randn(20, 1), x.sin()[:, :-1]], 1))
+    case("tail from the start", "last 5 of 660.*repeat.*stale", torch.sin, square, lambda x: torch.cat(
+        [x.sin().flatten()[:-5], x.sin().flatten()[:5]]).view(20, 33))
+
+
+def masks():
+    qkv = lambda: tuple(randn(2, 2, 32, 16) for _ in range(3))  # noqa: E731
+    group = torch.arange(32) // 4 * 4 + 3
+    case("mask by groups", "mask.*groups of 4", lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, is_causal=True), qkv, lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=torch.arange(32) <= group[:, None]))  # fmt: skip
+    case("bound ignored", "bound max.*not clamped", lambda x: x.clamp(-0.5, 1.25), lambda: (randn(30, 20),),
+         lambda x: x.clamp(min=-0.5))
+
+
+def formulas():
+    ln = lambda x: F.layer_norm(x, (96,))  # noqa: E731
+
+    def one_pass(x):
+        mean = x.mean(-1, keepdim=True)
+        return (x - mean) * torch.rsqrt(((x * x).mean(-1, keepdim=True) - mean * mean) + 1e-5)
+
+    case("one pass", r"one-pass variance, E\[x\^2\]", ln, lambda: (100 + randn(12, 96),), one_pass)
+    case("var in one pass", "one-pass variance", lambda x: x.var(-1), lambda: (300 + randn(64, 200),),
+         lambda x: ((x * x).mean(-1) - x.mean(-1) ** 2) * 200 / 199)
+    case("expm1", r"exp\(x\) - 1 instead of expm1", torch.expm1, lambda: (randn(30, 40, scale=1e-5),),
+         lambda x: x.exp() - 1)
+    case("log1p", r"log\(1 \+ x\) instead of log1p", torch.log1p, lambda: (randn(30, 40, scale=1e-5),),
+         lambda x: (1 + x).log())
+    case("quick gelu", "quick gelu", F.gelu, lambda: (randn(30, 40),), lambda x: x * torch.sigmoid(1.702 * x))
+    case("partial sums", "dropped contribution", lambda x: F.rms_norm(x, (33,), None, 1e-6), lambda: (randn(16, 33),),
+         lambda x: x * torch.rsqrt((x[:, :32] ** 2).sum(-1, keepdim=True) / 33 + 1e-6))
+    case("rms scale in bf16", "bfloat16", lambda x: F.rms_norm(x, (256,), None, 1e-6), lambda: (randn(16, 256),),
+         lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6).bfloat16().float())
+    case("cosine short", "in every sum is missing|of args.* is missing", lambda x, y: F.cosine_similarity(x, y, -1),
+         lambda: (randn(24, 30), randn(24, 30)), lambda x, y: F.cosine_similarity(x[:, :-1], y[:, :-1], -1))
+
+
+def sizes():
+    low = lambda: (randn(40, 64).bfloat16(),)  # noqa: E731
+    case("bf16 plus an amount", "added.*constant offset", torch.sin, low,
+         lambda x: (x.float().sin() + 0.02).bfloat16())
+    case("bf16 times a factor", "multiplied by 1.0[23]", torch.sin, low,
+         lambda x: (x.float().sin() * 1.03).bfloat16())
+    case("one Inf", "one element is Inf", torch.sin, low,
+         lambda x: x.sin().index_put((torch.tensor(3), torch.tensor(5)), torch.tensor(math.inf).bfloat16()))
+    case("stops at 256", "accumulated in bfloat16", lambda x: x.sum(1), lambda: (torch.rand(8, 600) + 0.5,), stopping)
+
+
+def stopping(x):
+    total = torch.zeros(len(x))
+    for column in x.t():
+        total = (total + column).bfloat16().float()
+    return total
+
+
+for build in (indices, choices, strides, masks, formulas, sizes):
+    torch.manual_seed(0)
+    build()
+
+
+def honest(name):
+    """The arguments of a case and what the CPU gives for them."""
+    _, function, make, _ = CASES[name]
+    args = make()
+    return function, args, function(*args)
+
+
+# What is wrong in ways that have no name: (function, make, device).
+NAMELESS = {
+    "noise on a variance": (lambda x: x.var(-1), lambda: (randn(64, 200),),
+                            lambda x: x.var(-1) * (1 + 3e-4 * torch.randn(64))),
+    "factors at random": (torch.sin, lambda: (randn(40, 64).bfloat16(),),
+                          lambda x: (x.float().sin() * (1 + 0.1 * torch.randn(40, 64))).bfloat16()),
+    "other rows": (lambda w, i: F.embedding(i, w), lambda: (randn(50, 16), torch.randint(0, 50, (12, 5))),
+                   lambda w, i: w[i] + randn(12, 5, 16)),
+    "half of the flags": (lambda x: x.all(1), lambda: (torch.rand(40, 10) < 0.9,),
+                          lambda x: torch.rand(40) < 0.5),
+    "another normalisation": (lambda x: F.layer_norm(x, (96,)), lambda: (randn(12, 96),),
+                              lambda x: torch.sin(x) * x),
+}  # fmt: skip
