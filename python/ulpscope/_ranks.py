@@ -29,9 +29,7 @@ class Missing(Exception):
 class Operator:
     """What a collective operator does with which of its arguments."""
 
-    kind: (
-        str  # all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, exchange
-    )
+    kind: str  # all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, ...
     given: int  # the argument that is given
     got: object  # the argument that is written; None: what the wait for its result finds
     root: int | None = None  # the argument that names the root
