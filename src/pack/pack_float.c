@@ -12,10 +12,9 @@
 #define DELTA 0x1p-20    /* by which a replay moves the inputs */
 #define ROUNDING 0x1p-24 /* of float32 */
 #define EPS 4.0          /* a jump is met within so many ulps of 1 */
-#define MOST_BITS_LESS                                                                   \
-    3            /* elements that only other roundings excuse do not decide alone */
-#define NO_BIT 8 /* an error of 1/8 and more leaves none right */
-#define MOST_SHARED 0.5 /* of the elements: more, and what is left says little */
+#define MOST_BITS_LESS 3 /* what only other roundings excuse does not decide alone */
+#define NO_BIT 8         /* an error of 1/8 and more leaves none right */
+#define MOST_SHARED 0.5  /* of the elements: more, and what is left says little */
 
 enum { UP, LOW_UP, DOWN, LOW_DOWN, N_REPLAYS };
 
