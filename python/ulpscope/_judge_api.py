@@ -428,18 +428,24 @@ def _public(call, name, verdict):
     outputs = [
         make(call, name, verdict, i, finding) for i, finding in enumerate(verdict.findings)
     ]
-    worst = verdict.worst
-    judged = worst is not None and verdict.verdict not in ("unjudged", "unsupported")
     return CallVerdict(
         verdict.verdict,
-        worst.bits if judged else math.nan,
-        worst.yardstick_bits if judged else math.nan,
+        *_bits(verdict.verdict, verdict.worst),
         verdict.cause,
         _sentence(name, verdict),
         outputs,
         list(verdict.notes),
         status=said.status if said else "",
     )
+
+
+def _bits(verdict, finding):
+    """Effective and expected bits; NaN where nothing was judged or nothing could be seen, as
+    where all results are beyond the largest number."""
+    unseen = finding is None or verdict in ("unjudged", "unsupported", "undefined")
+    if unseen or (verdict == "pass" and finding.bound and finding.bits <= 0):
+        return math.nan, math.nan
+    return finding.bits, finding.yardstick_bits
 
 
 def _output(call, name, verdict, i, finding):
@@ -449,12 +455,9 @@ def _output(call, name, verdict, i, finding):
         alone.cause = verdict.cause
     elif finding.verdict in FLAGGED:
         alone.cause = _diagnose.cause_of(call, alone)
-    judged = finding.verdict not in ("unjudged", "unsupported")
     return OutputVerdict(
-        i, finding.path, finding.verdict,
-        finding.bits if judged else math.nan,
-        finding.yardstick_bits if judged else math.nan,
-        alone.cause, _sentence(name, alone), _worst(finding),
+        i, finding.path, finding.verdict, *_bits(finding.verdict, finding), alone.cause,
+        _sentence(name, alone), _worst(finding),
     )  # fmt: skip
 
 
