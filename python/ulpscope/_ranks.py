@@ -14,6 +14,7 @@ from ._read_call import _view_of, bytes_of
 from ._replay import fit, plain
 
 FUNCTIONAL = "_c10d_functional::"
+COLLECTIVES = f"c10d::*,{FUNCTIONAL}*"
 WAIT = FUNCTIONAL + "wait_tensor"
 # They stand at other places on other ranks, or move nothing.
 UNPAIRED = re.compile(r"c10d::(send|recv|barrier|monitored_barrier|check_for_nan)"
@@ -108,10 +109,10 @@ class Ranks:
         path = Path(path).resolve()
         beside = path.parent.glob("rank-*") if re.fullmatch(r"rank-\d+", path.name) else []
         others = sorted(p for p in beside if p != path and (p / "trace.db").exists())
-        self.indexes = [Index(_core.Trace(path))]
+        self.indexes = [Index(_core.Trace(path), True)]
         for folder in others:
             with suppress(_core.UlpscopeError):  # what cannot be read is missing
-                self.indexes.append(Index(_core.Trace(folder)))
+                self.indexes.append(Index(_core.Trace(folder), False))
 
     def sides(self, row):
         """
@@ -139,14 +140,15 @@ class Ranks:
 
 
 class Index:
-    """Where the collectives of one trace are, and who used their results later."""
+    """Where the collectives of one trace are and, where all its calls are looked at (`whole`),
+    who used their results later."""
 
-    def __init__(self, trace):
+    def __init__(self, trace, whole):
         self.trace = trace
         self.places = {}  # (step, group) -> sequences in order
         self.uses = {}  # storage -> (sequence, operator, tensor of the row), in order
         self.first = {}  # storage -> (sequence, what wrote it) where it was first seen
-        for sequence in trace.select():
+        for sequence in trace.select() if whole else trace.select(ops=COLLECTIVES):
             self._note(trace.call(sequence))
 
     def _note(self, row):

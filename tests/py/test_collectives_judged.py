@@ -127,6 +127,7 @@ def test_a_stale_result_is_wrong_also_in_the_whole_check(traces, tmp_path):
         capture_output=True, text=True, timeout=240)  # fmt: skip
     said = " ".join(done.stdout.split())
     assert done.returncode == 1 and "1 wrong" in said, done.stderr
+    assert "checked 28 calls" in said  # waits and barriers are none of them
     assert "stale: it is what rank 2 gave, nothing was added" in said
 
 
