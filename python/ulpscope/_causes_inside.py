@@ -290,6 +290,23 @@ def halves_as_pairs(lab):
         yield "wrong stride: halves are read interleaved, as pairs of neighbours", edits
 
 
+def steps_ignored(lab):
+    """Every so many elements of an axis read as if they were neighbours."""
+    for node in lab.nodes():
+        step = node.value("step") if node.name == "slice" else 1
+        if isinstance(step, int) and step > 1:
+            yield f"wrong stride: the step {step} of a slice is ignored", {node.place: _neighbours}
+
+
+def _neighbours(func, args, kwargs):
+    out, x = func(*args, **kwargs), args[0]
+    for axis in range(x.dim()):
+        if out.stride(axis) != x.stride(axis):
+            first = (out.storage_offset() - x.storage_offset()) // max(x.stride(axis), 1)
+            return x.narrow(axis, first, out.shape[axis])
+    return out
+
+
 def _paired(func, args, kwargs):
     out = func(*args, **kwargs)
     x = args[0]
@@ -326,7 +343,7 @@ def epsilon_places(lab):
 def operator_edits(lab):
     """Everything that may be wrong with one operator inside the call."""
     nodes = lab.nodes()
-    for text, e in (*epsilon_places(lab), *halves_as_pairs(lab)):
+    for text, e in (*epsilon_places(lab), *halves_as_pairs(lab), *steps_ignored(lab)):
         yield text, lambda e=e: lab.edited(e)
     kinds = (node_arguments, node_swaps, node_terms, node_masks, node_slices)
     for make in kinds:

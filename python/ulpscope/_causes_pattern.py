@@ -31,6 +31,12 @@ class Picture:
         """The same with all that is off by more than roundings, where that is little."""
         return Picture(self.device, self.truth, self.yardstick, self.before, self.inputs, True)
 
+    def gross(self):
+        """Whether what is off is off by a good part of its size, in more than a few elements."""
+        got, want = self.device[self.bad].double(), self.truth[self.bad].double()
+        left = (got - want).abs().nan_to_num(nan=torch.inf)
+        return self.n_bad >= 8 and float(left.median()) > 2.0**-4 * float(want.abs().median())
+
     def noisy(self):
         """Whether what is not far off is off as well, beyond what float32 does."""
         if not self.device.is_floating_point():
@@ -174,7 +180,7 @@ def _flat_tail(p, certain):
     more = 0 if kind else _copied(p.device.flatten(), first, size)
     if more:
         kind, size, first = "copied", more, p.n - more
-    if not kind and (certain or size < 4 or float(bad[first:].double().mean()) < 0.9):
+    if not kind and (certain or size < 4 or not p.gross() or float(bad[first:].double().mean()) < 0.9):
         return ""
     if whole:
         return ""  # said better by the axis
@@ -238,7 +244,7 @@ def _region(p, certain):
     if not found:
         return ""
     _, axis, hit, mask = found[0]
-    dense = float(p.bad[mask].double().mean())
+    dense = float(p.bad[mask].double().mean()) if p.gross() else 0.0
     return _tile(p) or ("" if certain or dense < 0.9 else _slices(axis, hit, "", p))
 
 

@@ -211,7 +211,7 @@ class Search:
         self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
         if self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
-        better = self.text and self.best <= (own if own < 1 else 0.0)
+        better = self.text and self.best <= max(own if own < 1 else 0.0, CERTAIN / 4)
         return self.text if better else scale
 
     def _variants(self):
@@ -236,11 +236,16 @@ class Search:
             if text.startswith("the sign"):
                 return text
         text = _causes_pattern.damage(p)
-        if any(word in text for word in ("repeat", "stale", " zero")):
+        finite = float(p.truth[p.bad].isfinite().double().mean()) if p.n_bad else 0.0
+        if finite > 0.5 and any(word in text for word in ("repeat", "stale", " zero")):
             return text
         text = self._moved(p) or self._overflow()
         if text:
             return text
+        if int((p.finely().bad & p.device.isfinite() & p.truth.isfinite()).sum()) >= 16:
+            self._try(self._edits(), least=KEPT * WORK)  # what is off is not NaN and Inf alone
+            if self.text:
+                return self.text
         return _causes_whole.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
 
     def _underflow(self, p, text):

@@ -82,6 +82,8 @@ def strides():
          lambda q, k, v: sdpa(q, as_if_contiguous(k), as_if_contiguous(v)))
     case("add of a gappy view", "stride.*read as if contiguous", torch.add,
          lambda: (randn(128)[::2], randn(64)), lambda a, b: as_if_contiguous(a) + b)
+    case("step of a slice", "step 2 of a slice is ignored", lambda a, b: torch.cat([a[:, 1:], b[:, ::2]], 1),
+         lambda: (randn(20, 20), randn(20, 30)), lambda a, b: torch.cat([a[:, 1:], b[:, :15]], 1))
     square = lambda: (randn(20, 33),)  # noqa: E731
     case("slid with a border", "shifted by 1 along axis 1", torch.sin, square,
          lambda x: torch.cat([randn(20, 1), x.sin()[:, :-1]], 1))
@@ -122,6 +124,23 @@ def formulas():
          lambda: (randn(24, 30), randn(24, 30)), lambda x, y: F.cosine_similarity(x[:, :-1], y[:, :-1], -1))
 
 
+def special():
+    def some(*sizes):
+        x = randn(*sizes)
+        x.view(-1)[::37] = math.inf
+        x.view(-1)[5::41] = math.nan
+        return x
+
+    case("swapped beside Inf", "exchanged", lambda a, b: torch.lerp(a, b, 0.3), lambda: (some(40, 16), randn(40, 16)),
+         lambda a, b: torch.lerp(b, a, 0.3))
+    case("row stale beside NaN", "repeat their neighbours: stale", torch.sin, lambda: (some(20, 33),),
+         lambda x: torch.cat([x.sin()[:-1], x.sin()[-2:-1]]))
+    case("flushed", "subnormals", lambda x: x * 0.5, lambda: (randn(30, 40, scale=1e-4).half(),),
+         lambda x: torch.where((x * 0.5).abs() < 2.0**-14, 0.0, x.float() * 0.5).half())
+    case("slope", "negative results are multiplied by 1.01|slope", F.leaky_relu, lambda: (randn(30, 40),),
+         lambda x: F.leaky_relu(x, 0.0101))
+
+
 def sizes():
     low = lambda: (randn(40, 64).bfloat16(),)  # noqa: E731
     case("bf16 plus an amount", "added.*constant offset", torch.sin, low,
@@ -140,7 +159,7 @@ def stopping(x):
     return total
 
 
-for build in (indices, choices, strides, masks, formulas, sizes):
+for build in (indices, choices, strides, masks, formulas, special, sizes):
     torch.manual_seed(0)
     build()
 
