@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a check goes: per call device, reference, perturbed replays, judge and
-overhead, for all calls and for the small ones (which must cost little besides).
+"""Where the time of a check goes: per call device, reference, perturbed replays, judge, causes
+and overhead, for all calls and for the small ones (which must cost little besides).
 
     bench_check.py [TRACE] [--device DEVICE] [-j N]
 
@@ -50,12 +50,15 @@ def checked(trace, options, out):
         sys.exit("bench_check: the check failed; the message above says why")
     with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
         db.row_factory = sqlite3.Row
-        return [dict(r) for r in db.execute("SELECT * FROM verdict")]
+        causes = dict(db.execute("SELECT call, value FROM metric WHERE name = 't_causes'"))
+        rows = db.execute("SELECT * FROM verdict")
+        return [dict(r) | {"t_causes": causes.get(r["call"], 0)} for r in rows]
 
 
 def milliseconds(row):
     """The parts of one call's time, and what is left: the overhead."""
     parts = {part: row["t_" + part] / 1e6 for part in PARTS}
+    parts["causes"] = row["t_causes"] / 1e6
     parts["overhead"] = row["t_total"] / 1e6 - sum(parts.values())
     parts["total"] = row["t_total"] / 1e6
     return parts
@@ -69,7 +72,7 @@ def table(rows):
             r for r in rows if r["verdict"] == "pass" and r["n_elements"] < SMALL
         ],
     }
-    names = (*PARTS, "overhead", "total")
+    names = (*PARTS, "causes", "overhead", "total")
     print(f"{'ms per call, mean (median)':36} calls" + "".join(f"{n:>18}" for n in names))
     for title, group in groups.items():
         if not group:

@@ -16,6 +16,8 @@ const char cmd_check_help[] =
     "  --via inductor     judge what torch.compile generates for DEVICE, call by call; "
     "needs\n"
     "                     a C++ compiler for --device cpu\n"
+    "  --level module     judge the forward of every module as one graph, not every "
+    "call\n"
     "  --ops PATTERN      only these operators: globs, comma-separated, ! excludes\n"
     "  --distinct         one call per signature and module class\n"
     "  -j N               worker processes (default: one per core)\n"

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
-from . import _core, _select
+from . import _core, _modules, _select
 from ._agenda import Agenda, Budget, seconds_of
 from ._crew import Crew, Trouble
 from ._options import Parser
@@ -44,6 +44,8 @@ def parse(argv):
         help="device under test: sim:0, npu:0, cuda:1, ..., or python:MODULE:FUNCTION")
     add("--via", default="", metavar="COMPILER",
         help="judge what torch.compile generates for DEVICE with this backend: inductor")
+    add("--level", choices=("call", "module"), default="call",
+        help="judge every call (default), or the forward of every module as one graph")
     add("-o", "--out", default="ulpscope-out", metavar="OUT",
         help="folder of the results (default ulpscope-out)")
     add("--ops", metavar="PATTERN", help="operators to check, e.g. 'aten::*mm*,!aten::bmm'")
@@ -82,6 +84,11 @@ def parse(argv):
         parser.error("--device names no device")
     if options.via and options.device.startswith("python:"):
         parser.error("--via: torch.compile needs a device that torch knows, e.g. --device cpu")
+    if options.level == "module" and options.device.startswith("python:"):
+        parser.error("--level module: a callable computes single operators; name a device that "
+                     "torch knows, e.g. --device cpu")  # fmt: skip
+    if options.level == "module" and options.self_test:
+        parser.error("--self-test is about single calls; leave out --level module")
     try:
         options.seconds = seconds_of(options.budget) if options.budget else None
     except ValueError as problem:
@@ -151,6 +158,8 @@ def selection(trace, options):
     home = _select.home_of(rows)
     target = options.device.split(":")[0]
     picks = _select.pick(rows, home, target)
+    if options.level == "module":
+        return module_selection(trace, options, picks, rows), home
     if options.ops:
         picks = _select.narrow(picks, set(trace.select(ops=options.ops)))
     if options.distinct:
@@ -161,6 +170,20 @@ def selection(trace, options):
         wanted = f" matches {options.ops}" if options.ops else " can be replayed"
         raise Trouble(f"no call of {options.trace}{wanted}: nothing to check")
     return picks, home
+
+
+def module_selection(trace, options, picks, rows):
+    """The forwards of modules that are to be judged."""
+    found = _modules.forwards(picks, rows)
+    if options.ops:
+        wanted = set(trace.select(ops=options.ops))
+        found = [f for f in found if any(wanted & {p.sequence, *p.children} for p in f.calls)]
+    if options.distinct:
+        found = _modules.distinct(found, rows)
+    if not found:
+        which = f" with {options.ops}" if options.ops else ""
+        raise Trouble(f"{options.trace} holds no forward of a module{which}: nothing to check")
+    return found
 
 
 def faults_of(options):
@@ -192,6 +215,7 @@ def run_identity(trace, options):
         "options": json.dumps(
             {"ops": options.ops or "", "distinct": options.distinct, "import": options.imports}
             | ({"compare_standards": True} if options.compare_standards else {})
+            | ({"level": "module"} if options.level == "module" else {})
         ),
         "environment": json.dumps(environment()),
     }
@@ -215,9 +239,15 @@ def worker_settings(trace, options, home, jobs):
 # ---- doing it ------------------------------------------------------------------------
 
 
+def source_of(trace, request):
+    """What the trace alone tells of what is to be judged."""
+    module = request.get("module")
+    return module["source"] if module else trace.call(request["call"])
+
+
 def lost_row(trace, request, verdict, reason):
     """The row of a call whose worker did not survive it."""
-    source = trace.call(request["call"])
+    source = source_of(trace, request)
     row = base_row(source, verdict)
     row.update(sentence=f"{source['op']}: {reason}", stack=source.get("frames") or "",
                stands_for=request["stands_for"])  # fmt: skip
@@ -277,10 +307,10 @@ class Split:
 
 def left_out(trace, agenda, total, out):
     """What a budget left undone, in one sentence; "" for nothing."""
-    calls = [r["call"] for r in agenda.left()]
+    calls = agenda.left()
     if not calls:
         return ""
-    ops = Counter(trace.call(c)["op"] for c in calls)
+    ops = Counter(source_of(trace, r)["op"] for r in calls)
     most = ", ".join(f"{op} ({n:,})" for op, n in ops.most_common(4))
     more = f" and {len(ops) - 4} other operators" if len(ops) > 4 else ""
     return (f"the budget is spent: {len(calls):,} of {total:,} calls are left out, of {most}{more}; "
@@ -289,13 +319,11 @@ def left_out(trace, agenda, total, out):
 
 def agenda_of(trace, todo, options):
     """The requests for the crew, in the order in which they are to be taken."""
-    requests = [
-        {"call": p.sequence, "children": p.children, "stands_for": p.stands_for,
-         "backward": p.backward} for p in todo
-    ]  # fmt: skip
+    requests = [p.request(bool(options.via)) for p in todo]
     if options.seconds is None:
         return Agenda(requests)
-    return Budget(requests, trace.call, options.seconds)
+    by_call = {r["call"]: r for r in requests}
+    return Budget(requests, lambda call: source_of(trace, by_call[call]), options.seconds)
 
 
 def work_through(trace, result, crew, agenda, progress):

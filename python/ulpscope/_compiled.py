@@ -98,10 +98,7 @@ class CompiledDevice(TorchDevice):
                 seen[same] = graph.placeholder(f"t{len(seen)}")
                 made.places.append(path)
             nodes[path] = seen[same]
-        args = [substitute(a, nodes, None, self.place) for a in call.args]
-        kwargs = {k: substitute(a, nodes, None, self.place) for k, a in call.kwargs.items()}
-        kwargs |= self.defaults(call)
-        graph.output(graph.call_function(call.function, tuple(args), kwargs))
+        graph.output(self._added(graph, call, nodes))
 
         def compiler(module, inputs):
             made.graphs += 1
@@ -110,6 +107,16 @@ class CompiledDevice(TorchDevice):
         forward = torch.fx.GraphModule(torch.nn.Module(), graph).forward
         made.function = torch.compile(forward, backend=compiler, dynamic=False)
         return made
+
+
+    def _added(self, graph, call, nodes):
+        """What the call gives, as nodes of a graph: many of them for a module."""
+        if hasattr(call, "replay"):
+            return call.replay([nodes[path] for path in call.views], self.place, graph.call_function)
+        args = [substitute(a, nodes, None, self.place) for a in call.args]
+        kwargs = {k: substitute(a, nodes, None, self.place) for k, a in call.kwargs.items()}
+        kwargs |= self.defaults(call)
+        return graph.call_function(call.function, tuple(args), kwargs)
 
 
 def signature(call):
@@ -121,7 +128,7 @@ def signature(call):
          v.requires_grad)
         for p, v in call.views.items()
     )  # fmt: skip
-    return call.op, id(call.function), views, repr(call.args), repr(call.kwargs)
+    return call.identity, views, repr(call.args), repr(call.kwargs)
 
 
 def first_line(problem):

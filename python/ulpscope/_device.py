@@ -69,7 +69,7 @@ class TorchDevice:
 
     def compute(self, call, bound):
         """What the call returns."""
-        return bound.run(call.function)
+        return bound.run(call.on(self.place))
 
     def notes(self, call):
         """What is to be said of how a call that ran was computed."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import _core
-from ._read_call import _view_of, bytes_of
+from ._read_call import bytes_of, view_of
 from ._replay import fit, plain
 
 FUNCTIONAL = "_c10d_functional::"
@@ -233,7 +233,7 @@ def _items(row, role, argument):
 
 def content(trace, item):
     """A tensor of a row as it was captured, complex as pairs; None where it was not kept."""
-    view = _view_of(item)
+    view = view_of(item)
     if not item["blob"] and 0 not in view.sizes:
         return None
     raw = bytes_of(trace.blob(item["blob"])) if item["blob"] else bytes_of(b"")

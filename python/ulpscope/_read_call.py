@@ -48,7 +48,8 @@ def decode(value, path):
     return value
 
 
-def _view_of(row):
+def view_of(row):
+    """The View that a row of a tensor describes."""
     return View(
         path=row["path"],
         role=row["role"],
@@ -69,25 +70,30 @@ def call_from(row, read_blob, stand_in=None):
     `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
     `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall.
     """
+    call = bare_call(row)
+    for item in row["tensors"]:
+        if item["role"] == "in" and item["storage"] not in call.storages:
+            fill_storage(call, item, read_blob, stand_in)
+    call.live = _live_reader(row, read_blob)
+    return call
+
+
+def bare_call(row):
+    """A call without the contents of its tensors."""
     if row["op"].startswith("_c10d_functional::"):
         raise BadCall("what it gives comes from other ranks, which a replay does not have")
     text = row["args"]
     arguments = json.loads(text) if isinstance(text, str) else text or {}
-    call = Call(
+    return Call(
         sequence=row["sequence"],
         op=row["op"],
         args=decode(arguments.get("args", []), "args"),
         kwargs={k: decode(v, f"kwargs.{k}") for k, v in arguments.get("kwargs", {}).items()},
-        views={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "in"},
-        results={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "out"},
-        mutated={a["path"]: _view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
+        views={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "in"},
+        results={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "out"},
+        mutated={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
         row=row,
     )
-    for item in row["tensors"]:
-        if item["role"] == "in" and item["storage"] not in call.storages:
-            _fill_storage(call, item, read_blob, stand_in)
-    call.live = _live_reader(row, read_blob)
-    return call
 
 
 def bytes_of(buffer):
@@ -96,7 +102,8 @@ def bytes_of(buffer):
     return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-def _fill_storage(call, item, read_blob, stand_in):
+def fill_storage(call, item, read_blob, stand_in):
+    """Gives a call the content of one storage, see `call_from`."""
     if item["blob"]:
         call.storages[item["storage"]] = bytes_of(read_blob(item["blob"]))
         return
@@ -122,7 +129,7 @@ def _live_reader(row, read_blob):
         item = blobs.get((role, path))
         if item is None or not item["blob"]:
             return None
-        view = _view_of(item)
+        view = view_of(item)
         raw = bytes_of(read_blob(item["blob"]))
         return fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
 

@@ -109,6 +109,15 @@ class Call:
             out.update((p, None) for p, v in self.views.items() if v.argument in writes)
         return [path for path in out if path in self.views]
 
+    @property
+    def identity(self):
+        """What it computes, apart from its arguments."""
+        return self.op, id(self.function)
+
+    def on(self, place):
+        """What to call on a device; `place(captured device)` names it."""
+        return self.function
+
     def value(self, name, default=None):
         """A non-tensor argument by its name in the schema."""
         if name in self.kwargs:

@@ -25,6 +25,11 @@ class Pick:
     stands_for: int = 1
     backward: dict = field(default_factory=dict)  # it or a child -> calls of its backward
 
+    def request(self, compiled=False):
+        """What a worker needs to know."""
+        return {"call": self.sequence, "children": self.children, "stands_for": self.stands_for,
+                "backward": self.backward}  # fmt: skip
+
 
 def device_types(row):
     """Device types of the tensors and device arguments of a call."""

@@ -56,16 +56,20 @@ class Bench:
             self._ranks = Ranks(self.path)
         return self._ranks
 
-    def call(self, sequence):
-        """The call, rebuilt from the trace."""
+    def call(self, sequence, module=None):
+        """The call, or the forward of a module, rebuilt from the trace."""
         from ._read_call import call_from
         from ._standin import stand_in
 
-        row = self.trace.call(sequence)
         made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+        if module:
+            from ._module_call import module_call
+
+            return module_call(module, self.trace.call, self.trace.blob, made)
+        row = self.trace.call(sequence)
         return call_from(row, self.trace.blob, made)
 
-    def judge(self, sequence, timing):
+    def judge(self, sequence, timing, module=None):
         from . import _memory
         from ._judging import judge_call
 
@@ -74,7 +78,7 @@ class Bench:
             _memory.limit(phase)
 
         since = time.perf_counter_ns()
-        call = self.call(sequence)
+        call = self.call(sequence, module)
         timing.wide += time.perf_counter_ns() - since
         return call, judge_call(call, self.device, timing, mark, self.rule)
 
@@ -89,9 +93,10 @@ class Bench:
         if request.get("self_test"):
             return self.probe(sequence), True
         try:
-            if _ranks.is_collective(self.trace.call(sequence)["op"]):
+            module = request.get("module")
+            if not module and _ranks.is_collective(self.trace.call(sequence)["op"]):
                 return self.collective(sequence, timing, request), True
-            call, verdict = self.judge(sequence, timing)
+            call, verdict = self.judge(sequence, timing, module)
             if verdict.verdict in FLAGGED and request.get("children"):
                 self.name_culprit(verdict, request["children"], timing)
             if self.compared:
@@ -125,7 +130,7 @@ class Bench:
         from ._impact import loss_effect
 
         reference = verdict.operands.reference if verdict.operands else None
-        if reference is None or verdict.answer is None or call.made_up:
+        if reference is None or verdict.answer is None or call.made_up or call.composite:
             return []
         try:
             found = loss_effect(self.trace, call, verdict.answer.outputs, reference.truth, backward)
@@ -147,7 +152,8 @@ class Bench:
 
     def plain(self, sequence, verdict, reason, request):
         """A row for a call of which nothing could be measured."""
-        source = self.trace.call(sequence)
+        module = request.get("module")
+        source = module["source"] if module else self.trace.call(sequence)
         row = base_row(source, verdict)
         row.update(sentence=f"{source['op']}: {reason}", stack=source.get("frames") or "",
                    stands_for=request.get("stands_for", 1))  # fmt: skip
@@ -156,9 +162,12 @@ class Bench:
     def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not
         pass either is where the fault lies."""
+        from ._ranks import is_collective
         from ._replay import BadCall
 
         for sequence in children:
+            if is_collective(self.trace.call(sequence)["op"]):
+                continue
             try:
                 call, below = self.judge(sequence, timing)
             except BadCall:

@@ -34,3 +34,15 @@ def forgetful(module, inputs):
         return module(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
 
     return run
+
+
+@register_backend
+def fusing(module, inputs):
+    """Computes as it is told, but another gelu where there is a product to fuse it with."""
+    names = ("addmm", "mm", "linear")
+    products = [n for n in module.graph.nodes if any(name in str(n.target) for name in names)]
+    for node in module.graph.nodes:
+        if products and "gelu" in str(node.target):
+            node.kwargs = {**node.kwargs, "approximate": "tanh"}
+    module.recompile()
+    return module

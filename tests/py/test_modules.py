@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--level module`: forwards of modules are found in a captured step and rebuilt to the last
+bit; honest devices and compilers pass, one that breaks only what it fuses is accused at this
+level and at no other."""
+
+import check_compilers  # noqa: F401  registers backends
+import pytest
+import torch
+from test_check_run import check, rows
+from test_compiled import plain_compiler  # noqa: F401  a fixture
+from torch import nn
+
+import ulpscope
+from ulpscope import _core, _modules, _select
+from ulpscope._check import parse
+from ulpscope._compiled import CompiledDevice
+from ulpscope._device import open_device
+from ulpscope._judging import judge_call
+from ulpscope._module_call import module_call
+from ulpscope._read_call import call_from
+from ulpscope._replay import BadCall
+
+SEED = 5
+
+
+class Block(nn.Module):
+    """Writes an argument in place, draws, keeps statistics, splits a storage."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(24, 16)
+        self.drop, self.batch = nn.Dropout(0.25), nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        a, b = self.up(self.norm(x)).chunk(2, -1)
+        h = self.down(torch.nn.functional.gelu(a) * b.sigmoid())
+        h.mul_(0.5)
+        return x + self.batch(self.drop(h))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+        self.head = nn.Linear(16, 7)
+
+    def forward(self, x):
+        return self.head(self.blocks(x))
+
+
+class Captured:
+    """A training step of the model, and what its modules gave."""
+
+    def __init__(self, folder):
+        torch.manual_seed(SEED)
+        self.path, self.outputs = folder / "trace", {}
+        model, x = Model(), torch.randn(20, 16)
+        for name, module in model.named_modules():
+            module.register_forward_hook(lambda m, i, out, name=name: self.keep(name, out))
+        with ulpscope.capture(self.path):
+            model(x).square().sum().backward()
+        self.trace = _core.Trace(str(self.path))
+        self.rows = [self.trace.call(s) for s in self.trace.select()]
+
+    def keep(self, name, out):
+        self.outputs[name] = out.detach()
+
+    def forwards(self, target="cpu"):
+        return _modules.forwards(_select.pick(self.rows, "cpu", target), self.rows)
+
+    def rebuilt(self, path, target="cpu"):
+        (found,) = [f for f in self.forwards(target) if f.path == path]
+        return module_call(found.request()["module"], self.trace.call, self.trace.blob)
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory):
+    print(f"seed {SEED}")
+    return Captured(tmp_path_factory.mktemp("modules"))
+
+
+def test_forwards_of_a_step(captured):
+    found = {f.path: f for f in captured.forwards()}
+    inside = [f"blocks.{i}{name}" for i in range(2) for name in
+              ("", ".norm", ".up", ".down", ".drop", ".batch")]  # fmt: skip
+    assert set(found) == {"", "blocks", "head", *inside}
+    numbers = [f.sequence for f in found.values()]
+    assert len(set(numbers)) == len(numbers)
+    again = {f.path: f.sequence for f in captured.forwards()}
+    assert again == {path: f.sequence for path, f in found.items()}  # as resuming needs it
+
+
+@pytest.mark.parametrize("path", ["head", "blocks.0.norm", "blocks.1.up", "blocks.1", "blocks", ""])
+@pytest.mark.parametrize("target", ["cpu", "sim"])
+def test_rebuilt_to_the_last_bit(captured, path, target):
+    call = captured.rebuilt(path, target)
+    expected = captured.outputs[path]
+    assert any(t.shape == expected.shape and torch.equal(t, expected) for t in call.native.values())
+
+
+def test_draws_are_inputs(captured):
+    drop = captured.rebuilt("blocks.0.drop")
+    assert not drop.random
+    assert [s.call.op for s in drop.steps_taken if "bernoulli" in s.call.op] == []
+    draws = [r["sequence"] for r in captured.rows if r["op"].startswith("aten::bernoulli_")]
+    with pytest.raises(BadCall, match="aten::bernoulli_.float draws"):
+        module_call({"calls": draws[:1], "kept": [], "source": {}}, captured.trace.call, captured.trace.blob)
+
+
+def test_writes_are_judged(captured):
+    batch = captured.rebuilt("blocks.0.batch")
+    assert len(batch.written()) >= 2  # the running statistics
+    assert judge_call(batch, open_device("cpu")).verdict == "pass"
+
+
+def test_equal_modules_compile_once(captured):
+    same = [captured.rebuilt(f"blocks.{i}.up").identity for i in range(2)]
+    assert same[0] == same[1] != captured.rebuilt("blocks.0.norm").identity
+
+
+def test_an_error_inside_is_seen(captured, monkeypatch):
+    """A device whose gelu is another one."""
+    monkeypatch.setattr("ulpscope._diagnose.cause_of", lambda *_: "")  # takes its time
+    call, device = captured.rebuilt("blocks.0"), open_device("cpu")
+    gelu = next(s.call for s in call.steps_taken if s.call.op == "aten::gelu")
+    assert judge_call(call, device).verdict == "pass"
+    device.compute = lambda call, bound: bound.run(broken)
+
+    def broken(*tensors):
+        return call.replay(tensors, function_of=lambda c: tanh if c is gelu else c.function)
+
+    def tanh(x, **_):
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+    assert judge_call(call, device).verdict in ("wrong", "reduced")
+
+
+def test_check_without_compiler(captured, tmp_path):
+    out = tmp_path / "out"
+    only = "--level", "module", "--ops", "gelu,native_batch_norm"
+    run = check(captured.path, out, *only, device="cpu")
+    assert run.returncode == 0
+    assert "module:head" not in {r["op"] for r in rows(out)}
+    said = {r["op"]: r for r in rows(out)}
+    assert said["module:blocks.0"]["verdict"] == said["module:(model)"]["verdict"] == "pass"
+    assert {r["verdict"] for r in said.values()} == {"pass"}
+    assert said["module:blocks.1"]["module"] == "blocks.1"
+    assert said["module:blocks.1"]["module_class"] == "Block"
+    again = check(captured.path, out, device="cpu")  # another run
+    assert again.returncode == 2 and "--force" in again.stderr
+    again = check(captured.path, out, *only, device="cpu")
+    assert again.returncode == 0 and f"{len(said)} of {len(said)} calls done" in again.stderr
+
+
+def test_compiler_that_breaks_what_it_fuses(captured, monkeypatch):
+    monkeypatch.setattr("ulpscope._diagnose.cause_of", lambda *_: "")  # takes its time
+    device = CompiledDevice("cpu", "fusing")
+    (gelu, *_) = [r for r in captured.rows if r["op"] == "aten::gelu"]
+    alone = call_from(gelu, captured.trace.blob)
+    assert judge_call(alone, device).verdict == "pass"
+    assert judge_call(captured.rebuilt("blocks.0.up"), device).verdict == "pass"
+    assert judge_call(captured.rebuilt("blocks.0"), device).verdict in ("wrong", "reduced")
+
+
+def test_honest_inductor(captured):
+    device = CompiledDevice("cpu", "inductor")
+    for path in ("blocks.0", "blocks.1"):
+        verdict = judge_call(captured.rebuilt(path), device)
+        assert (verdict.verdict, verdict.notes) == ("pass", []), verdict.reason
+    assert len(device.made) == 1  # the same code
+
+
+@pytest.mark.parametrize("more, word", [
+    (["--device", "python:check_devices:device"], "--device cpu"),
+    (["--device", "cpu", "--self-test"], "leave out --level module"),
+])  # fmt: skip
+def test_what_does_not_go_together(capsys, more, word):
+    with pytest.raises(SystemExit):
+        parse(["trace", "--level", "module", *more])
+    assert word in capsys.readouterr().err
+
+
+def test_too_large_for_one_graph(captured):
+    request = {"calls": [1] * (_modules.MOST_CALLS + 1), "kept": [], "source": {}}
+    with pytest.raises(BadCall, match="too many for one graph"):
+        module_call(request, captured.trace.call, captured.trace.blob)
