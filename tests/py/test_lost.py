@@ -126,6 +126,16 @@ def test_a_corner_is_one_still(draw):
     assert said(gradient, (g, x), (at(right, 6, right[6] + 1),)).verdict == "wrong"
 
 
+def test_flushing_swallows_no_nan(draw):
+    """A formula that compares takes one branch or the other for NaN."""
+    backward, x, g = torch.ops.aten.elu_backward.default, at(draw(40), 3, NAN), draw(40)
+    args = g, 1.0, 1.0, 1.0, False, x
+    right = backward(*args)
+    assert said(backward, args, right).passed and right[3].isnan()
+    for other in (0.0, float(g[3])):
+        assert said(backward, args, at(right, 3, other)).verdict == "nonfinite"
+
+
 def of_two_ulps(x, draw):
     return x * (1 + 2.0**-23 * draw(*x.shape).sign())
 
