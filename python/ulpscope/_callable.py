@@ -278,9 +278,10 @@ def _learn(call):
 
 
 def _number_dtypes(call, result, doubles):
-    """path -> dtype of every Python float and complex number among results. They have none
-    of their own: what a float16 kernel computed fits into float16. Empty where something was
-    computed in float64 or there is nothing to compute with."""
+    """path -> dtype of every Python float and complex number among results, and of every
+    quantized tensor's scales. They have none of their own: what a float16 kernel computed
+    fits into float16. Empty where something was computed in float64 or there is nothing to
+    compute with."""
     given = {v.dtype for v in call.views.values() if v.dtype.is_floating_point}
     if doubles or not given or torch.float64 in given:
         return {}
@@ -290,7 +291,7 @@ def _number_dtypes(call, result, doubles):
         if leaf.dtype == torch.complex128:
             found[path] = torch.complex64
         elif leaf.dtype == torch.float64:
-            fits = (d for d in order if bool((leaf.to(d).double() == leaf) | leaf.isnan()))
+            fits = (d for d in order if bool(((leaf.to(d).double() == leaf) | leaf.isnan()).all()))
             found[path] = next(fits, torch.float32)
     return found
 
