@@ -2,7 +2,7 @@
 """Findings over the outputs of one call: asks `_reference` for operands until the C judge
 has seen enough. Serves `_judging`.
 
-The rule is in docs/verdict.md; the escalation here (1, 4, then 16 perturbed replays) only
+The rule is in docs/verdict.md; the escalation here (1, 2, then 4 perturbed replays) only
 saves replays where fewer already show that the answer is good.
 """
 
@@ -22,15 +22,15 @@ from ._replay import in_memory_order
 from ._ties import aligned, as_good, choice_of
 from ._verdicts import rank
 
-LOOKS = (1, 2, 4, 16)  # after so many replays
-APPEALS = (4, 16)
+LOOKS = (1, 2, 4)  # after so many replays; then the appeal
+STEP_REPLAYS = 16  # of what chooses or converts, and runs with other roundings
 N_EXAMPLES = 10
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2,
                  torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)  # fmt: skip
 ACCUSED = ("wrong", "reduced")
 MOST_BITS_LESS = 3  # elements that only other roundings excuse do not decide the bits alone
-LOSS_WEIGHT = 2.0  # a few losses among 16 replays: about their own root mean square
+LOSS_WEIGHT = 2.0  # a few losses among the replays: about their own root mean square
 
 
 @dataclass
@@ -325,10 +325,8 @@ def _looked_at(operands, path, device):
         now = time.perf_counter_ns()
         found = judge.look()
         operands.timing.add("judge", now)
-        if found["needs_appeal"] and upto in APPEALS:
-            found = _appeal(operands, judge, path, found["exact"])
-            if found["verdict"] == "pass":
-                break
+    if found["needs_appeal"]:
+        found = _appeal(operands, judge, path, found["exact"])
     if found["verdict"] in ACCUSED and not operands.reference.never_rounds():
         found = _last_appeal(operands, judge, path)
     return _float_finding(path, device, judge, found)
@@ -483,9 +481,9 @@ def _open(operands, path, device, want):
 
 def _admissible(operands):
     """What a callable gives where its inputs, or its roundings, fall otherwise."""
-    for k in range(LOOKS[-1]):
+    for k in range(STEP_REPLAYS):
         yield from operands.replay(k)
-    yield from operands.reference.roundings(LOOKS[-1])
+    yield from operands.reference.roundings(STEP_REPLAYS)
 
 
 def _judge_bytes(operands, path, device):

@@ -16,7 +16,6 @@ from ._conventions import rounding_note, with_rounded_scalars
 from ._device import is_uninitialised, learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._outputs import (
-    APPEALS,
     JUDGED_DTYPES,
     LOOKS,
     LOSS_WEIGHT,
@@ -31,7 +30,6 @@ from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
-TAKEN = tuple(k for k in LOOKS if k <= APPEALS[0])  # replays after which a check looks
 PLAIN = 2.0**60  # S above it may tell of an overflow
 
 
@@ -59,13 +57,13 @@ class Sums:
         self.s = torch.zeros_like(truth)
         self.n = torch.zeros_like(truth)
         self.count = 0
-        self.seen = []  # (S, N) after each of TAKEN
+        self.seen = []  # (S, N) after each of LOOKS
 
     def add(self, wide, narrow):
         self.s = torch.hypot(self.s, (wide - self.truth) / DELTA)
         self.n = torch.hypot(self.n, (narrow.double() - wide) / ROUNDING)
         self.count += 1
-        if self.count in TAKEN:
+        if self.count in LOOKS:
             self.seen.append(self.means())
 
     def means(self):
@@ -99,7 +97,7 @@ def float_sums(operands):
             if truth.shape != yardstick.shape:
                 truth = yardstick.double()
             out[path] = Sums(truth, yardstick)
-    for k in range(TAKEN[-1] if out else 0):
+    for k in range(LOOKS[-1] if out else 0):
         replay = operands.replay(k)
         for path, sums in out.items():
             sums.add(*_pair_of(replay, path, sums))
@@ -160,16 +158,16 @@ def put_looks(operands, path, sums, same, put):
     store = (lambda x: x) if sums.yardstick.dtype == torch.float64 else _stored
     put_n = lambda name, n: put(name, store(n)) if (  # noqa: E731
         bool((n != 0).any()) if same else _matters(sums, n)) else None
-    entry = {"replays": TAKEN[-1]}
+    entry = {"replays": LOOKS[-1]}
     closed = slope(operands, path, sums)
     if closed is not None:
         entry["products"] = closed[1]
         if _matters(sums, closed[0]):
             put("slope", store(closed[0]))
     if _matters(sums, *(s for s, _ in sums.seen)):
-        for taken, (s, _) in zip(TAKEN, sums.seen):
+        for taken, (s, _) in zip(LOOKS, sums.seen):
             put(f"s{taken}", store(s))
-    for taken, (_, n) in zip(TAKEN, sums.seen):
+    for taken, (_, n) in zip(LOOKS, sums.seen):
         put_n(f"n{taken}", n)
     if not operands.reference.never_rounds():
         for name, (count, n) in zip(("far", "noise"), last_losses(operands, path, sums)):

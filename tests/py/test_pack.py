@@ -186,7 +186,7 @@ def test_the_limits_of_both_judges_agree():
     limits = dict(re.findall(r"#define (\w+) +([\d.]+)", source))
     assert float(limits["MOST_SHARED"]) == _lost.MOST_SHARED
     assert float(limits["MOST_BITS_LESS"]) == _outputs.MOST_BITS_LESS
-    assert _pack_operands.TAKEN == (1, 2, 4)
+    assert _pack_operands.LOOKS == (1, 2, 4)
 
 
 def test_numbers_that_are_rounded_first_are_right_too(packed, honest, tmp_path):
