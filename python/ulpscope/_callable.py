@@ -15,7 +15,7 @@ from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
 from ._replay import (
-    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, flatten,
+    BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, equal_bytes, flatten,
     is_write, outputs_of, plain, rebuilt,
 )  # fmt: skip
 from ._ties import INDEX_OPS, chosen_by
@@ -322,4 +322,4 @@ def same_bytes(a, b):
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = (t.detach().cpu().contiguous().reshape(-1) for t in (a, b))
-    return torch.equal(raw(a), raw(b))
+    return equal_bytes(raw(a), raw(b))

@@ -14,7 +14,7 @@ from ._device import DeviceDied, lacks, learn_writes
 from ._outputs import Finding, Operands, Timing, clause, judge_outputs
 from ._random import SEED, judge_draws
 from ._reference import Reference
-from ._replay import Unsupported, draws_random
+from ._replay import Unsupported, draws_random, equal_bytes
 from ._verdicts import FLAGGED, rank
 
 
@@ -246,7 +246,7 @@ def _same_bits(a, b):
         p in b.outputs
         and t.dtype == b.outputs[p].dtype
         and t.shape == b.outputs[p].shape
-        and torch.equal(_as_bytes(t), _as_bytes(b.outputs[p]))
+        and equal_bytes(_as_bytes(t), _as_bytes(b.outputs[p]))
         for p, t in a.outputs.items()
     )
 

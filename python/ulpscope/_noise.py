@@ -8,6 +8,8 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._sources import sound
+
 LOW = (torch.float32, torch.float16, torch.bfloat16)
 
 # Functions that devices approximate; what else rounds is off by half an ulp at most.
@@ -49,7 +51,7 @@ class Steps(TorchDispatchMode):
                     return formula(*args, **kwargs)
             except Exception:  # a formula that does not serve here: the operator does
                 pass
-        out = func(*args, **kwargs)
+        out = sound(func)(*args, **kwargs)
         if any(r.alias_info is not None for r in func._schema.returns):
             return out
         if not isinstance(out, torch.Tensor) or out.dtype not in LOW:

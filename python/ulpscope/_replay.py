@@ -66,6 +66,24 @@ class View:
         span = sum((n - 1) * s for n, s in zip(self.sizes, self.strides))
         return self.offset, self.offset + span + 1
 
+    def is_contiguous(self):
+        """Whether its elements lie in row-major order without gaps."""
+        step = 1
+        for size, stride in zip(reversed(self.sizes), reversed(self.strides)):
+            if size != 1 and stride != step:
+                return False
+            step *= size
+        return True
+
+    def is_dense(self):
+        """Whether it touches every element of its extent once, in any order of dimensions."""
+        step = 1
+        for stride, size in sorted(zip(self.strides, self.sizes)):
+            if size != 1 and stride != step:
+                return False
+            step *= size
+        return True
+
 
 @dataclass
 class Call:
@@ -163,7 +181,15 @@ def resolve(name):
 def fit(raw, dtype):
     """Bytes seen as elements of `dtype`; bytes of a half element at the end are left out."""
     whole = raw.numel() // dtype.itemsize * dtype.itemsize
-    return raw[:whole].view(dtype)
+    return (raw if whole == raw.numel() else raw[:whole]).view(dtype)
+
+
+def equal_bytes(a, b):
+    """Whether two flat tensors of bytes hold the same: torch compares element by element,
+    so eight at a time."""
+    if a.numel() % 8 == 0 and (a.storage_offset() | b.storage_offset()) % 8 == 0:
+        a, b = a.view(torch.int64), b.view(torch.int64) if b.numel() == a.numel() else b
+    return torch.equal(a, b)
 
 
 # ---- rebuilding --------------------------------------------------------------------

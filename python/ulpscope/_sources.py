@@ -5,6 +5,7 @@ registered reference, a built-in one, the operator's own kernel, a decomposition
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,6 +14,7 @@ from . import _references, reference
 from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
 STANDARD = ("aten", "prims")
+FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 
 class Widen(TorchDispatchMode):
@@ -38,7 +40,7 @@ class Widen(TorchDispatchMode):
             for i, a in enumerate(args)
         ]
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
-        out = func(*args, **kwargs)
+        out = sound(func)(*args, **kwargs)
         return out if func._schema.returns and kept - LEFT_ALONE else self._wide(out)
 
     def _wide(self, value):
@@ -104,7 +106,36 @@ def _as_it_stands(call):
         return Source(call.function, held=False, steady=True, given=True)
     if name.rstrip("_") == "nan_to_num" and call.views:
         return Source(_bounded(call), held=False, steady=True)
+    if name in FUSED and not all(v.is_contiguous() for v in call.views.values()):
+        return Source(sound(call.function), held=False, steady=True, partial=True)
     return Source(call.function, held=False, steady=True)
+
+
+def sound(function):
+    """The function, or for torch's fused optimizers one that runs them on contiguous copies: on
+    the CPU they take as many elements as a tensor has from where it begins, whatever its
+    strides."""
+    if getattr(function, "_opname", "") not in FUSED:
+        return function
+
+    def run(*args, **kwargs):
+        copies = []
+
+        def dense(value):
+            if isinstance(value, (list, tuple)):
+                return [dense(item) for item in value]
+            if not isinstance(value, torch.Tensor) or value.is_contiguous():
+                return value
+            copies.append((value, value.contiguous()))
+            return copies[-1][1]
+
+        result = function(*dense(args), **{k: dense(v) for k, v in kwargs.items()})
+        for tensor, copy in copies:
+            if not torch.equal(tensor, copy):  # one that is only read may be expanded
+                tensor.copy_(copy)
+        return result
+
+    return run
 
 
 def _bounded(call):
@@ -123,13 +154,16 @@ def _bounded(call):
 def decompositions(function):
     """Other formulas that torch has for one of its operators: of which one may exist in
     float64 where the kernel does not."""
-    if not isinstance(function, torch._ops.OpOverload):
-        return
+    return _formulas(function) if isinstance(function, torch._ops.OpOverload) else ()
+
+
+@cache
+def _formulas(function):
     from torch._decomp import decomposition_table
 
-    if function in decomposition_table:
-        yield decomposition_table[function]
+    found = [decomposition_table[function]] if function in decomposition_table else []
     if torch._C.DispatchKey.CompositeImplicitAutograd in function.py_kernels or (
         function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     ):
-        yield function.decompose
+        found.append(function.decompose)
+    return tuple(found)

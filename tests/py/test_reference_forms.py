@@ -174,6 +174,48 @@ def test_a_fused_step(kind, tensor_lr, amsgrad, found_inf):
     assert judged(faulty, name, *args, **kwargs).verdict in FLAGGED
 
 
+def right_by_copies(op, args, kwargs):
+    """A fused step on contiguous copies, put back through the strides."""
+    copies = [[t.contiguous().clone() for t in group] for group in args]
+    op(*copies, **kwargs)
+    for group, results in zip(args, copies):
+        for t, result in zip(group, results):
+            t.copy_(result)
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd", "adagrad"])
+def test_a_fused_step_of_tensors_with_gaps(kind):
+    """torch's own kernel takes other elements than a tensor has: it is no reference there."""
+    args, kwargs = step_args(kind, False, False, False, None, None, torch.float32)
+    args = [[gappy(t) for t in group] if i < len(args) - 1 else group
+            for i, group in enumerate(args)]  # fmt: skip
+    name = f"aten::_fused_{kind}_"
+    assert judged(right_by_copies, name, *args, **kwargs).verdict == "pass"
+    assert judged(honest, name, *args, **kwargs).verdict == "wrong"
+
+
+def test_a_fused_step_with_gaps_inside_a_callable():
+    p, g, m, v = (gappy(seeded(8, 30, seed=i).abs()) for i in range(4))
+
+    def step(p, g, m, v):
+        torch.ops.aten._fused_adamw_([p], [g], [m], [v], [], [torch.tensor(5.0)], lr=1e-2, beta1=0.9,
+                                     beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False,
+                                     maximize=False)  # fmt: skip
+        return p, m, v
+
+    right = step(*(t.contiguous() for t in (p, g, m, v)))
+    assert ulpscope.judge_call(step, [p, g, m, v], {}, right).verdict == "pass"
+    native = step(*(torch.empty_strided(t.shape, t.stride()).copy_(t) for t in (p, g, m, v)))
+    assert ulpscope.judge_call(step, [p, g, m, v], {}, native).verdict == "wrong"
+
+
+def gappy(t):
+    """The same tensor with a number behind every element."""
+    if t.dim() == 0:
+        return t
+    return torch.stack([t, torch.full_like(t, 7)], -1)[..., 0]
+
+
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_a_fused_step_in_bfloat16(kind):
     args, kwargs = step_args(kind, False, False, False, None, None, BF16)
