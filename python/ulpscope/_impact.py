@@ -35,14 +35,13 @@ def loss_effect(trace, call, answer, truth, backward):
     device, right = answer.get(path), (truth or {}).get(path)
     if not backward or device is None or right is None or not device.dtype.is_floating_point:
         return None
-    error = device.double() - right.double() if device.shape == right.shape else None
-    if error is None or bool((device.double() == right.to(device.dtype).double()).all()):
+    if device.shape != right.shape or torch.equal(device, right.to(device.dtype)):
         return None
     floats = [p for p, t in answer.items() if t.dtype.is_floating_point]
     gradient = _gradient(trace, call.row, path, len(floats) == 1, backward)
     if gradient is None or gradient.shape != device.shape:
         return None
-    products = gradient.double() * error
+    products = gradient.double() * (device.double() - right.double())
     products = products[products.isfinite()]
     return float(products.sum().abs()) if products.numel() else None
 

@@ -4,23 +4,28 @@ allocation error, which becomes a verdict, instead of taking the machine along. 
 worker of a check calls this: the limit is the whole process's. Linux."""
 
 import resource
+import time
 
 PAGE = resource.getpagesize()
 SHARE = 0.9  # of what is free
-_free = resource.getrlimit(resource.RLIMIT_AS)[0]
+FRESH = 0.1  # seconds for which a look at what is free counts
+_free, _hard = resource.getrlimit(resource.RLIMIT_AS)
+_seen = [-FRESH, 0]  # when, and what was free
 
 
 def limit(phase):
     """Bounds the address space while references are computed, and frees it for the device,
     whose drivers map far more than they use."""
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = _free
     if phase == "reference":
-        room = _available()
+        now = time.monotonic()
+        if now - _seen[0] >= FRESH:
+            _seen[:] = now, _available()
+        room = _seen[1]
         most = int(_mapped() + SHARE * room) if room else _free
         if _free != resource.RLIM_INFINITY:
             most = min(most, _free)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (most, _hard))
 
 
 def _mapped():

@@ -9,6 +9,7 @@ variant without a reference is `unjudged` and not judged by the wrong formula.
 """
 
 import inspect
+from functools import cache
 
 # Arguments that change how a result is computed, or what else is returned, but not its value.
 IDLE = {
@@ -48,12 +49,17 @@ def find(op):
     if entry is None:
         return None
     function, fixed = entry
-    wanted = set(inspect.signature(function).parameters) - fixed.keys()
+    wanted = _parameters(function) - fixed.keys()
 
     def call(schema, args, kwargs):
         return function(**_named(schema, wanted, args, kwargs), **fixed)
 
     return call
+
+
+@cache
+def _parameters(function):
+    return inspect.signature(function).parameters.keys()
 
 
 def known():

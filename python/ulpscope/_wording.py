@@ -127,6 +127,7 @@ def row(call, verdict, timing, stands_for=1):
     """The verdict as a row for `_core.Result.put`."""
     worst, source = verdict.worst, call.row
     flagged = verdict.verdict in FLAGGED
+    parts = verdict.operands.reference.parts if verdict.operands else None
     out = base_row(source, verdict.verdict)
     out.update(
         culprit=verdict.culprit,
@@ -142,17 +143,17 @@ def row(call, verdict, timing, stands_for=1):
         n_elements=sum(f.n for f in verdict.findings),
         stands_for=stands_for,
         metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
-                 + _search_time(timing) + odd_inputs(call)),
+                 + _search_time(timing) + odd_inputs(call, parts)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
     return out
 
 
-def odd_inputs(call):
+def odd_inputs(call, parts=None):
     """Metrics that count NaN and Inf among the inputs, for calls that have any: where the
-    truth is one of them a pass says little."""
-    if all(_is_finite(part.data) for part in segments(call).values()):
+    truth is one of them a pass says little. `parts` are its segments, where they are known."""
+    if all(_is_finite(part.data) for part in (parts or segments(call)).values()):
         return []
     unread = call.written() if base_name(call.op)[1] in FILLS else ()
     nan = inf = 0
@@ -170,7 +171,9 @@ def _is_finite(data):
     if not (data.is_floating_point() or data.is_complex()):
         return True
     data = data if data.dtype.itemsize > 1 else data.float()  # float8 has no isfinite
-    return bool(data.isfinite().all())
+    total = data.sum(dtype=torch.float32 if data.dtype.itemsize < 4 else None)
+    # A sum of finite numbers may overflow, one that holds NaN or Inf cannot be finite.
+    return bool(total.isfinite()) or bool(data.isfinite().all())
 
 
 def _search_time(timing):

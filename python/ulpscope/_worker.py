@@ -46,6 +46,7 @@ class Bench:
         self.device = open_device(settings["device"], settings["home"], settings["via"], say)
         self.trace_id = settings["trace_id"]
         self._ranks = None
+        self._row = None
 
     @property
     def ranks(self):
@@ -66,8 +67,13 @@ class Bench:
             from ._module_call import module_call
 
             return module_call(module, self.trace.call, self.trace.blob, made)
-        row = self.trace.call(sequence)
-        return call_from(row, self.trace.blob, made)
+        return call_from(self.row(sequence), self.trace.blob, made)
+
+    def row(self, sequence):
+        """What the trace tells of a call; the last one is kept."""
+        if self._row is None or self._row["sequence"] != sequence:
+            self._row = self.trace.call(sequence)
+        return self._row
 
     def judge(self, sequence, timing, module=None):
         from . import _memory
@@ -94,7 +100,10 @@ class Bench:
             return self.probe(sequence), True
         try:
             module = request.get("module")
-            if not module and _ranks.is_collective(self.trace.call(sequence)["op"]):
+            since = time.perf_counter_ns()
+            collective = not module and _ranks.is_collective(self.row(sequence)["op"])
+            timing.wide += time.perf_counter_ns() - since
+            if collective:
                 return self.collective(sequence, timing, request), True
             call, verdict = self.judge(sequence, timing, module)
             if verdict.verdict in FLAGGED and request.get("children"):
@@ -166,7 +175,7 @@ class Bench:
         from ._replay import BadCall
 
         for sequence in children:
-            if is_collective(self.trace.call(sequence)["op"]):
+            if is_collective(self.row(sequence)["op"]):
                 continue
             try:
                 call, below = self.judge(sequence, timing)
