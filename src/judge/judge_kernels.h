@@ -14,6 +14,9 @@
 /* What usc_judge_kernels.bin writes for a score of zero: the element matches. */
 #define USC_BIN_MATCH USC_N_SCORE_BINS
 
+/* Bins of which neighbours are counted in pairs: scores below 2^8. A power of two. */
+#define USC_N_LOW_BINS 64
+
 /** What depends on the device's dtype and on the replays so far, not on the element. */
 typedef struct usc_score_params {
     double min_power;   /* 2^emin of the device's dtype */
@@ -56,7 +59,9 @@ typedef struct usc_screen_operands {
 typedef struct usc_screened {
     double max; /* largest score seen; a block with a larger one is sent away */
     int64_t n_mismatch;
-    usc_counters counters; /* by bin, where bin 0 holds matches as well */
+    /* By bin, where bin 0 holds matches as well. */
+    usc_counters counters;
+    uint32_t pairs[USC_N_LOW_BINS * USC_N_LOW_BINS]; /* a and b: [a + N b], a, b < N */
 } usc_screened;
 
 /** What the appeal forgives and counts, as far as it is the same for all elements. */
@@ -123,6 +128,8 @@ extern const usc_judge_kernels usc_judge_kernels_avx2;
 /* In files of their own; `screen`, `weigh` and `round` of the table above. */
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
                            const usc_screen_operands *o, size_t count, usc_screened *out);
+bool usc_judge_screen_f32_avx2(const float *d, const double *r, size_t count,
+                               usc_screened *out);
 void usc_judge_weigh_avx2(const usc_score_params *p, const usc_weigh_rule *rule,
                           const usc_weigh_operands *o, size_t n, usc_weighed *out);
 void usc_judge_round_avx2(usc_dtype dtype, const double *x, size_t n, double *out);

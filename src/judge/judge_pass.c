@@ -42,6 +42,19 @@ static int64_t counted(const usc_counters *c, int bin)
     return sum;
 }
 
+/* Pairs are counted in 32 bits: they are moved before so many chunks of a thread can have
+ * filled one. */
+#define CHUNKS_OF_PAIRS ((int64_t)1 << 16)
+
+static void move_pairs(usc_screened *s)
+{
+    for (int i = 0; i < USC_N_LOW_BINS * USC_N_LOW_BINS; i++) {
+        s->counters.of[0][i % USC_N_LOW_BINS] += s->pairs[i];
+        s->counters.of[1][i / USC_N_LOW_BINS] += s->pairs[i];
+    }
+    memset(s->pairs, 0, sizeof s->pairs);
+}
+
 static void count_bins(const usc_pass *p, const double *scores, size_t count,
                        uint8_t *bins, usc_counters *counters)
 {
@@ -57,6 +70,7 @@ static void fold_counts(usc_judge_scratch *s)
         t->rels[i] += counted(&s->rel_counts, i);
     }
     if (s->quick.n_mismatch == 0) return;
+    move_pairs(&s->quick);
     t->scores[0] += s->quick.n_mismatch; /* less what is in other bins */
     for (int i = 1; i < USC_N_SCORE_BINS; i++) {
         t->scores[i] += counted(&s->quick.counters, i);
@@ -250,6 +264,7 @@ static void run_chunks(void *ctx, int thread, int64_t first, int64_t last)
             s->visible += expected;
         }
         j->chunk_sums[i] = sum;
+        if ((i - first) % CHUNKS_OF_PAIRS == CHUNKS_OF_PAIRS - 1) move_pairs(&s->quick);
     }
     fold_counts(s);
 }

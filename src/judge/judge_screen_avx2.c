@@ -6,9 +6,7 @@
 #include "judge/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "base/compiler.h"
-
-#include <immintrin.h>
+#include "judge/judge_screen.h"
 
 #include <float.h>
 
@@ -131,45 +129,10 @@ static USC_ALWAYS_INLINE __m128 score_four(const constants *c, source from, cons
     return _mm256_cvtpd_ps(x);
 }
 
-/* Four times the exponent field plus the quarter octave, of eight scores: adding an edge
- * carries a significand into the next quarter of its octave exactly from 2^(k/4) on. */
-static USC_ALWAYS_INLINE __m256i quarters_of(const constants *c, __m128 low, __m128 high)
-{
-    const __m256i bits = _mm256_castps_si256(_mm256_set_m128(high, low));
-    const __m256i edge =
-        _mm256_permutevar8x32_epi32(c->edges, _mm256_srli_epi32(bits, 20));
-    return _mm256_srli_epi32(_mm256_add_epi32(bits, edge), 21);
-}
-
-/* Bin = quarters - 475, held within 0 and the last bin. */
-static USC_ALWAYS_INLINE __m128i bins_of(__m256i a, __m256i b)
-{
-    const __m256i words = _mm256_subs_epu16(_mm256_packus_epi32(a, b),
-                                            _mm256_set1_epi16((127 - 8) * 4 - 1));
-    const __m256i bytes = _mm256_packus_epi16(words, words);
-    const __m128i joined = _mm_unpacklo_epi64(_mm256_castsi256_si128(bytes),
-                                              _mm256_extracti128_si256(bytes, 1));
-    return _mm_min_epu8(joined, _mm_set1_epi8((char)(USC_N_SCORE_BINS - 1)));
-}
-
-static USC_ALWAYS_INLINE void count_eight(uint64_t bins, int64_t by, usc_counters *c)
-{
-    if (bins == 0) return;
-    c->of[0][bins & 0xff] += by;
-    c->of[1][bins >> 8 & 0xff] += by;
-    c->of[2][bins >> 16 & 0xff] += by;
-    c->of[3][bins >> 24 & 0xff] += by;
-    c->of[4][bins >> 32 & 0xff] += by;
-    c->of[5][bins >> 40 & 0xff] += by;
-    c->of[6][bins >> 48 & 0xff] += by;
-    c->of[7][bins >> 56] += by;
-}
-
-/* Sixteen elements; their bins, which are counted. */
+/* Sixteen elements; their bins. */
 static USC_ALWAYS_INLINE __m128i screen_sixteen(const constants *c, usc_dtype dtype,
                                                 source from, const usc_screen_operands *o,
-                                                size_t i, running *t,
-                                                usc_counters *counters)
+                                                size_t i, running *t)
 {
     const four f0 = first_half(c, dtype, from, o, i, t);
     const four f1 = first_half(c, dtype, from, o, i + 4, t);
@@ -183,10 +146,9 @@ static USC_ALWAYS_INLINE __m128i screen_sixteen(const constants *c, usc_dtype dt
     const __m128 x1 = score_four(c, from, &f1, o, i + 4, t);
     const __m128 x2 = score_four(c, from, &f2, o, i + 8, t);
     const __m128 x3 = score_four(c, from, &f3, o, i + 12, t);
-    const __m128i bins = bins_of(quarters_of(c, x0, x1), quarters_of(c, x2, x3));
+    const __m128i bins = bins_of(quarters_of(c->edges, _mm256_set_m128(x1, x0)),
+                                 quarters_of(c->edges, _mm256_set_m128(x3, x2)));
     t->bin = _mm_max_epu8(t->bin, bins);
-    count_eight((uint64_t)_mm_cvtsi128_si64(bins), 1, counters);
-    count_eight((uint64_t)_mm_extract_epi64(bins, 1), 1, counters);
     return bins;
 }
 
@@ -199,25 +161,20 @@ static double largest_of(__m256d x)
     return largest;
 }
 
-/* Whether all was ordinary; else the counts are taken back. */
-static bool settle(const usc_score_params *p, const running *t, const uint64_t *bins,
+/* Whether all was ordinary: then it is counted. */
+static bool settle(const usc_score_params *p, const running *t, const __m128i *bins,
                    size_t count, usc_screened *out)
 {
+    const uint8_t highest = highest_of(t->bin);
+    if (highest == USC_N_SCORE_BINS - 1 || !(largest_of(t->size) < p->overflow) ||
+        !(largest_of(t->max) <= out->max) || largest_of(t->dark) > 0 ||
+        !(largest_of(t->stored) <= (double)FLT_MAX))
+        return false;
     int64_t counts[4];
-    uint8_t highest[16];
     _mm256_storeu_si256((__m256i *)counts, t->matches);
-    _mm_storeu_si128((__m128i *)highest, t->bin);
-    bool finite = true;
-    for (int k = 0; k < 16; k++)
-        finite &= highest[k] < USC_N_SCORE_BINS - 1;
-    if (finite && largest_of(t->size) < p->overflow && largest_of(t->max) <= out->max &&
-        !(largest_of(t->dark) > 0) && largest_of(t->stored) <= (double)FLT_MAX) {
-        out->n_mismatch -= counts[0] + counts[1] + counts[2] + counts[3];
-        return true;
-    }
-    for (size_t i = 0; i < count / 8; i++)
-        count_eight(bins[i], -1, &out->counters);
-    return false;
+    out->n_mismatch -= counts[0] + counts[1] + counts[2] + counts[3];
+    count_block(bins, count, highest, out);
+    return true;
 }
 
 static USC_ALWAYS_INLINE bool screen(const usc_score_params *p, usc_dtype dtype,
@@ -230,15 +187,13 @@ static USC_ALWAYS_INLINE bool screen(const usc_score_params *p, usc_dtype dtype,
         .unit = _mm256_set1_pd(p->unit),
         .floor = _mm256_set1_pd(p->floor),
         .factor = _mm256_set1_pd(p->s_factor),
-        .edges = _mm256_setr_epi32(0, 0x200000 - 0x1837f1, 0, 0x400000 - 0x3504f4, 0,
-                                   0x600000 - 0x5744fd, 0, 0),
+        .edges = quarter_edges(),
     };
     const __m256d zero = _mm256_setzero_pd();
     running t = {zero, zero, zero, zero, _mm256_setzero_si256(), _mm_setzero_si128()};
-    uint64_t bins[USC_JUDGE_BLOCK / 8];
+    __m128i bins[USC_JUDGE_BLOCK / 16];
     for (size_t i = 0; i < count; i += 16)
-        _mm_storeu_si128((__m128i *)(bins + i / 8),
-                         screen_sixteen(&c, dtype, from, o, i, &t, &out->counters));
+        bins[i / 16] = screen_sixteen(&c, dtype, from, o, i, &t);
     return settle(p, &t, bins, count, out);
 }
 
@@ -252,6 +207,9 @@ bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
                            const usc_screen_operands *o, size_t count, usc_screened *out)
 {
     if (count % 16 != 0) return false;
+    if (dtype == USC_F32 && o->s == NULL && o->rk == NULL &&
+        usc_judge_screen_f32_avx2(o->d, o->r, count, out))
+        return true;
     if (dtype == USC_F32) return SCREEN(USC_F32);
     if (dtype == USC_F16) return SCREEN(USC_F16);
     if (dtype == USC_BF16) return SCREEN(USC_BF16);

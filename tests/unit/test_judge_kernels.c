@@ -166,31 +166,36 @@ static void store_first(screen_case *c)
 #endif
 
 #if defined(__x86_64__)
-static int64_t counted(const usc_counters *c, int bin)
+static int64_t counted(const usc_screened *s, int bin)
 {
     int64_t sum = 0;
     for (int k = 0; k < 8; k++)
-        sum += c->of[k][bin];
+        sum += s->counters.of[k][bin];
+    for (int k = 0; bin < USC_N_LOW_BINS && k < USC_N_LOW_BINS; k++)
+        sum += s->pairs[bin + USC_N_LOW_BINS * k] + s->pairs[k + USC_N_LOW_BINS * bin];
     return sum;
 }
 
 /* A block is taken up to its largest score, and leaves no trace where it is not. */
 static void refuses_above(const screen_case *c, bool first, double max)
 {
-    static const usc_counters none;
+    static const usc_screened none;
     const usc_screen_operands o = {.d = c->raw,
                                    .r = c->r,
                                    .s = first ? NULL : c->s,
                                    .n = first ? NULL : c->n,
                                    .rk = c->without ? NULL : c->rk,
                                    .yk = c->without ? NULL : c->yk};
-    usc_screened out = {.max = max};
+    static usc_screened out;
+    memset(&out, 0, sizeof out);
+    out.max = max;
     assert_true(usc_judge_screen_avx2(&c->params, c->dtype, &o, N, &out));
     memset(&out, 0, sizeof out);
     out.max = nextafter(max, 0);
     assert_false(usc_judge_screen_avx2(&c->params, c->dtype, &o, N, &out));
     assert_int_equal(out.n_mismatch, 0);
-    assert_memory_equal(&out.counters, &none, sizeof none);
+    assert_memory_equal(&out.counters, &none.counters, sizeof none.counters);
+    assert_memory_equal(&out.pairs, &none.pairs, sizeof none.pairs);
 }
 #endif
 
@@ -212,7 +217,7 @@ static void test_screen_gives_the_scores_of_the_definition(void **state)
         if (c.without) memset(c.s, 0, sizeof c.s);
         if (c.without) memset(c.n, 0, sizeof c.n);
         usc_score_sums sums = {0};
-        usc_screened found;
+        static usc_screened found;
         const usc_judge_kernels *scalar = &usc_judge_kernels_scalar;
         scalar->score(&c.params, c.d, c.r, c.s, c.n, N, scores, &sums);
         scalar->bin(scores, N, bins);
@@ -224,7 +229,7 @@ static void test_screen_gives_the_scores_of_the_definition(void **state)
         }
         assert_int_equal(found.n_mismatch, n_mismatch);
         for (int i = 1; i < USC_N_SCORE_BINS; i++) /* 0 holds matches as well */
-            assert_int_equal(counted(&found.counters, i), counts[i]);
+            assert_int_equal(counted(&found, i), counts[i]);
         refuses_above(&c, round % 2, sums.max);
     }
 #endif
@@ -239,7 +244,7 @@ static void test_screen_refuses_what_is_not_ordinary(void **state)
     static const double values[] = {NAN, INFINITY, -INFINITY, 1e300, 0x1p128};
     static screen_case c;
     uint64_t seed = 5;
-    usc_screened found;
+    static usc_screened found;
     for (int k = 0; k < 5 * N; k++) {
         fill_screen(&c, k % 2 ? USC_F32 : USC_BF16, &seed);
         c.r[k % N] = values[k / N];
@@ -272,6 +277,94 @@ static void test_screen_refuses_what_is_not_ordinary(void **state)
 #endif
 }
 
+#if defined(__x86_64__)
+/* A float32 output and its truth, whose score lies about `score` where it is above 0. */
+static void place(screen_case *c, int i, double x, double score, uint64_t *seed)
+{
+    const float d = (float)x;
+    const double size = fabs((double)d), power = exp2(floor(log2(size)));
+    const double sign = fixture_random(seed) < 0.5 ? -1 : 1;
+    const double ulp = sign < 0 && size == power ? power / 2 : power;
+    double r = size + sign * (ulp + score * size) * 0x1p-24;
+    if (!(size > 0)) r = size;
+    ((float *)(void *)c->raw)[i] = d;
+    c->d[i] = (double)d;
+    c->r[i] = copysign(r, x);
+}
+
+/* Whether the eight-lane kernel takes the block; then it counted as the definition does.
+ */
+static bool agrees(const screen_case *c)
+{
+    static const float zeros[N];
+    static double scores[N];
+    static uint8_t bins[N];
+    static usc_screened found;
+    memset(&found, 0, sizeof found);
+    found.max = 1e300;
+    if (!usc_judge_screen_f32_avx2((const float *)(const void *)c->raw, c->r, N, &found))
+        return false;
+    usc_score_sums sums = {0};
+    usc_judge_kernels_scalar.score(&c->params, c->d, c->r, zeros, zeros, N, scores,
+                                   &sums);
+    usc_judge_kernels_scalar.bin(scores, N, bins);
+    int64_t counts[USC_N_SCORE_BINS] = {0}, n_mismatch = 0;
+    for (int i = 0; i < N; i++) {
+        n_mismatch += scores[i] > 0;
+        if (scores[i] > 0) counts[bins[i]]++;
+    }
+    assert_int_equal(found.n_mismatch, n_mismatch);
+    for (int i = 1; i < USC_N_SCORE_BINS; i++)
+        assert_int_equal(counted(&found, i), counts[i]);
+    assert_true(sums.max <= 4);
+    return true;
+}
+#endif
+
+/* Of honest outputs of any size it takes nearly all blocks; of scores at the very edges
+ * of bins, ties and the largest numbers what it takes is right. */
+static void test_eight_lanes_count_as_the_definition(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
+    static screen_case c;
+    uint64_t seed = 4711;
+    fill_screen(&c, USC_F32, &seed);
+    int taken = 0;
+    enum { ROUNDS = 4000 };
+    for (int round = 0; round < ROUNDS; round++) {
+        const int low = round % 2 ? -135 : -6;
+        const int high = round % 20 == 0 ? 128 : round % 2 ? 118 : 6;
+        for (int i = 0; i < N; i++) {
+            const int exponent = low + (int)(fixture_random(&seed) * (high - low));
+            double x = ldexp(fixture_random(&seed) - 0.5, exponent);
+            if (i % 37 == 0) x = copysign(ldexp(1, exponent < -149 ? 0 : exponent), x);
+            if (i % 41 == 0) x = 0;
+            place(&c, i, x, 3.5 * fixture_random(&seed) - 1, &seed);
+        }
+        taken += agrees(&c);
+    }
+    assert_true(taken > ROUNDS * 9 / 10);
+    taken = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        fill_screen(&c, USC_F32, &seed);
+        for (int i = 0; i < N; i++) {
+            const double x = fixture_random(&seed) - 0.5;
+            place(&c, i, x, -0.5 * fixture_random(&seed), &seed); /* a match */
+        }
+        for (int i = round % 16; i < N; i += 97) {
+            const double edge = exp2(0.25 * (round % 40 - 32));
+            const double beside = ldexp(fixture_random(&seed) - 0.5, -(round % 37) - 10);
+            const double x = round % 7 == 0 ? 0x1p-20 : fixture_random(&seed) - 0.5;
+            place(&c, i, x, round % 3 == 0 ? 0 : edge * (1 + beside), &seed);
+        }
+        taken += agrees(&c);
+    }
+    assert_in_range(taken, ROUNDS / 20, ROUNDS * 19 / 20);
+#endif
+}
+
 /* A bin holds [2^((i-1)/4 - 8), 2^(i/4 - 8)). */
 static void test_bins_are_quarter_octaves(void **state)
 {
@@ -299,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_avx2_gives_the_bits_of_scalar),
         cmocka_unit_test(test_screen_gives_the_scores_of_the_definition),
         cmocka_unit_test(test_screen_refuses_what_is_not_ordinary),
+        cmocka_unit_test(test_eight_lanes_count_as_the_definition),
         cmocka_unit_test(test_bins_are_quarter_octaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
