@@ -2,6 +2,7 @@
 """A device under test behind torch.compile: what a compiler generates for each call, on a
 device that torch knows by name. Knows nothing of references and verdicts."""
 
+import operator
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +12,7 @@ from torch._dynamo.exc import InvalidBackend, TorchDynamoException
 from torch._inductor import metrics
 
 from ._device import TorchDevice, UnknownDevice
-from ._replay import Unsupported, substitute
+from ._replay import Unsupported, base_name, is_write, substitute
 
 
 @dataclass
@@ -108,7 +109,6 @@ class CompiledDevice(TorchDevice):
         made.function = torch.compile(forward, backend=compiler, dynamic=False)
         return made
 
-
     def _added(self, graph, call, nodes):
         """What the call gives, as nodes of a graph: many of them for a module."""
         if hasattr(call, "replay"):
@@ -116,7 +116,29 @@ class CompiledDevice(TorchDevice):
         args = [substitute(a, nodes, None, self.place) for a in call.args]
         kwargs = {k: substitute(a, nodes, None, self.place) for k, a in call.kwargs.items()}
         kwargs |= self.defaults(call)
-        return graph.call_function(call.function, tuple(args), kwargs)
+        form = without_writes(call)
+        if form is None:
+            return graph.call_function(call.function, tuple(args), kwargs)
+        results = graph.call_function(form, tuple(args), kwargs)
+        written = [v for v, a in zip(args, call.schema.arguments) if is_write(a)]
+        for i, tensors in enumerate(written):
+            part = graph.call_function(operator.getitem, (results, i))
+            for j, tensor in enumerate(tensors):
+                value = graph.call_function(operator.getitem, (part, j))
+                graph.call_function(torch.ops.aten.copy_.default, (tensor, value))
+        return ()
+
+
+def without_writes(call):
+    """The form of an operator on lists that returns what this one writes, where torch.compile
+    does not make it that form itself: it takes an empty list among those that are written
+    (a fused step without amsgrad) for a tensor that it does not know. Else None."""
+    declared = call.schema.arguments if call.schema else ()
+    lists = [value for value, a in zip(call.args, declared) if is_write(a)]
+    if [] not in lists or not all(isinstance(a, list) for a in lists):
+        return None
+    packet = getattr(torch.ops.aten, base_name(call.op)[1].removesuffix("_"), None)
+    return getattr(packet, call.schema.overload_name or "default", None)
 
 
 def signature(call):

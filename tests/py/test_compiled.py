@@ -50,6 +50,9 @@ def trace(tmp_path_factory):
         t.add("aten::_log_softmax_backward_data", grad, logits, 1, torch.float32)
         t.add("aten::_fused_adamw_", *lists, [torch.tensor(3.0)], lr=1e-3, beta1=0.9, beta2=0.999,
               weight_decay=0.01, eps=1e-8, amsgrad=True, maximize=False)  # fmt: skip
+        lists[4] = []  # which torch itself cannot take for a list that is written
+        t.add("aten::_fused_adamw_", *lists, [torch.tensor(3.0)], lr=1e-3, beta1=0.9, beta2=0.999,
+              weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False)  # fmt: skip
     return path
 
 
