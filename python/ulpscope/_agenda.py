@@ -74,7 +74,8 @@ class Budget(Agenda):
 
     def hear(self, row):
         said = rank(row["verdict"]), row["bits"]
-        self.worst[row["op"]] = min(self.worst.get(row["op"], said), said)
+        op = self.ops.get(row["call"], row["op"])
+        self.worst[op] = min(self.worst.get(op, said), said)
 
     def _found(self, op):
         return self.worst.get(op, (rank("pass"), UNKNOWN_BITS))

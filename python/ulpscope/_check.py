@@ -323,7 +323,19 @@ def agenda_of(trace, todo, options):
     if options.seconds is None:
         return Agenda(requests)
     by_call = {r["call"]: r for r in requests}
-    return Budget(requests, lambda call: source_of(trace, by_call[call]), options.seconds)
+    return Budget(requests, lambda call: told_of(trace, by_call[call]), options.seconds)
+
+
+def told_of(trace, request):
+    """What tells one request from another: the row of its call, or the class of a module with
+    all that its calls take."""
+    module = request.get("module")
+    if not module:
+        return trace.call(request["call"])
+    calls = [trace.call(s) for s in module["calls"]]
+    kind = module["source"]["module_class"] or module["source"]["op"]
+    return {"op": kind, "args": [[c["op"], c["args"]] for c in calls], "module_class": "",
+            "tensors": [t for c in calls for t in c["tensors"]]}  # fmt: skip
 
 
 def work_through(trace, result, crew, agenda, progress):

@@ -34,7 +34,7 @@ def taken(agenda, hear=lambda call: None):
         order.append(agenda.pop()["call"])
         said = hear(order[-1])
         if said:
-            agenda.hear({"op": ROWS[order[-1]]["op"], "verdict": said[0], "bits": said[1]})
+            agenda.hear({"call": order[-1], "op": ROWS[order[-1]]["op"], "verdict": said[0], "bits": said[1]})
     return order
 
 

@@ -12,7 +12,8 @@ from torch import nn
 
 import ulpscope
 from ulpscope import _core, _modules, _select
-from ulpscope._check import parse
+from ulpscope._agenda import Budget
+from ulpscope._check import parse, told_of
 from ulpscope._compiled import CompiledDevice
 from ulpscope._device import open_device
 from ulpscope._judging import judge_call
@@ -150,6 +151,24 @@ def test_check_without_compiler(captured, tmp_path):
     assert again.returncode == 2 and "--force" in again.stderr
     again = check(captured.path, out, *only, device="cpu")
     assert again.returncode == 0 and f"{len(said)} of {len(said)} calls done" in again.stderr
+
+
+def test_a_budget_takes_one_of_each_kind_first():
+    """Forwards are told apart by class and by what their calls take, not by their names."""
+    rows = {i: {"op": "aten::mm", "args": "", "tensors": [
+        {"path": "args[0]", "role": "in", "dtype": "float32", "sizes": (n, 4), "strides": (4, 1)}]}
+        for i, n in enumerate((8, 8, 8, 9))}  # fmt: skip
+    kinds = ("Block", "Block", "Head", "Block")
+    requests = [{"call": i, "module": {"calls": [i], "source": {
+        "op": f"module:m{i}", "module_class": kind}}} for i, kind in enumerate(kinds)]  # fmt: skip
+
+    class Trace:
+        call = staticmethod(rows.__getitem__)
+
+    agenda = Budget(requests, lambda i: told_of(Trace, requests[i]), 100)
+    assert [agenda.pop()["call"] for _ in requests] == [2, 0, 3, 1]
+    agenda.hear({"call": 1, "op": "module:m1", "verdict": "wrong", "bits": 1.0})
+    assert list(agenda.worst) == ["Block"]
 
 
 def test_compiler_that_breaks_what_it_fuses(captured, monkeypatch):
