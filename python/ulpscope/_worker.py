@@ -129,7 +129,9 @@ class Bench:
 
         self.channel.send(phase="reference")
         _memory.limit("reference")
-        call, verdict = _collectives.judge(self.ranks, self.trace.call(sequence), timing, self.rule)
+        call, verdict = _collectives.judge(self.ranks, self.row(sequence), timing, self.rule)
+        if self.compared:
+            verdict.notes = [*verdict.notes, "no other standard is compared: they know no collectives"]
         return _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
 
     def loss_effect(self, call, verdict, backward):
@@ -151,9 +153,11 @@ class Bench:
 
     def probe(self, sequence):
         """What the verdict would have caught on a call: no row, `_selftest` keeps it."""
-        from . import _selftest
+        from . import _ranks, _selftest
 
         self.channel.send(phase="reference")
+        if _ranks.is_collective(self.row(sequence)["op"]):
+            return {"self_test": {"skipped": "a collective is judged as captured, nothing is planted"}}
         try:
             return {"self_test": _selftest.probe(self.call(sequence))}
         except Exception as problem:

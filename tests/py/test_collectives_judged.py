@@ -123,12 +123,14 @@ def test_a_stale_result_is_wrong_also_in_the_whole_check(traces, tmp_path):
                              lambda b, c, o: b.execute(stale, (c,)).fetchone()[0])  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "ulpscope._check", str(path), "--device", "sim:0", "-o",
-         str(tmp_path / "out"), "-j", "1", "--ops", "*c10d*::*"],
+         str(tmp_path / "out"), "-j", "1", "--ops", "*c10d*::*", "--compare-standards", "--self-test"],
         capture_output=True, text=True, timeout=240)  # fmt: skip
     said = " ".join(done.stdout.split())
     assert done.returncode == 1 and "1 wrong" in said, done.stderr
     assert "checked 28 calls" in said  # waits and barriers are none of them
     assert "stale: it is what rank 2 gave, nothing was added" in said
+    assert "judged as captured, nothing is planted" in said
+    assert "no other standard is compared" in (tmp_path / "out" / "result.csv").read_text()
 
 
 def test_missing_ranks_are_named(traces, tmp_path):
