@@ -2,9 +2,7 @@
 // Statistics as JSON text, the form in which a trace keeps them.
 #include <ulpscope/stats.h>
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,18 +18,38 @@ static void put(writer *w, const char *text)
         if (w->used + 1 < w->size) w->buffer[w->used] = *text;
 }
 
+static void put_name(writer *w, const char *name)
+{
+    put(w, "\"");
+    put(w, name);
+    put(w, "\":");
+}
+
+/* Decimal digits. There are some fifty numbers in each text: snprintf would take longer
+ * over them than the statistics themselves took. */
+static void put_digits(writer *w, int64_t value)
+{
+    char text[24], *at = text + sizeof text - 1;
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    *at = '\0';
+    do
+        *--at = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (value < 0) *--at = '-';
+    put(w, at);
+}
+
 static void put_int(writer *w, const char *name, int64_t value)
 {
-    char text[64];
-    (void)snprintf(text, sizeof text, "\"%s\":%" PRId64 ",", name, value);
-    put(w, text);
+    put_name(w, name);
+    put_digits(w, value);
+    put(w, ",");
 }
 
 static void put_bool(writer *w, const char *name, bool value)
 {
-    char text[64];
-    (void)snprintf(text, sizeof text, "\"%s\":%s,", name, value ? "true" : "false");
-    put(w, text);
+    put_name(w, name);
+    put(w, value ? "true," : "false,");
 }
 
 /* 17 digits bring the same double back; JSON has no NaN and no Inf. */
@@ -41,22 +59,23 @@ static void put_double(writer *w, const char *name, double value)
     if (isfinite(value)) (void)snprintf(digits, sizeof digits, "%.17g", value);
     for (char *c = digits; isfinite(value) && *c != '\0'; c++)
         if (strchr("0123456789+-e", *c) == NULL) *c = '.'; /* the locale's own point */
-    char text[80];
-    (void)snprintf(text, sizeof text, "\"%s\":%s,", name, digits);
-    put(w, text);
+    put_name(w, name);
+    put(w, digits);
+    put(w, ",");
 }
 
 static void put_bins(writer *w, const char *name, const int32_t bins[USC_N_BINADES])
 {
-    char text[64];
-    (void)snprintf(text, sizeof text, "\"%s\":{", name);
-    put(w, text);
+    put_name(w, name);
+    put(w, "{");
     const char *comma = "";
     for (int i = 0; i < USC_N_BINADES; i++) {
         if (bins[i] == 0) continue;
-        (void)snprintf(text, sizeof text, "%s\"%d\":%" PRId32, comma, i + USC_BINADE_MIN,
-                       bins[i]);
-        put(w, text);
+        put(w, comma);
+        put(w, "\"");
+        put_digits(w, i + USC_BINADE_MIN);
+        put(w, "\":");
+        put_digits(w, bins[i]);
         comma = ",";
     }
     put(w, "}");
