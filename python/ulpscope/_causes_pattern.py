@@ -32,10 +32,10 @@ class Picture:
         return Picture(self.device, self.truth, self.yardstick, self.before, self.inputs, True)
 
     def gross(self):
-        """Whether what is off is off by a good part of its size, in more than a few elements."""
+        """Whether what is off is off by a good part of its size, in some elements."""
         got, want = self.device[self.bad].double(), self.truth[self.bad].double()
         left = (got - want).abs().nan_to_num(nan=torch.inf)
-        return self.n_bad >= 8 and float(left.median()) > 2.0**-4 * float(want.abs().median())
+        return self.n_bad >= 4 and float(left.median()) > 2.0**-4 * float(want.abs().median())
 
     def noisy(self):
         """Whether what is not far off is off as well, beyond what float32 does."""

@@ -41,10 +41,16 @@ def rooms(p, most=MOST):
     d, t, y = d[live], t[live], y[live]
     bits = FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][0]
     own = 1.03 * 2.0**-bits * (d.abs() + t.abs())  # rounded twice
-    noise = (y - t).abs()
+    noise = (y - t).abs() * _growth(d, t)
     common = float(noise.median()) if noise.numel() else 0.0
     least = 2.0 ** (FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][1] - bits + 1)
     return d, t, own + least + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
+
+
+def _growth(d, t):
+    """How many times larger the results are: a factor takes float32's own errors with it."""
+    size = float(t.abs().median()) if t.numel() else 0.0
+    return min(max(float(d.abs().median()) / size, 1.0), 2.0**20) if size else 1.0
 
 
 def _typical(t):

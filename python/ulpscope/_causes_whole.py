@@ -16,6 +16,9 @@ def moved_results(p):
     t = p.truth
     for axis in range(t.dim()):
         size = t.shape[axis]
+        if size % 2 == 0 and size > 2:
+            yield (f"the halves along axis {axis} are exchanged (shifted by {size // 2}, wrong index)",
+                   t.roll(size // 2, axis))  # fmt: skip
         for by in range(3, min(size - 2, 64)) if size > 5 else ():
             if quickly(p, t.roll(by, axis)):
                 yield f"shifted by {by} along axis {axis} (moved, wrong index)", t.roll(by, axis)
@@ -29,7 +32,6 @@ def moved_results(p):
             yield f"elements are exchanged: reversed{also} along axis {axis} (wrong stride or direction)", t.flip(axis)
         if size % 2 == 0 and size > 2:
             halves = t.unflatten(axis, (2, size // 2))
-            yield (f"the halves along axis {axis} are exchanged", halves.flip(axis).flatten(axis, axis + 1))
             yield (f"elements are exchanged in pairs along axis {axis}",
                    t.unflatten(axis, (size // 2, 2)).flip(axis + 1).flatten(axis, axis + 1))  # fmt: skip
             yield (f"wrong stride: halves along axis {axis} interleaved",
@@ -46,6 +48,10 @@ def moved_results(p):
     if t.dtype == torch.bool:
         yield "the result is inverted", ~t
     flat = t.flatten()
+    if flat.numel() % 2 == 0 and flat.numel() > 4:
+        for i, other in ((0, "before"), (1, "after")):
+            yield (f"every other element repeats the one {other} it (stale, or wrong stride)",
+                   flat[i::2].repeat_interleave(2).reshape(t.shape))  # fmt: skip
     for by in (1, -1):
         if flat.numel() > 2 and t.dim() > 1:
             yield "shifted by one element in memory (wrong index)", flat.roll(by).reshape(t.shape)
@@ -76,7 +82,7 @@ def saturated(p):
         return "", None
     bits = FORMATS[OWN_FORMAT.get(d.dtype, "float32")][0]
     beyond = held & (t.double().abs() > top * (1 + 2.0 ** (2 - min(bits, 18))))
-    if not bool(beyond.any()):
+    if not bool(beyond.any()) or not _cuts(d, t, top, held):
         return "", None
     name = LIMITS.get(top, "")
     if not name and int(held.sum()) < 2:
@@ -88,6 +94,13 @@ def saturated(p):
         if float(off.double().mean()) <= 0.01 and bool((p.bad & ~off).any()):
             return f"saturated at {top:.6g}{of}", clamped
     return "", None
+
+
+def _cuts(d, t, top, held):
+    """Whether a limit takes off more than rounding to few bits would."""
+    if not d.is_floating_point() or int(held.sum()) < d.numel() // 2:
+        return True
+    return float(t[held].double().abs().max()) > top * (1 + 2.0**-7)
 
 
 # ---- NaN and Inf ---------------------------------------------------------------------

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in the torch functions that a callable calls, as its author wrote them: another
+number or flag, an optional tensor ignored, another function. Unlike an edit of the operators
+inside, such a mistake reaches the gradient that autograd derives from the function. Each is
+(text, run). Neighbours: `_causes_inside` (operators inside), `_diagnose` (chooses).
+"""
+
+import inspect
+from contextlib import suppress
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ._causes_edits import other_values, phrase
+from ._causes_safe import TRAINING, value_allowed
+
+MOST_CALLS = 24
+# What else a function may have been taken for, beside those of the operators inside.
+SWAPS = {
+    "huber_loss": ["smooth_l1_loss", "mse_loss", "l1_loss"], "kl_div": ["mse_loss"],
+    "smooth_l1_loss": ["huber_loss", "mse_loss", "l1_loss"], "mse_loss": ["l1_loss", "smooth_l1_loss"],
+    "l1_loss": ["mse_loss"], "gelu": ["silu", "relu", "mish"], "silu": ["gelu", "relu", "mish"],
+    "mish": ["silu", "gelu"], "softplus": ["relu"], "softmax": ["log_softmax", "softmin"],
+    "log_softmax": ["softmax"], "max_pool2d": ["avg_pool2d"], "avg_pool2d": ["max_pool2d"],
+    "max_pool1d": ["avg_pool1d"], "avg_pool1d": ["max_pool1d"], "elu": ["relu", "celu", "selu"],
+    "relu6": ["relu"], "hardswish": ["silu"], "hardsigmoid": ["sigmoid"],
+    "instance_norm": ["layer_norm"], "adaptive_avg_pool2d": ["adaptive_max_pool2d"],
+}  # fmt: skip
+NUMBERS = (bool, int, float, str)
+
+
+class Written(TorchFunctionMode):
+    """Runs a callable as it is but for the calls in `edits`, a dict counter -> function(func,
+    args, kwargs). With `calls`, a list, it notes (func, args, kwargs)."""
+
+    def __init__(self, edits=None, calls=None):
+        super().__init__()
+        self.edits, self.calls, self.counter = edits or {}, calls, 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        me, self.counter = self.counter, self.counter + 1
+        if self.calls is not None:
+            self.calls.append((func, args, kwargs))
+        edit = self.edits.get(me)
+        return func(*args, **kwargs) if edit is None else edit(func, args, kwargs)
+
+
+def call_edits(lab):
+    """(text, run) of all of them."""
+    if not lab.call.composite:
+        return
+    for i, (func, args, kwargs) in enumerate(_calls(lab)):
+        named = _named(func, args, kwargs)
+        for text, edit in (*_arguments(func, named), *_others(func)):
+            yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
+
+
+def _calls(lab):
+    calls = []
+    try:
+        lab.run(lambda: Written(calls=calls))
+    except Exception:  # it cannot be watched
+        return []
+    return calls if len(calls) <= MOST_CALLS else []
+
+
+def _named(func, args, kwargs):
+    """The arguments of a call of a torch function by name, defaults with them; {} where the
+    names are not known."""
+    try:
+        bound = inspect.signature(func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+    except (TypeError, ValueError):
+        return _by_schema(func, args, kwargs)
+
+
+def _by_schema(func, args, kwargs):
+    packet = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
+    for overload in packet.overloads() if packet is not None else ():
+        schema = getattr(packet, overload)._schema
+        names = [a.name for a in schema.arguments]
+        if len(args) <= len(names) and set(kwargs) <= set(names) and _fits(schema, args):
+            given = dict(zip(names, args)) | kwargs
+            return {a.name: given.get(a.name, a.default_value) for a in schema.arguments
+                    if a.name in given or a.has_default_value()}  # fmt: skip
+    return {}
+
+
+def _fits(schema, args):
+    """Whether tensors stand where a schema wants them."""
+    return all(isinstance(v, torch.Tensor) == (str(a.type) == "Tensor")
+               for a, v in zip(schema.arguments, args) if v is not None)  # fmt: skip
+
+
+def _arguments(func, named):
+    """Another number, flag or name in one call; one of its optional tensors ignored."""
+    op = f"aten::{func.__name__}"
+    for name, old in named.items():
+        if name in TRAINING or name in ("inplace", "dropout_p", "size_average", "reduce"):
+            continue
+        if isinstance(old, NUMBERS) and name and value_allowed(op, name, old, named.get):
+            for new in other_values(name, old):
+                also = {"align_corners": None} if name == "mode" and "align_corners" in named else {}
+                yield phrase(func.__name__, name, old, new), _with(named, {name: new, **also})
+        elif isinstance(old, (tuple, list)) and name in ("padding", "dilation"):
+            plain = type(old)(0 if name == "padding" else 1 for _ in old)
+            yield (f"computes as if {name} were {plain[0]} instead of {shown(old)}",
+                   _with(named, {name: plain}))  # fmt: skip
+        elif isinstance(old, torch.Tensor) and _may_be_none(func, name):
+            yield f"dropped contribution: {name}, the argument is ignored", _with(named, {name: None})
+
+
+def shown(values):
+    return " x ".join(str(v) for v in values)
+
+
+def _may_be_none(func, name):
+    if name.startswith(("running_", "offset")):
+        return False
+    try:
+        return inspect.signature(func).parameters[name].default is None
+    except (KeyError, TypeError, ValueError):
+        return name in ("bias", "weight")
+
+
+def _with(named, changes):
+    """The call with other arguments, by place where they were given so."""
+    places = {name: i for i, name in enumerate(named)}
+
+    def edit(func, args, kwargs):
+        args, by_name = list(args), {}
+        for name, new in changes.items():
+            if places[name] < len(args):
+                args[places[name]] = new
+            else:
+                by_name[name] = new
+        return func(*args, **{**kwargs, **by_name})
+
+    return edit
+
+
+def _others(func):
+    """Another function in place of one."""
+    for name in SWAPS.get(func.__name__, ()):
+        other = getattr(functional, name)
+
+        def edit(func, args, kwargs, other=other):
+            called = {("beta" if k == "delta" else "delta" if k == "beta" else k): v for k, v in kwargs.items()}
+            forms = [kwargs, called]
+            if not any(isinstance(v, float) for v in kwargs.values()):
+                forms.append({k: v for k, v in kwargs.items() if k == "reduction"})
+            for given in forms:
+                with suppress(TypeError):
+                    return other(*args, **given)
+            raise LookupError("other arguments")
+
+        yield f"wrong variant: {name} instead of {func.__name__}", edit

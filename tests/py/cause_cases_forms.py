@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes that reach through autograd, leave out or exchange parts of a formula, or mix up two
+layouts, written out as plain code. Neighbours: `cause_cases`, `cause_cases_more`."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from cause_cases_more import randn
+
+CASES = {}
+
+
+def case(name, words, function, make, device):
+    """`words`: a regular expression that the cause must match."""
+    CASES[name] = (words, function, make, device)
+
+
+def gradient(function, x, g):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(function(x), x, g)[0]
+
+
+def written():
+    losses = lambda: (randn(30, 10), torch.randint(0, 10, (30,)), torch.rand(10) + 0.5, torch.tensor(1.7))  # noqa: E731
+
+    def loss(x, t, w, g, ignore=3, weight=True):
+        return gradient(lambda x: F.cross_entropy(x, t, w if weight else None, ignore_index=ignore), x, g)
+
+    case("gradient ignores ignore_index", "ignore_index", loss, losses, lambda *a: loss(*a, ignore=-100))
+    case("gradient ignores weights", "weight.*ignored", loss, losses, lambda *a: loss(*a, weight=False))
+    pair = lambda: (randn(20, 15), randn(20, 15))  # noqa: E731
+    case("huber with another delta", "delta", lambda x, y: F.huber_loss(x, y, delta=0.7), pair,
+         lambda x, y: F.huber_loss(x, y))
+    case("smooth l1 for huber", "smooth_l1_loss instead of huber", lambda x, y: F.huber_loss(x, y, delta=0.7), pair,
+         lambda x, y: F.smooth_l1_loss(x, y, beta=0.7))
+    case("kl by mean", "reduction.*mean|multiplied by 0.05", lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
+         lambda: (randn(14, 20).log_softmax(-1), randn(14, 20).log_softmax(-1)),
+         lambda x, t: F.kl_div(x, t, log_target=True))
+    case("another padding", "mode.*replicate", lambda x: F.pad(x, (2, 3), mode="reflect").sin(),
+         lambda: (randn(3, 4, 12),), lambda x: F.pad(x, (2, 3), mode="replicate").sin())
+    case("nearest for bilinear", "mode.*nearest",
+         lambda x: F.interpolate(x, (7, 10), mode="bilinear", align_corners=True), lambda: (randn(2, 3, 4, 5),),
+         lambda x: F.interpolate(x, (7, 10), mode="nearest"))
+
+
+def formulas():
+    square = lambda: (randn(20, 24),)  # noqa: E731
+    case("root left out", "root is missing", lambda a, b: torch.cdist(a, b), lambda: (randn(9, 6), randn(11, 6)),
+         lambda a, b: (a[:, None] - b[None]).square().sum(-1))
+    case("both roots left out", "root is missing", lambda a, b, c: F.triplet_margin_loss(a, b, c, reduction="none"),
+         lambda: (randn(20, 12), randn(20, 12), randn(20, 12)), lambda a, b, c: F.relu(
+             ((a - b + 1e-6) ** 2).sum(-1) - ((a - c + 1e-6) ** 2).sum(-1) + 1))  # fmt: skip
+    case("first term of a difference", "dropped contribution: a term of sub", lambda a, b: torch.tanh(a - b.exp()),
+         lambda: (randn(20, 24), randn(20, 24)), lambda a, b: torch.tanh(-b.exp()))
+    case("softmax at another temperature", "multiplied by 1/2", lambda x: torch.softmax(x, -1), square,
+         lambda x: torch.softmax(x / 2, -1))
+    case("weights exchanged", "0.25 and 0.75.*exchanged", lambda x: 0.25 * x.sin() + 0.75 * x.cos(), square,
+         lambda x: 0.75 * x.sin() + 0.25 * x.cos())
+    case("alpha for beta", "exchanged",
+         lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2.0), lambda: (
+             randn(3, 6, 7), randn(3, 6, 20), randn(3, 20, 7)),
+         lambda c, a, b: torch.baddbmm(c, a, b, beta=2.0, alpha=0.5))  # fmt: skip
+    case("quadrant", "quadrant", torch.atan2, lambda: (randn(20, 24), randn(20, 24)), lambda y, x: torch.atan(y / x))
+    case("fake quantization cuts", "trunc instead of round",
+         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.05, 3, -128, 127), square,
+         lambda x: (((x * 20).trunc() + 3).clamp(-128, 127) - 3) * 0.05)
+    case("running variance", "biased variance: the factor n / ", lambda x, r: r * 0.9 + x.var(0, correction=0) * (45 / 44) * 0.1,
+         lambda: (randn(45, 12), torch.rand(12)), lambda x, r: r * 0.9 + x.var(0, correction=0) * 0.1)
+
+
+def layouts():
+    def pairs(x, c, s):
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2)
+
+    def halves(x, c, s):
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * c - b * s, a * s + b * c], -1)
+
+    turned = lambda: (randn(2, 3, 9, 16), randn(9, 8).cos(), randn(9, 8).sin())  # noqa: E731
+    case("rotary by halves", "read as halves", pairs, turned, halves)
+    case("rotary by pairs", "interleaved", halves, turned, pairs)
+    case("gate exchanged", "halves of .* exchanged", lambda x: F.glu(x, 1), lambda: (randn(6, 14, 5),),
+         lambda x: F.glu(x.roll(7, 1), 1))
+    case("halves exchanged", "the halves along axis 1 are exchanged", torch.sin, lambda: (randn(8, 14),),
+         lambda x: x.sin().roll(7, 1))
+    case("neighbours repeat", "every other element repeats", torch.sin, lambda: (randn(8, 14),),
+         lambda x: x.sin()[:, ::2].repeat_interleave(2, 1))
+    case("step of windows", "step 2 of a unfold", lambda x: x.unfold(-1, 4, 2).sin(), lambda: (randn(3, 17),),
+         lambda x: x.unfold(-1, 4, 1)[:, :7].sin())
+    case("variance of fewer rows", "last 1 of 40 along axis 0", lambda x: x.var(0), lambda: (randn(40, 12),),
+         lambda x: x[:-1].var(0))
+
+
+def results():
+    case("many times too large", "multiplied by 8", lambda x: x.view(3, 8, 4).sum(-1), lambda: (randn(3, 32),),
+         lambda x: x.view(3, 8, 4).sum(-1) * 8)
+    case("garbage of a few", "last 5 of 480.*garbage", torch.sin, lambda: (randn(20, 24),),
+         lambda x: torch.cat([x.sin().flatten()[:-5], 1e3 * randn(5)]).view(20, 24))
+    case("alike and rounded", "bfloat16", torch.logaddexp, lambda: (randn(15, 12, scale=1e-6), randn(15, 12, scale=1e-6)),
+         lambda x, y: torch.logaddexp(x, y).bfloat16().float())
+    case("zeros or underflow", "all zeros.*float16.*cannot tell", lambda x, w: x @ w, lambda: (
+        randn(8, 8, scale=1e-9), randn(8, 8)), lambda x, w: torch.zeros(8, 8))  # fmt: skip
+
+
+for build in (written, formulas, layouts, results):
+    torch.manual_seed(0)
+    build()
+
+
+# What is wrong in ways that have no name: (function, make, device).
+NAMELESS = {
+    "another loss": (lambda x, y: F.huber_loss(x, y, delta=0.7, reduction="none"),
+                     lambda: (randn(20, 15), randn(20, 15)), lambda x, y: torch.sin(x - y).abs()),
+    "another distance": (lambda a, b: torch.cdist(a, b), lambda: (randn(9, 6), randn(11, 6)),
+                         lambda a, b: (a[:, None] - b[None]).tanh().sum(-1)),
+    "another gate": (lambda x: F.glu(x, 1), lambda: (randn(6, 14),), lambda x: x[:, :7] * x[:, 7:].cos()),
+}  # fmt: skip
