@@ -10,13 +10,14 @@ import torch
 
 from ._causes_nodes import changer, leaves
 from ._causes_safe import may_lack, may_reorder, may_shorten, value_allowed
+from ._causes_slices import half_edits, scaled, sizes_to_drop, slice_edits
 from ._replay import View
 
-TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
 GROUPS = (2, 4, 8, 16, 32)
 MANY_STEPS = 1e9
+LN2 = 0.6931471805599453
 
 
 def shown(value):
@@ -40,10 +41,17 @@ def phrase(op, name, old, new):
         return f"the causal mask is {'applied' if new else 'missing'}"
     if name == "beta" and new == 0:
         return f"dropped contribution: the bias or summand is missing (beta {shown(old)} taken as 0)"
+    if op in ("mul", "div") and name == "other" and isinstance(old, float) and _of_samples(old):
+        return f"biased variance: the factor n / (n - 1) = {shown(old)} of {op} is " + (
+            "missing" if new == 1 else f"taken as {shown(new)}")  # fmt: skip
     if op in ("mul", "div") and name == "other" and new == 1:
         return f"dropped contribution: the scale factor {shown(old)} of {op} is missing"
     if op in ("add", "sub") and name == "other" and new == 0:
         return f"dropped contribution: the constant term {shown(old)} of {op} is missing"
+    if op in ("mul", "div") and name == "other":
+        return _of_factor(op, old, new)
+    if name == "exponent" and new == 1:
+        return f"wrong variant: the {'root' if old < 1 else 'power'} is missing (exponent 1 instead of {shown(old)})"
     if op in ("add", "sub") and name == "alpha" and new == 0:
         return f"dropped contribution: the second term of {op} is missing"
     if op in ("add", "sub") and name == "alpha" and old and new == -old:
@@ -63,6 +71,20 @@ def phrase(op, name, old, new):
     if new in (0, 1) and name in ("alpha", "beta", "scale", "weight_decay", "momentum", "value"):
         return f"{name} is ignored: taken as {shown(new)} instead of {shown(old)}"
     return f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
+
+
+def _of_factor(op, old, new):
+    if new == 0:
+        return f"dropped contribution: the term with the factor {shown(old)} of {op} is missing"
+    if new == -old:
+        return f"the sign of the factor {shown(old)} of {op} is flipped"
+    return f"computes as if the scale factor of {op} were {shown(new)} instead of {shown(old)}"
+
+
+def _of_samples(value):
+    """Whether a number is n / (n - 1) for a count of samples."""
+    n = value / (value - 1) if 1 < value < 1.5 else 0.0
+    return n > 2.5 and abs(n - round(n)) < 1e-6 * n * n
 
 
 def _is_small_term(op, name, old):
@@ -88,7 +110,11 @@ def other_values(name, old, rank=0):
     if isinstance(old, str):
         others = {"none": ["tanh"], "tanh": ["none"], "floor": ["trunc", None],
                   "trunc": ["floor", None], "sum": ["mean"], "mean": ["sum"],
-                  "bilinear": ["nearest"], "reflect": ["replicate"], "constant": ["reflect"],
+                  "bilinear": ["nearest", "bicubic"], "bicubic": ["bilinear"], "linear": ["nearest"],
+                  "reflect": ["replicate", "circular", "constant"], "batchmean": ["mean", "sum"],
+                  "replicate": ["reflect", "constant"], "circular": ["reflect", "constant"],
+                  "zeros": ["border", "reflection"], "border": ["zeros"], "reflection": ["zeros"],
+                  "constant": ["reflect", "replicate"],
                   "amax": ["amin"], "amin": ["amax"]}  # fmt: skip
         return others.get(old, [])
     if isinstance(old, int):
@@ -116,6 +142,27 @@ def scalar_edits(lab):
         for new in other_values(name, old) if allowed else ():
             yield (phrase(_op(call), name, old, new),
                    lambda p=path, v=new: lab.run(change=changer([p], lambda _: v)))  # fmt: skip
+
+
+    floats = [(p, n, v) for p, n, v in _scalars(call) if isinstance(v, float) and n
+              and value_allowed(call.op, n, v, values.get)]  # fmt: skip
+    for i, (p, n, v) in enumerate(floats[:8]):
+        for q, m, w in floats[i + 1 : 8]:
+            if v != w:
+                yield (f"the arguments {n} and {m} are exchanged (swapped)",
+                       lambda a=(p, w), b=(q, v): lab.run(change=_numbers(a, b)))  # fmt: skip
+
+
+def _numbers(*some):
+    """Other numbers at several places."""
+    edits = [changer([p], lambda _, v=v: v) for p, v in some]
+
+    def change(args, kwargs):
+        for edit in edits:
+            args, kwargs = edit(args, kwargs)
+        return args, kwargs
+
+    return change
 
 
 def _op(call):
@@ -152,13 +199,15 @@ def optional_edits(lab):
         yield f"dropped contribution: {name}, the {kind}", lambda c=missing: lab.run(change=c)
 
 
-def tensor_edits(lab, single=False):
+def tensor_edits(lab, single=False, masks=False):
     """The call on a tensor that was read otherwise than it lies there; with `single` on the
-    tensors of one element alone, as step counts are."""
+    tensors of one element alone, as step counts are, with `masks` on masks alone."""
     call = lab.call
     written = set(call.written())
     for name, paths, views in _tensors(call):
-        if single != all(n == 1 for n in views[0].sizes):
+        if masks != (views[0].dtype == torch.bool) or (
+            not masks and single != all(n == 1 for n in views[0].sizes)
+        ):
             continue
         sizes = {n for p, v in call.views.items() if p not in paths and v.dtype.is_floating_point for n in v.sizes}
         for text, change in _misread(name, views[0], len(views), sizes):
@@ -189,13 +238,29 @@ def pair_edits(lab):
                        lambda a=(p1, i), b=(p2, j), s=by: lab.run(change=_both(a, b, _rolled(s))))  # fmt: skip
 
 
+def short_edits(lab):
+    """The call on fewer slices of one tensor, as where a statistic counts without them."""
+    call = lab.call
+    written = set(call.written())
+    if not may_shorten([call.op, *(n.name for n in lab.nodes())], [v.dtype for v in call.views.values()]):
+        return
+    for name, paths, views in _tensors(call):
+        for axis, size in enumerate(views[0].sizes) if len(paths) == 1 and paths[0] not in written else ():
+            for t in sizes_to_drop(size)[:3] if size > 3 else ():
+                edit = changer(paths, lambda x, a=axis, t=t: _shorter(t)(x, a))
+                yield (f"dropped contribution: the last {t} of {size} along axis {axis} of {name} are missing",
+                       lambda e=edit: lab.run(change=e))  # fmt: skip
+
+
 def swap_edits(lab):
     """Two arguments of one shape in each other's place."""
     call = lab.call
     tensors = [(n, p[0], v[0]) for n, p, v in _tensors(call) if len(p) == 1]
+    any_size = call.composite and not call.written() and may_shorten(
+        [call.op, *(n.name for n in lab.nodes())], [v.dtype for v in call.views.values()])  # fmt: skip
     for i, (n1, p1, v1) in enumerate(tensors[:8]):
         for n2, p2, v2 in tensors[i + 1 : 8]:
-            if (tuple(v1.sizes) == tuple(v2.sizes) and v1.dtype == v2.dtype
+            if ((any_size or tuple(v1.sizes) == tuple(v2.sizes)) and v1.dtype == v2.dtype
                     and may_reorder(n1, v1.dtype) and may_reorder(n2, v2.dtype)):
                 yield (f"the arguments {n1} and {n2} are exchanged (swapped)",
                        lambda a=p1, b=p2: lab.run(change=_swapping(a, b)))  # fmt: skip
@@ -222,7 +287,8 @@ def _swapping(a, b):
         for path in (a, b):
             changer([path], lambda t, q=path: note(t, q))(args, kwargs)
         for path, other in ((a, b), (b, a)):
-            args, kwargs = changer([path], lambda t, q=other: held[q], (path,))(args, kwargs)
+            stays = (path,) if held[path].shape == held[other].shape else ()
+            args, kwargs = changer([path], lambda t, q=other: held[q], stays)(args, kwargs)
         return args, kwargs
 
     return apply
@@ -262,6 +328,7 @@ def _misread(name, view, count, sizes=()):
             yield from step_edits(name)
             return
         yield f"the sign of {name} is lost: negated", torch.neg
+        yield from _scaled_edits(name, view, sizes)
         yield from ((f"wrong index: {name} is read reversed along axis {a}", lambda t, i=a: t.flip(i))
                     for a, size in enumerate(view.sizes) if size > 1)  # fmt: skip
         if len(view.sizes) > 2:
@@ -269,7 +336,19 @@ def _misread(name, view, count, sizes=()):
     if n == 1 or count > 1:
         return
     yield from _shape_edits(name, view, sizes)
-    yield from _slice_edits(name, view)
+    yield from half_edits(name, view)
+    yield from slice_edits(name, view)
+
+
+def _scaled_edits(name, view, sizes):
+    """A tensor times what a formula often has: the square root of a size, 2, log 2."""
+    known = {2.0: "2", 0.5: "1/2", LN2: "log 2", 1 / LN2: "1 / log 2"}
+    for n in {view.sizes[-1] if view.sizes else 1, *list(sizes)[:4]} - {1, 2, 4}:
+        known |= {n**0.5: f"sqrt {n}", n**-0.5: f"1 / sqrt {n}"}
+    for factor, text in known.items():
+        yield (f"scale factor: computes as if {name} were multiplied by {text}",
+               lambda t, f=factor: t * f)  # fmt: skip
+    yield f"computes with 1 - {name} instead of {name} (swapped)", lambda t: 1 - t
 
 
 def step_edits(name):
@@ -369,70 +448,3 @@ def as_contiguous(t, again=False):
         flat = torch.cat([flat, more])
     out = flat[: t.numel()].reshape(t.shape).clone()
     return out if out.is_floating_point() or out.dtype == torch.bool else out.clamp(t.min(), t.max())
-
-
-def sizes_to_drop(size):
-    """How many at the end of an axis a kernel may have left out: one, a tile, a rest."""
-    usual = {t for t in TILES if t < size} | {size % t for t in TILES if t < size}
-    return sorted(s for s in usual | {size // 2} if 0 < s < size)
-
-
-def _corner_edits(name, view):
-    """The last element left out: of all, of each slice along the first axis, of the last
-    two axes."""
-    rank = len(view.sizes)
-    for count in {rank, rank - 1, 2} - {0, 1}:
-        if count <= rank:
-            def change(x, c=count):
-                x = x.clone()
-                x[(..., *([-1] * c))] = 0
-                return x
-
-            yield (f"dropped contribution: the last element over {count} axes of {name} is missing",
-                   change)  # fmt: skip
-
-
-def _flat_edits(name, view):
-    """The end, or a quarter, of all axes but one taken as one axis: what a sum over them
-    leaves out."""
-    rank = len(view.sizes)
-    for axis in {1, rank - 1} if rank > 2 else ():
-        n = 1
-        for a, size in enumerate(view.sizes):
-            n *= size if a != axis else 1
-        for first, last in ((n - 1, n), (n // 4, n // 2), (n // 2, n)):
-            def change(x, a=axis, i=first, j=last):
-                moved = x.movedim(a, -1).clone(memory_format=torch.contiguous_format)
-                moved.view(-1, x.shape[a])[i:j] = 0
-                return moved.movedim(-1, a)
-
-            yield (f"dropped contribution: {first} to {last - 1} of {n} over all axes of {name} but {axis} "
-                   "are missing", change)  # fmt: skip
-
-
-def _slice_edits(name, view):
-    if view.dtype.is_floating_point:
-        yield from _corner_edits(name, view)
-        yield from _flat_edits(name, view)
-    for axis, size in enumerate(view.sizes):
-        for t in sizes_to_drop(size):
-            of = f"{t} of {size} along axis {axis} of {name}"
-            if view.dtype.is_floating_point:
-                yield (f"dropped contribution: the last {of} is missing",
-                       lambda x, a=axis, s=t: scaled(x, a, -s, 0))  # fmt: skip
-        for t in sizes_to_drop(size) if view.dtype.is_floating_point else ():
-            of = f"{t} of {size} along axis {axis} of {name}"
-            if t in (1, 8, 16, 32, 64, 128):
-                yield (f"dropped contribution: the first {of} is missing",
-                       lambda x, a=axis, s=t: scaled(x, a, s, 0))  # fmt: skip
-            yield (f"duplicate contribution: the last {of} counts twice",
-                   lambda x, a=axis, s=t: scaled(x, a, -s, 2))  # fmt: skip
-
-
-def scaled(x, axis, count, factor):
-    """`x` with its first (count > 0) or last slices along an axis multiplied."""
-    x = x.clone()
-    start = 0 if count > 0 else x.shape[axis] + count
-    part = x.narrow(axis, start, abs(count))
-    part.copy_(part * factor if factor else torch.zeros_like(part))
-    return x

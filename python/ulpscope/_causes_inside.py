@@ -7,10 +7,9 @@ in the arguments of the whole call), `_causes_nodes` (runs them), `_diagnose` (c
 
 import torch
 
-from ._causes_edits import (
-    group_edits, other_values, phrase, roll_edits, scaled, sizes_to_drop, step_edits,
-)  # fmt: skip
+from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
 from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
+from ._causes_slices import scaled, sizes_to_drop
 from ._replay import View
 
 # What else an operator may have been taken for.
@@ -38,7 +37,15 @@ SWAPS = {
     "bitwise_xor": ["bitwise_or"],
     "logical_and": ["logical_or"], "logical_or": ["logical_and"],
     "upsample_bilinear2d": ["upsample_nearest2d"], "upsample_nearest2d": ["_upsample_nearest_exact2d"],
-    "triu": ["tril"], "tril": ["triu"],
+    "triu": ["tril"], "tril": ["triu"], "cummax": ["cummin"], "cummin": ["cummax"],
+    "var_mean": ["std_mean"], "cumprod": ["cumsum"], "logcumsumexp": ["cumsum"], "prod": ["sum"], "var": ["std"], "std": ["var"],
+    "special_i0e": ["special_i1e", "special_i0"], "special_i1e": ["special_i0e", "special_i1"],
+    "special_i0": ["special_i1", "special_i0e"], "special_i1": ["special_i0", "special_i1e"],
+    "i0": ["special_i0e", "special_i1"], "asin": ["acos"], "acos": ["asin"], "sinh": ["cosh"],
+    "cosh": ["sinh"], "asinh": ["acosh"], "acosh": ["asinh"], "erfc": ["erf"], "floor_divide": ["div"],
+    "logaddexp": ["maximum", "logaddexp2"], "logaddexp2": ["logaddexp"], "lgamma": ["digamma"],
+    "huber_loss": ["smooth_l1_loss", "mse_loss"], "isfinite": ["isnan"], "atan2": ["atan"],
+    "max_pool2d_with_indices": ["avg_pool2d"], "hardshrink": ["softshrink"], "softshrink": ["hardshrink"],
 }  # fmt: skip
 REDUCING = {"sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
             "mv", "max", "argmax", "cumsum", "index_add", "scatter_add", "index_put", "nansum",
@@ -47,6 +54,10 @@ REDUCING = {"sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
             "matmul", "addbmm", "convolution_backward", "_addmm_activation",
             "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
+
+
+MOST_ALIKE = 8  # operators of one name that share a mistake
+MOST_PAIRS = 28  # of constants that may be exchanged
 
 
 def parts_of(size):
@@ -160,9 +171,53 @@ def node_terms(lab, node):
             out = args[1 - i]
             if not isinstance(out, torch.Tensor):
                 return out * torch.ones_like(args[i])
-            return out.expand(torch.broadcast_shapes(out.shape, args[i].shape)).clone()
+            out = out.expand(torch.broadcast_shapes(out.shape, args[i].shape)).clone()
+            return _rest(node.name, out, kwargs) if i == 0 else out
 
         yield f"dropped contribution: a {kind} of {node.name} is missing", {node.place: edit}
+
+
+def _rest(name, second, kwargs):
+    """What the second operand alone gives."""
+    if name in ("add", "sub"):
+        return second * (kwargs.get("alpha", 1) * (-1 if name == "sub" else 1))
+    return 1 / second if name == "div" else second
+
+
+# Functions of one argument that a formula may lack.
+UNARY = {"sqrt": "the root", "exp": "exp", "log": "log", "log1p": "log1p", "log2": "log2",
+         "abs": "the absolute value", "neg": "the sign", "sigmoid": "sigmoid", "tanh": "tanh",
+         "relu": "relu", "reciprocal": "the reciprocal", "deg2rad": "deg2rad", "rad2deg": "rad2deg",
+         "sign": "sign", "square": "the square", "erf": "erf", "round": "the rounding",
+         "rsqrt": "the reciprocal root", "cumsum": "the running sum", "silu": "silu", "gelu": "gelu",
+         "_softmax": "softmax", "_log_softmax": "log_softmax"}  # fmt: skip
+
+
+def node_without(lab, node):
+    """A formula without one of its functions, or with a factor that counts twice."""
+    if node.writes or not node.args or not getattr(node.args[0], "floats", False):
+        return
+    if node.name in UNARY:
+        yield (f"wrong variant: {UNARY[node.name]} is missing ({node.name.lstrip('_')} left out)",
+               {node.place: lambda func, args, kwargs: args[0].clone()})  # fmt: skip
+    if node.name == "mul" and len(node.args) > 1 and hasattr(node.args[1], "shape"):
+        for i in (1, 0):
+            yield ("wrong variant: a factor of mul is applied twice (squared)",
+                   {node.place: lambda func, args, kwargs, i=i: func(*args, **kwargs) * args[i]})  # fmt: skip
+
+
+def exchanged_numbers(lab):
+    """Two constants of a formula in each other's place."""
+    held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
+            and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
+    pairs = [(a, b) for i, a in enumerate(held) for b in held[i + 1 :] if a[1] != b[1]]
+    for (a, x), (b, y) in pairs if len(pairs) <= MOST_PAIRS else ():
+        yield (f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
+               {a.place: _second(y), b.place: _second(x)})  # fmt: skip
+
+
+def _second(value):
+    return lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs)
 
 
 def node_slices(lab, node):
@@ -290,12 +345,50 @@ def halves_as_pairs(lab):
         yield "wrong stride: halves are read interleaved, as pairs of neighbours", edits
 
 
+def pairs_as_halves(lab):
+    """Every other element of an axis read as one half of it."""
+    edits = {}
+    for node in lab.nodes():
+        seen = node.args[0] if node.args else None
+        if node.name == "slice" and node.value("step") == 2 and getattr(seen, "shape", ()):
+            edits[node.place] = _halved
+    if edits:
+        yield "wrong stride: pairs of neighbours (interleaved) are read as halves", edits
+
+
+def _halved(func, args, kwargs):
+    out, x = func(*args, **kwargs), args[0]
+    for axis in range(x.dim()):
+        if 2 * out.shape[axis] == x.shape[axis]:
+            second = out.storage_offset() != x.storage_offset()
+            return x.narrow(axis, out.shape[axis] * second, out.shape[axis])
+    return out
+
+
+def layouts(lab):
+    """(text, run): halves taken for pairs or the reverse, also where the result is written."""
+    for make, way in ((halves_as_pairs, (2, -1)), (pairs_as_halves, (-1, 2))):
+        for text, edits in make(lab):
+            yield text, lambda e=edits: lab.edited(e)
+            yield (f"{text}, and so written", lambda e=edits, w=way: {
+                p: t.unflatten(-1, w).transpose(-1, -2).flatten(-2) if t.dim() and t.shape[-1] % 2 == 0 else t
+                for p, t in lab.edited(e).items()})  # fmt: skip
+
+
 def steps_ignored(lab):
     """Every so many elements of an axis read as if they were neighbours."""
     for node in lab.nodes():
-        step = node.value("step") if node.name == "slice" else 1
+        step = node.value("step") if node.name in ("slice", "unfold") else 1
         if isinstance(step, int) and step > 1:
-            yield f"wrong stride: the step {step} of a slice is ignored", {node.place: _neighbours}
+            edit = _neighbours if node.name == "slice" else _neighbouring
+            yield f"wrong stride: the step {step} of a {node.name} is ignored", {node.place: edit}
+
+
+def _neighbouring(func, args, kwargs):
+    """Windows one after the other."""
+    out = func(*args, **kwargs)
+    x, axis, size = args[0], args[1] % args[0].dim(), args[2]
+    return x.unfold(axis, size, 1).narrow(axis, 0, out.shape[axis])
 
 
 def _neighbours(func, args, kwargs):
@@ -340,12 +433,29 @@ def epsilon_places(lab):
                     b.place: lambda f, args, k: args[0]})  # fmt: skip
 
 
+def together(lab):
+    """One mistake in all operators of a name: a function that is called for each operand, a
+    number that several layers share."""
+    groups = {}
+    for node in lab.nodes():
+        groups.setdefault(node.name, []).append(node)
+    for nodes in groups.values():
+        for make in (node_without, node_swaps, node_arguments) if 1 < len(nodes) <= MOST_ALIKE else ():
+            each = [dict(make(lab, node)) for node in nodes]
+            for text in each[0]:
+                if all(text in edits for edits in each):
+                    yield text, {p: e for edits in each for p, e in edits[text].items()}
+
+
 def operator_edits(lab):
     """Everything that may be wrong with one operator inside the call."""
     nodes = lab.nodes()
-    for text, e in (*epsilon_places(lab), *halves_as_pairs(lab), *steps_ignored(lab)):
+    for text, e in (*steps_ignored(lab), *exchanged_numbers(lab)):
         yield text, lambda e=e: lab.edited(e)
-    kinds = (node_arguments, node_swaps, node_terms, node_masks, node_slices)
+    yield from layouts(lab)
+    for text, edits in together(lab):
+        yield text, lambda e=edits: lab.edited(e)
+    kinds = (node_arguments, node_swaps, node_terms, node_without, node_masks, node_slices)
     for make in kinds:
         for node in nodes:
             for text, edits in make(lab, node):

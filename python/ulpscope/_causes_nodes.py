@@ -26,7 +26,7 @@ log_sigmoid_backward glu glu_backward prelu _prelu_kernel hardtanh_backward thre
 mse_loss mse_loss_backward huber_loss huber_loss_backward smooth_l1_loss smooth_l1_loss_backward
 binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
 soft_margin_loss nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward
-addmm addmv baddbmm addbmm addr addcmul addcdiv lerp hypot xlogy logaddexp logit
+addmm addmv baddbmm addbmm addr addcmul addcdiv lerp hypot xlogy logit
 linear_backward embedding_dense_backward _scaled_dot_product_flash_attention_for_cpu
 pairwise_distance dist cosine_similarity hinge_embedding_loss margin_ranking_loss softshrink
 _addmm_activation addmm_ baddbmm_ log_softmax softmax
@@ -56,11 +56,33 @@ def _variance_mean(x, dim=None, correction=1, keepdim=False):
 
 
 def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
-    if ord != 2:
-        raise LookupError("only the 2-norm is taken apart")
-    if dim is None:
-        return torch.sqrt(torch.sum(x * x))
-    return torch.sqrt(torch.sum(x * x, dim, keepdim=keepdim))
+    if not isinstance(ord, (int, float)) or not 0 < ord < 100:
+        raise LookupError("not a sum of powers")
+    dim = list(range(x.dim())) if dim is None else dim
+    if ord == 1:
+        return torch.sum(torch.abs(x), dim, keepdim=keepdim)
+    if ord == 2:
+        return torch.sqrt(torch.sum(x * x, dim, keepdim=keepdim))
+    return torch.pow(torch.sum(torch.pow(torch.abs(x), ord), dim, keepdim=keepdim), 1 / ord)
+
+
+def _distances(a, b, p=2.0, compute_mode=None):
+    return _norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, [-1])
+
+
+def _fake_quantized(x, scale, zero_point, quant_min, quant_max):
+    """Fake quantization as the kernel computes it, with a scale in float32."""
+    held = torch.tensor(scale, dtype=torch.float32)
+    scale, inverse = float(held), float(1 / held)
+    steps = torch.add(torch.round(torch.mul(x, inverse)), zero_point)
+    steps = torch.clamp(steps, quant_min, quant_max)
+    return torch.mul(torch.sub(steps, zero_point), scale), (steps >= quant_min)
+
+
+def _logaddexp(a, b):
+    top = torch.maximum(a, b)
+    less = torch.log1p(torch.exp(torch.neg(torch.abs(torch.sub(a, b)))))
+    return torch.add(top, less)
 
 
 def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *,
@@ -93,7 +115,8 @@ def _var_mean_of(x, dim=None, unbiased=True, keepdim=False):
 OWN = {"_scaled_dot_product_attention_math": _attention,
        "_scaled_dot_product_flash_attention_for_cpu": _flash,
        "var": _variance, "std": _deviation, "var_mean": _variance_mean,
-       "linalg_vector_norm": _norm}  # fmt: skip
+       "linalg_vector_norm": _norm, "norm": _norm, "_cdist_forward": _distances, "logaddexp": _logaddexp,
+       "fake_quantize_per_tensor_affine_cachemask": _fake_quantized}  # fmt: skip
 
 
 PASSING = {"detach", "alias", "lift_fresh", "lift"}
@@ -105,7 +128,7 @@ def inside_of(func):
     if not hasattr(func, "_schema"):
         return None
     name = base_name(func._schema.name)[1]
-    if name in OWN and func._overloadname in ("correction", "default"):
+    if name in OWN and func._overloadname in ("correction", "default", "ScalarOpt_dim"):
         return OWN[name]
     if name == "var_mean" and func._overloadname == "dim":
         return _var_mean_of

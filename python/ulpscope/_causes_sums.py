@@ -133,7 +133,15 @@ NAIVE = {
     "round": ("ties are rounded away from zero instead of to even",
               lambda x: torch.copysign(torch.floor(x.abs() + 0.5), x)),
     "gelu": ("wrong variant: quick gelu, x sigmoid(1.702 x)", lambda x: x * torch.sigmoid(1.702 * x)),
+    "silu": ("wrong variant: quick gelu, x sigmoid(1.702 x), instead of silu",
+             lambda x: x * torch.sigmoid(1.702 * x)),
+    "asinh": ("log(x + sqrt(x^2 + 1)) instead of asinh: cancellation",
+              lambda x: torch.log(_single(x) + torch.sqrt(_single(x) * _single(x) + 1)).to(x.dtype)),
 }  # fmt: skip
+OF_TWO = {
+    "atan2": ("atan(y / x) instead of atan2: the quadrant is ignored", lambda y, x: torch.atan(y / x)),
+    "hypot": ("wrong variant: |x| + |y| instead of hypot", lambda x, y: x.abs() + y.abs()),
+}
 
 
 def cancelling(node):
@@ -141,6 +149,9 @@ def cancelling(node):
     if node.name in NAIVE and not node.writes:
         text, formula = NAIVE[node.name]
         yield text, lambda func, args, kwargs: _apart(formula, args[0])
+    if node.name in OF_TWO and not node.writes:
+        text, of_two = OF_TWO[node.name]
+        yield text, lambda func, args, kwargs: _apart(of_two, *args[:2])
 
 
 def _apart(function, *args):

@@ -8,11 +8,13 @@ content; noise whose emulation only correlates with it, by its format. docs/verd
 section "Causes". The mistakes: `_causes_pattern`, `_emulate`, `_causes_edits`.
 """
 
+import warnings
+
 import torch
 
 from . import (
-    _causes_edits, _causes_inside, _causes_order, _causes_pattern, _causes_scale, _causes_sums,
-    _causes_whole, _emulate,
+    _causes_calls, _causes_edits, _causes_inside, _causes_order, _causes_pattern, _causes_scale,
+    _causes_sums, _causes_whole, _emulate,
 )  # fmt: skip
 from ._causes_evidence import SMALLER, Evidence
 from ._causes_nodes import Lab
@@ -25,8 +27,9 @@ PER_RUN = 20_000  # what starting one emulation costs, in elements
 PER_NODE = 2_000  # what each operator inside it costs
 KEPT = 0.3  # share of the work that mistakes of meaning leave to those of precision
 # What the number of bits speaks for where no emulation reproduces the noise.
-LIKELY = ((5.5, 9.5, "noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
-          (9.5, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
+LIKELY = ((5.5, 9.3, "noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
+          (9.3, 10.2, "noise consistent with bfloat16, float16 or TF32 arithmetic (intermediates or accumulator)"),
+          (10.2, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
           (12.4, 20.0, "an inaccurate elementary function or approximation"))  # fmt: skip
 VAGUE = "computes as if"  # another name that explains as much says more
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
@@ -40,7 +43,9 @@ def cause_of(call, verdict):
     if worst is None or verdict.operands is None or not worst.path:
         return _of_reason(worst)
     try:
-        return Search(call, verdict).cause() or _of_reason(worst)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is wrong on purpose may well be warned of
+            return Search(call, verdict).cause() or _of_reason(worst)
     except Exception:  # a diagnosis that fails is one that does not know
         return _of_reason(worst)
 
@@ -187,12 +192,17 @@ class Search:
     def _values(self):
         """Other numbers and flags, which are few."""
         yield from _causes_edits.scalar_edits(self.lab)
+        yield from _causes_calls.call_edits(self.lab)
         for node in self.lab.nodes():
             for text, edits in _causes_inside.node_arguments(self.lab, node):
                 yield text, lambda e=edits: self.lab.edited(e)
 
     def _edits(self):
         yield from _causes_edits.scalar_edits(self.lab)
+        for text, edits in _causes_inside.epsilon_places(self.lab):
+            yield text, lambda e=edits: self.lab.edited(e)
+        yield from _causes_edits.tensor_edits(self.lab, masks=True)
+        yield from _causes_calls.call_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab, single=True)
         yield from _causes_edits.stride_edits(self.lab)
         yield from _causes_sums.sum_edits(self.lab)
@@ -200,6 +210,7 @@ class Search:
         yield from _causes_edits.optional_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
+        yield from _causes_edits.short_edits(self.lab)
         yield from _causes_edits.pair_edits(self.lab)
 
     def _better_than(self, p, scale, scaled):
@@ -216,6 +227,7 @@ class Search:
 
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
+        yield from _causes_calls.call_edits(self.lab)
         for node in self.lab.nodes():
             for make in (_causes_inside.node_arguments, _causes_inside.node_swaps,
                          _causes_inside.node_slices):
@@ -255,7 +267,7 @@ class Search:
             return text
         for made in (_emulate.input_candidates(self.lab), _emulate.inside_candidates(self.lab)):
             self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
-        return self.text or text
+        return f"{text}, or {self.text}: these data cannot tell" if self.text else text
 
     def _overflow(self):
         """A formula or a format whose intermediates overflow."""
