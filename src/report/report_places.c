@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names many modules in few words: layers.0.attn, layers.1.attn, ... become
-// layers.{0-3}.attn. Used by the terminal table and by result.json.
+// layers.{0-3}.attn, a few of them layers.{0,7}.attn. Used by the terminal table and by
+// result.json.
 #include "report/report_places.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NUMBERS = 4 };
+enum { MAX_NUMBERS = 4, MAX_LISTED = 4 };
 
 /* Paths that differ in their numeric components only. */
 typedef struct family {
@@ -15,6 +16,7 @@ typedef struct family {
     int64_t n; /* distinct paths */
     int n_numbers;
     long low[MAX_NUMBERS], high[MAX_NUMBERS];
+    long few[MAX_LISTED][MAX_NUMBERS]; /* numbers of the first paths */
 } family;
 
 static bool is_number(const char *part, size_t n)
@@ -74,6 +76,7 @@ static void family_add(family *f, const char *path)
         f->first = path;
         f->n_numbers = n;
     }
+    if (f->n < MAX_LISTED) memcpy(f->few[f->n], numbers, sizeof numbers);
     f->n++;
 }
 
@@ -88,12 +91,38 @@ static bool family_full(const family *f)
     return product == f->n;
 }
 
+/* Whether the paths differ in one number alone and are few enough to name each. */
+static bool family_few(const family *f)
+{
+    int n_differ = 0;
+    for (int i = 0; i < f->n_numbers; i++)
+        n_differ += f->low[i] != f->high[i];
+    return n_differ == 1 && f->n <= MAX_LISTED;
+}
+
+/* Number `i` of each path, in ascending order. */
+static void put_few(usc_out *o, const family *f, int i)
+{
+    long last = f->low[i];
+    usc_out_format(o, "{%ld", last);
+    for (int64_t n = 1; n < f->n; n++) {
+        long next = f->high[i];
+        for (int64_t k = 0; k < f->n; k++)
+            if (f->few[k][i] > last && f->few[k][i] < next) next = f->few[k][i];
+        usc_out_format(o, ",%ld", next);
+        last = next;
+    }
+    usc_out_text(o, "}");
+}
+
 static void put_number(usc_out *o, const family *f, int i, bool full)
 {
     if (f->low[i] == f->high[i])
         usc_out_format(o, "%ld", f->low[i]);
     else if (full)
         usc_out_format(o, "{%ld-%ld}", f->low[i], f->high[i]);
+    else if (family_few(f))
+        put_few(o, f, i);
     else
         usc_out_text(o, "*");
 }
@@ -111,7 +140,7 @@ static void family_put(usc_out *o, const family *f)
             usc_out_terminal(o, part, n);
         if (*rest != '\0') usc_out_text(o, ".");
     }
-    if (!full) usc_out_format(o, " (%lld)", (long long)f->n);
+    if (!full && !family_few(f)) usc_out_format(o, " (%lld)", (long long)f->n);
 }
 
 static int by_text(const void *a, const void *b)

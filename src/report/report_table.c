@@ -38,7 +38,7 @@ void usc_table_put(usc_table *t, const char *bytes, size_t n)
 /* Words from the current column on; further lines start at `indent`. */
 void usc_table_wrap(usc_table *t, const char *words, int indent)
 {
-    bool first = true;
+    bool first = words[0] != ' '; /* a space in front parts them from what stands there */
     while (*words != '\0') {
         const size_t n = strcspn(words, " \n");
         const int width = usc_utf8_width(words, n);

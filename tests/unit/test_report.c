@@ -48,6 +48,47 @@ static void equal_findings_are_one_line_with_the_worst_numbers(void **state)
     usc_report_close(report);
 }
 
+static void put_modules(usc_result *r, const char *op, const char *const *modules)
+{
+    static int64_t call;
+    for (; *modules != NULL; modules++) {
+        usc_result_row row = report_row(++call, op, "wrong");
+        row.module = *modules;
+        report_put(r, &row);
+    }
+}
+
+static void a_few_modules_are_named_and_many_are_counted(void **state)
+{
+    (void)state;
+    usc_result *r = report_create(folder);
+    put_modules(r, "a::a", (const char *[]){"4", "0", NULL});
+    put_modules(r, "a::b", (const char *[]){"a.10.b", "a.9.b", "a.2.b", NULL});
+    put_modules(r, "a::c", (const char *[]){"a.0.b.1", "a.2.b.3", NULL});
+    put_modules(r, "a::d", (const char *[]){"0", "2", "4", "6", "8", NULL});
+    usc_report *report = report_finish(r, folder, "done");
+    char *text = table(report, NULL);
+    assert_contains(text, "in {0,4}\n");
+    assert_contains(text, "in a.{2,9,10}.b\n");
+    assert_contains(text, "in a.*.b.* (2)\n");
+    assert_contains(text, "in * (5)\n");
+    free(text);
+    usc_report_close(report);
+}
+
+static void an_allowed_finding_is_marked(void **state)
+{
+    (void)state;
+    usc_report *report = report_sample(folder);
+    usc_allow allow;
+    if (usc_allow_parse("reduced", &allow, NULL) != USC_OK) fail();
+    const usc_report_options options = {.n_allow = 1, .allow = &allow};
+    char *text = table(report, &options);
+    assert_contains(text, "10.8 effective bits (allowed)\n");
+    free(text);
+    usc_report_close(report);
+}
+
 static void summary_counts_everything(void **state)
 {
     (void)state;
@@ -79,7 +120,7 @@ static void modules_are_ranges_only_where_all_are_there(void **state)
     }
     usc_report *report = report_finish(r, folder, "done");
     char *text = table(report, NULL);
-    assert_contains(text, "in a.*.x (3), b.7, head\n");
+    assert_contains(text, "in a.{0,1,3}.x, b.7, head\n");
     free(text);
     usc_report_close(report);
 }
@@ -322,6 +363,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         REPORT_TEST(equal_findings_are_one_line_with_the_worst_numbers),
+        REPORT_TEST(a_few_modules_are_named_and_many_are_counted),
+        REPORT_TEST(an_allowed_finding_is_marked),
         REPORT_TEST(summary_counts_everything),
         REPORT_TEST(modules_are_ranges_only_where_all_are_there),
         REPORT_TEST(names_cannot_steer_the_terminal),
