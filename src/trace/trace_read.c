@@ -89,6 +89,17 @@ static usc_status check_shards(usc_trace *t, usc_error *err)
     return st;
 }
 
+/* Why there is no trace in the folder. */
+static const char *no_trace(const char *folder)
+{
+    char path[USC_PATH_SIZE];
+    if (access(folder, F_OK) != 0) return "no such folder";
+    if (usc_path_join(path, folder, "rank-0/trace.db", NULL) == USC_OK &&
+        access(path, F_OK) == 0)
+        return "holds a trace for each rank: name one of them, such as its rank-0";
+    return "not a trace: there is no trace.db in it";
+}
+
 /* Recovers where needed; *as_is tells that this could not be written back. */
 static usc_status prepare_folder(usc_trace *t, const char *db_path, bool *as_is,
                                  usc_error *err)
@@ -97,10 +108,7 @@ static usc_status prepare_folder(usc_trace *t, const char *db_path, bool *as_is,
     *as_is = false;
     usc_status st = usc_db_unfinished(db_path, &unfinished, err);
     if (st == USC_E_NOT_FOUND)
-        return usc_error_set(err, st, -1, "%s: %s", t->folder,
-                             access(t->folder, F_OK) == 0
-                                 ? "not a trace: there is no trace.db in it"
-                                 : "no such folder");
+        return usc_error_set(err, st, -1, "%s: %s", t->folder, no_trace(t->folder));
     if (st != USC_OK || !unfinished) return st;
     st = usc_trace_recover(t->folder, &t->alloc, err);
     if (st != USC_E_IO) return st;

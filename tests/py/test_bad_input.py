@@ -87,6 +87,13 @@ def flip(trace):
     (trace / SHARD).write_bytes(data)
 
 
+def into_ranks(trace):
+    """What a capture of several ranks leaves."""
+    trace.rename(trace.parent / "rank-0")
+    trace.mkdir()
+    (trace.parent / "rank-0").rename(trace / "rank-0")
+
+
 def newer(trace):
     with closing(sqlite3.connect(trace / "trace.db")) as db:
         db.execute("PRAGMA user_version = 99")
@@ -97,6 +104,7 @@ def newer(trace):
     [
         (shutil.rmtree, ("trace: no such folder",)),
         (lambda t: (t / "trace.db").unlink(), ("trace: not a trace",)),
+        (into_ranks, ("trace: holds a trace for each rank", "rank-0")),
         (lambda t: (t / "trace.db").write_text("junk" * 20), ("trace.db: not a SQLite",)),
         (cut("trace.db", 9000), ("trace.db", "capture it or copy it again")),
         (cut(SHARD, 100), (SHARD, "truncated at byte 100", "capture it or copy it again")),
@@ -104,7 +112,7 @@ def newer(trace):
         (flip, (SHARD, "the bytes of blob", "capture it or copy it again")),
         (newer, ("trace.db", "format 99", "newer ulpscope")),
     ],
-    ids=["missing", "no database", "no SQLite", "cut database", "cut shard", "no shard",
+    ids=["missing", "no database", "ranks", "no SQLite", "cut database", "cut shard", "no shard",
          "changed bytes", "newer"],
 )  # fmt: skip
 def test_damaged_trace(trace, tmp_path, damage, words):
@@ -131,6 +139,7 @@ def test_trace_without_calls(tmp_path):
         (["--allow", "wrong:["], ("--allow", "pattern '['")),
         (["--timeout", "0"], ("--timeout",)),
         (["--device", ""], ("--device",)),
+        (["--faults", "mm:tf32"], ("--faults", "simulated device")),
         (["-o", "file"], ("file",)),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -143,7 +152,8 @@ def test_bad_options_of_check_are_refused_before_it_runs(trace, tmp_path, option
 
 
 def test_unknown_device_does_not_block_the_next_run(trace, tmp_path):
-    assert_one_sentence(check(tmp_path, "trace", "--device", "warp:0"), "warp:0", "known here")
+    assert_one_sentence(check(tmp_path, "trace", "--device", "warp:0"), "warp:0",
+                        "no device type 'warp'", "known here")
     assert check(tmp_path, "trace", "--device", DEVICE, "--ops", "mm").returncode == 0
     other = check(tmp_path, "trace", "--device", DEVICE, "--ops", "gelu")
     assert_one_sentence(other, "ulpscope-out", "another run", "-o", "--force")
