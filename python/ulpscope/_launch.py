@@ -246,8 +246,10 @@ def missed_sentence(reports, options, code):
     ended = max((r["steps_ended"] for r in reports), default=0)
     missing = listed([s for s in options.steps if s not in got] or options.steps)
     if ended == 0:
-        return (f"{command} ended without a step of an optimizer or data loader, so it never "
-                f"reached {missing}{kept}")
+        never = {"manual": "it never called ulpscope.step()", "optimizer": "no optimizer stepped",
+                 "dataloader": "no data loader was asked for a second batch"}  # fmt: skip
+        why = never.get(options.step_by, "no optimizer stepped, no data loader gave two batches")
+        return f"{command} ended before {missing}: {why}{kept}"
     return f"{command} ended after {ended} step{'s' * (ended > 1)}, before {missing} ended{kept}"
 
 

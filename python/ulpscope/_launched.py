@@ -10,17 +10,25 @@ import atexit
 import datetime
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from . import _capture, _hooks
+from ._launch import all_finished, read_reports
 
 PATIENCE = datetime.timedelta(minutes=5)
 
 
 def start():
-    """Puts the step hooks in, as ULPSCOPE_CAPTURE says."""
-    run = Run(json.loads(os.environ["ULPSCOPE_CAPTURE"]))
+    """Puts the step hooks in, as ULPSCOPE_CAPTURE says. In a command of several programs (a
+    shell script) the first that reaches the steps is recorded: behind it the run is over."""
+    options = json.loads(os.environ["ULPSCOPE_CAPTURE"])
+    if all_finished(options["reports"]):
+        if not options["keep_going"]:
+            leave(0)
+        return
+    run = Run(options)
     run.steps.install()
     atexit.register(run.at_exit)
 
@@ -43,11 +51,20 @@ class Run:
         path = Path(self.options["trace"])
         return path if world == 1 else path / f"rank-{rank}"
 
+    def _clear(self):
+        """Removes what an earlier program of the same command recorded before it ended short
+        of the steps."""
+        path = str(self._path())
+        if any(r["trace"] == path and not r["finished"]
+               for r in read_reports(self.options["reports"])):  # fmt: skip
+            shutil.rmtree(path)
+
     def _begin(self):
         if self.now not in self.wanted or self.finished:
             return
         try:
             if self.recorder is None:
+                self._clear()
                 self.recorder = _capture.Recorder(
                     self._path(), self.options["data"], self.options["ops"]
                 )

@@ -3,11 +3,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -362,6 +364,28 @@ def test_two_ranks_record_their_own_traces_and_stop_together(tmp_path):
         reduced = next(c for c in calls if c["op"].startswith("c10d::allreduce_"))
         assert reduced["status"] == "ok"
         assert "mutated" in {t["role"] for t in reduced["tensors"]}
+
+
+def test_of_several_programs_the_first_that_reaches_the_step_is_recorded(tmp_path):
+    """What comes before may end short of the step; what comes behind does not run."""
+    short = script(tmp_path).replace("train", "short")
+    Path(short).write_text(Path(script(tmp_path)).read_text().replace("torch.randn(64", "torch.randn(8"))
+    whole, last = script(tmp_path), f"{sys.executable} {script(tmp_path)}"
+    done = launch(tmp_path, "sh", "-c", f"{sys.executable} {short}; {sys.executable} {whole}; {last}")
+    assert done.returncode == 0 and "captured step 1: " in done.stderr, done.stderr
+    assert done.stdout == "step 0\n" * 2
+    assert {c["step"] for c in read(tmp_path / "t")} == {1}
+    shutil.rmtree(tmp_path / "t")
+    done = launch(tmp_path, "sh", "-c", f"{sys.executable} {whole}; {last}", options=["--keep-going"])
+    assert done.returncode == 0 and "captured step 1: " in done.stderr, done.stderr
+    assert done.stdout.count("step") == 16
+
+
+@pytest.mark.parametrize("what, words", [("manual", "ulpscope.step()"), ("optimizer", "optimizer")])
+def test_a_run_without_steps_says_what_was_waited_for(tmp_path, what, words):
+    done = launch(tmp_path, sys.executable, script(tmp_path, optimizer=False),
+                  options=["--step-by", what])
+    assert done.returncode == 2 and words in done.stderr and "data loader" not in done.stderr
 
 
 def test_a_failing_command_and_a_step_never_reached(tmp_path):
