@@ -8,6 +8,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,13 @@ static usc_status parse_kind(usc_sim_fault *f, span name, usc_error *err)
         memcpy(f->params, info->defaults, sizeof f->params);
         return USC_OK;
     }
-    return usc_error_set(err, USC_E_ARG, -1, "fault '%s': there is no kind '%.*s'",
-                         f->text, (int)name.n, name.at);
+    char known[300] = "";
+    for (int k = 0, n = 0; k < USC_SIM_N_FAULT_KINDS && n < (int)sizeof known; k++)
+        n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", k > 0 ? ", " : "",
+                      usc_sim_fault_info_of((usc_sim_fault_kind)k)->name);
+    return usc_error_set(err, USC_E_ARG, -1,
+                         "fault '%.100s': there is no kind '%.*s'; known: %s", f->text,
+                         (int)(name.n < 40 ? name.n : 40), name.at, known);
 }
 
 static bool parse_number(span text, double *out)

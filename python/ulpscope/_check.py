@@ -82,6 +82,8 @@ def parse(argv):
         parser.error("-j must be 1 or more")
     if not options.device:
         parser.error("--device names no device")
+    if options.faults and not is_sim(options):
+        parser.error("--faults: only the simulated device has planted faults; use --device sim:0")
     if options.via and options.device.startswith("python:"):
         parser.error("--via: torch.compile needs a device that torch knows, e.g. --device cpu")
     if options.level == "module" and options.device.startswith("python:"):
@@ -136,6 +138,7 @@ def troubles(next_steps=NEXT_STEPS):
         raise Trouble(f"{problem}{then}") from None
 
 
+MADE_UP = "the trace holds statistics only: inputs were drawn anew from them"
 SAFE = "; the results so far are safe, the same command goes on from there"
 
 
@@ -186,8 +189,16 @@ def module_selection(trace, options, picks, rows):
     return found
 
 
+def is_sim(options):
+    """Whether the device under test is the simulated one."""
+    return options.device.split(":")[0] == "sim"
+
+
 def faults_of(options):
-    """The planted faults, from the option or the environment."""
+    """The planted faults, from the option or the environment; a device that is not simulated
+    has none."""
+    if not is_sim(options):
+        return ""
     return options.faults if options.faults is not None else os.environ.get("ULPSCOPE_SIM_FAULTS", "")
 
 
@@ -201,7 +212,7 @@ def environment():
 
     return {"python": platform.python_version(), "torch": version("torch"),
             "system": platform.platform(), "machine": platform.machine(),
-            "cores": core_count(), "ulpscope": version("ulpscope")}  # fmt: skip
+            "cores": core_count(), "ulpscope": _core.version}  # fmt: skip
 
 
 def run_identity(trace, options):
@@ -381,6 +392,8 @@ def check(options):
     with troubles():
         result.set("n_selected", str(len(picks)))
         result.set("state", "running")
+        if trace.meta("data") == "stats":
+            result.set("remarks", MADE_UP)
     crew = Crew(worker_settings(trace, options, home, jobs), jobs, options.timeout)
     try:
         with Progress(len(picks), len(picks) - len(todo)) as progress:

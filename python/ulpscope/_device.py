@@ -237,7 +237,10 @@ def open_device(name, home="cpu", via="", mark=lambda phase: None):
     try:
         torch.empty(1, device=name)
     except Exception as problem:  # every backend has its own way to say no
-        raise UnknownDevice(_unknown(name, str(problem).split("\n")[0][:160])) from None
+        why = str(problem).split("\n")[0][:160]
+        if why.startswith("Expected one of "):  # torch lists all types that it ever had
+            why = f"torch has no device type '{kind}'"
+        raise UnknownDevice(_unknown(name, why)) from None
     if via:
         from ._compiled import CompiledDevice  # takes seconds to import
 

@@ -114,9 +114,10 @@ static usc_status compare_run(usc_result *r, const usc_run *run, bool *same,
         const char *there = usc_result_get(r, fields[i].key);
         if (there != NULL && strcmp(there, fields[i].value) == 0) continue;
         *same = false;
+        const char *key = fields[i].key, *is = key[strlen(key) - 1] == 's' ? "are" : "is";
         return usc_error_set(err, USC_E_EXISTS, -1,
-                             "%s: holds another run: its %s is '%.120s', not '%.120s'",
-                             r->folder, fields[i].key, there != NULL ? there : "",
+                             "%s: holds another run: its %s %s '%.120s', not '%.120s'",
+                             r->folder, key, is, there != NULL ? there : "",
                              fields[i].value);
     }
     return USC_OK;

@@ -15,6 +15,7 @@ import pytest
 import torch
 from traces import TraceWriter, small_trace
 
+import ulpscope
 from ulpscope import _core, _select
 
 HERE = Path(__file__).parent
@@ -147,6 +148,14 @@ def test_data_that_was_not_kept_is_unjudged(tmp_path):
     check(tmp_path / "trace", tmp_path / "out")
     (row,) = rows(tmp_path / "out")
     assert row["verdict"] == "unjudged" and "not captured" in row["sentence"]
+
+
+def test_inputs_that_were_drawn_from_statistics_are_said_to_be(tmp_path):
+    with ulpscope.capture(tmp_path / "trace", data="stats"):
+        torch.ones(3, 4).exp()
+    done = check(tmp_path / "trace", tmp_path / "out", "--ops", "exp")
+    assert done.returncode == 0 and "statistics only" in done.stdout
+    assert [r["notes"] for r in rows(tmp_path / "out")] == ["made-up inputs"]
 
 
 def test_out_of_another_run_is_refused(trace, tmp_path):
