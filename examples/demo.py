@@ -47,7 +47,23 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if bool(args.fault) != bool(args.op):
         parser.error("--fault and --op belong together, e.g. --fault drop_tail --op aten::bmm")
+    if args.honest and args.fault:
+        parser.error("--honest plants nothing: leave out --fault and --op")
+    if args.steps < 2:
+        parser.error("--steps must be 2 or more: the second step is captured")
+    if args.fault:
+        check_fault(parser, f"{args.op}:{args.fault}")
     return args
+
+
+def check_fault(parser: argparse.ArgumentParser, text: str) -> None:
+    """Refuses what the device would refuse after all the training."""
+    import ulpscope.sim
+
+    try:
+        ulpscope.sim.plant(text).remove()
+    except ValueError as error:
+        parser.error(f"{error}; --list explains them")
 
 
 def list_faults() -> None:
@@ -97,13 +113,22 @@ def show_losses(honest: list[float], sim: list[float]) -> None:
         say(f"   {step:4d}   {a:.4f}   {b:.4f}   {b - a:+.4f}  ({100 * (b - a) / a:+.2f} %)")
 
 
-def conclude(planted: list[tuple[str, str, str]], accused: dict[str, dict]) -> int:
+def checked_in(out: Path) -> set[str]:
+    """The operators that were checked."""
+    result = json.loads((out / "report" / "result.json").read_text())
+    return {op["op"] for op in result["summary"]["operators"]}
+
+
+def conclude(planted: list[tuple[str, str, str]], accused: dict[str, dict],
+             checked: set[str]) -> int:
     say("\nPlanted against found:\n")
     good = True
     for pattern, kind, what in planted:
         found = [op for op in accused if matches(pattern, op)]
         good &= bool(found)
         say(f"   {'found ' if found else 'MISSED'}  {pattern} ({kind}): {what}")
+        if not any(matches(pattern, op) for op in checked):
+            say("           the captured step has no such operator; the table above names those it has")
         for op in found:
             say(f"           {accused[op]['verdict']}: {accused[op]['sentence']}")
     for op in accused:
@@ -141,7 +166,7 @@ def main() -> int:
     if code not in (0, 1):
         sys.exit("demo: the check failed; the message above says why")
     show_losses(honest, sim)
-    code = conclude(planted, accused_in(out))
+    code = conclude(planted, accused_in(out), checked_in(out))
     say(f"\n   The report: {os.path.relpath(out / 'report' / 'report.html')}"
         f"   ({time.monotonic() - began:.0f} s in all)")
     return code

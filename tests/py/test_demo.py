@@ -57,6 +57,18 @@ def test_demo_names_the_three_planted_faults_and_nothing_else(tmp_path):
     assert (tmp_path / "out" / "report" / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("arguments, words", [
+    (["--fault", "nosuch", "--op", "aten::gelu"], ("no kind 'nosuch'", "bit_flip", "--list")),
+    (["--fault", "bit_flip", "--op", "["], ("pattern '['",)),
+    (["--fault", "bit_flip"], ("belong together",)),
+    (["--honest", "--fault", "bit_flip", "--op", "gelu"], ("--honest",)),
+])  # fmt: skip
+def test_a_demo_that_cannot_be_is_refused_before_it_trains(tmp_path, arguments, words):
+    code, text, _ = demo(tmp_path / "out", *arguments)
+    assert code == 2 and "Traceback" not in text and not (tmp_path / "out").exists(), text
+    assert all(word in text for word in words), text
+
+
 def test_honest_demo_accuses_nothing(tmp_path):
     code, text, calls = demo(tmp_path / "out", "--honest")
     assert code == 0, text
