@@ -97,14 +97,15 @@ def _fits(schema, args):
 
 def _arguments(func, named):
     """Another number, flag or name in one call; one of its optional tensors ignored."""
-    op = f"aten::{func.__name__}"
+    short = func.__name__.strip("_")
+    op = f"aten::{short}"
     for name, old in named.items():
         if name in TRAINING or name in ("inplace", "dropout_p", "size_average", "reduce"):
             continue
         if isinstance(old, NUMBERS) and name and value_allowed(op, name, old, named.get):
             for new in other_values(name, old):
                 also = {"align_corners": None} if name == "mode" and "align_corners" in named else {}
-                yield phrase(func.__name__, name, old, new), _with(named, {name: new, **also})
+                yield phrase(short, name, old, new), _with(named, {name: new, **also})
         elif isinstance(old, (tuple, list)) and name in ("padding", "dilation"):
             plain = type(old)(0 if name == "padding" else 1 for _ in old)
             yield (f"computes as if {name} were {plain[0]} instead of {shown(old)}",

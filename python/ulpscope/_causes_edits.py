@@ -37,6 +37,8 @@ def phrase(op, name, old, new):
             "erf" if new == "tanh" else "tanh")  # fmt: skip
     if name == "reduction" and isinstance(old, int):
         return f"wrong reduction: {REDUCTIONS.get(new)} instead of {REDUCTIONS.get(old)}"
+    if name == "reduction" and isinstance(old, str):
+        return f"wrong reduction: {new} instead of {old}"
     if name in ("is_causal", "causal"):
         return f"the causal mask is {'applied' if new else 'missing'}"
     if name == "beta" and new == 0:
@@ -52,6 +54,8 @@ def phrase(op, name, old, new):
         return _of_factor(op, old, new)
     if name == "exponent" and new == 1:
         return f"wrong variant: the {'root' if old < 1 else 'power'} is missing (exponent 1 instead of {shown(old)})"
+    if op == "rsub" and name == "alpha" and new == 0:
+        return "dropped contribution: the subtracted term is missing"
     if op in ("add", "sub") and name == "alpha" and new == 0:
         return f"dropped contribution: the second term of {op} is missing"
     if op in ("add", "sub") and name == "alpha" and old and new == -old:
@@ -360,7 +364,7 @@ def step_edits(name):
 def _mask_edits(name, view):
     yield f"the mask is ignored: {name} taken as all true", torch.ones_like
     yield f"the mask is ignored: {name} taken as all false", torch.zeros_like
-    yield f"the mask {name} is inverted", torch.logical_not
+    yield f"the mask {name} is inverted, or what it chooses between is exchanged", torch.logical_not
     yield from roll_edits(f"the mask {name}", view)
     yield from group_edits(f"the mask {name}", view)
 

@@ -84,15 +84,18 @@ def slid(p):
 def _overlaps(p, move):
     """Whether device[i + by] is truth[i] where both are there, and was not without."""
     d, t, bad = p.device, p.truth.to(p.device.dtype), p.bad
+    own = t  # what belongs where the device's value lies
     for axis, by in move.items():
         n = d.shape[axis] - abs(by)
-        d, bad = d.narrow(axis, max(by, 0), n), bad.narrow(axis, max(by, 0), n)
+        d, bad, own = (x.narrow(axis, max(by, 0), n) for x in (d, bad, own))
         t = t.narrow(axis, max(-by, 0), n)
     step = max(p.n // 256, 1)
     a, b = d.reshape(-1)[::step].double(), t.reshape(-1)[::step].double()
     if float((((a - b).abs() <= 2.0**-6 * b.abs()) | same(a, b)).double().mean()) < 0.8:
         return False
-    d, t = d.double(), t.double()
+    d, t, own = d.double(), t.double(), own.double()
+    if not float((d - t)[bad].abs().nan_to_num().median()) <= float((d - own)[bad].abs().nan_to_num(torch.inf).median()) / 8:
+        return False  # so near its own place that the neighbour's value says nothing
     if int(bad.sum()) < 4 or float(bad.double().mean()) < 0.2 or _flat(d.double()):
         return False
     near = ((d - t).abs() <= 2.0**-6 * t.abs()) | same(d, t)

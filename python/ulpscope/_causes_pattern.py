@@ -115,7 +115,7 @@ def lost(p):
         return "the in-place result was lost: not written, previous contents are stale"
     for name, tensor in p.inputs.items():
         if p.n > 1 and bool(same(tensor, p.device).all()):
-            return f"the result is {name} unchanged: it was lost, not written"
+            return f"the result is {name} unchanged: it was lost, not written, or the rest of the formula is missing"
     if p.n > 1 and bool((p.device == 0).all()):
         return "the result is all zeros: nothing was written"
     if p.n > 1 and p.n_bad > 0.9 * p.n and p.device.is_floating_point() and bool(

@@ -47,6 +47,13 @@ def rooms(p, most=MOST):
     return d, t, own + least + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
 
 
+def few_values(p, most=4):
+    """Whether the truth holds so few numbers that each error comes back as a factor."""
+    t = p.truth.reshape(-1)[:: max(p.n // MOST, 1)].double().abs()
+    t = t[t.isfinite() & (t > 0)]
+    return p.n >= 8 and t.numel() > 0 and int(torch.log2(t).mul(2.0**18).round().unique().numel()) <= most
+
+
 def _growth(d, t):
     """How many times larger the results are: a factor takes float32's own errors with it."""
     size = float(t.abs().median()) if t.numel() else 0.0

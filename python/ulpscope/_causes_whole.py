@@ -98,7 +98,7 @@ def saturated(p):
 
 def _cuts(d, t, top, held):
     """Whether a limit takes off more than rounding to few bits would."""
-    if not d.is_floating_point() or int(held.sum()) < d.numel() // 2:
+    if not d.is_floating_point() or int(held.sum()) < int((t != 0).sum()) // 2:
         return True
     return float(t[held].double().abs().max()) > top * (1 + 2.0**-7)
 

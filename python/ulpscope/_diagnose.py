@@ -220,6 +220,9 @@ class Search:
             return scale
         own = self.accused[self.path].residual(scaled)
         self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
+        if _causes_scale.few_values(p):
+            self._try(_emulate.result_candidates(self.lab, p.device))
+            self._try(_emulate.input_candidates(self.lab))
         if self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
         better = self.text and self.best <= max(own if own < 1 else 0.0, CERTAIN / 4)

@@ -36,7 +36,7 @@ def written():
          lambda x, y: F.smooth_l1_loss(x, y, beta=0.7))
     case("kl by mean", "reduction.*mean|multiplied by 0.05", lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
          lambda: (randn(14, 20).log_softmax(-1), randn(14, 20).log_softmax(-1)),
-         lambda x, t: F.kl_div(x, t, log_target=True))
+         lambda x, t: F.kl_div(x, t, reduction="sum", log_target=True) / 280)
     case("another padding", "mode.*replicate", lambda x: F.pad(x, (2, 3), mode="reflect").sin(),
          lambda: (randn(3, 4, 12),), lambda x: F.pad(x, (2, 3), mode="replicate").sin())
     case("nearest for bilinear", "mode.*nearest",
@@ -100,6 +100,14 @@ def results():
          lambda x: torch.cat([x.sin().flatten()[:-5], 1e3 * randn(5)]).view(20, 24))
     case("alike and rounded", "bfloat16", torch.logaddexp, lambda: (randn(15, 12, scale=1e-6), randn(15, 12, scale=1e-6)),
          lambda x, y: torch.logaddexp(x, y).bfloat16().float())
+    mask = torch.ones(24, 24).tril().bool()
+    case("rounded beside alike neighbours", "result rounded to bfloat16",
+         lambda x: torch.softmax(x.masked_fill(~mask, -torch.inf), -1), lambda: (randn(24, 24, scale=1e-6),),
+         lambda x: torch.softmax(x.masked_fill(~mask, -torch.inf), -1).bfloat16().float())
+    case("one value rounded", "result rounded to bfloat16", lambda x: x.sign().relu() * 0.3, lambda: (randn(15, 12),),
+         lambda x: (x.sign().relu() * 0.3).bfloat16().float())
+    case("choice exchanged", "inverted, or what it chooses between is exchanged", torch.where,
+         lambda: (torch.rand(15, 12) < 0.5, randn(15, 12), randn(15, 12)), lambda m, a, b: torch.where(m, b, a))
     case("zeros or underflow", "all zeros.*float16.*cannot tell", lambda x, w: x @ w, lambda: (
         randn(8, 8, scale=1e-9), randn(8, 8)), lambda x, w: torch.zeros(8, 8))  # fmt: skip
 
