@@ -127,12 +127,20 @@ def _incoming(trace, source, made, alone, below):
 
 def _belongs(row, source):
     """Whether a backward call's node is that of this forward call: its name says so, and
-    an input asked for a gradient."""
-    state = _state(row)
+    an input asked for a gradient. A node that Python made has no name: then the call is
+    named after the forward call and reads all that it read."""
+    if not any(t["requires_grad"] for t in source["tensors"] if t["role"] == "in"):
+        return False
+    state, name = _state(row), base_name(source["op"])[1]
+    if not state:
+        read, of = ({_content(t) for t in _inputs(r)} for r in (row, source))
+        return base_name(row["op"])[1] == name + "_backward" and of <= read
     node = re.fullmatch(r"(?:.*::)?(\w+?)Backward\d+", state.get("node", ""))
-    name = base_name(source["op"])[1].replace("_", "").removesuffix("forward")
-    asked = any(t["requires_grad"] for t in source["tensors"] if t["role"] == "in")
-    return bool(node) and node[1].lower() == name and asked
+    return bool(node) and node[1].lower() == name.replace("_", "").removesuffix("forward")
+
+
+def _content(item):
+    return item["version"], item["offset"], tuple(item["sizes"]), tuple(item["strides"])
 
 
 def _state(row):

@@ -127,14 +127,22 @@ def narrow(picks, wanted):
 
 
 def link(picks, rows):
-    """Tells every pick which backward calls belong to it or to a call below it."""
-    below = {}
+    """Tells every pick which backward calls belong to it or to a call below it: those of its
+    autograd node, or, where Python made the node, those named after it in its module."""
+    below, named = {}, {}
     for row in rows:
         forward = _parsed(row.get("state")).get("forward")
         if forward:
             below.setdefault(forward, []).append(row["sequence"])
+        elif row.get("phase") == "backward":
+            named.setdefault((row["op"], row.get("module")), []).append(row["sequence"])
+    by_sequence = {r["sequence"]: r for r in rows}
     for p in picks:
         p.backward = {s: below[s] for s in (p.sequence, *p.children) if s in below}
+        row = by_sequence[p.sequence]
+        found = named.get((row["op"] + "_backward", row.get("module")))
+        if found and not p.backward:
+            p.backward = {p.sequence: found}
 
 
 def signature(row):

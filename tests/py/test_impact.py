@@ -237,6 +237,42 @@ def test_reductions_and_indices_have_a_gradient(tmp_path, op, function):
     assert found_in(tmp_path / "again", again, op) is None
 
 
+LIBRARY = torch.library.Library("impacttest", "FRAGMENT")
+LIBRARY.define("scaled(Tensor x, Tensor w) -> Tensor")
+LIBRARY.define("scaled_backward(Tensor grad, Tensor x, Tensor w) -> (Tensor, Tensor)")
+LIBRARY.impl("scaled", lambda x, w: x * w, "CPU")
+LIBRARY.impl("scaled_backward", lambda g, x, w: (g * w, g * x), "CPU")
+torch.library.register_autograd(
+    "impacttest::scaled",
+    lambda ctx, g: torch.ops.impacttest.scaled_backward(g, *ctx.saved_tensors),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def test_an_operator_with_a_gradient_in_python_has_one(tmp_path):
+    """Where the same weight scales two tensors, each has its own; the same input twice, or
+    two backward passes, leave none."""
+    torch.manual_seed(6)
+    w, x, y, c, d = leaf(4, 4), leaf(4, 4), leaf(4, 4), torch.randn(4, 4), torch.randn(4, 4)
+    scaled = torch.ops.impacttest.scaled
+
+    def gradients(name, run):
+        trace, picks, rows = capture(tmp_path / name, run)
+        return [_impact._gradient(trace, rows[s], "out[0]", True, p.backward)
+                for s, p in picks.items() if rows[s]["op"] == "impacttest::scaled"]  # fmt: skip
+
+    def twice():
+        out = scaled(x, w) * c
+        out.sum().backward(retain_graph=True)
+        (3 * out).sum().backward()
+
+    both = gradients("both", lambda: (scaled(x, w) * c + scaled(y, w) * d).sum().backward())
+    assert torch.equal(both[0], c) and torch.equal(both[1], d)
+    same = gradients("same", lambda: (scaled(x, w) * c + scaled(x, w) * d).sum().backward())
+    assert same == [None, None]
+    assert gradients("twice", twice) == [None]
+
+
 @pytest.mark.parametrize("spoil", ["shape", "dtype", "storage", "writer", "node", "input"])
 def test_another_tensor_is_never_taken(step, spoil):
     """A planted mismatch in the rows of the backward leaves nothing to take."""
