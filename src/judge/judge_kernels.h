@@ -46,6 +46,19 @@ typedef struct usc_counters {
     int64_t of[8][USC_N_SCORE_BINS + 1];
 } usc_counters;
 
+/** Counts eight bins, a byte each. */
+static inline void usc_count_eight(uint64_t bins, usc_counters *c)
+{
+    c->of[0][bins & 0xff]++;
+    c->of[1][bins >> 8 & 0xff]++;
+    c->of[2][bins >> 16 & 0xff]++;
+    c->of[3][bins >> 24 & 0xff]++;
+    c->of[4][bins >> 32 & 0xff]++;
+    c->of[5][bins >> 40 & 0xff]++;
+    c->of[6][bins >> 48 & 0xff]++;
+    c->of[7][bins >> 56]++;
+}
+
 /** What usc_judge_kernels.screen reads of a block; d lies in the device's dtype. */
 typedef struct usc_screen_operands {
     const void *d;

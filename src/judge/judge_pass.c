@@ -20,15 +20,7 @@ static void count_bytes(const uint8_t *bins, size_t n, usc_counters *c)
     for (; i + 8 <= n; i += 8) {
         uint64_t word;
         memcpy(&word, bins + i, sizeof word);
-        if (word == skipped) continue;
-        c->of[0][word & 0xff]++;
-        c->of[1][word >> 8 & 0xff]++;
-        c->of[2][word >> 16 & 0xff]++;
-        c->of[3][word >> 24 & 0xff]++;
-        c->of[4][word >> 32 & 0xff]++;
-        c->of[5][word >> 40 & 0xff]++;
-        c->of[6][word >> 48 & 0xff]++;
-        c->of[7][word >> 56]++;
+        if (word != skipped) usc_count_eight(word, c);
     }
     for (; i < n; i++)
         c->of[0][bins[i]]++;

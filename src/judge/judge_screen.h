@@ -47,19 +47,6 @@ static USC_ALWAYS_INLINE __m128i bins_of(__m256i a, __m256i b)
     return _mm_min_epu8(joined, _mm_set1_epi8((char)(USC_N_SCORE_BINS - 1)));
 }
 
-static inline void count_eight(uint64_t bins, usc_counters *c)
-{
-    if (bins == 0) return;
-    c->of[0][bins & 0xff]++;
-    c->of[1][bins >> 8 & 0xff]++;
-    c->of[2][bins >> 16 & 0xff]++;
-    c->of[3][bins >> 24 & 0xff]++;
-    c->of[4][bins >> 32 & 0xff]++;
-    c->of[5][bins >> 40 & 0xff]++;
-    c->of[6][bins >> 48 & 0xff]++;
-    c->of[7][bins >> 56]++;
-}
-
 /* Adds the bins of a block, two neighbours at once where all are low, as nearly all bins
  * of an honest output are. They come from memory again: taken out of a vector one by one
  * they would cost twice as much. */
@@ -71,7 +58,7 @@ static inline void count_block(const __m128i *bins, size_t count, uint8_t highes
         uint64_t words[USC_JUDGE_BLOCK / 8];
         memcpy(words, bins, count);
         for (size_t i = 0; i < count / 8; i++)
-            count_eight(words[i], &out->counters);
+            if (words[i] != 0) usc_count_eight(words[i], &out->counters);
         return;
     }
     uint16_t pairs[USC_JUDGE_BLOCK / 2];
