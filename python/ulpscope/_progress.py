@@ -64,10 +64,10 @@ class Progress:
 
     def _line(self):
         self.shown = now = time.monotonic()
-        pace = (now - self.start) / max(1, self.done - self.first - 1)
-        left = pace * (self.total - self.done)
+        timed = self.done - self.first - 1  # the first call sets the clock
+        left = (now - self.start) / max(1, timed) * (self.total - self.done)
         print(
-            f"ulpscope check: {self.done:,} of {self.total:,} calls, {self.flagged:,} flagged, "
-            f"{clock(left)} left",
+            f"ulpscope check: {self.done:,} of {self.total:,} calls, {self.flagged:,} flagged"
+            + (f", {clock(left)} left" if timed > 0 else ""),
             file=sys.stderr, flush=True,
         )  # fmt: skip

@@ -16,7 +16,7 @@ import torch
 from traces import TraceWriter, small_trace
 
 import ulpscope
-from ulpscope import _core, _select
+from ulpscope import _core, _progress, _select
 
 HERE = Path(__file__).parent
 N = 2
@@ -156,6 +156,15 @@ def test_inputs_that_were_drawn_from_statistics_are_said_to_be(tmp_path):
     done = check(tmp_path / "trace", tmp_path / "out", "--ops", "exp")
     assert done.returncode == 0 and "statistics only" in done.stdout
     assert [r["notes"] for r in rows(tmp_path / "out")] == ["made-up inputs"]
+
+
+def test_progress_tells_no_time_before_it_knows_one(monkeypatch, capsys):
+    monkeypatch.setattr(_progress, "EVERY_SECONDS", 0.0)
+    progress = _progress.Progress(9, done=2)
+    for _ in range(2):
+        progress.step({"verdict": "pass"})
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("3 of 9 calls, 0 flagged") and second.endswith("0 flagged, 0:00 left")
 
 
 def test_out_of_another_run_is_refused(trace, tmp_path):
