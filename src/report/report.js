@@ -65,13 +65,18 @@
 
   const pill = (verdict) => el("span", { class: `pill ${KIND[verdict] || "dim"}` }, verdict);
 
+  /* Bits with one digit as the sentence has them: a quarter goes to the even digit below. */
+  function tenths(bits) {
+    const shown = Math.max(0, bits);
+    return ((4 * shown) % 4 === 1 ? Math.floor(10 * shown) / 10 : shown).toFixed(1);
+  }
+
   /* Effective bits as text and as a bar of 24; the tick is the yardstick's. */
   function bitsBar(c) {
     if (typeof c.bits !== "number") return el("span", { class: "quiet" }, "-");
     const part = (bits) => `${Math.min(100, Math.max(0, (100 * bits) / 24))}%`;
     const known = typeof c.yardstick_bits === "number";
-    const text = `${c.bound ? "≥ " : ""}${Math.max(0, c.bits).toFixed(1)}` +
-      (known ? ` / ${Math.max(0, c.yardstick_bits).toFixed(1)}` : "");
+    const text = `${c.bound ? "≥ " : ""}${tenths(c.bits)}` + (known ? ` / ${tenths(c.yardstick_bits)}` : "");
     const track = el("span", { class: "track", "aria-hidden": "true" },
       el("i", { style: `width:${part(c.bits)}` }));
     if (known) track.append(el("u", { style: `left:calc(${part(c.yardstick_bits)} - 2px)` }));
@@ -120,10 +125,13 @@
     return el("div", { class: "scroll" }, el("table", null, el("thead", null, head), el("tbody", null, ...body)));
   }
 
-  function timeBar(t) {
-    const rest = Math.max(0, t.total - t.device - t.reference - t.perturbed - t.judge);
+  const causesTime = (details) => details.metrics.find((m) => m.name === "t_causes")?.value ?? 0;
+
+  function timeBar(t, causes) {
+    const rest = Math.max(0, t.total - t.device - t.reference - t.perturbed - t.judge - causes);
     const parts = [["device", t.device], ["reference", t.reference],
-      ["perturbed replays", t.perturbed], ["judge", t.judge], ["overhead", rest]];
+      ["perturbed replays", t.perturbed], ["judge", t.judge], ["overhead", rest],
+      ...(causes > 0 ? [["causes", causes]] : [])];
     const bar = el("div", { class: "share", "aria-hidden": "true" });
     const legend = el("div", { class: "legend" });
     parts.forEach(([name, ns], i) => {
@@ -254,7 +262,7 @@
       ...pairsOf(run.options).map(([k, v]) => [`Option ${k}`, v === "null" ? "" : v]),
       ["Wall time", run.seconds ? duration(Number(run.seconds) * 1e9) : ""],
       ["Written by", `Ulpscope ${data.version}`]]));
-    const time = el("div", { class: "card" }, el("h3", null, "Time"), timeBar(data.summary.time_ns));
+    const time = el("div", { class: "card" }, el("h3", null, "Time"), timeBar(data.summary.time_ns, data.summary.time_ns.causes));
     const where = el("div", { class: "card" }, el("h3", null, "Environment"), list(pairsOf(run.environment)));
     const left = el("div", { class: "findings" }, facts, time);
     box.append(el("div", { class: "columns" }, left, where));
@@ -464,7 +472,7 @@
     if (typeof score !== "number") return number(score);
     const bits = 24 - Math.log2(Math.max(1, score));
     const roundings = score >= 1000 ? count(Number(score.toPrecision(3))) : rounded(score, 3);
-    return `${roundings} roundings (${Math.max(0, bits).toFixed(1)} bits)`;
+    return `${roundings} roundings (${tenths(bits)} bits)`;
   }
 
   function examplesCard(details) {
@@ -526,7 +534,7 @@
       el("div", { class: "columns" }, el("div", { class: "card" }, el("h2", null, "Call"), facts),
         el("div", { class: "card" }, el("h2", null, "Effective bits"), bitsBar(c),
           el("p", { class: "quiet" }, "The bar is what the device computed with, of float32's 24; the mark is what honest float32 gives."),
-          el("h2", null, "Time"), timeBar(details.time_ns))),
+          el("h2", null, "Time"), timeBar(details.time_ns, causesTime(details)))),
       ...[...histogramCards(c, details), examplesCard(details)].filter(Boolean),
       el("div", { class: "columns" }, ...[stackCard(details), standardsCard(details), metricsCard(details)].filter(Boolean)));
     document.title = `#${c.call} ${named(c)} - Ulpscope`;

@@ -116,6 +116,8 @@ static void summary(usc_out *o, usc_report *r)
     comma(o);
     member_int(o, "judge", r->times.judge);
     comma(o);
+    member_int(o, "causes", r->times.causes);
+    comma(o);
     member_int(o, "total", r->times.total);
     usc_out_text(o, "},\n\"operators\": [");
     for (const usc_op_sum *s = r->ops; s != NULL; s = s->next) {

@@ -103,9 +103,11 @@ def compared(tmp_path_factory) -> Path:
     for call, (a, b, odd) in enumerate([(1, 0, 0), (1, 1, 3), (0, 0, 0), (1, math.nan, 2)], 1):
         metrics = [(-1, "standard:torch-close", float(a), opinion),
                    (-1, "standard:bitwise", float(b), opinion)]  # fmt: skip
+        metrics += [(-1, "t_causes", 4e6, None)] if call == 3 else []
         metrics += [(-1, "nan_inputs", float(odd), None)] if odd else []
-        bits = math.nan if odd else 23.0
-        result.put({**row, "call": call, "metrics": metrics, "bits": bits, "sentence": f"row {call}"})
+        bits = math.nan if odd else 21.25 if call == 3 else 23.0
+        result.put({**row, "call": call, "metrics": metrics, "bits": bits, "sentence": f"row {call}",
+                    "t_total": 10_000_000})  # fmt: skip
     result.set("self_test", json.dumps({"aten::mm": {
         "calls": 1, "bits": {"noise": 15.0, "element": 10.0, "factor": None},
         "caught": ["a", "b"], "unseen": ["half of it"], "idle": []}}))  # fmt: skip
@@ -135,3 +137,15 @@ def test_the_list_shows_who_accuses_and_filters_by_it(compared, tmp_path):
     listed = rows(dom(compared, "#q=accused+by+torch-close", tmp_path))
     assert len(listed) == 1 and "row 3" in listed[0]
     assert "Other standards" in dom(compared, "", tmp_path)
+
+
+def test_looking_for_a_cause_is_a_time_of_its_own(compared, tmp_path):
+    assert "causes 4.0 ms (10 %)" in dom(compared, "", tmp_path)
+    page = dom(compared, "#call-3", tmp_path)
+    assert "causes 4.0 ms (40 %)" in page and "overhead 6.0 ms (60 %)" in page
+    assert "causes" not in dom(compared, "#call-1", tmp_path).split("<article", 1)[1]
+
+
+def test_bits_are_rounded_as_in_the_sentence(compared, tmp_path):
+    """f"{21.25:.1f}" is 21.2 in Python and C."""
+    assert any("21.2 / 23.5" in row for row in rows(dom(compared, "", tmp_path)))
