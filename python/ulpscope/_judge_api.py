@@ -3,12 +3,13 @@
 on what a callable computes. Bound in `ulpscope`; described in docs/python.md."""
 
 import copy
+import functools
 import math
 from dataclasses import dataclass, field
 
 import torch
 
-from . import _diagnose, _standards, _stress, _wording
+from . import _diagnose, _standards, _stress, _wording, reference as references
 from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
@@ -95,6 +96,7 @@ def judge_call(
     _check_usage(fn, args, kwargs)
     _check_mutated(fn, args, mutated)
     rule = _standards.parsed(standard)
+    fn = _registered(fn) or fn
     if rule is None:
         return _judged(fn, args, kwargs, lambda call: _verdict(call, outputs, mutated))
     by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark))
@@ -117,6 +119,7 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     _check_usage(fn, args, kwargs)
     if reference is not None and not callable(reference):
         raise TypeError(f"reference is {type(reference).__name__}, not callable")
+    reference = reference or _registered(fn)
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
     if backward:
@@ -125,6 +128,25 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     if inputs == "given":
         return check.run(tuple(args), dict(kwargs or {}))
     return _stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
+
+
+def _registered(fn):
+    """What was registered as the reference of the operator that `fn` is, under the
+    operator's name; None for other callables and where nothing was."""
+    operator = getattr(fn, "_opoverload", fn)  # torch.library.custom_op
+    name = getattr(operator, "_qualified_op_name", None)  # all its overloads
+    if isinstance(operator, torch._ops.OpOverload):
+        name = operator._name
+    found = references.registered(name) if isinstance(name, str) else None
+    if found is None:
+        return None
+
+    @functools.wraps(found)
+    def formula(*args, **kwargs):
+        return found(*args, **kwargs)
+
+    formula.__name__ = name
+    return formula
 
 
 @dataclass

@@ -564,3 +564,21 @@ def test_a_formula_may_lose_what_its_own_roundings_cost():
     assert verdict.verdict == "pass", verdict.sentence
     verdict = ulpscope.judge_call(function, (x,), {}, 1 - bf16(x.tanh()) ** 2)
     assert verdict.verdict in ("wrong", "reduced")
+
+
+# ---- operators with a reference of their own -----------------------------------------
+
+
+def test_an_operator_is_held_to_what_was_registered_for_it(monkeypatch):
+    """Its own kernel rounds inside, where nothing can be kept wide."""
+    monkeypatch.setattr(ulpscope.reference, "_registered", {})
+    library = torch.library.Library("heldto", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: torch.from_numpy(x.numpy().astype("f2").astype("f4") * 2), "CPU")
+    ulpscope.reference.register("heldto::twice")(lambda x: x * 2)
+    x = randn(30, 30)
+    for operator in (torch.ops.heldto.twice, torch.ops.heldto.twice.default):
+        for found in (ulpscope.check_call(operator, (x,)),
+                      ulpscope.judge_call(operator, (x,), {}, operator(x))):
+            assert found.verdict == "reduced" and "heldto::twice" in found.sentence
+        assert ulpscope.judge_call(operator, (x,), {}, x * 2).passed
