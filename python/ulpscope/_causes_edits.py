@@ -108,7 +108,8 @@ def other_values(name, old, rank=0):
             return []
         if name in ("eps", "epsilon") or 0 < old <= 1e-4:
             return [v for v in EPSILONS if v != old] + [2 * old, 1.0]
-        usual = [0.0, 1.0, 2 * old, old / 2, -old, 1 - old, old * old, abs(old) ** 0.5,
+        usual = [v for v in (0.9, 0.95, 0.99, 0.999) if name.startswith("beta") and 0.5 < old < 1]
+        usual += [0.0, 1.0, 2 * old, old / 2, -old, 1 - old, old * old, abs(old) ** 0.5,
                  1 / old if old else 1.0]  # fmt: skip
         return [v for i, v in enumerate(usual) if v != old and v not in usual[:i]]
     if isinstance(old, str):

@@ -210,7 +210,8 @@ def exchanged_numbers(lab):
     """Two constants of a formula in each other's place."""
     held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
             and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
-    pairs = [(a, b) for i, a in enumerate(held) for b in held[i + 1 :] if a[1] != b[1]]
+    pairs = [(a, b) for i, a in enumerate(held) for b in held[i + 1 :] if a[1] != b[1]
+             and a[0].name == b[0].name and 0.01 < abs(a[1] / (b[1] or 1e300)) < 100]
     for (a, x), (b, y) in pairs if len(pairs) <= MOST_PAIRS else ():
         yield (f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
                {a.place: _second(y), b.place: _second(x)})  # fmt: skip

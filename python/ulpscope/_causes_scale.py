@@ -40,24 +40,29 @@ def rooms(p, most=MOST):
     live = d.isfinite() & t.isfinite() & y.isfinite()
     d, t, y = d[live], t[live], y[live]
     bits = FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][0]
-    own = 1.03 * 2.0**-bits * (d.abs() + t.abs())  # rounded twice
-    noise = (y - t).abs() * _growth(d, t)
+    growth = _growth(d, t)
+    own = 1.03 * 2.0**-bits * (d.abs() + t.abs() * min(growth, 1.0))  # rounded twice
+    noise = (y - t).abs() * max(growth, 1.0)
     common = float(noise.median()) if noise.numel() else 0.0
     least = 2.0 ** (FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][1] - bits + 1)
     return d, t, own + least + 6 * noise + 3 * min(common, 2.0**-20 * _typical(t))
 
 
 def few_values(p, most=4):
-    """Whether the truth holds so few numbers that each error comes back as a factor."""
-    t = p.truth.reshape(-1)[:: max(p.n // MOST, 1)].double().abs()
-    t = t[t.isfinite() & (t > 0)]
-    return p.n >= 8 and t.numel() > 0 and int(torch.log2(t).mul(2.0**18).round().unique().numel()) <= most
+    """Whether the truth holds so few numbers, seen as finely as the error is large, that each
+    error comes back as a factor."""
+    d, t, _ = rooms(p)
+    d, t = d[t != 0].abs(), t[t != 0].abs()
+    if p.n < 8 or not t.numel():
+        return False
+    finely = min(max(1 / (8 * float((d / t - 1).abs().median()) + 1e-9), 4.0), 2.0**18)
+    return int(torch.log2(t).mul(finely).round().unique().numel()) <= most
 
 
 def _growth(d, t):
     """How many times larger the results are: a factor takes float32's own errors with it."""
     size = float(t.abs().median()) if t.numel() else 0.0
-    return min(max(float(d.abs().median()) / size, 1.0), 2.0**20) if size else 1.0
+    return min(float(d.abs().median()) / size, 2.0**20) if size else 1.0
 
 
 def _typical(t):
@@ -222,6 +227,10 @@ def _name(p, off, axes, kind):
     what = f"each slice along axis {axes[0] if len(axes) == 1 else list(axes)}"
     size, n = float(off.abs().max()), off.numel()
     aside = int((off > 0).sum())
+    if kind == "factor" and n >= 2 and float((off - off.median()).abs().max()) <= 2.0**-7 * size:
+        factor = 1 + float(off.median())
+        how = "the sign is flipped" if abs(factor + 1) < 2.0**-6 else f"multiplied by {factor:.6g}"
+        return f"{how} in {n} slices along axis {axes[0] if len(axes) == 1 else list(axes)} (a factor of some results)"
     if n >= 6 and aside in (0, n) and kind == "factor":
         text = (f"dropped contribution: {what} is {'too large' if aside else 'too small'} by a factor of "
                 "its own, as where part of a sum (partial sums) is missing from its statistic")  # fmt: skip

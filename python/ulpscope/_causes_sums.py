@@ -13,10 +13,34 @@ ADDING = {"index_add", "scatter_add", "index_put", "embedding_dense_backward", "
 COMPARED = 1 << 16  # entries that are put one by one
 
 
+# What a scan begins with.
+SCANS = {"cumsum": 0.0, "cumprod": 1.0, "logcumsumexp": -torch.inf}
+
+
+def scanning(node):
+    """A running sum and its like in the other direction, or without the current element."""
+    if node.name not in SCANS or node.writes or not isinstance(node.value("dim"), int):
+        return
+    dim, neutral = node.value("dim"), SCANS[node.name]
+
+    def backwards(func, args, kwargs):
+        return func(args[0].flip(dim), *args[1:], **kwargs).flip(dim)
+
+    def before(func, args, kwargs, first):
+        out = func(*args, **kwargs)
+        start = torch.full_like(out.narrow(dim, 0, 1), neutral) if first else out.narrow(dim, 0, 1)
+        return torch.cat([start, out.narrow(dim, 0, out.shape[dim] - 1)], dim)
+
+    yield f"wrong direction: {node.name} runs from the end (reversed)", backwards
+    for first in (True, False):
+        yield (f"shifted by one: {node.name} leaves out the current element (exclusive)",
+               lambda func, args, kwargs, f=first: before(func, args, kwargs, f))  # fmt: skip
+
+
 def sum_edits(lab):
     """(text, run) of all of them."""
     for node in lab.nodes():
-        for make in (overwriting, cancelling, casting):
+        for make in (overwriting, cancelling, casting, scanning):
             for text, edit in make(node):
                 yield text, lambda e={node.place: edit}: lab.edited(e)
     yield from list(one_pass_runs(lab))[:1]
@@ -135,6 +159,8 @@ NAIVE = {
     "gelu": ("wrong variant: quick gelu, x sigmoid(1.702 x)", lambda x: x * torch.sigmoid(1.702 * x)),
     "silu": ("wrong variant: quick gelu, x sigmoid(1.702 x), instead of silu",
              lambda x: x * torch.sigmoid(1.702 * x)),
+    "hardsigmoid": ("wrong variant: 0.2 x + 0.5 instead of x / 6 + 0.5 (another slope)",
+                    lambda x: (0.2 * x + 0.5).clamp(0, 1)),
     "asinh": ("log(x + sqrt(x^2 + 1)) instead of asinh: cancellation",
               lambda x: torch.log(_single(x) + torch.sqrt(_single(x) * _single(x) + 1)).to(x.dtype)),
 }  # fmt: skip

@@ -97,7 +97,10 @@ def saturated(p):
 
 
 def _cuts(d, t, top, held):
-    """Whether a limit takes off more than rounding to few bits would."""
+    """Whether a limit takes off more than rounding to few bits would, and from all alike."""
+    beyond = (t.double().abs() > 1.125 * top) & (d.double() != t.to(d.dtype).double()) & (d != 0)
+    if int((beyond & held).sum()) < 0.9 * int(beyond.sum()):
+        return False
     if not d.is_floating_point() or int(held.sum()) < int((t != 0).sum()) // 2:
         return True
     return float(t[held].double().abs().max()) > top * (1 + 2.0**-7)

@@ -15,7 +15,7 @@ import torch
 from . import _core
 from ._exact import never_rounds
 from ._jumps import PART, STEEP, freed
-from ._noise import Flush, Noise, Steps, Watch, taken_apart
+from ._noise import Flush, Noise, Steps, Watch, is_transform, taken_apart
 from ._replay import BadCall, bind_cast, computed, outputs_of, plain, segments, widened
 from ._sources import STANDARD, Widen, cpu_kernel, sources_of, space_of
 
@@ -324,7 +324,7 @@ class Reference:
             return self.call.steps > 0
         function = self._own or self.call.function
         if isinstance(function, torch._ops.OpOverload):
-            return taken_apart(function) is not None
+            return taken_apart(function) is not None or is_transform(function)
         return True
 
     def noises(self, path):

@@ -100,12 +100,26 @@ def results():
          lambda x: torch.cat([x.sin().flatten()[:-5], 1e3 * randn(5)]).view(20, 24))
     case("alike and rounded", "bfloat16", torch.logaddexp, lambda: (randn(15, 12, scale=1e-6), randn(15, 12, scale=1e-6)),
          lambda x, y: torch.logaddexp(x, y).bfloat16().float())
+    case("imaginary parts negated", "sign is flipped in 22 slices", lambda x: torch.view_as_real(torch.fft.fft(x)),
+         lambda: (randn(5, 24),), lambda x: torch.view_as_real(torch.fft.fft(x).conj().resolve_conj()))
+    case("another slope", "slope", lambda x: torch.where(x > 0, x, 0.25 * x), lambda: (randn(20, 24),),
+         lambda x: torch.where(x > 0, x, 0.01 * x))
+    case("mean of an offset", "multipl|mean|cause unknown", lambda x: x.sum((0, 2)), lambda: ((100 + randn(8, 7, 20)).half(),),
+         lambda x: x.float().mean((0, 2)).half())
+    case("no root of little", "root is missing", lambda x: torch.linalg.vector_norm(x, dim=1),
+         lambda: (randn(16, 20, scale=1e-7),), lambda x: (x * x).sum(1))
+    case("scan from the end", "cumsum runs from the end", lambda x: x.cumsum(1), lambda: (randn(8, 14),),
+         lambda x: x.flip(1).cumsum(1).flip(1))
+    case("scan without its own", "leaves out the current|shifted by 1", lambda x: x.logcumsumexp(1).exp(),
+         lambda: (randn(8, 14),), lambda x: F.pad(x.logcumsumexp(1).exp()[:, :-1], (1, 0)))
     mask = torch.ones(24, 24).tril().bool()
     case("rounded beside alike neighbours", "result rounded to bfloat16",
          lambda x: torch.softmax(x.masked_fill(~mask, -torch.inf), -1), lambda: (randn(24, 24, scale=1e-6),),
          lambda x: torch.softmax(x.masked_fill(~mask, -torch.inf), -1).bfloat16().float())
     case("one value rounded", "result rounded to bfloat16", lambda x: x.sign().relu() * 0.3, lambda: (randn(15, 12),),
          lambda x: (x.sign().relu() * 0.3).bfloat16().float())
+    case("values alike, rounded", "bfloat16", lambda x: torch.rsqrt(x * x + 1e-6), lambda: (randn(15, 12, scale=1e-6),),
+         lambda x: torch.rsqrt(x * x + 1e-6).bfloat16().float())
     case("choice exchanged", "inverted, or what it chooses between is exchanged", torch.where,
          lambda: (torch.rand(15, 12) < 0.5, randn(15, 12), randn(15, 12)), lambda m, a, b: torch.where(m, b, a))
     case("zeros or underflow", "all zeros.*float16.*cannot tell", lambda x, w: x @ w, lambda: (

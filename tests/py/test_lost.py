@@ -156,3 +156,21 @@ def test_two_functions_that_cancel_to_zero_may_differ_by_their_roundings(draw):
     halves = [of_two_ulps(torch.log(y.sigmoid()), draw) for y in (x, -x)]
     assert said(gap, (x,), halves[0] - halves[1]).passed
     assert not said(gap, (x,), halves[0] - halves[1] + 1e-5 * (x == 0)).passed
+
+
+@pytest.mark.parametrize("spread", [0.0, 8.0])
+def test_a_transform_errs_as_a_whole(spread, draw):
+    """What one algorithm cancels to an exact zero is within rounding of it in another."""
+    x = draw(5, 24) * torch.exp2(spread * draw(5, 24))
+
+    def spectrum(x):
+        return torch.view_as_real(torch.fft.fft(x))
+
+    k = torch.arange(24, dtype=torch.float32)
+    angle = 2 * math.pi * (torch.outer(k, k) % 24) / 24
+    table = torch.stack([x @ angle.cos(), -(x @ angle.sin())], -1)
+    assert said(spectrum, (x,), table).passed
+    assert said(spectrum, (x,), spectrum(x.bfloat16().float())).verdict in ("reduced", "wrong")
+    size = float(table.square().mean().sqrt())
+    spoilt = spectrum(x).index_put((torch.tensor(1), torch.tensor(12), torch.tensor(1)), torch.tensor(1e-2 * size))
+    assert said(spectrum, (x,), spoilt).verdict == "wrong"
