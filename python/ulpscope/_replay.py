@@ -18,8 +18,6 @@ import torch
 # demand their dtype, and a perturbed step count is another step.
 LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
 
-WIDER = {torch.complex32: torch.complex64, torch.complex64: torch.complex128}
-
 
 class BadCall(Exception):
     """A call that cannot be replayed; the text is a clause that says why."""
