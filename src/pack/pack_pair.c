@@ -7,8 +7,11 @@
 #include <string.h>
 
 static const char bare_remark[] =
-    "no sensitivities were given: an error counts relative to |reference|%s. Where large "
+    "no sensitivities were given: an error counts relative to |reference|. Where large "
     "terms cancel, honest float32 may look wrong; give their size with --scale";
+static const char scale_remark[] =
+    "no sensitivities were given: an error counts relative to |reference|, or to the scale "
+    "where that is larger";
 static const char float32_remark[] =
     "%lld references are float32: what they have lost themselves counts as the device's";
 
@@ -128,8 +131,8 @@ static usc_status open_all(pair *p, const char *device, const char *reference,
 static usc_status end(pair *p, usc_error *err)
 {
     char remarks[1024];
-    int n = snprintf(remarks, sizeof remarks, bare_remark,
-                     p->scale != NULL ? ", or to the scale where that is larger" : "");
+    int n = snprintf(remarks, sizeof remarks, "%s",
+                     p->scale != NULL ? scale_remark : bare_remark);
     if (p->n_float32 > 0) {
         n += snprintf(remarks + n, sizeof remarks - (size_t)n, "\n");
         (void)snprintf(remarks + n, sizeof remarks - (size_t)n, float32_remark,
