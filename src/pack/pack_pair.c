@@ -9,9 +9,9 @@
 static const char bare_remark[] =
     "no sensitivities were given: an error counts relative to |reference|. Where large "
     "terms cancel, honest float32 may look wrong; give their size with --scale";
-static const char scale_remark[] =
-    "no sensitivities were given: an error counts relative to |reference|, or to the scale "
-    "where that is larger";
+static const char scale_remark[] = "no sensitivities were given: an error counts "
+                                   "relative to |reference|, or to the scale "
+                                   "where that is larger";
 static const char float32_remark[] =
     "%lld references are float32: what they have lost themselves counts as the device's";
 
