@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
+from ._mode import Mode
 from ._replay import (
     BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, equal_bytes, flatten,
     is_write, outputs_of, plain, rebuilt,
@@ -43,7 +43,7 @@ class Composite(Call):
     any_float: bool = False  # results may have another float dtype than the reference's
 
 
-class Log(TorchDispatchMode):
+class Log(Mode):
     """Notes the operators of a run that choose indices or draw random numbers."""
 
     MOVES = {"clone", "detach", "lift_fresh", "empty_like", "empty", "contiguous"}

@@ -8,8 +8,8 @@ import functools
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._mode import Mode
 from ._replay import base_name, bind_cast, computed, is_write, outputs_of, plain, rebuilt, widened
 from ._sources import Source, Widen, cpu_kernel
 
@@ -190,7 +190,7 @@ def _seen(value):
     return value
 
 
-class Edited(TorchDispatchMode):
+class Edited(Mode):
     """Runs operators as they are but for those at the places in `edits`, a dict place ->
     function(func, args, kwargs). With `nodes`, a list, it takes everything apart and notes
     what it sees."""

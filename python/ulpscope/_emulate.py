@@ -8,10 +8,11 @@ Neighbours: `_causes_edits`, `_causes_inside` (mistakes of meaning), `_diagnose`
 """
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ._causes_inside import PRODUCTS
 from ._causes_nodes import Edited, doubles
+from ._mode import Mode
 from ._replay import base_name, is_write
 
 # name -> significand bits, smallest normal exponent, largest exponent
@@ -74,7 +75,7 @@ ROUNDINGS = {"truncated": torch.trunc, "rounded up": torch.ceil, "rounded down":
              "rounded away from zero": outward}  # fmt: skip
 
 
-class Rounding(TorchDispatchMode):
+class Rounding(Mode):
     """Rounds what operators give, or what products are given, to a narrower format.
 
     `what` is "results" (every float result), "products" (float operands of products) or

@@ -6,8 +6,8 @@ Serves `_reference`."""
 
 import torch
 from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ._mode import Mode
 from ._sources import sound
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)
@@ -40,7 +40,7 @@ def is_transform(func):
     return func._schema.name.startswith("aten::_fft_")
 
 
-class Steps(TorchDispatchMode):
+class Steps(Mode):
     """Runs operators step by step, unless they are to stay whole, and hands each step to
     `_step`."""
 

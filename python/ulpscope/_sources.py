@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _references, reference
+from ._mode import Mode
 from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
 STANDARD = ("aten", "prims")
 FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 
-class Widen(TorchDispatchMode):
+class Widen(Mode):
     """Keeps a computation in one precision where it asks for a lower one itself: in its
     tensors (constants, closures), its dtype arguments and what it makes out of nothing."""
 
