@@ -23,7 +23,7 @@ from ._agenda import Agenda, Budget, seconds_of
 from ._crew import Crew, Trouble
 from ._options import Parser
 from ._progress import Progress
-from ._verdicts import PRECEDENCE, base_row
+from ._verdicts import FLAGGED, PRECEDENCE, base_row
 
 UNKNOWN = "unknown here"  # as _replay.resolve says it
 WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
@@ -290,18 +290,26 @@ class Split:
 
     def __init__(self):
         self.sums = dict.fromkeys((*PARTS, "total"), 0)
-        self.calls = self.wide = 0  # wide: one float64 replay of every call
+        self.calls = self.n_accused = 0
+        # Nanoseconds of calls that are not accused and of those that are: of one float64
+        # replay of each, and of all the rest but the device and the search for causes.
+        self.wide, self.rest, self.causes = [0, 0], [0, 0], 0
 
     def add(self, row):
         self.calls += 1
-        self.wide += row.pop("t_wide", 0)
+        accused = row["verdict"] in FLAGGED
+        self.n_accused += accused
+        self.wide[accused] += row.pop("t_wide", 0)
         for part in self.sums:
             self.sums[part] += row.get("t_" + part, 0)
-        row.pop("t_causes", None)
+        causes = row.pop("t_causes", 0)
+        self.causes += causes
+        self.rest[accused] += row["t_total"] - row["t_device"] - causes
 
     def text(self, seconds, jobs):
-        """One line; the ratio is that of everything but the device to one float64 replay
-        of every call, its arguments read from the trace included."""
+        """One line; the ratios are those of everything but the device to one float64 replay
+        of every call, its arguments read from the trace included. Accused calls, which are
+        appealed for, and the search for their causes have their own."""
         if not self.calls:
             return ""
         per = {part: t / self.calls / 1e6 for part, t in self.sums.items()}
@@ -310,9 +318,13 @@ class Split:
         text = (f"{self.calls:,} calls in {seconds:.1f} s on {jobs} worker"
                 f"{'s' if jobs != 1 else ''}; ms per call {per['total']:.1f}: {parts}, "
                 f"overhead {rest:.1f}")  # fmt: skip
-        if self.wide:
-            ratio = (self.sums["total"] - self.sums["device"]) / self.wide
-            text += f"; without the device {ratio:.1f}x one float64 replay of every call"
+        if self.wide[False]:
+            ratio = self.rest[False] / self.wide[False]
+            text += f"; without the device {ratio:.2f}x one float64 replay of every call"
+        if self.wide[False] and self.wide[True]:
+            text += (f" that is not accused, {self.rest[True] / self.wide[True]:.0f}x of the "
+                     f"{self.n_accused:,} accused, and {self.causes / self.wide[True]:.0f}x more "
+                     "for their causes")  # fmt: skip
         return text
 
 
