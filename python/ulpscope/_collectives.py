@@ -14,7 +14,8 @@ from ._callable import call_of
 from ._device import Answer
 from ._hops import ROUNDING, strays
 from ._judging import Verdict, _judge_answer, judge_by
-from ._outputs import Finding, Timing, _discrete_finding
+from ._operands import Timing
+from ._outputs import Finding, _discrete_finding
 from ._ranks import OPERATORS, Missing
 from ._replay import Call
 from ._verdicts import FLAGGED

@@ -9,7 +9,8 @@ import torch
 from ._callable import call_of
 from ._device import Answer
 from ._laws import Draws, bernoulli
-from ._outputs import Finding, Operands, Timing, judge_outputs
+from ._operands import Operands, Timing
+from ._outputs import Finding, judge_outputs
 from ._verdicts import FLAGGED
 
 PLAIN = {"dropout", "dropout_", "native_dropout", "_fused_dropout"}

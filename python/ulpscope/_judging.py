@@ -11,10 +11,11 @@ import torch
 from . import _diagnose, _standards
 from ._conventions import is_rejection, rounding_note, with_rounded_scalars
 from ._device import DeviceDied, lacks, learn_writes
-from ._outputs import Finding, Operands, Timing, clause, judge_outputs
+from ._operands import Operands, Timing
+from ._outputs import Finding, clause, judge_outputs
 from ._random import SEED, judge_draws
 from ._reference import Reference
-from ._replay import Unsupported, draws_random, equal_bytes
+from ._replay import Unsupported, draws_random, equal_bytes, in_memory_order
 from ._verdicts import FLAGGED, rank
 
 
@@ -246,7 +247,7 @@ def _same_bits(a, b):
         p in b.outputs
         and t.dtype == b.outputs[p].dtype
         and t.shape == b.outputs[p].shape
-        and equal_bytes(_as_bytes(t), _as_bytes(b.outputs[p]))
+        and equal_bytes(*map(_as_bytes, in_memory_order(False, t, b.outputs[p])))
         for p, t in a.outputs.items()
     )
 

@@ -10,7 +10,7 @@ Float32 will do: squares that it does not hold only leave the question to replay
 
 import torch
 
-from ._replay import computed
+from ._replay import all_finite, computed
 
 DELTA = 2.0**-20
 
@@ -86,7 +86,7 @@ def moved_by_slope(reference, path):
     if summed is None or summed.shape != truth.shape:
         return None
     moved = summed.to(torch.float64, copy=True).sqrt_().mul_(DELTA).add_(truth)
-    return moved if bool(moved.isfinite().all()) else None
+    return moved if all_finite(moved) else None
 
 
 def n_products(reference, path):

@@ -3,6 +3,7 @@
 allocation error, which becomes a verdict, instead of taking the machine along. Only a
 worker of a check calls this: the limit is the whole process's. Linux."""
 
+import os
 import resource
 import time
 
@@ -30,8 +31,11 @@ def limit(phase):
 
 def _mapped():
     """Bytes of address space that this process has mapped."""
-    with open("/proc/self/statm") as f:
-        return int(f.read().split()[0]) * PAGE
+    fd = os.open("/proc/self/statm", os.O_RDONLY)
+    try:
+        return int(os.read(fd, 64).split()[0]) * PAGE
+    finally:
+        os.close(fd)
 
 
 def _available():

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings over the outputs of one call: asks `_reference` for operands until the C judge
-has seen enough. Serves `_judging`.
+"""Findings over the outputs of one call: asks `_operands` until the C judge has seen enough. Serves `_judging`.
 
 The rule is in docs/verdict.md; the escalation here (1, 2, then 4 perturbed replays) only
 saves replays where fewer already show that the answer is good.
@@ -8,7 +7,6 @@ saves replays where fewer already show that the answer is good.
 
 import math
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -17,7 +15,6 @@ from . import _core, _discrete, _lost
 from ._device import is_uninitialised
 from ._jumps import forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
-from ._reference import Reference
 from ._replay import in_memory_order
 from ._ties import aligned, as_good, choice_of
 from ._verdicts import rank
@@ -25,7 +22,6 @@ from ._verdicts import rank
 LOOKS = (1, 2, 4)  # after so many replays; then the appeal
 STEP_REPLAYS = 16  # of what chooses or converts, and runs with other roundings
 N_EXAMPLES = 10
-REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2,
                  torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)  # fmt: skip
 ACCUSED = ("wrong", "reduced")
@@ -53,81 +49,6 @@ class Finding:
 
     def order(self):
         return rank(self.verdict), math.inf if math.isnan(self.bits) else self.bits
-
-
-class Timing:
-    """Nanoseconds per part of the work on one call."""
-
-    def __init__(self):
-        self.device = self.reference = self.perturbed = self.judge = self.causes = 0
-        self.wide = 0  # of the float64 replay alone, with the reading of its arguments
-        self.start = time.perf_counter_ns()
-
-    def add(self, part, since):
-        now = time.perf_counter_ns()
-        setattr(self, part, getattr(self, part) + now - since)
-        return now
-
-    def row(self):
-        total = time.perf_counter_ns() - self.start
-        return {"t_device": self.device, "t_reference": self.reference,
-                "t_perturbed": self.perturbed, "t_judge": self.judge, "t_wide": self.wide,
-                "t_causes": self.causes, "t_total": total}  # fmt: skip
-
-
-class Operands:
-    """Truth, yardstick and replays of one call, each computed once and shared by
-    everything that is judged against them."""
-
-    def __init__(self, call, timing):
-        self.call, self.timing = call, timing
-        self.reference = Reference(call)
-        self._replays, self._held = {}, 0
-        self._flushed = None
-
-    def begin(self):
-        now = time.perf_counter_ns()
-        self.reference.begin()
-        self.timing.wide += self.reference.t_wide
-        self.timing.add("reference", now)
-
-    def replay(self, k):
-        """Truth and yardstick on perturbed input k. The first is kept, as it is what every
-        look begins with; others while they are small and several outputs may want them."""
-        if k in self._replays:
-            return self._replays[k]
-        now = time.perf_counter_ns()
-        pair = self.reference.replay(k)
-        self.timing.add("perturbed", now)
-        few = self._held < REPLAY_BYTES and len(pair[0]) > 1
-        if k == 0 or few:
-            self._replays[k] = pair
-            self._held += sum(t.nbytes for results in pair for t in results.values())
-        return pair
-
-    def flushed(self, path):
-        """What devices that flush subnormals may give, as far as it differs from the
-        yardstick; the first is this CPU's own."""
-        if self._flushed is None:
-            now = time.perf_counter_ns()
-            self._flushed = list(_until_it_fails(self.reference.flushed()))
-            self.timing.add("perturbed", now)
-        plain = self.reference.yardstick[path]
-        given = [f[path] for f in self._flushed if path in f and f[path].shape == plain.shape]
-        given = [torch.where(plain.isnan(), plain, f) for f in given]  # zeros make no NaN right
-        return [f for f in given if not torch.equal(f, plain)]
-
-    def fan_in(self, path):
-        now = time.perf_counter_ns()
-        fan = self.reference.fan_in(path)
-        self.timing.add("perturbed", now)
-        return fan
-
-
-def _until_it_fails(results):
-    """What a generator gives before it raises, if it does."""
-    with suppress(Exception):
-        yield from results
 
 
 # ---- one output ----------------------------------------------------------------------
@@ -393,7 +314,7 @@ def _with_losses(operands, judge, path, losses):
 def _feed(operands, take, path, k):
     """What `take`, a method of the judge, says to one perturbed replay; where the
     operator's shape depends on values, the unperturbed result stands in for it."""
-    wide, narrow = operands.replay(k)
+    wide, narrow = operands.replay_of(path, k)
     truth = operands.reference.truth[path]
     if path in wide and wide[path].shape == truth.shape == narrow[path].shape:
         pair = wide[path], narrow[path]

@@ -15,15 +15,8 @@ from . import _discrete
 from ._conventions import rounding_note, with_rounded_scalars
 from ._device import is_uninitialised, learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
-from ._outputs import (
-    JUDGED_DTYPES,
-    LOOKS,
-    LOSS_WEIGHT,
-    REAL_PART,
-    Operands,
-    Timing,
-    clause,
-)
+from ._operands import Operands, Timing
+from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of

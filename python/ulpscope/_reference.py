@@ -203,7 +203,7 @@ class Reference:
         if not self._untested():
             return False
         coarse = [p for p, t in self.truth.items() if t.is_floating_point() and _fits(t, t)]
-        if not coarse or not self._moving():
+        if not coarse or not self.moving:
             return False
         try:
             moved = self.wide({k: t * FINE for k, t in self._perturbed(0).items()})
@@ -236,22 +236,18 @@ class Reference:
 
     # ---- perturbed runs ----
 
-    def _moving(self):
+    @cached_property
+    def moving(self):
         """Segments that replays perturb: floats, but not labels and the like unless there
         is nothing else."""
-        floats = {
-            key: part
-            for key, part in self.parts.items()
-            if _is_float(part)
-            and not part.steers
-            and part.data.numel()
-        }
+        floats = {k: p for k, p in self.parts.items()
+                  if _is_float(p) and not p.steers and p.data.numel()}  # fmt: skip
         real = {k: p for k, p in floats.items() if not p.small_integers}
         return real or floats
 
     def _perturbed(self, replay, delta=0.0, share=0.0):
         contents = {}
-        for key, part in self._moving().items():
+        for key, part in self.moving.items():
             source = torch.view_as_real(part.data) if part.data.is_complex() else part.data
             target = torch.empty(source.shape, dtype=torch.float64)
             _core.perturb(
@@ -389,7 +385,7 @@ class Reference:
         if not bool(live.any()):
             return 1.0
         draws = 1 if int(live.sum()) >= FEW_OUTPUTS else 8
-        n = sum(part.data.numel() for part in self._moving().values())
+        n = sum(part.data.numel() for part in self.moving.values())
         for i, share in enumerate(FAN_SHARES):
             if n * share < 0.5:
                 break

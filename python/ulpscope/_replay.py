@@ -182,6 +182,13 @@ def fit(raw, dtype):
     return (raw if whole == raw.numel() else raw[:whole]).view(dtype)
 
 
+def all_finite(x):
+    """Whether no element is NaN or Inf. A sum that holds one is none of the finite numbers; one
+    of finite numbers may overflow, and only then they are looked at one by one."""
+    total = x.sum(dtype=torch.float32 if x.dtype.itemsize < 4 else None)
+    return bool(total.isfinite()) or bool(x.isfinite().all())
+
+
 def equal_bytes(a, b):
     """Whether two flat tensors of bytes hold the same: torch compares element by element,
     so eight at a time."""

@@ -13,7 +13,8 @@ import math
 import torch
 
 from ._evenness import ENOUGH
-from ._outputs import Finding, Operands, Timing, _judged
+from ._operands import Operands, Timing
+from ._outputs import Finding, _judged
 from ._reference import Reference
 
 N_DRAWS = 40

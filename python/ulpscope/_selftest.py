@@ -14,7 +14,8 @@ import torch
 from . import _causes_edits, _causes_inside, _emulate
 from ._causes_nodes import Lab
 from ._device import Answer
-from ._outputs import Operands, Timing, judge_outputs
+from ._operands import Operands, Timing
+from ._outputs import judge_outputs
 from ._replay import draws_random, plain
 from ._verdicts import FLAGGED
 

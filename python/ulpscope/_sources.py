@@ -31,17 +31,14 @@ class Widen(Mode):
         self.dtype, self.narrow = dtype, self.NARROW[dtype]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        declared = func._schema.arguments
-        kept = {a.name for a in declared if is_write(a)} | LEFT_ALONE
-        if any(r.alias_info is not None and not is_write(r) for r in func._schema.returns):
-            kept |= {a.name for a in declared if a.alias_info is not None}
+        names, kept, as_it_is = _kept_by(func)
         args = [
-            a if i < len(declared) and declared[i].name in kept else self._wide(a)
+            a if i < len(names) and names[i] in kept else self._wide(a)
             for i, a in enumerate(args)
         ]
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
         out = sound(func)(*args, **kwargs)
-        return out if func._schema.returns and kept - LEFT_ALONE else self._wide(out)
+        return out if as_it_is else self._wide(out)
 
     def _wide(self, value):
         if isinstance(value, torch.dtype):
@@ -51,6 +48,17 @@ class Widen(Mode):
         if isinstance(value, (list, tuple)):
             return rebuilt(value, lambda _, item: self._wide(item))
         return value
+
+
+@cache
+def _kept_by(func):
+    """Names of an operator's arguments, those that must stay what they are, and whether its
+    results must."""
+    declared = func._schema.arguments
+    kept = {a.name for a in declared if is_write(a)} | LEFT_ALONE
+    if any(r.alias_info is not None and not is_write(r) for r in func._schema.returns):
+        kept |= {a.name for a in declared if a.alias_info is not None}
+    return [a.name for a in declared], kept, bool(func._schema.returns and kept - LEFT_ALONE)
 
 
 def space_of(op):

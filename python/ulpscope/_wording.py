@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from ._replay import base_name, fit, segments
+from ._replay import all_finite, base_name, fit, segments
 from ._standards import metric_rows
 from ._verdicts import FLAGGED, base_row
 
@@ -171,9 +171,7 @@ def _is_finite(data):
     if not (data.is_floating_point() or data.is_complex()):
         return True
     data = data if data.dtype.itemsize > 1 else data.float()  # float8 has no isfinite
-    total = data.sum(dtype=torch.float32 if data.dtype.itemsize < 4 else None)
-    # A sum of finite numbers may overflow, one that holds NaN or Inf cannot be finite.
-    return bool(total.isfinite()) or bool(data.isfinite().all())
+    return all_finite(data)
 
 
 def _search_time(timing):

@@ -6,11 +6,12 @@ fault through."""
 import pytest
 import torch
 
-from ulpscope import _core, _jumps, _outputs
+from ulpscope import _core, _jumps, _operands
 from ulpscope._callable import call_of
 from ulpscope._device import Answer
 from ulpscope._linear import is_sum_of_products, moved_by_slope, n_products
-from ulpscope._outputs import Operands, Timing, judge_outputs
+from ulpscope._operands import Operands, Timing
+from ulpscope._outputs import judge_outputs
 from ulpscope._reference import Reference
 from ulpscope._replay import Call
 
@@ -176,7 +177,30 @@ def test_replays_are_shared_by_the_outputs_of_a_call():
     operands = Operands(made, Timing())
     operands.begin()
     assert operands.replay(0) is operands.replay(0)
-    assert _outputs.REPLAY_BYTES > 0
+    assert _operands.REPLAY_BYTES > 0
+
+
+@pytest.mark.parametrize("name", ["_fused_adamw_", "_foreach_addcdiv_"])
+def test_a_call_over_lists_is_replayed_where_it_has_to_be(name):
+    """Place by place the replays are bit by bit those of the whole call."""
+    lists = [[torch.randn(9, 5), torch.randn(40), torch.zeros(3)] for _ in range(3)]
+    if name == "_fused_adamw_":
+        lists += [[t.square() for t in lists[0]], [], [torch.tensor(float(i)) for i in (3, 4, 5)]]
+        more = dict(lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False,
+                    maximize=False)  # fmt: skip
+        made = call(getattr(aten, name).default, *lists, **more)
+    else:
+        made = call(getattr(aten, name).ScalarList, *lists, [0.5, 0.25, 3.0])
+    whole, parts = Operands(made, Timing()), Operands(made, Timing())
+    for operands in (whole, parts):
+        operands.begin()
+    for path in made.written():
+        for k in range(3):
+            for a, b in zip(whole.replay(k), parts.replay_of(path, k)):
+                torch.testing.assert_close(a[path], b[path], rtol=0, atol=0, equal_nan=True)
+    assert parts._replays and all(isinstance(key, tuple) for key in parts._replays)
+    shared = [torch.randn(4)] * 2
+    assert _operands.length_of_lists(call(aten._foreach_add_.List, shared, [torch.randn(4)] * 2)) is None
 
 
 def test_steps_are_found_as_by_definition():

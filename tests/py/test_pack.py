@@ -25,7 +25,7 @@ import ulpscope.sim as sim
 from ulpscope import _core, _lost, _outputs, _pack_operands
 from ulpscope._device import Answer
 from ulpscope._judging import judge_given
-from ulpscope._outputs import Timing
+from ulpscope._operands import Timing
 from ulpscope._read_call import call_from
 
 ROOT = Path(__file__).resolve().parents[2]
