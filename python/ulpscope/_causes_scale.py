@@ -25,14 +25,14 @@ def constant(p):
         return "", None  # more than a factor takes beyond the range
     if d.numel() < 8:
         return _few(d, t, room)
-    found = [_factor(d, t, room), _amount(d, t, room)]
+    found = [_factor(d, t, room), _amount(*rooms(p, shrunk=False))]
     share, text, change = max(found, key=lambda f: f[0])
     if min(f[0] for f in found) > share - 0.005 and share:
         text = f"{found[0][1]}, or {found[1][1]}: these data cannot tell"
     return (text, change(truth.double())) if share else ("", None)
 
 
-def rooms(p, most=MOST):
+def rooms(p, most=MOST, shrunk=True):
     """(device, truth, room): elements that are finite in both, and how far rounding and
     float32 may have moved each."""
     step = max(p.n // most, 1)
@@ -41,7 +41,7 @@ def rooms(p, most=MOST):
     d, t, y = d[live], t[live], y[live]
     bits = FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][0]
     growth = _growth(d, t)
-    own = 1.03 * 2.0**-bits * (d.abs() + t.abs() * min(growth, 1.0))  # rounded twice
+    own = 1.03 * 2.0**-bits * (d.abs() + t.abs() * (min(growth, 1.0) if shrunk else 1.0))  # rounded twice
     noise = (y - t).abs() * max(growth, 1.0)
     common = float(noise.median()) if noise.numel() else 0.0
     least = 2.0 ** (FORMATS[OWN_FORMAT.get(p.device.dtype, "float32")][1] - bits + 1)
