@@ -6,7 +6,7 @@
 #include "judge/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_screen.h"
+#include "judge/judge_avx2.h"
 
 #include <float.h>
 
@@ -150,15 +150,6 @@ static USC_ALWAYS_INLINE __m128i screen_sixteen(const constants *c, usc_dtype dt
                                  quarters_of(c->edges, _mm256_set_m128(x3, x2)));
     t->bin = _mm_max_epu8(t->bin, bins);
     return bins;
-}
-
-static double largest_of(__m256d x)
-{
-    double lanes[4], largest = 0;
-    _mm256_storeu_pd(lanes, x);
-    for (int k = 0; k < 4; k++)
-        largest = lanes[k] > largest ? lanes[k] : largest;
-    return largest;
 }
 
 /* Whether all was ordinary: then it is counted. */

@@ -13,7 +13,7 @@
 #include "judge/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_screen.h"
+#include "judge/judge_avx2.h"
 
 /* The bound, more than what the head of this file adds up to. */
 #define RELATIVE 0x1p-19f
@@ -23,7 +23,7 @@
 #define TINY 0x1.17p-9f
 #define MAX_SCORE 4.0
 /* |D| for which the reciprocal is a normal number. */
-#define MAX_SIZE 0x1p120f
+#define MAX_SIZE 0x1p120
 
 /* What is carried from one step to the next. */
 typedef struct running {
@@ -109,13 +109,11 @@ static USC_ALWAYS_INLINE __m128i screen_sixteen(__m256i edges, const float *d,
     return bins;
 }
 
-static float largest_of(__m256 x)
+/* Of numbers: max() has left NaN out. */
+static double largest_of_eight(__m256 x)
 {
-    float lanes[8], largest = 0;
-    _mm256_storeu_ps(lanes, x);
-    for (int k = 0; k < 8; k++)
-        largest = lanes[k] > largest ? lanes[k] : largest;
-    return largest;
+    return largest_of(_mm256_max_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+                                    _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))));
 }
 
 bool usc_judge_screen_f32_avx2(const float *d, const double *r, size_t count,
@@ -127,10 +125,10 @@ bool usc_judge_screen_f32_avx2(const float *d, const double *r, size_t count,
     __m128i bins[USC_JUDGE_BLOCK / 16];
     for (size_t i = 0; i < count; i += 16)
         bins[i / 16] = screen_sixteen(edges, d + i, r + i, &t);
-    const double most = (double)largest_of(t.max);
+    const double most = largest_of_eight(t.max);
     const uint8_t highest = highest_of(t.bin);
     if (!_mm256_testz_si256(t.unsure, t.unsure) || highest == USC_N_SCORE_BINS - 1 ||
-        !(largest_of(t.size) < MAX_SIZE) || !(most <= out->max) || most > MAX_SCORE)
+        !(largest_of_eight(t.size) < MAX_SIZE) || !(most <= out->max) || most > MAX_SCORE)
         return false;
     int32_t counts[8];
     _mm256_storeu_si256((__m256i *)counts, t.matches);

@@ -4,12 +4,9 @@
 #include "judge/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "base/compiler.h"
-
-#include <immintrin.h>
+#include "judge/judge_avx2.h"
 
 #include <float.h>
-#include <string.h>
 
 /* The parameters and the rule in registers; flags of the rule as masks. */
 typedef struct constants {
@@ -216,15 +213,6 @@ static int64_t counted(__m256i x)
     int64_t lanes[4];
     _mm256_storeu_si256((__m256i *)lanes, x);
     return -(lanes[0] + lanes[1] + lanes[2] + lanes[3]);
-}
-
-static double largest_of(__m256d x)
-{
-    double lanes[4], largest = 0;
-    _mm256_storeu_pd(lanes, x);
-    for (int k = 0; k < 4; k++)
-        largest = lanes[k] > largest ? lanes[k] : largest;
-    return largest;
 }
 
 static constants spread(const usc_score_params *p, const usc_weigh_rule *rule)

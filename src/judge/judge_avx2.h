@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both quick kernels for AVX2 share: bins of scores and their count. Included by
-// judge_screen_avx2.c and judge_screen_f32_avx2.c only.
-#ifndef USC_JUDGE_SCREEN_H
-#define USC_JUDGE_SCREEN_H
+// What the kernels for AVX2 share: the largest of some lanes, bins of scores and their
+// count. Included by judge_*_avx2.c only.
+#ifndef USC_JUDGE_AVX2_H
+#define USC_JUDGE_AVX2_H
 
 #include "base/compiler.h"
 #include "judge/judge_kernels.h"
@@ -10,6 +10,16 @@
 #include <immintrin.h>
 
 #include <string.h>
+
+/* The largest of four numbers, at least 0; NaN is none. */
+static inline double largest_of(__m256d x)
+{
+    double lanes[4], largest = 0;
+    _mm256_storeu_pd(lanes, x);
+    for (int k = 0; k < 4; k++)
+        largest = lanes[k] > largest ? lanes[k] : largest;
+    return largest;
+}
 
 /* What carries a significand into the next quarter of its octave exactly from 2^(k/4) on,
  * by the upper three bits of the significand. */
