@@ -12,7 +12,7 @@ import re
 import torch
 
 from ._read_call import bytes_of, dtype_named
-from ._replay import BadCall, base_name, fit, resolve
+from ._replay import BadCall, base_name, fit, is_row_major, resolve
 
 NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(first output)
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}  # their factors
@@ -78,20 +78,11 @@ def _reshaped(tensor, made, whole):
     same = all(made[k] == whole[k] for k in ("sizes", "strides", "offset", "dtype"))
     if same:
         return tensor
-    dense = all(_is_dense(v) for v in (made, whole))
+    dense = all(is_row_major(v["sizes"], v["strides"]) for v in (made, whole))
     if dense and made["offset"] == whole["offset"] and made["dtype"] == whole["dtype"]:
         count = torch.Size(whole["sizes"]).numel()
         return tensor.reshape(whole["sizes"]) if tensor.numel() == count else None
     return None
-
-
-def _is_dense(item):
-    step = 1
-    for size, stride in zip(reversed(item["sizes"]), reversed(item["strides"])):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
 
 
 def _incoming(trace, source, made, alone, below):
@@ -120,8 +111,7 @@ def _incoming(trace, source, made, alone, below):
     else:
         return None
     found = [(t, turned) for t, turned in found if _sizes(t, turned) == tuple(made["sizes"])]
-    kinds = {(t["version"], t["offset"], _sizes(t, turned), _strides(t, turned))
-             for t, turned in found}  # fmt: skip
+    kinds = {_content(t, turned) for t, turned in found}
     return found[0] if len(kinds) == 1 else None
 
 
@@ -139,8 +129,9 @@ def _belongs(row, source):
     return bool(node) and node[1].lower() == name.replace("_", "").removesuffix("forward")
 
 
-def _content(item):
-    return item["version"], item["offset"], tuple(item["sizes"]), tuple(item["strides"])
+def _content(item, turned=False):
+    """What an argument shows, whatever its path."""
+    return item["version"], item["offset"], _sizes(item, turned), _strides(item, turned)
 
 
 def _state(row):

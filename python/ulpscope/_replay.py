@@ -41,6 +41,16 @@ class DeviceAt:
     device: str
 
 
+def is_row_major(sizes, strides):
+    """Whether elements lie one after the other, the last dimension running fastest."""
+    step = 1
+    for size, stride in zip(reversed(sizes), reversed(strides)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
 @dataclass
 class View:
     """One tensor of a call: which part of which storage."""
@@ -66,21 +76,12 @@ class View:
 
     def is_contiguous(self):
         """Whether its elements lie in row-major order without gaps."""
-        step = 1
-        for size, stride in zip(reversed(self.sizes), reversed(self.strides)):
-            if size != 1 and stride != step:
-                return False
-            step *= size
-        return True
+        return is_row_major(self.sizes, self.strides)
 
     def is_dense(self):
         """Whether it touches every element of its extent once, in any order of dimensions."""
-        step = 1
-        for stride, size in sorted(zip(self.strides, self.sizes)):
-            if size != 1 and stride != step:
-                return False
-            step *= size
-        return True
+        order = sorted(zip(self.strides, self.sizes), reverse=True)
+        return is_row_major([size for _, size in order], [stride for stride, _ in order])
 
 
 @dataclass
