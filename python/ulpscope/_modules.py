@@ -106,11 +106,7 @@ def _read_elsewhere(f, by_sequence, readers):
 
 def distinct(found, rows):
     """The first of those with the same calls, by `_select.signature`, standing for all."""
-    by_sequence, first = {r["sequence"]: r for r in rows}, {}
-    for f in found:
-        key = tuple(_select.signature(by_sequence[p.sequence]) for p in f.calls)
-        if key in first:
-            first[key].stands_for += 1
-        else:
-            first[key] = f
-    return list(first.values())
+    by_sequence = {r["sequence"]: r for r in rows}
+    return _select.firsts(
+        found, lambda f: tuple(_select.signature(by_sequence[p.sequence]) for p in f.calls)
+    )

@@ -158,9 +158,14 @@ def signature(row):
 
 def distinct(picks, row_of):
     """The first pick of each signature, standing for all of them."""
+    return firsts(picks, lambda p: signature(row_of(p.sequence)))
+
+
+def firsts(picks, key_of):
+    """The first pick of each key, standing for all of them."""
     first = {}
     for p in picks:
-        key = signature(row_of(p.sequence))
+        key = key_of(p)
         if key in first:
             first[key].stands_for += 1
         else:
