@@ -108,14 +108,10 @@ def _arguments(func, named):
                 yield phrase(short, name, old, new), _with(named, {name: new, **also})
         elif isinstance(old, (tuple, list)) and name in ("padding", "dilation"):
             plain = type(old)(0 if name == "padding" else 1 for _ in old)
-            yield (f"computes as if {name} were {plain[0]} instead of {shown(old)}",
+            yield (f"computes as if {name} were {plain[0]} instead of {' x '.join(map(str, old))}",
                    _with(named, {name: plain}))  # fmt: skip
         elif isinstance(old, torch.Tensor) and _may_be_none(func, name):
             yield f"dropped contribution: {name}, the argument is ignored", _with(named, {name: None})
-
-
-def shown(values):
-    return " x ".join(str(v) for v in values)
 
 
 def _may_be_none(func, name):

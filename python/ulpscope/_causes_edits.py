@@ -147,8 +147,6 @@ def scalar_edits(lab):
         for new in other_values(name, old) if allowed else ():
             yield (phrase(_op(call), name, old, new),
                    lambda p=path, v=new: lab.run(change=changer([p], lambda _: v)))  # fmt: skip
-
-
     floats = [(p, n, v) for p, n, v in _scalars(call) if isinstance(v, float) and n
               and value_allowed(call.op, n, v, values.get)]  # fmt: skip
     for i, (p, n, v) in enumerate(floats[:8]):

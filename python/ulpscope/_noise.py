@@ -117,7 +117,6 @@ class Noise(Steps):
             return out
         return torch.where(exact.double() == out.double(), out, _times(out, steps))
 
-
     def _transform(self, args, out):
         """Moves every number by an ulp of the transform's mean size, as all fast ones err."""
         dims, parts = args[1], torch.view_as_real(out) if out.is_complex() else out.unsqueeze(-1)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings over the outputs of one call: asks `_operands` until the C judge has seen enough. Serves `_judging`.
+"""Findings over the outputs of one call: asks `_operands` until the C judge has seen enough.
+Serves `_judging`.
 
 The rule is in docs/verdict.md; the escalation here (1, 2, then 4 perturbed replays) only
 saves replays where fewer already show that the answer is good.
