@@ -37,14 +37,19 @@ class Evidence:
         self.off = self._differs(self.device)
         self.any_off = bool(self.off.any())
         self._independent = None
-        self.glance = self._few()
+        self.glance, self.n_far = self._few()
+        self._seen = None
 
     def _few(self):
-        """Some of the elements that are far off; None where all are looked at anyway."""
+        """Positions of some elements that are far off, and how many these are; behind them, where
+        they are no sample, some of all that are off."""
         error = (self.device - self.truth).abs()
         far = self.off & ~(error <= 4 * self.slack)
-        where = (far if int(far.sum()) >= 8 else self.off).nonzero().flatten()
-        return where[:: -(-where.numel() // GLANCE) | 1] if where.numel() > 2 * GLANCE else None
+        off = self.off.nonzero().flatten()
+        where = far.nonzero().flatten() if int(far.sum()) >= 8 else off
+        if where.numel() > 2 * GLANCE:
+            where, off = _sparse(where), off[:0]
+        return torch.cat([where, _sparse(off)]), where.numel()
 
     def mixed(self):
         """Whether the errors look like noise: of both signs in most rows and most columns."""
@@ -89,14 +94,12 @@ class Evidence:
     def residual(self, emulated):
         """0 where the bits agree; else what is left of the error, as a share of it.
         Infinite for no explanation."""
-        if emulated.shape != self.shape:
+        if emulated.shape != self.shape or not self.any_off:
             return float("inf")
         emulated = self._of(emulated)
         if not self._likely(emulated):
             return float("inf")
         own = to_dtype(emulated, self.dtype) if self.floats else emulated
-        if not self.any_off:
-            return float("inf")
         counts = self._counting(self._differs(own))
         device, truth, emulated, own = (
             x[counts] for x in (self.device, self.truth, emulated, own))  # fmt: skip
@@ -157,17 +160,19 @@ class Evidence:
 
     def _likely(self, emulated):
         """False where a look at a few of the elements that are off rules an emulation out."""
-        if self.glance is None:
-            return True
-        device, truth = self.device[self.glance], self.truth[self.glance]
-        emulated, slack = emulated[self.glance], self.slack[self.glance]
+        if self._seen is None:
+            device, truth = self.device[self.glance], self.truth[self.glance]
+            error = (device - truth).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+            self._seen = device, torch.maximum(error / SMALLER, self.slack[self.glance])
+        device, room = self._seen
+        emulated = emulated[self.glance]
         own = to_dtype(emulated, self.dtype) if self.floats else emulated
         near = _causes_pattern.same(device, own)
         if self.floats:
-            error = (device - truth).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
             left = torch.minimum((device - emulated).abs(), (device - own).abs())
-            near |= left.isfinite() & (left <= torch.maximum(error / SMALLER, slack))
-        return float(near.double().mean()) > 0.75
+            near |= (left <= room) & (left < torch.inf)
+        near = near.tolist()
+        return any(4 * sum(some) > 3 * len(some) for some in (near[: self.n_far], near[self.n_far :]))
 
     def _left(self, device, truth, emulated, equal, slack):
         error, left = (device - truth).abs(), (device - emulated).abs()
@@ -267,6 +272,11 @@ class Evidence:
             return False
         within = float((error <= 12 * size + slack).double().mean())
         return within >= 0.95 and float((error / size).median()) >= 0.15
+
+
+def _sparse(where):
+    """Every so many of the positions, at least GLANCE where there are as many."""
+    return where[:: -(-where.numel() // GLANCE) | 1] if where.numel() > 2 * GLANCE else where
 
 
 def _is_linear(error, truth, axes):

@@ -35,11 +35,30 @@ def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
     """Doubles with `bits` significand bits; `integer` is torch.round (nearest, ties to
     even), torch.trunc or another rounding to integers."""
     x = x.double()
+    if integer is torch.round and _is_normal(x, bits, emin, emax):
+        return _nearest(x, bits)
     exponent = torch.frexp(x)[1].double() - 1
     quantum = torch.exp2(exponent.clamp(min=emin) - (bits - 1))
     y = integer(x / quantum) * quantum
     y = torch.where(y.abs() >= 2.0 ** (emax + 1), torch.copysign(x * 0 + torch.inf, x), y)
     return torch.where(x.isfinite(), y, x)
+
+
+def _is_normal(x, bits, emin, emax):
+    """Whether every element is zero or stays a normal number of the format."""
+    if not 1 < bits < 53 or not x.numel():
+        return False
+    size = x.abs()
+    return bool(size.max() < 2.0**emax) and not bool(((size < 2.0**emin) & (size > 0)).any())
+
+
+def _nearest(x, bits):
+    """Normal doubles rounded to `bits` bits, ties to even: added in the pattern, where a carry
+    runs into the exponent as it must."""
+    drop = 53 - bits
+    pattern = x.view(torch.int64)
+    even = (pattern >> drop) & 1
+    return ((pattern + (even + ((1 << (drop - 1)) - 1))) & -(1 << drop)).view(torch.float64)
 
 
 NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -59,6 +78,8 @@ def to_format(x, name, integer=torch.round):
 
 def to_dtype(x, dtype):
     """`x` rounded once to `dtype`, as doubles."""
+    if dtype == torch.float32:
+        return x.float().double()
     return to_format(x, OWN_FORMAT[dtype]) if dtype in OWN_FORMAT else x.to(dtype).double()
 
 

@@ -24,11 +24,25 @@ class Mode(TorchDispatchMode):
 
 
 def _left_alone(dispatch):
+    """The dispatch, kept from torch's compiler in a thread that runs compiled code: elsewhere it
+    is not there to be kept from, and doing so costs more than an operator."""
     disabled = torch._disable_dynamo(dispatch)
 
     @functools.wraps(dispatch)
     def run(*args, **kwargs):
-        in_use = "torch._dynamo" in sys.modules
-        return (disabled if in_use else dispatch)(*args, **kwargs)
+        return (disabled if _compiler_looks_on() else dispatch)(*args, **kwargs)
 
     return run
+
+
+def _unknown_callback():
+    return sys.modules.get("torch._dynamo")
+
+
+# The compiler's hook into frames of this thread; a torch that does not tell has it wherever the
+# compiler was loaded.
+_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", _unknown_callback)
+
+
+def _compiler_looks_on():
+    return _hook() is not None
