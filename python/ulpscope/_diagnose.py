@@ -4,8 +4,8 @@
 A mistake is named when its emulation on the CPU reproduces what the device gave: the same
 bits on 99 % of the elements that rounding does not explain, or errors at least 8 times
 smaller than those against the truth. Damage to a few elements is named by its place and
-content; noise whose emulation only correlates with it, by its format. docs/verdict.md,
-section "Causes". The mistakes: `_causes_pattern`, `_emulate`, `_causes_edits`.
+content; noise whose emulation only correlates with it, by its format. docs/causes.md.
+The mistakes: `_causes_pattern`, `_emulate`, `_causes_edits`.
 """
 
 import warnings

@@ -4,7 +4,7 @@ a random operator. Serves `_random`, whose laws turn draws of any kind into such
 
 Written with torch in float64, not in C: it runs once per random call. Every test has its own
 chance of a false alarm, about 1e-7; all of one call together stay near 1e-6
-(docs/verdict.md, "Random operators").
+(docs/operators.md, "Random operators").
 """
 
 import math

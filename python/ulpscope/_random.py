@@ -4,7 +4,7 @@ what every honest draw has in common. Serves `_judging` and `_judge_api`.
 
 Known operators by their law (`_laws`), dropouts by their mask and the values kept
 (`_dropouts`), everything else against draws of the CPU (`_sampling`). The tests are in
-`_evenness`; what they promise is in docs/verdict.md.
+`_evenness`; what they promise is in docs/operators.md.
 """
 
 import contextlib
