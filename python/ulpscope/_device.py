@@ -25,7 +25,7 @@ REFUSALS = re.compile(
 DEAD = re.compile(r"device-side|illegal|launch failure|hardware|uncorrectable|bus error", re.I)
 
 
-class UnknownDevice(Exception):
+class UnknownDevice(ValueError):
     """The device that was asked for is not there; the text lists what is."""
 
 

@@ -11,7 +11,7 @@ import torch
 
 from . import _diagnose, _standards, _stress, _wording, reference as references
 from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
-from ._device import Answer, trespass
+from ._device import Answer, open_device, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
 from ._outputs import Finding, clause
 from ._random import kept_state
@@ -115,8 +115,11 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
 
     `inputs="stress[:SEED[:CASES]]"` takes the arguments as an example and checks the calls
     on which kernels break; the verdict is that of the worst one, `.cases` holds them all.
+    ValueError where there is no such device.
     """
     _check_usage(fn, args, kwargs)
+    if device is not None:
+        device = open_device(str(device)).name  # brings the package of its backend
     if reference is not None and not callable(reference):
         raise TypeError(f"reference is {type(reference).__name__}, not callable")
     reference = reference or _registered(fn)

@@ -3,6 +3,8 @@
 planted bugs get the right class of verdict, misuse is an error and nothing else is."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -507,6 +509,15 @@ class BadBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return bf16(g * bf16(ctx.saved_tensors[0]))
+
+
+def test_check_call_brings_the_package_of_a_device_or_says_what_is_there():
+    with pytest.raises(ValueError, match="device nosuch:0 is not there .*known here: cpu"):
+        ulpscope.check_call(torch.exp, (randn(3),), device="nosuch:0")
+    script = ("import torch, ulpscope\n"
+              "print(ulpscope.check_call(torch.exp, (torch.ones(3),), device='sim:0').verdict)")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "pass\n", done.stderr
 
 
 def test_check_call_judges_gradients_on_demand():
