@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ._apart import apart
 from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
@@ -52,6 +53,7 @@ class Log(Mode):
         super().__init__()
         self.steps, self.rounds, self.random, self.differentiates = 0, False, False, False
         self.doubles = False  # something was computed in float64
+        self.whole = False  # something may have been read around an argument
         self.chosen, self.drawn, self.operators = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -63,6 +65,7 @@ class Log(Mode):
         self.rounds |= not never_rounds(func.name()) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
+        self.whole |= name.startswith("as_strided")
         self.differentiates |= "backward" in name or torch._C._current_graph_task_id() != -1
         is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
         if len(self.operators) < 2 and not is_view and name not in self.MOVES:
@@ -150,9 +153,8 @@ class Maker:
         return DeviceAt("cpu") if isinstance(value, torch.device) else value
 
     def _tensor(self, tensor, path, name):
-        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-            kind = next((k for k in ("nested", "quantized") if getattr(tensor, f"is_{k}")),
-                        str(tensor.layout))  # fmt: skip
+        if tensor.layout != torch.strided or tensor.is_nested:
+            kind = "nested" if tensor.is_nested else str(tensor.layout)
             raise BadCall(f"{path} is {kind}, not a plain strided tensor: give fn its parts and let it put them together")
         if tensor.is_meta:
             raise BadCall(f"{path} is on the device meta, which holds no data")
@@ -199,8 +201,8 @@ def call_of(function, args=(), kwargs=None):
     A module's parameters and buffers are arguments of the call. BadCall where an argument
     cannot be replayed.
     """
-    args, kwargs = tuple(args), dict(kwargs or {})
     name = name_of(function)
+    function, args, kwargs = apart(function, args, kwargs or {})
     if isinstance(function, torch.nn.Module):
         function, args = _module_call(function), (_state(function), *args)
     function = getattr(function, "_opoverload", function)  # torch.library.custom_op
@@ -267,6 +269,7 @@ def _learn(call):
         call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
         return
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
+    call.whole = log.whole
     call.differentiates = log.differentiates
     call.only = log.operators[0] if len(log.operators) == 1 else None
     if call.random:

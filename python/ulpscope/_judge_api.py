@@ -375,7 +375,10 @@ def _moved(value, device):
 
 
 def _copied(tensor, device, memo):
-    """A tensor on a device with its storage whole and its aliases kept."""
+    """A tensor on a device with its storage whole and its aliases kept; a quantized or sparse
+    one by itself."""
+    if tensor.is_quantized or tensor.layout != torch.strided:
+        return tensor.clone() if device is None else tensor.to(device)
     storage = tensor.untyped_storage()
     key = (storage.data_ptr(), tensor.dtype)
     if key not in memo:

@@ -390,8 +390,8 @@ def _open(operands, path, device, want):
     good = as_good(choice_of(operands.call, path), device, want)
     if good is not None:
         open_ &= ~good
-    steps = operands.call.composite and operands.call.steps > 1
-    if operands.reference.quantizes or not steps:
+    steps = operands.call.steps > 1 or operands.reference.quantizes
+    if not operands.call.composite or not steps:
         return open_
     for others in _admissible(operands):
         if not bool(open_.any()):

@@ -100,6 +100,7 @@ class Call:
     live: object = None  # function: View of a result -> tensor on the CPU, or None
     made_up: bool = False  # contents were generated from statistics
     function: object = None  # what `op` names, unless it was given
+    whole: bool = False  # it may address what lies in a storage around its arguments
     composite: ClassVar[bool] = False  # whether it is a Python callable: `_callable`
     numbers: ClassVar[dict] = {}  # path -> dtype, of results that are Python floats
 
@@ -107,6 +108,7 @@ class Call:
         if self.function is None:
             self.function = resolve(self.op)
         self.schema = getattr(self.function, "_schema", None)
+        self.whole |= "::as_strided" in self.op
         self._name_arguments()
 
     def _name_arguments(self):
@@ -306,8 +308,10 @@ def segments(call):
     """Segments by (storage, dtype), in argument order."""
     spans = {}
     for view in call.views.values():
-        first, last = view.extent()
         key = (view.storage, view.dtype)
+        first, last = view.extent()
+        if call.whole:
+            first, last = 0, fit(call.storages[view.storage], view.dtype).numel()
         lo, hi, steers = spans.get(key, (first, last, True))
         spans[key] = (min(lo, first), max(hi, last), steers and view.argument in LEFT_ALONE)
     out, number = {}, 0
@@ -360,7 +364,9 @@ def flatten(result, path="out"):
 
 def _leaves(value, path):
     if isinstance(value, torch.Tensor):
-        return _quantized(value, path) if value.is_quantized else [(path, value.detach())]
+        if value.is_quantized:
+            return _quantized(value, path)
+        return [(path, (value if value.layout == torch.strided else value.to_dense()).detach())]
     if isinstance(value, (list, tuple)):
         return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
     if is_dataclass(value) and not isinstance(value, (dict, type)):
@@ -377,13 +383,18 @@ def _leaves(value, path):
     return []
 
 
+def scales_of(tensor):
+    """Scales and zero points of a quantized tensor and the axis along which they lie, None
+    for one of each."""
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return tensor.q_scale(), tensor.q_zero_point(), None
+    return tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points(), tensor.q_per_channel_axis()
+
+
 def _quantized(tensor, path):
     """The integers of a quantized tensor, and what turns them into numbers."""
     tensor = tensor.detach()
-    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        scale, zero_point = tensor.q_scale(), tensor.q_zero_point()
-    else:
-        scale, zero_point = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    scale, zero_point, _ = scales_of(tensor)
     return [
         (path, tensor.int_repr()),
         (path + ".scale", torch.as_tensor(scale, dtype=torch.float64)),

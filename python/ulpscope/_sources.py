@@ -10,6 +10,7 @@ from functools import cache
 import torch
 
 from . import _references, reference
+from ._apart import IN_FLOAT64
 from ._mode import Mode
 from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
@@ -37,7 +38,8 @@ class Widen(Mode):
             for i, a in enumerate(args)
         ]
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
-        out = sound(func)(*args, **kwargs)
+        run = IN_FLOAT64.get(func) if self.dtype is torch.float64 else None
+        out = (run or sound(func))(*args, **kwargs)
         return out if as_it_is else self._wide(out)
 
     def _wide(self, value):

@@ -448,6 +448,22 @@ def test_aliased_arguments_stay_aliased():
     assert ulpscope.judge_call(function, (x, x), {}, x.exp()).verdict == "wrong"
 
 
+def test_what_lies_around_an_argument_can_be_read():
+    storage = randn(64)
+    x = storage[10:30]
+
+    def around(x):
+        return torch.as_strided(x, (3, 4), (4, 1), 2) * 3.3
+
+    right = torch.as_strided(storage, (3, 4), (4, 1), 2)
+    assert ulpscope.judge_call(around, (x,), {}, right * 3.3).passed
+    assert ulpscope.judge_call(around, (x,), {}, bf16(right) * 3.3).verdict == "reduced"
+    shifted = torch.as_strided(storage, (3, 4), (4, 1), 3) * 3.3
+    assert ulpscope.judge_call(around, (x,), {}, shifted).verdict == "wrong"
+    moved = torch.ops.aten.as_strided.default, (x, (3, 4), (4, 1), 40)
+    assert ulpscope.judge_call(*moved, {}, torch.as_strided(storage, (3, 4), (4, 1), 40)).passed
+
+
 def test_value_dependent_shapes():
     x = F.relu(randn(20))
     function = lambda x: (x.nonzero(), x[x > 0].exp())  # noqa: E731

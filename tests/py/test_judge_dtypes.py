@@ -171,6 +171,87 @@ def test_quantized_results_must_agree_in_integers_scale_and_zero_point(dtype):
     assert judged(by_row, (x,), by_row(x, 1.001)).verdict == "wrong"
 
 
+def quantized(*sizes, scale=0.05, zero=3, dtype=torch.qint8, seed=7):
+    x = torch.randn(*sizes, generator=generator(seed))
+    return torch.quantize_per_tensor(x, scale, zero, dtype)
+
+
+def from_integers(real, scale, zero, dtype=torch.int8):
+    limits = torch.iinfo(dtype)
+    integers = (real + zero).clamp(limits.min, limits.max).to(dtype)
+    return torch._make_per_tensor_quantized_tensor(integers, scale, zero)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+def test_quantized_arguments_are_read_in_float64():
+    q = quantized(8, 16)
+    scales = torch.rand(8, generator=generator()) / 10 + 0.01
+    rows = torch.quantize_per_channel(q.dequantize(), scales, torch.zeros(8, dtype=int), 0, torch.qint8)
+    for given in (q, q.t(), q[2:, ::2], q[:0], rows):
+        right = given.dequantize()
+        assert judged(torch.dequantize, (given,), right).verdict == "pass"
+        if right.numel():
+            found = judged(torch.dequantize, (given,), right.bfloat16().float())
+            assert found.verdict == "reduced" and "bfloat16" in found.cause
+    assert judged(torch.relu, (q,), torch.relu(q)).verdict == "pass"
+    assert judged(torch.relu, (q,), q).verdict == "wrong"
+    assert judged(torch.relu, (q,), torch.relu(q).dequantize()).verdict == "wrong"
+    assert ulpscope.check_call(torch.relu, (q,)).passed
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+def test_a_tie_between_quantized_values_may_fall_to_either_side():
+    a, b = quantized(8, 16), quantized(8, 16, seed=8)
+    add = torch.ops.quantized.add  # of twice the scale: every odd sum is a tie
+    halves = (a.int_repr().double() + b.int_repr() - 6) / 2
+    away = halves.sign() * (halves.abs() + 0.5).floor()
+    assert judged(add, (a, b, 0.1, 0), add(a, b, 0.1, 0)).verdict == "pass"
+    assert judged(add, (a, b, 0.1, 0), from_integers(away, 0.1, 0)).verdict == "pass"
+    assert judged(add, (a, b, 0.1, 0), from_integers(away + 1, 0.1, 0)).verdict == "wrong"
+
+    def third(x):
+        return torch.quantize_per_tensor(x / 3, 0.07, 0, torch.qint8)
+
+    x = torch.randn(64, 64, generator=generator())
+    cut = from_integers((x.double() / 3 / 0.07).trunc(), 0.07, 0)
+    assert judged(third, (x,), cut).verdict == "wrong"
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+def test_what_is_quantized_after_a_sum_may_be_added_in_any_order():
+    a, b = (torch.randn(64, 512, generator=generator(s)) for s in (1, 2))
+
+    def product(a, b):
+        return torch.quantize_per_tensor(a @ b.t(), 0.1, 0, torch.qint8)
+
+    parts = sum(a[:, i : i + 64] @ b[:, i : i + 64].t() for i in range(0, 512, 64))
+    ahead = from_integers(((a.double() @ b.double().t()) / 0.1).round(), 0.1, 0)
+    for right in (torch.quantize_per_tensor(parts, 0.1, 0, torch.qint8), ahead):
+        assert judged(product, (a, b), right).verdict == "pass"
+    low = (a.bfloat16() @ b.bfloat16().t()).float()
+    found = judged(product, (a, b), torch.quantize_per_tensor(low, 0.1, 0, torch.qint8))
+    assert found.verdict == "wrong" and "bfloat16" in found.cause
+
+
+# ---- sparse ------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("form", ("to_sparse", "to_sparse_csr", "to_sparse_csc"))
+def test_sparse_tensors_are_judged_by_their_values(form):
+    x, y = torch.randn(40, 64, generator=generator()), torch.randn(64, 32, generator=generator(8))
+    x[x.abs() < 1] = 0
+    sparse = getattr(x, form)()
+    assert judged(torch.mm, (sparse, y), x @ y).verdict == "pass"
+    found = judged(torch.mm, (sparse, y), (x.bfloat16() @ y.bfloat16()).float())
+    assert found.verdict == "reduced" and "bfloat16" in found.cause
+    assert judged(lambda s: s * 3.3, (sparse,), sparse * 3.3).verdict == "pass"
+    x[5, 0] += 1
+    found = judged(lambda s: s * 3.3, (sparse,), x * 3.3)
+    assert found.verdict == "wrong" and found.worst[0][0] == (5, 0)
+    assert ulpscope.check_call(torch.mm, (sparse, y)).passed
+
+
 # ---- nothing to judge, and another form ---------------------------------------------------
 
 

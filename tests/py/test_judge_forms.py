@@ -105,9 +105,7 @@ def test_modes_around_the_call():
 
 
 ARGUMENTS = {
-    "quantized": lambda: torch.quantize_per_tensor(X, 0.1, 3, torch.quint8),
     "nested": lambda: torch.nested.nested_tensor([X, X[:2]]),
-    "sparse_coo": X.to_sparse,
     "meta": lambda: X.to("meta"),
 }
 
