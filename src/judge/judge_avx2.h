@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels for AVX2 share: the largest of some lanes, bins of scores and their
-// count. Included by judge_*_avx2.c only.
+// count. Included by judge_*_avx2.c and judge_avx512.h only.
 #ifndef USC_JUDGE_AVX2_H
 #define USC_JUDGE_AVX2_H
 

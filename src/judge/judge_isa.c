@@ -9,7 +9,9 @@
 const usc_judge_kernels *usc_judge_kernels_active(void)
 {
 #if defined(__x86_64__)
-    if (strcmp(usc_kernels_isa(), "avx2") == 0) return &usc_judge_kernels_avx2;
+    const char *isa = usc_kernels_isa();
+    if (strcmp(isa, "avx512") == 0) return &usc_judge_kernels_avx512;
+    if (strcmp(isa, "avx2") == 0) return &usc_judge_kernels_avx2;
 #endif
     return &usc_judge_kernels_scalar;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the judge over one block of elements, one table per instruction set,
 // equal bits in all of them. Definitions: docs/metrics.md, 2. Neighbours: judge_kernels.c
-// (scalar, the definition), judge_kernels_avx2.c, judge_pass.c (the caller).
+// (scalar, the definition), judge_kernels_avx2.c, judge_kernels_avx512.c, judge_pass.c
+// (the caller).
 #ifndef USC_JUDGE_KERNELS_H
 #define USC_JUDGE_KERNELS_H
 
@@ -136,13 +137,18 @@ typedef struct usc_judge_kernels {
 
 extern const usc_judge_kernels usc_judge_kernels_scalar;
 #if defined(__x86_64__)
-extern const usc_judge_kernels usc_judge_kernels_avx2;
+extern const usc_judge_kernels usc_judge_kernels_avx2, usc_judge_kernels_avx512;
 
-/* In files of their own; `screen`, `weigh` and `round` of the table above. */
+/* In files of their own; `screen`, `weigh` and `round` of the tables above. */
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
                            const usc_screen_operands *o, size_t count, usc_screened *out);
 bool usc_judge_screen_f32_avx2(const float *d, const double *r, size_t count,
                                usc_screened *out);
+bool usc_judge_screen_avx512(const usc_score_params *p, usc_dtype dtype,
+                             const usc_screen_operands *o, size_t count,
+                             usc_screened *out);
+bool usc_judge_screen_f32_avx512(const float *d, const double *r, size_t count,
+                                 usc_screened *out);
 void usc_judge_weigh_avx2(const usc_score_params *p, const usc_weigh_rule *rule,
                           const usc_weigh_operands *o, size_t n, usc_weighed *out);
 void usc_judge_round_avx2(usc_dtype dtype, const double *x, size_t n, double *out);

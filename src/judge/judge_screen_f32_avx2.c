@@ -3,27 +3,12 @@
 // nearly every element differs from the truth and none can be left out. It computes eight
 // scores at once in float, with a bound of its own error, and sends a block away where
 // that bound could change a bin, a match or the maximum: what it counts is what
-// judge_kernels.inc defines.
-//
-// In units of 2^-24: |R - D| rounded to float, half an ulp of D (a power of two) and the
-// scale give the score (|R - D| - ulp / 2) / scale. The scale is |D| instead of |R|: for
-// a score up to 4 they differ by 5 * 2^-24. Errors relative to the score: those 2^-21.6,
-// an approximate reciprocal with one Newton step 2^-22, four roundings 2^-22; and of the
-// difference 2^-24 |R - D|, which is 2^-24 (1 + score) scales.
+// judge_kernels.inc defines. The bound: judge_screen_f32.h.
 #include "judge/judge_kernels.h"
 
 #if defined(__x86_64__)
 #include "judge/judge_avx2.h"
-
-/* The bound, more than what the head of this file adds up to. */
-#define RELATIVE 0x1p-19f
-#define ABSOLUTE 0x1p-23f
-/* Scores below it are in bin 0, and so is it; half a quarter octave from the next edge.
- */
-#define TINY 0x1.17p-9f
-#define MAX_SCORE 4.0
-/* |D| for which the reciprocal is a normal number. */
-#define MAX_SIZE 0x1p120
+#include "judge/judge_screen_f32.h"
 
 /* What is carried from one step to the next. */
 typedef struct running {
@@ -83,10 +68,13 @@ static USC_ALWAYS_INLINE __m256i score_eight(__m256i edges, const eight *x, runn
     const __m256 rest = _mm256_fnmadd_ps(scale, guess, _mm256_set1_ps(2));
     const __m256 y = _mm256_mul_ps(guess, rest);
     /* of its operands max() gives the second where one is NaN */
-    const __m256 score = _mm256_max_ps(_mm256_set1_ps(TINY), _mm256_mul_ps(x->e, y));
-    const __m256 absolute = _mm256_set1_ps(ABSOLUTE);
-    const __m256 low = _mm256_fmsub_ps(score, _mm256_set1_ps(1 - RELATIVE), absolute);
-    const __m256 high = _mm256_fmadd_ps(score, _mm256_set1_ps(1 + RELATIVE), absolute);
+    const __m256 score =
+        _mm256_max_ps(_mm256_set1_ps(USC_F32_TINY), _mm256_mul_ps(x->e, y));
+    const __m256 absolute = _mm256_set1_ps(USC_F32_ABSOLUTE);
+    const __m256 low =
+        _mm256_fmsub_ps(score, _mm256_set1_ps(1 - USC_F32_RELATIVE), absolute);
+    const __m256 high =
+        _mm256_fmadd_ps(score, _mm256_set1_ps(1 + USC_F32_RELATIVE), absolute);
     const __m256i edge = edges_of(edges, high);
     const __m256i quarters = quarters_from(edge, high);
     t->max = _mm256_max_ps(high, t->max);
@@ -128,7 +116,8 @@ bool usc_judge_screen_f32_avx2(const float *d, const double *r, size_t count,
     const double most = largest_of_eight(t.max);
     const uint8_t highest = highest_of(t.bin);
     if (!_mm256_testz_si256(t.unsure, t.unsure) || highest == USC_N_SCORE_BINS - 1 ||
-        !(largest_of_eight(t.size) < MAX_SIZE) || !(most <= out->max) || most > MAX_SCORE)
+        !(largest_of_eight(t.size) < USC_F32_MAX_SIZE) || !(most <= out->max) ||
+        most > USC_F32_MAX_SCORE)
         return false;
     int32_t counts[8];
     _mm256_storeu_si256((__m256i *)counts, t.matches);

@@ -9,4 +9,7 @@
 /** Whether AVX2, FMA and F16C are all there and the system saves their registers. */
 bool usc_cpu_has_avx2(void);
 
+/** The same of AVX-512 F, BW, DQ and VL, beside those. */
+bool usc_cpu_has_avx512(void);
+
 #endif

