@@ -19,6 +19,10 @@ const char cmd_info_help[] =
     "\n"
     "  --json   the same as one JSON object\n"
     "\n"
+    "ULPSCOPE_ISA=scalar, avx2 or avx512 before a command, this or another or Python,\n"
+    "takes that instruction set instead of the widest there is; no result depends on\n"
+    "it.\n"
+    "\n"
     "examples:\n"
     "  ulpscope info\n"
     "  ULPSCOPE_PYTHON=~/venv/bin/python ulpscope info\n";
@@ -103,9 +107,6 @@ int cmd_info(int argc, char **argv)
     }
     if (optind != argc) return cli_fail("info takes no argument '%s'", argv[optind]);
 
-    usc_error err;
-    if (usc_kernels_select(getenv("ULPSCOPE_ISA"), &err) != USC_OK)
-        return cli_fail("ULPSCOPE_ISA: %s", err.text);
     facts f;
     ask_python(&f);
     const char *const rows[][2] = {{"ulpscope", USC_VERSION},

@@ -3,6 +3,9 @@
 // differs or flagged, 2 trouble. Reports go to stdout, messages to stderr.
 #include "cli.h"
 
+#include <ulpscope/kernels.h>
+
+#include <stdlib.h>
 #include <string.h>
 
 static const cli_command commands[] = {
@@ -97,5 +100,8 @@ int main(int argc, char **argv)
         fputs(command->help, stdout);
         return cli_close_output(CLI_SAME);
     }
+    usc_error err;
+    if (usc_kernels_select(getenv("ULPSCOPE_ISA"), &err) != USC_OK)
+        return cli_fail("ULPSCOPE_ISA: %s", err.text);
     return command->run(argc - 1, argv + 1);
 }

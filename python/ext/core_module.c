@@ -2,6 +2,10 @@
 // The module ulpscope._core: its state and the table of the files that fill it.
 #include "core.h"
 
+#include <ulpscope/kernels.h>
+
+#include <stdlib.h>
+
 /* Adds what one file binds; 0, or -1 with an exception set. */
 static int (*const add[])(PyObject *module) = {
     core_errors_add, /* first: the others raise what it makes */
@@ -23,8 +27,18 @@ void core_lock(PyThread_type_lock lock)
     Py_END_ALLOW_THREADS;
 }
 
+/* The library itself reads no environment. */
+static int choose_kernels(void)
+{
+    usc_error err;
+    if (usc_kernels_select(getenv("ULPSCOPE_ISA"), &err) == USC_OK) return 0;
+    (void)PyErr_Format(PyExc_ImportError, "ULPSCOPE_ISA: %s", err.text);
+    return -1;
+}
+
 static int module_exec(PyObject *module)
 {
+    if (choose_kernels() < 0) return -1;
     for (size_t i = 0; i < sizeof add / sizeof add[0]; i++)
         if (add[i](module) < 0) return -1;
     return PyModule_AddStringConstant(module, "version", USC_VERSION);

@@ -239,3 +239,14 @@ def test_patterns_are_checked():
     for bad in ("[", "!,", "a,,b"):
         with pytest.raises(ValueError, match="ops: pattern"):
             check_ops(bad)
+
+
+def test_an_unknown_instruction_set_stops_the_import():
+    def importing(isa):
+        return subprocess.run([sys.executable, "-c", "import ulpscope._core"], text=True,
+                              env={**os.environ, "ULPSCOPE_ISA": isa}, capture_output=True)
+
+    assert importing("scalar").returncode == 0
+    done = importing("sse9")
+    assert done.returncode == 1
+    assert 'ImportError: ULPSCOPE_ISA: instruction set "sse9": scalar, avx2' in done.stderr

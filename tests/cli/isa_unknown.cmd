@@ -1,0 +1,1 @@
+ULPSCOPE_ISA=sse9 ulpscope show trace
