@@ -5,8 +5,10 @@
 // parts where more replays follow, the appeal of an honest output and of one that fails
 // everywhere, and perturbation. In ns per element, GB/s, and as a fraction of a plain sum
 // over the same operands in the same run: least and median CPU time of some rounds (wall
-// time where there are threads). Usage: bench_judge [MIB_OF_FLOAT32] [THREADS]
+// time where there are threads). ULPSCOPE_ISA chooses the instruction set. Usage:
+// bench_judge [MIB_OF_FLOAT32] [THREADS]
 #include <ulpscope/judge.h>
+#include <ulpscope/kernels.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -238,7 +240,10 @@ int main(int argc, char **argv)
     const int64_t n = mib * 1024 * 1024 / 4;
     if (n_threads > 1) clock_used = CLOCK_MONOTONIC;
     const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16};
-    printf("%lld elements, threads: %d, rounds: %d\n", (long long)n, n_threads, ROUNDS);
+    need(usc_kernels_select(getenv("ULPSCOPE_ISA"), NULL) == USC_OK,
+         "this processor has no instruction set ULPSCOPE_ISA");
+    printf("%lld elements, threads: %d, rounds: %d, instruction set: %s\n", (long long)n,
+           n_threads, ROUNDS, usc_kernels_isa());
     printf("output    pass     ns/elem   median     GB/s  of a plain sum\n");
     for (size_t i = 0; i < 3; i++)
         measure(dtypes[i], n, n_threads);
