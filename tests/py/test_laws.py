@@ -5,6 +5,7 @@ exported, what is documented. Each law has a planted offence that must be caught
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -186,6 +187,27 @@ def test_exported_symbols_are_the_documented_ones(library):
 
 
 # ---- words and files -----------------------------------------------------------------
+
+
+def wide_offence(name: str, code: str) -> bool:
+    """Whether an object file has registers of another instruction set than its name says:
+    such code would stop a processor without it, or be slow where the name promises more."""
+    isa = (re.findall(r"_(avx2|avx512)\.c", name) or [""])[0]
+    widest = {"": 0, "avx2": 1, "avx512": 2}[isa]
+    return widest != ("ymm" in code) + ("zmm" in code)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86 registers")
+def test_wide_instructions_lie_in_the_files_named_for_them():
+    objects = sorted((BUILD / "CMakeFiles" / "usc_objects.dir").rglob("*.c.o"))
+    assert sum("avx512" in path.name for path in objects) >= 3
+    for path in objects:
+        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True,
+                              capture_output=True, text=True).stdout  # fmt: skip
+        assert not wide_offence(path.name, code), path.name
+    assert wide_offence("judge.c.o", "vaddpd %ymm0")
+    assert wide_offence("judge_avx2.c.o", "vaddpd %ymm0 vaddpd %zmm0")
+    assert wide_offence("judge_avx512.c.o", "vaddpd %ymm0")
 
 
 def test_sources_open_with_licence_and_hold_no_left_overs():
