@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._causes_edits import other_values, phrase
 from ._causes_safe import TRAINING, value_allowed
+from ._causes_windows import LISTS, fitted, kind_of, window_edits
 
 MOST_CALLS = 24
 # What else a function may have been taken for, beside those of the operators inside.
@@ -32,7 +33,7 @@ NUMBERS = (bool, int, float, str)
 
 class Written(TorchFunctionMode):
     """Runs a callable as it is but for the calls in `edits`, a dict counter -> function(func,
-    args, kwargs). With `calls`, a list, it notes (func, args, kwargs)."""
+    args, kwargs). With `calls`, a list, it notes (func, args, kwargs, shape of the result)."""
 
     def __init__(self, edits=None, calls=None):
         super().__init__()
@@ -41,19 +42,25 @@ class Written(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         me, self.counter = self.counter, self.counter + 1
-        if self.calls is not None:
-            self.calls.append((func, args, kwargs))
         edit = self.edits.get(me)
-        return func(*args, **kwargs) if edit is None else edit(func, args, kwargs)
+        out = func(*args, **kwargs) if edit is None else edit(func, args, kwargs)
+        if self.calls is not None:
+            self.calls.append((func, args, kwargs, tuple(getattr(_first(out), "shape", ()))))
+        return out
+
+
+def _first(out):
+    return out[0] if isinstance(out, (tuple, list)) and out else out
 
 
 def call_edits(lab):
     """(text, run) of all of them."""
     if not lab.call.composite:
         return
-    for i, (func, args, kwargs) in enumerate(_calls(lab)):
+    for i, (func, args, kwargs, shape) in enumerate(_calls(lab)):
         named = _named(func, args, kwargs)
-        for text, edit in (*_arguments(func, named), *_others(func)):
+        windows = window_edits(func.__name__, named, shape)
+        for text, edit in (*_arguments(func, named, shape), *_others(func), *windows):
             yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
 
 
@@ -70,7 +77,10 @@ def _named(func, args, kwargs):
     """The arguments of a call of a torch function by name, defaults with them; {} where the
     names are not known."""
     try:
-        bound = inspect.signature(func).bind(*args, **kwargs)
+        signature = inspect.signature(func)
+        if any(p.kind == p.VAR_POSITIONAL for p in signature.parameters.values()):
+            return _by_schema(func, args, {k: v for k, v in kwargs.items() if k != "return_indices"})
+        bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
     except (TypeError, ValueError):
@@ -95,21 +105,18 @@ def _fits(schema, args):
                for a, v in zip(schema.arguments, args) if v is not None)  # fmt: skip
 
 
-def _arguments(func, named):
+def _arguments(func, named, shape):
     """Another number, flag or name in one call; one of its optional tensors ignored."""
     short = func.__name__.strip("_")
     op = f"aten::{short}"
     for name, old in named.items():
-        if name in TRAINING or name in ("inplace", "dropout_p", "size_average", "reduce"):
+        if name in TRAINING or name in ("inplace", "dropout_p", "size_average") or (
+                name in LISTS and kind_of(func.__name__)) or (name == "reduce" and isinstance(old, bool)):  # fmt: skip
             continue
         if isinstance(old, NUMBERS) and name and value_allowed(op, name, old, named.get):
             for new in other_values(name, old):
                 also = {"align_corners": None} if name == "mode" and "align_corners" in named else {}
-                yield phrase(short, name, old, new), _with(named, {name: new, **also})
-        elif isinstance(old, (tuple, list)) and name in ("padding", "dilation"):
-            plain = type(old)(0 if name == "padding" else 1 for _ in old)
-            yield (f"computes as if {name} were {plain[0]} instead of {' x '.join(map(str, old))}",
-                   _with(named, {name: plain}))  # fmt: skip
+                yield phrase(short, name, old, new), _with(named, {name: new, **also}, shape)
         elif isinstance(old, torch.Tensor) and _may_be_none(func, name):
             yield f"dropped contribution: {name}, the argument is ignored", _with(named, {name: None})
 
@@ -123,8 +130,8 @@ def _may_be_none(func, name):
         return name in ("bias", "weight")
 
 
-def _with(named, changes):
-    """The call with other arguments, by place where they were given so."""
+def _with(named, changes, shape=()):
+    """The call with other arguments, by place where they were given so, in `shape`."""
     places = {name: i for i, name in enumerate(named)}
 
     def edit(func, args, kwargs):
@@ -134,7 +141,8 @@ def _with(named, changes):
                 args[places[name]] = new
             else:
                 by_name[name] = new
-        return func(*args, **{**kwargs, **by_name})
+        out = func(*args, **{**kwargs, **by_name})
+        return fitted(out, shape) if shape and isinstance(out, torch.Tensor) else out
 
     return edit
 

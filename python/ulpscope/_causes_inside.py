@@ -10,6 +10,7 @@ import torch
 from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
 from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
 from ._causes_slices import scaled, sizes_to_drop
+from ._causes_windows import kind_of, window_edits
 from ._replay import View
 
 # What else an operator may have been taken for.
@@ -110,7 +111,7 @@ def node_arguments(lab, node):
         else:
             news = other_values(argument.name, old, rank)
         if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
-            if is_backward(op):
+            if is_backward(op) or kind_of(node.name):
                 continue
             news = [[-v for v in old], [v + 1 for v in old], [v - 1 for v in old], [0 for v in old]]
         if isinstance(old, (int, float)) and "Optional" in str(argument.type) and own_kernel(op):
@@ -129,6 +130,16 @@ def node_arguments(lab, node):
 
 
 EQUALS = ({"lt", "le"}, {"gt", "ge"})
+
+
+def node_windows(lab, node):
+    """Other windows of a convolution or a pooling; not where a kernel trusts its indices."""
+    trusted = any(m in other.used for other in lab.nodes() for m in node.made[1:])
+    if node.writes or trusted or not own_kernel(node.func._schema.name):
+        return
+    named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
+    for text, edit in window_edits(node.name, named, node.shape):
+        yield text, {node.place: edit}
 
 
 def node_swaps(lab, node):
@@ -456,7 +467,7 @@ def operator_edits(lab):
     yield from layouts(lab)
     for text, edits in together(lab):
         yield text, lambda e=edits: lab.edited(e)
-    kinds = (node_arguments, node_swaps, node_terms, node_without, node_masks, node_slices)
+    kinds = (node_arguments, node_windows, node_swaps, node_terms, node_without, node_masks, node_slices)
     for make in kinds:
         for node in nodes:
             for text, edits in make(lab, node):

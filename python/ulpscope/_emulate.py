@@ -267,10 +267,6 @@ def _native_in(lab, dtype):
 class Deep(Rounding):
     """Like RoundInside, with compound operators taken apart first."""
 
-    def __init__(self, name, what="results", integer=torch.round):
-        super().__init__()
-        self.name, self.what, self.integer = name, what, integer
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         from ._causes_nodes import inside_of
 

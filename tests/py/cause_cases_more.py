@@ -152,6 +152,62 @@ def sizes():
     case("stops at 256", "accumulated in bfloat16", lambda x: x.sum(1), lambda: (torch.rand(8, 600) + 0.5,), stopping)
 
 
+def windows():
+    image = lambda: (randn(2, 8, 12, 11), randn(4, 2, 3, 3))  # noqa: E731
+    steps = dict(stride=2, padding=2, dilation=2, groups=4)
+
+    def conv(x, w):
+        return F.conv2d(x, w, None, **steps)
+
+    def held(x, w, **other):
+        return F.conv2d(x, w, None, **{**steps, **other})[:, :, :6, :6]
+
+    def turned(x):
+        return x.view(2, 2, 4, 12, 11).transpose(1, 2).reshape(x.shape)
+
+    case("conv dilation", "dilation were 1 instead of 2", conv, image, lambda x, w: held(x, w, dilation=1))
+    case("conv stride", "stride were 1 instead of 2", conv, image, lambda x, w: held(x, w, stride=1))
+    case("conv padding", "padding is ignored|shifted by 1 along .*padding", conv, image,
+         lambda x, w: held(F.pad(x, (0, 4, 0, 4)), w, padding=0))
+    case("conv border", "wrong padding.*replicate.*instead of being zero", conv, image,
+         lambda x, w: held(F.pad(x, (2,) * 4, mode="replicate"), w, padding=0))
+    case("conv shifted", "wrong padding: windows are shifted by one", conv, image,
+         lambda x, w: held(F.pad(x, (1, 3, 1, 3)), w, padding=0))
+    case("conv groups", "wrong groups.*interleaved", conv, image, lambda x, w: conv(turned(x), w))
+    case("conv tap", "last of the 9 taps.*missing", conv, image,
+         lambda x, w: conv(x, torch.cat([w.flatten(2)[..., :8], 0 * w.flatten(2)[..., 8:]], 2).view(w.shape)))
+    case("convolution dilation", "dilation were 1 instead of 2",
+         lambda x, w: torch.ops.aten.convolution(x, w, None, [2, 2], [2, 2], [2, 2], False, [0, 0], 4), image,
+         lambda x, w: held(x, w, dilation=1))
+
+
+def pools():
+    image = lambda: (randn(2, 5, 13, 14) - 1,)  # noqa: E731
+
+    def largest(x):
+        return F.max_pool2d(x, 3, 2, 1)
+
+    def gradient(x, pool=largest):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(pool(x).square().sum(), x)[0]
+
+    def mean(x):
+        return F.avg_pool2d(x, 3, 2, 1)
+
+    case("max pool of zeros", "wrong padding: zeros instead of nothing", largest, image,
+         lambda x: F.max_pool2d(F.pad(x, (1,) * 4), 3, 2))
+    case("max pool of averages", "average.*instead of max", largest, image, mean)
+    case("max pool of least", "minimum.*instead of the maximum", largest, image, lambda x: -largest(-x))
+    case("max pool gradient", "kernel_size were 2 instead of 3", gradient, image,
+         lambda x: gradient(x, lambda x: F.max_pool2d(x, 2, 2, 1)[..., :7, :7]))
+    case("avg pool padding", "padding is ignored", mean, image, lambda x: F.avg_pool2d(F.pad(x, (0, 2, 0, 2)), 3, 2))
+    case("avg pool lacks one", "last element of every window is missing", lambda x: F.avg_pool2d(x, 2, 2), image,
+         lambda x: F.avg_pool2d(x, 2, 2) - x[..., 1:12:2, 1::2] / 4)
+    case("adaptive pool ends", "dropped contribution: the end of each window is rounded down",
+         lambda x: F.adaptive_avg_pool1d(x, 5), lambda: (randn(3, 4, 17),),
+         lambda x: torch.stack([x[..., i * 17 // 5 : (i + 1) * 17 // 5].mean(-1) for i in range(5)], -1))
+
+
 def stopping(x):
     total = torch.zeros(len(x))
     for column in x.t():
@@ -159,7 +215,7 @@ def stopping(x):
     return total
 
 
-for build in (indices, choices, strides, masks, formulas, special, sizes):
+for build in (indices, choices, strides, masks, formulas, special, sizes, windows, pools):
     torch.manual_seed(0)
     build()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from calls import make_call
 
-from ulpscope import _causes_edits, _causes_inside, _causes_pattern, _causes_safe, _causes_whole
+from ulpscope import _causes_edits, _causes_inside, _causes_pattern, _causes_safe, _causes_whole, _emulate
 from ulpscope._device import PythonDevice
 from ulpscope._diagnose import Search
 from ulpscope._judging import judge_call
@@ -55,6 +55,14 @@ CASES = {
     "resampling by a factor": """
         judge("aten::upsample_bilinear2d", torch.randn(1, 2, 5, 5), [10, 10], False, 2.0, 2.0)
         judge("aten::upsample_nearest2d", torch.randn(1, 2, 5, 5), [10, 10], 2.0, 2.0)
+        """,
+    "windows whose indices a gradient trusts": """
+        import ulpscope
+        def gradient(x):
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(torch.nn.functional.max_pool2d(x, 3, 2).square().sum(), x)[0]
+        x = torch.randn(2, 3, 11, 11)
+        print(ulpscope.judge_call(gradient, (x,), {}, gradient(x).roll(1, 0) * x).verdict)
         """,
 }
 
@@ -100,6 +108,14 @@ def test_the_rules_of_what_a_kernel_minds():
     assert not _causes_safe.may_reorder("offsets", torch.int64)
     assert not _causes_safe.may_lack("aten::native_batch_norm", "running_var", False)
     assert _causes_safe.may_lack("aten::linear", "bias", False)
+
+
+def test_all_modes_of_an_emulation_can_be_made():
+    """A candidate that raises is passed over in silence."""
+    x = torch.rand(4, 33)
+    for kind in (_emulate.Rounding, _emulate.RoundInside, _emulate.Deep):
+        with kind("bfloat16"):
+            assert not torch.equal(torch.softmax(x, 1), torch.softmax(x.double(), 1).float())
 
 
 @pytest.mark.parametrize("top, limit, name", [(400.0, 65504.0, "float16"), (440.0, 448.0, "float8_e4m3fn")])
