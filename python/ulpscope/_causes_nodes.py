@@ -259,8 +259,11 @@ class Lab:
     """One call with what is known of it, and runs of it that are wrong on purpose."""
 
     def __init__(self, call, reference):
+        from ._causes_tape import Tapes
+
         self.call, self.reference = call, reference
         self._nodes = None
+        self._tapes = Tapes(self)
 
     def run(self, mode=None, contents=None, dtype=torch.float64, change=None):
         """
@@ -269,7 +272,11 @@ class Lab:
         `mode()` makes a dispatch mode to run under, `contents` replaces inputs as in
         `bind_cast`, `change(args, kwargs)` gives the arguments to use instead.
         """
-        source = self._source()
+        if change is not None and mode is None and contents is None:
+            found = self._tapes.on(change, dtype)
+            if found is not None:
+                return found
+        source = self.source()
         base = source.run
 
         def function(*args, **kwargs):
@@ -290,11 +297,15 @@ class Lab:
             return self._outputs(function, wide, contents)
 
     def _outputs(self, function, wide, contents):
-        bound = bind_cast(self.call, self.reference.parts, widened if wide else computed, contents)
+        bound = self.bound(wide, contents)
         out = outputs_of(self.call, bound, bound.run(function))
         return {p: doubles(plain(t)) for p, t in out.items()}
 
-    def _source(self):
+    def bound(self, wide, contents=None):
+        """The call's arguments in float64, or in float32."""
+        return bind_cast(self.call, self.reference.parts, widened if wide else computed, contents)
+
+    def source(self):
         """What the truth was computed from."""
         if self.call.composite:
             return Source(self.call.function, held=True)
@@ -302,17 +313,21 @@ class Lab:
         return chosen or Source(cpu_kernel(self.call), held=True)
 
     def _held(self, function, wide):
-        whole = any(p.dtype == torch.float64 for p in self.reference.parts.values())
-
         def held(*args, **kwargs):
-            with Widen(torch.float64 if wide or whole else torch.float32):
+            with self.precision(wide):
                 return function(*args, **kwargs)
 
         return held
 
+    def precision(self, wide):
+        """The mode that keeps a run in one precision."""
+        whole = any(p.dtype == torch.float64 for p in self.reference.parts.values())
+        return Widen(torch.float64 if wide or whole else torch.float32)
+
     def edited(self, edits, dtype=torch.float64):
         """The call with other operators at some places."""
-        return self.run(lambda: Edited(edits), dtype=dtype)
+        found = self._tapes.edited(edits, dtype)
+        return self.run(lambda: Edited(edits), dtype=dtype) if found is None else found
 
     def nodes(self):
         """Every operator inside the call, in the order of their calls; empty where the

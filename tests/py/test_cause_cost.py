@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes the search for causes cheap says the same as what it saves: the fast rounding, the
-look at a few elements."""
+look at a few elements, what follows from an edit without the run."""
 
 import pytest
 import torch
+from torch.nn import functional
 
-from ulpscope import _emulate
+from ulpscope import _causes_edits, _causes_inside, _emulate
+from ulpscope._callable import call_of
 from ulpscope._causes_evidence import EXPLAINED, SMALLER, Evidence
+from ulpscope._causes_nodes import Lab
+from ulpscope._causes_tape import Tapes
 from ulpscope._emulate import FORMATS
+from ulpscope._reference import Reference
 
 SEED = 5
 
@@ -84,3 +89,126 @@ def test_few_elements_far_off_do_not_hide_that_the_many_are_explained():
     device[:9] *= 2
     evidence = Evidence(device, truth, truth.float())
     assert evidence._likely(device.double().where(torch.arange(4000) >= 9, truth))
+
+
+# ---- runs that compute only what follows from an edit --------------------------------------
+
+
+def normed(x, w):
+    y = functional.layer_norm(x, x.shape[-1:], w)
+    return y * torch.sigmoid(y.mean(-1, keepdim=True))
+
+
+def with_gradient(x, w):
+    y = functional.gelu(x @ w).softmax(-1)
+    return y, *torch.autograd.grad(y.square().sum(), (x, w))
+
+
+def attended(q, k):
+    return functional.scaled_dot_product_attention(q, k, k, is_causal=True)
+
+
+def in_place(x):
+    y = x.exp()
+    y += 1
+    return y.log()
+
+
+def branching(x):
+    return x.exp() if float(x.sum()) > 0 else x.log1p()
+
+
+def grad(*sizes):
+    return torch.randn(sizes).requires_grad_()
+
+
+CALLS = {
+    "composite": (normed, lambda: (torch.randn(6, 40), torch.randn(40))),
+    "gradient": (with_gradient, lambda: (grad(6, 8), grad(8, 5))),
+    "attention": (attended, lambda: (torch.randn(1, 2, 12, 8), torch.randn(1, 2, 12, 8))),
+    "operator": (torch.ops.aten.gelu.default, lambda: (torch.randn(50),)),
+    "in place": (in_place, lambda: (torch.randn(50),)),
+    "branching": (branching, lambda: (torch.rand(50),)),
+}
+
+
+def lab_of(name):
+    function, make = CALLS[name]
+    call = call_of(function, make(), {})
+    reference = Reference(call)
+    reference.begin()
+    return Lab(call, reference)
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(
+        t.shape == b[p].shape and torch.equal(bits(t.contiguous()), bits(b[p].contiguous()))
+        for p, t in a.items())  # fmt: skip
+
+
+def runs_of(lab):
+    """(text, run) of edits of every kind."""
+    yield from _causes_inside.operator_edits(lab)
+    yield from _causes_edits.tensor_edits(lab)
+    yield from _causes_edits.swap_edits(lab)
+    yield from _emulate.single_candidates(lab)
+    yield from _emulate.accumulator_candidates(lab)
+
+
+def tried(run):
+    try:
+        return run()
+    except Exception as problem:  # an edit that this call does not bear
+        return type(problem)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_follows_from_an_edit_is_what_the_run_gives(name, monkeypatch):
+    lab = lab_of(name)
+    texts, found = zip(*[(text, tried(run)) for text, run in runs_of(lab)])
+    monkeypatch.setattr(Tapes, "edited", lambda *_: None)
+    monkeypatch.setattr(Tapes, "on", lambda *_: None)
+    whole = [tried(run) for _, run in runs_of(Lab(lab.call, lab.reference))]
+    assert len(found) == len(whole) > 20
+    for text, a, b in zip(texts, found, whole):
+        assert a is b if isinstance(b, type) else same(a, b), text
+
+
+def answered(name):
+    """The share of edits that need no run."""
+    lab = lab_of(name)
+    edits = [e for node in lab.nodes() for _, e in _causes_inside.node_arguments(lab, node)]
+    edits += [e for node in lab.nodes() for _, e in _causes_inside.node_swaps(lab, node)]
+    return sum(tried(lambda e=e: lab._tapes.edited(e, torch.float64)) is not None for e in edits) / len(edits)
+
+
+@pytest.mark.parametrize("name", ["composite", "gradient", "attention"])
+def test_most_edits_need_no_run(name):
+    assert answered(name) > 0.5
+
+
+def test_a_call_that_writes_is_run():
+    assert answered("in place") == 0
+
+
+def test_a_number_that_python_saw_is_not_taken_for_granted():
+    lab = lab_of("branching")
+    place = next(n.place for n in lab.nodes() if n.name == "sum")
+    edits = {place: lambda func, args, kwargs: -func(*args, **kwargs)}
+    assert lab._tapes.edited(edits, torch.float64) is None
+    truth = lab.reference.parts[next(iter(lab.reference.parts))].data
+    assert torch.equal(lab.edited(edits)["out[0]"], truth.double().log1p())
+
+
+def test_an_edit_that_writes_what_it_was_given_leaves_the_recording_alone():
+    lab = lab_of("composite")
+    node = next(n for n in lab.nodes() if n.name == "sigmoid")
+
+    def spoils(func, args, kwargs):
+        args[0].zero_()
+        return func(*args, **kwargs)
+
+    plain = {node.place: lambda func, args, kwargs: func(*args, **kwargs)}
+    before = lab.edited(plain)
+    assert lab._tapes.edited({node.place: spoils}, torch.float64) is None
+    assert same(lab.edited(plain), before)
