@@ -62,7 +62,8 @@ class Log(Mode):
         makes = not any(r.alias_info for r in returns)
         self.steps += makes
         self.doubles |= isinstance(out, torch.Tensor) and out.dtype in DOUBLE
-        self.rounds |= not never_rounds(func.name()) and (makes or _writes(func))
+        complex_ = any(isinstance(a, torch.Tensor) and a.is_complex() for a in args)
+        self.rounds |= not never_rounds(func.name(), complex_) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
         self.whole |= name.startswith("as_strided")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ._replay import (UNINITIALISED, Unsupported, base_name, bind_exact, fit, outputs_of, plain,
-                      equal_bytes)  # fmt: skip
+from ._replay import Unsupported, bind_exact, equal_bytes, fit, outputs_of, plain
 from ._sources import sources_of
 
 # Device types whose torch support is a package of its own.
@@ -195,11 +194,6 @@ def _overlay(before, after, view):
     size = view.dtype.itemsize
     rows = before[: where.numel() * size].view(-1, size)
     rows[where] = after[: where.numel() * size].view(-1, size)[where]
-
-
-def is_uninitialised(op):
-    """Whether the operator promises nothing about the values it returns."""
-    return base_name(op)[1] in UNINITIALISED
 
 
 # ---- finding one ---------------------------------------------------------------------

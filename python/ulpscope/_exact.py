@@ -34,9 +34,13 @@ STEP = ROUNDINGS | {
 }  # fmt: skip
 
 
-def never_rounds(op):
-    """Whether an operator `ns::name.overload` gives the only right value, to the last bit."""
+ROOTS = {"abs", "absolute", "sgn"}  # of complex numbers
+
+
+def never_rounds(op, complex_=False):
+    """Whether an operator `ns::name.overload` gives the only right value, to the last bit, of
+    real or of complex numbers."""
     space, name = op.split("::")[0], base_name(op)[1]
-    if space not in ("aten", "prims") or op.endswith(".decimals"):
+    if space not in ("aten", "prims") or op.endswith(".decimals") or (complex_ and name in ROOTS):
         return False
     return name in MOVE or name in STEP

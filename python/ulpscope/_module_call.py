@@ -13,11 +13,11 @@ import struct
 from dataclasses import dataclass, field
 
 from ._callable import Composite, _learn
-from ._device import is_uninitialised, makes_on_default_device
+from ._device import makes_on_default_device
 from ._modules import MOST_CALLS
 from ._ranks import is_collective
 from ._read_call import bare_call, fill_storage, view_of
-from ._replay import BadCall, TensorAt, draws_random, substitute
+from ._replay import BadCall, TensorAt, draws_random, promises_nothing, substitute
 from ._sources import STANDARD, sources_of, space_of
 
 
@@ -98,7 +98,7 @@ class Builder:
     def add(self, row):
         """One call. Values are told apart by kind until all inputs are known, see `number`."""
         call = None if is_collective(row["op"]) else bare_call(row)
-        if call is None or draws_random(call) or is_uninitialised(call.op):
+        if call is None or draws_random(call) or promises_nothing(call):
             self.left_out.append(row["op"])
             for t in row["tensors"]:
                 if t["role"] != "in":

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from . import _core, _discrete, _lost
-from ._device import is_uninitialised
 from ._jumps import forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
-from ._replay import in_memory_order
+from ._replay import in_memory_order, promises_nothing
 from ._ties import aligned, as_good, choice_of
 from ._verdicts import rank
 
@@ -88,7 +87,7 @@ def _judge_output(operands, answer, path):
     finding = _shape_and_dtype(operands, path, device, truth)
     if finding is not None:
         return finding
-    if is_uninitialised(operands.call.op):
+    if promises_nothing(operands.call):
         return Finding(path, "pass", n=device.numel(), sizes=tuple(device.shape))
     scale = operands.reference.quantizes and path.endswith(".scale")
     if scale or not device.dtype.is_floating_point:
@@ -390,8 +389,8 @@ def _open(operands, path, device, want):
     good = as_good(choice_of(operands.call, path), device, want)
     if good is not None:
         open_ &= ~good
-    steps = operands.call.steps > 1 or operands.reference.quantizes
-    if not operands.call.composite or not steps:
+    call = operands.call
+    if not call.composite or (call.steps <= 1 and not operands.reference.quantizes):
         return open_
     for others in _admissible(operands):
         if not bool(open_.any()):

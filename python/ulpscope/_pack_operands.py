@@ -13,12 +13,12 @@ import torch
 
 from . import _discrete
 from ._conventions import rounding_note, with_rounded_scalars
-from ._device import is_uninitialised, learn_writes
+from ._device import learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._operands import Operands, Timing
 from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
-from ._replay import draws_random
+from ._replay import draws_random, promises_nothing
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
@@ -332,7 +332,7 @@ def output_entry(operands, path, sums, at_corners, put):
     entry = {"path": path, "dtypes": [name_of(d) for d in dtypes],
              "shape": list(operands.reference.truth[path].shape)}  # fmt: skip
     dtype = dtypes[0] if dtypes else operands.reference.yardstick[path].dtype
-    if is_uninitialised(operands.call.op):
+    if promises_nothing(operands.call):
         put("reference", torch.zeros(entry["shape"], dtype=dtype))
         return {**entry, "free": True}
     scale = operands.reference.quantizes and path.endswith(".scale")
@@ -363,7 +363,7 @@ def outputs_of_call(call, tensors, prefix=""):
     operands.reference = Kept(call)
     try:
         operands.begin()
-        if not is_uninitialised(call.op) and operands.reference.is_random():
+        if not promises_nothing(call) and operands.reference.is_random():
             return [], RANDOM
         sums, at_corners = float_sums(operands), corners(operands)
     except Exception as problem:  # whatever an operator raises

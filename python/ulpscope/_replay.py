@@ -460,6 +460,12 @@ def base_name(op):
     return name, name.rpartition("::")[2] if "::" in name else name.rpartition(".")[2]
 
 
+def promises_nothing(call):
+    """Whether the call promises nothing about the values it returns."""
+    only = call.only[0] if call.composite and call.only else base_name(call.op)[1]
+    return only in UNINITIALISED
+
+
 def draws_random(call):
     """Whether the call draws random numbers with these arguments."""
     if torch.Tag.nondeterministic_seeded not in getattr(call.function, "tags", ()):

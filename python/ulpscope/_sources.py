@@ -15,6 +15,7 @@ from ._mode import Mode
 from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
 STANDARD = ("aten", "prims")
+HANG_ON_DTYPE = {"nextafter"}  # what they mean
 FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 
@@ -22,14 +23,16 @@ class Widen(Mode):
     """Keeps a computation in one precision where it asks for a lower one itself: in its
     tensors (constants, closures), its dtype arguments and what it makes out of nothing."""
 
-    NARROW = {
-        torch.float64: (torch.float32, torch.float16, torch.bfloat16),
-        torch.float32: (torch.float16, torch.bfloat16),
+    WIDER = {
+        torch.float64: dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
+        | dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
+        torch.float32: dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
+        | {torch.complex32: torch.complex64},
     }
 
     def __init__(self, dtype):
         super().__init__()
-        self.dtype, self.narrow = dtype, self.NARROW[dtype]
+        self.dtype, self.wider = dtype, self.WIDER[dtype]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         names, kept, as_it_is = _kept_by(func)
@@ -44,9 +47,10 @@ class Widen(Mode):
 
     def _wide(self, value):
         if isinstance(value, torch.dtype):
-            return self.dtype if value in self.narrow else value
+            return self.wider.get(value, value)
         if isinstance(value, torch.Tensor):
-            return value.to(self.dtype) if value.dtype in self.narrow else value
+            wider = self.wider.get(value.dtype)
+            return value if wider is None else value.to(wider)
         if isinstance(value, (list, tuple)):
             return rebuilt(value, lambda _, item: self._wide(item))
         return value
@@ -112,7 +116,7 @@ def _as_it_stands(call):
     """The operator itself. Where its meaning hangs on the dtype (neighbouring numbers, bits
     seen as another dtype, infinities replaced by the largest number), that of the call."""
     name = base_name(call.op)[1]
-    if name == "nextafter" or call.op.startswith("aten::view.dtype"):
+    if name in HANG_ON_DTYPE or call.op.startswith("aten::view.dtype"):
         return Source(call.function, held=False, steady=True, given=True)
     if name.rstrip("_") == "nan_to_num" and call.views:
         return Source(_bounded(call), held=False, steady=True)

@@ -11,9 +11,8 @@ import math
 from dataclasses import dataclass, field
 
 from . import _core
-from ._device import is_uninitialised
 from ._outputs import Finding, clause
-from ._replay import draws_random, plain
+from ._replay import draws_random, plain, promises_nothing
 from ._verdicts import rank
 
 OWN = "ulpscope"
@@ -121,7 +120,7 @@ def _judged(standard, call, path, device, sources):
 def opinion(standard, call, answer, sources):
     """What a standard says of a call."""
     out = Opinion(standard.name)
-    if is_uninitialised(call.op):
+    if promises_nothing(call):
         out.reason = "the operator promises no values"
         return out
     paths = sources.paths()

@@ -448,6 +448,20 @@ def test_aliased_arguments_stay_aliased():
     assert ulpscope.judge_call(function, (x, x), {}, x.exp()).verdict == "wrong"
 
 
+def test_what_promises_nothing_is_held_to_its_form():
+    for fn in (torch.empty_like, lambda x: x.new_empty(4, 5)):
+        assert ulpscope.judge_call(fn, (randn(4, 5),), {}, randn(4, 5)).passed
+        assert ulpscope.judge_call(fn, (randn(4, 5),), {}, randn(4, 6)).verdict == "wrong"
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_neighbouring_numbers_are_those_of_the_dtype(dtype):
+    x = randn(8, 9).to(dtype)
+    right = torch.nextafter(x, 2 * x)
+    assert ulpscope.judge_call(torch.nextafter, (x, 2 * x), {}, right).passed
+    assert not ulpscope.judge_call(torch.nextafter, (x, 2 * x), {}, x).passed
+
+
 def test_what_lies_around_an_argument_can_be_read():
     storage = randn(64)
     x = storage[10:30]

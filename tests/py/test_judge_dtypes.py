@@ -143,6 +143,27 @@ def test_honest_sums_and_products_of_complex_matrices_pass():
     assert judged(torch.mm, (x, y), wrong).verdict == "wrong"
 
 
+def test_functions_of_complex_numbers_that_are_exact_of_real_ones():
+    x = torch.randn(30, 7, dtype=torch.complex64, generator=generator())
+    size = (x.real**2 + x.imag**2).sqrt()
+    assert judged(torch.abs, (x,), size).verdict == "pass"
+    assert judged(torch.sgn, (x,), x / size).verdict == "pass"
+    assert judged(torch.abs, (x,), size.bfloat16().float()).verdict == "reduced"
+    real = torch.randn(30, 7, generator=generator())
+    turned = lambda x: x.cfloat() * (2 + 1j)  # noqa: E731
+    assert judged(turned, (real,), turned(real)).verdict == "pass"
+    assert judged(turned, (real,), turned(-real)).verdict == "wrong"
+
+
+def test_lazy_conjugation_is_seen_below_a_mode():
+    """torch leaves it out there: pytorch/pytorch#198118."""
+    x = torch.randn(5, 5, dtype=torch.complex64, generator=generator())
+    right = torch.pinverse(x)
+    assert judged(torch.pinverse, (x,), right).verdict == "pass"
+    assert judged(lambda x: torch.linalg.pinv(x).mH, (x,), right.mH).verdict == "pass"
+    assert judged(torch.pinverse, (x,), right.mT).verdict == "wrong"
+
+
 # ---- quantized ---------------------------------------------------------------------------
 
 
