@@ -13,7 +13,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ._causes_edits import other_values, phrase
-from ._causes_safe import TRAINING, value_allowed
+from ._causes_safe import TRAINING, own_kernel, value_allowed
+from ._causes_variants import variant_edits
 from ._causes_windows import LISTS, fitted, kind_of, window_edits
 
 MOST_CALLS = 24
@@ -59,8 +60,8 @@ def call_edits(lab):
         return
     for i, (func, args, kwargs, shape) in enumerate(_calls(lab)):
         named = _named(func, args, kwargs)
-        windows = window_edits(func.__name__, named, shape)
-        for text, edit in (*_arguments(func, named, shape), *_others(func), *windows):
+        others = (*window_edits(func.__name__, named, shape), *variant_edits(func.__name__))
+        for text, edit in (*_arguments(func, named, shape), *_others(func), *others):
             yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
 
 
@@ -114,11 +115,35 @@ def _arguments(func, named, shape):
                 name in LISTS and kind_of(func.__name__)) or (name == "reduce" and isinstance(old, bool)):  # fmt: skip
             continue
         if isinstance(old, NUMBERS) and name and value_allowed(op, name, old, named.get):
-            for new in other_values(name, old):
-                also = {"align_corners": None} if name == "mode" and "align_corners" in named else {}
-                yield phrase(short, name, old, new), _with(named, {name: new, **also}, shape)
+            for new in (*other_values(name, old), *([None] if name == "padding_idx" else ())):
+                forms = [{}]
+                if name == "mode" and "align_corners" in named:
+                    forms = [{}, {"align_corners": None}] if named["align_corners"] is not None else [
+                        {}, {"align_corners": False}, {"align_corners": True}]  # fmt: skip
+                for also in forms:
+                    yield phrase(short, name, old, new), _with(named, {name: new, **also}, shape)
+        elif old is None and name == "norm" and "fft" in short:
+            for new in ("ortho", "forward"):
+                yield phrase(short, name, "backward", new), _with(named, {name: new}, shape)
+        elif isinstance(old, (list, tuple)) and own_kernel(op):
+            for new in _lists(name, list(old)):
+                yield phrase(short, name, list(old), new), _with(named, {name: type(old)(new)}, shape)
         elif isinstance(old, torch.Tensor) and _may_be_none(func, name):
             yield f"dropped contribution: {name}, the argument is ignored", _with(named, {name: None})
+
+
+def _lists(name, old):
+    """Other lists of whole numbers: without one, in another order, exchanged, shifted."""
+    if not all(isinstance(v, int) and not isinstance(v, bool) for v in old) or name not in (
+            "dim", "dims", "shifts", "pad", "axis", "axes", "s", "flips"):  # fmt: skip
+        return []
+    news = [old[:i] + old[i + 1 :] for i in range(len(old))] if name.startswith(("dim", "ax")) and len(old) > 1 else []
+    if name in ("pad", "shifts"):
+        sides = [v for pair in zip(old[1::2], old[::2]) for v in pair]
+        news += [sides, [-v for v in old], [0 for _ in old], [v + (-1) ** i for i, v in enumerate(old)],
+                 [v - (-1) ** i for i, v in enumerate(old)], old[2:4] + old[:2] + old[4:]]
+    news += [old[::-1]] if len(old) > 1 else []
+    return [n for i, n in enumerate(news) if n != old and n not in news[:i]]
 
 
 def _may_be_none(func, name):

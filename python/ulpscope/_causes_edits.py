@@ -11,11 +11,19 @@ import torch
 from ._causes_nodes import changer, leaves
 from ._causes_safe import may_lack, may_reorder, may_shorten, value_allowed
 from ._causes_slices import half_edits, scaled, sizes_to_drop, slice_edits
+from ._causes_variants import complex_edits
 from ._replay import View
 
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
 GROUPS = (2, 4, 8, 16, 32)
+# Names that stand for each other in an argument; those that a function does not know are refused.
+NAMES = [("none", "tanh"), ("floor", "trunc", None), ("sum", "mean", "prod", "amax", "amin", "max", "min"),
+         ("mean", "sum", "none", "batchmean"), ("zeros", "border", "reflection"),
+         ("bilinear", "nearest", "bicubic", "nearest-exact", "linear", "trilinear", "area"),
+         ("constant", "reflect", "replicate", "circular"), ("backward", "ortho", "forward"),
+         ("linear", "nearest", "lower", "higher", "midpoint")]  # fmt: skip
+ORDERS = (1.0, 2.0, 3.0, float("inf"))
 MANY_STEPS = 1e9
 LN2 = 0.6931471805599453
 
@@ -74,6 +82,8 @@ def phrase(op, name, old, new):
         return f"the mask is shifted by {abs(new - old)}: diagonal {new} instead of {old}"
     if new in (0, 1) and name in ("alpha", "beta", "scale", "weight_decay", "momentum", "value"):
         return f"{name} is ignored: taken as {shown(new)} instead of {shown(old)}"
+    if name and isinstance(old, (bool, str)):
+        return f"wrong variant: {name} is {shown(new)} instead of {shown(old)}"
     return f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
 
 
@@ -103,6 +113,8 @@ def other_values(name, old, rank=0):
     unbounded = unbounded if name in ("min", "max", "min_val", "max_val") else []
     if unbounded and isinstance(old, (int, float)) and not isinstance(old, bool):
         return unbounded + other_values("", old)
+    if isinstance(old, (int, float)) and name in ("p", "ord", "norm_type"):
+        return [v for v in (*ORDERS, old + 1, old - 1, 2 * old) if v != old and v > 0]
     if isinstance(old, float):
         if old != old:
             return []
@@ -113,15 +125,7 @@ def other_values(name, old, rank=0):
                  1 / old if old else 1.0]  # fmt: skip
         return [v for i, v in enumerate(usual) if v != old and v not in usual[:i]]
     if isinstance(old, str):
-        others = {"none": ["tanh"], "tanh": ["none"], "floor": ["trunc", None],
-                  "trunc": ["floor", None], "sum": ["mean"], "mean": ["sum"],
-                  "bilinear": ["nearest", "bicubic"], "bicubic": ["bilinear"], "linear": ["nearest"],
-                  "reflect": ["replicate", "circular", "constant"], "batchmean": ["mean", "sum"],
-                  "replicate": ["reflect", "constant"], "circular": ["reflect", "constant"],
-                  "zeros": ["border", "reflection"], "border": ["zeros"], "reflection": ["zeros"],
-                  "constant": ["reflect", "replicate"],
-                  "amax": ["amin"], "amin": ["amax"]}  # fmt: skip
-        return others.get(old, [])
+        return [v for kind in NAMES for v in kind if old in kind and v != old]
     if isinstance(old, int):
         if name == "reduction":
             return [v for v in REDUCTIONS if v != old]
@@ -131,7 +135,7 @@ def other_values(name, old, rank=0):
             return [-100 if name == "ignore_index" else -1]
         if name in ("dtype", "layout", "memory_format", "num_classes", "num_heads", "size"):
             return []
-        return [old + 1, old - 1, 0, 1, 2 * old] if old else [1, -1]
+        return [*dict.fromkeys([old + 1, old - 1, 0, 1, 2 * old, -old])] if old else [1, -1]
     return []
 
 
@@ -324,6 +328,10 @@ def _misread(name, view, count, sizes=()):
     n = 1
     for size in view.sizes:
         n *= size
+    if view.dtype == torch.uint8:
+        yield f"wrong type: {name} is read as signed (int8)", lambda t: t.view(torch.int8)
+    if view.dtype.is_complex:
+        yield from complex_edits(name)
     if view.dtype.is_floating_point:
         yield f"dropped contribution: {name} is ignored (taken as zero)", torch.zeros_like
         yield f"dropped contribution: {name} is ignored (taken as one)", torch.ones_like
@@ -407,10 +415,12 @@ def _range(index, sizes):
 
 
 def _shape_edits(name, view, sizes=()):
-    if not view.dtype.is_floating_point:
+    if not view.dtype.is_floating_point and not view.dtype.is_complex:
         yield (f"index shifted by one: {name} + 1",
                lambda t: (t + 1).clamp(max=int(t.max())))  # fmt: skip
         yield f"index shifted by one: {name} - 1", lambda t: (t - 1).clamp(min=int(t.min()))
+        yield (f"wrong index: {name} is clamped below the last (saturated at the maximum less one)",
+               lambda t: t.clamp(max=max(int(t.max()) - 1, int(t.min()))))  # fmt: skip
         for by in (1, -1) if view.sizes else ():
             yield (f"index shifted by one: {name} {'+' if by > 0 else '-'} 1, around the end",
                    lambda t, s=by: torch.where(t >= 0, (t + s) % _range(t, sizes), t))  # fmt: skip
@@ -419,6 +429,10 @@ def _shape_edits(name, view, sizes=()):
             if view.sizes[a] > 1 and view.sizes[b] > 1:
                 yield (f"wrong stride: {name} is read transposed (axes {a} and {b})",
                        lambda t, i=a, j=b: t.transpose(i, j).reshape(t.shape))  # fmt: skip
+    for a, size in enumerate(view.sizes):
+        if size > 1:
+            yield (f"wrong stride: {name} is read with stride 0 along axis {a} (the first is repeated, broadcast)",
+                   lambda t, i=a: t.narrow(i, 0, 1).expand(t.shape))  # fmt: skip
     yield from roll_edits(name, view)
 
 

@@ -10,6 +10,7 @@ import torch
 from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
 from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
 from ._causes_slices import scaled, sizes_to_drop
+from ._causes_variants import product_variants, variant_edits
 from ._causes_windows import kind_of, window_edits
 from ._replay import View
 
@@ -140,6 +141,13 @@ def node_windows(lab, node):
     named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
     for text, edit in window_edits(node.name, named, node.shape):
         yield text, {node.place: edit}
+
+
+def node_variants(lab, node):
+    """Another formula for an operator."""
+    if (not node.writes or node.kwargs.get("out") is not None) and own_kernel(node.func._schema.name):
+        for text, edit in (*variant_edits(node.name), *product_variants(node.name)):
+            yield text, {node.place: edit}
 
 
 def node_swaps(lab, node):
@@ -277,7 +285,7 @@ def _fewer_terms(node):
 
 def _reduced_axes(node, i, seen):
     rank = len(seen.shape)
-    if not seen.floats or not rank:
+    if not (seen.floats or seen.dtype.is_complex) or not rank:
         return []
     if node.name in ("mm", "bmm", "matmul", "dot", "mv"):
         return [rank - 1] if i == 0 else []
@@ -467,7 +475,7 @@ def operator_edits(lab):
     yield from layouts(lab)
     for text, edits in together(lab):
         yield text, lambda e=edits: lab.edited(e)
-    kinds = (node_arguments, node_windows, node_swaps, node_terms, node_without, node_masks, node_slices)
+    kinds = (node_arguments, node_windows, node_swaps, node_variants, node_terms, node_without, node_masks, node_slices)
     for make in kinds:
         for node in nodes:
             for text, edits in make(lab, node):

@@ -64,6 +64,15 @@ def reordered(p):
         if distinct > 0.5:
             return (f"elements are exchanged among each other along axis {axis}: the right values in "
                     "another order (unsorted, or a wrong index)")  # fmt: skip
+    return _permuted(d, t) if d.is_floating_point() and d.dim() > 1 else ""
+
+
+def _permuted(d, t):
+    """Right values, each of which lies in another place of several axes."""
+    ours, right = d.reshape(-1).sort()[0], t.reshape(-1).sort()[0]
+    distinct = float((right.diff() != 0).double().mean()) if right.numel() > 8 else 0.0
+    if distinct > 0.5 and float(same(ours, right).double().mean()) >= 0.98:
+        return "the right values in another order: axes are exchanged or strides are wrong (permuted)"
     return ""
 
 

@@ -186,6 +186,7 @@ def _flat_tail(p, certain):
         return ""  # said better by the axis
     if size == 1:
         return {"zero": "the last element is zero: the tail was not written",
+                "copied": "the last element repeats the one before: it is stale, not written",
                 "stale": "the last element was not written: it is stale"}.get(kind, "")  # fmt: skip
     if kind == "copied":
         return f"the last {size:,} of {p.n:,} elements repeat those before: stale tail"

@@ -12,7 +12,7 @@ OWN_KERNELS = ("aten", "prims", "torchvision")  # the kernels whose checks are k
 CHECKED = {"", "dim", "axis", "diagonal", "k", "groups", "reduction", "correction", "ignore_index",
            "padding_idx", "n", "shifts", "offset", "start", "end", "alpha", "beta", "value", "other",
            "exponent", "self", "p", "swap", "min", "max", "dim0", "dim1", "dims", "ord", "window",
-           "decimals", "steps", "heads", "num_heads", "num_groups", "stride", "padding", "dilation"}  # fmt: skip
+           "decimals", "steps", "zero_point", "quant_min", "quant_max", "heads", "num_heads", "num_groups", "stride", "padding", "dilation"}  # fmt: skip
 TRAINING = {"training", "train", "use_input_stats", "is_training"}
 # Numbers that positions are computed from.
 SCALES = re.compile(r"scales?(_[a-z]+)?$|spatial_scale")

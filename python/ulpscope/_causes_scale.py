@@ -77,7 +77,10 @@ def stab(low, high):
     depth = turn[order].cumsum(0)
     deepest = int(depth.argmax())
     right = order[min(deepest + 1, len(order) - 1)]
-    return float(ends[order[deepest]] + ends[right]) / 2, float(depth[deepest]) / max(len(low), 1)
+    value, share = float(ends[order[deepest]] + ends[right]) / 2, float(depth[deepest]) / max(len(low), 1)
+    plain = float(f"{value:.3g}")  # a plain number that as good as all elements allow as well
+    held = float(((low <= plain) & (plain <= high)).double().mean()) if len(low) else 0.0
+    return (plain, held) if held >= share - 0.005 else (value, share)
 
 
 def _factor(d, t, room):

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 ADDING = {"index_add", "scatter_add", "index_put", "embedding_dense_backward", "_unsafe_index_put",
-          "scatter_reduce", "_index_put_impl", "embedding_backward"}  # fmt: skip
+          "scatter_reduce", "_index_put_impl", "embedding_backward", "bincount"}  # fmt: skip
 COMPARED = 1 << 16  # entries that are put one by one
 
 
@@ -63,7 +63,7 @@ def overwriting(node):
 def _putting(name, keep, last):
     """`keep`: what was in the place stays as a summand."""
     def edit(func, args, kwargs):
-        return PUT[name](args, keep, last) if name in PUT else _by_dim(args, keep, last)
+        return PUT[name](args, keep, last) if name in PUT else _by_dim(args, keep, last, kwargs.get("alpha", 1))
 
     return edit
 
@@ -91,9 +91,10 @@ def _rows(into, dim, index, source, keep, last):
     return out.index_copy_(dim, where, part.to(out.dtype))
 
 
-def _by_dim(args, keep, last):
+def _by_dim(args, keep, last, alpha=1):
     """index_add(self, dim, index, source) or scatter_add of the same form."""
     into, dim, index, source = args[:4]
+    source = source * alpha
     if index.dim() <= 1 and source.dim() != index.dim():
         return _rows(into, dim, index, source, keep, last)
     return _scattered(into, dim, index, source, keep, last)
@@ -117,23 +118,38 @@ def _scattered(into, dim, index, source, keep, last):
 
 
 def _put(args, keep, last):
-    """index_put(self, indices, values, accumulate) with one index."""
+    """index_put(self, indices, values, accumulate) with indices of the first axes."""
     into, indices, values = args[:3]
-    if len(indices) != 1 or indices[0] is None or not (len(args) > 3 and args[3]):
+    if any(i is None for i in indices) or not (len(args) > 3 and args[3]):
         raise LookupError("another form")
-    source = values.expand(*indices[0].shape, *into.shape[1:])
-    return _rows(into, 0, indices[0], source.reshape(-1, *into.shape[1:]), keep, last)
+    indices = torch.broadcast_tensors(*indices)
+    rest, flat = into.shape[len(indices) :], torch.zeros_like(indices[0])
+    for index, size in zip(indices, into.shape):
+        flat = flat * size + torch.where(index < 0, index + size, index)
+    source = values.expand(*flat.shape, *rest).reshape(-1, *rest)
+    out = _rows(into.reshape(-1, *rest), 0, flat.reshape(-1), source, keep, last)
+    return out.reshape(into.shape)
+
+
+def _counted(args, keep, last):
+    """bincount(self, weights, minlength)."""
+    index, weights = args[:2]
+    size = max(int(index.max()) + 1, args[2] if len(args) > 2 else 0)
+    return _rows(weights.new_zeros(size), 0, index, weights, keep, last)
 
 
 def _embedding(args, keep, last):
     """embedding_dense_backward(grad, indices, num_weights, padding, scale)."""
     grad, index, rows = args[:3]
     flat = grad.reshape(-1, grad.shape[-1])
-    return _rows(flat.new_zeros(rows, grad.shape[-1]), 0, index, flat, keep, last)
+    out = _rows(flat.new_zeros(rows, grad.shape[-1]), 0, index, flat, keep, last)
+    if len(args) > 3 and args[3] >= 0:
+        out[args[3]] = 0
+    return out
 
 
 PUT = {"index_put": _put, "_unsafe_index_put": _put, "_index_put_impl": _put,
-       "embedding_dense_backward": _embedding}  # fmt: skip
+       "embedding_dense_backward": _embedding, "bincount": _counted}  # fmt: skip
 
 
 # ---- formulas that cancel ------------------------------------------------------------

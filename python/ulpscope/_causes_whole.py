@@ -14,6 +14,9 @@ from ._emulate import FORMATS, OWN_FORMAT
 def moved_results(p):
     """(text, outputs) of the truth moved about: what wrong indices and strides leave."""
     t = p.truth
+    for narrow in (torch.int8, torch.uint8, torch.int16, torch.int32) if t.dtype in (torch.int64, torch.int32) else ():
+        if narrow != t.dtype:
+            yield f"overflow: the result wraps around as in {str(narrow)[6:]}", t.to(narrow).to(t.dtype)
     for axis in range(t.dim()):
         size = t.shape[axis]
         if size % 2 == 0 and size > 2:

@@ -75,7 +75,7 @@ class Window:
         for name, plain in LISTS.items():
             old = self.list(name)
             for new in _others(name, old, plain) if old else ():
-                text = f"computes as if {name} were {_shown(new)} instead of {_shown(old)}"
+                text = f"wrong {name}: {_shown(new)} instead of {_shown(old)}"
                 yield text, self.edit({name: new}, self.needed(name, new))
                 if name == "dilation" and self.kind == "conv" and self.list("padding"):
                     padding = [p + (n - o) * (k - 1) // 2 for p, n, o, k in

@@ -310,7 +310,8 @@ class Search:
         if not p.device.is_floating_point() or self.worst.bits < 4:
             return ""
         grid = _emulate.significant_bits(p.device, 1) if p.device.dtype == torch.float32 else 0
-        if 0 < grid <= 11:
+        own = _emulate.significant_bits(p.truth.float(), 1) if grid else 0
+        if 0 < grid <= 11 and own > grid + 3:
             name = "bfloat16" if grid <= 8 else "float16"
             return f"intermediates or accumulator rounded to {name}: the result has {grid} significant bits"
         if self.verdict.verdict != "reduced" or self.accused[self.path].one_sided():

@@ -126,7 +126,80 @@ def results():
         randn(8, 8, scale=1e-9), randn(8, 8)), lambda x, w: torch.zeros(8, 8))  # fmt: skip
 
 
-for build in (written, formulas, layouts, results):
+def parameters():
+    x = lambda: (randn(2, 3, 7, 9),)  # noqa: E731
+    up = lambda x, **k: F.interpolate(x, (13, 15), **{"mode": "bilinear", "align_corners": True, **k})  # noqa: E731
+    case("corners not aligned", "align_corners is False", up, x, lambda x: up(x, align_corners=False))
+    case("bicubic for bilinear", "mode is bicubic", up, x, lambda x: up(x, mode="bicubic"))
+    rows = lambda: (randn(12, 50),)  # noqa: E731
+    case("lower quantile", "interpolation is lower", lambda x: x.quantile(0.3, 1), rows,
+         lambda x: x.quantile(0.3, 1, interpolation="lower"))
+    case("another norm", "ord were 2|p = 2", lambda x: torch.linalg.vector_norm(x, float("inf"), 1), rows,
+         lambda x: torch.linalg.vector_norm(x, 2, 1))
+    many = lambda: (randn(9, 7), torch.randint(0, 9, (20, 7)), randn(20, 7))  # noqa: E731
+    case("scatter by another reduction", "reduce is amax", lambda x, i, y: x.scatter_reduce(0, i, y, "sum"), many,
+         lambda x, i, y: x.scatter_reduce(0, i, y, "amax"))
+    case("no padding index", "padding_idx", lambda w, i, g: gradient(
+        lambda w: F.embedding(i, w, padding_idx=2), w, g), lambda: (
+        randn(10, 6), torch.randint(0, 10, (5, 8)), randn(5, 8, 6)), lambda w, i, g: gradient(
+        lambda w: F.embedding(i, w), w, g))  # fmt: skip
+    case("one axis of fft2", "dim", lambda x: torch.fft.fft2(x, dim=(1, 2)).real, lambda: (randn(3, 8, 12),),
+         lambda x: torch.fft.fft(x, dim=2).real)
+    case("sides of a pad", "pad were .*3, 2|shifted by 1 along axis 1", lambda x: F.pad(x, (2, 3), mode="circular").sin(), rows,
+         lambda x: F.pad(x, (3, 2), mode="circular").sin())
+    case("zero point of a fake quantization", "zero_point", lambda x: torch.fake_quantize_per_tensor_affine(
+        x, 0.1, 3, 0, 255), rows, lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255))
+
+
+def variants():
+    rows = lambda: (randn(12, 50),)  # noqa: E731
+    case("upper median", "two middle values the upper", lambda x: x.median(1), rows,
+         lambda x: tuple(t[:, 25] for t in x.sort(1)))
+    case("mean for median", "mean instead of median", lambda x: x.median(1)[0], rows, lambda x: x.mean(1))
+    case("block carry", "starts anew every 10", lambda x: x.cumsum(1), rows,
+         lambda x: x.view(12, 5, 10).cumsum(2).view(12, 50))
+    case("cummax from the end", "from the end", lambda x: x.cummax(1), rows,
+         lambda x: tuple(t.flip(1) for t in x.flip(1).cummax(1)))
+    case("largest sizes", "by absolute value", lambda x: x.topk(5, 1)[0], rows,
+         lambda x: x.gather(1, x.abs().topk(5, 1)[1]))
+    case("second moment", "the mean is not subtracted|second term of sub", lambda x: x.var(1), rows,
+         lambda x: x.square().sum(1) / 49)
+    case("source at its place", "source is read at the place", lambda x, m, y: x.masked_scatter(m, y), lambda: (
+        randn(8, 9), torch.rand(8, 9) < 0.5, randn(8, 9)), lambda x, m, y: torch.where(m, y, x))
+    bags = lambda: (torch.randint(0, 12, (30,)), randn(12, 6), torch.tensor([0, 4, 4, 11, 20]))  # noqa: E731
+    ends = [(0, 4), (4, 4), (4, 11), (11, 20), (20, 30)]
+    case("bags lack one", "last element of every segment", lambda i, w, o: F.embedding_bag(i, w, o, mode="mean"), bags,
+         lambda i, w, o: torch.stack([w[i[a : max(b - 1, a)]].sum(0) / max(b - a, 1) for a, b in ends]))
+    case("fold lacks a tap", "last tap", lambda x: F.fold(x, (8, 7), 3, padding=1), lambda: (randn(2, 27, 56),),
+         lambda x: F.fold(torch.where((torch.arange(27) % 9 == 8)[:, None], 0.0, x), (8, 7), 3, padding=1))
+    case("shared batch", "stride 0 along axis 0", torch.bmm, lambda: (randn(3, 8, 16), randn(3, 16, 6)),
+         lambda a, b: a @ b[:1])
+    case("overwriting with alpha", "of duplicate indices only the last", lambda x, i, y: x.index_add(
+        0, i, y, alpha=0.5), lambda: (randn(9, 7), torch.arange(24) * 7 % 9, randn(24, 7)), overwritten)
+    case("permuted", "right values in another order", lambda x: F.pixel_shuffle(x, 2), lambda: (randn(2, 12, 5, 4),),
+         lambda x: x.view(2, 2, 2, 3, 5, 4).permute(0, 3, 4, 1, 5, 2).reshape(2, 3, 10, 8))
+    case("narrow integers", "wraps around as in int8", torch.mul, lambda: (
+        torch.randint(-50, 50, (80,)), torch.randint(1, 9, (80,))), lambda a, b: (a * b).to(torch.int8).long())
+
+
+def overwritten(x, i, y):
+    x = x.clone()
+    for at, row in zip(i.tolist(), y):
+        x[at] = 0.5 * row
+    return x
+
+
+def complexes():
+    pair = lambda: tuple(torch.complex(randn(*s), randn(*s)) for s in ((7, 12), (12, 6)))  # noqa: E731
+    case("conjugated operand", "imaginary part of .* is flipped.*conj", torch.matmul, pair, lambda a, b: a.conj() @ b)
+    case("complex product short", "the last 1 of 12", torch.matmul, pair, lambda a, b: a[:, :-1] @ b[:-1])
+    case("complex product of signs", "imaginary parts is flipped", torch.matmul, pair, lambda a, b: torch.complex(
+        a.real @ b.real + a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real))
+    case("modulus by sums", "absolute values instead of the modulus", lambda a, b: a.abs(), pair,
+         lambda a, b: a.real.abs() + a.imag.abs())
+
+
+for build in (written, formulas, layouts, results, parameters, variants, complexes):
     torch.manual_seed(0)
     build()
 

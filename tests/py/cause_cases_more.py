@@ -165,8 +165,8 @@ def windows():
     def turned(x):
         return x.view(2, 2, 4, 12, 11).transpose(1, 2).reshape(x.shape)
 
-    case("conv dilation", "dilation were 1 instead of 2", conv, image, lambda x, w: held(x, w, dilation=1))
-    case("conv stride", "stride were 1 instead of 2", conv, image, lambda x, w: held(x, w, stride=1))
+    case("conv dilation", "dilation: 1 instead of 2", conv, image, lambda x, w: held(x, w, dilation=1))
+    case("conv stride", "stride: 1 instead of 2", conv, image, lambda x, w: held(x, w, stride=1))
     case("conv padding", "padding is ignored|shifted by 1 along .*padding", conv, image,
          lambda x, w: held(F.pad(x, (0, 4, 0, 4)), w, padding=0))
     case("conv border", "wrong padding.*replicate.*instead of being zero", conv, image,
@@ -176,7 +176,7 @@ def windows():
     case("conv groups", "wrong groups.*interleaved", conv, image, lambda x, w: conv(turned(x), w))
     case("conv tap", "last of the 9 taps.*missing", conv, image,
          lambda x, w: conv(x, torch.cat([w.flatten(2)[..., :8], 0 * w.flatten(2)[..., 8:]], 2).view(w.shape)))
-    case("convolution dilation", "dilation were 1 instead of 2",
+    case("convolution dilation", "dilation: 1 instead of 2",
          lambda x, w: torch.ops.aten.convolution(x, w, None, [2, 2], [2, 2], [2, 2], False, [0, 0], 4), image,
          lambda x, w: held(x, w, dilation=1))
 
@@ -198,7 +198,7 @@ def pools():
          lambda x: F.max_pool2d(F.pad(x, (1,) * 4), 3, 2))
     case("max pool of averages", "average.*instead of max", largest, image, mean)
     case("max pool of least", "minimum.*instead of the maximum", largest, image, lambda x: -largest(-x))
-    case("max pool gradient", "kernel_size were 2 instead of 3", gradient, image,
+    case("max pool gradient", "kernel_size: 2 instead of 3", gradient, image,
          lambda x: gradient(x, lambda x: F.max_pool2d(x, 2, 2, 1)[..., :7, :7]))
     case("avg pool padding", "padding is ignored", mean, image, lambda x: F.avg_pool2d(F.pad(x, (0, 2, 0, 2)), 3, 2))
     case("avg pool lacks one", "last element of every window is missing", lambda x: F.avg_pool2d(x, 2, 2), image,
