@@ -404,13 +404,13 @@ def _on(fn, device):
 
 
 def _with_gradients(fn):
-    """`fn` followed by the gradients of its float inputs for one fixed cotangent."""
+    """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent."""
 
     def run(*args, **kwargs):
         leaves = []
 
         def leaf(value):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
+            if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
                 leaves.append(value.detach().requires_grad_())
                 return leaves[-1]
             if isinstance(value, (list, tuple, dict)):
@@ -421,6 +421,8 @@ def _with_gradients(fn):
         with torch.enable_grad():
             result = fn(*args, **kwargs)
             outputs = [t for t in _with_grad(result)]
+            if not outputs:  # nothing hangs on an input
+                return result, []
             gradients = torch.autograd.grad(
                 outputs, leaves, [_cotangent(t) for t in outputs], allow_unused=True
             )
@@ -444,6 +446,8 @@ def _cotangent(output):
     """Values that every float dtype holds, the same for every run and device."""
     mixed = torch.arange(output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
     values = (2 * mixed - 63).double() / 32  # odd, so never 0; 6 significant bits
+    if output.is_complex():
+        values = torch.complex(values, -values / 2)
     return values.reshape(output.shape).to(output.device, output.dtype)
 
 

@@ -155,6 +155,25 @@ def test_functions_of_complex_numbers_that_are_exact_of_real_ones():
     assert judged(turned, (real,), turned(-real)).verdict == "wrong"
 
 
+def test_gradients_of_complex_numbers():
+    x = torch.randn(12, 5, dtype=torch.complex64, generator=generator())
+    for fn in (torch.abs, torch.tanh, lambda x: (x @ x.mH).angle(), torch.ones_like):
+        assert ulpscope.check_call(fn, (x,), backward=True).passed
+
+    class Unconjugated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2 * ctx.saved_tensors[0]  # of the conjugate
+
+    square = ulpscope.check_call(Unconjugated.apply, (x,), reference=lambda x: x * x, backward=True)
+    assert square.verdict == "wrong"
+
+
 def test_lazy_conjugation_is_seen_below_a_mode():
     """torch leaves it out there: pytorch/pytorch#198118."""
     x = torch.randn(5, 5, dtype=torch.complex64, generator=generator())
