@@ -20,6 +20,7 @@ from ._replay import base_name
 from ._sources import FUSED
 
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
+SOME = 4  # one in so many places asks: the others will
 
 
 class Timing:
@@ -51,7 +52,7 @@ class Operands:
         self.reference = Reference(call)
         self._replays, self._held = {}, 0
         self._places = {}  # place in the lists -> Reference
-        self._flushed = None
+        self._flushed = {}  # place, or None -> what flushes
 
     def begin(self):
         now = time.perf_counter_ns()
@@ -66,12 +67,26 @@ class Operands:
 
     def replay_of(self, path, k):
         """The same as far as it is about one output."""
-        place = place_of(path)
-        if k in self._replays or place is None or self._length is None:
+        if k in self._replays or (k == 0 and self._all_are_asked()):
             return self.replay(k)
+        place, reference = self._at(path)
+        return self._kept(k, place, reference)
+
+    def _at(self, path):
+        """The place in the lists that an output has, and the reference of it alone; None and
+        that of the whole call for all others."""
+        place = place_of(path)
+        if place is None or self._length is None:
+            return None, self.reference
         if place not in self._places:
             self._places[place] = at_place(self.reference, place, self._length)
-        return self._kept(k, place, self._places[place])
+        return place, self._places[place]
+
+    def _all_are_asked(self):
+        """Whether so many places have asked that one replay of all costs less, and is no burden."""
+        asked = sum(isinstance(key, tuple) for key in self._replays)
+        return bool(asked) and SOME * asked >= self._length and 2 * sum(
+            t.nbytes for t in self.reference.truth.values()) < REPLAY_BYTES  # fmt: skip
 
     @cached_property
     def _length(self):
@@ -93,18 +108,19 @@ class Operands:
     def flushed(self, path):
         """What devices that flush subnormals may give, as far as it differs from the
         yardstick; the first is this CPU's own."""
-        if self._flushed is None:
+        place, reference = self._at(path)
+        if place not in self._flushed:
             now = time.perf_counter_ns()
-            self._flushed = list(_until_it_fails(self.reference.flushed()))
+            self._flushed[place] = list(_until_it_fails(reference.flushed()))
             self.timing.add("perturbed", now)
         plain = self.reference.yardstick[path]
-        given = [f[path] for f in self._flushed if path in f and f[path].shape == plain.shape]
+        given = [f[path] for f in self._flushed[place] if path in f and f[path].shape == plain.shape]
         given = [torch.where(plain.isnan(), plain, f) for f in given]  # zeros make no NaN right
         return [f for f in given if not torch.equal(f, plain)]
 
     def fan_in(self, path):
         now = time.perf_counter_ns()
-        fan = self.reference.fan_in(path)
+        fan = self._at(path)[1].fan_in(path)
         self.timing.add("perturbed", now)
         return fan
 
@@ -127,7 +143,7 @@ def place_of(path):
 
 def at_place(reference, place, length):
     """The reference of a call over lists for one place, perturbed as the whole is."""
-    call = reference.call
+    call, _ = reference.call, reference.n_moving  # which is that of the whole at each place
     cut = lambda v: [v[place]] if isinstance(v, list) and len(v) == length else v  # noqa: E731
     views = {p: v for p, v in call.views.items() if place_of(p) in (place, None)}
     keys = {(v.storage, v.dtype) for v in views.values()}
@@ -136,7 +152,7 @@ def at_place(reference, place, length):
                        kwargs={k: cut(v) for k, v in call.kwargs.items()})  # fmt: skip
     out.moving = {k: p for k, p in reference.moving.items() if k in keys}
     out.parts = {k: p for k, p in reference.parts.items() if k in keys}
-    out._sources, out._chosen = None, {}
+    out._sources, out._chosen, out._shares = None, {}, {}
     out.__dict__.pop("_written", None)
     return out
 

@@ -248,6 +248,11 @@ class Reference:
         real = {k: p for k, p in floats.items() if not p.small_integers}
         return real or floats
 
+    @cached_property
+    def n_moving(self):
+        """How many numbers replays perturb."""
+        return sum(part.data.numel() for part in self.moving.values())
+
     def _perturbed(self, replay, delta=0.0, share=0.0):
         contents = {}
         for key, part in self.moving.items():
@@ -388,7 +393,7 @@ class Reference:
         if not bool(live.any()):
             return 1.0
         draws = 1 if int(live.sum()) >= FEW_OUTPUTS else 8
-        n = sum(part.data.numel() for part in self.moving.values())
+        n = self.n_moving
         for i, share in enumerate(FAN_SHARES):
             if n * share < 0.5:
                 break

@@ -182,8 +182,10 @@ def test_replays_are_shared_by_the_outputs_of_a_call():
 
 @pytest.mark.parametrize("name", ["_fused_adamw_", "_foreach_addcdiv_"])
 def test_a_call_over_lists_is_replayed_where_it_has_to_be(name):
-    """Place by place the replays are bit by bit those of the whole call."""
-    lists = [[torch.randn(9, 5), torch.randn(40), torch.zeros(3)] for _ in range(3)]
+    """Place by place the replays are bit by bit those of the whole call, and what an appeal asks
+    for; the first replay is that of the whole as soon as enough places have asked."""
+    tiny = torch.randn(40) * 2.0**-130
+    lists = [[torch.randn(9, 5), tiny.clone(), torch.zeros(3)] for _ in range(3)]
     if name == "_fused_adamw_":
         lists += [[t.square() for t in lists[0]], [], [torch.tensor(float(i)) for i in (3, 4, 5)]]
         more = dict(lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False,
@@ -192,13 +194,18 @@ def test_a_call_over_lists_is_replayed_where_it_has_to_be(name):
     else:
         made = call(getattr(aten, name).ScalarList, *lists, [0.5, 0.25, 3.0])
     whole, parts = Operands(made, Timing()), Operands(made, Timing())
+    whole._length = None
     for operands in (whole, parts):
         operands.begin()
     for path in made.written():
+        assert parts.fan_in(path) == whole.fan_in(path)
+        for a, b in zip(parts.flushed(path), whole.flushed(path), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
         for k in range(3):
             for a, b in zip(whole.replay(k), parts.replay_of(path, k)):
                 torch.testing.assert_close(a[path], b[path], rtol=0, atol=0, equal_nan=True)
-    assert parts._replays and all(isinstance(key, tuple) for key in parts._replays)
+    assert {key for key in parts._replays if not isinstance(key, tuple)} == {0}
+    assert parts._flushed.keys() == {0, 1, 2}
     shared = [torch.randn(4)] * 2
     assert _operands.length_of_lists(call(aten._foreach_add_.List, shared, [torch.randn(4)] * 2)) is None
 
