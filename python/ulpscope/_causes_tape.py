@@ -280,7 +280,7 @@ class Tapes:
     def _recorded(self, wide, places):
         source, bound = self.lab.source(), self.lab.bound(wide)
         held = self.lab.precision(wide) if source.held else None
-        recording = Recording(bound.tensors, places, held.narrow if held else ())
+        recording = Recording(bound.tensors, places, held.wider if held else ())
 
         def function(*args, **kwargs):
             with held or nullcontext(), recording:
