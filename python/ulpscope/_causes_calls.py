@@ -29,6 +29,7 @@ SWAPS = {
     "relu6": ["relu"], "hardswish": ["silu"], "hardsigmoid": ["sigmoid"],
     "instance_norm": ["layer_norm"], "adaptive_avg_pool2d": ["adaptive_max_pool2d"],
 }  # fmt: skip
+UNKNOWN_DEFAULT = inspect.Parameter.empty
 NUMBERS = (bool, int, float, str)
 
 
@@ -115,7 +116,7 @@ def _arguments(func, named, shape):
                 name in LISTS and kind_of(func.__name__)) or (name == "reduce" and isinstance(old, bool)):  # fmt: skip
             continue
         if isinstance(old, NUMBERS) and name and value_allowed(op, name, old, named.get):
-            for new in (*other_values(name, old), *([None] if name == "padding_idx" else ())):
+            for new in (*other_values(name, old), *([None] if _default(func, name) is None else ())):
                 forms = [{}]
                 if name == "mode" and "align_corners" in named:
                     forms = [{}, {"align_corners": None}] if named["align_corners"] is not None else [
@@ -149,10 +150,15 @@ def _lists(name, old):
 def _may_be_none(func, name):
     if name.startswith(("running_", "offset")):
         return False
+    default = _default(func, name)
+    return default is None if default is not UNKNOWN_DEFAULT else name in ("bias", "weight")
+
+
+def _default(func, name):
     try:
-        return inspect.signature(func).parameters[name].default is None
+        return inspect.signature(func).parameters[name].default
     except (KeyError, TypeError, ValueError):
-        return name in ("bias", "weight")
+        return UNKNOWN_DEFAULT
 
 
 def _with(named, changes, shape=()):

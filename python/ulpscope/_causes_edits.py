@@ -18,7 +18,7 @@ EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
 GROUPS = (2, 4, 8, 16, 32)
 # Names that stand for each other in an argument; those that a function does not know are refused.
-NAMES = [("none", "tanh"), ("floor", "trunc", None), ("sum", "mean", "prod", "amax", "amin", "max", "min"),
+NAMES = [("none", "tanh"), ("floor", "trunc", None), ("add", "multiply"), ("sum", "mean", "prod", "amax", "amin", "max", "min"),
          ("mean", "sum", "none", "batchmean"), ("zeros", "border", "reflection"),
          ("bilinear", "nearest", "bicubic", "nearest-exact", "linear", "trilinear", "area"),
          ("constant", "reflect", "replicate", "circular"), ("backward", "ortho", "forward"),

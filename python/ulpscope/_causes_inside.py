@@ -39,6 +39,7 @@ SWAPS = {
     "bitwise_xor": ["bitwise_or"],
     "logical_and": ["logical_or"], "logical_or": ["logical_and"],
     "upsample_bilinear2d": ["upsample_nearest2d"], "upsample_nearest2d": ["_upsample_nearest_exact2d"],
+    "index_copy": ["index_add"], "index_add": ["index_copy"],
     "triu": ["tril"], "tril": ["triu"], "cummax": ["cummin"], "cummin": ["cummax"],
     "var_mean": ["std_mean"], "cumprod": ["cumsum"], "logcumsumexp": ["cumsum"], "prod": ["sum"], "var": ["std"], "std": ["var"],
     "special_i0e": ["special_i1e", "special_i0"], "special_i1e": ["special_i0e", "special_i1"],

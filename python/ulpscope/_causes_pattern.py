@@ -109,10 +109,13 @@ def damage(p, certain=True):
     return _flat_tail(p, certain) or _flat_run(p, certain) or _region(p, certain) or (_single(p) if certain else "")
 
 
+LOST = "the in-place result was lost: not written, previous contents are stale"
+
+
 def lost(p):
     """The whole result is not there."""
     if p.before is not None and p.n_bad and torch.equal(p.before, p.device):
-        return "the in-place result was lost: not written, previous contents are stale"
+        return LOST
     for name, tensor in p.inputs.items():
         if p.n > 1 and bool(same(tensor, p.device).all()):
             return f"the result is {name} unchanged: it was lost, not written, or the rest of the formula is missing"

@@ -12,7 +12,7 @@ OWN_KERNELS = ("aten", "prims", "torchvision")  # the kernels whose checks are k
 CHECKED = {"", "dim", "axis", "diagonal", "k", "groups", "reduction", "correction", "ignore_index",
            "padding_idx", "n", "shifts", "offset", "start", "end", "alpha", "beta", "value", "other",
            "exponent", "self", "p", "swap", "min", "max", "dim0", "dim1", "dims", "ord", "window",
-           "decimals", "steps", "zero_point", "quant_min", "quant_max", "heads", "num_heads", "num_groups", "stride", "padding", "dilation"}  # fmt: skip
+           "decimals", "steps", "step", "dimension", "zero_point", "quant_min", "quant_max", "heads", "num_heads", "num_groups", "stride", "padding", "dilation"}  # fmt: skip
 TRAINING = {"training", "train", "use_input_stats", "is_training"}
 # Numbers that positions are computed from.
 SCALES = re.compile(r"scales?(_[a-z]+)?$|spatial_scale")
@@ -58,7 +58,7 @@ def _flag_allowed(op, name, value_of):
     if name in TRAINING:
         there = all(value_of(n) is not None for n in ("running_mean", "running_var"))
         return there and not is_backward(op)
-    return name not in ("has_biases", "bidirectional", "batch_first", "sparse", "include_last_offset")
+    return name not in ("transposed", "has_biases", "bidirectional", "batch_first", "sparse", "include_last_offset")
 
 
 def _number_allowed(op, name):

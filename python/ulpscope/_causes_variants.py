@@ -208,7 +208,15 @@ _ABSOLUTE = _of(torch.abs)
 _SIGNS = ("wrong variant: of absolute values (abs)", _ABSOLUTE)
 VARIANTS = {
     "median": [(f"wrong variant: {MIDDLE}", _upper), ("wrong variant: mean instead of median", _mean)],
-    "nanmedian": [(f"wrong variant: {MIDDLE}", _upper)],
+    "nanmedian": [(f"wrong variant: {MIDDLE}", _upper), ("wrong variant: mean instead of median (nanmean)",
+                  lambda func, x, dim=None, keepdim=False: _first(func(x) if dim is None else func(x, dim, keepdim),
+                  lambda _: x.nanmean() if dim is None else x.nanmean(dim, keepdim)))],
+    "kthvalue": [("wrong order: counted from the largest (descending) instead of the smallest",
+                  lambda func, x, k, dim=-1, keepdim=False: func(x, x.shape[dim] + 1 - k, dim, keepdim))],
+    "addbmm": [("wrong variant: the mean over the batch instead of the sum", lambda func, x, a, b, **k: func(
+                x, a, b, **{**k, "alpha": k.get("alpha", 1) / a.shape[0]}))],
+    "cross": [("dropped contribution: the subtracted term of the cross product is missing", lambda func, a, b, dim=-1:
+               a.roll(-1, dim) * b.roll(-2, dim))],
     "nansum": [("wrong variant: mean of what is no NaN (nanmean instead of nansum)",
                 lambda func, x, *a, **k: func(x, *a, **k) / func(x.isnan().logical_not().to(x.dtype), *a, **k)),
                ("wrong variant: NaN counts as 1 instead of 0 (replaced by another value)", _of(lambda x: x.nan_to_num(1.0))),
@@ -274,7 +282,10 @@ def complex_edits(name):
 
 
 def product_variants(name):
-    """(text, edit) of a product of complex operands."""
+    """(text, edit) of a product of complex operands, or of what makes complex numbers."""
+    if name in ("polar", "complex", "view_as_complex"):
+        yield (f"the sign of the imaginary part is flipped after {name.strip('_')} (conjugated, conj)",
+               lambda func, args, kwargs: torch.conj_physical(func(*args, **kwargs)))  # fmt: skip
     if name.strip("_") not in ("mul", "mm", "bmm", "matmul", "addmm", "baddbmm", "dot", "mv"):
         return
 

@@ -85,24 +85,25 @@ class Window:
 
     def needed(self, name, new):
         """Cuts the input down to what windows of another step read, or makes it longer."""
-        if name != "stride" or self.kind not in ("conv", "avg", "max", "lp") or not self.size:
+        if name.endswith("padding") or self.kind not in ("conv", "avg", "max", "lp") or not self.size:
             return None
         front = self.list("padding") or [0] * self.rank
-        ends = [e - p for e, p in zip(self.ends(new), front)]
+        ends = [e - p for e, p in zip(self.ends({name: new}), front)]
 
         def cut(x):
-            for axis, end in enumerate(ends, x.dim() - self.rank):
+            for axis, end in enumerate(ends, x.dim() - self.rank) if name == "stride" else ():
                 x = x.narrow(axis, 0, min(max(end, 1), x.shape[axis]))
-            more = [(0, max(end - n, 0)) for end, n in zip(ends, x.shape[-self.rank :])]
+            more = [(0, max(end - n - p, 0)) for end, n, p in zip(ends, x.shape[-self.rank :], front)]
             return padded(x, more, self.empty()) if any(b for _, b in more) else x
 
         return cut
 
-    def ends(self, step):
-        """How many elements of each axis, padding among them, the windows reach."""
-        wide = self.list("dilation") or [1] * self.rank
-        return [(n - 1) * s + d * (k - 1) + 1
-                for n, s, d, k in zip(self.shape[-self.rank :], step, wide, self.size)]  # fmt: skip
+    def ends(self, other=None):
+        """How many elements of each axis, padding in front among them, the windows reach."""
+        held = {"stride": self.list("stride") or self.size, "kernel_size": self.size,
+                "dilation": self.list("dilation") or [1] * self.rank, **(other or {})}  # fmt: skip
+        return [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in
+                zip(self.shape[-self.rank :], held["stride"], held["dilation"], held["kernel_size"])]  # fmt: skip
 
     def empty(self):
         return -torch.inf if self.kind == "max" else 0.0
@@ -142,12 +143,12 @@ class Window:
             yield f"wrong variant: max pooling instead of {self.kind} pooling", self.over(_largest)
         if self.kind == "max":
             yield "wrong variant: average (mean) instead of max pooling", self.over(_average)
-        counts = self.named.get("count_include_pad", True) or not any(self.list("padding"))
-        if self.kind == "avg" and (not counts or self.named.get("ceil_mode")):
-            return
         for at, which in ((-1, "last"), (0, "first")):
             yield (f"dropped contribution: the {which} element of every window is missing",
                    self.over(lambda taps, at=at: self.lacking(taps, at)))  # fmt: skip
+            if self.kind == "avg" and not self.named.get("divisor_override"):
+                yield (f"dropped contribution: the {which} element of every window is missing (kernel_size too "
+                       "small)", self.over(lambda x, at=at: self.counted(x, at), whole=True))  # fmt: skip
 
     def lacking(self, taps, at):
         rest = taps[:-1] if at else taps[1:]
@@ -155,12 +156,19 @@ class Window:
             return _largest(rest)
         return torch.stack(rest).sum(0) / (self.named.get("divisor_override") or len(taps))
 
-    def over(self, join):
-        """The call as `join`(list of the elements at each place of the windows)."""
+    def counted(self, x, at):
+        """Averages without one element over those that lie inside."""
+        sums, counts = self.elements(x), self.elements(torch.ones_like(x))
+        rest = slice(None, -1) if at else slice(1, None)
+        return torch.stack(sums[rest]).sum(0) / torch.stack(counts[rest]).sum(0).clamp(min=1)
+
+    def over(self, join, whole=False):
+        """The call as `join`(list of the elements at each place of the windows), or `join`(input)."""
 
         def run(func, args, kwargs):
             out = func(*args, **kwargs)
-            joined = join(self.elements(self.value(args, kwargs, self.input)))
+            x = self.value(args, kwargs, self.input)
+            joined = join(x if whole else self.elements(x))
             if isinstance(out, (tuple, list)):
                 return type(out)((joined, *out[1:]))
             return joined
@@ -171,7 +179,7 @@ class Window:
         step = self.list("stride") or self.size
         wide = self.list("dilation") or [1] * self.rank
         front = self.list("padding") or [0] * self.rank
-        ends = self.ends(step)
+        ends = self.ends()
         x = padded(x, [(p, max(e - p - n, 0)) for p, e, n in zip(front, ends, x.shape[-self.rank :])], self.empty())
         found = []
         for place in itertools.product(*(range(k) for k in self.size)):
@@ -301,7 +309,8 @@ def _average(taps):
 def _others(name, old, plain):
     """Other numbers for the axes of a window."""
     news = [[plain] * len(old)] if plain is not None else []
-    news += [old[::-1]]
+    for i, j in itertools.combinations(range(len(old)), 2):
+        news.append([old[j] if k == i else old[i] if k == j else v for k, v in enumerate(old)])
     news += [[v + by for v in old] for by in (1, -1)]
     for i in range(len(old)) if len(old) > 1 else ():
         news += [[*old[:i], old[i] + by, *old[i + 1 :]] for by in (1, -1)]

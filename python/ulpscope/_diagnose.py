@@ -124,6 +124,8 @@ class Search:
             truth = self.truth(path)
             known = device is not None and truth is not None and device.shape != truth.shape
             return _causes_order.of_shape(device, truth) if known else ""
+        if self._lost_elsewhere():
+            return _causes_pattern.LOST
         p = _causes_pattern.Picture(device, self.truth(path), self._yardstick(path),
                                     self.verdict.answer.before.get(path), self._inputs(device))  # fmt: skip
         text = _causes_pattern.lost(p) if p.n_bad else ""
@@ -134,6 +136,15 @@ class Search:
         if _causes_whole.kinds_differ(p):
             return self._nonfinite(p) or self._uncertain(p)
         return self._damage(p) or self._whole(p) or self._uncertain(p)
+
+    def _lost_elsewhere(self):
+        """Whether an argument that must be written is as it was, while what is returned is a
+        part of it."""
+        for path in self.accused.keys() - {self.path}:
+            before, device = self.verdict.answer.before.get(path), self.verdict.answer.outputs[path]
+            if before is not None and torch.equal(before, device):
+                return True
+        return False
 
     def _damage(self, p):
         """Limits, and damage that leaves most elements alone."""

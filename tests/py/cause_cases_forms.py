@@ -147,6 +147,11 @@ def parameters():
          lambda x: torch.fft.fft(x, dim=2).real)
     case("sides of a pad", "pad were .*3, 2|shifted by 1 along axis 1", lambda x: F.pad(x, (2, 3), mode="circular").sin(), rows,
          lambda x: F.pad(x, (3, 2), mode="circular").sin())
+    case("norm not limited", "max_norm is ignored", lambda w, i: F.embedding(i, w.clone(), max_norm=0.9), lambda: (
+        randn(10, 6), torch.randint(0, 10, (7,))), lambda w, i: F.embedding(i, w))
+    case("scatter adds", "reduce is add", lambda x, i: x.scatter(1, i, 1.5, reduce="multiply"), lambda: (
+        randn(6, 8), torch.stack([torch.randperm(8)[:4] for _ in range(6)])),
+        lambda x, i: x.scatter(1, i, 1.5, reduce="add"))
     case("zero point of a fake quantization", "zero_point", lambda x: torch.fake_quantize_per_tensor_affine(
         x, 0.1, 3, 0, 255), rows, lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255))
 
@@ -195,6 +200,9 @@ def complexes():
     case("complex product short", "the last 1 of 12", torch.matmul, pair, lambda a, b: a[:, :-1] @ b[:-1])
     case("complex product of signs", "imaginary parts is flipped", torch.matmul, pair, lambda a, b: torch.complex(
         a.real @ b.real + a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real))
+    case("conjugated factor", "conjugated|conj", lambda a, b: torch.view_as_real(
+        torch.polar(a.abs(), b) * torch.complex(b, a)), lambda: (randn(40), randn(40)), lambda a, b: torch.view_as_real(
+        torch.polar(a.abs(), b).conj() * torch.complex(b, a)))  # fmt: skip
     case("modulus by sums", "absolute values instead of the modulus", lambda a, b: a.abs(), pair,
          lambda a, b: a.real.abs() + a.imag.abs())
 

@@ -203,6 +203,14 @@ def pools():
     case("avg pool padding", "padding is ignored", mean, image, lambda x: F.avg_pool2d(F.pad(x, (0, 2, 0, 2)), 3, 2))
     case("avg pool lacks one", "last element of every window is missing", lambda x: F.avg_pool2d(x, 2, 2), image,
          lambda x: F.avg_pool2d(x, 2, 2) - x[..., 1:12:2, 1::2] / 4)
+    case("avg pool window", "first element of every window is missing",
+         lambda x: F.avg_pool1d(x, 4, 3, 2, count_include_pad=False), lambda: (randn(4, 5, 32),),
+         lambda x: F.avg_pool1d(x, 3, 3, 1, count_include_pad=False)[..., :11])
+    case("avg pool windows exchanged", "kernel_size: 2 x 2 x 3", lambda x: F.avg_pool3d(x, (2, 3, 2), (1, 2, 2)),
+         lambda: (randn(2, 3, 5, 9, 8),),
+         lambda x: F.avg_pool3d(F.pad(x, (0, 1)), (2, 2, 3), (1, 2, 2))[..., :4, :4])
+    case("step of windows", "step were 2 instead of 3", lambda x: x.unfold(1, 5, 3), lambda: (randn(4, 20),),
+         lambda x: x.unfold(1, 5, 2)[:, :6])
     case("adaptive pool ends", "dropped contribution: the end of each window is rounded down",
          lambda x: F.adaptive_avg_pool1d(x, 5), lambda: (randn(3, 4, 17),),
          lambda x: torch.stack([x[..., i * 17 // 5 : (i + 1) * 17 // 5].mean(-1) for i in range(5)], -1))
