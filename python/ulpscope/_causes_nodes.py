@@ -105,7 +105,10 @@ def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_
 
 
 def _flash(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    return _attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+    out, sums = _attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+    if sums.shape != q.shape[:-1]:
+        raise LookupError("the kernel of the backward reads one sum for each query")
+    return out, sums
 
 
 def _var_mean_of(x, dim=None, unbiased=True, keepdim=False):
@@ -193,11 +196,12 @@ def _seen(value):
 class Edited(Mode):
     """Runs operators as they are but for those at the places in `edits`, a dict place ->
     function(func, args, kwargs). With `nodes`, a list, it takes everything apart and notes
-    what it sees."""
+    what it sees. `sizes` are shapes by place that results must have if they are whole numbers:
+    kernels read as many indices and offsets as there should be."""
 
-    def __init__(self, edits=None, nodes=None):
+    def __init__(self, edits=None, nodes=None, sizes=None):
         super().__init__()
-        self.edits, self.nodes = edits or {}, nodes
+        self.edits, self.nodes, self.sizes = edits or {}, nodes, sizes or {}
         self.open = {place[:i] for place in self.edits for i in range(1, len(place))}
         self.path, self.counter = (), 0
         self.keep = []  # storages stay alive, so that no address comes twice
@@ -211,7 +215,7 @@ class Edited(Mode):
         node = self._note(me, func, args, kwargs) if self.nodes is not None else None
         edit = self.edits.get(me)
         if edit is not None:
-            return edit(func, args, kwargs)
+            return self._of_size(me, edit(func, args, kwargs))
         out = NotImplemented
         if self.nodes is not None or me in self.open:
             out = self._within(me, func, args, kwargs)
@@ -219,6 +223,13 @@ class Edited(Mode):
             out = func(*args, **kwargs)
         if node is not None:
             self._result(node, out)
+        return out
+
+    def _of_size(self, me, out):
+        whole = isinstance(out, torch.Tensor) and not (
+            out.is_floating_point() or out.is_complex() or out.dtype == torch.bool)  # fmt: skip
+        if whole and tuple(out.shape) != self.sizes.get(me, tuple(out.shape)):
+            raise LookupError("another number of indices")
         return out
 
     def _within(self, me, func, args, kwargs):
@@ -327,7 +338,10 @@ class Lab:
     def edited(self, edits, dtype=torch.float64):
         """The call with other operators at some places."""
         found = self._tapes.edited(edits, dtype)
-        return self.run(lambda: Edited(edits), dtype=dtype) if found is None else found
+        if found is not None:
+            return found
+        sizes = {n.place: n.shape for n in self.nodes() if n.made and not n.floats}
+        return self.run(lambda: Edited(edits, sizes=sizes), dtype=dtype)
 
     def nodes(self):
         """Every operator inside the call, in the order of their calls; empty where the

@@ -212,3 +212,41 @@ def test_an_edit_that_writes_what_it_was_given_leaves_the_recording_alone():
     before = lab.edited(plain)
     assert lab._tapes.edited({node.place: spoils}, torch.float64) is None
     assert same(lab.edited(plain), before)
+
+
+# ---- edits that a kernel would not survive -------------------------------------------------
+
+
+def bagged(index, w):
+    return functional.embedding_bag(index, w, torch.arange(0, index.numel(), 4), mode="mean")
+
+
+def attended_back(q, k):
+    out = functional.scaled_dot_product_attention(q, k, k, is_causal=True)
+    return torch.autograd.grad(out.square().sum(), q)
+
+
+def edits_of(function, *args, name):
+    call = call_of(function, args, {})
+    reference = Reference(call)
+    reference.begin()
+    lab = Lab(call, reference)
+    for node in lab.nodes():
+        if node.name == name:
+            for text, edits in _causes_inside.node_arguments(lab, node):
+                yield text, lambda e=edits: lab.edited(e)
+
+
+def test_no_kernel_is_given_fewer_indices_than_it_reads():
+    every = dict(edits_of(bagged, torch.randint(0, 9, (64,)), torch.randn(9, 5), name="arange"))
+    fewer = [run for text, run in every.items() if "end were 0" in text]
+    assert fewer
+    for run in fewer:
+        with pytest.raises(LookupError, match="indices"):
+            run()
+
+
+def test_no_kernel_is_given_fewer_sums_than_it_reads():
+    q = torch.randn(1, 2, 12, 8, requires_grad=True)
+    runs = edits_of(attended_back, q, torch.randn(1, 2, 12, 8), name="logsumexp")
+    assert LookupError in [tried(run) for _, run in runs]
