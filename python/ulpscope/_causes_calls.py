@@ -61,7 +61,9 @@ def call_edits(lab):
         return
     for i, (func, args, kwargs, shape) in enumerate(_calls(lab)):
         named = _named(func, args, kwargs)
-        others = (*window_edits(func.__name__, named, shape), *variant_edits(func.__name__))
+        windows = list(window_edits(func.__name__, named, shape))
+        lab.walked = lab.walked or bool(windows)
+        others = (*windows, *variant_edits(func.__name__))
         for text, edit in (*_arguments(func, named, shape), *_others(func), *others):
             yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
 
@@ -141,7 +143,8 @@ def _lists(name, old):
     news = [old[:i] + old[i + 1 :] for i in range(len(old))] if name.startswith(("dim", "ax")) and len(old) > 1 else []
     if name in ("pad", "shifts"):
         sides = [v for pair in zip(old[1::2], old[::2]) for v in pair]
-        news += [sides, [-v for v in old], [0 for _ in old], [v + (-1) ** i for i, v in enumerate(old)],
+        both = [v for a, b in zip(old[::2], old[1::2]) for v in ((a + b) // 2, a + b - (a + b) // 2)]
+        news += [sides, both, [-v for v in old], [0 for _ in old], [v + (-1) ** i for i, v in enumerate(old)],
                  [v - (-1) ** i for i, v in enumerate(old)], old[2:4] + old[:2] + old[4:]]
     news += [old[::-1]] if len(old) > 1 else []
     return [n for i, n in enumerate(news) if n != old and n not in news[:i]]

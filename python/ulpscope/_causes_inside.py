@@ -38,7 +38,6 @@ SWAPS = {
     "bitwise_and": ["bitwise_or", "mul"], "bitwise_or": ["bitwise_and", "add", "bitwise_xor"],
     "bitwise_xor": ["bitwise_or"],
     "logical_and": ["logical_or"], "logical_or": ["logical_and"],
-    "upsample_bilinear2d": ["upsample_nearest2d"], "upsample_nearest2d": ["_upsample_nearest_exact2d"],
     "index_copy": ["index_add"], "index_add": ["index_copy"],
     "triu": ["tril"], "tril": ["triu"], "cummax": ["cummin"], "cummin": ["cummax"],
     "var_mean": ["std_mean"], "cumprod": ["cumsum"], "logcumsumexp": ["cumsum"], "prod": ["sum"], "var": ["std"], "std": ["var"],
@@ -112,6 +111,10 @@ def node_arguments(lab, node):
                     if argument.name == "dim"]  # fmt: skip
         else:
             news = other_values(argument.name, old, rank)
+        if old is None and argument.name == "correction":
+            old, news = 1, [0]
+        if isinstance(old, list) and len(old) > 1 and node.name.startswith("_fft") and argument.name == "dim":
+            news = [old[:i] + old[i + 1 :] for i in range(len(old))]
         if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
             if is_backward(op) or kind_of(node.name):
                 continue
@@ -137,7 +140,7 @@ EQUALS = ({"lt", "le"}, {"gt", "ge"})
 def node_windows(lab, node):
     """Other windows of a convolution or a pooling; not where a kernel trusts its indices."""
     trusted = any(m in other.used for other in lab.nodes() for m in node.made[1:])
-    if node.writes or trusted or not own_kernel(node.func._schema.name):
+    if lab.walked or node.writes or trusted or not own_kernel(node.func._schema.name):
         return
     named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
     for text, edit in window_edits(node.name, named, node.shape):

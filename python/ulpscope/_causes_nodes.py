@@ -274,6 +274,7 @@ class Lab:
 
         self.call, self.reference = call, reference
         self._nodes = None
+        self.walked = False  # whether windows were tried where functions were written
         self._tapes = Tapes(self)
 
     def run(self, mode=None, contents=None, dtype=torch.float64, change=None):

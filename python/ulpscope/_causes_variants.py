@@ -6,6 +6,7 @@ anew in every block. Each is (text, edit(func, args, kwargs)). Neighbours: `_cau
 """
 
 import torch
+from torch.nn import functional
 
 MIDDLE = "of two middle values the upper counts (shifted by one among the sorted)"
 BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
@@ -14,12 +15,49 @@ BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
 def variant_edits(name):
     """(text, edit) for a function of this name."""
     name = name.strip("_").replace("linalg_", "").removesuffix("_with_indices")
-    for text, variant in VARIANTS.get(name, ()):
+    for text, variant in (*VARIANTS.get(name, ()), *_coded(name)):
         yield text, _into_out(variant)
     if name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
         for size in BLOCKS:
             yield (f"wrong variant: {name} starts anew every {size} elements (block carry is missing)",
                    _into_out(lambda func, *args, s=size, **kwargs: _in_blocks(s, func, *args, **kwargs)))  # fmt: skip
+
+
+# Operators that know a choice as a number: the place of the argument, what the numbers mean.
+CODES = {"grid_sampler_2d": (2, "mode", ("bilinear", "nearest", "bicubic")),
+         "grid_sampler_3d": (2, "mode", ("bilinear", "nearest")),
+         "embedding_bag": (4, "mode", ("sum", "mean", "max")),
+         **{f"fft_{k}": (2, "norm", ("none", "ortho (by the root of n)", "by n")) for k in ("r2c", "c2c", "c2r")}}  # fmt: skip
+PADDINGS = ("zeros", "border", "reflection")
+FILTERS = ("nearest", "linear", "bilinear", "trilinear", "bicubic", "nearest-exact")
+
+
+def _coded(name):
+    """(text, variant) of operators whose choices are numbers or parts of the name."""
+    codes = [CODES[name]] if name in CODES else []
+    codes += [(3, "padding_mode", PADDINGS)] if name.startswith("grid_sampler") else []
+    for place, what, names in codes:
+        for code, meaning in enumerate(names):
+            yield f"wrong variant: {what} is {meaning}", lambda func, *args, p=place, c=code: func(
+                *args[:p], _other(args[p], c), *args[p + 1 :])  # fmt: skip
+    if name.startswith("upsample_") and "backward" not in name:
+        for mode in FILTERS:
+            for corners in (None,) if "nearest" in mode else (False, True):
+                for smooth in (False, True) if mode in ("bilinear", "bicubic") else (False,):
+                    more = f", align_corners {corners}" if corners is not None else ""
+                    yield (f"wrong variant: mode is {mode}{more}, antialias {smooth}",
+                           lambda func, x, size, *_, m=mode, c=corners, s=smooth: functional.interpolate(
+                               x, size, mode=m, align_corners=c, antialias=s))  # fmt: skip
+    if name.startswith(("reflection_pad", "replication_pad")) and "backward" not in name:
+        for mode in ("reflect", "replicate", "circular", "constant"):
+            yield (f"wrong variant: mode is {mode}{' (zeros)' if mode == 'constant' else ''}",
+                   lambda func, x, sides, m=mode: functional.pad(x, list(sides), mode=m))  # fmt: skip
+
+
+def _other(old, new):
+    if not isinstance(old, int) or isinstance(old, bool) or old == new:
+        raise LookupError("the same")
+    return new
 
 
 def _into_out(variant):

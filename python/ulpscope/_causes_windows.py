@@ -31,6 +31,8 @@ def window_edits(name, named, shape):
     """(text, edit) for a function of this name and arguments, whose right result has `shape`."""
     if name.strip("_").startswith("adaptive_") and not name.endswith("backward"):
         yield from _adaptive_edits(name, named, shape)
+    if name == "convolution_backward" and not named.get("transposed"):
+        yield from Gradient("conv", named, len(named["weight"].shape) - 2, ()).edits()
     kind = kind_of(name)
     x = named.get("input", named.get("self"))
     if named.get("transposed"):
@@ -77,6 +79,8 @@ class Window:
             for new in _others(name, old, plain) if old else ():
                 text = f"wrong {name}: {_shown(new)} instead of {_shown(old)}"
                 yield text, self.edit({name: new}, self.needed(name, new))
+                if name == "dilation" and set(new) == {1}:
+                    yield f"{text}, aligned at the end", self.edit({name: new}, last=True)
                 if name == "dilation" and self.kind == "conv" and self.list("padding"):
                     padding = [p + (n - o) * (k - 1) // 2 for p, n, o, k in
                                zip(self.list("padding"), new, old, self.size)]  # fmt: skip
@@ -218,9 +222,9 @@ class Window:
         yield ("wrong index: the kernel is flipped (all axes of the window reversed)",
                self.edit(flip=True))  # fmt: skip
 
-    def edit(self, changes=None, before=None, after=None, middle=False, taken=None, flip=False):
+    def edit(self, changes=None, before=None, after=None, middle=False, last=False, taken=None, flip=False):
         """The call with other arguments: `changes` by name, `before`(input), `after`(result); with
-        `middle` a result too small lies in the middle; without the tap `taken`; with `flip` of
+        `middle` a result too small lies in the middle, with `last` the end of one too large counts; without the tap `taken`; with `flip` of
         the weight."""
 
         def run(func, args, kwargs):
@@ -236,7 +240,8 @@ class Window:
                     weight.flatten(2).select(2, taken).zero_()
                 some["weight"] = weight
             args, kwargs = self.with_changes(args, kwargs, some)
-            out = fitted(func(*args, **kwargs), self.shape, middle)
+            out = func(*args, **kwargs)
+            out = fitted(_end(out, self.shape) if last else out, self.shape, middle)
             return out if after is None else after(out)
 
         return run
@@ -296,6 +301,51 @@ def _segments(x, axis, size, first, last, most):
     return torch.stack(parts, axis)
 
 
+class Gradient(Window):
+    """The gradients of a convolution, of which only mistakes are tried that leave the result of
+    the convolution as large as it was."""
+
+    def edits(self):
+        old, padding = self.list("dilation"), self.list("padding")
+        for new in _others("dilation", old, 1) if old and padding else ():
+            wide = [p + (n - o) * (k - 1) // 2 for p, n, o, k in zip(padding, new, old, self.size)]
+            if min(wide) >= 0:
+                yield (f"wrong dilation: {_shown(new)} instead of {_shown(old)}, around the same middle",
+                       self.edit({"dilation": new, "padding": wide}))  # fmt: skip
+        yield from self.borders()
+
+    def edit(self, changes=None, before=None, middle=False):
+        def run(func, args, kwargs):
+            x, some, sides = self.value(args, kwargs, "input"), dict(changes or {}), []
+            if before is not None:
+                some["input"] = before(x)
+                sides = _place(before, x, self.rank)
+            self.check(some.get("input", x), self.value(args, kwargs, "grad_output"), some)
+            args, kwargs = self.with_changes(args, kwargs, some)
+            first, *rest = func(*args, **kwargs)
+            for axis, begin in enumerate(sides, x.dim() - self.rank) if first is not None else ():
+                first = first.narrow(axis, begin, x.shape[axis])
+            return first, *rest
+
+        return run
+
+    def check(self, x, grad, changes):
+        held = {n: changes.get(n) or self.list(n) for n in ("stride", "dilation")}
+        held["padding"] = changes.get("padding", self.list("padding"))
+        for n, g, k, s, d, p in zip(x.shape[-self.rank :], grad.shape[-self.rank :], self.size,
+                                    held["stride"], held["dilation"], held["padding"]):  # fmt: skip
+            if (n + 2 * p - d * (k - 1) - 1) // s + 1 != g:
+                raise LookupError("another size")
+
+
+def _place(before, x, rank):
+    """Where a tensor begins in what `before` makes of it, along each of its last axes."""
+    mark = before(torch.ones_like(x[:1, :1]))[0, 0]
+    if bool((mark == 1).all()):
+        return [(n - m) // 2 for n, m in zip(mark.shape, x.shape[-rank:])]
+    return mark.nonzero().amin(0).tolist()
+
+
 def _largest(taps):
     return torch.stack(taps).amax(0)
 
@@ -328,6 +378,12 @@ def padded(x, sides, value):
     """`x` with (front, back) more elements along each of its last axes."""
     flat = [v for pair in reversed(sides) for v in pair]
     return functional.pad(x, flat, value=value)
+
+
+def _end(out, shape):
+    for axis, size in enumerate(shape):
+        out = out.narrow(axis, max(out.shape[axis] - size, 0), min(size, out.shape[axis]))
+    return out
 
 
 def fitted(out, shape, middle=False):

@@ -145,6 +145,16 @@ def parameters():
         lambda w: F.embedding(i, w), w, g))  # fmt: skip
     case("one axis of fft2", "dim", lambda x: torch.fft.fft2(x, dim=(1, 2)).real, lambda: (randn(3, 8, 12),),
          lambda x: torch.fft.fft(x, dim=2).real)
+    aten = torch.ops.aten
+    case("operator of another mode", "mode is nearest", lambda x: aten.upsample_bilinear2d(x, [12, 13], True), x,
+         lambda x: aten.upsample_nearest2d(x, [12, 13]))
+    case("operator of another padding", "padding_mode is border",
+         lambda x, g: aten.grid_sampler_2d(x, g, 0, 0, False), lambda: (randn(2, 3, 8, 9), 2.4 * torch.rand(2, 6, 7, 2) - 1.2),
+         lambda x, g: aten.grid_sampler_2d(x, g, 0, 1, False))
+    case("operator of another border", "mode is replicate", lambda x: aten.reflection_pad2d(x, [2, 1, 3, 2]), x,
+         lambda x: F.pad(x, [2, 1, 3, 2], mode="replicate"))
+    case("biased by default", "biased variance", lambda x: aten.var.correction(x, [1, 3]), x,
+         lambda x: x.var((1, 3), correction=0))
     case("sides of a pad", "pad were .*3, 2|shifted by 1 along axis 1", lambda x: F.pad(x, (2, 3), mode="circular").sin(), rows,
          lambda x: F.pad(x, (3, 2), mode="circular").sin())
     case("norm not limited", "max_norm is ignored", lambda w, i: F.embedding(i, w.clone(), max_norm=0.9), lambda: (

@@ -181,6 +181,22 @@ def windows():
          lambda x, w: held(x, w, dilation=1))
 
 
+def window_gradients():
+    tensors = lambda: (randn(2, 4, 9, 8), randn(2, 6, 9, 8), randn(4, 6, 3, 3))  # noqa: E731
+
+    def gradients(g, x, w, padding=2, dilation=2):
+        return torch.ops.aten.convolution_backward(
+            g, x, w, [4], [1, 1], [padding] * 2, [dilation] * 2, False, [0, 0], 1, [True, True, True])
+
+    def around(g, x, w):
+        whole = gradients(g, F.pad(x, (2,) * 4, mode="circular"), w, padding=0)
+        return whole[0][..., 2:-2, 2:-2], *whole[1:]
+
+    case("gradient dilation", "dilation: 1 instead of 2", gradients, tensors,
+         lambda g, x, w: gradients(g, x, w, padding=1, dilation=1))
+    case("gradient border", "the border goes around.*circular", gradients, tensors, around)
+
+
 def pools():
     image = lambda: (randn(2, 5, 13, 14) - 1,)  # noqa: E731
 
@@ -223,7 +239,7 @@ def stopping(x):
     return total
 
 
-for build in (indices, choices, strides, masks, formulas, special, sizes, windows, pools):
+for build in (indices, choices, strides, masks, formulas, special, sizes, windows, window_gradients, pools):
     torch.manual_seed(0)
     build()
 
