@@ -139,16 +139,22 @@ EQUALS = ({"lt", "le"}, {"gt", "ge"})
 
 def node_windows(lab, node):
     """Other windows of a convolution or a pooling; not where a kernel trusts its indices."""
-    trusted = any(m in other.used for other in lab.nodes() for m in node.made[1:])
-    if lab.walked or node.writes or trusted or not own_kernel(node.func._schema.name):
+    if lab.walked or node.writes or _trusted(lab, node) or not own_kernel(node.func._schema.name):
         return
     named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
     for text, edit in window_edits(node.name, named, node.shape):
         yield text, {node.place: edit}
 
 
+def _trusted(lab, node):
+    """Whether another operator reads the indices that one returns beside its result."""
+    return any(m in other.used for other in lab.nodes() for m in node.made[1:])
+
+
 def node_variants(lab, node):
-    """Another formula for an operator."""
+    """Another formula for an operator; not where a kernel trusts its indices."""
+    if _trusted(lab, node):
+        return
     if (not node.writes or node.kwargs.get("out") is not None) and own_kernel(node.func._schema.name):
         for text, edit in (*variant_edits(node.name), *product_variants(node.name)):
             yield text, {node.place: edit}

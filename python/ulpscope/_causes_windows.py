@@ -127,8 +127,9 @@ class Window:
                    self.edit(none, lambda x: padded(x, [(p, p) for p in padding], 0.0)))  # fmt: skip
         else:
             yield "the padding is ignored: no results at the border", self.edit(none, middle=True)
-        for by in (1, -1):
-            moved = [(p - by, p + by) if p else (0, 0) for p in padding]
+        alone = range(self.rank) if self.rank > 1 else ()
+        for by, axis in [(b, a) for a in (None, *alone) for b in (1, -1)]:
+            moved = [(p - by, p + by) if p and axis in (None, i) else (p, p) for i, p in enumerate(padding)]
             yield (f"wrong padding: windows are shifted by one ({_shown([a for a, _ in moved])} in front "
                    f"instead of {_shown(padding)})",
                    self.edit(none, lambda x, m=moved: padded(x, m, empty)))  # fmt: skip
@@ -201,11 +202,15 @@ class Window:
         def interleaved(x):
             return x.unflatten(1, (-1, groups)).transpose(1, 2).flatten(1, 2)
 
+        def dealt(x):
+            return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
+
         def woven(out):
             return out.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
 
         yield ("wrong groups: the channels of the input are dealt to the groups in turn (interleaved)",
                self.edit({}, interleaved))  # fmt: skip
+        yield ("wrong groups: the channels of the groups are read interleaved", self.edit({}, dealt))
         yield ("wrong groups: the channels of the result are written interleaved",
                self.edit({}, after=woven))  # fmt: skip
         yield (f"wrong groups: all {groups} groups read the channels of the first",

@@ -173,6 +173,10 @@ def windows():
          lambda x, w: held(F.pad(x, (2,) * 4, mode="replicate"), w, padding=0))
     case("conv shifted", "wrong padding: windows are shifted by one", conv, image,
          lambda x, w: held(F.pad(x, (1, 3, 1, 3)), w, padding=0))
+    case("conv shifted along one axis", "wrong padding: windows are shifted by one .1 x 2 in front", conv, image,
+         lambda x, w: held(F.pad(x, (2, 2, 1, 3)), w, padding=0))
+    case("conv groups dealt", "wrong groups.*read interleaved", conv, image, lambda x, w: conv(
+        x.view(2, 4, 2, 12, 11).transpose(1, 2).reshape(x.shape), w))
     case("conv groups", "wrong groups.*interleaved", conv, image, lambda x, w: conv(turned(x), w))
     case("conv tap", "last of the 9 taps.*missing", conv, image,
          lambda x, w: conv(x, torch.cat([w.flatten(2)[..., :8], 0 * w.flatten(2)[..., 8:]], 2).view(w.shape)))

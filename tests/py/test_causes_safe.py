@@ -63,6 +63,12 @@ CASES = {
             return torch.autograd.grad(torch.nn.functional.max_pool2d(x, 3, 2).square().sum(), x)[0]
         x = torch.randn(2, 3, 11, 11)
         print(ulpscope.judge_call(gradient, (x,), {}, gradient(x).roll(1, 0) * x).verdict)
+        def bags(w, i, o):
+            w = w.detach().requires_grad_()
+            out = torch.ops.aten._embedding_bag(w, i, o)[0]
+            return torch.autograd.grad(out.square().sum(), w)[0]
+        args = torch.randn(20, 8), torch.randint(0, 20, (12,)), torch.tensor([0, 3, 9])
+        print(ulpscope.judge_call(bags, args, {}, bags(*args) * args[0] + 1).verdict)
         """,
 }
 
