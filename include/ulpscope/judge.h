@@ -47,12 +47,13 @@ USC_API bool usc_verdict_flagged(usc_verdict verdict);
 
 /** What the judge found for one output. Counts are elements. */
 typedef struct usc_judgement {
-    usc_verdict verdict; /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
-    bool needs_appeal;   /* only after usc_judge_look: not decided yet */
-    bool exact;          /* the operator computed exactly on every replay */
-    bool flushes;        /* note: subnormals flushed to zero */
-    bool bound;          /* bits is what can be claimed at least: print ">= x" */
-    double bits;         /* effective bits: 24 - log2(max(1, q99)); NaN: n_finite is 0 */
+    usc_verdict verdict;  /* PASS, UNJUDGED, REDUCED, WRONG or NONFINITE */
+    bool needs_appeal;    /* only after usc_judge_look: not decided yet */
+    bool exact;           /* the operator computed exactly on every replay */
+    bool flushes;         /* note: subnormals flushed to zero */
+    bool bound;           /* bits is what can be claimed at least: print ">= x" */
+    bool yardstick_bound; /* so is yardstick_bits */
+    double bits;          /* effective bits: 24 - log2(max(1, q99)); NaN: n_finite is 0 */
     double yardstick_bits; /* the same for Y rounded to D's dtype */
     int64_t n;             /* elements */
     int64_t n_mismatch;    /* score > 0 */

@@ -80,6 +80,7 @@ static int put_flags(PyObject *dict, const usc_judgement *j)
         {"exact", j->exact},
         {"flushes", j->flushes},
         {"bound", j->bound},
+        {"yardstick_bound", j->yardstick_bound},
     };
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; ++i)
         if (put(dict, flags[i].name, PyBool_FromLong(flags[i].value)) < 0) return -1;

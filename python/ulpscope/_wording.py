@@ -37,6 +37,11 @@ def bits_text(bits, bound=False):
     return f"{'at least ' if bound else ''}{max(bits, 0.0):.1f}"
 
 
+def _shows_no_more(worst):
+    """Whether float32's bits are all that the output can show, and not all that there are."""
+    return worst.details.get("yardstick_bound", False) and worst.yardstick_bits < 24
+
+
 def sentence(call, verdict):
     """One English sentence on the verdict of a call."""
     text = _statement(call.op, verdict)
@@ -57,7 +62,7 @@ def _statement(op, verdict):
     if kind == "reduced":
         return (
             f"{op} computed with {bits_text(worst.bits)} effective bits{where}; "
-            f"float32 gives {bits_text(worst.yardstick_bits)}"
+            f"float32 gives {bits_text(worst.yardstick_bits, _shows_no_more(worst))}"
         )
     if kind == "nonfinite":
         return _nonfinite(op, worst, where)

@@ -99,10 +99,9 @@ static void fill_yardstick(usc_judge *j, const usc_view *view, double visible,
 {
     int64_t m = 0, scores[USC_N_SCORE_BINS] = {0};
     double max = 0;
-    bool bound;
     if (j->n > 0) usc_judge_yardstick(j, view, &m, &max, scores);
     const double q99 = usc_judge_quantile(scores, m, max, 0.99);
-    out->yardstick_bits = bits_of(j, q99, m, visible, &bound);
+    out->yardstick_bits = bits_of(j, q99, m, visible, &out->yardstick_bound);
 }
 
 /* Pass, or unjudged where nothing could be judged. */

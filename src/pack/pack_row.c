@@ -88,6 +88,12 @@ static const char *passed(usc_arena *a, const char *op, const usc_pack_finding *
                 f->j.bound ? "at least " : "", shown(f->j.bits));
 }
 
+/* What float32 gives, where that is less than all because the output shows no more. */
+static const char *at_least(const usc_judgement *j)
+{
+    return j->yardstick_bound && j->yardstick_bits < 24 ? "at least " : "";
+}
+
 static const char *sentence(usc_arena *a, const char *op, const usc_pack_finding *f)
 {
     const char *where = "";
@@ -98,8 +104,9 @@ static const char *sentence(usc_arena *a, const char *op, const usc_pack_finding
         f->verdict == USC_VERDICT_UNDEFINED)
         return text(a, "%s is %s: %s", op, usc_verdict_text(f->verdict), f->reason);
     if (f->verdict == USC_VERDICT_REDUCED)
-        return text(a, "%s computed with %.1f effective bits%s; float32 gives %.1f%s", op,
-                    shown(f->j.bits), where, shown(f->j.yardstick_bits), likely(f));
+        return text(a, "%s computed with %.1f effective bits%s; float32 gives %s%.1f%s",
+                    op, shown(f->j.bits), where, at_least(&f->j),
+                    shown(f->j.yardstick_bits), likely(f));
     if (f->standard != NULL)
         return text(a, "%s is %s%s by %s: %s", op, usc_verdict_text(f->verdict), where,
                     f->standard, f->reason);

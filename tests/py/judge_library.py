@@ -30,8 +30,9 @@ class Error(c.Structure):
 
 class Judgement(c.Structure):
     _fields_ = [("verdict", c.c_int), ("needs_appeal", c.c_bool), ("exact", c.c_bool),
-                ("flushes", c.c_bool), ("bound", c.c_bool), ("bits", c.c_double),
-                ("yardstick_bits", c.c_double), ("n", c.c_int64), ("n_mismatch", c.c_int64),
+                ("flushes", c.c_bool), ("bound", c.c_bool),
+                ("yardstick_bound", c.c_bool), ("bits", c.c_double), ("yardstick_bits", c.c_double),
+                ("n", c.c_int64), ("n_mismatch", c.c_int64),
                 ("n_bad", c.c_int64), ("n_free", c.c_int64), ("n_finite", c.c_int64), ("max", c.c_double),
                 ("mid", c.c_double), ("q99", c.c_double), ("rel", c.c_double),
                 ("z", c.c_double), ("mean_sign", c.c_double), ("spread", c.c_double),
