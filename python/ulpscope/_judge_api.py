@@ -375,10 +375,13 @@ def _moved(value, device):
 
 
 def _copied(tensor, device, memo):
-    """A tensor on a device with its storage whole and its aliases kept; a quantized or sparse
-    one by itself."""
+    """A tensor on a device with its storage whole and its aliases kept; a quantized, sparse
+    or lazily conjugated one by itself."""
     if tensor.is_quantized or tensor.layout != torch.strided:
         return tensor.clone() if device is None else tensor.to(device)
+    if tensor.is_conj() or tensor.is_neg():
+        twin = tensor.detach().resolve_conj().resolve_neg().to(device or tensor.device)
+        return twin.requires_grad_(tensor.requires_grad)
     storage = tensor.untyped_storage()
     key = (storage.data_ptr(), tensor.dtype)
     if key not in memo:
