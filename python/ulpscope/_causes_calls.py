@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ._causes_edits import other_values, phrase
+from ._causes_forms import forms_of
 from ._causes_safe import TRAINING, own_kernel, value_allowed
 from ._causes_variants import variant_edits
 from ._causes_windows import LISTS, fitted, kind_of, window_edits
@@ -61,11 +62,33 @@ def call_edits(lab):
         return
     for i, (func, args, kwargs, shape) in enumerate(_calls(lab)):
         named = _named(func, args, kwargs)
-        windows = list(window_edits(func.__name__, named, shape))
+        name = func.__name__
+        windows = list(window_edits(name, named, shape))
         lab.walked = lab.walked or bool(windows)
-        others = (*windows, *variant_edits(func.__name__))
-        for text, edit in (*_arguments(func, named, shape), *_others(func), *others):
+        others = (*windows, *variant_edits(name), *forms_of(name))
+        for text, edit in (*_arguments(func, named, shape), *_exchanged(func, named), *_others(func), *others):
             yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
+
+
+def number_sites(lab):
+    """(function, argument, value, mode of another value) of the numbers that the functions
+    which a callable calls are given."""
+    for i, (func, args, kwargs, _) in enumerate(_calls(lab) if lab.call.composite else ()):
+        named = _named(func, args, kwargs)
+        short = func.__name__.strip("_")
+        for name, old in named.items():
+            if isinstance(old, float) and old and name and value_allowed(f"aten::{short}", name, old, named.get):
+                yield (short, name, old,
+                       lambda v, i=i, n=name, a=named: Written({i: _with(a, {n: v})}))  # fmt: skip
+
+
+def _exchanged(func, named):
+    """A tensor given as another optional argument than the one it is."""
+    free = [n for n, v in named.items() if v is None and _may_be_none(func, n)]
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor) and _may_be_none(func, name):
+            for other in free:
+                yield f"wrong argument: {name} is taken as {other}", _with(named, {name: None, other: value})
 
 
 def _calls(lab):

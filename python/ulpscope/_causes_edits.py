@@ -26,6 +26,7 @@ NAMES = [("none", "tanh"), ("floor", "trunc", None), ("add", "multiply"), ("sum"
 ORDERS = (1.0, 2.0, 3.0, float("inf"))
 MANY_STEPS = 1e9
 LN2 = 0.6931471805599453
+PI = 3.141592653589793
 
 
 def shown(value):
@@ -84,6 +85,8 @@ def phrase(op, name, old, new):
         return f"{name} is ignored: taken as {shown(new)} instead of {shown(old)}"
     if name and isinstance(old, (bool, str)):
         return f"wrong variant: {name} is {shown(new)} instead of {shown(old)}"
+    if isinstance(new, bool) and name:
+        return f"wrong flag: computes as if {name} were {new} instead of {old}"
     return f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
 
 
@@ -181,6 +184,13 @@ def _scalars(call):
     return [(p, n, v) for p, n, v in leaves(call) if isinstance(v, kinds)]
 
 
+def number_leaves(call):
+    """(path, name, value) of the numbers of a call that may be others."""
+    values = {n: v for _, n, v in leaves(call)}
+    return [(p, n, v) for p, n, v in _scalars(call) if not isinstance(v, (bool, str))
+            and value_allowed(call.op, n, v, values.get)]  # fmt: skip
+
+
 def _tensors(call):
     """(argument name, paths, views): tensors of a call by argument."""
     groups = {}
@@ -208,11 +218,12 @@ def optional_edits(lab):
 
 def tensor_edits(lab, single=False, masks=False):
     """The call on a tensor that was read otherwise than it lies there; with `single` on the
-    tensors of one element alone, as step counts are, with `masks` on masks alone."""
+    tensors of one element alone, as step counts are, with `masks` on masks and
+    indices alone."""
     call = lab.call
     written = set(call.written())
     for name, paths, views in _tensors(call):
-        if masks != (views[0].dtype == torch.bool) or (
+        if masks != (not views[0].dtype.is_floating_point) or (
             not masks and single != all(n == 1 for n in views[0].sizes)
         ):
             continue
@@ -353,13 +364,19 @@ def _misread(name, view, count, sizes=()):
 
 def _scaled_edits(name, view, sizes):
     """A tensor times what a formula often has: the square root of a size, 2, log 2."""
-    known = {2.0: "2", 0.5: "1/2", LN2: "log 2", 1 / LN2: "1 / log 2"}
+    known = {2.0: "2", 0.5: "1/2", LN2: "log 2", 1 / LN2: "1 / log 2", PI: "pi", 1 / PI: "1 / pi"}
     for n in {view.sizes[-1] if view.sizes else 1, *list(sizes)[:4]} - {1, 2, 4}:
         known |= {n**0.5: f"sqrt {n}", n**-0.5: f"1 / sqrt {n}"}
     for factor, text in known.items():
         yield (f"scale factor: computes as if {name} were multiplied by {text}",
                lambda t, f=factor: t * f)  # fmt: skip
     yield f"computes with 1 - {name} instead of {name} (swapped)", lambda t: 1 - t
+    yield f"wrong variant: computes with 1 + {name} instead of {name}", lambda t: 1 + t
+    yield f"wrong variant: computes with {name} - 1 instead of {name}", lambda t: t - 1
+    yield f"wrong variant: computes with the square of {name}", lambda t: t * t
+    if view.sizes and view.sizes[-1] > 2:
+        yield (f"wrong variant: the mean of {name} is subtracted along the last axis",
+               lambda t: t - t.mean(-1, keepdim=True))  # fmt: skip
 
 
 def step_edits(name):

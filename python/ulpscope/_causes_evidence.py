@@ -66,6 +66,10 @@ class Evidence:
         sign = torch.sign((self.device - self.truth) * self.truth)[self.off]
         return bool(sign.numel()) and abs(float(sign.nan_to_num().mean())) > 0.5
 
+    def seen(self, tensor):
+        """The elements that are looked at, flat, as doubles."""
+        return self._of(tensor)
+
     def _of(self, tensor):
         flat = tensor.detach().reshape(-1)
         return (flat if self.picked is None else flat[self.picked]).double()

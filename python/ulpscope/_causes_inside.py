@@ -8,6 +8,7 @@ in the arguments of the whole call), `_causes_nodes` (runs them), `_diagnose` (c
 import torch
 
 from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
+from ._causes_forms import node_forms, taken_early
 from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
 from ._causes_slices import scaled, sizes_to_drop
 from ._causes_variants import product_variants, variant_edits
@@ -485,8 +486,13 @@ def operator_edits(lab):
     yield from layouts(lab)
     for text, edits in together(lab):
         yield text, lambda e=edits: lab.edited(e)
-    kinds = (node_arguments, node_windows, node_swaps, node_variants, node_terms, node_without, node_masks, node_slices)
+    kinds = (node_arguments, node_windows, node_swaps, node_variants, node_forms, node_terms,
+             node_without, node_masks)  # fmt: skip
     for make in kinds:
         for node in nodes:
             for text, edits in make(lab, node):
                 yield text, lambda e=edits: lab.edited(e)
+    yield from taken_early(lab)
+    for node in nodes:
+        for text, edits in node_slices(lab, node):
+            yield text, lambda e=edits: lab.edited(e)

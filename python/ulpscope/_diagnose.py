@@ -13,8 +13,8 @@ import warnings
 import torch
 
 from . import (
-    _causes_calls, _causes_edits, _causes_inside, _causes_order, _causes_pattern, _causes_scale,
-    _causes_sums, _causes_whole, _emulate,
+    _causes_calls, _causes_edits, _causes_fit, _causes_inside, _causes_order, _causes_pattern,
+    _causes_scale, _causes_sums, _causes_whole, _emulate,
 )  # fmt: skip
 from ._causes_evidence import SMALLER, Evidence
 from ._causes_nodes import Lab
@@ -31,7 +31,8 @@ LIKELY = ((5.5, 9.3, "noise consistent with bfloat16 arithmetic (intermediates o
           (9.3, 10.2, "noise consistent with bfloat16, float16 or TF32 arithmetic (intermediates or accumulator)"),
           (10.2, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
           (12.4, 20.0, "an inaccurate elementary function or approximation"))  # fmt: skip
-VAGUE = "computes as if"  # another name that explains as much says more
+# Another name that explains as much says more.
+VAGUE = ("computes as if", "computes without")
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
 ALIKE = 0.85  # correlations this close cannot be told apart
@@ -82,6 +83,7 @@ class Search:
                 kept[f.path] = Evidence(device, self.truth(f.path), self._yardstick(f.path))
         self.path = self._decisive()
         self.best, self.text = 1 / SMALLER, ""
+        self.alone = 1 / (2 * SMALLER), ""  # (residual, text): in one output, others beside it
         self.followed = []  # (correlation, text)
         self.work = WORK
         self.each = (PER_RUN + PER_NODE * len(self.lab.nodes())
@@ -189,10 +191,12 @@ class Search:
         brief = narrow and self.accused[self.path].mixed()
         self._try(self._values() if brief else self._edits(), least=KEPT * WORK)
         if p.device.is_floating_point():
+            if not brief:
+                self._try(_causes_fit.fitted(self.lab, self.accused[self.path], self.path, self._spend))
             self._try(_emulate.function_candidates(self.lab), follow=True)
             self._try(_emulate.single_candidates(self.lab), follow=True)
             self._try(_emulate.accumulator_candidates(self.lab), follow=True)
-        return self.text or scale or _causes_order.reordered(p) or _causes_pattern.exchanged(p)
+        return self.text or self.alone[1] or scale or _causes_order.reordered(p) or _causes_pattern.exchanged(p)
 
     def _moved(self, p):
         for text, moved in _causes_whole.moved_results(p):
@@ -390,6 +394,11 @@ class Search:
             if self._settled() and "inputs rounded to TF32" not in (self.text, text):
                 return
 
+    def _spend(self, runs):
+        """Whether there was work left for some more runs."""
+        self.work -= runs * self.each
+        return self.work > 0
+
     def _settled(self):
         """Whether what is left of the error leaves no room for a better name."""
         return self.best <= CERTAIN and not self.text.startswith(VAGUE)
@@ -425,8 +434,14 @@ class Search:
         if residual >= self.best or (self.text and residual > self.best / 2):
             return
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
+            self._keep_alone(residual, text)
             return
         self.best, self.text = residual, text
+
+    def _keep_alone(self, residual, text):
+        """A mistake that only the path to this output has, where several share a formula."""
+        if residual < self.alone[0] / 2:
+            self.alone = residual, f"{text} (in {self.path} alone)"
 
 
 def _format_of(text):

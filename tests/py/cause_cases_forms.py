@@ -102,7 +102,7 @@ def results():
          lambda x, y: torch.logaddexp(x, y).bfloat16().float())
     case("imaginary parts negated", "sign is flipped in 22 slices", lambda x: torch.view_as_real(torch.fft.fft(x)),
          lambda: (randn(5, 24),), lambda x: torch.view_as_real(torch.fft.fft(x).conj().resolve_conj()))
-    case("another slope", "slope", lambda x: torch.where(x > 0, x, 0.25 * x), lambda: (randn(20, 24),),
+    case("another slope", "slope|0.01 instead of 0.25", lambda x: torch.where(x > 0, x, 0.25 * x), lambda: (randn(20, 24),),
          lambda x: torch.where(x > 0, x, 0.01 * x))
     case("mean of an offset", "multipl|mean|cause unknown", lambda x: x.sum((0, 2)), lambda: ((100 + randn(8, 7, 20)).half(),),
          lambda x: x.float().mean((0, 2)).half())
