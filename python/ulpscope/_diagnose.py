@@ -428,15 +428,12 @@ class Search:
                 self.text = self.text.replace("TF32", "TF32 or float16")
                 return
         vague = self.text.startswith(VAGUE) and not text.startswith(VAGUE)
-        if vague and residual <= 2 * self.best:
-            self.best, self.text = min(residual, self.best), text
-            return
-        if residual >= self.best or (self.text and residual > self.best / 2):
+        if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
             return
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
             self._keep_alone(residual, text)
             return
-        self.best, self.text = residual, text
+        self.best, self.text = min(residual, self.best), text
 
     def _keep_alone(self, residual, text):
         """A mistake that only the path to this output has, where several share a formula."""

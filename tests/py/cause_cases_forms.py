@@ -217,7 +217,41 @@ def complexes():
          lambda a, b: a.real.abs() + a.imag.abs())
 
 
-for build in (written, formulas, layouts, results, parameters, variants, complexes):
+def momentum(p, g, b, mom=0.9, nesterov=True, sign=False):
+    b = mom * b + 0.8 * (g + 0.01 * p)
+    d = g + 0.01 * p + mom * b if nesterov else b
+    return p - 0.05 * (d.sign() if sign else d), b
+
+
+def unusual_numbers():
+    case("another cap", "30 of div and mul were 50", lambda x: torch.softmax(30 * torch.tanh(x / 30), -1),
+         lambda: (4 * randn(15, 40),), lambda x: torch.softmax(50 * torch.tanh(x / 50), -1))
+    lrn = lambda x, alpha=0.01: F.local_response_norm(x, 5, alpha, 0.75, 2.0)  # noqa: E731
+    case("another alpha", "alpha were 0.05 instead of 0.01", lrn, lambda: (randn(3, 12, 6, 7),), lambda x: lrn(x, 0.05))
+    case("blend of another number", "0.99 of mul and add were 0.9|0.99 .*0.9", lambda m, g: torch.add(
+        0.99 * m, g, alpha=1 - 0.99), lambda: (randn(23, 17), randn(23, 17)), lambda m, g: 0.9 * m + 0.1 * g)  # fmt: skip
+    state = lambda: (randn(23, 17), randn(23, 17), randn(23, 17))  # noqa: E731
+    case("another momentum", "0.9 of mul were 0.99", momentum, state, lambda *a: momentum(*a, mom=0.99))
+    case("no nesterov", "left out|dropped", momentum, state, lambda *a: momentum(*a, nesterov=False))
+
+
+def relatives():
+    case("fraction of round", "round", torch.frac, lambda: (5 * randn(20, 30),), lambda x: x - x.round())
+    case("1 + w", "1 . w instead of w", lambda x, w: F.rms_norm(x, (24,), w), lambda: (randn(9, 24), randn(24)),
+         lambda x, w: F.rms_norm(x, (24,), 1 + w))
+    case("spread for variance", "square of v", lambda x, v: x.square() / v + v.log(),
+         lambda: (randn(20, 9), randn(20, 9).abs() + 0.1), lambda x, v: x.square() / v.square() + v.square().log())
+    case("centred", "the mean (of x )?is subtracted", lambda x: F.rms_norm(x, (24,)), lambda: (randn(9, 24),),
+         lambda x: F.rms_norm(x - x.mean(-1, keepdim=True), (24,)))
+    case("no residual", "takes an operand of add", lambda x, r: (lambda h: (F.layer_norm(h, (24,)), h))(x + r),
+         lambda: (randn(9, 24), randn(9, 24)), lambda x, r: (F.layer_norm(x, (24,)), x + r))
+    args = lambda: (randn(20, 9), torch.rand(20, 9), torch.rand(9) + 0.5)  # noqa: E731
+    loss = lambda x, t, w: F.binary_cross_entropy_with_logits(x, t, pos_weight=w, reduction="none")  # noqa: E731
+    case("weight for pos_weight", "pos_weight is taken as weight", loss, args, lambda x, t, w: (
+        F.binary_cross_entropy_with_logits(x, t, w, reduction="none")))
+
+
+for build in (written, formulas, layouts, results, parameters, variants, complexes, unusual_numbers, relatives):
     torch.manual_seed(0)
     build()
 
