@@ -52,12 +52,14 @@ class Steps(Mode):
 
     def __init__(self, apart=True):
         super().__init__()
-        self.apart = apart
+        self.apart, self.multiplied = apart, False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         out = self._run(func, args, kwargs)
-        return self._softmax_gradient(*args[:3], out) if is_softmax_gradient(func) else out
+        self.multiplied |= func._schema.name in ("aten::bmm", "aten::mm", "aten::baddbmm")
+        fused = self.multiplied and is_softmax_gradient(func)  # alone it has no output to take it from
+        return self._softmax_gradient(*args[:3], out) if fused else out
 
     def _run(self, func, args, kwargs):
         formula = taken_apart(func) if self.apart else None
