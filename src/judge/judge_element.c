@@ -114,11 +114,13 @@ static void judge_special(const usc_pass *p, finding *f)
         f->score = distance(&p->params, f->d, f->r) / (p->params.unit * f->scale);
 }
 
-/* Whether a device that flushes subnormals to zero gives this value. */
+/* Whether a device that flushes subnormals to zero gives this value. An error below the
+ * smallest normal number is what one of them can make: a comparison of two that are both
+ * zero to the device changes one for the other. */
 static bool flush_explains(const usc_block *b, const finding *f)
 {
     const usc_score_params *p = &b->p->params;
-    if (fabs(f->d - f->r) <= fabs(f->r) && fabs(f->r) < p->min_power) return true;
+    if (fabs(f->d - f->r) < p->min_power) return true;
     if (b->flushed == NULL) return false;
     const double y = b->flushed[f->index - b->at];
     if (isfinite(y) && isfinite(f->d)) {

@@ -148,8 +148,7 @@ static USC_ALWAYS_INLINE void weigh_flush(const constants *c, const four *f,
           _mm256_andnot_pd(f16_lost, _mm256_cmp_pd(f->score, c->t_max, _CMP_GT_OQ)));
     if (_mm256_movemask_pd(c->mark_flush) == 0) return;
     const __m256d off = size_of(_mm256_sub_pd(f->d, f->r));
-    __m256d explained = _mm256_and_pd(_mm256_cmp_pd(off, f->r_size, _CMP_LE_OQ),
-                                      _mm256_cmp_pd(f->r_size, c->min_power, _CMP_LT_OQ));
+    __m256d explained = _mm256_cmp_pd(off, c->min_power, _CMP_LT_OQ);
     if (o->flushed != NULL) {
         const __m256d y = _mm256_loadu_pd(o->flushed + i);
         const __m256d larger = _mm256_max_pd(f->s, size_of(y));
