@@ -141,6 +141,7 @@ class Maker:
 
     def __init__(self):
         self.views, self.storages, self._numbers = {}, {}, {}
+        self._seen = []  # alive, so that an address stands for one storage
 
     def argument(self, value, path, name):
         """The argument with TensorAt in place of its tensors."""
@@ -160,6 +161,7 @@ class Maker:
         if tensor.is_meta:
             raise BadCall(f"{path} is on the device meta, which holds no data")
         tensor = tensor.detach().resolve_conj().resolve_neg()
+        self._seen.append(tensor)
         storage = tensor.untyped_storage()
         key = (str(tensor.device), storage.data_ptr() or path)  # empty ones share nothing
         if key not in self._numbers:

@@ -140,7 +140,7 @@ def makes_on_default_device(call):
 
 def raw(tensor):
     """A flat tensor as its bytes."""
-    return tensor.contiguous().view(torch.uint8)
+    return tensor.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
 
 
 def trespass(call, bound):

@@ -179,6 +179,10 @@ def test_lazy_conjugation_is_seen_below_a_mode():
     x = torch.randn(5, 5, dtype=torch.complex64, generator=generator())
     right = torch.pinverse(x)
     assert ulpscope.check_call(torch.mm, (x.conj(), x.mH), backward=True).passed
+    parts = [torch.randn(4, 5, 5, dtype=torch.complex64, generator=generator(s)) for s in range(3)]
+    lazy = [p.conj() for p in parts]
+    right_sum = torch.baddbmm(*(p.resolve_conj() for p in lazy))
+    assert judged(torch.baddbmm, lazy, right_sum).verdict == "pass"
     assert judged(torch.pinverse, (x,), right).verdict == "pass"
     assert judged(lambda x: torch.linalg.pinv(x).mH, (x,), right.mH).verdict == "pass"
     assert judged(torch.pinverse, (x,), right.mT).verdict == "wrong"
