@@ -75,10 +75,11 @@ class Search:
         self.reference = verdict.operands.reference
         self.worst = verdict.worst
         self.lab = Lab(call, self.reference)
+        self.outputs = dict(verdict.answer.outputs)
         self.accused, self.fine = {}, {}
         for f in verdict.findings:
             if self._usable(f.path):
-                device = verdict.answer.outputs[f.path]
+                device = self.outputs[f.path] = self._held_against(f)
                 kept = self.accused if f.verdict not in ("pass", "unjudged") else self.fine
                 kept[f.path] = Evidence(device, self.truth(f.path), self._yardstick(f.path))
         self.path = self._decisive()
@@ -88,6 +89,15 @@ class Search:
         self.work = WORK
         self.each = (PER_RUN + PER_NODE * len(self.lab.nodes())
                      + sum(e.device.numel() for e in self.accused.values()))  # fmt: skip
+
+    def _held_against(self, finding):
+        """The device's output with the true value where its NaN or Inf is excused."""
+        device, truth = self.outputs[finding.path], self.truth(finding.path)
+        if not device.is_floating_point() or finding.verdict in ("pass", "nonfinite"):
+            return device
+        right = truth.to(device.dtype)
+        excused = ~device.isfinite() & right.isfinite()
+        return torch.where(excused, right, device) if bool(excused.any()) else device
 
     def _decisive(self):
         """The output that tells most: values rather than the positions that go with them, which
@@ -99,7 +109,7 @@ class Search:
         return self.worst.path
 
     def _usable(self, path):
-        device = self.verdict.answer.outputs.get(path)
+        device = self.outputs.get(path)
         truth = self.truth(path)
         return (device is not None and truth is not None and device.shape == truth.shape
                 and 0 < device.numel() <= MOST_ELEMENTS
@@ -121,7 +131,7 @@ class Search:
 
     def cause(self):
         path = self.path
-        device = self.verdict.answer.outputs.get(path)
+        device = self.outputs.get(path)
         if path not in self.accused:
             truth = self.truth(path)
             known = device is not None and truth is not None and device.shape != truth.shape

@@ -61,6 +61,8 @@ def test_a_device_that_overflows_just_where_float32_does_passes_with_a_note(draw
         "float32 itself overflows at 1 of 300 elements, as the device does"]  # fmt: skip
     assert said(soft, (x,), at(right, 8, INF)).verdict == "nonfinite"
     assert not said(soft, (x,), at(right, 8, right[8] * 1.01)).passed
+    low = said(soft, (x,), right.bfloat16().float())
+    assert low.verdict == "reduced" and low.cause == "result rounded to bfloat16"
     many = x - 120
     assert said(soft, (many,), soft(many)).verdict == "unjudged"
 
