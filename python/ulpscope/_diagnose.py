@@ -275,7 +275,7 @@ class Search:
             text = _causes_scale.constant(p)[0]
             if text.startswith("the sign"):
                 return text
-        text = _causes_pattern.damage(p)
+        damage = text = _causes_pattern.damage(p)
         finite = float(p.truth[p.bad].isfinite().double().mean()) if p.n_bad else 0.0
         if finite > 0.5 and any(word in text for word in ("repeat", "stale", " zero")):
             return text
@@ -286,7 +286,10 @@ class Search:
             self._try(self._edits(), least=KEPT * WORK)  # what is off is not NaN and Inf alone
             if self.text:
                 return self.text
-        return _causes_whole.nonfinite(p) or _causes_pattern.damage(p) or self._whole(p)
+        text = _causes_whole.nonfinite(p)
+        if "swallowed" in text and damage:  # by what was not written there
+            return f"{text}; {damage}"
+        return text or damage or self._whole(p)
 
     def _underflow(self, p, text):
         """A better name than `text` where a narrower range makes zeros of all there is."""

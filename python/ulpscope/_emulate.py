@@ -352,6 +352,10 @@ def overflow_candidates(lab):
     if sums:
         yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
                lambda: lab.edited(sums, dtype=torch.float32))  # fmt: skip
+    functions = [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
+    for way in (_rounding, _rounding_both) if functions else ():
+        yield ("overflow of the elementary functions in float16: beyond 65504 (intermediates rounded to float16)",
+               lambda e={n.place: way("float16", torch.round) for n in functions}: lab.edited(e))  # fmt: skip
     yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
            lambda: lab.run(lambda: Deep("float16"), dtype=torch.float32))  # fmt: skip
     yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",

@@ -176,3 +176,26 @@ def test_a_transform_errs_as_a_whole(spread, draw):
     size = float(table.square().mean().sqrt())
     spoilt = spectrum(x).index_put((torch.tensor(1), torch.tensor(12), torch.tensor(1)), torch.tensor(1e-2 * size))
     assert said(spectrum, (x,), spoilt).verdict == "wrong"
+
+
+def test_what_lies_beyond_the_largest_number_is_not_damage(draw):
+    x = at(at(40 * draw(2000), 3, 100.0), 90, 200.0)
+    right = x.expm1()
+    assert right[3] == INF
+    found = said(torch.expm1, (x,), right * (1 + 1e-4 * draw(2000)))
+    assert found.verdict == "reduced" and "Inf" not in found.cause and "inf" not in found.cause.split()
+
+
+def test_nan_in_a_tail_that_was_not_written_is_told_with_the_tail(draw):
+    x = at(draw(400), 395, NAN)
+    right = x.exp()
+    right[-16:] = 0
+    found = said(torch.exp, (x,), right)
+    assert found.verdict == "nonfinite" and "the last 16 of 400 elements are zero" in found.cause
+
+
+def test_a_function_that_overflows_in_float16_is_named(draw):
+    x = at(at(draw(400).abs() + 1, 7, 1e5), 8, 3e6)
+    half = x.half().float().log().half().float()
+    found = said(torch.log, (x,), half)
+    assert found.verdict == "nonfinite" and "float16" in found.cause and "overflow" in found.cause
