@@ -11,7 +11,7 @@ import functools
 
 import torch
 
-from ._replay import rebuilt, scales_of
+from ._replay import mapped, rebuilt, scales_of
 
 aten = torch.ops.aten
 INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
@@ -26,18 +26,14 @@ def apart(function, args, kwargs):
     makers = []
 
     def taken(value):
-        if isinstance(value, torch.Tensor):
-            kind = KINDS.get(value.layout) if not value.is_quantized else _quantized_parts
-            if kind is None:
-                return value
-            parts, make = kind(value.detach())
-            makers.append(make)
-            return Apart(parts)
-        if isinstance(value, (list, tuple, dict)):
-            return rebuilt(value, lambda _, item: taken(item))
-        return value
+        kind = _kind_of(value)
+        if kind is None:
+            return value
+        parts, make = kind(value.detach())
+        makers.append(make)
+        return Apart(parts)
 
-    args, kwargs = taken(tuple(args)), taken(dict(kwargs))
+    args, kwargs = mapped(tuple(args), taken), mapped(dict(kwargs), taken)
     if not makers:
         return function, args, kwargs
 
@@ -56,6 +52,13 @@ def apart(function, args, kwargs):
         return function(*args, **kwargs)
 
     return together, args, kwargs
+
+
+def _kind_of(value):
+    """What takes an argument apart; None where it is left as it is."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return _quantized_parts if value.is_quantized else KINDS.get(value.layout)
 
 
 def _quantized_parts(tensor):

@@ -14,7 +14,7 @@ from ._apart import apart
 from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
-from ._mode import Mode
+from ._mode import Mode, any_complex
 from ._replay import (
     BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, equal_bytes, flatten,
     is_write, outputs_of, plain, rebuilt,
@@ -62,8 +62,7 @@ class Log(Mode):
         makes = not any(r.alias_info for r in returns)
         self.steps += makes
         self.doubles |= isinstance(out, torch.Tensor) and out.dtype in DOUBLE
-        complex_ = any(isinstance(a, torch.Tensor) and a.is_complex() for a in args)
-        self.rounds |= not never_rounds(func.name(), complex_) and (makes or _writes(func))
+        self.rounds |= not never_rounds(func.name(), any_complex(args)) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
         self.whole |= name.startswith("as_strided")

@@ -7,7 +7,6 @@ Neighbours: `_causes_edits` and `_causes_calls` (try usual numbers), `_diagnose`
 
 from dataclasses import dataclass
 
-
 from ._causes_calls import number_sites
 from ._causes_edits import number_leaves, phrase
 from ._causes_inside import with_argument

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from ._causes_nodes import PASSING, Edited, doubles
-from ._replay import outputs_of, plain, rebuilt, written_names
+from ._replay import mapped, outputs_of, plain, written_names
 
 MOST_BYTES = 1 << 28  # that the results of all operators may take
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -74,7 +74,7 @@ class Recording(Edited):
                 return out
         step = self._step(me, func, args, kwargs)
         out = func(*args, **kwargs)
-        step.result = self._mapped(out, self._made)
+        step.result = mapped(out, lambda t: self._made(t) if isinstance(t, torch.Tensor) else t)
         self.steps.append(step)
         return out
 
@@ -83,22 +83,16 @@ class Recording(Edited):
 
         def slot(value):
             nonlocal free
+            if not isinstance(value, torch.Tensor):
+                return value
             found = self.slot_of(value)
             free &= value.dtype not in self.narrow
             used.add(found.number)
             return found
 
-        every = [self._mapped(a, slot) for a in args], {k: self._mapped(v, slot) for k, v in kwargs.items()}
+        every = mapped(list(args), slot), mapped(kwargs, slot)
         free &= not any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values()))
         return Step(me, func, *every, frozenset(used), free)
-
-    @staticmethod
-    def _mapped(value, change):
-        if isinstance(value, torch.Tensor):
-            return change(value)
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, lambda _, v: Recording._mapped(v, change))
-        return value
 
     def _made(self, tensor):
         """The slot of a tensor that is new."""
@@ -195,8 +189,10 @@ class Tape:
 
     def _again(self, step, edit, values):
         """Runs one operator on what is new."""
-        args = [self._filled(a, values) for a in step.args]
-        kwargs = {k: self._filled(v, values) for k, v in step.kwargs.items()} if step.kwargs else {}
+        def filled(value):
+            return self._value(value, values) if isinstance(value, Slot) else value
+
+        args, kwargs = mapped(step.args, filled), mapped(step.kwargs, filled)
         if edit is not None:
             out = self._edited(edit, step.func, tuple(args), kwargs)
         elif step.free or self.held is None:
@@ -205,13 +201,6 @@ class Tape:
         else:
             out = self.held.__torch_dispatch__(step.func, (), args, kwargs)
         self._keep(step.result, out, values)
-
-    def _filled(self, value, values):
-        if isinstance(value, Slot):
-            return self._value(value, values)
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, lambda _, v: self._filled(v, values))
-        return value
 
     def _edited(self, edit, func, args, kwargs):
         """What an edit gives; Unfit where it wrote what others read, which is as it was then."""

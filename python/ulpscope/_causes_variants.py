@@ -153,10 +153,9 @@ def _beyond(func, x, bins=100, min=0, max=0):
 
 
 def _triangle_left(func, x, **kwargs):
-    out = func(x, **kwargs)
-    upper = bool(kwargs.get("upper"))
-    return torch.where(torch.ones_like(out).triu(1).bool() if not upper else torch.ones_like(out).tril(-1).bool(),
-                       x, out)  # fmt: skip
+    ones = torch.ones_like(x)
+    other = (ones.tril(-1) if kwargs.get("upper") else ones.triu(1)).bool()
+    return _first(func(x, **kwargs), lambda out: torch.where(other, x, out))
 
 
 def _fraction(func, x, *args, **kwargs):
@@ -166,7 +165,7 @@ def _fraction(func, x, *args, **kwargs):
 
 
 def _by_determinant(func, x, *args, **kwargs):
-    return func(x, *args, **kwargs) * torch.linalg.det(x)[..., None, None]
+    return _first(func(x, *args, **kwargs), lambda out: out * torch.linalg.det(x)[..., None, None])
 
 
 NORMS = [("wrong variant: sums of absolute values (p = 1)", 1), ("wrong variant: the Euclidean norm (p = 2)", 2),
@@ -244,6 +243,8 @@ SEGMENT = "dropped contribution: the last element of every segment (bag) is miss
 ROOT = ("wrong variant: the root is missing (sums of powers)", _root_missing)
 _ABSOLUTE = _of(torch.abs)
 _SIGNS = ("wrong variant: of absolute values (abs)", _ABSOLUTE)
+STALE_TRIANGLE = ("the other triangle is not zero: the mask (tril) is missing, what was there is stale", _triangle_left)
+ADJUGATE = ("wrong variant: the adjugate, not divided by the determinant (a factor for each matrix)", _by_determinant)
 VARIANTS = {
     "median": [(f"wrong variant: {MIDDLE}", _upper), ("wrong variant: mean instead of median", _mean)],
     "nanmedian": [(f"wrong variant: {MIDDLE}", _upper), ("wrong variant: mean instead of median (nanmean)",
@@ -278,12 +279,7 @@ VARIANTS = {
     "trapezoid": [("wrong variant: rectangles instead of trapezoids (right ends)", _rectangles(1)),
                   ("wrong variant: rectangles instead of trapezoids (left ends)", _rectangles(0))],
     "histc": [("wrong variant: what lies outside is clamped to the bounds min and max instead of left out", _beyond)],
-    "cholesky": [("the other triangle is not zero: the mask (tril) is missing, what was there is stale", _triangle_left)],
-    "cholesky_ex": [("the other triangle is not zero: the mask (tril) is missing, what was there is stale",
-                     lambda func, x, **k: (_triangle_left(lambda y, **q: func(y, **q)[0], x, **k), *func(x, **k)[1:]))],
-    "inv": [("wrong variant: the adjugate, not divided by the determinant (a factor for each matrix)", _by_determinant)],
-    "inv_ex": [("wrong variant: the adjugate, not divided by the determinant (a factor for each matrix)",
-                lambda func, x, **k: (func(x, **k)[0] * torch.linalg.det(x)[..., None, None], *func(x, **k)[1:]))],
+    "cholesky": [STALE_TRIANGLE], "cholesky_ex": [STALE_TRIANGLE], "inv": [ADJUGATE], "inv_ex": [ADJUGATE],
     "det": [("wrong variant: the product of the diagonal instead of the determinant",
              lambda func, x: x.diagonal(0, -2, -1).prod(-1))],
     "vector_norm": [*[(text, _norm_of(p)) for text, p in NORMS], ROOT], "pdist": [ROOT], "cdist": [],

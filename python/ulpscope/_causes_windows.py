@@ -8,6 +8,7 @@ call (`_causes_inside`) alike. Neighbour: `_causes_safe` (what may be tried).
 """
 
 import itertools
+import math
 
 import torch
 from torch.nn import functional
@@ -205,22 +206,17 @@ class Window:
         def dealt(x):
             return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
 
-        def woven(out):
-            return out.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
-
         yield ("wrong groups: the channels of the input are dealt to the groups in turn (interleaved)",
                self.edit({}, interleaved))  # fmt: skip
         yield ("wrong groups: the channels of the groups are read interleaved", self.edit({}, dealt))
         yield ("wrong groups: the channels of the result are written interleaved",
-               self.edit({}, after=woven))  # fmt: skip
+               self.edit({}, after=dealt))  # fmt: skip
         yield (f"wrong groups: all {groups} groups read the channels of the first",
                self.edit({}, lambda x: x.narrow(1, 0, x.shape[1] // groups).repeat_interleave(groups, 1).unflatten(
                    1, (-1, groups)).transpose(1, 2).flatten(1, 2)))  # fmt: skip
 
     def taps(self):
-        n = 1
-        for k in self.size:
-            n *= k
+        n = math.prod(self.size)
         for at, which in ((n - 1, "last"), (0, "first")) if n > 1 else ():
             yield (f"dropped contribution: the {which} of the {n} taps of the window is missing",
                    self.edit(taken=at))  # fmt: skip

@@ -7,7 +7,7 @@ import re
 
 import torch
 
-from ._replay import base_name, rebuilt
+from ._replay import base_name, mapped
 
 LOW = (torch.float16, torch.bfloat16)
 # A refusal that speaks of where or in which dtype something runs, not of the call itself.
@@ -28,8 +28,6 @@ def with_rounded_scalars(call):
     changed = []
 
     def rounded(value):
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, lambda _, item: rounded(item))
         if not isinstance(value, float) or value != value:
             return value
         low = float(torch.tensor(value, dtype=dtype))
@@ -37,7 +35,7 @@ def with_rounded_scalars(call):
         return low
 
     other = copy.copy(call)
-    other.args, other.kwargs = rounded(call.args), {k: rounded(v) for k, v in call.kwargs.items()}
+    other.args, other.kwargs = mapped(call.args, rounded), mapped(call.kwargs, rounded)
     return other if any(changed) else None
 
 

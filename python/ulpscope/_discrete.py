@@ -20,9 +20,7 @@ MOST_OPEN = 65536
 def is_rounding(call):
     """Whether the operator gives the exact value whatever the input."""
     name = name_of_one(call).removeprefix("_foreach_").removesuffix("_")
-    if any(v.dtype.is_complex for v in call.views.values()):
-        return False
-    return name in ROUNDINGS and not operator_of(call)[1].get("decimals")
+    return not call.is_complex and name in ROUNDINGS and not operator_of(call)[1].get("decimals")
 
 
 def inexact(device, truth):

@@ -297,9 +297,14 @@ FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "r
              "erfc", "sigmoid", "sin", "cos", "pow", "reciprocal", "atan", "sinh", "cosh"}  # fmt: skip
 
 
+def _functions(lab):
+    """The elementary functions inside a call."""
+    return [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
+
+
 def function_candidates(lab):
     """All elementary functions rounded."""
-    nodes = [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
+    nodes = _functions(lab)
     for name in LOW if len(nodes) > 1 else ():
         for way in (_rounding, _rounding_both):
             edits = {n.place: way(name, torch.round) for n in nodes}
@@ -352,7 +357,7 @@ def overflow_candidates(lab):
     if sums:
         yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
                lambda: lab.edited(sums, dtype=torch.float32))  # fmt: skip
-    functions = [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
+    functions = _functions(lab)
     for way in (_rounding, _rounding_both) if functions else ():
         yield ("overflow of the elementary functions in float16: beyond 65504 (intermediates rounded to float16)",
                lambda e={n.place: way("float16", torch.round) for n in functions}: lab.edited(e))  # fmt: skip

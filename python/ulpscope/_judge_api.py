@@ -15,7 +15,7 @@ from ._device import Answer, open_device, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
 from ._outputs import Finding, clause
 from ._random import kept_state
-from ._replay import BadCall, Bound, TensorAt, flatten, plain, rebuilt
+from ._replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ._verdicts import FLAGGED
 
 
@@ -365,13 +365,11 @@ def _moved(value, device):
     def move(value):
         if isinstance(value, torch.Tensor):
             return _copied(value, device, memo)
-        if isinstance(value, (list, tuple, dict)):
-            return rebuilt(value, lambda _, item: move(item))
         if isinstance(value, torch.device) and device is not None:
             return torch.device(device)
         return value
 
-    return move(value)
+    return mapped(value, move)
 
 
 def _copied(tensor, device, memo):
@@ -416,11 +414,9 @@ def _with_gradients(fn):
             if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
                 leaves.append(value.detach().requires_grad_())
                 return leaves[-1]
-            if isinstance(value, (list, tuple, dict)):
-                return rebuilt(value, lambda _, item: leaf(item))
             return value
 
-        args, kwargs = leaf(args), leaf(kwargs)
+        args, kwargs = mapped(args, leaf), mapped(kwargs, leaf)
         with torch.enable_grad():
             result = fn(*args, **kwargs)
             outputs = [t for t in _with_grad(result)]

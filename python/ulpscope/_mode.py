@@ -57,11 +57,16 @@ LAZY = torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate) | torch._C.Dispat
 )
 
 
+def any_complex(args):
+    """Whether an operator is given a complex tensor."""
+    return any(isinstance(a, torch.Tensor) and a.is_complex() for a in args)
+
+
 def _conjugation_seen(args):
     """Within: what a kernel calls conjugates where a tensor says so. torch leaves that out under
     any mode, so that linalg.pinv of complex numbers, one operator that calls others, is wrong
     there (examples/found/torch_pinv_under_a_mode.py)."""
-    if not any(isinstance(a, torch.Tensor) and a.is_complex() for a in args):
+    if not any_complex(args):
         return NOTHING
     included = torch._C._dispatch_tls_local_include_set()
     left_out = torch._C._dispatch_tls_local_exclude_set() - LAZY

@@ -143,13 +143,14 @@ def place_of(path):
 
 def at_place(reference, place, length):
     """The reference of a call over lists for one place, perturbed as the whole is."""
-    call, _ = reference.call, reference.n_moving  # which is that of the whole at each place
+    call = reference.call
     cut = lambda v: [v[place]] if isinstance(v, list) and len(v) == length else v  # noqa: E731
     views = {p: v for p, v in call.views.items() if place_of(p) in (place, None)}
     keys = {(v.storage, v.dtype) for v in views.values()}
     out = copy.copy(reference)
     out.call = replace(call, args=[cut(a) for a in call.args], views=views,
                        kwargs={k: cut(v) for k, v in call.kwargs.items()})  # fmt: skip
+    out.n_moving = reference.n_moving
     out.moving = {k: p for k, p in reference.moving.items() if k in keys}
     out.parts = {k: p for k, p in reference.parts.items() if k in keys}
     out._sources, out._chosen, out._shares = None, {}, {}

@@ -446,8 +446,7 @@ class Reference:
         """Whether the call gives the only right value, to the last bit."""
         if self.call.composite:
             return not self.call.rounds
-        complex_ = any(v.dtype.is_complex for v in self.call.views.values())
-        return self._own is None and never_rounds(self.call.op, complex_)
+        return self._own is None and never_rounds(self.call.op, self.call.is_complex)
 
     def is_random(self):
         """Whether two runs with different seeds differ: an operator that draws random

@@ -129,6 +129,11 @@ class Call:
         return [path for path in out if path in self.views]
 
     @property
+    def is_complex(self):
+        """Whether it is given complex numbers."""
+        return any(v.dtype.is_complex for v in self.views.values())
+
+    @property
     def identity(self):
         """What it computes, apart from its arguments."""
         return self.op, id(self.function)
@@ -223,6 +228,13 @@ def rebuilt(value, change):
         return items if type(value) is dict else type(value)(**items)
     items = [change(i, v) for i, v in enumerate(value)]
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def mapped(value, change):
+    """An argument with `change(item)` for everything in it that is no list, tuple or dict."""
+    if isinstance(value, (list, tuple, dict)):
+        return rebuilt(value, lambda _, item: mapped(item, change))
+    return change(value)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 import torch
 
-from ._replay import _counts_only, rebuilt
+from ._replay import _counts_only, mapped
 from ._verdicts import rank
 
 N_SYMBOLS = 4  # distinct sizes that are varied, the first met first
@@ -286,16 +286,14 @@ def changed(value, change):
     """Arguments with every tensor replaced; one that stands twice stays one."""
     memo = {}
 
-    def walk(value):
-        if isinstance(value, torch.Tensor):
-            if id(value) not in memo:
-                memo[id(value)] = change(value)
-            return memo[id(value)]
-        if isinstance(value, (list, tuple, dict)):
-            return rebuilt(value, lambda _, item: walk(item))
-        return value
+    def once(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in memo:
+            memo[id(value)] = change(value)
+        return memo[id(value)]
 
-    return walk(value)
+    return mapped(value, once)
 
 
 def cases(args, kwargs, seed=0, pattern=""):
