@@ -148,7 +148,7 @@ def row(call, verdict, timing, stands_for=1):
         n_elements=sum(f.n for f in verdict.findings),
         stands_for=stands_for,
         metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
-                 + _search_time(timing) + odd_inputs(call, parts)),
+                 + _search_time(timing) + odd_inputs(call, parts) + excused(verdict)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
@@ -183,6 +183,13 @@ def _search_time(timing):
     """What the search for the cause took, in nanoseconds: a metric, since few calls have it."""
     spent = timing.get("t_causes", 0)
     return [(-1, "t_causes", float(spent), None)] if spent else []
+
+
+def excused(verdict):
+    """Metrics that count the elements that went free by an excuse, and name the excuses."""
+    found = [(i, f.details) for i, f in enumerate(verdict.findings) if f.details.get("excused")]
+    counts = [(i, "excused", float(d["excused"]), None) for i, d in found]
+    return counts + [(i, "excuse", 0.0, d["excuse"]) for i, d in found]
 
 
 def metrics(verdict):

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every condition that lets an output element differ and go free: one row each, from which
+docs/excuses.md is made (`python -m ulpscope._excuses`) and the code takes its limits. Needs
+no torch. Serves whoever makes a Finding."""
+
+from dataclasses import dataclass
+
+NOTED = 0.03  # more of an output excused than this is said, whatever the verdict
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """One hole in the rule, and what keeps it small."""
+
+    code: str  # as in the metric `excuse` of a result
+    words: str  # what a note says of such elements: "1,024 of 4,096 elements are excused: WORDS"
+    condition: str  # under which an element goes free
+    where: str  # file:function
+    most: float  # share of an output's elements that it may cover; 1.0 for no limit
+    share: str  # the same in words, with what happens beyond
+    nearest: str  # the wrong kernel that comes nearest to passing through
+    test: str  # file::function of the test that shows that it does not
+
+
+ROWS = [
+    # ---- what an operator does not promise: `_discrete`, `_ties` ----
+    Excuse(
+        "corner", "a corner of the function",
+        "a gradient whose function has a corner at this element",
+        "_discrete.py:_at_a_tie", 1.0, "no limit",
+        "garbage at the corner", "test_discrete.py::test_verdict",
+    ),
+    Excuse(
+        "written_twice", "several updates write them",
+        "a place that several updates write without adding, holding one of these",
+        "_discrete.py:_written_twice", 1.0, "as many as are written twice",
+        "updates are added", "test_discrete.py::test_verdict",
+    ),
+    Excuse(
+        "out_of_range", "the integer type does not hold the float",
+        "a float converted to an integer type that does not hold it",
+        "_discrete.py:_out_of_range", 1.0, "as many as are out of range",
+        "saturation that begins too early", "test_discrete.py::test_verdict",
+    ),
+    Excuse(
+        "tie", "a tie of the choice",
+        "an index that selects a value equal to the right one",
+        "_ties.py:as_good", 1.0, "as many as have equal values",
+        "an index off by one", "test_discrete.py::test_verdict",
+    ),
+]  # fmt: skip
+EXCUSES = {row.code: row for row in ROWS}
+
+
+def most(code):
+    """The share of an output's elements that an excuse may cover."""
+    return EXCUSES[code].most
+
+
+def excuse(finding, code, count):
+    """
+    Notes on a Finding that `count` of its elements went free by an excuse: in the details
+    `excused` (how many in all), `excuse` (codes) and `excuses` (code -> how many), and as a
+    note where these are more than a few.
+    """
+    if not count:
+        return finding
+    found = finding.details.setdefault("excuses", {})
+    found[code] = found.get(code, 0) + int(count)
+    finding.details["excused"] = sum(found.values())
+    finding.details["excuse"] = ",".join(sorted(found))
+    if found[code] > NOTED * max(finding.n, 1):
+        words = EXCUSES[code].words
+        finding.notes.append(f"{found[code]:,} of {finding.n:,} elements are excused: {words}")
+    return finding
+
+
+# ---- docs/excuses.md -----------------------------------------------------------------
+
+HEAD = """# Excuses
+
+Made from `python/ulpscope/_excuses.py` by `python -m ulpscope._excuses`: every condition under which an
+element may differ from the truth by more than rounding and still go free. Each has a limit, a wrong kernel
+that comes nearest to passing through it, and the test in `tests/py` that shows that it does not. How many
+elements of an output went free stands in the metrics `excused` and `excuse` of a result; where they are
+more than {noted:.0%} a note says so, whatever the verdict.
+
+| code | an element goes free if | share of an output | where | nearest wrong kernel | caught by |
+|---|---|---|---|---|---|
+"""
+
+
+def markdown():
+    """The page docs/excuses.md."""
+    line = "| `{0.code}` | {0.condition} | {0.share} | `{0.where}` | {0.nearest} | `{0.test}` |\n"
+    return HEAD.format(noted=NOTED) + "".join(line.format(row) for row in ROWS)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
