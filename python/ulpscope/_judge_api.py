@@ -14,8 +14,8 @@ from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, stor
 from ._device import Answer, open_device, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
 from ._outputs import Finding, clause
-from ._random import kept_state
 from ._replay import BadCall, Bound, TensorAt, flatten, mapped, plain
+from ._streams import kept_state
 from ._verdicts import FLAGGED
 
 
@@ -165,7 +165,7 @@ class _Check:
     def run(self, args, kwargs, note=""):
         moved = _moved(args, self.device), _moved(kwargs, self.device)
         fn = _on(self.fn, self.device) if self.own or self.device else self.fn
-        with self._grad():
+        with self._grad(), kept_state([*args, *kwargs.values()]):
             outputs = fn(*moved[0], **moved[1])
 
         def judge(call):

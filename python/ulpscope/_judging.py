@@ -3,6 +3,7 @@
 second opinions and the cause. Nothing here raises because of what an operator or a device
 does: that is a verdict."""
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -13,10 +14,14 @@ from ._conventions import is_rejection, rounding_note, with_rounded_scalars
 from ._device import DeviceDied, lacks, learn_writes
 from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
-from ._random import SEED, judge_draws
-from ._reference import Reference
+from ._random import judge_draws
+from ._reference import DrawsUnsaid, Reference
 from ._replay import Unsupported, draws_random, equal_bytes, in_memory_order
+from ._streams import kept_state
 from ._verdicts import FLAGGED, rank
+
+
+SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
 
 
 @dataclass
@@ -73,7 +78,10 @@ def _judge_ran(call, device, answer, timing, mark, rule):
         return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
     if draws_random(call):
         return _judge_draws(call, device, answer, timing, mark)
-    verdict = _judge_answer(call, answer, timing)
+    try:
+        verdict = _judge_answer(call, answer, timing)
+    except DrawsUnsaid:
+        return _judge_draws(call, device, answer, timing, mark)
     if verdict.operands is None:
         return verdict
     return _settle(call, device, verdict, timing, mark)
@@ -144,12 +152,11 @@ def _seeded(call, device):
     """Two answers after the same seed; None for a callable, which promises nothing."""
     if not hasattr(device, "place"):
         return None
-    state = torch.random.get_rng_state()
     answers = []
-    for _ in range(2):
-        torch.manual_seed(SEED)
-        answers.append(device.run(call))
-    torch.random.set_rng_state(state)
+    with kept_state([*call.args, *call.kwargs.values()]):
+        for _ in range(2):
+            torch.manual_seed(SEED)
+            answers.append(device.run(call))
     return answers
 
 
@@ -173,6 +180,8 @@ def _judge_held_to(call, answer, timing, operands=None):
             operands = Operands(call, timing)
             operands.begin()
         findings = judge_outputs(operands, answer)
+    except DrawsUnsaid:
+        raise
     except Exception as problem:
         return _without_reference(call, problem, answer)
     verdict = Verdict("pass", findings, answer=answer, operands=operands)
@@ -197,7 +206,10 @@ def _without_reference(call, problem, answer):
 def judge_given(call, answer, timing=None):
     """The verdict on what some device gave for a call; no device is asked."""
     timing = timing or Timing()
-    verdict = _judge_answer(call, answer, timing)
+    try:
+        verdict = _judge_answer(call, answer, timing)
+    except DrawsUnsaid:
+        return judge_drawn(call, answer)
     return _explain(call, verdict, timing) if verdict.verdict in FLAGGED else verdict
 
 
@@ -207,11 +219,23 @@ def _explain(call, verdict, timing):
     now = time.perf_counter_ns()
     try:
         if verdict.operands.reference.is_random():
-            return judge_drawn(call, verdict.answer)
+            return _unsaid(judge_drawn(call, verdict.answer))
         verdict.cause = _diagnose.cause_of(call, verdict)
         return verdict
     finally:
         timing.add("causes", now)
+
+
+def _unsaid(verdict):
+    """The verdict on draws that an operator does not admit: values that nothing but their
+    spread speaks for do not acquit what was accused."""
+    for finding in verdict.findings:
+        if finding.verdict == "pass" and math.isnan(finding.bits) and finding.n:
+            finding.verdict = "unjudged"
+            finding.reason = f"differs from its reference, which draws random numbers: {finding.reason}"
+    if verdict.findings:
+        verdict.verdict = verdict.worst.verdict
+    return verdict
 
 
 def _settle(call, device, verdict, timing, mark):

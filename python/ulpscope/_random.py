@@ -7,8 +7,6 @@ Known operators by their law (`_laws`), dropouts by their mask and the values ke
 `_evenness`; what they promise is in docs/operators.md.
 """
 
-import contextlib
-
 import torch
 
 from . import _dropouts, _sampling
@@ -18,8 +16,11 @@ from ._evenness import (
 from ._laws import arguments_of, law_of, multinomial, permutation
 from ._outputs import Finding, clause
 from ._replay import base_name, bind_exact
+from ._sampling import drawn, few_of
+from ._streams import kept_state
 
-SEED = 0x5EED_0F_E7E2
+# Where points fall in their intervals; no device is ever seeded with it.
+DITHER = 0x5EED_0F_E7E2
 
 
 def judge_draws(call, answer, again=None):
@@ -33,20 +34,6 @@ def judge_draws(call, answer, again=None):
             return _judged(call, answer, again)
     except Exception as problem:
         return [Finding("", "unjudged", f"draws random numbers: {clause(problem)}")]
-
-
-@contextlib.contextmanager
-def kept_state(arguments):
-    """Leaves the CPU's generator, and those among the arguments, as they were."""
-    generators = [g for g in arguments if isinstance(g, torch.Generator)]
-    states = [g.get_state() for g in generators]
-    state = torch.random.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.random.set_rng_state(state)
-        for generator, kept in zip(generators, states, strict=True):
-            generator.set_state(kept)
 
 
 def _judged(call, answer, again):
@@ -105,7 +92,7 @@ def _draws(name, arguments, tensor):
 
 def points(draws, number):
     """Even numbers on [0, 1) from draws: a point at chance in the interval of each."""
-    generator = torch.Generator().manual_seed(SEED + number)
+    generator = torch.Generator().manual_seed(DITHER + number)
     at = torch.rand(draws.low.shape, generator=generator, dtype=torch.float64)
     return draws.low + at * (draws.high - draws.low)
 
@@ -123,9 +110,8 @@ def _finding(path, draws, other, tensor=None):
         kind = "nonfinite" if problem.startswith(("nan at", "inf at", "-inf at")) else "wrong"
         return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
     if 0 < known < ENOUGH:
-        few = f"draws random numbers: {known} elements are too few to tell"
-        return Finding(path, "unjudged", few, n=n, sizes=sizes)
-    return Finding(path, "pass", n=n, sizes=sizes)
+        return drawn(path, few_of(known), n, sizes, "unjudged")
+    return drawn(path, f"drawn by its law, as far as {known:,} draws tell", n, sizes)
 
 
 def _hits(draws):

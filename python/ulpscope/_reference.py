@@ -33,6 +33,10 @@ SAMPLE = 4096
 FEW = 8
 
 
+class DrawsUnsaid(BadCall):
+    """The reference of a call draws random numbers: no two runs of it can be compared."""
+
+
 class Reference:
     """Replays one call in float64 and float32. Results are dicts path -> plain tensor."""
 
@@ -49,6 +53,7 @@ class Reference:
         self._inward = False
         self._apart = None
         self.jumps = {}  # path -> what replays crossed
+        self.may_draw = False  # some outputs are draws, and others are asked for
         self.quantizes = False  # the outputs are integers with a scale
         self.pairs = set()  # paths of complex outputs, which are kept as pairs of reals
         self.undefined = set()  # paths of results that are promised nothing
@@ -170,6 +175,8 @@ class Reference:
         self.yardstick = self.narrow()
         if self.truth.keys() != self.yardstick.keys():
             raise BadCall("float64 and float32 give different numbers of outputs")
+        if self._untested() and not self.may_draw and _moved_on(state) and self.is_random():
+            raise DrawsUnsaid("it draws random numbers, which its schema does not say")
         if self._untested() and not promises_nothing(self.call) and not self._is_steady(state):
             raise BadCall("the reference gives different results at two runs")
         if self._rounds_inside():
@@ -460,6 +467,11 @@ class Reference:
         finally:
             torch.random.set_rng_state(state)
         return any(not _equal(first[p], second[p]) for p in first)
+
+
+def _moved_on(state):
+    """Whether the CPU's generator has given numbers since it was in that state."""
+    return not torch.equal(torch.random.get_rng_state(), state)
 
 
 def _equal(a, b):

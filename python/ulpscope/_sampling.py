@@ -24,6 +24,7 @@ CHANCE = 1e-7
 NAMES = ("the average", "the spread", "the distribution", "a block of elements",
          "the dependence between elements", "the size of the result",
          "the variance of the result")  # fmt: skip
+SPREAD_ONLY = "drawn: spread only, its values cannot be told from chance"
 BOUNDS = (5.33, 5.33, 2.9, 6.0, 7.5, 0.0, 0.0)  # those of independent elements
 
 
@@ -56,6 +57,16 @@ def judge(call, answer, again=None):
     return [_output(call, answer, again, path, draws) for path in answer.outputs]
 
 
+def few_of(n):
+    """Why so few draws are not judged, a clause."""
+    return f"draws random numbers: {n} elements are too few to tell"
+
+
+def drawn(path, reason, n, sizes, verdict="pass"):
+    """The finding on an output of which only the draws were tested: it has no bits."""
+    return Finding(path, verdict, reason, math.nan, math.nan, n=n, sizes=sizes)
+
+
 def _output(call, answer, again, path, draws):
     device = answer.outputs[path]
     rows = [d[path] for d in draws]
@@ -65,6 +76,7 @@ def _output(call, answer, again, path, draws):
         return Finding(path, "unjudged", why, n=n, sizes=sizes)
     if all(torch.equal(r, rows[0]) for r in rows[1:]) and n:
         operands = Operands(call, Timing())
+        operands.reference.may_draw = True
         operands.begin()
         return _judged(operands, answer, path)
     problem = _compare(device, rows)
@@ -76,9 +88,8 @@ def _output(call, answer, again, path, draws):
         kind = "nonfinite" if problem.startswith("NaN") else "wrong"
         return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
     if n < ENOUGH:
-        few = f"draws random numbers: {n} elements are too few to tell"
-        return Finding(path, "unjudged", few, n=n, sizes=sizes)
-    return Finding(path, "pass", n=n, sizes=sizes)
+        return drawn(path, few_of(n), n, sizes, "unjudged")
+    return drawn(path, SPREAD_ONLY, n, sizes)
 
 
 def _compare(device, rows):

@@ -73,6 +73,8 @@ def _statement(op, verdict):
 
 
 def _passed(op, worst):
+    if worst is not None and math.isnan(worst.bits):  # nothing was measured
+        return f"{op} passes: {worst.reason or 'nothing to measure'}"
     if worst is None or not worst.details or not worst.n:
         return f"{op} is as it must be"
     if worst.details.get("n_finite") == 0:
