@@ -53,7 +53,7 @@ typedef struct usc_report_options {
     bool color;    /* ANSI colours */
     bool no_files; /* leave out the lines that say where the files are */
     bool by_loss;  /* the largest effect on the loss first, not the worst verdict */
-    bool strict;   /* unjudged and unsupported are flagged too */
+    bool strict;   /* undefined, unjudged and unsupported too */
     int n_allow;
     const usc_allow *allow;
 } usc_report_options;
@@ -146,9 +146,9 @@ USC_API USC_NODISCARD usc_status usc_report_write_files(usc_report *report,
 
 /**
  * What `report` and `check` exit with. 1: at least one call is flagged (crashed, timeout,
- * nonfinite, wrong, reduced, intermittent; strict: also unjudged, unsupported) and not
- * excused. 2: nothing was selected, nothing could be judged, or the check was interrupted
- * and what it saw so far is clean. Else 0. `options` may be NULL.
+ * nonfinite, wrong, reduced, intermittent; strict: also undefined, unjudged, unsupported)
+ * and not excused. 2: nothing was selected, nothing could be judged, or the check was
+ * interrupted and what it saw so far is clean. Else 0. `options` may be NULL.
  */
 USC_API int usc_report_exit_code(const usc_report *report,
                                  const usc_report_options *options);

@@ -60,7 +60,7 @@ def parse(argv):
     add("--faults", metavar="SPEC", help="faults to plant in the simulated device")
     add("--allow", action="append", default=[], metavar="VERDICT[:PATTERN]",
         help="do not flag these (may be repeated)")
-    add("--strict", action="store_true", help="flag unjudged and unsupported as well")
+    add("--strict", action="store_true", help="flag undefined, unjudged and unsupported as well")
     add("--standard", default="ulpscope", metavar="NAME",
         help="judge by another rule, e.g. ascend-v1, torch-close, allclose:1e-3,1e-3")
     add("--compare-standards", action="store_true",

@@ -4,27 +4,19 @@
 #include "report/report_cases.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { N_BUCKETS = 8192 };
+#include "report/report_index.h"
 
 #define WORSE_BITS 1.0 /* fewer bits by more than this is worse; less is noise */
 
-static uint64_t hash_text(uint64_t h, const char *text)
+static uint64_t hash_of(const usc_case_key *key)
 {
-    for (; *text != '\0'; text++)
-        h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return (h ^ 0xff) * UINT64_C(0x100000001b3);
-}
-
-static size_t bucket_of(const usc_case_key *key)
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    h = hash_text(h, key->op);
-    h = hash_text(h, key->module);
-    h = hash_text(h, key->phase);
-    h = hash_text(h, key->args);
-    return (size_t)(h % N_BUCKETS);
+    uint64_t h = usc_index_hash_text(0, key->op);
+    h = usc_index_hash_text(h, key->module);
+    h = usc_index_hash_text(h, key->phase);
+    return usc_index_hash_text(h, key->args);
 }
 
 static bool same_key(const usc_report_case *c, const usc_case_key *key)
@@ -35,12 +27,10 @@ static bool same_key(const usc_report_case *c, const usc_case_key *key)
 
 usc_report_case *usc_case_of(usc_report *r, const usc_case_key *key)
 {
-    if (r->buckets == NULL)
-        r->buckets = usc_report_take(r, N_BUCKETS * sizeof *r->buckets);
-    if (r->buckets == NULL) return NULL;
-    usc_report_case **bucket = &r->buckets[bucket_of(key)];
-    for (usc_report_case *c = *bucket; c != NULL; c = c->in_bucket)
-        if (same_key(c, key)) return c;
+    const uint64_t hash = hash_of(key);
+    usc_indexed *node = usc_index_first(&r->cases_index, hash);
+    for (; node != NULL; node = usc_index_next(node))
+        if (same_key((usc_report_case *)node, key)) return (usc_report_case *)node;
     usc_report_case *c = usc_report_take(r, sizeof *c);
     if (c == NULL) return NULL;
     c->op = usc_report_keep(r, key->op);
@@ -49,8 +39,7 @@ usc_report_case *usc_case_of(usc_report *r, const usc_case_key *key)
     c->args = usc_report_keep(r, key->args);
     if (!c->op || !c->module || !c->phase || !c->args) return NULL;
     c->rows_end = &c->rows;
-    c->in_bucket = *bucket;
-    *bucket = c;
+    if (usc_index_add(r, &r->cases_index, &c->indexed, hash, NULL) != USC_OK) return NULL;
     *r->cases_end = c;
     r->cases_end = &c->next;
     return c;
@@ -68,16 +57,41 @@ static bool worse(usc_verdict verdict, double bits, const usc_known *k)
  * is more than there was. */
 static bool is_known(usc_report_case *c, usc_verdict verdict, double bits)
 {
-    usc_known *worst = NULL;
-    for (usc_known *k = c->known; k != NULL; k = k->next) {
-        if (k->used) continue;
-        if (worst == NULL || k->verdict < worst->verdict ||
-            (k->verdict == worst->verdict && k->bits < worst->bits))
-            worst = k;
-    }
+    usc_known *worst = c->worst_left;
     if (worst == NULL) return false;
+    c->worst_left = worst->next;
     worst->used = true;
     return !worse(verdict, bits, worst);
+}
+
+static int by_severity(const void *a, const void *b)
+{
+    const usc_known *x = *(const usc_known *const *)a;
+    const usc_known *y = *(const usc_known *const *)b;
+    if (x->verdict != y->verdict) return x->verdict < y->verdict ? -1 : 1;
+    if (isnan(x->bits) || isnan(y->bits)) return isnan(x->bits) - isnan(y->bits);
+    return (x->bits > y->bits) - (x->bits < y->bits);
+}
+
+/* What the baseline knows of a case, the worst first. */
+static usc_status sort_known(usc_report *r, usc_report_case *c, usc_error *err)
+{
+    size_t n = 0, i = 0;
+    for (const usc_known *k = c->known; k != NULL; k = k->next)
+        n++;
+    usc_known **all = n > 1 ? usc_report_take(r, n * sizeof *all) : NULL;
+    if (n > 1 && all == NULL) return usc_report_no_memory(r, err);
+    for (usc_known *k = c->known; k != NULL && n > 1; k = k->next)
+        all[i++] = k;
+    if (n > 1) qsort(all, n, sizeof *all, by_severity);
+    for (i = 0; i + 1 < n; i++)
+        all[i]->next = all[i + 1];
+    if (n > 1) {
+        all[n - 1]->next = NULL;
+        c->known = all[0];
+    }
+    c->worst_left = c->known;
+    return USC_OK;
 }
 
 static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
@@ -96,6 +110,9 @@ static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
     usc_finding *f = usc_finding_of(r, row, v);
     usc_case_row *added = usc_report_take(r, sizeof *added);
     if (f == NULL || added == NULL) return usc_report_no_memory(r, err);
+    if (usc_index_add(r, &r->rows_index, &added->indexed,
+                      usc_index_hash(0, &row->call, sizeof row->call), err) != USC_OK)
+        return usc_report_no_memory(r, err);
     added->finding = f;
     added->call = row->call;
     added->sentence = usc_report_keep(r, row->sentence);
@@ -111,5 +128,18 @@ usc_status usc_cases_fill(usc_report *r, usc_error *err)
 {
     if (r->cases_filled) return USC_OK;
     r->cases_filled = true;
+    for (usc_report_case *c = r->cases; c != NULL; c = c->next) {
+        const usc_status st = sort_known(r, c, err);
+        if (st != USC_OK) return st;
+    }
     return usc_result_walk(r->result, add_row, r, err);
+}
+
+const usc_case_row *usc_case_row_of(const usc_report *r, int64_t call)
+{
+    usc_indexed *node =
+        usc_index_first(&r->rows_index, usc_index_hash(0, &call, sizeof call));
+    while (node != NULL && ((const usc_case_row *)node)->call != call)
+        node = usc_index_next(node);
+    return (const usc_case_row *)node;
 }

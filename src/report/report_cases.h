@@ -16,6 +16,7 @@ typedef struct usc_known {
 
 /* A call of this run that did not pass, the worst first. */
 typedef struct usc_case_row {
+    usc_indexed indexed;
     const usc_finding *finding;
     int64_t call;
     const char *sentence;
@@ -24,12 +25,13 @@ typedef struct usc_case_row {
 } usc_case_row;
 
 struct usc_report_case {
+    usc_indexed indexed;
     const char *op, *module, *phase, *args;
-    int64_t n, n_pass; /* calls of this run */
-    int64_t t_total;   /* ns */
-    usc_known *known;
+    int64_t n, n_pass;             /* calls of this run */
+    int64_t t_total;               /* ns */
+    usc_known *known, *worst_left; /* the worst first once the cases are filled */
     usc_case_row *rows, **rows_end;
-    usc_report_case *next, *in_bucket;
+    usc_report_case *next;
 };
 
 typedef struct usc_case_key {
@@ -38,6 +40,9 @@ typedef struct usc_case_key {
 
 /** The case of that key, made where there is none; NULL where there is no memory. */
 usc_report_case *usc_case_of(usc_report *r, const usc_case_key *key);
+
+/** The row of a call that did not pass, once the cases are filled; NULL if none. */
+const usc_case_row *usc_case_row_of(const usc_report *r, int64_t call);
 
 /** Sorts the calls of this run into cases, once, and matches them with the baseline. */
 USC_NODISCARD usc_status usc_cases_fill(usc_report *r, usc_error *err);

@@ -29,7 +29,7 @@ static void put_bits(usc_out *o, usc_verdict verdict, double bits)
 
 static void put_loss(usc_out *o, const usc_result_row *row)
 {
-    const double loss = usc_row_loss(row);
+    const double loss = usc_row_facts_of(row).loss;
     if (!isnan(loss)) usc_out_number(o, loss);
     usc_out_text(o, ",");
 }

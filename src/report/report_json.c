@@ -234,7 +234,7 @@ void usc_json_brief(usc_out *o, const usc_result_row *row)
     comma(o);
     member_bits(o, "yardstick_bits", verdict, row->yardstick_bits);
     usc_out_text(o, row->bound ? ", \"bound\": true, " : ", \"bound\": false, ");
-    member_loss(o, usc_row_loss(row));
+    member_loss(o, usc_row_facts_of(row).loss);
     comma(o);
     member(o, "cause", row->cause);
     comma(o);

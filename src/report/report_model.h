@@ -11,19 +11,46 @@
 typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
 
+/* What makes a node findable by report_index.h: its first member. */
+typedef struct usc_indexed {
+    struct usc_indexed *in_bucket;
+    uint64_t hash;
+} usc_indexed;
+
+typedef struct usc_index {
+    usc_indexed **buckets;
+    size_t n_buckets, n;
+} usc_index;
+
 /* A place in the model: the module path, or the phase in brackets where there is none. */
 typedef struct usc_place {
     const char *text;
     struct usc_place *next;
 } usc_place;
 
+/* What the metrics of a row say of the call as a whole. */
+typedef struct usc_row_facts {
+    double loss;        /* effect on the loss to first order; NaN: not known */
+    int64_t t_causes;   /* ns */
+    bool nan, inf;      /* among the inputs */
+    bool usual;         /* no worse than torch's own CPU kernel of that dtype */
+    double excused;     /* largest share of an output's elements that went free */
+    const char *excuse; /* codes of what excused them; "" */
+    const char *reason; /* why it could not be judged; "" */
+} usc_row_facts;
+
 /* Calls that do not pass, with the same operator, culprit, verdict and cause. */
 typedef struct usc_finding {
+    usc_indexed indexed;
+    const char *reason; /* of calls not judged; else "" */
+    const char *kind;   /* that reason without its numbers: what tells findings apart */
+    bool usual;
     const char *op, *culprit, *cause, *sentence;
     usc_verdict verdict;
     int64_t n_rows;     /* judged calls */
     int64_t n_calls;    /* calls that they stand for */
     int64_t n_known;    /* judged calls that the baseline excuses */
+    int64_t n_detailed; /* calls whose details the page embeds */
     int64_t worst_call; /* its numbers and sentence are the ones shown */
     double bits, yardstick_bits;
     bool bound;
@@ -33,7 +60,9 @@ typedef struct usc_finding {
 } usc_finding;
 
 typedef struct usc_op_sum {
+    usc_indexed indexed;
     const char *op;
+    int i;                     /* place in the list */
     int64_t n[USC_N_VERDICTS]; /* rows */
     struct usc_op_sum *next;
 } usc_op_sum;
@@ -46,9 +75,18 @@ typedef struct usc_times {
 
 /* Calls with NaN or Inf among their inputs: metrics `nan_inputs` and `inf_inputs`. */
 typedef struct usc_odd_inputs {
-    int64_t n, n_nan, n_pass;
+    int64_t n, n_nan, n_pass, n_nan_pass;
     int64_t first; /* the earliest of them */
 } usc_odd_inputs;
+
+/* Calls of which more than USC_EXCUSED_MUCH of an output's elements went free. */
+typedef struct usc_excused {
+    int64_t n, first;
+    const char *excuse; /* of the worst of them; "" */
+    double most;
+} usc_excused;
+
+#define USC_EXCUSED_MUCH 0.03
 
 typedef struct usc_arena_chunk usc_arena_chunk;
 
@@ -62,16 +100,20 @@ struct usc_report {
     int64_t n_rows, n_calls;
     int64_t n[USC_N_VERDICTS];
     usc_finding *findings, **findings_end; /* worst first */
-    usc_op_sum *ops;                       /* the one with the worst finding first */
+    usc_index findings_index, ops_index;
+    usc_op_sum *ops; /* the one with the worst finding first */
     usc_op_sum **ops_end;
     int n_ops;
     usc_times times;
     usc_odd_inputs odd;
+    usc_excused excused;
     struct usc_self_test *self_test;    /* report_selftest.h, by operator */
     struct usc_standard_sum *standards; /* report_standards.h */
     struct usc_standard_group *groups;
-    usc_report_case **buckets; /* report_cases.h: made when somebody asks for them */
+    usc_index cases_index; /* report_cases.h: made when somebody asks for them */
     usc_report_case *cases, **cases_end;
+    usc_index rows_index;              /* usc_case_row of this run, by call */
+    const usc_report_options *options; /* what the files mark as allowed; NULL: nothing */
     bool cases_filled, has_baseline;
 };
 
@@ -96,11 +138,25 @@ const char *usc_report_keep(usc_report *r, const char *text);
 /** Sets USC_E_NOMEM. */
 usc_status usc_report_no_memory(const usc_report *r, usc_error *err);
 
-/** The finding that a row belongs to: there is one for each row that does not pass. */
+/** The sums of an operator that has a row; NULL for others. */
+const usc_op_sum *usc_report_op(const usc_report *r, const char *op);
+
+/** The finding that a row belongs to, made where there is none yet; NULL without memory.
+ */
 usc_finding *usc_finding_of(usc_report *r, const usc_result_row *row, usc_verdict v);
+
+/** Adds a row that does not pass to its finding. Errors: USC_E_NOMEM. */
+usc_status usc_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
+                           usc_error *err);
+
+/** Puts accused findings that are usual behind the other accused ones. */
+void usc_findings_usual_last(usc_report *r);
 
 /** Whether a verdict like this is flagged under the options, whatever the baseline. */
 bool usc_finding_counts(const usc_finding *f, const usc_report_options *options);
+
+/** Whether it would be flagged, did `--allow` not say otherwise. */
+bool usc_finding_allowed(const usc_finding *f, const usc_report_options *options);
 
 /** Whether a finding counts for exit code 1. */
 bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options);
@@ -108,11 +164,12 @@ bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options
 /** Whether a verdict comes with effective bits that mean something. */
 bool usc_bits_shown(usc_verdict verdict, double bits);
 
-/** The effect of a call's error on the loss to first order; NaN where it is not known. */
-double usc_row_loss(const usc_result_row *row);
+/** Reads the metrics of a row. Memory: texts are the row's. */
+usc_row_facts usc_row_facts_of(const usc_result_row *row);
 
-/** Puts the findings with the largest effect on the loss first, unknown ones last. */
-void usc_findings_by_loss(usc_report *r);
+/** Puts the findings with the largest effect on the loss first, unknown ones last.
+ * Errors: USC_E_NOMEM. */
+usc_status usc_findings_by_loss(usc_report *r, usc_error *err);
 
 /** Writes `json` as it stands where it is valid JSON, else as a JSON string; `empty`
  * where it is "". */

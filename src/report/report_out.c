@@ -66,17 +66,30 @@ static void put(usc_out *o, char c)
     o->bytes[o->n++] = c;
 }
 
+static void put_all(usc_out *o, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        if (o->n == sizeof o->bytes) (void)!usc_out_end(o);
+        const size_t room = sizeof o->bytes - o->n, part = n < room ? n : room;
+        memcpy(o->bytes + o->n, bytes, part);
+        o->n += part;
+        bytes += part;
+        n -= part;
+    }
+}
+
 void usc_out_bytes(usc_out *o, const char *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        /* In JSON a '<' stands in strings only, so escaping it anywhere is right. */
-        if (o->in_script && bytes[i] == '<') {
-            for (const char *c = "\\u003c"; *c != '\0'; c++)
-                put(o, *c);
-        } else {
-            put(o, bytes[i]);
-        }
+    /* In JSON a '<' stands in strings only, so escaping it anywhere is right. */
+    const char *open;
+    while (o->in_script && n > 0 && (open = memchr(bytes, '<', n)) != NULL) {
+        const size_t before = (size_t)(open - bytes);
+        put_all(o, bytes, before);
+        put_all(o, "\\u003c", 6);
+        bytes += before + 1;
+        n -= before + 1;
     }
+    put_all(o, bytes, n);
 }
 
 void usc_out_text(usc_out *o, const char *text)
@@ -107,6 +120,12 @@ void usc_out_number(usc_out *o, double v)
         return;
     }
     char text[40];
+    if (fabs(v) < 1e15 && v >= (double)(int64_t)v && v <= (double)(int64_t)v) {
+        (void)snprintf(text, sizeof text, "%s%lld", signbit(v) && !(v < 0) ? "-" : "",
+                       (long long)v);
+        usc_out_text(o, text);
+        return;
+    }
     for (int digits = 15; digits <= 17; digits++) {
         (void)snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v) break;
@@ -128,6 +147,13 @@ void usc_out_json(usc_out *o, const char *text)
     put(o, '"');
     while (*text != '\0') {
         uint32_t code;
+        size_t plain = 0;
+        while (text[plain] >= 0x20 && text[plain] < 0x7f && text[plain] != '"' &&
+               text[plain] != '\\')
+            plain++;
+        usc_out_bytes(o, text, plain);
+        text += plain;
+        if (*text == '\0') break;
         const size_t n = usc_utf8_next(text, &code);
         if (n == 0)
             usc_out_text(o, "\xef\xbf\xbd");

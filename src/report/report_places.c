@@ -8,10 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/report_index.h"
+
 enum { MAX_NUMBERS = 4, MAX_LISTED = 4 };
 
 /* Paths that differ in their numeric components only. */
 typedef struct family {
+    usc_indexed indexed;
+    struct family *next;
     const char *first;
     int64_t n; /* distinct paths */
     int n_numbers;
@@ -62,6 +66,22 @@ static bool same_family(const char *a, const char *b)
         if (na != nb || memcmp(part_a, part_b, na) != 0) return false;
     }
     return *a == *b;
+}
+
+/* Equal for paths of one family. */
+static uint64_t hash_of(const char *path)
+{
+    uint64_t h = 0;
+    int n_numbers = 0;
+    const char *part;
+    while (*path != '\0') {
+        const size_t n = next_part(&path, &part);
+        if (n_numbers < MAX_NUMBERS && is_number(part, n))
+            h = usc_index_hash(h, &(int){++n_numbers}, sizeof(int));
+        else
+            h = usc_index_hash(h, part, n);
+    }
+    return h;
 }
 
 static void family_add(family *f, const char *path)
@@ -148,37 +168,55 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void put_families(usc_out *o, const family *families, int n, int at_most)
+static void put_families(usc_out *o, const family *families, int at_most)
 {
-    for (int i = 0; i < n && i < at_most; i++) {
-        if (i > 0) usc_out_text(o, ", ");
-        family_put(o, &families[i]);
+    int n = 0;
+    for (const family *f = families; f != NULL; f = f->next, n++) {
+        if (n >= at_most) continue;
+        if (n > 0) usc_out_text(o, ", ");
+        family_put(o, f);
     }
     if (n > at_most) usc_out_format(o, ", and %d more", n - at_most);
 }
 
+/* Families in the order of their first paths. */
+typedef struct families {
+    usc_index index;
+    family *first, **end;
+} families;
+
+static usc_status add_path(usc_report *r, families *all, const char *path, usc_error *err)
+{
+    const uint64_t hash = hash_of(path);
+    usc_indexed *node = usc_index_first(&all->index, hash);
+    while (node != NULL && !same_family(((family *)node)->first, path))
+        node = usc_index_next(node);
+    family *f = (family *)node;
+    if (f == NULL) {
+        f = usc_report_take(r, sizeof *f);
+        if (f == NULL || usc_index_add(r, &all->index, &f->indexed, hash, NULL) != USC_OK)
+            return usc_report_no_memory(r, err);
+        *all->end = f;
+        all->end = &f->next;
+    }
+    family_add(f, path);
+    return USC_OK;
+}
+
 usc_status usc_places_put(usc_out *o, usc_report *r, const usc_finding *f, int at_most)
 {
-    const size_t n = (size_t)f->n_rows;
-    const char **paths = usc_report_take(r, n * sizeof *paths);
-    family *families = usc_report_take(r, n * sizeof *families);
-    if (paths == NULL || families == NULL)
-        return usc_error_set(o->err, USC_E_NOMEM, -1, "report of %s: out of memory",
-                             r->folder);
-    size_t n_paths = 0;
+    const char **paths = usc_report_take(r, (size_t)f->n_rows * sizeof *paths);
+    if (paths == NULL) return usc_report_no_memory(r, o->err);
+    size_t n = 0;
     for (const usc_place *p = f->places; p != NULL; p = p->next)
-        paths[n_paths++] = p->text;
-    qsort(paths, n_paths, sizeof *paths, by_text);
-
-    int n_families = 0;
-    for (size_t i = 0; i < n_paths; i++) {
+        paths[n++] = p->text;
+    qsort(paths, n, sizeof *paths, by_text);
+    families all = {.end = &all.first};
+    for (size_t i = 0; i < n; i++) {
         if (i > 0 && strcmp(paths[i], paths[i - 1]) == 0) continue;
-        int at = 0;
-        while (at < n_families && !same_family(families[at].first, paths[i]))
-            at++;
-        n_families += at == n_families;
-        family_add(&families[at], paths[i]);
+        const usc_status st = add_path(r, &all, paths[i], o->err);
+        if (st != USC_OK) return st;
     }
-    put_families(o, families, n_families, at_most);
+    put_families(o, all.first, at_most);
     return o->status;
 }

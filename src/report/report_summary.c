@@ -11,17 +11,6 @@ static int64_t n_new(const usc_finding *f)
     return f->n_rows - f->n_known;
 }
 
-/* The first finding with that operator and verdict is the worst of them. */
-static bool named_before(const usc_report *r, const usc_finding *f,
-                         const usc_report_options *options)
-{
-    for (const usc_finding *g = r->findings; g != f; g = g->next)
-        if (g->verdict == f->verdict && strcmp(g->op, f->op) == 0 &&
-            usc_finding_flagged(g, options))
-            return true;
-    return false;
-}
-
 static void put_name(usc_out *o, const char *text)
 {
     usc_out_terminal(o, text, strlen(text));
@@ -36,12 +25,18 @@ static void put_finding(usc_out *o, const usc_finding *f)
                        f->bits > 0 ? f->bits : 0.0);
 }
 
-static void put_flagged(usc_out *o, const usc_report *r,
-                        const usc_report_options *options)
+/* The first finding of an operator and verdict is the worst of them: others of it are not
+ * named again. */
+static void put_flagged(usc_out *o, usc_report *r, const usc_report_options *options)
 {
     int n = 0;
-    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
-        if (!usc_finding_flagged(f, options) || named_before(r, f, options)) continue;
+    bool *named = usc_report_take(r, (size_t)r->n_ops * USC_N_VERDICTS);
+    for (const usc_finding *f = r->findings; f != NULL && named != NULL; f = f->next) {
+        if (!usc_finding_flagged(f, options)) continue;
+        const usc_op_sum *op = usc_report_op(r, f->op);
+        bool *before = &named[op->i * USC_N_VERDICTS + (int)f->verdict];
+        if (*before) continue;
+        *before = true;
         if (n < MOST) {
             usc_out_text(o, n == 0 ? ": " : ", ");
             put_finding(o, f);
@@ -51,13 +46,35 @@ static void put_flagged(usc_out *o, const usc_report *r,
     if (n > MOST) usc_out_format(o, ", and %d more", n - MOST);
 }
 
-void usc_summary_put(usc_out *o, const usc_report *r, const usc_report_options *options)
+/* What is neither flagged nor right, so that silence is not taken for success. */
+static void put_rest(usc_out *o, const usc_report *r)
 {
-    int64_t n = 0, n_known = 0;
+    const int64_t unjudged = r->n[USC_VERDICT_UNJUDGED];
+    const int64_t unsupported = r->n[USC_VERDICT_UNSUPPORTED];
+    if (unjudged > 0 && unsupported > 0)
+        usc_out_format(o, "; %lld not judged (%lld unsupported, %lld unjudged)",
+                       (long long)(unjudged + unsupported), (long long)unsupported,
+                       (long long)unjudged);
+    else if (unjudged + unsupported > 0)
+        usc_out_format(o, "; %lld not judged (%s)", (long long)(unjudged + unsupported),
+                       unjudged > 0 ? "unjudged" : "unsupported");
+    if (r->n[USC_VERDICT_UNDEFINED] > 0)
+        usc_out_format(o, "; %lld undefined", (long long)r->n[USC_VERDICT_UNDEFINED]);
+    if (r->excused.n > 0)
+        usc_out_format(o, "; %lld with more than 3 %% of an output excused",
+                       (long long)r->excused.n);
+}
+
+void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *options)
+{
+    int64_t n = 0, n_known = 0, n_allowed = 0;
     for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
-        if (!usc_finding_counts(f, options)) continue;
-        n += n_new(f);
-        n_known += f->n_known;
+        if (usc_finding_counts(f, options)) {
+            n += n_new(f);
+            n_known += f->n_known;
+        } else if (usc_finding_allowed(f, options)) {
+            n_allowed += f->n_rows;
+        }
     }
     usc_out_text(o, "ulpscope: ");
     if (r->n_rows == 0) {
@@ -72,9 +89,8 @@ void usc_summary_put(usc_out *o, const usc_report *r, const usc_report_options *
     if (r->has_baseline && n > 0) usc_out_text(o, " as new");
     put_flagged(o, r, options);
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
-    const int64_t missing = r->n[USC_VERDICT_UNJUDGED] + r->n[USC_VERDICT_UNSUPPORTED];
-    if (missing > 0)
-        usc_out_format(o, "; %lld unjudged or unsupported", (long long)missing);
+    if (n_allowed > 0) usc_out_format(o, "; %lld allowed", (long long)n_allowed);
+    put_rest(o, r);
     if (usc_report_unfinished(r)) usc_out_text(o, "; unfinished");
     if (usc_report_over_budget(r)) usc_out_text(o, "; incomplete");
 }

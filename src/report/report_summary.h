@@ -6,6 +6,6 @@
 #include "report/report_model.h"
 
 /** Writes the line, without its line feed. */
-void usc_summary_put(usc_out *o, const usc_report *r, const usc_report_options *options);
+void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *options);
 
 #endif

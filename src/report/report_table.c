@@ -420,7 +420,10 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     t.width = t.options->width > 0 ? t.options->width : 100;
     if (t.width < MIN_WIDTH) t.width = MIN_WIDTH;
 
-    if (t.options->by_loss) usc_findings_by_loss(report);
+    if (t.options->by_loss) {
+        const usc_status sorted = usc_findings_by_loss(report, err);
+        if (sorted != USC_OK) return sorted;
+    }
     const usc_status st = findings(&t);
     if (st != USC_OK) return st;
     checked(&t);

@@ -50,6 +50,9 @@ usc_status usc_result_open(const char *out_folder, usc_result **out, usc_error *
     if (st == USC_OK) st = prepare_file(out_folder, path, &as_is, err);
     if (st == USC_OK)
         st = usc_db_open_readable(&r->db, &usc_result_kind, path, as_is, err);
+    /* A walk from the worst to the best jumps about among the metrics. */
+    if (st == USC_OK)
+        st = usc_db_exec(&r->db, "PRAGMA cache_size=-65536", "opening", err);
     if (st == USC_OK) {
         snprintf(r->folder, sizeof r->folder, "%s", out_folder);
         *out = r;

@@ -308,8 +308,8 @@ static void the_summary_names_the_worst_of_each_kind(void **state)
     (void)state;
     usc_report *report = report_sample(folder);
     assert_summary(report, "ulpscope: 13 of 18 calls flagged: aten::_fused_adamw_ wrong "
-                           "(4.2 bits), aten::linear reduced (10.8 bits); 3 unjudged or "
-                           "unsupported");
+                           "(4.2 bits), aten::linear reduced (10.8 bits); 3 not judged "
+                           "(1 unsupported, 2 unjudged); 1 undefined");
     usc_report_close(report);
 }
 

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports of many findings: what is one finding, how they are found again, their order.
+#include "report_sample.h"
+
+#include "report/report_index.h"
+
+static char *folder;
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = sample_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    sample_remove(folder);
+    free(folder);
+    return 0;
+}
+
+static size_t n_findings(const usc_report *report)
+{
+    return report->findings_index.n;
+}
+
+/* A reason's numbers differ from call to call; what it says does not. */
+static void reasons_are_one_whatever_their_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format;
+        bool one;
+    } cases[] = {
+        {"aten::mm is unjudged: the reference took longer than %d s", true},
+        {"aten::mm is unjudged: sizes [%d, 3] and [1, 2, 3] differ by 1.5e-0%d", true},
+        {"aten::mm is unjudged: float%d is no dtype here", false}, /* a name */
+        {"aten::mm: no kernel at 0x7f%d", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *here = sample_folder();
+        usc_result *r = report_create(here);
+        for (int call = 1; call <= 3; call++) {
+            char sentence[120];
+            snprintf(sentence, sizeof sentence, cases[i].format, call, call);
+            usc_result_row row = report_row(call, "aten::mm", "unjudged");
+            row.sentence = sentence;
+            report_put(r, &row);
+        }
+        usc_report *report = report_finish(r, here, "done");
+        if (n_findings(report) != (cases[i].one ? 1 : 3))
+            fail_msg("%s: %zu findings", cases[i].format, n_findings(report));
+        usc_report_close(report);
+        sample_remove(here);
+        free(here);
+    }
+}
+
+/* A reason of its own goes before what the sentence says. */
+static void a_reason_is_read_from_its_metric(void **state)
+{
+    (void)state;
+    usc_result *r = report_create(folder);
+    const usc_metric reason = {-1, "reason", 0, "too large"};
+    usc_result_row row = report_row(1, "aten::mm", "unjudged");
+    row.sentence = "something in words";
+    row.metrics = &reason;
+    row.n_metrics = 1;
+    report_put(r, &row);
+    usc_report *report = report_finish(r, folder, "done");
+    assert_string_equal(usc_finding_reason(report->findings), "too large");
+    usc_report_close(report);
+}
+
+static size_t longest_chain(const usc_index *index)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < index->n_buckets; i++) {
+        size_t n = 0;
+        for (const usc_indexed *at = index->buckets[i]; at != NULL; at = at->in_bucket)
+            n++;
+        if (n > longest) longest = n;
+    }
+    return longest;
+}
+
+/* The work to find a finding, an operator, a case again does not grow with their number.
+ */
+static void finding_again_takes_no_walk(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    usc_result *r = report_create(folder);
+    for (int i = 1; i <= N; i++) {
+        char op[32], cause[48], module[32];
+        snprintf(op, sizeof op, "lib::op%d", i);
+        snprintf(cause, sizeof cause, "a factor of %d or so", i);
+        snprintf(module, sizeof module, "block%d.x", i);
+        usc_result_row row = report_row(i, op, "wrong");
+        row.cause = cause;
+        row.module = module;
+        report_put(r, &row);
+    }
+    usc_report *report = report_finish(r, folder, "done");
+    char *xml = NULL;
+    report_memory memory = {0};
+    const usc_sink sink = {report_memory_write, &memory};
+    usc_error err;
+    if (usc_report_junit(report, NULL, &sink, &err) != USC_OK) fail_msg("%s", err.text);
+    xml = memory.bytes;
+    assert_int_equal(n_findings(report), N);
+    assert_int_equal(report->n_ops, N);
+    const usc_index *indices[] = {&report->findings_index, &report->ops_index,
+                                  &report->cases_index, &report->rows_index};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(indices[i]->n, N);
+        assert_true(longest_chain(indices[i]) <= 12);
+    }
+    free(xml);
+    usc_report_close(report);
+}
+
+/* What torch's own CPU kernel does as well stands behind what only the device does. */
+static void usual_findings_stand_behind_the_others(void **state)
+{
+    (void)state;
+    const usc_metric usual = {-1, "usual", 1, NULL};
+    usc_result *r = report_create(folder);
+    static const char *const ops[] = {"a::worst", "a::usual", "a::least"};
+    for (int i = 0; i < 3; i++) {
+        usc_result_row row = report_row(1 + i, ops[i], "reduced");
+        row.bits = 5 + i;
+        row.metrics = i == 1 ? &usual : NULL;
+        row.n_metrics = i == 1;
+        report_put(r, &row);
+    }
+    usc_result_row row = report_row(9, "a::open", "undefined");
+    report_put(r, &row);
+    usc_report *report = report_finish(r, folder, "done");
+    static const char *const order[] = {"a::worst", "a::least", "a::usual", "a::open"};
+    const usc_finding *f = report->findings;
+    for (int i = 0; i < 4; i++, f = f->next)
+        assert_string_equal(f->op, order[i]);
+    assert_null(f);
+    usc_report_close(report);
+}
+
+#define MANY_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reasons_are_one_whatever_their_numbers),
+        MANY_TEST(a_reason_is_read_from_its_metric),
+        MANY_TEST(finding_again_takes_no_walk),
+        MANY_TEST(usual_findings_stand_behind_the_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
