@@ -1,20 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Know whether an accelerator computes your model correctly."""
+"""Know whether an accelerator computes your model correctly.
+
+    ulpscope.capture(folder, steps=[0])     record what a program's operators do
+    ulpscope.step()                         one step of that program ends here
+    ulpscope.check_call(fn, args)           run a callable, judge what it computes
+    ulpscope.judge_call(fn, args, kwargs, outputs)
+                                            judge what some device computed
+    ulpscope.testing.assert_accurate(kernel, reference, *args)
+                                            the same as an assertion of a test
+    ulpscope.reference.register("ns::name") what an operator's results are held to
+
+`import ulpscope.sim` adds the simulated accelerator as the torch device `sim`; nothing else
+does. The program is `ulpscope` (`python -m ulpscope`): `ulpscope --help`.
+"""
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import reference, testing
     from ._capture import capture, step
-    from ._judge_api import check_call, judge_call
+    from ._judge_api import CallVerdict, OutputVerdict, check_call, judge_call
 
-__all__ = ["capture", "check_call", "judge_call", "step"]
+    __version__: str
+
+__all__ = ["CallVerdict", "OutputVerdict", "capture", "check_call", "judge_call", "reference",
+           "step", "testing"]  # fmt: skip
+
+_HOMES = {"capture": "_capture", "step": "_capture", "__version__": "_core"}
+_MODULES = ("reference", "testing")
 
 
 def __getattr__(name):
     """Loads what needs torch when it is asked for: the programs of this package begin without."""
-    if name not in __all__:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name not in __all__ and name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "._capture" if name in ("capture", "step") else "._judge_api"
-    found = globals()[name] = getattr(importlib.import_module(home, __name__), name)
+    home = importlib.import_module("." + _HOMES.get(name, "_judge_api"), __name__)
+    found = globals()[name] = getattr(home, name.strip("_") if name == "__version__" else name)
     return found
+
+
+def __dir__():
+    return sorted([*__all__, "__version__", "__doc__", "__name__", "__file__", "__path__"])

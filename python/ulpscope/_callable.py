@@ -4,6 +4,7 @@ function, an optimizer's step. What a schema would tell of an operator is learnt
 it once on the CPU: what it returns and writes, whether it draws, how it chooses indices.
 """
 
+import functools
 import inspect
 from dataclasses import dataclass, field
 
@@ -189,9 +190,15 @@ def _names(function, n):
 
 def name_of(function):
     """What to call a callable in a sentence."""
+    function = getattr(function, "_opoverload", function)  # torch.library.custom_op
     overload = getattr(function, "_schema", None)
     if overload is not None and hasattr(function, "overloadpacket"):
-        return str(function._name)
+        return str(function._name).removesuffix(".default")
+    packet = getattr(function, "_qualified_op_name", None)
+    if isinstance(packet, str):
+        return packet
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
     name = getattr(function, "__name__", "") or type(function).__name__
     return "the function" if name == "<lambda>" else name
 

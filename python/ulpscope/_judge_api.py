@@ -5,7 +5,7 @@ on what a callable computes. Bound in `ulpscope`; described in docs/python.md.""
 import copy
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -98,8 +98,9 @@ def judge_call(
     rule = _standards.parsed(standard)
     fn = _registered(fn) or fn
     if rule is None:
-        return _judged(fn, args, kwargs, lambda call: _verdict(call, outputs, mutated))
-    by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark))
+        return _judged(fn, args, kwargs, lambda call: _verdict(call, outputs, mutated), name_of(fn))
+    by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark),
+                 name_of(fn))  # fmt: skip
     by.standard = rule.name
     return by
 
@@ -125,9 +126,9 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     reference = reference or _registered(fn)
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
-    if backward:
-        fn, reference = _with_gradients(fn), _with_gradients(reference)
     check = _Check(fn, reference, own, device, backward)
+    if backward:
+        check = _differentiated(check)
     if inputs == "given":
         return check.run(tuple(args), dict(kwargs or {}))
     return _stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
@@ -161,9 +162,11 @@ class _Check:
     own: bool
     device: object
     backward: bool
+    state: tuple = ()  # a module's parameters and buffers, ahead of the reference's arguments
 
     def run(self, args, kwargs, note=""):
-        moved = _moved(args, self.device), _moved(kwargs, self.device)
+        given = args if not self.own else self.state + args
+        moved = _moved(given, self.device), _moved(kwargs, self.device)
         fn = _on(self.fn, self.device) if self.own or self.device else self.fn
         with self._grad(), kept_state([*args, *kwargs.values()]):
             outputs = fn(*moved[0], **moved[1])
@@ -172,18 +175,19 @@ class _Check:
             call.any_float = not self.own
             return _verdict(call, outputs, moved)
 
-        return _judged(self.reference, args, kwargs, judge, note)
+        return _judged(self.reference, self.state + args, kwargs, judge, name_of(self.fn), note)
 
     def failed(self, problem, note):
         """The verdict on arguments that `fn` refuses and the reference takes."""
         why = f"raises {type(problem).__name__} where the reference gives a result: "
         refused = Verdict("crashed", reason=why + clause(problem))
-        return _told(None, name_of(self.reference), refused, note)
+        return _told(None, name_of(self.fn), refused, note)
 
     def refuses(self, args, kwargs):
         """Why the reference does not take these arguments, "" where it does."""
         for change in (lambda t: t, _single):
-            copies = _stress.changed((_moved(args, "cpu"), _moved(kwargs, "cpu")), change)
+            moved = _moved(self.state + args, "cpu"), _moved(kwargs, "cpu")
+            copies = _stress.changed(moved, change)
             try:
                 with self._grad():
                     _on(self.reference, "cpu")(*copies[0], **copies[1])
@@ -223,15 +227,16 @@ def _check_mutated(fn, args, mutated):
         raise ValueError(f"mutated holds {len(mutated[0])} arguments where the call has {len(args)}")
 
 
-def _judged(fn, args, kwargs, judge, note=""):
-    """The public verdict of `judge(call)`; `unjudged` where anything fails."""
+def _judged(fn, args, kwargs, judge, name, note=""):
+    """The public verdict of `judge(call)` on what is called `name`, held to `fn`; `unjudged`
+    where anything fails."""
     try:
         with kept_state([*args, *(kwargs or {}).values()]):
             call = call_of(fn, args, kwargs)
             verdict = judge(call)
     except Exception as problem:
         call, verdict = None, Verdict("unjudged", reason=clause(problem))
-    return _told(call, name_of(fn), verdict, note)
+    return _told(call, name, verdict, note)
 
 
 def _told(call, name, verdict, note):
@@ -404,8 +409,33 @@ def _on(fn, device):
 # ---- gradients -----------------------------------------------------------------------
 
 
-def _with_gradients(fn):
-    """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent."""
+def _differentiated(check):
+    """A check of the gradients as well. A module's parameters and buffers become arguments,
+    so that the reference computes with them in its own precision; where the module is its
+    own reference, gradients of its parameters are judged too."""
+    module = check.reference
+    if not isinstance(module, torch.nn.Module):
+        fn, reference = _with_gradients(check.fn), _with_gradients(module)
+        return replace(check, fn=fn, reference=reference)
+
+    def stated(state, *args, **kwargs):
+        return torch.func.functional_call(module, state, args, kwargs)
+
+    stated.__name__ = name_of(module)
+    own = {name for name, p in module.named_parameters() if p.requires_grad} if check.own else ()
+    reference = _with_gradients(stated, own)
+    fn = reference if check.own else _with_gradients(check.fn)
+    return replace(check, fn=fn, reference=reference, state=(_detached(module),))
+
+
+def _detached(module):
+    pairs = [*module.named_parameters(), *module.named_buffers()]
+    return {name: tensor.detach() for name, tensor in pairs}
+
+
+def _with_gradients(fn, own=None):
+    """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent.
+    With `own` its first argument is a module's state, of which these names have gradients."""
 
     def run(*args, **kwargs):
         leaves = []
@@ -416,11 +446,14 @@ def _with_gradients(fn):
                 return leaves[-1]
             return value
 
+        state = ()
+        if own is not None:
+            state, args = ({k: leaf(v) if k in own else v for k, v in args[0].items()},), args[1:]
         args, kwargs = mapped(args, leaf), mapped(kwargs, leaf)
         with torch.enable_grad():
-            result = fn(*args, **kwargs)
+            result = fn(*state, *args, **kwargs)
             outputs = [t for t in _with_grad(result)]
-            if not outputs:  # nothing hangs on an input
+            if not outputs or not leaves:  # nothing hangs on an input
                 return result, []
             gradients = torch.autograd.grad(
                 outputs, leaves, [_cotangent(t) for t in outputs], allow_unused=True

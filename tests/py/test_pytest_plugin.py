@@ -60,13 +60,13 @@ def calls_of(folder):
 def test_a_session_with_a_report(tmp_path):
     done = session(tmp_path, "--ulpscope-report", "report")
     assert done.returncode == 1 and "1 failed, 4 passed" in done.stdout, done.stdout
-    assert "reduced: rms_norm computed with" in done.stdout
+    assert "reduced: in_bfloat16 computed with" in done.stdout
     assert "calls judged, report/report.html" in done.stdout
     calls = calls_of(tmp_path)
     assert (tmp_path / "report/report.html").stat().st_size > 10_000
     bad = [c for c in calls if c["verdict"] != "pass"]
     assert [(c["verdict"], c["op"], c["module"]) for c in bad] == [
-        ("reduced", "rms_norm", "test_suite.py::test_bad")
+        ("reduced", "in_bfloat16", "test_suite.py::test_bad")
     ]
     assert "test_suite.py::test_without_the_fixture" in {c["module"] for c in calls}
     stress = [c for c in calls if "stress case" in c["notes"]]
