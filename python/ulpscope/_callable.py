@@ -15,6 +15,7 @@ from ._apart import apart
 from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
+from ._meaning import Meaning
 from ._mode import Mode, any_complex
 from ._replay import (
     BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, equal_bytes, flatten,
@@ -42,6 +43,7 @@ class Composite(Call):
     draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
     numbers: dict = field(default_factory=dict)  # path -> dtype of a Python float, see number_dtype
     returned: str = ""  # what it returns where that holds no number at all, see nothing_in
+    answers: list | None = None  # what it asked of its dtypes, see _meaning
     any_float: bool = False  # results may have another float dtype than the reference's
 
 
@@ -265,9 +267,9 @@ def _module_call(module):
 def _learn(call):
     """Runs the call as it is and notes what it does."""
     bound = bind_exact(call, lambda captured: "cpu")
-    log, dropouts = Log(), Dropouts()
+    log, dropouts, meaning = Log(), Dropouts(), Meaning()
     try:
-        with log, dropouts:
+        with log, dropouts, meaning:
             result = bound.run(call.function)
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)
@@ -277,6 +279,7 @@ def _learn(call):
     except Exception as problem:  # the CPU refuses these dtypes: float32 may do
         call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
         return
+    call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
     call.whole = log.whole
     call.differentiates = log.differentiates

@@ -11,6 +11,7 @@ import torch
 
 from . import _references, reference
 from ._apart import IN_FLOAT64
+from ._meaning import resolved
 from ._mode import Mode
 from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
@@ -78,7 +79,7 @@ def cpu_kernel(call):
     function = call.function
     key = torch._C.DispatchKey.CPU
     if space_of(call.op) in STANDARD or not hasattr(function, "_op_dk"):
-        return function
+        return resolved(call, function)
     if not function.has_kernel_for_dispatch_key(key):
         key = torch._C.DispatchKey.CompositeExplicitAutograd
         if not function.has_kernel_for_dispatch_key(key):
@@ -109,20 +110,19 @@ def sources_of(call):
     if space_of(call.op) not in ("", *STANDARD):
         return [Source(cpu_kernel(call), held=True)]
     found = [_as_it_stands(call)]
-    return found + [Source(f, held=True, steady=True) for f in decompositions(call.function)]
+    others = [resolved(call, f) for f in decompositions(call.function)]
+    return found + [Source(f, held=True, steady=True) for f in others]
 
 
 def _as_it_stands(call):
     """The operator itself. Where its meaning hangs on the dtype (neighbouring numbers, bits
-    seen as another dtype, infinities replaced by the largest number), that of the call."""
+    seen as another dtype, a default that torch takes from it), that of the call."""
     name = base_name(call.op)[1]
     if name in HANG_ON_DTYPE or call.op.startswith("aten::view.dtype"):
         return Source(call.function, held=False, steady=True, given=True)
-    if name.rstrip("_") == "nan_to_num" and call.views:
-        return Source(_bounded(call), held=False, steady=True)
     if name in FUSED and not all(v.is_contiguous() for v in call.views.values()):
         return Source(sound(call.function), held=False, steady=True, partial=True)
-    return Source(call.function, held=False, steady=True)
+    return Source(resolved(call, call.function), held=False, steady=True)
 
 
 def sound(function):
@@ -148,19 +148,6 @@ def sound(function):
             if not torch.equal(tensor, copy):  # one that is only read may be expanded
                 tensor.copy_(copy)
         return result
-
-    return run
-
-
-def _bounded(call):
-    dtype = next(iter(call.views.values())).dtype
-    limits = torch.finfo(dtype) if dtype.is_floating_point else None
-
-    def run(self, nan=None, posinf=None, neginf=None, **out):
-        if limits is not None:
-            posinf = limits.max if posinf is None else posinf
-            neginf = limits.min if neginf is None else neginf
-        return call.function(self, nan, posinf, neginf, **out)
 
     return run
 
