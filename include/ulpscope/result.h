@@ -13,9 +13,9 @@ USC_BEGIN_DECLS
 
 typedef struct usc_result usc_result;
 
-/** What makes two runs the same run: such a run may be resumed, any other is refused. */
+/** What makes two runs the same run: one that was cut short may be resumed. */
 typedef struct usc_run {
-    const char *trace;       /* path as given */
+    const char *trace;       /* path as given; tells the command of a finished run */
     const char *trace_id;    /* meta "id" of the trace */
     const char *device;      /* "sim:0" */
     const char *standard;    /* "ulpscope" */
@@ -25,23 +25,38 @@ typedef struct usc_run {
 } usc_run;
 
 /**
- * Opens or creates OUT/result.db (and the folder OUT).
+ * Opens or creates OUT/result.db, and the folder OUT with those above it.
  *
- * force: an OUT of another run is replaced, also a damaged one; without it only one that
- * holds no verdict.
- * Errors: USC_E_EXISTS where OUT holds another run (the text says which field differs),
+ * A run that was cut short (its "state" is not "done") goes on where it stopped; a
+ * finished one, of the same trace or of a trace at the same path, begins anew, and so
+ * does one that holds no verdict. What is replaced stays in the file until the first
+ * usc_result_set or usc_result_put, which takes it out in one transaction. force:
+ * whatever OUT holds is replaced, also another run or a damaged file. Errors:
+ * USC_E_EXISTS where OUT holds another run (the text says which field differs),
  *         USC_E_VERSION, USC_E_CORRUPT, USC_E_IO, USC_E_BUSY.
  */
 USC_API USC_NODISCARD usc_status usc_result_create(const char *out_folder,
                                                    const usc_run *run, bool force,
                                                    usc_result **out, usc_error *err);
 
-/** Opens an existing OUT for reading (report). Errors: as above, USC_E_NOT_FOUND. */
+/**
+ * Opens an existing OUT for reading (report). Where another process writes it, what is
+ * read is a copy of what was committed so far, see usc_result_live.
+ *
+ * Errors: as above, USC_E_NOT_FOUND; USC_E_BUSY where no whole copy could be had.
+ */
 USC_API USC_NODISCARD usc_status usc_result_open(const char *out_folder, usc_result **out,
                                                  usc_error *err);
 
+/** Whether another process was writing OUT when it was opened for reading. */
+USC_API bool usc_result_live(const usc_result *r);
+
 /** Frees; NULL is allowed. Everything put before was committed. */
 USC_API void usc_result_close(usc_result *r);
+
+/** Closes; where usc_result_create made the file and nothing was put, it goes again, and
+ * so do the folders made for it. NULL is allowed. */
+USC_API void usc_result_discard(usc_result *r);
 
 typedef struct usc_metric {
     int output;       /* index of the output, -1: the call */
@@ -100,8 +115,9 @@ USC_API USC_NODISCARD usc_status usc_result_clear(usc_result *r, usc_error *err)
 USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
                                                 const char *value, usc_error *err);
 
-/** Value of a key of table run, NULL if none. Memory: until the next usc_result_get with
- * `r`; may be called inside usc_result_walk. */
+/** Value of a key of table run, NULL if none; while what is there is to be replaced, the
+ * value that comes. Memory: until the next usc_result_get with `r`; may be called inside
+ * usc_result_walk. */
 USC_API const char *usc_result_get(usc_result *r, const char *key);
 
 /** Calls that already have a verdict, ascending; owned by `r` until its next call. */

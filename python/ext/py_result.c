@@ -200,6 +200,18 @@ static PyObject *result_close(result_object *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *result_discard(result_object *self, PyObject *unused)
+{
+    (void)unused;
+    core_lock(self->lock);
+    Py_BEGIN_ALLOW_THREADS;
+    usc_result_discard(self->result);
+    Py_END_ALLOW_THREADS;
+    self->result = NULL;
+    PyThread_release_lock(self->lock);
+    Py_RETURN_NONE;
+}
+
 static void result_dealloc(result_object *self)
 {
     PyTypeObject *type = Py_TYPE(self);
@@ -322,6 +334,8 @@ static PyMethodDef methods[] = {
      "done() -> list[int]: calls that have a verdict."},
     {"close", METHOD(result_close), METH_NOARGS,
      "close(): makes result.db a plain file."},
+    {"discard", METHOD(result_discard), METH_NOARGS,
+     "discard(): closes, and takes away what was made where nothing was put."},
     {"__enter__", result_enter, METH_NOARGS, NULL},
     {"__exit__", METHOD(result_exit), METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

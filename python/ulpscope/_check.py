@@ -21,12 +21,14 @@ from contextlib import contextmanager, suppress
 from . import _core, _modules, _select
 from ._agenda import Agenda, Budget, seconds_of
 from ._crew import Crew, Trouble
+from ._identity import difference
 from ._options import Parser
 from ._progress import Progress
 from ._verdicts import FLAGGED, PRECEDENCE, base_row
 
 UNKNOWN = "unknown here"  # as _replay.resolve says it
 WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
+TIMEOUT = 120.0
 PARTS = ("device", "reference", "perturbed", "judge", "causes")
 
 
@@ -50,7 +52,7 @@ def parse(argv):
         help="folder of the results (default ulpscope-out)")
     add("--ops", metavar="PATTERN", help="operators to check, e.g. 'aten::*mm*,!aten::bmm'")
     add("-j", "--jobs", type=int, default=0, metavar="N", help="workers (default: one per core)")
-    add("--timeout", type=float, default=120.0, metavar="S",
+    add("--timeout", type=float, default=TIMEOUT, metavar="S",
         help="seconds that one call may take (default 120)")
     add("--distinct", action="store_true",
         help="one call per operator, shapes, dtypes and module class")
@@ -74,7 +76,8 @@ def parse(argv):
         "come first, the same command goes on with the rest")  # fmt: skip
     add("--self-test", action="store_true",
         help="tell what the verdict would have caught, and what not, on these data")
-    add("--force", action="store_true", help="replace what OUT holds of another run")
+    add("--force", action="store_true", help="begin anew, whatever OUT holds")
+    add("--verbose", action="store_true", help="tell where the time went")
     options = parser.parse_args(argv)
     if options.timeout <= 0:
         parser.error("--timeout must be above 0")
@@ -138,6 +141,14 @@ def troubles(next_steps=NEXT_STEPS):
         raise Trouble(f"{problem}{then}") from None
 
 
+OUT_STEPS = {
+    "E_EXISTS": "; name another folder with -o, or --force to replace it",
+    "E_VERSION": "; a newer ulpscope is needed, or --force to replace it",
+    "E_CORRUPT": "; --force replaces it, -o names another folder",
+}
+
+INCOMPLETE = ("the trace is incomplete: the program ended or died in step {step}; calls that "
+              "follow are missing")  # fmt: skip
 MADE_UP = "the trace holds statistics only: inputs were drawn anew from them"
 SAFE = "; the results so far are safe, the same command goes on from there"
 
@@ -154,7 +165,7 @@ def core_count():
 
 
 def selection(trace, options):
-    """Picks, and the device type that captured the trace."""
+    """Picks, the device type that captured the trace, and what is to be said of the trace."""
     rows = [trace.call(s) for s in trace.select()]
     if not rows:
         raise Trouble(f"{options.trace} holds no calls: nothing to check; capture it again")
@@ -162,7 +173,7 @@ def selection(trace, options):
     target = options.device.split(":")[0]
     picks = _select.pick(rows, home, target)
     if options.level == "module":
-        return module_selection(trace, options, picks, rows), home
+        return module_selection(trace, options, picks, rows), home, remarks_on(trace, rows)
     if options.ops:
         picks = _select.narrow(picks, set(trace.select(ops=options.ops)))
     if options.distinct:
@@ -172,7 +183,7 @@ def selection(trace, options):
     if not picks:
         wanted = f" matches {options.ops}" if options.ops else " can be replayed"
         raise Trouble(f"no call of {options.trace}{wanted}: nothing to check")
-    return picks, home
+    return picks, home, remarks_on(trace, rows)
 
 
 def module_selection(trace, options, picks, rows):
@@ -215,6 +226,13 @@ def environment():
             "cores": core_count(), "ulpscope": _core.version}  # fmt: skip
 
 
+def telling(options):
+    """Other options that choose calls or change verdicts; a value that is false is the default."""
+    return {"compare_standards": options.compare_standards,
+            "level": options.level if options.level != "call" else "",
+            "timeout": options.timeout if options.timeout != TIMEOUT else 0}  # fmt: skip
+
+
 def run_identity(trace, options):
     """What makes two runs the same run (usc_run)."""
     return {
@@ -225,11 +243,37 @@ def run_identity(trace, options):
         "faults": faults_of(options),
         "options": json.dumps(
             {"ops": options.ops or "", "distinct": options.distinct, "import": options.imports}
-            | ({"compare_standards": True} if options.compare_standards else {})
-            | ({"level": "module"} if options.level == "module" else {})
+            | {name: value for name, value in telling(options).items() if value}
         ),
         "environment": json.dumps(environment()),
     }
+
+
+class Beginning:
+    """Marks a run as begun when the first worker tells what computes. Until then OUT is as an
+    earlier run left it; a run that goes on does so only with what computed before."""
+
+    def __init__(self, result, options, remarks, n_selected):
+        self.result, self.out, self.begun = result, options.out, False
+        self.goes_on = bool(result.done())
+        self.keys = {"n_selected": str(n_selected), "remarks": "\n".join(remarks)}
+
+    def __call__(self, facts):
+        if self.goes_on:
+            self._compare(facts)
+        with troubles({"E_IO": SAFE}):
+            self.result.set("inputs", json.dumps(facts, sort_keys=True))
+            self.result.set("state", "running")
+            for key, value in self.keys.items():
+                self.result.set(key, value)
+        self.begun = True
+
+    def _compare(self, facts):
+        known = self.result.get("inputs")
+        changed = difference(json.loads(known), facts) if known else "it does not say what computed"
+        if changed:
+            raise Trouble(f"{self.out} holds a run that was cut short, and since then: {changed}; "
+                          "--force begins anew, -o names another folder")  # fmt: skip
 
 
 def worker_settings(trace, options, home, jobs):
@@ -306,18 +350,20 @@ class Split:
         self.causes += causes
         self.rest[accused] += row["t_total"] - row["t_device"] - causes
 
-    def text(self, seconds, jobs):
-        """One line; the ratios are those of everything but the device to one float64 replay
+    def text(self, seconds, jobs, verbose):
+        """One line; verbose: with what took how long. There the ratios are those of everything but the device to one float64 replay
         of every call, its arguments read from the trace included. Accused calls, which are
         appealed for, and the search for their causes have their own."""
         if not self.calls:
             return ""
+        text = (f"{self.calls:,} call{'s' * (self.calls != 1)} in {seconds:.1f} s on {jobs} "
+                f"worker{'s' * (jobs != 1)}")  # fmt: skip
+        if not verbose:
+            return text
         per = {part: t / self.calls / 1e6 for part, t in self.sums.items()}
         rest = per["total"] - sum(per[p] for p in PARTS)
         parts = ", ".join(f"{p} {per[p]:.1f}" for p in PARTS)
-        text = (f"{self.calls:,} calls in {seconds:.1f} s on {jobs} worker"
-                f"{'s' if jobs != 1 else ''}; ms per call {per['total']:.1f}: {parts}, "
-                f"overhead {rest:.1f}")  # fmt: skip
+        text += f"; ms per call {per['total']:.1f}: {parts}, overhead {rest:.1f}"
         if self.wide[False]:
             ratio = self.rest[False] / self.wide[False]
             text += f"; without the device {ratio:.2f}x one float64 replay of every call"
@@ -380,16 +426,37 @@ def work_through(trace, result, crew, agenda, progress):
     return split
 
 
+def remarks_on(trace, rows):
+    """What is to be said of all verdicts on a trace."""
+    remarks = [MADE_UP] if trace.meta("data") == "stats" else []
+    if trace.meta("complete") == "0":
+        step = max((r["step"] or 0 for r in rows), default=0)
+        remarks.append(INCOMPLETE.format(step=step))
+    return remarks
+
+
 def check(options):
     """The whole run; the exit code."""
     if options.faults is not None:
         os.environ["ULPSCOPE_SIM_FAULTS"] = options.faults
-    out = options.out
     with troubles():
         trace = _core.Trace(options.trace)
-        picks, home = selection(trace, options)
-        result = _core.Result(out, run_identity(trace, options), options.force)
-        done = set(result.done())
+        picks, home, remarks = selection(trace, options)
+    with troubles(OUT_STEPS):
+        result = _core.Result(options.out, run_identity(trace, options), options.force)
+    try:
+        beginning = Beginning(result, options, remarks, len(picks))
+        code = check_calls(trace, result, picks, home, beginning, options)
+        result.close()
+    finally:
+        result.discard()
+    trace.close()
+    return report(options.out, options) if code == 0 else code
+
+
+def check_calls(trace, result, picks, home, beginning, options):
+    """Has every call checked that is left to do; 0 or the exit code of an interrupted run."""
+    done = set(result.done())
     todo = [p for p in picks if p.sequence not in done]
     if done:
         say(f"resuming: {len(picks) - len(todo):,} of {len(picks):,} calls done")
@@ -401,35 +468,40 @@ def check(options):
         return before + time.monotonic() - start
 
     agenda = agenda_of(trace, todo, options)
-    with troubles():
-        result.set("n_selected", str(len(picks)))
-        result.set("state", "running")
-        if trace.meta("data") == "stats":
-            result.set("remarks", MADE_UP)
-    crew = Crew(worker_settings(trace, options, home, jobs), jobs, options.timeout)
+    settings = worker_settings(trace, options, home, jobs)
+    crew = Crew(settings, jobs, options.timeout, beginning)
     try:
         with Progress(len(picks), len(picks) - len(todo)) as progress:
             split = work_through(trace, result, crew, agenda, progress)
+        if not beginning.begun and result.get("state") is None:  # of an earlier run, finished
+            raise Trouble("the budget was spent before a worker was ready: nothing was checked, "
+                          f"{options.out} is as it was")  # fmt: skip
+        if split.calls:
+            say(split.text(time.monotonic() - start, jobs, options.verbose))
+        if agenda.left():
+            say(left_out(trace, agenda, len(picks), options.out))
+        if options.self_test:
+            self_test(options, trace, result, picks, home)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes no time
-        with suppress(_core.UlpscopeError):  # the rows are safe without it
-            result.set("seconds", f"{spent():.1f}")
-        say(f"interrupted; the same command goes on from here ({out})")
-        return 130
+        return interrupted(result, beginning, spent(), options.out)
     finally:
         crew.close()
-    with troubles():
+    with troubles({"E_IO": SAFE}):
         result.set("state", "budget" if agenda.left() else "done")
         result.set("seconds", f"{spent():.1f}")
-    if split.calls:
-        say(split.text(time.monotonic() - start, jobs))
-    if agenda.left():
-        say(left_out(trace, agenda, len(picks), out))
-    if options.self_test:
-        self_test(options, trace, result, picks, home)
-    result.close()
-    trace.close()
-    return report(out, options)
+    return 0
+
+
+def interrupted(result, beginning, seconds, out):
+    """Keeps what took no time to keep; the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes no time
+    if not beginning.begun:
+        say("interrupted before anything was checked")
+        return 130
+    with suppress(_core.UlpscopeError):  # the rows are safe without it
+        result.set("seconds", f"{seconds:.1f}")
+    say(f"interrupted; the same command goes on from here ({out})")
+    return 130
 
 
 def self_test(options, trace, result, picks, home):
@@ -454,8 +526,8 @@ def program():
     for path in (os.environ.get("ULPSCOPE_CLI"), shutil.which("ulpscope"), beside):
         if path and os.access(path, os.X_OK):
             return path
-    raise Trouble("the ulpscope program is not on PATH; the results are safe, "
-                  "set ULPSCOPE_CLI to it and run the same command for the report")  # fmt: skip
+    raise Trouble("the ulpscope program is not on PATH; the results are safe: "
+                  "`ulpscope report OUT`, with that program, shows them")  # fmt: skip
 
 
 def report(out, options):

@@ -93,19 +93,22 @@ class Crew:
     """
     Works through requests and yields what became of each: ("row", request, row),
     ("lost", request, phase, how) for a dead worker, ("late", request, phase) for a hung one.
+    Before the first of them `met` is called with what the first worker says of itself.
     """
 
-    def __init__(self, settings, size, timeout):
+    def __init__(self, settings, size, timeout, met=None):
         self.settings, self.size, self.timeout = settings, size, timeout
+        self.met = met
         self.selector = selectors.DefaultSelector()
         self.workers = []
 
     def work(self, queue):
         """`queue` has a length, which may become 0 at any time, and `pop()`."""
+        only_meet = bool(self.met) and not queue
         try:
-            for _ in range(min(self.size, len(queue))):
+            for _ in range(min(self.size, len(queue)) or only_meet):
                 self._hire()
-            while queue or any(w.request for w in self.workers):
+            while queue or any(w.request for w in self.workers) or (only_meet and self.met):
                 yield from self._turn(queue)
         finally:
             self.close()
@@ -145,6 +148,9 @@ class Crew:
                 worker.phase, worker.since = message["phase"], time.monotonic()
                 continue
             worker.ready = True
+            if self.met and "ready" in message:
+                met, self.met = self.met, None
+                met(message["ready"])
             if "row" in message:
                 done, worker.request = worker.request, None
                 yield "row", done, message["row"]

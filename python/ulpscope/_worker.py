@@ -3,7 +3,7 @@
 
 Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace and the
 device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
-{"ready": true} or {"fatal": text} once, {"phase": name} while a call is worked on,
+{"ready": what computes (`_identity`)} or {"fatal": text} once, {"phase": name} while a call is worked on,
 {"row": {...}} at its end, with "leaving" where the device died and the worker ends.
 """
 
@@ -233,6 +233,14 @@ def prepare(settings):
             import_it(module)
 
 
+def plain_words(problem):
+    """What a user can do about an exception that ends the worker."""
+    if isinstance(problem, ModuleNotFoundError) and problem.name == "torch":
+        return (f"{sys.executable} has no torch: install it there (pip install torch), or name "
+                "an interpreter that has it in ULPSCOPE_PYTHON")  # fmt: skip
+    return f"{problem}" or type(problem).__name__
+
+
 def main():
     from . import _core
 
@@ -240,12 +248,18 @@ def main():
     die_with_parent()
     sys.path.insert(0, os.getcwd())
     try:
+        import torch  # noqa: F401  # nothing of it is a user's
+
+        from . import _identity
+
+        before = _identity.loaded()
         prepare(settings)
         bench = Bench(settings, channel)
+        facts = _identity.told(settings["device"], before)
     except Exception as problem:  # whatever it is, the coordinator says it
-        channel.send(fatal=f"{problem}" or type(problem).__name__)
+        channel.send(fatal=plain_words(problem))
         return 2
-    channel.send(ready=True)
+    channel.send(ready=facts)
     for line in sys.stdin:
         try:
             row, alive = bench.work(json.loads(line))

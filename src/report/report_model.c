@@ -206,6 +206,11 @@ bool usc_report_unfinished(const usc_report *r)
     return strcmp(usc_report_run(r, "state"), "running") == 0;
 }
 
+bool usc_report_live(const usc_report *r)
+{
+    return usc_result_live(r->result);
+}
+
 bool usc_report_over_budget(const usc_report *r)
 {
     return strcmp(usc_report_run(r, "state"), "budget") == 0;

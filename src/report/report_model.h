@@ -126,6 +126,9 @@ const char *usc_report_run(const usc_report *r, const char *key);
 /** Whether the check ended before every selected call had a verdict. */
 bool usc_report_unfinished(const usc_report *r);
 
+/** Whether it is still running: the report is on what it has so far. */
+bool usc_report_live(const usc_report *r);
+
 /** Whether it ended on purpose before that (--budget): incomplete, and no failure. */
 bool usc_report_over_budget(const usc_report *r);
 

@@ -240,7 +240,11 @@ static void checked(usc_table *t)
     }
     (void)!usc_out_end(&o);
     usc_table_line(t, "checked", s.bytes);
-    if (usc_report_unfinished(r)) {
+    if (usc_report_live(r)) {
+        (void)snprintf(s.bytes, sizeof s.bytes, "so far %lld of %s calls, still running",
+                       (long long)r->n_rows, usc_report_run(r, "n_selected"));
+        usc_table_line(t, "unfinished", s.bytes);
+    } else if (usc_report_unfinished(r)) {
         const char *n = usc_report_run(r, "n_selected");
         (void)snprintf(s.bytes, sizeof s.bytes,
                        "the check was interrupted: %lld of %s selected calls have a "

@@ -44,13 +44,33 @@ enum {
 
 struct usc_result {
     usc_db db;
-    usc_arena arena; /* what the last call handed out */
-    usc_arena value; /* what usc_result_get handed out: a walk goes on beside it */
+    usc_arena arena;     /* what the last call handed out */
+    usc_arena value;     /* what usc_result_get handed out: a walk goes on beside it */
+    usc_arena run_texts; /* what `run` points into */
+    usc_run run;         /* the run that replaces what is there, where `stale` */
     bool writable;
+    bool stale;   /* what is there is of an earlier run and goes with the first write */
+    bool created; /* this object made the file */
+    bool live;    /* another process writes it; this is a copy */
+    int n_made;   /* folders that were made for it */
     char folder[USC_PATH_SIZE];
 };
 
 extern const usc_db_kind usc_result_kind;
+
+/** Takes out what is there and writes who this run is, in one transaction. */
+USC_NODISCARD usc_status usc_result_begin(usc_result *r, usc_error *err);
+
+/** What the run that replaces what is there puts under `key`; NULL if nothing. */
+const char *usc_result_new_field(const usc_result *r, const char *key);
+
+/**
+ * Opens a copy of the result database at `path` that another process is writing, with all
+ * that it committed so far; nothing of the copy stays behind.
+ * Errors: USC_E_BUSY where no whole copy could be had, USC_E_IO.
+ */
+USC_NODISCARD usc_status usc_result_open_copy(usc_db *db, const char *path,
+                                              usc_error *err);
 
 /** Place of a verdict in the order of precedence; USC_N_VERDICTS for other texts. */
 int usc_result_rank(const char *verdict);

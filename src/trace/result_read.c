@@ -15,17 +15,23 @@ static void verdict_rank(sqlite3_context *context, int n, sqlite3_value **values
     sqlite3_result_int(context, usc_result_rank(verdict));
 }
 
+static usc_status not_there(const char *folder, usc_error *err)
+{
+    const bool there = access(folder, F_OK) == 0;
+    return usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: %s", folder,
+                         there ? "no results: there is no result.db in it"
+                               : "no such folder");
+}
+
+/* *as_is: what a killed writer left cannot be tidied up, it is read with its journal.
+ * USC_E_BUSY: another process writes it. */
 static usc_status prepare_file(const char *folder, const char *path, bool *as_is,
                                usc_error *err)
 {
     bool unfinished = false;
     *as_is = false;
     usc_status st = usc_db_unfinished(path, &unfinished, err);
-    if (st == USC_E_NOT_FOUND)
-        return usc_error_set(err, st, -1, "%s: %s", folder,
-                             access(folder, F_OK) == 0
-                                 ? "no results: there is no result.db in it"
-                                 : "no such folder");
+    if (st == USC_E_NOT_FOUND) return not_there(folder, err);
     if (st != USC_OK || !unfinished) return st;
     usc_db db = {0};
     st = usc_db_open_writable(&db, &usc_result_kind, path, err);
@@ -36,30 +42,52 @@ static usc_status prepare_file(const char *folder, const char *path, bool *as_is
     return USC_OK;
 }
 
+/* A writer may end while its file is copied: then the file itself is there to be read. */
+static usc_status open_somehow(usc_result *r, const char *path, usc_error *err)
+{
+    usc_status st = USC_E_BUSY;
+    for (int i = 0; i < 3 && st == USC_E_BUSY; i++) {
+        bool as_is = false;
+        st = prepare_file(r->folder, path, &as_is, err);
+        r->live = st == USC_E_BUSY;
+        if (st == USC_OK)
+            st = usc_db_open_readable(&r->db, &usc_result_kind, path, as_is, err);
+        else if (r->live)
+            st = usc_result_open_copy(&r->db, path, err);
+    }
+    return st;
+}
+
 usc_status usc_result_open(const char *out_folder, usc_result **out, usc_error *err)
 {
     const usc_alloc *alloc = &usc_libc_alloc;
     char path[USC_PATH_SIZE];
-    bool as_is = false;
     *out = NULL;
     usc_result *r = alloc->resize(alloc->ctx, NULL, 0, sizeof *r);
     if (r == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", out_folder);
-    *r = (usc_result){.arena = {.alloc = *alloc}, .value = {.alloc = *alloc}};
+    *r = (usc_result){.arena = {.alloc = *alloc},
+                      .value = {.alloc = *alloc},
+                      .run_texts = {.alloc = *alloc}};
     usc_status st = usc_path_join(path, out_folder, "result.db", err);
-    if (st == USC_OK) st = prepare_file(out_folder, path, &as_is, err);
-    if (st == USC_OK)
-        st = usc_db_open_readable(&r->db, &usc_result_kind, path, as_is, err);
+    if (st == USC_OK) {
+        snprintf(r->folder, sizeof r->folder, "%s", out_folder);
+        st = open_somehow(r, path, err);
+    }
     /* A walk from the worst to the best jumps about among the metrics. */
     if (st == USC_OK)
         st = usc_db_exec(&r->db, "PRAGMA cache_size=-65536", "opening", err);
     if (st == USC_OK) {
-        snprintf(r->folder, sizeof r->folder, "%s", out_folder);
         *out = r;
         r = NULL;
     }
     usc_result_close(r);
     return st;
+}
+
+bool usc_result_live(const usc_result *r)
+{
+    return r->live;
 }
 
 const char *usc_result_get(usc_result *r, const char *key)
@@ -68,6 +96,7 @@ const char *usc_result_get(usc_result *r, const char *key)
     bool row = false;
     const char *value = NULL;
     usc_arena_reset(&r->value);
+    if (r->stale) return usc_result_new_field(r, key);
     if (usc_db_get(&r->db, USC_RESULT_SQL_GET_RUN, &s, NULL) != USC_OK) return NULL;
     sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
     if (usc_db_step(&r->db, s, &row, NULL) == USC_OK && row)
@@ -90,6 +119,7 @@ usc_status usc_result_done(usc_result *r, const int64_t **out, int64_t *n, usc_e
     *out = NULL;
     *n = 0;
     usc_arena_reset(&r->arena);
+    if (r->stale) return USC_OK;
     usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_DONE, &s, err);
     if (st != USC_OK) return st;
     while ((st = usc_db_step(&r->db, s, &row, err)) == USC_OK && row) {

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing OUT/result.db: which run may go on in it, and verdicts one transaction each.
-#include <errno.h>
-#include <stdio.h>
+// Writing OUT/result.db: its tables, and verdicts one transaction each. Neighbour:
+// result_run.c, which says whether a run goes on in what is there.
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <ulpscope/judge.h>
-#include <unistd.h>
 
 #include "trace/result_db.h"
 
@@ -58,149 +54,11 @@ const usc_db_kind usc_result_kind = {
     .sql = statements,
 };
 
-/* ---- which run this is ---- */
-
-typedef struct run_field {
-    const char *key, *value;
-    bool compared;
-} run_field;
-
-enum { N_RUN_FIELDS = 7 };
-
-static void fields_of(const usc_run *run, run_field out[N_RUN_FIELDS])
-{
-    const run_field fields[N_RUN_FIELDS] = {
-        {"trace", run->trace, false},
-        {"trace_id", run->trace_id, true},
-        {"device", run->device, true},
-        {"standard", run->standard, true},
-        {"faults", run->faults, true},
-        {"options", run->options, true},
-        {"environment", run->environment, false},
-    };
-    for (int i = 0; i < N_RUN_FIELDS; i++) {
-        out[i] = fields[i];
-        if (out[i].value == NULL) out[i].value = "";
-    }
-}
-
-static usc_status begin_run(usc_result *r, const usc_run *run, usc_error *err)
-{
-    char created[32];
-    struct tm utc;
-    const time_t now = time(NULL);
-    run_field fields[N_RUN_FIELDS];
-    gmtime_r(&now, &utc);
-    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fields_of(run, fields);
-    usc_status st = usc_db_exec(&r->db, "BEGIN", "beginning", err);
-    if (st == USC_OK) st = usc_result_set(r, "format", "ulpscope-result", err);
-    if (st == USC_OK) st = usc_result_set(r, "created", created, err);
-    if (st == USC_OK) st = usc_result_set(r, "state", "running", err);
-    for (int i = 0; i < N_RUN_FIELDS && st == USC_OK; i++)
-        st = usc_result_set(r, fields[i].key, fields[i].value, err);
-    return st == USC_OK ? usc_db_exec(&r->db, "COMMIT", "committing", err) : st;
-}
-
-/* *same is false where OUT holds another run; `err` tells then which field differs. */
-static usc_status compare_run(usc_result *r, const usc_run *run, bool *same,
-                              usc_error *err)
-{
-    run_field fields[N_RUN_FIELDS];
-    fields_of(run, fields);
-    *same = true;
-    for (int i = 0; i < N_RUN_FIELDS; i++) {
-        if (!fields[i].compared) continue;
-        const char *there = usc_result_get(r, fields[i].key);
-        if (there != NULL && strcmp(there, fields[i].value) == 0) continue;
-        *same = false;
-        const char *key = fields[i].key, *is = key[strlen(key) - 1] == 's' ? "are" : "is";
-        return usc_error_set(err, USC_E_EXISTS, -1,
-                             "%s: holds another run: its %s %s '%.120s', not '%.120s'",
-                             r->folder, key, is, there != NULL ? there : "",
-                             fields[i].value);
-    }
-    return USC_OK;
-}
-
-static void remove_database(const char *path)
-{
-    static const char *const suffix[] = {"", "-wal", "-shm", "-journal"};
-    char name[USC_PATH_SIZE + 16];
-    for (size_t i = 0; i < sizeof suffix / sizeof suffix[0]; i++) {
-        snprintf(name, sizeof name, "%s%s", path, suffix[i]);
-        unlink(name);
-    }
-}
-
-/* Goes on in the database at `path`, which exists. */
-static usc_status resume_run(usc_result *r, const usc_run *run, const char *path,
-                             usc_error *err)
-{
-    bool same = false, unfinished;
-    /* Refuses what is no database before SQLite would take a short file for an empty. */
-    usc_status st = usc_db_unfinished(path, &unfinished, err);
-    if (st == USC_OK) st = usc_db_open_writable(&r->db, &usc_result_kind, path, err);
-    if (st == USC_OK) st = compare_run(r, run, &same, err);
-    return st;
-}
-
-static bool has_no_verdict(usc_result *r)
-{
-    const int64_t *calls;
-    int64_t n;
-    return usc_result_done(r, &calls, &n, NULL) == USC_OK && n == 0;
-}
-
-static usc_status open_run(usc_result *r, const usc_run *run, bool force, usc_error *err)
-{
-    char path[USC_PATH_SIZE];
-    usc_status st = usc_path_join(path, r->folder, "result.db", err);
-    if (st != USC_OK) return st;
-    if (mkdir(r->folder, 0777) != 0 && errno != EEXIST)
-        return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
-                             "%s: creating the folder: %s", r->folder, strerror(errno));
-    if (access(path, F_OK) == 0) {
-        st = resume_run(r, run, path, err);
-        const bool other =
-            st == USC_E_EXISTS || st == USC_E_CORRUPT || st == USC_E_VERSION;
-        /* A run that came to nothing, say for a device that is not there, is no loss. */
-        const bool empty = st == USC_E_EXISTS && has_no_verdict(r);
-        if (!other || !(force || empty)) return st;
-        usc_db_close(&r->db);
-        remove_database(path);
-    }
-    st = usc_db_create(&r->db, &usc_result_kind, path, err);
-    return st == USC_OK ? begin_run(r, run, err) : st;
-}
-
-usc_status usc_result_create(const char *out_folder, const usc_run *run, bool force,
-                             usc_result **out, usc_error *err)
-{
-    const usc_alloc *alloc = &usc_libc_alloc;
-    *out = NULL;
-    usc_result *r = alloc->resize(alloc->ctx, NULL, 0, sizeof *r);
-    if (r == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", out_folder);
-    *r = (usc_result){.arena = {.alloc = *alloc}, .value = {.alloc = *alloc}};
-    const int n = snprintf(r->folder, sizeof r->folder, "%s", out_folder);
-    usc_status st = USC_OK;
-    if (n < 0 || n >= USC_PATH_SIZE)
-        st = usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", out_folder);
-    if (st == USC_OK) st = open_run(r, run, force, err);
-    r->writable = st == USC_OK;
-    if (st == USC_OK) {
-        *out = r;
-        r = NULL;
-    }
-    usc_result_close(r);
-    return st;
-}
-
 /* ---- rows ---- */
 
 usc_status usc_result_clear(usc_result *r, usc_error *err)
 {
+    if (r->stale) return usc_result_begin(r, err);
     return usc_db_exec(&r->db,
                        "BEGIN; DELETE FROM metric; DELETE FROM example; "
                        "DELETE FROM verdict; COMMIT",
@@ -210,6 +68,8 @@ usc_status usc_result_clear(usc_result *r, usc_error *err)
 usc_status usc_result_set(usc_result *r, const char *key, const char *value,
                           usc_error *err)
 {
+    const usc_status st = r->stale ? usc_result_begin(r, err) : USC_OK;
+    if (st != USC_OK) return st;
     return usc_db_put(&r->db, USC_RESULT_SQL_SET_RUN, err, "ss", key, value);
 }
 
@@ -246,7 +106,8 @@ usc_status usc_result_put(usc_result *r, const usc_result_row *row, usc_error *e
         return usc_error_set(err, USC_E_ARG, row->call, "call %lld: no verdict is '%s'",
                              (long long)row->call,
                              row->verdict != NULL ? row->verdict : "");
-    usc_status st = usc_db_exec(&r->db, "BEGIN", "beginning", err);
+    usc_status st = r->stale ? usc_result_begin(r, err) : USC_OK;
+    if (st == USC_OK) st = usc_db_exec(&r->db, "BEGIN", "beginning", err);
     if (st != USC_OK) return st;
     st = put_verdict(r, row, err);
     if (st == USC_OK) st = usc_db_exec(&r->db, "COMMIT", "committing", err);
@@ -263,5 +124,6 @@ void usc_result_close(usc_result *r)
     usc_db_close(&r->db);
     usc_arena_free(&r->arena);
     usc_arena_free(&r->value);
+    usc_arena_free(&r->run_texts);
     usc_libc_alloc.resize(usc_libc_alloc.ctx, r, sizeof *r, 0);
 }

@@ -87,7 +87,7 @@ def test_a_spent_budget_is_told_and_the_same_command_goes_on(trace, tmp_path):
 
 
 def test_the_split_is_printed(trace, tmp_path):
-    said = check(trace, tmp_path / "out").stderr
+    said = check(trace, tmp_path / "out", "--verbose").stderr
     assert re.search(r"ms per call [\d.]+: device [\d.]+, reference [\d.]+, perturbed [\d.]+, "
                      r"judge [\d.]+, causes [\d.]+, overhead [\d.]+; without the device [\d.]+x one float64 "
                      r"replay of every call", said)  # fmt: skip

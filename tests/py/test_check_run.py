@@ -16,7 +16,7 @@ import torch
 from traces import TraceWriter, small_trace
 
 import ulpscope
-from ulpscope import _core, _progress, _select
+from ulpscope import _check, _core, _progress, _select
 
 HERE = Path(__file__).parent
 N = 2
@@ -44,6 +44,11 @@ def check(trace, out, *more, fault="", **options):
     return run
 
 
+def report(out, *more):
+    return subprocess.run([_check.program(), "report", str(out), *more], capture_output=True,
+                          text=True, timeout=60)  # fmt: skip
+
+
 def rows(out):
     """Rows of OUT/result.db as (op, verdict) counts and all rows by op."""
     with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
@@ -63,7 +68,8 @@ def test_honest_device(trace, tmp_path):
     run = check(trace, tmp_path / "out")
     assert run.returncode == 0
     assert verdicts(tmp_path / "out") == HONEST
-    assert "device" in run.stderr and "overhead" in run.stderr
+    assert "8 calls in" in run.stderr and "overhead" not in run.stderr
+    assert "overhead" in check(trace, tmp_path / "out", "--verbose").stderr
 
 
 def test_fault_below_a_composite_is_traced_to_its_operator(trace, tmp_path):
@@ -91,11 +97,10 @@ def test_each_misfortune_costs_one_call(tmp_path):
     }  # fmt: skip
     said = {r["op"]: r["sentence"] for r in rows(out)}
     assert "uncorrectable" in said["aten::mm"] and "SIGSEGV" in said["aten::gelu"]
-    # Done already: only the report runs again.
-    excuses = ["--timeout", "3", "--allow", "crashed", "--allow", "timeout:add_"]
-    assert check(trace, out, *excuses).returncode != 1
-    assert check(trace, out, *excuses, "--strict").returncode == 1
-    assert check(trace, out, *excuses[:4]).returncode == 1
+    excuses = ["--allow", "crashed", "--allow", "timeout:add_"]
+    assert report(out, *excuses).returncode != 1
+    assert report(out, *excuses, "--strict").returncode == 1
+    assert report(out, *excuses[:2]).returncode == 1
 
 
 def test_ops_selects_and_nothing_selected_is_trouble(trace, tmp_path):
@@ -177,16 +182,103 @@ def test_out_of_another_run_is_refused(trace, tmp_path):
     assert verdicts(out) == {("aten::gelu", "pass"): N}
 
 
+KERNEL = """
+import torch
+from ulpscope import reference
+lib = torch.library.Library("check_anew", "DEF")
+lib.define("scaled(Tensor x) -> Tensor")
+lib.impl("scaled", lambda x: x * {factor}, "CPU")
+reference.register("check_anew::scaled")(lambda x: x * 2)
+"""
+
+
+def test_a_kernel_that_was_edited_since_is_judged_anew(tmp_path):
+    kernel, out = tmp_path / "mykern.py", tmp_path / "out"
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("check_anew::scaled", torch.randn(64))
+    for factor, code, verdict in ((2, 0, "pass"), (3, 1, "wrong"), (2, 0, "pass")):
+        kernel.write_text(KERNEL.format(factor=factor))
+        run = check(tmp_path / "trace", out, "--import", str(kernel))
+        assert run.returncode == code and "resuming" not in run.stderr
+        assert [r["verdict"] for r in rows(out)] == [verdict]
+
+
+def test_a_finished_check_is_replaced_only_when_a_worker_is_ready(trace, tmp_path):
+    out, kernel = tmp_path / "out", tmp_path / "broken.py"
+    kernel.write_text("")
+    assert check(trace, out, "--import", str(kernel)).returncode == 0
+    kernel.write_text("raise RuntimeError('does not build')")
+    run = check(trace, out, "--import", str(kernel))
+    assert run.returncode == 2 and "does not build" in run.stderr
+    assert verdicts(out) == HONEST and report(out).returncode == 0
+
+
+@pytest.mark.parametrize("nested", ["new", "a/b/c"])
+def test_a_check_that_fails_leaves_no_folder(trace, tmp_path, nested):
+    run = check(trace, tmp_path / nested, device="warp:0")
+    assert run.returncode == 2 and list(tmp_path.iterdir()) == []
+    assert check(trace, tmp_path / nested, "--ops", "mm").returncode == 0
+    assert verdicts(tmp_path / nested) == {("aten::mm", "pass"): N}
+
+
+def cut_short(trace, out, folder, *more):
+    """A check that was interrupted after the second call."""
+    slow = Slow(trace, out, folder, *more)
+    for _ in range(2):
+        slow.wait_for_call()
+        slow.let_go()
+    slow.wait_for_call()
+    slow.run.send_signal(signal.SIGINT)
+    slow.run.communicate(timeout=60)
+
+
+def test_what_was_cut_short_goes_on_only_with_what_computed_before(trace, tmp_path):
+    out, extra = tmp_path / "out", tmp_path / "extra.py"
+    extra.write_text("import helper_of_it")
+    (tmp_path / "helper_of_it.py").write_text("A = 1")
+    imports = ("--import", str(extra))
+    cut_short(trace, out, tmp_path, *imports)
+    before = rows(out)
+    (tmp_path / "helper_of_it.py").write_text("A = 2")
+    run = check(trace, out, *imports, device="python:check_devices:slow")
+    assert run.returncode == 2 and "helper_of_it.py has changed" in run.stderr
+    assert "--force" in run.stderr and rows(out) == before
+    again = Slow(trace, out, tmp_path, *imports, "--force")
+    for _ in range(4 * N):
+        again.wait_for_call()
+        again.let_go()
+    message = again.run.communicate(timeout=120)[1]
+    assert again.run.returncode == 0 and "resuming" not in message
+    assert verdicts(out) == HONEST
+
+
+def test_a_running_check_can_be_looked_at(trace, tmp_path):
+    out = tmp_path / "out"
+    slow = Slow(trace, out, tmp_path)
+    for _ in range(2):
+        slow.wait_for_call()
+        slow.let_go()
+    slow.wait_for_call()
+    said = report(out)
+    assert f"of {4 * N} calls, still running" in said.stdout, said
+    assert said.returncode == 2 and said.stdout.splitlines()[-1].endswith("still running")
+    for _ in range(4 * N - 2):
+        slow.let_go()
+        slow.wait_for_call() if _ < 4 * N - 3 else None
+    slow.run.communicate(timeout=120)
+    assert slow.run.returncode == 0 and verdicts(out) == HONEST
+
+
 class Slow:
     """A check whose device waits for our word before each call."""
 
-    def __init__(self, trace, out, folder):
+    def __init__(self, trace, out, folder, *more):
         names = [str(folder / name) for name in ("works", "go")]
         for name in names:
             if not os.path.exists(name):
                 os.mkfifo(name)
         self.run = subprocess.Popen(
-            command(trace, out, device="python:check_devices:slow"), stderr=subprocess.PIPE,
+            command(trace, out, *more, device="python:check_devices:slow"), stderr=subprocess.PIPE,
             env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1]), text=True,
         )  # fmt: skip
         self.names = names

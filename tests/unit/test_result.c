@@ -10,6 +10,7 @@
 #include <math.h>
 #include <sys/wait.h>
 #include <ulpscope/result.h>
+#include <unistd.h>
 
 #include "trace_sample.h"
 
@@ -121,16 +122,138 @@ static void replaces_a_run_that_came_to_nothing(void **state)
     usc_result_close(r);
 }
 
-static void is_busy_while_written(void **state)
+static int64_t n_done(usc_result *r)
+{
+    const int64_t *done;
+    int64_t n = -1;
+    return usc_result_done(r, &done, &n, NULL) == USC_OK ? n : -1;
+}
+
+static void finish(const usc_run *what, int64_t n_rows)
+{
+    usc_error err;
+    usc_result *r;
+    OK(usc_result_create(out_path, what, false, &r, &err));
+    for (int64_t i = 1; i <= n_rows; i++)
+        OK(put(r, i, "pass", 24, &err));
+    OK(usc_result_set(r, "state", "done", &err));
+    usc_result_close(r);
+}
+
+static void begins_anew_where_a_run_was_finished(void **state)
 {
     (void)state;
     usc_error err;
-    usc_result *r, *other;
+    usc_result *r;
+    usc_run again = run, other = run;
+    again.trace_id = "captured anew";
+    other.options = "{\"ops\": \"mm\"}";
+    finish(&run, 3);
+    assert_int_equal(usc_result_create(out_path, &other, false, &r, &err), USC_E_EXISTS);
     OK(usc_result_create(out_path, &run, false, &r, &err));
+    assert_int_equal(n_done(r), 0);
+    assert_null(usc_result_get(r, "state"));
+    usc_result_close(r); /* it came to nothing: what was there is still there */
+    OK(usc_result_open(out_path, &r, &err));
+    assert_int_equal(n_done(r), 3);
+    assert_string_equal(usc_result_get(r, "state"), "done");
+    usc_result_close(r);
+    OK(usc_result_create(out_path, &again, false, &r, &err));
+    OK(put(r, 9, "wrong", 2, &err));
+    assert_int_equal(n_done(r), 1);
+    assert_string_equal(usc_result_get(r, "state"), "running");
+    assert_string_equal(usc_result_get(r, "trace_id"), "captured anew");
+    usc_result_close(r);
+}
+
+static void force_begins_anew_what_was_cut_short(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    OK(put(r, 5, "pass", 24, &err));
+    usc_result_close(r);
+    OK(usc_result_create(out_path, &run, true, &r, &err));
+    assert_int_equal(n_done(r), 0);
+    OK(usc_result_set(r, "seconds", "1", &err));
+    usc_result_close(r);
+    OK(usc_result_open(out_path, &r, &err));
+    assert_int_equal(n_done(r), 0);
+    usc_result_close(r);
+}
+
+static void leaves_nothing_where_it_is_discarded(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    char deep[700];
+    snprintf(deep, sizeof deep, "%s/b/c/", out_path);
+    OK(usc_result_create(deep, &run, false, &r, &err));
+    usc_result_discard(r);
+    assert_int_equal(usc_result_open(out_path, &r, &err), USC_E_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no such folder"));
+    OK(usc_result_create(deep, &run, false, &r, &err));
+    OK(put(r, 5, "pass", 24, &err));
+    usc_result_discard(r);
+    OK(usc_result_create(deep, &run, false, &r, &err));
+    usc_result_discard(r);
+    OK(usc_result_open(deep, &r, &err));
+    assert_int_equal(n_done(r), 1);
+    usc_result_close(r);
+    usc_result_discard(NULL);
+}
+
+/* A process that puts a row whenever `go` has a byte for it, and says so. */
+static pid_t writer_of(const int go[2], const int works[2])
+{
+    usc_error err;
+    usc_result *r;
+    char byte;
+    const pid_t child = fork();
+    if (child != 0) return child;
+    close(go[1]);
+    usc_status st = usc_result_create(out_path, &run, false, &r, &err);
+    for (int64_t i = 1; st == USC_OK && read(go[0], &byte, 1) == 1; i++) {
+        for (int64_t row = 100 * i; row < 100 * i + 50 && st == USC_OK; row++)
+            st = put(r, row, "pass", 24, &err);
+        if (write(works[1], &byte, 1) != 1) break;
+    }
+    _exit(st == USC_OK ? 0 : 1);
+}
+
+static void is_read_while_another_process_writes(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    int go[2], works[2], status;
+    char byte = '.';
+    assert_int_equal(pipe(go) | pipe(works), 0);
+    const pid_t child = writer_of(go, works);
+    for (int i = 1; i <= 40; i++) { /* past what the journal holds before it is emptied */
+        assert_int_equal(write(go[1], &byte, 1), 1);
+        assert_int_equal(read(works[0], &byte, 1), 1);
+        if (i % 8 != 1) continue;
+        OK(usc_result_open(out_path, &r, &err));
+        assert_true(usc_result_live(r));
+        assert_int_equal(n_done(r), 50 * i);
+        usc_result_close(r);
+    }
+    usc_result *other;
     assert_int_equal(usc_result_create(out_path, &run, false, &other, &err), USC_E_BUSY);
     assert_int_equal(usc_result_create(out_path, &run, true, &other, &err), USC_E_BUSY);
-    assert_int_equal(usc_result_open(out_path, &other, &err), USC_E_BUSY);
+    close(go[0]);
+    close(go[1]);
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    OK(usc_result_open(out_path, &r, &err));
+    assert_false(usc_result_live(r));
+    assert_int_equal(n_done(r), 2000);
     usc_result_close(r);
+    close(works[0]);
+    close(works[1]);
 }
 
 static void loses_no_row_when_the_process_dies(void **state)
@@ -251,7 +374,10 @@ int main(void)
         TEST(goes_on_in_the_same_run),
         TEST(refuses_each_other_run),
         TEST(replaces_a_run_that_came_to_nothing),
-        TEST(is_busy_while_written),
+        TEST(begins_anew_where_a_run_was_finished),
+        TEST(force_begins_anew_what_was_cut_short),
+        TEST(leaves_nothing_where_it_is_discarded),
+        TEST(is_read_while_another_process_writes),
         TEST(loses_no_row_when_the_process_dies),
         TEST(walks_the_worst_first),
         TEST(refuses_an_unknown_verdict),

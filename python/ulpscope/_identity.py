@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What computes the answers of a check: torch, the device and its driver, and the content
+of every file that came in for it. A run that was cut short goes on only where these are
+what they were. A worker tells them (it has it all loaded), `_check` compares."""
+
+import hashlib
+import importlib.metadata
+import os
+import sys
+import sysconfig
+from contextlib import suppress
+
+# Kernel modules whose version is that of a device's driver.
+DRIVERS = {"cuda": ("nvidia", "amdgpu"), "npu": ("drv_davinci",), "musa": ("mtgpu",),
+           "mlu": ("cambricon",), "hpu": ("habanalabs",), "xpu": ("xe", "i915")}  # fmt: skip
+DRIVER_FILES = {"cuda": ("/proc/driver/nvidia/version",),
+                "npu": ("/usr/local/Ascend/driver/version.info",
+                        "/usr/local/Ascend/ascend-toolkit/latest/version.cfg")}  # fmt: skip
+
+
+def loaded():
+    """Names of the modules that are there, to be given to `told` later."""
+    return frozenset(sys.modules)
+
+
+def told(device, before):
+    """The facts as {text: text}, ready for JSON; `before` is what was loaded before anything
+    came in that a user can change."""
+    import torch
+
+    facts = {"torch": torch.__version__} | device_facts(device)
+    for path in sorted(_files(before) | set(torch.ops.loaded_libraries)):
+        with suppress(OSError):
+            facts[f"file {path}"] = digest(path)
+    return facts
+
+
+def digest(path):
+    """A hash of a file's content."""
+    found = hashlib.blake2b(digest_size=12)
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()
+
+
+def _files(before):
+    """Files of modules that came in since, but for torch's, Python's and our own."""
+    import torch
+
+    places = sysconfig.get_paths()
+    own = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
+    library = (places["stdlib"], places["platstdlib"])
+    packages = (places["purelib"], places["platlib"])
+    found = set()
+    for name in set(sys.modules) - before:
+        path = getattr(sys.modules[name], "__file__", None)
+        if not isinstance(path, str) or _below(path, own):
+            continue
+        if _below(path, packages) or not _below(path, library):
+            found.add(os.path.abspath(path))
+    return found
+
+
+def _below(path, folders):
+    return any(path.startswith(folder + os.sep) for folder in folders)
+
+
+def device_facts(device):
+    """Name of the device, versions of its driver and of what torch knows it by."""
+    import torch
+
+    from ._device import PACKAGES
+
+    kind, _, index = device.partition(":")
+    facts = {}
+    with suppress(Exception):
+        facts["device name"] = str(getattr(torch, kind).get_device_name(int(index or 0)))
+    if kind == "cuda":
+        with suppress(Exception):
+            facts["driver"] = str(torch._C._cuda_getDriverVersion())
+        facts |= {f"torch's {k}": str(v) for k in ("cuda", "hip")
+                  if (v := getattr(torch.version, k, None))}  # fmt: skip
+    with suppress(importlib.metadata.PackageNotFoundError):
+        package = PACKAGES.get(kind, "").split(".")[0]
+        if package and package != "ulpscope":
+            facts[package] = importlib.metadata.version(package)
+    for path in (*(f"/sys/module/{name}/version" for name in DRIVERS.get(kind, ())),
+                 *DRIVER_FILES.get(kind, ())):  # fmt: skip
+        with suppress(OSError), open(path) as file:
+            facts[f"driver {path}"] = file.read(500).strip()
+    return facts
+
+
+def difference(before, now):
+    """What of two sets of facts is not the same, as a clause; "" where nothing is."""
+    keys = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+    if not keys:
+        return ""
+    parts = [_changed(k, before.get(k), now.get(k)) for k in keys[:3]]
+    more = f", and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(parts) + more
+
+
+def _changed(key, before, now):
+    kind, _, path = key.partition(" ")
+    if kind == "file":
+        did = "was not loaded" if before is None else "is not loaded" if now is None else "has changed"
+        return f"{os.path.basename(path)} {did}"
+    if before is None or now is None:
+        return f"{key} {'was' if before is None else 'is'} not known"
+    return f"{key} was {before[:60]!r} and is {now[:60]!r}"
