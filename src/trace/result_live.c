@@ -86,8 +86,7 @@ static bool copy_both(const char *path, const char *to, usc_error *wrong)
 
 static bool make_place(char *out, size_t size)
 {
-    const char *const tmp = getenv("TMPDIR");
-    const char *const places[] = {tmp != NULL ? tmp : "/tmp", "/tmp", "/var/tmp", "."};
+    static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm", "."};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         const int n = snprintf(out, size, "%s/ulpscope-XXXXXX", places[i]);
         if (n > 0 && (size_t)n < size && mkdtemp(out) != NULL) return true;
@@ -112,7 +111,7 @@ usc_status usc_result_open_copy(usc_db *db, const char *path, usc_error *err)
     if (!make_place(place, sizeof place))
         return usc_error_set(err, USC_E_IO, -1,
                              "%s: in use by another process, and there is no place for a "
-                             "copy: %s; set TMPDIR",
+                             "copy in /tmp: %s",
                              path, strerror(errno));
     snprintf(copy, sizeof copy, "%s/result.db", place);
     for (int i = 0; i < N_TRIES && st == USC_E_BUSY && wrong.status == USC_OK; i++) {
