@@ -47,15 +47,23 @@ def test_missing_trace_is_one_sentence(tmp_path):
         _core.Trace(str(tmp_path))
 
 
-def test_result_resumes_the_same_run(tmp_path):
+def test_result_resumes_the_same_run_until_it_is_done(tmp_path):
     with _core.Result(tmp_path / "out", RUN) as result:
         result.put(row(3))
         result.put(row(1))
-        result.set("state", "done")
+        result.set("state", "budget")
     with _core.Result(tmp_path / "out", {**RUN, "environment": "{1}"}) as result:
         assert result.done() == [1, 3]
-        assert result.get("state") == "done"
+        assert result.get("state") == "budget"
         assert result.get("nothing") is None
+        result.set("state", "done")
+    with _core.Result(tmp_path / "out", RUN) as result:
+        assert result.done() == [] and result.get("state") is None
+
+
+def test_a_discarded_result_leaves_nothing(tmp_path):
+    _core.Result(tmp_path / "a/b", RUN).discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_result_refuses_another_run_unless_forced(tmp_path):
