@@ -20,6 +20,7 @@ static const cli_command commands[] = {
     {"judge", cmd_judge, "verdicts on outputs that lie in files", cmd_judge_help},
     {"show", cmd_show, "list the calls of a trace, or one call whole", cmd_show_help},
     {"info", cmd_info, "version, instruction set, torch and its devices", cmd_info_help},
+    {"completion", cmd_completion, "a script for bash, zsh or fish", cmd_completion_help},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -32,9 +33,9 @@ static int usage(FILE *to)
           "\n",
           to);
     for (int i = 0; i < N_COMMANDS; i++)
-        (void)fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+        (void)fprintf(to, "  %-11s %s\n", commands[i].name, commands[i].summary);
     fputs(
-        "  help      help on a command: ulpscope help check\n"
+        "  help        help on a command: ulpscope help check; as a manual page: --man\n"
         "\n"
         "examples:\n"
         "  ulpscope capture -- python train.py           record the second step\n"
@@ -59,9 +60,38 @@ static int unknown(const char *name)
     return cli_fail("there is no command '%s'; ulpscope --help lists them", name);
 }
 
+/* One line of help as roff: nothing in it may be taken for a request. */
+static void print_roff(const char *text)
+{
+    bool starts = true;
+    for (const char *p = text; *p != '\0'; p++) {
+        if (starts && (*p == '.' || *p == '\'')) fputs("\\&", stdout);
+        if (*p == '\\' || *p == '-')
+            (void)printf("\\%c", *p == '-' ? '-' : 'e');
+        else
+            putchar(*p);
+        starts = *p == '\n';
+    }
+}
+
+/* The help of a command as a manual page, laid out as it is. */
+static int manual(const char *name)
+{
+    const cli_command *command = command_of(name);
+    if (command == NULL) return unknown(name);
+    (void)printf(".TH ULPSCOPE-%s 1 \"\" \"ulpscope " USC_VERSION "\"\n", name);
+    (void)printf(".SH NAME\nulpscope\\-%s \\- %s\n.SH DESCRIPTION\n.nf\n", name,
+                 command->summary);
+    print_roff(command->help);
+    fputs(".fi\n", stdout);
+    return cli_close_output(CLI_SAME);
+}
+
 static int help(int argc, char **argv)
 {
     if (argc < 2) return cli_close_output(usage(stdout));
+    if (strcmp(argv[1], "--man") == 0)
+        return argc > 2 ? manual(argv[2]) : cli_fail("help --man needs a command");
     const cli_command *command = command_of(argv[1]);
     if (command == NULL) return unknown(argv[1]);
     fputs(command->help, stdout);
@@ -83,7 +113,7 @@ int main(int argc, char **argv)
         return CLI_TROUBLE;
     }
     const char *name = argv[1];
-    if (strcmp(name, "--version") == 0) {
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         puts("ulpscope " USC_VERSION);
         return cli_close_output(CLI_SAME);
     }

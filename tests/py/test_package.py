@@ -3,8 +3,10 @@
 modules with gradients."""
 
 import functools
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,6 +51,17 @@ def test_a_fresh_import_has_all_that_the_documents_name():
 def test_the_package_is_a_program_as_well(words, code, said):
     done = run("-m", "ulpscope", *words)
     assert done.returncode == code and said in done.stdout, done.stderr
+
+
+def test_run_exec_builds_nothing_where_nothing_changed():
+    root = Path(__file__).resolve().parents[2]
+    build = Path(os.environ.get("ULPSCOPE_BUILD", root / "build"))
+    command = [root / "run", "exec", "ulpscope", "--version"]
+    subprocess.run(command, check=True, capture_output=True)  # whatever did change
+    before = (build / "build.log").stat().st_mtime_ns
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (build / "build.log").stat().st_mtime_ns == before
+    assert done.stdout == f"ulpscope {ulpscope.__version__}\n"
 
 
 def rms(x, eps):
