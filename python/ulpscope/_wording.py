@@ -147,9 +147,9 @@ def row(call, verdict, timing, stands_for=1):
         output=worst.path if worst else "",
         args=describe_arguments(call),
         stack=(source.get("frames") or "") if verdict.verdict != "pass" else "",
-        n_elements=sum(f.n for f in verdict.findings),
+        n_elements=sum(f.n for f in verdict.findings) or out["n_elements"],
         stands_for=stands_for,
-        metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
+        metrics=(out["metrics"] + (metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
                  + _search_time(timing) + odd_inputs(call, parts) + excused(verdict)),
         examples=examples(verdict) if flagged else [],
         **timing,

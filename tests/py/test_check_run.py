@@ -2,6 +2,8 @@
 """The whole command on small traces: exit codes, verdicts kept in OUT, crashes and hangs
 that cost one call, resume after Ctrl-C and kill -9. The device is a Python callable."""
 
+import csv
+import json
 import os
 import signal
 import sqlite3
@@ -56,6 +58,12 @@ def rows(out):
         return [dict(r) for r in db.execute("SELECT * FROM verdict ORDER BY call")]
 
 
+def texts(out, call):
+    """Metrics of a call that are texts."""
+    with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
+        return dict(db.execute("SELECT name, text FROM metric WHERE call = ? AND text <> ''", [call]))
+
+
 def verdicts(out):
     return Counter((r["op"], r["verdict"]) for r in rows(out))
 
@@ -97,6 +105,14 @@ def test_each_misfortune_costs_one_call(tmp_path):
     }  # fmt: skip
     said = {r["op"]: r["sentence"] for r in rows(out)}
     assert "uncorrectable" in said["aten::mm"] and "SIGSEGV" in said["aten::gelu"]
+    for row in rows(out):
+        assert "float32[6, 8]" in row["args"], row["op"]
+        given = json.loads(texts(out, row["call"])["arguments"])
+        shapes = {t["path"]: (t["dtype"], t["sizes"], t["strides"]) for t in given}
+        assert shapes["args[0]"] == ("float32", [6, 8], [8, 1]), row["op"]
+    assert {r["op"]: r["n_elements"] for r in rows(out)}["aten::gelu"] == 48
+    with open(out / "result.csv", newline="") as table:
+        assert all("float32[6, 8]" in line["args"] for line in csv.DictReader(table))
     excuses = ["--allow", "crashed", "--allow", "timeout:add_"]
     assert report(out, *excuses).returncode != 1
     assert report(out, *excuses, "--strict").returncode == 1

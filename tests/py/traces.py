@@ -109,7 +109,7 @@ def small_trace(path, n=4, seed=1):
         for i in range(n):
             x, w, b = torch.randn(6, 8), torch.randn(8, 4), torch.randn(4)
             t.add("aten::mm", x, w, module=f"layers.{i}")
-            t.add("aten::gelu", x, module=f"layers.{i}")
+            t.add("aten::gelu", x, module=f"layers.{i}", out=(torch.nn.functional.gelu(x),))
             t.add("aten::add_.Tensor", x, x, module=f"layers.{i}")
             parent = t.add("aten::linear", x, w.t().contiguous(), b, composite=True)
             t.add("aten::addmm", b, x, w, parent=parent)
