@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ._apart import apart
+from ._corners import Asked
 from ._device import raw
 from ._exact import never_rounds
 from ._laws import Arguments, arguments_of
@@ -40,6 +41,7 @@ class Composite(Call):
     random: bool = False  # one of them draws random numbers
     only: tuple | None = None  # (bare name, arguments) where it calls one operator
     differentiates: bool = False  # it computes gradients
+    differentiated: set = field(default_factory=set)  # storages of which it asks them, if known
     draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
     numbers: dict = field(default_factory=dict)  # path -> dtype of a Python float, see number_dtype
     returned: str = ""  # what it returns where that holds no number at all, see nothing_in
@@ -267,9 +269,9 @@ def _module_call(module):
 def _learn(call):
     """Runs the call as it is and notes what it does."""
     bound = bind_exact(call, lambda captured: "cpu")
-    log, dropouts, meaning = Log(), Dropouts(), Meaning()
+    log, dropouts, meaning, asked = Log(), Dropouts(), Meaning(), Asked()
     try:
-        with log, dropouts, meaning:
+        with log, dropouts, meaning, asked:
             result = bound.run(call.function)
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)
@@ -282,7 +284,7 @@ def _learn(call):
     call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
     call.whole = log.whole
-    call.differentiates = log.differentiates
+    call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
     call.only = log.operators[0] if len(log.operators) == 1 else None
     if call.random:
         call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)

@@ -2,18 +2,17 @@
 """Elements of which an operator promises nothing, or promises every bit: conversions out of
 range, subgradients at a tie, several writes to one place; roundings. Serves `_outputs`."""
 
+from dataclasses import dataclass
+
 import torch
 
+from . import _corners
 from ._exact import ROUNDINGS
 from ._ties import name_of_one, operator_of
 
 CASTS = {"_to_copy", "to", "copy_", "copy", "type_as", "_copy_from", "int", "long"}
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
           "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
-PROBES = 48
-TWICE = 8  # of them are looked at from half the distance as well
-JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
-JUMP = 2.0**-10  # of the result: far above it
 MOST_OPEN = 65536
 
 
@@ -30,21 +29,34 @@ def inexact(device, truth):
     return ~same & ~((device == 0) & (want.abs() < torch.finfo(device.dtype).tiny))
 
 
+@dataclass
+class Free:
+    """Elements of an output that go free by an excuse."""
+
+    code: str  # as in `_excuses`
+    why: str  # a clause
+    where: torch.Tensor  # bool
+    spared: torch.Tensor  # the output with these put right
+
+
 def unpromised(operands, path, device, open_):
-    """
-    Which elements of an output hang on what the operator does not promise, among those
-    marked in `open_`, and the clause that says why; None where there are none.
-    """
-    for rule in (_out_of_range, _written_twice, _at_a_tie):
+    """The elements of an output, among those marked in `open_`, that hang on what the
+    operator does not promise; None where there are none."""
+    want = operands.reference.truth[path].to(device.dtype)
+    for code, rule in RULES.items():
         found = rule(operands, path, device, open_)
-        if found is not None and bool((found[0] & open_).any()):
-            return found
+        if isinstance(found, tuple):
+            return Free(code, WHY[code], *found)
+        if found is not None and bool((found & open_).any()):
+            where = found & open_
+            return Free(code, WHY[code], where, torch.where(where, want, device))
     return None
 
 
-def _out_of_range(operands, path, device, open_):
-    """Floats that the integer type does not hold."""
-    name, arguments = operator_of(operands.call)
+def not_held(call, device):
+    """Where a float is converted that the integer type of the output does not hold; None for
+    what is no conversion."""
+    name, arguments = operator_of(call)
     if name not in CASTS or device.dtype.is_floating_point or device.dtype == torch.bool:
         return None
     source = arguments.get("src", arguments.get("self"))
@@ -53,7 +65,12 @@ def _out_of_range(operands, path, device, open_):
     info = torch.iinfo(device.dtype)
     whole = source.detach().double().trunc()
     fits = (whole >= float(info.min)) & (whole < float(info.max) + 1)
-    return ~fits.expand(device.shape), "a float that the integer type does not hold is converted"
+    return ~fits.expand(device.shape)
+
+
+def _out_of_range(operands, path, device, open_):
+    """Floats that the integer type does not hold."""
+    return not_held(operands.call, device)
 
 
 def _written_twice(operands, path, device, open_):
@@ -75,7 +92,7 @@ def _written_twice(operands, path, device, open_):
     counts = torch.bincount(places, minlength=flat.numel())
     good[places[hit]] = True
     good &= counts > 1
-    return good.view(open_.shape), "several updates write one element, in no promised order"
+    return good.view(open_.shape)
 
 
 def _updates(name, arguments, device):
@@ -100,59 +117,9 @@ def _updates(name, arguments, device):
     return places.reshape(-1), values.reshape(-1)
 
 
-def _at_a_tie(operands, path, device, open_):
-    """Gradients where the function has a corner: any subgradient is one. Found by moving all
-    inputs by less than any slope could show."""
-    call = operands.call
-    if not device.dtype.is_floating_point or not _is_gradient(call, path):
-        return None
-    truth = operands.reference.truth[path]
-    low, high, rough = truth.clone(), truth.clone(), torch.zeros_like(open_, dtype=torch.int32)
-    for k in range(PROBES):
-        moved = _moved(operands, path, k, JITTER)
-        if moved is None:
-            continue
-        low, high = torch.fmin(low, moved), torch.fmax(high, moved)
-        nearer = _moved(operands, path, k, JITTER / 2) if k < TWICE else None
-        if nearer is not None:  # beside a corner nothing hangs on the distance
-            rough += (moved - nearer).abs() > JUMP * torch.maximum(moved.abs(), nearer.abs())
-    reach = high - low
-    corner = (reach > JUMP * torch.maximum(low.abs(), high.abs())) & (rough <= TWICE / 2)
-    wide = device.double()
-    held = (wide >= low - 2 * reach) & (wide <= high + 2 * reach)  # several ties in one sum
-    return corner & held, "the function has a corner there, and any subgradient is one"
-
-
-def _moved(operands, path, k, by):
-    """The truth on inputs moved by chance; None where the operator does not exist there."""
-    try:
-        moved = operands.reference.wide(_jittered(operands.reference, k, by))[path]
-    except Exception:
-        return None
-    return moved if moved.shape == operands.reference.truth[path].shape else None
-
-
-def _is_gradient(call, path):
-    if call.composite:
-        return call.differentiates and not (
-            call.op.endswith("with backward") and path.startswith("out[0]")
-        )
-    return "backward" in call.op
-
-
-def _jittered(reference, k, by):
-    """Every float input moved by chance, also zeros, labels and ties."""
-    generator = torch.Generator().manual_seed(0x11E5 + k)
-    contents = {}
-    for key, part in reference.parts.items():
-        if not part.dtype.is_floating_point or part.steers or not part.data.numel():
-            continue
-        data = part.data.double()
-        live = data[data.isfinite() & (data != 0)].abs()
-        least = float(live.min()) if live.numel() else 1.0
-        size = torch.where(data == 0, least, data)  # zeros too, by less than anything there is
-        noise = 2 * torch.rand(data.shape, generator=generator, dtype=torch.float64) - 1
-        contents[key] = data + by * size * noise
-    return contents
-
-
+WHY = {
+    "out_of_range": "a float that the integer type does not hold is converted",
+    "written_twice": "several updates write one element, in no promised order",
+    "corner": "the function has a corner there, and any subgradient is one",
+}
+RULES = {"out_of_range": _out_of_range, "written_twice": _written_twice, "corner": _corners.freed}

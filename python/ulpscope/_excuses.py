@@ -26,9 +26,11 @@ ROWS = [
     # ---- what an operator does not promise: `_discrete`, `_ties` ----
     Excuse(
         "corner", "a corner of the function",
-        "a gradient whose function has a corner at this element",
-        "_discrete.py:_at_a_tie", 1.0, "no limit",
-        "garbage at the corner", "test_discrete.py::test_verdict",
+        "it is part of a gradient, its function has a corner there in what is differentiated, and it lies "
+        "between the two sides; never of an operator that does not round",
+        "_corners.py:freed", 1 / 32, "1/32, or one element; of a callable more, if an activation's own rule "
+        "does not settle them and 9 of 10 are one of the choices or an even share",
+        "ReLU's gradient that lets dead units learn", "test_corners.py::test_verdict",
     ),
     Excuse(
         "written_twice", "several updates write them",

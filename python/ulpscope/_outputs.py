@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from . import _core, _discrete, _lost
+from ._excuses import excuse
 from ._jumps import forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._replay import in_memory_order, promises_nothing
@@ -159,16 +160,16 @@ def _judge_float(operands, path, device):
     found = _discrete.unpromised(operands, path, device, device != want)
     if found is None:
         return finding
-    rest = _looked_at(operands, path, torch.where(found[0], want, device))
+    rest = _looked_at(operands, path, found.spared)
     if rest.verdict != "pass":
-        return rest
-    return _undefined(path, device, found[1], found[0] & (device != want))
+        return excuse(rest, found.code, found.where.sum())
+    return _undefined(path, device, found, found.where)
 
 
-def _undefined(path, device, why, where):
-    details = {"n_mismatch": int(where.sum())}
-    return Finding(path, "undefined", why, n=device.numel(), sizes=tuple(device.shape),
-                   details=details)  # fmt: skip
+def _undefined(path, device, free, differs):
+    finding = Finding(path, "undefined", free.why, n=device.numel(), sizes=tuple(device.shape),
+                      details={"n_mismatch": int(differs.sum())})  # fmt: skip
+    return excuse(finding, free.code, free.where.sum())
 
 
 def _not_exact(operands, path, device):
@@ -375,9 +376,9 @@ def _judge_exact(operands, path, device):
         return Finding(path, "pass", n=n, sizes=sizes, notes=["ties broken otherwise"])
     free = _discrete.unpromised(operands, path, device, open_)
     if free is not None:
-        open_ = differs & ~free[0]
+        open_ = differs & ~free.where
         if not bool(open_.any()):
-            return _undefined(path, device, free[1], differs)
+            return _undefined(path, device, free, differs)
     return _discrete_finding(path, device, want, open_, found)
 
 

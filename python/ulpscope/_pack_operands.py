@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from . import _discrete
+from . import _corners, _discrete
 from ._conventions import rounding_note, with_rounded_scalars
 from ._device import learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
@@ -19,7 +19,7 @@ from ._operands import Operands, Timing
 from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
-from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, operator_of
+from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one, operator_of
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
@@ -227,34 +227,29 @@ def _may_overflow(operands, sums):
 
 
 def corners(operands):
-    """path -> where a gradient hangs on a corner of its function, over probes that all
-    outputs share."""
+    """path -> (where a gradient hangs on a corner of its function, the lower side, the upper)."""
     call, reference = operands.call, operands.reference
-    floats = {p: t for p, t in reference.truth.items()
-              if t.is_floating_point() and _discrete._is_gradient(call, p)}  # fmt: skip
-    low, high = dict(floats), dict(floats)
-    for k in range(_discrete.PROBES if floats else 0):
-        try:
-            moved = reference.wide(_discrete._jittered(reference, k))
-        except Exception:  # the operator does not exist there: nothing is learnt
-            continue
-        for path, truth in floats.items():
-            if path in moved and moved[path].shape == truth.shape:
-                low[path] = torch.fmin(low[path], moved[path])
-                high[path] = torch.fmax(high[path], moved[path])
-    return {
-        path: high[path] - low[path]
-        > _discrete.JUMP * torch.maximum(low[path].abs(), high[path].abs())
-        for path in floats
-    }
+    single = bool(name_of_one(call)) or not call.composite
+    if single and reference.never_rounds():
+        return {}
+    out = {}
+    for path, truth in reference.truth.items():
+        if truth.is_floating_point() and _corners.is_gradient(call, path):
+            probes = _corners.Probes(reference, path)
+            for k, _ in enumerate(probes.values()):
+                if k == _corners.FIRST and not bool(probes.corners().any()):
+                    break
+            if bool(probes.corners().any()):
+                out[path] = probes.corners(), probes.low, probes.high
+    return out
 
 
 def unpromised(operands, path, like):
     """Which elements of an output the operator does not promise, whatever a device gives
     there, and why; None for none."""
-    found = _discrete._out_of_range(operands, path, like, None)
+    found = _discrete.not_held(operands.call, like)
     if found is not None:
-        return found
+        return found, _discrete.WHY["out_of_range"]
     name, arguments = operator_of(operands.call)
     if name not in _discrete.WRITES or arguments.get("accumulate") or arguments.get("reduce"):
         return None
@@ -263,14 +258,17 @@ def unpromised(operands, path, like):
     except (RuntimeError, IndexError, TypeError, KeyError):
         return None
     counts = torch.bincount(places, minlength=like.numel())
-    return (counts > 1).view(like.shape), "several updates write one element, in no promised order"
+    return (counts > 1).view(like.shape), _discrete.WHY["written_twice"]
 
 
 def put_unpromised(operands, path, at_corners, like, put):
     """Puts the mask of elements that nothing is promised of; {} or why."""
     found = unpromised(operands, path, like)
     if found is None and path in at_corners:
-        found = at_corners[path], "the function has a corner there, and any subgradient is one"
+        where, *sides = at_corners[path]
+        found = where, _discrete.WHY["corner"]
+        for name, side in zip(("side_low", "side_high"), sides):
+            put(name, side.double())
     if found is None or found[0].shape != like.shape or not bool(found[0].any()):
         return {}
     put("unpromised", found[0].to(torch.uint8))

@@ -182,9 +182,9 @@ class Reference:
                     self._made = (made.dtype,)
         return self._made[0]
 
-    def wide(self, contents=None):
-        """The call in float64."""
-        out = self._run(widened, contents)
+    def wide(self, contents=None, function=None):
+        """The call in float64, or what `function` makes of it."""
+        out = self._run(widened, contents, function)
         return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
 
     def narrow(self, contents=None):

@@ -207,6 +207,20 @@ static usc_status check_marks(const usc_safetensor *t, const usc_pack_operands *
                          "%s: %s: not uint8 of the reference's shape", t->path, t->name);
 }
 
+/* Both sides of every corner, or none. */
+static usc_status check_sides(const usc_pack_operands *o, usc_error *err)
+{
+    const usc_safetensor *low = o->side_low, *high = o->side_high;
+    if (low == NULL && high == NULL) return USC_OK;
+    if (low != NULL && high != NULL && low->tensor.dtype == USC_F64 &&
+        high->tensor.dtype == USC_F64 &&
+        same_shape(&low->tensor, &o->reference->tensor) &&
+        same_shape(&high->tensor, &o->reference->tensor))
+        return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: sides of corners do not fit",
+                         o->reference->path);
+}
+
 /* A bad pack has operands that are not of one shape, or dtypes that no pack has. */
 static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
 {
@@ -219,6 +233,7 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
         st = check_floats(o->flushed[i], o, err);
     if (st != USC_OK) return st;
     st = check_marks(o->unpromised, o, err);
+    if (st == USC_OK) st = check_sides(o, err);
     if (st == USC_OK) st = check_marks(o->kinds, o, err);
     if (st != USC_OK) return st;
     if (o->jump_at == NULL) return USC_OK;

@@ -43,9 +43,10 @@ static const char sql_outputs[] =
             OPERAND("s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
                 OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3")
                     OPERAND("jump_at") OPERAND("jump_values") OPERAND("choice")
-                        OPERAND("unpromised") OPERAND("s2") OPERAND("n2")
-                            OPERAND("kinds") "0 FROM json_each(?1)";
-enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 20 };
+                        OPERAND("unpromised") OPERAND("s2") OPERAND("n2") OPERAND("kinds")
+                            OPERAND("side_low")
+                                OPERAND("side_high") "0 FROM json_each(?1)";
+enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 22 };
 
 struct usc_manifest {
     usc_alloc alloc;
@@ -242,7 +243,9 @@ static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
                                                        &o->unpromised,
                                                        &o->s[USC_PACK_SECOND],
                                                        &o->n[USC_PACK_SECOND],
-                                                       &o->kinds};
+                                                       &o->kinds,
+                                                       &o->side_low,
+                                                       &o->side_high};
     for (int i = 0; i < N_OPERANDS; i++) {
         const char *name = (const char *)sqlite3_column_text(s, FIRST_OPERAND + i);
         if (name == NULL) continue;

@@ -214,6 +214,9 @@ WRONG = {
                                lambda x, c: torch.where(x >= 0.5, c, 0.0)),
     "garbage at relu's corner": (aten.threshold_backward.default, (COTANGENT, ZEROS, 0.0),
                                  lambda c, x, t: torch.where(x == 0, 1e6, torch.where(x > 0, c, 0.0))),
+    "relu at 0": (gradient(F.relu), (ZEROS, COTANGENT), lambda x, c: torch.where(x >= 0, c, 0.0)),
+    "threshold_backward": (aten.threshold_backward.default, (COTANGENT, ZEROS, 0.0),
+                           lambda c, x, t: torch.where(x >= t, c, 0.0)),
     "duplicates are added": (scattered, (X, PLACES, torch.randn(40, 40)),
                              lambda x, i, s: x.index_put((i,), s, accumulate=True)),
     "histc loses one": (lambda x: torch.histc(x, 10, -3, 3), (X,),
@@ -222,9 +225,6 @@ WRONG = {
 UNDEFINED = {
     "cast saturates": (to_int8, (200 * X,), lambda x: to_int8(x.clamp(-128, 127))),
     "cast of NaN": (lambda x: x.int(), (WITH_NAN,), lambda x: x.nan_to_num(7, 7, 7).int()),
-    "relu at 0": (gradient(F.relu), (ZEROS, COTANGENT), lambda x, c: torch.where(x >= 0, c, 0.0)),
-    "threshold_backward": (aten.threshold_backward.default, (COTANGENT, ZEROS, 0.0),
-                           lambda c, x, t: torch.where(x >= t, c, 0.0)),
     "abs at 0": (gradient(torch.abs), (ZEROS, COTANGENT), lambda x, c: torch.where(x >= 0, c, -c)),
     "amax of a tie": (gradient(lambda x: x.amax(-1)), (TIED, COTANGENT[:, 0]), lambda x, c: (
         torch.zeros_like(x).scatter(1, argmax(x)[:, None], c[:, None]))),
@@ -281,7 +281,7 @@ def answering(change):
      ("aten::max_pool2d_with_indices", (IMAGE, [2, 2]),
       lambda out, x, k: (out[0], out[1] % 12), "wrong"),
      ("aten::threshold_backward", (COTANGENT, ZEROS, 0.0),
-      lambda out, c, x, t: torch.where(x >= t, c, 0.0), "undefined")],
+      lambda out, c, x, t: torch.where(x >= t, c, 0.0), "wrong")],
 )  # fmt: skip
 def test_verdict_on_an_operator(op, args, change, verdict):
     kwargs = {"stable": False} if op == "aten::sort.stable" else {}
