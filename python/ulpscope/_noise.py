@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A precision as another honest device might round it: a call taken apart into its
 elementary steps, and every inexact result of one moved by an ulp, of an elementary function
-by two, up or down, or flushed to zero. What a formula loses by that, no device can be blamed for.
+by two, up or down within the function's range, or flushed to zero. What a formula loses by that, no device can be blamed for.
 Serves `_reference`."""
+
+import math
 
 import torch
 from torch._decomp import decomposition_table
@@ -18,6 +20,22 @@ APPROXIMATED = {
     "erfc", "erf_inv", "erfinv", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2",
     "i0", "pow", "rsqrt", "sigmoid", "sin", "sinh", "tan", "tanh",
 }  # fmt: skip
+
+# What bounded functions never leave, however a device approximates them.
+PI = 3.14159274101257324  # as float32 has it
+RANGES = {
+    "acos": (0, PI), "asin": (-PI / 2, PI / 2), "atan": (-PI / 2, PI / 2), "atan2": (-PI, PI),
+    "cos": (-1, 1), "erf": (-1, 1), "erfc": (0, 2), "sigmoid": (0, 1), "sin": (-1, 1),
+    "tanh": (-1, 1), "_softmax": (0, 1), "softmax": (0, 1), "_log_softmax": (-math.inf, 0),
+    "log_sigmoid_forward": (-math.inf, 0), "cosh": (1, math.inf), "special_erf": (-1, 1),
+    "special_expit": (0, 1), "special_i0e": (0, 1), "special_i1e": (-1, 1), "special_ndtr": (0, 1),
+    "special_log_ndtr": (-math.inf, 0), "i0": (1, math.inf), "special_softmax": (0, 1),
+}  # fmt: skip
+
+# An exact result so near to the number that stands for it, in ulps, leaves nothing to round
+# otherwise: 1 + 1e-13 is 1 on every device.
+SETTLED = 2.0**-8
+FLAT = 1 - 2.0**-3  # a function that is settled there as well has come to its limit
 
 # The decompositions of sums take memory squared in the size; a device approximates sigmoid
 # as a whole.
@@ -110,10 +128,12 @@ class Watch(Steps):
 
 
 class Noise(Steps):
-    """Moves what its steps round; exact results (moves, clamps, masks) stay."""
+    """Moves what its steps round; exact results (moves, clamps, masks) stay, and functions at
+    their limits unless those are `rough`. `settled` tells whether any stayed for that."""
 
-    def __init__(self, seed, apart=True):
+    def __init__(self, seed, apart=True, rough=False):
         super().__init__(apart)
+        self.rough, self.settled = rough, False
         self.generator = torch.Generator().manual_seed(seed)
 
     def _step(self, func, args, kwargs, out):
@@ -121,16 +141,18 @@ class Noise(Steps):
         name = func._schema.name.split("::")[1]
         if name in APPROXIMATED or name.startswith("special_"):
             # One ulp or two: where two functions cancel, equal errors would tell nothing. And
-            # an approximation does not end at 1.
+            # an approximation does not end at 1, but where the function has long come to it.
             far = torch.randint(1, 3, out.shape, generator=self.generator)
-            return _times(out, far * steps)
-        try:
-            exact = func(*[_wide(a) for a in args], **{k: _wide(v) for k, v in kwargs.items()})
-        except Exception:  # no float64 kernel: it stays as it is
+            moved = _moved(name, out, far * steps)
+            if self.rough:
+                return moved
+            settled = _is_settled(func, args, kwargs, out)
+            self.settled |= bool((settled & (out != 0)).any())
+            return torch.where(settled, out, moved)
+        exact = _exactly(func, args, kwargs)
+        if exact is None or exact.shape != out.shape:  # no float64 kernel: it stays as it is
             return out
-        if exact.shape != out.shape:
-            return out
-        return torch.where(exact.double() == out.double(), out, _times(out, steps))
+        return torch.where(_is_near(exact, out), out, _moved(name, out, steps))
 
     def _transform(self, args, out):
         """Moves every number by an ulp of the transform's mean size, as all fast ones err."""
@@ -151,13 +173,49 @@ class Noise(Steps):
         return (out + p * signs * size * torch.finfo(out.dtype).eps).to(out.dtype)
 
 
+def _moved(name, out, ulps):
+    """Results moved by so many ulps, the other way where that would leave a function's range."""
+    moved = _times(out, ulps)
+    if name not in RANGES:
+        return moved
+    low, high = RANGES[name]
+    inward = _times(out, -ulps).clamp(low, high)
+    return torch.where((moved < low) | (moved > high), inward, moved)
+
+
 def _times(out, ulps):
     return (out * (1 + ulps * torch.finfo(out.dtype).eps)).to(out.dtype)
 
 
-def _wide(value):
+def _exactly(func, args, kwargs, scale=1.0):
+    """A step in float64, on inputs of another scale; None where it does not exist there."""
+    try:
+        return func(*[_wide(a, scale) for a in args],
+                    **{k: _wide(v, scale) for k, v in kwargs.items()})  # fmt: skip
+    except Exception:  # whatever an operator raises
+        return None
+
+
+def _is_near(exact, out):
+    """Where a step's result is exact, or as good as exact."""
+    exact, held = exact.double(), out.double()
+    apart = (exact - held).abs()
+    return (exact == held) | (apart <= SETTLED * torch.finfo(out.dtype).eps * held.abs())
+
+
+def _is_settled(func, args, kwargs, out):
+    """Where a function has come to a limit that is a number of the dtype (tanh to 1): inputs an
+    eighth smaller give it as well. And where it is exactly 1, as exp(0) and 1 squared are."""
+    here, flat = _exactly(func, args, kwargs), _exactly(func, args, kwargs, FLAT)
+    if here is None or flat is None or not here.shape == flat.shape == out.shape:
+        return torch.zeros_like(out, dtype=torch.bool)
+    limit = _is_near(here, out) & _is_near(flat, out)
+    return limit | ((here.abs() == 1) & (out == here))
+
+
+def _wide(value, scale=1.0):
     if isinstance(value, torch.Tensor):
-        return value.double() if value.dtype in LOW else value
+        return value.double() * scale if value.dtype in LOW else value
     if isinstance(value, (list, tuple)):
-        return type(value)(_wide(item) for item in value)
+        return type(value)(_wide(item, scale) for item in value)
     return torch.float64 if value in LOW else value

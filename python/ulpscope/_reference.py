@@ -54,6 +54,7 @@ class Reference:
         self._made = None
         self._inward = False
         self._apart = None
+        self._settled = False  # a function stood at its limit in a noisy run
         self.jumps = {}  # path -> what replays crossed
         self.may_draw = False  # some outputs are draws, and others are asked for
         self.quantizes = False  # the outputs are integers with a scale
@@ -369,14 +370,21 @@ class Reference:
 
     def noises(self, path):
         """What float32 loses when every rounding inside a call falls otherwise. Of an operator
-        that could not be taken apart a loss out of all proportion is not believed."""
+        that could not be taken apart a loss out of all proportion is not believed. What a
+        function loses by missing its limit (tanh of 100 is not quite 1) counts up to one
+        rounding of the output's largest element."""
         truth = self.truth[path]
         usual = (self.yardstick[path].double() - truth).abs()
-        for narrow in self.rounded_otherwise(path):
-            lost = (narrow - truth).abs()
-            most = max(MOST_NOISE * _size(usual), 2.0**-12 * _size(truth))
-            if self._same_apart() or _size(lost) <= most:
-                yield lost
+        live = truth[truth.isfinite()].abs()
+        cap = 2.0**-24 * float(live.max()) if live.numel() else 0.0
+        for rough in (False, True):
+            if rough and not self._settled:
+                return
+            for narrow in self.rounded_otherwise(path, rough):
+                lost = (narrow - truth).abs()
+                most = max(MOST_NOISE * _size(usual), 2.0**-12 * _size(truth))
+                if self._same_apart() or _size(lost) <= most:
+                    yield lost.clamp(max=cap) if rough else lost
 
     def _same_apart(self):
         """Whether the call's steps compute the same as the call: torch's formula of an
@@ -396,15 +404,18 @@ class Reference:
             )
         return self._apart
 
-    def rounded_otherwise(self, path):
-        """One output of float32 when every rounding inside a call falls otherwise."""
+    def rounded_otherwise(self, path, rough=True):
+        """One output of float32 when every rounding inside a call falls otherwise; functions
+        are held to their limits unless `rough`."""
         if not self._has_steps():
             return
         function, apart = self._own or cpu_kernel(self.call), self._same_apart()
 
         def noisy(*args, **kwargs):
-            with Noise(self.seed + i, apart):
-                return function(*args, **kwargs)
+            with Noise(self.seed + i, apart, rough) as noise:
+                out = function(*args, **kwargs)
+            self._settled |= noise.settled
+            return out
 
         for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
             narrow = self._run_composite(computed, None, noisy)
