@@ -3,7 +3,11 @@
 // every command that ends with a report.
 #include "cli.h"
 
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void cli_report_begin(cli_report *r)
 {
@@ -86,7 +90,7 @@ static usc_status render(usc_report *report, const cli_report *r, usc_error *err
     return st == USC_OK ? usc_report_table(report, &r->options, &sink, err) : st;
 }
 
-int cli_report_show(const cli_report *r, const char *out)
+static int show_one(const cli_report *r, const char *out)
 {
     usc_error err;
     usc_report *report = NULL;
@@ -97,4 +101,77 @@ int cli_report_show(const cli_report *r, const char *out)
                          : cli_fail("%s", err.text);
     usc_report_close(report);
     return code;
+}
+
+/* The number of "rank-N"; -1 for other names. */
+static long rank_of(const char *name)
+{
+    char *end = NULL;
+    if (strncmp(name, "rank-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    const long n = strtol(name + 5, &end, 10);
+    return *end == '\0' ? n : -1;
+}
+
+static bool has_results(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s%s%s/result.db", folder,
+                           name[0] != '\0' ? "/" : "", name);
+    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+}
+
+/* The rank after `last` that has results in the folder; -1 where there is none. */
+static long next_rank(const char *folder, long last)
+{
+    long found = -1;
+    DIR *dir = opendir(folder);
+    for (const struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        const long n = rank_of(e->d_name);
+        if (n > last && (found < 0 || n < found) && has_results(folder, e->d_name))
+            found = n;
+    }
+    if (dir != NULL) (void)closedir(dir);
+    return found;
+}
+
+/* "ulpscope.xml" as "ulpscope.rank-3.xml": each rank has its own. */
+static const char *file_of_rank(const char *file, long rank, char *out, size_t size)
+{
+    if (file == NULL) return NULL;
+    const char *slash = strrchr(file, '/');
+    const char *dot = strrchr(slash != NULL ? slash : file, '.');
+    const size_t stem = dot != NULL ? (size_t)(dot - file) : strlen(file);
+    (void)snprintf(out, size, "%.*s.rank-%ld%s", (int)stem, file, rank,
+                   dot != NULL ? dot : "");
+    return out;
+}
+
+static int show_rank(const cli_report *r, const char *out, long rank)
+{
+    char folder[PATH_MAX], junit[PATH_MAX], baseline[PATH_MAX], name[32];
+    cli_report one = *r;
+    (void)snprintf(name, sizeof name, "rank-%ld", rank);
+    (void)snprintf(folder, sizeof folder, "%s/%s", out, name);
+    one.options.allow = one.allow;
+    one.junit = file_of_rank(r->junit, rank, junit, sizeof junit);
+    if (r->baseline != NULL && has_results(r->baseline, name)) {
+        (void)snprintf(baseline, sizeof baseline, "%s/%s", r->baseline, name);
+        one.baseline = baseline;
+    }
+    (void)printf("%s\n\n", name);
+    return show_one(&one, folder);
+}
+
+int cli_report_show(const cli_report *r, const char *out)
+{
+    long rank = has_results(out, "") ? -1 : next_rank(out, -1);
+    if (rank < 0) return show_one(r, out);
+    int worst = CLI_SAME;
+    while (rank >= 0) {
+        const int code = show_rank(r, out, rank);
+        if (code > worst) worst = code;
+        rank = next_rank(out, rank);
+        if (rank >= 0) putchar('\n');
+    }
+    return worst;
 }

@@ -8,6 +8,7 @@ This process selects, hands out and writes; `_worker` processes replay and judge
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shutil
@@ -18,8 +19,9 @@ import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
-from . import _core, _modules, _select
+from . import _core, _rank_runs, _select
 from ._agenda import Agenda, Budget, seconds_of
+from ._chosen import selection
 from ._crew import Crew, Trouble
 from ._identity import difference
 from ._options import Parser
@@ -41,7 +43,8 @@ def parse(argv):
         "flagged, 2 trouble or nothing judged.",
     )
     add = parser.add_argument
-    add("trace", metavar="TRACE", help="folder that `ulpscope capture` wrote")
+    add("trace", metavar="TRACE[#SEQUENCE]",
+        help="folder that `ulpscope capture` wrote, and one call of it")
     add("--device", required=True, metavar="DEVICE",
         help="device under test: sim:0, npu:0, cuda:1, ..., or python:MODULE:FUNCTION")
     add("--via", default="", metavar="COMPILER",
@@ -51,7 +54,10 @@ def parse(argv):
     add("-o", "--out", default="ulpscope-out", metavar="OUT",
         help="folder of the results (default ulpscope-out)")
     add("--ops", metavar="PATTERN", help="operators to check, e.g. 'aten::*mm*,!aten::bmm'")
-    add("-j", "--jobs", type=int, default=0, metavar="N", help="workers (default: one per core)")
+    add("--module", metavar="GLOB", help="modules to check, e.g. 'layers.3.*'")
+    add("--phase", choices=("forward", "backward", "optimizer"), help="phase to check")
+    add("--step", metavar="LIST", help="steps to check, e.g. 2 or 2,5-8")
+    add("-j", "--jobs", type=int, metavar="N", help="workers (default: one per core)")
     add("--timeout", type=float, default=TIMEOUT, metavar="S",
         help="seconds that one call may take (default 120)")
     add("--distinct", action="store_true",
@@ -79,10 +85,15 @@ def parse(argv):
     add("--force", action="store_true", help="begin anew, whatever OUT holds")
     add("--verbose", action="store_true", help="tell where the time went")
     options = parser.parse_args(argv)
-    if options.timeout <= 0:
-        parser.error("--timeout must be above 0")
-    if options.jobs < 0:
+    options.trace, options.call = _select.split_call(options.trace, os.path.isdir)
+    if not 0 < options.timeout < math.inf:
+        parser.error("--timeout must be a number of seconds above 0")
+    if options.jobs is not None and options.jobs < 1:
         parser.error("-j must be 1 or more")
+    try:
+        options.steps = _select.steps_of(options.step) if options.step else []
+    except ValueError as problem:
+        parser.error(f"--step: {problem}")
     if not options.device:
         parser.error("--device names no device")
     if options.faults and not is_sim(options):
@@ -147,9 +158,6 @@ OUT_STEPS = {
     "E_CORRUPT": "; --force replaces it, -o names another folder",
 }
 
-INCOMPLETE = ("the trace is incomplete: the program ended or died in step {step}; calls that "
-              "follow are missing")  # fmt: skip
-MADE_UP = "the trace holds statistics only: inputs were drawn anew from them"
 SAFE = "; the results so far are safe, the same command goes on from there"
 
 
@@ -162,42 +170,6 @@ def core_count():
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
-
-
-def selection(trace, options):
-    """Picks, the device type that captured the trace, and what is to be said of the trace."""
-    rows = [trace.call(s) for s in trace.select()]
-    if not rows:
-        raise Trouble(f"{options.trace} holds no calls: nothing to check; capture it again")
-    home = _select.home_of(rows)
-    target = options.device.split(":")[0]
-    picks = _select.pick(rows, home, target)
-    if options.level == "module":
-        return module_selection(trace, options, picks, rows), home, remarks_on(trace, rows)
-    if options.ops:
-        picks = _select.narrow(picks, set(trace.select(ops=options.ops)))
-    if options.distinct:
-        by_sequence = {r["sequence"]: r for r in rows}
-        picks = _select.distinct(picks, by_sequence.__getitem__)
-    _select.link(picks, rows)
-    if not picks:
-        wanted = f" matches {options.ops}" if options.ops else " can be replayed"
-        raise Trouble(f"no call of {options.trace}{wanted}: nothing to check")
-    return picks, home, remarks_on(trace, rows)
-
-
-def module_selection(trace, options, picks, rows):
-    """The forwards of modules that are to be judged."""
-    found = _modules.forwards(picks, rows)
-    if options.ops:
-        wanted = set(trace.select(ops=options.ops))
-        found = [f for f in found if any(wanted & {p.sequence, *p.children} for p in f.calls)]
-    if options.distinct:
-        found = _modules.distinct(found, rows)
-    if not found:
-        which = f" with {options.ops}" if options.ops else ""
-        raise Trouble(f"{options.trace} holds no forward of a module{which}: nothing to check")
-    return found
 
 
 def is_sim(options):
@@ -229,7 +201,8 @@ def environment():
 def telling(options):
     """Other options that choose calls or change verdicts; a value that is false is the default."""
     return {"compare_standards": options.compare_standards,
-            "level": options.level if options.level != "call" else "",
+            "call": options.call or 0, "module": options.module, "phase": options.phase,
+            "step": options.step, "level": options.level if options.level != "call" else "",
             "timeout": options.timeout if options.timeout != TIMEOUT else 0}  # fmt: skip
 
 
@@ -426,19 +399,18 @@ def work_through(trace, result, crew, agenda, progress):
     return split
 
 
-def remarks_on(trace, rows):
-    """What is to be said of all verdicts on a trace."""
-    remarks = [MADE_UP] if trace.meta("data") == "stats" else []
-    if trace.meta("complete") == "0":
-        step = max((r["step"] or 0 for r in rows), default=0)
-        remarks.append(INCOMPLETE.format(step=step))
-    return remarks
-
-
 def check(options):
-    """The whole run; the exit code."""
+    """The whole run, of one trace or of every rank's; the exit code."""
     if options.faults is not None:
         os.environ["ULPSCOPE_SIM_FAULTS"] = options.faults
+    ranks = _rank_runs.ranks_of(options.trace)
+    if ranks:
+        return _rank_runs.check_all(options, ranks, check_trace, report, say)
+    return check_trace(options)
+
+
+def check_trace(options):
+    """The check of one trace; the exit code."""
     with troubles():
         trace = _core.Trace(options.trace)
         picks, home, remarks = selection(trace, options)

@@ -6,6 +6,7 @@ the outermost portable call stands for the ATen calls below it, so that the targ
 fused kernels are what is tested.
 """
 
+import difflib
 import json
 import re
 from collections import Counter
@@ -124,6 +125,57 @@ def narrow(picks, wanted):
         else:
             out += [Pick(child) for child in p.children if child in wanted]
     return sorted(out, key=lambda p: p.sequence)
+
+
+def steps_of(text):
+    """The (first, last) of each part of "2,5-8"; ValueError for anything else."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f"'{text}' is no list of steps; write 2 or 2,5-8")
+        found.append((int(match[1]), int(match[2] or match[1])))
+    return found
+
+
+def split_call(text, is_folder):
+    """TRACE and N of "TRACE#N"; None for no N. A folder may have a # in its name."""
+    path, mark, number = text.rpartition("#")
+    if not mark or not number.isascii() or not number.isdigit() or is_folder(text):
+        return text, None
+    return path, int(number)
+
+
+def family(rows, call):
+    """A call and those below it."""
+    found = {call}
+    for row in rows:  # ascending: parents come first
+        if row.get("parent") in found:
+            found.add(row["sequence"])
+    return found
+
+
+def wanted(rows, matching, steps, call):
+    """Sequences that pass every filter: `matching` those of operator, module and phase."""
+    near = family(rows, call) if call is not None else matching
+    return {r["sequence"] for r in rows
+            if r["sequence"] in matching and r["sequence"] in near
+            and (not steps or any(a <= (r.get("step") or 0) <= b for a, b in steps))}  # fmt: skip
+
+
+def likely_ops(pattern, ops):
+    """Operators that a pattern that matches nothing may have meant, at most three: torch.mm,
+    aten.mm.default and MM mean aten::mm."""
+    names = {}
+    for op in sorted(ops):
+        names.setdefault(op.split("::")[-1].split(".")[0].strip("_").lower(), []).append(op)
+    found = []
+    for part in pattern.split(","):
+        words = [w.strip("_").lower() for w in re.split(r"[.:*!?\s]+", part) if w.strip("_")]
+        near = [w for w in words if w in names]
+        near = near or [n for w in words for n in difflib.get_close_matches(w, names, 1, 0.75)]
+        found += [op for name in near for op in names[name]]
+    return list(dict.fromkeys(found))[:3]
 
 
 def link(picks, rows):

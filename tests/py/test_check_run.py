@@ -229,12 +229,11 @@ def test_a_finished_check_is_replaced_only_when_a_worker_is_ready(trace, tmp_pat
     assert verdicts(out) == HONEST and report(out).returncode == 0
 
 
-@pytest.mark.parametrize("nested", ["new", "a/b/c"])
-def test_a_check_that_fails_leaves_no_folder(trace, tmp_path, nested):
-    run = check(trace, tmp_path / nested, device="warp:0")
+def test_a_check_that_fails_leaves_no_folder(trace, tmp_path):
+    run = check(trace, tmp_path / "a/b/c", device="warp:0")
     assert run.returncode == 2 and list(tmp_path.iterdir()) == []
-    assert check(trace, tmp_path / nested, "--ops", "mm").returncode == 0
-    assert verdicts(tmp_path / nested) == {("aten::mm", "pass"): N}
+    assert check(trace, tmp_path / "a/b/c", "--ops", "mm").returncode == 0
+    assert verdicts(tmp_path / "a/b/c") == {("aten::mm", "pass"): N}
 
 
 def cut_short(trace, out, folder, *more):
@@ -392,3 +391,69 @@ def test_operators_of_a_file_are_imported(tmp_path):
     run = check(tmp_path / "trace", tmp_path / "out", "--import", str(tmp_path / "my_ops.py"))
     assert run.returncode == 0
     assert verdicts(tmp_path / "out") == {("check_file::twice", "pass"): 1}
+
+
+# ---- one finding, one rank ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """Calls 1 to 5 of each of layers.0 and layers.1: mm, gelu, add_, linear (with addmm)."""
+    return small_trace(tmp_path_factory.mktemp("steps") / "we#ird", 2)
+
+
+@pytest.mark.parametrize(
+    "name, more, found",
+    [
+        ("#2", (), [2]),
+        ("#5", (), [5]),  # below linear, which is checked as a whole otherwise
+        ("#4", (), [4]),
+        ("", ("--module", "layers.1"), [6, 7, 8]),
+        ("", ("--module", "layers.*", "--ops", "mm,gelu"), [1, 2, 6, 7]),
+        ("", ("--phase", "forward", "--step", "0,2-4", "--ops", "gelu"), [2, 7]),
+    ],
+)
+def test_a_check_takes_the_calls_that_show_would_list(steps, tmp_path, name, more, found):
+    assert check(f"{steps}{name}", tmp_path / "out", *more).returncode == 0
+    assert [r["call"] for r in rows(tmp_path / "out")] == found
+
+
+@pytest.mark.parametrize(
+    "name, more, words",
+    [
+        ("#77", (), "holds no call 77: it has 1 to 10"),
+        ("", ("--step", "3"), "--step '3': nothing to check"),
+        ("", ("--step", "3-1"), "--step: '3-1' is no list of steps"),
+        ("", ("--ops", "torch.mm"), "did you mean --ops aten::mm?"),
+        ("", ("--ops", "aten.addmm.default"), "did you mean --ops aten::addmm?"),
+        ("", ("--ops", "GELU"), "did you mean --ops aten::gelu?"),
+        ("", ("--timeout", "nan"), "--timeout must be"),
+        ("", ("-j", "0"), "-j must be 1 or more"),
+    ],
+)
+def test_what_leaves_nothing_to_check_is_said(steps, tmp_path, name, more, words):
+    run = check(f"{steps}{name}", tmp_path / "out", *more)
+    assert run.returncode == 2 and words in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_rank_of_a_job_is_checked(tmp_path):
+    for rank in range(2):
+        (tmp_path / "job").mkdir(exist_ok=True)
+        small_trace(tmp_path / f"job/rank-{rank}", 1, seed=rank)
+    out, junit = tmp_path / "out", tmp_path / "found.xml"
+    run = check(tmp_path / "job", out, "--ops", "mm,gelu", "--junit", str(junit), fault="gelu=scale")
+    assert run.returncode == 1
+    for rank in range(2):
+        assert verdicts(out / f"rank-{rank}") == {("aten::mm", "pass"): 1, ("aten::gelu", "reduced"): 1}
+        assert (tmp_path / f"found.rank-{rank}.xml").exists()
+    said = report(out)
+    assert said.returncode == 1 and "rank-0\n" in said.stdout and "rank-1\n" in said.stdout
+    # Cut short after the first rank: that one is kept. Finished: all begin anew.
+    with closing(sqlite3.connect(out / "rank-1/result.db")) as db, db:
+        db.execute("UPDATE run SET value = 'running' WHERE key = 'state'")
+    before = (out / "rank-0/result.db").stat().st_mtime_ns
+    assert check(tmp_path / "job", out, "--ops", "mm,gelu").returncode == 1
+    assert (out / "rank-0/result.db").stat().st_mtime_ns == before
+    run = check(f"{tmp_path / 'job'}#1", out)
+    assert run.returncode == 2 and "rank-0#1" in run.stderr
