@@ -37,7 +37,7 @@ const char cmd_check_help[] =
     "  --force            begin anew, whatever OUT holds: another run, one cut short\n"
     "  --faults SPEC      plant faults in the simulated device: "
     "PATTERN:KIND[:key=value]...,\n"
-    "                     ';' between them, e.g. 'mm:tf32;*norm*:eps:nth=2' "
+    "                     ';' between them, e.g. 'mm:tf32;*norm*:scale:nth=2' "
     "(docs/sim.md)\n"
     "  --budget TIME      stop after 90s, 10m or 1h, the most telling calls first: one "
     "per\n"

@@ -31,6 +31,7 @@ from ._verdicts import FLAGGED, PRECEDENCE, base_row
 UNKNOWN = "unknown here"  # as _replay.resolve says it
 WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
 TIMEOUT = 120.0
+ENDS = {"crash": "crashed", "hang": "timeout"}  # faults by what becomes of their process
 PARTS = ("device", "reference", "perturbed", "judge", "causes")
 
 
@@ -308,6 +309,7 @@ class Split:
     def __init__(self):
         self.sums = dict.fromkeys((*PARTS, "total"), 0)
         self.calls = self.n_accused = 0
+        self.verdicts = set()
         # Nanoseconds of calls that are not accused and of those that are: of one float64
         # replay of each, and of all the rest but the device and the search for causes.
         self.wide, self.rest, self.causes = [0, 0], [0, 0], 0
@@ -315,6 +317,7 @@ class Split:
     def add(self, row):
         self.calls += 1
         accused = row["verdict"] in FLAGGED
+        self.verdicts.add(row["verdict"])
         self.n_accused += accused
         self.wide[accused] += row.pop("t_wide", 0)
         for part in self.sums:
@@ -382,9 +385,10 @@ def told_of(trace, request):
 
 def work_through(trace, result, crew, agenda, progress):
     """Hands every request to the crew and writes what comes back."""
-    split, unknown = Split(), set()
+    split, unknown, fired = Split(), set(), set()
     for event in crew.work(agenda):
         row = row_of(event, trace, crew.timeout)
+        fired.update(row.pop("fired", ()))
         split.add(row)
         agenda.hear(row)
         with troubles({"E_IO": SAFE}):
@@ -396,7 +400,19 @@ def work_through(trace, result, crew, agenda, progress):
         script = (json.loads(trace.meta("argv") or "[]") or ["FILE.py"])[0]
         say(f"{', '.join(sorted(unknown))} {UNKNOWN}; what registers such operators can be "
             f"named with --import, e.g. --import {script}")  # fmt: skip
+    if split.calls and split.calls == len(result.done()):  # all of them in this run
+        say_idle(result.get("faults"), fired, split.verdicts)
     return split
+
+
+def say_idle(faults, fired, verdicts):
+    """Says which planted faults fired at no call; a process that one of them ended did not
+    live to tell."""
+    ended = {kind for kind, verdict in ENDS.items() if verdict in verdicts}
+    planted = [f.strip() for f in (faults or "").split(";") if f.strip()]
+    idle = [f for f in planted if f not in fired and not ended & set(f.split(":"))]
+    if idle:
+        say(f"planted, but fired at no call: {'; '.join(idle)}")
 
 
 def check(options):

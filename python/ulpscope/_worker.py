@@ -47,6 +47,7 @@ class Bench:
         self.trace_id = settings["trace_id"]
         self._ranks = None
         self._row = None
+        self._fired = set()
 
     @property
     def ranks(self):
@@ -87,6 +88,13 @@ class Bench:
         call = self.call(sequence, module)
         timing.wide += time.perf_counter_ns() - since
         return call, judge_call(call, self.device, timing, mark, self.rule)
+
+    def fired(self):
+        """Planted faults that fired since this was asked last, by their texts."""
+        sim = sys.modules.get("ulpscope.sim")
+        now = {f["fault"] for f in sim.faults_fired() if f["fired"]} if sim else set()
+        new, self._fired = sorted(now - self._fired), now
+        return new
 
     def work(self, request):
         """The row for one request, and whether the device survived."""
@@ -266,7 +274,7 @@ def main():
         except _core.CorruptError as problem:
             channel.send(fatal=f"{problem}; the trace is damaged, capture it or copy it again")
             return 2
-        channel.send(row=row, leaving=not alive)
+        channel.send(row={**row, "fired": bench.fired()}, leaving=not alive)
         if not alive:
             return 3
     return 0

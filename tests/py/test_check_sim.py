@@ -2,10 +2,16 @@
 """Check against the simulated device: honest it passes, and each planted fault is found in
 the operator that has it, with its cause."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from calls import make_call
 from test_check_causes import demo, rms_norm  # noqa: F401 - registers check_demo::rms_norm
 from test_check_verdicts import HONEST, adamw, randn, seeded  # noqa: F401
+
+from traces import small_trace
 
 import ulpscope.sim as sim
 from ulpscope._device import TorchDevice
@@ -60,3 +66,19 @@ def test_rounded_intermediates_of_a_custom_operator():
     with sim.fault("check_demo::rms_norm", "bf16_intermediates"):
         verdict = verdict_of("check_demo::rms_norm", *arguments)
     assert (verdict.verdict, verdict.cause) == ("reduced", "intermediates rounded to bfloat16")
+
+
+def test_every_kind_of_fault_is_documented():
+    text = (Path(__file__).parents[2] / "docs/sim.md").read_text()
+    assert [k for k, said in sim.fault_kinds().items() if f"| `{k}` | {said} |" not in text] == []
+
+
+def test_a_fault_that_fired_at_no_call_is_told(tmp_path):
+    trace, out = small_trace(tmp_path / "trace", 1), tmp_path / "out"
+    run = subprocess.run(
+        [sys.executable, "-m", "ulpscope._check", str(trace), "--device", "sim:0", "-o", str(out),
+         "-j", "1", "--faults", "mm:scale; softmax:nan;gelu:crash:nth=1", "--ops", "mm,gelu"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stderr
+    assert "planted, but fired at no call: softmax:nan\n" in run.stderr
