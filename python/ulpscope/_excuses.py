@@ -50,6 +50,14 @@ ROWS = [
         "_ties.py:as_good", 1.0, "as many as have equal values",
         "an index off by one", "test_discrete.py::test_verdict",
     ),
+    Excuse(
+        "step", "a rounding or comparison inside may fall either way",
+        "a step inside (a rounding to integers or to 8 bits, a comparison) lies within 2^-20 of the inputs, but "
+        "not upon them, and the value is what a replay across the step gives; or within 2^-22, and the value "
+        "lies between what such replays give",
+        "_jumps.py:forgiven", 1.0, "as many as lie near a step: about 1 in 10,000 at 8 bits",
+        "ties away from zero for ties to even", "test_quantized.py::test_verdict",
+    ),
 ]  # fmt: skip
 EXCUSES = {row.code: row for row in ROWS}
 

@@ -14,10 +14,10 @@ import torch
 
 from . import _core, _discrete, _lost
 from ._excuses import excuse
-from ._jumps import forgiven
+from ._jumps import crossed, forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._replay import in_memory_order, promises_nothing
-from ._ties import aligned, as_good, choice_of
+from ._ties import aligned, as_good, choice_of, name_of_one
 from ._verdicts import rank
 
 LOOKS = (1, 2, 4)  # after so many replays; then the appeal
@@ -152,8 +152,7 @@ def _judge_float(operands, path, device):
         return finding
     # What never rounds had the very values: no step lies between them and the truth.
     if path in operands.reference.jumps and not operands.reference.never_rounds():
-        spared = forgiven(device, truth, operands.reference.jumps[path])
-        finding = finding if spared is None else _looked_at(operands, path, spared)
+        finding = _across_steps(operands, path, device, finding)
     if finding.verdict == "pass":
         return finding
     want = truth.to(device.dtype)
@@ -164,6 +163,23 @@ def _judge_float(operands, path, device):
     if rest.verdict != "pass":
         return excuse(rest, found.code, found.where.sum())
     return _undefined(path, device, found, found.where)
+
+
+def _across_steps(operands, path, device, finding):
+    """The finding, or the one without the elements that took a step to which the inputs are
+    so near that another rounding takes it."""
+    truth = operands.reference.truth[path]
+    spared = forgiven(device, truth, operands.reference.jumps[path])
+    if spared is not None:
+        finding = excuse(_looked_at(operands, path, spared[1]), "step", spared[0])
+    if finding.verdict == "pass":
+        return finding
+    found = crossed(operands.reference, path, device if spared is None else spared[1])
+    if found is None:
+        return finding
+    before = 0 if spared is None else spared[0]
+    again = _looked_at(operands, path, found[1])
+    return excuse(again, "step", before + int(found[0].sum()))
 
 
 def _undefined(path, device, free, differs):
@@ -391,7 +407,8 @@ def _open(operands, path, device, want):
     if good is not None:
         open_ &= ~good
     call = operands.call
-    if not call.composite or (call.steps <= 1 and not operands.reference.quantizes):
+    quantizes = operands.reference.quantizes or "fake_quant" in name_of_one(call)
+    if not quantizes and (not call.composite or call.steps <= 1):
         return open_
     for others in _admissible(operands):
         if not bool(open_.any()):
@@ -405,7 +422,8 @@ def _admissible(operands):
     """What a callable gives where its inputs, or its roundings, fall otherwise."""
     for k in range(STEP_REPLAYS):
         yield from operands.replay(k)
-    yield from operands.reference.roundings(STEP_REPLAYS)
+    if operands.call.composite:
+        yield from operands.reference.roundings(STEP_REPLAYS)
 
 
 def _judge_bytes(operands, path, device):

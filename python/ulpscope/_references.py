@@ -70,7 +70,9 @@ def known():
 
 def _load():
     # Each fills the table; one that somebody imported before must not hide the others.
-    from . import _references_aten, _references_attention, _references_norms  # noqa: F401
+    from . import (  # noqa: F401
+        _references_aten, _references_attention, _references_norms, _references_quantized,
+    )  # fmt: skip
 
 
 def _named(schema, wanted, args, kwargs):

@@ -10,11 +10,13 @@ from functools import cache
 import torch
 
 from . import _references, reference
-from ._apart import IN_FLOAT64
+from ._apart import IN_FLOAT64 as OF_QUANTIZED
 from ._meaning import resolved
 from ._mode import Mode
+from ._references_quantized import IN_FLOAT64 as FAKE_QUANTIZED
 from ._replay import LEFT_ALONE, base_name, is_write, rebuilt
 
+IN_FLOAT64 = {**OF_QUANTIZED, **FAKE_QUANTIZED}  # torch has float32 kernels only, or rounds inside
 STANDARD = ("aten", "prims")
 HANG_ON_DTYPE = {"nextafter"}  # what they mean
 FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")

@@ -79,7 +79,8 @@ def _passed(op, worst):
         return f"{op} is as it must be"
     if worst.details.get("n_finite") == 0:
         return f"{op} gives NaN and Inf where it must; nothing finite to judge"
-    if worst.details.get("n_mismatch") == 0 or worst.details.get("exact"):
+    exact = worst.details.get("n_mismatch") == 0 or worst.details.get("exact")
+    if exact and not worst.details.get("excused"):
         return f"{op} is correctly rounded"
     return f"{op} computed with {bits_text(worst.bits, worst.bound)} effective bits"
 
