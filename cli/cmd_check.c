@@ -32,6 +32,7 @@ const char cmd_check_help[] =
     "  --distinct         one call per signature and module class\n"
     "  -j N               worker processes (default: one per core)\n"
     "  --timeout S        seconds that one call may take (default 120)\n"
+    "  --causes off|S     seconds for the cause of one finding (default 2)\n"
     "  --import MODULE    import this first: it registers custom operators\n"
     "  -o OUT             folder of the results (default ulpscope-out)\n"
     "  --force            begin anew, whatever OUT holds: another run, one cut short\n"

@@ -32,6 +32,7 @@ UNKNOWN = "unknown here"  # as _replay.resolve says it
 WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the device's
 TIMEOUT = 120.0
 ENDS = {"crash": "crashed", "hang": "timeout"}  # faults by what becomes of their process
+SEARCH_SECONDS = 2.0  # as in _causes_host, which needs torch
 PARTS = ("device", "reference", "perturbed", "judge", "causes")
 
 
@@ -61,6 +62,8 @@ def parse(argv):
     add("-j", "--jobs", type=int, metavar="N", help="workers (default: one per core)")
     add("--timeout", type=float, default=TIMEOUT, metavar="S",
         help="seconds that one call may take (default 120)")
+    add("--causes", default=SEARCH_SECONDS, type=causes_of, metavar="off|S",
+        help="seconds that the search for the cause of one finding may take (default 2), or off")
     add("--distinct", action="store_true",
         help="one call per operator, shapes, dtypes and module class")
     add("--import", action="append", default=[], dest="imports", metavar="MODULE",
@@ -119,6 +122,14 @@ def parse(argv):
     if options.baseline and not os.path.exists(options.baseline):
         parser.error(f"--baseline: there is no {options.baseline}")
     return options
+
+
+def causes_of(text):
+    """The seconds of --causes; 0 for off."""
+    seconds = 0.0 if text == "off" else float(text)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
 
 
 def check_allowed(text, parser):
@@ -262,6 +273,7 @@ def worker_settings(trace, options, home, jobs):
         "imports": options.imports,
         "standard": options.standard,
         "compare": options.compare_standards,
+        "causes": options.causes,
     }
 
 
@@ -286,7 +298,7 @@ def lost_row(trace, request, verdict, reason):
 def row_of(event, trace, timeout):
     """The row that an event of the crew stands for."""
     kind, request = event[:2]
-    if kind == "row":
+    if kind in ("row", "cause"):
         row = event[2]
         row["metrics"] = [tuple(m) for m in row["metrics"]]
         row["examples"] = [tuple(e) for e in row["examples"]]
@@ -322,9 +334,16 @@ class Split:
         self.wide[accused] += row.pop("t_wide", 0)
         for part in self.sums:
             self.sums[part] += row.get("t_" + part, 0)
+        row.pop("t_causes", 0)
+        self.rest[accused] += row["t_total"] - row["t_device"]
+
+    def explain(self, row):
+        """Counts the search for the cause of a call that was added before."""
+        row.pop("t_wide", 0)
         causes = row.pop("t_causes", 0)
         self.causes += causes
-        self.rest[accused] += row["t_total"] - row["t_device"] - causes
+        for part in ("causes", "total"):
+            self.sums[part] += causes
 
     def text(self, seconds, jobs, verbose):
         """One line; verbose: with what took how long. There the ratios are those of everything but the device to one float64 replay
@@ -389,10 +408,15 @@ def work_through(trace, result, crew, agenda, progress):
     for event in crew.work(agenda):
         row = row_of(event, trace, crew.timeout)
         fired.update(row.pop("fired", ()))
-        split.add(row)
-        agenda.hear(row)
+        if event[0] == "cause":
+            split.explain(row)
+        else:
+            split.add(row)
+            agenda.hear(row)
         with troubles({"E_IO": SAFE}):
             result.put(row)
+        if event[0] == "cause":
+            continue
         progress.step(row)
         if UNKNOWN in row["sentence"]:
             unknown.add(row["op"])

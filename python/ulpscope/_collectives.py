@@ -9,7 +9,6 @@ import time
 
 import torch
 
-from . import _diagnose
 from ._callable import call_of
 from ._device import Answer
 from ._hops import ROUNDING, strays
@@ -18,7 +17,7 @@ from ._operands import Timing
 from ._outputs import Finding, _discrete_finding
 from ._ranks import OPERATORS, Missing
 from ._replay import Call
-from ._verdicts import FLAGGED
+from ._verdicts import FLAGGED, UNKNOWN
 
 REDUCTIONS = {
     "sum": torch.add, "avg": torch.add, "product": torch.mul, "min": torch.minimum,
@@ -248,8 +247,8 @@ def on_reduction(call, how, terms, got, timing):
     verdict = _after_hops(call, how, terms, got, timing) or verdict
     if verdict.verdict in FLAGGED:
         verdict.cause = _wrongly_added(how, terms, got)
-        if not verdict.cause and len(terms) <= MOST_EXPLAINED:
-            verdict.cause = _diagnose.cause_of(call, verdict)
+        if not verdict.cause and len(terms) > MOST_EXPLAINED:
+            verdict.cause = UNKNOWN  # too many to be searched through
     return verdict
 
 

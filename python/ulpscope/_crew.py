@@ -36,6 +36,7 @@ class Worker:
         self.buffer = b""
         self.ready = False
         self.request = None
+        self.searching = None  # the request whose row is here, while its cause is sought
         self.phase = "start"
         self.since = time.monotonic()
 
@@ -92,6 +93,7 @@ def death(status):
 class Crew:
     """
     Works through requests and yields what became of each: ("row", request, row),
+    ("cause", request, row) for a row that came before with what the search for its cause found,
     ("lost", request, phase, how) for a dead worker, ("late", request, phase) for a hung one.
     Before the first of them `met` is called with what the first worker says of itself.
     """
@@ -108,7 +110,7 @@ class Crew:
         try:
             for _ in range(min(self.size, len(queue)) or only_meet):
                 self._hire()
-            while queue or any(w.request for w in self.workers) or (only_meet and self.met):
+            while queue or any(w.request or w.searching for w in self.workers) or (only_meet and self.met):
                 yield from self._turn(queue)
         finally:
             self.close()
@@ -154,6 +156,12 @@ class Crew:
             if "row" in message:
                 done, worker.request = worker.request, None
                 yield "row", done, message["row"]
+                if message.get("searching"):
+                    worker.searching, worker.since = done, time.monotonic()
+                    continue
+            if "cause" in message:
+                done, worker.searching = worker.searching, None
+                yield "cause", done, message["cause"]
             if queue and not message.get("leaving"):
                 worker.give(queue.pop())
 
@@ -167,22 +175,25 @@ class Crew:
             self._hire()
 
     def _limit(self, worker):
-        return self.timeout if worker.ready else max(self.timeout, START_SECONDS)
+        patient = not worker.ready or worker.searching  # which has its own limit, and no verdict
+        return max(self.timeout, START_SECONDS) if patient else self.timeout
 
     def _is_late(self, worker):
-        busy = worker.request is not None or not worker.ready
+        busy = worker.request is not None or worker.searching or not worker.ready
         return busy and time.monotonic() - worker.since > self._limit(worker)
 
     def _patience(self):
         """Seconds until the next worker would be late, at most one."""
         now = time.monotonic()
-        left = [self._limit(w) - (now - w.since) for w in self.workers if w.request or not w.ready]
+        left = [self._limit(w) - (now - w.since) for w in self.workers
+                if w.request or w.searching or not w.ready]  # fmt: skip
         return max(0.0, min([1.0, *left]))
 
     def _give_up(self, worker, queue):
         self._fire(worker)
         if not worker.ready:
             raise Trouble(f"a worker did not start within {START_SECONDS} s")
-        yield "late", worker.request, worker.phase
+        if worker.request is not None:
+            yield "late", worker.request, worker.phase
         if queue:
             self._hire()

@@ -33,25 +33,25 @@ LIKELY = ((5.5, 9.3, "noise consistent with bfloat16 arithmetic (intermediates o
           (12.4, 20.0, "an inaccurate elementary function or approximation"))  # fmt: skip
 # Another name that explains as much says more.
 VAGUE = ("computes as if", "computes without")
+BOTH = "TF32 or float16"  # where the inputs cannot tell
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
 ALIKE = 0.85  # correlations this close cannot be told apart
 
 
-def cause_of(call, verdict):
-    """A short clause on why a call does not pass; UNKNOWN where nothing explains it."""
-    worst = verdict.worst
-    if worst is None or verdict.operands is None or not worst.path:
-        return _of_reason(worst)
+def search(call, verdict, limit, known=""):
+    """A short clause on why a call does not pass, "" where nothing explains it. `limit` says
+    how long that may take; with `known` only that mistake is tried. Runs what may not survive
+    it: `_causes_process` alone calls this."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong on purpose may well be warned of
-            return Search(call, verdict).cause() or _of_reason(worst)
+            return Search(call, verdict, limit, known).cause()
     except Exception:  # a diagnosis that fails is one that does not know
-        return _of_reason(worst)
+        return ""
 
 
-def _of_reason(worst):
+def of_reason(worst):
     """What a finding without numbers says of its cause."""
     reason = worst.reason if worst is not None else ""
     if reason.startswith("wrote "):
@@ -70,8 +70,11 @@ def of_draws(verdict):
 class Search:
     """Goes through the mistakes, the cheap and certain ones first."""
 
-    def __init__(self, call, verdict):
+    def __init__(self, call, verdict, limit, known=""):
         self.call, self.verdict = call, verdict
+        self.limit, self.known = limit, {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))}
+        if not known:
+            self.known = None
         self.reference = verdict.operands.reference
         self.worst = verdict.worst
         self.lab = Lab(call, self.reference)
@@ -396,9 +399,13 @@ class Search:
         if self._settled():
             return
         for text, emulate in candidates:
-            if self.work <= least:
+            if self.known is not None and text not in self.known:
+                continue
+            if self.work <= least or self.limit.over():
                 return
             self.work -= self.each
+            if not self.limit.begins():
+                continue
             try:
                 outputs = emulate()
             except Exception:  # not every operator has every mistake
@@ -410,7 +417,7 @@ class Search:
     def _spend(self, runs):
         """Whether there was work left for some more runs."""
         self.work -= runs * self.each
-        return self.work > 0
+        return self.work > 0 and self.known is None and not self.limit.over() and self.limit.begins()
 
     def _settled(self):
         """Whether what is left of the error leaves no room for a better name."""
@@ -447,6 +454,7 @@ class Search:
             self._keep_alone(residual, text)
             return
         self.best, self.text = min(residual, self.best), text
+        self.limit.found(text)
 
     def _keep_alone(self, residual, text):
         """A mistake that only the path to this output has, where several share a formula."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import _diagnose, _standards, _stress, _wording, reference as references
+from . import _causes_host, _standards, _stress, _wording, reference as references
 from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, open_device, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
@@ -75,8 +75,9 @@ LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judg
 
 
 def judge_call(
-    fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard=None, benchmark=None
-):
+    fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard=None, benchmark=None,
+    cause=True,
+):  # fmt: skip
     """
     The verdict on what some device gave for `fn(*args, **kwargs)`.
 
@@ -91,14 +92,21 @@ def judge_call(
     that rule's words, and bits are NaN. `benchmark` is what a second device returned, for
     the standards that compare with one.
 
+    `cause=False` leaves out the search for the cause of what is found; a number is the seconds
+    that it may take for one output (default 2). It runs in a process of its own.
+
     Raises TypeError and ValueError for misuse; whatever else fails is `unjudged`.
     """
     _check_usage(fn, args, kwargs)
     _check_mutated(fn, args, mutated)
     rule = _standards.parsed(standard)
+    seconds = _seconds(cause)
     fn = _registered(fn) or fn
     if rule is None:
-        return _judged(fn, args, kwargs, lambda call: _verdict(call, outputs, mutated), name_of(fn))
+        def judge(call):
+            return _explained(call, _verdict(call, outputs, mutated), seconds)
+
+        return _judged(fn, args, kwargs, judge, name_of(fn))
     by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark),
                  name_of(fn))  # fmt: skip
     by.standard = rule.name
@@ -106,7 +114,7 @@ def judge_call(
 
 
 def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False,
-               inputs="given"):  # fmt: skip
+               inputs="given", cause=True):  # fmt: skip
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
     it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.
@@ -116,9 +124,10 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
 
     `inputs="stress[:SEED[:CASES]]"` takes the arguments as an example and checks the calls
     on which kernels break; the verdict is that of the worst one, `.cases` holds them all.
-    ValueError where there is no such device.
+    `cause` is as for judge_call. ValueError where there is no such device.
     """
     _check_usage(fn, args, kwargs)
+    seconds = _seconds(cause)
     if device is not None:
         device = open_device(str(device)).name  # brings the package of its backend
     if reference is not None and not callable(reference):
@@ -126,7 +135,7 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     reference = reference or _registered(fn)
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
-    check = _Check(fn, reference, own, device, backward)
+    check = _Check(fn, reference, own, device, backward, seconds)
     if backward:
         check = _differentiated(check)
     if inputs == "given":
@@ -162,6 +171,8 @@ class _Check:
     own: bool
     device: object
     backward: bool
+    seconds: float  # for the cause of a finding
+    groups: object = field(default_factory=_causes_host.Groups)
     state: tuple = ()  # a module's parameters and buffers, ahead of the reference's arguments
 
     def run(self, args, kwargs, note=""):
@@ -173,7 +184,7 @@ class _Check:
 
         def judge(call):
             call.any_float = not self.own
-            return _verdict(call, outputs, moved)
+            return _explained(call, _verdict(call, outputs, moved), self.seconds, self.groups)
 
         return _judged(self.reference, self.state + args, kwargs, judge, name_of(self.fn), note)
 
@@ -215,6 +226,15 @@ def _check_usage(fn, args, kwargs):
         raise TypeError(f"kwargs is {type(kwargs).__name__}, not a dict")
 
 
+def _seconds(cause):
+    """The seconds that a search may take, by the argument `cause`."""
+    if isinstance(cause, bool):
+        return _causes_host.SECONDS if cause else 0.0
+    if not isinstance(cause, (int, float)) or not 0 <= cause < math.inf:
+        raise TypeError(f"cause is {cause!r}: True, False, or the seconds that the search may take")
+    return float(cause)
+
+
 def _check_mutated(fn, args, mutated):
     if mutated is None:
         return
@@ -247,6 +267,18 @@ def _told(call, name, verdict, note):
     return _public(call, name, verdict)
 
 
+def _explained(call, verdict, seconds, groups=None):
+    """A verdict with the cause of every finding that accuses. Outputs that are alike share one
+    search, and so do the calls that share `groups`."""
+    if verdict.opinions or verdict.verdict not in FLAGGED or not seconds:
+        return verdict
+    inquiry, groups = _causes_host.Inquiry(call, verdict, seconds), groups or _causes_host.Groups()
+    verdict.cause = verdict.cause or groups.cause(inquiry)
+    verdict.causes = {i: groups.cause(inquiry, [f]) for i, f in enumerate(verdict.findings)
+                      if f.verdict in FLAGGED and f is not verdict.worst}  # fmt: skip
+    return verdict
+
+
 def _verdict(call, outputs, mutated):
     nothing = _nothing_to_judge(call, outputs, mutated)
     if nothing:
@@ -254,7 +286,7 @@ def _verdict(call, outputs, mutated):
     answer = _answer(call, outputs, mutated)
     if call.random:
         return judge_drawn(call, answer)
-    verdict = judge_given(call, answer)
+    verdict = judge_given(call, answer, seconds=0)
     if verdict.verdict == "unjudged" and call.native is None and not verdict.findings:
         verdict.reason = f"{verdict.reason} (and as given: {call.problem})"
     return verdict
@@ -488,10 +520,11 @@ def _cotangent(output):
 
 def _public(call, name, verdict):
     said = verdict.opinions[0] if verdict.opinions else None
-    make = _output if said is None else _output_by
     outputs = [
-        make(call, name, verdict, i, finding) for i, finding in enumerate(verdict.findings)
-    ]
+        _output(name, verdict, i, finding, verdict.causes.get(i, "")) if said is None
+        else _output_by(call, name, verdict, i, finding)
+        for i, finding in enumerate(verdict.findings)
+    ]  # fmt: skip
     return CallVerdict(
         verdict.verdict,
         *_bits(verdict.verdict, verdict.worst),
@@ -512,13 +545,10 @@ def _bits(verdict, finding):
     return finding.bits, finding.yardstick_bits
 
 
-def _output(call, name, verdict, i, finding):
+def _output(name, verdict, i, finding, cause):
     """The public entry for one finding, with a cause of its own."""
     alone = Verdict(finding.verdict, [finding], answer=verdict.answer, operands=verdict.operands)
-    if finding is verdict.worst:
-        alone.cause = verdict.cause
-    elif finding.verdict in FLAGGED:
-        alone.cause = _diagnose.cause_of(call, alone)
+    alone.cause = verdict.cause if finding is verdict.worst else cause
     return OutputVerdict(
         i, finding.path, finding.verdict, *_bits(finding.verdict, finding), alone.cause,
         _sentence(name, alone), _worst(finding),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import _diagnose, _standards
+from . import _causes_host, _diagnose, _standards
 from ._conventions import is_rejection, rounding_note, with_rounded_scalars
 from ._device import DeviceDied, lacks, learn_writes
 from ._operands import Operands, Timing
@@ -32,6 +32,7 @@ class Verdict:
     findings: list = field(default_factory=list)
     reason: str = ""
     cause: str = ""
+    causes: dict = field(default_factory=dict)  # of findings that are not the worst, by number
     culprit: str = ""
     notes: list = field(default_factory=list)
     answer: object = None
@@ -44,9 +45,11 @@ class Verdict:
         return min(self.findings, key=Finding.order) if self.findings else None
 
 
-def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None):
+def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
+               seconds=_causes_host.SECONDS):  # fmt: skip
     """
-    Judges one call on a device, by another standard where `rule` is one.
+    Judges one call on a device, by another standard where `rule` is one, and spends `seconds`
+    on the cause of what it finds.
 
     `mark(phase)` is told "device", "reference" before each part begins, so that whoever
     watches this process knows where it died. Raises DeviceDied only.
@@ -69,6 +72,8 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None):
     mark("reference")
     verdict = _judge_ran(call, device, answer, timing, mark, rule)
     verdict.notes = verdict.notes + answer.notes
+    if rule is None:
+        explain(call, verdict, timing, seconds)
     return verdict
 
 
@@ -203,27 +208,32 @@ def _without_reference(call, problem, answer):
     return Verdict("unjudged", reason=f"no float64 reference: {text}", answer=answer)
 
 
-def judge_given(call, answer, timing=None):
+def judge_given(call, answer, timing=None, seconds=_causes_host.SECONDS):
     """The verdict on what some device gave for a call; no device is asked."""
     timing = timing or Timing()
     try:
-        verdict = _judge_answer(call, answer, timing)
+        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing))
     except DrawsUnsaid:
         return judge_drawn(call, answer)
-    return _explain(call, verdict, timing) if verdict.verdict in FLAGGED else verdict
+    explain(call, verdict, timing, seconds)
+    return verdict
 
 
-def _explain(call, verdict, timing):
-    """A verdict that accuses, with the cause; where the operator turns out to draw random
-    numbers, the verdict on its draws."""
+def _on_draws_where_it_draws(call, verdict):
+    """A verdict that accuses; where the operator turns out to draw random numbers, the verdict
+    on its draws."""
+    if verdict.verdict in FLAGGED and verdict.operands.reference.is_random():
+        return _unsaid(judge_drawn(call, verdict.answer))
+    return verdict
+
+
+def explain(call, verdict, timing, seconds=_causes_host.SECONDS, groups=None):
+    """Adds the cause to a verdict that accuses; without numbers there is none to be sought."""
+    if verdict.operands is None or verdict.verdict not in FLAGGED or not seconds:
+        return
     now = time.perf_counter_ns()
-    try:
-        if verdict.operands.reference.is_random():
-            return _unsaid(judge_drawn(call, verdict.answer))
-        verdict.cause = _diagnose.cause_of(call, verdict)
-        return verdict
-    finally:
-        timing.add("causes", now)
+    _causes_host.add_cause(call, verdict, seconds, groups)
+    timing.add("causes", now)
 
 
 def _unsaid(verdict):
@@ -240,7 +250,7 @@ def _unsaid(verdict):
 
 def _settle(call, device, verdict, timing, mark):
     """Second opinions: the captured run's own results, another run of the device, and
-    whether the operator is deterministic at all. Then the cause."""
+    whether the operator is deterministic at all."""
     live = _live_answer(call, device, verdict.answer)
     if live is not None and not _same_bits(live, verdict.answer):
         judged = _judge_answer(call, live, timing, verdict.operands)
@@ -249,7 +259,7 @@ def _settle(call, device, verdict, timing, mark):
         return verdict
     if verdict.verdict != "intermittent":
         verdict = _run_again(call, device, verdict, timing, mark)
-    return _explain(call, verdict, timing)
+    return _on_draws_where_it_draws(call, verdict)
 
 
 def _live_answer(call, device, answer):

@@ -4,7 +4,8 @@
 Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace and the
 device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
 {"ready": what computes (`_identity`)} or {"fatal": text} once, {"phase": name} while a call is worked on,
-{"row": {...}} at its end, with "leaving" where the device died and the worker ends.
+{"row": {...}} at its end, with "leaving" where the device died and the worker ends. After a
+row with "searching" comes {"cause": {...}}: the row once more, with what it is about.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
 
     def __init__(self, settings, channel):
-        from . import _core, _standards
+        from . import _causes_host, _core, _standards
         from ._device import open_device
 
         self.channel, self.path = channel, settings["trace"]
@@ -44,7 +45,8 @@ class Bench:
         self.trace = _core.Trace(self.path)
         say = lambda phase: channel.send(phase=phase)  # noqa: E731
         self.device = open_device(settings["device"], settings["home"], settings["via"], say)
-        self.trace_id = settings["trace_id"]
+        self.trace_id, self.causes = settings["trace_id"], settings["causes"]
+        self.groups = _causes_host.Groups()
         self._ranks = None
         self._row = None
         self._fired = set()
@@ -87,7 +89,7 @@ class Bench:
         since = time.perf_counter_ns()
         call = self.call(sequence, module)
         timing.wide += time.perf_counter_ns() - since
-        return call, judge_call(call, self.device, timing, mark, self.rule)
+        return call, judge_call(call, self.device, timing, mark, self.rule, seconds=0)
 
     def fired(self):
         """Planted faults that fired since this was asked last, by their texts."""
@@ -97,50 +99,88 @@ class Bench:
         return new
 
     def work(self, request):
-        """The row for one request, and whether the device survived."""
-        from . import _core, _judging, _ranks, _wording
+        """The row for one request, whether the device survived, and a function that gives the
+        row with the cause, None where none is to be sought."""
+        from . import _core, _judging
         from ._device import DeviceDied
         from ._replay import BadCall
 
         timing = _judging.Timing()
         sequence = request["call"]
         if request.get("self_test"):
-            return self.probe(sequence), True
+            return self.probe(sequence), True, None
         try:
-            module = request.get("module")
-            since = time.perf_counter_ns()
-            collective = not module and _ranks.is_collective(self.row(sequence)["op"])
-            timing.wide += time.perf_counter_ns() - since
-            if collective:
-                return self.collective(sequence, timing, request), True
-            call, verdict = self.judge(sequence, timing, module)
-            if verdict.verdict in FLAGGED and request.get("children"):
-                self.name_culprit(verdict, request["children"], timing)
-            if self.compared:
-                _judging.compare_standards(self.compared, call, self.device, verdict, timing)
-            row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
-            row["metrics"] += self.loss_effect(call, verdict, request.get("backward"))
-            return row, True
+            return self.judged(request, timing)
         except BadCall as problem:
-            return self.plain(sequence, "unjudged", str(problem), request), True
+            return self.plain(sequence, "unjudged", str(problem), request), True, None
         except DeviceDied as problem:
-            return self.plain(sequence, "crashed", f"the device reports: {problem}", request), False
+            return self.plain(sequence, "crashed", f"the device reports: {problem}", request), False, None
         except _core.CorruptError:
             raise  # nothing that is read from this trace can be trusted
         except Exception as problem:  # ours, or a device with errors of its own kind
             why = f"the check of it failed, {type(problem).__name__}: {problem}"
-            return self.plain(sequence, "unjudged", why, request), True
+            return self.plain(sequence, "unjudged", why, request), True, None
 
-    def collective(self, sequence, timing, request):
-        """The row for a collective: judged as captured, since it cannot run alone."""
-        from . import _collectives, _memory, _wording
+    def judged(self, request, timing):
+        """What `work` gives for a call that can be judged."""
+        from . import _judging, _ranks, _wording
+
+        sequence, module, below = request["call"], request.get("module"), None
+        since = time.perf_counter_ns()
+        collective = not module and _ranks.is_collective(self.row(sequence)["op"])
+        timing.wide += time.perf_counter_ns() - since
+        if collective:
+            call, verdict = self.collective(sequence, timing)
+        else:
+            call, verdict = self.judge(sequence, timing, module)
+            if verdict.verdict in FLAGGED and request.get("children"):
+                below = self.name_culprit(verdict, request["children"], timing)
+            if self.compared:
+                _judging.compare_standards(self.compared, call, self.device, verdict, timing)
+
+        effect = [] if collective else self.loss_effect(call, verdict, request.get("backward"))
+
+        def told():
+            row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
+            row["metrics"] += effect
+            return row
+
+        search = self.search(call, verdict, below, timing, told)
+        verdict.cause = verdict.cause or (UNKNOWN if search else "")
+        row = told()
+        verdict.cause = "" if search else verdict.cause
+        return row, True, search
+
+    def search(self, call, verdict, below, timing, told):
+        """A function that seeks the cause and gives the row with it; None where there is nothing
+        to be sought. The verdict of the culprit below has the better cause."""
+        from . import _judging
+        from ._causes_host import is_named
+
+        if verdict.verdict not in FLAGGED or verdict.cause or verdict.operands is None:
+            return None
+        if self.rule is not None or not self.causes:
+            return None
+
+        def run():
+            if below is not None:
+                _judging.explain(*below, timing, self.causes, self.groups)
+                verdict.cause = below[1].cause if is_named(below[1].cause) else ""
+            _judging.explain(call, verdict, timing, self.causes, self.groups)
+            return told()
+
+        return run
+
+    def collective(self, sequence, timing):
+        """A collective and its verdict: judged as captured, since it cannot run alone."""
+        from . import _collectives, _memory
 
         self.channel.send(phase="reference")
         _memory.limit("reference")
         call, verdict = _collectives.judge(self.ranks, self.row(sequence), timing, self.rule)
         if self.compared:
             verdict.notes = [*verdict.notes, "no other standard is compared: they know no collectives"]
-        return _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
+        return call, verdict
 
     def loss_effect(self, call, verdict, backward):
         """The metric that tells what the error means for the loss, as a list; empty where
@@ -182,7 +222,7 @@ class Bench:
 
     def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not
-        pass either is where the fault lies."""
+        pass either, with its verdict, is where the fault lies. None where all pass."""
         from ._ranks import is_collective
         from ._replay import BadCall
 
@@ -195,9 +235,8 @@ class Bench:
                 continue
             if below.verdict in FLAGGED:
                 verdict.culprit = call.op
-                if below.cause not in ("", UNKNOWN):
-                    verdict.cause = below.cause
-                return
+                return call, below
+        return None
 
 
 def die_with_parent():
@@ -270,11 +309,13 @@ def main():
     channel.send(ready=facts)
     for line in sys.stdin:
         try:
-            row, alive = bench.work(json.loads(line))
+            row, alive, search = bench.work(json.loads(line))
         except _core.CorruptError as problem:
             channel.send(fatal=f"{problem}; the trace is damaged, capture it or copy it again")
             return 2
-        channel.send(row={**row, "fired": bench.fired()}, leaving=not alive)
+        channel.send(row={**row, "fired": bench.fired()}, leaving=not alive, searching=search is not None)
+        if search is not None:
+            channel.send(cause=search())
         if not alive:
             return 3
     return 0

@@ -8,7 +8,8 @@ N_SHOWN = 5
 N_CASES = 6
 
 
-def assert_accurate(fn, reference, *args, backward=False, inputs="given", **kwargs):
+def assert_accurate(fn, reference, *args, backward=False, inputs="given", cause=True,
+                    **kwargs):  # fmt: skip
     """
     Raises AssertionError where `fn(*args, **kwargs)` is not as accurate as float32
     arithmetic allows, whatever its order: held to `reference`, which runs on the CPU in
@@ -17,11 +18,15 @@ def assert_accurate(fn, reference, *args, backward=False, inputs="given", **kwar
     `inputs="stress"` takes the arguments as an example of shapes and dtypes and goes
     through the values, sizes and memory layouts on which kernels break.
 
+    `cause=False` leaves out the search for the cause of a failure, which runs in a process of
+    its own; a number is the seconds that it may take (default 2).
+
     The message says the effective bits, the cause where it is known, and the worst
     elements. A call that cannot be judged fails as well. Returns the verdict.
     """
     __tracebackhide__ = True
-    return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs))
+    return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs,
+                             cause=cause))  # fmt: skip
 
 
 def passed(verdict):

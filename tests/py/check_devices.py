@@ -22,8 +22,21 @@ def device(op, args, kwargs):
         raise KeyError("of its own kind")
     if kind == "dead":
         raise RuntimeError("uncorrectable memory error")
+    if kind == "half":
+        return half(op, args, kwargs)
     out = op(*args, **kwargs)
     return out * 1.01 if kind == "scale" else out
+
+
+def half(op, args, kwargs):
+    """Computes in float16."""
+    def low(value):
+        if isinstance(value, (list, tuple)):
+            return type(value)(low(v) for v in value)
+        return value.half() if hasattr(value, "half") else value
+
+    out = op(*low(args), **kwargs)
+    return out.float() if hasattr(out, "float") else tuple(t.float() for t in out)
 
 
 def slow(op, args, kwargs):

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for a cause can hurt nothing: it runs in a process of its own, within its time, and
+leaves nothing behind, whatever the kernels that it runs do."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pytest
+import torch
+from torch.nn import functional
+
+from test_check_run import check, rows
+from traces import TraceWriter
+
+import ulpscope
+from ulpscope.testing import assert_accurate
+
+X, W = torch.randn(48, 96), torch.randn(96, 32)
+HOST = os.getpid()
+
+
+def narrow(*tensors):
+    return [t.bfloat16().float() for t in tensors]
+
+
+def half(*tensors):
+    return [t.half().float() for t in tensors]
+
+
+def lstm_cell():
+    x, h, c = torch.randn(4, 8), torch.randn(4, 16), torch.randn(4, 16)
+    weights = [torch.randn(64, 8), torch.randn(64, 16), torch.randn(64), torch.randn(64)]
+    low = [t.half() for t in (x, h, c, *weights)]
+    outputs = torch.lstm_cell(low[0], (low[1], low[2]), *low[3:])
+    return torch.lstm_cell, (x, (h, c), *weights), tuple(t.float() for t in outputs)
+
+
+def batch_norm():
+    x, mean, var = torch.randn(8, 4, 5, 5), torch.zeros(4), torch.ones(4)
+    part = torch.batch_norm(x[:-1], None, None, mean.clone(), var.clone(), True, 0.1, 1e-5, False)
+    arguments = (x, None, None, mean, var, True, 0.1, 1e-5, False)
+    return torch.batch_norm, arguments, torch.cat([part, x[-1:]])
+
+
+@pytest.mark.parametrize("make", [lstm_cell, batch_norm])
+def test_edited_kernels_cannot_end_the_caller(make):
+    torch.manual_seed(3)
+    function, arguments, outputs = make()
+    verdict = ulpscope.judge_call(function, arguments, {}, outputs)
+    assert verdict.verdict in ("reduced", "wrong") and verdict.cause
+
+
+def fatal_elsewhere(x, w):
+    """A product whose kernel survives in this process only."""
+    if os.getpid() != HOST:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x @ w
+
+
+def slow_elsewhere(x, w):
+    if os.getpid() != HOST:
+        time.sleep(600)
+    return x @ w
+
+
+def test_a_search_that_dies_is_an_unknown_cause_and_the_next_one_is_found():
+    verdict = ulpscope.judge_call(fatal_elsewhere, (X, W), {}, X.square() @ W)
+    assert (verdict.verdict, verdict.cause) == ("wrong", "cause unknown")
+    verdict = ulpscope.judge_call(torch.mm, (X, W), {}, torch.mm(*narrow(X, W)))
+    assert (verdict.verdict, verdict.cause) == ("reduced", "inputs rounded to bfloat16")
+
+
+def test_a_search_ends_in_time():
+    start = time.monotonic()
+    verdict = ulpscope.judge_call(slow_elsewhere, (X, W), {}, X.square() @ W, cause=0.2)
+    assert verdict.cause == "cause unknown (search ended after 0.2 s)"
+    assert time.monotonic() - start < 20
+
+
+def test_no_cause_is_sought_where_none_is_wanted(monkeypatch):
+    monkeypatch.setattr("ulpscope._causes_host.Helper", None)  # cannot be started
+    outputs = torch.mm(*narrow(X, W))
+    assert ulpscope.judge_call(torch.mm, (X, W), {}, outputs, cause=False).cause == ""
+    wrong = lambda x, w: torch.mm(*narrow(x, w))  # noqa: E731
+    assert ulpscope.check_call(wrong, (X, W), reference=torch.mm, cause=False).cause == ""
+    with pytest.raises(AssertionError):
+        assert_accurate(wrong, torch.mm, X, W, cause=False)
+    with pytest.raises(TypeError, match="seconds"):
+        ulpscope.judge_call(torch.mm, (X, W), {}, outputs, cause="no")
+
+
+def test_the_host_stays_as_it_was():
+    def state():
+        return (os.getcwd(), dict(os.environ), torch.get_default_dtype(), torch.get_num_threads(),
+                torch.random.get_rng_state().tolist(), torch.is_grad_enabled(),
+                signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGCHLD), sorted(sys.path),
+                threading.active_count())  # fmt: skip
+
+    before = state()
+    ulpscope.judge_call(torch.mm, (X, W), {}, torch.mm(*narrow(X, W)))
+    assert state() == before
+
+
+class Own(torch.nn.Module):
+    """A module of a class that no other process has."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(96, 32)
+
+    def forward(self, x):
+        return functional.softmax(self.inner(x), -1)
+
+
+def helped(x):
+    return torch.mm(x, W)
+
+
+class Odd:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x, w):
+        return self.factor * torch.mm(x, w)
+
+
+@pytest.mark.parametrize("name", ["lambda", "closure", "module", "object", "in place"])
+def test_whatever_is_judged_can_be_searched(name):
+    own, factor = Own(), 3.0
+    functions = {
+        "lambda": (lambda x, w: helped(x) + 0 * w.sum(), (X, W)),
+        "closure": (lambda x, w: factor * torch.mm(x, w), (X, W)),
+        "module": (own, (X,)), "object": (Odd(2.0), (X, W)),
+        "in place": (lambda x, w: torch.mm(x, w).mul_(Odd(2.0).factor).add_(1.0), (X, W)),
+    }  # fmt: skip
+    function, arguments = functions[name]
+    with torch.no_grad():
+        outputs = function(*half(*arguments))
+        verdict = ulpscope.judge_call(function, arguments, {}, outputs)
+    assert "inputs rounded to TF32 or float16" in verdict.cause
+
+
+HOSTING = """
+import sys, time, torch, ulpscope
+from ulpscope import _causes_host
+x, w = torch.randn(48, 96), torch.randn(96, 32)
+ulpscope.judge_call(torch.mm, (x, w), {}, torch.mm(x.bfloat16().float(), w))
+print(_causes_host._helper.process.pid, flush=True)
+if sys.argv[1] == "busy":
+    import os
+    host = os.getpid()
+    def slow(x, w):
+        if os.getpid() != host:
+            while True: pass
+        return x @ w
+    ulpscope.judge_call(slow, (x, w), {}, x.square() @ w, cause=100)
+elif sys.argv[1] == "forks":
+    import os
+    torch.set_num_threads(1)
+    pid = os.fork()
+    cause = ulpscope.judge_call(torch.mm, (x, w), {}, 2 * (x @ w)).cause
+    assert cause == "the result is multiplied by 2", cause
+    if pid:
+        assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+def is_there(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("how", ["forks", "busy SIGKILL", "busy SIGINT"])
+def test_nothing_is_left_behind(how):
+    doing, _, name = how.partition(" ")
+    host = subprocess.Popen([sys.executable, "-c", HOSTING, doing], stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    pid = int(host.stdout.readline())
+    if name:
+        time.sleep(0.5)
+        host.send_signal(getattr(signal, name))
+    ended = host.wait(60)
+    assert name or ended == 0  # a forked process has a search of its own
+    for _ in range(100):
+        if not is_there(pid):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {pid} is left")
+
+
+# ---- in a check ----------------------------------------------------------------------------
+
+
+def metrics(out):
+    with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
+        return dict(db.execute("SELECT call, value FROM metric WHERE name = 't_causes'"))
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory):
+    """A trace of an LSTM's cell and of 40 products."""
+    path = tmp_path_factory.mktemp("alike") / "trace"
+    torch.manual_seed(5)
+    with TraceWriter(path) as t:
+        x, h, c = torch.randn(4, 8), torch.randn(4, 16), torch.randn(4, 16)
+        t.add("aten::lstm_cell", x, [h, c], torch.randn(64, 8), torch.randn(64, 16),
+              torch.randn(64), torch.randn(64))  # fmt: skip
+        for _ in range(40):
+            t.add("aten::mm", torch.randn(24, 40), torch.randn(40, 16))
+    return path
+
+
+def test_a_check_keeps_its_verdicts_and_searches_once_for_what_is_alike(alike, tmp_path):
+    out = tmp_path / "out"
+    run = check(alike, out, "--timeout", "60", fault="lstm_cell=half,mm=half")
+    found = rows(out)
+    assert run.returncode == 1 and len(found) == 41
+    assert {r["verdict"] for r in found} == {"reduced"}
+    products = [r for r in found if r["op"] == "aten::mm"]
+    named = [r for r in products if r["cause"] not in ("", "cause unknown")]
+    assert len(named) >= 38 and len({r["cause"] for r in named}) <= 2
+    assert all(r["sentence"].endswith(r["cause"]) for r in products)
+    spent = sorted(metrics(out).values())
+    assert len(spent) == 41 and spent[len(spent) // 2] < 0.25e9
+
+
+def test_a_search_neither_delays_nor_changes_a_verdict(alike, tmp_path):
+    out = tmp_path / "out"
+    run = check(alike, out, "--causes", "off", "--ops", "aten::lstm_cell", fault="lstm_cell=half")
+    assert run.returncode == 1
+    assert [(r["verdict"], r["cause"]) for r in rows(out)] == [("reduced", "")]
+    assert not metrics(out)
+    run = check(alike, tmp_path / "bad", "--causes", "never")
+    assert run.returncode == 2 and "--causes" in run.stderr
