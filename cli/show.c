@@ -12,16 +12,20 @@ static const char *text_of(const char *text)
     return text != NULL ? text : "";
 }
 
-/* Names come from files: nothing in them may steer the terminal. */
-static void put_plain(const char *text)
+/* Names come from files: control characters, also those that UTF-8 spells C2 80 to C2 9F,
+ * are no part of them. */
+void show_plain(const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++)
-        putchar(*c < 0x20 || *c == 0x7f ? '?' : *c);
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+        const bool high = *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        putchar(*c < 0x20 || *c == 0x7f || high ? '?' : *c);
+        c += high;
+    }
 }
 
 static void put_cell(const char *text, int width)
 {
-    put_plain(text);
+    show_plain(text);
     for (int n = (int)strlen(text); n < width; n++)
         putchar(' ');
 }
@@ -37,9 +41,9 @@ static const char *short_dtype(const char *name)
     return name;
 }
 
-static void put_shape(const usc_trace_arg *arg)
+void show_shape(const usc_trace_arg *arg)
 {
-    put_plain(short_dtype(text_of(arg->dtype_name)));
+    show_plain(short_dtype(text_of(arg->dtype_name)));
     putchar('[');
     for (int i = 0; i < arg->ndim; i++)
         (void)printf("%s%lld", i > 0 ? "," : "", (long long)arg->sizes[i]);
@@ -52,7 +56,7 @@ static void put_shapes(const usc_trace_call *call, usc_role role)
     for (int i = 0; i < call->n_args; i++) {
         if (call->arg[i].role != role) continue;
         if (!first) fputs(", ", stdout);
-        put_shape(&call->arg[i]);
+        show_shape(&call->arg[i]);
         first = false;
     }
 }
@@ -68,7 +72,7 @@ static void put_arg(const usc_trace_arg *arg)
     (void)printf("    %-8s", usc_role_text(arg->role));
     put_cell(text_of(arg->path), 14);
     putchar(' ');
-    put_shape(arg);
+    show_shape(arg);
     putchar('\n');
 }
 
@@ -114,10 +118,10 @@ void show_line(const usc_trace_call *call, bool stats)
     fputs(" -> ", stdout);
     put_shapes(call, USC_ROLE_OUT);
     if (text_of(call->module_path)[0] != '\0') fputs("  ", stdout);
-    put_plain(text_of(call->module_path));
+    show_plain(text_of(call->module_path));
     if (strcmp(text_of(call->status), "ok") != 0) {
         fputs("  ", stdout);
-        put_plain(text_of(call->status));
+        show_plain(text_of(call->status));
     }
     putchar('\n');
     for (int i = 0; stats && i < call->n_args; i++) {
@@ -130,7 +134,7 @@ static void put_field(const char *name, const char *value)
 {
     if (value == NULL || *value == '\0') return;
     (void)printf("%-10s", name);
-    put_plain(value);
+    show_plain(value);
     putchar('\n');
 }
 
@@ -138,7 +142,7 @@ static void put_storage(const usc_trace_arg *arg)
 {
     (void)printf("             storage %lld, %lld bytes on ", (long long)arg->storage,
                  (long long)arg->storage_bytes);
-    put_plain(text_of(arg->device));
+    show_plain(text_of(arg->device));
     (void)printf(", generation %lld", (long long)arg->generation);
     if (arg->writer != 0) (void)printf(" written by call %lld", (long long)arg->writer);
     if (arg->blob == 0) fputs(", content not kept", stdout);
@@ -163,9 +167,9 @@ void show_whole(const usc_trace_call *call)
     if (call->n_children > 0)
         (void)printf("%-10s%lld calls below it\n", "composite",
                      (long long)call->n_children);
-    put_field("arguments", call->args);
-    put_field("state", call->state);
-    put_field("stack", call->frames);
+    show_given(call);
+    show_state(call);
+    show_stack(call);
     puts("tensors");
     for (int i = 0; i < call->n_args; i++) {
         put_arg(&call->arg[i]);
@@ -183,10 +187,14 @@ static void json_text(const char *name, const char *text)
     (void)!usc_sink_json(&sink, text_of(text), NULL);
 }
 
-/* Text that is JSON in the trace already. */
+/* Text that should be JSON in the trace already; a text in quotes where it is not. */
 static void json_raw(const char *name, const char *json)
 {
-    (void)printf(", \"%s\": %s", name, json != NULL && *json != '\0' ? json : "null");
+    const bool empty = json == NULL || *json == '\0';
+    if (!empty && !show_json_valid(json))
+        json_text(name, json);
+    else
+        (void)printf(", \"%s\": %s", name, empty ? "null" : json);
 }
 
 static void json_list(const char *name, const int64_t *values, int n)
