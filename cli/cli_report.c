@@ -81,6 +81,7 @@ static usc_status render(usc_report *report, const cli_report *r, usc_error *err
 {
     const usc_sink sink = usc_sink_stream(stdout);
     usc_status st = USC_OK;
+    usc_report_mark(report, &r->options);
     if (r->baseline != NULL) st = usc_report_baseline(report, r->baseline, err);
     if (st == USC_OK && !r->options.no_files) st = usc_report_write_files(report, err);
     if (st == USC_OK && r->junit != NULL)

@@ -86,6 +86,12 @@ USC_API void usc_report_close(usc_report *report);
 USC_API USC_NODISCARD usc_status usc_report_baseline(usc_report *report, const char *path,
                                                      usc_error *err);
 
+/**
+ * Marks in result.csv, result.json and report.html what `options` allow. They must
+ * outlive the report; NULL takes the marks away.
+ */
+USC_API void usc_report_mark(usc_report *report, const usc_report_options *options);
+
 /** The table for a terminal, worst first, and the summary below it; UTF-8.
  * Errors: those of the sink, USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_report_table(usc_report *report,

@@ -115,6 +115,7 @@ static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
         return usc_report_no_memory(r, err);
     added->finding = f;
     added->call = row->call;
+    added->source = usc_source_line_of(r, row->stack);
     added->sentence = usc_report_keep(r, row->sentence);
     added->known = is_known(c, v, row->bits);
     if (added->sentence == NULL) return usc_report_no_memory(r, err);
@@ -142,4 +143,14 @@ const usc_case_row *usc_case_row_of(const usc_report *r, int64_t call)
     while (node != NULL && ((const usc_case_row *)node)->call != call)
         node = usc_index_next(node);
     return (const usc_case_row *)node;
+}
+
+unsigned usc_row_marks(const usc_report *r, const usc_result_row *row,
+                       const usc_finding *f)
+{
+    if (f == NULL) return 0;
+    const usc_case_row *found = r->has_baseline ? usc_case_row_of(r, row->call) : NULL;
+    return (found != NULL && found->known ? USC_MARK_KNOWN : 0U) |
+           (usc_finding_allowed(f, r->options) ? USC_MARK_ALLOWED : 0U) |
+           (f->usual ? USC_MARK_USUAL : 0U);
 }

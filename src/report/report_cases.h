@@ -19,6 +19,7 @@ typedef struct usc_case_row {
     usc_indexed indexed;
     const usc_finding *finding;
     int64_t call;
+    usc_source_line source;
     const char *sentence;
     bool known;
     struct usc_case_row *next;

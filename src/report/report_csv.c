@@ -47,12 +47,29 @@ static void put_opinion(usc_out *o, const usc_result_row *row, const char *name)
 
 typedef struct rows {
     usc_out *o;
+    usc_report *r;
     const usc_standard_sum *standards; /* that were compared */
 } rows;
 
+static bool put_marks(const rows *w, const usc_result_row *row, usc_verdict verdict)
+{
+    const usc_row_facts facts = usc_row_facts_of(row);
+    const usc_finding *f = NULL;
+    if (verdict != USC_VERDICT_PASS) {
+        f = usc_finding_of(w->r, row, verdict);
+        if (f == NULL) return false;
+    }
+    const unsigned marks = usc_row_marks(w->r, row, f);
+    usc_out_format(w->o, "%d,%d,%d,", (marks & USC_MARK_KNOWN) != 0,
+                   (marks & USC_MARK_ALLOWED) != 0, (marks & USC_MARK_USUAL) != 0);
+    usc_out_number(w->o, facts.excused);
+    usc_out_text(w->o, ",");
+    usc_out_csv(w->o, facts.excuse);
+    return true;
+}
+
 static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
-    (void)err;
     const rows *w = ctx;
     usc_out *o = w->o;
     const usc_verdict verdict = usc_verdict_by_text(text_of(row->verdict));
@@ -79,7 +96,8 @@ static usc_status result_row(void *ctx, const usc_result_row *row, usc_error *er
     put_int(o, row->t_reference);
     put_int(o, row->t_perturbed);
     put_int(o, row->t_judge);
-    usc_out_format(o, "%lld", (long long)row->t_total);
+    put_int(o, row->t_total);
+    if (!put_marks(w, row, verdict)) return usc_report_no_memory(w->r, err);
     for (const usc_standard_sum *s = w->standards; s != NULL; s = s->next)
         put_opinion(o, row, s->name);
     usc_out_text(o, "\n");
@@ -93,7 +111,7 @@ usc_status usc_report_csv(usc_report *report, const usc_sink *sink, usc_error *e
     usc_out_text(&o, "call,step,phase,op,culprit,module,module_class,verdict,bits,"
                      "yardstick_bits,bound,loss,cause,sentence,notes,output,args,"
                      "n_elements,stands_for,t_device_ns,t_reference_ns,t_perturbed_ns,"
-                     "t_judge_ns,t_total_ns");
+                     "t_judge_ns,t_total_ns,known,allowed,usual,excused,excuse");
     const usc_standard_sum *compared =
         usc_standards_compared(report) ? report->standards : NULL;
     for (const usc_standard_sum *s = compared; s != NULL; s = s->next) {
@@ -101,7 +119,7 @@ usc_status usc_report_csv(usc_report *report, const usc_sink *sink, usc_error *e
         usc_out_csv(&o, s->name);
     }
     usc_out_text(&o, "\n");
-    rows w = {&o, compared};
+    rows w = {&o, report, compared};
     const usc_status st = usc_result_walk(report->result, result_row, &w, err);
     return st != USC_OK ? st : usc_out_end(&o);
 }

@@ -184,6 +184,7 @@ static usc_finding *new_finding(usc_report *r, const usc_result_row *row,
     f->yardstick_bits = row->yardstick_bits;
     f->bound = row->bound;
     f->loss = (double)NAN;
+    f->source = usc_source_line_of(r, row->stack);
     if (usc_index_add(r, &r->findings_index, &f->indexed, hash_of(f), NULL) != USC_OK)
         return NULL;
     *r->findings_end = f;

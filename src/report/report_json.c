@@ -32,6 +32,11 @@ static void member_bits(usc_out *o, const char *name, usc_verdict verdict, doubl
         usc_out_text(o, "null");
 }
 
+static void member_bool(usc_out *o, const char *name, bool is)
+{
+    usc_out_format(o, ", \"%s\": %s", name, is ? "true" : "false");
+}
+
 static void member_loss(usc_out *o, double loss)
 {
     usc_out_text(o, "\"loss\": ");
@@ -43,8 +48,8 @@ static void member_loss(usc_out *o, double loss)
 
 static void run(usc_out *o, usc_report *r)
 {
-    static const char *const texts[] = {"trace",    "trace_id", "device",
-                                        "standard", "faults",   "state"};
+    static const char *const texts[] = {"trace",  "trace_id", "device",  "standard",
+                                        "faults", "state",    "created", "remarks"};
     static const char *const numbers[] = {"n_selected", "seconds"};
     static const char *const objects[] = {"options", "environment"};
     usc_out_text(o, "\"run\": {");
@@ -99,6 +104,23 @@ static void standards(usc_out *o, const usc_report *r)
     usc_out_text(o, "]");
 }
 
+/* How many calls the baseline knows, --allow excuses, torch's own kernel does no better.
+ */
+static void sums(usc_out *o, const usc_report *r)
+{
+    int64_t n_known = 0, n_allowed = 0, n_usual = 0;
+    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
+        n_known += f->n_known;
+        n_allowed += usc_finding_allowed(f, r->options) ? f->n_rows : 0;
+        n_usual += f->usual ? f->n_rows : 0;
+    }
+    member_int(o, "n_known", n_known);
+    comma(o);
+    member_int(o, "n_allowed", n_allowed);
+    comma(o);
+    member_int(o, "n_usual", n_usual);
+}
+
 static void summary(usc_out *o, usc_report *r)
 {
     usc_out_text(o, "\"summary\": {");
@@ -135,7 +157,19 @@ static void summary(usc_out *o, usc_report *r)
     member_int(o, "n_nan", r->odd.n_nan);
     comma(o);
     member_int(o, "n_pass", r->odd.n_pass);
-    usc_out_text(o, "},\n\"self_test\": ");
+    comma(o);
+    member_int(o, "n_nan_pass", r->odd.n_nan_pass);
+    usc_out_text(o, "},\n\"excused\": {");
+    member_int(o, "n_calls", r->excused.n);
+    comma(o);
+    member_int(o, "first", r->excused.first);
+    usc_out_text(o, ", \"most\": ");
+    usc_out_json_number(o, r->excused.most);
+    comma(o);
+    member(o, "excuse", r->excused.excuse);
+    usc_out_text(o, "},\n");
+    sums(o, r);
+    usc_out_text(o, ",\n\"self_test\": ");
     usc_out_raw_json(o, r, usc_report_run(r, "self_test"), "null");
     usc_out_text(o, "}");
 }
@@ -176,11 +210,25 @@ static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
     member_bits(o, "yardstick_bits", f->verdict, f->yardstick_bits);
     usc_out_text(o, f->bound ? ", \"bound\": true, " : ", \"bound\": false, ");
     member_loss(o, f->loss);
-    usc_out_text(o, f->next != NULL ? "}," : "}");
+    comma(o);
+    member_int(o, "n_known", f->n_known);
+    member_bool(o, "allowed", usc_finding_allowed(f, r->options));
+    member_bool(o, "usual", f->usual);
+    comma(o);
+    member(o, "file", f->source.file);
+    comma(o);
+    member_int(o, "line", f->source.line);
+    usc_out_text(o, "}");
     return o->status;
 }
 
-usc_status usc_json_head(usc_out *o, usc_report *r)
+/* Whether a finding is among the first `at_most` of its kind, accused or not. */
+static bool kept(const usc_finding *f, int64_t at_most, int64_t n[2])
+{
+    return n[usc_verdict_flagged(f->verdict)]++ < at_most;
+}
+
+usc_status usc_json_head(usc_out *o, usc_report *r, int64_t at_most)
 {
     member(o, "schema", USC_REPORT_SCHEMA);
     comma(o);
@@ -190,11 +238,17 @@ usc_status usc_json_head(usc_out *o, usc_report *r)
     usc_out_text(o, ",\n");
     summary(o, r);
     usc_out_text(o, ",\n\"findings\": [");
-    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
+    int64_t n[2] = {0}, n_put = 0;
+    for (usc_finding *f = r->findings; f != NULL; f = f->next) {
+        f->i = -1;
+        if (!kept(f, at_most, n)) continue;
+        usc_out_text(o, n_put > 0 ? "," : "");
+        f->i = n_put++;
         const usc_status st = finding(o, r, f);
         if (st != USC_OK) return st;
     }
-    usc_out_text(o, "]");
+    usc_out_text(o, "],\n");
+    member_int(o, "n_findings", (int64_t)r->findings_index.n);
     return o->status;
 }
 
@@ -212,7 +266,26 @@ static void opinions(usc_out *o, const usc_result_row *row)
     if (any) usc_out_text(o, "}");
 }
 
-void usc_json_brief(usc_out *o, const usc_result_row *row)
+/* Members that a row of a plain pass has as well, so that a reader need not ask. */
+static usc_status marks(usc_out *o, usc_report *r, const usc_result_row *row,
+                        usc_verdict verdict)
+{
+    const usc_row_facts facts = usc_row_facts_of(row);
+    const usc_finding *f = NULL;
+    if (verdict != USC_VERDICT_PASS && (f = usc_finding_of(r, row, verdict)) == NULL)
+        return usc_report_no_memory(r, o->err);
+    const unsigned is = usc_row_marks(r, row, f);
+    member_bool(o, "known", (is & USC_MARK_KNOWN) != 0);
+    member_bool(o, "allowed", (is & USC_MARK_ALLOWED) != 0);
+    member_bool(o, "usual", (is & USC_MARK_USUAL) != 0);
+    usc_out_text(o, ", \"excused\": ");
+    usc_out_json_number(o, facts.excused);
+    comma(o);
+    member(o, "excuse", facts.excuse);
+    return o->status;
+}
+
+static usc_status brief(usc_out *o, usc_report *r, const usc_result_row *row)
 {
     const char *text = row->verdict != NULL ? row->verdict : "";
     const usc_verdict verdict = usc_verdict_by_text(text);
@@ -240,6 +313,7 @@ void usc_json_brief(usc_out *o, const usc_result_row *row)
     comma(o);
     member(o, "sentence", row->sentence);
     opinions(o, row);
+    return marks(o, r, row, verdict);
 }
 
 static void metrics(usc_out *o, usc_report *r, const usc_result_row *row)
@@ -285,7 +359,17 @@ static void examples(usc_out *o, usc_report *r, const usc_result_row *row)
     usc_out_text(o, "]");
 }
 
-void usc_json_details(usc_out *o, usc_report *r, const usc_result_row *row)
+void usc_json_numbers(usc_out *o, usc_report *r, const usc_result_row *row)
+{
+    usc_out_text(o, "\"stack\": ");
+    usc_out_raw_json(o, r, row->stack, "[]");
+    comma(o);
+    metrics(o, r, row);
+    comma(o);
+    examples(o, r, row);
+}
+
+static void details(usc_out *o, usc_report *r, const usc_result_row *row)
 {
     member(o, "module_class", row->module_class);
     comma(o);
@@ -294,8 +378,6 @@ void usc_json_details(usc_out *o, usc_report *r, const usc_result_row *row)
     member(o, "output", row->output);
     comma(o);
     member(o, "args", row->args);
-    usc_out_text(o, ", \"stack\": ");
-    usc_out_raw_json(o, r, row->stack, "[]");
     comma(o);
     member_int(o, "n_elements", row->n_elements);
     comma(o);
@@ -311,9 +393,7 @@ void usc_json_details(usc_out *o, usc_report *r, const usc_result_row *row)
     comma(o);
     member_int(o, "total", row->t_total);
     usc_out_text(o, "}, ");
-    metrics(o, r, row);
-    comma(o);
-    examples(o, r, row);
+    usc_json_numbers(o, r, row);
 }
 
 typedef struct rows {
@@ -328,9 +408,10 @@ static usc_status call(void *ctx, const usc_result_row *row, usc_error *err)
     rows *w = ctx;
     usc_out_text(w->o, w->any ? ",\n{" : "\n{");
     w->any = true;
-    usc_json_brief(w->o, row);
+    const usc_status st = brief(w->o, w->r, row);
+    if (st != USC_OK) return st;
     comma(w->o);
-    usc_json_details(w->o, w->r, row);
+    details(w->o, w->r, row);
     usc_out_text(w->o, "}");
     return w->o->status;
 }
@@ -340,7 +421,7 @@ usc_status usc_report_json(usc_report *report, const usc_sink *sink, usc_error *
     usc_out o;
     usc_out_begin(&o, sink, err);
     usc_out_text(&o, "{");
-    usc_status st = usc_json_head(&o, report);
+    usc_status st = usc_json_head(&o, report, INT64_MAX);
     if (st != USC_OK) return st;
     usc_out_text(&o, ",\n\"calls\": [");
     rows w = {.o = &o, .r = report};

@@ -6,12 +6,12 @@
 #include "report/report_model.h"
 
 /* Each writes `"key": value` members without the braces around them. */
-usc_status usc_json_head(usc_out *o, usc_report *r);
 
-/** What a list of calls shows. */
-void usc_json_brief(usc_out *o, const usc_result_row *row);
+/** What is said of all calls, with the first `at_most` findings that accuse and as many
+ * of the others, which get their place in the list. */
+usc_status usc_json_head(usc_out *o, usc_report *r, int64_t at_most);
 
-/** What the page of one call shows besides. */
-void usc_json_details(usc_out *o, usc_report *r, const usc_result_row *row);
+/** What is said of few calls: stack, metrics, examples. */
+void usc_json_numbers(usc_out *o, usc_report *r, const usc_result_row *row);
 
 #endif

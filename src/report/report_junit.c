@@ -93,6 +93,11 @@ static void put_failure(usc_out *o, const usc_report_case *c, const usc_case_row
         usc_out_format(o, "call %lld: %s: ", (long long)row->call,
                        usc_verdict_text(row->finding->verdict));
         put_xml(o, row->sentence);
+        if (row->source.file[0] != '\0') {
+            usc_out_text(o, ", at ");
+            put_xml(o, row->source.file);
+            usc_out_format(o, ":%lld", (long long)row->source.line);
+        }
         usc_out_text(o, "\n");
     }
     usc_out_text(o, "</failure>\n    </testcase>\n");

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <unistd.h>
 
 struct usc_arena_chunk {
     usc_arena_chunk *next;
@@ -133,10 +134,16 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
 
 static usc_status open_json(usc_report *r, usc_error *err)
 {
+    static const char frame[] =
+        "SELECT value ->> 0, value ->> 1 FROM json_each(?1) WHERE json_valid(?1) "
+        "AND json_type(?1) = 'array' AND json_type(value) = 'array' ORDER BY "
+        "value ->> 0 LIKE '%/site-packages/%' OR value ->> 0 LIKE '%/dist-packages/%' "
+        "OR value ->> 0 LIKE '<%', key LIMIT 1";
     if (sqlite3_open_v2(":memory:", &r->json_db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(r->json_db, "SELECT json_valid(?1)", -1, &r->json_check,
-                           NULL) == SQLITE_OK)
+                           NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(r->json_db, frame, -1, &r->json_frame, NULL) == SQLITE_OK)
         return USC_OK;
     return usc_error_set(err, USC_E_UNSUPPORTED, -1,
                          "this SQLite has no JSON functions; version 3.38 has");
@@ -187,6 +194,7 @@ void usc_report_close(usc_report *report)
     const usc_alloc *alloc = report->alloc;
     usc_result_close(report->result);
     (void)sqlite3_finalize(report->json_check);
+    (void)sqlite3_finalize(report->json_frame);
     (void)sqlite3_close(report->json_db);
     for (usc_arena_chunk *c = report->chunks, *next; c != NULL; c = next) {
         next = c->next;
@@ -222,6 +230,35 @@ bool usc_bits_shown(usc_verdict verdict, double bits)
                         verdict == USC_VERDICT_INTERMITTENT ||
                         verdict == USC_VERDICT_PASS;
     return judged && !isnan(bits);
+}
+
+void usc_report_mark(usc_report *report, const usc_report_options *options)
+{
+    report->options = options;
+}
+
+static const char *relative(const char *file)
+{
+    char here[4096];
+    if (getcwd(here, sizeof here) == NULL) return file;
+    const size_t n = strlen(here);
+    return strncmp(file, here, n) == 0 && file[n] == '/' ? file + n + 1 : file;
+}
+
+usc_source_line usc_source_line_of(usc_report *r, const char *stack)
+{
+    usc_source_line found = {.file = ""};
+    if (stack == NULL || stack[0] != '[') return found;
+    (void)sqlite3_bind_text(r->json_frame, 1, stack, -1, SQLITE_STATIC);
+    if (sqlite3_step(r->json_frame) == SQLITE_ROW) {
+        const char *file = (const char *)sqlite3_column_text(r->json_frame, 0);
+        const char *kept = usc_report_keep(r, file != NULL ? relative(file) : "");
+        if (kept != NULL)
+            found = (usc_source_line){kept, sqlite3_column_int64(r->json_frame, 1)};
+    }
+    (void)sqlite3_reset(r->json_frame);
+    (void)sqlite3_clear_bindings(r->json_frame);
+    return found;
 }
 
 void usc_out_raw_json(usc_out *o, usc_report *r, const char *json, const char *empty)

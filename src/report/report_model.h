@@ -39,12 +39,19 @@ typedef struct usc_row_facts {
     const char *reason; /* why it could not be judged; "" */
 } usc_row_facts;
 
+/* A line of a source. */
+typedef struct usc_source_line {
+    const char *file; /* "" where none is known; relative inside the working directory */
+    int64_t line;
+} usc_source_line;
+
 /* Calls that do not pass, with the same operator, culprit, verdict and cause. */
 typedef struct usc_finding {
     usc_indexed indexed;
     const char *reason; /* of calls not judged; else "" */
     const char *kind;   /* that reason without its numbers: what tells findings apart */
     bool usual;
+    int64_t i; /* place in the list of the page; -1: left out */
     const char *op, *culprit, *cause, *sentence;
     usc_verdict verdict;
     int64_t n_rows;     /* judged calls */
@@ -54,8 +61,9 @@ typedef struct usc_finding {
     int64_t worst_call; /* its numbers and sentence are the ones shown */
     double bits, yardstick_bits;
     bool bound;
-    double loss;       /* largest effect on the loss; NaN: not known */
-    usc_place *places; /* one per row, latest first */
+    usc_source_line source; /* of the worst call */
+    double loss;            /* largest effect on the loss; NaN: not known */
+    usc_place *places;      /* one per row, latest first */
     struct usc_finding *next;
 } usc_finding;
 
@@ -96,7 +104,7 @@ struct usc_report {
     const char *folder;
     usc_result *result;
     sqlite3 *json_db; /* an empty database, for SQLite's json() */
-    sqlite3_stmt *json_check;
+    sqlite3_stmt *json_check, *json_frame;
     int64_t n_rows, n_calls;
     int64_t n[USC_N_VERDICTS];
     usc_finding *findings, **findings_end; /* worst first */
@@ -166,6 +174,21 @@ bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options
 
 /** Whether a verdict comes with effective bits that mean something. */
 bool usc_bits_shown(usc_verdict verdict, double bits);
+
+/* What else is said of a row that looks like others. */
+enum {
+    USC_MARK_KNOWN = 1,   /* the baseline has it */
+    USC_MARK_ALLOWED = 2, /* --allow excuses it */
+    USC_MARK_USUAL = 4,
+};
+
+/** The marks of a row; `f` is its finding, NULL for a pass. */
+unsigned usc_row_marks(const usc_report *r, const usc_result_row *row,
+                       const usc_finding *f);
+
+/** Where the caller's own code made a call: the innermost frame of a stack that is no
+ * installed package, else the innermost. Memory: the report's. */
+usc_source_line usc_source_line_of(usc_report *r, const char *stack);
 
 /** Reads the metrics of a row. Memory: texts are the row's. */
 usc_row_facts usc_row_facts_of(const usc_result_row *row);

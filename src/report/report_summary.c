@@ -124,7 +124,13 @@ usc_status usc_report_annotations(usc_report *report, const usc_report_options *
     usc_out_begin(&o, sink, err);
     for (const usc_finding *f = report->findings; f != NULL; f = f->next) {
         if (!usc_finding_flagged(f, options)) continue;
-        usc_out_text(&o, "::error title=");
+        usc_out_text(&o, "::error ");
+        if (f->source.file[0] != '\0') {
+            usc_out_text(&o, "file=");
+            put_escaped(&o, f->source.file, true);
+            usc_out_format(&o, ",line=%lld,", (long long)f->source.line);
+        }
+        usc_out_text(&o, "title=");
         put_escaped(&o, f->op, true);
         usc_out_format(&o, " %s::", usc_verdict_text(f->verdict));
         put_escaped(&o, f->sentence[0] != '\0' ? f->sentence : f->cause, false);

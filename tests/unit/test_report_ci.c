@@ -259,9 +259,9 @@ static void junit_has_a_case_per_signature(void **state)
     assert_contains(xml, "tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\"");
     assert_contains(xml,
                     "<testcase classname=\"a\" name=\"aten::mm(float32[2, 3]) forward\"");
-    assert_contains(xml,
-                    "<failure type=\"reduced\" message=\"mm computed with few bits\">"
-                    "call 1: reduced: mm computed with few bits\n</failure>");
+    assert_contains(
+        xml, "<failure type=\"reduced\" message=\"mm computed with few bits\">"
+             "call 1: reduced: mm computed with few bits, at train.py:7\n</failure>");
     assert_contains(xml, "<skipped message=\"aten::dropout is unjudged: draws");
     free(xml);
     usc_report_close(report);
@@ -293,9 +293,10 @@ static void annotations_cannot_be_broken_out_of(void **state)
     const usc_sink sink = {report_memory_write, &memory};
     usc_error err;
     assert_int_equal(usc_report_annotations(report, NULL, &sink, &err), USC_OK);
-    assert_string_equal(memory.bytes,
-                        "::error title=a%3A%3Ab%2Cc%0A%3A%3Awarning%3A%3Ax wrong::"
-                        "100 %25%0A::set-output name=x::y (1 call)\n");
+    assert_string_equal(
+        memory.bytes,
+        "::error file=train.py,line=7,title=a%3A%3Ab%2Cc%0A%3A%3Awarning%3A%3Ax wrong::"
+        "100 %25%0A::set-output name=x::y (1 call)\n");
     free(memory.bytes);
     char *line = summary_of(report);
     assert_lacks(line, "\n");
