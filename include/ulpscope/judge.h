@@ -59,6 +59,7 @@ typedef struct usc_judgement {
     int64_t n_mismatch;    /* score > 0 */
     int64_t n_bad;         /* non-finite where it must not be, or the reverse */
     int64_t n_free;        /* not judged: float32 itself overflows there */
+    int64_t n_ill; /* of which fewer than 4 bits are right, or could be told; 0 if few */
     int64_t n_finite; /* truth is finite: elsewhere only NaN and Inf can be checked */
     double max, mid, q99, rel; /* scores: worst, median, 99th percentile over mismatches;
                                   median relative to max(|R|, N) alone */
@@ -153,6 +154,7 @@ typedef struct usc_appeal {
     double fan_in;             /* F, at least 1: how many inputs one output depends on */
     bool movement;             /* the operator only moves or selects input values */
     const usc_tensor *flushed; /* float32 replay under flush-to-zero, or NULL */
+    double natural; /* size of the inputs where R is nothing beside them; else 0 */
 } usc_appeal;
 
 /**

@@ -36,13 +36,9 @@ static int put_counts(PyObject *dict, const usc_judgement *j)
         const char *name;
         int64_t value;
     } counts[] = {
-        {"n", j->n},
-        {"n_mismatch", j->n_mismatch},
-        {"n_bad", j->n_bad},
-        {"n_free", j->n_free},
-        {"i_worst", j->i_worst},
-        {"i_bad", j->i_bad},
-        {"n_finite", j->n_finite},
+        {"n", j->n},           {"n_mismatch", j->n_mismatch}, {"n_bad", j->n_bad},
+        {"n_free", j->n_free}, {"n_ill", j->n_ill},           {"i_worst", j->i_worst},
+        {"i_bad", j->i_bad},   {"n_finite", j->n_finite},
     };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i)
         if (put(dict, counts[i].name, PyLong_FromLongLong(counts[i].value)) < 0)
@@ -218,13 +214,13 @@ static PyObject *judge_look(PyObject *self, PyObject *unused)
 
 static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"fan_in", "movement", "flushed", NULL};
+    static char *names[] = {"fan_in", "movement", "flushed", "natural", NULL};
     usc_appeal appeal = {0};
     usc_tensor flushed_view;
     int movement = 0;
     PyObject *flushed = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "d|pO", names, &appeal.fan_in,
-                                     &movement, &flushed))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "d|pOd", names, &appeal.fan_in,
+                                     &movement, &flushed, &appeal.natural))
         return NULL;
     usc_judge *judge = opened(self);
     if (judge == NULL) return NULL;
@@ -317,7 +313,8 @@ static PyMethodDef judge_methods[] = {
      "first(reference_1, yardstick_1) -> dict: first replay and first look in one pass."},
     {"look", judge_look, METH_NOARGS, "look() -> dict: the first look."},
     {"appeal", METHOD(judge_appeal), METH_VARARGS | METH_KEYWORDS,
-     "appeal(fan_in, movement=False, flushed=None) -> dict: the full rule."},
+     "appeal(fan_in, movement=False, flushed=None, natural=0) -> dict: the full "
+     "rule."},
     {"worst", judge_worst, METH_VARARGS,
      "worst(n) -> [(index, device, reference, yardstick, score)], worst first."},
     {"positions", judge_positions, METH_NOARGS,

@@ -344,12 +344,12 @@ def _feed(operands, take, path, k):
 
 
 def _appeal(operands, judge, path, exact):
-    fan_in = operands.fan_in(path)
+    fan_in, natural = operands.fan_in(path), operands.reference.natural(path)
     movement = exact and operands.reference.never_rounds()
     found = None
     for flushed in operands.flushed(path) or [None]:
         now = time.perf_counter_ns()
-        found = judge.appeal(fan_in=fan_in, movement=movement, flushed=flushed)
+        found = judge.appeal(fan_in, movement, flushed, natural)
         operands.timing.add("judge", now)
         if found["verdict"] == "pass":
             break
@@ -361,6 +361,8 @@ def _float_finding(path, device, judge, found):
         path, found["verdict"], found["reason"], found["bits"], found["yardstick_bits"],
         found["bound"], found["n"], tuple(device.shape), found, judge=judge,
     )  # fmt: skip
+    if finding.verdict != "unjudged":  # which says it itself
+        excuse(finding, "ill_conditioned", found.get("n_ill", 0))
     if found["flushes"]:
         finding.notes.append("flushes subnormals")
     n_odd = found["n"] - found["n_finite"]

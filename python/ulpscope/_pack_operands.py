@@ -178,6 +178,8 @@ def float_output(operands, path, sums, put):
         put("yardstick", sums.yardstick)
     never = reference.never_rounds()
     entry = {"never_rounds": never, "fan_in": operands.fan_in(path)}
+    if reference.natural(path):
+        entry["natural"] = reference.natural(path)
     entry.update(put_looks(operands, path, sums, same, put))
     for i, flushed in enumerate(operands.flushed(path)):
         put(f"flushed{i + 1}", flushed)

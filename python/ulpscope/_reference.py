@@ -30,6 +30,7 @@ FAR_REPLAYS = 2000
 N_NOISES = 5
 MOST_NOISE = 256
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
+NOTHING = 2.0**-40  # of the inputs: a sum that float64 cannot tell from zero
 SAMPLE = 4096
 STEADY = 2.0**-16  # of a result's size: two runs of one function differ by no more
 FEW = 8
@@ -460,6 +461,14 @@ class Reference:
                 return _fan_from(still, share)
         return float(max(n, 1))
 
+    def natural(self, path):
+        """The size of the inputs where a result is nothing but the rounding of float64 beside
+        them, zero in truth (the gradient of a bias that a norm takes away again); else 0."""
+        truth = self.truth[path]
+        sizes = [_most(p.data) for p in self.moving.values()]
+        largest, most = max(sizes, default=0.0), truth[truth.isfinite()].abs()
+        return largest if most.numel() and float(most.max()) <= NOTHING * largest else 0.0
+
     def _shared(self, i, draw):
         if (i, draw) not in self._shares:
             contents = self._perturbed(1000 + 16 * i + draw, FAN_DELTA, FAN_SHARES[i])
@@ -567,6 +576,12 @@ def _size(x):
     """Root mean square of the finite elements."""
     live = x[x.isfinite()]
     return float(live.square().mean().sqrt()) if live.numel() else 0.0
+
+
+def _most(x):
+    """The largest size of a finite element."""
+    x = x.float() if x.element_size() == 1 else x  # float8 has no abs of its own
+    return float(x.abs().nan_to_num(0, 0, 0).max())
 
 
 def _is_float(part):

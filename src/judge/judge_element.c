@@ -255,9 +255,6 @@ void usc_judge_element(usc_block *b, size_t i)
     t->n_undefined += !isfinite(f.r);
     t->n_free += f.free;
     t->n_bad += f.bad;
-    t->n_blind +=
-        f.free || (special && isfinite(f.r) &&
-                   f.n > 0x1p20 * larger(fabs(f.r), (f.s < 1e200 ? f.s : 1e200)));
     const bool nonfinite = f.bad || (f.limit && f.score > p->view->t_max);
     if (nonfinite && t->n_nonfinite++ == 0) t->i_nonfinite = f.index;
     double rel = 0;

@@ -7,11 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct usc_scale {
-    double all; /* max(|R|, S, N, floor) */
-    bool blind; /* float32 on the CPU keeps fewer than 4 bits */
-} usc_scale;
-
 /* As the machine's max and min: the second operand where one is NaN. */
 static double larger(double a, double b)
 {
@@ -56,13 +51,12 @@ static double distance(const usc_score_params *p, double d, double r)
     return larger(fabs(beyond) - (beyond > 0 ? above : below), 0.0);
 }
 
-static usc_scale scale_of(const usc_score_params *p, double size, double s, double n)
+/* max(|R|, S, N, floor) */
+static double scale_of(const usc_score_params *p, double size, double s, double n)
 {
     if (!(s <= DBL_MAX)) s = p->s_unknown;
     n = larger(n, 0.0); /* NaN, some float32 replay overflowed: counts as none */
-    const double well = larger(size, smaller(s, 1e200));
-    return (usc_scale){.all = larger(larger(size, s), larger(n, p->floor)),
-                       .blind = n > 0x1p20 * well};
+    return larger(larger(size, s), larger(n, p->floor));
 }
 
 #define ACC float

@@ -30,6 +30,8 @@ typedef struct usc_score_params {
     double s_factor;    /* accumulator to S; 0 for exact operators */
     double n_factor;    /* accumulator to N; 0 for exact operators */
     double s_unknown;   /* S where a replay left the domain */
+    double typical;     /* |R| below it counts as this: what makes four bits of it */
+    double leave_out;   /* ill-conditioned elements score 0 up to this score */
     double expect;      /* score for which expected mismatches are summed */
 } usc_score_params;
 
@@ -37,8 +39,8 @@ typedef struct usc_score_params {
 typedef struct usc_score_sums {
     double max;                       /* largest score */
     double expected[USC_JUDGE_LANES]; /* element i of the block goes to lane i mod 8 */
-    int64_t n_blind;                  /* float32 keeps no bits here */
-    bool special;                     /* an element is or rounds to NaN or Inf: score 0 */
+    int64_t n_ill; /* ill-conditioned: fewer than 4 bits are right, or could be told */
+    bool special;  /* an element is or rounds to NaN or Inf: score 0 */
 } usc_score_sums;
 
 /** A histogram while it is counted: eight of them, so that equal neighbours do not wait
@@ -117,7 +119,8 @@ typedef struct usc_judge_kernels {
                        float *n, uint8_t *flags);
     /* A quicker score and bin for blocks of ordinary elements whose scores are at most
      * out->max; NULL where there is none. Adds to *out. False, and *out as it was, where
-     * an element is special, maybe blind or above that, or count is no multiple of 16. */
+     * an element is special, ill-conditioned or above that, or count is no multiple
+     * of 16. */
     bool (*screen)(const usc_score_params *p, usc_dtype dtype,
                    const usc_screen_operands *o, size_t count, usc_screened *out);
     /* The appeal over n elements, n % 4 == 0, none of which is special; NULL where there
@@ -131,6 +134,7 @@ typedef struct usc_judge_kernels {
 /* Accumulators hold S and N times 2^-16: float's range then covers those of a float32
  * output. One factor for both: the larger may be taken before it is rounded. */
 #define USC_STORED 0x1p-16
+#define USC_FOUR_BITS 0x1p-4 /* of |R|: an error beyond it leaves fewer than 4 bits */
 #define USC_DELTA 0x1p-20
 #define USC_SEEN 1u    /* flags: another replay produced this value */
 #define USC_FLUSHED 2u /* flags: explained by flushing subnormals */

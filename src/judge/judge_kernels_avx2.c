@@ -13,7 +13,7 @@
 /* The parameters in registers. */
 typedef struct vectors {
     __m256d min_power, half_ulp, ulp_inverse, largest, overflow, unit, floor;
-    __m256d s_factor, n_factor, s_unknown, expect;
+    __m256d s_factor, n_factor, s_unknown, expect, typical, leave_out;
 } vectors;
 
 static vectors spread(const usc_score_params *p)
@@ -30,6 +30,8 @@ static vectors spread(const usc_score_params *p)
         .n_factor = _mm256_set1_pd(p->n_factor),
         .s_unknown = _mm256_set1_pd(p->s_unknown),
         .expect = _mm256_set1_pd(p->expect),
+        .typical = _mm256_set1_pd(p->typical),
+        .leave_out = _mm256_set1_pd(p->leave_out),
     };
 }
 
@@ -71,7 +73,7 @@ static inline __m256d distance(const vectors *v, __m256d d, __m256d r)
  * one whose turn it is is `expected`, the other waits. */
 typedef struct sums {
     __m256d max, expected, waiting;
-    int64_t n_blind;
+    int64_t n_ill;
     int special;
 } sums;
 
@@ -87,12 +89,16 @@ static void score_four(const vectors *v, const double *d_at, const double *r_at,
     const __m256d known = _mm256_cmp_pd(s, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ);
     s = _mm256_blendv_pd(v->s_unknown, s, known);
     n = _mm256_max_pd(n, zero);
-    const __m256d well = _mm256_max_pd(size, _mm256_min_pd(s, _mm256_set1_pd(1e200)));
     const __m256d all = _mm256_max_pd(_mm256_max_pd(size, s), _mm256_max_pd(n, v->floor));
-    const __m256d blind =
-        _mm256_cmp_pd(n, _mm256_mul_pd(_mm256_set1_pd(0x1p20), well), _CMP_GT_OQ);
-    const __m256d unit = _mm256_mul_pd(v->unit, all);
-    const __m256d x = _mm256_and_pd(_mm256_div_pd(distance(v, d, r), unit), plain);
+    const __m256d unit = _mm256_mul_pd(v->unit, all), off = distance(v, d, r);
+    const __m256d least =
+        _mm256_mul_pd(_mm256_set1_pd(USC_FOUR_BITS), _mm256_max_pd(size, v->typical));
+    const __m256d ill =
+        _mm256_and_pd(_mm256_cmp_pd(off, zero, _CMP_GT_OQ),
+                      _mm256_cmp_pd(_mm256_max_pd(off, unit), least, _CMP_GT_OQ));
+    __m256d x = _mm256_and_pd(_mm256_div_pd(off, unit), plain);
+    const __m256d left = _mm256_and_pd(ill, _mm256_cmp_pd(x, v->leave_out, _CMP_LE_OQ));
+    x = _mm256_andnot_pd(left, x);
     const __m256d e =
         _mm256_min_pd(_mm256_mul_pd(_mm256_mul_pd(unit, v->expect), ulp_inverse(v, size)),
                       _mm256_set1_pd(1));
@@ -103,7 +109,7 @@ static void score_four(const vectors *v, const double *d_at, const double *r_at,
     t->waiting = sum;
     const int plain_bits = _mm256_movemask_pd(plain);
     t->special |= plain_bits ^ 15;
-    t->n_blind += _mm_popcnt_u32((unsigned)(_mm256_movemask_pd(blind) & plain_bits));
+    t->n_ill += _mm_popcnt_u32((unsigned)(_mm256_movemask_pd(ill) & plain_bits));
 }
 
 static void score_avx2(const usc_score_params *p, const double *d, const double *r,
@@ -124,7 +130,7 @@ static void score_avx2(const usc_score_params *p, const double *d, const double 
         out->max = max[k] > out->max ? max[k] : out->max;
     _mm256_storeu_pd(out->expected, t.expected);
     _mm256_storeu_pd(out->expected + 4, t.waiting);
-    out->n_blind += t.n_blind;
+    out->n_ill += t.n_ill;
     out->special |= t.special != 0;
     usc_judge_kernels_scalar.score(p, d + i, r + i, s + i, n + i, count - i, score + i,
                                    out);

@@ -13,7 +13,7 @@
 /* The parameters in registers. */
 typedef struct vectors {
     __m512d min_power, half_ulp, ulp_inverse, largest, overflow, unit, floor;
-    __m512d s_factor, n_factor, s_unknown, expect;
+    __m512d s_factor, n_factor, s_unknown, expect, typical, leave_out;
 } vectors;
 
 static USC_ALWAYS_INLINE vectors spread(const usc_score_params *p)
@@ -30,6 +30,8 @@ static USC_ALWAYS_INLINE vectors spread(const usc_score_params *p)
         .n_factor = _mm512_set1_pd(p->n_factor),
         .s_unknown = _mm512_set1_pd(p->s_unknown),
         .expect = _mm512_set1_pd(p->expect),
+        .typical = _mm512_set1_pd(p->typical),
+        .leave_out = _mm512_set1_pd(p->leave_out),
     };
 }
 
@@ -65,7 +67,7 @@ static USC_ALWAYS_INLINE __m512d distance(const vectors *v, __m512d d, __m512d r
 /* Running sums of one block in registers: the lanes are those of the definition. */
 typedef struct sums {
     __m512d max, expected;
-    int64_t n_blind;
+    int64_t n_ill;
     unsigned special;
 } sums;
 
@@ -83,12 +85,15 @@ static USC_ALWAYS_INLINE void score_eight(const vectors *v, const double *d_at,
     const __mmask8 known = _mm512_cmp_pd_mask(s, _mm512_set1_pd(DBL_MAX), _CMP_LE_OQ);
     s = _mm512_mask_blend_pd(known, v->s_unknown, s);
     n = _mm512_max_pd(n, _mm512_setzero_pd());
-    const __m512d well = _mm512_max_pd(size, _mm512_min_pd(s, _mm512_set1_pd(1e200)));
     const __m512d all = _mm512_max_pd(_mm512_max_pd(size, s), _mm512_max_pd(n, v->floor));
-    const __m512d most = _mm512_mul_pd(_mm512_set1_pd(0x1p20), well);
-    const unsigned blind = _mm512_cmp_pd_mask(n, most, _CMP_GT_OQ);
-    const __m512d unit = _mm512_mul_pd(v->unit, all);
-    const __m512d x = _mm512_maskz_div_pd(plain, distance(v, d, r), unit);
+    const __m512d unit = _mm512_mul_pd(v->unit, all), off = distance(v, d, r);
+    const __m512d least =
+        _mm512_mul_pd(_mm512_set1_pd(USC_FOUR_BITS), _mm512_max_pd(size, v->typical));
+    const unsigned ill = _mm512_cmp_pd_mask(off, _mm512_setzero_pd(), _CMP_GT_OQ) &
+                         _mm512_cmp_pd_mask(_mm512_max_pd(off, unit), least, _CMP_GT_OQ);
+    __m512d x = _mm512_maskz_div_pd(plain, off, unit);
+    const unsigned left = ill & _mm512_cmp_pd_mask(x, v->leave_out, _CMP_LE_OQ);
+    x = _mm512_maskz_mov_pd((__mmask8)~left, x);
     const __m512d e =
         _mm512_min_pd(_mm512_mul_pd(_mm512_mul_pd(unit, v->expect), ulp_inverse(v, size)),
                       _mm512_set1_pd(1));
@@ -96,7 +101,7 @@ static USC_ALWAYS_INLINE void score_eight(const vectors *v, const double *d_at,
     t->max = _mm512_max_pd(x, t->max);
     t->expected = _mm512_add_pd(t->expected, _mm512_maskz_mov_pd(plain, e));
     t->special |= plain ^ 0xffu;
-    t->n_blind += _mm_popcnt_u32(blind & plain);
+    t->n_ill += _mm_popcnt_u32(ill & plain);
 }
 
 static void score_avx512(const usc_score_params *p, const double *d, const double *r,
@@ -113,7 +118,7 @@ static void score_avx512(const usc_score_params *p, const double *d, const doubl
     const double max = largest_of_eight(t.max);
     out->max = max > out->max ? max : out->max;
     _mm512_storeu_pd(out->expected, t.expected);
-    out->n_blind += t.n_blind;
+    out->n_ill += t.n_ill;
     out->special |= t.special != 0;
     usc_judge_kernels_scalar.score(p, d + i, r + i, s + i, n + i, count - i, score + i,
                                    out);

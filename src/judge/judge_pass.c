@@ -225,7 +225,7 @@ static double judge_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
     b.scales = usc_judge_scales(j, s, p->view->exact, at, count, b.d, b.r);
     usc_score_sums sums;
     score_block(&b, &sums);
-    s->tally.n_blind += sums.n_blind;
+    s->tally.n_ill += sums.n_ill;
     if (p->view->only_expected) return fold(sums.expected);
     if (p->view->appeal || p->call != NULL)
         tally_all(&b, &sums);
@@ -266,7 +266,7 @@ static void merge(usc_tally *to, const usc_tally *from)
     to->n_mismatch += from->n_mismatch;
     to->n_bad += from->n_bad;
     to->n_free += from->n_free;
-    to->n_blind += from->n_blind;
+    to->n_ill += from->n_ill;
     to->n_failing += from->n_failing;
     to->n_flushed += from->n_flushed;
     to->n_f16_lost += from->n_f16_lost;
@@ -290,6 +290,9 @@ static void merge(usc_tally *to, const usc_tally *from)
     }
 }
 
+/* Sizes up to so many floors are below what a device that flushes subnormals can tell. */
+#define NEGLIGIBLE 32
+
 usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view)
 {
     usc_score_params p = j->params;
@@ -298,6 +301,8 @@ usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view)
     p.n_factor = view->exact ? 0 : 1 / (USC_STORED * root);
     p.s_unknown = view->exact ? 0 : 1e300;
     p.expect = view->expect;
+    p.typical = larger(view->typical, NEGLIGIBLE * p.floor);
+    p.leave_out = view->leave_out;
     return p;
 }
 

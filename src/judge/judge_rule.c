@@ -41,7 +41,8 @@ enum { WORST, TYPICAL, NEARLY_ALL, RELATIVE, ONE_SIDED };
 #define MIN_SHARE 0.1    /* ... and it hits at least this part of where it would show */
 #define Z_ONE_SIDED 6.0
 #define SHARE_ONE_SIDED 0.5
-#define BLIND_SHARE 0.9  /* float32 keeps no bits on more elements: nobody can judge */
+#define ILL_FEW 0.01     /* ill-conditioned elements up to this share are not looked at */
+#define ILL_MOST 0.5     /* on more elements fewer than 4 bits show: nobody can judge */
 #define FEW_SUBNORMALS 3 /* fewer may be zero by chance */
 #define SLOPE_SINGLE 4   /* of the worst element where there is but one: none to choose */
 
@@ -69,6 +70,19 @@ static double bits_of(const usc_judge *j, double q99, int64_t m, double visible,
     return fmax(fmin(bits, ceiling), 0);
 }
 
+/* Whether so many elements are ill-conditioned that they count. */
+static bool many_ill(const usc_judge *j, const usc_tally *t)
+{
+    return (double)t->n_ill > ILL_FEW * (double)(j->n - t->n_undefined);
+}
+
+/* What an element that cancels to nothing is to be compared with: the size that the
+ * output usually has. */
+static void set_typical(usc_judge *j, double natural, usc_view *view)
+{
+    view->typical = fmax(usc_judge_median_size(j), natural);
+}
+
 static void fill_spectrum(const usc_judge *j, const usc_view *view, const usc_tally *t,
                           double visible, usc_judgement *out)
 {
@@ -78,11 +92,13 @@ static void fill_spectrum(const usc_judge *j, const usc_view *view, const usc_ta
     out->n_bad = t->n_nonfinite;
     out->n_free = t->n_free;
     out->n_finite = j->n - t->n_undefined;
+    out->n_ill = many_ill(j, t) ? t->n_ill : 0;
     out->max = t->max;
     out->mid = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.5);
     out->q99 = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.99);
     out->rel = usc_judge_quantile(t->rels, t->n_mismatch, t->rel_max, 0.5);
     out->spread = t->n_mismatch > 0 ? t->max / fmax(out->mid, 1e-9) : 0;
+    out->z = out->mean_sign = 0;
     if (t->n_signs > 0) {
         out->z = (double)t->sum_signs / sqrt((double)t->n_signs);
         out->mean_sign = (double)t->sum_signs / (double)t->n_signs;
@@ -112,12 +128,13 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
         (void)snprintf(out->reason, sizeof out->reason,
                        "float32 itself overflows at %lld of %lld elements",
                        (long long)t->n_free, (long long)j->n);
-    } else if (out->n_mismatch > 0 && (double)t->n_blind > BLIND_SHARE * (double)j->n) {
+    } else if ((double)t->n_ill > ILL_MOST * (double)out->n_finite) {
         out->verdict = USC_VERDICT_UNJUDGED;
-        (void)snprintf(out->reason, sizeof out->reason,
-                       "float32 on the CPU keeps fewer than 4 bits at %lld of %lld "
-                       "elements",
-                       (long long)t->n_blind, (long long)j->n);
+        (void)snprintf(
+            out->reason, sizeof out->reason,
+            "ill-conditioned: float32 leaves fewer than 4 bits at %lld of %lld "
+            "elements",
+            (long long)t->n_ill, (long long)j->n);
     } else if (out->n_finite == 0) {
         out->verdict = USC_VERDICT_PASS;
         out->bits = out->yardstick_bits = (double)NAN;
@@ -146,6 +163,10 @@ usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
     view.t_max = view.t_fast;
     usc_tally tally;
     usc_judge_pass(j, &view, NULL, &tally);
+    if (tally.max <= view.t_fast && many_ill(j, &tally)) {
+        set_typical(j, 0, &view);
+        usc_judge_pass(j, &view, NULL, &tally);
+    }
     j->view = view;
     j->looked = true;
     fill_spectrum(j, &view, &tally, tally.expected, out);
@@ -155,7 +176,8 @@ usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
     out->fan_in = 1;
     out->t_mid = view.t_fast;
     out->n_bad = tally.n_bad;
-    out->needs_appeal = tally.n_bad > 0 || tally.n_free > 0 || tally.max > view.t_fast;
+    out->needs_appeal = tally.n_bad > 0 || tally.n_free > 0 || tally.max > view.t_fast ||
+                        many_ill(j, &tally);
     if (out->needs_appeal)
         (void)snprintf(out->reason, sizeof out->reason, "not decided at the first look");
     else
@@ -331,6 +353,10 @@ static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
         view->below = j->params.unit * view->t_max * 0x1p-26 * usc_judge_median_size(j);
         usc_judge_pass(j, view, flushed, tally);
     }
+    if (many_ill(j, tally)) {
+        set_typical(j, appeal->natural, view);
+        usc_judge_pass(j, view, flushed, tally);
+    }
     view->mark_flush = false;
     view->forgive_flush = tally->n_flushed > 0;
     if (!view->forgive_flush) return;
@@ -338,6 +364,31 @@ static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
     usc_judge_pass(j, view, NULL, &after);
     after.n_flushed = tally->n_flushed;
     *tally = after;
+}
+
+/* Fills `out` from one tally and decides. */
+static void conclude(usc_judge *j, const usc_view *view, const usc_tally *t,
+                     usc_judgement *out)
+{
+    fill_spectrum(j, view, t, t->expected, out);
+    fill_yardstick(j, view, t->expected, out);
+    out->t_mid = view->exact ? view->t_max : limit_of(j, TYPICAL, out->fan_in);
+    out->flushes = t->n_flushed > 0 || t->n_f16_lost > 0;
+    decide(j, view, t, out);
+    j->view = *view;
+    j->looked = true;
+}
+
+/* What passes with ill-conditioned elements has to pass without them: they are no
+ * company for the others to hide in. */
+static void judge_rest(usc_judge *j, usc_view view, const usc_tally *all,
+                       usc_judgement *out)
+{
+    usc_tally rest;
+    view.leave_out = view.t_max;
+    usc_judge_pass(j, &view, NULL, &rest);
+    rest.n_flushed = all->n_flushed;
+    conclude(j, &view, &rest, out);
 }
 
 usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
@@ -353,14 +404,10 @@ usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
     usc_tally tally;
     const usc_float_env env = usc_float_env_enter();
     run_appeal(j, appeal, &view, &tally);
-    j->view = view;
-    j->looked = true;
     out->fan_in = view.exact ? 1 : appeal->fan_in;
-    fill_spectrum(j, &view, &tally, tally.expected, out);
-    fill_yardstick(j, &view, tally.expected, out);
-    out->t_mid = view.exact ? view.t_max : limit_of(j, TYPICAL, out->fan_in);
-    out->flushes = tally.n_flushed > 0 || tally.n_f16_lost > 0;
-    decide(j, &view, &tally, out);
+    conclude(j, &view, &tally, out);
+    if (out->verdict == USC_VERDICT_PASS && out->n_ill > 0)
+        judge_rest(j, view, &tally, out);
     usc_float_env_leave(env);
     return USC_OK;
 }

@@ -17,7 +17,7 @@ typedef enum source { NOWHERE, STORED, FIRST_REPLAY } source;
 typedef struct running {
     __m256d max;     /* of scores */
     __m256d size;    /* largest |R| */
-    __m256d dark;    /* above 0 where float32 may be blind */
+    __m256d dark;    /* above 0 where an element may be ill-conditioned */
     __m256d stored;  /* largest S or N, as it would be stored */
     __m256i matches; /* minus the number of mismatches */
     __m128i bin;     /* largest: the last one for NaN and Inf */
@@ -70,8 +70,7 @@ static USC_ALWAYS_INLINE __m256d load_four(usc_dtype dtype, const void *d, size_
         _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), words)));
 }
 
-/* The error, and the guards of all elements: |R| below overflow, N at most 2^20 |R|. A
- * first replay's N is not rounded yet, so half of that is asked of it. */
+/* The error, and the guard of all elements: |R| below overflow. */
 static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, source from,
                                          const usc_screen_operands *o, size_t i,
                                          running *t)
@@ -84,12 +83,6 @@ static USC_ALWAYS_INLINE four first_half(const constants *c, usc_dtype dtype, so
     if (from == FIRST_REPLAY) {
         const __m256d y = _mm256_cvtps_pd(_mm_loadu_ps(o->yk + i));
         f.n = size_of(_mm256_sub_pd(y, _mm256_loadu_pd(o->rk + i)));
-        const __m256d most = _mm256_set1_pd(0x1p19 * 0x1p-24);
-        t->dark = _mm256_max_pd(_mm256_fnmadd_pd(f.size, most, f.n), t->dark);
-    } else {
-        f.n = _mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(o->n + i)), c->factor);
-        const __m256d most = _mm256_set1_pd(0x1p20);
-        t->dark = _mm256_max_pd(_mm256_fnmadd_pd(f.size, most, f.n), t->dark);
     }
     return f;
 }
@@ -123,6 +116,9 @@ static USC_ALWAYS_INLINE __m128 score_four(const constants *c, source from, cons
     if (from != NOWHERE)
         scale = _mm256_max_pd(scale, _mm256_mul_pd(stored(from, f, o, i, t), c->factor));
     const __m256d unit = _mm256_mul_pd(c->unit, scale);
+    const __m256d ill = _mm256_and_pd(_mm256_max_pd(f->e, unit), f->off);
+    const __m256d least = _mm256_set1_pd(USC_FOUR_BITS);
+    t->dark = _mm256_max_pd(_mm256_fnmadd_pd(f->size, least, ill), t->dark);
     const __m256d x = _mm256_div_pd(_mm256_and_pd(f->e, f->off), unit);
     t->max = _mm256_max_pd(x, t->max);
     t->matches = _mm256_add_epi64(t->matches, _mm256_castpd_si256(f->off));

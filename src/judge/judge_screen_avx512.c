@@ -16,7 +16,7 @@ typedef enum source { NOWHERE, STORED, FIRST_REPLAY } source;
 typedef struct running {
     __m512d max;    /* of scores */
     __m512d size;   /* largest |R| */
-    __m512d dark;   /* above 0 where float32 may be blind */
+    __m512d dark;   /* above 0 where an element may be ill-conditioned */
     __m512d stored; /* largest S or N, as it would be stored */
     __m128i bin;    /* largest: the last one for NaN and Inf */
     int64_t n_mismatch;
@@ -65,8 +65,7 @@ static USC_ALWAYS_INLINE __m512d load_eight(usc_dtype dtype, const void *d, size
     return _mm512_cvtps_pd(_mm256_castsi256_ps(bits));
 }
 
-/* The error, and the guards of all elements: |R| below overflow, N at most 2^20 |R|. A
- * first replay's N is not rounded yet, so half of that is asked of it. */
+/* The error, and the guard of all elements: |R| below overflow. */
 static USC_ALWAYS_INLINE eight first_half(const constants *c, usc_dtype dtype,
                                           source from, const usc_screen_operands *o,
                                           size_t i, running *t)
@@ -79,12 +78,6 @@ static USC_ALWAYS_INLINE eight first_half(const constants *c, usc_dtype dtype,
     if (from == FIRST_REPLAY) {
         const __m512d y = _mm512_cvtps_pd(_mm256_loadu_ps(o->yk + i));
         x.n = size_of(_mm512_sub_pd(y, _mm512_loadu_pd(o->rk + i)));
-        const __m512d most = _mm512_set1_pd(0x1p19 * 0x1p-24);
-        t->dark = _mm512_max_pd(_mm512_fnmadd_pd(x.size, most, x.n), t->dark);
-    } else {
-        x.n = _mm512_mul_pd(_mm512_cvtps_pd(_mm256_loadu_ps(o->n + i)), c->factor);
-        const __m512d most = _mm512_set1_pd(0x1p20);
-        t->dark = _mm512_max_pd(_mm512_fnmadd_pd(x.size, most, x.n), t->dark);
     }
     return x;
 }
@@ -118,6 +111,9 @@ static USC_ALWAYS_INLINE __m256 score_eight(const constants *c, source from,
     if (from != NOWHERE)
         scale = _mm512_max_pd(scale, _mm512_mul_pd(stored(from, x, o, i, t), c->factor));
     const __m512d unit = _mm512_mul_pd(c->unit, scale);
+    const __m512d ill = _mm512_maskz_max_pd(x->off, x->e, unit);
+    const __m512d least = _mm512_set1_pd(USC_FOUR_BITS);
+    t->dark = _mm512_max_pd(_mm512_fnmadd_pd(x->size, least, ill), t->dark);
     const __m512d score = _mm512_div_pd(_mm512_maskz_mov_pd(x->off, x->e), unit);
     t->max = _mm512_max_pd(score, t->max);
     return _mm512_cvtpd_ps(score);

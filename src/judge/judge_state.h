@@ -21,11 +21,14 @@ typedef struct usc_view {
     double near;        /* S above this may overflow float32 inside the operator */
     double below;       /* |D| up to this is zero where R = 0 */
     double expect;      /* score whose expected mismatches are summed */
+    double typical;     /* |R| that an element counts as having at least */
+    double leave_out;   /* ill-conditioned elements with scores up to it score 0 */
 } usc_view;
 
 /* Everything counted in one pass; all of it independent of order and threads. */
 typedef struct usc_tally {
-    int64_t n_mismatch, n_bad, n_free, n_nonfinite, n_blind;
+    int64_t n_mismatch, n_bad, n_free, n_nonfinite;
+    int64_t n_ill;      /* fewer than 4 bits are right, or could be told */
     int64_t n_failing;  /* above the first look's limit, or bad */
     int64_t n_flushed;  /* failing and explained by flushing */
     int64_t n_f16_lost; /* failing: float16 subnormal flushed to zero */

@@ -56,6 +56,7 @@ typedef struct usc_pack_operands {
     usc_pack_choice choice;
     double fan_in;
     double products;   /* fan-in of the closed form; 0: there is none */
+    double natural;    /* size of the inputs where the truth is nothing beside them */
     int replays;       /* that S and N of MORE come from */
     int far, noise;    /* losses that FAR and NOISE have besides */
     bool never_rounds; /* the operator gives the only right value, to the last bit */

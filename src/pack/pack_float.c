@@ -122,7 +122,7 @@ static void fill_replays(const usc_pack_operands *o, usc_pack_look look,
 static usc_status appeal(usc_judge *judge, const usc_pack_operands *o, usc_pack_look look,
                          const operands *x, usc_judgement *j, usc_error *err)
 {
-    usc_appeal a = {.fan_in = o->fan_in >= 1 ? o->fan_in : 1};
+    usc_appeal a = {.fan_in = o->fan_in >= 1 ? o->fan_in : 1, .natural = o->natural};
     if (look == USC_PACK_SLOPE) {
         a.fan_in = o->products;
         return usc_judge_appeal(judge, &a, j, err);

@@ -39,13 +39,12 @@ static const char sql_outputs[] =
     "value ->> '$.choice.slack', value ->> '$.choice.once', "
     "value ->> '$.choice.cumulative', json_array_length(value, "
     "'$.choice.window'), " WINDOW("0") WINDOW("1") WINDOW("2") OPERAND("reference")
-        OPERAND("yardstick") OPERAND("native") OPERAND("slope") OPERAND("s1")
-            OPERAND("s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
-                OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3")
-                    OPERAND("jump_at") OPERAND("jump_values") OPERAND("choice")
-                        OPERAND("unpromised") OPERAND("s2") OPERAND("n2") OPERAND("kinds")
-                            OPERAND("side_low")
-                                OPERAND("side_high") "0 FROM json_each(?1)";
+        OPERAND("yardstick") OPERAND("native") OPERAND("slope") OPERAND("s1") OPERAND(
+            "s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
+            OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3") OPERAND("jump_at")
+                OPERAND("jump_values") OPERAND("choice") OPERAND("unpromised")
+                    OPERAND("s2") OPERAND("n2") OPERAND("kinds") OPERAND("side_low")
+                        OPERAND("side_high") "value ->> '$.natural' FROM json_each(?1)";
 enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 22 };
 
 struct usc_manifest {
@@ -297,6 +296,7 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     o->rounding = sqlite3_column_int(s, 12) != 0;
     o->why_unpromised = usc_arena_column(arena, s, 13);
     o->pairs = sqlite3_column_int(s, 14) != 0;
+    o->natural = sqlite3_column_double(s, FIRST_OPERAND + N_OPERANDS);
     read_choice(s, &o->choice);
     const usc_status st = find_operands(m, s, tensors, o, err);
     if (st != USC_OK) return st;

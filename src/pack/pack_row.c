@@ -83,7 +83,8 @@ static const char *passed(usc_arena *a, const char *op, const usc_pack_finding *
     if (!f->measured || f->j.n == 0 || f->ties) return text(a, "%s is as it must be", op);
     if (isnan(f->j.bits))
         return text(a, "%s gives NaN and Inf where it must; nothing finite to judge", op);
-    if (f->j.n_mismatch == 0 || f->j.exact) return text(a, "%s is correctly rounded", op);
+    if ((f->j.n_mismatch == 0 || f->j.exact) && f->j.n_ill == 0)
+        return text(a, "%s is correctly rounded", op);
     return text(a, "%s computed with %s%.1f effective bits", op,
                 f->j.bound ? "at least " : "", shown(f->j.bits));
 }
@@ -222,6 +223,8 @@ static bool before(const usc_pack_finding *a, const usc_pack_finding *b)
 }
 
 /* Notes with one more behind a semicolon; NULL where there is no memory. */
+#define EXCUSED_NOTED 0.03
+
 static const char *with_note(usc_arena *a, const char *notes, const char *note)
 {
     if (notes == NULL || note == NULL) return NULL;
@@ -238,6 +241,21 @@ static const char *shared_note(usc_arena *a, const usc_pack_finding *found, int 
                 "float32 itself overflows at %lld of %lld elements, as the device "
                 "does",
                 (long long)found[i].n_shared, (long long)found[i].j.n);
+    return "";
+}
+
+/* As python/ulpscope/_excuses.py says it of more than a few. */
+static const char *excused_note(usc_arena *a, const usc_pack_finding *found, int n_found)
+{
+    for (int i = 0; i < n_found; i++) {
+        const usc_judgement *j = &found[i].j;
+        if (!found[i].measured || found[i].verdict == USC_VERDICT_UNJUDGED) continue;
+        if ((double)j->n_ill > EXCUSED_NOTED * (double)j->n)
+            return text(a,
+                        "%lld of %lld elements are excused: ill-conditioned, float32 "
+                        "leaves fewer than 4 bits",
+                        (long long)j->n_ill, (long long)j->n);
+    }
     return "";
 }
 
@@ -261,6 +279,7 @@ usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_r
     row->notes = with_note(w->arena, row->notes, flushes ? "flushes subnormals" : "");
     row->notes = with_note(w->arena, row->notes, ties ? "ties broken otherwise" : "");
     row->notes = with_note(w->arena, row->notes, shared_note(w->arena, found, n_found));
+    row->notes = with_note(w->arena, row->notes, excused_note(w->arena, found, n_found));
     if (worst->verdict == USC_VERDICT_PASS) row->stack = "";
     usc_status st = USC_OK;
     if (usc_verdict_flagged(worst->verdict))

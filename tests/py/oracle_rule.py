@@ -109,6 +109,14 @@ def rank(x: torch.Tensor, share: float) -> float:
     return float(x.sort()[0][max(math.ceil(share * x.numel()), 1) - 1])
 
 
+def quarter(x: float) -> float:
+    """The quarter of a binade below x."""
+    if not x > 0:
+        return 0.0
+    power = 2.0 ** math.floor(math.log2(x))
+    return power * (1 + math.floor(4 * (x / power - 1)) / 4)
+
+
 class Case:
     """Scores and sets of one output, as section 2 names them."""
 
@@ -134,13 +142,27 @@ class Case:
         e = distance(self.D[take], self.R[take], self.dtype)
         self.score[take] = e / (UNIT * self.scale[take])
 
+        self.find_ill()
+
+    def find_ill(self) -> None:
+        """Of which elements fewer than 4 bits are right, or could be told."""
+        size = self.R.abs()
+        plain = (kind(self.D) == FINITE) & (kind(round_to(self.R, self.dtype)) == FINITE)
+        live = size[self.R.isfinite() & (size != 0)]
+        typical = quarter(rank(live, 0.5))
+        for least in (0.0, typical):
+            e = torch.where(plain, distance(self.D, self.R, self.dtype), torch.zeros_like(size))
+            unit = torch.maximum(e, UNIT * self.scale)
+            own = size.clamp(min=max(least, 32 * TINY))
+            self.ill = plain & (e > 0) & (unit > own / 16)
+            if int(self.ill.sum()) <= 0.01 * int(self.R.isfinite().sum()):
+                break
+        self.many_ill = int(self.ill.sum()) > 0.01 * int(self.R.isfinite().sum())
+
     def blind(self) -> bool:
-        n = self.R.numel()
-        well = torch.maximum(self.R.abs(), self.S.clamp(max=1e200))
-        lost = self.free | (self.R.isfinite() & (self.N > 2.0**20 * well))
         if self.free.any():
             return True
-        return bool((self.score > 0).any()) and int(lost.sum()) > 0.9 * n
+        return int(self.ill.sum()) > 0.5 * int(self.R.isfinite().sum())
 
     def has_telling_form(self) -> str:
         """Why the output cannot be honest although no error is too large; "" else."""
@@ -201,6 +223,8 @@ def look(o: Operands) -> str | None:
     c = Case(o, appeal=False)
     if c.bad.any() or c.free.any() or (c.score > (0 if c.exact else 16)).any():
         return None
+    if c.many_ill:
+        return None
     return "unjudged" if c.blind() else "pass"
 
 
@@ -219,7 +243,11 @@ def appeal(o: Operands) -> Finding:
         flushes = bool(lost.any())
     elif fails.any():
         flushes = excuse_flushing(c, t_max, fails)
-    return conclude(c, t_max, t_mid, lost, flushes)
+    found = conclude(c, t_max, t_mid, lost, flushes)
+    if found.status == "pass" and c.many_ill:
+        c.score[c.ill & (c.score <= t_max)] = 0
+        found = conclude(c, t_max, t_mid, lost, flushes)
+    return found
 
 
 def conclude(c: Case, t_max: float, t_mid: float, lost: torch.Tensor, flushes: bool) -> Finding:

@@ -297,26 +297,50 @@ static void test_few_elements_with_some_bits_are_reduced(void **state)
     }
 }
 
+/* Ill-conditioned elements: `n_ill` of 100, off by `error`; another one by `other`. */
+static usc_judgement judge_ill(int n_ill, double error, double other)
+{
+    fixture f = fixture_make(USC_F32, 100);
+    usc_judge *judge = NULL;
+    usc_judgement v;
+    for (int i = 0; i < n_ill; i++)
+        fixture_set(&f, i, f.r[i] * (1 + error));
+    fixture_set(&f, 99, f.r[99] * (1 + other));
+    assert_int_equal(fixture_open(&f, &judge), USC_OK);
+    double rk[100];
+    for (int i = 0; i < 100; i++)
+        rk[i] = i < n_ill ? f.r[i] * 9 : f.r[i];
+    const usc_tensor r = fixture_view(rk, USC_F64, 100);
+    const usc_tensor y = fixture_view(f.y, USC_F32, 100);
+    assert_int_equal(usc_judge_replay(judge, &r, &y, NULL), USC_OK);
+    assert_int_equal(usc_judge_look(judge, &v, NULL), USC_OK);
+    const usc_appeal appeal = {.fan_in = 1};
+    if (v.needs_appeal)
+        assert_int_equal(usc_judge_appeal(judge, &appeal, &v, NULL), USC_OK);
+    usc_judge_close(judge);
+    fixture_free(&f);
+    return v;
+}
+
 static void test_where_float32_keeps_no_bits_nothing_is_judged(void **state)
 {
     (void)state;
-    for (int blind = 0; blind < 3; blind++) {
-        fixture f = fixture_make(USC_F32, 100);
-        usc_judge *judge = NULL;
-        usc_judgement v;
-        if (blind < 2) fixture_set(&f, 3, f.r[3] * (1 + 4 * 0x1p-24));
-        assert_int_equal(fixture_open(&f, &judge), USC_OK);
-        float yk[100];
-        for (int i = 0; i < 100; i++)
-            yk[i] = i < 85 + 10 * blind ? 5 * f.y[i] : f.y[i];
-        const usc_tensor r = fixture_view(f.r, USC_F64, 100);
-        const usc_tensor y = fixture_view(yk, USC_F32, 100);
-        assert_int_equal(usc_judge_replay(judge, &r, &y, NULL), USC_OK);
-        assert_int_equal(usc_judge_look(judge, &v, NULL), USC_OK);
-        /* the third is right in all elements, so that nobody need be asked */
-        assert_int_equal(v.verdict, blind == 1 ? USC_VERDICT_UNJUDGED : USC_VERDICT_PASS);
-        usc_judge_close(judge);
-        fixture_free(&f);
+    static const struct {
+        int n_ill;
+        double error, other;
+        usc_verdict verdict;
+    } table[] = {
+        {55, 4 * 0x1p-24, 0, USC_VERDICT_UNJUDGED}, /* S leaves no bits */
+        {55, 0.25, 0, USC_VERDICT_UNJUDGED},
+        {45, 0.25, 0, USC_VERDICT_PASS},
+        {45, 0.25, 0x1p-12, USC_VERDICT_WRONG}, /* the others are judged */
+        {55, 0.25, 0x1p-12, USC_VERDICT_WRONG},
+        {55, 0, 0, USC_VERDICT_PASS}, /* right in all elements: nobody need be asked */
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const usc_judgement v = judge_ill(table[i].n_ill, table[i].error, table[i].other);
+        assert_int_equal(v.verdict, table[i].verdict);
+        if (table[i].error > 0) assert_int_equal(v.n_ill, table[i].n_ill);
     }
 }
 

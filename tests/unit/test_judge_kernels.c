@@ -141,7 +141,8 @@ static void fill_screen(screen_case *c, usc_dtype dtype, uint64_t *seed)
         if (pick < 0.2) x = copysign(ldexp(1, (int)(40 * pick) - 4), x);
         if (pick > 0.9) x = ldexp(x, info->emin + (i % 4));
         if (pick > 0.97) x = 0;
-        c->r[i] = x * (i % 7 == 0 ? 1 : 1 + ldexp(fixture_random(seed) - 0.5, -(i % 50)));
+        c->r[i] =
+            x * (i % 7 == 0 ? 1 : 1 + ldexp(fixture_random(seed) - 0.5, -5 - (i % 45)));
         usc_dtype_narrow(dtype, &x, c->raw + (size_t)i * info->size, 1);
         c->s[i] = (float)(USC_STORED * fabs(c->r[i]) * 4 * fixture_random(seed));
         c->n[i] = (float)(USC_STORED * fabs(c->r[i]) * 4 * fixture_random(seed));
@@ -270,9 +271,14 @@ static void refuses_what_is_not_ordinary(const contender *by)
     fill_screen(&c, USC_F32, &seed);
     c.s[5] = NAN;
     assert_false(screen(&c, false, &found));
-    fill_screen(&c, USC_F32, &seed);
-    c.n[5] = FLT_MAX; /* float32 is blind there */
-    assert_false(screen(&c, false, &found));
+    for (int k = 0; k < 3; k++) { /* S or N hides the element, or it has no right bit */
+        fill_screen(&c, USC_F32, &seed);
+        c.r[5] = 1 + 0x1p-3;
+        const double off = c.r[5] * (k < 2 ? 1 + 0x1p-22 : 1.125);
+        usc_dtype_narrow(USC_F32, &off, c.raw + 20, 1);
+        if (k < 2) (k == 0 ? c.s : c.n)[5] = FLT_MAX;
+        assert_false(screen(&c, false, &found));
+    }
     for (int k = 0; k < 5 * N; k++) { /* in a first replay */
         fill_screen(&c, k % 2 ? USC_F32 : USC_BF16, &seed);
         store_first(&c);

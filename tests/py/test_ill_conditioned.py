@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the inputs leave float32 fewer than four bits nothing is judged, and said so; what is
+well conditioned beside it is judged in full."""
+
+import pytest
+import torch
+from ulpscope import judge_call
+
+FLAGGED = ("wrong", "reduced", "nonfinite")
+F = torch.nn.functional
+DRAW = torch.Generator().manual_seed(11)
+
+
+def randn(*sizes):
+    return torch.randn(*sizes, generator=DRAW)
+
+
+def of_condition(n, condition):
+    """A matrix with singular values from 1 down to 1 / condition."""
+    left, right = (torch.linalg.qr(randn(n, n).double())[0] for _ in range(2))
+    values = torch.logspace(0, -torch.tensor(condition).log10().item(), n, dtype=torch.float64)
+    return (left * values @ right).float()
+
+
+def norm(x):
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def batch(x):
+    return F.batch_norm(x, None, None, training=True)
+
+
+def group(x):
+    return F.group_norm(x, 2)
+
+
+def minus_one(x):
+    return torch.exp(x) - 1
+
+
+SINGULAR, B = of_condition(16, 1e9), randn(16, 3)
+MIXED = torch.cat([randn(16, 64) + 1e7, randn(48, 64)])
+CANCELS = torch.cat([randn(64) + 1e7, -randn(64) - 1e7])
+
+# name: (callable, arguments, garbage)
+GARBAGE = {
+    "inv": (torch.linalg.inv, (SINGULAR,), randn(16, 16) * 1e6),
+    "inv, smaller": (torch.linalg.inv, (SINGULAR,), randn(16, 16)),
+    "solve": (torch.linalg.solve, (SINGULAR, B), randn(16, 3) * 1e6),
+    "layer_norm": (norm, (randn(32, 64) + 1e7,), randn(32, 64)),
+    "layer_norm, less": (norm, (randn(32, 64) + 1e6,), randn(32, 64)),
+    "batch_norm": (batch, (randn(64, 8) + 1e7,), randn(64, 8)),
+    "group_norm": (group, (randn(8, 8, 5) + 1e7,), randn(8, 8, 5)),
+    "exp - 1": (minus_one, (randn(256) * 1e-7,), randn(256) * 1e-7),
+    "a sum that cancels": (torch.sum, (CANCELS,), torch.tensor(3.0)),
+    "softmax of huge logits": (torch.softmax, (randn(32, 64) + 3e7, -1), norm(randn(32, 64)).softmax(-1)),
+    "variance": (torch.var, (randn(64) + 1e7,), torch.tensor(0.0)),
+    "sine": (torch.sin, (randn(256) * 1e9,), randn(256).sin()),
+    "an accurate sub": (torch.sub, (randn(256) * 3 + 1e7, randn(256) * 3 + 1e7), randn(256)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_never_a_pass(name):
+    fn, args, garbage = GARBAGE[name]
+    right = judge_call(fn, args, outputs=fn(*args))
+    assert right.verdict in ("pass", "unjudged"), right.sentence
+    verdict = judge_call(fn, args, outputs=garbage)
+    assert verdict.verdict in (*FLAGGED, "unjudged"), verdict.sentence
+    if verdict.verdict == "unjudged":
+        assert "ill-conditioned" in verdict.sentence
+
+
+@pytest.mark.parametrize("name", ["inv", "solve", "batch_norm"])
+def test_an_honest_kernel_there_is_not_judged_either(name):
+    fn, args, _ = GARBAGE[name]
+    verdict = judge_call(fn, args, outputs=fn(*args))
+    assert verdict.verdict == "unjudged" and "ill-conditioned" in verdict.sentence
+
+
+def test_what_is_well_conditioned_is_judged_beside_what_is_not():
+    right = norm(MIXED)
+    verdict = judge_call(norm, (MIXED,), outputs=right)
+    assert verdict.verdict == "pass", verdict.sentence
+    assert "of 4,096 elements are excused: ill-conditioned" in str(verdict.notes)
+    for rows in (norm(MIXED[16:].bfloat16().float()), norm(MIXED[16:]) * 1.001):
+        wrong = judge_call(norm, (MIXED,), outputs=torch.cat([right[:16], rows]))
+        assert wrong.verdict in FLAGGED, wrong.sentence
+
+
+# Well conditioned, or too near zero to be told from it: as before.
+FINE = {
+    "inv": (torch.linalg.inv, (of_condition(16, 1e4),), randn(16, 16) * 1e3),
+    "layer_norm": (norm, (randn(32, 64) + 1e4,), randn(32, 64)),
+    "difference": (torch.sub, (randn(256), randn(256)), randn(256)),
+    "matmul": (torch.mm, (randn(48, 48), randn(48, 48)), randn(48, 48)),
+}
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_a_well_conditioned_call_is_judged(name):
+    fn, args, garbage = FINE[name]
+    assert judge_call(fn, args, outputs=fn(*args)).verdict == "pass"
+    assert judge_call(fn, args, outputs=garbage).verdict in FLAGGED
+
+
+def test_a_gradient_that_is_zero_in_truth_is_judged():
+    def bias_gradient(bias, x):
+        y = batch(x @ torch.ones(8, 4) + bias)
+        return torch.autograd.grad((y * y * y).sum(), bias)[0]
+
+    bias, x = torch.zeros(4, requires_grad=True), randn(64, 8)
+    verdict = judge_call(bias_gradient, (bias, x), outputs=bias_gradient(bias, x))
+    assert verdict.verdict == "pass", verdict.sentence
+    assert judge_call(bias_gradient, (bias, x), outputs=randn(4)).verdict in FLAGGED
