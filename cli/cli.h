@@ -64,7 +64,9 @@ typedef struct cli_report {
     {"color", required_argument, NULL, 'c'}, {"allow", required_argument, NULL, 'a'},    \
         {"strict", no_argument, NULL, 's'}, {"no-files", no_argument, NULL, 'n'},        \
         {"baseline", required_argument, NULL, 'b'},                                      \
-        {"junit", required_argument, NULL, 'j'}, {"sort", required_argument, NULL, 'r'}, \
+        {"junit", required_argument, NULL, 'j'},                                         \
+        {"min-judged", required_argument, NULL, 'm'},                                    \
+        {"sort", required_argument, NULL, 'r'},                                          \
     {                                                                                    \
         "annotate", no_argument, NULL, 'g'                                               \
     }

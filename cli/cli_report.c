@@ -37,6 +37,22 @@ static bool set_order(cli_report *r, const char *by)
     return false;
 }
 
+/* "50%" or "50"; none of it for 0. */
+static bool set_min_judged(cli_report *r, const char *text)
+{
+    int64_t percent = 0;
+    char number[16] = "";
+    const size_t n = strlen(text), cut = n > 0 && text[n - 1] == '%' ? n - 1 : n;
+    if (cut > 0 && cut < 4) memcpy(number, text, cut);
+    if (strspn(number, "0123456789") != strlen(number) || number[0] == '\0' ||
+        (percent = atoi(number)) > 100) {
+        cli_fail("--min-judged '%s': a share from 0%% to 100%% is needed", text);
+        return false;
+    }
+    r->options.min_judged = percent > 0 ? (double)percent / 100 : -1;
+    return true;
+}
+
 bool cli_report_option(cli_report *r, int option)
 {
     switch (option) {
@@ -58,6 +74,8 @@ bool cli_report_option(cli_report *r, int option)
     case 'g':
         r->annotate = true;
         return true;
+    case 'm':
+        return set_min_judged(r, optarg);
     case 'r':
         return set_order(r, optarg);
     case 'a':

@@ -48,6 +48,7 @@ const char cmd_check_help[] =
     "  --allow VERDICT[:PATTERN]  do not let this decide the exit code; may be repeated\n"
     "  --strict           undefined, unjudged and unsupported calls count as flagged "
     "too\n"
+    "  --min-judged SHARE exit code 2 where less of the calls is judged (default 50%)\n"
     "  --standard NAME    judge by another rule: ascend-v1, ascend-absolute, "
     "ascend-ulp,\n"
     "                     ascend-benchmark, torch-close, allclose:ATOL,RTOL, ulp:K, "
@@ -69,8 +70,9 @@ const char cmd_check_help[] =
     "wanted\n"
     "\n"
     "exit code: 1 when a call is crashed, timeout, nonfinite, wrong, reduced or\n"
-    "intermittent and not allowed; 2 when nothing was judged or something went wrong; "
-    "else 0\n";
+    "intermittent and not allowed; 2 when less than --min-judged was judged or "
+    "something\n"
+    "went wrong; else 0\n";
 
 int cmd_check(int argc, char **argv)
 {

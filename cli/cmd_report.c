@@ -4,7 +4,8 @@
 
 const char cmd_report_help[] =
     "usage: ulpscope report OUT [--color auto|always|never] [--no-files]\n"
-    "                       [--allow VERDICT[:PATTERN]]... [--strict]\n"
+    "                       [--allow VERDICT[:PATTERN]]... [--strict] [--min-judged "
+    "SHARE]\n"
     "                       [--baseline FILE] [--junit FILE] [--annotate]\n"
     "                       [--sort verdict|loss]\n"
     "\n"
@@ -19,6 +20,9 @@ const char cmd_report_help[] =
     "excludes\n"
     "  --strict                   undefined, unjudged and unsupported calls are flagged "
     "too\n"
+    "  --min-judged SHARE         exit code 2 where less of the calls is judged (50%): "
+    "the\n"
+    "                             rest is undefined, unjudged or unsupported\n"
     "  --baseline FILE            flag only what is new or worse than in an earlier run: "
     "its\n"
     "                             result.db, result.json or folder\n"
@@ -42,8 +46,9 @@ const char cmd_report_help[] =
     "The last line sums it up: ... | tail -n 1 >> \"$GITHUB_STEP_SUMMARY\"\n"
     "\n"
     "exit code: 1 when a call is crashed, timeout, nonfinite, wrong, reduced or\n"
-    "intermittent and not allowed; 2 when nothing was judged or something went wrong; "
-    "else 0\n";
+    "intermittent and not allowed; 2 when less than --min-judged was judged or "
+    "something\n"
+    "went wrong; else 0\n";
 
 int cmd_report(int argc, char **argv)
 {

@@ -56,6 +56,7 @@ typedef struct usc_report_options {
     bool strict;   /* undefined, unjudged and unsupported too */
     int n_allow;
     const usc_allow *allow;
+    double min_judged; /* share of the calls that must be judged; 0: one half, -1: any */
 } usc_report_options;
 
 typedef struct usc_report usc_report;

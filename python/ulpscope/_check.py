@@ -73,6 +73,8 @@ def parse(argv):
     add("--allow", action="append", default=[], metavar="VERDICT[:PATTERN]",
         help="do not flag these (may be repeated)")
     add("--strict", action="store_true", help="flag undefined, unjudged and unsupported as well")
+    add("--min-judged", metavar="SHARE",
+        help="exit code 2 where less of the calls is judged (default 50%%)")
     add("--standard", default="ulpscope", metavar="NAME",
         help="judge by another rule, e.g. ascend-v1, torch-close, allclose:1e-3,1e-3")
     add("--compare-standards", action="store_true",
@@ -119,6 +121,11 @@ def parse(argv):
         _core.Standard(options.standard)
     except _core.ArgError as problem:
         parser.error(f"--standard: {problem}")
+    share = (options.min_judged or "0").removesuffix("%")
+    if not (share.isascii() and share.isdigit() and int(share) <= 100):
+        parser.error(f"--min-judged '{options.min_judged}': a share from 0% to 100% is needed")
+    if options.junit and not os.path.isdir(os.path.dirname(options.junit) or "."):
+        parser.error(f"--junit {options.junit}: there is no folder {os.path.dirname(options.junit)}")
     if options.baseline and not os.path.exists(options.baseline):
         parser.error(f"--baseline: there is no {options.baseline}")
     return options
@@ -549,9 +556,10 @@ def report(out, options):
         command += ["--allow", allowed]
     for name in ("strict", "annotate"):
         command += [f"--{name}"] * getattr(options, name)
-    for name in ("baseline", "junit", "sort"):
-        if getattr(options, name):
-            command += [f"--{name}", getattr(options, name)]
+    for name in ("baseline", "junit", "sort", "min-judged"):
+        value = getattr(options, name.replace("-", "_"))
+        if value:
+            command += [f"--{name}", value]
     sys.stdout.flush()
     return subprocess.run(command).returncode
 

@@ -277,15 +277,3 @@ void usc_out_raw_json(usc_out *o, usc_report *r, const char *json, const char *e
     else
         usc_out_json(o, json);
 }
-
-int usc_report_exit_code(const usc_report *report, const usc_report_options *options)
-{
-    for (const usc_finding *f = report->findings; f != NULL; f = f->next)
-        if (usc_finding_flagged(f, options)) return 1;
-    const int64_t n_judged =
-        report->n[USC_VERDICT_PASS] + report->n[USC_VERDICT_NONFINITE] +
-        report->n[USC_VERDICT_WRONG] + report->n[USC_VERDICT_REDUCED] +
-        report->n[USC_VERDICT_INTERMITTENT];
-    if (n_judged == 0 || usc_report_unfinished(report)) return 2;
-    return 0;
-}

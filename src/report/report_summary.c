@@ -91,6 +91,10 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
     if (n_allowed > 0) usc_out_format(o, "; %lld allowed", (long long)n_allowed);
     put_rest(o, r);
+    if (usc_report_thin(r, options))
+        usc_out_format(o, "; only %.0f %% judged, less than the %.0f %% of --min-judged",
+                       100 * usc_report_judged(r, options),
+                       100 * usc_report_wanted(options));
     if (usc_report_unfinished(r))
         usc_out_text(o, usc_report_live(r) ? "; still running" : "; unfinished");
     if (usc_report_over_budget(r)) usc_out_text(o, "; incomplete");

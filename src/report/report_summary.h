@@ -8,4 +8,15 @@
 /** Writes the line, without its line feed. */
 void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *options);
 
+/** Share of the calls that have a verdict on their numbers; of those that have none
+ * (undefined, unjudged, unsupported) the allowed ones do not count. 1 where there are no
+ * calls. */
+double usc_report_judged(const usc_report *r, const usc_report_options *options);
+
+/** The share that options->min_judged asks for. */
+double usc_report_wanted(const usc_report_options *options);
+
+/** Whether fewer calls are judged than that. */
+bool usc_report_thin(const usc_report *r, const usc_report_options *options);
+
 #endif

@@ -119,6 +119,27 @@ def test_each_misfortune_costs_one_call(tmp_path):
     assert report(out, *excuses[:2]).returncode == 1
 
 
+def test_little_judged_is_no_success(trace, tmp_path):
+    out = tmp_path / "out"
+    run = check(trace, out, fault="mm=missing,gelu=missing,add_=missing")
+    last = run.stdout.splitlines()[-1]
+    assert run.returncode == 2 and "6 not judged (unsupported)" in last
+    assert "only 25 % judged, less than the 50 % of --min-judged" in last
+    for more, code in ((["--min-judged", "25%"], 0), (["--min-judged", "0"], 0), (["--strict"], 1),
+                       (["--min-judged", "26"], 2), (["--allow", "unsupported"], 0),
+                       (["--allow", "unsupported:gelu"], 2), (["--min-judged", "x"], 2)):  # fmt: skip
+        assert report(out, *more).returncode == code, more
+
+
+def test_a_trace_that_was_cut_short_is_told(tmp_path):
+    trace = small_trace(tmp_path / "trace", 1)
+    with closing(sqlite3.connect(trace / "trace.db")) as db, db:
+        db.execute("UPDATE meta SET value = '0' WHERE key = 'complete'")
+    said = check(trace, tmp_path / "out", "--ops", "mm").stdout
+    assert "trace is incomplete: the program ended or died in step 0" in " ".join(said.split())
+    assert "trace is incomplete" in " ".join(report(tmp_path / "out").stdout.split())
+
+
 def test_ops_selects_and_nothing_selected_is_trouble(trace, tmp_path):
     assert check(trace, tmp_path / "a", "--ops", "mm").returncode == 0
     assert verdicts(tmp_path / "a") == {("aten::mm", "pass"): N}
@@ -429,6 +450,8 @@ def test_a_check_takes_the_calls_that_show_would_list(steps, tmp_path, name, mor
         ("", ("--ops", "GELU"), "did you mean --ops aten::gelu?"),
         ("", ("--timeout", "nan"), "--timeout must be"),
         ("", ("-j", "0"), "-j must be 1 or more"),
+        ("", ("--junit", "/no/such/folder/x.xml"), "there is no folder /no/such/folder"),
+        ("", ("--min-judged", "101%"), "a share from 0% to 100%"),
     ],
 )
 def test_what_leaves_nothing_to_check_is_said(steps, tmp_path, name, more, words):
