@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,8 +24,9 @@ from pathlib import Path
 import torch
 
 PACKAGE = Path(__file__).parent
-_FLAGS = ["-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
+_FLAGS = ["-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
 _PARALLEL = 2
+_STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
 
 
 class GlueError(RuntimeError):
@@ -52,7 +54,8 @@ def build(name: str, say=None) -> Path:
     with open(folder / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
-            (say or _say)(f"compiling the {name} glue for torch {torch.__version__}")
+            (say or _say)(f"compiling the {name} glue for torch {torch.__version__}: once, "
+                            "about a minute")
             _compile(name, library)
     return library
 
@@ -67,6 +70,22 @@ def _sources(name: str) -> list[Path]:
 
 def _compiler() -> list[str]:
     return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def _wanted_standard() -> str:
+    """The C++ standard that torch builds extensions with: its headers may need it."""
+    text = (Path(torch.__file__).parent / "utils" / "cpp_extension.py").read_text("utf-8", "replace")
+    return max(re.findall(r"-std=(c\+\+\d\d)\b", text), default="c++17")
+
+
+def _standard(compiler: list[str]) -> str:
+    """The standard that torch wants, or the newest that this compiler has instead."""
+    wanted = _wanted_standard()
+    for name in (wanted, *_STANDARDS):
+        probe = [*compiler, f"-std={name}", "-fsyntax-only", "-x", "c++", os.devnull]
+        if subprocess.run(probe, capture_output=True).returncode == 0:
+            return name
+    return wanted  # the compiler says itself what it lacks
 
 
 def _compile_flags() -> list[str]:
@@ -85,7 +104,8 @@ def _link_flags() -> list[str]:
 
 def _cache_folder(name: str) -> Path:
     cache = os.environ.get("ULPSCOPE_CACHE") or "~/.cache/ulpscope"
-    digest = hashlib.sha256(repr((_compiler(), _compile_flags(), _link_flags())).encode())
+    flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags())
+    digest = hashlib.sha256(repr(flags).encode())
     headers = sorted((PACKAGE / "include").glob("*/*.h")) + \
         sorted((PACKAGE / "glue" / name).glob("*.h"))
     for path in headers + _sources(name):
@@ -94,10 +114,22 @@ def _cache_folder(name: str) -> Path:
     return Path(cache).expanduser() / f"torch-{version}-{digest.hexdigest()[:16]}"
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _run(command: list[str], log: Path) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace")  # fmt: skip
     if done.returncode != 0:
-        raise GlueError(f"compiling failed: {shlex.join(command)}\n{done.stdout[-4000:]}")
+        log.write_text(f"{shlex.join(command)}\n{done.stdout}")
+        raise GlueError(
+            f"the glue does not compile against torch {torch.__version__}: "
+            f"{_first_error(done.stdout)} (the compiler's whole answer: {log})")
+
+
+def _first_error(output: str) -> str:
+    """The line of a compiler's or linker's output that tells what is wrong: what follows the
+    first error is mostly its consequences."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"\berror\b|undefined reference|cannot find", line)]
+    return (told or lines or ["it says nothing"])[0][:400]
 
 
 def _compile(name: str, library: Path) -> None:
@@ -106,14 +138,16 @@ def _compile(name: str, library: Path) -> None:
         raise GlueError(
             f"the {name} glue must be compiled against your torch and there is no C++ compiler "
             f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
+    log = library.parent / f"{name}.log"
+    base = [*compiler, f"-std={_standard(compiler)}", *_compile_flags()]
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         objects = [Path(scratch) / f"{source.stem}.o" for source in _sources(name)]
-        commands = [[*compiler, *_compile_flags(), "-c", str(source), "-o", str(out)]
+        commands = [[*base, "-c", str(source), "-o", str(out)]
                     for source, out in zip(_sources(name), objects, strict=True)]
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            list(pool.map(_run, commands))
+            list(pool.map(lambda command: _run(command, log), commands))
         linked = Path(scratch) / library.name
-        _run([*compiler, *map(str, objects), *_link_flags(), "-o", str(linked)])
+        _run([*compiler, *map(str, objects), *_link_flags(), "-o", str(linked)], log)
         os.replace(linked, library)
 
 

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling the glue: in the C++ that torch wants, and what is said where it fails."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from ulpscope import _glue
+
+COMPILER = """#!/bin/sh
+echo "$*" >>{folder}/asked
+case "$*" in *-fsyntax-only*) case "$*" in *{has}*) exit 0;; esac; exit 1;; esac
+echo "In file included from all.h:3:"
+echo "inner.h:7:2: error: C++20 or later needed"
+for i in 1 2 3 4 5 6 7 8 9; do printf 'note: a consequence%0999d\\n' 0; done
+exit 1
+"""
+
+
+def fake_compiler(folder, has):
+    path = folder / "cxx"
+    path.write_text(COMPILER.format(folder=folder, has=has))
+    path.chmod(0o755)
+    return str(path)
+
+
+def asked_by_torch():
+    text = Path(torch.utils.__file__).with_name("cpp_extension.py").read_text()
+    return max(re.findall(r"-std=(c\+\+\d\d)\b", text))
+
+
+@pytest.mark.parametrize("has, used", [("c++", asked_by_torch()), ("c++2a", "c++2a"),
+                                       ("c++17", "c++17")])  # fmt: skip
+def test_the_standard_is_torchs_or_what_the_compiler_has(tmp_path, monkeypatch, capsys, has, used):
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path, has))
+    monkeypatch.setenv("ULPSCOPE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(_glue.GlueError) as failure:
+        _glue.build("intercept")
+    compiled = [line for line in (tmp_path / "asked").read_text().splitlines() if " -c " in line]
+    assert compiled and all(f"-std={used} " in line for line in compiled)
+    text = str(failure.value)
+    assert "inner.h:7:2: error: C++20 or later needed" in text and "consequence" not in text
+    log = re.search(r"whole answer: (.*)\)", text).group(1)
+    assert "a consequence" in Path(log).read_text()
+    assert "once, about a minute" in capsys.readouterr().err
