@@ -145,12 +145,17 @@ static void put_storage(const usc_trace_arg *arg)
     show_plain(text_of(arg->device));
     (void)printf(", generation %lld", (long long)arg->generation);
     if (arg->writer != 0) (void)printf(" written by call %lld", (long long)arg->writer);
+    if (arg->first != 0) (void)printf(", kept from byte %lld on", (long long)arg->first);
     if (arg->blob == 0) fputs(", content not kept", stdout);
     fputs("\n             strides [", stdout);
     for (int i = 0; i < arg->ndim; i++)
         (void)printf("%s%lld", i > 0 ? "," : "", (long long)arg->strides[i]);
     (void)printf("], offset %lld%s\n", (long long)arg->offset,
                  arg->requires_grad ? ", requires grad" : "");
+    if (arg->form == NULL) return;
+    fputs("             form ", stdout);
+    put_plain(arg->form);
+    putchar('\n');
 }
 
 void show_whole(const usc_trace_call *call)
@@ -220,6 +225,7 @@ static void json_arg(const usc_trace_arg *arg)
     json_text("device", arg->device);
     (void)printf(", \"requires_grad\": %s", arg->requires_grad ? "true" : "false");
     json_raw("stats", arg->stats);
+    if (arg->form != NULL) json_text("form", arg->form);
     putchar('}');
 }
 

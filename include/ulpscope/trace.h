@@ -10,7 +10,7 @@
 
 USC_BEGIN_DECLS
 
-#define USC_TRACE_VERSION 1
+#define USC_TRACE_VERSION 2
 
 /* name, text in trace.db */
 #define USC_PHASE_LIST(X)                                                                \
@@ -88,7 +88,8 @@ typedef struct usc_version_row {
     int64_t id;
     int64_t storage;
     int64_t generation; /* from 0 */
-    int64_t blob;       /* 0: content not kept (--data stats) */
+    int64_t blob;       /* the whole storage; 0: not kept, or only the parts that
+                           tensors name */
     int64_t call;       /* the call that wrote it; 0: came from outside */
 } usc_version_row;
 
@@ -102,6 +103,10 @@ typedef struct usc_tensor_row {
     int64_t offset; /* elements from the start of the storage */
     bool requires_grad;
     const usc_stats *stats; /* NULL: none */
+    const char *form; /* what strides do not tell ("conj", "sparse_coo"); NULL: nothing */
+    int64_t blob;     /* the part of the storage that it lies in, where the version has no
+                         blob; 0: content not kept */
+    int64_t first;    /* byte of the storage at which that part begins */
 } usc_tensor_row;
 
 typedef struct usc_call_row {
@@ -227,6 +232,7 @@ typedef struct usc_trace_arg {
     int64_t tensor, version, storage, generation, blob;
     int64_t writer; /* call that wrote this version, 0: from outside */
     int64_t storage_bytes;
+    int64_t first; /* byte of the storage at which the blob begins */
     const char *device;
     const char *dtype_name;
     int ndim;
@@ -235,6 +241,7 @@ typedef struct usc_trace_arg {
     int64_t offset;
     bool requires_grad;
     const char *stats; /* JSON or NULL */
+    const char *form;  /* as in usc_tensor_row */
 } usc_trace_arg;
 
 typedef struct usc_trace_call {

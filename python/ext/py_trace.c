@@ -72,6 +72,7 @@ static PyObject *arg_dict(const usc_trace_arg *a)
         put_int(d, "generation", a->generation) == 0 &&
         put_int(d, "blob", a->blob) == 0 && put_int(d, "writer", a->writer) == 0 &&
         put_int(d, "storage_bytes", a->storage_bytes) == 0 &&
+        put_int(d, "first", a->first) == 0 && put_text(d, "form", a->form) == 0 &&
         put_text(d, "device", a->device) == 0 &&
         put_text(d, "dtype", a->dtype_name) == 0 &&
         put(d, "sizes", dims_tuple(a->sizes, a->ndim)) == 0 &&

@@ -94,7 +94,8 @@ class CompiledDevice(TorchDevice):
         own, since torch.compile tells functions apart by their code."""
         made, seen, graph, nodes = Compiled(), {}, torch.fx.Graph(), {}
         for path, view in call.views.items():
-            same = (view.storage, view.dtype, view.sizes, view.strides, view.offset)
+            same = (view.storage, view.dtype, view.sizes, view.strides, view.offset,
+                    view.form)  # fmt: skip
             if same not in seen:
                 seen[same] = graph.placeholder(f"t{len(seen)}")
                 made.places.append(path)
@@ -146,7 +147,7 @@ def signature(call):
     contents, which of them share memory, and its other arguments."""
     storages = list(dict.fromkeys(v.storage for v in call.views.values()))
     views = tuple(
-        (p, storages.index(v.storage), v.dtype, v.sizes, v.strides, v.offset, v.device,
+        (p, storages.index(v.storage), v.dtype, v.sizes, v.strides, v.offset, v.form, v.device,
          v.requires_grad)
         for p, v in call.views.items()
     )  # fmt: skip

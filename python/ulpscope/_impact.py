@@ -11,7 +11,7 @@ import re
 
 import torch
 
-from ._read_call import bytes_of, dtype_named
+from ._read_call import dtype_named, stored
 from ._replay import BadCall, base_name, fit, is_row_major, resolve
 
 NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(first output)
@@ -203,5 +203,5 @@ def _read(trace, found):
     item, turned = found
     if not item["blob"]:
         return None
-    raw = fit(bytes_of(trace.blob(item["blob"])), dtype_named(item["dtype"]))
+    raw = fit(stored([item], item, trace.blob), dtype_named(item["dtype"]))
     return raw.as_strided(_sizes(item, turned), _strides(item, turned), item["offset"])

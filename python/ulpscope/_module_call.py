@@ -9,14 +9,13 @@ another precision.
 
 import operator
 import re
-import struct
 from dataclasses import dataclass, field
 
 from ._callable import Composite, _learn
 from ._device import makes_on_default_device
 from ._modules import MOST_CALLS
 from ._ranks import is_collective
-from ._read_call import bare_call, fill_storage, view_of
+from ._read_call import bare_call, fill_storage, tensor_of, view_of
 from ._replay import BadCall, TensorAt, draws_random, promises_nothing, substitute
 from ._sources import STANDARD, sources_of, space_of
 
@@ -128,8 +127,7 @@ class Builder:
             return {}
         found = (t for t in given if t["dtype"] == "float64" and not t["sizes"] and t["blob"]
                  and t["path"] not in written)  # fmt: skip
-        return {t["path"]: struct.unpack_from("d", self.read_blob(t["blob"]), 8 * t["offset"])[0]
-                for t in found}  # fmt: skip
+        return {t["path"]: float(tensor_of(t, self.read_blob)) for t in found}
 
     def _take(self, t):
         """Where an argument comes from."""

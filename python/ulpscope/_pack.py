@@ -22,7 +22,7 @@ from ._options import Parser
 from ._outputs import clause
 from ._pack_operands import name_of, outputs_of_call, rounded_outputs
 from ._read_call import call_from
-from ._replay import DeviceAt, TensorAt, fit
+from ._replay import DeviceAt, TensorAt, fit, seen_as
 from ._standin import stand_in
 from ._tensors_file import write_tensors
 from ._wording import describe_arguments
@@ -84,7 +84,8 @@ def inputs_of(call, tensors):
     entries = []
     for path, view in call.views.items():
         raw = fit(call.storages[view.storage], view.dtype)
-        tensor = raw.as_strided(view.sizes, view.strides, view.offset).contiguous()
+        tensor = raw.as_strided(view.sizes, view.strides, view.offset)
+        tensor = seen_as(tensor, view.form).resolve_conj().resolve_neg().contiguous()
         tensors[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         entries.append({"name": path, "argument": view.argument, "dtype": name_of(view.dtype),
                         "shape": list(view.sizes), "strides": list(view.strides),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import _core
-from ._read_call import bytes_of, view_of
-from ._replay import fit, plain
+from ._read_call import tensor_of, view_of
+from ._replay import plain
 
 FUNCTIONAL = "_c10d_functional::"
 COLLECTIVES = f"c10d::*,{FUNCTIONAL}*"
@@ -236,8 +236,7 @@ def content(trace, item):
     view = view_of(item)
     if not item["blob"] and 0 not in view.sizes:
         return None
-    raw = bytes_of(trace.blob(item["blob"])) if item["blob"] else bytes_of(b"")
-    return plain(fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset))
+    return plain(tensor_of(item, trace.blob))
 
 
 def _kept(trace, item):

@@ -8,7 +8,7 @@ import json
 
 import torch
 
-from ._replay import BadCall, Call, DeviceAt, TensorAt, View, fit
+from ._replay import BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as
 
 
 def dtype_named(name):
@@ -60,6 +60,7 @@ def view_of(row):
         offset=row["offset"],
         device=row["device"] or "cpu",
         version=row.get("version", 0),
+        form=row.get("form") or "",
     )
 
 
@@ -102,11 +103,34 @@ def bytes_of(buffer):
     return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
+def stored(items, item, read_blob):
+    """The bytes of the storage of `item`, in its full size. Of device memory a trace keeps the
+    parts that calls used: those that `items` name are there, the rest is zero."""
+    raw = bytes_of(read_blob(item["blob"]))
+    if raw.numel() == item["storage_bytes"]:
+        return raw
+    whole = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+    parts = {t["blob"]: t["first"] for t in items if t["blob"] and t["version"] == item["version"]}
+    for blob, first in parts.items():
+        part = raw if blob == item["blob"] else bytes_of(read_blob(blob))
+        whole[first : first + part.numel()] = part
+    return whole
+
+
+def tensor_of(item, read_blob):
+    """The tensor of one row as it was captured, on the CPU, not lazy."""
+    view = view_of(item)
+    raw = stored([item], item, read_blob) if item["blob"] else bytes_of(b"")
+    tensor = fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
+    return seen_as(tensor, view.form).resolve_conj().resolve_neg()
+
+
 def fill_storage(call, item, read_blob, stand_in):
     """Gives a call the content of one storage, see `call_from`."""
-    if item["blob"]:
-        call.storages[item["storage"]] = bytes_of(read_blob(item["blob"]))
-        return
+    for other in call.row["tensors"]:  # of what a view was made of, the view may be kept
+        if other["blob"] and other["version"] == item["version"]:
+            call.storages[item["storage"]] = stored(call.row["tensors"], other, read_blob)
+            return
     if item["storage_bytes"] == 0 or 0 in item["sizes"]:
         call.storages[item["storage"]] = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
         return
@@ -129,9 +153,7 @@ def _live_reader(row, read_blob):
         item = blobs.get((role, path))
         if item is None or not item["blob"]:
             return None
-        view = view_of(item)
-        raw = bytes_of(read_blob(item["blob"]))
-        return fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
+        return tensor_of(item, read_blob)
 
     return live
 

@@ -66,6 +66,7 @@ class View:
     argument: str = ""  # the schema's name of the argument
     version: int = 0
     requires_grad: bool = False
+    form: str = ""  # what strides do not tell: "conj", "neg"
 
     def extent(self):
         """First element and the one behind the last that this view can touch."""
@@ -252,6 +253,9 @@ class Bound:
             return function(*self.args, **self.kwargs)
 
 
+LAZY = {"conj": torch.Tensor.conj, "neg": torch._neg_view}
+
+
 def bind_exact(call, device_of):
     """Arguments bit by bit as captured, each storage whole, on the device that
     `device_of(captured device)` names."""
@@ -269,8 +273,15 @@ def bind_exact(call, device_of):
 
 def _seen(base, view, offset):
     """The tensor that `view` is of a flat base."""
-    tensor = base.as_strided(view.sizes, view.strides, offset)
+    tensor = seen_as(base.as_strided(view.sizes, view.strides, offset), view.form)
     return tensor.requires_grad_() if view.requires_grad else tensor
+
+
+def seen_as(tensor, form):
+    """The tensor as the operator saw it: lazily conjugated, negated, or as it lies there."""
+    for kind in (form or "").split():
+        tensor = LAZY[kind](tensor) if kind in LAZY else tensor
+    return tensor
 
 
 def _bound(call, tensors, bases, dtype_of, device_of=None):

@@ -161,6 +161,7 @@ static usc_status check_kind(usc_db *db, usc_error *err)
     usc_status st = pragma_int(db, "PRAGMA application_id", &id, err);
     if (st == USC_OK) st = pragma_int(db, "PRAGMA user_version", &version, err);
     if (st != USC_OK) return st;
+    db->version = version;
     if (id != db->kind->application_id)
         return usc_error_set(err, USC_E_CORRUPT, -1,
                              "%s: a database, but not a %s of ulpscope", db->path,

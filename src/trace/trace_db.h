@@ -23,6 +23,7 @@ typedef struct usc_db_kind {
 typedef struct usc_db {
     const usc_db_kind *kind;
     sqlite3 *handle;
+    int64_t version; /* of the file; usc_db_create leaves it 0 */
     sqlite3_stmt *statement[USC_DB_MAX_STATEMENTS];
     char path[USC_PATH_SIZE];
 } usc_db;

@@ -233,10 +233,12 @@ static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_trace_arg *a)
         .stats = usc_arena_column(arena, s, 9),
         .storage = sqlite3_column_int64(s, 10),
         .generation = sqlite3_column_int64(s, 11),
-        .blob = sqlite3_column_int64(s, 12),
-        .writer = sqlite3_column_int64(s, 13),
-        .device = usc_arena_column(arena, s, 14),
-        .storage_bytes = sqlite3_column_int64(s, 15),
+        .writer = sqlite3_column_int64(s, 12),
+        .device = usc_arena_column(arena, s, 13),
+        .storage_bytes = sqlite3_column_int64(s, 14),
+        .blob = sqlite3_column_int64(s, 15),
+        .first = sqlite3_column_int64(s, 16),
+        .form = usc_arena_column(arena, s, 17),
     };
     if (arena->failed) return true; /* told as "no memory" by the caller */
     a->ndim = parse_dims((const char *)sqlite3_column_text(s, 5), a->sizes);
@@ -246,7 +248,7 @@ static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_trace_arg *a)
     return parse_role((const char *)sqlite3_column_text(s, 0), &a->role) &&
            a->path != NULL && a->dtype_name != NULL && a->device != NULL &&
            a->ndim >= 0 && a->ndim == n_strides && a->offset >= 0 &&
-           a->storage_bytes >= 0;
+           a->storage_bytes >= 0 && a->first >= 0 && a->first <= a->storage_bytes;
 }
 
 static usc_status read_args(usc_trace *t, usc_trace_call *out, usc_error *err)
@@ -255,7 +257,8 @@ static usc_status read_args(usc_trace *t, usc_trace_call *out, usc_error *err)
     bool row = false;
     size_t capacity = 0, n = 0;
     usc_trace_arg *args = NULL;
-    usc_status st = usc_db_get(&t->db, USC_SQL_GET_ARGS, &s, err);
+    usc_status st = usc_db_get(
+        &t->db, t->db.version < 2 ? USC_SQL_GET_ARGS_1 : USC_SQL_GET_ARGS, &s, err);
     if (st != USC_OK) return st;
     sqlite3_bind_int64(s, 1, out->sequence);
     while ((st = usc_db_step(&t->db, s, &row, err)) == USC_OK && row) {

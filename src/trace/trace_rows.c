@@ -81,9 +81,9 @@ usc_status usc_trace_put_tensor(usc_trace_writer *w, const usc_tensor_row *row,
     dims_text(sizes, row->sizes, row->ndim);
     dims_text(strides, row->strides, row->ndim);
     if (row->stats != NULL) usc_stats_to_json(row->stats, stats, sizeof stats);
-    PUT(w, err, USC_SQL_PUT_TENSOR, WHY, "iisssiis", row->id, row->version,
+    PUT(w, err, USC_SQL_PUT_TENSOR, WHY, "iisssiissri", row->id, row->version,
         row->dtype_name, sizes, strides, row->offset, (int64_t)row->requires_grad,
-        row->stats != NULL ? stats : NULL);
+        row->stats != NULL ? stats : NULL, row->form, row->blob, row->first);
 }
 
 usc_status usc_trace_put_call(usc_trace_writer *w, const usc_call_row *row,

@@ -6,6 +6,15 @@
 #include "trace/trace_db.h"
 #include "trace/trace_shard.h"
 
+/* What usc_trace_read_call reads of each tensor of a call; of the columns in `late`
+ * format 1 has the blob only. */
+#define USC_SQL_ARGS(late)                                                               \
+    "SELECT a.role, a.path, a.tensor, t.version, t.dtype, t.sizes, t.strides, "          \
+    "t.\"offset\", t.requires_grad, t.stats, v.storage, v.generation, v.call, "          \
+    "s.device, s.bytes, " late " FROM arg a LEFT JOIN tensor t ON t.id = a.tensor "      \
+    "LEFT JOIN version v ON v.id = t.version LEFT JOIN storage s ON s.id = v.storage "   \
+    "WHERE a.call = ?1 ORDER BY a.position"
+
 /* id, SQL */
 #define USC_TRACE_SQL_LIST(X)                                                            \
     X(LIST_BLOBS, USC_SQL_SHARD_BLOBS)                                                   \
@@ -17,7 +26,8 @@
     X(PUT_BLOB, "INSERT INTO blob VALUES (?1, ?2, ?3, ?4, ?5)")                          \
     X(PUT_STORAGE, "INSERT INTO storage VALUES (?1, ?2, ?3)")                            \
     X(PUT_VERSION, "INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5)")                    \
-    X(PUT_TENSOR, "INSERT INTO tensor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")          \
+    X(PUT_TENSOR, "INSERT INTO tensor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, " \
+                  "?11)")                                                                \
     X(PUT_CALL, "INSERT INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "     \
                 "?11, ?12)")                                                             \
     X(END_CALL, "UPDATE call SET status = ?2 WHERE sequence = ?1")                       \
@@ -31,13 +41,8 @@
       "(SELECT count(*) FROM call k WHERE k.parent = c.sequence) "                       \
       "FROM call c LEFT JOIN op o ON o.id = c.op LEFT JOIN module m ON m.id = c.module " \
       "LEFT JOIN stack s ON s.id = c.stack WHERE c.sequence = ?1")                       \
-    X(GET_ARGS,                                                                          \
-      "SELECT a.role, a.path, a.tensor, t.version, t.dtype, t.sizes, t.strides, "        \
-      "t.\"offset\", t.requires_grad, t.stats, v.storage, v.generation, v.blob, "        \
-      "v.call, "                                                                         \
-      "s.device, s.bytes FROM arg a LEFT JOIN tensor t ON t.id = a.tensor "              \
-      "LEFT JOIN version v ON v.id = t.version LEFT JOIN storage s ON s.id = v.storage " \
-      "WHERE a.call = ?1 ORDER BY a.position")                                           \
+    X(GET_ARGS, USC_SQL_ARGS("coalesce(v.blob, t.blob), t.first, t.form"))               \
+    X(GET_ARGS_1, USC_SQL_ARGS("v.blob, 0, NULL")) /* format 1 */                        \
     X(GET_BLOB, "SELECT shard, \"offset\", bytes, hash FROM blob WHERE id = ?1")         \
     X(SELECT,                                                                            \
       "SELECT sequence FROM call WHERE (?1 IS NULL OR op IN (SELECT id FROM op WHERE "   \

@@ -26,7 +26,8 @@ Module = fields(id=I64, path=TEXT, class_name=TEXT)
 Storage = fields(id=I64, device=TEXT, bytes=I64)
 Version = fields(id=I64, storage=I64, generation=I64, blob=I64, call=I64)
 Tensor = fields(id=I64, version=I64, dtype=TEXT, ndim=INT, sizes=I64S, strides=I64S,
-                offset=I64, requires_grad=BOOL, stats=ctypes.c_void_p)  # fmt: skip
+                offset=I64, requires_grad=BOOL, stats=ctypes.c_void_p, form=TEXT,
+                blob=I64, first=I64)  # fmt: skip
 CallRow = fields(sequence=I64, step=I64, phase=INT, op=I64, module=I64, stack=I64, parent=I64,
                  thread=I64, args=TEXT, state=TEXT, status=TEXT, composite=BOOL)  # fmt: skip
 Arg = fields(call=I64, role=INT, path=TEXT, tensor=I64)
@@ -98,7 +99,7 @@ class TraceWriter:
         array = I64 * max(ndim, 1)
         self._row("tensor", Tensor(self.n_tensors, number, text(t["dtype"].removeprefix("torch.")),
                                    ndim, array(*t["sizes"]), array(*t["strides"]), t["offset"],
-                                   False, None))  # fmt: skip
+                                   False, None, None, 0, 0))  # fmt: skip
         return self.n_tensors
 
 

@@ -56,7 +56,7 @@ static void reads_back_what_was_written(void **state)
     for (int64_t i = 1; i <= 150; i++)
         OK(sample_verify(t, i, &err));
     assert_string_equal(usc_trace_meta(t, "format"), "ulpscope-trace");
-    assert_string_equal(usc_trace_meta(t, "version"), "1");
+    assert_string_equal(usc_trace_meta(t, "version"), "2");
     assert_string_equal(usc_trace_meta(t, "complete"), "1");
     assert_int_equal(strlen(usc_trace_meta(t, "id")), 32);
     assert_null(usc_trace_meta(t, "nothing"));

@@ -422,7 +422,7 @@ static void names_a_newer_or_foreign_database(void **state)
     assert_int_equal(sample_write(trace_path, NULL, 3, &err), USC_OK);
     patch_db("PRAGMA user_version=7");
     assert_int_equal(usc_trace_open(trace_path, NULL, &t, &err), USC_E_VERSION);
-    assert_non_null(strstr(err.text, "format 7; this program knows up to 1"));
+    assert_non_null(strstr(err.text, "format 7; this program knows up to 2"));
     patch_db("PRAGMA user_version=1; PRAGMA application_id=5");
     assert_int_equal(usc_trace_open(trace_path, NULL, &t, &err), USC_E_CORRUPT);
     const bytes text = {.at = (unsigned char[]){"hello, this is no database"}, .n = 26};
