@@ -100,9 +100,11 @@ static PyObject *judgement_dict(const usc_judgement *j)
 /* ---- the Judge object ---- */
 
 typedef struct judge_object {
-    PyObject_HEAD usc_judge *judge;
-    PyObject *operands; /* tuple: keeps the borrowed tensors alive */
-    PyObject *first;    /* the same for a first replay, or NULL */
+    PyObject_HEAD; /* the semicolon is for the formatter */
+    usc_judge *judge;
+    PyThread_type_lock lock; /* one thread at a time, also while the GIL is released */
+    PyObject *operands;      /* tuple: keeps the borrowed tensors alive */
+    PyObject *first;         /* the same for a first replay, or NULL */
     int ndim;
 } judge_object;
 
@@ -114,6 +116,10 @@ static int judge_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
     usc_judge_options options = {0};
     usc_tensor d, r, y;
     int pairs = 0;
+    if (self->lock == NULL && (self->lock = PyThread_allocate_lock()) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|ip", names, &device, &reference,
                                      &yardstick, &options.n_threads, &pairs))
         return -1;
@@ -132,10 +138,13 @@ static int judge_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
         core_raise(core_state_of(Py_TYPE(self_object)), status, &err);
         return -1;
     }
-    usc_judge_close(self->judge);
-    Py_XSETREF(self->operands, operands);
+    core_lock(self->lock);
+    usc_judge *const before = self->judge;
     self->judge = judge;
     self->ndim = d.ndim;
+    PyThread_release_lock(self->lock);
+    usc_judge_close(before);
+    Py_XSETREF(self->operands, operands);
     return 0;
 }
 
@@ -146,32 +155,46 @@ static void judge_dealloc(PyObject *self_object)
     usc_judge_close(self->judge);
     Py_XDECREF(self->operands);
     Py_XDECREF(self->first);
+    if (self->lock != NULL) PyThread_free_lock(self->lock);
     type->tp_free(self_object);
     Py_DECREF(type);
 }
 
-static usc_judge *opened(PyObject *self_object)
+/* Takes the lock of an open judge; NULL with an exception set where it is not open. */
+static usc_judge *enter(PyObject *self_object)
 {
     judge_object *self = (judge_object *)self_object;
-    if (self->judge == NULL) PyErr_SetString(PyExc_ValueError, "the judge is not open");
-    return self->judge;
+    if (self->lock != NULL) {
+        core_lock(self->lock);
+        if (self->judge != NULL) return self->judge;
+        PyThread_release_lock(self->lock);
+    }
+    PyErr_SetString(PyExc_ValueError, "the judge is not open");
+    return NULL;
+}
+
+static void leave(PyObject *self_object)
+{
+    PyThread_release_lock(((judge_object *)self_object)->lock);
 }
 
 static PyObject *judge_replay(PyObject *self, PyObject *args)
 {
     PyObject *reference, *yardstick;
     usc_tensor r, y;
-    if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick)) return NULL;
-    usc_judge *judge = opened(self);
-    if (judge == NULL || py_tensor_borrow(reference, &r) < 0 ||
-        py_tensor_borrow(yardstick, &y) < 0)
+    if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick) ||
+        py_tensor_borrow(reference, &r) < 0 || py_tensor_borrow(yardstick, &y) < 0)
         return NULL;
+    usc_judge *judge = enter(self);
+    if (judge == NULL) return NULL;
 
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_judge_replay(judge, &r, &y, &err);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
-        core_state_of(Py_TYPE(self)), status, &err);
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_replay(judge, &r, &y, &err);
+    Py_END_ALLOW_THREADS;
+    leave(self);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     Py_RETURN_NONE;
 }
 
@@ -180,36 +203,42 @@ static PyObject *judge_first(PyObject *self_object, PyObject *args)
     judge_object *self = (judge_object *)self_object;
     PyObject *reference, *yardstick;
     usc_tensor r, y;
-    if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick)) return NULL;
-    usc_judge *judge = opened(self_object);
-    if (judge == NULL || py_tensor_borrow(reference, &r) < 0 ||
-        py_tensor_borrow(yardstick, &y) < 0)
+    if (!PyArg_ParseTuple(args, "OO", &reference, &yardstick) ||
+        py_tensor_borrow(reference, &r) < 0 || py_tensor_borrow(yardstick, &y) < 0)
         return NULL;
+    usc_judge *judge = enter(self_object);
+    if (judge == NULL) return NULL;
 
     usc_judgement out;
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_judge_first(judge, &r, &y, &out, &err);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
-        core_state_of(Py_TYPE(self_object)), status, &err);
-    Py_INCREF(args); /* the judge reads both again */
-    Py_XSETREF(self->first, args);
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_first(judge, &r, &y, &out, &err);
+    Py_END_ALLOW_THREADS;
+    PyObject *const before = self->first;
+    if (status == USC_OK) self->first = Py_NewRef(args); /* it reads both again */
+    leave(self_object);
+    if (status != USC_OK)
+        return core_raise(core_state_of(Py_TYPE(self_object)), status, &err);
+    Py_XDECREF(before);
     return judgement_dict(&out);
 }
 
 static PyObject *judge_look(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    usc_judge *judge = opened(self);
+    usc_judge *judge = enter(self);
     if (judge == NULL) return NULL;
 
     usc_judgement out;
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_judge_look(judge, &out, &err);
-    Py_END_ALLOW_THREADS return status == USC_OK
-        ? judgement_dict(&out)
-        : core_raise(core_state_of(Py_TYPE(self)), status, &err);
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_look(judge, &out, &err);
+    Py_END_ALLOW_THREADS;
+    leave(self);
+    return status == USC_OK ? judgement_dict(&out)
+                            : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
 static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -222,21 +251,23 @@ static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "d|pOd", names, &appeal.fan_in,
                                      &movement, &flushed, &appeal.natural))
         return NULL;
-    usc_judge *judge = opened(self);
-    if (judge == NULL) return NULL;
     appeal.movement = movement != 0;
     if (flushed != Py_None) {
         if (py_tensor_borrow(flushed, &flushed_view) < 0) return NULL;
         appeal.flushed = &flushed_view;
     }
+    usc_judge *judge = enter(self);
+    if (judge == NULL) return NULL;
 
     usc_judgement out;
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_judge_appeal(judge, &appeal, &out, &err);
-    Py_END_ALLOW_THREADS return status == USC_OK
-        ? judgement_dict(&out)
-        : core_raise(core_state_of(Py_TYPE(self)), status, &err);
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_appeal(judge, &appeal, &out, &err);
+    Py_END_ALLOW_THREADS;
+    leave(self);
+    return status == USC_OK ? judgement_dict(&out)
+                            : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
 #define MOST_EXAMPLES 256
@@ -245,15 +276,16 @@ static PyObject *judge_worst(PyObject *self, PyObject *args)
 {
     int n = 0;
     if (!PyArg_ParseTuple(args, "i", &n)) return NULL;
-    usc_judge *judge = opened(self);
-    if (judge == NULL) return NULL;
     if (n < 0 || n > MOST_EXAMPLES)
         return PyErr_Format(PyExc_ValueError, "between 0 and %d examples", MOST_EXAMPLES);
+    usc_judge *judge = enter(self);
+    if (judge == NULL) return NULL;
 
     usc_example found[MOST_EXAMPLES];
     int n_found = 0;
     usc_error err = {0};
     const usc_status status = usc_judge_worst(judge, n, found, &n_found, &err);
+    leave(self);
     if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     PyObject *list = PyList_New(n_found);
     for (int i = 0; list != NULL && i < n_found; ++i) {
@@ -284,14 +316,15 @@ static PyObject *float_list(const float *values, int n)
 static PyObject *judge_positions(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    usc_judge *judge = opened(self);
+    usc_judge *judge = enter(self);
     if (judge == NULL) return NULL;
 
     float shares[USC_MAX_DIMS][64];
     usc_error err = {0};
     const usc_status status = usc_judge_positions(judge, shares, &err);
-    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     const int ndim = ((judge_object *)self)->ndim;
+    leave(self);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     PyObject *list = PyList_New(ndim);
     for (int i = 0; list != NULL && i < ndim; ++i) {
         PyObject *item = float_list(shares[i], 64);
