@@ -79,7 +79,9 @@ void put_part(std::string &out, double value)
         put_string(out, std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
 }
 
-std::string layout_name(int64_t value)
+} // namespace
+
+const char *layout_name(int64_t value)
 {
     switch (static_cast<at::Layout>(value)) {
     case at::kStrided:
@@ -100,6 +102,9 @@ std::string layout_name(int64_t value)
         return "jagged";
     }
 }
+
+namespace
+{
 
 const char *memory_format_name(int64_t value)
 {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -19,6 +20,7 @@ namespace intercept
 {
 
 thread_local int t_depth = 0;
+thread_local bool t_graph = false;
 
 namespace
 {
@@ -206,6 +208,16 @@ Scratch &scratch()
     return instance;
 }
 
+void note_bare(Session &session, int64_t sequence, const Tensors &tensors)
+{
+    for (const usc_capture_tensor &t : tensors) {
+        if (sequence == 0 || t.form == nullptr) continue;
+        const std::string why = why_bare(t);
+        if (!why.empty())
+            usc_capture_note(session.capture, sequence, "left-out", why.c_str());
+    }
+}
+
 /* JSON of what a call depends on besides its arguments, or of where it comes from. */
 std::string state_of(const Operator &op, const IValue *values, const Where &where)
 {
@@ -220,10 +232,26 @@ std::string state_of(const Operator &op, const IValue *values, const Where &wher
            "\"}";
 }
 
+bool is_in_graph(const Session &session, const Operator &op, const IValue *values)
+{
+    if (session.place.graph == nullptr) return false;
+    c10::Device device(at::kCPU);
+    const auto look = [&](c10::Device seen) {
+        if (!seen.is_cpu() && !seen.is_meta()) device = seen;
+    };
+    for (size_t i = 0; i < op.arguments.size(); ++i) {
+        if (values[i].isDevice()) look(values[i].toDevice());
+        each_tensor(values[i], [&](const at::Tensor &t) { look(t.device()); });
+    }
+    return !device.is_cpu() &&
+           session.place.graph(c10::DeviceTypeName(device.type(), true).c_str());
+}
+
 int64_t begin(Session &session, Operator &op, const IValue *values)
 {
     Scratch &s = scratch();
     if (!write_arguments(s.args, op, values)) return 0;
+    t_graph = is_in_graph(session, op, values);
     const Where where = where_now(session);
     const std::string state = state_of(op, values, where);
 
@@ -244,6 +272,7 @@ int64_t begin(Session &session, Operator &op, const IValue *values)
     call.n_tensors = static_cast<int>(s.tensors.size());
     const int64_t sequence = usc_capture_begin(session.capture, &call);
     number_forward(where, sequence);
+    note_bare(session, sequence, s.tensors);
     return sequence;
 }
 
@@ -269,6 +298,7 @@ void end(Session &session, const Operator &op, int64_t sequence,
         describe(tensors, results[i], USC_ROLE_OUT, static_cast<int>(i), nullptr);
     usc_capture_end(session.capture, sequence, tensors.data(),
                     static_cast<int>(tensors.size()), true);
+    note_bare(session, sequence, tensors);
 }
 
 /* A collective is waited for: who waits for its Work may go on, and write, before
@@ -299,14 +329,35 @@ void run(const Operator &op, const OperatorHandle &handle, DispatchKeySet keys,
             stack);
 }
 
+/* Does a part of the recording; false, and a note, where that throws. Nothing of ours may
+ * reach the user's program. */
+template <class Work> bool guarded(Session &session, const Operator &op, Work work)
+{
+    try {
+        work();
+        return true;
+    } catch (const std::exception &e) {
+        char text[400];
+        snprintf(text, sizeof text, "a call of %.100s is left out: %.250s",
+                 op.name.c_str(), e.what());
+        usc_capture_note(session.capture, 0, "left-out", text);
+    } catch (...) {
+        usc_capture_note(session.capture, 0, "left-out", op.name.c_str());
+    }
+    return false;
+}
+
 void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeySet keys,
                   Stack *stack)
 {
     const size_t n = op.arguments.size();
     const IValue *values = stack->data() + (stack->size() - n);
-    const auto written = written_arguments(op, values);
+    std::vector<std::pair<size_t, IValue>> written;
     std::optional<Watchdog> watchdog;
-    if (session.debug) watchdog.emplace(op, values);
+    const bool kept = guarded(session, op, [&] {
+        written = written_arguments(op, values);
+        if (session.debug) watchdog.emplace(op, values);
+    });
     try {
         Inside inside;
         Unseen unseen;
@@ -316,12 +367,16 @@ void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeyS
         throw;
     }
     Inside inside;
-    if (watchdog) watchdog->report(session, sequence);
-    const IValue *results = stack->data() + (stack->size() - op.n_returns);
-    if (op.collective)
-        end_collective(session, op, sequence, written, results);
-    else
-        end(session, op, sequence, written, results);
+    const bool ended = kept && guarded(session, op, [&] {
+                           if (watchdog) watchdog->report(session, sequence);
+                           const IValue *results =
+                               stack->data() + (stack->size() - op.n_returns);
+                           if (op.collective)
+                               end_collective(session, op, sequence, written, results);
+                           else
+                               end(session, op, sequence, written, results);
+                       });
+    if (!ended) usc_capture_end(session.capture, sequence, nullptr, 0, true);
 }
 
 } // namespace
@@ -333,19 +388,27 @@ void forget_forward_calls()
     calls.places.clear();
 }
 
+bool in_backward()
+{
+    return torch::autograd::get_current_node() != nullptr;
+}
+
 Where where_now(Session &session)
 {
     Where where = {USC_PHASE_FORWARD, 0, 0, thread_number(), 0, 0, {}};
     const auto node = torch::autograd::get_current_node();
     if (node) {
         where.phase = USC_PHASE_BACKWARD;
-        if (find_forward(node, where)) return where;
+        /* A module that was entered since is the place, not the node that wants it run
+         * (gradient checkpointing). */
+        where.module = session.place.module(true);
+        if (where.module == 0 && find_forward(node, where)) return where;
     } else if (session.place.optimizer()) {
         where.phase = USC_PHASE_OPTIMIZER;
         where.stack = session.place.stack(session.capture);
         return where;
     }
-    where.module = session.place.module();
+    if (where.module == 0) where.module = session.place.module(false);
     where.stack = session.place.stack(session.capture);
     if (!node || at::GradMode::is_enabled()) remember_forward(where);
     return where;
@@ -362,7 +425,7 @@ void Kernel::operator()(const OperatorHandle &handle, DispatchKeySet keys, Stack
     int64_t sequence = 0;
     {
         Inside inside;
-        sequence = begin(*use.get(), *op_, values);
+        guarded(*use.get(), *op_, [&] { sequence = begin(*use.get(), *op_, values); });
     }
     if (sequence == 0) return run(*op_, handle, keys, stack);
     run_recorded(*use.get(), *op_, sequence, keys, stack);

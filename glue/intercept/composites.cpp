@@ -39,14 +39,18 @@ std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction &f)
     if (t_depth != 0 || t_pending != nullptr) return nullptr;
     Operator *op = composite_by_name(f.name());
     if (op == nullptr) return nullptr;
-    adopt_new_operators();
-    auto pending = std::make_unique<Pending>(op);
-    const auto inputs = f.inputs();
-    if (inputs.size() != op->arguments.size()) return nullptr;
-    pending->inputs.assign(inputs.begin(), inputs.end());
-    pending->autocast = autocast_state();
-    t_pending = pending.get();
-    return pending;
+    try {
+        adopt_new_operators();
+        auto pending = std::make_unique<Pending>(op);
+        const auto inputs = f.inputs();
+        if (inputs.size() != op->arguments.size()) return nullptr;
+        pending->inputs.assign(inputs.begin(), inputs.end());
+        pending->autocast = autocast_state();
+        t_pending = pending.get();
+        return pending;
+    } catch (...) {
+        return nullptr; /* nothing of ours may reach the user's program */
+    }
 }
 
 void finish(Session &session, const Pending &pending, const std::vector<IValue> &outputs)
@@ -71,7 +75,12 @@ void at_end(const at::RecordFunction &f, at::ObserverContext *context)
     if (pending->sequence == 0) return;
     Inside inside;
     Use use;
-    if (use && use->serial == pending->serial) finish(*use.get(), *pending, f.outputs());
+    if (!use || use->serial != pending->serial) return;
+    try {
+        finish(*use.get(), *pending, f.outputs());
+    } catch (...) {
+        usc_capture_end(use->capture, pending->sequence, nullptr, 0, true);
+    }
 }
 
 int64_t write_row(Session &session, const Pending &pending, const Where &where)

@@ -3,10 +3,14 @@
 #include "intercept.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/native/SparseTensorUtils.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -62,24 +66,46 @@ const char *device_name(c10::Device device)
     return device.is_cpu() ? "cpu" : added.first->first.c_str();
 }
 
-/* Bytes that exist: not the empty promise of a wrapper subclass or a zero tensor. */
-bool has_bytes(const at::TensorImpl &t)
+/* What strides do not tell of a tensor (static text), null: nothing. `bare`: it has no
+ * bytes in one place that sizes and strides describe, so none are taken. */
+const char *form_of(const at::TensorImpl &t, bool *bare)
 {
-    return t.has_storage() && t.layout() == at::kStrided && !t.is_meta() &&
-           !t.key_set().has(DispatchKey::ZeroTensor) &&
-           !t.key_set().has(DispatchKey::Python);
+    const DispatchKeySet keys = t.key_set();
+    *bare = true;
+    if (keys.has(DispatchKey::Python)) return "subclass";
+    if (t.is_nested()) return "nested";
+    if (keys.has(DispatchKey::FuncTorchBatched) ||
+        keys.has(DispatchKey::FuncTorchGradWrapper))
+        return "functorch";
+    if (t.is_meta()) return "meta";
+    if (keys.has(DispatchKey::ZeroTensor)) return "zero";
+    if (t.layout() != at::kStrided) return layout_name(static_cast<int64_t>(t.layout()));
+    if (!t.has_storage()) return "opaque";
+    if (t.has_symbolic_sizes_strides()) return "symbolic";
+    if (t.dim() > USC_MAX_DIMS) return "over 32 axes";
+    *bare = false;
+    const bool conj = keys.has(DispatchKey::Conjugate);
+    if (keys.has(DispatchKey::Negative)) return conj ? "conj neg" : "neg";
+    if (conj) return "conj";
+    return c10::isQIntType(c10::typeMetaToScalarType(t.dtype())) ? "quantized" : nullptr;
 }
 
+/* Sizes and strides, where there are any to tell; no code of a subclass runs for them. */
 void set_geometry(usc_capture_tensor &out, const at::TensorImpl &t)
 {
-    if (t.layout() != at::kStrided || t.dim() > USC_MAX_DIMS) return;
-    out.view.ndim = static_cast<int>(t.dim());
-    for (int i = 0; i < out.view.ndim; ++i) {
-        out.view.sizes[i] = t.size(i);
-        out.view.strides[i] = t.stride(i);
-    }
-    out.offset = t.storage_offset();
+    if (t.is_nested() || t.has_symbolic_sizes_strides()) return;
+    const at::IntArrayRef sizes = t.sizes_default();
+    if (sizes.size() > USC_MAX_DIMS) return;
+    out.view.ndim = static_cast<int>(sizes.size());
+    std::copy(sizes.begin(), sizes.end(), out.view.sizes);
+    if (t.layout() != at::kStrided) return;
+    const at::IntArrayRef strides = t.strides_default();
+    std::copy(strides.begin(), strides.end(), out.view.strides);
+    out.offset = t.storage_offset_default();
 }
+
+void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_arg,
+                  int i_item, const Argument *argument);
 
 void set_storage(usc_capture_tensor &out, const at::TensorImpl &t)
 {
@@ -96,27 +122,67 @@ void set_storage(usc_capture_tensor &out, const at::TensorImpl &t)
                         t.storage_offset() * static_cast<int64_t>(t.itemsize());
 }
 
+/* A subclass may answer by running Python; its storage does not. */
+c10::Device device_of(const at::TensorImpl &t)
+{
+    if (!t.key_set().has(DispatchKey::Python)) return t.device();
+    return t.has_storage() ? t.unsafe_storage().device() : c10::Device(at::kCPU);
+}
+
+/* The strided tensors that a sparse one is made of, as further rows of its place. */
+void describe_parts(Tensors &out, const at::Tensor &tensor)
+{
+    const usc_capture_tensor whole = out.back();
+    std::array<std::pair<const char *, at::Tensor>, 3> parts;
+    if (tensor.layout() == at::kSparse) {
+        const auto *impl = at::sparse::get_sparse_impl(tensor);
+        if (impl->coalesced()) out.back().form = "sparse_coo coalesced";
+        parts = {{{"indices", impl->indices()}, {"values", impl->values()}, {}}};
+    } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
+        const auto *impl = at::sparse_csr::get_sparse_csr_impl(tensor);
+        parts = {{{"ends", impl->compressed_indices()},
+                  {"places", impl->plain_indices()},
+                  {"values", impl->values()}}};
+    }
+    for (const auto &[name, part] : parts) {
+        if (!part.defined()) continue;
+        describe_one(out, part, whole.role, whole.i_arg, whole.i_item, nullptr);
+        out.back().keyword = whole.keyword;
+        out.back().written = whole.written;
+        out.back().part = name;
+    }
+}
+
 void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_arg,
                   int i_item, const Argument *argument)
 {
     if (!tensor.defined()) return;
-    out.emplace_back();
-    usc_capture_tensor &d = out.back();
+    usc_capture_tensor d = {};
     const at::TensorImpl &t = *tensor.unsafeGetTensorImpl();
-    const DtypeName &dtype = dtype_name(tensor.scalar_type());
+    const DtypeName &dtype = dtype_name(c10::typeMetaToScalarType(t.dtype()));
     d.view.dtype = dtype.dtype;
     d.dtype_name = dtype.name.c_str();
-    d.device = device_name(t.device());
     d.requires_grad = t.requires_grad();
     d.role = role;
     d.i_arg = i_arg;
     d.i_item = i_item;
     if (argument != nullptr) {
         d.written = argument->written;
+        d.unread = argument->unread && role == USC_ROLE_IN;
         d.keyword = argument->keyword.empty() ? nullptr : argument->keyword.c_str();
     }
+    bool bare = true;
+    d.form = form_of(t, &bare);
+    d.device = device_name(device_of(t));
     set_geometry(d, t);
-    if (has_bytes(t)) set_storage(d, t);
+    if (!bare && t_graph && !t.device().is_cpu())
+        d.form = "graph";
+    else if (!bare)
+        set_storage(d, t);
+    const bool sparse = t.layout() != at::kStrided && !t.is_meta() &&
+                        !t.key_set().has(DispatchKey::Python);
+    out.push_back(d);
+    if (sparse) describe_parts(out, tensor);
 }
 
 /* Lists of lists (collectives) are numbered through. */
@@ -172,6 +238,20 @@ const char *devices_seen()
     return d.types.c_str();
 }
 
+std::string why_bare(const usc_capture_tensor &t)
+{
+    static const char *const silent[] = {"meta", "zero", "sparse", "strided"};
+    if (t.form == nullptr || t.storage != nullptr) return {};
+    for (const char *form : silent)
+        if (std::strncmp(t.form, form, std::strlen(form)) == 0) return {};
+    const std::string place = t.role == USC_ROLE_OUT ? "result " : "argument ";
+    if (std::strcmp(t.form, "graph") == 0)
+        return place + std::to_string(t.i_arg) +
+               " was not captured: its device was recording a graph";
+    return place + std::to_string(t.i_arg) + " is left out: a tensor of the form '" +
+           t.form + "' has no bytes that sizes and strides describe";
+}
+
 /* ---- storages ---- */
 
 namespace
@@ -195,23 +275,36 @@ void release(void *, void *held)
     delete static_cast<Weak *>(held);
 }
 
-/* Device memory is the device's own to read: the storage is seen as bytes and copied by
- * torch, below autograd and below our kernels. */
-usc_status read(void *, void *storage, void *destination, int64_t size, usc_error *err)
+/* While it lives, what this thread does is seen by no mode, profiler, functorch level or
+ * autograd of the user's. */
+class OutOfSight
 {
-    Inside inside;
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    Inside inside_;
+    at::RecordFunctionGuard unrecorded_{false};
+    c10::impl::ForceDispatchKeyGuard plain_{
+        c10::default_included_set,
+        c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
+            c10::default_excluded_set | DispatchKeySet(DispatchKey::ADInplaceOrView)};
+};
+
+/* Device memory is the device's own to read: the range is seen as bytes and copied by
+ * torch. */
+usc_status read(void *, void *storage, int64_t offset, void *destination, int64_t size,
+                usc_error *err)
+{
     try {
+        const OutOfSight here;
         auto impl = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
             static_cast<c10::StorageImpl *>(storage));
         const c10::Device device = impl->device();
         at::Tensor bytes =
             at::empty({0}, at::TensorOptions().dtype(at::kByte).device(device));
-        bytes.set_(c10::Storage(std::move(impl)), 0, {size}, {1});
+        bytes.set_(c10::Storage(std::move(impl)), offset, {size}, {1});
         at::from_blob(destination, {size}, at::kByte).copy_(bytes);
     } catch (const std::exception &e) {
-        return usc_error_set(err, USC_E_IO, -1, "cannot read device memory: %.300s",
-                             e.what());
+        return usc_error_set(err, USC_E_IO, -1, "%.200s", e.what());
+    } catch (...) {
+        return usc_error_set(err, USC_E_IO, -1, "the device does not say why");
     }
     return USC_OK;
 }

@@ -28,6 +28,7 @@ enum class Spelling { plain, dtype, layout, memory_format };
 
 struct Argument {
     Spelling spelling;
+    bool unread;         /* the operator only makes a view of it */
     bool written;        /* by the schema, or by the table of schemas that lie */
     std::string keyword; /* empty: positional */
 };
@@ -43,6 +44,7 @@ struct Operator {
     std::vector<Argument> arguments;
     size_t n_returns;
     bool writes;     /* any argument */
+    bool views;      /* it only makes views of its arguments */
     bool random;     /* draws from a generator */
     bool composite;  /* has a CompositeImplicitAutograd kernel and none of ours */
     bool collective; /* returns a c10d::Work */
@@ -103,6 +105,10 @@ struct Inside {
     }
 };
 
+/* Whether this thread's call runs while its device records a graph: nothing of the device
+ * may be read then. */
+extern thread_local bool t_graph;
+
 /* ---- registry.cpp ---- */
 
 /** The record of a composite operator by its schema's name text; null for others. */
@@ -124,6 +130,9 @@ using Tensors = std::vector<usc_capture_tensor>;
 /** Appends the tensors in `value` (a tensor, or lists of them) as argument `i_arg`. */
 void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
               const Argument *argument);
+/** Why a described tensor has no content in the trace, as a sentence; empty: it has, or
+ * nobody expects any. */
+std::string why_bare(const usc_capture_tensor &t);
 /** Calls `f` with every defined tensor in `value`. */
 void each_tensor(const IValue &value, const std::function<void(const at::Tensor &)> &f);
 /** Device types seen so far. */
@@ -135,6 +144,8 @@ extern const usc_capture_hooks storage_hooks;
 /** The call's arguments as JSON; false where they are symbolic (the call is traced, not
  * run). */
 bool write_arguments(std::string &out, const Operator &op, const IValue *values);
+/** torch's name of a layout, static text. */
+const char *layout_name(int64_t value);
 /** JSON of what a call depends on besides its arguments; empty: nothing. */
 std::string random_state(const IValue *values, size_t n);
 std::string autocast_state();
@@ -161,6 +172,7 @@ struct Where {
     std::string node; /* its name, as "MulBackward0" */
 };
 Where where_now(Session &session);
+bool in_backward();
 void forget_forward_calls();
 
 /* ---- composites.cpp ---- */

@@ -13,8 +13,11 @@ USC_BEGIN_DECLS
  * are called with or without the GIL. */
 typedef struct usc_intercept_place {
     int64_t (*stack)(usc_capture *c); /* id of the Python stack; 0: none */
-    int64_t (*module)(void);          /* id of the innermost module of this thread */
+    int64_t (*module)(bool backward); /* id of the innermost module of this thread; with
+                                         `backward` only if it was entered inside one */
     bool (*optimizer)(void);          /* whether this thread is inside optimizer.step() */
+    bool (*graph)(const char *type);  /* whether this thread's stream of a device type is
+                                         recording a graph: nothing may be read then */
 } usc_intercept_place;
 
 typedef struct usc_intercept_options {
@@ -38,6 +41,8 @@ typedef struct usc_intercept_table {
     void (*detach)(void);
     /** Registers kernels for operators that were registered since the last call. */
     void (*adopt)(void);
+    /** Whether this thread runs a node of an autograd graph. */
+    bool (*backward)(void);
     /** Device types that calls touched so far, e.g. "cpu,sim". Static text per call. */
     const char *(*devices)(void);
 } usc_intercept_table;

@@ -25,7 +25,9 @@ bool left_alone(const std::string &name)
     static const char *const spaces[] = {"profiler::", "prim::", "rpc::", "_test::"};
     for (const char *space : spaces)
         if (name.rfind(space, 0) == 0) return true;
-    return false;
+    /* Puts a tensor over a storage (a data loader does, with what its workers sent):
+     * nothing is computed, and storages as such are not kept. */
+    return name.rfind("aten::set_.source_Storage", 0) == 0;
 }
 
 Spelling spelling_of(const c10::Argument &argument)
@@ -211,7 +213,7 @@ void detach()
 Operator::Operator(const OperatorHandle &op)
     : handle(op), name(c10::toString(op.operator_name())),
       schema(c10::toString(op.schema())), n_returns(op.schema().returns().size()),
-      writes(false), random(op.hasTag(at::Tag::nondeterministic_seeded)),
+      writes(false), views(false), random(op.hasTag(at::Tag::nondeterministic_seeded)),
       composite(false), collective(name.rfind("c10d::", 0) == 0),
       paired(name.rfind("c10d::send", 0) == 0 || name.rfind("c10d::recv", 0) == 0),
       grouped(name.rfind("_c10d_functional::", 0) == 0)
@@ -219,9 +221,17 @@ Operator::Operator(const OperatorHandle &op)
     for (const c10::Argument &a : op.schema().arguments()) {
         const bool written = (a.alias_info() != nullptr && a.alias_info()->isWrite()) ||
                              schema_hides_write(op.schema().name(), a.name());
-        arguments.push_back({spelling_of(a), written, a.kwarg_only() ? a.name() : ""});
+        arguments.push_back({spelling_of(a), a.alias_info() != nullptr, written,
+                             a.kwarg_only() ? a.name() : ""});
         writes = writes || written;
     }
+    views = !writes && n_returns > 0;
+    for (const c10::Argument &r : op.schema().returns())
+        views = views && r.alias_info() != nullptr;
+    /* What may copy after all (reshape) is composite, and so may be what it calls. */
+    views = views && !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+    for (Argument &a : arguments)
+        a.unread = a.unread && views;
 }
 
 Use::Use() : session_(nullptr)
@@ -273,5 +283,5 @@ int64_t operator_id(const Session &session, Operator &op)
 
 extern "C" USC_API const usc_intercept_table usc_intercept;
 const usc_intercept_table usc_intercept = {
-    &intercept::storage_hooks, intercept::attach, intercept::detach,
-    intercept::adopt_new_operators, intercept::devices_seen};
+    &intercept::storage_hooks,      intercept::attach,      intercept::detach,
+    intercept::adopt_new_operators, intercept::in_backward, intercept::devices_seen};

@@ -25,19 +25,21 @@ typedef struct usc_capture usc_capture;
 /** What the session needs to know about storages that only the host program can tell. A
  * storage is known by an address (torch: StorageImpl *), which may be reused after its
  * end; a held address is not reused before release. All may be called from any thread
- * that calls into the session, and `release` also from usc_capture_close. They run under
- * the session's lock: they must not call into it, nor take a lock (Python's, say) that a
- * thread may hold while it calls into the session. NULL hold: storages never die. */
+ * that calls into the session, and `release` also from usc_capture_close. All but
+ * `release` run under the session's lock: they must not call into it, nor take a lock
+ * (Python's, say) that a thread may hold while it calls into the session. NULL hold:
+ * storages never die. */
 typedef struct usc_capture_hooks {
     void *ctx;
     void *(*hold)(void *ctx, void *storage); /* weak: must not keep the bytes alive */
     bool (*alive)(void *ctx, void *held);
     void (*release)(void *ctx, void *held);
-    /* Copies the bytes [0, size) of a storage without usc_capture_tensor.base to
-     * `destination`; NULL: such storages cannot be read. Errors end the session's data,
-     * not the run. */
-    usc_status (*read)(void *ctx, void *storage, void *destination, int64_t size,
-                       usc_error *err);
+    /* Copies the bytes [offset, offset + size) of a storage without
+     * usc_capture_tensor.base to `destination`; NULL: such storages cannot be read. After
+     * an error that tensor's content is left out, with a note "unreadable" on the call.
+     */
+    usc_status (*read)(void *ctx, void *storage, int64_t offset, void *destination,
+                       int64_t size, usc_error *err);
 } usc_capture_hooks;
 
 typedef struct usc_capture_options {
@@ -61,12 +63,16 @@ typedef struct usc_capture_tensor {
     int64_t storage_size; /* bytes */
     int64_t offset;       /* elements */
     const char *device;   /* "cpu"; static text */
+    const char *form;     /* what strides do not tell; static text, NULL: nothing */
     bool requires_grad;
     bool written; /* the schema says that the call writes this argument */
+    bool unread;  /* the call only makes a view of it: behind hooks.read it is not fetched
+                   */
     usc_role role;
     int i_arg;           /* argument (or result) number, in schema order */
     int i_item;          /* index inside a list argument, -1 if not in a list */
     const char *keyword; /* keyword-only argument: its name; else NULL */
+    const char *part;    /* "values": a part of the tensor at this place; static text */
 } usc_capture_tensor;
 
 typedef struct usc_capture_call {
@@ -120,7 +126,9 @@ USC_API void usc_capture_step_end(usc_capture *c);
  * Memory:  nothing of `call` is kept; storages are copied once per generation.
  * Content: at every use the bytes that the view can reach are compared by hash, in pieces
  *          of 64 KiB, with what was taken (stats_only: 16 samples of the storage, the
- *          whole of it up to 2 KiB). Where they changed and no call has written them
+ *          whole of it up to 2 KiB). Of storages behind hooks.read only what views reach
+ *          is read and kept, in pieces of 4 KiB, and compared: all of it up to 64 KiB,
+ *          else four pieces. Where they changed and no call has written them
  *          there is a new generation and a note "unobserved write between calls a and b
  *          to storage s". A storage whose size changed is a new storage.
  * Threads: safe; calls of several threads may be open at once.
@@ -148,6 +156,7 @@ typedef struct usc_capture_counts {
     int64_t bytes_seen;    /* storage bytes that calls touched, repeats counted */
     int64_t bytes_copied;  /* once per generation */
     int64_t bytes_written; /* once per content */
+    int64_t bytes_read;    /* through hooks.read */
     int64_t ring_peak;     /* bytes handed over and not yet read by the writer */
     int64_t wait_ns;       /* time that callers waited for the ring */
 } usc_capture_counts;

@@ -6,10 +6,13 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct capture_object {
-    PyObject_HEAD usc_capture *session;
+    PyObject_HEAD; /* the semicolon is for the formatter */
+    usc_capture *session;
+    int n_users; /* threads that use the session with the GIL released; under the GIL */
     const usc_intercept_table *glue;
     PyObject *ops; /* str or None */
     int debug;
@@ -23,6 +26,20 @@ static bool is_usable(capture_object *self)
                                             ? "the capture is closed"
                                             : "the capture belongs to another process");
     return false;
+}
+
+/* Takes the session for work without the GIL, during which another thread may close it:
+ * that one waits. No lock: a recorded call may hold the session and come here again. */
+static usc_capture *borrow(capture_object *self)
+{
+    if (!is_usable(self)) return NULL;
+    ++self->n_users;
+    return self->session;
+}
+
+static void give_back(capture_object *self)
+{
+    --self->n_users;
 }
 
 static const usc_intercept_table *load_glue(const char *path)
@@ -50,6 +67,7 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     const usc_intercept_table *table = load_glue(glue);
     if (table == NULL) return NULL;
     if (frames != NULL && py_place_reset(frames) < 0) return NULL;
+    py_place_backward(table->backward);
     capture_object *self = (capture_object *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->glue = table;
@@ -61,9 +79,10 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
                                          .ring_size = ring_size};
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        usc_capture_open(path, table->hooks, &options, &self->session, &err);
-    Py_END_ALLOW_THREADS if (status == USC_OK) return (PyObject *)self;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_capture_open(path, table->hooks, &options, &self->session, &err);
+    Py_END_ALLOW_THREADS;
+    if (status == USC_OK) return (PyObject *)self;
     Py_DECREF(self);
     return core_raise(core_state_of(type), status, &err);
 }
@@ -73,36 +92,46 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static PyObject *capture_begin(capture_object *self, PyObject *arg)
 {
     const long long step = PyLong_AsLongLong(arg);
-    if ((step == -1 && PyErr_Occurred()) || !is_usable(self)) return NULL;
+    if (step == -1 && PyErr_Occurred()) return NULL;
     const char *ops = self->ops == Py_None ? NULL : PyUnicode_AsUTF8(self->ops);
     if (ops == NULL && self->ops != Py_None) return NULL;
     const usc_intercept_options options = {
         .place = py_place(), .ops = ops, .debug = self->debug != 0};
+    usc_capture *const session = borrow(self);
+    if (session == NULL) return NULL;
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS usc_capture_step_begin(self->session, step);
-    status = self->glue->attach(self->session, &options, &err);
-    if (status != USC_OK) usc_capture_step_end(self->session);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
-        core_state_of(Py_TYPE(self)), status, &err);
+    Py_BEGIN_ALLOW_THREADS;
+    usc_capture_step_begin(session, step);
+    status = self->glue->attach(session, &options, &err);
+    if (status != USC_OK) usc_capture_step_end(session);
+    Py_END_ALLOW_THREADS;
+    give_back(self);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     Py_RETURN_NONE;
 }
 
 static PyObject *capture_end(capture_object *self, PyObject *unused)
 {
     (void)unused;
-    if (!is_usable(self)) return NULL;
-    Py_BEGIN_ALLOW_THREADS self->glue->detach();
-    usc_capture_step_end(self->session);
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    usc_capture *const session = borrow(self);
+    if (session == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    self->glue->detach();
+    usc_capture_step_end(session);
+    Py_END_ALLOW_THREADS;
+    give_back(self);
+    Py_RETURN_NONE;
 }
 
 static PyObject *capture_adopt(capture_object *self, PyObject *unused)
 {
     (void)unused;
     if (!is_usable(self)) return NULL;
-    Py_BEGIN_ALLOW_THREADS self->glue->adopt();
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS;
+    self->glue->adopt();
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
 }
 
 /* ---- what the session is told ---- */
@@ -138,11 +167,12 @@ static PyObject *capture_counts(capture_object *self, PyObject *unused)
     usc_capture_counts n;
     usc_capture_count(self->session, &n);
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "calls", (long long)n.n_calls, "tensors",
-        (long long)n.n_tensors, "blobs", (long long)n.n_blobs, "unobserved",
+        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "calls", (long long)n.n_calls,
+        "tensors", (long long)n.n_tensors, "blobs", (long long)n.n_blobs, "unobserved",
         (long long)n.n_unobserved, "bytes_seen", (long long)n.bytes_seen, "bytes_copied",
         (long long)n.bytes_copied, "bytes_written", (long long)n.bytes_written,
-        "ring_peak", (long long)n.ring_peak, "wait_ns", (long long)n.wait_ns);
+        "bytes_read", (long long)n.bytes_read, "ring_peak", (long long)n.ring_peak,
+        "wait_ns", (long long)n.wait_ns);
 }
 
 static PyObject *capture_error(capture_object *self, PyObject *unused)
@@ -157,12 +187,15 @@ static PyObject *capture_error(capture_object *self, PyObject *unused)
 static PyObject *capture_flush(capture_object *self, PyObject *unused)
 {
     (void)unused;
-    if (!is_usable(self)) return NULL;
+    usc_capture *const session = borrow(self);
+    if (session == NULL) return NULL;
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_capture_flush(self->session, &err);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
-        core_state_of(Py_TYPE(self)), status, &err);
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_capture_flush(session, &err);
+    Py_END_ALLOW_THREADS;
+    give_back(self);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     Py_RETURN_NONE;
 }
 
@@ -172,9 +205,16 @@ static usc_status close_session(capture_object *self, bool complete, usc_error *
     self->session = NULL;
     if (session == NULL || self->owner != getpid()) return USC_OK;
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS self->glue->detach();
+    while (self->n_users > 0) {
+        Py_BEGIN_ALLOW_THREADS;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        Py_END_ALLOW_THREADS;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    self->glue->detach();
     status = usc_capture_close(session, complete, err);
-    Py_END_ALLOW_THREADS return status;
+    Py_END_ALLOW_THREADS;
+    return status;
 }
 
 static PyObject *capture_close(capture_object *self, PyObject *arg)

@@ -15,13 +15,23 @@ enum { MAX_MODULES = 256, MAX_FRAMES = 200, MAX_RULES = 16, MAX_JSON = 16384 };
 /* ---- modules and optimizer ---- */
 
 static _Thread_local int64_t modules[MAX_MODULES];
+static _Thread_local bool late[MAX_MODULES]; /* entered inside a backward pass */
 static _Thread_local int n_modules; /* may exceed MAX_MODULES; those are not told apart */
 static _Thread_local int n_optimizers;
 
-static int64_t current_module(void)
+static bool (*in_backward)(void); /* the glue's; under the GIL, as all statics below */
+static PyObject *in_graph;        /* callable: device type -> bool; NULL: none has any */
+
+void py_place_backward(bool (*backward)(void))
+{
+    in_backward = backward;
+}
+
+static int64_t current_module(bool backward)
 {
     if (n_modules <= 0) return 0;
-    return modules[n_modules <= MAX_MODULES ? n_modules - 1 : MAX_MODULES - 1];
+    const int top = n_modules <= MAX_MODULES ? n_modules - 1 : MAX_MODULES - 1;
+    return backward && !late[top] ? 0 : modules[top];
 }
 
 static bool in_optimizer(void)
@@ -34,7 +44,10 @@ static PyObject *enter_module(PyObject *self, PyObject *arg)
     (void)self;
     const int64_t id = PyLong_AsLongLong(arg);
     if (id == -1 && PyErr_Occurred()) return NULL;
-    if (n_modules < MAX_MODULES) modules[n_modules] = id;
+    if (n_modules < MAX_MODULES) {
+        modules[n_modules] = id;
+        late[n_modules] = in_backward != NULL && in_backward();
+    }
     ++n_modules;
     Py_RETURN_NONE;
 }
@@ -79,7 +92,33 @@ static PyObject *reset_place(PyObject *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+static PyObject *ask_graph(PyObject *self, PyObject *arg)
+{
+    (void)self;
+    Py_XSETREF(in_graph, arg == Py_None ? NULL : Py_NewRef(arg));
+    Py_RETURN_NONE;
+}
+
+/* Whether the stream of a device type is recording a graph. A program that raises in the
+ * answer is not told of it. */
+static bool is_in_graph(const char *type)
+{
+    if (!Py_IsInitialized()) return false;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *kind, *raised, *trace;
+    PyErr_Fetch(&kind, &raised, &trace);
+    PyObject *ask = Py_XNewRef(in_graph);
+    PyObject *answer = ask == NULL ? NULL : PyObject_CallFunction(ask, "s", type);
+    const bool yes = answer != NULL && PyObject_IsTrue(answer) > 0;
+    Py_XDECREF(answer);
+    Py_XDECREF(ask);
+    PyErr_Restore(kind, raised, trace);
+    PyGILState_Release(gil);
+    return yes;
+}
+
 PyMethodDef py_place_methods[] = {
+    {"ask_graph", ask_graph, METH_O, "ask_graph(f): f(type) -> a graph is recorded."},
     {"enter_module", enter_module, METH_O, "enter_module(id): this thread is inside it."},
     {"leave_module", leave_module, METH_NOARGS, "leave_module(): the innermost ended."},
     {"module_depth", module_depth, METH_NOARGS, "module_depth() -> modules entered."},
@@ -303,6 +342,8 @@ static int64_t current_stack(usc_capture *c)
 
 usc_intercept_place py_place(void)
 {
-    return (usc_intercept_place){
-        .stack = current_stack, .module = current_module, .optimizer = in_optimizer};
+    return (usc_intercept_place){.stack = current_stack,
+                                 .module = current_module,
+                                 .optimizer = in_optimizer,
+                                 .graph = in_graph != NULL ? is_in_graph : NULL};
 }

@@ -18,6 +18,9 @@ usc_intercept_place py_place(void);
  */
 int py_place_reset(PyObject *rules);
 
+/** The glue's answer to whether this thread runs a node of an autograd graph. */
+void py_place_backward(bool (*backward)(void));
+
 /** The methods enter_module, leave_module, enter_optimizer, leave_optimizer. */
 extern PyMethodDef py_place_methods[];
 

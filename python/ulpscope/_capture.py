@@ -110,8 +110,9 @@ class Recorder:
             self._open()
         _reset_place()
         self.step = step
+        graphs = _hooks.Graphs()  # asked for by begin_step
         self.session.begin_step(step)
-        self.hooks = [_hooks.Modules(self.session), _hooks.Libraries(self.session)]
+        self.hooks = [graphs, _hooks.Modules(self.session), _hooks.Libraries(self.session)]
 
     def end(self):
         """Ends the step that is recorded, if one is."""

@@ -141,6 +141,30 @@ class Steps:
         self.n_batches += 1
 
 
+def graph_recorders():
+    """By device type, the functions that tell whether this thread's stream is recording a
+    graph of the device (torch.cuda.is_current_stream_capturing): of devices that are there."""
+    found = {}
+    for kind in ("cuda", "xpu", torch._C._get_privateuse1_backend_name(), "npu", "musa"):
+        module = getattr(torch, kind, None)
+        ask = getattr(module, "is_current_stream_capturing", None)
+        if ask is not None and getattr(module, "is_available", lambda: True)():
+            found[kind] = ask
+    return found
+
+
+class Graphs:
+    """Tells the extension whom to ask: while a graph is recorded, device memory is not read."""
+
+    def __init__(self):
+        known = graph_recorders()
+        _core.ask_graph((lambda kind: kind in known and known[kind]()) if known else None)
+
+    def remove(self):
+        """Forgets them."""
+        _core.ask_graph(None)
+
+
 class Modules:
     """Qualified names of the modules whose forward runs, told to the extension."""
 

@@ -10,25 +10,40 @@
 #define N_SAMPLES 16
 #define SAMPLE_SIZE 64
 
-static int64_t n_pieces(int64_t size)
+static int64_t piece_of(const usc_content *c)
 {
-    return (size + USC_CONTENT_PIECE - 1) / USC_CONTENT_PIECE;
+    return c->way == USC_CONTENT_PARTS ? USC_CONTENT_FETCHED : USC_CONTENT_PIECE;
 }
 
-bool usc_content_size(usc_content *c, const usc_alloc *alloc, int64_t size, bool sampled)
+static int64_t n_pieces(const usc_content *c, int64_t size)
 {
-    const int64_t n = sampled || size <= USC_CONTENT_PIECE ? 0 : n_pieces(size);
+    return (size + piece_of(c) - 1) / piece_of(c);
+}
+
+bool usc_content_size(usc_content *c, const usc_alloc *alloc, int64_t size,
+                      usc_content_way way)
+{
+    c->way = way;
+    const int64_t pieces = way == USC_CONTENT_SAMPLED ? 0 : n_pieces(c, size);
+    const int64_t n = pieces > 1 ? pieces : 0;
     if (n != c->n_many) {
         usc_content_free(c, alloc);
         if (n > 0) {
             c->many = alloc->resize(alloc->ctx, NULL, 0, (size_t)n * sizeof *c->many);
             if (c->many == NULL) return false;
+            memset(c->many, 0, (size_t)n * sizeof *c->many);
         }
         c->n_many = n;
     }
     c->size = size;
-    c->sampled = sampled;
     return true;
+}
+
+void usc_content_drop(usc_content *c, int64_t from, int64_t to)
+{
+    c->one = 0;
+    for (int64_t i = from / piece_of(c); c->many != NULL && i < n_pieces(c, to); i++)
+        c->many[i] = 0;
 }
 
 static uint64_t hash_samples(const unsigned char *bytes, int64_t size)
@@ -41,40 +56,43 @@ static uint64_t hash_samples(const unsigned char *bytes, int64_t size)
     return usc_hash64_bytes(samples, sizeof samples);
 }
 
-static int64_t piece_size(int64_t size, int64_t i)
+/* Hash of piece `i`, never 0. */
+static uint64_t hash_piece(const usc_content *c, int64_t i, const unsigned char *bytes)
 {
-    const int64_t rest = size - i * USC_CONTENT_PIECE;
-    return rest < USC_CONTENT_PIECE ? rest : USC_CONTENT_PIECE;
+    const int64_t rest = c->size - i * piece_of(c);
+    const uint64_t hash =
+        usc_hash64_bytes(bytes, (size_t)(rest < piece_of(c) ? rest : piece_of(c)));
+    return hash != 0 ? hash : 1;
 }
 
-void usc_content_take(usc_content *c, const void *bytes, void *copy)
+void usc_content_take(usc_content *c, usc_bytes bytes, void *copy)
 {
-    const unsigned char *from = bytes;
     unsigned char *to = copy;
-    if (c->sampled) {
-        c->one = hash_samples(from, c->size);
+    if (c->way == USC_CONTENT_SAMPLED) {
+        c->one = hash_samples(bytes.at, c->size);
         return;
     }
-    const int64_t n = n_pieces(c->size);
     uint64_t *hashes = c->many != NULL ? c->many : &c->one;
-    if (n == 0) c->one = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = i * USC_CONTENT_PIECE;
-        const size_t size = (size_t)piece_size(c->size, i);
-        if (to != NULL) memcpy(to + at, from + at, size);
-        hashes[i] = usc_hash64_bytes(to != NULL ? to + at : from + at, size);
+    for (int64_t from = bytes.from; from < bytes.to; from += piece_of(c)) {
+        const int64_t i = from / piece_of(c), at = from - bytes.from;
+        const int64_t rest = bytes.to - from;
+        if (to != NULL)
+            memcpy(to + at, bytes.at + at,
+                   (size_t)(rest < piece_of(c) ? rest : piece_of(c)));
+        hashes[i] = hash_piece(c, i, to != NULL ? to + at : bytes.at + at);
     }
 }
 
-bool usc_content_same(const usc_content *c, const void *bytes, int64_t from, int64_t to)
+bool usc_content_same(const usc_content *c, usc_bytes bytes, int64_t from, int64_t to)
 {
-    const unsigned char *at = bytes;
     if (c->size == 0) return true;
-    if (c->sampled) return hash_samples(at, c->size) == c->one;
+    if (c->way == USC_CONTENT_SAMPLED) return hash_samples(bytes.at, c->size) == c->one;
     const uint64_t *hashes = c->many != NULL ? c->many : &c->one;
-    for (int64_t i = from / USC_CONTENT_PIECE; i < n_pieces(to); i++)
-        if (usc_hash64_bytes(at + i * USC_CONTENT_PIECE,
-                             (size_t)piece_size(c->size, i)) != hashes[i])
+    if (from < bytes.from) from = bytes.from;
+    if (to > bytes.to) to = bytes.to;
+    for (int64_t i = from / piece_of(c); i < n_pieces(c, to); i++)
+        if ((hashes[i] != 0 || c->way != USC_CONTENT_PARTS) &&
+            hash_piece(c, i, bytes.at + (i * piece_of(c) - bytes.from)) != hashes[i])
             return false;
     return true;
 }
@@ -119,9 +137,11 @@ static size_t geometry_words(const usc_capture_tensor *t, int64_t *words)
 
 uint64_t usc_view_key(const usc_capture_tensor *t)
 {
-    int64_t words[2 * USC_MAX_DIMS + 4];
+    int64_t words[2 * USC_MAX_DIMS + 5];
     size_t n = geometry_words(t, words);
     words[n++] = t->requires_grad;
+    words[n++] =
+        t->form == NULL ? 0 : (int64_t)usc_hash64_bytes(t->form, strlen(t->form));
     /* Names matter only where the table has no number for them. */
     words[n++] = t->view.dtype != USC_DTYPE_NONE || t->dtype_name == NULL
                      ? 0

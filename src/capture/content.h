@@ -9,26 +9,46 @@
 /* Bytes per hash: copied and hashed while they are in the cache, and fine enough that a
  * small view of a large storage is checked at its own cost. */
 #define USC_CONTENT_PIECE ((int64_t)64 << 10)
+/* The same where bytes must be fetched from a device: what a view needs, hardly more. */
+#define USC_CONTENT_FETCHED ((int64_t)4 << 10)
 
-/* A hash per piece, or one over samples. */
+typedef enum usc_content_way {
+    USC_CONTENT_WHOLE,   /* a hash per piece */
+    USC_CONTENT_SAMPLED, /* one over samples */
+    USC_CONTENT_PARTS    /* a hash per fetched piece, of those that were taken */
+} usc_content_way;
+
 typedef struct usc_content {
     uint64_t one;   /* where one is enough */
-    uint64_t *many; /* else */
+    uint64_t *many; /* else; PARTS: 0 for a piece that was not taken */
     int64_t n_many; /* allocated */
     int64_t size;   /* of the storage */
-    bool sampled;
+    usc_content_way way;
 } usc_content;
 
-/** Makes room for the hashes of `size` bytes; false: no memory. */
-bool usc_content_size(usc_content *c, const usc_alloc *alloc, int64_t size, bool sampled);
+/* Bytes of a storage, from byte `from` up to byte `to` of it. */
+typedef struct usc_bytes {
+    const unsigned char *at; /* byte `from`; NULL: nobody can read them */
+    int64_t from, to;
+} usc_bytes;
 
-/** Hashes `bytes`; where `copy` is not NULL they are copied there first and the copy is
- * hashed, so that hash and copy agree even while somebody writes. */
-void usc_content_take(usc_content *c, const void *bytes, void *copy);
+/** Makes room for the hashes of `size` bytes, keeping what is there where that fits;
+ * false: no memory. */
+bool usc_content_size(usc_content *c, const usc_alloc *alloc, int64_t size,
+                      usc_content_way way);
 
-/** Whether the pieces that overlap [from, to) hash to what was taken. Sampled: whether
- * the samples do, wherever they lie. */
-bool usc_content_same(const usc_content *c, const void *bytes, int64_t from, int64_t to);
+/** Forgets the pieces of [from, to). PARTS only. */
+void usc_content_drop(usc_content *c, int64_t from, int64_t to);
+
+/** Hashes bytes that begin and end with a piece (not PARTS: all of the storage's); where
+ * `copy` is not NULL they are copied there first and the copy is hashed, so that hash and
+ * copy agree even while somebody writes. */
+void usc_content_take(usc_content *c, usc_bytes bytes, void *copy);
+
+/** Whether the pieces in `bytes`, which begin and end with one, that overlap [from, to)
+ * hash to what was taken; those never taken do. Sampled: whether the samples do, wherever
+ * they lie. */
+bool usc_content_same(const usc_content *c, usc_bytes bytes, int64_t from, int64_t to);
 
 /** Frees the hashes. */
 void usc_content_free(usc_content *c, const usc_alloc *alloc);

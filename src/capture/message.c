@@ -62,6 +62,7 @@ void usc_pack_tensor(usc_packer *p, const usc_tensor_message *m)
     const size_t dims_size = (size_t)m->row.ndim * sizeof(int64_t);
     usc_pack_bytes(p, m, sizeof *m);
     usc_pack_text(p, m->row.dtype_name);
+    usc_pack_text(p, m->row.form);
     usc_pack_bytes(p, m->row.sizes, dims_size);
     usc_pack_bytes(p, m->row.strides, dims_size);
     usc_pack_i64(p, m->row.stats != NULL);
@@ -73,6 +74,7 @@ void usc_unpack_tensor(usc_unpacker *u, usc_tensor_message *m)
     memcpy(m, usc_unpack_bytes(u, sizeof *m), sizeof *m);
     const size_t dims_size = (size_t)m->row.ndim * sizeof(int64_t);
     m->row.dtype_name = usc_unpack_text(u);
+    m->row.form = usc_unpack_text(u);
     m->row.sizes = usc_unpack_bytes(u, dims_size);
     m->row.strides = usc_unpack_bytes(u, dims_size);
     m->row.stats = usc_unpack_i64(u) != 0 ? usc_unpack_bytes(u, sizeof(usc_stats)) : NULL;

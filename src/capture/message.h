@@ -57,6 +57,8 @@ typedef enum usc_bytes_way {
 typedef struct usc_version_message {
     usc_version_row row; /* blob: not known yet */
     int64_t way;         /* usc_bytes_way */
+    int64_t part, first; /* the bytes are this part, from that byte on; 0: all of it */
+    bool again;          /* a further part of a version that has its row */
     int64_t size;
     const void *borrowed;
 } usc_version_message;
@@ -66,6 +68,7 @@ typedef struct usc_tensor_message {
     usc_tensor_row row;
     usc_dtype dtype;
     int64_t first;      /* byte offset of the first element in its storage */
+    int64_t part;       /* in which it lies; 0: in the version's own blob */
     uint64_t dense_key; /* equal for views with equal statistics; 0: none wanted */
 } usc_tensor_message;
 
@@ -73,7 +76,7 @@ typedef struct usc_tensor_message {
 typedef struct usc_arg_message {
     int64_t tensor;
     int32_t role, i_arg, i_item;
-    bool has_keyword; /* then a text follows */
+    bool has_keyword, has_part; /* then texts follow, in this order */
 } usc_arg_message;
 
 /* A write that nobody announced, seen by a call. */

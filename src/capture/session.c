@@ -89,7 +89,7 @@ static void free_session(usc_capture *c)
 {
     if (c == NULL) return;
     const usc_alloc *alloc = c->alloc;
-    usc_scratch *scratch[] = {&c->ids, &c->unobserved, &c->bytes};
+    usc_scratch *scratch[] = {&c->ids, &c->unobserved, &c->bytes, &c->part_blobs};
     for (size_t i = 0; i < sizeof scratch / sizeof scratch[0]; i++)
         if (scratch[i]->at != NULL)
             alloc->resize(alloc->ctx, scratch[i]->at, scratch[i]->size, 0);
@@ -285,12 +285,17 @@ void usc_capture_meta(usc_capture *c, const char *key, const char *value)
     leave(c);
 }
 
+void usc_session_note(usc_capture *c, int64_t call, const char *kind, const char *text)
+{
+    const text_row row = {.id = call, .first = kind, .second = text};
+    usc_session_send(c, USC_MESSAGE_NOTE, pack_text_row, &row);
+}
+
 void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind,
                       const char *text)
 {
     if (!enter(c)) return;
-    const text_row row = {.id = sequence, .first = kind, .second = text};
-    usc_session_send(c, USC_MESSAGE_NOTE, pack_text_row, &row);
+    usc_session_note(c, sequence, kind, text);
     leave(c);
 }
 

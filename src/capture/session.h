@@ -30,13 +30,13 @@ struct usc_capture {
     pthread_mutex_t lock; /* of everything up to `counts` */
     usc_intern ops, modules, stacks;
     usc_storage_map storages;
-    int64_t n_storages, n_versions, n_tensors; /* ids given */
-    int64_t step, step_first;                  /* step_first: calls before it */
+    int64_t n_storages, n_versions, n_tensors, n_parts; /* ids given */
+    int64_t step, step_first;                           /* step_first: calls before it */
     bool step_open;
     usc_scratch ids;        /* tensor ids of the call at hand */
     usc_scratch unobserved; /* usc_unobserved of the call at hand */
     int64_t n_unobserved;
-    usc_scratch bytes; /* a storage as hooks.read gave it */
+    usc_scratch bytes; /* what hooks.read gave last */
     usc_capture_counts counts;
 
     pthread_mutex_t error_lock;
@@ -45,6 +45,7 @@ struct usc_capture {
 
     atomic_llong n_blobs, blob_bytes; /* the writer's */
     struct usc_stats_cache *stats_cache;
+    usc_scratch part_blobs; /* the writer's: blob of each part, by its id */
 };
 
 /** Ends the session's data with its first error; later ones are dropped. */
@@ -55,6 +56,9 @@ void usc_session_fail_memory(usc_capture *c, const char *what);
 
 /** Makes the scratch hold `size` bytes, keeping its content; false: failed. */
 bool usc_session_scratch(usc_capture *c, usc_scratch *s, size_t size);
+
+/** A row for table note. Under `lock`. */
+void usc_session_note(usc_capture *c, int64_t call, const char *kind, const char *text);
 
 typedef void usc_pack_function(usc_packer *p, const void *what);
 

@@ -26,17 +26,18 @@ static bool is_alive(const usc_storage_map *m, const usc_storage *s)
     return m->hooks->alive == NULL || m->hooks->alive(m->hooks->ctx, s->held);
 }
 
-static void free_array(usc_storage_map *m, void *array, int64_t n, size_t size)
+static void free_array(const usc_storage_map *m, void *array, int64_t n, size_t size)
 {
     if (array != NULL) m->alloc->resize(m->alloc->ctx, array, (size_t)n * size, 0);
 }
 
-static void free_storage(usc_storage_map *m, usc_storage *s)
+static void free_storage(const usc_storage_map *m, usc_storage *s)
 {
     if (s->held != NULL && m->hooks->release != NULL)
         m->hooks->release(m->hooks->ctx, s->held);
     usc_content_free(&s->content, m->alloc);
     free_array(m, s->tensors, s->max_tensors, sizeof *s->tensors);
+    free_array(m, s->parts, s->max_parts, sizeof *s->parts);
     free_array(m, s->stats, s->max_stats, sizeof *s->stats);
     m->alloc->resize(m->alloc->ctx, s, sizeof *s, 0);
 }
@@ -105,13 +106,31 @@ void usc_storage_forget(usc_storage_map *m, usc_storage *s)
     }
     m->slots[hole] = NULL;
     m->n--;
-    free_storage(m, s);
+    s->next_dead = m->dead;
+    m->dead = s;
+}
+
+usc_storage *usc_storage_take_dead(usc_storage_map *m)
+{
+    usc_storage *dead = m->dead;
+    m->dead = NULL;
+    return dead;
+}
+
+void usc_storage_bury(const usc_storage_map *m, usc_storage *dead)
+{
+    while (dead != NULL) {
+        usc_storage *next = dead->next_dead;
+        free_storage(m, dead);
+        dead = next;
+    }
 }
 
 void usc_storage_renew(usc_storage_map *m, usc_storage *s)
 {
     (void)m;
     s->n_tensors = 0; /* the arrays stay for the next generation */
+    s->n_parts = 0;
     s->n_stats = 0;
 }
 
@@ -136,6 +155,17 @@ bool usc_storage_add_tensor(usc_storage_map *m, usc_storage *s, uint64_t key, in
     return true;
 }
 
+bool usc_storage_add_part(usc_storage_map *m, usc_storage *s, usc_part part)
+{
+    if (s->n_parts == s->max_parts) {
+        void *bigger = grow(m, s->parts, &s->max_parts, sizeof *s->parts);
+        if (bigger == NULL) return false;
+        s->parts = bigger;
+    }
+    s->parts[s->n_parts++] = part;
+    return true;
+}
+
 usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t key)
 {
     if (s->n_stats == s->max_stats) {
@@ -150,6 +180,7 @@ usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t ke
 
 void usc_storage_map_free(usc_storage_map *m)
 {
+    usc_storage_bury(m, usc_storage_take_dead(m));
     for (int64_t i = 0; i < m->n_slots; i++)
         if (m->slots[i] != NULL) free_storage(m, m->slots[i]);
     free_array(m, (void *)m->slots, m->n_slots, sizeof(usc_storage *));

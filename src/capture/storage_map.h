@@ -14,6 +14,12 @@ typedef struct usc_known_tensor {
     int64_t id;
 } usc_known_tensor;
 
+/* Bytes of the current generation that were fetched and kept; whoever comes later to the
+ * same ones finds them here. */
+typedef struct usc_part {
+    int64_t id, from, to;
+} usc_part;
+
 typedef struct usc_known_stats {
     uint64_t key;
     usc_stats stats;
@@ -27,9 +33,13 @@ typedef struct usc_storage {
     int64_t last_call;           /* the last one that used it */
     int64_t checked_call, checked_from, checked_to; /* bytes known to be unchanged */
     bool readable;
+    bool told; /* that it is not, by a note */
+    struct usc_storage *next_dead;
     usc_content content;
     usc_known_tensor *tensors; /* of this generation */
     int64_t n_tensors, max_tensors;
+    usc_part *parts; /* of this generation, of storages that must be fetched */
+    int64_t n_parts, max_parts;
     usc_known_stats *stats; /* of this generation, without data only */
     int64_t n_stats, max_stats;
 } usc_storage;
@@ -39,7 +49,8 @@ typedef struct usc_storage_map {
     const usc_capture_hooks *hooks;
     usc_storage **slots; /* open addressing by address */
     int64_t n, n_slots;
-    int64_t swept; /* slot at which the dead were looked for last */
+    int64_t swept;     /* slot at which the dead were looked for last */
+    usc_storage *dead; /* forgotten, not yet released */
 } usc_storage_map;
 
 /** The living storage at `address`; NULL where there is none (a dead one there is
@@ -49,14 +60,22 @@ usc_storage *usc_storage_find(usc_storage_map *m, void *address);
 /** Adds and holds a storage that is not there; NULL: no memory. Forgets dead ones. */
 usc_storage *usc_storage_add(usc_storage_map *m, void *address);
 
-/** Forgets a storage and releases its hold. */
+/** Forgets a storage; its hold is released by usc_storage_bury. */
 void usc_storage_forget(usc_storage_map *m, usc_storage *s);
+
+/** Takes the list of the forgotten, for usc_storage_bury: to be called without the
+ * session's lock, since a hold's release may run the host program's code. */
+usc_storage *usc_storage_take_dead(usc_storage_map *m);
+void usc_storage_bury(const usc_storage_map *m, usc_storage *dead);
 
 /** Drops what belonged to the old generation only. */
 void usc_storage_renew(usc_storage_map *m, usc_storage *s);
 
 /** Remembers a tensor row of this generation; false: no memory. */
 bool usc_storage_add_tensor(usc_storage_map *m, usc_storage *s, uint64_t key, int64_t id);
+
+/** Remembers a part of this generation; false: no memory. */
+bool usc_storage_add_part(usc_storage_map *m, usc_storage *s, usc_part part);
 
 /** Room for statistics of this generation under `key`; NULL: no memory. */
 usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t key);

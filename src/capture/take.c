@@ -1,61 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call begins and ends: which storages does it touch, which generation of each is that,
 // and are its bytes taken already? See session.h; the rules stand in ulpscope/capture.h.
-#include "capture/session.h"
+#include "capture/touch.h"
 
 #include <string.h>
 
-/* One tensor of a call, with what is found out about it on the way. */
-typedef struct touch {
-    const usc_capture_tensor *t;
-    int64_t call;
-    usc_reach reach;
-    usc_storage *s;
-    const void *bytes; /* of the storage; NULL: not asked for yet or unreadable */
-} touch;
-
-/* The storage's bytes in host memory; NULL where nobody can read them, or on failure. */
-static const void *host_bytes(usc_capture *c, touch *at)
-{
-    static const char nothing[1] = "";
-    const usc_capture_tensor *t = at->t;
-    if (at->bytes != NULL) return at->bytes;
-    if (t->storage_size == 0) return at->bytes = nothing;
-    if (t->base != NULL || c->hooks.read == NULL) return at->bytes = t->base;
-    if (!usc_session_scratch(c, &c->bytes, (size_t)t->storage_size)) return NULL;
-    usc_error err = {0};
-    if (c->hooks.read(c->hooks.ctx, t->storage, c->bytes.at, t->storage_size, &err) !=
-        USC_OK) {
-        if (err.status == USC_OK)
-            (void)usc_error_set(&err, USC_E_IO, -1, "a storage cannot be read");
-        usc_session_fail(c, &err);
-        return NULL;
-    }
-    return at->bytes = c->bytes.at;
-}
-
 /* ---- tensor rows ---- */
 
-static bool wants_stats(const touch *at)
+static bool wants_stats(const usc_touch *at)
 {
     return at->reach.known && at->t->view.dtype != USC_DTYPE_NONE;
 }
 
 /* Without data kept, statistics are computed here, once per distinct bytes. NULL: none.
  */
-static const usc_stats *stats_here(usc_capture *c, touch *at, uint64_t key)
+static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
 {
-    const usc_capture_tensor *t = at->t;
     usc_storage *s = at->s;
     for (int64_t i = 0; i < s->n_stats; i++)
         if (s->stats[i].key == key) return &s->stats[i].stats;
-    const char *bytes = host_bytes(c, at);
-    if (bytes == NULL) return NULL;
-    usc_tensor view = t->view;
     union {
         const void *in;
         void *out;
-    } first = {.in = bytes + at->reach.first}; /* the view is only read */
+    } first = {.in = usc_touch_view(c, at)}; /* the view is only read */
+    if (first.in == NULL) return NULL;
+    usc_tensor view = at->t->view;
     view.data = first.out;
     usc_stats *stats = usc_storage_add_stats(&c->storages, s, key);
     if (stats == NULL)
@@ -65,7 +34,7 @@ static const usc_stats *stats_here(usc_capture *c, touch *at, uint64_t key)
     return stats;
 }
 
-static usc_tensor_message tensor_message(usc_capture *c, touch *at)
+static usc_tensor_message tensor_message(usc_capture *c, usc_touch *at)
 {
     const usc_capture_tensor *t = at->t;
     usc_tensor_message m = {
@@ -78,10 +47,13 @@ static usc_tensor_message tensor_message(usc_capture *c, touch *at)
                 .sizes = t->view.sizes,
                 .strides = t->view.strides,
                 .offset = t->offset,
+                .form = t->form,
                 .requires_grad = t->requires_grad},
         .dtype = t->view.dtype,
         .first = at->reach.first,
     };
+    const usc_part *part = usc_touch_part(at);
+    if (part != NULL && !c->stats_only) m.part = part->id, m.row.first = part->from;
     if (!wants_stats(at)) return m;
     m.dense_key = usc_view_stats_key(t, &at->reach);
     if (c->stats_only) m.row.stats = stats_here(c, at, m.dense_key);
@@ -94,7 +66,7 @@ static void pack_tensor(usc_packer *p, const void *what)
 }
 
 /* Id of the tensor's row, which is made where this view is new; 0: failed. */
-static int64_t tensor_id(usc_capture *c, touch *at)
+static int64_t tensor_id(usc_capture *c, usc_touch *at)
 {
     usc_storage *s = at->s;
     const uint64_t key = usc_view_key(at->t);
@@ -124,20 +96,21 @@ static void pack_version(usc_packer *p, const void *what)
     if (v->version.way == USC_BYTES_INLINE) usc_pack_align(p);
 }
 
-/* Sends the version with its bytes; those too large for the ring are written straight
- * from where they are, while the caller waits. */
-static bool send_version(usc_capture *c, touch *at, version_payload *v)
+/* Sends the version with `bytes` of its storage; those too large for the ring are written
+ * straight from where they are, while the caller waits. */
+static bool send_version(usc_capture *c, usc_touch *at, version_payload *v,
+                         usc_bytes bytes)
 {
-    const bool keep = at->bytes != NULL && !c->stats_only;
-    const int64_t size = at->t->storage_size;
+    const bool keep = bytes.at != NULL && !c->stats_only;
+    const int64_t size = bytes.to - bytes.from;
     v->version.size = size;
     v->version.way = keep ? USC_BYTES_INLINE : USC_BYTES_NONE;
     usc_packer p = {0};
     pack_version(&p, v);
     if (keep && p.n + size > usc_ring_largest(&c->ring)) {
         v->version.way = USC_BYTES_BORROWED;
-        v->version.borrowed = at->bytes;
-        usc_content_take(&at->s->content, at->bytes, NULL);
+        v->version.borrowed = bytes.at;
+        usc_content_take(&at->s->content, bytes, NULL);
         if (!usc_session_send(c, USC_MESSAGE_VERSION, pack_version, v)) return false;
         usc_ring_drain(&c->ring);
     } else {
@@ -149,43 +122,79 @@ static bool send_version(usc_capture *c, touch *at, version_payload *v)
         }
         p = (usc_packer){.at = to};
         pack_version(&p, v);
-        if (at->bytes != NULL)
-            usc_content_take(&at->s->content, at->bytes, keep ? to + p.n : NULL);
+        if (bytes.at != NULL)
+            usc_content_take(&at->s->content, bytes, keep ? to + p.n : NULL);
         usc_ring_send(&c->ring, 0);
     }
     if (keep) c->counts.bytes_copied += size;
     return true;
 }
 
-/* Takes the storage's present bytes as its generation `generation`, written by call
- * `writer`. */
-static bool take(usc_capture *c, touch *at, int64_t generation, int64_t writer)
+/* Sends the storage's present bytes as its version, or as a further part of it. */
+static bool send_bytes(usc_capture *c, usc_touch *at, bool again)
 {
     usc_storage *s = at->s;
-    usc_storage_renew(&c->storages, s);
-    s->generation = generation;
-    s->version = ++c->n_versions;
-    s->writer = writer;
-    if (!usc_content_size(&s->content, c->alloc, s->size, c->stats_only)) {
-        usc_session_fail_memory(c, "hashes");
-        return false;
-    }
-    s->readable = host_bytes(c, at) != NULL;
-    if (atomic_load(&c->failed)) return false;
+    const usc_bytes bytes = usc_touch_bytes(c, at);
+    s->readable = bytes.at != NULL;
     version_payload v = {.version = {.row = {.id = s->version,
                                              .storage = s->id,
-                                             .generation = generation,
-                                             .call = writer}}};
+                                             .generation = s->generation,
+                                             .call = s->writer},
+                                     .again = again}};
+    if (s->content.way == USC_CONTENT_PARTS && s->readable) {
+        const usc_part part = {.id = ++c->n_parts, .from = bytes.from, .to = bytes.to};
+        if (!usc_storage_add_part(&c->storages, s, part)) {
+            usc_session_fail_memory(c, "a part of a storage");
+            return false;
+        }
+        v.version.part = part.id;
+        v.version.first = part.from;
+    }
     v.tensor = tensor_message(c, at);
-    if (!send_version(c, at, &v)) return false;
+    if (!send_version(c, at, &v, bytes)) return false;
     if (!usc_storage_add_tensor(&c->storages, s, usc_view_key(at->t), v.tensor.row.id)) {
         usc_session_fail_memory(c, "a tensor");
         return false;
     }
     s->checked_call = at->call;
-    s->checked_from = 0;
-    s->checked_to = s->size;
+    s->checked_from = bytes.from;
+    s->checked_to = bytes.to;
     return true;
+}
+
+/* Begins the storage's generation `generation`, written by call `writer`. */
+static bool begin_version(usc_capture *c, usc_touch *at, int64_t generation,
+                          int64_t writer)
+{
+    usc_storage *s = at->s;
+    for (int64_t i = 0; i < s->n_parts; i++)
+        usc_content_drop(&s->content, s->parts[i].from, s->parts[i].to);
+    usc_storage_renew(&c->storages, s);
+    s->generation = generation;
+    s->version = ++c->n_versions;
+    s->writer = writer;
+    s->readable = true;
+    if (!usc_content_size(&s->content, c->alloc, s->size, usc_touch_way(c, at->t))) {
+        usc_session_fail_memory(c, "hashes");
+        return false;
+    }
+    return true;
+}
+
+/* Takes the storage's present bytes as that generation. */
+static bool take(usc_capture *c, usc_touch *at, int64_t generation, int64_t writer)
+{
+    return begin_version(c, at, generation, writer) && send_bytes(c, at, false);
+}
+
+/* Of storages that must be fetched: takes what this view reaches and none before did. */
+static bool take_part(usc_capture *c, usc_touch *at)
+{
+    const usc_storage *s = at->s;
+    if (s->content.way != USC_CONTENT_PARTS || !s->readable || at->failed ||
+        usc_touch_part(at) != NULL)
+        return true;
+    return send_bytes(c, at, true);
 }
 
 /* ---- storages ---- */
@@ -200,11 +209,12 @@ static void pack_storage(usc_packer *p, const void *what)
 
 /* Finds the touched storage or makes it (`*fresh`); false: failed. One whose size changed
  * is another storage: its row tells one size. */
-static bool find_storage(usc_capture *c, touch *at, bool *fresh)
+static bool find_storage(usc_capture *c, usc_touch *at, bool *fresh)
 {
     const usc_capture_tensor *t = at->t;
     usc_storage *s = usc_storage_find(&c->storages, t->storage);
     *fresh = s == NULL || s->size != t->storage_size;
+    if (*fresh && s != NULL) s->n_parts = 0;
     if (s == NULL) s = usc_storage_add(&c->storages, t->storage);
     if (s == NULL) {
         usc_session_fail_memory(c, "a storage");
@@ -221,27 +231,6 @@ static bool find_storage(usc_capture *c, touch *at, bool *fresh)
     return usc_session_send(c, USC_MESSAGE_STORAGE, pack_storage, &row);
 }
 
-static bool is_checked(const touch *at)
-{
-    const usc_storage *s = at->s;
-    return s->checked_call == at->call && s->checked_from <= at->reach.from &&
-           s->checked_to >= at->reach.to;
-}
-
-/* Whether what the view can reach is as it was taken. A check in the same call counts. */
-static bool is_unchanged(usc_capture *c, touch *at)
-{
-    usc_storage *s = at->s;
-    if (is_checked(at) || !s->readable) return true;
-    const void *bytes = host_bytes(c, at);
-    if (bytes == NULL) return true; /* failed, or not readable any more */
-    if (!usc_content_same(&s->content, bytes, at->reach.from, at->reach.to)) return false;
-    s->checked_call = at->call;
-    s->checked_from = at->reach.from;
-    s->checked_to = at->reach.to;
-    return true;
-}
-
 /* ---- roles ---- */
 
 static bool remember_unobserved(usc_capture *c, const usc_storage *s)
@@ -256,35 +245,53 @@ static bool remember_unobserved(usc_capture *c, const usc_storage *s)
     return true;
 }
 
-static bool touch_input(usc_capture *c, touch *at, bool fresh)
+static bool touch_input(usc_capture *c, usc_touch *at, bool fresh)
 {
     if (fresh) return take(c, at, 0, 0);
-    if (is_unchanged(c, at)) return true;
+    if (usc_touch_is_unchanged(c, at)) return true;
     return remember_unobserved(c, at->s) && take(c, at, at->s->generation + 1, 0);
 }
 
 /* An argument that the call wrote, after it: a new generation, once per call. Where calls
  * inside this one wrote it last, that generation is the one. */
-static bool touch_mutated(usc_capture *c, touch *at, bool fresh)
+static bool touch_mutated(usc_capture *c, usc_touch *at, bool fresh)
 {
     if (fresh) return take(c, at, 0, at->call);
     if (at->s->writer == at->call) return true;
-    if (at->s->writer > at->call && is_unchanged(c, at)) return true;
+    if (at->s->writer > at->call && usc_touch_is_unchanged(c, at)) return true;
     return take(c, at, at->s->generation + 1, at->call);
 }
 
 /* A result: new, a view of an input (unchanged by promise of the schema), or something
  * that was there before; what then changed, the call wrote. */
-static bool touch_output(usc_capture *c, touch *at, bool fresh)
+static bool touch_output(usc_capture *c, usc_touch *at, bool fresh)
 {
     if (fresh) return take(c, at, 0, at->call);
-    if (at->s->writer == at->call || is_unchanged(c, at)) return true;
+    if (at->s->writer == at->call || usc_touch_is_unchanged(c, at)) return true;
     return take(c, at, at->s->generation + 1, at->call);
+}
+
+/* An argument of which the call only makes a view, behind hooks.read: no byte of it is
+ * fetched for that. Its row has no content, unless a part that lies there is kept
+ * already.
+ */
+static int64_t touch_unread(usc_capture *c, usc_touch *at, bool fresh)
+{
+    usc_storage *s = at->s;
+    if (!fresh && usc_touch_part(at) != NULL) return tensor_id(c, at);
+    at->reach.known = false; /* nothing to compute statistics from */
+    if (fresh && !begin_version(c, at, 0, 0)) return 0;
+    const version_payload v = {.version = {.row = {.id = s->version, .storage = s->id},
+                                           .way = USC_BYTES_NONE,
+                                           .again = !fresh},
+                               .tensor = tensor_message(c, at)};
+    if (!usc_session_send(c, USC_MESSAGE_VERSION, pack_version, &v)) return 0;
+    return v.tensor.row.id;
 }
 
 /* A tensor without storage (meta, sparse): rows that tell its shape and device and that
  * no content is kept. */
-static int64_t touch_bare(usc_capture *c, touch *at)
+static int64_t touch_bare(usc_capture *c, usc_touch *at)
 {
     usc_storage none = {.id = ++c->n_storages, .version = ++c->n_versions};
     const char *device = at->t->device != NULL ? at->t->device : "cpu";
@@ -306,13 +313,18 @@ static int64_t touch_bare(usc_capture *c, touch *at)
 /* Id of the tensor row for one tensor of a call; 0: failed. */
 static int64_t touch_tensor(usc_capture *c, const usc_capture_tensor *t, int64_t call)
 {
-    touch at = {.t = t, .call = call, .reach = usc_view_reach(t)};
+    usc_touch at = {.t = t, .call = call, .reach = usc_view_reach(t)};
     c->counts.n_tensors++;
     if (t->storage == NULL) return touch_bare(c, &at);
     bool fresh = false, ok = find_storage(c, &at, &fresh);
+    if (ok && t->unread && usc_touch_is_remote(c, t)) {
+        at.s->last_call = call;
+        return touch_unread(c, &at, fresh);
+    }
     if (ok && t->role == USC_ROLE_IN) ok = touch_input(c, &at, fresh);
     if (ok && t->role == USC_ROLE_MUTATED) ok = touch_mutated(c, &at, fresh);
     if (ok && t->role == USC_ROLE_OUT) ok = touch_output(c, &at, fresh);
+    ok = ok && take_part(c, &at);
     if (!ok || atomic_load(&c->failed)) return 0;
     at.s->last_call = call;
     return tensor_id(c, &at);
@@ -339,9 +351,11 @@ static void pack_args(usc_packer *p, const call_payload *call)
                                    .role = (int32_t)t->role,
                                    .i_arg = t->i_arg,
                                    .i_item = t->i_item,
-                                   .has_keyword = t->keyword != NULL};
+                                   .has_keyword = t->keyword != NULL,
+                                   .has_part = t->part != NULL};
         usc_pack_bytes(p, &m, sizeof m);
         if (t->keyword != NULL) usc_pack_text(p, t->keyword);
+        if (t->part != NULL) usc_pack_text(p, t->part);
     }
 }
 
@@ -404,12 +418,20 @@ static int64_t begin(usc_capture *c, const usc_capture_call *call)
     return usc_session_send(c, USC_MESSAGE_CALL, pack_call, &payload) ? sequence : 0;
 }
 
+/* Gives up the lock, then the storages that died: that may run the host's code. */
+static void leave(usc_capture *c)
+{
+    usc_storage *const dead = usc_storage_take_dead(&c->storages);
+    pthread_mutex_unlock(&c->lock);
+    usc_storage_bury(&c->storages, dead);
+}
+
 int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
 {
     if (atomic_load(&c->failed)) return 0;
     pthread_mutex_lock(&c->lock);
     const int64_t sequence = c->step_open ? begin(c, call) : 0;
-    pthread_mutex_unlock(&c->lock);
+    leave(c);
     return sequence;
 }
 
@@ -423,5 +445,5 @@ void usc_capture_end(usc_capture *c, int64_t sequence, const usc_capture_tensor 
     /* What was written first: results may be views of it. */
     if (touch_all(c, &payload, true) && touch_all(c, &payload, false))
         usc_session_send(c, USC_MESSAGE_END, pack_end, &payload);
-    pthread_mutex_unlock(&c->lock);
+    leave(c);
 }

@@ -41,7 +41,7 @@ static cached_stats *cache_entry(usc_stats_cache *cache, int64_t version, uint64
     return &cache->entries[(i >> 32) % N_CACHED];
 }
 
-/* Statistics of a tensor whose storage's bytes are at `bytes` (NULL: they are gone, only
+/* Statistics of a tensor whose first element is at `bytes` (NULL: they are gone, only
  * the cache can tell); NULL: none. */
 static const usc_stats *stats_of(usc_capture *c, const usc_tensor_message *m,
                                  const unsigned char *bytes)
@@ -54,7 +54,7 @@ static const usc_stats *stats_of(usc_capture *c, const usc_tensor_message *m,
     union {
         const void *in;
         void *out;
-    } first = {.in = bytes + m->first}; /* the view is only read */
+    } first = {.in = bytes}; /* the view is only read */
     usc_tensor view = {.data = first.out, .dtype = m->dtype, .ndim = m->row.ndim};
     memcpy(view.sizes, m->row.sizes, (size_t)view.ndim * sizeof *view.sizes);
     memcpy(view.strides, m->row.strides, (size_t)view.ndim * sizeof *view.strides);
@@ -65,12 +65,23 @@ static const usc_stats *stats_of(usc_capture *c, const usc_tensor_message *m,
     return &e->stats;
 }
 
+/* Blob of a part; a part without one cannot be. */
+static int64_t *blob_of_part(usc_capture *c, int64_t part)
+{
+    if (!usc_session_scratch(c, &c->part_blobs, (size_t)(part + 1) * sizeof(int64_t)))
+        return NULL;
+    return (int64_t *)c->part_blobs.at + part;
+}
+
+/* `bytes` are those of its storage from byte `from` on; NULL: they are gone. */
 static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned char *bytes,
-                             usc_error *err)
+                             int64_t from, usc_error *err)
 {
     usc_tensor_message m;
     usc_unpack_tensor(u, &m);
-    m.row.stats = stats_of(c, &m, bytes);
+    m.row.stats = stats_of(c, &m, bytes != NULL ? bytes + (m.first - from) : NULL);
+    const int64_t *blob = m.part > 0 ? blob_of_part(c, m.part) : NULL;
+    if (blob != NULL) m.row.blob = *blob;
     return usc_trace_put_tensor(c->trace, &m.row, err);
 }
 
@@ -100,23 +111,27 @@ static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
         usc_unpack_align(u);
         bytes = u->at;
     }
+    int64_t none, *blob = m.part > 0 ? blob_of_part(c, m.part) : &m.row.blob;
+    if (blob == NULL) blob = &none; /* no memory: the session has failed */
     usc_status st = USC_OK;
-    if (bytes != NULL) st = put_blob(c, bytes, m.size, &m.row.blob, err);
-    if (st == USC_OK) st = usc_trace_put_version(c->trace, &m.row, err);
-    if (st == USC_OK) st = put_tensor(c, &tensor, bytes, err);
+    if (bytes != NULL) st = put_blob(c, bytes, m.size, blob, err);
+    if (st == USC_OK && !m.again) st = usc_trace_put_version(c->trace, &m.row, err);
+    if (st == USC_OK) st = put_tensor(c, &tensor, bytes, m.first, err);
     return st;
 }
 
 /* ---- calls ---- */
 
 static void arg_path(char *path, size_t size, const usc_arg_message *m,
-                     const char *keyword)
+                     const char *keyword, const char *part)
 {
     const char *list = m->role == USC_ROLE_OUT ? "out" : "args";
     int n = keyword != NULL ? snprintf(path, size, "kwargs.%s", keyword)
                             : snprintf(path, size, "%s[%d]", list, (int)m->i_arg);
     if (m->i_item >= 0 && n > 0 && (size_t)n < size)
-        snprintf(path + n, size - (size_t)n, "[%d]", (int)m->i_item);
+        n += snprintf(path + n, size - (size_t)n, "[%d]", (int)m->i_item);
+    if (part != NULL && n > 0 && (size_t)n < size)
+        snprintf(path + n, size - (size_t)n, ".%s", part);
 }
 
 static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_error *err)
@@ -126,7 +141,8 @@ static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_er
         usc_arg_message m;
         char path[256];
         memcpy(&m, usc_unpack_bytes(u, sizeof m), sizeof m);
-        arg_path(path, sizeof path, &m, m.has_keyword ? usc_unpack_text(u) : NULL);
+        const char *keyword = m.has_keyword ? usc_unpack_text(u) : NULL;
+        arg_path(path, sizeof path, &m, keyword, m.has_part ? usc_unpack_text(u) : NULL);
         const usc_arg_row row = {
             .call = call, .role = (usc_role)m.role, .path = path, .tensor = m.tensor};
         st = usc_trace_put_arg(c->trace, &row, err);
@@ -212,7 +228,7 @@ static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
     case USC_MESSAGE_VERSION:
         return put_version(c, &u, err);
     case USC_MESSAGE_TENSOR:
-        return put_tensor(c, &u, NULL, err);
+        return put_tensor(c, &u, NULL, 0, err);
     case USC_MESSAGE_CALL:
         return put_call(c, &u, err);
     case USC_MESSAGE_END:

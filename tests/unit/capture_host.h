@@ -35,6 +35,7 @@ typedef struct host {
     usc_capture_options options;
     usc_capture_hooks hooks;
     atomic_int n_reads, fail_read_at;
+    atomic_llong n_bytes_read;
 } host;
 
 static inline void *host_hold(void *ctx, void *storage)
@@ -57,15 +58,17 @@ static inline void host_release(void *ctx, void *held)
 }
 
 /* For hooks.read: what a device does; the fail_read_at-th read fails. */
-static inline usc_status host_read(void *ctx, void *storage, void *destination,
-                                   int64_t size, usc_error *err)
+static inline usc_status host_read(void *ctx, void *storage, int64_t offset,
+                                   void *destination, int64_t size, usc_error *err)
 {
     host *h = ctx;
     const host_storage *s = storage;
     const int i = atomic_fetch_add(&h->n_reads, 1) + 1;
     if (i == atomic_load(&h->fail_read_at))
         return usc_error_set(err, USC_E_IO, -1, "read %d: device lost", i);
-    memcpy(destination, s->bytes, (size_t)size);
+    assert_true(offset >= 0 && size > 0 && size <= s->size - offset);
+    atomic_fetch_add(&h->n_bytes_read, size);
+    memcpy(destination, (const char *)s->bytes + offset, (size_t)size);
     return USC_OK;
 }
 
