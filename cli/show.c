@@ -154,7 +154,7 @@ static void put_storage(const usc_trace_arg *arg)
                  arg->requires_grad ? ", requires grad" : "");
     if (arg->form == NULL) return;
     fputs("             form ", stdout);
-    put_plain(arg->form);
+    show_plain(arg->form);
     putchar('\n');
 }
 
