@@ -3,10 +3,12 @@
 must not be noticed: modes, transforms, graphs of a device, recomputation."""
 
 import contextlib
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,10 +31,13 @@ def notes(path):
         return db.execute("select call, kind, text from note").fetchall()
 
 
-def check(trace, out, device, **env):
+def check(trace, out, device):
+    package = Path(ulpscope.__file__).absolute().parents[1]
+    env = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "ulpscope._check", str(trace), "--device", device, "-o", str(out),
-         "-j", "1"], capture_output=True, text=True, timeout=120, cwd=out.parent)  # fmt: skip
+         "-j", "1"], capture_output=True, text=True, timeout=120,
+        cwd=out.parent, env=env)  # fmt: skip
     with sqlite3.connect(out / "result.db") as db:
         rows = db.execute("select op, verdict, sentence from verdict").fetchall()
     return done.returncode, rows
