@@ -299,6 +299,7 @@ def lost_row(trace, request, verdict, reason):
     row = base_row(source, verdict)
     row.update(sentence=f"{source['op']}: {reason}", stack=source.get("frames") or "",
                stands_for=request["stands_for"])  # fmt: skip
+    row["metrics"].append((-1, "reason", 0.0, reason))
     return row
 
 

@@ -151,11 +151,19 @@ def row(call, verdict, timing, stands_for=1):
         n_elements=sum(f.n for f in verdict.findings) or out["n_elements"],
         stands_for=stands_for,
         metrics=(out["metrics"] + (metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
-                 + _search_time(timing) + odd_inputs(call, parts) + excused(verdict)),
+                 + _search_time(timing) + odd_inputs(call, parts) + excused(verdict) + _reason(verdict)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
     return out
+
+
+def _reason(verdict):
+    """Why it was not judged, as a metric: reports sum up calls by it."""
+    if verdict.verdict not in ("unjudged", "unsupported"):
+        return []
+    reason = verdict.reason or (verdict.worst.reason if verdict.worst else "")
+    return [(-1, "reason", 0.0, reason)] if reason else []
 
 
 def odd_inputs(call, parts=None):

@@ -98,16 +98,22 @@ function examplesCard(details, output) {
     table([["Element"], ["Device", "number"], ["Correct", "number"], ["Float32", "number"], ["Error"]], rows));
 }
 
-/* What went in, as the trace holds it: shapes alone do not file a bug. */
-function inputsCard(details) {
-  const inputs = metricOf(details, -1, "inputs");
-  if (!Array.isArray(inputs) || inputs.length === 0) return null;
-  const rows = inputs.map((t) => [el("code", null, t.path), t.role === "in" ? "" : t.role, t.dtype, JSON.stringify(t.sizes),
-    JSON.stringify(t.strides), number(t.offset), rounded(t.min, 4), rounded(t.max, 4),
-    t.nan === undefined ? "-" : `${count(t.nan)} / ${count(t.inf)}`].map((cell) => cell ?? "-"));
-  return el("div", { class: "card" }, el("h2", null, "Arguments as captured"),
-    table([["Argument"], [""], ["Dtype"], ["Shape"], ["Strides"], ["Offset", "number"], ["Min", "number"], ["Max", "number"],
-      ["NaN / Inf", "number"]], rows));
+/* What went in and came out, as the trace holds it: shapes alone do not file a bug. */
+function argumentsCard(details) {
+  const kept = metricOf(details, -1, "arguments");
+  if (!Array.isArray(kept) || kept.length === 0) return null;
+  const list_ = (value) => (Array.isArray(value) ? `[${value.join(", ")}]` : "-");
+  const rows = kept.map((t) => {
+    const s = t.stats || {};
+    const [low, high] = s.min === undefined || s.min === null ? [s.int_min, s.int_max] : [s.min, s.max];
+    return [el("code", null, t.path), t.role, String(t.dtype).replace("torch.", ""), list_(t.sizes), list_(t.strides),
+      number(t.offset), rounded(low, 4), rounded(high, 4),
+      s.n_nan === undefined ? "-" : `${count(s.n_nan)} / ${count((s.n_pos_inf || 0) + (s.n_neg_inf || 0))}`];
+  });
+  const body = table([["Tensor"], ["Role"], ["Dtype"], ["Shape"], ["Strides"], ["Offset", "number"], ["Min", "number"],
+    ["Max", "number"], ["NaN / Inf", "number"]], rows);
+  return el("details", { class: "card", open: rows.length <= 12 ? "" : null },
+    el("summary", null, el("h2", null, "Tensors as captured")), body);
 }
 
 const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`);
@@ -195,7 +201,7 @@ function valueOf(m) {
 
 function metricsCard(details) {
   const plain = details.metrics.filter((m) =>
-    !["score_histogram", "path", "inputs"].includes(m.name) && !m.name.startsWith("standard:"));
+    !["score_histogram", "path", "arguments"].includes(m.name) && !m.name.startsWith("standard:"));
   if (plain.length === 0) return null;
   return el("details", { class: "card", open: plain.length <= 24 ? "" : null }, el("summary", null, el("h2", null, "Metrics")),
     table([["Output"], ["Metric"], ["Value", "number"], ["Meaning"]], plain.map((m) => [
@@ -244,7 +250,7 @@ function drawCall(c) {
       el("div", { class: "card" }, el("h2", null, "Effective bits"), bitsBar(c),
         el("p", { class: "quiet" }, "The bar is what the device computed with, of float32's 24; the mark is what float32 gives on the CPU."),
         el("h2", null, "Time"), timeBar(time, c.t_causes))),
-    againCard(c), inputsCard(details), ...outputCards(c, details),
+    againCard(c), argumentsCard(details), ...outputCards(c, details),
     el("div", { class: "columns" }, ...[stackCard(details), standardsCard(details)].filter(Boolean)), metricsCard(details)].filter(Boolean));
   document.title = `#${c.call} ${named(c)} - Ulpscope`;
   return heading;

@@ -232,15 +232,15 @@ def test_a_card_opens_the_calls_that_it_counts(few, tmp_path):
 def test_marks_and_inputs_reach_the_page(tmp_path):
     """known, allowed, planted faults, inputs and the command that checks a call again."""
     out = tmp_path / "out"
-    inputs = [{"path": "args[0]", "role": "in", "dtype": "float32", "sizes": [2, 3], "strides": [1, 2], "offset": 4,
-               "min": -1.5, "max": 2.0, "nan": 1, "inf": 0}]  # fmt: skip
+    kept = [{"path": "args[0]", "role": "in", "dtype": "float32", "sizes": [2, 3], "strides": [1, 2], "offset": 4,
+             "stats": {"min": -1.5, "max": 2.0, "n_nan": 1, "n_pos_inf": 0, "n_neg_inf": 0}}]  # fmt: skip
     result = _core.Result(str(out), {
         "trace": "/a b/t", "trace_id": "", "device": "sim:0", "standard": "ulpscope", "faults": "aten::mm:tf32",
         "options": "{}", "environment": "{}"}, False)  # fmt: skip
     for call, verdict in ((1, "reduced"), (2, "wrong"), (3, "pass")):
         result.put(dict(call=call, step=1, phase="forward", op="aten::mm", module="m", args="x", verdict=verdict, bits=9.0,
                         yardstick_bits=23.5, sentence=f"row {call}", examples=[], n_elements=100,
-                        metrics=[(-1, "inputs", 0.0, json.dumps(inputs)), (0, "excused", 34.0, None),
+                        metrics=[(-1, "arguments", 0.0, json.dumps(kept)), (0, "excused", 34.0, None),
                                  (0, "excuse", 0.0, "corner")]))  # fmt: skip
     result.set("state", "done")
     result.close()
@@ -251,7 +251,7 @@ def test_marks_and_inputs_reach_the_page(tmp_path):
     assert "1 call allowed by --allow" in document
     assert "at most 34 % (corner)" in document and "34 % of an output excused: corner" in document
     page = dom(out / "report.html", "#call-2", tmp_path)
-    for text in ("Arguments as captured", "[1,2]", "1 / 0", "ulpscope check '/a b/t#2' --device sim:0 --faults aten::mm:tf32"):
+    for text in ("Tensors as captured", "[1, 2]", "1 / 0", "-1.5", "ulpscope check '/a b/t#2' --device sim:0 --faults aten::mm:tf32"):
         assert text in page, text
     calls = json.loads((out / "result.json").read_text())["calls"]
     assert {c["call"]: c["allowed"] for c in calls} == {1: True, 2: False, 3: False}
