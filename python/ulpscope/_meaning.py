@@ -117,7 +117,8 @@ def fitted(schema, values):
 def resolved(call, function):
     """The function of an operator's call with such arguments filled as in the dtype captured."""
     name = bare(call.op)
-    if call.schema is None or name not in FILLED or not call.views:
+    ours = call.op.startswith("aten::")  # another library's operator of that name is its own
+    if call.schema is None or not ours or name not in FILLED or not call.views:
         return function
     first = call.views.get(getattr(call.args[0] if call.args else None, "path", None))
     like = first and torch.empty(first.sizes, dtype=first.dtype, device="meta")
@@ -144,6 +145,14 @@ def only_dtype(call):
     return found.pop() if len(found) == 1 else None
 
 
+def _filling(func):
+    """The bare name of a function of torch that fills arguments; "" for others, also for an
+    operator of another library that has such a name."""
+    name = bare(getattr(func, "__name__", ""))
+    whose = getattr(getattr(func, "_schema", None), "name", "") or getattr(func, "_qualified_op_name", "")
+    return name if name in FILLED and whose.partition("::")[0] in ("", "aten") else ""
+
+
 def _asked(func, out):
     """What is asked of a dtype by a function that gave this; "" where nothing is."""
     owner = getattr(func, "__self__", None)
@@ -161,8 +170,8 @@ class Meaning(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = bare(getattr(func, "__name__", ""))
-        values = filled(name, args, kwargs) if name in FILLED else {}
+        name = _filling(func)
+        values = filled(name, args, kwargs) if name else {}
         if values:
             self.answers.append((name, values))
         out = func(*args, **kwargs)
@@ -198,8 +207,8 @@ class Meant(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = bare(getattr(func, "__name__", ""))
-        values = self._filled(name, args, kwargs) if name in FILLED else {}
+        name = _filling(func)
+        values = self._filled(name, args, kwargs) if name else {}
         if values:
             values, schema = self._answer(name, values), getattr(func, "_schema", None)
             args, kwargs = with_filled(name, args, kwargs, fitted(schema, values) if schema else values)

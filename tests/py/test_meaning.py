@@ -129,3 +129,15 @@ def test_gradients_mean_what_the_dtype_captured_means():
 
 def normal(x):
     return F.rms_norm(x, (64,))
+
+
+def test_an_operator_of_another_library_keeps_its_arguments():
+    """It has the name of one that fills its eps, and other arguments in their places."""
+    with torch.library._scoped_library("ulpscope_meaning", "DEF") as library:
+        library.define("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor")
+        library.impl("rms_norm", lambda x, weight, eps: x * (x.square().mean(-1, True) + eps).rsqrt() * weight,
+                     "CompositeExplicitAutograd")  # fmt: skip
+        op = torch.ops.ulpscope_meaning.rms_norm
+        inputs = (torch.randn(8, 64), torch.randn(64), 1e-6)
+        assert check_call(op, inputs).verdict == "pass"
+        assert judge_call(op, inputs, outputs=op(*inputs)).verdict == "pass"
