@@ -286,7 +286,7 @@ def _learn(call):
     call.whole = log.whole
     call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
     call.only = log.operators[0] if len(log.operators) == 1 else None
-    if call.random:
+    if len(log.drawn) == 1:  # of several, one may draw from what another drew
         call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
     for path, tensor in outputs.items():
         for choice, indices in log.chosen:

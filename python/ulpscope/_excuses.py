@@ -67,6 +67,19 @@ ROWS = [
         "_jumps.py:forgiven", 1.0, "as many as lie near a step: about 1 in 10,000 at 8 bits",
         "ties away from zero for ties to even", "test_quantized.py::test_verdict",
     ),
+    # ---- draws: `_random`, `_masks` ----
+    Excuse(
+        "mask_unclear", "no mask of the dropout inside could be told there",
+        "an element of a part whose mask cannot be told from the output",
+        "_masks.py:_by_rule", 0.5, "as many parts as of honest outputs, else `wrong`",
+        "some rows of an attention are garbage", "test_chance.py::test_wrong_attention_is_flagged",
+    ),
+    Excuse(
+        "mask_sample", "the masks of the dropout inside were looked for in a sample",
+        "an element outside of the parts whose masks were looked for, where these are too many",
+        "_masks.py:_by_rule", 1.0, "all but some 2^28 multiplications' worth of parts",
+        "bfloat16 inputs everywhere", "test_chance.py::test_wrong_attention_is_flagged",
+    ),
 ]  # fmt: skip
 EXCUSES = {row.code: row for row in ROWS}
 

@@ -122,6 +122,7 @@ def judge_drawn(call, answer, again=None):
     findings = judge_draws(call, answer, again)
     verdict = Verdict("pass", findings, answer=answer)
     verdict.verdict = verdict.worst.verdict
+    verdict.notes = sorted({n for f in findings for n in f.notes})
     verdict.cause = _diagnose.of_draws(verdict)
     return verdict
 

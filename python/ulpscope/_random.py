@@ -9,7 +9,7 @@ Known operators by their law (`_laws`), dropouts by their mask and the values ke
 
 import torch
 
-from . import _dropouts, _sampling
+from . import _dropouts, _masks, _sampling
 from ._evenness import (
     ENOUGH, count_is_odd, oddity, relation, repeats, runs_of, some, unlikely,
 )  # fmt: skip
@@ -43,7 +43,7 @@ def _judged(call, answer, again):
     findings = _sampling.forms(call, answer)
     if not findings:
         if name is None:
-            findings = _sampling.judge(call, answer, again)
+            findings = _by_masks(call, answer, again) or _sampling.judge(call, answer, again)
         else:
             findings = _by_name(name, arguments, outputs, second)
             for finding in findings:
@@ -51,6 +51,18 @@ def _judged(call, answer, again):
     if answer.trespass:
         findings.append(Finding("", "wrong", answer.trespass, bits=0.0))
     return findings or [Finding("", "pass")]
+
+
+def _by_masks(call, answer, again):
+    """Findings from the masks of the dropouts inside, None where they cannot be found."""
+    try:
+        found = _masks.judge(call, answer, again)
+    except Exception:  # the function cannot bear to be given masks: its draws must do
+        return None
+    if found is None:
+        return None
+    findings, draws = found
+    return findings + [_finding(path, first, second) for path, first, second in draws]
 
 
 def _operator(call, answer):
@@ -111,7 +123,8 @@ def _finding(path, draws, other, tensor=None):
         return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
     if 0 < known < ENOUGH:
         return drawn(path, few_of(known), n, sizes, "unjudged")
-    return drawn(path, f"drawn by its law, as far as {known:,} draws tell", n, sizes)
+    tell = f", as far as {known:,} draws tell" if known else ""
+    return drawn(path, f"drawn by its law{tell}", n, sizes)
 
 
 def _hits(draws):

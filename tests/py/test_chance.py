@@ -107,3 +107,107 @@ def test_what_stands_beside_draws_is_judged_in_full(change, verdict):
     assert found.verdict == verdict, found.findings
     given = ulpscope.judge_call(noise_and_exp, (x := torch.randn(64, 16),), {}, device(None, (x,), {}))
     assert given.verdict == verdict, given.sentence
+
+
+# ---- masks found in the output -------------------------------------------------------
+
+
+def attention(q, k, v, p=0.1, scale=None, eps=0.0, below=None, drops=None):
+    """An attention with dropout and a choice of mistakes."""
+    scores = (q @ k.mT) * (scale or q.shape[-1] ** -0.5)
+    if below is not None:
+        hidden = torch.ones(scores.shape[-2:]).tril(below) == 0
+        scores = scores.masked_fill(hidden, -math.inf)
+    e = (scores - scores.amax(-1, keepdim=True)).exp()
+    mask = torch.rand(scores.shape) >= (p if drops is None else drops)
+    return (e / (e.sum(-1, keepdim=True) + eps) * mask) @ v / (1 - p)
+
+
+def coarse(fn):
+    return lambda *args, **kw: fn(*(a.bfloat16().float() for a in args), **kw)
+
+
+def sdpa(**options):
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, **options)
+
+
+ATTENTIONS = {  # name -> the operator, a kernel
+    "scale": (sdpa(), lambda *t: attention(*t, scale=18**-0.5)),
+    "bfloat16": (sdpa(), coarse(attention)),
+    "eps": (sdpa(), lambda *t: attention(*t, eps=1.0)),
+    "p": (sdpa(), lambda *t: attention(*t, p=0.12)),
+    "drops more": (sdpa(), lambda *t: attention(*t, drops=0.12)),
+    "one late": (sdpa(is_causal=True), lambda *t: attention(*t, below=1)),
+    "causal bfloat16": (sdpa(is_causal=True), lambda *t: coarse(attention)(*t, below=0)),
+    "garbage rows": (sdpa(), lambda *t: attention(*t).index_fill_(2, torch.arange(30, 32), 0.3)),
+}
+
+
+def heads(n=32, d=16):
+    made = torch.Generator().manual_seed(SEED)
+    return [torch.randn(2, 4, n, d, generator=made) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_wrong_attention_is_flagged(name):
+    operator, kernel = ATTENTIONS[name]
+    verdict = ulpscope.judge_call(operator, heads(), {}, kernel(*heads()))
+    assert verdict.verdict in ("wrong", "reduced"), verdict.sentence
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_honest_attention_has_the_bits_of_what_was_kept(causal):
+    verdict = ulpscope.judge_call(sdpa(is_causal=causal), heads(), {},
+                                  attention(*heads(), below=0 if causal else None))  # fmt: skip
+    assert verdict.verdict == "pass" and verdict.effective_bits > 20, verdict.sentence
+
+
+W = torch.randn(24, 16, generator=torch.Generator().manual_seed(SEED)) / 4
+
+
+def mlp(x, p=0.1):
+    return F.linear(F.dropout(F.relu(x), p), W)
+
+
+def by_hand(x, p=0.1):
+    """A dropout as one writes it oneself."""
+    return x * (torch.rand_like(x) >= p) / (1 - p) + x
+
+
+def residual(x, p=0.1):
+    return x + F.dropout(torch.tanh(x), p)
+
+
+def depth(x, p=0.2):
+    """Stochastic depth: whole samples."""
+    return x + torch.tanh(x) * torch.empty(len(x), 1).bernoulli_(1 - p) / (1 - p)
+
+
+def twice(x, p=0.1):
+    return F.dropout(F.gelu(F.dropout(x, p)), p)
+
+
+def fused(x, p=0.1):
+    """Gives the mask along."""
+    kept, mask = torch.native_dropout(x, p, True)
+    return F.layer_norm(kept + x, x.shape[-1:]), mask
+
+
+MASKED = {"mlp": mlp, "by hand": by_hand, "residual": residual, "depth": depth, "twice": twice,
+          "fused": fused}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_what_a_dropout_kept_is_judged_in_full(name):
+    x, fn = torch.randn(96, 16), MASKED[name]
+    verdict = ulpscope.judge_call(fn, (x,), {}, fn(x))
+    assert verdict.verdict == "pass" and verdict.effective_bits > 20, verdict.sentence
+    for kernel in (coarse(fn), lambda x: fn(x, 0.5)):
+        found = ulpscope.judge_call(fn, (x,), {}, kernel(x))
+        assert found.verdict in ("wrong", "reduced"), found.sentence
+
+
+def test_more_keys_than_elements_of_a_head():
+    operator = sdpa()
+    good = ulpscope.judge_call(operator, heads(48, 32), {}, attention(*heads(48, 32)))
+    assert good.verdict == "pass", good.sentence
