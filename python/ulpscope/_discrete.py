@@ -9,11 +9,9 @@ import torch
 from . import _corners
 from ._exact import ROUNDINGS
 from ._ties import name_of_one, operator_of
+from ._writes import written_twice
 
 CASTS = {"_to_copy", "to", "copy_", "copy", "type_as", "_copy_from", "int", "long"}
-WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
-          "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
-MOST_OPEN = 65536
 
 
 def is_rounding(call):
@@ -73,53 +71,9 @@ def _out_of_range(operands, path, device, open_):
     return not_held(operands.call, device)
 
 
-def _written_twice(operands, path, device, open_):
-    """Places that several updates write: any of these is right."""
-    name, arguments = operator_of(operands.call)
-    if name not in WRITES or arguments.get("accumulate") or arguments.get("reduce"):
-        return None
-    try:
-        places, values = _updates(name, arguments, device)
-    except (RuntimeError, IndexError, TypeError, KeyError):
-        return None
-    flat, wanted = device.reshape(-1), open_.reshape(-1).nonzero().flatten()
-    if not wanted.numel() or wanted.numel() > MOST_OPEN:
-        return None
-    live = torch.isin(places, wanted)
-    places, values = places[live], values[live]
-    good = torch.zeros_like(open_).reshape(-1)
-    hit = values == flat[places]
-    counts = torch.bincount(places, minlength=flat.numel())
-    good[places[hit]] = True
-    good &= counts > 1
-    return good.view(open_.shape)
-
-
-def _updates(name, arguments, device):
-    """Flat places of an output and the values that are written there."""
-    ids = torch.arange(device.numel()).view(device.shape)
-    index = arguments.get("index")
-    if name.startswith("scatter"):
-        dim, source = arguments["dim"], arguments.get("src", arguments.get("value"))
-        grid = [torch.arange(n).view([-1] + [1] * (index.dim() - d - 1))
-                for d, n in enumerate(index.shape)]  # fmt: skip
-        grid[dim] = index
-        places = ids[tuple(grid)]
-        values = source[tuple(slice(n) for n in index.shape)] if source.dim() else source
-    elif name.startswith("index_copy"):
-        places, values = ids.index_select(arguments["dim"], index), arguments["source"]
-    elif name.startswith("put"):
-        places, values = index.reshape(-1) % device.numel(), arguments["source"].reshape(-1)
-    else:
-        indices = [slice(None) if i is None else i for i in arguments["indices"]]
-        places, values = ids[tuple(indices)], arguments["values"]
-    values = torch.as_tensor(values, dtype=device.dtype).expand(places.shape)
-    return places.reshape(-1), values.reshape(-1)
-
-
 WHY = {
     "out_of_range": "a float that the integer type does not hold is converted",
     "written_twice": "several updates write one element, in no promised order",
     "corner": "the function has a corner there, and any subgradient is one",
 }
-RULES = {"out_of_range": _out_of_range, "written_twice": _written_twice, "corner": _corners.freed}
+RULES = {"out_of_range": _out_of_range, "written_twice": written_twice, "corner": _corners.freed}

@@ -34,9 +34,10 @@ ROWS = [
     ),
     Excuse(
         "written_twice", "several updates write them",
-        "a place that several updates write without adding, holding one of these",
-        "_discrete.py:_written_twice", 1.0, "as many as are written twice",
-        "updates are added", "test_discrete.py::test_verdict",
+        "several updates write this place without adding, and it holds one of them; where rows are written "
+        "(`index_put`, `index_copy`), the whole of its row holds the same one",
+        "_writes.py:written_twice", 1.0, "as many as are written twice",
+        "rows torn between two updates", "test_writes.py::test_verdict",
     ),
     Excuse(
         "out_of_range", "the integer type does not hold the float",

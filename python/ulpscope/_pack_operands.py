@@ -19,7 +19,8 @@ from ._operands import Operands, Timing
 from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
-from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one, operator_of
+from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one
+from ._writes import updates
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
@@ -252,14 +253,13 @@ def unpromised(operands, path, like):
     found = _discrete.not_held(operands.call, like)
     if found is not None:
         return found, _discrete.WHY["out_of_range"]
-    name, arguments = operator_of(operands.call)
-    if name not in _discrete.WRITES or arguments.get("accumulate") or arguments.get("reduce"):
+    written = updates(operands.call, like)
+    if written is None or not written[2].numel():
         return None
-    try:
-        places, _ = _discrete._updates(name, arguments, like)
-    except (RuntimeError, IndexError, TypeError, KeyError):
-        return None
-    counts = torch.bincount(places, minlength=like.numel())
+    places, _, rows = written
+    twice = (torch.bincount(rows) > 1)[rows]
+    counts = torch.zeros(like.numel(), dtype=torch.int64)
+    counts[places[twice].reshape(-1)] = 2
     return (counts > 1).view(like.shape), _discrete.WHY["written_twice"]
 
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places that several updates write: whichever wins, it wins the whole row."""
+
+import pytest
+import torch
+
+import ulpscope
+
+aten = torch.ops.aten
+SEED = 23
+NAN = float("nan")
+
+
+def normal(*shape, seed=SEED):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+X, NEW = normal(24, 6, 10), normal(40, 6, 10, seed=SEED + 1)
+AT = torch.randint(0, 24, (40,), generator=torch.Generator().manual_seed(SEED))
+MIDDLE = torch.randint(0, 6, (9,), generator=torch.Generator().manual_seed(SEED))
+ALONG = torch.randint(0, 24, (40, 6, 10), generator=torch.Generator().manual_seed(SEED))
+LEFT = torch.arange(10) < 5
+NEW_MIDDLE, NEW_APART = normal(24, 9, 10), normal(40, 6)
+TENS = AT % 10
+
+
+def torn(first, second):
+    """Rows of which one half comes from one order of the updates, one from the other."""
+    return torch.where(LEFT, first, second)
+
+
+def put(x, i, new):
+    return x.index_put((i,), new)
+
+
+def put_middle(x, i, new):
+    return aten.index_put(x, [None, i], new)
+
+
+def put_apart(x, i, j, new):
+    """Indices with a free axis between: their axes come first."""
+    return aten.index_put(x, [i, None, j], new)
+
+
+def copy(x, i, new):
+    return x.index_copy(0, i, new)
+
+
+def scatter(x, i, new):
+    return x.scatter(0, i, new)
+
+
+def backwards(function):
+    return lambda x, i, new: function(x, i.flip(0), new.flip(0))
+
+
+def middle_backwards(x, i, new):
+    return put_middle(x, i.flip(0), new.flip(1))
+
+
+ROWS = (X, AT, NEW)
+CASES = {
+    "put, last wins": (put, ROWS, put, "pass"),
+    "put, first wins": (put, ROWS, backwards(put), "undefined"),
+    "put, torn": (put, ROWS, lambda *a: torn(put(*a), backwards(put)(*a)), "wrong"),
+    "put, added": (put, ROWS, lambda x, i, n: x.index_put((i,), n, accumulate=True), "wrong"),
+    "put, one left out": (put, ROWS, lambda x, i, n: put(x, i[AT != 3], n[AT != 3]), "wrong"),
+    "put, an old row": (put, ROWS, lambda x, i, n: put(x, i, n).index_copy(0, AT[:1], X[AT[:1]]), "wrong"),
+    "put of NaN": (put, (X, AT, torch.where(NEW > 1, NAN, NEW)), backwards(put), "undefined"),
+    "put in the middle": (put_middle, (X, MIDDLE, NEW_MIDDLE), middle_backwards, "undefined"),
+    "put in the middle, torn": (put_middle, (X, MIDDLE, NEW_MIDDLE), lambda *a: torn(
+        put_middle(*a), middle_backwards(*a)), "wrong"),
+    "put apart": (put_apart, (X, TENS, TENS % 7, NEW_APART), lambda x, i, j, new: put_apart(
+        x, i.flip(0), j.flip(0), new.flip(0)), "undefined"),
+    "put apart, torn": (put_apart, (X, TENS, TENS % 7, NEW_APART), lambda x, i, j, new: torch.where(
+        torch.arange(6)[:, None] < 3, put_apart(x, i, j, new),
+        put_apart(x, i.flip(0), j.flip(0), new.flip(0))), "wrong"),
+    "copy": (copy, ROWS, backwards(copy), "undefined"),
+    "copy, torn": (copy, ROWS, lambda *a: torn(copy(*a), backwards(copy)(*a)), "wrong"),
+    "copy of integers, torn": (copy, (X.mul(99).int(), AT, NEW.mul(99).int()), lambda *a: torn(
+        copy(*a), backwards(copy)(*a)), "wrong"),
+    "scatter": (scatter, (X, ALONG, NEW), backwards(scatter), "undefined"),
+    "scatter, either": (scatter, (X, ALONG, NEW), lambda *a: torn(
+        scatter(*a), backwards(scatter)(*a)), "undefined"),
+    "scatter, their mean": (scatter, (X, ALONG, NEW), lambda *a: (
+        scatter(*a) + backwards(scatter)(*a)) / 2, "wrong"),
+    "put of very many": (put, (normal(400, 300), torch.arange(800) % 400, normal(800, 300)),
+                         backwards(put), "undefined"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verdict(name):
+    function, args, device, verdict = CASES[name]
+    found = ulpscope.judge_call(function, args, {}, device(*args))
+    accused = ("wrong", "nonfinite", "reduced") if verdict == "wrong" else (verdict,)
+    assert found.verdict in accused, found.sentence
