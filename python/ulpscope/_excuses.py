@@ -41,9 +41,22 @@ ROWS = [
     ),
     Excuse(
         "out_of_range", "the integer type does not hold the float",
-        "a float converted to an integer type that does not hold it",
-        "_discrete.py:_out_of_range", 1.0, "as many as are out of range",
-        "saturation that begins too early", "test_discrete.py::test_verdict",
+        "a float is converted to an integer type that does not hold it",
+        "_discrete.py:_out_of_range", 1 / 32, "1/32, or one element; more only as long as each holds what some "
+        "conversion gives: the type's limits, 0, -1, or the low bits of a wider integer",
+        "garbage for all that saturates", "test_writes.py::test_verdict",
+    ),
+    Excuse(
+        "zero_division", "integers are divided by zero",
+        "it hangs on an integer that is divided by zero; the rest of the output is judged",
+        "_refused.py:judged_beside", 1.0, "as many as hang on such a division",
+        "a quotient that is off by one elsewhere", "test_writes.py::test_verdict",
+    ),
+    Excuse(
+        "bad_index", "an index is out of range",
+        "it hangs on an index that the CPU refuses; the rest of the output is judged",
+        "_refused.py:judged_beside", 1.0, "as many as hang on such an index",
+        "rows of the next index elsewhere", "test_writes.py::test_verdict",
     ),
     Excuse(
         "ill_conditioned", "ill-conditioned, float32 leaves fewer than 4 bits",

@@ -16,6 +16,7 @@ from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
 from ._random import judge_draws
 from ._reference import DrawsUnsaid, Reference
+from ._refused import DIVIDED, WHY, judged_beside, kind_of
 from ._replay import Unsupported, draws_random, equal_bytes, in_memory_order
 from ._streams import kept_state
 from ._verdicts import FLAGGED, rank
@@ -189,7 +190,10 @@ def _judge_held_to(call, answer, timing, operands=None):
     except DrawsUnsaid:
         raise
     except Exception as problem:
-        return _without_reference(call, problem, answer)
+        beside = judged_beside(call, answer, problem, timing)
+        if beside is None:
+            return _without_reference(call, problem, answer)
+        operands, findings = beside
     verdict = Verdict("pass", findings, answer=answer, operands=operands)
     verdict.verdict = verdict.worst.verdict
     verdict.notes = sorted({n for f in findings for n in f.notes})
@@ -199,8 +203,8 @@ def _judge_held_to(call, answer, timing, operands=None):
 def _without_reference(call, problem, answer):
     """The device answered and the CPU did not."""
     text = clause(problem)
-    if "ZeroDivisionError" in text:
-        return Verdict("undefined", reason="integers are divided by zero", answer=answer)
+    if kind_of(problem) == DIVIDED:
+        return Verdict("undefined", reason=WHY[DIVIDED], answer=answer)
     if is_rejection(call, problem):
         return Verdict("undefined", reason=f"the CPU rejects this call ({text}), the device answers",
                        answer=answer)  # fmt: skip

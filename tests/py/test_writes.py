@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places that several updates write: whichever wins, it wins the whole row."""
+"""What an operator leaves open and what it does not: whichever of several updates wins, it wins
+the whole row; beside what a type does not hold, a division by zero or an index out of range
+everything is judged."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import ulpscope
 
@@ -58,7 +61,20 @@ def middle_backwards(x, i, new):
     return put_middle(x, i.flip(0), new.flip(1))
 
 
+def to_int8(x):
+    return x.to(torch.int8)
+
+
+def divided(a, b):
+    return torch.where(b == 0, -1, a // b.clamp(min=1))
+
+
 ROWS = (X, AT, NEW)
+LARGE = torch.arange(60) % 13
+SMALL = torch.arange(60) % 5
+TABLE = normal(24, 10)
+FAR = torch.where(torch.arange(40) == 7, 31, AT)
+GARBAGE = torch.randint(-100, 100, X.shape, generator=torch.Generator().manual_seed(4)).to(torch.int8)
 CASES = {
     "put, last wins": (put, ROWS, put, "pass"),
     "put, first wins": (put, ROWS, backwards(put), "undefined"),
@@ -86,6 +102,22 @@ CASES = {
         scatter(*a) + backwards(scatter)(*a)) / 2, "wrong"),
     "put of very many": (put, (normal(400, 300), torch.arange(800) % 400, normal(800, 300)),
                          backwards(put), "undefined"),
+    "cast, garbage where many are out of range": (to_int8, (200 * X,), lambda x: torch.where(
+        x.abs() >= 128, GARBAGE, to_int8(x.clamp(-128, 127))), "wrong"),
+    "cast, few are out of range": (to_int8, (40 * X,), lambda x: torch.where(
+        x.abs() >= 128, GARBAGE, to_int8(x.clamp(-128, 127))), "undefined"),
+    "cast saturates": (to_int8, (200 * X,), lambda x: to_int8(x.clamp(-128, 127)), "undefined"),
+    "cast by way of int32": (to_int8, (200 * X,), lambda x: x.int().to(torch.int8), "pass"),
+    "cast wrong in range": (to_int8, (200 * X,), lambda x: to_int8((x + 1).clamp(-128, 127)), "wrong"),
+    "quotient": (torch.floor_divide, (LARGE, SMALL), divided, "undefined"),
+    "quotient off by one": (torch.floor_divide, (LARGE, SMALL), lambda a, b: divided(a, b) + (a > 8), "wrong"),
+    "remainder of a callable": (lambda a, b: 2 * (a % b) + 1, (LARGE, SMALL), lambda a, b: torch.where(
+        b == 0, 5, 2 * torch.where(b == 0, 0, a % SMALL.clamp(min=1)) + 1), "undefined"),
+    "embedding": (F.embedding, (FAR, TABLE), lambda i, t: t[i.clamp(0, 23)], "undefined"),
+    "embedding of the next": (F.embedding, (FAR, TABLE), lambda i, t: t[(i + 1).clamp(0, 23)], "wrong"),
+    "gather": (lambda x, i: x.gather(0, i), (TABLE, FAR[:, None].expand(40, 10)), lambda x, i: x.gather(
+        0, i.clamp(0, 23)), "undefined"),
+    "all rows out of range": (F.embedding, (FAR + 99, TABLE), lambda i, t: t[i.clamp(0, 23)], "unjudged"),
 }  # fmt: skip
 
 
