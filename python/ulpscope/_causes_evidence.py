@@ -15,6 +15,7 @@ SAME_BITS = 0.99
 SMALLER = 8.0
 GLANCE = 128  # elements that tell an explanation from none
 EXPLAINED = 0.97  # share of the elements that an emulation has to explain
+ROUNDINGS = 8.0  # of float32's own loss, that a device which makes the same mistake may lose
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
 MOST_COMPARED = 1 << 13  # elements whose errors are correlated
 CHANCE = 9.0  # bits of agreement that hundreds of candidates do not have by chance
@@ -194,6 +195,16 @@ class Evidence:
         ratio = _quantile(left[finite], 0.5) / max(_quantile(error[finite], 0.5), 1e-300)
         within = float((left <= 0.5 * slack).double().mean()) >= 0.9 and ratio <= 0.5
         return min(ratio, 1 / SMALLER) if within else ratio
+
+    def reproduces(self, emulated):
+        """Whether an emulation gives what the device gave, nearly everywhere and to within
+        what rounding does: the bar for a name."""
+        emulated = self._of(emulated)
+        own = to_dtype(emulated, self.dtype) if self.floats else emulated
+        counts = self._counting(self._differs(own))
+        left = (self.device - (own if self.low else emulated)).abs()
+        near = (left <= ROUNDINGS * self.slack) | _causes_pattern.same(self.device, own)
+        return float(near[counts].double().mean()) >= EXPLAINED
 
     def contradicts(self, emulated):
         """Whether an emulation spoils this output, which the device got right."""

@@ -19,6 +19,7 @@ MOST_STEPS = 6
 LEAST_ERRORS = 8  # of their own, that one number has to explain
 FOLLOWS = 0.5  # correlation of the error with the derivative that is worth a search
 SETTLED = 2.0**-18  # a step so small that another would tell nothing
+WRITTEN = 3  # digits of a number that somebody wrote down; another one only fits
 PLAIN = (1, 2, 3, 4)  # significant digits that a number may well have
 
 
@@ -42,7 +43,8 @@ def fitted(lab, evidence, path, spend):
         except Exception:  # not every number can be another
             continue
         if value is not None:
-            yield dial.text(value), lambda d=dial, v=value: d.run(v)
+            plain = float(f"{value:.{WRITTEN}g}") == value
+            yield ("" if plain else "looks like: ") + dial.text(value), lambda d=dial, v=value: d.run(v)
 
 
 def dials(lab):

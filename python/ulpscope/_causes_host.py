@@ -36,6 +36,10 @@ _numbers = itertools.count(1)
 _asking = threading.Lock()
 
 
+class Unfit(Exception):
+    """The callable does not work over there in the way in which it was sent."""
+
+
 class Gone(Exception):
     """The process ended, or had to be; `late`: it took too long."""
 
@@ -184,7 +188,7 @@ class Inquiry:
 
     def __init__(self, call, verdict, seconds=SECONDS):
         self.call, self.verdict, self.seconds = call, verdict, seconds
-        self.number, self._parts, self._keep = next(_numbers), None, None
+        self.number, self._parts, self._keep, self._way = next(_numbers), None, None, 0
 
     def cause(self, findings=None, known=""):
         """
@@ -206,7 +210,7 @@ class Inquiry:
 
     def _asked(self, numbers, known):
         skip, best = [], ""
-        for _ in range(TRIES):
+        while len(skip) < TRIES:
             helper = None
             try:
                 helper = _the_helper()
@@ -216,6 +220,8 @@ class Inquiry:
                     best = text or best
                     if is_last:
                         return best
+            except Unfit:
+                self.number, self._parts, self._way = next(_numbers), None, self._way + 1
             except Gone as gone:
                 skip.append(helper.trying())
                 end()
@@ -232,6 +238,8 @@ class Inquiry:
                      "findings": numbers, "seconds": self.seconds, "known": known, "skip": skip,
                      "threads": torch.get_num_threads()})  # fmt: skip
         for message in helper.messages(time.monotonic() + 2 * self.seconds + GRACE_SECONDS):
+            if "unfit" in message:
+                raise Unfit
             if "so_far" in message:
                 yield message["so_far"], False
             else:
@@ -242,7 +250,7 @@ class Inquiry:
 
     def _packed(self):
         if self._parts is None:
-            data, buffers, self._keep = _causes_parcel.packed(self.call, self.verdict)
+            data, buffers, self._keep, self._way = _causes_parcel.packed(self.call, self.verdict, self._way)
             self._parts = [data, *buffers]
         return self._parts
 

@@ -486,8 +486,8 @@ def operator_edits(lab):
     yield from layouts(lab)
     for text, edits in together(lab):
         yield text, lambda e=edits: lab.edited(e)
-    kinds = (node_arguments, node_windows, node_swaps, node_variants, node_forms, node_terms,
-             node_without, node_masks)  # fmt: skip
+    kinds = (node_arguments, node_windows, node_without, node_swaps, node_variants, node_forms,
+             node_terms, node_masks)  # fmt: skip
     for make in kinds:
         for node in nodes:
             for text, edits in make(lab, node):

@@ -59,10 +59,14 @@ class Pickler(pickle.Pickler):
             if space_of(value._name) not in STANDARD:
                 raise Unsendable(value._name)
             return resolve, (value._name,)
+        if isinstance(value, torch._ops.OpOverloadPacket):
+            return _packet, tuple(value._qualified_op_name.split("::"))
         if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType):
             return _builtin(value)
         if isinstance(value, types.FunctionType):
             return _function(value)
+        if isinstance(value, torch._ops._OpNamespace):
+            return getattr, (torch.ops, value.name)
         if isinstance(value, types.ModuleType):
             if not known_module(value.__name__):
                 raise Unsendable(value.__name__)
@@ -95,6 +99,10 @@ def _made_tensor(buffer, dtype, shape, requires_grad, parameter):
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _packet(space, name):
+    return getattr(getattr(torch.ops, space), name)
 
 
 def _builtin(value):
@@ -163,16 +171,17 @@ def _fill_function(function, state):
 # ---- a finding ------------------------------------------------------------------------------
 
 
-def packed(call, verdict):
+def packed(call, verdict, first=0):
     """
-    (bytes, buffers, what keeps them alive) of a verdict's findings with all that a search needs.
+    (bytes, buffers, what keeps them alive, way) of a verdict's findings with all that a search
+    needs, the callable in the first of the ways from `first` on that works.
 
     Where the callable cannot be sent in any way, what the result alone shows is still looked at.
     """
-    reference = verdict.operands.reference
-    for function_of in (_function_itself, _function_as_program, _no_function):
+    reference, ways = verdict.operands.reference, (_function_itself, _function_as_program, _no_function)
+    for way in range(first, len(ways)):
         try:
-            return _pickled(_content(call, verdict, reference, *function_of(call, reference)))
+            return *_pickled(_content(call, verdict, reference, *ways[way](call, reference))), way
         except MemoryError:
             raise
         except Exception:  # whatever its globals, cells or arguments are

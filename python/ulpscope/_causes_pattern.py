@@ -160,8 +160,9 @@ def _close(a, b):
     return abs(a - b) <= 2.0**-6 * max(abs(a), abs(b))
 
 
+GARBAGE = "garbage (not written or not computed)"
 WORDS = {"zero": "zero: the tail was not written", "stale": "stale: they were not written",
-         "NaN": "NaN: spurious NaN, not written", "": "garbage: not written or not computed"}  # fmt: skip
+         "NaN": "NaN: spurious NaN, not written", "": GARBAGE}  # fmt: skip
 
 
 def _words(kind):

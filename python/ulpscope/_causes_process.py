@@ -4,6 +4,7 @@ survive, so nothing else lives here. Started by `_causes_host`, by which the pip
 ends with it, however that ends.
 """
 
+import importlib
 import json
 import mmap
 import os
@@ -13,6 +14,7 @@ import struct
 import sys
 import threading
 import time
+import types
 
 LOOK_SECONDS = 0.5
 
@@ -25,6 +27,7 @@ def main(arguments):
     import torch._decomp  # noqa: F401 - what takes its time at the start
     import torch._refs  # noqa: F401
 
+    torch._dynamo = sys.modules["torch._dynamo"] = Compiler("torch._dynamo")
     from . import _causes_parcel, _diagnose  # noqa: F401
 
     desk = Desk(memory, os.fdopen(answers, "w", buffering=1))
@@ -32,6 +35,21 @@ def main(arguments):
     with os.fdopen(requests) as lines:
         for line in lines:
             desk.serve(json.loads(line))
+
+
+class Compiler(types.ModuleType):
+    """torch's compiler as far as being left alone by it goes, which is all that decompositions
+    ask for; it takes seconds to load, and is where anybody asks for more."""
+
+    @staticmethod
+    def disable(fn=None, recursive=True, **options):
+        """The function: nothing is compiled here."""
+        return fn
+
+    def __getattr__(self, name):
+        if sys.modules.get("torch._dynamo") is self:
+            del sys.modules["torch._dynamo"]
+        return getattr(importlib.import_module("torch._dynamo"), name)
 
 
 def _end_with(requests, parent):
@@ -62,6 +80,10 @@ class Desk:
         torch.set_num_threads(request["threads"])
         try:
             self._open(request)
+        except Exception:  # a callable that does not work over here
+            self.say(unfit=True)
+            return
+        try:
             limit = Limit(self, request)
             verdict = self.verdict_on(request["findings"])
             text = _diagnose.search(self.call, verdict, limit, request["known"])

@@ -8,6 +8,7 @@ content; noise whose emulation only correlates with it, by its format. docs/caus
 The mistakes: `_causes_pattern`, `_emulate`, `_causes_edits`.
 """
 
+import re
 import warnings
 
 import torch
@@ -27,15 +28,17 @@ PER_RUN = 20_000  # what starting one emulation costs, in elements
 PER_NODE = 2_000  # what each operator inside it costs
 KEPT = 0.3  # share of the work that mistakes of meaning leave to those of precision
 # What the number of bits speaks for where no emulation reproduces the noise.
-LIKELY = ((5.5, 9.3, "noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
-          (9.3, 10.2, "noise consistent with bfloat16, float16 or TF32 arithmetic (intermediates or accumulator)"),
-          (10.2, 12.4, "noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
-          (12.4, 20.0, "an inaccurate elementary function or approximation"))  # fmt: skip
+LIKELY = ((5.5, 9.3, "looks like noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
+          (9.3, 10.2, "looks like noise consistent with bfloat16, float16 or TF32 arithmetic (intermediates or accumulator)"),
+          (10.2, 12.4, "looks like noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
+          (12.4, 20.0, "looks like an inaccurate elementary function or approximation"))  # fmt: skip
 # Another name that explains as much says more.
 VAGUE = ("computes as if", "computes without")
+SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
+PLAIN_DIGITS = 5  # of a factor: another is told as seen
 ALIKE = 0.85  # correlations this close cannot be told apart
 
 
@@ -74,6 +77,7 @@ class Search:
 
     def __init__(self, call, verdict, limit, known=""):
         self.call, self.verdict = call, verdict
+        known = known.removeprefix(f"{SEEN}: ")
         self.limit, self.known = limit, {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))}
         if not known:
             self.known = None
@@ -88,7 +92,7 @@ class Search:
                 kept = self.accused if f.verdict not in ("pass", "unjudged") else self.fine
                 kept[f.path] = Evidence(device, self.truth(f.path), self._yardstick(f.path))
         self.path = self._decisive()
-        self.best, self.text = 1 / SMALLER, ""
+        self.best, self.text, self.sure = 1 / SMALLER, "", True
         self.alone = 1 / (2 * SMALLER), ""  # (residual, text): in one output, others beside it
         self.followed = []  # (correlation, text)
         self.work = WORK
@@ -135,6 +139,12 @@ class Search:
     # ---- the order of questions ----
 
     def cause(self):
+        """The name, "looks like ..." for one that comes near without giving the same numbers."""
+        text = self._answer()
+        fits = (text == self.text and not self.sure) or _causes_pattern.GARBAGE in text
+        return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
+
+    def _answer(self):
         path = self.path
         device = self.outputs.get(path)
         if path not in self.accused:
@@ -256,7 +266,7 @@ class Search:
         if self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
         better = self.text and self.best <= max(own if own < 1 else 0.0, CERTAIN / 4)
-        return self.text if better else scale
+        return self.text if better else scale if _is_plain(scale) else f"{SEEN}: {scale}"
 
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
@@ -423,7 +433,7 @@ class Search:
 
     def _settled(self):
         """Whether what is left of the error leaves no room for a better name."""
-        return self.best <= CERTAIN and not self.text.startswith(VAGUE)
+        return self.best <= CERTAIN and self.text and not _vagueness(self.text, self.sure)
 
     def _residual(self, outputs):
         """How well the worst output is explained; another accused one must be as well, or
@@ -449,19 +459,35 @@ class Search:
             if residual <= 2 * self.best:
                 self.text = self.text.replace("TF32", "TF32 or float16")
                 return
-        vague = self.text.startswith(VAGUE) and not text.startswith(VAGUE)
+        sure = follow or self._is_reproduced(outputs)
+        vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
             return
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
             self._keep_alone(residual, text)
             return
-        self.best, self.text = min(residual, self.best), text
+        self.best, self.text, self.sure = min(residual, self.best), text, sure
         self.limit.found(text)
+
+    def _is_reproduced(self, outputs):
+        """Whether all that an emulation changes of what is accused is as the device has it."""
+        return all(e.reproduces(outputs[p]) for p, e in self.accused.items() if not e.unmoved(outputs[p]))
 
     def _keep_alone(self, residual, text):
         """A mistake that only the path to this output has, where several share a formula."""
         if residual < self.alone[0] / 2:
             self.alone = residual, f"{text} (in {self.path} alone)"
+
+
+def _vagueness(text, sure):
+    """0 for a name that says what is wrong, more for one that a better may replace."""
+    return 2 if not sure or text.startswith(SEEN) else int(text.startswith(VAGUE))
+
+
+def _is_plain(text):
+    """Whether every number in a text has few digits, as one that somebody wrote down."""
+    return all(len(digits.replace(".", "").strip("0")) <= PLAIN_DIGITS
+               for digits in re.findall(r"\d[\d.]*", text))  # fmt: skip
 
 
 def _format_of(text):

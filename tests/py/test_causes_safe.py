@@ -12,8 +12,8 @@ import torch
 from calls import make_call
 
 from ulpscope import _causes_edits, _causes_inside, _causes_pattern, _causes_safe, _causes_whole, _emulate
+from ulpscope._causes_nodes import Lab
 from ulpscope._device import PythonDevice
-from ulpscope._diagnose import Search
 from ulpscope._judging import judge_call
 
 HEAD = """
@@ -90,7 +90,7 @@ def edits_of(op, *args):
         return tuple(t * 1.5 for t in out) if isinstance(out, tuple) else out * 1.5
 
     call = make_call(op, *args)
-    lab = Search(call, judge_call(call, PythonDevice(off))).lab
+    lab = Lab(call, judge_call(call, PythonDevice(off), seconds=0).operands.reference)
     texts = [t for make in (_causes_edits.scalar_edits, _causes_edits.optional_edits,
                             _causes_edits.tensor_edits, _causes_edits.pair_edits,
                             _causes_inside.operator_edits) for t, _ in make(lab)]  # fmt: skip

@@ -204,4 +204,4 @@ def test_cut_off_bits():
 def test_unknown_mistakes_get_no_name(change):
     verdict = verdict_of(after(change), "aten::mm", randn(32, 48), randn(48, 16))
     assert verdict.verdict in ("reduced", "wrong")
-    assert verdict.cause == "cause unknown" or verdict.cause.startswith("noise consistent with")
+    assert verdict.cause == "cause unknown" or verdict.cause.startswith("looks like noise consistent with")
