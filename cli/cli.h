@@ -43,6 +43,10 @@ int cli_fail(const char *format, ...) USC_PRINTF(1, 2);
  */
 int cli_option(int argc, char **argv, const char *shorts, const struct option *longs);
 
+/** Whether `name` is what `given` may have meant, more than *best (NULL: none yet) is;
+ * *best becomes it then. */
+bool cli_nearer(const char *given, const char *name, const char **best);
+
 /** Parses a whole number >= 0; false after a sentence on stderr. */
 bool cli_number(const char *option, const char *text, int64_t *out);
 

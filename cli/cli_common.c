@@ -28,6 +28,54 @@ static const char *name_of(int value, const struct option *longs)
     return "";
 }
 
+/* Letters to put in, take out or change to get from one word to another. */
+static int distance(const char *a, const char *b)
+{
+    enum { MOST = 32 };
+    int row[MOST + 1];
+    const int n_a = (int)strlen(a), n_b = (int)strlen(b);
+    if (n_a > MOST || n_b > MOST) return MOST;
+    for (int j = 0; j <= n_b; j++)
+        row[j] = j;
+    for (int i = 1; i <= n_a; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n_b; j++) {
+            const int above = row[j], change = corner + (a[i - 1] != b[j - 1]);
+            const int least = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
+            row[j] = change < least ? change : least;
+            corner = above;
+        }
+    }
+    return row[n_b];
+}
+
+bool cli_nearer(const char *given, const char *name, const char **best)
+{
+    const int n = distance(given, name);
+    const int limit = (int)strlen(name) / 3 + 1;
+    if (n > limit || (*best != NULL && distance(given, *best) <= n)) return false;
+    *best = name;
+    return true;
+}
+
+static void say_unknown(const char *command, const char *given,
+                        const struct option *longs)
+{
+    const char *best = NULL;
+    char word[40] = "";
+    if (strncmp(given, "--", 2) == 0)
+        (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(given + 2, "="),
+                       given + 2);
+    for (; word[0] != '\0' && longs->name != NULL; longs++)
+        (void)cli_nearer(word, longs->name, &best);
+    if (best != NULL)
+        cli_fail("%s has no option '%s'; did you mean --%s? See ulpscope help %s",
+                 command, given, best, command);
+    else
+        cli_fail("%s has no option '%s'; see ulpscope help %s", command, given, command);
+}
+
 int cli_option(int argc, char **argv, const char *shorts, const struct option *longs)
 {
     opterr = 0;
@@ -47,7 +95,7 @@ int cli_option(int argc, char **argv, const char *shorts, const struct option *l
         cli_fail("%s has no option '-%c'; see ulpscope help %s", argv[0], optopt,
                  argv[0]);
     else
-        cli_fail("%s has no option '%s'; see ulpscope help %s", argv[0], given, argv[0]);
+        say_unknown(argv[0], given, longs);
     return '?';
 }
 

@@ -15,7 +15,8 @@ const char cmd_info_help[] =
     "\n"
     "Prints the version, the instruction set that the inner loops use, and what the "
     "Python\n"
-    "side finds: interpreter, torch, and the devices that torch sees.\n"
+    "side finds: interpreter, torch, the devices that torch sees, and the glue to\n"
+    "torch: what is built, with which compiler, and where it is kept.\n"
     "\n"
     "  --json   the same as one JSON object\n"
     "\n"
@@ -27,10 +28,12 @@ const char cmd_info_help[] =
     "  ulpscope info\n"
     "  ULPSCOPE_PYTHON=~/venv/bin/python ulpscope info\n";
 
-/* Prints three lines: Python, torch, devices. Asked of a child: torch may hang or crash.
- */
+/* Prints lines behind a mark, since a site may print its own: Python, torch, devices,
+ * glue, compiler, cache. Asked of a child: torch may hang or crash. */
+#define MARK "ulpscope info begins here\n"
 static const char question[] =
     "import platform\n"
+    "print('ulpscope info begins here')\n"
     "print(platform.python_version())\n"
     "try:\n"
     "    import torch\n"
@@ -44,14 +47,19 @@ static const char question[] =
     "if a is not None and a.is_available():\n"
     "    t = a.current_accelerator().type\n"
     "    found += ['%s:%d' % (t, i) for i in range(a.device_count())]\n"
-    "print(', '.join(found))\n";
+    "from ulpscope import _glue\n"
+    "if (_glue.PACKAGE / 'libulpscope_sim.so').exists():\n"
+    "    found.append('sim:0, sim:1 (simulated)')\n"
+    "print(', '.join(found))\n"
+    "for line in _glue.told():\n"
+    "    print(line)\n";
 
 enum { TORCH_TIMEOUT_MS = 60000 };
 
 typedef struct facts {
     char python[PATH_MAX];
-    char output[1024];
-    const char *python_version, *torch, *devices;
+    char output[16384];
+    const char *python_version, *torch, *devices, *glue, *compiler, *cache;
 } facts;
 
 static char *cut_line(char **rest)
@@ -66,6 +74,7 @@ static char *cut_line(char **rest)
 static void ask_python(facts *f)
 {
     f->python_version = f->torch = f->devices = "";
+    f->glue = f->compiler = f->cache = "";
     if (!cli_python_find(f->python, sizeof f->python)) {
         (void)snprintf(f->python, sizeof f->python, "none");
         f->torch = "unknown (no Python)";
@@ -80,10 +89,13 @@ static void ask_python(facts *f)
     else if (status != 0)
         f->torch = "the interpreter failed while it was asked";
     if (status != 0) return;
-    char *rest = f->output;
-    f->python_version = cut_line(&rest);
-    f->torch = cut_line(&rest);
-    f->devices = cut_line(&rest);
+    char *rest = strstr(f->output, MARK);
+    if (rest == NULL) return;
+    rest += strlen(MARK);
+    const char **const lines[] = {&f->python_version, &f->torch,    &f->devices,
+                                  &f->glue,           &f->compiler, &f->cache};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        *lines[i] = cut_line(&rest);
 }
 
 static void print_json(const char *const rows[][2], size_t n)
@@ -115,7 +127,10 @@ int cmd_info(int argc, char **argv)
                                    {"python", f.python},
                                    {"python_version", f.python_version},
                                    {"torch", f.torch},
-                                   {"devices", f.devices}};
+                                   {"devices", f.devices},
+                                   {"glue", f.glue},
+                                   {"compiler", f.compiler},
+                                   {"cache", f.cache}};
     const size_t n = sizeof rows / sizeof rows[0];
     if (json) {
         print_json(rows, n);

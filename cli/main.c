@@ -57,6 +57,13 @@ static const cli_command *command_of(const char *name)
 
 static int unknown(const char *name)
 {
+    const char *best = NULL;
+    for (int i = 0; i < N_COMMANDS; i++)
+        (void)cli_nearer(name, commands[i].name, &best);
+    if (best != NULL)
+        return cli_fail(
+            "there is no command '%s'; did you mean %s? ulpscope --help lists them", name,
+            best);
     return cli_fail("there is no command '%s'; ulpscope --help lists them", name);
 }
 

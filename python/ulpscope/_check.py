@@ -228,7 +228,7 @@ def telling(options):
 def run_identity(trace, options):
     """What makes two runs the same run (usc_run)."""
     return {
-        "trace": os.path.abspath(options.trace),
+        "trace": os.fsencode(os.path.abspath(options.trace)).decode(errors="replace"),
         "trace_id": trace.meta("id") or "",
         "device": f"{options.device} via {options.via}" if options.via else options.device,
         "standard": options.standard,

@@ -146,6 +146,9 @@ class Crew:
         for message in messages:
             if "fatal" in message:
                 raise Trouble(message["fatal"])
+            if "say" in message:
+                print(f"ulpscope check: {message['say']}", file=sys.stderr, flush=True)
+                continue
             if "phase" in message:
                 worker.phase, worker.since = message["phase"], time.monotonic()
                 continue

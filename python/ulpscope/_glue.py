@@ -45,11 +45,16 @@ def load(name: str) -> ctypes.CDLL:
 
 def build(name: str, say=None) -> Path:
     """The path of the compiled library ``name``; ``say`` is called with what is being done."""
-    folder = _cache_folder(name)
-    library = folder / f"usc_glue_{name}.so"
+    library = _library(name)
+    folder = library.parent
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise GlueError(
+            f"the {name} glue cannot be kept in {folder}: {problem.strerror}; set ULPSCOPE_CACHE to a "
+            "folder that can be written") from None
     # Ranks and workers that start together build once.
     with open(folder / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -102,8 +107,35 @@ def _link_flags() -> list[str]:
             "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
 
 
-def _cache_folder(name: str) -> Path:
+def _cache() -> Path:
     cache = os.environ.get("ULPSCOPE_CACHE") or "~/.cache/ulpscope"
+    try:
+        return Path(cache).expanduser()
+    except RuntimeError:  # no home at all
+        raise GlueError("there is no home folder to keep glue in; set ULPSCOPE_CACHE to a folder "
+                        "that can be written") from None
+
+
+def told() -> list[str]:
+    """What `ulpscope info` says of the glue: what is built, the compiler, the cache."""
+    try:
+        built = [f"{n} {'built' if _library(n).exists() else 'not built yet'}" for n in names()]
+        cache = str(_cache())
+    except GlueError as problem:
+        built, cache = [], str(problem)
+    if any("not built" in text for text in built):
+        built.append("compiled at first use, once, about a minute")
+    compiler = _compiler()[0]
+    path = shutil.which(compiler)
+    return [", ".join(built), path or f"no '{compiler}': install g++ or set CXX to a C++ compiler",
+            cache]  # fmt: skip
+
+
+def _library(name: str) -> Path:
+    return _cache_folder(name) / f"usc_glue_{name}.so"
+
+
+def _cache_folder(name: str) -> Path:
     flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags())
     digest = hashlib.sha256(repr(flags).encode())
     headers = sorted((PACKAGE / "include").glob("*/*.h")) + \
@@ -111,7 +143,7 @@ def _cache_folder(name: str) -> Path:
     for path in headers + _sources(name):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     version = torch.__version__.replace("/", "_")
-    return Path(cache).expanduser() / f"torch-{version}-{digest.hexdigest()[:16]}"
+    return _cache() / f"torch-{version}-{digest.hexdigest()[:16]}"
 
 
 def _run(command: list[str], log: Path) -> None:

@@ -18,10 +18,12 @@ def clock(seconds):
 
 
 class Progress:
-    """Counts calls. `with Progress(total, done) as p: p.step(row)`."""
+    """Counts calls, or what else is done one by one. `with Progress(total, done) as p:
+    p.step(row)`; `what` is done to `units`, and only verdicts can be flagged."""
 
-    def __init__(self, total, done=0):
+    def __init__(self, total, done=0, what="checking", units="calls"):
         self.total, self.done, self.first = total, done, done
+        self.what, self.units = what, units
         self.flagged = 0
         self.start = self.shown = time.monotonic()
         self.bar = self.task = None
@@ -47,17 +49,17 @@ class Progress:
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TimeRemainingColumn(), console=Console(stderr=True), transient=True,
         )  # fmt: skip
-        self.task = self.bar.add_task("checking", total=self.total, completed=self.done)
+        self.task = self.bar.add_task(self.what, total=self.total, completed=self.done)
         self.bar.start()
 
-    def step(self, row):
-        """One call is done. The rate counts from the first: workers take seconds to start."""
+    def step(self, row=None):
+        """One is done. The rate counts from the first: workers take seconds to start."""
         self.done += 1
         if self.done == self.first + 1:
             self.start = time.monotonic()
-        self.flagged += row["verdict"] in FLAGGED
+        self.flagged += row is not None and row["verdict"] in FLAGGED
         if self.bar is not None:
-            text = f"checking ({self.flagged} flagged)" if self.flagged else "checking"
+            text = f"{self.what} ({self.flagged} flagged)" if self.flagged else self.what
             self.bar.update(self.task, completed=self.done, description=text)
         elif time.monotonic() - self.shown > EVERY_SECONDS:
             self._line()
@@ -66,8 +68,11 @@ class Progress:
         self.shown = now = time.monotonic()
         timed = self.done - self.first - 1  # the first call sets the clock
         left = (now - self.start) / max(1, timed) * (self.total - self.done)
+        checking = self.units == "calls"
         print(
-            f"ulpscope check: {self.done:,} of {self.total:,} calls, {self.flagged:,} flagged"
+            "ulpscope check: " + ("" if checking else f"{self.what}: ")
+            + f"{self.done:,} of {self.total:,} {self.units}"
+            + (f", {self.flagged:,} flagged" if checking else "")
             + (f", {clock(left)} left" if timed > 0 else ""),
             file=sys.stderr, flush=True,
         )  # fmt: skip

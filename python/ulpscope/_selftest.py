@@ -16,6 +16,7 @@ from ._causes_nodes import Lab
 from ._device import Answer
 from ._operands import Operands, Timing
 from ._outputs import judge_outputs
+from ._progress import Progress
 from ._replay import draws_random, plain
 from ._verdicts import FLAGGED
 
@@ -212,13 +213,20 @@ def requests(trace, picks):
     return [{"call": s, "self_test": True} for s in chosen.values()]
 
 
+def _heard(events, progress):
+    for event in events:
+        progress.step()
+        yield event
+
+
 def run(crew, trace, picks):
     """Probes by operator: the least that any signature of it would have caught."""
-    found = {}
-    for event in crew.work(requests(trace, picks)):
-        op = trace.call(event[1]["call"])["op"]
-        row = event[2].get("self_test") if event[0] == "row" else None
-        _merge(found.setdefault(op, {"calls": 0}), row or {"skipped": "no answer in time"})
+    found, asked = {}, requests(trace, picks)
+    with Progress(len(asked), what="self-test", units="signatures") as progress:
+        for event in _heard(crew.work(asked), progress):
+            op = trace.call(event[1]["call"])["op"]
+            row = event[2].get("self_test") if event[0] == "row" else None
+            _merge(found.setdefault(op, {"calls": 0}), row or {"skipped": "no answer in time"})
     return found
 
 

@@ -3,8 +3,8 @@
 
 Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace and the
 device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
-{"ready": what computes (`_identity`)} or {"fatal": text} once, {"phase": name} while a call is worked on,
-{"row": {...}} at its end, with "leaving" where the device died and the worker ends. After a
+{"say": text} for the user, {"ready": what computes (`_identity`)} or {"fatal": text} once,
+{"phase": name} while a call is worked on, {"row": {...}} at its end, with "leaving" where the device died and the worker ends. After a
 row with "searching" comes {"cause": {...}}: the row once more, with what it is about.
 """
 
@@ -297,8 +297,9 @@ def main():
     try:
         import torch  # noqa: F401  # nothing of it is a user's
 
-        from . import _identity
+        from . import _glue, _identity
 
+        _glue._say = lambda text: channel.send(say=text)
         before = _identity.loaded()
         prepare(settings)
         bench = Bench(settings, channel)
