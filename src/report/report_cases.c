@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "report/report_index.h"
+#include "trace/result_db.h"
 
 #define WORSE_BITS 1.0 /* fewer bits by more than this is worse; less is noise */
 
@@ -133,7 +134,7 @@ usc_status usc_cases_fill(usc_report *r, usc_error *err)
         const usc_status st = sort_known(r, c, err);
         if (st != USC_OK) return st;
     }
-    return usc_result_walk(r->result, add_row, r, err);
+    return usc_result_walk_lean(r->result, add_row, r, err);
 }
 
 const usc_case_row *usc_case_row_of(const usc_report *r, int64_t call)

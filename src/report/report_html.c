@@ -8,6 +8,7 @@
 #include "report/report_index.h"
 #include "report/report_json.h"
 #include "report/report_standards.h"
+#include "trace/result_db.h"
 
 /* Made by cmake/embed.cmake. */
 extern const char usc_page_html[], usc_page_css[], usc_page_js[], usc_page_overview_js[],
@@ -33,6 +34,7 @@ typedef struct page {
     size_t n_texts, capacity;
     bool any;
     int64_t n_detailed;
+    bool full; /* no further call gets an element of its own */
 } page;
 
 static bool grow(page *p)
@@ -104,8 +106,7 @@ static void put_opinions(page *p, const usc_result_row *row)
  * somebody opens it. */
 static bool is_detailed(page *p, const usc_result_row *row, usc_finding *f)
 {
-    const bool any = row->n_metrics > 0 || row->n_examples > 0 ||
-                     (row->stack != NULL && row->stack[0] != '\0');
+    const bool any = row->n_metrics > 0 || (row->stack != NULL && row->stack[0] != '\0');
     const int64_t of_finding = f != NULL ? f->n_detailed : MANY_OF_FINDING - 1;
     const bool few = of_finding < FEW_OF_FINDING && p->n_detailed < MOST_DETAILED;
     const bool many = of_finding < MANY_OF_FINDING && p->n_detailed < MANY_DETAILED;
@@ -176,6 +177,8 @@ static usc_status put_numbers(void *ctx, const usc_result_row *row, usc_error *e
 {
     page *p = ctx;
     usc_finding *f;
+    p->full = p->n_detailed == MOST_DETAILED;
+    if (p->full) return USC_E_BUSY; /* ends the walk */
     const usc_status st = finding_of(p, row, usc_verdict_by_text(row->verdict), &f, err);
     if (st != USC_OK || !is_detailed(p, row, f)) return st;
     usc_out_format(p->o, "<script type=\"application/json\" id=\"data-%lld\">{",
@@ -205,7 +208,7 @@ static usc_status data(usc_out *o, usc_report *r)
     if (st != USC_OK) return st;
     usc_out_text(o, ",\n\"calls\": [");
     begin_walk(&p);
-    st = usc_result_walk(r->result, put_row, &p, o->err);
+    st = usc_result_walk_lean(r->result, put_row, &p, o->err);
     if (st != USC_OK) return st;
     usc_out_text(o, "],\n\"texts\": [");
     for (size_t i = 0; i < p.n_texts; i++) {
@@ -216,7 +219,8 @@ static usc_status data(usc_out *o, usc_report *r)
     o->in_script = false;
     usc_out_text(o, "</script>\n");
     begin_walk(&p);
-    return usc_result_walk(r->result, put_numbers, &p, o->err);
+    st = usc_result_walk(r->result, put_numbers, &p, o->err);
+    return p.full ? o->status : st;
 }
 
 /* The page holds marks such as {{css}}. */

@@ -5,6 +5,7 @@
 #include "report/report_index.h"
 #include "report/report_selftest.h"
 #include "report/report_standards.h"
+#include "trace/result_db.h"
 
 #include <math.h>
 #include <sqlite3.h>
@@ -175,7 +176,7 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
     r->folder = folder;
     st = usc_result_open(out_folder, &r->result, err);
     if (st == USC_OK) st = open_json(r, err);
-    if (st == USC_OK) st = usc_result_walk(r->result, sum_row, r, err);
+    if (st == USC_OK) st = usc_result_walk_lean(r->result, sum_row, r, err);
     if (st == USC_OK) usc_findings_usual_last(r);
     if (st == USC_OK) st = usc_report_read_self_test(r, err);
     if (st != USC_OK) goto done;

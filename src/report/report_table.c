@@ -92,6 +92,8 @@ static void mark(usc_table *t, const usc_finding *f, int indent)
         (void)snprintf(words, sizeof words, " (%lld of %lld known)",
                        (long long)f->n_known, (long long)f->n_rows);
     usc_table_wrap(t, words, indent);
+    if (f->usual)
+        usc_table_wrap(t, " (usual: torch's own CPU kernel does no better)", indent);
 }
 
 static void loss(usc_table *t, const usc_finding *f, int indent)
@@ -434,6 +436,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     remarks(&t);
     verdicts(&t);
     usc_table_odd_inputs(&t);
+    usc_table_excused(&t);
     if (report->has_baseline) baseline(&t);
     reasons(&t, USC_VERDICT_UNJUDGED);
     reasons(&t, USC_VERDICT_UNSUPPORTED);

@@ -24,6 +24,19 @@ void usc_table_odd_inputs(usc_table *t)
     usc_table_line(t, "non-finite", words);
 }
 
+void usc_table_excused(usc_table *t)
+{
+    char words[320];
+    const usc_excused *e = &t->r->excused;
+    if (e->n == 0) return;
+    (void)snprintf(words, sizeof words,
+                   "%lld call%s more than 3 %% of an output excused, at most %.0f %% "
+                   "(%.100s), the first is call %lld",
+                   (long long)e->n, e->n == 1 ? " has" : "s have", 100 * e->most,
+                   e->excuse, (long long)e->first);
+    usc_table_line(t, "excused", words);
+}
+
 /* ---- self-test ---- */
 
 static void size_text(double bits, char *out, size_t size)

@@ -253,11 +253,22 @@ usc_status usc_result_walk(usc_result *r,
         usc_arena_reset(&r->arena);
         fill_row(r, s, &row);
         st = read_metrics(r, &row, err);
-        if (st == USC_OK) st = read_examples(r, &row, err);
+        if (st == USC_OK && !r->lean) st = read_examples(r, &row, err);
         if (st == USC_OK && r->arena.failed) st = no_memory(r, err);
         if (st == USC_OK) st = each(ctx, &row, err);
         if (st != USC_OK) break;
     }
     sqlite3_reset(s);
+    return st;
+}
+
+usc_status usc_result_walk_lean(usc_result *r,
+                                usc_status (*each)(void *ctx, const usc_result_row *row,
+                                                   usc_error *err),
+                                void *ctx, usc_error *err)
+{
+    r->lean = true;
+    const usc_status st = usc_result_walk(r, each, ctx, err);
+    r->lean = false;
     return st;
 }

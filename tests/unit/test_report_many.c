@@ -144,7 +144,50 @@ static void usual_findings_stand_behind_the_others(void **state)
     for (int i = 0; i < 4; i++, f = f->next)
         assert_string_equal(f->op, order[i]);
     assert_null(f);
+    report_memory memory = {0};
+    const usc_sink sink = {report_memory_write, &memory};
+    usc_error err;
+    if (usc_report_table(report, NULL, &sink, &err) != USC_OK) fail_msg("%s", err.text);
+    assert_contains(memory.bytes, "(usual: torch's own CPU kernel");
+    free(memory.bytes);
     usc_report_close(report);
+}
+
+/* Much of an output that went free is told whatever the verdict, little of it is not. */
+static void what_was_excused_is_told_where_it_is_much(void **state)
+{
+    (void)state;
+    static const struct {
+        double n;
+        const char *sizes;
+        bool told;
+    } cases[] = {{2, "[10, 10]", false}, {4, "[10, 10]", true}, {2, "[20]", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const usc_metric metrics[] = {{1, "excuse", 0, "corner"},
+                                      {1, "excused", cases[i].n, NULL},
+                                      {1, "sizes", 0, cases[i].sizes}};
+        char *here = sample_folder();
+        usc_result *r = report_create(here);
+        usc_result_row row = report_row(7, "aten::relu", "pass");
+        row.n_elements = 1000;
+        row.metrics = metrics;
+        row.n_metrics = 3;
+        report_put(r, &row);
+        usc_report *report = report_finish(r, here, "done");
+        report_memory memory = {0};
+        const usc_sink sink = {report_memory_write, &memory};
+        usc_error err;
+        const usc_report_options wide = {.width = 200};
+        if (usc_report_table(report, &wide, &sink, &err) != USC_OK)
+            fail_msg("%s", err.text);
+        const bool told = strstr(memory.bytes, "1 call has more than 3 % of") != NULL;
+        if (told != cases[i].told) fail_msg("case %zu: %s", i, memory.bytes);
+        if (told) assert_contains(memory.bytes, "(corner), the first is call 7");
+        free(memory.bytes);
+        usc_report_close(report);
+        sample_remove(here);
+        free(here);
+    }
 }
 
 #define MANY_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
@@ -156,6 +199,7 @@ int main(void)
         MANY_TEST(a_reason_is_read_from_its_metric),
         MANY_TEST(finding_again_takes_no_walk),
         MANY_TEST(usual_findings_stand_behind_the_others),
+        cmocka_unit_test(what_was_excused_is_told_where_it_is_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
