@@ -18,9 +18,21 @@ DRIVER_FILES = {"cuda": ("/proc/driver/nvidia/version",),
                         "/usr/local/Ascend/ascend-toolkit/latest/version.cfg")}  # fmt: skip
 
 
+SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
+MOST_BYTES = 64 << 20  # of a library that is hashed; of a larger one size and time are told
+
+
 def loaded():
-    """Names of the modules that are there, to be given to `told` later."""
-    return frozenset(sys.modules)
+    """Names of the modules and libraries that are there, to be given to `told` later."""
+    return frozenset(sys.modules) | _libraries()
+
+
+def _libraries():
+    """Shared libraries that this process has mapped (Linux)."""
+    with suppress(OSError), open("/proc/self/maps") as maps:
+        paths = (line.rstrip("\n").split(maxsplit=5)[5:] for line in maps)
+        return {path for (path,) in filter(None, paths) if ".so" in os.path.basename(path)}
+    return set()
 
 
 def told(device, before):
@@ -37,6 +49,9 @@ def told(device, before):
 
 def digest(path):
     """A hash of a file's content."""
+    info = os.stat(path)
+    if info.st_size > MOST_BYTES:
+        return f"{info.st_size} bytes of {info.st_mtime_ns}"
     found = hashlib.blake2b(digest_size=12)
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
@@ -45,13 +60,14 @@ def digest(path):
 
 
 def _files(before):
-    """Files of modules that came in since, but for torch's, Python's and our own."""
+    """Files of modules and libraries that came in since, but for torch's, Python's, the
+    system's and our own."""
     import torch
 
-    places = sysconfig.get_paths()
+    known = sysconfig.get_paths()
     own = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
-    library = (places["stdlib"], places["platstdlib"])
-    packages = (places["purelib"], places["platlib"])
+    library = (known["stdlib"], known["platstdlib"])
+    packages = (known["purelib"], known["platlib"])
     found = set()
     for name in set(sys.modules) - before:
         path = getattr(sys.modules[name], "__file__", None)
@@ -59,7 +75,9 @@ def _files(before):
             continue
         if _below(path, packages) or not _below(path, library):
             found.add(os.path.abspath(path))
-    return found
+    places = (*own, *library, *SYSTEM)
+    return found | {path for path in _libraries() - before
+                    if _below(path, packages) or not _below(path, places)}  # fmt: skip
 
 
 def _below(path, folders):

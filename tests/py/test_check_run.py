@@ -5,6 +5,7 @@ that cost one call, resume after Ctrl-C and kill -9. The device is a Python call
 import csv
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -270,14 +271,19 @@ def cut_short(trace, out, folder, *more):
 
 def test_what_was_cut_short_goes_on_only_with_what_computed_before(trace, tmp_path):
     out, extra = tmp_path / "out", tmp_path / "extra.py"
-    extra.write_text("import helper_of_it")
+    library = tmp_path / "libkernel.so"
+    shutil.copy(Path(_core.__file__).parent / "libulpscope_sim.so", library)
+    extra.write_text(f"import ctypes, helper_of_it; ctypes.CDLL({str(library)!r})")
     (tmp_path / "helper_of_it.py").write_text("A = 1")
     imports = ("--import", str(extra))
     cut_short(trace, out, tmp_path, *imports)
     before = rows(out)
     (tmp_path / "helper_of_it.py").write_text("A = 2")
+    with open(library, "ab") as file:
+        file.write(b"built anew")
     run = check(trace, out, *imports, device="python:check_devices:slow")
-    assert run.returncode == 2 and "helper_of_it.py has changed" in run.stderr
+    assert run.returncode == 2
+    assert "helper_of_it.py has changed, libkernel.so has changed; --force" in run.stderr
     assert "--force" in run.stderr and rows(out) == before
     again = Slow(trace, out, tmp_path, *imports, "--force")
     for _ in range(4 * N):
