@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from . import _causes_host, _standards, _stress, _wording, reference as references
+from ._calm import calm_arguments, wants_twin, with_twin
 from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, open_device, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
@@ -184,9 +185,27 @@ class _Check:
 
         def judge(call):
             call.any_float = not self.own
-            return _explained(call, _verdict(call, outputs, moved), self.seconds, self.groups)
+            verdict = self._with_twin(_verdict(call, outputs, moved), args, kwargs)
+            return _explained(call, verdict, self.seconds, self.groups)
 
         return _judged(self.reference, self.state + args, kwargs, judge, name_of(self.fn), note)
+
+    def _with_twin(self, verdict, args, kwargs):
+        """A verdict on draws of which only the spread could be tested, with that on the same
+        call without chance, where an argument says how likely it is."""
+        calm = calm_arguments(self.reference, args, kwargs) if wants_twin(verdict) else None
+        if calm is None or self.state:
+            return verdict
+        moved = _moved(tuple(calm[0]), self.device), _moved(calm[1], self.device)
+        fn = _on(self.fn, self.device) if self.own or self.device else self.fn
+        try:
+            with self._grad():
+                outputs = fn(*moved[0], **moved[1])
+            call = call_of(self.reference, tuple(calm[0]), calm[1])
+            call.any_float = not self.own
+            return with_twin(verdict, _verdict(call, outputs, moved), calm[2])
+        except Exception:  # it cannot do without: the spread is all there is
+            return verdict
 
     def failed(self, problem, note):
         """The verdict on arguments that `fn` refuses and the reference takes."""

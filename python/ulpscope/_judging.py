@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import _causes_host, _diagnose, _standards
+from ._calm import calm_call, wants_twin, with_twin
 from ._conventions import is_rejection, rounding_note, with_rounded_scalars
 from ._device import DeviceDied, lacks, learn_writes
 from ._operands import Operands, Timing
@@ -152,7 +153,23 @@ def _judge_draws(call, device, answer, timing, mark):
         verdict.findings, verdict.verdict = [Finding("", "wrong", why, bits=0.0)], "wrong"
         verdict.cause = _diagnose.of_draws(verdict)
     timing.add("judge", now)
-    return verdict
+    return _with_twin(call, device, verdict, timing, mark)
+
+
+def _with_twin(call, device, verdict, timing, mark):
+    """The verdict on draws of which only the spread could be tested, with that on the same
+    call without chance."""
+    calm = calm_call(call) if wants_twin(verdict) else None
+    if calm is None:
+        return verdict
+    mark("device")
+    try:
+        answer = device.run(calm[0])
+        mark("reference")
+        twin = _judge_answer(calm[0], answer, timing)
+    except (Unsupported, RuntimeError, DrawsUnsaid):
+        return verdict
+    return with_twin(verdict, twin, calm[1])
 
 
 def _seeded(call, device):

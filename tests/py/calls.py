@@ -39,7 +39,7 @@ class Maker:
         self.tensors.append(
             dict(path=path, role=role, storage=number, blob=number, dtype=str(t.dtype),
                  sizes=list(t.shape), strides=list(t.stride()), offset=t.storage_offset(),
-                 device="cpu", storage_bytes=storage.nbytes(), stats=None)
+                 device="cpu", storage_bytes=storage.nbytes(), stats=None, version=number)
         )  # fmt: skip
 
 

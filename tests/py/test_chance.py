@@ -211,3 +211,37 @@ def test_more_keys_than_elements_of_a_head():
     operator = sdpa()
     good = ulpscope.judge_call(operator, heads(48, 32), {}, attention(*heads(48, 32)))
     assert good.verdict == "pass", good.sentence
+
+
+# ---- the same call without chance ----------------------------------------------------
+
+
+def many_keys(kernel):
+    def device(op, args, kwargs):
+        return kernel(*args[:3], p=args[4])
+
+    q, k, v = heads(96, 8)
+    return judge_call(make_call("aten::scaled_dot_product_attention", q, k, v, None, 0.1, False),
+                      PythonDevice(device))  # fmt: skip
+
+
+def test_where_no_mask_shows_the_call_without_chance_is_judged():
+    good = many_keys(attention)
+    assert good.verdict == "pass" and good.worst.bits > 20
+    assert "dropout_p=0" in " ".join(good.notes)
+    bad = many_keys(lambda *t, p: attention(*t, p=p, scale=18**-0.5 * 2**0.5))
+    assert bad.verdict in ("wrong", "reduced"), bad.worst
+    assert many_keys(coarse(attention)).verdict in ("wrong", "reduced")
+
+
+def noisy(x, p=0.1):
+    """Layers that follow each other: no mask shows."""
+    return F.dropout(torch.tanh(F.dropout(x, p) @ W.T @ W), p) @ torch.arange(16.0)
+
+
+def test_check_call_asks_for_the_call_without_chance():
+    x = torch.randn(96, 16)
+    good = ulpscope.check_call(noisy, (x, 0.1))
+    assert good.verdict == "pass" and good.effective_bits > 18, good.sentence
+    bad = ulpscope.check_call(coarse(noisy), (x,), {"p": 0.1}, reference=noisy)
+    assert bad.verdict in ("wrong", "reduced"), bad.sentence

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same call with its chances set to zero: what a device computes apart from the dice can
+be judged in full where it can be asked again. Serves `_judging` and `_judge_api`."""
+
+import inspect
+from dataclasses import replace
+
+from ._sampling import SPREAD_ONLY
+from ._verdicts import FLAGGED
+
+# Arguments that say how likely an element is dropped, and the value that drops none.
+CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropout_prob": 0.0,
+           "p_dropout": 0.0, "attn_dropout": 0.0, "keep_prob": 1.0}  # fmt: skip
+
+
+def wants_twin(verdict):
+    """Whether a verdict on draws rests on their spread alone."""
+    return verdict.verdict == "pass" and any(f.reason == SPREAD_ONLY for f in verdict.findings)
+
+
+def calm_call(call):
+    """The call of an operator without its chance, and the argument that was set; None where no
+    argument is one."""
+    if not call.schema:
+        return None
+    names = [a.name for a in call.schema.arguments]
+    found = _calm(names, call.args, call.kwargs)
+    return found and (replace(call, args=found[0], kwargs=found[1], live=None), found[2])
+
+
+def calm_arguments(fn, args, kwargs):
+    """The same for the arguments of a Python callable: (args, kwargs, what was set) or None."""
+    try:
+        names = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):  # a builtin: its keywords are all that is known
+        names = []
+    return _calm(names, args, kwargs)
+
+
+def _calm(names, args, kwargs):
+    args, kwargs, said = list(args), dict(kwargs), []
+    for i, name in enumerate(names[: len(args)]):
+        if _is_chance(name, args[i]):
+            args[i] = CHANCES[name]
+            said.append(f"{name}={args[i]:g}")
+    for name, value in kwargs.items():
+        if _is_chance(name, value):
+            kwargs[name] = CHANCES[name]
+            said.append(f"{name}={kwargs[name]:g}")
+    return (args, kwargs, ", ".join(said)) if said else None
+
+
+def _is_chance(name, value):
+    return name in CHANCES and isinstance(value, float) and 0 < value < 1
+
+
+def with_twin(verdict, twin, said):
+    """The verdict on draws with that on the call without chance: an accusation stands for
+    both, and a pass has its bits."""
+    if twin.verdict in FLAGGED:
+        twin.notes = [*twin.notes, f"seen in the same call with {said}"]
+        return twin
+    if twin.verdict == "pass":
+        verdict.findings = [*twin.findings, *verdict.findings]
+        verdict.notes = [*verdict.notes, f"bits are those of the same call with {said}; of the "
+                         "draws only the spread was tested"]  # fmt: skip
+    return verdict
