@@ -52,15 +52,21 @@ def record(case, variant, tensors, dropped=False, bits=None, standards=()):
              "cause": v.cause, "sentence": v.sentence, "notes": list(v.notes),
              "seconds": round(time.thread_time() - start, 4)}  # fmt: skip
     line["right_cause"] = named(variant, v.cause)
+    line["silent"] = is_silent(v.cause)
     line["exceeded"] = max((share_off(case, i, t) for i, t in enumerate(tensors)), default=0.0)
     line["standards"] = {s: judge(case, tensors, s).verdict for s in standards}
     return line
 
 
 def named(variant, cause):
-    """Whether the cause contains what was planted; None where nothing was."""
+    """Whether the cause names what was planted; None where nothing was."""
     words = variants.CAUSES.get(variant.name)
-    return None if words is None else bool(cause) and re.search(words, cause.lower()) is not None
+    return None if words is None else not is_silent(cause) and re.search(words, cause.lower()) is not None
+
+
+def is_silent(cause):
+    """Whether a cause names nothing: unknown, or told as what is seen alone."""
+    return not cause or cause.startswith(("cause unknown", "looks like"))
 
 
 def share_off(case, i, t):

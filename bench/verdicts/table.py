@@ -69,12 +69,19 @@ def _summary(lines):
     for klass in FAULTS:
         some = of(caught, klass)
         print(f"cause right, {klass:9}", percent([x for x in some if x["right_cause"]], some))
+        print(f"named else, {klass:10}", percent([x for x in some if is_named_else(x)], some))
     print("cause right, all      ", percent([x for x in caught if x["right_cause"]], caught))
+    print("named else, all       ", percent([x for x in caught if is_named_else(x)], caught))
     known = bits_known(judged)
     print("bits within 1.5       ", percent([x for x in known if near(x, "true_bits")], known))
     nominal = [x for x in known if x["nominal"] and x["dtype"] == "f32" and x["profile"] == "normal"]
     print("bits, nominal, normal ", percent([x for x in nominal if near(x, "nominal")], nominal))
     print("seconds of judging    ", round(sum(x.get("seconds", 0) for x in judged), 1))
+
+
+def is_named_else(line):
+    """Whether a cause names something that was not planted."""
+    return not line["right_cause"] and not line.get("silent", True)
 
 
 def bits_known(lines):
