@@ -38,7 +38,7 @@ static int put_counts(PyObject *dict, const usc_judgement *j)
     } counts[] = {
         {"n", j->n},           {"n_mismatch", j->n_mismatch}, {"n_bad", j->n_bad},
         {"n_free", j->n_free}, {"n_ill", j->n_ill},           {"i_worst", j->i_worst},
-        {"i_bad", j->i_bad},   {"n_finite", j->n_finite},
+        {"i_bad", j->i_bad},   {"n_finite", j->n_finite},     {"n_flushed", j->n_flushed},
     };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i)
         if (put(dict, counts[i].name, PyLong_FromLongLong(counts[i].value)) < 0)

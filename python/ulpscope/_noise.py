@@ -107,10 +107,16 @@ class Steps(Mode):
 
 
 class Flush(Steps):
-    """Every step's subnormal results become zero."""
+    """Every step's subnormal results become zero; `any` tells whether there was one."""
+
+    def __init__(self):
+        super().__init__()
+        self.any = False
 
     def _step(self, func, args, kwargs, out):
-        return torch.where(out.abs() < torch.finfo(torch.float32).tiny, out * 0, out)
+        small = (out.abs() < torch.finfo(torch.float32).tiny) & (out != 0)
+        self.any |= bool(small.any())
+        return torch.where(small, out * 0, out)
 
 
 class Watch(Steps):

@@ -116,7 +116,7 @@ class Operands:
         plain = self.reference.yardstick[path]
         given = [f[path] for f in self._flushed[place] if path in f and f[path].shape == plain.shape]
         given = [torch.where(plain.isnan(), plain, f) for f in given]  # zeros make no NaN right
-        return [f for f in given if not torch.equal(f, plain)]
+        return [f for f in given if bool(((f != plain) & ~plain.isnan()).any())]
 
     def fan_in(self, path):
         now = time.perf_counter_ns()

@@ -477,21 +477,42 @@ class Reference:
 
     def flushed(self):
         """What devices that flush subnormals to zero may give, one result after the other:
-        this CPU's own flushing; inputs flushed too; every step's result flushed."""
+        this CPU's own flushing; inputs flushed and nothing else; every step's result flushed.
+        What differs from the yardstick does so by the flushing of a number, never by another
+        way of rounding."""
+        with _flushing_to_zero():
+            yield self._flat(self._run(computed))
+        zeroed = {k: _without_subnormals(p.data) for k, p in self.parts.items() if _is_float(p)}
+        small = any(_differ(t, self.parts[k].data) for k, t in zeroed.items())
+        if small:
+            yield self._flat(self._run(computed, zeroed))
+        flush = Flush()
+        with _flushing_to_zero():
+            given = self._flat(self._run(computed, zeroed, self._in_steps(flush)))
+        if small or flush.any:
+            plain = self._flat(self._run(computed, None, self._in_steps(Steps())))
+            yield {p: self._where_moved(p, t, plain.get(p)) for p, t in given.items()}
+
+    def _flat(self, outputs):
+        return {p: t.float() if _is_low(t.dtype) else t for p, t in outputs.items()}
+
+    def _in_steps(self, mode):
+        """The call run step by step under a mode."""
         function = self._own or cpu_kernel(self.call)
 
         def step_by_step(*args, **kwargs):
-            with Flush():
+            with mode:
                 return function(*args, **kwargs)
 
-        zeroed = {k: _without_subnormals(p.data) for k, p in self.parts.items() if _is_float(p)}
-        for contents, run in ((None, None), (zeroed, None), (zeroed, step_by_step)):
-            torch.set_flush_denormal(True)  # without effect where this CPU cannot
-            try:
-                given = self._run(computed, contents, run)
-            finally:
-                torch.set_flush_denormal(False)
-            yield {p: t.float() if _is_low(t.dtype) else t for p, t in given.items()}
+        return step_by_step
+
+    def _where_moved(self, path, flushed, plain):
+        """A flushed result, and the yardstick where it is the one that is not flushed."""
+        yardstick = self.yardstick[path]
+        if plain is None or not plain.shape == flushed.shape == yardstick.shape:
+            return yardstick
+        same = (flushed == plain) | (flushed.isnan() & plain.isnan())
+        return torch.where(same, yardstick.to(flushed.dtype), flushed)
 
     def overflows(self):
         """Whether a step inside the call overflows float32 on these inputs."""
@@ -586,6 +607,21 @@ def _most(x):
 
 def _is_float(part):
     return part.dtype.is_floating_point or part.dtype.is_complex
+
+
+@contextlib.contextmanager
+def _flushing_to_zero():
+    """This CPU flushes subnormals, where it can."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _differ(a, b):
+    """Whether two tensors of one shape differ in a number."""
+    return bool(((a != b) & (b == b)).any())
 
 
 def _without_subnormals(data):

@@ -114,22 +114,32 @@ static void judge_special(const usc_pass *p, finding *f)
         f->score = distance(&p->params, f->d, f->r) / (p->params.unit * f->scale);
 }
 
-/* Whether a device that flushes subnormals to zero gives this value. An error below the
- * smallest normal number is what one of them can make: a comparison of two that are both
- * zero to the device changes one for the other. */
-static bool flush_explains(const usc_block *b, const finding *f)
+/* Whether Y' is another result than Y, by more than roundings. */
+static bool flushing_shows(const usc_block *b, const finding *f)
+{
+    if (b->flushed == NULL) return false;
+    const double off = fabs(b->flushed[f->index - b->at] - f->y_raw);
+    return !(off <= USC_FLUSH_SHOWS * b->p->params.unit * f->scale);
+}
+
+/* Whether a device that flushes subnormals to zero gives this value: flags. Of the result
+ * (which is then zero), or before: Y' has it, and has it because a subnormal was flushed.
+ */
+static unsigned flush_explains(const usc_block *b, const finding *f)
 {
     const usc_score_params *p = &b->p->params;
-    if (fabs(f->d - f->r) < p->min_power) return true;
-    if (b->flushed == NULL) return false;
+    const unsigned out = f->d == 0 && fabs(f->r) < p->min_power ? USC_FLUSHED_OUT : 0;
+    if (b->flushed == NULL) return out;
     const double y = b->flushed[f->index - b->at];
     if (isfinite(y) && isfinite(f->d)) {
         const double reach =
             larger(b->p->view->t_max, 16) * p->unit * larger(fabs(y), f->s);
-        return y != f->y_raw && distance(p, f->d, y) <= reach;
+        const bool explains = flushing_shows(b, f) && distance(p, f->d, y) <= reach;
+        return out | (explains ? USC_FLUSHED_IN : 0);
     }
     const kind k = kind_of(y);
-    return k != FINITE && kind_of(f->d) == k && kind_of(f->y_raw) != k;
+    const bool same = k != FINITE && kind_of(f->d) == k && kind_of(f->y_raw) != k;
+    return out | (same ? USC_FLUSHED_IN : 0);
 }
 
 /* Appeal: what other replays or the CPU itself also produced counts as no error. */
@@ -151,10 +161,21 @@ static void forgive(const usc_block *b, finding *f)
         }
         if (f->d == f->y) f->score = 0;
     }
-    if (v->forgive_flush && (j->flags[f->index] & USC_FLUSHED) != 0) {
+    if (v->forgive != 0 && (j->flags[f->index] & v->forgive) != 0) {
         f->score = 0;
         f->bad = f->limit = false;
     }
+}
+
+/* A right element that would fail if it were flushed: the device keeps subnormals here.
+ */
+static void count_kept(const usc_block *b, const finding *f, unsigned by, usc_tally *t)
+{
+    const usc_score_params *p = &b->p->params;
+    const double least = b->p->view->t_fast * p->unit * f->scale;
+    const bool out = f->d != 0 && fabs(f->r) < p->min_power;
+    t->n_kept_out += out && distance(p, 0, f->r) > least;
+    t->n_kept_in += (by & USC_FLUSHED_IN) == 0 && flushing_shows(b, f);
 }
 
 /* Counts how an element stands to flushing; marks it where the view asks. */
@@ -169,9 +190,12 @@ static void weigh_flush(const usc_block *b, const finding *f, usc_tally *t)
         t->n_f16_lost += f16_lost;
     } else if (v->mark_flush) {
         uint8_t *flag = &b->p->j->flags[f->index];
-        const bool explained = flush_explains(b, f);
-        *flag = (uint8_t)((*flag & ~USC_FLUSHED) | (explained ? USC_FLUSHED : 0));
-        t->n_flushed += explained && fails;
+        const unsigned by = flush_explains(b, f);
+        *flag = (uint8_t)((*flag & ~(USC_FLUSHED_OUT | USC_FLUSHED_IN)) | by);
+        t->n_flushed += fails && by != 0;
+        t->n_flushed_out += fails && (by & USC_FLUSHED_OUT) != 0;
+        t->n_flushed_in += fails && (by & USC_FLUSHED_IN) != 0;
+        if (v->count_kept && !fails) count_kept(b, f, by, t);
     }
     t->n_beyond += f->score > v->t_max && !f16_lost;
 }

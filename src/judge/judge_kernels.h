@@ -85,8 +85,8 @@ typedef struct usc_weigh_rule {
     double t_fast, t_max; /* an element fails above t_fast, is wrong above t_max */
     double below;         /* |D| up to this is zero where R = 0 */
     bool excuse;          /* not exact: what Y or another replay gave is no error */
-    bool forgive_flush;   /* elements flagged USC_FLUSHED score 0 */
-    bool mark_flush;      /* set USC_FLUSHED where flushing explains an element */
+    unsigned forgive;     /* elements with one of these flags score 0 */
+    bool mark_flush;      /* set USC_FLUSHED_* where flushing explains an element */
     bool half; /* float16, float8: lost subnormals are counted, not explained */
 } usc_weigh_rule;
 
@@ -100,8 +100,8 @@ typedef struct usc_weigh_operands {
 } usc_weigh_operands;
 
 typedef struct usc_weighed {
-    int64_t n_below, n_failing, n_f16_lost, n_flushed, n_beyond, n_over_ulp, n_signs;
-    int64_t sum_signs;
+    int64_t n_below, n_failing, n_f16_lost, n_beyond, n_over_ulp, n_signs;
+    int64_t n_flushed, n_flushed_out, n_flushed_in, sum_signs;
     double max, rel_max;
 } usc_weighed;
 
@@ -136,8 +136,12 @@ typedef struct usc_judge_kernels {
 #define USC_STORED 0x1p-16
 #define USC_FOUR_BITS 0x1p-4 /* of |R|: an error beyond it leaves fewer than 4 bits */
 #define USC_DELTA 0x1p-20
-#define USC_SEEN 1u    /* flags: another replay produced this value */
-#define USC_FLUSHED 2u /* flags: explained by flushing subnormals */
+#define USC_SEEN 1u        /* flags: another replay produced this value */
+#define USC_FLUSHED_OUT 2u /* flags: a subnormal result that became zero */
+#define USC_FLUSHED_IN 4u  /* flags: what the flushed replay gives as well */
+
+/* Flushing matters where it moves the result by more than so many roundings. */
+#define USC_FLUSH_SHOWS 16.0
 
 extern const usc_judge_kernels usc_judge_kernels_scalar;
 #if defined(__x86_64__)

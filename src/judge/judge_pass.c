@@ -111,7 +111,7 @@ static void weigh_block(usc_block *b)
                                  .t_max = v->t_max,
                                  .below = v->below,
                                  .excuse = !v->exact,
-                                 .forgive_flush = v->forgive_flush,
+                                 .forgive = v->forgive,
                                  .mark_flush = v->mark_flush,
                                  .half = j->small};
     const usc_weigh_operands o = {.d = b->d,
@@ -131,6 +131,8 @@ static void weigh_block(usc_block *b)
     t->n_failing += w.n_failing;
     t->n_f16_lost += w.n_f16_lost;
     t->n_flushed += w.n_flushed;
+    t->n_flushed_out += w.n_flushed_out;
+    t->n_flushed_in += w.n_flushed_in;
     t->n_beyond += w.n_beyond;
     t->n_over_ulp += w.n_over_ulp;
     t->n_signs += w.n_signs;
@@ -146,7 +148,7 @@ static void weigh_each(usc_block *b)
     for (size_t i = 0; i < b->count; i++) {
         const bool special = !(fabs(b->d[i]) <= b->p->params.largest &&
                                fabs(b->r[i]) < b->p->params.overflow);
-        if (!special && !(s->score[i] > 0)) continue;
+        if (!special && !(s->score[i] > 0) && !b->p->view->count_kept) continue;
         usc_block_load_flushed(b);
         usc_judge_element(b, i);
     }
@@ -156,8 +158,9 @@ static void tally_all(usc_block *b, const usc_score_sums *sums)
 {
     usc_judge_scratch *s = b->s;
     const usc_judge *j = b->p->j;
-    if (!sums->special && !(sums->max > 0)) return;
-    if (sums->special || b->p->call != NULL || !b->p->view->appeal || j->wide ||
+    const bool all = b->p->view->count_kept;
+    if (!sums->special && !(sums->max > 0) && !all) return;
+    if (sums->special || all || b->p->call != NULL || !b->p->view->appeal || j->wide ||
         j->pairs || j->kernels->weigh == NULL || b->count % 4 != 0)
         weigh_each(b);
     else
@@ -269,6 +272,10 @@ static void merge(usc_tally *to, const usc_tally *from)
     to->n_ill += from->n_ill;
     to->n_failing += from->n_failing;
     to->n_flushed += from->n_flushed;
+    to->n_flushed_out += from->n_flushed_out;
+    to->n_flushed_in += from->n_flushed_in;
+    to->n_kept_out += from->n_kept_out;
+    to->n_kept_in += from->n_kept_in;
     to->n_f16_lost += from->n_f16_lost;
     to->n_beyond += from->n_beyond;
     to->n_over_ulp += from->n_over_ulp;

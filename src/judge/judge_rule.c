@@ -342,7 +342,21 @@ static usc_view view_of_appeal(const usc_judge *j, const usc_appeal *appeal)
     return view;
 }
 
-/* Passes until flushing has been weighed: one for most, three at most. */
+/* Which kinds of flushing the device does: a kind that it leaves out at most elements
+ * where it would show excuses none of the others. */
+static unsigned flags_forgiven(usc_judge *j, const usc_view *view,
+                               const usc_tensor *flushed, const usc_tally *t)
+{
+    usc_view all = *view;
+    usc_tally kept;
+    all.mark_flush = all.count_kept = true;
+    usc_judge_pass(j, &all, flushed, &kept);
+    const bool out = t->n_flushed_out > 0 && t->n_flushed_out >= kept.n_kept_out;
+    const bool in = t->n_flushed_in > 0 && t->n_flushed_in >= kept.n_kept_in;
+    return (out ? USC_FLUSHED_OUT : 0) | (in ? USC_FLUSHED_IN : 0);
+}
+
+/* Passes until flushing has been weighed: one for most, four at most. */
 static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
                        usc_tally *tally)
 {
@@ -358,11 +372,16 @@ static void run_appeal(usc_judge *j, const usc_appeal *appeal, usc_view *view,
         usc_judge_pass(j, view, flushed, tally);
     }
     view->mark_flush = false;
-    view->forgive_flush = tally->n_flushed > 0;
-    if (!view->forgive_flush) return;
+    const usc_tally seen = *tally;
+    tally->n_flushed = 0; /* unless it is forgiven */
+    if (seen.n_flushed == 0) return;
+    view->forgive = flags_forgiven(j, view, flushed, &seen);
+    if (view->forgive == 0) return;
     usc_tally after;
     usc_judge_pass(j, view, NULL, &after);
-    after.n_flushed = tally->n_flushed;
+    after.n_flushed = view->forgive == USC_FLUSHED_OUT  ? seen.n_flushed_out
+                      : view->forgive == USC_FLUSHED_IN ? seen.n_flushed_in
+                                                        : seen.n_flushed;
     *tally = after;
 }
 
@@ -374,6 +393,7 @@ static void conclude(usc_judge *j, const usc_view *view, const usc_tally *t,
     fill_yardstick(j, view, t->expected, out);
     out->t_mid = view->exact ? view->t_max : limit_of(j, TYPICAL, out->fan_in);
     out->flushes = t->n_flushed > 0 || t->n_f16_lost > 0;
+    out->n_flushed = t->n_flushed;
     decide(j, view, t, out);
     j->view = *view;
     j->looked = true;

@@ -13,8 +13,9 @@
 typedef struct usc_view {
     bool appeal;
     bool exact;         /* S = N = 0 */
-    bool forgive_flush; /* elements flagged USC_FLUSHED score 0 */
-    bool mark_flush;    /* set USC_FLUSHED where flushing explains an element */
+    unsigned forgive;   /* elements with one of these flags score 0 */
+    bool mark_flush;    /* set USC_FLUSHED_* where flushing explains an element */
+    bool count_kept;    /* count n_kept_*; looks at every element, one by one */
     bool only_expected; /* nothing but expected mismatches is asked for */
     double t_fast;      /* T of the first look; 0 where values only move */
     double t_max;       /* T of the worst element */
@@ -28,12 +29,14 @@ typedef struct usc_view {
 /* Everything counted in one pass; all of it independent of order and threads. */
 typedef struct usc_tally {
     int64_t n_mismatch, n_bad, n_free, n_nonfinite;
-    int64_t n_ill;      /* fewer than 4 bits are right, or could be told */
-    int64_t n_failing;  /* above the first look's limit, or bad */
-    int64_t n_flushed;  /* failing and explained by flushing */
-    int64_t n_f16_lost; /* failing: float16 subnormal flushed to zero */
-    int64_t n_beyond;   /* above t_max without being one of those */
-    int64_t n_over_ulp; /* further from R than one ulp of the output */
+    int64_t n_ill;     /* fewer than 4 bits are right, or could be told */
+    int64_t n_failing; /* above the first look's limit, or bad */
+    /* failing and explained by flushing: in either way, of the result, inside */
+    int64_t n_flushed, n_flushed_out, n_flushed_in;
+    int64_t n_kept_out, n_kept_in; /* right, where the same flushing would fail */
+    int64_t n_f16_lost;            /* failing: float16 subnormal flushed to zero */
+    int64_t n_beyond;              /* above t_max without being one of those */
+    int64_t n_over_ulp;            /* further from R than one ulp of the output */
     int64_t n_signs, sum_signs;
     int64_t n_undefined; /* truth is NaN or Inf */
     int64_t n_below;     /* R = 0 and D not: needs the typical size of R */

@@ -12,7 +12,9 @@
 typedef struct constants {
     __m256d min_power, half_ulp, unit, floor, s_factor, n_factor, s_unknown;
     __m256d t_fast, t_max, below, reach; /* reach: roundings that flushing may be off */
-    __m256d excuse, forgive_flush, mark_flush, half;
+    __m256d shows;                       /* roundings from which on flushing matters */
+    __m256d excuse, mark_flush, half;
+    __m256i forgive;
 } constants;
 
 /* Four elements on their way. */
@@ -23,7 +25,8 @@ typedef struct four {
 
 /* Counters hold minus the number, since a mask is -1. */
 typedef struct running {
-    __m256i below, failing, f16_lost, flushed, beyond, over_ulp, signs, signed_, same;
+    __m256i below, failing, f16_lost, flushed, out, in, beyond, over_ulp, signs, signed_,
+        same;
     __m256d max, rel_max;
 } running;
 
@@ -70,6 +73,12 @@ static USC_ALWAYS_INLINE __m256d lies_near(const constants *c, const four *f, __
     return _mm256_and_pd(finite, _mm256_cmp_pd(distance(c, f, v), reach, _CMP_LE_OQ));
 }
 
+/* max(|R|, S, N, floor) */
+static USC_ALWAYS_INLINE __m256d scale_of(const constants *c, const four *f)
+{
+    return _mm256_max_pd(_mm256_max_pd(f->r_size, f->s), _mm256_max_pd(f->n, c->floor));
+}
+
 static USC_ALWAYS_INLINE __m256d flagged(__m256i flags, int64_t bit)
 {
     const __m256i mask = _mm256_set1_epi64x(bit);
@@ -110,8 +119,10 @@ static USC_ALWAYS_INLINE void forgive(const constants *c, four *f, __m256d y,
     __m256d gone = _mm256_or_pd(small, _mm256_and_pd(above, seen));
     gone = _mm256_or_pd(gone, _mm256_cmp_pd(f->d, y, _CMP_EQ_OQ));
     gone = _mm256_and_pd(gone, c->excuse);
-    gone = _mm256_or_pd(gone,
-                        _mm256_and_pd(c->forgive_flush, flagged(f->flags, USC_FLUSHED)));
+    const __m256i none = _mm256_cmpeq_epi64(_mm256_and_si256(f->flags, c->forgive),
+                                            _mm256_setzero_si256());
+    gone = _mm256_or_pd(
+        gone, _mm256_castsi256_pd(_mm256_xor_si256(none, _mm256_set1_epi64x(-1))));
     f->score = _mm256_andnot_pd(gone, f->score);
 }
 
@@ -121,12 +132,15 @@ static USC_ALWAYS_INLINE uint32_t spread_bits(int x)
     return (uint32_t)x * 0x00204081u & 0x01010101u;
 }
 
-static USC_ALWAYS_INLINE void mark(__m256d active, __m256d explained, uint8_t *flags)
+static USC_ALWAYS_INLINE void mark(__m256d active, __m256d out, __m256d in,
+                                   uint8_t *flags)
 {
     uint32_t word;
     memcpy(&word, flags, sizeof word);
-    word &= ~(spread_bits(_mm256_movemask_pd(active)) * USC_FLUSHED);
-    word |= spread_bits(_mm256_movemask_pd(explained)) * USC_FLUSHED;
+    word &=
+        ~(spread_bits(_mm256_movemask_pd(active)) * (USC_FLUSHED_OUT | USC_FLUSHED_IN));
+    word |= spread_bits(_mm256_movemask_pd(out)) * USC_FLUSHED_OUT;
+    word |= spread_bits(_mm256_movemask_pd(in)) * USC_FLUSHED_IN;
     memcpy(flags, &word, sizeof word);
 }
 
@@ -147,19 +161,21 @@ static USC_ALWAYS_INLINE void weigh_flush(const constants *c, const four *f,
     count(&t->beyond,
           _mm256_andnot_pd(f16_lost, _mm256_cmp_pd(f->score, c->t_max, _CMP_GT_OQ)));
     if (_mm256_movemask_pd(c->mark_flush) == 0) return;
-    const __m256d off = size_of(_mm256_sub_pd(f->d, f->r));
-    __m256d explained = _mm256_cmp_pd(off, c->min_power, _CMP_LT_OQ);
+    const __m256d out = _mm256_and_pd(lost, f->active);
+    __m256d in = zero;
     if (o->flushed != NULL) {
         const __m256d y = _mm256_loadu_pd(o->flushed + i);
         const __m256d larger = _mm256_max_pd(f->s, size_of(y));
         const __m256d near = lies_near(c, f, y, _mm256_mul_pd(c->reach, larger));
-        const __m256d other =
-            _mm256_cmp_pd(y, _mm256_loadu_pd(o->y_raw + i), _CMP_NEQ_UQ);
-        explained = _mm256_or_pd(explained, _mm256_and_pd(near, other));
+        const __m256d off = size_of(_mm256_sub_pd(y, _mm256_loadu_pd(o->y_raw + i)));
+        const __m256d little = _mm256_mul_pd(c->shows, scale_of(c, f));
+        in = _mm256_and_pd(near, _mm256_cmp_pd(off, little, _CMP_NLE_UQ));
+        in = _mm256_and_pd(in, f->active);
     }
-    explained = _mm256_and_pd(explained, f->active);
-    mark(f->active, explained, o->flags + i);
-    count(&t->flushed, _mm256_and_pd(explained, fails));
+    mark(f->active, out, in, o->flags + i);
+    count(&t->flushed, _mm256_and_pd(_mm256_or_pd(out, in), fails));
+    count(&t->out, _mm256_and_pd(out, fails));
+    count(&t->in, _mm256_and_pd(in, fails));
 }
 
 /* Signs, ulps and the score relative to what float32 loses; returns the latter. */
@@ -182,9 +198,7 @@ static USC_ALWAYS_INLINE __m256d count_scores(const constants *c, const four *f,
     count(&t->same, _mm256_andnot_pd(opposite, signed_));
     t->max = _mm256_max_pd(f->score, t->max);
     const __m256d own = _mm256_max_pd(_mm256_max_pd(f->r_size, f->n), c->floor);
-    const __m256d scale =
-        _mm256_max_pd(_mm256_max_pd(f->r_size, f->s), _mm256_max_pd(f->n, c->floor));
-    const __m256d rel = _mm256_mul_pd(f->score, _mm256_div_pd(scale, own));
+    const __m256d rel = _mm256_mul_pd(f->score, _mm256_div_pd(scale_of(c, f), own));
     t->rel_max = _mm256_max_pd(rel, t->rel_max);
     return _mm256_and_pd(left, rel);
 }
@@ -229,8 +243,9 @@ static constants spread(const usc_score_params *p, const usc_weigh_rule *rule)
         .t_max = _mm256_set1_pd(rule->t_max),
         .below = _mm256_set1_pd(rule->below),
         .reach = _mm256_set1_pd(reach * p->unit),
+        .shows = _mm256_set1_pd(USC_FLUSH_SHOWS * p->unit),
+        .forgive = _mm256_set1_epi64x((int64_t)rule->forgive),
         .excuse = mask_of(rule->excuse),
-        .forgive_flush = mask_of(rule->forgive_flush),
         .mark_flush = mask_of(rule->mark_flush),
         .half = mask_of(rule->half),
     };
@@ -249,6 +264,8 @@ void usc_judge_weigh_avx2(const usc_score_params *p, const usc_weigh_rule *rule,
         .n_failing = counted(t.failing),
         .n_f16_lost = counted(t.f16_lost),
         .n_flushed = counted(t.flushed),
+        .n_flushed_out = counted(t.out),
+        .n_flushed_in = counted(t.in),
         .n_beyond = counted(t.beyond),
         .n_over_ulp = counted(t.over_ulp),
         .n_signs = counted(t.signs),

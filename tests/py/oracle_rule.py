@@ -203,18 +203,29 @@ def excuse(c: Case, t_max: float) -> None:
 
 
 def excuse_flushing(c: Case, t_max: float, fails: torch.Tensor) -> bool:
-    explained = (c.D - c.R).abs() < 2.0**-126
+    least = UNIT * min(t_max, 16) * c.scale
+    small = c.R.abs() < 2.0**-126
+    ways = [(small & (c.D == 0), small & (c.D != 0) & (distance(0 * c.D, c.R, c.dtype) > least))]
     if c.o.flushed is not None:
         Y = c.o.flushed.double()
-        both = Y.isfinite() & c.D.isfinite() & (Y != c.Y)
+        both = Y.isfinite() & c.D.isfinite()
+        shows = ~((Y - c.Y).abs() <= 16 * UNIT * c.scale)
         reach = UNIT * max(t_max, 16) * torch.maximum(Y.abs(), c.S)
-        explained[both] |= distance(c.D[both], Y[both], c.dtype) <= reach[both]
-        explained |= (kind(Y) != FINITE) & (kind(Y) == kind(c.D)) & (kind(Y) != kind(c.Y))
-    if not bool((explained & fails).any()):
+        same = (kind(Y) != FINITE) & (kind(Y) == kind(c.D)) & (kind(Y) != kind(c.Y))
+        near = shows & both
+        near[both] &= distance(c.D[both], Y[both], c.dtype) <= reach[both]
+        explained = torch.where(both, near, same)
+        ways.append((explained, shows & ~explained))
+    forgiven = torch.zeros_like(fails)
+    for explained, kept in ways:
+        n = int((explained & fails).sum())
+        if n and n >= int((kept & ~fails).sum()):
+            forgiven |= explained
+    if not bool(forgiven.any()):
         return False
-    c.score[explained] = 0
-    c.bad &= ~explained
-    c.limit &= ~explained
+    c.score[forgiven] = 0
+    c.bad &= ~forgiven
+    c.limit &= ~forgiven
     return True
 
 
