@@ -94,6 +94,15 @@ ROWS = [
         "_masks.py:_by_rule", 1.0, "all but some 2^28 multiplications' worth of parts",
         "bfloat16 inputs everywhere", "test_chance.py::test_wrong_attention_is_flagged",
     ),
+    # ---- what float32 and its devices may give otherwise: the judge in C ----
+    Excuse(
+        "flushed", "subnormals flushed to zero",
+        "zero where the result is subnormal, or what a replay gives in which a subnormal input or step "
+        "became zero, if that replay differs by more than 16 roundings for it; float32 and bfloat16 only",
+        "judge_rule.c:flags_forgiven", 1.0, "none where the device keeps more of them than it flushes",
+        "subnormals replaced by others, or zeros at an eighth of them",
+        "test_subnormals.py::test_only_zeros_stand_for_subnormals",
+    ),
 ]  # fmt: skip
 EXCUSES = {row.code: row for row in ROWS}
 

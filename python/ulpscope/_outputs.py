@@ -365,6 +365,7 @@ def _float_finding(path, device, judge, found):
         excuse(finding, "ill_conditioned", found.get("n_ill", 0))
     if found["flushes"]:
         finding.notes.append("flushes subnormals")
+    finding = excuse(finding, "flushed", found["n_flushed"])
     n_odd = found["n"] - found["n_finite"]
     if n_odd:
         finding.notes.append(
