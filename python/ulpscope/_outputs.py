@@ -18,6 +18,7 @@ from ._jumps import crossed, forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._replay import in_memory_order, promises_nothing
 from ._ties import aligned, as_good, choice_of, name_of_one
+from ._trust import ANOTHER, natural as natural_size
 from ._verdicts import rank
 
 LOOKS = (1, 2, 4)  # after so many replays; then the appeal
@@ -252,6 +253,8 @@ def _looked_at(operands, path, device):
     short = _closed_form(operands, path, device)
     if short is not None:
         return short
+    if operands.is_another_function(path):
+        return Finding(path, "unjudged", ANOTHER, n=device.numel(), sizes=tuple(device.shape))
     if not device.is_contiguous():
         judge = _core.Judge(device, truth, yardstick, pairs=pairs)  # tells places
     found = _feed(operands, judge.first, path, 0)
@@ -344,7 +347,7 @@ def _feed(operands, take, path, k):
 
 
 def _appeal(operands, judge, path, exact):
-    fan_in, natural = operands.fan_in(path), operands.reference.natural(path)
+    fan_in, natural = operands.fan_in(path), natural_size(operands.reference, path)
     movement = exact and operands.reference.never_rounds()
     found = None
     for flushed in operands.flushed(path) or [None]:

@@ -20,6 +20,7 @@ from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one
+from ._trust import ANOTHER, natural
 from ._writes import updates
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
@@ -179,8 +180,11 @@ def float_output(operands, path, sums, put):
         put("yardstick", sums.yardstick)
     never = reference.never_rounds()
     entry = {"never_rounds": never, "fan_in": operands.fan_in(path)}
-    if reference.natural(path):
-        entry["natural"] = reference.natural(path)
+    size = natural(reference, path)
+    if size:
+        entry["natural"] = size
+    if operands.is_another_function(path):
+        entry["unjudged"] = ANOTHER
     entry.update(put_looks(operands, path, sums, same, put))
     for i, flushed in enumerate(operands.flushed(path)):
         put(f"flushed{i + 1}", flushed)

@@ -21,6 +21,7 @@ from ._replay import (
     BadCall, bind_cast, computed, outputs_of, plain, promises_nothing, segments, widened,
 )  # fmt: skip
 from ._sources import HANG_ON_DTYPE, STANDARD, Widen, cpu_kernel, sources_of, space_of
+from ._trust import equal, fits, moves, near, size
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
@@ -30,10 +31,6 @@ FAR_REPLAYS = 2000
 N_NOISES = 5
 MOST_NOISE = 256
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
-NOTHING = 2.0**-40  # of the inputs: a sum that float64 cannot tell from zero
-SAMPLE = 4096
-STEADY = 2.0**-16  # of a result's size: two runs of one function differ by no more
-FEW = 8
 
 
 class DrawsUnsaid(BadCall):
@@ -225,7 +222,7 @@ class Reference:
             again = self.narrow()
         finally:
             torch.random.set_rng_state(now)
-        return all(p in again and _near(t, again[p]) for p, t in self.yardstick.items())
+        return all(p in again and near(t, again[p]) for p, t in self.yardstick.items())
 
     @property
     def _hangs_on_dtype(self):
@@ -244,14 +241,14 @@ class Reference:
         rounds to something coarser on purpose does not move with its inputs."""
         if not self._untested():
             return False
-        coarse = [p for p, t in self.truth.items() if t.is_floating_point() and _fits(t, t)]
+        coarse = [p for p, t in self.truth.items() if t.is_floating_point() and fits(t, t)]
         if not coarse or not self.moving:
             return False
         try:
             moved = self.wide({k: t * FINE for k, t in self._perturbed(0).items()})
         except Exception:  # outside its domain: nothing learnt
             return False
-        return any(_fits(moved[p], self.truth[p], moved=True) and _moves(moved[p], self.truth[p])
+        return any(fits(moved[p], self.truth[p], moved=True) and moves(moved[p], self.truth[p])
                    for p in coarse if p in moved)  # fmt: skip
 
     def native(self):
@@ -354,6 +351,10 @@ class Reference:
             self._inward = True
             return self._pair(k, delta)
 
+    def raw_replay(self, k):
+        """Truth and yardstick on perturbed input k, jumps and all."""
+        return self._pair(k)[:2]
+
     def losses(self, path):
         """What float32 loses on inputs further away, element by element: where a formula
         cancels, all replays close by may repeat one lucky rounding."""
@@ -390,8 +391,8 @@ class Reference:
                 return
             for narrow in self.rounded_otherwise(path, rough):
                 lost = (narrow - truth).abs()
-                most = max(MOST_NOISE * _size(usual), 2.0**-12 * _size(truth))
-                if self._same_apart() or _size(lost) <= most:
+                most = max(MOST_NOISE * size(usual), 2.0**-12 * size(truth))
+                if self._same_apart() or size(lost) <= most:
                     yield lost.clamp(max=cap) if rough else lost
 
     def _same_apart(self):
@@ -406,7 +407,7 @@ class Reference:
 
             found = self._run_composite(widened, None, apart)
             self._apart = all(
-                found[p].shape == t.shape and _size(found[p].double() - t) <= 2.0**-20 * _size(t)
+                found[p].shape == t.shape and size(found[p].double() - t) <= 2.0**-20 * size(t)
                 for p, t in self.truth.items()
                 if t.is_floating_point() and p in found
             )
@@ -460,14 +461,6 @@ class Reference:
             if still > 0.05:
                 return _fan_from(still, share)
         return float(max(n, 1))
-
-    def natural(self, path):
-        """The size of the inputs where a result is nothing but the rounding of float64 beside
-        them, zero in truth (the gradient of a bias that a norm takes away again); else 0."""
-        truth = self.truth[path]
-        sizes = [_most(p.data) for p in self.moving.values()]
-        largest, most = max(sizes, default=0.0), truth[truth.isfinite()].abs()
-        return largest if most.numel() and float(most.max()) <= NOTHING * largest else 0.0
 
     def _shared(self, i, draw):
         if (i, draw) not in self._shares:
@@ -543,46 +536,12 @@ class Reference:
             second = self.narrow()
         finally:
             torch.random.set_rng_state(state)
-        return any(not _equal(first[p], second[p]) for p in first)
+        return any(not equal(first[p], second[p]) for p in first)
 
 
 def _moved_on(state):
     """Whether the CPU's generator has given numbers since it was in that state."""
     return not torch.equal(torch.random.get_rng_state(), state)
-
-
-def _equal(a, b):
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def _near(a, b):
-    """Equal but for roundings: kernels of libraries add in an order that hangs on where in
-    memory the numbers lie."""
-    if not a.is_floating_point() or a.shape != b.shape:
-        return _equal(a, b)
-    same = (a == b) | ((a != a) & (b != b)) | ((a - b).abs() <= STEADY * _size(a))
-    return bool(same.all())
-
-
-def _fits(t, truth, moved=False):
-    """Whether float32 holds the first elements of t, of which enough are no integers (and
-    differ from the truth)."""
-    if t.shape != truth.shape:
-        return False
-    t, truth = t.flatten()[:SAMPLE], truth.flatten()[:SAMPLE]
-    real = t.isfinite() & (t != t.round())
-    if moved:
-        real &= t != truth
-    t = t[real]
-    return t.numel() >= FEW and bool((t.float().double() == t).all())
-
-
-def _moves(t, truth):
-    """Whether most of the first elements of t differ from the truth, as they do where inputs
-    moved by 16 float32 roundings: of numbers in 8 or 16 bits a few do."""
-    t, truth = t.flatten()[:SAMPLE], truth.flatten()[:SAMPLE]
-    live = truth.isfinite() & (truth != 0)
-    return int((live & (t != truth)).sum()) > int(live.sum()) / 2
 
 
 def _fan_from(still, share):
@@ -591,18 +550,6 @@ def _fan_from(still, share):
     fan = math.log(still) / math.log1p(-share) if still < 1 else 1.0
     low = 1.0 if share == 0.5 else 0.25 / share
     return min(max(fan, low), max(3 / share, 1.0))
-
-
-def _size(x):
-    """Root mean square of the finite elements."""
-    live = x[x.isfinite()]
-    return float(live.square().mean().sqrt()) if live.numel() else 0.0
-
-
-def _most(x):
-    """The largest size of a finite element."""
-    x = x.float() if x.element_size() == 1 else x  # float8 has no abs of its own
-    return float(x.abs().nan_to_num(0, 0, 0).max())
 
 
 def _is_float(part):

@@ -2,6 +2,7 @@
 """What a call means by its dtype is what it means in the dtype captured: a reference in float64
 is held to the same eps, tolerance, bound and branch."""
 
+import numpy
 import pytest
 import torch
 from ulpscope import check_call, judge_call
@@ -141,3 +142,31 @@ def test_an_operator_of_another_library_keeps_its_arguments():
         inputs = (torch.randn(8, 64), torch.randn(64), 1e-6)
         assert check_call(op, inputs).verdict == "pass"
         assert judge_call(op, inputs, outputs=op(*inputs)).verdict == "pass"
+
+
+# ---- what asks in a way that nobody hears -----------------------------------------------
+
+
+def hidden(x):
+    return x / (x.norm(dim=-1, keepdim=True) + float(numpy.finfo(x.numpy().dtype).eps))
+
+
+def hidden_rank(x):
+    u, s, v = torch.linalg.svd(x)
+    keep = s > s.max() * float(numpy.finfo(x.numpy().dtype).eps) * 20
+    return (v.mT * torch.where(keep, 1 / s, 0)) @ u.mT
+
+
+UNHEARD = {
+    "eps": (hidden, TINY * 1e-6, [hidden(rounded(TINY * 1e-6)), randn(32, 64)]),
+    "rank": (hidden_rank, LOW_RANK, [randn(20, 20) * 100]),
+}
+
+
+@pytest.mark.parametrize("name", UNHEARD)
+def test_another_function_in_float64_is_unjudged(name):
+    fn, x, faults = UNHEARD[name]
+    for output in [fn(x), *faults]:
+        verdict = judge_call(fn, (x,), outputs=output)
+        assert verdict.verdict == "unjudged", verdict.sentence
+        assert ("hangs on the dtype" if name == "eps" else "ill-conditioned") in verdict.sentence
