@@ -34,6 +34,7 @@ LIKELY = ((5.5, 9.3, "looks like noise consistent with bfloat16 arithmetic (inte
           (12.4, 20.0, "looks like an inaccurate elementary function or approximation"))  # fmt: skip
 # Another name that explains as much says more.
 VAGUE = ("computes as if", "computes without")
+ONLY_SEEN = (_causes_pattern.GARBAGE, "by a factor of its own")
 SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
@@ -141,7 +142,7 @@ class Search:
     def cause(self):
         """The name, "looks like ..." for one that comes near without giving the same numbers."""
         text = self._answer()
-        fits = (text == self.text and not self.sure) or _causes_pattern.GARBAGE in text
+        fits = (text == self.text and not self.sure) or any(words in text for words in ONLY_SEEN)
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
     def _answer(self):
