@@ -89,13 +89,6 @@ def flip(trace):
     (trace / SHARD).write_bytes(data)
 
 
-def into_ranks(trace):
-    """What a capture of several ranks leaves."""
-    trace.rename(trace.parent / "rank-0")
-    trace.mkdir()
-    (trace.parent / "rank-0").rename(trace / "rank-0")
-
-
 def newer(trace):
     with closing(sqlite3.connect(trace / "trace.db")) as db:
         db.execute("PRAGMA user_version = 99")
@@ -106,7 +99,6 @@ def newer(trace):
     [
         (shutil.rmtree, ("trace: no such folder",)),
         (lambda t: (t / "trace.db").unlink(), ("trace: not a trace",)),
-        (into_ranks, ("trace: holds a trace for each rank", "rank-0")),
         (lambda t: (t / "trace.db").write_text("junk" * 20), ("trace.db: not a SQLite",)),
         (cut("trace.db", 9000), ("trace.db", "capture it or copy it again")),
         (cut(SHARD, 100), (SHARD, "truncated at byte 100", "capture it or copy it again")),
@@ -114,7 +106,7 @@ def newer(trace):
         (flip, (SHARD, "the bytes of blob", "capture it or copy it again")),
         (newer, ("trace.db", "format 99", "newer ulpscope")),
     ],
-    ids=["missing", "no database", "ranks", "no SQLite", "cut database", "cut shard", "no shard",
+    ids=["missing", "no database", "no SQLite", "cut database", "cut shard", "no shard",
          "changed bytes", "newer"],
 )  # fmt: skip
 def test_damaged_trace(trace, tmp_path, damage, words):
@@ -136,7 +128,7 @@ def test_trace_without_calls(tmp_path):
     [
         (["--bogus"], ("--bogus", "--help")),
         (["--ops", "["], ("pattern '['",)),
-        (["--ops", "nosuch"], ("no call of trace matches nosuch",)),
+        (["--ops", "nosuch"], ("no call of trace matches --ops 'nosuch'",)),
         (["--allow", "bogus"], ("'bogus' is no verdict",)),
         (["--allow", "wrong:["], ("--allow", "pattern '['")),
         (["--timeout", "0"], ("--timeout",)),

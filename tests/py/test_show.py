@@ -77,3 +77,10 @@ def test_text_of_a_trace_cannot_steer_the_terminal(trace):
     assert said.returncode == 0 and "\x1b" not in said.stdout and "\x9b" not in said.stdout
     said = show(f"{trace}#1", "--json").stdout
     assert "\x1b" not in said and '"args": "{' in said
+
+
+def test_one_trace_of_several_ranks_has_to_be_named(trace, tmp_path):
+    (tmp_path / "job").mkdir()
+    trace.rename(tmp_path / "job/rank-0")
+    said = show(tmp_path / "job")
+    assert said.returncode == 2 and "holds a trace for each rank: name one" in said.stderr
