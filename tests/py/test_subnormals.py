@@ -76,7 +76,7 @@ def test_a_flushed_step_is_a_note_and_another_value_is_not(draw):
     def fn(x):
         return (x * 1e-30) * 1e30
 
-    x = draw(N) * 1e-8  # the product inside is subnormal
+    x = draw(N) * 4e-8  # the product inside is subnormal for a quarter of them
     right, flushed = fn(x), flush(x * 1e-30) * 1e30
     assert ulpscope.judge_call(fn, (x,), outputs=flushed).passed
     half = torch.where(torch.arange(N) % 50 == 0, right * 0.5, right)
