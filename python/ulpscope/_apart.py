@@ -75,25 +75,26 @@ def _quantized_parts(tensor):
 
 def _coordinates(tensor):
     """As it is: what stands there twice counts twice."""
-    size, sorted_ = tensor.shape, tensor.is_coalesced()
-
-    def make(indices, values):
-        return torch.sparse_coo_tensor(indices, values, size, check_invariants=True,
-                                       is_coalesced=sorted_)  # fmt: skip
-
+    make = sparse_maker("sparse_coo coalesced" if tensor.is_coalesced() else "sparse_coo", tensor.shape)
     return {"indices": tensor._indices(), "values": tensor._values()}, make
 
 
+def sparse_maker(form, size):
+    """What makes a sparse tensor of its parts: `form` is that of a row of a trace."""
+    layout, _, sorted_ = form.partition(" ")
+    if layout == "sparse_coo":
+        return lambda indices, values: torch.sparse_coo_tensor(
+            indices, values, size, check_invariants=True, is_coalesced=bool(sorted_))
+    layout = getattr(torch, layout)
+    return lambda ends, places, values: torch.sparse_compressed_tensor(
+        ends, places, values, size, layout=layout, check_invariants=True)
+
+
 def _compressed(tensor):
-    size, layout = tensor.shape, tensor.layout
-    rows = layout in (torch.sparse_csr, torch.sparse_bsr)
+    rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
     ends = tensor.crow_indices() if rows else tensor.ccol_indices()
     places = tensor.col_indices() if rows else tensor.row_indices()
-
-    def make(ends, places, values):
-        return torch.sparse_compressed_tensor(ends, places, values, size, layout=layout,
-                                              check_invariants=True)  # fmt: skip
-
+    make = sparse_maker(str(tensor.layout).removeprefix("torch."), tensor.shape)
     return {"ends": ends, "places": places, "values": tensor.values()}, make
 
 

@@ -8,7 +8,7 @@ import json
 
 import torch
 
-from ._replay import BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as
+from ._replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
 
 
 def dtype_named(name):
@@ -75,6 +75,8 @@ def call_from(row, read_blob, stand_in=None):
     for item in row["tensors"]:
         if item["role"] == "in" and item["storage"] not in call.storages:
             fill_storage(call, item, read_blob, stand_in)
+    if any(is_sparse(item) for item in row["tensors"] if item["role"] == "in"):
+        return sparse_call(call, row)
     call.live = _live_reader(row, read_blob)
     return call
 
@@ -95,6 +97,38 @@ def bare_call(row):
         mutated={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
         row=row,
     )
+
+
+def is_sparse(item):
+    """Whether a row is of a tensor whose parts are rows of their own."""
+    return (item.get("form") or "").startswith("sparse")
+
+
+def sparse_call(call, row):
+    """The same call on sparse arguments, put together of their parts. They are taken apart
+    again as they are for a Python callable, so that replays can move the parts."""
+    from ._apart import sparse_maker
+    from ._callable import call_of
+
+    tensors = {path: _seen(call, view) for path, view in call.views.items() if not is_sparse(vars(view))}
+    if call.made_up or any(is_sparse(t) for t in row["tensors"] if t["role"] == "mutated"):
+        raise BadCall("it writes a sparse tensor, or its content was not captured")
+    for item in (t for t in row["tensors"] if t["role"] == "in" and is_sparse(t)):
+        parts = {p[len(item["path"]) + 1 :]: t for p, t in tensors.items()
+                 if p.startswith(item["path"] + ".")}  # fmt: skip
+        if not parts:
+            raise BadCall(f"the parts of {item['path']} were not captured")
+        tensors[item["path"]] = sparse_maker(item["form"], item["sizes"])(**parts)
+    args = [substitute(a, tensors) for a in call.args]
+    kwargs = {k: substitute(a, tensors) for k, a in call.kwargs.items()}
+    made = call_of(call.function, args, kwargs)
+    made.sequence, made.op, made.row = call.sequence, call.op, row
+    return made
+
+
+def _seen(call, view):
+    elements = fit(call.storages[view.storage], view.dtype)
+    return seen_as(elements.as_strided(view.sizes, view.strides, view.offset), view.form)
 
 
 def bytes_of(buffer):
@@ -127,6 +161,10 @@ def tensor_of(item, read_blob):
 
 def fill_storage(call, item, read_blob, stand_in):
     """Gives a call the content of one storage, see `call_from`."""
+    form = item.get("form") or ""
+    if form and not form.startswith("sparse") and form.split()[0] not in LAZY:
+        why = "its device was recording a graph" if form == "graph" else f"a tensor of the form '{form}'"
+        raise BadCall(f"the content of {item['path']} was not captured: {why}")
     for other in call.row["tensors"]:  # of what a view was made of, the view may be kept
         if other["blob"] and other["version"] == item["version"]:
             call.storages[item["storage"]] = stored(call.row["tensors"], other, read_blob)

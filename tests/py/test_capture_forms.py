@@ -76,7 +76,7 @@ def test_lazily_conjugated_tensors_come_back_as_the_operator_saw_them(tmp_path):
         assert not flagged and code == 0 and len(rows) > 20
     (tmp_path / "forgets.py").write_text(FORGETS)
     code, rows = check(tmp_path / "t", tmp_path / "wrong", "python:forgets:run")
-    assert code == 1 and {"aten::mm", "aten::bmm"} <= {op for op, v, _ in rows if v == "wrong"}
+    assert code == 1 and {"aten::mm", "aten::bmm"} <= {op for op, v, _ in rows if v in ("wrong", "reduced")}
 
 
 # ---- no strides, no bytes ------------------------------------------------------------
@@ -128,6 +128,41 @@ def test_odd_tensors_neither_end_nor_alter_the_run(tmp_path, kind):
     told = {text.split("form '")[1].split("'")[0] for _, k, text in notes(tmp_path / "t") if k == "left-out"}
     wanted = {"nested strided": "nested", "axes": "over 32 axes", "mkldnn": "_mkldnn"}
     assert wanted.get(kind, "") in told or kind not in wanted
+
+
+SCALES = """
+def run(op, args, kwargs):
+    out = op(*args, **kwargs)
+    return out * 1.01 if out.shape == (6, 4) else out
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_calls_on_sparse_tensors_are_judged(tmp_path):
+    torch.manual_seed(0)
+    a, x = torch.randn(6, 6) * (torch.rand(6, 6) > 0.5), torch.randn(6, 4)
+    coo, csr, dense = a.to_sparse(), a.to_sparse_csr(), torch.zeros(6, 6)
+    with ulpscope.capture(tmp_path / "t"):
+        torch.sparse.mm(coo, x), csr @ x, coo + coo, coo * 2, coo.to_dense(), csr.to_dense()
+        dense.add_(coo)
+    code, rows = check(tmp_path / "t", tmp_path / "honest", "cpu")
+    other = [r for r in rows if r[1] not in ("pass", "undefined")]
+    assert code == 0 and not other
+    assert {"aten::_sparse_addmm", "aten::mul.Tensor", "aten::add_.Tensor"} <= {r[0] for r in rows}
+    (tmp_path / "scales.py").write_text(SCALES)
+    code, rows = check(tmp_path / "t", tmp_path / "wrong", "python:scales:run")
+    assert code == 1 and "aten::_sparse_addmm" in {op for op, v, _ in rows if v in ("wrong", "reduced")}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_call_without_content_says_why(tmp_path):
+    with ulpscope.capture(tmp_path / "t"):
+        strided_nested()
+        torch.ones([1] * 40) + 1
+    _, rows = check(tmp_path / "t", tmp_path / "out", "cpu")
+    told = " ".join(sentence for _, v, sentence in rows if v == "unjudged")
+    assert "of the form 'nested'" in told and "of the form 'over 32 axes'" in told
+    assert "setStorage" not in told
 
 
 # ---- nobody notices ------------------------------------------------------------------
