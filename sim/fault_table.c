@@ -177,6 +177,11 @@ static bool grow(void)
 
 static usc_status plant_one(span text, usc_error *err)
 {
+    if (n_faults == USC_SIM_MAX_FAULTS)
+        return usc_error_set(err, USC_E_ARG, -1,
+                             "fault '%.*s': %d are planted already, the most at a time",
+                             (int)(text.n < 100 ? text.n : 100), text.at,
+                             USC_SIM_MAX_FAULTS);
     if (!grow()) return usc_error_set(err, USC_E_NOMEM, -1, "fault: out of memory");
     const usc_status st = parse_fault(&faults[n_faults], text, err);
     if (st == USC_OK) faults[n_faults++].id = next_id++;

@@ -113,7 +113,7 @@ class Faults
     void note_intermediates(bool changed);
 
   private:
-    static constexpr size_t MAX = 8;
+    static constexpr size_t MAX = USC_SIM_MAX_FAULTS;
     usc_sim_fault hits_[MAX];
     int results_[MAX]; // the largest usc_sim_fault_apply() result so far
     size_t n_;

@@ -526,3 +526,21 @@ def test_without_a_compiler_there_is_a_clear_sentence(tmp_path):
 def test_loading_from_the_cache_is_silent():
     done = child("import ulpscope.sim")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16,
+                                   torch.uint32, torch.uint64, torch.bool, torch.float64], ids=str)
+def test_faults_fire_on_every_dtype_that_has_a_row(dtype):
+    x = torch.ones(8).to(dtype).sim()
+    sim.plant("aten::clone:zero_one:index=3")
+    assert x.clone().cpu().float().tolist() == [1, 1, 1, 0, 1, 1, 1, 1]
+
+
+def test_many_faults_on_one_operator_all_fire_and_too_many_are_refused():
+    x = torch.ones(14).sim()
+    for i in range(12):
+        sim.plant(f"aten::clone:zero_one:index={i}")
+    assert x.clone().cpu().sum() == 2
+    sim.clear_faults()
+    with pytest.raises(ValueError, match="32 are planted already"):
+        sim.plant(";".join(["aten::clone:nan"] * 33))

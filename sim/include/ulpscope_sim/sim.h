@@ -153,6 +153,9 @@ typedef struct usc_sim_fault_info {
 
 #define USC_SIM_FAULT_TEXT 256
 
+/* As many are planted at a time at most: one call may have to answer to them all. */
+#define USC_SIM_MAX_FAULTS 32
+
 /** One planted fault, as usc_sim_fault_get() tells of it. */
 typedef struct usc_sim_fault {
     int64_t id;
