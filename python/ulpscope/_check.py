@@ -33,6 +33,7 @@ WHILE = {"device": "", "compiling": " while compiling"}  # phases that are the d
 TIMEOUT = 120.0
 ENDS = {"crash": "crashed", "hang": "timeout"}  # faults by what becomes of their process
 SEARCH_SECONDS = 2.0  # as in _causes_host, which needs torch
+REPEAT = 2  # runs of a call on the device
 PARTS = ("device", "reference", "perturbed", "judge", "causes")
 
 
@@ -64,6 +65,8 @@ def parse(argv):
         help="seconds that one call may take (default 120)")
     add("--causes", default=SEARCH_SECONDS, type=causes_of, metavar="off|S",
         help="seconds that the search for the cause of one finding may take (default 2), or off")
+    add("--repeat", type=int, default=REPEAT, metavar="N",
+        help="run each call N times on the device and judge every answer that differs (default 2)")
     add("--distinct", action="store_true",
         help="one call per operator, shapes, dtypes and module class")
     add("--import", action="append", default=[], dest="imports", metavar="MODULE",
@@ -94,6 +97,8 @@ def parse(argv):
     options.trace, options.call = _select.split_call(options.trace, os.path.isdir)
     if not 0 < options.timeout < math.inf:
         parser.error("--timeout must be a number of seconds above 0")
+    if options.repeat < 1:
+        parser.error("--repeat must be 1 or more")
     if options.jobs is not None and options.jobs < 1:
         parser.error("-j must be 1 or more")
     try:
@@ -222,7 +227,8 @@ def telling(options):
     return {"compare_standards": options.compare_standards,
             "call": options.call or 0, "module": options.module, "phase": options.phase,
             "step": options.step, "level": options.level if options.level != "call" else "",
-            "timeout": options.timeout if options.timeout != TIMEOUT else 0}  # fmt: skip
+            "timeout": options.timeout if options.timeout != TIMEOUT else 0,
+            "repeat": options.repeat if options.repeat != REPEAT else 0}  # fmt: skip
 
 
 def run_identity(trace, options):
@@ -281,6 +287,7 @@ def worker_settings(trace, options, home, jobs):
         "standard": options.standard,
         "compare": options.compare_standards,
         "causes": options.causes,
+        "repeat": options.repeat,
     }
 
 

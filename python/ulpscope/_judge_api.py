@@ -115,7 +115,7 @@ def judge_call(
 
 
 def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False,
-               inputs="given", cause=True):  # fmt: skip
+               inputs="given", repeat=3, cause=True):  # fmt: skip
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
     it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.
@@ -125,10 +125,15 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
 
     `inputs="stress[:SEED[:CASES]]"` takes the arguments as an example and checks the calls
     on which kernels break; the verdict is that of the worst one, `.cases` holds them all.
+
+    `fn` runs `repeat` times on the same arguments, and every answer that differs in a bit is
+    judged: `intermittent` where one is not acceptable, a note with the spread where all are.
     `cause` is as for judge_call. ValueError where there is no such device.
     """
     _check_usage(fn, args, kwargs)
     seconds = _seconds(cause)
+    if repeat < 1:
+        raise ValueError(f"repeat is {repeat}, not 1 or more runs")
     if device is not None:
         device = open_device(str(device)).name  # brings the package of its backend
     if reference is not None and not callable(reference):
@@ -136,7 +141,7 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     reference = reference or _registered(fn)
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
-    check = _Check(fn, reference, own, device, backward, seconds)
+    check = _Check(fn, reference, own, device, backward, seconds, repeat)
     if backward:
         check = _differentiated(check)
     if inputs == "given":
@@ -173,19 +178,18 @@ class _Check:
     device: object
     backward: bool
     seconds: float  # for the cause of a finding
+    repeat: int = 1
     groups: object = field(default_factory=_causes_host.Groups)
     state: tuple = ()  # a module's parameters and buffers, ahead of the reference's arguments
 
     def run(self, args, kwargs, note=""):
-        given = args if not self.own else self.state + args
-        moved = _moved(given, self.device), _moved(kwargs, self.device)
-        fn = _on(self.fn, self.device) if self.own or self.device else self.fn
-        with self._grad(), kept_state([*args, *kwargs.values()]):
-            outputs = fn(*moved[0], **moved[1])
+        with kept_state([*args, *kwargs.values()]):
+            outputs, moved = self._ran(args, kwargs)
+            others = [self._ran(args, kwargs) for _ in range(self.repeat - 1)]
 
         def judge(call):
             call.any_float = not self.own
-            verdict = self._with_twin(_verdict(call, outputs, moved), args, kwargs)
+            verdict = self._with_twin(_verdict(call, outputs, moved, others), args, kwargs)
             return _explained(call, verdict, self.seconds, self.groups)
 
         return _judged(self.reference, self.state + args, kwargs, judge, name_of(self.fn), note)
@@ -196,16 +200,21 @@ class _Check:
         calm = calm_arguments(self.reference, args, kwargs) if wants_twin(verdict) else None
         if calm is None or self.state:
             return verdict
-        moved = _moved(tuple(calm[0]), self.device), _moved(calm[1], self.device)
-        fn = _on(self.fn, self.device) if self.own or self.device else self.fn
         try:
-            with self._grad():
-                outputs = fn(*moved[0], **moved[1])
+            outputs, moved = self._ran(tuple(calm[0]), calm[1])
             call = call_of(self.reference, tuple(calm[0]), calm[1])
             call.any_float = not self.own
             return with_twin(verdict, _verdict(call, outputs, moved), calm[2])
         except Exception:  # it cannot do without: the spread is all there is
             return verdict
+
+    def _ran(self, args, kwargs):
+        """What `fn` returns for copies of the arguments, and the copies as it leaves them."""
+        given = args if not self.own else self.state + args
+        moved = _moved(given, self.device), _moved(kwargs, self.device)
+        fn = _on(self.fn, self.device) if self.own or self.device else self.fn
+        with self._grad():
+            return fn(*moved[0], **moved[1]), moved
 
     def failed(self, problem, note):
         """The verdict on arguments that `fn` refuses and the reference takes."""
@@ -298,14 +307,15 @@ def _explained(call, verdict, seconds, groups=None):
     return verdict
 
 
-def _verdict(call, outputs, mutated):
+def _verdict(call, outputs, mutated, others=()):
     nothing = _nothing_to_judge(call, outputs, mutated)
     if nothing:
         return Verdict("unjudged", reason=nothing)
     answer = _answer(call, outputs, mutated)
+    more = [_answer(call, *other) for other in others]
     if call.random:
-        return judge_drawn(call, answer)
-    verdict = judge_given(call, answer, seconds=0)
+        return judge_drawn(call, answer, *more[:1])
+    verdict = judge_given(call, answer, more, seconds=0)
     if verdict.verdict == "unjudged" and call.native is None and not verdict.findings:
         verdict.reason = f"{verdict.reason} (and as given: {call.problem})"
     return verdict

@@ -18,9 +18,10 @@ from ._outputs import Finding, clause, judge_outputs
 from ._random import judge_draws
 from ._reference import DrawsUnsaid, Reference
 from ._refused import DIVIDED, WHY, judged_beside, kind_of
-from ._replay import Unsupported, draws_random, equal_bytes, in_memory_order
+from ._repeats import CAPTURED, ONCE_MORE, same_bits, settle
+from ._replay import Unsupported, draws_random
 from ._streams import kept_state
-from ._verdicts import FLAGGED, rank
+from ._verdicts import FLAGGED
 
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
@@ -48,10 +49,11 @@ class Verdict:
 
 
 def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
-               seconds=_causes_host.SECONDS):  # fmt: skip
+               seconds=_causes_host.SECONDS, repeat=2):  # fmt: skip
     """
     Judges one call on a device, by another standard where `rule` is one, and spends `seconds`
-    on the cause of what it finds.
+    on the cause of what it finds. Our own rule sees the answers of `repeat` runs, two at the
+    least of a call that it accuses.
 
     `mark(phase)` is told "device", "reference" before each part begins, so that whoever
     watches this process knows where it died. Raises DeviceDied only.
@@ -72,14 +74,14 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
     finally:
         timing.add("device", now)
     mark("reference")
-    verdict = _judge_ran(call, device, answer, timing, mark, rule)
+    verdict = _judge_ran(call, device, answer, timing, mark, rule, repeat)
     verdict.notes = verdict.notes + answer.notes
     if rule is None:
         explain(call, verdict, timing, seconds)
     return verdict
 
 
-def _judge_ran(call, device, answer, timing, mark, rule):
+def _judge_ran(call, device, answer, timing, mark, rule, repeat):
     """The verdict on a call that the device answered."""
     if rule is not None:
         return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
@@ -91,7 +93,7 @@ def _judge_ran(call, device, answer, timing, mark, rule):
         return _judge_draws(call, device, answer, timing, mark)
     if verdict.operands is None:
         return verdict
-    return _settle(call, device, verdict, timing, mark)
+    return _settle(call, device, verdict, timing, mark, repeat)
 
 
 def judge_by(rule, call, answer, timing=None, benchmark=None):
@@ -148,7 +150,7 @@ def _judge_draws(call, device, answer, timing, mark):
         if judged.verdict in FLAGGED and verdict.verdict not in FLAGGED:
             verdict = judged
             verdict.notes.append("seen in the captured run")
-    if verdict.verdict == "pass" and seeded and not _same_bits(*seeded):
+    if verdict.verdict == "pass" and seeded and not same_bits(*seeded):
         why = "the same seed does not give the same numbers"
         verdict.findings, verdict.verdict = [Finding("", "wrong", why, bits=0.0)], "wrong"
         verdict.cause = _diagnose.of_draws(verdict)
@@ -230,13 +232,15 @@ def _without_reference(call, problem, answer):
     return Verdict("unjudged", reason=f"no float64 reference: {text}", answer=answer)
 
 
-def judge_given(call, answer, timing=None, seconds=_causes_host.SECONDS):
-    """The verdict on what some device gave for a call; no device is asked."""
-    timing = timing or Timing()
+def judge_given(call, answer, others=(), seconds=_causes_host.SECONDS):
+    """The verdict on what some device gave for a call, `others` when it was asked again."""
+    timing = Timing()
     try:
         verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing))
     except DrawsUnsaid:
-        return judge_drawn(call, answer)
+        return judge_drawn(call, answer, *others[:1])
+    verdict = settle(verdict, [(ONCE_MORE, other) for other in others],
+                     lambda other: _judge_answer(call, other, timing, verdict.operands))  # fmt: skip
     explain(call, verdict, timing, seconds)
     return verdict
 
@@ -270,18 +274,43 @@ def _unsaid(verdict):
     return verdict
 
 
-def _settle(call, device, verdict, timing, mark):
-    """Second opinions: the captured run's own results, another run of the device, and
-    whether the operator is deterministic at all."""
-    live = _live_answer(call, device, verdict.answer)
-    if live is not None and not _same_bits(live, verdict.answer):
-        judged = _judge_answer(call, live, timing, verdict.operands)
-        verdict = _weigh(verdict, "the replay", judged, "the captured run")
-    if verdict.verdict not in FLAGGED:
-        return verdict
-    if verdict.verdict != "intermittent":
-        verdict = _run_again(call, device, verdict, timing, mark)
-    return _on_draws_where_it_draws(call, verdict)
+def _settle(call, device, verdict, timing, mark, repeat):
+    """Second opinions: the captured run's own results, more runs of the device, and whether
+    the operator is deterministic at all."""
+    operands = verdict.operands
+    if verdict.verdict in FLAGGED:
+        repeat = max(repeat, 2)
+
+    def judge(answer):
+        if isinstance(answer, Verdict):
+            return answer
+        return _judge_answer(call, answer, timing, operands)
+
+    answers = _more_answers(call, device, verdict.answer, timing, mark, repeat)
+    verdict = settle(verdict, answers, judge)
+    return verdict if verdict.operands is None else _on_draws_where_it_draws(call, verdict)
+
+
+def _more_answers(call, device, first, timing, mark, repeat):
+    """The captured run's answer, and further runs until there are `repeat`."""
+    live = _live_answer(call, device, first)
+    if live is not None:
+        yield CAPTURED, live
+    for _ in range(repeat - 1):
+        mark("device")
+        now = time.perf_counter_ns()
+        try:
+            answer = device.run(call)
+        except DeviceDied:
+            raise
+        except (Unsupported, RuntimeError) as problem:
+            if "memory" in str(problem).lower():
+                return
+            answer = Verdict("crashed", reason=f"raises: {clause(problem)}")
+        finally:
+            timing.add("device", now)
+        mark("reference")
+        yield ONCE_MORE, answer
 
 
 def _live_answer(call, device, answer):
@@ -296,51 +325,3 @@ def _live_answer(call, device, answer):
             return None
         outputs[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return type(answer)(outputs, "", answer.before)
-
-
-def _same_bits(a, b):
-    return all(
-        p in b.outputs
-        and t.dtype == b.outputs[p].dtype
-        and t.shape == b.outputs[p].shape
-        and equal_bytes(*map(_as_bytes, in_memory_order(False, t, b.outputs[p])))
-        for p, t in a.outputs.items()
-    )
-
-
-def _as_bytes(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
-def _run_again(call, device, verdict, timing, mark):
-    """Runs a call that did not pass once more: a device that then gives an acceptable
-    answer is not wrong, but unreliable."""
-    mark("device")
-    now = time.perf_counter_ns()
-    try:
-        answer = device.run(call)
-    except (Unsupported, RuntimeError):
-        return verdict
-    finally:
-        timing.add("device", now)
-    mark("reference")
-    if _same_bits(answer, verdict.answer) and answer.trespass == verdict.answer.trespass:
-        return verdict
-    again = _judge_answer(call, answer, timing, verdict.operands)
-    return _weigh(verdict, "one run", again, "another run of the same call")
-
-
-def _weigh(first, first_name, second, second_name):
-    """One verdict from two answers to the same call."""
-    bad = [v for v in (first, second) if v.verdict in FLAGGED]
-    if not bad:
-        first.notes.append("differs from run to run, within rounding")
-        return first
-    worse = min(bad, key=lambda v: rank(v.verdict))
-    if len(bad) == 2:
-        worse.notes.append("differs from run to run")
-        return worse
-    names = (first_name, second_name) if worse is first else (second_name, first_name)
-    worse.reason = f"{names[0]} is {worse.verdict}, {names[1]} passes: {worse.worst.reason}"
-    worse.verdict = "intermittent"
-    return worse

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-MARK = "ulpscope(inputs=..., backward=..., device=...): defaults of ulpscope_check in this test"
-KEYS = ("inputs", "backward", "device")
+MARK = "ulpscope(inputs=..., backward=..., device=..., repeat=...): defaults of ulpscope_check in this test"
+KEYS = ("inputs", "backward", "device", "repeat")
 SENT = "ulpscope_rows"  # workeroutput key
 
 
@@ -51,7 +51,7 @@ def ulpscope_check(request):
 
     def check(fn, reference, *args, **kwargs):
         __tracebackhide__ = True
-        given = {key: kwargs.pop(key) for key in ("inputs", "backward") if key in kwargs}
+        given = {key: kwargs.pop(key) for key in ("inputs", "backward", "repeat") if key in kwargs}
         return testing.passed(check_call(fn, args, kwargs, reference, **{**defaults, **given}))
 
     return check

@@ -41,6 +41,7 @@ class Bench:
         from ._device import open_device
 
         self.channel, self.path = channel, settings["trace"]
+        self.repeat = settings.get("repeat", 2)
         self.rule, self.compared = _standards.chosen(settings["standard"], settings["compare"])
         self.trace = _core.Trace(self.path)
         say = lambda phase: channel.send(phase=phase)  # noqa: E731
@@ -89,7 +90,8 @@ class Bench:
         since = time.perf_counter_ns()
         call = self.call(sequence, module)
         timing.wide += time.perf_counter_ns() - since
-        return call, judge_call(call, self.device, timing, mark, self.rule, seconds=0)
+        return call, judge_call(call, self.device, timing, mark, self.rule, seconds=0,
+                                repeat=self.repeat)  # fmt: skip
 
     def fired(self):
         """Planted faults that fired since this was asked last, by their texts."""

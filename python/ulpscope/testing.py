@@ -8,7 +8,7 @@ N_SHOWN = 5
 N_CASES = 6
 
 
-def assert_accurate(fn, reference, *args, backward=False, inputs="given", cause=True,
+def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat=3, cause=True,
                     **kwargs):  # fmt: skip
     """
     Raises AssertionError where `fn(*args, **kwargs)` is not as accurate as float32
@@ -16,7 +16,8 @@ def assert_accurate(fn, reference, *args, backward=False, inputs="given", cause=
     float64 (None: `fn` itself). `backward=True` includes the gradients of float inputs.
 
     `inputs="stress"` takes the arguments as an example of shapes and dtypes and goes
-    through the values, sizes and memory layouts on which kernels break.
+    through the values, sizes and memory layouts on which kernels break. `fn` runs `repeat`
+    times: one that is wrong now and then fails as `intermittent`.
 
     `cause=False` leaves out the search for the cause of a failure, which runs in a process of
     its own; a number is the seconds that it may take (default 2).
@@ -26,7 +27,7 @@ def assert_accurate(fn, reference, *args, backward=False, inputs="given", cause=
     """
     __tracebackhide__ = True
     return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs,
-                             cause=cause))  # fmt: skip
+                             repeat=repeat, cause=cause))  # fmt: skip
 
 
 def passed(verdict):

@@ -172,7 +172,7 @@ def test_a_killed_check_ends_as_an_undisturbed_one(tmp_path):
     fifos = {name: str(tmp_path / name) for name in ("CHECK_WORKS", "CHECK_GO")}
     for fifo in fifos.values():
         os.mkfifo(fifo)
-    slow = command(trace, tmp_path / "out", "slow")
+    slow = command(trace, tmp_path / "out", "slow") + ["--repeat", "1"]
     with open(tmp_path / "said", "w") as said:
         run = subprocess.Popen(slow, stderr=said, stdout=said, env={**ENVIRONMENT, **fifos})
     # Both ends stay open here, so that neither side waits for the other to come.

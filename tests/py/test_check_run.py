@@ -258,6 +258,9 @@ def test_a_check_that_fails_leaves_no_folder(trace, tmp_path):
     assert verdicts(tmp_path / "a/b/c") == {("aten::mm", "pass"): N}
 
 
+ONE_RUN = ("--repeat", "1")  # a call waits for our word once
+
+
 def cut_short(trace, out, folder, *more):
     """A check that was interrupted after the second call."""
     slow = Slow(trace, out, folder, *more)
@@ -281,7 +284,7 @@ def test_what_was_cut_short_goes_on_only_with_what_computed_before(trace, tmp_pa
     (tmp_path / "helper_of_it.py").write_text("A = 2")
     with open(library, "ab") as file:
         file.write(b"built anew")
-    run = check(trace, out, *imports, device="python:check_devices:slow")
+    run = check(trace, out, *ONE_RUN, *imports, device="python:check_devices:slow")
     assert run.returncode == 2
     assert "helper_of_it.py has changed, libkernel.so has changed; --force" in run.stderr
     assert "--force" in run.stderr and rows(out) == before
@@ -320,7 +323,7 @@ class Slow:
             if not os.path.exists(name):
                 os.mkfifo(name)
         self.run = subprocess.Popen(
-            command(trace, out, *more, device="python:check_devices:slow"), stderr=subprocess.PIPE,
+            command(trace, out, *ONE_RUN, *more, device="python:check_devices:slow"), stderr=subprocess.PIPE,
             env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1]), text=True,
         )  # fmt: skip
         self.names = names

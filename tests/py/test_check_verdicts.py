@@ -240,7 +240,7 @@ def test_arguments_that_shared_a_storage_share_it_again():
         return op(*args, **kwargs)
 
     assert judged(device, "aten::add_.Tensor", base[:10], base[10:]).verdict == "pass"
-    assert seen == [True]
+    assert seen and all(seen)
 
 
 def test_refusal_is_unsupported():
@@ -251,16 +251,34 @@ def test_refusal_is_unsupported():
     assert verdict.verdict == "unsupported" and "Could not run" in verdict.reason
 
 
-def test_different_answers_are_intermittent():
-    class Flaky:
-        n = 0
+class Flaky:
+    """An honest device but for its run number `when`, which `then` makes of the result."""
 
-        def __call__(self, op, args, kwargs):
-            self.n += 1
-            out = op(*args, **kwargs)
-            return out * 1.5 if self.n == 1 else out
+    def __init__(self, when, then):
+        self.n, self.when, self.then = 0, when, then
 
-    assert judged(Flaky(), "aten::mm", randn(8, 8), randn(8, 8)).verdict == "intermittent"
+    def __call__(self, op, args, kwargs):
+        self.n += 1
+        out = op(*args, **kwargs)
+        return self.then(out) if self.n == self.when else out
+
+
+def fails(out):
+    raise RuntimeError("the queue is corrupt")
+
+
+@pytest.mark.parametrize(("when", "then", "verdict", "said"), [
+    (1, lambda out: out * 1.5, "intermittent", "one run is wrong, another run of the same call passes"),
+    (2, lambda out: out * 1.5, "intermittent", "another run of the same call is wrong, one run passes"),
+    (2, lambda out: out[:-1], "intermittent", "shape"),
+    (2, fails, "intermittent", "raises: the queue is corrupt"),
+    (2, lambda out: out * (1 + 2**-23), "pass", "differs from run to run, within rounding"),
+    (3, lambda out: out * 1.5, "pass", ""),  # beyond the two runs that are made
+])  # fmt: skip
+def test_every_answer_of_a_device_is_judged(when, then, verdict, said):
+    found = judged(Flaky(when, then), "aten::mm", randn(8, 8), randn(8, 8))
+    assert found.verdict == verdict
+    assert said in found.reason + " ".join(found.notes), (found.reason, found.notes)
 
 
 def test_live_results_are_judged_on_the_capturing_device_type():
@@ -273,6 +291,7 @@ def test_live_results_are_judged_on_the_capturing_device_type():
     assert verdict(x @ y).verdict == "pass"
     bad = verdict(x @ y * 1.01)
     assert bad.verdict == "intermittent" and "the captured run is" in bad.reason
+    assert any("may have changed since the capture" in note for note in bad.notes)
 
 
 def test_a_failing_reference_is_unjudged_not_an_error():

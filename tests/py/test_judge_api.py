@@ -623,3 +623,29 @@ def test_an_operator_is_held_to_what_was_registered_for_it(monkeypatch):
                       ulpscope.judge_call(operator, (x,), {}, operator(x))):
             assert found.verdict == "reduced" and "heldto::twice" in found.sentence
         assert ulpscope.judge_call(operator, (x,), {}, x * 2).passed
+
+
+# ---- kernels that do not answer alike each time -------------------------------------
+
+
+def test_a_kernel_that_is_wrong_now_and_then_does_not_pass():
+    runs = []
+
+    def now_and_then(x, w):
+        runs.append(1)
+        return (x @ w) * (1.01 if len(runs) % 2 == 0 else 1)
+
+    def in_any_order(x, w):
+        runs.append(1)
+        order = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(len(runs)))
+        return x[:, order] @ w[order]
+
+    x, w = randn(9, 64), randn(64, 7)
+    found = ulpscope.check_call(now_and_then, (x, w), reference=torch.matmul)
+    assert found.verdict == "intermittent"
+    with pytest.raises(AssertionError, match="intermittent"):
+        testing.assert_accurate(now_and_then, torch.matmul, x, w)
+    spread = ulpscope.check_call(in_any_order, (x, w), reference=torch.matmul)
+    assert spread.passed and any("effective bits in" in note for note in spread.notes)
+    with pytest.raises(ValueError, match="repeat is 0"):
+        ulpscope.check_call(torch.matmul, (x, w), repeat=0)

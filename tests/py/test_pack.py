@@ -25,7 +25,6 @@ import ulpscope.sim as sim
 from ulpscope import _core, _lost, _outputs, _pack_operands
 from ulpscope._device import Answer
 from ulpscope._judging import judge_given
-from ulpscope._operands import Timing
 from ulpscope._read_call import call_from
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +112,7 @@ def checked(folder, outputs):
             tensors[o["path"]] = value.to(getattr(torch, o["dtypes"][0]))
             if o.get("pairs") and o["path"] in call.results:  # as a device's own answer
                 assert call.results[o["path"]].dtype.is_complex
-        verdict = judge_given(call, Answer(tensors), Timing())
+        verdict = judge_given(call, Answer(tensors))
         worst = verdict.worst
         found[entry["call"]] = (verdict.verdict, worst.bits, worst.bound)
     return found
