@@ -25,6 +25,7 @@ from ._replay import (
 from ._ties import INDEX_OPS, chosen_by
 
 DOUBLE = (torch.float64, torch.complex128)
+LOW = (torch.float16, torch.bfloat16)
 STEPS_KEPT = 64  # index choices remembered of one run
 
 
@@ -38,6 +39,8 @@ class Composite(Call):
     choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
     steps: int = 0  # operators that it calls
     rounds: bool = True  # one of them may round its result
+    low: bool = False  # one of them gives 16-bit numbers
+    keeps_low: bool = False  # and is held to that
     random: bool = False  # one of them draws random numbers
     only: tuple | None = None  # (bare name, arguments) where it calls one operator
     differentiates: bool = False  # it computes gradients
@@ -58,6 +61,7 @@ class Log(Mode):
         super().__init__()
         self.steps, self.rounds, self.random, self.differentiates = 0, False, False, False
         self.doubles = False  # something was computed in float64
+        self.low = False  # or in 16 bits
         self.whole = False  # something may have been read around an argument
         self.chosen, self.drawn, self.operators = [], [], []
 
@@ -67,6 +71,7 @@ class Log(Mode):
         makes = not any(r.alias_info for r in returns)
         self.steps += makes
         self.doubles |= isinstance(out, torch.Tensor) and out.dtype in DOUBLE
+        self.low |= isinstance(out, torch.Tensor) and out.dtype in LOW
         self.rounds |= not never_rounds(func.name(), any_complex(args)) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
@@ -283,7 +288,7 @@ def _learn(call):
         return
     call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
-    call.whole = log.whole
+    call.whole, call.low = log.whole, log.low
     call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
     call.only = log.operators[0] if len(log.operators) == 1 else None
     if len(log.drawn) == 1:  # of several, one may draw from what another drew

@@ -39,8 +39,21 @@ def with_rounded_scalars(call):
     return other if any(changed) else None
 
 
+def with_its_casts(call):
+    """A callable of wider numbers that itself rounds to 16 bits inside, held to these
+    roundings; None for every other call."""
+    given = {v.dtype for v in call.views.values()}
+    if not call.composite or not call.low or given & set(LOW):
+        return None
+    other = copy.copy(call)
+    other.keeps_low = True
+    return other
+
+
 def rounding_note(call):
     """The note of a verdict that was reached with rounded numbers."""
+    if call.composite:
+        return "rounded to 16 bits inside, as the function does"
     dtype = next(v.dtype for v in call.views.values() if v.dtype in LOW)
     return f"numbers among the arguments rounded to {str(dtype).removeprefix('torch.')} first"
 

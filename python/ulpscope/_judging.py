@@ -11,7 +11,7 @@ import torch
 
 from . import _causes_host, _diagnose, _standards
 from ._calm import calm_call, wants_twin, with_twin
-from ._conventions import is_rejection, rounding_note, with_rounded_scalars
+from ._conventions import is_rejection, rounding_note, with_its_casts, with_rounded_scalars
 from ._device import DeviceDied, lacks, learn_writes
 from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
@@ -190,14 +190,15 @@ def _judge_answer(call, answer, timing, operands=None):
     """The verdict over one answer, by whichever convention on numbers among the arguments
     suits it better; `unjudged` with the reason where anything fails."""
     verdict = _judge_held_to(call, answer, timing, operands)
-    other = with_rounded_scalars(call) if verdict.verdict in FLAGGED else None
-    if other is None:
+    if verdict.verdict not in FLAGGED:
         return verdict
-    again = _judge_held_to(other, answer, timing)
-    if again.verdict != "pass":
-        return verdict
-    again.notes.append(rounding_note(call))
-    return again
+    for reading in (with_rounded_scalars, with_its_casts):
+        other = reading(call)
+        again = _judge_held_to(other, answer, timing) if other is not None else verdict
+        if again.verdict == "pass":
+            again.notes.append(rounding_note(other))
+            return again
+    return verdict
 
 
 def _judge_held_to(call, answer, timing, operands=None):

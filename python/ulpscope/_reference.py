@@ -20,7 +20,7 @@ from ._noise import Flush, Noise, Steps, Watch, is_transform, taken_apart
 from ._replay import (
     BadCall, bind_cast, computed, outputs_of, plain, promises_nothing, segments, widened,
 )  # fmt: skip
-from ._sources import HANG_ON_DTYPE, STANDARD, Widen, cpu_kernel, sources_of, space_of
+from ._sources import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from ._trust import equal, fits, moves, near, size
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
@@ -107,7 +107,8 @@ class Reference:
         wide = dtype_of is widened or any(p.dtype == torch.float64 for p in self.parts.values())
 
         def held(*args, **kwargs):
-            with Widen(torch.float64 if wide else torch.float32), self._meant():
+            mode = Kept if getattr(self.call, "keeps_low", False) else Widen
+            with mode(torch.float64 if wide else torch.float32), self._meant():
                 return function(*args, **kwargs)
 
         return held
@@ -416,8 +417,8 @@ class Reference:
     def rounded_otherwise(self, path, rough=True):
         """One output of float32 when every rounding inside a call falls otherwise; functions
         are held to their limits unless `rough`."""
-        if not self._has_steps():
-            return
+        if not self._has_steps() or getattr(self.call, "keeps_low", False):
+            return  # an ulp of a step in 16 bits is no rounding of float32
         function, apart = self._own or cpu_kernel(self.call), self._same_apart()
 
         def noisy(*args, **kwargs):

@@ -59,6 +59,35 @@ class Widen(Mode):
         return value
 
 
+class Kept(Widen):
+    """The same, but what a computation itself rounds to 16 bits is rounded: every operator that
+    gives such numbers is computed in the wide precision and rounded once."""
+
+    LOW = (torch.float16, torch.bfloat16)
+
+    def __init__(self, dtype):
+        super().__init__(dtype)
+        self.wider = {k: v for k, v in self.wider.items() if k not in self.LOW}
+        self.all = self.WIDER[dtype]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        makes = not any(r.alias_info for r in func._schema.returns)
+        if not makes or not isinstance(out, torch.Tensor) or out.dtype not in self.LOW:
+            return out
+        if any(isinstance(v, torch.dtype) for v in (kwargs or {}).values()):
+            return out  # a conversion
+        wide = rebuilt(list(args), lambda _, a: self._whole(a))
+        return func(*wide, **{k: self._whole(v) for k, v in (kwargs or {}).items()}).to(out.dtype)
+
+    def _whole(self, value):
+        if isinstance(value, torch.Tensor):
+            return value.to(self.all.get(value.dtype, value.dtype))
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda _, item: self._whole(item))
+        return value
+
+
 @cache
 def _kept_by(func):
     """Names of an operator's arguments, those that must stay what they are, and whether its

@@ -134,8 +134,26 @@ def wide(function):
     return lambda *args: function(*(a.double() if a.is_floating_point() else a for a in args)).float()
 
 
+def in_bfloat16(x, y):
+    return (x.exp().bfloat16() * 1.1 + y.bfloat16()).float()
+
+
+def bfloat16_product(x, y):
+    return (x.bfloat16() @ y.bfloat16()).float()
+
+
 POWER = torch.tensor(0.25)
 CALLABLES = {
+    "bfloat16": (lambda x: x.bfloat16().float() * 3, (X,), lambda x: x.bfloat16().float() * 3, "pass"),
+    "bfloat16 for nothing": (lambda x: x * 3, (X,), lambda x: x.bfloat16().float() * 3, "wrong"),
+    "in bfloat16": (in_bfloat16, (X, G), in_bfloat16, "pass"),
+    "in bfloat16, cut off": (in_bfloat16, (X, G), lambda x, y: in_bfloat16(x, y) * (1 - 2.0**-8), "wrong"),
+    "in float16 for bfloat16": (lambda x: x.bfloat16().float() * 3, (X,), lambda x: x.half().float() * 3,
+                                "wrong"),
+    "bfloat16 product": (bfloat16_product, (X, G.t().contiguous()), lambda x, y: (
+        bf16(x) @ bf16(y)).bfloat16().float(), "pass"),
+    "bfloat16 product, wrong sum": (bfloat16_product, (X, G.t().contiguous()), lambda x, y: (
+        bf16(x)[:, :-1] @ bf16(y)[:-1]).bfloat16().float(), "wrong"),
     "int8": (through_int8, (X, S), wide(through_int8), "pass"),
     "int8 by a power of two": (through_int8, (X, POWER), through_int8, "pass"),
     "int8, times the inverse": (through_int8, (X, S), lambda x, s: through_int8(x * (1 / s), 1.0) * s, "pass"),
