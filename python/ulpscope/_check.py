@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
-from . import _core, _rank_runs, _select
+from . import _core, _rank_runs, _select, _threads
 from ._agenda import Agenda, Budget, seconds_of
 from ._chosen import selection
 from ._crew import Crew, Trouble
@@ -281,7 +281,7 @@ def worker_settings(trace, options, home, jobs):
         "device": options.device,
         "via": options.via,
         "home": home,
-        "threads": max(1, core_count() // jobs),
+        "threads": _threads.most(core_count(), jobs),
         "recorded": json.loads(trace.meta("imports") or "[]"),
         "imports": options.imports,
         "standard": options.standard,

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+from . import _threads
+
 END_SECONDS = 10  # for a worker that closed its pipe to be gone
 START_SECONDS = 600  # importing torch and compiling glue on a busy machine
 
@@ -29,7 +31,7 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ulpscope._worker", str(write), json.dumps(settings)],
             stdin=subprocess.PIPE, stdout=self.log, stderr=subprocess.STDOUT,
-            pass_fds=[write], start_new_session=True,
+            pass_fds=[write], start_new_session=True, env=_threads.environment(),
         )  # fmt: skip
         os.close(write)
         self.out = read

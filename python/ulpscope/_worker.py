@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 
+from ._threads import Threads
 from ._verdicts import FLAGGED, UNKNOWN, base_row
 
 PR_SET_PDEATHSIG = 1
@@ -46,6 +47,7 @@ class Bench:
         self.trace = _core.Trace(self.path)
         say = lambda phase: channel.send(phase=phase)  # noqa: E731
         self.device = open_device(settings["device"], settings["home"], settings["via"], say)
+        self.threads = Threads(settings["threads"])
         self.trace_id, self.causes = settings["trace_id"], settings["causes"]
         self.groups = _causes_host.Groups()
         self._ranks = None
@@ -129,6 +131,7 @@ class Bench:
 
         sequence, module, below = request["call"], request.get("module"), None
         since = time.perf_counter_ns()
+        self.threads.suit(None if module else self.row(sequence))
         collective = not module and _ranks.is_collective(self.row(sequence)["op"])
         timing.wide += time.perf_counter_ns() - since
         if collective:

@@ -40,9 +40,9 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
-def check(trace, out, *more, fault="", **options):
+def check(trace, out, *more, fault="", threads="1", **options):
     run = subprocess.run(command(trace, out, *more, **options), capture_output=True, text=True,
-                         env=environment(CHECK_FAULT=fault), timeout=300)  # fmt: skip
+                         env=environment(CHECK_FAULT=fault, OMP_NUM_THREADS=threads), timeout=300)  # fmt: skip
     print(run.stdout, run.stderr)
     return run
 
