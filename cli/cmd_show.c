@@ -185,6 +185,13 @@ static void say_none(const show_arguments *a)
 
 static void say_incomplete(usc_trace *t)
 {
+    const char *lost = usc_trace_meta(t, "lost");
+    if (lost != NULL) {
+        fputs("ulpscope: the trace is incomplete: ", stderr);
+        show_plain_to(stderr, lost);
+        fputc('\n', stderr);
+        return;
+    }
     const char *complete = usc_trace_meta(t, "complete");
     if (complete != NULL && strcmp(complete, "0") == 0)
         fputs("ulpscope: the trace is incomplete: the program ended or died before its "

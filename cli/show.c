@@ -14,13 +14,18 @@ static const char *text_of(const char *text)
 
 /* Names come from files: control characters, also those that UTF-8 spells C2 80 to C2 9F,
  * are no part of them. */
-void show_plain(const char *text)
+void show_plain_to(FILE *to, const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
         const bool high = *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
-        putchar(*c < 0x20 || *c == 0x7f || high ? '?' : *c);
+        fputc(*c < 0x20 || *c == 0x7f || high ? '?' : *c, to);
         c += high;
     }
+}
+
+void show_plain(const char *text)
+{
+    show_plain_to(stdout, text);
 }
 
 static void put_cell(const char *text, int width)

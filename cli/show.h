@@ -3,6 +3,8 @@
 #ifndef ULPSCOPE_CLI_SHOW_H
 #define ULPSCOPE_CLI_SHOW_H
 
+#include <stdio.h>
+
 #include <ulpscope/trace.h>
 
 /** Column titles of the list. */
@@ -16,6 +18,7 @@ void show_whole(const usc_trace_call *call);
 
 /** Text of a trace on a terminal: nothing in it may steer that. */
 void show_plain(const char *text);
+void show_plain_to(FILE *to, const char *text);
 
 /** "f32[6,8]" */
 void show_shape(const usc_trace_arg *arg);

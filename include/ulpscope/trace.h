@@ -208,12 +208,14 @@ typedef struct usc_trace usc_trace;
 
 /**
  * Opens a trace for reading. One that a killed writer left is sealed first (needs write
- * access; without it the open shard is read as it stands).
+ * access; without it the open shard is read as it stands). Where the machine died before
+ * bytes that rows name were on disk, the trace is cut at the first of them: calls from
+ * there on are gone, all others stay, and meta `lost` says so.
  *
  * Threads: one thread at a time per handle; several handles and processes may read.
  * Errors:  USC_E_NOT_FOUND (no such folder, no trace.db in it), USC_E_CORRUPT (names file
- *          and what is wrong: also a shard that is missing or truncated), USC_E_VERSION,
- *          USC_E_BUSY (still being written), USC_E_IO.
+ *          and what is wrong: also a missing or truncated shard of a trace that its
+ * writer had closed), USC_E_VERSION, USC_E_BUSY (still being written), USC_E_IO.
  */
 USC_API USC_NODISCARD usc_status usc_trace_open(const char *path, const usc_alloc *alloc,
                                                 usc_trace **out, usc_error *err);

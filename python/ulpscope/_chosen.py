@@ -14,7 +14,8 @@ def selection(trace, options):
     """Picks, the device type that captured the trace, and what is to be said of the trace."""
     rows = [trace.call(s) for s in trace.select()]
     if not rows:
-        raise Trouble(f"{options.trace} holds no calls: nothing to check; capture it again")
+        why = trace.meta("lost") or "nothing to check"
+        raise Trouble(f"{options.trace} holds no calls: {why}; capture it again")
     home = _select.home_of(rows)
     target = options.device.split(":")[0]
     picks = _select.pick(rows, home, target)
@@ -76,7 +77,9 @@ def module_selection(options, picks, rows, wanted):
 def remarks_on(trace, rows):
     """What is to be said of all verdicts on a trace."""
     remarks = [MADE_UP] if trace.meta("data") == "stats" else []
-    if trace.meta("complete") == "0":
+    if (lost := trace.meta("lost")) is not None:
+        remarks.append(f"the trace is incomplete: {lost}")
+    elif trace.meta("complete") == "0":
         step = max((r["step"] or 0 for r in rows), default=0)
         remarks.append(INCOMPLETE.format(step=step))
     return remarks

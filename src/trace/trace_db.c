@@ -302,12 +302,37 @@ usc_status usc_db_make_plain(usc_db *db, usc_error *err)
                        "closing", err);
 }
 
-void usc_db_close(usc_db *db)
+static void drop_statements(usc_db *db)
 {
     for (int i = 0; i < USC_DB_MAX_STATEMENTS; i++) {
         sqlite3_finalize(db->statement[i]);
         db->statement[i] = NULL;
     }
+}
+
+usc_status usc_db_make_changeable(usc_db *db, usc_error *err)
+{
+    if (sqlite3_db_readonly(db->handle, "main") != 1) return USC_OK;
+    usc_db copy = *db;
+    memset(copy.statement, 0, sizeof copy.statement);
+    usc_status st = open_handle(
+        &copy, db->kind, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
+    drop_statements(db);
+    sqlite3_backup *b = NULL;
+    if (st == USC_OK) {
+        b = sqlite3_backup_init(copy.handle, "main", db->handle, "main");
+        if (b != NULL) (void)sqlite3_backup_step(b, -1);
+        if (b == NULL || sqlite3_backup_finish(b) != SQLITE_OK)
+            st = usc_db_error(&copy, "copying it to memory", err);
+    }
+    sqlite3_close(st == USC_OK ? db->handle : copy.handle);
+    if (st == USC_OK) db->handle = copy.handle;
+    return st;
+}
+
+void usc_db_close(usc_db *db)
+{
+    drop_statements(db);
     sqlite3_close(db->handle);
     db->handle = NULL;
 }

@@ -53,6 +53,11 @@ USC_NODISCARD usc_status usc_db_open_readable(usc_db *db, const usc_db_kind *kin
  * USC_E_CORRUPT where this is no SQLite file. */
 USC_NODISCARD usc_status usc_db_unfinished(const char *path, bool *out, usc_error *err);
 
+/** Where the database may not be written, puts a copy of it in memory in its place, which
+ * may; else does nothing. Statements that are prepared are lost. Errors: USC_E_NOMEM,
+ * USC_E_CORRUPT, USC_E_IO. */
+USC_NODISCARD usc_status usc_db_make_changeable(usc_db *db, usc_error *err);
+
 /** Turns a writable database into a plain file without a journal. */
 USC_NODISCARD usc_status usc_db_make_plain(usc_db *db, usc_error *err);
 

@@ -124,6 +124,7 @@ static usc_status open_parts(usc_trace *t, usc_error *err)
     if (st == USC_OK) st = prepare_folder(t, db_path, &as_is, err);
     if (st == USC_OK)
         st = usc_db_open_readable(&t->db, &usc_trace_kind, db_path, as_is, err);
+    if (st == USC_OK && as_is) st = usc_trace_cut(&t->db, t->folder, err);
     if (st != USC_OK) return st;
     if (sqlite3_create_function(t->db.handle, "usc_op_matches", 2,
                                 SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, op_matches,

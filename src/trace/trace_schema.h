@@ -59,13 +59,24 @@ enum {
 
 extern const usc_db_kind usc_trace_kind;
 
-/** Seals what a killed writer left and makes trace.db a plain file. Errors: as
- * usc_db_open_writable and usc_shard_seal. */
+/** Cuts and seals what a killed writer left and makes trace.db a plain file. Errors: as
+ * usc_db_open_writable, usc_trace_cut and usc_shard_seal. */
 USC_NODISCARD usc_status usc_trace_recover(const char *folder, const usc_alloc *alloc,
                                            usc_error *err);
 
+/**
+ * Where bytes that rows name are not on the disk (the machine died): deletes the calls
+ * from the first one on that needs such a blob or a later one, says so in meta `lost` and
+ * in a note, and marks the trace incomplete; all calls before are whole then. Else does
+ * nothing. A database that may not be written is cut in a copy in memory, which takes its
+ * place.
+ *
+ * Errors: USC_E_CORRUPT, USC_E_IO, USC_E_NOMEM.
+ */
+USC_NODISCARD usc_status usc_trace_cut(usc_db *db, const char *folder, usc_error *err);
+
 /** Seals every shard that rows name and removes parts that none does. */
-USC_NODISCARD usc_status usc_trace_seal_all(usc_db *db, const char *folder, bool verify,
+USC_NODISCARD usc_status usc_trace_seal_all(usc_db *db, const char *folder,
                                             const usc_alloc *alloc, usc_error *err);
 
 #endif

@@ -176,46 +176,14 @@ static usc_status fill_header(header *h, const usc_seal *how, int64_t index,
     return USC_OK;
 }
 
-/* After a power loss the rows may have reached the disk and the bytes not. */
-static usc_status verify_blobs(const usc_seal *how, int64_t index, const char *path,
-                               const unsigned char *map, usc_error *err)
-{
-    sqlite3_stmt *s;
-    bool row = false;
-    usc_status st = usc_db_get(how->db, how->i_blobs, &s, err);
-    if (st != USC_OK) return st;
-    sqlite3_bind_int64(s, 1, index);
-    while ((st = usc_db_step(how->db, s, &row, err)) == USC_OK && row) {
-        char text[33];
-        const int64_t begin = sqlite3_column_int64(s, 1);
-        usc_hash_text(map + begin, (size_t)sqlite3_column_int64(s, 2), text);
-        const char *promised = (const char *)sqlite3_column_text(s, 3);
-        if (promised != NULL && strcmp(text, promised) == 0) continue;
-        st = usc_error_set(err, USC_E_CORRUPT, begin,
-                           "%s: the bytes of blob %lld at offset %lld are not those that "
-                           "were written",
-                           path, (long long)sqlite3_column_int64(s, 0), (long long)begin);
-        break;
-    }
-    sqlite3_reset(s);
-    return st;
-}
-
-static usc_status check_part(const usc_seal *how, int64_t index, int fd, const char *path,
-                             int64_t end, usc_error *err)
+static usc_status check_part(int fd, const char *path, int64_t end, usc_error *err)
 {
     struct stat info;
     if (fstat(fd, &info) != 0) return os_error(err, path, "reading");
-    if ((int64_t)info.st_size < end)
-        return usc_error_set(err, USC_E_CORRUPT, (int64_t)info.st_size,
-                             "%s: ends at byte %lld, its blobs reach to %lld", path,
-                             (long long)info.st_size, (long long)end);
-    if (!how->verify) return USC_OK;
-    void *map = mmap(NULL, (size_t)end, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) return os_error(err, path, "mapping");
-    const usc_status st = verify_blobs(how, index, path, map, err);
-    munmap(map, (size_t)end);
-    return st;
+    if ((int64_t)info.st_size >= end) return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, (int64_t)info.st_size,
+                         "%s: ends at byte %lld, its blobs reach to %lld", path,
+                         (long long)info.st_size, (long long)end);
 }
 
 static usc_status write_header(int fd, const char *path, const header *h, usc_error *err)
@@ -252,7 +220,7 @@ usc_status usc_shard_seal(const usc_seal *how, int64_t index, usc_error *err)
     }
     fd = open(part, O_RDWR | O_CLOEXEC);
     if (fd < 0) st = os_error(err, part, "opening");
-    if (st == USC_OK) st = check_part(how, index, fd, part, h.end, err);
+    if (st == USC_OK) st = check_part(fd, part, h.end, err);
     if (st == USC_OK) st = write_header(fd, part, &h, err);
     if (st == USC_OK && rename(part, sealed) != 0) st = os_error(err, part, "renaming");
     if (st == USC_OK) usc_folder_sync(how->folder);
@@ -260,5 +228,79 @@ usc_status usc_shard_seal(const usc_seal *how, int64_t index, usc_error *err)
 done:
     if (fd >= 0) close(fd);
     alloc->resize(alloc->ctx, h.text, (size_t)USC_SHARD_DATA_START, 0);
+    return st;
+}
+
+/* ---- after a crash ---- */
+
+/* The bytes of a shard, as far as they are there. */
+typedef struct contents {
+    unsigned char *map; /* NULL: none */
+    int64_t size;
+    bool sealed;
+} contents;
+
+static usc_status map_contents(const char *folder, int64_t index, contents *out,
+                               usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    struct stat info;
+    *out = (contents){.sealed = true};
+    usc_status st = usc_shard_path(path, folder, index, false, err);
+    if (st != USC_OK) return st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        out->sealed = false;
+        st = usc_shard_path(path, folder, index, true, err);
+        if (st == USC_OK) fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0) return errno == ENOENT ? USC_OK : os_error(err, path, "opening");
+    if (fstat(fd, &info) != 0) st = os_error(err, path, "reading");
+    if (st == USC_OK) out->size = (int64_t)info.st_size;
+    if (st == USC_OK && out->size > 0) {
+        void *map = mmap(NULL, (size_t)out->size, PROT_READ, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED)
+            st = os_error(err, path, "mapping");
+        else
+            out->map = map;
+    }
+    close(fd);
+    return st;
+}
+
+/* Whether the bytes of the blob in row `s` are those that were written. */
+static bool is_there(const contents *c, sqlite3_stmt *s)
+{
+    char text[33];
+    const int64_t begin = sqlite3_column_int64(s, 1), bytes = sqlite3_column_int64(s, 2);
+    if (c->map == NULL || begin > c->size || bytes > c->size - begin) return false;
+    if (c->sealed) return true;
+    usc_hash_text(c->map + begin, (size_t)bytes, text);
+    const char *promised = (const char *)sqlite3_column_text(s, 3);
+    return promised != NULL && strcmp(text, promised) == 0;
+}
+
+usc_status usc_shard_verify(usc_db *db, int i_blobs, const char *folder, int64_t index,
+                            int64_t *lost, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    contents c;
+    *lost = 0;
+    usc_status st = usc_db_get(db, i_blobs, &s, err);
+    if (st == USC_OK) st = map_contents(folder, index, &c, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_int64(s, 1, index);
+    while ((st = usc_db_step(db, s, &row, err)) == USC_OK && row) {
+        const int64_t id = sqlite3_column_int64(s, 0);
+        if (id < 1 || sqlite3_column_int64(s, 1) < 0 || sqlite3_column_int64(s, 2) < 0) {
+            st = usc_error_set(err, USC_E_CORRUPT, id, "%s: blob %lld cannot lie there",
+                               db->path, (long long)id);
+            break;
+        }
+        if (!is_there(&c, s) && (*lost == 0 || id < *lost)) *lost = id;
+    }
+    sqlite3_reset(s);
+    if (c.map != NULL) munmap(c.map, (size_t)c.size);
     return st;
 }

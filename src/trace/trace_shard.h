@@ -48,18 +48,28 @@ typedef struct usc_seal {
     const char *folder;
     const char *trace_id;
     const usc_alloc *alloc;
-    bool verify; /* hash each blob: after a crash */
 } usc_seal;
 
 /**
  * Seals one shard from the rows that name it: cut behind the last blob, header, fsync,
  * rename. A shard that no row names is removed. Does nothing where it is sealed already.
  *
- * Errors: USC_E_CORRUPT (shorter than its rows say, other bytes than the hash says),
- *         USC_E_NOT_FOUND (no such file), USC_E_IO, USC_E_NOMEM.
+ * Errors: USC_E_CORRUPT (shorter than its rows say), USC_E_NOT_FOUND (no such file),
+ *         USC_E_IO, USC_E_NOMEM.
  */
 USC_NODISCARD usc_status usc_shard_seal(const usc_seal *how, int64_t index,
                                         usc_error *err);
+
+/**
+ * Finds the first blob of a shard, by id, of which bytes are missing: the file is not
+ * there or too short, or (in a shard that is still open; a sealed one was flushed) has
+ * other bytes than the hash says. *lost is 0 where all are there. `i_blobs` as in
+ * usc_seal.
+ *
+ * Errors: USC_E_CORRUPT (a row that cannot be), USC_E_IO.
+ */
+USC_NODISCARD usc_status usc_shard_verify(usc_db *db, int i_blobs, const char *folder,
+                                          int64_t index, int64_t *lost, usc_error *err);
 
 /** Flushes the folder's entries to the disk; failure does not count. */
 void usc_folder_sync(const char *folder);

@@ -281,7 +281,7 @@ usc_status usc_trace_tick(usc_trace_writer *w, usc_error *err)
 static usc_status seal_and_mark(usc_trace_writer *w, bool complete, usc_error *err)
 {
     usc_shard_close(&w->shard);
-    usc_status st = usc_trace_seal_all(&w->db, w->folder, false, &w->alloc, err);
+    usc_status st = usc_trace_seal_all(&w->db, w->folder, &w->alloc, err);
     if (st == USC_OK && complete) {
         st = usc_trace_set_meta(w, "complete", "1", err);
         if (st == USC_OK) st = usc_trace_commit(w, err);

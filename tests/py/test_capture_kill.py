@@ -6,6 +6,7 @@ for a check: the same command goes on, and finds what an undisturbed one finds."
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import struct
@@ -113,6 +114,27 @@ def test_a_call_that_is_lost_would_be_noticed(tmp_path):
         db.execute("DELETE FROM call WHERE sequence = (SELECT max(sequence) FROM call) / 2")
     found = clamped_in(tmp_path / "t")
     assert found and found != set(range(1, len(found) + 1))
+
+
+def test_a_machine_that_died_costs_what_was_not_on_disk(tmp_path):
+    killed_after(tmp_path / "t", 0.4, 4096)
+    (part,) = (tmp_path / "t").glob("*.part")
+    with open(part, "r+b") as shard:  # the second half of it never was written
+        half = (part.stat().st_size - (1 << 18)) // 2
+        shard.seek(-half, os.SEEK_END)
+        shard.write(bytes(half))
+    show = subprocess.run(["ulpscope", "show", "t"], cwd=tmp_path, env=ENVIRONMENT,
+                          capture_output=True, text=True)  # fmt: skip
+    assert show.returncode == 0, show.stderr
+    said = re.search(r"calls from (\d+) on were not yet on disk when the machine stopped: "
+                     r"(\d+) lost, (\d+) kept", show.stderr)  # fmt: skip
+    first, n_lost, n_kept = map(int, said.groups())
+    assert (n_kept, first) == (first - 1, len(clamped_in(tmp_path / "t")) + 1) and n_lost > 2
+    assert complete(tmp_path / "t") == ("0", [0])
+    check = subprocess.run(
+        ["ulpscope", "check", "t#2", "--device", "cpu", "-o", "o", "-j", "1"], cwd=tmp_path,
+        env=ENVIRONMENT, capture_output=True, text=True)  # fmt: skip
+    assert check.returncode == 0 and said[0] in " ".join(check.stdout.split()), check
 
 
 TRAIN = """

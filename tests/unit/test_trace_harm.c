@@ -192,27 +192,125 @@ static void is_sealed_by_the_next_open(void **state)
     assert_int_equal(verified_calls(trace_path), 20);
 }
 
-static void refuses_bytes_that_never_reached_the_disk(void **state)
+/* ---- a machine that died: rows are on the disk, bytes not all ---- */
+
+/* Calls are in several shards, all committed, the last shard open. */
+static void die_with_the_machine(int64_t n)
+{
+    const usc_trace_options options = {.shard_size = 8000};
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        usc_error err;
+        usc_trace_writer *w;
+        usc_status st = usc_trace_create(trace_path, &options, &w, &err);
+        if (st == USC_OK) st = sample_begin(w, &err);
+        for (int64_t i = 1; i <= n && st == USC_OK; i++)
+            st = sample_call(w, i, &err);
+        const usc_step_row step = {0, 1, n, true};
+        if (st == USC_OK) st = usc_trace_put_step(w, &step, &err);
+        if (st == USC_OK) st = usc_trace_commit(w, &err);
+        _exit(st == USC_OK ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+typedef enum damage { ZERO_TAIL, ZERO_HEAD, CUT, SHORTER_THAN_HEADER, GONE } damage;
+
+/* A shard is named by its number; the one with .part is the last. */
+static void harm_shard(int index, bool part, damage what)
+{
+    char path[700];
+    struct stat info;
+    static const char zero[4096];
+    snprintf(path, sizeof path, "%s/tensors-%05d.safetensors%s", trace_path, index,
+             part ? ".part" : "");
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &info), 0);
+    if (what == ZERO_TAIL)
+        assert_int_equal(pwrite(fd, zero, 4096, info.st_size - 4096), 4096);
+    if (what == ZERO_HEAD) assert_int_equal(pwrite(fd, zero, 64, 262144), 64);
+    if (what == CUT) assert_int_equal(ftruncate(fd, info.st_size - 100), 0);
+    if (what == SHORTER_THAN_HEADER) assert_int_equal(ftruncate(fd, 1000), 0);
+    if (what == GONE) assert_int_equal(unlink(path), 0);
+    close(fd);
+}
+
+static void cut_the_journal(int64_t keep_of_100)
+{
+    char path[700];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/trace.db-wal", trace_path);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(truncate(path, info.st_size * keep_of_100 / 100), 0);
+}
+
+/* Every call before the first lost one is whole, and the trace says what is not. */
+static void is_cut_and_says_so(int64_t n, int64_t n_kept)
+{
+    char said[64];
+    usc_error err = {0};
+    usc_trace *t;
+    assert_int_equal(verified_calls(trace_path), n_kept);
+    assert_int_equal(usc_trace_open(trace_path, NULL, &t, &err), USC_OK);
+    assert_string_equal(usc_trace_meta(t, "complete"), "0");
+    const char *lost = usc_trace_meta(t, "lost");
+    assert_non_null(lost);
+    snprintf(said, sizeof said, "calls from %lld on were not yet on disk",
+             (long long)n_kept + 1);
+    assert_non_null(strstr(lost, said));
+    snprintf(said, sizeof said, "%lld lost, %lld kept", (long long)(n - n_kept),
+             (long long)n_kept);
+    assert_non_null(strstr(usc_trace_meta(t, "lost"), said));
+    usc_trace_close(t);
+    assert_false(exists("trace.db-wal"));
+}
+
+/* The shards of 40 calls begin with calls 1, 22, 31 and 38. */
+static void loses_only_what_was_not_on_disk(void **state)
 {
     (void)state;
-    char part[700];
-    usc_error err;
-    usc_trace *t;
-    leave_unfinished(20);
-    snprintf(part, sizeof part, "%s/tensors-00000.safetensors.part", trace_path);
-    const int fd = open(part, O_RDWR);
-    assert_int_equal(pwrite(fd, "\0\0\0\0\0\0\0\0", 8, 262144), 8);
-    close(fd);
-    assert_int_equal(usc_trace_open(trace_path, NULL, &t, &err), USC_E_CORRUPT);
-    assert_non_null(strstr(err.text, "tensors-00000.safetensors.part"));
+    static const struct {
+        int shard;
+        bool part;
+        damage what;
+        int64_t n_kept;
+    } cases[] = {
+        {3, true, ZERO_TAIL, 37},
+        {3, true, ZERO_HEAD, 37},
+        {3, true, CUT, 39},
+        {3, true, GONE, 37},
+        {3, true, SHORTER_THAN_HEADER, 37},
+        {2, false, GONE, 30},
+        {2, false, CUT, 36},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        die_with_the_machine(40);
+        harm_shard(cases[i].shard, cases[i].part, cases[i].what);
+        is_cut_and_says_so(40, cases[i].n_kept);
+        sample_remove(trace_path);
+    }
+}
+
+static void loses_whole_commits_where_the_journal_is_torn(void **state)
+{
+    (void)state;
+    for (int64_t part = 0; part <= 100; part += 10) {
+        die_with_the_machine(40);
+        cut_the_journal(part);
+        const int64_t n = verified_calls(trace_path);
+        assert_true(n == 0 || n == 40);
+        if (part == 100) assert_int_equal(n, 40);
+        sample_remove(trace_path);
+    }
 }
 
 /* Run as another user, to whom nothing there may be written. */
-static void is_read_as_it_stands_where_nothing_can_be_written(void **state)
+static void reads_without_writing(int64_t n)
 {
-    (void)state;
-    if (geteuid() != 0) skip();
-    leave_unfinished(20);
     assert_int_equal(chmod(folder, 0755), 0);
     assert_int_equal(chmod(trace_path, 0555), 0);
     const pid_t child = fork();
@@ -221,7 +319,11 @@ static void is_read_as_it_stands_where_nothing_can_be_written(void **state)
         usc_trace *t = NULL;
         if (seteuid(65534) != 0) _exit(3);
         usc_status st = usc_trace_open(trace_path, NULL, &t, &err);
-        for (int64_t i = 1; i <= 20 && st == USC_OK; i++)
+        const int64_t *found;
+        int64_t n_found = 0;
+        if (st == USC_OK) st = usc_trace_select(t, NULL, &found, &n_found, &err);
+        if (st == USC_OK && n_found != n) _exit(2);
+        for (int64_t i = 1; i <= n && st == USC_OK; i++)
             st = sample_verify(t, i, &err);
         if (st != USC_OK) print_error("%s\n", err.text);
         _exit(st == USC_OK ? 0 : 1);
@@ -229,8 +331,26 @@ static void is_read_as_it_stands_where_nothing_can_be_written(void **state)
     int status;
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
-    assert_true(exists("tensors-00000.safetensors.part"));
     assert_true(exists("trace.db-wal"));
+}
+
+static void is_read_as_it_stands_where_nothing_can_be_written(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) skip();
+    leave_unfinished(20);
+    reads_without_writing(20);
+    assert_true(exists("tensors-00000.safetensors.part"));
+}
+
+static void is_cut_in_memory_where_nothing_can_be_written(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) skip();
+    die_with_the_machine(40);
+    harm_shard(3, true, ZERO_TAIL);
+    reads_without_writing(37);
+    assert_true(exists("tensors-00003.safetensors.part"));
 }
 
 /* ---- disk full ---- */
@@ -443,8 +563,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(keeps_what_it_promised_when_killed),
         TEST(is_sealed_by_the_next_open),
-        TEST(refuses_bytes_that_never_reached_the_disk),
+        TEST(loses_only_what_was_not_on_disk),
+        TEST(loses_whole_commits_where_the_journal_is_torn),
         TEST(is_read_as_it_stands_where_nothing_can_be_written),
+        TEST(is_cut_in_memory_where_nothing_can_be_written),
         TEST(keeps_what_was_committed_when_the_disk_is_full),
         TEST(never_crashes_on_damaged_files),
         TEST(names_a_truncated_or_missing_shard),
