@@ -11,7 +11,7 @@ import torch
 
 from . import _causes_host, _diagnose, _standards
 from ._calm import calm_call, wants_twin, with_twin
-from ._conventions import is_rejection, rounding_note, with_its_casts, with_rounded_scalars
+from ._conventions import is_rejection, readings
 from ._device import DeviceDied, lacks, learn_writes
 from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
@@ -187,18 +187,31 @@ def _seeded(call, device):
 
 
 def _judge_answer(call, answer, timing, operands=None):
-    """The verdict over one answer, by whichever convention on numbers among the arguments
-    suits it better; `unjudged` with the reason where anything fails."""
+    """The verdict over one answer, of every output by whichever reading of the call suits it
+    better; `unjudged` with the reason where anything fails."""
     verdict = _judge_held_to(call, answer, timing, operands)
-    if verdict.verdict not in FLAGGED:
+    if verdict.verdict not in FLAGGED or verdict.operands is None:
         return verdict
-    for reading in (with_rounded_scalars, with_its_casts):
-        other = reading(call)
-        again = _judge_held_to(other, answer, timing) if other is not None else verdict
-        if again.verdict == "pass":
-            again.notes.append(rounding_note(other))
-            return again
+    for note, other in readings(call):
+        again = _judge_held_to(other, answer, timing)
+        if not _merged(verdict, again):
+            continue
+        verdict.notes = sorted({n for f in verdict.findings for n in f.notes})
+        verdict.notes.append(note)
+        if verdict.verdict not in FLAGGED:
+            break
     return verdict
+
+
+def _merged(verdict, other):
+    """Takes what passes by another convention into a verdict; whether that changed it."""
+    passing = {f.path: f for f in other.findings if f.verdict == "pass"}
+    kept = [passing.get(f.path, f) if f.verdict in FLAGGED else f for f in verdict.findings]
+    changed = any(a is not b for a, b in zip(kept, verdict.findings))
+    if changed:
+        verdict.findings = kept
+        verdict.verdict = verdict.worst.verdict
+    return changed
 
 
 def _judge_held_to(call, answer, timing, operands=None):

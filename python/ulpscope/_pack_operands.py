@@ -12,7 +12,7 @@ import math
 import torch
 
 from . import _corners, _discrete
-from ._conventions import rounding_note, with_rounded_scalars
+from ._conventions import with_rounded_scalars
 from ._device import learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._operands import Operands, Timing
@@ -389,8 +389,7 @@ def outputs_of_call(call, tensors, prefix=""):
 def rounded_outputs(call, tensors):
     """What outputs may be instead, where numbers among the arguments are rounded first, as
     eager kernels do: entries and the note of a verdict by them, or {}."""
-    other = with_rounded_scalars(call)
-    if other is None:
-        return {}
-    entries, reason = outputs_of_call(other, tensors, "rounded/")
-    return {} if reason else {"rounded": {"note": rounding_note(call), "outputs": entries}}
+    for note, other in with_rounded_scalars(call):  # of several dtypes, the first
+        entries, reason = outputs_of_call(other, tensors, "rounded/")
+        return {} if reason else {"rounded": {"note": note, "outputs": entries}}
+    return {}

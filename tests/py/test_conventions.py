@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that reach an operator beside low-precision tensors: rounded to their dtype first, as
+eager kernels do, or not. Both are right; anything else is not."""
+
+import pytest
+import torch
+
+import ulpscope
+from calls import make_call
+from ulpscope._device import PythonDevice
+from ulpscope._judging import judge_call
+
+aten = torch.ops.aten
+NOTE = "numbers among the arguments rounded to bfloat16 first"
+
+
+def small(n=2048):
+    torch.manual_seed(3)
+    return (torch.rand(n) * 1e-6).bfloat16()
+
+
+def wide(n=2048):
+    torch.manual_seed(4)
+    return torch.randn(n).bfloat16()
+
+
+def double(value):
+    return torch.tensor(value, dtype=torch.float64)
+
+
+HONEST = {
+    "a float": (aten.add_.Scalar, lambda: (small(), 1e-8)),
+    "a 0-dim double": (aten.add_.Tensor, lambda: (small(), double(1e-8))),
+    "a 0-dim float": (aten.add_.Tensor, lambda: (small(), torch.tensor(1e-8))),
+    "a 0-dim integer": (aten.add.Tensor, lambda: (wide(), torch.tensor(1001))),
+    "an integer": (torch.add, lambda: (wide(), 1001)),
+    "torch.add": (torch.add, lambda: (small(), 1e-8)),
+    "an expression": (lambda x: x + 1e-8, lambda: (small(),)),
+    "foreach": (aten._foreach_add.Scalar, lambda: ([small()], 1e-8)),
+    "foreach, a list": (aten._foreach_add.ScalarList, lambda: ([small(), small()], [1e-8, 3e-8])),
+    "foreach, a tensor": (aten._foreach_add.Tensor, lambda: ([small()], double(1e-8))),
+    "foreach, two dtypes": (aten._foreach_add.Scalar, lambda: ([small(), small().float()], 1e-8)),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_a_rounded_number_is_no_fault(name):
+    function, make = HONEST[name]
+    said = ulpscope.check_call(function, make(), cause=False)
+    assert said.verdict == "pass", said.sentence
+    assert NOTE in said.notes
+
+
+def plus(scale, shift):
+    return lambda x, e: (x.double() * scale + float(e) * shift).to(x.dtype)
+
+
+WRONG = {
+    "another number": plus(1, 1.3),
+    "no number at all": plus(1, 0),
+    "a scale beside it": plus(1.004, 1),
+    "inputs with four bits": lambda x, e: x.to(torch.float8_e5m2).to(x.dtype) + e,
+    "a number with two bits": lambda x, e: x + float(torch.tensor(e * 1e8).to(torch.float8_e5m2)) * 1.1e-8,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_rounding_of_the_number_is_flagged(name):
+    said = ulpscope.check_call(WRONG[name], (small(), 1e-8), reference=torch.add, cause=False)
+    assert said.verdict in ("wrong", "reduced"), said.sentence
+
+
+@pytest.mark.parametrize("number", [1e-8, double(1e-8), torch.tensor(1e-8)])
+def test_a_number_among_the_arguments_of_a_traced_call(number):
+    name = "aten::add_.Tensor" if isinstance(number, torch.Tensor) else "aten::add_.Scalar"
+    call = make_call(name, small(), number)
+    honest = PythonDevice(lambda op, args, kwargs: op(*args, **kwargs))
+    verdict = judge_call(call, honest)
+    assert verdict.verdict == "pass" and NOTE in verdict.notes
+    lost = PythonDevice(lambda op, args, kwargs: args[0])
+    assert judge_call(call, lost, seconds=0).verdict in ("wrong", "reduced")
