@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ._placement import asked_on_host, known_on_host, only_of_the_cpu
 from ._replay import Unsupported, bind_exact, equal_bytes, fit, outputs_of, plain
 from ._sources import sources_of
 
@@ -21,6 +22,8 @@ REFUSALS = re.compile(
     r"not available|doesn't support|does not support",
     re.IGNORECASE,
 )
+# Arguments whose content is nobody's but the kernel's, between a forward and its backward.
+SCRATCH = {"workspace", "reserve", "reserveSpace", "reserve_space"}
 DEAD = re.compile(r"device-side|illegal|launch failure|hardware|uncorrectable|bus error", re.I)
 
 
@@ -56,8 +59,8 @@ class TorchDevice:
         accelerator goes to the device under test, the CPU's own tensors stay."""
         return self.name if captured.split(":")[0] == self.home else "cpu"
 
-    def bind(self, call):
-        bound = bind_exact(call, self.place)
+    def bind(self, call, on_host=()):
+        bound = bind_exact(call, self.place, on_host)
         bound.kwargs |= self.defaults(call)
         return bound
 
@@ -77,7 +80,25 @@ class TorchDevice:
 
     def run(self, call):
         """Runs the call. Unsupported where the device refuses it, DeviceDied."""
-        bound = self.bind(call)
+        if only_of_the_cpu(call, self.type):
+            raise Unsupported(f"{call.op} is not supported on {self.type}: it belongs to a library of the CPU")
+        on_host = known_on_host(call) if self.home == "cpu" and self.type != "cpu" else set()
+        try:
+            return self._run(call, on_host)
+        except Unsupported as problem:
+            asked = self._asked_on_host(call, str(problem))
+            if asked <= on_host:
+                raise
+            try:
+                return self._run(call, asked | on_host)
+            except Unsupported:
+                raise problem from None
+
+    def _asked_on_host(self, call, text):
+        return asked_on_host(call, text) if self.home == "cpu" and self.type != "cpu" else set()
+
+    def _run(self, call, on_host):
+        bound = self.bind(call, on_host)
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         start = time.perf_counter_ns()
         try:
@@ -151,6 +172,8 @@ def trespass(call, bound):
         after = raw(base.cpu())
         before = call.storages[storage][: after.numel()]
         views = [v for p, v in call.views.items() if v.storage == storage]
+        if all(v.argument in SCRATCH for v in views):
+            continue
         allowed = [v for v in views if v.path in written]
         if allowed:
             before = before.clone()

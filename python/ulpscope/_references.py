@@ -72,6 +72,7 @@ def _load():
     # Each fills the table; one that somebody imported before must not hide the others.
     from . import (  # noqa: F401
         _references_aten, _references_attention, _references_norms, _references_quantized,
+        _references_recurrent,
     )  # fmt: skip
 
 

@@ -256,14 +256,16 @@ class Bound:
 LAZY = {"conj": torch.Tensor.conj, "neg": torch._neg_view}
 
 
-def bind_exact(call, device_of):
+def bind_exact(call, device_of, on_host=()):
     """Arguments bit by bit as captured, each storage whole, on the device that
-    `device_of(captured device)` names."""
+    `device_of(captured device)` names; storages of the paths `on_host` on the CPU."""
     bases, tensors = {}, {}
+    host = {call.views[path].storage for path in on_host}
     for path, view in call.views.items():
         if view.storage not in bases:
             base = fit(call.storages[view.storage], view.dtype)
-            bases[view.storage] = base.to(device_of(view.device), copy=True)
+            where = "cpu" if view.storage in host else device_of(view.device)
+            bases[view.storage] = base.to(where, copy=True)
         base = bases[view.storage]
         if base.dtype != view.dtype:
             base = fit(base.view(torch.uint8), view.dtype)
