@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from ._causes_edits import other_values, phrase
 from ._causes_forms import forms_of
-from ._causes_safe import TRAINING, own_kernel, value_allowed
 from ._causes_variants import variant_edits
 from ._causes_windows import LISTS, fitted, kind_of, window_edits
 
@@ -77,7 +76,7 @@ def number_sites(lab):
         named = _named(func, args, kwargs)
         short = func.__name__.strip("_")
         for name, old in named.items():
-            if isinstance(old, float) and old and name and value_allowed(f"aten::{short}", name, old, named.get):
+            if isinstance(old, float) and old and name:
                 yield (short, name, old,
                        lambda v, i=i, n=name, a=named: Written({i: _with(a, {n: v})}))  # fmt: skip
 
@@ -135,12 +134,11 @@ def _fits(schema, args):
 def _arguments(func, named, shape):
     """Another number, flag or name in one call; one of its optional tensors ignored."""
     short = func.__name__.strip("_")
-    op = f"aten::{short}"
     for name, old in named.items():
-        if name in TRAINING or name in ("inplace", "dropout_p", "size_average") or (
+        if name in ("inplace", "dropout_p", "size_average") or (
                 name in LISTS and kind_of(func.__name__)) or (name == "reduce" and isinstance(old, bool)):  # fmt: skip
             continue
-        if isinstance(old, NUMBERS) and name and value_allowed(op, name, old, named.get):
+        if isinstance(old, NUMBERS) and name:
             for new in (*other_values(name, old), *([None] if _default(func, name) is None else ())):
                 forms = [{}]
                 if name == "mode" and "align_corners" in named:
@@ -151,7 +149,7 @@ def _arguments(func, named, shape):
         elif old is None and name == "norm" and "fft" in short:
             for new in ("ortho", "forward"):
                 yield phrase(short, name, "backward", new), _with(named, {name: new}, shape)
-        elif isinstance(old, (list, tuple)) and own_kernel(op):
+        elif isinstance(old, (list, tuple)):
             for new in _lists(name, list(old)):
                 yield phrase(short, name, list(old), new), _with(named, {name: type(old)(new)}, shape)
         elif isinstance(old, torch.Tensor) and _may_be_none(func, name):

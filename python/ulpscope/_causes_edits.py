@@ -3,13 +3,12 @@
 or counted twice, an index or a mask that is off by one, an operand read with the wrong
 strides. Each is (text, run): what a report would say, and a function that gives the
 outputs of such a mistake. Neighbours: `_causes_inside` (operators inside the call),
-`_causes_safe` (what must not be tried), `_causes_nodes` (runs them), `_diagnose` (chooses).
+`_causes_nodes` (runs them), `_diagnose` (chooses).
 """
 
 import torch
 
 from ._causes_nodes import changer, leaves
-from ._causes_safe import may_lack, may_reorder, may_shorten, value_allowed
 from ._causes_slices import half_edits, scaled, sizes_to_drop, slice_edits
 from ._causes_variants import complex_edits
 from ._replay import View
@@ -148,14 +147,11 @@ def other_values(name, old, rank=0):
 def scalar_edits(lab):
     """The call with another number, flag or name among its arguments."""
     call = lab.call
-    values = {n: v for _, n, v in leaves(call)}
     for path, name, old in _scalars(call):
-        allowed = value_allowed(call.op, name, old, values.get)
-        for new in other_values(name, old) if allowed else ():
+        for new in other_values(name, old):
             yield (phrase(_op(call), name, old, new),
                    lambda p=path, v=new: lab.run(change=changer([p], lambda _: v)))  # fmt: skip
-    floats = [(p, n, v) for p, n, v in _scalars(call) if isinstance(v, float) and n
-              and value_allowed(call.op, n, v, values.get)]  # fmt: skip
+    floats = [(p, n, v) for p, n, v in _scalars(call) if isinstance(v, float) and n]
     for i, (p, n, v) in enumerate(floats[:8]):
         for q, m, w in floats[i + 1 : 8]:
             if v != w:
@@ -186,9 +182,7 @@ def _scalars(call):
 
 def number_leaves(call):
     """(path, name, value) of the numbers of a call that may be others."""
-    values = {n: v for _, n, v in leaves(call)}
-    return [(p, n, v) for p, n, v in _scalars(call) if not isinstance(v, (bool, str))
-            and value_allowed(call.op, n, v, values.get)]  # fmt: skip
+    return [(p, n, v) for p, n, v in _scalars(call) if not isinstance(v, (bool, str))]
 
 
 def _tensors(call):
@@ -208,8 +202,6 @@ def optional_edits(lab):
     """The call without one of its tensors."""
     call = lab.call
     for name, paths, _ in _tensors(call):
-        if not may_lack(call.op, name, call.composite):
-            continue
         missing = changer(paths, lambda _: None)
         kind = "bias is missing" if name in ("bias", "b") else "argument is ignored"
         kind = "mask is missing" if "mask" in name else kind
@@ -236,8 +228,6 @@ def tensor_edits(lab, single=False, masks=False):
 def pair_edits(lab):
     """Two tensors that share an axis, both without their last slices or both shifted."""
     call = lab.call
-    cut = may_shorten([call.op, *(n.name for n in lab.nodes())],
-                      [v.dtype for v in call.views.values()])  # fmt: skip
     written = set(call.written())
     tensors = [(n, p[0], v[0]) for n, p, v in _tensors(call)
                if len(p) == 1 and p[0] not in written and v[0].dtype.is_floating_point]  # fmt: skip
@@ -248,7 +238,7 @@ def pair_edits(lab):
             for t in sizes_to_drop(v1.sizes[i])[:3] if v1.sizes[i] > 2 else ():
                 yield (f"dropped contribution: the last {t} of {v1.sizes[i]} of {n1} and {n2} is missing",
                        lambda a=(p1, i), b=(p2, j), s=t: lab.run(change=_both(a, b, _emptied(s))))  # fmt: skip
-            for t in sizes_to_drop(v1.sizes[i]) if cut else ():
+            for t in sizes_to_drop(v1.sizes[i]):
                 yield (f"dropped contribution: the last {t} of {v1.sizes[i]} of {n1} and {n2} is missing",
                        lambda a=(p1, i), b=(p2, j), s=t: lab.run(change=_both(a, b, _shorter(s))))  # fmt: skip
             for by in (1, -1):
@@ -260,8 +250,6 @@ def short_edits(lab):
     """The call on fewer slices of one tensor, as where a statistic counts without them."""
     call = lab.call
     written = set(call.written())
-    if not may_shorten([call.op, *(n.name for n in lab.nodes())], [v.dtype for v in call.views.values()]):
-        return
     for name, paths, views in _tensors(call):
         for axis, size in enumerate(views[0].sizes) if len(paths) == 1 and paths[0] not in written else ():
             for t in sizes_to_drop(size)[:3] if size > 3 else ():
@@ -274,12 +262,10 @@ def swap_edits(lab):
     """Two arguments of one shape in each other's place."""
     call = lab.call
     tensors = [(n, p[0], v[0]) for n, p, v in _tensors(call) if len(p) == 1]
-    any_size = call.composite and not call.written() and may_shorten(
-        [call.op, *(n.name for n in lab.nodes())], [v.dtype for v in call.views.values()])  # fmt: skip
+    any_size = call.composite and not call.written()
     for i, (n1, p1, v1) in enumerate(tensors[:8]):
         for n2, p2, v2 in tensors[i + 1 : 8]:
-            if ((any_size or tuple(v1.sizes) == tuple(v2.sizes)) and v1.dtype == v2.dtype
-                    and may_reorder(n1, v1.dtype) and may_reorder(n2, v2.dtype)):
+            if (any_size or tuple(v1.sizes) == tuple(v2.sizes)) and v1.dtype == v2.dtype:
                 yield (f"the arguments {n1} and {n2} are exchanged (swapped)",
                        lambda a=p1, b=p2: lab.run(change=_swapping(a, b)))  # fmt: skip
     for node in lab.nodes():
@@ -333,8 +319,6 @@ def _both(one, other, change):
 def _misread(name, view, count, sizes=()):
     if view.dtype == torch.bool:
         yield from _mask_edits(name, view)
-        return
-    if not may_reorder(name, view.dtype):
         return
     n = 1
     for size in view.sizes:
@@ -457,7 +441,7 @@ def stride_edits(lab):
     """Several tensors read as if they were contiguous: all that are not, and two of them."""
     written = set(lab.call.written())
     odd = [(n, p[0]) for n, p, v in _tensors(lab.call) if len(p) == 1 and p[0] not in written
-           and may_reorder(n, v[0].dtype) and not dense(v[0])]  # fmt: skip
+           and not dense(v[0])]  # fmt: skip
     sets = [odd] if len(odd) > 1 else []
     sets += [[a, b] for i, a in enumerate(odd) for b in odd[i + 1 :]] if 2 < len(odd) <= 6 else []
     sets += [[a] for a in odd]

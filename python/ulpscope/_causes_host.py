@@ -3,8 +3,9 @@
 first accusation, so that whatever a wrongly used kernel does, the asking program goes on.
 
 Requests and answers are JSON lines on two pipes, tensors lie in memory shared with that process.
-One that dies or takes too long is replaced at the next question. This process changes nothing
-of its own: no signal, no working directory, no generator.
+A search that dies is taken up behind the mistake that was its end; a process that is gone is
+replaced at the next question. This process changes nothing of its own: no signal, no working
+directory, no generator.
 """
 
 import atexit
@@ -12,7 +13,7 @@ import itertools
 import json
 import os
 import select
-import struct
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,22 +23,18 @@ import time
 import torch
 
 from . import _causes_parcel, _diagnose
-from ._causes_process import Limit
+from ._causes_process import GRACE_SECONDS, Limit
 from ._verdicts import FLAGGED, UNKNOWN
 
 SECONDS = 2.0  # that a search may take, if nobody says otherwise
 START_SECONDS = 120  # importing torch on a busy machine
-GRACE_SECONDS = 1.0  # for one run that began in time
 TRIES = 2  # processes that one finding may cost
+DEATHS = 30  # searches that one finding may cost
 BOOT = ("import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
         "from ulpscope._causes_process import main; main(sys.argv[2:])")  # fmt: skip
 
 _numbers = itertools.count(1)
 _asking = threading.Lock()
-
-
-class Unfit(Exception):
-    """The callable does not work over there in the way in which it was sent."""
 
 
 class Gone(Exception):
@@ -64,7 +61,7 @@ class Helper:
         self.memory = _shared_memory()
         requests, self.ask = os.pipe()
         self.answers, answers = os.pipe()
-        self.buffer, self.number = b"", None
+        self.buffer, self.number, self.id = b"", None, 0
         path = [os.getcwd() if p == "" else p for p in sys.path]
         passed = [requests, answers, self.memory]
         environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}
@@ -89,7 +86,8 @@ class Helper:
     def end(self):
         """Ends the process; nothing of it is left."""
         if self.owner == os.getpid():
-            self.process.kill()
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)  # its session, so also what it forked
             self.process.wait()
         self._close([self.memory, self.ask, self.answers])
 
@@ -108,14 +106,16 @@ class Helper:
         self.number = number
 
     def trying(self):
-        """The number of the mistake that was tried last."""
-        data = os.pread(self.memory, 8, 0)
-        return struct.unpack("q", data)[0] if len(data) == 8 else 0
+        """(number of the mistake that was tried last, seconds that were spent until then)."""
+        data = os.pread(self.memory, Limit.HEAD.size, 0)
+        return Limit.HEAD.unpack(data) if len(data) == Limit.HEAD.size else (0, 0.0)
 
     def send(self, request):
         """Hands over a request."""
+        self.id += 1
+        os.pwrite(self.memory, Limit.HEAD.pack(0, 0.0), 0)
         try:
-            data = json.dumps(request).encode() + b"\n"
+            data = json.dumps({"id": self.id, **request}).encode() + b"\n"
             while data:
                 data = data[os.write(self.ask, data) :]
         except OSError:
@@ -183,6 +183,34 @@ os.register_at_fork(after_in_child=_after_fork)
 # ---- asking --------------------------------------------------------------------------------
 
 
+class Progress:
+    """How far the search for one cause has come, in however many processes."""
+
+    def __init__(self, seconds):
+        self.seconds, self.spent, self.deaths, self.behind = seconds, 0.0, 0, 0
+        self.past, self.text, self.until = [], "", 0.0
+
+    def begin(self):
+        """From here the clock runs: loading torch does not count."""
+        self.until = time.monotonic() + 2 * self.seconds + GRACE_SECONDS
+
+    def request(self):
+        """What the next process is told."""
+        return {"seconds": self.seconds, "spent": self.spent, "behind": self.behind, "past": self.past,
+                "clock": max(0.01, self.until - time.monotonic())}  # fmt: skip
+
+    def noted(self, number, state):
+        """A note of a search."""
+        self.past.append([number, state])
+        self.text = state["text"] or self.text
+
+    def died(self, number, spent):
+        """A search died at a mistake: the next goes on behind it. Whether there is time."""
+        self.deaths += 1
+        self.behind, self.spent = max(self.behind + 1, number), max(self.spent, spent)
+        return self.spent < self.seconds and time.monotonic() < self.until
+
+
 class Inquiry:
     """Questions about one verdict: what is sent is packed once."""
 
@@ -209,41 +237,50 @@ class Inquiry:
             return otherwise
 
     def _asked(self, numbers, known):
-        skip, best = [], ""
-        while len(skip) < TRIES:
-            helper = None
+        state, _ = Progress(self.seconds), self._packed()
+        for _ in range(TRIES):
             try:
                 helper = _the_helper()
                 helper.wait_until_ready()
-                helper.lay_out(self.number, self._packed())
-                for text, is_last in self._answers(helper, numbers, known, skip):
-                    best = text or best
-                    if is_last:
-                        return best
-            except Unfit:
-                self.number, self._parts, self._way = next(_numbers), None, self._way + 1
+                return self._answered(helper, numbers, known, state)
             except Gone as gone:
-                skip.append(helper.trying())
                 end()
                 if gone.late:
-                    return best or self._spent()
+                    return state.text or self._spent()
             except BaseException:
                 end()  # it may be in the midst of an answer
                 raise
-        return best
+        return state.text
 
-    def _answers(self, helper, numbers, known, skip):
-        """(text, whether it is the last) of what is answered."""
-        helper.send({"number": self.number, "sizes": [len(memoryview(p).cast("B")) for p in self._parts],
-                     "findings": numbers, "seconds": self.seconds, "known": known, "skip": skip,
-                     "threads": torch.get_num_threads()})  # fmt: skip
-        for message in helper.messages(time.monotonic() + 2 * self.seconds + GRACE_SECONDS):
+    def _answered(self, helper, numbers, known, state):
+        """The answer of a process, in which searches may die."""
+        state.begin()
+        while state.deaths <= DEATHS:
+            helper.lay_out(self.number, self._packed())
+            self._send(helper, numbers, known, state)
+            message = self._answer(helper, state)
             if "unfit" in message:
-                raise Unfit
-            if "so_far" in message:
-                yield message["so_far"], False
-            else:
-                yield message["cause"] or (self._spent() if message["ended"] else ""), True
+                self.number, self._parts, self._way = next(_numbers), None, self._way + 1
+            elif "died" not in message:
+                return message["cause"] or (self._spent() if message["ended"] else "")
+            elif message["late"] or not state.died(*helper.trying()):
+                return state.text or self._spent()
+        return state.text
+
+    def _send(self, helper, numbers, known, state):
+        helper.send({"number": self.number, "sizes": [len(memoryview(p).cast("B")) for p in self._parts],
+                     "findings": numbers, "known": known, "threads": torch.get_num_threads(),
+                     **state.request()})  # fmt: skip
+
+    @staticmethod
+    def _answer(helper, state):
+        """What ends a search; what it notes before is kept."""
+        for message in helper.messages(state.until + GRACE_SECONDS):
+            if "died" in message or message["id"] == helper.id:
+                if "note" not in message:
+                    return message
+                state.noted(*message["note"])
+        raise Gone
 
     def _spent(self):
         return f"{UNKNOWN} (search ended after {self.seconds:g} s)"

@@ -9,7 +9,6 @@ import torch
 
 from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
 from ._causes_forms import node_forms, taken_early
-from ._causes_safe import is_backward, may_lack, may_reorder, own_kernel, value_allowed
 from ._causes_slices import scaled, sizes_to_drop
 from ._causes_variants import product_variants, variant_edits
 from ._causes_windows import kind_of, window_edits
@@ -103,9 +102,6 @@ def node_arguments(lab, node):
     """Other numbers, flags and names in one operator inside the call."""
     for argument in node.func._schema.arguments:
         old = node.value(argument.name)
-        op = node.func._schema.name
-        if not value_allowed(op, argument.name, old, node.value):
-            continue
         rank = len(node.args[0].shape) if node.args and hasattr(node.args[0], "shape") else 0
         if isinstance(old, list) and len(old) == 1 and isinstance(old[0], int):
             news = [[v] for v in other_values(argument.name, old[0], rank)
@@ -117,10 +113,10 @@ def node_arguments(lab, node):
         if isinstance(old, list) and len(old) > 1 and node.name.startswith("_fft") and argument.name == "dim":
             news = [old[:i] + old[i + 1 :] for i in range(len(old))]
         if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
-            if is_backward(op) or kind_of(node.name):
+            if kind_of(node.name):
                 continue
             news = [[-v for v in old], [v + 1 for v in old], [v - 1 for v in old], [0 for v in old]]
-        if isinstance(old, (int, float)) and "Optional" in str(argument.type) and own_kernel(op):
+        if isinstance(old, (int, float)) and "Optional" in str(argument.type):
             news = [None, *news]
         for new in news:
             yield (phrase(node.name, argument.name, old, new),
@@ -129,7 +125,7 @@ def node_arguments(lab, node):
             for text, change in step_edits("state_steps"):
                 yield text, {node.place: with_argument(
                     "state_steps", lambda steps, c=change: [c(t) for t in steps])}  # fmt: skip
-        if hasattr(old, "shape") and "Optional" in str(argument.type) and may_lack(op, argument.name, False):
+        if hasattr(old, "shape") and "Optional" in str(argument.type):
             name = argument.name
             yield (f"dropped contribution: the {name} is ignored",
                    {node.place: with_argument(name, None)})  # fmt: skip
@@ -139,24 +135,17 @@ EQUALS = ({"lt", "le"}, {"gt", "ge"})
 
 
 def node_windows(lab, node):
-    """Other windows of a convolution or a pooling; not where a kernel trusts its indices."""
-    if lab.walked or node.writes or _trusted(lab, node) or not own_kernel(node.func._schema.name):
+    """Other windows of a convolution or a pooling."""
+    if lab.walked or node.writes:
         return
     named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
     for text, edit in window_edits(node.name, named, node.shape):
         yield text, {node.place: edit}
 
 
-def _trusted(lab, node):
-    """Whether another operator reads the indices that one returns beside its result."""
-    return any(m in other.used for other in lab.nodes() for m in node.made[1:])
-
-
 def node_variants(lab, node):
-    """Another formula for an operator; not where a kernel trusts its indices."""
-    if _trusted(lab, node):
-        return
-    if (not node.writes or node.kwargs.get("out") is not None) and own_kernel(node.func._schema.name):
+    """Another formula for an operator."""
+    if not node.writes or node.kwargs.get("out") is not None:
         for text, edit in (*variant_edits(node.name), *product_variants(node.name)):
             yield text, {node.place: edit}
 
@@ -333,8 +322,6 @@ def node_masks(lab, node):
     for i, seen in enumerate(node.args):
         if not hasattr(seen, "shape") or seen.floats or not seen.shape:
             continue
-        if not may_reorder(_name_of(node, i), seen.dtype):
-            continue
         what = "mask" if seen.dtype == torch.bool else "index"
         view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
         edits = list(roll_edits(f"the {what}", view)) if len(seen.shape) else []
@@ -348,11 +335,6 @@ def node_masks(lab, node):
                       ("index shifted by one", lambda t: (t - 1).clamp(min=int(t.min())))]
         for text, change in edits:
             yield text, {node.place: _changed(i, change)}
-
-
-def _name_of(node, i):
-    arguments = node.func._schema.arguments
-    return arguments[i].name if i < len(arguments) else ""
 
 
 def _changed(i, change):

@@ -4,7 +4,7 @@ do: another step, dilation or padding, a border of other values, windows off by 
 mixed up, a tap left out. Each is (text, edit): what a report would say, and edit(func, args,
 kwargs), which gives what func would give with that mistake, in the shape of the right result.
 Serves torch functions as their author wrote them (`_causes_calls`) and the operators inside a
-call (`_causes_inside`) alike. Neighbour: `_causes_safe` (what may be tried).
+call (`_causes_inside`) alike.
 """
 
 import itertools

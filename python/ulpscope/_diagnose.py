@@ -417,15 +417,32 @@ class Search:
             if self.work <= least or self.limit.over():
                 return
             self.work -= self.each
-            if not self.limit.begins():
-                continue
-            try:
-                outputs = emulate()
-            except Exception:  # not every operator has every mistake
-                continue
-            self._weigh(text, outputs, follow)
+            if self.limit.begins():
+                self._weigh_run(text, emulate, follow)
+            for state in self.limit.noted():
+                self._take_up(state)
             if self._settled() and "inputs rounded to TF32" not in (self.text, text):
                 return
+
+    def _weigh_run(self, text, emulate, follow):
+        """Runs one mistake and tells what it changed, should this process die of a later one."""
+        before = self._state()
+        try:
+            outputs = emulate()
+        except Exception:  # not every operator has every mistake
+            return
+        self._weigh(text, outputs, follow)
+        if self._state() != before:
+            self.limit.note(self._state())
+
+    def _state(self):
+        return {"best": self.best, "text": self.text, "sure": self.sure, "alone": list(self.alone),
+                "followed": [list(f) for f in self.followed]}  # fmt: skip
+
+    def _take_up(self, state):
+        """Goes on from what another process knew."""
+        self.best, self.text, self.sure = state["best"], state["text"], state["sure"]
+        self.alone, self.followed = tuple(state["alone"]), [tuple(f) for f in state["followed"]]
 
     def _spend(self, runs):
         """Whether there was work left for some more runs."""
@@ -468,7 +485,6 @@ class Search:
             self._keep_alone(residual, text)
             return
         self.best, self.text, self.sure = min(residual, self.best), text, sure
-        self.limit.found(text)
 
     def _is_reproduced(self, outputs):
         """Whether all that an emulation changes of what is accused is as the device has it."""

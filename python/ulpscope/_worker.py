@@ -212,7 +212,7 @@ class Bench:
         if _ranks.is_collective(self.row(sequence)["op"]):
             return {"self_test": {"skipped": "a collective is judged as captured, nothing is planted"}}
         try:
-            return {"self_test": _selftest.probe(self.call(sequence))}
+            return {"self_test": _selftest.probe_apart(self.call(sequence))}
         except Exception as problem:
             return {"self_test": {"skipped": f"no reference: {problem}"[:200]}}
 

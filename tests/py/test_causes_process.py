@@ -76,6 +76,18 @@ def test_a_search_that_dies_is_an_unknown_cause_and_the_next_one_is_found():
     assert (verdict.verdict, verdict.cause) == ("reduced", "inputs rounded to bfloat16")
 
 
+def fatal_edits(x, w, alpha):
+    """What no wrong alpha survives but in this process."""
+    if os.getpid() != HOST and alpha != 3.0:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x @ w + alpha
+
+
+def test_a_search_goes_on_behind_what_it_died_of():
+    verdict = ulpscope.judge_call(fatal_edits, (X, W, 3.0), {}, 3.0 - X @ W)
+    assert (verdict.verdict, verdict.cause) == ("wrong", "the sign of x is lost: negated")
+
+
 def test_a_search_ends_in_time():
     start = time.monotonic()
     verdict = ulpscope.judge_call(slow_elsewhere, (X, W), {}, X.square() @ W, cause=0.2)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 from calls import make_call
-from traces import small_trace
+from test_check_run import check
+from traces import TraceWriter, small_trace
 
 from ulpscope import _selftest
 
@@ -93,3 +94,15 @@ def test_check_prints_and_keeps_it(tmp_path):
     bits = kept["aten::mm"]["bits"]
     assert float(noise) == float(f"{2.0 ** -bits['noise']:.1e}")
     assert float(element) == float(f"{2.0 ** -bits['element']:.1e}")
+
+
+def test_a_kernel_that_ends_with_a_planted_mistake_costs_that_mistake(tmp_path):
+    """Batch norm's gradient reads statistics that are not there."""
+    g, x, w = randn(3, 2, 3, 4), 1 + randn(4, 3, 2, 3).reshape(3, 2, 3, 4), randn(2)
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("aten::native_batch_norm_backward", g, x, w, None, None, w, w * w + 1, True, 1e-5, [True] * 3)
+    run = check(tmp_path / "trace", tmp_path / "out", "--self-test", "--timeout", "60")
+    assert run.returncode == 0
+    kept = json.loads((tmp_path / "out" / "result.json").read_text())["summary"]["self_test"]
+    found = kept["aten::native_batch_norm_backward"]
+    assert found["calls"] == 1 and "skipped" not in found and found["bits"]["factor"] > 10 and found["caught"]
