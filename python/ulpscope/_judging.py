@@ -11,6 +11,7 @@ import torch
 
 from . import _causes_host, _diagnose, _standards
 from ._calm import calm_call, wants_twin, with_twin
+from ._carried import carried
 from ._conventions import is_rejection, readings
 from ._device import DeviceDied, lacks, learn_writes
 from ._operands import Operands, Timing
@@ -218,8 +219,10 @@ def _judge_held_to(call, answer, timing, operands=None):
     try:
         if operands is None:
             operands = Operands(call, timing)
+        findings = carried(operands, answer)
+        if findings is None:
             operands.begin()
-        findings = judge_outputs(operands, answer)
+            findings = judge_outputs(operands, answer)
     except DrawsUnsaid:
         raise
     except Exception as problem:

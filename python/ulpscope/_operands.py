@@ -57,6 +57,9 @@ class Operands:
         self._flushed = {}  # place, or None -> what flushes
 
     def begin(self):
+        """Computes truth and yardstick, unless they are there."""
+        if self.reference.yardstick is not None:
+            return
         now = time.perf_counter_ns()
         self.reference.begin()
         self.timing.wide += self.reference.t_wide
