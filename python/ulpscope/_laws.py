@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ._replay import TensorAt
+from ._replay import TensorAt, mapped
 
 DIGITS = {torch.float64: 24, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 
@@ -49,7 +49,7 @@ def arguments_of(call, tensors):
     """Arguments of a call of an operator; `tensors` has those that TensorAt stands for."""
     named = {a.name: call.value(a.name) for a in call.schema.arguments}
     return Arguments({
-        name: tensors[value.path] if isinstance(value, TensorAt) else value
+        name: mapped(value, lambda v: tensors[v.path] if isinstance(v, TensorAt) else v)
         for name, value in named.items()
     })  # fmt: skip
 
