@@ -192,6 +192,25 @@ def scaled_mm(self, mat2, scale_a, scale_b, bias=None, scale_result=None, out_dt
     return y if bias is None else y + bias
 
 
+@builtin("aten::_grouped_mm")
+def grouped_product(self, mat2, offs=None, bias=None, out_dtype=None):
+    """A product per group; `offs` says where each ends: among the rows of `self`, the columns of
+    `mat2`, or in the dimension that is summed over."""
+    if bias is not None:
+        raise NoReference("bias is not in the built-in reference")
+    if offs is None:
+        return self @ mat2
+    ends = [int(end) for end in offs]
+    spans = list(zip([0, *ends], ends))
+    if self.dim() == mat2.dim():
+        return torch.stack([self[:, a:b] @ mat2[a:b] for a, b in spans])
+    if ends[-1] != (self.shape[0] if self.dim() == 2 else mat2.shape[1]):
+        raise NoReference("what lies behind the last group is promised nothing")
+    if self.dim() == 2:
+        return torch.cat([self[a:b] @ w for (a, b), w in zip(spans, mat2)])
+    return torch.cat([x @ mat2[:, a:b] for (a, b), x in zip(spans, self)], 1)
+
+
 @builtin("aten::_masked_scale")
 def masked_scale(self, mask, scale):
     return self * mask * scale
@@ -212,3 +231,32 @@ def max_pool_backward(grad_output, self, kernel_size, stride=(), padding=0, dila
     return torch.ops.aten.max_pool2d_with_indices_backward(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices
     )
+
+
+# ---- gradient scaling ----------------------------------------------------------------
+
+
+@builtin("aten::_amp_foreach_non_finite_check_and_unscale_")
+def unscale(self, found_inf, inv_scale):
+    for gradient in self:
+        if not gradient.isfinite().all():
+            found_inf.fill_(1)
+        gradient.mul_(inv_scale.to(gradient.dtype))
+
+
+@builtin("aten::_amp_update_scale_")
+def update_scale(self, growth_tracker, found_inf, scale_growth_factor, scale_backoff_factor,
+                 growth_interval):  # fmt: skip
+    """The scale falls after gradients that are not finite, and grows after so many steps with
+    none; not beyond the largest float32."""
+    if found_inf.item():
+        self.mul_(scale_backoff_factor)
+        growth_tracker.zero_()
+    elif growth_tracker.item() + 1 != growth_interval:
+        growth_tracker.add_(1)
+    else:
+        grown = self * scale_growth_factor
+        if grown.abs().item() <= torch.finfo(torch.float32).max:
+            self.copy_(grown)
+        growth_tracker.zero_()
+    return self

@@ -14,6 +14,8 @@ from typing import ClassVar
 
 import torch
 
+from ._homes import operator
+
 # Arguments that count or steer rather than being computed with: an optimizer's kernels
 # demand their dtype, and a perturbed step count is another step.
 LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
@@ -169,15 +171,13 @@ def written_names(function):
 def resolve(name):
     """The callable behind `ns::op.overload` or a dotted Python name under torch."""
     if "::" in name:
-        space, _, rest = name.partition("::")
-        base, _, overload = rest.partition(".")
-        try:
-            return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
-        except (AttributeError, RuntimeError):
-            raise BadCall(
-                f"operator {name} is unknown here; name the module or the .py file that "
-                "registers it with --import"
-            ) from None
+        found = operator(name)
+        if found is not None:
+            return found
+        raise BadCall(
+            f"operator {name} is unknown here; name the module or the .py file that "
+            "registers it with --import"
+        )
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
