@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a trace's writer: create, blobs, commits, finish. Commits happen in tick,
 // commit and finish only, so that the rows between two of them are there or not as one.
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,6 +48,19 @@ usc_status usc_writer_begin(usc_trace_writer *w, usc_error *err)
 
 /* ---- create ---- */
 
+static bool is_empty(const char *path)
+{
+    DIR *folder = opendir(path);
+    if (folder == NULL) return false;
+    bool empty = true;
+    for (const struct dirent *e; empty && (e = readdir(folder)) != NULL;)
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    (void)closedir(folder);
+    return empty;
+}
+
+/* A folder that is there and empty is used as it is: it may be somebody's current one, a
+ * mount point or a link, with modes of its own. */
 static usc_status make_folder(const char *path, const char *db_path, usc_error *err)
 {
     if (mkdir(path, 0777) == 0) return USC_OK;
@@ -55,10 +69,10 @@ static usc_status make_folder(const char *path, const char *db_path, usc_error *
                              "%s: creating the folder: %s", path, strerror(errno));
     if (access(db_path, F_OK) == 0)
         return usc_error_set(err, USC_E_EXISTS, -1, "%s: holds a trace already", path);
-    /* Only an empty folder can be removed: that is the question asked here. */
-    if (rmdir(path) == 0 && mkdir(path, 0777) == 0) return USC_OK;
-    return usc_error_set(err, USC_E_EXISTS, -1,
-                         "%s: is there already and not an empty folder", path);
+    return is_empty(path)
+               ? USC_OK
+               : usc_error_set(err, USC_E_EXISTS, -1,
+                               "%s: is there already and not an empty folder", path);
 }
 
 static usc_status make_id(char *out, const char *path, usc_error *err)

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "alloc_probe.h"
 #include "trace_sample.h"
@@ -183,6 +184,28 @@ static void refuses_a_folder_in_use(void **state)
     assert_int_equal(usc_trace_create(trace_path, NULL, &w, &err), USC_E_NOT_FOUND);
 }
 
+/* It may be the current folder, a mount point or a link, and have modes of its own. */
+static void uses_an_empty_folder_as_it_is(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_trace_writer *w;
+    struct stat before, after;
+    char link_path[sizeof trace_path + 8];
+    snprintf(link_path, sizeof link_path, "%s-link", trace_path);
+    assert_int_equal(mkdir(trace_path, 0700), 0);
+    assert_int_equal(chmod(trace_path, 02770), 0);
+    assert_int_equal(symlink(trace_path, link_path), 0);
+    assert_int_equal(stat(trace_path, &before), 0);
+    OK(usc_trace_create(link_path, NULL, &w, &err));
+    OK(usc_trace_finish(w, true, &err));
+    assert_int_equal(stat(trace_path, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
+    assert_int_equal(after.st_mode & 07777, 02770);
+    assert_int_equal(usc_trace_create(link_path, NULL, &w, &err), USC_E_EXISTS);
+    assert_int_equal(unlink(link_path), 0);
+}
+
 static void refuses_an_id_used_twice(void **state)
 {
     (void)state;
@@ -324,6 +347,7 @@ int main(int argc, char **argv)
         TEST(stores_equal_bytes_once),
         TEST(selects),
         TEST(refuses_a_folder_in_use),
+        TEST(uses_an_empty_folder_as_it_is),
         TEST(refuses_an_id_used_twice),
         TEST(is_busy_while_written),
         TEST(names_what_is_missing),
