@@ -147,23 +147,37 @@ static void tell_program(void)
     (void)setenv("ULPSCOPE_CLI", path, 1);
 }
 
+static void block_interrupt(int how)
+{
+    sigset_t interrupt;
+    (void)sigemptyset(&interrupt);
+    (void)sigaddset(&interrupt, SIGINT);
+    (void)sigprocmask(how, &interrupt, NULL);
+}
+
 int cli_python_exec(const char *module, int argc, char **argv)
 {
     char python[PATH_MAX];
     if (!cli_python_find(python, sizeof python)) return CLI_TROUBLE;
     tell_program();
-    char **command = calloc((size_t)argc + 3, sizeof *command);
+    char **command = calloc((size_t)argc + 4, sizeof *command);
     if (command == NULL) return cli_fail("out of memory");
-    char flag[] = "-m";
+    char flag[] = "-m", first[] = "ulpscope._started";
     char *name = strdup(module);
     command[0] = python;
     command[1] = flag;
-    command[2] = name;
+    command[2] = first;
+    command[3] = name;
     for (int i = 1; i < argc; i++)
-        command[2 + i] = argv[i];
+        command[3 + i] = argv[i];
+    block_interrupt(SIG_BLOCK); /* until ulpscope._started can answer it */
     (void)execvp(python, command);
     const int error = errno;
+    block_interrupt(SIG_UNBLOCK);
     free(name);
     free(command);
+    if (error == E2BIG)
+        return cli_fail("the command line and the environment are together too long for "
+                        "this system; shorten them");
     return cli_fail("cannot run %s: %s", python, strerror(error));
 }

@@ -49,6 +49,17 @@ def _range(steps, part):
     return range(first, last + 1)
 
 
+def listed(steps):
+    """Sorted step numbers as they are written, "2,5-8"."""
+    ranges = []
+    for step in steps:
+        if ranges and step == ranges[-1][1] + 1:
+            ranges[-1][1] = step
+        else:
+            ranges.append([step, step])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
 def rank_and_world():
     """This process's rank and how many there are: torch.distributed's, else torchrun's."""
     import torch
@@ -56,7 +67,10 @@ def rank_and_world():
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    try:
+        return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    except ValueError:  # variables of something else
+        return 0, 1
 
 
 def check_ops(ops):
@@ -100,6 +114,7 @@ class Recorder:
         self.session = None
         self.steps = []
         self.step = None
+        self.before = 0  # calls of earlier steps
         self.hooks = []
 
     def begin(self, step):
@@ -110,6 +125,7 @@ class Recorder:
             self._open()
         _reset_place()
         self.step = step
+        self.before = self.session.counts()["calls"]
         graphs = _hooks.Graphs()  # asked for by begin_step
         self.session.begin_step(step)
         self.hooks = [graphs, _hooks.Modules(self.session), _hooks.Libraries(self.session)]
@@ -122,6 +138,10 @@ class Recorder:
         self.session.end_step()
         self.steps.append(self.step)
         self.step = None
+
+    def has_calls(self):
+        """Whether the step that is recorded has called an operator."""
+        return self.session.counts()["calls"] > self.before
 
     def _unhook(self):
         for hook in self.hooks:

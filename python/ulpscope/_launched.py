@@ -3,33 +3,42 @@
 
 Started by the bootstrap's sitecustomize once torch is imported. Most processes that
 import torch (torchrun's agent, data-loader workers) never end a step: they record nothing
-and leave no trace.
+and leave no trace. Where step 0 is asked for it may turn out to be the whole program: then
+every process records from here on, into a folder of its own, and `_launch` keeps what counts.
 """
 
 import atexit
 import datetime
+import functools
 import json
 import os
 import shutil
 import sys
+import threading
+import time
 from pathlib import Path
 
-from . import _capture, _hooks
-from ._launch import all_finished, read_reports
+from . import _capture, _core, _hooks
+from ._launch import all_finished
+from ._launch_folder import read_reports
 
 PATIENCE = datetime.timedelta(minutes=5)
+PAUSE_S = 0.2  # between two reports of a run that goes on
+EXIT_S = 10  # what the program's own os._exit waits for us
 
 
-def start():
-    """Puts the step hooks in, as ULPSCOPE_CAPTURE says. In a command of several programs (a
-    shell script) the first that reaches the steps is recorded: behind it the run is over."""
-    options = json.loads(os.environ["ULPSCOPE_CAPTURE"])
-    if all_finished(options["reports"]):
+def start(reports):
+    """Puts the step hooks in, as the options in the launcher's folder say. In a command of
+    several programs (a shell script) the first that reaches the steps is recorded: behind it
+    the run is over."""
+    options = json.loads((Path(reports) / "options").read_text())
+    options["reports"] = reports
+    if all_finished(reports):
         if not options["keep_going"]:
             leave(0)
         return
     run = Run(options)
-    run.steps.install()
+    run.install()
     atexit.register(run.at_exit)
 
 
@@ -38,24 +47,76 @@ class Run:
 
     def __init__(self, options):
         self.options = options
-        self.wanted = options["steps"]
+        steps = _capture.parse_steps(options["steps"])
+        self.wanted, self.last = set(steps), steps[-1]
         self.now = 0
         self.recorder = None
         self.finished = False
         self.owner = os.getpid()
+        self.joined = None  # rank and world of a process group that may be gone by now
+        self.reported = 0
+        # Step 0 may be the whole program: who else records, and as which rank, shows later.
+        self.loose = 0 in self.wanted and options["step_by"] in (None, "manual")
         self.steps = _hooks.Steps(self._boundary, self._begin, options["step_by"])
+
+    def install(self):
+        """Puts the hooks in; step 0 begins where it may be the whole program."""
+        self.steps.install()
+        self._watch_exit()
+        self._watch_ranks()
+        if self.loose:
+            self._begin()
+            manual = self.options["step_by"] == "manual"
+            self.steps.at_start = None if manual else self._begin_anew
+
+    def _watch_exit(self):
+        """A program that leaves by os._exit runs no handlers: then it runs ours."""
+        original = os._exit
+
+        @functools.wraps(original)
+        def exit_now(status):
+            if os.getpid() == self.owner and not self.finished:
+                ending = threading.Thread(target=self.at_exit, daemon=True)
+                ending.start()
+                ending.join(EXIT_S)
+            original(status)
+
+        os._exit = exit_now
+
+    def _watch_ranks(self):
+        """Notes the rank: programs leave their process group before they end."""
+        import torch
+
+        if not torch.distributed.is_available():
+            return
+        original = torch.distributed.init_process_group
+
+        @functools.wraps(original)
+        def init_process_group(*args, **kwargs):
+            result = original(*args, **kwargs)
+            self.joined = _capture.rank_and_world()
+            return result
+
+        torch.distributed.init_process_group = init_process_group
+        torch.distributed.distributed_c10d.init_process_group = init_process_group
+
+    def _place(self):
+        rank, world = _capture.rank_and_world()
+        return self.joined if world == 1 and self.joined else (rank, world)
 
     def _path(self):
         """The trace folder: TRACE for a single process, TRACE/rank-N for a rank."""
-        rank, world = _capture.rank_and_world()
+        rank, world = self._place()
         path = Path(self.options["trace"])
+        if self.loose:
+            return path / f"process-{os.getpid()}"
         return path if world == 1 else path / f"rank-{rank}"
 
     def _clear(self):
         """Removes what an earlier program of the same command recorded before it ended short
         of the steps."""
         path = str(self._path())
-        if any(r["trace"] == path and not r["finished"]
+        if any(r["trace"] == path and not r["finished"] and r["pid"] != os.getpid()
                for r in read_reports(self.options["reports"])):  # fmt: skip
             shutil.rmtree(path)
 
@@ -71,18 +132,37 @@ class Run:
             self.recorder.begin(self.now)
         except Exception as error:
             self._fail(error)
+        else:
+            self._report()
+
+    def _begin_anew(self):
+        """The program has steps after all: what came before the first is not of it."""
+        try:
+            recorder, self.recorder = self.recorder, None
+            recorder.close(complete=False)
+            shutil.rmtree(recorder.path, ignore_errors=True)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._begin()
 
     def _boundary(self):
         if self.finished:
             return
         self.steps.at_start = None
-        if self.recorder is not None:
-            self.recorder.end()
+        try:
+            if self.recorder is not None:
+                self.recorder.end()
+        except Exception as error:
+            self._fail(error)
+            return
         self.now += 1
-        if self.now > self.wanted[-1]:
+        if self.now > self.last:
             self._finish()
-        else:
-            self._begin()
+            return
+        self._begin()
+        if time.monotonic() > self.reported + PAUSE_S:
+            self._report()
 
     def _finish(self):
         self.finished = True
@@ -91,28 +171,42 @@ class Run:
             counts = self.recorder.close()
         except Exception as error:
             self._fail(error)
+            return
         self._report(finished=True, counts=counts)
         if not self.options["keep_going"]:
             await_other_ranks()
             leave(0)
 
     def _fail(self, error):
-        """Recording failed: the run ends, for it was started to be recorded."""
+        """Recording failed: the run ends, for it was started to be recorded, unless it is to
+        go on whatever comes."""
         self.finished = True
-        self._report(finished=False, error=str(error))
-        leave(2)
+        self.steps.active = False
+        taken = isinstance(error, _core.ExistsError)
+        self._report(error=str(error) or type(error).__name__, taken=taken)
+        if not self.options["keep_going"]:
+            leave(2)
 
-    def _report(self, **what):
+    def _report(self, finished=False, whole=False, counts=None, error=None, taken=False):
         """Tells `_launch`, through a file that stands whole or not at all."""
-        rank, world = _capture.rank_and_world()
-        what |= {
+        rank, world = self._place()
+        recorder = self.recorder
+        what = {
             "rank": rank,
             "world": world,
-            "steps": self.recorder.steps if self.recorder else [],
+            "pid": os.getpid(),
+            "finished": finished,
+            "whole": whole,
+            "counts": counts,
+            "error": error,
+            "taken": taken,  # the folder is another's: it holds nothing of this run
+            "loose": self.loose,
+            "steps": recorder.steps if recorder else [],
             "steps_ended": self.now,
-            "trace": str(self.recorder.path) if self.recorder else None,
+            "trace": str(recorder.path) if recorder and not taken else None,
         }
-        name = Path(self.options["reports"]) / f"{rank:06}-{os.getpid()}"
+        self.reported = time.monotonic()
+        name = Path(self.options["reports"]) / f"run-{os.getpid()}"
         try:
             name.with_suffix(".part").write_text(json.dumps(what))
             os.replace(name.with_suffix(".part"), name.with_suffix(".json"))
@@ -125,15 +219,33 @@ class Run:
             return
         self.finished = True
         self.steps.active = False
-        counts = None
+        counts, whole = None, False
         if self.recorder is not None:
             try:
-                counts = self.recorder.close(complete=False)
+                whole = self._ends_step() and self.wanted <= {*self.recorder.steps, self.now}
+                if self._ends_step():
+                    self.recorder.end()
+                    self.now += 1
+                counts = self.recorder.close(complete=whole)
             except Exception as error:
-                self._report(finished=False, error=str(error))
+                self._report(error=str(error) or type(error).__name__)
                 return
         if self.now > 0 or counts is not None:
-            self._report(finished=False, counts=counts)
+            self._report(finished=whole, whole=whole, counts=counts)
+
+    def _ends_step(self):
+        """Whether the program's end is that of its step: an optimizer ends steps itself, and
+        an exception leaves half of one."""
+        raised = any(getattr(sys, name, None) is not None for name in ("last_value", "last_exc"))
+        return (not raised and self.steps.source != "optimizer" and not is_loader_worker()
+                and self.recorder.step is not None and self.recorder.has_calls())  # fmt: skip
+
+
+def is_loader_worker():
+    """Whether this process only fetches batches."""
+    import torch
+
+    return torch.utils.data.get_worker_info() is not None
 
 
 def await_other_ranks():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in every Python process under `ulpscope capture`: waits for torch to be imported,
-then starts the recorder. A sitecustomize that this one hides is run first."""
+then starts the recorder. A sitecustomize that this one hides is run first. How far each
+process came stands in the launcher's folder, a file for each."""
 
 import importlib.machinery
 import importlib.util
@@ -8,6 +9,16 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+REPORTS = os.environ.get("ULPSCOPE_CAPTURE", "")
+
+
+def mark(what, text=""):
+    """Leaves word for the launcher; one that is gone does not matter."""
+    try:
+        with open(os.path.join(REPORTS, f"{what}-{os.getpid()}"), "w", errors="replace") as file:
+            file.write(text)
+    except OSError:
+        pass
 
 
 def run_hidden_sitecustomize():
@@ -36,12 +47,14 @@ def load_ulpscope():
 
 def start():
     """Torch is there: start recording; a failure must not break the program."""
+    mark("torch")
     try:
         load_ulpscope()
         from ulpscope import _launched
 
-        _launched.start()
+        _launched.start(REPORTS)
     except Exception as error:
+        mark("failed", f"{type(error).__name__}: {error}")
         print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)
 
 
@@ -65,6 +78,7 @@ class TorchWatcher:
         return spec
 
 
-if os.environ.get("ULPSCOPE_CAPTURE"):
+if os.path.isdir(REPORTS):  # a process that outlives the launcher is not recorded
+    mark("python")
     sys.meta_path.insert(0, TorchWatcher())
 run_hidden_sitecustomize()

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope capture` of programs that step in no usual way: inference scripts, programs that
+call ulpscope.step(), that leave early or that the recorder never gets into; and what is said."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+
+import pytest
+
+from ulpscope import _capture, _core, _launch_folder, _launch_words
+
+INFER = """
+    import torch
+    net = torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        net(torch.ones(2, 4)).exp()
+"""
+MANUAL = """
+    import torch, ulpscope
+    x = torch.ones(4)
+    for i in range(2):
+        x = x * 2
+        ulpscope.step()
+    {last}
+"""
+TRAIN = """
+    import os, time, torch
+    net = torch.nn.Linear(4, 1)
+    net(torch.ones(1, 4)).tanh()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for i in range(3):
+        net(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        {last}
+    torch.ones(2).sin()
+"""
+RANKS = """
+    import torch
+    def work(rank):
+        torch.distributed.init_process_group(
+            "gloo", rank=rank, world_size=2, store=torch.distributed.FileStore("store", 2))
+        torch.distributed.all_reduce(torch.ones(2) * rank)
+        torch.distributed.destroy_process_group()
+    if __name__ == "__main__":
+        torch.multiprocessing.spawn(work, nprocs=2)
+"""
+# More than the window that a killed capture may lose, then the end.
+BUSY = """begun = time.monotonic()
+        [torch.ones(1) for _ in iter(lambda: time.monotonic() < begun + 0.6, False)]
+        os.kill(os.getpid(), 9)"""
+
+
+def launch(folder, *command, options=(), code=None, **environment):
+    """Runs `ulpscope capture -o t` there, of a script made of `code` or of a command."""
+    if code is not None:
+        (folder / "program.py").write_text(textwrap.dedent(code))
+    return subprocess.run(
+        [sys.executable, "-m", "ulpscope._launch", "-o", "t", *options, "--",
+         *(command or [sys.executable, "program.py"])], capture_output=True, text=True,
+        cwd=folder, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+
+
+def calls(path):
+    """(step, operator) of every call, and whether the trace is complete."""
+    trace = _core.Trace(str(path))
+    rows = [trace.call(s) for s in trace.select()]
+    return [(r["step"], r["op"].split(".")[0].removeprefix("aten::")) for r in rows], trace.meta("complete")
+
+
+WHOLE = {  # program, options, steps in the trace, words of the last line
+    "inference": (INFER, ["--steps", "0"], [0], "captured step 0: "),
+    "manual, its first": (MANUAL, ["--steps", "0", "--step-by", "manual"], [0], "captured step 0: "),
+    "manual, to the end": (MANUAL.replace("{last}", "x.exp()"), ["--steps", "0-2"], [0, 1, 2],
+                           "captured steps 0-2: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_step_0_begins_with_the_program_and_the_last_may_end_with_it(tmp_path, name):
+    code, options, steps, words = WHOLE[name]
+    done = launch(tmp_path, options=options, code=code.replace("{last}", "pass"))
+    assert done.returncode == 0 and words in done.stderr, done.stderr
+    found, complete = calls(tmp_path / "t")
+    assert sorted({step for step, _ in found}) == steps and complete == "1"
+    assert found[0][1] in ("empty", "ones", "full")
+    with closing(sqlite3.connect(tmp_path / "t" / "trace.db")) as db:
+        assert db.execute("SELECT complete FROM step").fetchall() == [(1,)] * len(steps)
+    assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["tensors-00000.safetensors", "trace.db"]
+
+
+def test_step_0_of_a_training_is_its_first_step_alone(tmp_path):
+    done = launch(tmp_path, options=["--steps", "0"], code=TRAIN.format(last="pass"))
+    assert done.returncode == 0 and "captured step 0: " in done.stderr, done.stderr
+    found, _ = calls(tmp_path / "t")
+    assert "tanh" not in [op for _, op in found] and "addmm" in [op for _, op in found]
+
+
+def test_an_empty_folder_is_used_as_it_is_and_a_trace_replaced(tmp_path):
+    """-o names the current folder of the program: what it writes there must arrive."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "program.py").write_text(textwrap.dedent(TRAIN).replace("{last}", "open('x', 'w').close()"))
+    command = [sys.executable, "-m", "ulpscope._launch", "--keep-going", "-o", ".", "--", sys.executable,
+               "../program.py"]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path / "t", capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["tensors-00000.safetensors", "trace.db", "x"]
+    again = launch(tmp_path, options=["--force"], code=INFER)
+    assert again.returncode == 2 and "t holds x, which is no part of a trace" in again.stderr
+    (tmp_path / "t" / "x").unlink()
+    plain = launch(tmp_path, code=INFER)
+    assert plain.returncode == 2 and "--force replaces the trace" in plain.stderr
+    forced = launch(tmp_path, options=["--force", "--steps", "0"], code=INFER)
+    assert forced.returncode == 0 and calls(tmp_path / "t")[0][-1] == (0, "exp"), forced.stderr
+
+
+def test_of_two_captures_into_one_folder_the_second_is_told(tmp_path):
+    (tmp_path / "t").mkdir()
+    with _launch_folder.Folder(tmp_path / "t"):
+        done = launch(tmp_path, "true")
+    assert done.returncode == 2 and "t: another capture is writing into it" in done.stderr
+    assert (tmp_path / "t").exists() and "incomplete" not in done.stderr
+
+
+def test_of_several_processes_each_rank_and_nothing_else_is_kept(tmp_path):
+    done = launch(tmp_path, options=["--steps", "0"], code=RANKS)
+    assert done.returncode == 0 and "on 2 ranks" in done.stderr, done.stderr
+    assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["rank-0", "rank-1"]
+
+
+SAID = {  # command or program, options, words of the one line
+    "default": (INFER, [], "to record the whole program: --steps 0"),
+    "left at once": (TRAIN.format(last="os._exit(0)"), [],
+                     "ended after 1 step, before step 1 ended; what was recorded is in t"),
+    "killed": (TRAIN.format(last=BUSY), ["--steps", "0-5"],
+               "was killed by SIGKILL before steps 0-5 was captured; step 0 and what followed is in t"),
+    "raised": (INFER + "    1 / 0\n", ["--steps", "0"], "failed with exit code 1 before step 0"),
+    "-I": ([sys.executable, "-I", "program.py"], [], "never loaded: with -I"),
+    "cleared": (["env", "-i", sys.executable, "program.py"], [], "never loaded: env started no Python"),
+    "ls": (["ls"], ["--steps", "0"], "never loaded: ls started no Python"),
+    "no torch": ([sys.executable, "-c", "pass"], [], "imported torch"),
+    "no call": ([sys.executable, "-c", "import torch"], ["--steps", "0"], "made no operator call"),
+    "many steps": (MANUAL.format(last="pass"), ["--steps", "0-100000," + ",".join(
+        map(str, range(200000, 235000, 2)))], "ended after 2 steps, before steps 2-100000, 200000, "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_run_without_its_steps_says_why(tmp_path, name):
+    program, options, words = SAID[name]
+    (tmp_path / "program.py").write_text("")
+    code, command = (program, ()) if isinstance(program, str) else (None, program)
+    done = launch(tmp_path, *command, options=options, code=code)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert (tmp_path / "t").exists() == ("is in t" in done.stderr)
+    if "is in t" in done.stderr:
+        assert calls(tmp_path / "t")[1] == "0"
+
+
+def test_a_whole_program_that_leaves_by_os_exit_is_kept_whole(tmp_path):
+    done = launch(tmp_path, options=["--steps", "0"], code=INFER + "    import os; os._exit(3)\n")
+    assert done.returncode == 2 and "captured step 0: " in done.stderr
+    assert "after that" in done.stderr and "exit code 3" in done.stderr
+    found, complete = calls(tmp_path / "t")
+    assert complete == "1" and found[-1] == (0, "exp")
+
+
+@pytest.mark.parametrize("command, flag", [
+    ("python -I x.py", "-I"), ("python3.11 -uE x.py", "-E"), ("/usr/bin/python -W ignore -S x", "-S"),
+    ("env A=1 python -I x.py", "-I"), ("python x.py -I", None), ("python -m pkg -E", None),
+    ("python -c E", None), ("python -X importtime x.py", None), ("ls -I", None), ("python -WI x", None),
+])  # fmt: skip
+def test_flags_that_keep_the_recorder_out_are_found(command, flag):
+    assert _launch_words.ignoring_flag(command.split()) == flag
+
+
+@pytest.mark.parametrize("text", ["0", "1-2", "0,2,4-6,9"])
+def test_steps_are_listed_as_they_are_parsed(text):
+    assert _capture.listed(_capture.parse_steps(text)) == text
+
+
+# Ctrl-C while Python starts: a site that takes its time, then one that is over at once.
+@pytest.mark.parametrize("command", ["capture", "check", "pack"])
+def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_path, command):
+    from ulpscope import _check
+
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'ulpscope._started' in sys.orig_argv:\n"
+        "    os.kill(os.getpid(), 2)\n")  # fmt: skip
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    words = {"capture": ["--", "true"], "check": ["t", "--device", "cpu"], "pack": ["t", "-o", "p"]}
+    done = subprocess.run([_check.program(), command, *words[command]], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": sys.executable},
+                          cwd=tmp_path, timeout=60)  # fmt: skip
+    assert done.returncode == 128 + signal.SIGINT, done.stderr
+    assert done.stderr == "ulpscope: interrupted\n"
