@@ -157,6 +157,10 @@ class Case:
             self.ill = plain & (e > 0) & (unit > own / 16)
             if int(self.ill.sum()) <= 0.01 * int(self.R.isfinite().sum()):
                 break
+        self.leave_ill(torch.zeros_like(self.ill))
+
+    def leave_ill(self, forgiven: torch.Tensor) -> None:
+        self.ill &= ~forgiven
         self.many_ill = int(self.ill.sum()) > 0.01 * int(self.R.isfinite().sum())
 
     def blind(self) -> bool:
@@ -226,6 +230,7 @@ def excuse_flushing(c: Case, t_max: float, fails: torch.Tensor) -> bool:
     c.score[forgiven] = 0
     c.bad &= ~forgiven
     c.limit &= ~forgiven
+    c.leave_ill(forgiven)
     return True
 
 

@@ -112,3 +112,20 @@ def test_normal_data_flush_nothing(name, draw):
     wrong[::4] *= 1 + 2e-5 * draw(8, 64)
     got = ulpscope.judge_call(fn, (x,), outputs=wrong)
     assert not got.passed and got.notes == [], (got.sentence, got.notes)
+
+
+def test_what_is_flushed_is_not_ill_conditioned(draw):
+    """Steps flushed at more than half of the elements leave the others to be judged."""
+
+    def fn(x):
+        return (x * 1e-30) * 1e30
+
+    x = draw(N) * 1.2e-8
+    flushed = flush(x * 1e-30) * 1e30
+    rest = flushed != 0
+    assert 0.1 < float(rest.float().mean()) < 0.45
+    got = ulpscope.judge_call(fn, (x,), outputs=flushed)
+    assert got.passed and "flushes subnormals" in got.notes, got.sentence
+    for wrong in (flushed * 1.001, torch.where(rest, flushed.roll(1), flushed),
+                  torch.where(rest, flushed, draw(N) * 1e-8)):  # fmt: skip
+        assert not ulpscope.judge_call(fn, (x,), outputs=wrong).passed
