@@ -72,6 +72,7 @@ typedef struct usc_pack_finding {
     usc_verdict verdict;
     bool measured;    /* j holds numbers */
     bool ties;        /* only ties were broken otherwise */
+    bool wide;        /* float64: the reference knows no more digits */
     int64_t n_shared; /* elements at which float32 overflows just as the device does */
     usc_judgement j;
     char reason[256];

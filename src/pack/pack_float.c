@@ -480,6 +480,7 @@ usc_status usc_pack_float(const usc_pack_work *w, const usc_safetensor *device,
 {
     operands x;
     usc_status st = load(w, device, o, &x, err);
+    f->wide = device->tensor.dtype == USC_F64;
     if (st == USC_OK) st = judge_once(w, o, &x, f, err);
     if (st == USC_OK && f->verdict == USC_VERDICT_PASS && o->rounding)
         return check_rounding(w, &x, f, err);
