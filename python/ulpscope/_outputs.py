@@ -16,6 +16,7 @@ from . import _core, _discrete, _lost
 from ._excuses import excuse
 from ._jumps import crossed, forgiven
 from ._linear import is_sum_of_products, moved_by_slope, n_products
+from ._orders import is_whole
 from ._replay import in_memory_order, promises_nothing
 from ._ties import aligned, as_good, choice_of, name_of_one
 from ._trust import ANOTHER, natural as natural_size
@@ -190,14 +191,25 @@ def _undefined(path, device, free, differs):
 
 
 def _not_exact(operands, path, device):
-    """A finding where an operator that rounds does not give the exact result, else None."""
+    """A finding where an operator that rounds does not give the exact result, or a sum that no
+    order of adding rounds, else None."""
     truth = operands.reference.truth[path]
-    if truth.shape != device.shape or not _discrete.is_rounding(operands.call):
+    if truth.shape != device.shape or not _is_held(operands, path, device):
         return None
     bad = _discrete.inexact(device, truth)
     if not bool(bad.any()):
         return None
     return _discrete_finding(path, device, truth.to(device.dtype), bad, {})
+
+
+def _is_held(operands, path, device):
+    """Whether the exact result alone is right: of roundings, and of sums that are exact in every
+    order."""
+    if _discrete.is_rounding(operands.call):
+        return True
+    if device.dtype != torch.float32 or bool((device == operands.reference.truth[path]).all()):
+        return False
+    return is_whole(operands.reference, path)
 
 
 def _discrete_finding(path, device, want, bad, details):
@@ -360,6 +372,7 @@ def _appeal(operands, judge, path, exact):
 
 
 def _float_finding(path, device, judge, found):
+    found["wide"] = device.dtype in (torch.float64, torch.complex128)
     finding = Finding(
         path, found["verdict"], found["reason"], found["bits"], found["yardstick_bits"],
         found["bound"], found["n"], tuple(device.shape), found, judge=judge,

@@ -16,6 +16,7 @@ from ._conventions import with_rounded_scalars
 from ._device import learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._operands import Operands, Timing
+from ._orders import is_whole
 from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
@@ -192,7 +193,7 @@ def float_output(operands, path, sums, put):
     if jumps:
         put("jump_at", torch.cat([j.where for j in jumps]))
         put("jump_values", torch.cat([j.values.double() for j in jumps]))
-    if _discrete.is_rounding(operands.call):
+    if _discrete.is_rounding(operands.call) or is_whole(reference, path):
         entry["rounding"] = True
     if _may_overflow(operands, sums):
         entry["overflows"] = True

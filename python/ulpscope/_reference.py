@@ -193,6 +193,10 @@ class Reference:
         low = self.call.numbers
         return {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()}
 
+    def in_float32(self, mode):
+        """Runs the call in float32 under a mode that looks on."""
+        self._run(computed, None, self._in_steps(mode))
+
     def begin(self):
         """Computes truth and yardstick; whatever the operator raises is passed on. BadCall
         where they cannot be trusted. Integers are what the CPU gives."""

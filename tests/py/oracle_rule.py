@@ -85,18 +85,29 @@ def is_exact(o: Operands) -> bool:
     return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
 
 
+def root_of(x: torch.Tensor) -> torch.Tensor:
+    """As IEEE has it, which torch.sqrt does not promise."""
+    roots = [math.sqrt(v) if v >= 0 else math.nan for v in x.reshape(-1).tolist()]
+    return torch.tensor(roots, dtype=F64).view(x.shape)
+
+
+def add_square(root: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+    """The root of the sum of squares, as float32 holds 2^-16 of it; NaN for good where lost."""
+    root, more = root * 2.0**-16, more * 2.0**-16
+    total = root_of(root * root + more * more)
+    held = total.clamp(max=torch.finfo(torch.float32).max).float().double() * 2.0**16
+    return torch.where(total.isfinite(), held, torch.full_like(held, math.nan))
+
+
 def scales(o: Operands, exact: bool) -> tuple:
     """S, N, max(|R|, S, N, tiny)"""
     R, K = o.reference, len(o.replays)
-    s2, n2 = torch.zeros_like(R), torch.zeros_like(R)
+    S, N = torch.zeros_like(R), torch.zeros_like(R)
     for r, y in o.replays:
-        s2 += ((r - R) * 2.0**20) ** 2
-        n2 += ((y.double() - r) * 2.0**24) ** 2
-    lost_s, lost_n = ~s2.isfinite(), ~n2.isfinite()
-    top = torch.finfo(torch.float32).max  # what the accumulators hold at most
-    S = s2.sqrt().clamp(max=top * 2.0**16) / math.sqrt(K)
-    N = n2.sqrt().clamp(max=top * 2.0**16) / math.sqrt(K)
-    S[lost_s], N[lost_n] = 1e300, 0
+        S = add_square(S, (r - R) * 2.0**20)
+        N = add_square(N, (y.double() - r) * 2.0**24)
+    S, N = S / math.sqrt(K), N / math.sqrt(K)
+    S[S.isnan()], N[N.isnan()] = 1e300, 0
     if exact:
         S, N = torch.zeros_like(S), torch.zeros_like(N)
     size = R.abs()
@@ -123,7 +134,7 @@ class Case:
     def __init__(self, o: Operands, appeal: bool):
         self.o, self.dtype = o, o.device.dtype
         self.D, self.R, self.Y = o.device.double(), o.reference, o.yardstick.double()
-        self.exact = is_exact(o)
+        self.exact = is_exact(o) and (o.movement or not appeal)
         self.F = o.fan_in if appeal and not self.exact else 1.0
         self.S, self.N, self.scale = scales(o, self.exact)
         self.rounded = round_to(self.Y, self.dtype)
@@ -248,7 +259,7 @@ def appeal(o: Operands) -> Finding:
     c = Case(o, appeal=True)
     t_max, t_mid = limits(c)
     if c.exact:
-        t_max = t_mid = 0 if o.movement else 16
+        t_max = t_mid = 0
     else:
         excuse(c, t_max)
     fails = (c.score > min(t_max, 16)) | c.bad
