@@ -145,12 +145,13 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
                                    "truth has them");
     } else {
         out->verdict = USC_VERDICT_PASS;
-        const char *right = j->wide ? "every element is as good as the CPU's float64"
-                                    : "every element is the true value, correctly rounded";
-        (void)snprintf(out->reason, sizeof out->reason,
-                       out->n_mismatch == 0 ? right
-                                            : "worst element %.3g roundings from the truth",
-                       out->max);
+        const char *right = j->wide
+                                ? "every element is as good as the CPU's float64"
+                                : "every element is the true value, correctly rounded";
+        (void)snprintf(
+            out->reason, sizeof out->reason,
+            out->n_mismatch == 0 ? right : "worst element %.3g roundings from the truth",
+            out->max);
     }
 }
 

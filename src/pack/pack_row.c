@@ -84,9 +84,9 @@ static const char *passed(usc_arena *a, const char *op, const usc_pack_finding *
     if (isnan(f->j.bits))
         return text(a, "%s gives NaN and Inf where it must; nothing finite to judge", op);
     if ((f->j.n_mismatch == 0 || f->j.exact) && f->j.n_ill == 0)
-        return text(a, f->wide ? "%s is as good as the CPU's float64"
-                                 : "%s is correctly rounded",
-                    op);
+        return text(
+            a, f->wide ? "%s is as good as the CPU's float64" : "%s is correctly rounded",
+            op);
     return text(a, "%s computed with %s%.1f effective bits", op,
                 f->j.bound ? "at least " : "", shown(f->j.bits));
 }
