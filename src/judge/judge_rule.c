@@ -415,6 +415,17 @@ static void judge_rest(usc_judge *j, usc_view view, const usc_tally *all,
     conclude(j, &view, &rest, out);
 }
 
+/* Of what is accused only those ill-conditioned elements go free that S or N explain: the
+ * others are the fault. */
+static void count_ill(usc_judge *j, usc_view view, const usc_tally *all,
+                      usc_judgement *out)
+{
+    usc_tally rest;
+    view.leave_out = view.t_max;
+    usc_judge_pass(j, &view, NULL, &rest);
+    out->n_ill = all->n_mismatch - rest.n_mismatch;
+}
+
 usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
                             usc_judgement *out, usc_error *err)
 {
@@ -432,6 +443,8 @@ usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
     conclude(j, &view, &tally, out);
     if (out->verdict == USC_VERDICT_PASS && out->n_ill > 0)
         judge_rest(j, view, &tally, out);
+    else if (usc_verdict_flagged(out->verdict) && out->n_ill > 0)
+        count_ill(j, view, &tally, out);
     usc_float_env_leave(env);
     return USC_OK;
 }

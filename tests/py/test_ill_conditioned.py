@@ -113,3 +113,11 @@ def test_a_gradient_that_is_zero_in_truth_is_judged():
     verdict = judge_call(bias_gradient, (bias, x), outputs=bias_gradient(bias, x))
     assert verdict.verdict == "pass", verdict.sentence
     assert judge_call(bias_gradient, (bias, x), outputs=randn(4)).verdict in FLAGGED
+
+
+def test_what_is_far_off_is_not_called_excused():
+    """A random gradient at dead units is the fault, whatever few of its bits are right."""
+    g, y = randn(64, 32), randn(64, 32).relu()
+    wrong = torch.where(y == 0, g * randn(64, 32), torch.ops.aten.threshold_backward(g, y, 0.0))
+    verdict = judge_call(torch.ops.aten.threshold_backward, (g, y, 0.0), outputs=wrong, cause=False)
+    assert verdict.verdict == "wrong" and not verdict.notes, verdict.notes
