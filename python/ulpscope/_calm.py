@@ -2,10 +2,14 @@
 """The same call with its chances set to zero: what a device computes apart from the dice can
 be judged in full where it can be asked again. Serves `_judging` and `_judge_api`."""
 
+import copy
 import inspect
+import math
 from dataclasses import replace
 
-from ._sampling import SPREAD_ONLY
+import torch
+
+from ._sampling import SPREAD_ONLY, few_of
 from ._verdicts import FLAGGED
 
 # Arguments that say how likely an element is dropped, and the value that drops none.
@@ -13,8 +17,14 @@ CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropou
            "p_dropout": 0.0, "attn_dropout": 0.0, "keep_prob": 1.0}  # fmt: skip
 
 
+# Attributes of modules that say it too, by how their names end; `p` only of what drops.
+ENDINGS = ("dropout", "dropout_p", "drop_prob", "dropout_prob", "drop_rate", "drop_path")
+
+
 def wants_twin(verdict):
-    """Whether a verdict on draws rests on their spread alone."""
+    """Whether a verdict on draws rests on their spread alone, or on less."""
+    if verdict.verdict == "unjudged":
+        return bool(verdict.findings)
     return verdict.verdict == "pass" and any(f.reason == SPREAD_ONLY for f in verdict.findings)
 
 
@@ -54,14 +64,36 @@ def _is_chance(name, value):
     return name in CHANCES and isinstance(value, float) and 0 < value < 1
 
 
+def calm_module(module):
+    """A copy of a module in which nothing is dropped, and what was set; None where nothing is."""
+    if not isinstance(module, torch.nn.Module):
+        return None
+    module, said = copy.deepcopy(module), set()
+    for part in module.modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, float) and 0 < value < 1 and _drops(part, name):
+                setattr(part, name, CHANCES.get(name, 0.0))
+                said.add(f"{name}={CHANCES.get(name, 0.0):g}")
+    return (module, ", ".join(sorted(said))) if said else None
+
+
+def _drops(module, name):
+    if name == "p":
+        return "drop" in type(module).__name__.lower()
+    return name in CHANCES or name.endswith(ENDINGS)
+
+
 def with_twin(verdict, twin, said):
     """The verdict on draws with that on the call without chance: an accusation stands for
-    both, and a pass has its bits."""
+    both, and a pass has its bits. Outputs of too few draws lean on those of the others."""
     if twin.verdict in FLAGGED:
         twin.notes = [*twin.notes, f"seen in the same call with {said}"]
         return twin
-    if twin.verdict == "pass":
-        verdict.findings = [*twin.findings, *verdict.findings]
+    tested = [f for f in verdict.findings if f.verdict == "pass"]
+    drawn = any(math.isnan(f.bits) for f in tested)
+    others = [f for f in verdict.findings if f.verdict != "pass" and f.reason != few_of(f.n)]
+    if twin.verdict == "pass" and drawn and not others:
+        verdict.findings, verdict.verdict = [*twin.findings, *tested], "pass"
         verdict.notes = [*verdict.notes, f"bits are those of the same call with {said}; of the "
                          "draws only the spread was tested"]  # fmt: skip
     return verdict

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from . import _causes_host, _standards, _stress, _wording, reference as references
-from ._calm import calm_arguments, wants_twin, with_twin
+from ._calm import calm_arguments, calm_module, wants_twin, with_twin
 from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, open_device, trespass
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
@@ -181,6 +181,7 @@ class _Check:
     repeat: int = 1
     groups: object = field(default_factory=_causes_host.Groups)
     state: tuple = ()  # a module's parameters and buffers, ahead of the reference's arguments
+    given: object = None  # the check as it was asked for, where this one is of gradients
 
     def run(self, args, kwargs, note=""):
         with kept_state([*args, *kwargs.values()]):
@@ -196,17 +197,31 @@ class _Check:
 
     def _with_twin(self, verdict, args, kwargs):
         """A verdict on draws of which only the spread could be tested, with that on the same
-        call without chance, where an argument says how likely it is."""
-        calm = calm_arguments(self.reference, args, kwargs) if wants_twin(verdict) else None
-        if calm is None or self.state:
+        call without chance, where an argument or a module says how likely it is."""
+        twin = self._calm(args, kwargs) if wants_twin(verdict) else None
+        if twin is None:
             return verdict
+        check, args, kwargs, said = twin
         try:
-            outputs, moved = self._ran(tuple(calm[0]), calm[1])
-            call = call_of(self.reference, tuple(calm[0]), calm[1])
+            outputs, moved = check._ran(args, kwargs)
+            call = call_of(check.reference, check.state + args, kwargs)
             call.any_float = not self.own
-            return with_twin(verdict, _verdict(call, outputs, moved), calm[2])
+            return with_twin(verdict, _verdict(call, outputs, moved), said)
         except Exception:  # it cannot do without: the spread is all there is
             return verdict
+
+    def _calm(self, args, kwargs):
+        """The check without chance, its arguments and what was set; None where neither the
+        arguments nor the modules say how likely it is."""
+        asked = self.given or self
+        modules = calm_module(asked.fn), calm_module(asked.reference)
+        if all(modules):
+            check = replace(asked, fn=modules[0][0], reference=modules[1][0])
+            if asked.own:
+                check.reference = check.fn
+            return _differentiated(check) if self.backward else check, args, kwargs, modules[1][1]
+        calm = None if self.state else calm_arguments(asked.reference, args, kwargs)
+        return calm and (self, tuple(calm[0]), calm[1], calm[2])
 
     def _ran(self, args, kwargs):
         """What `fn` returns for copies of the arguments, and the copies as it leaves them."""
@@ -477,7 +492,7 @@ def _differentiated(check):
     module = check.reference
     if not isinstance(module, torch.nn.Module):
         fn, reference = _with_gradients(check.fn), _with_gradients(module)
-        return replace(check, fn=fn, reference=reference)
+        return replace(check, fn=fn, reference=reference, given=check)
 
     def stated(state, *args, **kwargs):
         return torch.func.functional_call(module, state, args, kwargs)
@@ -486,7 +501,8 @@ def _differentiated(check):
     own = {name for name, p in module.named_parameters() if p.requires_grad} if check.own else ()
     reference = _with_gradients(stated, own)
     fn = reference if check.own else _with_gradients(check.fn)
-    return replace(check, fn=fn, reference=reference, state=(_detached(module),))
+    return replace(check, fn=fn, reference=reference, state=(_detached(module),),
+                   given=check)  # fmt: skip
 
 
 def _detached(module):
