@@ -59,7 +59,7 @@ typedef struct usc_judgement {
     int64_t n_mismatch;    /* score > 0 */
     int64_t n_bad;         /* non-finite where it must not be, or the reverse */
     int64_t n_free;        /* not judged: float32 itself overflows there */
-    int64_t n_ill; /* free: fewer than 4 bits are right, or could be told; 0 if few */
+    int64_t n_ill;     /* free: fewer than 4 bits are right, or could be told; 0 if few */
     int64_t n_flushed; /* excused: subnormals flushed to zero */
     int64_t n_finite;  /* truth is finite: elsewhere only NaN and Inf can be checked */
     double max, mid, q99, rel; /* scores: worst, median, 99th percentile over mismatches;

@@ -93,7 +93,10 @@ def with_twin(verdict, twin, said):
     drawn = any(math.isnan(f.bits) for f in tested)
     others = [f for f in verdict.findings if f.verdict != "pass" and f.reason != few_of(f.n)]
     if twin.verdict == "pass" and drawn and not others:
+        for finding in tested:  # the values are judged there
+            finding.details.clear()
+            finding.notes.clear()
         verdict.findings, verdict.verdict = [*twin.findings, *tested], "pass"
-        verdict.notes = [*verdict.notes, f"bits are those of the same call with {said}; of the "
+        verdict.notes = [*twin.notes, f"bits are those of the same call with {said}; of the "
                          "draws only the spread was tested"]  # fmt: skip
     return verdict

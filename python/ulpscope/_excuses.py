@@ -6,6 +6,7 @@ no torch. Serves whoever makes a Finding."""
 from dataclasses import dataclass
 
 NOTED = 0.03  # more of an output excused than this is said, whatever the verdict
+PROPERTY = "test_excuses_property.py::test_no_wrong_kernel_goes_free"
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Excuse:
     share: str  # the same in words, with what happens beyond
     nearest: str  # the wrong kernel that comes nearest to passing through
     test: str  # file::function of the test that shows that it does not
+    seen: str = "counted"  # how a result shows it: counted (`excused`), or in words
 
 
 ROWS = [
@@ -94,6 +96,13 @@ ROWS = [
         "_masks.py:_by_rule", 1.0, "all but some 2^28 multiplications' worth of parts",
         "bfloat16 inputs everywhere", "test_chance.py::test_wrong_attention_is_flagged",
     ),
+    Excuse(
+        "spread", "drawn, and only the spread of the draws was tested",
+        "it is drawn, no law of it is known, and it lies where 40 draws of the CPU do; such a call has no bits, "
+        "and where a device can be asked again without chance, it is judged so",
+        "_sampling.py:_output", 1.0, "the whole output, which is said",
+        "bfloat16 inputs before the noise is added", PROPERTY,
+    ),
     # ---- what float32 and its devices may give otherwise: the judge in C ----
     Excuse(
         "flushed", "subnormals flushed to zero",
@@ -102,6 +111,153 @@ ROWS = [
         "judge_rule.c:flags_forgiven", 1.0, "none where the device keeps more of them than it flushes",
         "subnormals replaced by others, or zeros at an eighth of them",
         "test_subnormals.py::test_only_zeros_stand_for_subnormals",
+    ),
+    # ---- how large an error may be: told by the bits, which count it ----
+    Excuse(
+        "sensitivity", "rounding its inputs moves it as much",
+        "it is off by no more roundings than the limits allow, each as large as what rounding the inputs makes of "
+        "it (S)", "judge_element.c:load_scale", 1.0, "all, up to where fewer than 4 bits are left: `ill_conditioned`",
+        "inputs rounded to bfloat16", PROPERTY, "its bits",
+    ),
+    Excuse(
+        "float32_loses", "float32 on the CPU loses as much",
+        "the same with what float32 on the CPU loses, here or where the inputs are moved (N)",
+        "judge_element.c:load_scale", 1.0, "all, up to where fewer than 4 bits are left; where float32 and float64 "
+        "compute another function: `unjudged`", "errors where the CPU's float32 is bad, 64 times as large",
+        PROPERTY, "its bits",
+    ),
+    Excuse(
+        "rounded_otherwise", "float32 with other roundings of its steps loses as much",
+        "an accused output that passes if N is taken from further inputs, or from steps that round the other "
+        "way; functions stay in their range, and at their limit where float32 has come to it",
+        "_outputs.py:_last_appeal", 1.0, "all; bits are counted without it but for 3",
+        "10 % off at saturated activations", PROPERTY, "its bits",
+    ),
+    Excuse(
+        "yardstick", "the value of float32 on the CPU",
+        "it is what float32 on the CPU gives, rounded to the output's dtype, or within 16 roundings of that or of "
+        "a replay", "judge_element.c:forgive", 1.0, "all: a device that errs as the CPU does is no worse than it",
+        "the CPU's value at some elements, reduced precision at the others", PROPERTY, "its bits",
+    ),
+    Excuse(
+        "nothing", "zero in truth, and as good as zero",
+        "the truth is 0 and it is below 2^-50 of the output's usual size, times the limit",
+        "judge_element.c:forgive", 1.0, "all that are zero in truth", "1e-12 where a mask is zero", PROPERTY, "nothing",
+    ),
+    Excuse(
+        "zero_part", "one part of a complex number cancels",
+        "a part of a complex number is below 2^-40 of the other in truth, and off by no more than 4 roundings of it",
+        "judge_element.c:forgive", 1.0, "all of such", "a millionth of the real part in an imaginary part that is "
+        "zero", PROPERTY, "nothing",
+    ),
+    Excuse(
+        "fan_in", "sums of many terms may round as often",
+        "the limits grow with the number of terms that are added, as the square root, to 1,024 roundings",
+        "judge_rule.c:limit_of", 1.0, "all; fewer than 14 bits never pass", "terms left out of a mean of 16,384",
+        PROPERTY, "its bits",
+    ),
+    Excuse(
+        "few", "too few elements differ for statistics",
+        "where fewer than 8 elements differ only the limit of the worst element holds",
+        "judge_rule.c:test_limits", 1.0, "7 elements", "one element off by 2^-16", PROPERTY, "its bits",
+    ),
+    Excuse(
+        "one_ulp", "an ulp of a narrow output",
+        "an output that is off by an ulp of its dtype at most is `reduced` and not `wrong`: none goes free",
+        "judge_rule.c:name_failure", 1.0, "none", "truncation to bfloat16", PROPERTY, "`reduced`",
+    ),
+    Excuse(
+        "admissible", "what was computed before may round otherwise",
+        "an integer of a callable of several steps, or of a quantization, that one of 32 replays gives there too",
+        "_outputs.py:_open", 1.0, "as many as lie near a step", "floor instead of round", PROPERTY, "a note",
+    ),
+    # ---- another reading of the call, which has to hold for all of it ----
+    Excuse(
+        "rounded_scalars", "numbers among the arguments rounded first",
+        "the whole call passes if Python numbers are rounded to the tensors' 16 bits first",
+        "_conventions.py:with_rounded_scalars", 1.0, "the whole call", "a number that is rounded the other way",
+        PROPERTY, "a note",
+    ),
+    Excuse(
+        "own_casts", "rounded to 16 bits inside, as the function does",
+        "the whole of a callable passes if what it itself rounds to 16 bits is rounded so, once and to nearest",
+        "_conventions.py:with_its_casts", 1.0, "the whole call", "truncation for rounding to nearest",
+        PROPERTY, "a note",
+    ),
+    Excuse(
+        "order", "no order is promised",
+        "topk and unique with sorted=False: the outputs are compared in the reference's order, all of them "
+        "permuted alike", "_ties.py:aligned", 1.0, "the whole call", "values in another order than their indices",
+        PROPERTY, "nothing",
+    ),
+    Excuse(
+        "dtype", "its narrower dtype does not hold the number",
+        "where the reference is somebody else's formula any float dtype will do: it is judged by its own roundings, "
+        "and Inf where it does not hold the number", "_outputs.py:_in_own_dtype", 1.0, "the whole output",
+        "float16 results that overflow", PROPERTY, "a note; Inf is counted",
+    ),
+    Excuse(
+        "law", "drawn by its law",
+        "it is drawn by a known law, all tests of which it passes", "_random.py:_finding", 1.0,
+        "the whole output, which has no bits", "a normal that is 10 % too wide", PROPERTY, "no bits",
+    ),
+    Excuse(
+        "collective", "a sum over ranks, rounded at every rank",
+        "a sum in 16 or 8 bits lies within 1.5 (of all orders) or 3 (of some) half spans of what orders of adding "
+        "give", "_hops.py:strays", 1.0, "all; of those beyond the span of some orders 15 %", "a rank that is left out",
+        "test_collectives_judged.py::test_a_wrong_reduction_is_wrong", "a note",
+    ),
+    # ---- beyond the numbers of float32 ----
+    Excuse(
+        "lost", "float32 itself overflows",
+        "float32 on the CPU has no number there, or no right bit since a step inside overflows; the others have "
+        "to pass alone", "_lost.py:elements", 1.0, "all: it is `unjudged`", "0.1 % off where float32 has numbers",
+        PROPERTY, "`unjudged`",
+    ),
+    Excuse(
+        "shared", "float32 itself overflows, as the device does",
+        "float32 on the CPU gives this NaN or Inf too, where there is a number", "_lost.py:shared", 0.5,
+        "half of the output; the others have to pass alone", "Inf at other elements", PROPERTY, "a note",
+    ),
+    Excuse(
+        "other_kinds", "NaN and Inf hang on the formula",
+        "the truth is NaN or Inf, and so is it, of the kind that float32 gives if its roundings fall otherwise",
+        "_lost.py:with_other_kinds", 1.0, "all that are no number in truth", "-Inf for Inf", PROPERTY, "a note",
+    ),
+    Excuse(
+        "same_kind", "NaN or Inf as on the CPU",
+        "float32 on the CPU gives the same NaN or Inf there", "judge_element.c:judge_special", 1.0,
+        "as many as the CPU has", "NaN at other elements", PROPERTY, "nothing",
+    ),
+    Excuse(
+        "overflow", "a sum near the largest number",
+        "it is Inf or NaN where the truth is a number, and so sensitive that a partial sum may overflow",
+        "judge_element.c:judge_special", 1.0, "all: it is `unjudged`", "Inf for a sum of half the largest number",
+        PROPERTY, "`unjudged`",
+    ),
+    # ---- nothing to hold it to ----
+    Excuse(
+        "another_function", "float32 and float64 compute another function",
+        "more than 1 in 20 elements of the two differ by what no rounding explains", "_trust.py:is_another_function",
+        1.0, "all: it is `unjudged`", "bfloat16 inputs of rms_norm without eps", PROPERTY, "`unjudged`",
+    ),
+    Excuse(
+        "no_reference", "no reference",
+        "the reference fails, cannot be trusted, or refuses the call", "_judging.py:_without_reference", 1.0,
+        "all: it is `unjudged` or `undefined`", "a wrong product of which the CPU refuses nothing", PROPERTY,
+        "`unjudged`",
+    ),
+    Excuse(
+        "unsaid", "the reference draws though it does not say so",
+        "an accused call whose reference turns out to draw, and whose draws do not speak against it",
+        "_judging.py:_unsaid", 1.0, "all: it is `unjudged`", "a callable that draws and is off by 10 %", PROPERTY,
+        "`unjudged`",
+    ),
+    Excuse(
+        "promises_nothing", "nothing is promised of new memory",
+        "the operator gives memory that nobody has written: empty, empty_like, new_empty",
+        "_outputs.py:_judge_output", 1.0, "the whole output, but for shape and dtype", "an element too many",
+        PROPERTY, "nothing",
     ),
 ]  # fmt: skip
 EXCUSES = {row.code: row for row in ROWS}
@@ -136,18 +292,23 @@ HEAD = """# Excuses
 
 Made from `python/ulpscope/_excuses.py` by `python -m ulpscope._excuses`: every condition under which an
 element may differ from the truth by more than rounding and still go free. Each has a limit, a wrong kernel
-that comes nearest to passing through it, and the test in `tests/py` that shows that it does not. How many
-elements of an output went free stands in the metrics `excused` and `excuse` of a result; where they are
-more than {noted:.0%} a note says so, whatever the verdict.
+that comes nearest to passing through it, and the test in `tests/py` that shows that it does not;
+`test_excuses_property.py` aims wrong kernels at every row.
 
-| code | an element goes free if | share of an output | where | nearest wrong kernel | caught by |
-|---|---|---|---|---|---|
+How many elements of an output went free stands in the metrics `excused` and `excuse` of a result, for rows
+that are counted; where they are more than {noted:.0%} a note says so, whatever the verdict. The others are
+seen by what their row says: by effective bits that are fewer, a note, or a verdict that is no pass. "Nothing"
+stands where what goes free is as good as right.
+
+| code | an element goes free if | share of an output | seen by | where | nearest wrong kernel | caught by |
+|---|---|---|---|---|---|---|
 """
 
 
 def markdown():
     """The page docs/excuses.md."""
-    line = "| `{0.code}` | {0.condition} | {0.share} | `{0.where}` | {0.nearest} | `{0.test}` |\n"
+    line = ("| `{0.code}` | {0.condition} | {0.share} | {0.seen} | `{0.where}` | {0.nearest} | "
+            "`{0.test}` |\n")  # fmt: skip
     return HEAD.format(noted=NOTED) + "".join(line.format(row) for row in ROWS)
 
 

@@ -73,9 +73,23 @@ def judge_outputs(operands, answer):
 def _judged(operands, answer, path):
     """The finding for one output; `unjudged` where its reference fails."""
     try:
-        return _judge_output(operands, answer, path)
+        return _in_own_dtype(operands, answer.outputs[path], _judge_output(operands, answer, path))
     except Exception as problem:
         return Finding(path, "unjudged", f"no reference: {clause(problem)}")
+
+
+def _in_own_dtype(operands, device, finding):
+    """The finding; what is narrower than somebody else's formula gives says so, and what it
+    does not hold is excused."""
+    native = (operands.reference.native() or {}) if getattr(operands.call, "any_float", False) else {}
+    want = native.get(finding.path)
+    if want is None or want.shape != device.shape or finding.verdict in ACCUSED:
+        return finding
+    if device.is_floating_point() and device.element_size() < want.element_size():
+        finding.notes.append(f"judged as {_short(device.dtype)}, where the reference gives {_short(want.dtype)}")
+        lost = ~device.float().isfinite() & want.isfinite()
+        excuse(finding, "dtype", int(lost.sum()))
+    return finding
 
 
 def clause(problem):

@@ -13,6 +13,7 @@ import math
 import torch
 
 from ._evenness import ENOUGH
+from ._excuses import excuse
 from ._operands import Operands, Timing
 from ._outputs import Finding, _judged
 from ._reference import Reference
@@ -89,7 +90,7 @@ def _output(call, answer, again, path, draws):
         return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
     if n < ENOUGH:
         return drawn(path, few_of(n), n, sizes, "unjudged")
-    return drawn(path, SPREAD_ONLY, n, sizes)
+    return excuse(drawn(path, SPREAD_ONLY, n, sizes), "spread", n)
 
 
 def _compare(device, rows):
