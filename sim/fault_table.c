@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static usc_sim_fault *faults;
 static size_t n_faults, capacity;
@@ -86,7 +88,7 @@ static bool parse_number(span text, double *out)
     if (text.n == 0 || text.n >= sizeof copy) return false;
     copy_span(copy, text);
     char *end;
-    *out = strtod(copy, &end);
+    *out = usc_parse_number(copy, &end);
     return *end == '\0' && isfinite(*out);
 }
 

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/number.h"
+
 static const struct {
     const char *name;
     const char *text;
@@ -38,7 +40,8 @@ usc_status usc_error_set(usc_error *err, usc_status status, int64_t where,
     err->where = where;
     va_list args;
     va_start(args, format);
-    if (vsnprintf(err->text, sizeof err->text, format, args) < 0) err->text[0] = '\0';
+    if (usc_format_list(err->text, sizeof err->text, format, args) < 0)
+        err->text[0] = '\0';
     va_end(args);
     return status;
 }

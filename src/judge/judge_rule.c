@@ -4,6 +4,7 @@
 #include "judge/judge_state.h"
 
 #include "base/float_env.h"
+#include "base/number.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -148,18 +149,15 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
         const char *right = j->wide
                                 ? "every element is as good as the CPU's float64"
                                 : "every element is the true value, correctly rounded";
-        (void)snprintf(
+        (void)usc_format(
             out->reason, sizeof out->reason,
             out->n_mismatch == 0 ? right : "worst element %.3g roundings from the truth",
             out->max);
     }
 }
 
-usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
+static void look(usc_judge *j, usc_judgement *out)
 {
-    usc_judge *j = judge;
-    *out = (usc_judgement){.verdict = USC_VERDICT_UNJUDGED, .i_worst = -1, .i_bad = -1};
-    if (err != NULL) *err = (usc_error){0};
     usc_view view = {.exact = j->exact && !j->wide, .near = INFINITY, .expect = 1};
     view.t_fast = view.exact ? 0 : T_FAST;
     view.t_max = view.t_fast;
@@ -184,6 +182,15 @@ usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
         (void)snprintf(out->reason, sizeof out->reason, "not decided at the first look");
     else
         accept(j, &tally, out);
+}
+
+usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
+{
+    *out = (usc_judgement){.verdict = USC_VERDICT_UNJUDGED, .i_worst = -1, .i_bad = -1};
+    if (err != NULL) *err = (usc_error){0};
+    const usc_float_env env = usc_float_env_enter();
+    look(judge, out);
+    usc_float_env_leave(env);
     return USC_OK;
 }
 
@@ -214,9 +221,9 @@ static void say_nonfinite(usc_judge *j, usc_judgement *out)
     const double d = *usc_walk_load(&j->d, out->i_bad, 1, &s->room, s->d);
     const double r = *usc_walk_load(&j->r, out->i_bad, 1, &s->room, s->r);
     out->verdict = USC_VERDICT_NONFINITE;
-    (void)snprintf(out->reason, sizeof out->reason,
-                   "%lld of %lld elements, the first at %lld: device %.6g, truth %.6g",
-                   (long long)out->n_bad, (long long)j->n, (long long)out->i_bad, d, r);
+    (void)usc_format(out->reason, sizeof out->reason,
+                     "%lld of %lld elements, the first at %lld: device %.6g, truth %.6g",
+                     (long long)out->n_bad, (long long)j->n, (long long)out->i_bad, d, r);
 }
 
 /* Why it is not a pass, as one clause. */
@@ -224,25 +231,25 @@ static void say_failure(const findings *f, usc_judgement *out)
 {
     const size_t room = sizeof out->reason;
     if (f->worst)
-        (void)snprintf(out->reason, room,
-                       "worst element off by %.3g roundings, at most %.4g allowed",
-                       out->max, out->t_max);
+        (void)usc_format(out->reason, room,
+                         "worst element off by %.3g roundings, at most %.4g allowed",
+                         out->max, out->t_max);
     else if (f->typical)
-        (void)snprintf(out->reason, room,
-                       "typical element off by %.3g roundings, at most %.4g allowed",
-                       out->mid, out->t_mid);
+        (void)usc_format(out->reason, room,
+                         "typical element off by %.3g roundings, at most %.4g allowed",
+                         out->mid, out->t_mid);
     else if (f->nearly_all)
-        (void)snprintf(out->reason, room,
-                       "1 in 100 elements off by more than %.3g roundings", out->q99);
+        (void)usc_format(out->reason, room,
+                         "1 in 100 elements off by more than %.3g roundings", out->q99);
     else if (f->one_sided)
-        (void)snprintf(
+        (void)usc_format(
             out->reason, room,
             "%.0f %% of the errors have the same sign, typically %.3g roundings",
             50 * (1 + fabs(out->mean_sign)), out->mid);
     else
-        (void)snprintf(out->reason, room,
-                       "typical error %.3g times what float32 on the CPU makes",
-                       out->rel);
+        (void)usc_format(out->reason, room,
+                         "typical error %.3g times what float32 on the CPU makes",
+                         out->rel);
 }
 
 /* Noise everywhere is reduced precision; a few bad elements or too few bits is wrong. */
@@ -435,9 +442,9 @@ usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
     if (st == USC_OK) st = usc_judge_store(j, err);
     if (st != USC_OK) return st;
 
+    const usc_float_env env = usc_float_env_enter();
     usc_view view = view_of_appeal(j, appeal);
     usc_tally tally;
-    const usc_float_env env = usc_float_env_enter();
     run_appeal(j, appeal, &view, &tally);
     out->fan_in = view.exact ? 1 : appeal->fan_in;
     conclude(j, &view, &tally, out);

@@ -6,6 +6,7 @@
 
 #include "base/compiler.h"
 #include "base/float_env.h"
+#include "base/number.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -105,7 +106,7 @@ static int read_numbers(const char *text, double values[USC_STANDARD_PARAMETERS]
     int n = 0;
     while (n < USC_STANDARD_PARAMETERS) {
         char *end;
-        const double value = strtod(text, &end);
+        const double value = usc_parse_number(text, &end);
         if (end == text || !isfinite(value) || value < 0) return -1;
         values[n++] = value;
         if (*end == '\0') return n;
@@ -259,7 +260,7 @@ size_t usc_trial_count(const usc_trial *c, int64_t at)
 static void say(usc_trial *c, const char *status, const char *format, va_list args)
 {
     (void)snprintf(c->out->status, sizeof c->out->status, "%s", status);
-    (void)vsnprintf(c->out->reason, sizeof c->out->reason, format, args);
+    (void)usc_format_list(c->out->reason, sizeof c->out->reason, format, args);
 }
 
 void usc_trial_decide(usc_trial *c, bool pass, const char *status, const char *format,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings of one call as a row of result.db: one sentence, numbers, worst elements. The
 // same words as a check has; no cause, since naming one takes replays.
+#include "base/number.h"
 #include "pack/pack_finding.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ static const char *text(usc_arena *a, const char *format, ...)
     char bytes[SENTENCE];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(bytes, sizeof bytes, format, args);
+    (void)usc_format_list(bytes, sizeof bytes, format, args);
     va_end(args);
     char *out = usc_arena_take(a, strlen(bytes) + 1);
     return out != NULL ? strcpy(out, bytes) : NULL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The buffered writer of all renderers; its contract stands in report_out.h.
 #include "report/report_out.h"
+#include "base/number.h"
 
 #include <errno.h>
 #include <math.h>
@@ -108,7 +109,7 @@ void usc_out_format(usc_out *o, const char *format, ...)
     char text[256];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)usc_format_list(text, sizeof text, format, args);
     va_end(args);
     usc_out_text(o, text);
 }
@@ -127,11 +128,9 @@ void usc_out_number(usc_out *o, double v)
         return;
     }
     for (int digits = 15; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v) break;
+        (void)usc_format(text, sizeof text, "%.*g", digits, v);
+        if (usc_parse_number(text, NULL) == v) break;
     }
-    char *comma = strchr(text, ','); /* a host program may have set a locale */
-    if (comma != NULL) *comma = '.';
     usc_out_text(o, text);
 }
 

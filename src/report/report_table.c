@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "report/report_cases.h"
 #include "report/report_places.h"
 #include "report/report_summary.h"
@@ -74,10 +75,10 @@ static void bits_text(const usc_finding *f, char *out, size_t size)
     if (!usc_bits_shown(f->verdict, f->bits))
         (void)snprintf(out, size, "-");
     else if (isnan(f->yardstick_bits))
-        (void)snprintf(out, size, "%s%.1f", f->bound ? "≥ " : "", shown(f->bits));
+        (void)usc_format(out, size, "%s%.1f", f->bound ? "≥ " : "", shown(f->bits));
     else
-        (void)snprintf(out, size, "%s%.1f / %.1f", f->bound ? "≥ " : "", shown(f->bits),
-                       shown(f->yardstick_bits));
+        (void)usc_format(out, size, "%s%.1f / %.1f", f->bound ? "≥ " : "", shown(f->bits),
+                         shown(f->yardstick_bits));
 }
 
 /* Why a finding that looks flagged is not, or not all of it. */
@@ -99,8 +100,8 @@ static void mark(usc_table *t, const usc_finding *f, int indent)
 static void loss(usc_table *t, const usc_finding *f, int indent)
 {
     char words[64];
-    (void)snprintf(words, sizeof words, "loss ±%.2g%s", f->loss,
-                   f->n_rows > 1 ? " at most, by one call" : "");
+    (void)usc_format(words, sizeof words, "loss ±%.2g%s", f->loss,
+                     f->n_rows > 1 ? " at most, by one call" : "");
     usc_table_new_line(t, indent);
     usc_table_wrap(t, words, indent);
 }
@@ -393,7 +394,7 @@ static void timing(usc_table *t)
     const int64_t known = s->device + s->reference + s->perturbed + s->judge + s->causes;
     const double rest = known < s->total ? (double)(s->total - known) : 0;
     char text[256];
-    (void)snprintf(
+    (void)usc_format(
         text, sizeof text,
         "%.1f s in workers (%.1f ms a call): device %.0f %%, reference %.0f %%, "
         "perturbed replays %.0f %%, judge %.0f %%, causes %.0f %%, overhead %.0f %%",

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "report/report_selftest.h"
 #include "report/report_standards.h"
 
@@ -29,11 +30,11 @@ void usc_table_excused(usc_table *t)
     char words[320];
     const usc_excused *e = &t->r->excused;
     if (e->n == 0) return;
-    (void)snprintf(words, sizeof words,
-                   "%lld call%s more than 3 %% of an output excused, at most %.0f %% "
-                   "(%.100s), the first is call %lld",
-                   (long long)e->n, e->n == 1 ? " has" : "s have", 100 * e->most,
-                   e->excuse, (long long)e->first);
+    (void)usc_format(words, sizeof words,
+                     "%lld call%s more than 3 %% of an output excused, at most %.0f %% "
+                     "(%.100s), the first is call %lld",
+                     (long long)e->n, e->n == 1 ? " has" : "s have", 100 * e->most,
+                     e->excuse, (long long)e->first);
     usc_table_line(t, "excused", words);
 }
 
@@ -44,7 +45,7 @@ static void size_text(double bits, char *out, size_t size)
     if (isnan(bits))
         (void)snprintf(out, size, "none");
     else
-        (void)snprintf(out, size, "%.1e", exp2(-bits));
+        (void)usc_format(out, size, "%.1e", exp2(-bits));
 }
 
 static void probe(usc_table *t, const usc_self_test *s)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
+
 /* Counts what does not fit any more, as snprintf does. */
 typedef struct writer {
     char *buffer;
@@ -56,9 +58,7 @@ static void put_bool(writer *w, const char *name, bool value)
 static void put_double(writer *w, const char *name, double value)
 {
     char digits[40] = "null";
-    if (isfinite(value)) (void)snprintf(digits, sizeof digits, "%.17g", value);
-    for (char *c = digits; isfinite(value) && *c != '\0'; c++)
-        if (strchr("0123456789+-e", *c) == NULL) *c = '.'; /* the locale's own point */
+    if (isfinite(value)) (void)usc_format(digits, sizeof digits, "%.17g", value);
     put_name(w, name);
     put(w, digits);
     put(w, ",");
