@@ -194,7 +194,9 @@ USC_API USC_NODISCARD usc_status usc_judge_positions(usc_judge *judge,
  * WRONG with n_mismatch, i_worst = first differing element, bits 24 or 0.
  *
  * Shapes:  equal dims, equal dtypes, any strides.
- * Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is zero then.
+ * Errors:  USC_E_SHAPE; USC_E_DTYPE where they differ, or for USC_DTYPE_NONE, the size of
+ *          whose elements nobody knows: complex numbers come as pairs of reals, other
+ * bytes as uint8. *out is zero then.
  */
 USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
                                                  const usc_tensor *reference,

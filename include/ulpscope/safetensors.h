@@ -14,7 +14,9 @@ typedef struct usc_safetensor {
     const char *name;
     const char *dtype_name; /* as the file spells it: "F32" */
     usc_tensor tensor; /* contiguous; dtype USC_DTYPE_NONE where the table has no such
-                          row: `bytes` bytes of which nobody knows the meaning */
+                          row (C64, F4): its shape then says nothing of its bytes, of
+                          which there are fewer or more than elements; see
+                          usc_safetensor_bytes */
     int64_t bytes;
     const char *path; /* the file that holds it */
 } usc_safetensor;
@@ -38,6 +40,10 @@ USC_API USC_NODISCARD usc_status usc_safetensors_open(const char *path,
 
 /** Unmaps and frees; NULL is allowed. */
 USC_API void usc_safetensors_close(usc_safetensors *set);
+
+/** The bytes of a tensor, whatever its dtype: uint8, one axis. Borrows like the tensor.
+ */
+USC_API usc_tensor usc_safetensor_bytes(const usc_safetensor *t);
 
 /** Number of tensors. */
 USC_API int64_t usc_safetensors_count(const usc_safetensors *set);

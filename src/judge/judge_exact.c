@@ -55,6 +55,10 @@ usc_status usc_judge_exact(const usc_tensor *device, const usc_tensor *reference
         return usc_error_set(err, USC_E_DTYPE, -1, "device gave %s, reference %s",
                              usc_dtype_info_of(device->dtype)->name,
                              usc_dtype_info_of(reference->dtype)->name);
+    if (usc_dtype_info_of(device->dtype)->kind == USC_KIND_NONE)
+        return usc_error_set(err, USC_E_DTYPE, -1,
+                             "elements of a dtype without a row cannot be compared: give "
+                             "complex numbers as pairs of reals, other bytes as uint8");
     usc_status st = usc_walk_check_dims("reference", reference, device, err);
     int64_t n = 0;
     if (st == USC_OK) st = usc_tensor_numel(device, &n, err);

@@ -2,6 +2,7 @@
 // What the replays add up to: S, N and the flags of every element, kept from the second
 // replay on. Of a first one that came with its look only the operands are kept; a block's
 // S and N are then computed when they are asked for. Neighbour: judge_pass.c, which asks.
+#include "base/float_env.h"
 #include "judge/judge_state.h"
 
 #include <string.h>
@@ -154,7 +155,9 @@ usc_status usc_judge_first(usc_judge *judge, const usc_tensor *reference_1,
     if (judge->lazy) {
         judge->rk = usc_walk_over(reference_1);
         judge->yk = usc_walk_over(yardstick_1);
+        const usc_float_env env = usc_float_env_enter();
         judge->exact = judge->exact && usc_judge_equal(judge, &judge->rk, &judge->yk);
+        usc_float_env_leave(env);
     }
     return usc_judge_look(judge, out, err);
 }

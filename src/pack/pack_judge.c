@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/float_env.h"
 #include "trace/trace_db.h"
 
 typedef struct packed {
@@ -66,8 +67,8 @@ static usc_status judge_entry(packed *p, const usc_pack_entry *e,
     }
     const char *dtype = usc_pack_dtype_text(device);
     if (!allowed(e->dtypes, dtype)) {
-        usc_pack_say(f, USC_VERDICT_WRONG, path, "dtype %s where the operator gives %.*s",
-                     dtype, (int)strcspn(e->dtypes + 2, "\""), e->dtypes + 2);
+        usc_pack_say(f, USC_VERDICT_WRONG, path,
+                     "dtype %s where the operator gives %.40s", dtype, e->usual);
         return USC_OK;
     }
     return usc_pack_output(&p->w, device, &e->operands, f, err);
@@ -242,7 +243,9 @@ usc_status usc_pack_judge(const char *pack, const char *outputs,
     p.w.arena = &p.arena;
     usc_status st = usc_pack_standard(&p.w, err);
     if (st == USC_OK) st = open_all(&p, outputs, err);
+    const usc_float_env env = usc_float_env_enter();
     if (st == USC_OK) st = judge_all(&p, err);
+    usc_float_env_leave(env);
     if (st == USC_OK) st = end(&p, err);
     usc_result_close(p.result);
     usc_safetensors_close(p.outputs);

@@ -119,9 +119,9 @@ static void judge_bytes(const usc_safetensor *device, const usc_pack_operands *o
                         usc_pack_finding *f)
 {
     const usc_safetensor *want = o->reference;
-    if (strcmp(want->dtype_name, device->dtype_name) == 0 &&
-        want->bytes == device->bytes &&
-        memcmp(want->tensor.data, device->tensor.data, (size_t)want->bytes) == 0) {
+    const usc_tensor a = usc_safetensor_bytes(want), b = usc_safetensor_bytes(device);
+    if (strcmp(want->dtype_name, device->dtype_name) == 0 && a.sizes[0] == b.sizes[0] &&
+        memcmp(a.data, b.data, (size_t)a.sizes[0]) == 0) {
         f->verdict = USC_VERDICT_PASS;
         f->j.bits = f->j.yardstick_bits = 24;
         return;
@@ -144,11 +144,11 @@ static usc_status judge_foreign(const usc_pack_work *w, const usc_safetensor *de
         &o->reference->tensor;
     if (o->native != NULL) held.of[USC_OPERAND_NATIVE] = &o->native->tensor;
     if (o->yardstick != NULL) held.of[USC_OPERAND_YARDSTICK] = &o->yardstick->tensor;
-    const usc_status st = usc_standard_judge(&w->standard, &held, &opinion, err);
+    int64_t n = 0;
+    usc_status st = usc_standard_judge(&w->standard, &held, &opinion, err);
+    if (st == USC_OK) st = usc_tensor_numel(&device->tensor, &n, err);
     if (st != USC_OK) return st;
     usc_pack_say(f, opinion.verdict, o->path, "%s", opinion.reason);
-    int64_t n = 0;
-    if (usc_tensor_numel(&device->tensor, &n, err) != USC_OK) return err->status;
     f->j.n = n;
     f->j.bits = (double)NAN; /* they have none */
     f->standard = w->standard.name;
@@ -221,6 +221,26 @@ static usc_status check_sides(const usc_pack_operands *o, usc_error *err)
                          o->reference->path);
 }
 
+/* Values to choose among, of any shape: layout_of and forgive_pooled look at that. */
+static usc_status check_choice(const usc_safetensor *values, usc_error *err)
+{
+    if (values == NULL || values->tensor.dtype != USC_DTYPE_NONE) return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1,
+                         "%s: %s: values to choose among cannot be %.40s", values->path,
+                         values->name, values->dtype_name);
+}
+
+static usc_status check_jumps(const usc_pack_operands *o, usc_error *err)
+{
+    const usc_safetensor *places = o->jump_at, *values = o->jump_values;
+    if (places == NULL) return USC_OK;
+    if (values != NULL && places->tensor.dtype == USC_I64 &&
+        values->tensor.dtype == USC_F64 && same_shape(&places->tensor, &values->tensor))
+        return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s: bad list of jumps",
+                         places->path, places->name);
+}
+
 /* A bad pack has operands that are not of one shape, or dtypes that no pack has. */
 static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
 {
@@ -235,14 +255,8 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
     st = check_marks(o->unpromised, o, err);
     if (st == USC_OK) st = check_sides(o, err);
     if (st == USC_OK) st = check_marks(o->kinds, o, err);
-    if (st != USC_OK) return st;
-    if (o->jump_at == NULL) return USC_OK;
-    if (o->jump_values == NULL || o->jump_at->tensor.dtype != USC_I64 ||
-        o->jump_values->tensor.dtype != USC_F64 ||
-        !same_shape(&o->jump_at->tensor, &o->jump_values->tensor))
-        return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s: bad list of jumps",
-                             o->jump_at->path, o->jump_at->name);
-    return USC_OK;
+    if (st == USC_OK) st = check_choice(o->choice.values, err);
+    return st == USC_OK ? check_jumps(o, err) : st;
 }
 
 static bool is_float(const usc_safetensor *t)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors against references of the same names: for who has no pack. Neighbour:
 // pack_judge.c, which knows what an operator does.
+#include "base/float_env.h"
 #include "pack/pack_finding.h"
 
 #include <stdio.h>
@@ -151,7 +152,9 @@ usc_status usc_pair_judge(const char *device, const char *reference,
     p.w.arena = &p.arena;
     usc_status st = usc_pack_standard(&p.w, err);
     if (st == USC_OK) st = open_all(&p, device, reference, err);
+    const usc_float_env env = usc_float_env_enter();
     if (st == USC_OK) st = judge_all(&p, err);
+    usc_float_env_leave(env);
     if (st == USC_OK) st = end(&p, err);
     usc_result_close(p.result);
     usc_safetensors_close(p.scale);

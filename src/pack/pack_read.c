@@ -44,8 +44,12 @@ static const char sql_outputs[] =
             OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3") OPERAND("jump_at")
                 OPERAND("jump_values") OPERAND("choice") OPERAND("unpromised")
                     OPERAND("s2") OPERAND("n2") OPERAND("kinds") OPERAND("side_low")
-                        OPERAND("side_high") "value ->> '$.natural' FROM json_each(?1)";
+                        OPERAND("side_high") "value ->> '$.natural', "
+                                             "json_type(value, '$.dtypes'), "
+                                             "json_type(value, '$.dtypes[0]'), "
+                                             "value ->> '$.dtypes[0]' FROM json_each(?1)";
 enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 22 };
+enum { NATURAL = FIRST_OPERAND + N_OPERANDS, LIST_TYPE, FIRST_TYPE, FIRST_DTYPE };
 
 struct usc_manifest {
     usc_alloc alloc;
@@ -275,6 +279,15 @@ static void read_choice(sqlite3_stmt *s, usc_pack_choice *c)
     }
 }
 
+/* Columns: type of the value, of its first element. Without a value, or empty: yes. */
+static bool is_list_of_text(sqlite3_stmt *s, int column)
+{
+    const char *list = (const char *)sqlite3_column_text(s, column);
+    if (list == NULL || strcmp(list, "null") == 0) return true;
+    const char *first = (const char *)sqlite3_column_text(s, column + 1);
+    return strcmp(list, "array") == 0 && (first == NULL || strcmp(first, "text") == 0);
+}
+
 static usc_status read_output(const usc_manifest *m, usc_arena *arena,
                               const usc_safetensors *tensors, usc_pack_entry *e,
                               usc_error *err)
@@ -282,7 +295,8 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     sqlite3_stmt *s = m->outputs;
     *e = (usc_pack_entry){.name = text(arena, s, 1),
                           .unjudged = usc_arena_column(arena, s, 2),
-                          .dtypes = text(arena, s, 3)};
+                          .dtypes = text(arena, s, 3),
+                          .usual = text(arena, s, FIRST_DTYPE)};
     usc_pack_operands *o = &e->operands;
     o->path = text(arena, s, 0);
     o->free = sqlite3_column_int(s, 4) != 0;
@@ -296,8 +310,10 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     o->rounding = sqlite3_column_int(s, 12) != 0;
     o->why_unpromised = usc_arena_column(arena, s, 13);
     o->pairs = sqlite3_column_int(s, 14) != 0;
-    o->natural = sqlite3_column_double(s, FIRST_OPERAND + N_OPERANDS);
+    o->natural = sqlite3_column_double(s, NATURAL);
     read_choice(s, &o->choice);
+    if (!is_list_of_text(s, LIST_TYPE))
+        return damaged(m, "an output whose dtypes are no list of names", err);
     const usc_status st = find_operands(m, s, tensors, o, err);
     if (st != USC_OK) return st;
     if (e->unjudged == NULL && o->reference == NULL)

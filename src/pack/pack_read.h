@@ -13,7 +13,8 @@ typedef struct usc_manifest usc_manifest;
 typedef struct usc_pack_entry {
     const char *name;     /* in OUTPUTS: "12/out[0]" */
     const char *unjudged; /* why there is no reference; NULL where there is one */
-    const char *dtypes;   /* JSON list of the dtypes that a device may give */
+    const char *dtypes;   /* JSON list of the dtypes that a device may give; "": any */
+    const char *usual;    /* the first of them; "" where there is none */
     usc_pack_operands operands;
 } usc_pack_entry;
 

@@ -379,6 +379,15 @@ void usc_safetensors_close(usc_safetensors *set)
     alloc.resize(alloc.ctx, set, sizeof *set, 0);
 }
 
+usc_tensor usc_safetensor_bytes(const usc_safetensor *t)
+{
+    return (usc_tensor){.data = t->tensor.data,
+                        .dtype = USC_U8,
+                        .ndim = 1,
+                        .sizes = {t->bytes},
+                        .strides = {1}};
+}
+
 int64_t usc_safetensors_count(const usc_safetensors *set)
 {
     return (int64_t)set->n;

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -427,6 +428,41 @@ def test_no_manifest_crashes_the_judge(packed, honest, tmp_path):
         capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert 5 < int(done.stdout) < 150
+
+
+def test_no_kind_of_value_crashes_the_judge(packed, honest):
+    library = Path(_core.__file__).parent / "libulpscope.so"
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=fast) as folder:
+        shutil.copytree(packed / "pack", f"{folder}/pack")
+        done = subprocess.run(
+            [sys.executable, Path(__file__).with_name("mutate_pack.py"), library,
+             f"{folder}/pack", honest, f"{folder}/out"], capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    n_judged, n_refused = map(int, done.stdout.split())
+    assert n_judged > 100 and n_refused > 300
+
+
+def test_dtypes_of_another_kind_are_refused(packed, tmp_path):
+    def numbered(pack):
+        edit(pack, '"dtypes": [\n      "float32"\n     ]', '"dtypes": [1]')
+
+    assert "no list of names" in damaged(packed, tmp_path, numbered)
+
+
+def test_values_to_choose_among_have_a_known_dtype(packed, honest, tmp_path):
+    def four_bits(pack):
+        manifest = json.loads((pack / "pack.json").read_text())
+        (call,) = (c for c in manifest["calls"] if c["op"] == "aten::argmax")
+        path = pack / call["operands_file"]
+        raw = path.read_bytes()
+        size = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8 : 8 + size])
+        header[call["outputs"][0]["operands"]["choice"]].update(dtype="F4", shape=[1 << 24])
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + size :])
+
+    assert "cannot be F4" in damaged(packed, tmp_path, four_bits)
 
 
 def test_a_pack_does_not_overwrite_what_is_there(packed, tmp_path):

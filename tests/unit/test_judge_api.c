@@ -9,6 +9,9 @@
 #include <ulpscope/kernels.h>
 
 #include <stdio.h>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 /* Spoils every seventh element a little, one much, and puts specials in. */
 static fixture spoiled(usc_dtype dtype, int64_t n)
@@ -351,6 +354,67 @@ static void test_a_judge_over_many_elements_opens(void **state)
     usc_judge_close(judge);
 }
 
+/* Nobody knows how many bytes an element has: a prefix of them must not pass for all. */
+static void test_exact_outputs_have_a_known_size(void **state)
+{
+    (void)state;
+    float a[8] = {0}, b[8] = {0};
+    b[6] = 1;
+    usc_tensor x = fixture_view(a, USC_F32, 4), y = fixture_view(b, USC_F32, 4);
+    x.dtype = y.dtype = USC_DTYPE_NONE; /* four numbers of complex64, say */
+    usc_judgement v;
+    usc_error err;
+    assert_int_equal(usc_judge_exact(&x, &y, &v, &err), USC_E_DTYPE);
+    assert_non_null(strstr(err.text, "pairs of reals"));
+    x = fixture_view(a, USC_F32, 8);
+    y = fixture_view(b, USC_F32, 8);
+    assert_int_equal(usc_judge_exact(&x, &y, &v, &err), USC_OK);
+    assert_int_equal(v.verdict, USC_VERDICT_WRONG);
+}
+
+#if defined(__SSE2__)
+/* What the judge says of subnormals of float64, while the host program sets `modes`. */
+static usc_judgement judged_under(unsigned modes, bool replay)
+{
+    double d[3] = {0x1p-1070, 0x1.8p-1070, 1}, r[3] = {0x1.4p-1070, 0x1p-1072, 1};
+    double r1[3] = {0x1.4p-1070, 0x1p-1071, 1};
+    float y[3] = {0, 0, 1};
+    const usc_tensor device = fixture_view(d, USC_F64, 3),
+                     reference = fixture_view(r, USC_F64, 3),
+                     moved = fixture_view(r1, USC_F64, 3),
+                     yardstick = fixture_view(y, USC_F32, 3);
+    usc_judge *judge = NULL;
+    usc_judgement j;
+    usc_error err;
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | modes);
+    usc_status st = usc_judge_open(&device, &reference, &yardstick, NULL, &judge, &err);
+    if (st == USC_OK && replay)
+        st = usc_judge_first(judge, &moved, &yardstick, &j, &err);
+    else if (st == USC_OK)
+        st = usc_judge_look(judge, &j, &err);
+    const usc_appeal a = {.fan_in = 9};
+    if (st == USC_OK && replay) st = usc_judge_appeal(judge, &a, &j, &err);
+    _mm_setcsr(before);
+    usc_judge_close(judge);
+    assert_int_equal(st, USC_OK);
+    return j;
+}
+
+static void test_equal_bits_whatever_modes_the_host_sets(void **state)
+{
+    (void)state;
+    static const unsigned modes[] = {0x8000, 0x0040, 0x8040, 0x2000, 0x4000, 0x6000};
+    for (int replay = 0; replay < 2; replay++) {
+        const usc_judgement plain = judged_under(0, replay);
+        for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+            const usc_judgement j = judged_under(modes[i], replay);
+            assert_memory_equal(&plain, &j, sizeof j);
+        }
+    }
+}
+#endif
+
 static void test_exact_outputs_differ_by_any_bit(void **state)
 {
     (void)state;
@@ -493,6 +557,10 @@ int main(void)
         cmocka_unit_test(test_indices_beyond_two_to_the_31),
         cmocka_unit_test(test_walks_count_in_64_bits),
         cmocka_unit_test(test_a_judge_over_many_elements_opens),
+        cmocka_unit_test(test_exact_outputs_have_a_known_size),
+#if defined(__SSE2__)
+        cmocka_unit_test(test_equal_bits_whatever_modes_the_host_sets),
+#endif
         cmocka_unit_test(test_exact_outputs_differ_by_any_bit),
         cmocka_unit_test(test_wrong_operands_are_refused),
         cmocka_unit_test(test_verdicts_have_texts),

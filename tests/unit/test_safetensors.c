@@ -107,6 +107,11 @@ static void an_unknown_dtype_is_kept_as_bytes(void **state)
     assert_int_equal(w->tensor.dtype, USC_DTYPE_NONE);
     assert_string_equal(w->dtype_name, "F4_X");
     assert_int_equal(w->bytes, 5);
+    const usc_tensor bytes = usc_safetensor_bytes(w);
+    assert_int_equal(bytes.dtype, USC_U8);
+    assert_int_equal(bytes.ndim, 1);
+    assert_int_equal(bytes.sizes[0], 5); /* not the nine elements of its shape */
+    assert_ptr_equal(bytes.data, w->tensor.data);
     usc_safetensors_close(set);
 }
 
