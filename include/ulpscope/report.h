@@ -34,7 +34,8 @@ USC_API USC_NODISCARD usc_status usc_sink_json(const usc_sink *sink, const char 
 /** One excuse of `--allow VERDICT[:PATTERN]`. */
 typedef struct usc_allow {
     usc_verdict verdict;
-    const char *pattern; /* held against operator and culprit; NULL: all */
+    const char *pattern; /* held against operator and culprit; NULL: all; "usual[:...]":
+                            of these, what torch's own CPU kernel does no better */
 } usc_allow;
 
 /**

@@ -128,6 +128,7 @@ class Bench:
     def judged(self, request, timing):
         """What `work` gives for a call that can be judged."""
         from . import _judging, _ranks, _wording
+        from ._usual import is_usual
 
         sequence, module, below = request["call"], request.get("module"), None
         since = time.perf_counter_ns()
@@ -144,6 +145,8 @@ class Bench:
                 _judging.compare_standards(self.compared, call, self.device, verdict, timing)
 
         effect = [] if collective else self.loss_effect(call, verdict, request.get("backward"))
+        if not collective and self.rule is None and verdict.verdict in FLAGGED:
+            effect += [(-1, "usual", 1.0, None)] if is_usual(call, verdict) else []
 
         def told():
             row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))

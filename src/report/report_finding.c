@@ -330,14 +330,25 @@ usc_status usc_allow_parse(const char *text, usc_allow *out, usc_error *err)
 
 /* Either name may match; a pattern that excludes something must let both through, lest
  * it excuse what it was told to leave out. */
+static bool names_it(const char *pattern, const usc_finding *f)
+{
+    const bool op = usc_pattern_match(pattern, f->op);
+    if (f->culprit[0] == '\0') return op;
+    const bool culprit = usc_pattern_match(pattern, f->culprit);
+    return strchr(pattern, '!') != NULL ? op && culprit : op || culprit;
+}
+
+/* "usual", or "usual:PATTERN", holds for what torch's own CPU kernel does no better. */
 static bool excuses(const usc_allow *allow, const usc_finding *f)
 {
+    static const char usual[] = "usual";
+    const size_t n = sizeof usual - 1;
+    const char *pattern = allow->pattern;
     if (allow->verdict != f->verdict) return false;
-    if (allow->pattern == NULL) return true;
-    const bool op = usc_pattern_match(allow->pattern, f->op);
-    if (f->culprit[0] == '\0') return op;
-    const bool culprit = usc_pattern_match(allow->pattern, f->culprit);
-    return strchr(allow->pattern, '!') != NULL ? op && culprit : op || culprit;
+    if (pattern == NULL) return true;
+    if (strncmp(pattern, usual, n) != 0 || (pattern[n] != '\0' && pattern[n] != ':'))
+        return names_it(pattern, f);
+    return f->usual && (pattern[n] == '\0' || names_it(pattern + n + 1, f));
 }
 
 static bool may_flag(const usc_finding *f, const usc_report_options *options)

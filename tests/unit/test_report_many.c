@@ -153,6 +153,39 @@ static void usual_findings_stand_behind_the_others(void **state)
     usc_report_close(report);
 }
 
+/* --allow VERDICT:usual excuses nothing else of that verdict. */
+static void usual_findings_can_be_allowed(void **state)
+{
+    (void)state;
+    const usc_metric usual = {-1, "usual", 1, NULL};
+    static const struct {
+        const char *allow;
+        bool usual, device;
+    } cases[] = {
+        {"reduced:usual", true, false},       {"reduced:usual:a::u*", true, false},
+        {"reduced:usual:b::*", false, false}, {"wrong:usual", false, false},
+        {"reduced:usually", false, false},    {"reduced", true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        usc_result *r = report_create(folder);
+        usc_result_row row = report_row(1, "a::usual", "reduced");
+        row.metrics = &usual;
+        row.n_metrics = 1;
+        report_put(r, &row);
+        row = report_row(2, "a::device", "reduced");
+        report_put(r, &row);
+        usc_report *report = report_finish(r, folder, "done");
+        usc_allow allow;
+        usc_error err;
+        if (usc_allow_parse(cases[i].allow, &allow, &err) != USC_OK)
+            fail_msg("%s", err.text);
+        const usc_report_options options = {.allow = &allow, .n_allow = 1};
+        for (const usc_finding *f = report->findings; f != NULL; f = f->next)
+            assert_int_equal(usc_finding_allowed(f, &options),
+                             f->usual ? cases[i].usual : cases[i].device);
+        usc_report_close(report);
+    }
+}
+
 /* Much of an output that went free is told whatever the verdict, little of it is not. */
 static void what_was_excused_is_told_where_it_is_much(void **state)
 {
@@ -199,6 +232,7 @@ int main(void)
         MANY_TEST(a_reason_is_read_from_its_metric),
         MANY_TEST(finding_again_takes_no_walk),
         MANY_TEST(usual_findings_stand_behind_the_others),
+        MANY_TEST(usual_findings_can_be_allowed),
         cmocka_unit_test(what_was_excused_is_told_where_it_is_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
