@@ -22,7 +22,7 @@ import time
 
 import torch
 
-from . import _causes_parcel, _diagnose
+from . import _causes_groups, _causes_parcel, _diagnose
 from ._causes_process import GRACE_SECONDS, Limit
 from ._verdicts import FLAGGED, UNKNOWN
 
@@ -295,27 +295,32 @@ class Inquiry:
 class Groups:
     """Findings that are alike share their cause: one search, then one run each to confirm it."""
 
-    SEARCHES = 3  # after so many different causes a group is left alone
-
-    def __init__(self):
-        self.known = {}  # key -> causes found
-        self.searches = {}
+    def __init__(self, known=None):
+        self.known = known or _causes_groups.Own()
 
     def cause(self, inquiry, findings=None):
         """The cause of some findings of an inquiry."""
         if inquiry.verdict.operands is None:
             return inquiry.cause(findings)
-        key = self._key(inquiry, findings)
-        for text in self.known.get(key, ()):
-            if inquiry.cause(findings, known=text) == text:
-                return text
-        if self.searches.get(key, 0) >= self.SEARCHES:
-            return UNKNOWN
-        self.searches[key] = self.searches.get(key, 0) + 1
-        text = inquiry.cause(findings)
-        if is_named(text):
-            self.known.setdefault(key, []).append(text)
-        return text
+        group, heard = self._key(inquiry, findings), 0
+        while True:
+            causes, search = self.known.ask(group, heard)
+            heard += len(causes)
+            for text in causes:
+                if inquiry.cause(findings, known=text) == text:
+                    return text
+            if search:
+                return self._searched(group, inquiry, findings)
+            if not causes:
+                return UNKNOWN
+
+    def _searched(self, group, inquiry, findings):
+        text = ""
+        try:
+            text = inquiry.cause(findings)
+            return text
+        finally:
+            self.known.found(group, text if is_named(text) else "")
 
     @staticmethod
     def _key(inquiry, findings):
@@ -323,7 +328,7 @@ class Groups:
         worst = min(every, key=type(every[0]).order)
         output = inquiry.verdict.answer.outputs.get(worst.path) if inquiry.verdict.answer else None
         bits = round(worst.bits) if worst.bits == worst.bits else None
-        return inquiry.call.op, getattr(output, "dtype", None), worst.verdict, bits
+        return f"{inquiry.call.op} {getattr(output, 'dtype', None)} {worst.verdict} {bits}"
 
 
 def is_named(cause):

@@ -13,6 +13,7 @@ import tempfile
 import time
 
 from . import _threads
+from ._causes_groups import Known
 
 END_SECONDS = 10  # for a worker that closed its pipe to be gone
 START_SECONDS = 600  # importing torch and compiling glue on a busy machine
@@ -45,8 +46,12 @@ class Worker:
     def give(self, request):
         """Hands over a call. A worker that is gone is noticed when its pipe ends."""
         self.request, self.phase, self.since = request, "device", time.monotonic()
+        self.tell(request)
+
+    def tell(self, message):
+        """Sends a line."""
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass
@@ -105,6 +110,7 @@ class Crew:
         self.met = met
         self.selector = selectors.DefaultSelector()
         self.workers = []
+        self.known = Known()
 
     def work(self, queue):
         """`queue` has a length, which may become 0 at any time, and `pop()`."""
@@ -131,7 +137,24 @@ class Crew:
     def _fire(self, worker, kill=True):
         self.selector.unregister(worker.out)
         self.workers.remove(worker)
+        self._answer(self.known.gone(worker))
         return worker.end(kill)
+
+    @staticmethod
+    def _answer(answers):
+        for worker, (causes, search) in answers:
+            worker.tell({"causes": causes, "search": search})
+
+    def _share(self, worker, message):
+        """What a worker asks or tells of findings that are alike; whether that was it."""
+        if "group" in message:
+            answer = self.known.ask(worker, message["group"], message["heard"])
+            self._answer([(worker, answer)] if answer else [])
+        elif "found" in message:
+            self._answer(self.known.found(message["found"], message["text"]))
+        else:
+            return False
+        return True
 
     def _turn(self, queue):
         """Waits for whatever comes next and passes on what ended."""
@@ -153,6 +176,8 @@ class Crew:
                 continue
             if "phase" in message:
                 worker.phase, worker.since = message["phase"], time.monotonic()
+                continue
+            if self._share(worker, message):
                 continue
             worker.ready = True
             if self.met and "ready" in message:

@@ -5,7 +5,9 @@ Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace 
 device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
 {"say": text} for the user, {"ready": what computes (`_identity`)} or {"fatal": text} once,
 {"phase": name} while a call is worked on, {"row": {...}} at its end, with "leaving" where the device died and the worker ends. After a
-row with "searching" comes {"cause": {...}}: the row once more, with what it is about.
+row with "searching" comes {"cause": {...}}: the row once more, with what it is about. Before that
+{"group": name, "heard": n} asks what is known of findings like it; the answer comes on standard
+input as {"causes": [...], "search": whether to}, and {"found": name, "text": cause} tells.
 """
 
 import contextlib
@@ -34,6 +36,23 @@ class Channel:
         self.file.write(json.dumps(message) + "\n")
 
 
+class Shared:
+    """What is known of groups of findings, which the coordinator keeps for all workers."""
+
+    def __init__(self, channel):
+        self.channel = channel
+
+    def ask(self, group, heard):
+        """As `_causes_groups.Known.ask`; waits where somebody else searches."""
+        self.channel.send(group=group, heard=heard)
+        answer = json.loads(sys.stdin.readline())
+        return answer["causes"], answer["search"]
+
+    def found(self, group, cause):
+        """As `_causes_groups.Known.found`."""
+        self.channel.send(found=group, text=cause)
+
+
 class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
 
@@ -49,7 +68,7 @@ class Bench:
         self.device = open_device(settings["device"], settings["home"], settings["via"], say)
         self.threads = Threads(settings["threads"])
         self.trace_id, self.causes = settings["trace_id"], settings["causes"]
-        self.groups = _causes_host.Groups()
+        self.groups = _causes_host.Groups(Shared(channel))
         self._ranks = None
         self._row = None
         self._fired = set()

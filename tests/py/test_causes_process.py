@@ -191,25 +191,32 @@ def is_there(pid):
         return False
 
 
-@pytest.mark.parametrize("how", ["forks", "busy SIGKILL", "busy SIGINT"])
-def test_nothing_is_left_behind(how):
-    doing, _, name = how.partition(" ")
-    host = subprocess.Popen([sys.executable, "-c", HOSTING, doing], stdout=subprocess.PIPE,
-                            stderr=subprocess.DEVNULL, text=True)  # fmt: skip
-    pid = int(host.stdout.readline())
-    if name:
-        time.sleep(0.5)
-        host.send_signal(getattr(signal, name))
-    ended = host.wait(60)
-    assert name or ended == 0  # a forked process has a search of its own
+def test_nothing_is_left_behind():
+    """Where the program ends by itself, or is killed or interrupted in the midst of a search."""
+    hows = [("forks", None), ("busy", signal.SIGKILL), ("busy", signal.SIGINT)]
+    hosts = [subprocess.Popen([sys.executable, "-c", HOSTING, doing], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True) for doing, _ in hows]  # fmt: skip
+    pids = [int(host.stdout.readline()) for host in hosts]
+    time.sleep(0.5)
+    for host, (_, number) in zip(hosts, hows):
+        if number:
+            host.send_signal(number)
+        ended = host.wait(60)
+        assert number or ended == 0  # a forked process has a search of its own
     for _ in range(100):
-        if not is_there(pid):
+        if not any(map(is_there, pids)):
             return
         time.sleep(0.1)
-    raise AssertionError(f"process {pid} is left")
+    raise AssertionError(f"one of the processes {pids} is left")
 
 
 # ---- in a check ----------------------------------------------------------------------------
+
+
+def searches(out):
+    """What searches sought, and the verdicts that they saw on disk before."""
+    with open(f"{out}.log") as log:
+        return [line.split() for line in log]
 
 
 def metrics(out):
@@ -231,10 +238,14 @@ def alike(tmp_path_factory):
     return path
 
 
-def test_a_check_keeps_its_verdicts_and_searches_once_for_what_is_alike(alike, tmp_path):
+def test_a_check_keeps_its_verdicts_and_searches_once_for_what_is_alike(alike, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    run = check(alike, out, "--timeout", "60", fault="lstm_cell=half,mm=half")
+    monkeypatch.setenv("SEARCH", "")
+    monkeypatch.setenv("SEARCH_LOG", str(out))
+    run = check(alike, out, "--timeout", "60", "-j", "2", fault="lstm_cell=half,mm=half")
     found = rows(out)
+    groups = {(r["op"], round(r["bits"])) for r in found}
+    assert sum(s[0] == "any" for s in searches(out)) <= len(groups) + 1  # whichever worker it was
     assert run.returncode == 1 and len(found) == 41
     assert {r["verdict"] for r in found} == {"reduced"}
     products = [r for r in found if r["op"] == "aten::mm"]
@@ -243,6 +254,29 @@ def test_a_check_keeps_its_verdicts_and_searches_once_for_what_is_alike(alike, t
     assert all(r["sentence"].endswith(r["cause"]) for r in products)
     spent = sorted(metrics(out).values())
     assert len(spent) == 41 and spent[len(spent) // 2] < 0.25e9
+
+
+def test_a_verdict_is_on_disk_before_its_cause_is_sought(tmp_path, monkeypatch):
+    """However the search for it ends."""
+    ends = {"mm": "crash", "bmm": "hang", "addmm": "killed", "mv": "honest"}
+    out, operands = tmp_path / "out", [torch.randn(24, 40), torch.randn(40, 16)]
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("aten::mm", *operands)
+        t.add("aten::bmm", *(o[None] for o in operands))
+        t.add("aten::addmm", torch.randn(16), *operands)
+        t.add("aten::mv", operands[0], torch.randn(40))
+    monkeypatch.setenv("SEARCH", ",".join(f"{op}={end}" for op, end in ends.items()))
+    monkeypatch.setenv("SEARCH_LOG", str(out))
+    run = check(tmp_path / "trace", out, "--causes", "0.3", fault=",".join(f"{op}=half" for op in ends))
+    assert run.returncode == 1
+    found = {r["op"].removeprefix("aten::"): r for r in rows(out)}
+    assert {op: r["verdict"] for op, r in found.items()} == dict.fromkeys(ends, "reduced")
+    assert all(found[op]["cause"].startswith("cause unknown") for op in ("mm", "bmm", "addmm"))
+    assert "float16" in found["mv"]["cause"]
+    order = [op for _, op, *_ in searches(out)]
+    assert set(order) == {f"aten::{op}" for op in ends}
+    for _, op, *seen in searches(out):
+        assert seen == ["reduced"] * len(set(order[: order.index(op) + 1]))
 
 
 def test_a_search_neither_delays_nor_changes_a_verdict(alike, tmp_path):
