@@ -5,7 +5,7 @@ does: that is a verdict."""
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -14,6 +14,7 @@ from ._calm import calm_call, wants_twin, with_twin
 from ._carried import carried
 from ._conventions import is_rejection, readings
 from ._device import DeviceDied, lacks, learn_writes
+from ._exact import carries
 from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
 from ._random import judge_draws
@@ -21,8 +22,10 @@ from ._reference import DrawsUnsaid, Reference
 from ._refused import DIVIDED, WHY, judged_beside, kind_of
 from ._repeats import CAPTURED, ONCE_MORE, same_bits, settle
 from ._replay import Unsupported, draws_random
+from ._rows import merged, pieces
+from ._sampled import sampled
 from ._streams import kept_state
-from ._verdicts import FLAGGED
+from ._verdicts import FLAGGED, rank
 
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
@@ -42,6 +45,7 @@ class Verdict:
     answer: object = None
     operands: object = None
     opinions: list = field(default_factory=list)  # of other standards
+    part: object = None  # the Piece of a large call that the operands are of
 
     @property
     def worst(self):
@@ -216,6 +220,9 @@ def _merged(verdict, other):
 
 
 def _judge_held_to(call, answer, timing, operands=None):
+    large = _in_pieces(call, answer, timing)
+    if large is not None:
+        return large
     try:
         if operands is None:
             operands = Operands(call, timing)
@@ -234,6 +241,33 @@ def _judge_held_to(call, answer, timing, operands=None):
     verdict.verdict = verdict.worst.verdict
     verdict.notes = sorted({n for f in findings for n in f.notes})
     return verdict
+
+
+def _in_pieces(call, answer, timing):
+    """The verdict on a large answer from the verdicts on its pieces, or on the one that stands
+    for all of it; None where the call is small or cannot be cut."""
+    if carries(call.op):
+        return None
+    one = sampled(call, answer)
+    parts = pieces(call, answer) if one is None else [one]
+    if parts is None:
+        return None
+    judged, kept, part = [], None, None
+    for piece in parts:
+        verdict = _judge_held_to(piece.call, piece.answer, timing)
+        if verdict.operands is None:
+            return replace(verdict, answer=answer)
+        judged.append((piece, verdict.findings))
+        worse = kept is None or rank(verdict.verdict) < rank(kept.verdict)
+        spared = part if worse else piece
+        kept, part = (verdict, piece) if worse else (kept, part)
+        if spared is not None:
+            spared.call = spared.answer = None  # there is room for the operands of one
+    findings = merged(answer, judged)
+    whole = Verdict("pass", findings, answer=answer, operands=kept.operands, part=part)
+    whole.verdict = whole.worst.verdict
+    whole.notes = sorted({n for f in findings for n in f.notes})
+    return whole
 
 
 def _without_reference(call, problem, answer):
@@ -275,7 +309,12 @@ def explain(call, verdict, timing, seconds=_causes_host.SECONDS, groups=None):
     if verdict.operands is None or verdict.verdict not in FLAGGED or not seconds:
         return
     now = time.perf_counter_ns()
-    _causes_host.add_cause(call, verdict, seconds, groups)
+    if verdict.part is None:
+        _causes_host.add_cause(call, verdict, seconds, groups)
+    else:
+        part = replace(verdict, answer=verdict.part.answer)
+        _causes_host.add_cause(verdict.part.call, part, seconds, groups)
+        verdict.cause, verdict.causes = part.cause, part.causes
     timing.add("causes", now)
 
 

@@ -136,7 +136,8 @@ def row(call, verdict, timing, stands_for=1):
     """The verdict as a row for `_core.Result.put`."""
     worst, source = verdict.worst, call.row
     flagged = verdict.verdict in FLAGGED
-    parts = verdict.operands.reference.parts if verdict.operands else None
+    whole = verdict.operands and not verdict.part
+    parts = verdict.operands.reference.parts if whole else None
     out = base_row(source, verdict.verdict)
     out.update(
         culprit=verdict.culprit,
@@ -152,11 +153,17 @@ def row(call, verdict, timing, stands_for=1):
         n_elements=sum(f.n for f in verdict.findings) or out["n_elements"],
         stands_for=stands_for,
         metrics=(out["metrics"] + (metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
-                 + _search_time(timing) + odd_inputs(call, parts) + excused(verdict) + _reason(verdict)),
+                 + _search_time(timing) + odd_inputs(call, parts) + excused(verdict) + _share(verdict) + _reason(verdict)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
     return out
+
+
+def _share(verdict):
+    """The share of the elements that was judged, where it is not all of them, as a metric."""
+    sampled = verdict.part is not None and verdict.part.share < 1
+    return [(-1, "sampled", verdict.part.share, None)] if sampled else []
 
 
 def _reason(verdict):
