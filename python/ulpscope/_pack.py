@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 
 import torch
 
@@ -24,7 +25,7 @@ from ._pack_operands import name_of, outputs_of_call, rounded_outputs
 from ._read_call import call_from
 from ._replay import DeviceAt, TensorAt, fit, seen_as
 from ._standin import stand_in
-from ._tensors_file import write_tensors
+from ._tensors_file import write_tensors, writing
 from ._wording import describe_arguments
 from ._worker import import_it
 
@@ -67,6 +68,9 @@ def plain_argument(value):
         return [plain_argument(v) for v in value]
     if isinstance(value, torch.dtype):
         return {"dtype": name_of(value)}
+    if isinstance(value, (torch.layout, torch.memory_format)):
+        kind = "layout" if isinstance(value, torch.layout) else "memory_format"
+        return {kind: name_of(value)}
     if isinstance(value, DeviceAt):
         return {"device": value.device}
     if isinstance(value, complex):
@@ -214,12 +218,24 @@ def pack_calls(picks, arguments, jobs):
     return sorted(entries, key=lambda entry: entry["call"])
 
 
+@contextmanager
+def whole_or_nothing(part):
+    """Leaves nothing of a pack that was not finished; what cannot be written is named."""
+    try:
+        yield
+    except OSError as problem:
+        raise Trouble(f"{problem.filename or part}: {problem.strerror or problem}; nothing was "
+                      "packed: make room, or name another folder with -o") from None  # fmt: skip
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
 def pack(options):
     """The whole run. PACK appears when it is complete."""
     if os.path.exists(options.out):
         raise Trouble(f"{options.out} is there already; name another folder with -o")
     part = options.out.rstrip("/") + ".part"
-    with troubles(NEXT_STEPS):
+    with troubles(NEXT_STEPS), whole_or_nothing(part):
         trace = _core.Trace(options.trace)
         picks = selection(trace, options)
         modules = (json.loads(trace.meta("imports") or "[]"), options.imports)
@@ -234,7 +250,7 @@ def pack(options):
         manifest = {"format": "ulpscope-pack", "version": VERSION,
                     "trace": os.path.abspath(options.trace), "trace_id": trace.meta("id") or "",
                     "ops": options.ops or "", "distinct": options.distinct, "calls": calls}  # fmt: skip
-        with open(os.path.join(part, "pack.json"), "w", encoding="utf-8") as file:
+        with writing(os.path.join(part, "pack.json"), "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1, allow_nan=False)
             file.write("\n")
         os.rename(part, options.out)

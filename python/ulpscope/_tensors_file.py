@@ -2,6 +2,7 @@
 """Writes tensors as a safetensors file. Serves `_pack`; the reader is the C library's."""
 
 import json
+from contextlib import contextmanager
 
 import torch
 
@@ -14,6 +15,16 @@ NAMES = {
     torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
 }  # fmt: skip
 ALIGN = 64
+
+
+@contextmanager
+def writing(path, *how, **more):
+    """open() whose every error names the file, also those of writing and closing."""
+    try:
+        with open(path, *how, **more) as file:
+            yield file
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, path) from None
 
 
 def write_tensors(path, tensors):
@@ -34,7 +45,7 @@ def write_tensors(path, tensors):
                         "data_offsets": [begin, end]}  # fmt: skip
     text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 8) % ALIGN)
-    with open(path, "wb") as file:
+    with writing(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for name in order:

@@ -23,6 +23,9 @@ class Maker:
             return {"tensor": True}
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
+        for kind in ("layout", "memory_format"):
+            if isinstance(value, getattr(torch, kind)):
+                return {kind: str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
             return {"device": str(value)}
         if isinstance(value, float) and value in (float("inf"), float("-inf")):

@@ -465,6 +465,39 @@ def test_values_to_choose_among_have_a_known_dtype(packed, honest, tmp_path):
     assert "cannot be F4" in damaged(packed, tmp_path, four_bits)
 
 
+FULL = """
+import resource, signal, sys
+from ulpscope import _pack
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), -1))
+sys.exit(_pack.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("room, name", [(600, "inputs/1.safetensors"), (9000, "operands/29.safetensors")])
+def test_a_full_disk_names_the_file_and_leaves_nothing(packed, tmp_path, room, name):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(room), packed / "trace", "-o", tmp_path / "p", "-j", "1",
+         "--ops", "aten::mm" if room == 600 else "aten::threshold_backward"],
+        capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 2 and list(tmp_path.iterdir()) == []
+    assert f"p.part/{name}: File too large; nothing was packed" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_layouts_and_memory_formats_are_spelt(tmp_path):
+    image = torch.randn(1, 2, 3, 3)
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("aten::clone", image, memory_format=torch.channels_last, out=[image])
+        t.add("aten::zeros_like", image, layout=torch.strided, out=[image])
+    subprocess.run([sys.executable, "-m", "ulpscope._pack", tmp_path / "trace", "-o",
+                    tmp_path / "pack", "-j", "1"], check=True, capture_output=True)  # fmt: skip
+    clone, zeros = json.loads((tmp_path / "pack" / "pack.json").read_text())["calls"]
+    assert clone["kwargs"]["memory_format"] == {"memory_format": "channels_last"}
+    assert zeros["kwargs"]["layout"] == {"layout": "strided"}
+    assert not any("unjudged" in c for c in (clone, zeros))
+
+
 def test_a_pack_does_not_overwrite_what_is_there(packed, tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "ulpscope._pack", packed / "trace", "-o", packed / "pack"],
