@@ -165,10 +165,11 @@ void install_where_faults_need_it()
         return;
     static std::mutex one_at_a_time;
     const std::lock_guard<std::mutex> hold(one_at_a_time);
-    const auto patterns = planted_patterns();
-    if (patterns.empty()) return;
+    // Lowered first: what changes from here on is looked at next time. Without a fault
+    // there is nothing to install, and planting the next one raises the flag again.
     operators_changed = faults_changed = false;
-    install(patterns);
+    const auto patterns = planted_patterns();
+    if (!patterns.empty()) install(patterns);
 }
 
 } // namespace usc_sim
