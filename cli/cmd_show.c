@@ -197,6 +197,13 @@ static void say_incomplete(usc_trace *t)
         fputs("ulpscope: the trace is incomplete: the program ended or died before its "
               "last step was over; calls that follow are missing\n",
               stderr);
+    const char *text = usc_trace_meta(t, "compiled_regions");
+    const long n = text != NULL ? strtol(text, NULL, 10) : 0;
+    if (n > 0)
+        (void)fprintf(stderr,
+                      "ulpscope: %ld compiled region%s ran and %s not recorded; capture "
+                      "--no-compile records what is inside\n",
+                      n, n == 1 ? "" : "s", n == 1 ? "was" : "were");
 }
 
 static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *err)

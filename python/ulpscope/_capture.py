@@ -6,7 +6,9 @@ run under `ulpscope capture` (`_launched`). Operators come in through glue/inter
 go out through the C session; Python only says which step it is.
 """
 
+import contextlib
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -116,10 +118,11 @@ class Recorder:
         self.step = None
         self.before = 0  # calls of earlier steps
         self.hooks = []
+        self.generated = {}  # graphs that ran as code of a compiler (_regions)
 
     def begin(self, step):
         """Records from here on, as `step`."""
-        from . import _hooks
+        from . import _hooks, _regions
 
         if self.session is None:
             self._open()
@@ -128,7 +131,8 @@ class Recorder:
         self.before = self.session.counts()["calls"]
         graphs = _hooks.Graphs()  # asked for by begin_step
         self.session.begin_step(step)
-        self.hooks = [graphs, _hooks.Modules(self.session), _hooks.Libraries(self.session)]
+        self.hooks = [graphs, _hooks.Modules(self.session), _hooks.Libraries(self.session),
+                      _regions.Regions(self.generated)]  # fmt: skip
 
     def end(self):
         """Ends the step that is recorded, if one is."""
@@ -161,13 +165,15 @@ class Recorder:
         self._unhook()
         session, self.session = self.session, None
         session.meta("devices", session.devices())
+        session.meta("compiled_regions", str(len(self.generated)))
         session.meta("imports", json.dumps(operator_sources()))
         error = None
         try:
             session.flush()
         except Exception as failure:
             error = failure
-        counts = session.counts()
+        counts = session.counts() | {"compiled_regions": len(self.generated)}
+        self.generated.clear()
         session.close(complete and not interrupted and error is None)
         if error is not None:
             raise error
@@ -188,6 +194,17 @@ class Recorder:
         )
         for key, value in environment(self.data, self.ops).items():
             self.session.meta(key, value)
+
+
+def check_empty(folder):
+    """Raises FileExistsError where a trace cannot be made because something is there."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists and is not empty; name another trace")
+
+
+def _is_child():
+    """Whether multiprocessing started this process."""
+    return multiprocessing.parent_process() is not None
 
 
 def _reset_place():
@@ -291,8 +308,13 @@ class capture:  # noqa: N801 - it is used like a function
     `data`: "full" keeps the tensors, "stats" only statistics of them.
     `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
 
+    Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes
+    `path`/rank-N.
+
     After the block `c.counts` holds the session's counters (None: no step was reached).
-    Raises ValueError for bad arguments, FileExistsError where `path` holds anything.
+    Where recording fails (a full disk) the program goes on: it is said on stderr, and
+    `c.error` holds the sentence. Raises ValueError for bad arguments, FileExistsError where
+    the folder holds anything.
     """
 
     def __init__(self, path, steps=None, data="full", ops=None, step_by=None):
@@ -306,26 +328,44 @@ class capture:  # noqa: N801 - it is used like a function
         self.hooks = _hooks.Steps(self._boundary, source="manual" if self.whole else step_by)
         self.now = 0
         self.counts = None
-        folder = self.recorder.path
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise FileExistsError(f"{folder} exists and is not empty; name another trace")
+        self.error = None
+        self.path = Path(path)
+        if not _is_child():  # its rank may come later; beside it others write already
+            check_empty(self._folder())
+
+    def _folder(self):
+        rank, world = rank_and_world()
+        return self.path if world == 1 else self.path / f"rank-{rank}"
 
     def __enter__(self):
-        self.hooks.install()
-        try:
+        self.recorder.path = self._folder()
+        with self._guarded():
+            self.hooks.install()
             self._begin()
-        except BaseException:
-            self.hooks.remove()
-            raise
         return self
 
     def __exit__(self, kind, value, trace):
-        self.hooks.remove()
-        if kind is None and (self.whole or self.wanted is None):
-            self.recorder.end()  # the end of the block ends its last step
-        missed = self.wanted is not None and not set(self.wanted) <= set(self.recorder.steps)
-        self.counts = self.recorder.close(complete=kind is None and not missed)
+        with self._guarded():
+            self.hooks.remove()
+            if kind is None and (self.whole or self.wanted is None):
+                self.recorder.end()  # the end of the block ends its last step
+        with self._guarded():
+            missed = self.wanted is not None and not set(self.wanted) <= set(self.recorder.steps)
+            self.counts = self.recorder.close(complete=kind is None and not missed and not self.error)
         return False
+
+    @contextlib.contextmanager
+    def _guarded(self):
+        """What goes wrong in recording ends the recording, never the program."""
+        try:
+            yield
+        except Exception as error:
+            self.hooks.active = False
+            if self.error is None:
+                self.error = f"recording failed: {error or type(error).__name__}"
+                print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+            with contextlib.suppress(Exception):
+                self.recorder._unhook()
 
     def step(self):
         """Ends a step, unless optimizer or data loader already do."""
@@ -336,6 +376,7 @@ class capture:  # noqa: N801 - it is used like a function
             self.recorder.begin(self.now)
 
     def _boundary(self):
-        self.recorder.end()
-        self.now += 1
-        self._begin()
+        with self._guarded():
+            self.recorder.end()
+            self.now += 1
+            self._begin()

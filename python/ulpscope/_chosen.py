@@ -5,6 +5,8 @@ Needs no torch. Neighbours: `_select` (which calls can be replayed), `_modules`,
 from . import _modules, _select
 from ._crew import Trouble
 
+COMPILED = ("{what} not recorded: what torch.compile generated is not judged "
+            "here; capture --no-compile, or check --via inductor")
 INCOMPLETE = ("the trace is incomplete: the program ended or died in step {step}; calls that "
               "follow are missing")  # fmt: skip
 MADE_UP = "the trace holds statistics only: inputs were drawn anew from them"
@@ -82,4 +84,8 @@ def remarks_on(trace, rows):
     elif trace.meta("complete") == "0":
         step = max((r["step"] or 0 for r in rows), default=0)
         remarks.append(INCOMPLETE.format(step=step))
+    regions = int(trace.meta("compiled_regions") or 0)
+    if regions:
+        were = "region was" if regions == 1 else "regions were"
+        remarks.append(COMPILED.format(what=f"{regions} compiled {were}"))
     return remarks

@@ -199,7 +199,11 @@ class Modules:
 
     def _enter(self, module, args):
         met = self.known.get(id(module))
-        _core.enter_module(met[1] if met else self._meet(module))
+        try:
+            number = met[1] if met else self._meet(module)
+        except Exception:  # a module that cannot be walked is run all the same
+            number = 0
+        _core.enter_module(number)
 
     def _leave(self, module, args, output):
         _core.leave_module()

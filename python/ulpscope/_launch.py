@@ -56,6 +56,9 @@ def parser():
     p.add_argument("--step-by", choices=("optimizer", "dataloader", "manual"),
                    help="what ends a step (default: the optimizer, else the data loader; "
                    "manual: the program calls ulpscope.step())")
+    p.add_argument("--no-compile", action="store_true",
+                   help="switch torch.compile off in COMMAND (TORCH_COMPILE_DISABLE=1): the "
+                   "calls inside compiled regions are recorded then")
     p.add_argument("--keep-going", action="store_true",
                    help="let the run go on after the last step recorded")
     p.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGS]...")
@@ -115,6 +118,8 @@ def environment(options, reports):
     }))  # fmt: skip
     env = dict(os.environ)
     env["ULPSCOPE_CAPTURE"] = reports
+    if options.no_compile:
+        env["TORCH_COMPILE_DISABLE"] = "1"
     bootstrap = str(PACKAGE / "_bootstrap")
     env["PYTHONPATH"] = os.pathsep.join([bootstrap, *filter(None, [env.get("PYTHONPATH")])])
     return env

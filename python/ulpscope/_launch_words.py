@@ -88,8 +88,18 @@ class Seen:
         line = f"captured {steps_text(done[0]['steps'])}{ranks}: {calls:,} calls, {size(written)} -> "
         line += self.options.output
         if done[0]["whole"]:
-            return line + "; the last step ended with the program"
-        return line if self.options.keep_going else line + "; run ended (--keep-going to go on)"
+            line += "; the last step ended with the program"
+        elif not self.options.keep_going:
+            line += "; run ended (--keep-going to go on)"
+        return line + self._regions()
+
+    def _regions(self):
+        """What compiled code kept from the recorder, as a clause."""
+        n = max((r["counts"].get("compiled_regions", 0) for r in self.reports if r["counts"]), default=0)
+        if n == 0:
+            return ""
+        what = "region ran and was" if n == 1 else "regions ran and were"
+        return f"; {n} compiled {what} not recorded; --no-compile sets TORCH_COMPILE_DISABLE=1 for the command"
 
     def _remains(self, whole=()):
         """What the trace folder holds of a run that was cut short, as a clause."""
@@ -154,5 +164,5 @@ class Seen:
         steps = steps_text(next(r["steps"] for r in self.reports if r["finished"]))
         why = f"no operator call of {steps} matches --ops {self.options.ops}"
         if not self.options.ops:
-            why = f"{steps} made no operator call"
+            why = f"{steps} made no operator call{self._regions()}"
         return f"{why}; {self.options.output} holds an empty trace, remove it"

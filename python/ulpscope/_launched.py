@@ -8,6 +8,7 @@ every process records from here on, into a folder of its own, and `_launch` keep
 """
 
 import atexit
+import contextlib
 import datetime
 import functools
 import json
@@ -183,6 +184,8 @@ class Run:
         self.finished = True
         self.steps.active = False
         taken = isinstance(error, _core.ExistsError)
+        with contextlib.suppress(Exception):
+            self.recorder.close(complete=False)
         self._report(error=str(error) or type(error).__name__, taken=taken)
         if not self.options["keep_going"]:
             leave(2)

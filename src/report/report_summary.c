@@ -2,6 +2,7 @@
 // What a CI job shows of a report: one line, and annotations in GitHub's form.
 #include "report/report_summary.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 5 };
@@ -91,6 +92,10 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
     if (n_allowed > 0) usc_out_format(o, "; %lld allowed", (long long)n_allowed);
     put_rest(o, r);
+    const long n_regions = strtol(usc_report_run(r, "compiled_regions"), NULL, 10);
+    if (n_regions > 0)
+        usc_out_format(o, "; %ld compiled region%s not recorded", n_regions,
+                       n_regions == 1 ? "" : "s");
     if (usc_report_thin(r, options))
         usc_out_format(o, "; only %.0f %% judged, less than the %.0f %% of --min-judged",
                        100 * usc_report_judged(r, options),

@@ -53,6 +53,25 @@ RANKS = """
 BUSY = """begun = time.monotonic()
         [torch.ones(1) for _ in iter(lambda: time.monotonic() < begun + 0.6, False)]
         os.kill(os.getpid(), 9)"""
+COMPILED = """
+    import torch
+    def f(x):
+        return torch.sin(x) * 2
+    f = torch.compile(f, backend="inductor")
+    out = f(torch.ones(4))
+    f(out)
+"""
+PYTHON_RANKS = """
+    import os, sys, torch, ulpscope
+    def work(rank):
+        torch.distributed.init_process_group(
+            "gloo", rank=rank, world_size=2, store=torch.distributed.FileStore("store", 2))
+        with ulpscope.capture("t") as c:
+            torch.distributed.all_reduce(torch.ones(2) * rank)
+        assert c.error is None, c.error
+    if __name__ == "__main__":
+        torch.multiprocessing.spawn(work, nprocs=2)
+"""
 
 
 def launch(folder, *command, options=(), code=None, **environment):
@@ -167,6 +186,62 @@ def test_a_whole_program_that_leaves_by_os_exit_is_kept_whole(tmp_path):
     assert "after that" in done.stderr and "exit code 3" in done.stderr
     found, complete = calls(tmp_path / "t")
     assert complete == "1" and found[-1] == (0, "exp")
+
+
+def test_compiled_regions_are_counted_and_said_everywhere(tmp_path):
+    done = launch(tmp_path, options=["--steps", "0"], code=COMPILED)
+    assert done.returncode == 0, done.stderr
+    assert "1 compiled region ran and was not recorded; --no-compile sets" in done.stderr
+    assert "sin" not in [op for _, op in calls(tmp_path / "t")[0]]
+    from ulpscope import _check
+
+    said = subprocess.run([_check.program(), "show", "t"], capture_output=True, text=True, cwd=tmp_path)
+    assert "1 compiled region ran and was not recorded" in said.stderr
+    said = subprocess.run([sys.executable, "-m", "ulpscope._check", "t", "--device", "cpu", "-j", "1",
+                           "--ops", "ones"], capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert "1 compiled region was not recorded: what torch.compile" in " ".join(said.stdout.split())
+    assert said.stdout.splitlines()[-1].endswith("; 1 compiled region not recorded")
+    plain = launch(tmp_path, options=["--steps", "0", "--force", "--no-compile"], code=COMPILED)
+    assert plain.returncode == 0 and "compiled" not in plain.stderr
+    assert "sin" in [op for _, op in calls(tmp_path / "t")[0]]
+
+
+def test_ranks_that_capture_in_python_write_a_folder_each(tmp_path):
+    (tmp_path / "job.py").write_text(textwrap.dedent(PYTHON_RANKS))
+    done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        found, complete = calls(tmp_path / "t" / f"rank-{rank}")
+        assert complete == "1" and any("allreduce" in op for _, op in found)
+
+
+def test_a_recorder_that_fails_never_ends_the_program(tmp_path, capsys, monkeypatch):
+    import torch
+
+    import ulpscope
+
+    with ulpscope.capture(tmp_path / "a") as first:
+        with ulpscope.capture(tmp_path / "b") as second:
+            torch.ones(1)
+    assert first.error is None and second.error is not None  # one at a time
+    capture = ulpscope.capture(tmp_path / "c")
+    (tmp_path / "c").write_text("somebody was faster")
+    with capture:
+        total = torch.ones(2).sum()
+    assert total == 2 and capture.counts is None and "recording failed" in capture.error
+    assert "the program goes on" in capsys.readouterr().err
+
+    class Odd(torch.nn.Module):
+        def named_modules(self, *args, **kwargs):
+            raise RuntimeError("not to be walked")
+
+        def forward(self, x):
+            return x.exp()
+
+    with ulpscope.capture(tmp_path / "d") as capture:
+        Odd()(torch.ones(2))
+    assert capture.error is None and (0, "exp") in calls(tmp_path / "d")[0]
 
 
 @pytest.mark.parametrize("command, flag", [
