@@ -66,15 +66,17 @@ class Arith:
 
     # ---- functions of one argument --------------------------------------------------
 
-    def apply(self, f, x, exact=False):
+    def apply(self, f, x, exact=False, bounded=False):
         """f on doubles, with the errors of this machine. `exact` functions (sqrt, a division)
-        carry no noise."""
+        carry no noise, and none errs where it has come to 1; bounded ones never pass it."""
         with np.errstate(all="ignore"):
             v = x.v if not self.func else rounded(x.v, self.func)
             y = f(v)
             level = self.approx or (0.0 if exact else self.noise)
             if level:
-                y = y * (1 + level * self.rng.uniform(-1, 1, y.shape))
+                off = y * (1 + level * self.rng.uniform(-1, 1, y.shape))
+                limit = np.abs(np.abs(y) - 1) < (2.0**-32 if not self.approx else 0)
+                y = np.where(limit, y, np.clip(off, -1, 1) if bounded else off)
         y = self.round(y)
         return V(self, rounded(y, self.func) if self.func else y)
 
@@ -91,21 +93,21 @@ class Arith:
         return self.apply(np.log1p, x)
 
     def tanh(self, x):
-        return self.apply(np.tanh, x)
+        return self.apply(np.tanh, x, bounded=True)
 
     def sin(self, x):
-        return self.apply(np.sin, x)
+        return self.apply(np.sin, x, bounded=True)
 
     def cos(self, x):
-        return self.apply(np.cos, x)
+        return self.apply(np.cos, x, bounded=True)
 
     def erf(self, x):
-        return self.special("erf", x)
+        return self.special("erf", x, bounded=True)
 
-    def special(self, name, x):
+    def special(self, name, x, bounded=False):
         """A function of torch by name, in float64."""
         f = getattr(torch.special, name, None) or getattr(torch, name)
-        return self.apply(lambda v: f(torch.from_numpy(np.array(v))).numpy(), x)
+        return self.apply(lambda v: f(torch.from_numpy(np.array(v))).numpy(), x, bounded=bounded)
 
     def sqrt(self, x):
         return self.apply(np.sqrt, x, exact=True)

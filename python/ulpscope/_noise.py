@@ -10,6 +10,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from ._mode import Mode
+from ._orders import PRODUCTS, adds, is_whole_step
 from ._sources import sound
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)
@@ -45,7 +46,7 @@ LEFT_WHOLE = {"cumsum", "cumprod", "cumsum_", "cumprod_", "sigmoid"}
 def taken_apart(func):
     """The formula of an operator in smaller steps, or None for one that is a step itself."""
     name = func._schema.name.split("::")[1]
-    if name in LEFT_WHOLE or hasattr(torch.ops.prims, name):
+    if name in LEFT_WHOLE or adds(name) or hasattr(torch.ops.prims, name):
         return None
     if any(a.alias_info is not None for a in func._schema.arguments):
         return None
@@ -92,6 +93,8 @@ class Steps(Mode):
             return self._transform(args, out)
         if any(r.alias_info is not None for r in func._schema.returns):
             return out
+        if isinstance(out, tuple) and adds(func._schema.name.split("::")[1]):
+            return self._step(func, args, kwargs, out[0]), *out[1:]  # the sum comes first
         if not isinstance(out, torch.Tensor) or out.dtype not in LOW:
             return out
         return self._step(func, args, kwargs, out)
@@ -158,7 +161,32 @@ class Noise(Steps):
         exact = _exactly(func, args, kwargs)
         if exact is None or exact.shape != out.shape:  # no float64 kernel: it stays as it is
             return out
-        return torch.where(_is_near(exact, out), out, _moved(name, out, steps))
+        moved = torch.where(_is_near(exact, out), out, _moved(name, out, steps))
+        return self._reordered(func, args, kwargs, exact, moved) if adds(name) else moved
+
+    def _reordered(self, func, args, kwargs, exact, out):
+        """A sum moved by what another order of adding may lose: half an ulp of each term, where
+        any order rounds. That a CPU's own order was exact is luck."""
+        if is_whole_step(func, args, kwargs, out):
+            return out
+        other = _exactly(func, self._with_terms_moved(func, args), kwargs)
+        if other is None or other.shape != out.shape:
+            return out
+        return torch.where(exact.isfinite(), out + (other - exact), out).to(out.dtype)
+
+    def _with_terms_moved(self, func, args):
+        """The arguments with every term moved: of a product the first factor."""
+        whole, out = func._schema.name.split("::")[1] not in PRODUCTS, list(args)
+        at = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.is_floating_point()]
+        for i in at if whole else at[:1]:
+            out[i] = self._terms_moved(args[i])
+        return out
+
+    def _terms_moved(self, x):
+        if x.dtype not in LOW:
+            return x
+        signs = 2 * torch.randint(0, 2, x.shape, generator=self.generator) - 1
+        return x.double() * (1 + signs * (0.5 * torch.finfo(x.dtype).eps))
 
     def _transform(self, args, out):
         """Moves every number by an ulp of the transform's mean size, as all fast ones err."""
@@ -196,8 +224,9 @@ def _times(out, ulps):
 def _exactly(func, args, kwargs, scale=1.0):
     """A step in float64, on inputs of another scale; None where it does not exist there."""
     try:
-        return func(*[_wide(a, scale) for a in args],
-                    **{k: _wide(v, scale) for k, v in kwargs.items()})  # fmt: skip
+        out = func(*[_wide(a, scale) for a in args],
+                   **{k: _wide(v, scale) for k, v in kwargs.items()})  # fmt: skip
+        return out[0] if isinstance(out, tuple) else out
     except Exception:  # whatever an operator raises
         return None
 

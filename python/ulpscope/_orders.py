@@ -16,6 +16,10 @@ PRODUCTS = {"mm", "bmm", "mv", "dot"}
 BIASED = {"addmm", "baddbmm", "addmv"}  # the first argument, and products of the others
 # Convolutions are none of them: Winograd's algorithm multiplies by thirds.
 
+# Others that add, with weights.
+WEIGHTED = {"mean", "convolution", "linear", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
+            "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "nansum"}  # fmt: skip
+
 # One rounding of IEEE arithmetic: exact where it is.
 ARITHMETIC = {"add", "sub", "rsub", "mul", "neg", "abs"}
 WHOLE = 2.0**24  # float32 holds every whole number up to this
@@ -50,6 +54,19 @@ def is_whole(reference, path):
     except Exception:  # whatever an operator raises there
         return False
     return mode.holds
+
+
+def adds(name):
+    """Whether an operator adds terms, in an order of its own."""
+    return name in SUMS or name in PRODUCTS or name in BIASED or name in WEIGHTED
+
+
+def is_whole_step(func, args, kwargs, out):
+    """Whether no order of adding rounds the result of one operator."""
+    try:
+        return _is_whole(func, args, kwargs, out)
+    except Exception:  # it does not exist in float64, or not of sizes
+        return False
 
 
 def tensors(args, kwargs):
