@@ -17,6 +17,7 @@ from ._device import DeviceDied, lacks, learn_writes
 from ._exact import carries
 from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
+from ._own_steps import forgiven
 from ._random import judge_draws
 from ._reference import DrawsUnsaid, Reference
 from ._refused import DIVIDED, WHY, judged_beside, kind_of
@@ -98,7 +99,11 @@ def _judge_ran(call, device, answer, timing, mark, rule, repeat):
         return _judge_draws(call, device, answer, timing, mark)
     if verdict.operands is None:
         return verdict
-    return _settle(call, device, verdict, timing, mark, repeat)
+    verdict = _settle(call, device, verdict, timing, mark, repeat)
+    if verdict.verdict not in ("wrong", "reduced") or verdict.operands is None:
+        return verdict
+    return forgiven(call, device, verdict,
+                    lambda answer: _judge_answer(call, answer, timing, verdict.operands))  # fmt: skip
 
 
 def judge_by(rule, call, answer, timing=None, benchmark=None):

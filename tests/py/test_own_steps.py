@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch itself loses between the steps into which it takes an operator apart is no fault of
+the device; a wrong step among them is."""
+
+import pytest
+import torch
+from calls import make_call
+
+import ulpscope.sim as sim
+from ulpscope._device import TorchDevice
+from ulpscope._judging import judge_call
+from ulpscope._mode import Mode
+from ulpscope._own_steps import NOTE
+
+
+def randn(*sizes):
+    torch.manual_seed(sum(sizes))
+    return torch.randn(*sizes).bfloat16()
+
+
+def linear():
+    return "aten::linear", randn(24, 16, 32).transpose(0, 1), randn(96, 32), randn(96)
+
+
+def attention():
+    q, k, v = randn(2, 2, 24, 16), randn(2, 2, 24, 16) * 2, randn(2, 2, 24, 16)
+    return "aten::scaled_dot_product_attention", q, k, v, None, 0.0, True
+
+
+def einsum():
+    return "aten::einsum", "ij,jk,kl->il", [randn(16, 24), randn(24, 48), randn(48, 12)]
+
+
+def chain():
+    return "aten::chain_matmul", [randn(16, 24), randn(24, 48), randn(48, 12)]
+
+
+def loss():
+    return "aten::cosine_similarity", randn(48, 64), randn(48, 64) + 1, 1, 1e-8
+
+
+CALLS = {f.__name__: f for f in (linear, attention, einsum, chain, loss)}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torchs_own_steps_pass(name):
+    verdict = judge_call(make_call(*CALLS[name]()), TorchDevice("sim:0"), seconds=0)
+    assert verdict.verdict == "pass", (verdict.reason, verdict.worst)
+
+
+def test_it_is_said_and_counted():
+    verdict = judge_call(make_call(*linear()), TorchDevice("sim:0"), seconds=0)
+    assert NOTE in verdict.notes
+    assert verdict.findings[0].details["excuse"] == "own_steps"
+
+
+@pytest.mark.parametrize(
+    "make, op, kind",
+    [(linear, "aten::add_.Tensor", "scale"), (attention, "aten::bmm", "scale"),
+     (chain, "aten::mm", "drop_tail"), (einsum, "aten::bmm", "scale")],
+)  # fmt: skip
+def test_a_faulty_step_is_flagged(make, op, kind):
+    with sim.fault(op, kind):
+        verdict = judge_call(make_call(*make()), TorchDevice("sim:0"), seconds=0)
+    assert verdict.verdict in ("wrong", "reduced"), verdict.notes
+
+
+class Sums(Mode):
+    """Products that are summed in bfloat16."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func not in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
+            return func(*args, **(kwargs or {}))
+        a, b = args
+        total = 0
+        for i in range(0, a.shape[-1], 4):
+            total = func(a[..., i : i + 4], b[..., i : i + 4, :]) + total
+        return total
+
+
+@pytest.mark.parametrize("name", ["linear", "einsum", "chain"])
+def test_a_wrong_step_is_flagged(name):
+    device = TorchDevice("sim:0")
+
+    def run(call):
+        with Sums():
+            return TorchDevice.run(device, call)
+
+    device.run = run
+    verdict = judge_call(make_call(*CALLS[name]()), device, seconds=0)
+    assert verdict.verdict in ("wrong", "reduced"), verdict.notes
