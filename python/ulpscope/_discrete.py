@@ -71,19 +71,29 @@ def _out_of_range(operands, path, device, open_):
     """Floats that the integer type does not hold; where they are many, as long as the device
     gives what some conversion gives."""
     open_ = not_held(operands.call, device)
-    if open_ is None or int(open_.sum()) <= max(1, most("out_of_range") * open_.numel()):
+    if open_ is None or not many_out_of_range(open_):
         return open_
-    source = operator_of(operands.call)[1]
+    return open_ & (conversions(operands.call, device) == device).any(0)
+
+
+def many_out_of_range(open_):
+    return int(open_.sum()) > max(1, most("out_of_range") * open_.numel())
+
+
+def conversions(call, device):
+    """What conversions to the integer type of `device` give of floats that it does not hold,
+    along a first axis: its limits, 0, -1, the low bits of wider integers."""
+    _, source = operator_of(call)
     wide = source.get("src", source.get("self")).detach().double().expand(device.shape)
     info = torch.iinfo(device.dtype)
-    usual = (device == info.min) | (device == info.max) | (device == 0) | (device == -1)
+    usual = [torch.full(device.shape, v).to(device.dtype) for v in (info.min, info.max, 0, -1)]
     for bits in (8, 16, 32, 64):  # converted to a wider type, of which the low bits are kept
         least, largest = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1)
         held = torch.where((wide >= least) & (wide < largest), wide, least)
         wrapped = held.nan_to_num(least, least, least).to(torch.int64)
-        usual |= wrapped.to(device.dtype) == device
-        usual |= wide.clamp(least, largest - 1).nan_to_num(0).to(torch.int64).to(device.dtype) == device
-    return open_ & usual
+        clamped = wide.clamp(least, largest - 1).nan_to_num(0).to(torch.int64)
+        usual += [wrapped.to(device.dtype), clamped.to(device.dtype)]
+    return torch.stack(usual)
 
 
 WHY = {

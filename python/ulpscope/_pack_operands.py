@@ -279,6 +279,8 @@ def put_unpromised(operands, path, at_corners, like, put):
     if found is None or found[0].shape != like.shape or not bool(found[0].any()):
         return {}
     put("unpromised", found[0].to(torch.uint8))
+    if found[1] == _discrete.WHY["out_of_range"] and _discrete.many_out_of_range(found[0]):
+        put("usual", _discrete.conversions(operands.call, like))
     return {"why_unpromised": found[1]}
 
 

@@ -51,6 +51,7 @@ typedef struct usc_pack_operands {
     const usc_safetensor *flushed[USC_PACK_FLUSHED];
     const usc_safetensor *jump_at, *jump_values, *unpromised;
     const usc_safetensor *side_low, *side_high; /* F64: what is open, is between these */
+    const usc_safetensor *usual; /* [K, ...]: integers that may stand where it is open */
     const usc_safetensor *kinds; /* of NaN and Inf that may stand for another: 1, 2, 4 */
     const char *why_unpromised;
     usc_pack_choice choice;

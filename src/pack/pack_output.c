@@ -79,6 +79,21 @@ bool usc_pack_unpromised(const usc_pack_operands *o, int64_t i)
     return o->unpromised != NULL && ((const uint8_t *)o->unpromised->tensor.data)[i] != 0;
 }
 
+/* Whether one of the values that conversions give stands there; of any, where none are
+ * told. */
+static bool is_usual(const usc_pack_operands *o, const usc_tensor *got, int64_t n,
+                     int64_t i)
+{
+    if (o->usual == NULL) return true;
+    const usc_tensor *t = &o->usual->tensor;
+    const size_t size = usc_dtype_info_of(got->dtype)->size;
+    const char *at = (const char *)got->data + (size_t)i * size;
+    for (int64_t k = 0; k < t->sizes[0]; k++)
+        if (memcmp(at, (const char *)t->data + (size_t)(k * n + i) * size, size) == 0)
+            return true;
+    return false;
+}
+
 /* ---- what must agree in every bit ---- */
 
 static usc_status judge_exact(const usc_pack_work *w, const usc_safetensor *device,
@@ -99,7 +114,7 @@ static usc_status judge_exact(const usc_pack_work *w, const usc_safetensor *devi
     usc_pack_mark_open(w, &o->choice, got, want, open);
     for (int64_t i = 0; i < n; i++) {
         n_open += open[i] != 0;
-        if (usc_pack_unpromised(o, i)) open[i] = 0;
+        if (usc_pack_unpromised(o, i) && is_usual(o, got, n, i)) open[i] = 0;
         n_promised += open[i] != 0;
     }
     if (n_promised > 0) {
@@ -241,6 +256,23 @@ static usc_status check_jumps(const usc_pack_operands *o, usc_error *err)
                          places->path, places->name);
 }
 
+/* Values of the reference's dtype and shape, along a first axis. */
+static usc_status check_usual(const usc_pack_operands *o, usc_error *err)
+{
+    if (o->usual == NULL) return USC_OK;
+    usc_tensor one = o->usual->tensor;
+    const bool stacked = one.ndim > 0;
+    for (int d = 1; d < one.ndim; d++)
+        one.sizes[d - 1] = one.sizes[d];
+    one.ndim -= stacked;
+    if (stacked && one.dtype == o->reference->tensor.dtype &&
+        same_shape(&one, &o->reference->tensor))
+        return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1,
+                         "%s: %s: not along a first axis of the reference's form",
+                         o->usual->path, o->usual->name);
+}
+
 /* A bad pack has operands that are not of one shape, or dtypes that no pack has. */
 static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
 {
@@ -254,6 +286,7 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
     if (st != USC_OK) return st;
     st = check_marks(o->unpromised, o, err);
     if (st == USC_OK) st = check_sides(o, err);
+    if (st == USC_OK) st = check_usual(o, err);
     if (st == USC_OK) st = check_marks(o->kinds, o, err);
     if (st == USC_OK) st = check_choice(o->choice.values, err);
     return st == USC_OK ? check_jumps(o, err) : st;

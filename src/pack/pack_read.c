@@ -39,16 +39,17 @@ static const char sql_outputs[] =
     "value ->> '$.choice.slack', value ->> '$.choice.once', "
     "value ->> '$.choice.cumulative', json_array_length(value, "
     "'$.choice.window'), " WINDOW("0") WINDOW("1") WINDOW("2") OPERAND("reference")
-        OPERAND("yardstick") OPERAND("native") OPERAND("slope") OPERAND("s1") OPERAND(
-            "s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
-            OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3") OPERAND("jump_at")
-                OPERAND("jump_values") OPERAND("choice") OPERAND("unpromised")
-                    OPERAND("s2") OPERAND("n2") OPERAND("kinds") OPERAND("side_low")
-                        OPERAND("side_high") "value ->> '$.natural', "
-                                             "json_type(value, '$.dtypes'), "
-                                             "json_type(value, '$.dtypes[0]'), "
-                                             "value ->> '$.dtypes[0]' FROM json_each(?1)";
-enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 22 };
+        OPERAND("yardstick") OPERAND("native") OPERAND("slope") OPERAND("s1")
+            OPERAND("s4") OPERAND("n1") OPERAND("n4") OPERAND("n_far") OPERAND("n_noise")
+                OPERAND("flushed1") OPERAND("flushed2") OPERAND("flushed3")
+                    OPERAND("jump_at") OPERAND("jump_values") OPERAND("choice")
+                        OPERAND("unpromised") OPERAND("s2") OPERAND("n2") OPERAND("kinds")
+                            OPERAND("side_low") OPERAND("side_high") OPERAND(
+                                "usual") "value ->> '$.natural', "
+                                         "json_type(value, '$.dtypes'), "
+                                         "json_type(value, '$.dtypes[0]'), "
+                                         "value ->> '$.dtypes[0]' FROM json_each(?1)";
+enum { FIRST_CHOICE = 15, FIRST_WINDOW = 21, FIRST_OPERAND = 33, N_OPERANDS = 23 };
 enum { NATURAL = FIRST_OPERAND + N_OPERANDS, LIST_TYPE, FIRST_TYPE, FIRST_DTYPE };
 
 struct usc_manifest {
@@ -248,7 +249,8 @@ static usc_status find_operands(const usc_manifest *m, sqlite3_stmt *s,
                                                        &o->n[USC_PACK_SECOND],
                                                        &o->kinds,
                                                        &o->side_low,
-                                                       &o->side_high};
+                                                       &o->side_high,
+                                                       &o->usual};
     for (int i = 0; i < N_OPERANDS; i++) {
         const char *name = (const char *)sqlite3_column_text(s, FIRST_OPERAND + i);
         if (name == NULL) continue;

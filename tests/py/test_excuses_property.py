@@ -352,7 +352,7 @@ def floor_for_round(d):
 
 @aims_at("admissible")
 def choices_of_coarse_products(d):
-    a, b = d.normal(512, 32), d.normal(32, 512)
+    a, b = d.normal(4096, 32), d.normal(32, 256)
     coarse = (a.bfloat16().float() @ b.bfloat16().float()).argmax(1)
     assert (coarse != (a @ b).argmax(1)).any()
     return Wrong(lambda a, b: (a @ b).argmax(1), (a, b), coarse)
