@@ -12,9 +12,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.verdicts.case import Case  # noqa: E402
 from bench.verdicts.documented import BUGS  # noqa: E402
+from bench.verdicts.engine import named  # noqa: E402
 from bench.verdicts.ops import OPS  # noqa: E402
 from bench.verdicts.rounding import rounded, to_tensor  # noqa: E402
-from bench.verdicts.variants import CAUSES, GENERIC, formula, reduced  # noqa: E402
+from bench.verdicts.variants import CAUSES, GENERIC, Variant, formula, reduced  # noqa: E402
 
 CASTS = ("to_bf16", "to_f16")
 
@@ -39,6 +40,20 @@ def test_every_fault_has_a_cause():
         for v in (*reduced(op, "f32"), *reduced(op, "f16"), *formula(op)):
             assert v.name in CAUSES, v.name
     assert set(GENERIC) <= CAUSES.keys()
+
+
+@pytest.mark.parametrize("fault, right, wrong", [
+    ("nosoft", "dropped contribution: the second term of add is missing", "divided by n instead of n - 1"),
+    ("count", "biased variance: divided by n instead of n - 1", "dropped contribution: a term of add is missing"),
+    ("alpha", "alpha is ignored: taken as 1 instead of 0.5", "dropped contribution: the constant term 1 of add is missing"),
+    ("shifted", "the mask is shifted by 1: diagonal 1 instead of 0", "the mask is inverted"),
+    ("coupled", "adam instead of adamw (weight decay coupled as L2 or decoupled)", "the constants 0.9 and 0.999 are exchanged"),
+    ("scale_1pc", "the result is multiplied by 1.01", "looks like: the result is multiplied by 1.01"),
+    ("acc_f16", "accumulated in float16", "inputs rounded to bfloat16: x"),
+])
+def test_a_right_cause_is_the_planted_one(fault, right, wrong):
+    variant = Variant(fault, "formula", {})
+    assert named(variant, right) and not named(variant, wrong)
 
 
 def test_rounding_agrees_with_torch():
