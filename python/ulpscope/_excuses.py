@@ -36,10 +36,10 @@ ROWS = [
     ),
     Excuse(
         "written_twice", "several updates write them",
-        "several updates write this place without adding, and it holds one of them; where rows are written "
-        "(`index_put`, `index_copy`), the whole of its row holds the same one",
-        "_writes.py:written_twice", 1.0, "as many as are written twice",
-        "rows torn between two updates", "test_writes.py::test_verdict",
+        "several updates write this element without adding, and it holds one of them; a row may be torn "
+        "between two, as threads that write it at once do",
+        "_writes.py:written_twice", 1.0, "as many as are written twice; the verdict is `undefined`",
+        "the mean of two updates", "test_writes.py::test_verdict",
     ),
     Excuse(
         "out_of_range", "the integer type does not hold the float",

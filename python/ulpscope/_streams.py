@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The random numbers of the host program: judging draws and seeds, and leaves every stream
-as it was. Serves `_random`, `_judging` and `_judge_api`."""
+as it was; and its threads. Serves `_random`, `_reference`, `_judging` and `_judge_api`."""
 
 import contextlib
 import random
@@ -22,6 +22,20 @@ def kept_state(arguments=()):
     finally:
         for put_back in undo:
             put_back()
+
+
+@contextlib.contextmanager
+def one_thread():
+    """torch's operators on the CPU in the calling thread alone, so that none races itself."""
+    n = torch.get_num_threads()
+    if n == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n)
 
 
 def _cpu():

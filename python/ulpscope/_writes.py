@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several updates of one place, none of which is promised to win: each place has to hold one
-of them, and where an operator writes rows (`index_put`, `index_copy`) the whole of it. Serves
-`_discrete` and `_pack_operands`."""
+"""Several updates of one place, none of which is promised to win: each element has to hold one
+of them. Rows may be torn between two: threads that write the same row at once do that, torch's
+own on the CPU among them. Serves `_discrete` and `_pack_operands`."""
 
 import torch
 
@@ -19,13 +19,11 @@ def written_twice(operands, path, device, open_):
         return None
     places, values, rows = found  # of (updates, elements of a row)
     hit = device.reshape(-1)[places]
-    same = ((hit == values) | ((hit != hit) & (values != values))).all(1)
+    same = (hit == values) | ((hit != hit) & (values != values))
     n = int(rows.max()) + 1 if rows.numel() else 0
-    right = torch.zeros(n, dtype=torch.bool)
-    right[rows[same]] = True
-    good = right[rows] & (torch.bincount(rows, minlength=n) > 1)[rows]
+    good = same & (torch.bincount(rows, minlength=n) > 1)[rows, None]
     where = torch.zeros(device.numel(), dtype=torch.bool)
-    where[places[good].reshape(-1)] = True
+    where[places[good]] = True
     return where.view(device.shape) & open_
 
 
