@@ -31,6 +31,8 @@ const char cmd_check_help[] =
     "2,5-8\n"
     "  --distinct         one call per signature and module class\n"
     "  -j N               worker processes (default: one per core)\n"
+    "  --memory SIZE      memory that all workers may take, 6GiB or 500MB (default 75%\n"
+    "                     of what is free): who needs more than is left waits\n"
     "  --timeout S        seconds that one call may take (default 120)\n"
     "  --causes off|S     seconds for the cause of one finding (default 2)\n"
     "  --repeat N         run each call N times on the device (default 2); every answer "

@@ -11,10 +11,9 @@ import torch
 
 from ._exact import carries
 from ._outputs import Finding
-from ._replay import all_finite
+from ._replay import all_finite, same_bytes
 
 SAME = "equal in every bit to the CPU's own"
-WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def carried(operands, answer):
@@ -44,15 +43,6 @@ def _kept(call, native):
     floats = {d.to_real() for d in given if d.is_floating_point or d.is_complex}
     got = {t.dtype for t in native.values() if t.dtype.is_floating_point}
     return len(floats | got) < 2 and (floats >= got or not given)
-
-
-def same_bytes(a, b):
-    """Whether two tensors, of any strides, hold the same bits. Copies neither."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    a, b = ((torch.view_as_real(t) if t.is_complex() else t) for t in (a, b))
-    word = WORDS[a.dtype.itemsize]
-    return torch.equal(a.view(word), b.view(word))
 
 
 def _finding(path, tensor):

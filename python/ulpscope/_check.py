@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
-from . import _core, _rank_runs, _select, _threads
+from . import _core, _rank_runs, _rooms, _select, _threads
 from ._agenda import Agenda, Budget, seconds_of
 from ._chosen import selection
 from ._crew import Crew, Trouble
@@ -61,6 +61,8 @@ def parse(argv):
     add("--phase", choices=("forward", "backward", "optimizer"), help="phase to check")
     add("--step", metavar="LIST", help="steps to check, e.g. 2 or 2,5-8")
     add("-j", "--jobs", type=int, metavar="N", help="workers (default: one per core)")
+    add("--memory", type=_rooms.size_of, metavar="SIZE",
+        help="memory that all workers together may take, e.g. 6GiB (default 75%% of what is free)")
     add("--timeout", type=float, default=TIMEOUT, metavar="S",
         help="seconds that one call may take (default 120)")
     add("--causes", default=SEARCH_SECONDS, type=causes_of, metavar="off|S",
@@ -276,6 +278,7 @@ class Beginning:
 
 
 def worker_settings(trace, options, home, jobs):
+    budget = memory_of(options)
     return {
         "trace": os.path.abspath(options.trace),
         "trace_id": trace.meta("id") or "",
@@ -283,6 +286,7 @@ def worker_settings(trace, options, home, jobs):
         "via": options.via,
         "home": home,
         "threads": _threads.most(core_count(), jobs),
+        "memory": budget // jobs,
         "recorded": json.loads(trace.meta("imports") or "[]"),
         "imports": options.imports,
         "standard": options.standard,
@@ -290,6 +294,25 @@ def worker_settings(trace, options, home, jobs):
         "causes": options.causes,
         "repeat": options.repeat,
     }
+
+
+def memory_of(options):
+    """Bytes that all workers together may take; 0 where nobody tells what is free."""
+    if options.memory is None:
+        options.memory = int(_rooms.SHARE * _rooms.free())
+    return options.memory
+
+
+def rooms_of(trace, options):
+    """Who holds how much of the memory, None where there is no limit."""
+    budget = memory_of(options)
+
+    def need(request):
+        module = request.get("module")
+        calls = module["calls"] if module else [request["call"]]
+        return sum(_rooms.need_of(trace.call(call)) for call in calls)
+
+    return _rooms.Rooms(budget, need) if budget else None
 
 
 # ---- doing it ------------------------------------------------------------------------
@@ -498,7 +521,7 @@ def check_calls(trace, result, picks, home, beginning, options):
 
     agenda = agenda_of(trace, todo, options)
     settings = worker_settings(trace, options, home, jobs)
-    crew = Crew(settings, jobs, options.timeout, beginning)
+    crew = Crew(settings, jobs, options.timeout, beginning, rooms_of(trace, options))
     try:
         with Progress(len(picks), len(picks) - len(todo)) as progress:
             split = work_through(trace, result, crew, agenda, progress)

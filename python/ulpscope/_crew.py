@@ -37,7 +37,7 @@ class Worker:
         os.close(write)
         self.out = read
         self.buffer = b""
-        self.ready = False
+        self.ready = self.idle = False
         self.request = None
         self.searching = None  # the request whose row is here, while its cause is sought
         self.phase = "start"
@@ -45,6 +45,7 @@ class Worker:
 
     def give(self, request):
         """Hands over a call. A worker that is gone is noticed when its pipe ends."""
+        self.idle = False
         self.request, self.phase, self.since = request, "device", time.monotonic()
         self.tell(request)
 
@@ -105,9 +106,10 @@ class Crew:
     Before the first of them `met` is called with what the first worker says of itself.
     """
 
-    def __init__(self, settings, size, timeout, met=None):
+    def __init__(self, settings, size, timeout, met=None, rooms=None):
         self.settings, self.size, self.timeout = settings, size, timeout
-        self.met = met
+        self.met, self.rooms = met, rooms
+        self.held = None  # a request that waits for memory
         self.selector = selectors.DefaultSelector()
         self.workers = []
         self.known = Known()
@@ -118,7 +120,7 @@ class Crew:
         try:
             for _ in range(min(self.size, len(queue)) or only_meet):
                 self._hire()
-            while queue or any(w.request or w.searching for w in self.workers) or (only_meet and self.met):
+            while queue or self.held or any(w.request or w.searching for w in self.workers) or (only_meet and self.met):
                 yield from self._turn(queue)
         finally:
             self.close()
@@ -192,8 +194,21 @@ class Crew:
             if "cause" in message:
                 done, worker.searching = worker.searching, None
                 yield "cause", done, message["cause"]
-            if queue and not message.get("leaving"):
-                worker.give(queue.pop())
+            worker.idle = not message.get("leaving")
+        self._feed(queue)
+
+    def _feed(self, queue):
+        """Gives work to those that have none, as far as there is memory for it. Requests keep
+        their order: one that waits is not overtaken for ever."""
+        for worker in [w for w in self.workers if w.idle]:
+            if self.held is None and not queue:
+                return
+            self.held = self.held or queue.pop()
+            busy = [w.request or w.searching for w in self.workers if w.request or w.searching]
+            if self.rooms and not self.rooms.admits(self.held, busy):
+                return
+            request, self.held = self.held, None
+            worker.give(request)
 
     def _bury(self, worker, queue):
         status = self._fire(worker, kill=False)  # it is going: let it say how
@@ -201,8 +216,12 @@ class Crew:
             raise Trouble(f"a worker {death(status)} while starting: {worker.last_words()}")
         if worker.request is not None:
             yield "lost", worker.request, worker.phase, death(status)
-        if queue:
+        self._replace(queue)
+
+    def _replace(self, queue):
+        if queue or self.held:
             self._hire()
+        self._feed(queue)
 
     def _limit(self, worker):
         patient = not worker.ready or worker.searching  # which has its own limit, and no verdict
@@ -225,5 +244,4 @@ class Crew:
             raise Trouble(f"a worker did not start within {START_SECONDS} s")
         if worker.request is not None:
             yield "late", worker.request, worker.phase
-        if queue:
-            self._hire()
+        self._replace(queue)

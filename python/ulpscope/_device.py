@@ -110,7 +110,9 @@ class TorchDevice:
             raise refusal(problem) from None
         spent = time.perf_counter_ns() - start
         wrong = trespass(call, bound)
-        return Answer(_detached(outputs), wrong, before, spent, self.notes(call))
+        private = {base.untyped_storage().data_ptr() for base in bound.bases.values()}
+        bound = result = None  # room for what is kept
+        return Answer(_detached(outputs, private), wrong, before, spent, self.notes(call))
 
 
 class PythonDevice:
@@ -134,9 +136,10 @@ class PythonDevice:
         return Answer(_detached(outputs), trespass(call, bound), before, spent)
 
 
-def _detached(outputs):
-    """Outputs that no later run can overwrite."""
-    return {path: t.clone() for path, t in outputs.items()}
+def _detached(outputs, private=()):
+    """Outputs that no later run can overwrite; views of storages that are this run's alone are
+    left as they are."""
+    return {path: t if t.untyped_storage().data_ptr() in private else t.clone() for path, t in outputs.items()}
 
 
 def refusal(problem):

@@ -7,11 +7,20 @@ import os
 import resource
 import time
 
+from . import _rooms
+
 PAGE = resource.getpagesize()
 SHARE = 0.9  # of what is free
 FRESH = 0.1  # seconds for which a look at what is free counts
+ADDRESSES = 1 << 30  # of stacks and arenas, which take room but no memory
 _free, _hard = resource.getrlimit(resource.RLIMIT_AS)
 _seen = [-FRESH, 0]  # when, and what was free
+_room = [0]  # bytes that the call in work may take; 0: what is free is all that counts
+
+
+def share(room):
+    """Bounds what the next calls may take besides."""
+    _room[0] = room
 
 
 def limit(phase):
@@ -21,9 +30,9 @@ def limit(phase):
     if phase == "reference":
         now = time.monotonic()
         if now - _seen[0] >= FRESH:
-            _seen[:] = now, _available()
-        room = _seen[1]
-        most = int(_mapped() + SHARE * room) if room else _free
+            _seen[:] = now, _rooms.free()
+        bounds = [b for b in (SHARE * _seen[1], _room[0]) if b]
+        most = int(_mapped() + ADDRESSES + min(bounds)) if bounds else _free
         if _free != resource.RLIM_INFINITY:
             most = min(most, _free)
     resource.setrlimit(resource.RLIMIT_AS, (most, _hard))
@@ -37,12 +46,3 @@ def _mapped():
     finally:
         os.close(fd)
 
-
-def _available():
-    """Bytes that may be allocated without swapping, 0 where nobody tells."""
-    try:
-        with open("/proc/meminfo") as f:
-            fields = dict(line.split(":", 1) for line in f)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 0

@@ -102,4 +102,4 @@ class Rooms:
 
     def admits(self, request, others):
         """Whether it may begin beside `others`."""
-        return not others or self.room(request) + sum(map(self.room, others)) <= self.budget
+        return self.room(request) + sum(map(self.room, others)) <= self.budget or not others

@@ -66,7 +66,7 @@ class Bench:
         self.trace = _core.Trace(self.path)
         say = lambda phase: channel.send(phase=phase)  # noqa: E731
         self.device = open_device(settings["device"], settings["home"], settings["via"], say)
-        self.threads = Threads(settings["threads"])
+        self.threads, self.fair = Threads(settings["threads"]), settings["memory"]
         self.trace_id, self.causes = settings["trace_id"], settings["causes"]
         self.groups = _causes_host.Groups(Shared(channel))
         self._ranks = None
@@ -124,12 +124,13 @@ class Bench:
     def work(self, request):
         """The row for one request, whether the device survived, and a function that gives the
         row with the cause, None where none is to be sought."""
-        from . import _core, _judging
+        from . import _core, _judging, _memory
         from ._device import DeviceDied
         from ._replay import BadCall
 
         timing = _judging.Timing()
         sequence = request["call"]
+        _memory.share(max(request.get("room", 0), self.fair) if "room" in request else 0)
         if request.get("self_test"):
             return self.probe(sequence), True, None
         try:

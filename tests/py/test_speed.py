@@ -4,14 +4,15 @@ saving has wrong kernels beside it that are still found."""
 
 import math
 import os
+import resource
 
 import pytest
 import torch
 from calls import make_call
-from test_check_run import check
+from test_check_run import check, rows
 from traces import TraceWriter
 
-from ulpscope import _judging, _operands, _reference, _threads
+from ulpscope import _judging, _operands, _reference, _rooms, _threads
 from ulpscope._device import PythonDevice, TorchDevice
 from ulpscope._verdicts import FLAGGED
 
@@ -150,3 +151,70 @@ def test_what_converts_or_adds_is_replayed(monkeypatch, op, args):
     begin = _operands.Operands.begin
     monkeypatch.setattr(_operands.Operands, "begin", lambda self: asked.append(1) or begin(self))
     assert _judging.judge_call(call, TorchDevice("cpu")).verdict == "pass" and asked
+
+
+# ---- memory that workers share -----------------------------------------------------------
+
+
+def test_calls_that_need_more_than_is_left_wait(tmp_path, monkeypatch):
+    """Six calls of about 400 MB each by two workers that have 600 MB: one after the other, and
+    each is judged."""
+    torch.manual_seed(0)
+    with TraceWriter(tmp_path / "trace") as t:
+        for _ in range(6):
+            t.add("aten::gelu", torch.randn(1000, 3000))
+    told = tmp_path / "told"
+    monkeypatch.setenv("SPEED_TELLS", str(told))
+    run = check(tmp_path / "trace", tmp_path / "out", "--repeat", "1", "--memory", "600MB", "-j", "2",
+                device="python:speed_devices:telling_times")  # fmt: skip
+    assert run.returncode == 0 and "on 2 workers" in run.stderr
+    spans = sorted(tuple(map(float, line.split())) for line in told.read_text().splitlines())
+    assert len(spans) == 6
+    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:]))
+
+
+def test_a_call_that_needs_more_than_there_is_works_alone(two_sizes, tmp_path):
+    run = check(two_sizes, tmp_path / "out", "--memory", "1MB", "-j", "2",
+                device="python:check_devices:device")  # fmt: skip
+    assert run.returncode == 0 and {r["verdict"] for r in rows(tmp_path / "out")} == {"pass"}
+
+
+@pytest.mark.parametrize("needs, busy, fits", [
+    ([40], [], True), ([40, 60], [0], True), ([41, 60], [0], False), ([900], [], True),
+    ([900, 1], [0], False), ([1, 900], [0], False), ([30, 30, 40], [0, 1], True),
+])  # fmt: skip
+def test_who_may_begin(needs, busy, fits):
+    rooms = _rooms.Rooms(100, lambda request: request["need"])
+    requests = [{"need": need} for need in needs]
+    assert rooms.admits(requests[-1], [requests[i] for i in busy]) == fits
+
+
+@pytest.mark.parametrize("text, size", [
+    ("6GiB", 6 << 30), ("500M", 500_000_000), ("500MB", 500_000_000), ("1.5g", 1_500_000_000), ("4096", 4096),
+])  # fmt: skip
+def test_sizes(text, size):
+    assert _rooms.size_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "0", "5 apples", "1..5G", "i"])
+def test_what_is_no_size(text):
+    with pytest.raises(ValueError):
+        _rooms.size_of(text)
+
+
+def test_the_limit_of_a_control_group_counts(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for folder, most, used in ((tmp_path, "max", "5"), (tmp_path / "a", "1000", "300"), (tmp_path / "a/b", "max", "1")):
+        (folder / "memory.max").write_text(most + "\n")
+        (folder / "memory.current").write_text(used + "\n")
+    groups = tmp_path / "groups"
+    groups.write_text("0::/a/b\n")
+    assert _rooms._group(str(tmp_path), str(groups)) == 700
+
+
+def test_a_view_takes_no_memory_of_its_own():
+    """800 MB of elements, of which a vector is there."""
+    call = make_call("aten::expand", torch.randn(1000), [200_000, 1000])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert _judging.judge_call(call, TorchDevice("cpu")).verdict == "pass"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
