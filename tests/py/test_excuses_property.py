@@ -174,6 +174,15 @@ def a_comparison_beside(d):
     return Wrong(lambda x: (x > 0) * x.exp(), (x,), (x > 0.02) * x.exp())
 
 
+@aims_at("own_steps")
+def sums_of_bfloat16(d):
+    x, w, b = (t.bfloat16() for t in (d.normal(8, 32, 64).transpose(0, 1), d.normal(48, 64), d.normal(48)))
+    total = b.expand(32, 8, 48)
+    for k in range(64):
+        total = total + x[..., k, None] * w[:, k]
+    return Wrong(F.linear, (x, w, b), total)
+
+
 # ---- draws ---------------------------------------------------------------------------
 
 
