@@ -44,12 +44,14 @@ typedef struct usc_capture_hooks {
 
 typedef struct usc_capture_options {
     const usc_alloc *alloc;
-    bool stats_only;   /* --data stats: no bytes kept, statistics per tensor instead */
-    int64_t ring_size; /* bytes between the calling threads and the writer; 0: 1 GiB
-                          (stats_only: 64 MiB). Address space: pages come on demand,
-                          huge ones where the system has them, the first 256 MiB ahead of
-                          use. A storage larger than half of it is written straight from
-                          where it lies while the caller waits. */
+    bool stats_only;     /* --data stats: no bytes kept, statistics per tensor instead */
+    int64_t ring_size;   /* bytes between the calling threads and the writer; 0: 1 GiB
+                            (stats_only: 64 MiB). Address space: pages come on demand,
+                            huge ones where the system has them, the first 256 MiB ahead of
+                            use. A storage larger than half of it is written straight from
+                            where it lies while the caller waits. */
+    int64_t limit_bytes; /* of tensor data written; 0: none. What would go beyond it ends
+                            the recording: the trace stays valid, with meta "stopped" */
     usc_trace_options trace;
 } usc_capture_options;
 
@@ -159,6 +161,7 @@ typedef struct usc_capture_counts {
     int64_t bytes_read;    /* through hooks.read */
     int64_t ring_peak;     /* bytes handed over and not yet read by the writer */
     int64_t wait_ns;       /* time that callers waited for the ring */
+    bool stopped;          /* limit_bytes was reached: calls are not recorded any more */
 } usc_capture_counts;
 
 /** Counters so far. Threads: safe. */

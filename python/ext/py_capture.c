@@ -54,15 +54,15 @@ static const usc_intercept_table *load_glue(const char *path)
 
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path",  "glue",      "stats_only", "ops",
-                            "debug", "ring_size", "frames",     NULL};
+    static char *names[] = {"path",      "glue",   "stats_only", "ops", "debug",
+                            "ring_size", "frames", "limit",      NULL};
     const char *path, *glue;
     int stats_only = 0, debug = 0;
-    long long ring_size = 0;
+    long long ring_size = 0, limit = 0;
     PyObject *ops = Py_None, *frames = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|pOpLO!", names, &path, &glue,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|pOpLO!L", names, &path, &glue,
                                      &stats_only, &ops, &debug, &ring_size, &PyList_Type,
-                                     &frames))
+                                     &frames, &limit))
         return NULL;
     const usc_intercept_table *table = load_glue(glue);
     if (table == NULL) return NULL;
@@ -75,8 +75,8 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->debug = debug;
     self->owner = getpid();
 
-    const usc_capture_options options = {.stats_only = stats_only != 0,
-                                         .ring_size = ring_size};
+    const usc_capture_options options = {
+        .stats_only = stats_only != 0, .ring_size = ring_size, .limit_bytes = limit};
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
@@ -167,12 +167,12 @@ static PyObject *capture_counts(capture_object *self, PyObject *unused)
     usc_capture_counts n;
     usc_capture_count(self->session, &n);
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "calls", (long long)n.n_calls,
+        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:O}", "calls", (long long)n.n_calls,
         "tensors", (long long)n.n_tensors, "blobs", (long long)n.n_blobs, "unobserved",
         (long long)n.n_unobserved, "bytes_seen", (long long)n.bytes_seen, "bytes_copied",
         (long long)n.bytes_copied, "bytes_written", (long long)n.bytes_written,
         "bytes_read", (long long)n.bytes_read, "ring_peak", (long long)n.ring_peak,
-        "wait_ns", (long long)n.wait_ns);
+        "wait_ns", (long long)n.wait_ns, "stopped", n.stopped ? Py_True : Py_False);
 }
 
 static PyObject *capture_error(capture_object *self, PyObject *unused)

@@ -106,13 +106,14 @@ class Recorder:
     """One trace. The session is opened when the first step begins, so that a process
     that never gets there leaves nothing behind."""
 
-    def __init__(self, path, data="full", ops=None):
+    def __init__(self, path, data="full", ops=None, limit=None):
         if data not in DATA:
             raise ValueError(f"data '{data}': it is 'full' or 'stats'")
         check_ops(ops)
         self.path = Path(path)
         self.data = data
         self.ops = ops
+        self.limit = limit  # bytes of tensor data; None: what the disk leaves
         self.session = None
         self.steps = []
         self.step = None
@@ -142,6 +143,15 @@ class Recorder:
         self.session.end_step()
         self.steps.append(self.step)
         self.step = None
+
+    def room(self):
+        """How many bytes of tensor data may be written: up to the limit, and 5 % of the disk
+        stay free (half of what is free where that is less), shared by the ranks here."""
+        disk = os.statvfs(self.path.parent)
+        free = disk.f_bavail * disk.f_frsize
+        room = free - min(disk.f_blocks * disk.f_frsize // 20, free // 2)
+        room //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+        return max(1, room if self.limit is None else min(room, self.limit))
 
     def has_calls(self):
         """Whether the step that is recorded has called an operator."""
@@ -191,6 +201,7 @@ class Recorder:
             ops=self.ops,
             debug=os.environ.get("ULPSCOPE_CAPTURE_DEBUG", "") not in ("", "0"),
             frames=frame_rules(),
+            limit=self.room(),
         )
         for key, value in environment(self.data, self.ops).items():
             self.session.meta(key, value)

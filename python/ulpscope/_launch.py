@@ -11,6 +11,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,9 @@ def parser():
                    help="only these operators: globs, comma-separated, ! excludes")
     p.add_argument("-o", "--output", default="ulpscope-trace", metavar="TRACE",
                    help="folder of the trace (default ulpscope-trace)")
+    p.add_argument("--limit", metavar="SIZE",
+                   help="stop recording before the tensors take more, e.g. 50GB; the trace stays "
+                   "valid (default: leave 5 %% of the disk free)")
     p.add_argument("--force", action="store_true",
                    help="replace the trace that the folder holds")
     p.add_argument("--step-by", choices=("optimizer", "dataloader", "manual"),
@@ -75,12 +79,24 @@ def check(options):
     try:
         options.steps = parse_steps(options.steps)
         check_ops(options.ops)
+        options.limit = parse_size(options.limit)
     except ValueError as error:
         raise Refused(f"--{error}") from None
     folder = Folder(Path(options.output), options.force)
     folder.check()
     build_glue()
     return folder
+
+
+def parse_size(text):
+    """Bytes from "50GB", "1.5T", "4096"; None from None. Raises ValueError for anything else."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", text.strip(), re.ASCII)
+    if not found or float(found[1]) == 0:
+        raise ValueError(f"limit '{text}': a size is needed, e.g. 500MB or 50GB")
+    power = " kMGT".index(found[2] or " ")
+    return min(2**62, int(float(found[1]) * (1024 if found[3] else 1000) ** power))
 
 
 def check_command(name):
@@ -112,6 +128,7 @@ def environment(options, reports):
         "steps": listed(options.steps),
         "data": options.data,
         "ops": options.ops,
+        "limit": options.limit,
         "step_by": options.step_by,
         "keep_going": options.keep_going,
         "trace": str(Path(options.output).resolve()),

@@ -120,8 +120,13 @@ class Seen:
     def missed_sentence(self):
         """Why there is no trace, or not all of it."""
         options = self.options
+        full = [r for r in self.reports if r["counts"] and r["counts"].get("stopped")]
         got = sorted({s for r in self.reports for s in r["steps"]})
         kept = self._remains(got)
+        if full:
+            wrote = size(full[0]["counts"]["bytes_written"])
+            return (f"recording stopped in step {full[0]['steps_ended']} after {wrote}: the limit is "
+                    f"reached (--limit; by default 5 % of the disk stay free){kept}")  # fmt: skip
         if self.code != 0:
             how = f"{self.command} {ending(self.code)} before {steps_text(options.steps)} was captured"
             return f"{how}{kept}"

@@ -22,6 +22,7 @@ from pathlib import Path
 from . import _capture, _core, _hooks
 from ._launch import all_finished
 from ._launch_folder import read_reports
+from ._launch_words import size
 
 PATIENCE = datetime.timedelta(minutes=5)
 PAUSE_S = 0.2  # between two reports of a run that goes on
@@ -128,7 +129,7 @@ class Run:
             if self.recorder is None:
                 self._clear()
                 self.recorder = _capture.Recorder(
-                    self._path(), self.options["data"], self.options["ops"]
+                    self._path(), self.options["data"], self.options["ops"], self.options["limit"]
                 )
             self.recorder.begin(self.now)
         except Exception as error:
@@ -157,6 +158,8 @@ class Run:
         except Exception as error:
             self._fail(error)
             return
+        if self._is_full():
+            return
         self.now += 1
         if self.now > self.last:
             self._finish()
@@ -164,6 +167,32 @@ class Run:
         self._begin()
         if time.monotonic() > self.reported + PAUSE_S:
             self._report()
+
+    def _is_full(self):
+        """Whether the limit ended the recording, which is then over. After the first step it
+        says what is to be expected."""
+        session = self.recorder and self.recorder.session
+        if not session:
+            return False
+        try:
+            first = len(self.recorder.steps) == 1 and self.now in self.recorder.steps
+            if first:
+                session.flush()
+            counts = session.counts()
+            if first and self.last > self.now:
+                say_rate(counts["bytes_written"], self.recorder.room(), self._place()[0])
+            if not counts["stopped"]:
+                return False
+            self.recorder.steps.remove(self.now)
+            counts = self.recorder.close(complete=False)
+        except Exception as error:
+            self._fail(error)
+            return True
+        self.finished, self.steps.active = True, False
+        self._report(counts=counts)
+        if not self.options["keep_going"]:
+            leave(2)
+        return True
 
     def _finish(self):
         self.finished = True
@@ -241,7 +270,15 @@ class Run:
         an exception leaves half of one."""
         raised = any(getattr(sys, name, None) is not None for name in ("last_value", "last_exc"))
         return (not raised and self.steps.source != "optimizer" and not is_loader_worker()
-                and self.recorder.step is not None and self.recorder.has_calls())  # fmt: skip
+                and self.recorder.step is not None and self.recorder.has_calls()
+                and not self.recorder.session.counts()["stopped"])  # fmt: skip
+
+
+def say_rate(written, room, rank):
+    """Says once what a step takes and how many more there is room for."""
+    if rank == 0 and written > 0:
+        print(f"ulpscope: the first step took {size(written)}; there is room for {size(room)}, "
+              f"about {room // written:,} more such steps", file=sys.stderr)  # fmt: skip
 
 
 def is_loader_worker():

@@ -129,6 +129,7 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     c->alloc = alloc;
     if (hooks != NULL) c->hooks = *hooks;
     c->stats_only = options->stats_only;
+    c->limit_bytes = options->limit_bytes;
     c->storages.alloc = alloc;
     c->storages.hooks = &c->hooks;
     pthread_mutex_init(&c->lock, NULL);
@@ -190,7 +191,7 @@ usc_status usc_capture_close(usc_capture *c, bool complete, usc_error *err)
     usc_ring_end(&c->ring);
     pthread_join(c->writer, NULL);
     usc_error late = {0};
-    const bool whole = complete && !atomic_load(&c->failed);
+    const bool whole = complete && !atomic_load(&c->failed) && !atomic_load(&c->stopped);
     if (usc_trace_finish(c->trace, whole, &late) != USC_OK) usc_session_fail(c, &late);
     const usc_status st = usc_capture_status(c, err);
     free_session(c);
@@ -203,6 +204,7 @@ void usc_capture_count(usc_capture *c, usc_capture_counts *out)
     *out = c->counts;
     out->wait_ns = atomic_load(&c->ring.wait_ns);
     pthread_mutex_unlock(&c->lock);
+    out->stopped = atomic_load(&c->stopped);
     out->n_blobs = atomic_load(&c->n_blobs);
     out->bytes_written = atomic_load(&c->blob_bytes);
     out->ring_peak = atomic_load(&c->ring.peak);

@@ -42,6 +42,8 @@ struct usc_capture {
     pthread_mutex_t error_lock;
     usc_error error; /* the first one */
     atomic_bool failed;
+    atomic_bool stopped; /* at limit_bytes, by the writer */
+    int64_t limit_bytes;
 
     atomic_llong n_blobs, blob_bytes; /* the writer's */
     struct usc_stats_cache *stats_cache;

@@ -428,7 +428,7 @@ static void leave(usc_capture *c)
 
 int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
 {
-    if (atomic_load(&c->failed)) return 0;
+    if (atomic_load(&c->failed) || atomic_load(&c->stopped)) return 0;
     pthread_mutex_lock(&c->lock);
     const int64_t sequence = c->step_open ? begin(c, call) : 0;
     leave(c);

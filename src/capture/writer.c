@@ -85,9 +85,20 @@ static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned cha
     return usc_trace_put_tensor(c->trace, &m.row, err);
 }
 
+static usc_status stop(usc_capture *c, usc_error *err)
+{
+    char text[80];
+    snprintf(text, sizeof text, "at the limit of %lld bytes", (long long)c->limit_bytes);
+    atomic_store(&c->stopped, true);
+    return usc_trace_set_meta(c->trace, "stopped", text, err);
+}
+
 static usc_status put_blob(usc_capture *c, const void *bytes, int64_t size, int64_t *blob,
                            usc_error *err)
 {
+    *blob = 0;
+    if (c->limit_bytes > 0 && size > c->limit_bytes - atomic_load(&c->blob_bytes))
+        return stop(c, err);
     const usc_status st = usc_trace_put_blob(c->trace, bytes, size, blob, err);
     /* Ids are given in order: a higher one than ever is new content. */
     if (st == USC_OK && *blob > atomic_load(&c->n_blobs)) {
@@ -240,11 +251,20 @@ static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
     }
 }
 
+/* Rows of calls, which end where the limit is reached; those around them do not. */
+static bool is_of_calls(int64_t kind)
+{
+    return kind == USC_MESSAGE_STORAGE || kind == USC_MESSAGE_VERSION ||
+           kind == USC_MESSAGE_TENSOR || kind == USC_MESSAGE_CALL ||
+           kind == USC_MESSAGE_END || kind == USC_MESSAGE_STEP;
+}
+
 /* Once the session has failed, messages are only taken off, so that nobody waits. */
 static void write_message(usc_capture *c, usc_ring_message *m)
 {
     usc_error err = {0};
-    if (!atomic_load(&c->failed) &&
+    const bool dropped = atomic_load(&c->stopped) && is_of_calls(m->kind);
+    if (!atomic_load(&c->failed) && !dropped &&
         put_message(c, m->kind, usc_ring_payload(m), &err) != USC_OK)
         usc_session_fail(c, &err);
     usc_ring_done(&c->ring, m);

@@ -207,6 +207,31 @@ def test_compiled_regions_are_counted_and_said_everywhere(tmp_path):
     assert "sin" in [op for _, op in calls(tmp_path / "t")[0]]
 
 
+LARGE = """
+    import torch
+    net = torch.nn.Linear(300, 300)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for i in range(6):
+        net(torch.randn(300, 300)).sum().backward()
+        optimizer.step()
+    print("went on")
+"""
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_a_capture_stops_at_its_limit_and_stays_valid(tmp_path, keep_going):
+    options = ["--steps", "1-5", "--limit", "5MB"] + ["--keep-going"] * keep_going
+    done = launch(tmp_path, options=options, code=LARGE)
+    assert done.returncode == 2 and ("went on" in done.stdout) == keep_going
+    assert "recording stopped in step" in done.stderr and "--limit" in done.stderr
+    assert "room for" in done.stderr
+    assert sum(p.stat().st_size for p in (tmp_path / "t").glob("tensors*")) < 6e6
+    trace = _core.Trace(str(tmp_path / "t"))
+    assert trace.meta("stopped") == "at the limit of 5000000 bytes" and trace.meta("complete") == "0"
+    for sequence in trace.select():
+        assert all(t["role"] == "out" or t["blob"] for t in trace.call(sequence)["tensors"])
+
+
 def test_ranks_that_capture_in_python_write_a_folder_each(tmp_path):
     (tmp_path / "job.py").write_text(textwrap.dedent(PYTHON_RANKS))
     done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
