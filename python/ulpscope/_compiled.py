@@ -59,7 +59,7 @@ class CompiledDevice(TorchDevice):
             raise Unsupported(made.refused)
         if not made.ran:
             return self._first_run(made, bound)
-        return self._run(made, bound)
+        return self._compiled(made, bound)
 
     def notes(self, call):
         made = self.made[signature(call)]
@@ -70,7 +70,7 @@ class CompiledDevice(TorchDevice):
             return [f"inductor falls back to {own}"]
         return []
 
-    def _run(self, made, bound):
+    def _compiled(self, made, bound):
         tensors = [bound.tensors[path] for path in made.places]
         with torch.set_grad_enabled(bound.grad):
             return made.function(*tensors)
@@ -80,7 +80,7 @@ class CompiledDevice(TorchDevice):
         before = metrics.generated_kernel_count
         self.mark("compiling")
         try:
-            result = self._run(made, bound)
+            result = self._compiled(made, bound)
         except TorchDynamoException as problem:
             made.refused = f"{self.via} does not compile it: {first_line(problem)}"
             raise Unsupported(made.refused) from None
