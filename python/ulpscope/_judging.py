@@ -51,7 +51,27 @@ class Verdict:
     @property
     def worst(self):
         """The finding that decided."""
-        return min(self.findings, key=Finding.order) if self.findings else None
+        return min(deciding(self.findings), key=Finding.order, default=None)
+
+
+def deciding(findings):
+    """Those that the verdict on a call is made from: not outputs in which float32 keeps no bits
+    (the mean that a layer_norm of normalised inputs returns beside its result), as long as
+    they hold no more than half of what was judged."""
+    aside = [f for f in findings if _is_ill(f)]
+    if 2 * sum(f.n for f in aside) > sum(f.n for f in findings):
+        return findings
+    return [f for f in findings if not _is_ill(f)]
+
+
+def _is_ill(finding):
+    return finding.verdict == "unjudged" and bool(finding.details.get("n_ill"))
+
+
+def _told_aside(findings):
+    """What to say of outputs that do not decide."""
+    kept = deciding(findings)
+    return [f"{f.path} is not judged: {f.reason}" for f in findings if f not in kept]
 
 
 def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
@@ -244,7 +264,7 @@ def _judge_held_to(call, answer, timing, operands=None):
         operands, findings = beside
     verdict = Verdict("pass", findings, answer=answer, operands=operands)
     verdict.verdict = verdict.worst.verdict
-    verdict.notes = sorted({n for f in findings for n in f.notes})
+    verdict.notes = sorted({n for f in findings for n in f.notes}) + _told_aside(findings)
     return verdict
 
 

@@ -262,13 +262,49 @@ static const char *excused_note(usc_arena *a, const usc_pack_finding *found, int
     return "";
 }
 
+/* An output in which float32 keeps no bits. */
+static bool is_ill(const usc_pack_finding *f)
+{
+    return f->measured && f->verdict == USC_VERDICT_UNJUDGED && f->j.n_ill > 0;
+}
+
+/* Whether such outputs stand aside, as _judging.py:deciding() has it: they hold no more
+ * than half of what was judged. */
+static bool ill_stand_aside(const usc_pack_finding *found, int n_found)
+{
+    int64_t n = 0, n_ill = 0;
+    for (int i = 0; i < n_found; i++) {
+        n += found[i].j.n;
+        if (is_ill(&found[i])) n_ill += found[i].j.n;
+    }
+    return n_ill > 0 && 2 * n_ill <= n;
+}
+
+static const usc_pack_finding *worst_of(const usc_pack_finding *found, int n_found)
+{
+    const bool aside = ill_stand_aside(found, n_found);
+    const usc_pack_finding *worst = NULL;
+    for (int i = 0; i < n_found; i++)
+        if (!(aside && is_ill(&found[i])) && (worst == NULL || before(&found[i], worst)))
+            worst = &found[i];
+    return worst;
+}
+
+static const char *aside_note(usc_arena *a, const usc_pack_finding *found, int n_found)
+{
+    if (!ill_stand_aside(found, n_found)) return "";
+    for (int i = 0; i < n_found; i++)
+        if (is_ill(&found[i]))
+            return text(a, "%s is not judged: %s", found[i].path, found[i].reason);
+    return "";
+}
+
 usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_row *row,
                         const usc_pack_finding *found, int n_found, usc_error *err)
 {
-    const usc_pack_finding *worst = &found[0];
+    const usc_pack_finding *worst = worst_of(found, n_found);
     bool flushes = false, ties = false;
     for (int i = 0; i < n_found; i++) {
-        if (before(&found[i], worst)) worst = &found[i];
         flushes |= found[i].measured && found[i].j.flushes;
         ties |= found[i].ties;
         row->n_elements += found[i].j.n;
@@ -283,6 +319,7 @@ usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_r
     row->notes = with_note(w->arena, row->notes, ties ? "ties broken otherwise" : "");
     row->notes = with_note(w->arena, row->notes, shared_note(w->arena, found, n_found));
     row->notes = with_note(w->arena, row->notes, excused_note(w->arena, found, n_found));
+    row->notes = with_note(w->arena, row->notes, aside_note(w->arena, found, n_found));
     if (worst->verdict == USC_VERDICT_PASS) row->stack = "";
     usc_status st = USC_OK;
     if (usc_verdict_flagged(worst->verdict))

@@ -121,3 +121,36 @@ def test_what_is_far_off_is_not_called_excused():
     wrong = torch.where(y == 0, g * randn(64, 32), torch.ops.aten.threshold_backward(g, y, 0.0))
     verdict = judge_call(torch.ops.aten.threshold_backward, (g, y, 0.0), outputs=wrong, cause=False)
     assert verdict.verdict == "wrong" and not verdict.notes, verdict.notes
+
+
+# ---- outputs beside others -----------------------------------------------------------
+
+NORMED, WEIGHT = norm(randn(48, 64)), randn(64)
+NORM_CALL = (NORMED, [64], WEIGHT, WEIGHT.flip(0), 1e-5)
+RIGHT = torch.native_layer_norm(*NORM_CALL)
+
+BESIDE = {
+    "honest": (RIGHT, "pass"),
+    "another mean within float32's own": ((RIGHT[0], randn(48, 1) * 1e-8, RIGHT[2]), "pass"),
+    "a mean beyond that": ((RIGHT[0], RIGHT[1] + 1e-3, RIGHT[2]), "flagged"),
+    "the result in bfloat16": ((RIGHT[0].bfloat16().float(), *RIGHT[1:]), "flagged"),
+    "one scale off": ((*RIGHT[:2], RIGHT[2] * 1.01), "flagged"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_small_output_without_bits_hides_no_other(name):
+    """The mean of normalised inputs is nothing but rounding."""
+    given, verdict = BESIDE[name]
+    found = judge_call(torch.ops.aten.native_layer_norm, NORM_CALL, {}, given)
+    assert found.verdict == verdict or (verdict == "flagged" and found.verdict in FLAGGED), found
+    if found.outputs[1].verdict == "unjudged":
+        assert any("out[1] is not judged" in note for note in found.notes)
+
+
+def test_outputs_without_bits_decide_where_they_are_most():
+    """Garbage of the size of the noise, beside one number that is right."""
+
+    x = torch.full((32, 64), 1e7) + randn(32, 64)
+    found = judge_call(lambda x: (norm(x), x[:1, 0].clone()), (x,), {}, (randn(32, 64), x[:1, 0]))
+    assert found.verdict == "unjudged"
