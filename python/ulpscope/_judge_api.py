@@ -13,6 +13,7 @@ from . import _causes_host, _standards, _stress, _wording, reference as referenc
 from ._calm import calm_arguments, calm_module, wants_twin, with_twin
 from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ._device import Answer, open_device, trespass
+from ._gradients import differentiated
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
 from ._outputs import Finding, clause
 from ._replay import BadCall, Bound, TensorAt, flatten, mapped, plain
@@ -143,7 +144,7 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
     check = _Check(fn, reference, own, device, backward, seconds, repeat)
     if backward:
-        check = _differentiated(check)
+        check = differentiated(check)
     if inputs == "given":
         return check.run(tuple(args), dict(kwargs or {}))
     return _stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
@@ -219,7 +220,7 @@ class _Check:
             check = replace(asked, fn=modules[0][0], reference=modules[1][0])
             if asked.own:
                 check.reference = check.fn
-            return _differentiated(check) if self.backward else check, args, kwargs, modules[1][1]
+            return differentiated(check) if self.backward else check, args, kwargs, modules[1][1]
         calm = None if self.state else calm_arguments(asked.reference, args, kwargs)
         return calm and (self, tuple(calm[0]), calm[1], calm[2])
 
@@ -480,84 +481,6 @@ def _on(fn, device):
         return fn
     fn = copy.deepcopy(fn)
     return fn.to(device) if device is not None else fn
-
-
-# ---- gradients -----------------------------------------------------------------------
-
-
-def _differentiated(check):
-    """A check of the gradients as well. A module's parameters and buffers become arguments,
-    so that the reference computes with them in its own precision; where the module is its
-    own reference, gradients of its parameters are judged too."""
-    module = check.reference
-    if not isinstance(module, torch.nn.Module):
-        fn, reference = _with_gradients(check.fn), _with_gradients(module)
-        return replace(check, fn=fn, reference=reference, given=check)
-
-    def stated(state, *args, **kwargs):
-        return torch.func.functional_call(module, state, args, kwargs)
-
-    stated.__name__ = name_of(module)
-    own = {name for name, p in module.named_parameters() if p.requires_grad} if check.own else ()
-    reference = _with_gradients(stated, own)
-    fn = reference if check.own else _with_gradients(check.fn)
-    return replace(check, fn=fn, reference=reference, state=(_detached(module),),
-                   given=check)  # fmt: skip
-
-
-def _detached(module):
-    pairs = [*module.named_parameters(), *module.named_buffers()]
-    return {name: tensor.detach() for name, tensor in pairs}
-
-
-def _with_gradients(fn, own=None):
-    """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent.
-    With `own` its first argument is a module's state, of which these names have gradients."""
-
-    def run(*args, **kwargs):
-        leaves = []
-
-        def leaf(value):
-            if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-                leaves.append(value.detach().requires_grad_())
-                return leaves[-1]
-            return value
-
-        state = ()
-        if own is not None:
-            state, args = ({k: leaf(v) if k in own else v for k, v in args[0].items()},), args[1:]
-        args, kwargs = mapped(args, leaf), mapped(kwargs, leaf)
-        with torch.enable_grad():
-            result = fn(*state, *args, **kwargs)
-            outputs = [t for t in _with_grad(result)]
-            if not outputs or not leaves:  # nothing hangs on an input
-                return result, []
-            gradients = torch.autograd.grad(
-                outputs, leaves, [_cotangent(t) for t in outputs], allow_unused=True
-            )
-        return result, [g for g in gradients if g is not None]
-
-    run.__name__ = f"{name_of(fn)} with backward"
-    return run
-
-
-def _with_grad(result):
-    if isinstance(result, torch.Tensor):
-        return [result] if result.requires_grad else []
-    if isinstance(result, dict):
-        result = list(result.values())
-    if isinstance(result, (list, tuple)):
-        return [t for item in result for t in _with_grad(item)]
-    return []
-
-
-def _cotangent(output):
-    """Values that every float dtype holds, the same for every run and device."""
-    mixed = torch.arange(output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
-    values = (2 * mixed - 63).double() / 32  # odd, so never 0; 6 significant bits
-    if output.is_complex():
-        values = torch.complex(values, -values / 2)
-    return values.reshape(output.shape).to(output.device, output.dtype)
 
 
 # ---- in words ------------------------------------------------------------------------
