@@ -68,10 +68,12 @@ def _is_ill(finding):
     return finding.verdict == "unjudged" and bool(finding.details.get("n_ill"))
 
 
-def _told_aside(findings):
-    """What to say of outputs that do not decide."""
+def _notes_of(findings):
+    """The notes of all findings, and what to say of outputs that do not decide."""
     kept = deciding(findings)
-    return [f"{f.path} is not judged: {f.reason}" for f in findings if f not in kept]
+    aside = [f"{f.path} is not judged: {f.reason}" for f in findings
+             if all(f is not k for k in kept)]  # fmt: skip
+    return sorted({n for f in findings for n in f.notes}) + aside
 
 
 def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
@@ -156,7 +158,7 @@ def judge_drawn(call, answer, again=None):
     findings = judge_draws(call, answer, again)
     verdict = Verdict("pass", findings, answer=answer)
     verdict.verdict = verdict.worst.verdict
-    verdict.notes = sorted({n for f in findings for n in f.notes})
+    verdict.notes = _notes_of(findings)
     verdict.cause = _diagnose.of_draws(verdict)
     return verdict
 
@@ -226,8 +228,7 @@ def _judge_answer(call, answer, timing, operands=None):
         again = _judge_held_to(other, answer, timing)
         if not _merged(verdict, again):
             continue
-        verdict.notes = sorted({n for f in verdict.findings for n in f.notes})
-        verdict.notes.append(note)
+        verdict.notes = _notes_of(verdict.findings) + [note]
         if verdict.verdict not in FLAGGED:
             break
     return verdict
@@ -264,7 +265,7 @@ def _judge_held_to(call, answer, timing, operands=None):
         operands, findings = beside
     verdict = Verdict("pass", findings, answer=answer, operands=operands)
     verdict.verdict = verdict.worst.verdict
-    verdict.notes = sorted({n for f in findings for n in f.notes}) + _told_aside(findings)
+    verdict.notes = _notes_of(findings)
     return verdict
 
 
@@ -291,7 +292,7 @@ def _in_pieces(call, answer, timing):
     findings = merged(answer, judged)
     whole = Verdict("pass", findings, answer=answer, operands=kept.operands, part=part)
     whole.verdict = whole.worst.verdict
-    whole.notes = sorted({n for f in findings for n in f.notes})
+    whole.notes = _notes_of(findings)
     return whole
 
 
