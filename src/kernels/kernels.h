@@ -7,7 +7,7 @@
 #include <ulpscope/kernels.h>
 #include <ulpscope/stats.h>
 
-#include "dtype/convert.h"
+#include "tensor/convert.h"
 
 enum {
     USC_LANES = 16,     /* element i of a block is added in lane i % 16 */

@@ -11,7 +11,7 @@
 #include <ulpscope/safetensors.h>
 #include <ulpscope/standard.h>
 
-#include "trace/trace_arena.h"
+#include "base/arena.h"
 
 enum { USC_PACK_EXAMPLES = 10 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/float_env.h"
-#include "trace/trace_db.h"
+#include "db/db.h"
 
 typedef struct packed {
     usc_pack_work w;

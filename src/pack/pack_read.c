@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trace/trace_db.h"
+#include "db/db.h"
 
 static const char sql_head[] = "SELECT ?1 ->> '$.format', ?1 ->> '$.version', "
                                "?1 ->> '$.trace_id' WHERE json_valid(?1)";
@@ -183,7 +183,7 @@ const char *usc_manifest_trace_id(const usc_manifest *m)
 /* Text that is never NULL. */
 static const char *text(usc_arena *a, sqlite3_stmt *s, int column)
 {
-    const char *found = usc_arena_column(a, s, column);
+    const char *found = usc_db_text(a, s, column);
     return found != NULL ? found : "";
 }
 
@@ -208,11 +208,11 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
                 .stack = text(arena, s, 9),
                 .culprit = "",
                 .cause = ""},
-        .unjudged = usc_arena_column(arena, s, 10),
-        .file = usc_arena_column(arena, s, 11),
+        .unjudged = usc_db_text(arena, s, 10),
+        .file = usc_db_text(arena, s, 11),
         .outputs = text(arena, s, 12),
         .n_outputs = sqlite3_column_int(s, 13),
-        .rounded = usc_arena_column(arena, s, 14),
+        .rounded = usc_db_text(arena, s, 14),
         .note = text(arena, s, 16)};
     if (sqlite3_column_int(s, 15) != out->n_outputs) out->rounded = NULL;
     if (arena->failed) return no_memory(m, err);
@@ -296,7 +296,7 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
 {
     sqlite3_stmt *s = m->outputs;
     *e = (usc_pack_entry){.name = text(arena, s, 1),
-                          .unjudged = usc_arena_column(arena, s, 2),
+                          .unjudged = usc_db_text(arena, s, 2),
                           .dtypes = text(arena, s, 3),
                           .usual = text(arena, s, FIRST_DTYPE)};
     usc_pack_operands *o = &e->operands;
@@ -310,7 +310,7 @@ static usc_status read_output(const usc_manifest *m, usc_arena *arena,
     o->far = sqlite3_column_int(s, 10);
     o->noise = sqlite3_column_int(s, 11);
     o->rounding = sqlite3_column_int(s, 12) != 0;
-    o->why_unpromised = usc_arena_column(arena, s, 13);
+    o->why_unpromised = usc_db_text(arena, s, 13);
     o->pairs = sqlite3_column_int(s, 14) != 0;
     o->natural = sqlite3_column_double(s, NATURAL);
     read_choice(s, &o->choice);

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "report/report_cases.h"
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 /* Both give: op, module, phase, args, verdict, bits. */
 static const char sql_rows[] =

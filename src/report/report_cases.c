@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "report/report_index.h"
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 #define WORSE_BITS 1.0 /* fewer bits by more than this is worse; less is noise */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report/report_standards.h"
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 static const char *text_of(const char *text)
 {

@@ -8,7 +8,7 @@
 #include "report/report_index.h"
 #include "report/report_json.h"
 #include "report/report_standards.h"
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 /* Made by cmake/embed.cmake. */
 extern const char usc_page_html[], usc_page_css[], usc_page_js[], usc_page_overview_js[],

@@ -5,7 +5,7 @@
 #include "report/report_index.h"
 #include "report/report_selftest.h"
 #include "report/report_standards.h"
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 #include <math.h>
 #include <sqlite3.h>

@@ -10,7 +10,7 @@
 #include <ulpscope/pattern.h>
 #include <unistd.h>
 
-#include "trace/trace_arena.h"
+#include "base/arena.h"
 #include "trace/trace_schema.h"
 #include "trace/trace_shard.h"
 
@@ -179,7 +179,7 @@ const char *usc_trace_meta(usc_trace *t, const char *key)
     if (usc_db_get(&t->db, USC_SQL_GET_META, &s, NULL) != USC_OK) return NULL;
     sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
     if (usc_db_step(&t->db, s, &row, NULL) == USC_OK && row)
-        value = usc_arena_column(&t->arena, s, 0);
+        value = usc_db_text(&t->arena, s, 0);
     sqlite3_reset(s);
     return value;
 }
@@ -225,21 +225,21 @@ static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_trace_arg *a)
 {
     usc_arena *arena = &t->arena;
     *a = (usc_trace_arg){
-        .path = usc_arena_column(arena, s, 1),
+        .path = usc_db_text(arena, s, 1),
         .tensor = sqlite3_column_int64(s, 2),
         .version = sqlite3_column_int64(s, 3),
-        .dtype_name = usc_arena_column(arena, s, 4),
+        .dtype_name = usc_db_text(arena, s, 4),
         .offset = sqlite3_column_int64(s, 7),
         .requires_grad = sqlite3_column_int64(s, 8) != 0,
-        .stats = usc_arena_column(arena, s, 9),
+        .stats = usc_db_text(arena, s, 9),
         .storage = sqlite3_column_int64(s, 10),
         .generation = sqlite3_column_int64(s, 11),
         .writer = sqlite3_column_int64(s, 12),
-        .device = usc_arena_column(arena, s, 13),
+        .device = usc_db_text(arena, s, 13),
         .storage_bytes = sqlite3_column_int64(s, 14),
         .blob = sqlite3_column_int64(s, 15),
         .first = sqlite3_column_int64(s, 16),
-        .form = usc_arena_column(arena, s, 17),
+        .form = usc_db_text(arena, s, 17),
     };
     if (arena->failed) return true; /* told as "no memory" by the caller */
     a->ndim = parse_dims((const char *)sqlite3_column_text(s, 5), a->sizes);
@@ -285,20 +285,20 @@ static void fill_call(usc_trace *t, sqlite3_stmt *s, usc_trace_call *c)
 {
     usc_arena *arena = &t->arena;
     c->step = sqlite3_column_int64(s, 0);
-    c->phase = usc_arena_column(arena, s, 1);
+    c->phase = usc_db_text(arena, s, 1);
     c->parent = sqlite3_column_int64(s, 2);
     c->thread = sqlite3_column_int64(s, 3);
     c->module = sqlite3_column_int64(s, 4);
     c->stack = sqlite3_column_int64(s, 5);
-    c->args = usc_arena_column(arena, s, 6);
-    c->state = usc_arena_column(arena, s, 7);
-    c->status = usc_arena_column(arena, s, 8);
+    c->args = usc_db_text(arena, s, 6);
+    c->state = usc_db_text(arena, s, 7);
+    c->status = usc_db_text(arena, s, 8);
     c->composite = sqlite3_column_int64(s, 9) != 0;
-    c->op = usc_arena_column(arena, s, 10);
-    c->schema = usc_arena_column(arena, s, 11);
-    c->module_path = usc_arena_column(arena, s, 12);
-    c->module_class = usc_arena_column(arena, s, 13);
-    c->frames = usc_arena_column(arena, s, 14);
+    c->op = usc_db_text(arena, s, 10);
+    c->schema = usc_db_text(arena, s, 11);
+    c->module_path = usc_db_text(arena, s, 12);
+    c->module_class = usc_db_text(arena, s, 13);
+    c->frames = usc_db_text(arena, s, 14);
     c->n_children = sqlite3_column_int64(s, 15);
 }
 

@@ -3,7 +3,7 @@
 #ifndef USC_TRACE_SCHEMA_H
 #define USC_TRACE_SCHEMA_H
 
-#include "trace/trace_db.h"
+#include "db/db.h"
 #include "trace/trace_shard.h"
 
 /* What usc_trace_read_call reads of each tensor of a call; of the columns in `late`

@@ -4,7 +4,7 @@
 #ifndef USC_TRACE_SHARD_H
 #define USC_TRACE_SHARD_H
 
-#include "trace/trace_db.h"
+#include "db/db.h"
 
 /* Bytes before the first blob: length field and header, padded with spaces. */
 #define USC_SHARD_DATA_START ((int64_t)256 * 1024)

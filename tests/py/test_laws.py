@@ -19,26 +19,30 @@ BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 # (<ulpscope/...>) are open to all of src/, as the table of the design says.
 MAY_USE = {
     "base": set(),
-    "dtype": {"base"},
-    "kernels": {"base", "dtype"},
-    "stats": {"base", "dtype", "kernels"},
-    "judge": {"base", "dtype", "kernels", "stats"},
-    "watch": {"base", "dtype", "kernels", "stats"},
-    "trace": {"base", "dtype"},
-    "capture": {"base", "dtype", "kernels", "stats", "trace"},
-    "report": {"base", "trace"},
-    "pack": {"base", "dtype", "judge", "trace"},
+    "json": {"base"},
+    "db": {"base"},
+    "tensor": {"base"},
+    "kernels": {"base", "tensor"},
+    "stats": {"base", "tensor", "kernels"},
+    "judge": {"base", "tensor", "kernels", "stats"},
+    "watch": {"base", "tensor", "kernels", "stats"},
+    "files": {"base", "json", "db", "tensor"},
+    "trace": {"base", "json", "db", "files", "tensor"},
+    "result": {"base", "db"},
+    "capture": {"base", "tensor", "kernels", "stats", "trace"},
+    "report": {"base", "json", "db", "result"},
+    "pack": {"base", "json", "db", "tensor", "judge", "files", "result"},
 }
 # folder -> public headers above it, which it must not include
 HEADER_OWNER = {
-    "stats.h": "stats", "judge.h": "judge", "standard.h": "judge", "trace.h": "trace", "result.h": "trace",
+    "stats.h": "stats", "judge.h": "judge", "standard.h": "judge", "trace.h": "trace", "result.h": "result",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
-    "safetensors.h": "trace", "pack.h": "pack",
+    "safetensors.h": "files", "pack.h": "pack",
 }
 # The verdict list and the statistics row are vocabulary: of the file formats, and of the
 # kernels that fill a row's counters.
-HEADER_ALLOWED = {("kernels", "stats.h"), ("trace", "stats.h"), ("trace", "judge.h"), ("report", "judge.h"),
-                  ("report", "result.h"), ("report", "trace.h")}
+HEADER_ALLOWED = {("kernels", "stats.h"), ("trace", "stats.h"), ("result", "judge.h"), ("report", "judge.h"),
+                  ("report", "trace.h")}
 
 
 def includes(text: str) -> list[str]:

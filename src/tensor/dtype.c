@@ -4,7 +4,7 @@
 #include <ulpscope/dtype.h>
 
 #include "base/float_env.h"
-#include "dtype/convert.h"
+#include "tensor/convert.h"
 
 #include <string.h>
 

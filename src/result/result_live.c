@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A result database that another process is writing: its writer locks it for itself alone
-// (trace_db.c), so the file and its journal are copied, and the copy is read.
+// (db/db.c), so the file and its journal are copied, and the copy is read.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 /* What the journal begins with; salts in it change when its frames are written anew. */
 typedef struct journal_head {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scalar loops between every dtype and double. Neighbours: dtype.c (the table), and
 // kernels/, which overrides some of the widening loops.
-#include "dtype/convert.h"
+#include "tensor/convert.h"
 
 #include <math.h>
 #include <string.h>
@@ -183,7 +183,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p63
 #define LEAST INT64_MIN
 #define MOST INT64_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T int32_t
 #define WIDEN widen_i32
@@ -192,7 +192,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p31
 #define LEAST INT32_MIN
 #define MOST INT32_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T int16_t
 #define WIDEN widen_i16
@@ -201,7 +201,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p15
 #define LEAST INT16_MIN
 #define MOST INT16_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T int8_t
 #define WIDEN widen_i8
@@ -210,7 +210,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p7
 #define LEAST INT8_MIN
 #define MOST INT8_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T uint64_t
 #define WIDEN widen_u64
@@ -219,7 +219,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p64
 #define LEAST 0
 #define MOST UINT64_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T uint32_t
 #define WIDEN widen_u32
@@ -228,7 +228,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p32
 #define LEAST 0
 #define MOST UINT32_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T uint16_t
 #define WIDEN widen_u16
@@ -237,7 +237,7 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p16
 #define LEAST 0
 #define MOST UINT16_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define T uint8_t
 #define WIDEN widen_u8
@@ -246,27 +246,27 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #define HIGH 0x1p8
 #define LEAST 0
 #define MOST UINT8_MAX
-#include "dtype/convert_int.inc"
+#include "tensor/convert_int.inc"
 
 #define FORMAT E5M2
 #define WIDEN widen_e5m2
 #define NARROW narrow_e5m2
-#include "dtype/convert_byte.inc"
+#include "tensor/convert_byte.inc"
 
 #define FORMAT E4M3FN
 #define WIDEN widen_e4m3fn
 #define NARROW narrow_e4m3fn
-#include "dtype/convert_byte.inc"
+#include "tensor/convert_byte.inc"
 
 #define FORMAT E5M2FNUZ
 #define WIDEN widen_e5m2fnuz
 #define NARROW narrow_e5m2fnuz
-#include "dtype/convert_byte.inc"
+#include "tensor/convert_byte.inc"
 
 #define FORMAT E4M3FNUZ
 #define WIDEN widen_e4m3fnuz
 #define NARROW narrow_e4m3fnuz
-#include "dtype/convert_byte.inc"
+#include "tensor/convert_byte.inc"
 
 usc_widen_function *const usc_widen_scalar[USC_N_DTYPES] = {
     [USC_DTYPE_NONE] = widen_u8,

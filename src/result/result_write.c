@@ -4,7 +4,7 @@
 #include <string.h>
 #include <ulpscope/judge.h>
 
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 /* The list is taken from the header alone: no call goes up into the judge. */
 int usc_result_rank(const char *verdict)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SQLite under the trace and the result database. Written in WAL mode with an exclusive
 // lock (no shared memory file, so network file systems serve), read as an immutable file.
-#include "trace/trace_db.h"
+#include "db/db.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,14 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-usc_status usc_path_join(char *out, const char *folder, const char *name, usc_error *err)
-{
-    const int n = snprintf(out, USC_PATH_SIZE, "%s/%s", folder, name);
-    if (n >= 0 && n < USC_PATH_SIZE) return USC_OK;
-    out[0] = '\0';
-    return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", folder);
-}
 
 /* ---- errors ---- */
 
@@ -122,6 +114,22 @@ usc_status usc_db_step(usc_db *db, sqlite3_stmt *statement, bool *row, usc_error
     *row = code == SQLITE_ROW;
     if (code == SQLITE_ROW || code == SQLITE_DONE) return USC_OK;
     return usc_db_error(db, "reading", err);
+}
+
+const char *usc_db_text(usc_arena *a, sqlite3_stmt *s, int column)
+{
+    if (sqlite3_column_type(s, column) == SQLITE_NULL) return NULL;
+    const unsigned char *text = sqlite3_column_text(s, column);
+    if (text == NULL) {
+        a->failed = true;
+        return NULL;
+    }
+    const size_t n = (size_t)sqlite3_column_bytes(s, column);
+    char *copy = usc_arena_take(a, n + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return copy;
 }
 
 /* ---- opening ---- */

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 typedef struct run_field {
     const char *key, *value;

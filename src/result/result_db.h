@@ -5,8 +5,8 @@
 
 #include <ulpscope/result.h>
 
-#include "trace/trace_arena.h"
-#include "trace/trace_db.h"
+#include "base/arena.h"
+#include "db/db.h"
 
 #define USC_VERDICT_COLUMNS                                                              \
     "call, step, phase, op, culprit, module, module_class, verdict, bits, "              \

@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/checked.h"
-#include "trace/trace_arena.h"
-#include "trace/trace_db.h"
+#include "db/db.h"
 
 #define MOST_HEADER                                                                      \
     ((uint64_t)100 * 1000 * 1000) /* as the format's own reader has it                   \
@@ -167,8 +167,8 @@ static usc_status read_entry(usc_safetensors *set, const mapped *f, sqlite3_stmt
                              entry *e, usc_error *err)
 {
     usc_safetensor *t = &e->tensor;
-    *t = (usc_safetensor){.name = usc_arena_column(&set->arena, row, 0),
-                          .dtype_name = usc_arena_column(&set->arena, row, 2),
+    *t = (usc_safetensor){.name = usc_db_text(&set->arena, row, 0),
+                          .dtype_name = usc_db_text(&set->arena, row, 2),
                           .path = f->path};
     if (set->arena.failed) return no_memory(f->path, err);
     if (t->name == NULL || strlen(t->name) != (size_t)sqlite3_column_bytes(row, 0))

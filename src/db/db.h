@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What trace and result databases share: opening, sealing into a plain file, prepared
 // statements, and one sentence for each way in which SQLite can refuse.
-#ifndef USC_TRACE_DB_H
-#define USC_TRACE_DB_H
+#ifndef USC_DB_H
+#define USC_DB_H
 
 #include <sqlite3.h>
 #include <ulpscope/alloc.h>
 #include <ulpscope/status.h>
 
-#define USC_PATH_SIZE 4096
+#include "base/arena.h"
+#include "base/path.h"
+
 #define USC_DB_MAX_STATEMENTS 32
 
 /* What tells one kind of database from another, and from later versions of itself. */
@@ -27,10 +29,6 @@ typedef struct usc_db {
     sqlite3_stmt *statement[USC_DB_MAX_STATEMENTS];
     char path[USC_PATH_SIZE];
 } usc_db;
-
-/** `folder`/`name` into `out` of USC_PATH_SIZE bytes. Errors: USC_E_ARG (too long). */
-USC_NODISCARD usc_status usc_path_join(char *out, const char *folder, const char *name,
-                                       usc_error *err);
 
 /** Creates the file with its tables, exclusively locked, in WAL mode. */
 USC_NODISCARD usc_status usc_db_create(usc_db *db, const usc_db_kind *kind,
@@ -82,6 +80,10 @@ USC_NODISCARD usc_status usc_db_put(usc_db *db, int i, usc_error *err, const cha
 /** Steps a query. *row is false at its end. */
 USC_NODISCARD usc_status usc_db_step(usc_db *db, sqlite3_stmt *statement, bool *row,
                                      usc_error *err);
+
+/** Copy of a text column; NULL for SQL's NULL and where there is no memory (a->failed).
+ */
+const char *usc_db_text(usc_arena *a, sqlite3_stmt *s, int column);
 
 /** Sets `err` from what SQLite said last. */
 usc_status usc_db_error(usc_db *db, const char *doing, usc_error *err);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trace/result_db.h"
+#include "result/result_db.h"
 
 static void verdict_rank(sqlite3_context *context, int n, sqlite3_value **values)
 {
@@ -100,7 +100,7 @@ const char *usc_result_get(usc_result *r, const char *key)
     if (usc_db_get(&r->db, USC_RESULT_SQL_GET_RUN, &s, NULL) != USC_OK) return NULL;
     sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
     if (usc_db_step(&r->db, s, &row, NULL) == USC_OK && row)
-        value = usc_arena_column(&r->value, s, 0);
+        value = usc_db_text(&r->value, s, 0);
     sqlite3_reset(s);
     return value;
 }
@@ -149,7 +149,7 @@ static double number(sqlite3_stmt *s, int column)
 /* Text that is never NULL, so that reports need not ask. */
 static const char *text(usc_result *r, sqlite3_stmt *s, int column)
 {
-    const char *value = usc_arena_column(&r->arena, s, column);
+    const char *value = usc_db_text(&r->arena, s, column);
     return value != NULL ? value : "";
 }
 
@@ -169,7 +169,7 @@ static usc_status read_metrics(usc_result *r, usc_result_row *row, usc_error *er
         metrics[n++] = (usc_metric){.output = sqlite3_column_int(s, 0),
                                     .name = text(r, s, 1),
                                     .value = number(s, 2),
-                                    .text = usc_arena_column(&r->arena, s, 3)};
+                                    .text = usc_db_text(&r->arena, s, 3)};
     }
     sqlite3_reset(s);
     row->metrics = metrics;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chunks of memory in a list; the newest one is filled from its start.
-#include "trace/trace_arena.h"
+#include "base/arena.h"
 
 #include <stdalign.h>
 #include <string.h>
@@ -35,19 +35,6 @@ void *usc_arena_take(usc_arena *a, size_t size)
     void *at = c->bytes + c->used;
     c->used += size;
     return at;
-}
-
-const char *usc_arena_column(usc_arena *a, sqlite3_stmt *s, int column)
-{
-    if (sqlite3_column_type(s, column) == SQLITE_NULL) return NULL;
-    const unsigned char *text = sqlite3_column_text(s, column);
-    if (text == NULL) return fail(a);
-    const size_t n = (size_t)sqlite3_column_bytes(s, column);
-    char *copy = usc_arena_take(a, n + 1);
-    if (copy == NULL) return NULL;
-    memcpy(copy, text, n);
-    copy[n] = '\0';
-    return copy;
 }
 
 void *usc_arena_grow(usc_arena *a, const void *items, size_t n, size_t *capacity,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of what a reader hands out until its next call: taken in chunks, freed as one.
-#ifndef USC_TRACE_ARENA_H
-#define USC_TRACE_ARENA_H
+#ifndef USC_BASE_ARENA_H
+#define USC_BASE_ARENA_H
 
-#include <sqlite3.h>
 #include <ulpscope/alloc.h>
 
 typedef struct usc_arena_chunk usc_arena_chunk;
@@ -16,9 +15,6 @@ typedef struct usc_arena {
 
 /** Bytes aligned for any type, NULL where there is no memory. */
 void *usc_arena_take(usc_arena *a, size_t size);
-
-/** Copy of a text column; NULL for SQL's NULL and where there is no memory. */
-const char *usc_arena_column(usc_arena *a, sqlite3_stmt *s, int column);
 
 /** Moves `n` items to a place at least twice as large; sets *capacity. NULL: no memory.
  */
