@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/float_env.h"
-#include "db/db.h"
+#include "base/path.h"
 
 typedef struct packed {
     usc_pack_work w;
@@ -48,12 +48,12 @@ static int64_t count_given(packed *p, int64_t call)
 }
 
 /* Whether a dtype is among those that the manifest allows; an empty list allows all. */
-static bool allowed(const char *dtypes, const char *dtype)
+static bool allowed(const usc_json *dtypes, const char *dtype)
 {
-    char quoted[64];
-    if (dtypes[0] == '\0' || strcmp(dtypes, "[]") == 0) return true;
-    (void)snprintf(quoted, sizeof quoted, "\"%s\"", dtype);
-    return strstr(dtypes, quoted) != NULL;
+    const size_t n = usc_json_size(dtypes);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(usc_json_as_text(usc_json_item(dtypes, i)), dtype) == 0) return true;
+    return n == 0;
 }
 
 static usc_status judge_entry(packed *p, const usc_pack_entry *e,
@@ -68,7 +68,8 @@ static usc_status judge_entry(packed *p, const usc_pack_entry *e,
     const char *dtype = usc_pack_dtype_text(device);
     if (!allowed(e->dtypes, dtype)) {
         usc_pack_say(f, USC_VERDICT_WRONG, path,
-                     "dtype %s where the operator gives %.40s", dtype, e->usual);
+                     "dtype %s where the operator gives %.40s", dtype,
+                     usc_json_as_text(usc_json_item(e->dtypes, 0)));
         return USC_OK;
     }
     return usc_pack_output(&p->w, device, &e->operands, f, err);
@@ -136,14 +137,13 @@ static usc_status judge_held_to(packed *p, usc_pack_call *call,
     int n_again = 0;
     if (entries == NULL || again == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
-    usc_status st = usc_manifest_outputs(p->manifest, &p->arena, call->outputs,
-                                         call->n_outputs, tensors, entries, err);
+    usc_status st =
+        usc_manifest_outputs(p->manifest, call->outputs, tensors, entries, err);
     if (st == USC_OK) st = judge_outputs(p, call, entries, found, n_found, err);
     if (st != USC_OK || call->rounded == NULL || p->w.foreign ||
         !flagged(found, *n_found))
         return st;
-    st = usc_manifest_outputs(p->manifest, &p->arena, call->rounded, call->n_outputs,
-                              tensors, entries, err);
+    st = usc_manifest_outputs(p->manifest, call->rounded, tensors, entries, err);
     if (st == USC_OK) st = judge_outputs(p, call, entries, again, &n_again, err);
     if (st != USC_OK || !passes(again, n_again)) return st;
     memcpy(found, again, (size_t)n_again * sizeof *found);

@@ -4,29 +4,33 @@
 #define USC_PACK_READ_H
 
 #include "pack/pack_finding.h"
+#include "json/json.h"
 
 #define USC_PACK_VERSION 2
+
+enum { USC_PACK_OUTPUTS = 1 << 20 }; /* of one call, at most */
 
 typedef struct usc_manifest usc_manifest;
 
 /** One output as the manifest has it. */
 typedef struct usc_pack_entry {
-    const char *name;     /* in OUTPUTS: "12/out[0]" */
-    const char *unjudged; /* why there is no reference; NULL where there is one */
-    const char *dtypes;   /* JSON list of the dtypes that a device may give; "": any */
-    const char *usual;    /* the first of them; "" where there is none */
+    const char *name;       /* in OUTPUTS: "12/out[0]" */
+    const char *unjudged;   /* why there is no reference; NULL where there is one */
+    const usc_json *dtypes; /* names of those that a device may give, the usual one
+                               first; empty: any */
     usc_pack_operands operands;
 } usc_pack_entry;
 
-/** One call; everything lives until the arena is reset. */
+/** One call; lives as long as the manifest, row.stack until the arena is reset. */
 typedef struct usc_pack_call {
     usc_result_row row;   /* what identifies it */
     const char *unjudged; /* why none of it can be judged; NULL else */
     const char *file;     /* of its operands, relative to the pack; NULL for none */
-    const char *outputs;  /* JSON */
+    const usc_json *outputs;
     int n_outputs;
-    const char *rounded; /* the outputs where numbers among the arguments are rounded */
-    const char *note; /* first, n_outputs of them, and what is to be said then; or NULL */
+    const usc_json *rounded; /* the outputs where numbers among the arguments are rounded
+                                first, n_outputs of them; NULL for none */
+    const char *note;        /* what is to be said then */
 } usc_pack_call;
 
 /** Reads and checks pack.json. Errors: USC_E_NOT_FOUND, USC_E_IO, USC_E_CORRUPT,
@@ -39,15 +43,14 @@ void usc_manifest_close(usc_manifest *m);
 /** Id of the trace that the pack was made from. */
 const char *usc_manifest_trace_id(const usc_manifest *m);
 
-/** The next call; *more is false behind the last. Errors: USC_E_CORRUPT. */
+/** The next call; *more is false behind the last. Errors: USC_E_CORRUPT, USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena,
                                            usc_pack_call *out, bool *more,
                                            usc_error *err);
 
-/** Outputs of a call, n_outputs of them (`outputs` or `rounded`), with their operands out
- * of `tensors` (NULL where the call has none). Errors: USC_E_CORRUPT, USC_E_NOMEM. */
-USC_NODISCARD usc_status usc_manifest_outputs(usc_manifest *m, usc_arena *arena,
-                                              const char *outputs, int n_outputs,
+/** Outputs of the call that came last (`outputs` or `rounded`), with their operands out
+ * of `tensors` (NULL where the call has none), into `out`. Errors: USC_E_CORRUPT. */
+USC_NODISCARD usc_status usc_manifest_outputs(usc_manifest *m, const usc_json *outputs,
                                               const usc_safetensors *tensors,
                                               usc_pack_entry *out, usc_error *err);
 
