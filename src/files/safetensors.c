@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of safetensors: eight bytes of length, a header in JSON (read by SQLite's
-// JSON functions), then the bytes. Written by trace_shard.c and by half the world.
+// The reader of safetensors: eight bytes of length, a header in JSON, then
+// the bytes. Written by trace_shard.c and by half the world.
 #include <ulpscope/safetensors.h>
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,11 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
-#include "db/db.h"
+#include "base/path.h"
+#include "json/json.h"
 
-#define MOST_HEADER                                                                      \
-    ((uint64_t)100 * 1000 * 1000) /* as the format's own reader has it                   \
-                                   */
+/* As the format's own reader has it. */
+#define MOST_HEADER ((uint64_t)100 * 1000 * 1000)
 
 typedef struct mapped {
     unsigned char *bytes;
@@ -38,7 +39,6 @@ struct usc_safetensors {
     size_t n_files, files_room;
     entry *items;
     size_t n, room;
-    sqlite3 *json;
 };
 
 static usc_status no_memory(const char *path, usc_error *err)
@@ -98,24 +98,18 @@ static usc_status header_size(mapped *f, usc_error *err)
     return USC_OK;
 }
 
-/* "[2,3]", as SQLite writes an array of JSON, into sizes; false for anything else. */
-static bool read_shape(const char *text, int64_t *sizes, int *ndim)
+/* Counts all axes, and keeps those that there is room for. */
+static bool read_shape(const usc_json *list, int64_t *sizes, int *ndim)
 {
-    *ndim = 0;
-    if (text == NULL || *text++ != '[') return false;
-    if (strcmp(text, "]") == 0) return true;
-    for (;;) {
-        char *end;
-        if (*text < '0' || *text > '9') return false;
-        errno = 0;
-        const long long size = strtoll(text, &end, 10);
-        if (errno != 0) return false;
-        if (*ndim < USC_MAX_DIMS) sizes[*ndim] = size;
-        ++*ndim;
-        if (strcmp(end, "]") == 0) return true;
-        if (*end != ',') return false;
-        text = end + 1;
+    const size_t n = usc_json_size(list);
+    if (!usc_json_is_list(list) || n > INT_MAX) return false;
+    for (size_t i = 0; i < n; i++) {
+        int64_t size;
+        if (!usc_json_as_integer(usc_json_item(list, i), &size) || size < 0) return false;
+        if (i < USC_MAX_DIMS) sizes[i] = size;
     }
+    *ndim = (int)n;
+    return true;
 }
 
 /* Tensors whose dtype has a row have the size that shape and dtype say. */
@@ -148,37 +142,32 @@ static usc_status place(usc_safetensors *set, usc_safetensor *t, unsigned char *
     return usc_tensor_make(&t->tensor, data, shape.dtype, shape.ndim, shape.sizes, err);
 }
 
-/* Columns: name, type of the value, dtype, shape, begin, end, types of both, number of
- * offsets, type of the dtype. */
-static const char sql_entries[] =
-    "SELECT key, type, value ->> '$.dtype', value -> '$.shape', "
-    "value ->> '$.data_offsets[0]', value ->> '$.data_offsets[1]', "
-    "json_type(value, '$.data_offsets[0]'), json_type(value, '$.data_offsets[1]'), "
-    "json_array_length(value, '$.data_offsets'), json_type(value, '$.dtype') "
-    "FROM json_each(?1) WHERE key <> '__metadata__'";
-
-static bool is_text(sqlite3_stmt *row, int column, const char *expected)
+static const char *keep(usc_safetensors *set, const char *text)
 {
-    const char *text = (const char *)sqlite3_column_text(row, column);
-    return text != NULL && strcmp(text, expected) == 0;
+    char *copy = usc_arena_take(&set->arena, strlen(text) + 1);
+    return copy != NULL ? strcpy(copy, text) : NULL;
 }
 
-static usc_status read_entry(usc_safetensors *set, const mapped *f, sqlite3_stmt *row,
-                             entry *e, usc_error *err)
+/* Where the tensor lies, as far as its entry says so in the right form. */
+static bool read_place(const usc_json *value, int64_t *begin, int64_t *end)
+{
+    const usc_json *list = usc_json_get(value, "data_offsets");
+    return usc_json_is_list(list) && usc_json_size(list) == 2 &&
+           usc_json_as_integer(usc_json_item(list, 0), begin) &&
+           usc_json_as_integer(usc_json_item(list, 1), end);
+}
+
+static usc_status read_entry(usc_safetensors *set, const mapped *f, const char *name,
+                             const usc_json *value, entry *e, usc_error *err)
 {
     usc_safetensor *t = &e->tensor;
-    *t = (usc_safetensor){.name = usc_db_text(&set->arena, row, 0),
-                          .dtype_name = usc_db_text(&set->arena, row, 2),
-                          .path = f->path};
+    int64_t begin, end;
+    const char *dtype = usc_json_as_text(usc_json_get(value, "dtype"));
+    *t = (usc_safetensor){.name = keep(set, name), .path = f->path};
+    if (dtype != NULL) t->dtype_name = keep(set, dtype);
     if (set->arena.failed) return no_memory(f->path, err);
-    if (t->name == NULL || strlen(t->name) != (size_t)sqlite3_column_bytes(row, 0))
-        return usc_error_set(err, USC_E_CORRUPT, -1, "%s: a name with a zero in it",
-                             f->path);
-    const bool whole = is_text(row, 1, "object") && is_text(row, 6, "integer") &&
-                       is_text(row, 7, "integer") && sqlite3_column_int(row, 8) == 2 &&
-                       is_text(row, 9, "text");
-    if (!whole || !read_shape((const char *)sqlite3_column_text(row, 3), t->tensor.sizes,
-                              &t->tensor.ndim))
+    if (dtype == NULL || !read_place(value, &begin, &end) ||
+        !read_shape(usc_json_get(value, "shape"), t->tensor.sizes, &t->tensor.ndim))
         return usc_error_set(err, USC_E_CORRUPT, -1,
                              "%s: %.80s: dtype, shape or data_offsets are missing or of "
                              "another kind",
@@ -186,8 +175,6 @@ static usc_status read_entry(usc_safetensors *set, const mapped *f, sqlite3_stmt
     if (t->tensor.ndim > USC_MAX_DIMS)
         return usc_error_set(err, USC_E_SHAPE, -1, "%s: %.80s has %d axes, at most %d",
                              f->path, t->name, t->tensor.ndim, USC_MAX_DIMS);
-    const int64_t begin = sqlite3_column_int64(row, 4),
-                  end = sqlite3_column_int64(row, 5);
     if (begin < 0 || end < begin || end > f->size - f->data)
         return usc_error_set(err, USC_E_CORRUPT, begin,
                              "%s: %.80s lies at bytes %lld to %lld of %lld: the file is "
@@ -211,42 +198,34 @@ static usc_status grow(usc_safetensors *set, const char *path, usc_error *err)
     return USC_OK;
 }
 
-static usc_status read_entries(usc_safetensors *set, const mapped *f, usc_error *err)
+static usc_status read_entries(usc_safetensors *set, const mapped *f,
+                               const usc_json *header, usc_error *err)
 {
-    sqlite3_stmt *row = NULL;
-    if (sqlite3_prepare_v2(set->json, sql_entries, -1, &row, NULL) != SQLITE_OK)
-        return usc_error_set(err, USC_E_UNSUPPORTED, -1,
-                             "this SQLite has no JSON functions; version 3.38 has");
-    (void)sqlite3_bind_text64(row, 1, (const char *)f->bytes + 8,
-                              (sqlite3_uint64)(f->data - 8), SQLITE_STATIC, SQLITE_UTF8);
     usc_status st = USC_OK;
-    int code;
-    while (st == USC_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
-        if (code != SQLITE_ROW) {
-            st = usc_error_set(err, code == SQLITE_NOMEM ? USC_E_NOMEM : USC_E_CORRUPT, 8,
-                               "%s: its header is no JSON object of tensors", f->path);
-            break;
-        }
+    const char *name;
+    const usc_json *value;
+    for (void *at = NULL; st == USC_OK && usc_json_next(header, &at, &name, &value);) {
+        if (strcmp(name, "__metadata__") == 0) continue;
         st = grow(set, f->path, err);
-        if (st == USC_OK) st = read_entry(set, f, row, &set->items[set->n], err);
+        if (st == USC_OK) st = read_entry(set, f, name, value, &set->items[set->n], err);
         set->n += st == USC_OK;
     }
-    (void)sqlite3_finalize(row);
     return st;
 }
 
-/* json_each takes a number or a list as well. */
-static usc_status check_object(const mapped *f, usc_error *err)
+static usc_status read_header(usc_safetensors *set, const mapped *f, usc_error *err)
 {
-    int64_t at = 8;
-    while (at < f->data && (f->bytes[at] == ' ' || f->bytes[at] == '\n'))
-        at++;
-    if (at < f->data && f->bytes[at] == '{' &&
-        memchr(f->bytes + 8, 0, (size_t)(f->data - 8)) == NULL)
-        return USC_OK;
-    return usc_error_set(err, USC_E_CORRUPT, 8,
-                         "%s: no safetensors file: its header is no JSON object",
-                         f->path);
+    static const char what[] = "no safetensors file: its header is no JSON object";
+    usc_json *header;
+    usc_status st = usc_json_parse((const char *)f->bytes + 8, (size_t)(f->data - 8),
+                                   f->path, what, &header, err);
+    if (st != USC_OK) return st;
+    if (usc_json_is_object(header))
+        st = read_entries(set, f, header, err);
+    else
+        st = usc_error_set(err, USC_E_CORRUPT, 8, "%s: %s", f->path, what);
+    usc_json_free(header);
+    return st;
 }
 
 static usc_status add_file(usc_safetensors *set, const char *path, usc_error *err)
@@ -257,15 +236,14 @@ static usc_status add_file(usc_safetensors *set, const char *path, usc_error *er
         if (files == NULL) return no_memory(path, err);
         set->files = files;
     }
-    char *kept = usc_arena_take(&set->arena, strlen(path) + 1);
+    const char *kept = keep(set, path);
     if (kept == NULL) return no_memory(path, err);
     mapped *f = &set->files[set->n_files];
-    usc_status st = map_file(strcpy(kept, path), f, err);
+    usc_status st = map_file(kept, f, err);
     if (st != USC_OK) return st;
     set->n_files++;
     st = header_size(f, err);
-    if (st == USC_OK) st = check_object(f, err);
-    return st == USC_OK ? read_entries(set, f, err) : st;
+    return st == USC_OK ? read_header(set, f, err) : st;
 }
 
 /* ---- the set ---- */
@@ -346,16 +324,9 @@ usc_status usc_safetensors_open(const char *path, const usc_alloc *alloc,
     usc_safetensors *set = alloc->resize(alloc->ctx, NULL, 0, sizeof *set);
     if (set == NULL) return no_memory(path, err);
     *set = (usc_safetensors){.arena = {.alloc = *alloc}};
-    usc_status st = USC_OK;
-    if (sqlite3_open_v2(":memory:", &set->json,
-                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                        NULL) != SQLITE_OK)
-        st = no_memory(path, err);
-    DIR *folder = st == USC_OK ? opendir(path) : NULL;
-    if (folder != NULL)
-        st = add_folder(set, path, folder, err);
-    else if (st == USC_OK)
-        st = add_file(set, path, err);
+    DIR *folder = opendir(path);
+    usc_status st =
+        folder != NULL ? add_folder(set, path, folder, err) : add_file(set, path, err);
     if (folder != NULL) (void)closedir(folder);
     if (st == USC_OK) st = check_overlap(set, err);
     if (st == USC_OK) st = check_names(set, err);
@@ -374,7 +345,6 @@ void usc_safetensors_close(usc_safetensors *set)
     for (size_t i = 0; i < set->n_files; i++)
         if (set->files[i].bytes != NULL)
             (void)munmap(set->files[i].bytes, (size_t)set->files[i].size);
-    (void)sqlite3_close(set->json);
     usc_arena_free(&set->arena);
     alloc.resize(alloc.ctx, set, sizeof *set, 0);
 }

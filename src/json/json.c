@@ -174,6 +174,13 @@ bool usc_json_next(const usc_json *object, void **at, const char **key,
     return true;
 }
 
+bool usc_json_valid(const char *text)
+{
+    json_t *root = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_decref(root);
+    return root != NULL;
+}
+
 const char *usc_json_print(const usc_json *value, usc_arena *arena)
 {
     enum { PRINT = JSON_COMPACT | JSON_ENCODE_ANY };

@@ -80,6 +80,9 @@ bool usc_json_is_list(const usc_json *value);
 bool usc_json_next(const usc_json *object, void **at, const char **key,
                    const usc_json **value);
 
+/** Whether a text is one JSON value and nothing else. */
+bool usc_json_valid(const char *text);
+
 /** The value as JSON without spaces, in the arena; NULL where there is no memory. */
 const char *usc_json_print(const usc_json *value, usc_arena *arena);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "report/report_index.h"
-#include "result/result_db.h"
+#include "result/result_reader.h"
 
 #define WORSE_BITS 1.0 /* fewer bits by more than this is worse; less is noise */
 
@@ -134,7 +134,7 @@ usc_status usc_cases_fill(usc_report *r, usc_error *err)
         const usc_status st = sort_known(r, c, err);
         if (st != USC_OK) return st;
     }
-    return usc_result_walk_lean(r->result, add_row, r, err);
+    return usc_result_walk_parts(r->result, USC_RESULT_LEAN, add_row, r, err);
 }
 
 const usc_case_row *usc_case_row_of(const usc_report *r, int64_t call)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report/report_standards.h"
-#include "result/result_db.h"
+#include "result/result_reader.h"
 
 static const char *text_of(const char *text)
 {
@@ -121,7 +121,8 @@ usc_status usc_report_csv(usc_report *report, const usc_sink *sink, usc_error *e
     }
     usc_out_text(&o, "\n");
     rows w = {&o, report, compared};
-    const usc_status st = usc_result_walk_lean(report->result, result_row, &w, err);
+    const usc_status st =
+        usc_result_walk_parts(report->result, USC_RESULT_LEAN, result_row, &w, err);
     return st != USC_OK ? st : usc_out_end(&o);
 }
 
@@ -149,6 +150,7 @@ usc_status usc_report_details(usc_report *report, const usc_sink *sink, usc_erro
     usc_out o;
     usc_out_begin(&o, sink, err);
     usc_out_text(&o, "call,op,verdict,output,metric,value,text\n");
-    const usc_status st = usc_result_walk_lean(report->result, detail_rows, &o, err);
+    const usc_status st =
+        usc_result_walk_parts(report->result, USC_RESULT_LEAN, detail_rows, &o, err);
     return st != USC_OK ? st : usc_out_end(&o);
 }

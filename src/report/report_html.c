@@ -8,7 +8,7 @@
 #include "report/report_index.h"
 #include "report/report_json.h"
 #include "report/report_standards.h"
-#include "result/result_db.h"
+#include "result/result_reader.h"
 
 /* Made by cmake/embed.cmake. */
 extern const char usc_page_html[], usc_page_css[], usc_page_js[], usc_page_overview_js[],
@@ -184,7 +184,7 @@ static usc_status put_numbers(void *ctx, const usc_result_row *row, usc_error *e
     usc_out_format(p->o, "<script type=\"application/json\" id=\"data-%lld\">{",
                    (long long)row->call);
     p->o->in_script = true;
-    usc_json_numbers(p->o, p->r, row);
+    usc_report_json_numbers(p->o, row);
     p->o->in_script = false;
     usc_out_text(p->o, "}</script>\n");
     return p->o->status;
@@ -204,11 +204,11 @@ static usc_status data(usc_out *o, usc_report *r)
     usc_out_text(o, "<script type=\"application/json\" id=\"data\">");
     o->in_script = true;
     usc_out_text(o, "{");
-    usc_status st = usc_json_head(o, r, MOST_FINDINGS);
+    usc_status st = usc_report_json_head(o, r, MOST_FINDINGS);
     if (st != USC_OK) return st;
     usc_out_text(o, ",\n\"calls\": [");
     begin_walk(&p);
-    st = usc_result_walk_lean(r->result, put_row, &p, o->err);
+    st = usc_result_walk_parts(r->result, USC_RESULT_LEAN, put_row, &p, o->err);
     if (st != USC_OK) return st;
     usc_out_text(o, "],\n\"texts\": [");
     for (size_t i = 0; i < p.n_texts; i++) {

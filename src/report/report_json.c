@@ -59,13 +59,13 @@ static void run(usc_out *o, usc_report *r)
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         usc_out_format(o, "\"%s\": ", numbers[i]);
-        usc_out_raw_json(o, r, usc_report_run(r, numbers[i]), "null");
+        usc_out_raw_json(o, usc_report_run(r, numbers[i]), "null");
         comma(o);
     }
     for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
         if (i > 0) comma(o);
         usc_out_format(o, "\"%s\": ", objects[i]);
-        usc_out_raw_json(o, r, usc_report_run(r, objects[i]), "{}");
+        usc_out_raw_json(o, usc_report_run(r, objects[i]), "{}");
     }
     usc_out_text(o, "}");
 }
@@ -170,7 +170,7 @@ static void summary(usc_out *o, usc_report *r)
     usc_out_text(o, "},\n");
     sums(o, r);
     usc_out_text(o, ",\n\"self_test\": ");
-    usc_out_raw_json(o, r, usc_report_run(r, "self_test"), "null");
+    usc_out_raw_json(o, usc_report_run(r, "self_test"), "null");
     usc_out_text(o, "}");
 }
 
@@ -228,7 +228,7 @@ static bool kept(const usc_finding *f, int64_t at_most, int64_t n[2])
     return n[usc_verdict_flagged(f->verdict)]++ < at_most;
 }
 
-usc_status usc_json_head(usc_out *o, usc_report *r, int64_t at_most)
+usc_status usc_report_json_head(usc_out *o, usc_report *r, int64_t at_most)
 {
     member(o, "schema", USC_REPORT_SCHEMA);
     comma(o);
@@ -316,7 +316,7 @@ static usc_status brief(usc_out *o, usc_report *r, const usc_result_row *row)
     return marks(o, r, row, verdict);
 }
 
-static void metrics(usc_out *o, usc_report *r, const usc_result_row *row)
+static void metrics(usc_out *o, const usc_result_row *row)
 {
     usc_out_text(o, "\"metrics\": [");
     for (int i = 0; i < row->n_metrics; i++) {
@@ -327,7 +327,7 @@ static void metrics(usc_out *o, usc_report *r, const usc_result_row *row)
         member(o, "name", m->name);
         usc_out_text(o, ", \"value\": ");
         if (m->text != NULL)
-            usc_out_raw_json(o, r, m->text, "null");
+            usc_out_raw_json(o, m->text, "null");
         else
             usc_out_json_number(o, m->value);
         usc_out_text(o, "}");
@@ -335,7 +335,7 @@ static void metrics(usc_out *o, usc_report *r, const usc_result_row *row)
     usc_out_text(o, "]");
 }
 
-static void examples(usc_out *o, usc_report *r, const usc_result_row *row)
+static void examples(usc_out *o, const usc_result_row *row)
 {
     usc_out_text(o, "\"examples\": [");
     for (int i = 0; i < row->n_examples; i++) {
@@ -345,7 +345,7 @@ static void examples(usc_out *o, usc_report *r, const usc_result_row *row)
         comma(o);
         member_int(o, "rank", e->rank);
         usc_out_text(o, ", \"index\": ");
-        usc_out_raw_json(o, r, e->index, "null");
+        usc_out_raw_json(o, e->index, "null");
         usc_out_text(o, ", \"device\": ");
         usc_out_json_number(o, e->device);
         usc_out_text(o, ", \"reference\": ");
@@ -359,17 +359,17 @@ static void examples(usc_out *o, usc_report *r, const usc_result_row *row)
     usc_out_text(o, "]");
 }
 
-void usc_json_numbers(usc_out *o, usc_report *r, const usc_result_row *row)
+void usc_report_json_numbers(usc_out *o, const usc_result_row *row)
 {
     usc_out_text(o, "\"stack\": ");
-    usc_out_raw_json(o, r, row->stack, "[]");
+    usc_out_raw_json(o, row->stack, "[]");
     comma(o);
-    metrics(o, r, row);
+    metrics(o, row);
     comma(o);
-    examples(o, r, row);
+    examples(o, row);
 }
 
-static void details(usc_out *o, usc_report *r, const usc_result_row *row)
+static void details(usc_out *o, const usc_result_row *row)
 {
     member(o, "module_class", row->module_class);
     comma(o);
@@ -393,7 +393,7 @@ static void details(usc_out *o, usc_report *r, const usc_result_row *row)
     comma(o);
     member_int(o, "total", row->t_total);
     usc_out_text(o, "}, ");
-    usc_json_numbers(o, r, row);
+    usc_report_json_numbers(o, row);
 }
 
 typedef struct rows {
@@ -411,7 +411,7 @@ static usc_status call(void *ctx, const usc_result_row *row, usc_error *err)
     const usc_status st = brief(w->o, w->r, row);
     if (st != USC_OK) return st;
     comma(w->o);
-    details(w->o, w->r, row);
+    details(w->o, row);
     usc_out_text(w->o, "}");
     return w->o->status;
 }
@@ -421,7 +421,7 @@ usc_status usc_report_json(usc_report *report, const usc_sink *sink, usc_error *
     usc_out o;
     usc_out_begin(&o, sink, err);
     usc_out_text(&o, "{");
-    usc_status st = usc_json_head(&o, report, INT64_MAX);
+    usc_status st = usc_report_json_head(&o, report, INT64_MAX);
     if (st != USC_OK) return st;
     usc_out_text(&o, ",\n\"calls\": [");
     rows w = {.o = &o, .r = report};

@@ -9,9 +9,9 @@
 
 /** What is said of all calls, with the first `at_most` findings that accuse and as many
  * of the others, which get their place in the list. */
-usc_status usc_json_head(usc_out *o, usc_report *r, int64_t at_most);
+usc_status usc_report_json_head(usc_out *o, usc_report *r, int64_t at_most);
 
 /** What is said of few calls: stack, metrics, examples. */
-void usc_json_numbers(usc_out *o, usc_report *r, const usc_result_row *row);
+void usc_report_json_numbers(usc_out *o, const usc_result_row *row);
 
 #endif

@@ -5,36 +5,17 @@
 #include "report/report_index.h"
 #include "report/report_selftest.h"
 #include "report/report_standards.h"
-#include "result/result_db.h"
+#include "result/result_reader.h"
+#include "json/json.h"
 
 #include <math.h>
-#include <sqlite3.h>
 #include <string.h>
 #include <unistd.h>
 
-struct usc_arena_chunk {
-    usc_arena_chunk *next;
-    size_t size, used;
-    max_align_t bytes[];
-};
-
-enum { CHUNK_SIZE = 1 << 16 };
-
 void *usc_report_take(usc_report *r, size_t size)
 {
-    const size_t align = sizeof(max_align_t);
-    const size_t need = (size + align - 1) / align * align;
-    usc_arena_chunk *chunk = r->chunks;
-    if (chunk == NULL || chunk->size - chunk->used < need) {
-        const size_t room = need > CHUNK_SIZE ? need : CHUNK_SIZE;
-        chunk = r->alloc->resize(r->alloc->ctx, NULL, 0, sizeof *chunk + room);
-        if (chunk == NULL) return NULL;
-        *chunk = (usc_arena_chunk){.next = r->chunks, .size = room};
-        r->chunks = chunk;
-    }
-    void *at = (char *)chunk->bytes + chunk->used;
-    chunk->used += need;
-    return memset(at, 0, size);
+    void *at = usc_arena_take(&r->arena, size);
+    return at != NULL ? memset(at, 0, size) : NULL;
 }
 
 const char *usc_report_keep(usc_report *r, const char *text)
@@ -133,23 +114,6 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     return usc_finding_add(r, row, v, err);
 }
 
-static usc_status open_json(usc_report *r, usc_error *err)
-{
-    static const char frame[] =
-        "SELECT value ->> 0, value ->> 1 FROM json_each(?1) WHERE json_valid(?1) "
-        "AND json_type(?1) = 'array' AND json_type(value) = 'array' ORDER BY "
-        "value ->> 0 LIKE '%/site-packages/%' OR value ->> 0 LIKE '%/dist-packages/%' "
-        "OR value ->> 0 LIKE '<%', key LIMIT 1";
-    if (sqlite3_open_v2(":memory:", &r->json_db,
-                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(r->json_db, "SELECT json_valid(?1)", -1, &r->json_check,
-                           NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(r->json_db, frame, -1, &r->json_frame, NULL) == SQLITE_OK)
-        return USC_OK;
-    return usc_error_set(err, USC_E_UNSUPPORTED, -1,
-                         "this SQLite has no JSON functions; version 3.38 has");
-}
-
 usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
                            usc_report **out, usc_error *err)
 {
@@ -163,7 +127,10 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
                            out_folder);
         goto done;
     }
-    *r = (usc_report){.alloc = alloc, .folder = "", .excused = {.excuse = ""}};
+    *r = (usc_report){.alloc = alloc,
+                      .arena = {.alloc = *alloc},
+                      .folder = "",
+                      .excused = {.excuse = ""}};
     r->findings_end = &r->findings;
     r->ops_end = &r->ops;
     r->cases_end = &r->cases;
@@ -175,8 +142,8 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
     }
     r->folder = folder;
     st = usc_result_open(out_folder, &r->result, err);
-    if (st == USC_OK) st = open_json(r, err);
-    if (st == USC_OK) st = usc_result_walk_lean(r->result, sum_row, r, err);
+    if (st == USC_OK)
+        st = usc_result_walk_parts(r->result, USC_RESULT_LEAN, sum_row, r, err);
     if (st == USC_OK) usc_findings_usual_last(r);
     if (st == USC_OK) st = usc_report_read_self_test(r, err);
     if (st != USC_OK) goto done;
@@ -194,13 +161,7 @@ void usc_report_close(usc_report *report)
     if (report == NULL) return;
     const usc_alloc *alloc = report->alloc;
     usc_result_close(report->result);
-    (void)sqlite3_finalize(report->json_check);
-    (void)sqlite3_finalize(report->json_frame);
-    (void)sqlite3_close(report->json_db);
-    for (usc_arena_chunk *c = report->chunks, *next; c != NULL; c = next) {
-        next = c->next;
-        alloc->resize(alloc->ctx, c, sizeof *c + c->size, 0);
-    }
+    usc_arena_free(&report->arena);
     alloc->resize(alloc->ctx, report, sizeof *report, 0);
 }
 
@@ -246,34 +207,52 @@ static const char *relative(const char *file)
     return strncmp(file, here, n) == 0 && file[n] == '/' ? file + n + 1 : file;
 }
 
+/* Whether a frame belongs to a package that was installed, or to no file. */
+static bool foreign(const char *file)
+{
+    return strstr(file, "/site-packages/") != NULL ||
+           strstr(file, "/dist-packages/") != NULL || file[0] == '<';
+}
+
+/* The frame to name: the first of the caller's own, else the first at all. */
+static const usc_json *frame_of(const usc_json *stack)
+{
+    const usc_json *first = NULL;
+    for (size_t i = 0; i < usc_json_size(stack); i++) {
+        const usc_json *frame = usc_json_item(stack, i);
+        const char *file = usc_json_as_text(usc_json_item(frame, 0));
+        if (file == NULL) continue;
+        if (!foreign(file)) return frame;
+        if (first == NULL) first = frame;
+    }
+    return first;
+}
+
 usc_source_line usc_source_line_of(usc_report *r, const char *stack)
 {
     usc_source_line found = {.file = ""};
-    if (stack == NULL || stack[0] != '[') return found;
-    (void)sqlite3_bind_text(r->json_frame, 1, stack, -1, SQLITE_STATIC);
-    if (sqlite3_step(r->json_frame) == SQLITE_ROW) {
-        const char *file = (const char *)sqlite3_column_text(r->json_frame, 0);
-        const char *kept = usc_report_keep(r, file != NULL ? relative(file) : "");
-        if (kept != NULL)
-            found = (usc_source_line){kept, sqlite3_column_int64(r->json_frame, 1)};
+    usc_json *root = NULL;
+    if (stack == NULL || stack[0] != '[' ||
+        usc_json_parse(stack, strlen(stack), "stack", "", &root, NULL) != USC_OK)
+        return found;
+    const usc_json *frame = frame_of(root);
+    const char *kept =
+        frame != NULL
+            ? usc_report_keep(r, relative(usc_json_as_text(usc_json_item(frame, 0))))
+            : NULL;
+    if (kept != NULL) {
+        found.file = kept;
+        (void)usc_json_as_integer(usc_json_item(frame, 1), &found.line);
     }
-    (void)sqlite3_reset(r->json_frame);
-    (void)sqlite3_clear_bindings(r->json_frame);
+    usc_json_free(root);
     return found;
 }
 
-void usc_out_raw_json(usc_out *o, usc_report *r, const char *json, const char *empty)
+void usc_out_raw_json(usc_out *o, const char *json, const char *empty)
 {
-    if (json == NULL || json[0] == '\0') {
+    if (json == NULL || json[0] == '\0')
         usc_out_text(o, empty);
-        return;
-    }
-    (void)sqlite3_bind_text(r->json_check, 1, json, -1, SQLITE_STATIC);
-    const bool valid = sqlite3_step(r->json_check) == SQLITE_ROW &&
-                       sqlite3_column_int(r->json_check, 0) == 1;
-    (void)sqlite3_reset(r->json_check);
-    (void)sqlite3_clear_bindings(r->json_check);
-    if (valid)
+    else if (usc_json_valid(json))
         usc_out_text(o, json);
     else
         usc_out_json(o, json);

@@ -6,10 +6,8 @@
 #include <ulpscope/report.h>
 #include <ulpscope/result.h>
 
+#include "base/arena.h"
 #include "report/report_out.h"
-
-typedef struct sqlite3 sqlite3;
-typedef struct sqlite3_stmt sqlite3_stmt;
 
 /* What makes a node findable by report_index.h: its first member. */
 typedef struct usc_indexed {
@@ -96,15 +94,11 @@ typedef struct usc_excused {
 
 #define USC_EXCUSED_MUCH 0.03
 
-typedef struct usc_arena_chunk usc_arena_chunk;
-
 struct usc_report {
     const usc_alloc *alloc;
-    usc_arena_chunk *chunks; /* every string and node below */
+    usc_arena arena; /* every string and node below */
     const char *folder;
     usc_result *result;
-    sqlite3 *json_db; /* an empty database, for SQLite's json() */
-    sqlite3_stmt *json_check, *json_frame;
     int64_t n_rows, n_calls;
     int64_t n[USC_N_VERDICTS];
     usc_finding *findings, **findings_end; /* worst first */
@@ -199,6 +193,6 @@ usc_status usc_findings_by_loss(usc_report *r, usc_error *err);
 
 /** Writes `json` as it stands where it is valid JSON, else as a JSON string; `empty`
  * where it is "". */
-void usc_out_raw_json(usc_out *o, usc_report *r, const char *json, const char *empty);
+void usc_out_raw_json(usc_out *o, const char *json, const char *empty);
 
 #endif

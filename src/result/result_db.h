@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "db/db.h"
+#include "result/result_reader.h"
 
 #define USC_VERDICT_COLUMNS                                                              \
     "call, step, phase, op, culprit, module, module_class, verdict, bits, "              \
@@ -49,7 +50,6 @@ struct usc_result {
     usc_arena run_texts; /* what `run` points into */
     usc_run run;         /* the run that replaces what is there, where `stale` */
     bool writable;
-    bool lean;    /* a walk leaves out the examples */
     bool stale;   /* what is there is of an earlier run and goes with the first write */
     bool created; /* this object made the file */
     bool live;    /* another process writes it; this is a copy */
@@ -72,12 +72,6 @@ const char *usc_result_new_field(const usc_result *r, const char *key);
  */
 USC_NODISCARD usc_status usc_result_open_copy(usc_db *db, const char *path,
                                               usc_error *err);
-
-/** usc_result_walk without the examples, which few readers need. */
-USC_NODISCARD usc_status usc_result_walk_lean(
-    usc_result *r,
-    usc_status (*each)(void *ctx, const usc_result_row *row, usc_error *err), void *ctx,
-    usc_error *err);
 
 /** Place of a verdict in the order of precedence; USC_N_VERDICTS for other texts. */
 int usc_result_rank(const char *verdict);

@@ -58,31 +58,53 @@ static usc_status open_somehow(usc_result *r, const char *path, usc_error *err)
     return st;
 }
 
-usc_status usc_result_open(const char *out_folder, usc_result **out, usc_error *err)
+static usc_status open_as(usc_result *r, const char *path, bool tidy, usc_error *err)
 {
-    const usc_alloc *alloc = &usc_libc_alloc;
-    char path[USC_PATH_SIZE];
-    *out = NULL;
-    usc_result *r = alloc->resize(alloc->ctx, NULL, 0, sizeof *r);
-    if (r == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", out_folder);
-    *r = (usc_result){.arena = {.alloc = *alloc},
-                      .value = {.alloc = *alloc},
-                      .run_texts = {.alloc = *alloc}};
-    usc_status st = usc_path_join(path, out_folder, "result.db", err);
-    if (st == USC_OK) {
-        snprintf(r->folder, sizeof r->folder, "%s", out_folder);
+    bool unfinished = false;
+    usc_status st;
+    if (tidy) {
         st = open_somehow(r, path, err);
+    } else {
+        st = usc_db_unfinished(path, &unfinished, err);
+        if (st == USC_OK)
+            st = usc_db_open_readable(&r->db, &usc_result_kind, path, unfinished, err);
     }
     /* A walk from the worst to the best jumps about among the metrics. */
     if (st == USC_OK)
         st = usc_db_exec(&r->db, "PRAGMA cache_size=-65536", "opening", err);
-    if (st == USC_OK) {
-        *out = r;
-        r = NULL;
-    }
-    usc_result_close(r);
     return st;
+}
+
+static usc_status open_reader(const char *folder, const char *path, bool tidy,
+                              usc_result **out, usc_error *err)
+{
+    const usc_alloc *alloc = &usc_libc_alloc;
+    usc_result *r = alloc->resize(alloc->ctx, NULL, 0, sizeof *r);
+    if (r == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", folder);
+    *r = (usc_result){.arena = {.alloc = *alloc},
+                      .value = {.alloc = *alloc},
+                      .run_texts = {.alloc = *alloc}};
+    snprintf(r->folder, sizeof r->folder, "%s", folder);
+    const usc_status st = open_as(r, path, tidy, err);
+    if (st == USC_OK)
+        *out = r;
+    else
+        usc_result_close(r);
+    return st;
+}
+
+usc_status usc_result_open(const char *out_folder, usc_result **out, usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    *out = NULL;
+    const usc_status st = usc_path_join(path, out_folder, "result.db", err);
+    return st == USC_OK ? open_reader(out_folder, path, true, out, err) : st;
+}
+
+usc_status usc_result_open_file(const char *path, usc_result **out, usc_error *err)
+{
+    *out = NULL;
+    return open_reader(path, path, false, out, err);
 }
 
 bool usc_result_live(const usc_result *r)
@@ -236,10 +258,10 @@ static void fill_row(usc_result *r, sqlite3_stmt *s, usc_result_row *row)
     };
 }
 
-usc_status usc_result_walk(usc_result *r,
-                           usc_status (*each)(void *ctx, const usc_result_row *row,
-                                              usc_error *err),
-                           void *ctx, usc_error *err)
+usc_status usc_result_walk_parts(usc_result *r, usc_result_parts parts,
+                                 usc_status (*each)(void *ctx, const usc_result_row *row,
+                                                    usc_error *err),
+                                 void *ctx, usc_error *err)
 {
     sqlite3_stmt *s;
     bool more = false;
@@ -252,8 +274,8 @@ usc_status usc_result_walk(usc_result *r,
         usc_result_row row;
         usc_arena_reset(&r->arena);
         fill_row(r, s, &row);
-        st = read_metrics(r, &row, err);
-        if (st == USC_OK && !r->lean) st = read_examples(r, &row, err);
+        if (parts <= USC_RESULT_LEAN) st = read_metrics(r, &row, err);
+        if (st == USC_OK && parts == USC_RESULT_ALL) st = read_examples(r, &row, err);
         if (st == USC_OK && r->arena.failed) st = no_memory(r, err);
         if (st == USC_OK) st = each(ctx, &row, err);
         if (st != USC_OK) break;
@@ -262,13 +284,10 @@ usc_status usc_result_walk(usc_result *r,
     return st;
 }
 
-usc_status usc_result_walk_lean(usc_result *r,
-                                usc_status (*each)(void *ctx, const usc_result_row *row,
-                                                   usc_error *err),
-                                void *ctx, usc_error *err)
+usc_status usc_result_walk(usc_result *r,
+                           usc_status (*each)(void *ctx, const usc_result_row *row,
+                                              usc_error *err),
+                           void *ctx, usc_error *err)
 {
-    r->lean = true;
-    const usc_status st = usc_result_walk(r, each, ctx, err);
-    r->lean = false;
-    return st;
+    return usc_result_walk_parts(r, USC_RESULT_ALL, each, ctx, err);
 }

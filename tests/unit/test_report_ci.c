@@ -239,6 +239,12 @@ static void a_bad_baseline_is_named(void **state)
           file);
     fclose(file);
     refuse(report, path, USC_E_ARG, "same standard");
+    file = fopen(path, "w");
+    fputs("{\"schema\": \"ulpscope-result/1\", \"run\": {\"standard\": \"ulpscope\"},"
+          " \"calls\": [{\"op\": \"aten::mm\", \"verdict\": 3}]}",
+          file);
+    fclose(file);
+    refuse(report, path, USC_E_CORRUPT, "calls[0].verdict is no text");
     remove(path);
     usc_report_close(report);
 }

@@ -186,13 +186,13 @@ static void what_is_not_so_is_refused_by_name(void **state)
     refuse("{" ENTRY("a", "\"F32\"", "[2305843009213693952, 2]", "[0, 0]") "}", 8,
            "elements of F32");
     refuse("{" ENTRY("a", "\"F32\"", "[99999999999999999999]", "[0, 4]") "}", 8,
-           "another kind");
+           "too big integer");
     refuse("{" ENTRY("a", "\"F32\"", "[1]", "[0, 4]") "," ENTRY("b", "\"F32\"", "[1]",
                                                                 "[2, 6]") "}",
            8, "lie over each other");
     refuse("{" ENTRY("a", "\"F32\"", "[1]", "[0, 4]") "," ENTRY("a", "\"F32\"", "[1]",
                                                                 "[4, 8]") "}",
-           8, "stands twice");
+           8, "duplicate object key");
     refuse(
         "{" ENTRY("a", "\"F32\"",
                   "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
