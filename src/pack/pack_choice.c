@@ -2,6 +2,7 @@
 // Integers that differ from the right ones: which of them are indices that choose an
 // equal value, so that only a tie was broken otherwise. The rule:
 // python/ulpscope/_ties.py.
+#include "kernels/kernels.h"
 #include "pack/pack_finding.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ static double value_at(const usc_tensor *t, int64_t i)
 {
     double v;
     const size_t size = usc_dtype_info_of(t->dtype)->size;
-    usc_dtype_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
+    usc_kernels_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
     return v;
 }
 

@@ -3,6 +3,7 @@
 // takes (python/ulpscope/_outputs.py): of each, S and N come as numbers per element and
 // are given to a judge as two replays, up and down, that show exactly them. Neighbour:
 // pack_output.c.
+#include "kernels/kernels.h"
 #include "pack/pack_finding.h"
 
 #include <math.h>
@@ -58,7 +59,7 @@ static usc_status widened(const usc_pack_work *w, const usc_safetensor *t,
     usc_status st = usc_tensor_numel(&t->tensor, &n, err);
     if (st == USC_OK) st = room_like(w, &t->tensor, USC_F64, out, err);
     if (st == USC_OK && n > 0)
-        usc_dtype_widen(t->tensor.dtype, t->tensor.data, out->data, (size_t)n);
+        usc_kernels_widen(t->tensor.dtype, t->tensor.data, out->data, (size_t)n);
     return st;
 }
 
@@ -259,7 +260,7 @@ static double got(const usc_tensor *t, int64_t i)
 {
     double v;
     const size_t size = usc_dtype_info_of(t->dtype)->size;
-    usc_dtype_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
+    usc_kernels_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
     return v;
 }
 
@@ -280,7 +281,7 @@ static double rounded(usc_dtype dtype, double v)
 {
     unsigned char place[16];
     usc_dtype_narrow(dtype, &v, place, 1);
-    usc_dtype_widen(dtype, place, &v, 1);
+    usc_kernels_widen(dtype, place, &v, 1);
     return v;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verdict on one output from stored operands: what must agree in every bit, and other
 // people's rules. Neighbour: pack_float.c.
+#include "kernels/kernels.h"
 #include "pack/pack_finding.h"
 
 #include <math.h>
@@ -42,7 +43,7 @@ static double element(const usc_tensor *t, int64_t i)
 {
     double v;
     const size_t size = usc_dtype_info_of(t->dtype)->size;
-    usc_dtype_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
+    usc_kernels_widen(t->dtype, (const char *)t->data + (size_t)i * size, &v, 1);
     return v;
 }
 

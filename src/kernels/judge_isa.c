@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of the judge's kernel tables goes with the instruction set that the library uses.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #include <ulpscope/kernels.h>
 

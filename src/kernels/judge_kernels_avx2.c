@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judge's inner loops for AVX2: the operations of judge_kernels.inc, four elements at
 // a time, eight per step; what is left over goes through the scalar table.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -3,11 +3,11 @@
 // better than the one of AVX2 (2^-14 before the Newton step), so the bound of
 // judge_screen_f32.h holds here as well. It may send away other blocks than that one;
 // what either counts is what judge_kernels.inc defines.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_avx512.h"
-#include "judge/judge_screen_f32.h"
+#include "kernels/judge_avx512.h"
+#include "kernels/judge_screen_f32.h"
 
 /* What is carried from one step to the next. */
 typedef struct running {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards that look at representations: units in the last place, and equal bits.
 // docs/metrics.md, 3.
-#include "judge/standard_trial.h"
+#include "standard/standard_trial.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static place place_of(usc_dtype dtype, const unsigned char *raw)
     const int size = (int)usc_dtype_info_of(dtype)->size, sign = size * 8 - 1;
     for (int i = 0; i < size; i++)
         bits |= (uint64_t)raw[i] << 8 * i;
-    usc_dtype_widen(dtype, raw, &value, 1);
+    usc_kernels_widen(dtype, raw, &value, 1);
     if (isnan(value) && size == 1) return (place){UINT64_C(1) << sign, false};
     if (isnan(value)) {
         const int fraction = usc_dtype_info_of(dtype)->sig_bits - 1;

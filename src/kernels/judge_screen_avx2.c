@@ -3,10 +3,10 @@
 // and counts bins instead of leaving scores; of a first replay it reads the results,
 // which are stored nowhere. It sees ordinary elements only and says where it saw another;
 // the scores themselves have the bits of judge_kernels.inc.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_avx2.h"
+#include "kernels/judge_avx2.h"
 
 #include <float.h>
 

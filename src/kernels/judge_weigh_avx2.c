@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The appeal's weighing of ordinary elements for AVX2, four at a time: what
 // usc_judge_element() does for an element that is finite, with equal bits.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_avx2.h"
+#include "kernels/judge_avx2.h"
 
 #include <float.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ascend standards that know small values, ulps and a second device: one pass of
 // counts over an answer and the raised run, then a rule each. docs/metrics.md, 3.
-#include "judge/standard_trial.h"
+#include "standard/standard_trial.h"
 
 #include <float.h>
 #include <math.h>
@@ -108,7 +108,7 @@ static void count_block(const pass *p, const double *x, const double *y, size_t 
     double same[USC_JUDGE_BLOCK];
     _Alignas(8) unsigned char raw[USC_JUDGE_BLOCK * 4];
     usc_dtype_narrow(p->carrier, y, raw, count);
-    usc_dtype_widen(p->carrier, raw, same, count);
+    usc_kernels_widen(p->carrier, raw, same, count);
     for (size_t i = 0; i < count; i++) {
         const usc_ascend_error e = usc_ascend_error_of(x[i], y[i], p->eps, p->wide);
         const size_t lane = i % USC_JUDGE_LANES;

@@ -2,10 +2,10 @@
 // The judge's inner loops for AVX-512: the operations of judge_kernels.inc, eight
 // elements at a time; what is left over goes through the scalar table. The appeal is
 // that of AVX2.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_avx512.h"
+#include "kernels/judge_avx512.h"
 
 #include <float.h>
 #include <math.h>

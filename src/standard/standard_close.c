@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards that ask whether elements are close: |a - b| <= atol + rtol |b|, computed as
 // torch computes it, in the dtype of the tensors. docs/metrics.md, 3.
-#include "judge/standard_trial.h"
+#include "standard/standard_trial.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void round_all(usc_dtype dtype, double *x, size_t count)
 {
     _Alignas(8) unsigned char room[USC_JUDGE_BLOCK * 2];
     usc_dtype_narrow(dtype, x, room, count);
-    usc_dtype_widen(dtype, room, x, count);
+    usc_kernels_widen(dtype, room, x, count);
 }
 
 static void fill_double(block *out, const double *a, const double *b, size_t count,

@@ -2,7 +2,7 @@
 // Names of the standards, their parameters, and which operand serves where one is
 // missing. The rules themselves: standard_close.c, standard_bits.c, standard_norm.c,
 // standard_ascend.c, standard_ascend_ratio.c.
-#include "judge/standard_trial.h"
+#include "standard/standard_trial.h"
 
 #include "base/compiler.h"
 #include "base/float_env.h"
@@ -245,7 +245,7 @@ const double *usc_trial_load(usc_trial_reader *r, int64_t at, size_t count)
     const double *values = usc_walk_load(&r->walk, at, count, &r->room, r->values);
     if (!r->rounds) return values;
     usc_dtype_narrow(r->dtype, values, r->room.raw, count);
-    usc_dtype_widen(r->dtype, r->room.raw, r->values, count);
+    usc_kernels_widen(r->dtype, r->room.raw, r->values, count);
     return r->values;
 }
 

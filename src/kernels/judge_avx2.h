@@ -5,7 +5,7 @@
 #define USC_JUDGE_AVX2_H
 
 #include "base/compiler.h"
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #include <immintrin.h>
 

@@ -2,12 +2,12 @@
 // What the rules of the standards share: an output with its operands read in blocks, and
 // the opinion being formed. Neighbours: standard.c (names, dispatch), standard_*.c
 // (rules).
-#ifndef USC_JUDGE_STANDARD_TRIAL_H
-#define USC_JUDGE_STANDARD_TRIAL_H
+#ifndef USC_STANDARD_TRIAL_H
+#define USC_STANDARD_TRIAL_H
 
 #include <ulpscope/standard.h>
 
-#include "judge/judge_walk.h"
+#include "kernels/walk_load.h"
 
 /* Reads one operand as doubles, rounded to a dtype where that is asked for. */
 typedef struct usc_trial_reader {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judge's inner loops in plain C: the definition. Every operation is one IEEE double
 // operation in the order written, so that wider instruction sets give the same bits.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #include <float.h>
 #include <math.h>
@@ -62,7 +62,7 @@ static double scale_of(const usc_score_params *p, double size, double s, double 
 #define ACC float
 #define ACC_MAX FLT_MAX
 #define NAME(x) narrow_##x
-#include "judge/judge_kernels.inc"
+#include "kernels/judge_kernels.inc"
 #undef ACC
 #undef ACC_MAX
 #undef NAME
@@ -70,7 +70,7 @@ static double scale_of(const usc_score_params *p, double size, double s, double 
 #define ACC double
 #define ACC_MAX DBL_MAX
 #define NAME(x) wide_##x
-#include "judge/judge_kernels.inc"
+#include "kernels/judge_kernels.inc"
 
 void usc_judge_score_wide(const usc_score_params *p, const double *d, const double *r,
                           const double *s, const double *n, size_t count, double *score,

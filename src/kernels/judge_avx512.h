@@ -5,7 +5,7 @@
 #ifndef USC_JUDGE_AVX512_H
 #define USC_JUDGE_AVX512_H
 
-#include "judge/judge_avx2.h"
+#include "kernels/judge_avx2.h"
 
 static USC_ALWAYS_INLINE __m512d size_of(__m512d x)
 {

@@ -4,11 +4,11 @@
 // scores at once in float, with a bound of its own error, and sends a block away where
 // that bound could change a bin, a match or the maximum: what it counts is what
 // judge_kernels.inc defines. The bound: judge_screen_f32.h.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_avx2.h"
-#include "judge/judge_screen_f32.h"
+#include "kernels/judge_avx2.h"
+#include "kernels/judge_screen_f32.h"
 
 /* What is carried from one step to the next. */
 typedef struct running {

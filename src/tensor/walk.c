@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks over strided views; the contracts stand in walk.h.
-#include "stats/walk.h"
+#include "tensor/walk.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void order_by_memory(usc_walk *walk, const usc_tensor *t)
     int n = 0;
     for (int i = 0; i < t->ndim; i++) {
         const int64_t size = t->sizes[i];
-        int64_t stride = t->strides[i] * (int64_t)walk->item;
+        int64_t stride = t->strides[i] * (int64_t)walk->size;
         if (size == 1) continue;
         if (stride == 0) {
             walk->repeat *= size;
@@ -49,6 +49,22 @@ static void order_by_memory(usc_walk *walk, const usc_tensor *t)
         append_axis(walk, sizes[i], strides[i]);
 }
 
+static usc_walk start(const usc_tensor *t, int64_t n)
+{
+    return (usc_walk){.base = t->data,
+                      .n = n,
+                      .repeat = 1,
+                      .dtype = t->dtype,
+                      .size = usc_dtype_info_of(t->dtype)->size};
+}
+
+static void order_by_index(usc_walk *walk, const usc_tensor *t)
+{
+    for (int i = 0; i < t->ndim; i++)
+        if (t->sizes[i] != 1)
+            append_axis(walk, t->sizes[i], t->strides[i] * (int64_t)walk->size);
+}
+
 usc_status usc_walk_begin(const usc_tensor *t, bool row_major, usc_walk *out,
                           usc_error *err)
 {
@@ -58,26 +74,29 @@ usc_status usc_walk_begin(const usc_tensor *t, bool row_major, usc_walk *out,
     if (st != USC_OK) return st;
     st = usc_tensor_extent(t, &bytes, &below, err); /* so that no offset overflows */
     if (st != USC_OK) return st;
-
-    out->base = t->data;
-    out->n = numel;
-    out->repeat = 1;
-    out->item = usc_dtype_info_of(t->dtype)->size;
+    *out = start(t, numel);
     if (numel == 0) return USC_OK;
-    if (!row_major) {
+    if (row_major)
+        order_by_index(out, t);
+    else
         order_by_memory(out, t);
-        return USC_OK;
-    }
-    for (int i = 0; i < t->ndim; i++)
-        if (t->sizes[i] != 1)
-            append_axis(out, t->sizes[i], t->strides[i] * (int64_t)out->item);
     return USC_OK;
+}
+
+usc_walk usc_walk_over(const usc_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+        n *= t->sizes[i];
+    usc_walk walk = start(t, n);
+    if (n > 0) order_by_index(&walk, t);
+    return walk;
 }
 
 bool usc_walk_dense(const usc_walk *walk)
 {
     return walk->ndim == 0 ||
-           (walk->ndim == 1 && walk->strides[0] == (int64_t)walk->item);
+           (walk->ndim == 1 && walk->strides[0] == (int64_t)walk->size);
 }
 
 /* One loop per size, so that each copy is one move. */
@@ -104,7 +123,7 @@ void usc_walk_gather(const usc_walk *walk, int64_t start, size_t n, void *dst)
 {
     unsigned char *out = dst;
     if (walk->ndim == 0) {
-        if (n > 0) memcpy(out, walk->base, walk->item);
+        if (n > 0) memcpy(out, walk->base, walk->size);
         return;
     }
     const int last = walk->ndim - 1;
@@ -118,9 +137,24 @@ void usc_walk_gather(const usc_walk *walk, int64_t start, size_t n, void *dst)
         }
         const int64_t run = walk->sizes[last] - column;
         const size_t n_now = run < (int64_t)n ? (size_t)run : n;
-        copy_strided(src, walk->strides[last], walk->item, n_now, out);
-        out += n_now * walk->item;
+        copy_strided(src, walk->strides[last], walk->size, n_now, out);
+        out += n_now * walk->size;
         start += (int64_t)n_now;
         n -= n_now;
     }
+}
+
+usc_status usc_walk_check_dims(const char *what, const usc_tensor *t,
+                               const usc_tensor *like, usc_error *err)
+{
+    if (t->ndim != like->ndim)
+        return usc_error_set(
+            err, USC_E_SHAPE, t->ndim < like->ndim ? t->ndim : like->ndim,
+            "%s has %d axes, the device's output %d", what, t->ndim, like->ndim);
+    for (int axis = 0; axis < t->ndim; axis++)
+        if (t->sizes[axis] != like->sizes[axis])
+            return usc_error_set(
+                err, USC_E_SHAPE, axis, "%s, axis %d: %lld, the device's output has %lld",
+                what, axis, (long long)t->sizes[axis], (long long)like->sizes[axis]);
+    return USC_OK;
 }

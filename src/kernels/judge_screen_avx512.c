@@ -2,10 +2,10 @@
 // The quick form of the score kernel for AVX-512: judge_screen_avx2.c with eight elements
 // instead of four, and masks. The same scores, and the same blocks are sent away, but for
 // those that judge_screen_f32_avx512.c takes first.
-#include "judge/judge_kernels.h"
+#include "kernels/judge_kernels.h"
 
 #if defined(__x86_64__)
-#include "judge/judge_avx512.h"
+#include "kernels/judge_avx512.h"
 
 #include <float.h>
 

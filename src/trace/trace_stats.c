@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics as JSON text, the form in which a trace keeps them.
-#include <ulpscope/stats.h>
+#include <ulpscope/trace.h>
 
 #include <math.h>
 #include <stdio.h>
