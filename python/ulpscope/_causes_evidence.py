@@ -9,7 +9,7 @@ import math
 import torch
 
 from . import _causes_pattern, _emulate
-from ._emulate import FORMATS, OWN_FORMAT, to_dtype
+from ._formats import FORMATS, OWN_FORMAT, to_dtype
 
 SAME_BITS = 0.99
 SMALLER = 8.0

@@ -7,7 +7,7 @@ Neighbours: `_causes_edits`, `_emulate` (which run the call again), `_diagnose` 
 
 import torch
 
-from ._emulate import FORMATS, OWN_FORMAT
+from ._formats import FORMATS, OWN_FORMAT
 
 LIMITS = {65504.0: "float16", 448.0: "float8_e4m3fn", 240.0: "float8_e4m3fnuz", 57344.0: "float8_e5m2",
           127.0: "int8", 128.0: "int8", 255.0: "uint8", 32767.0: "int16", 32768.0: "int16",

@@ -7,7 +7,7 @@ is named where one number lies within nearly all of these bounds. Runs nothing. 
 
 import torch
 
-from ._emulate import FORMATS, OWN_FORMAT
+from ._formats import FORMATS, OWN_FORMAT
 
 COVERED = 0.98  # share of the elements that one factor or amount must suit
 MOST = 1 << 15  # elements that are looked at

@@ -8,7 +8,7 @@ transposed, clamped, or with NaN and Inf out of place. Runs nothing. Neighbours:
 import torch
 
 from ._causes_pattern import LIMITS, far_off, same
-from ._emulate import FORMATS, OWN_FORMAT
+from ._formats import FORMATS, OWN_FORMAT
 
 
 def moved_results(p):

@@ -12,75 +12,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ._causes_inside import PRODUCTS
 from ._causes_nodes import Edited, doubles
+from ._formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
 from ._mode import Mode
 from ._replay import base_name, is_write
 
-# name -> significand bits, smallest normal exponent, largest exponent
-FORMATS = {
-    "TF32": (11, -126, 127),
-    "bfloat16": (8, -126, 127),
-    "float16": (11, -14, 15),
-    "float32": (24, -126, 127),
-}
-LOW = ("TF32", "float16", "bfloat16")
-OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 # Operators whose `self` is added to a product, as a bias is.
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
 MANY_NODES = 48
 CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 4096  # additions that an accumulator is emulated for
-
-
-def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
-    """Doubles with `bits` significand bits; `integer` is torch.round (nearest, ties to
-    even), torch.trunc or another rounding to integers."""
-    x = x.double()
-    if integer is torch.round and _is_normal(x, bits, emin, emax):
-        return _nearest(x, bits)
-    exponent = torch.frexp(x)[1].double() - 1
-    quantum = torch.exp2(exponent.clamp(min=emin) - (bits - 1))
-    y = integer(x / quantum) * quantum
-    y = torch.where(y.abs() >= 2.0 ** (emax + 1), torch.copysign(x * 0 + torch.inf, x), y)
-    return torch.where(x.isfinite(), y, x)
-
-
-def _is_normal(x, bits, emin, emax):
-    """Whether every element is zero or stays a normal number of the format."""
-    if not 1 < bits < 53 or not x.numel():
-        return False
-    size = x.abs()
-    return bool(size.max() < 2.0**emax) and not bool(((size < 2.0**emin) & (size > 0)).any())
-
-
-def _nearest(x, bits):
-    """Normal doubles rounded to `bits` bits, ties to even: added in the pattern, where a carry
-    runs into the exponent as it must."""
-    drop = 53 - bits
-    pattern = x.view(torch.int64)
-    even = (pattern >> drop) & 1
-    return ((pattern + (even + ((1 << (drop - 1)) - 1))) & -(1 << drop)).view(torch.float64)
-
-
-NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-def rounded_once(x, name):
-    """`x` rounded to a named format, in its own dtype: quickly where torch can."""
-    if x.dtype == torch.float32 and name in NATIVE:
-        return x.to(NATIVE[name]).to(x.dtype)
-    return to_format(x, name).to(x.dtype)
-
-
-def to_format(x, name, integer=torch.round):
-    """`x` rounded to a named format, as doubles."""
-    return quantize(x, *FORMATS[name], integer)
-
-
-def to_dtype(x, dtype):
-    """`x` rounded once to `dtype`, as doubles."""
-    if dtype == torch.float32:
-        return x.float().double()
-    return to_format(x, OWN_FORMAT[dtype]) if dtype in OWN_FORMAT else x.to(dtype).double()
 
 
 def away(x):
@@ -237,7 +177,7 @@ def inside_candidates(lab):
                    lambda n=name, k=keys: _inputs_and_inside(lab, k, n))  # fmt: skip
     for name in ("bfloat16", "float16"):
         yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
-               lambda n=name: _native_in(lab, getattr(torch, n)))  # fmt: skip
+               lambda n=name: lab.reference.in_dtype(getattr(torch, n)))  # fmt: skip
     native = lab.reference.native
     if any(p.dtype in (torch.bfloat16, torch.float16) for p in lab.reference.parts.values()):
         low = "bfloat16" if any(
@@ -253,15 +193,6 @@ def _inputs_and_inside(lab, keys, name):
     parts = lab.reference.parts
     contents = {k: to_format(parts[k].data, name).float() for k in keys}
     return lab.run(lambda: Deep(name), contents=contents, dtype=torch.float32)
-
-
-def _native_in(lab, dtype):
-    """The call as the CPU computes it with every float in a lower dtype."""
-    def low(captured):
-        return dtype if captured.is_floating_point else captured
-
-    out = lab.reference._run_plain(low, None, lab.call.function)
-    return _all_doubles(out)
 
 
 class Deep(Rounding):

@@ -15,6 +15,7 @@ from ._carried import carried
 from ._conventions import is_rejection, readings
 from ._device import DeviceDied, lacks, learn_writes
 from ._exact import carries
+from ._narrow import followed
 from ._operands import Operands, Timing
 from ._outputs import Finding, clause, judge_outputs
 from ._own_steps import forgiven
@@ -231,7 +232,7 @@ def _judge_answer(call, answer, timing, operands=None):
         verdict.notes = _notes_of(verdict.findings) + [note]
         if verdict.verdict not in FLAGGED:
             break
-    return verdict
+    return followed(call, answer, verdict)
 
 
 def _merged(verdict, other):

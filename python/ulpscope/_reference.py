@@ -202,8 +202,13 @@ class Reference:
         return {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()}
 
     def in_float32(self, mode):
-        """Runs the call in float32 under a mode that looks on."""
-        self._run(computed, None, self._in_steps(mode))
+        """The call in float32, step by step under a mode."""
+        return self._flat(self._run(computed, None, self._in_steps(mode)))
+
+    def in_dtype(self, dtype):
+        """The call on the CPU with every float in another dtype."""
+        low = self._run_plain(lambda d: dtype if d.is_floating_point else d, None, self.call.function)
+        return {p: t.double() if t.is_floating_point() else t for p, t in low.items()}
 
     def begin(self):
         """Computes truth and yardstick; whatever the operator raises is passed on. BadCall

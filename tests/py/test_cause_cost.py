@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ulpscope import _causes_edits, _causes_inside, _emulate
+from ulpscope import _causes_edits, _causes_inside, _emulate, _formats
 from ulpscope._callable import call_of
 from ulpscope._causes_evidence import EXPLAINED, SMALLER, Evidence
 from ulpscope._causes_nodes import Lab
 from ulpscope._causes_tape import Tapes
-from ulpscope._emulate import FORMATS
+from ulpscope._formats import FORMATS
 from ulpscope._reference import Reference
 
 SEED = 5
@@ -30,7 +30,7 @@ def bits(x):
 
 def by_division(x, name):
     """The rounding by its definition, which also serves what is not normal."""
-    return _emulate.quantize(x, *FORMATS[name], integer=lambda t: torch.round(t))
+    return _formats.quantize(x, *FORMATS[name], integer=lambda t: torch.round(t))
 
 
 VALUES = {
@@ -52,9 +52,9 @@ VALUES = {
 def test_fast_rounding_gives_the_bits_of_the_definition(values, name):
     x = VALUES[values]()
     want = by_division(x, name)
-    assert torch.equal(bits(_emulate.to_format(x, name)), bits(want))
+    assert torch.equal(bits(_formats.to_format(x, name)), bits(want))
     if name == "float32":
-        assert torch.equal(bits(_emulate.to_dtype(x, torch.float32)), bits(want))
+        assert torch.equal(bits(_formats.to_dtype(x, torch.float32)), bits(want))
 
 
 def residual_of_all(evidence, emulated):

@@ -7,7 +7,7 @@ import torch
 from calls import make_call
 from test_check_verdicts import adamw, after, put, randn, seeded  # noqa: F401
 
-from ulpscope import _emulate, _wording
+from ulpscope import _emulate, _formats, _wording
 from ulpscope._device import PythonDevice
 from ulpscope._judging import judge_call
 
@@ -33,7 +33,7 @@ def on_inputs(name, skip=()):
 
     def device(op, args, kwargs):
         args = [
-            _emulate.to_format(a, name).float() if isinstance(a, torch.Tensor) and i not in skip else a
+            _formats.to_format(a, name).float() if isinstance(a, torch.Tensor) and i not in skip else a
             for i, a in enumerate(args)
         ]
         return op(*args, **kwargs)
