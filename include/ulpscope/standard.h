@@ -6,8 +6,7 @@
 #ifndef ULPSCOPE_STANDARD_H
 #define ULPSCOPE_STANDARD_H
 
-#include <ulpscope/tensor.h>
-#include <ulpscope/verdict.h>
+#include <ulpscope/judge.h>
 
 USC_BEGIN_DECLS
 

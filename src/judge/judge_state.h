@@ -4,7 +4,7 @@
 #ifndef USC_JUDGE_STATE_H
 #define USC_JUDGE_STATE_H
 
-#include "kernels/walk_load.h"
+#include "judge/judge_walk.h"
 
 #define USC_BLOCKS_PER_CHUNK 64 /* what a thread takes at once */
 #define USC_JUDGE_THREADS 64    /* most threads of a judge */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Perturbed inputs of a replay. Signs come from a counter, not from a sequence: element i
 // of replay k moves the same way whoever computes it and in whatever order.
-#include "kernels/walk_load.h"
+#include "judge/judge_walk.h"
 
 #include "base/compiler.h"
 #include "base/float_env.h"
