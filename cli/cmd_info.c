@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <ulpscope/kernels.h>
+#include <ulpscope/version.h>
 
 const char cmd_info_help[] =
     "usage: ulpscope info [--json]\n"

@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include <ulpscope/kernels.h>
+#include <ulpscope/version.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 #include "core.h"
 
 #include <ulpscope/kernels.h>
+#include <ulpscope/version.h>
 
 #include <stdlib.h>
 

@@ -2,6 +2,8 @@
 // result.json. Schema: docs/report.md.
 #include "report/report_json.h"
 
+#include <ulpscope/version.h>
+
 #include <math.h>
 
 #include "report/report_places.h"

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# `cmake --install` of a build without Python: library, headers, program, manual pages, and
+# what pkg-config and CMake find them by.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/ulpscope)
+set_target_properties(ulpscope PROPERTIES VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+set_target_properties(ulpscope_static PROPERTIES OUTPUT_NAME ulpscope EXPORT_NAME static)
+foreach(library ulpscope ulpscope_static)
+  target_include_directories(${library} INTERFACE
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+install(TARGETS ulpscope ulpscope_static EXPORT ulpscope)
+install(TARGETS ulpscope_cli)
+install(DIRECTORY include/ulpscope TYPE INCLUDE)
+install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(EXPORT ulpscope FILE ulpscope-targets.cmake NAMESPACE ulpscope:: DESTINATION ${package})
+configure_package_config_file(cmake/ulpscope-config.cmake.in ulpscope-config.cmake
+                              INSTALL_DESTINATION ${package})
+write_basic_package_version_file(ulpscope-config-version.cmake COMPATIBILITY SameMinorVersion)
+# From the file itself, so that --prefix and moved folders are found.
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" up "${up}")
+configure_file(cmake/ulpscope.pc.in ulpscope.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/ulpscope-config.cmake
+  ${CMAKE_BINARY_DIR}/ulpscope-config-version.cmake DESTINATION ${package})
+install(FILES ${CMAKE_BINARY_DIR}/ulpscope.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

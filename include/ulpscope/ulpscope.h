@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole C API. docs/c-api.md says which header holds what.
+#ifndef ULPSCOPE_ULPSCOPE_H
+#define ULPSCOPE_ULPSCOPE_H
+
+#include <ulpscope/alloc.h>
+#include <ulpscope/api.h>
+#include <ulpscope/capture.h>
+#include <ulpscope/dtype.h>
+#include <ulpscope/judge.h>
+#include <ulpscope/kernels.h>
+#include <ulpscope/pack.h>
+#include <ulpscope/pattern.h>
+#include <ulpscope/report.h>
+#include <ulpscope/result.h>
+#include <ulpscope/safetensors.h>
+#include <ulpscope/standard.h>
+#include <ulpscope/stats.h>
+#include <ulpscope/status.h>
+#include <ulpscope/tensor.h>
+#include <ulpscope/trace.h>
+#include <ulpscope/verdict.h>
+#include <ulpscope/version.h>
+
+#endif
