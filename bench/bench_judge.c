@@ -182,7 +182,7 @@ static void measure(usc_dtype dtype, int64_t n, int n_threads)
     const usc_tensor d = view(o.d, dtype, n), r = view(o.r, USC_F64, n);
     const usc_tensor spoiled = view(o.spoiled, dtype, n);
     const usc_tensor y = view(o.y, USC_F32, n), rk = view(o.rk, USC_F64, n);
-    const usc_tensor yk = view(o.yk, USC_F32, n), moved = view(o.moved, USC_F64, n);
+    const usc_tensor yk = view(o.yk, USC_F32, n);
     const usc_judge_options options = {.n_threads = n_threads};
     const usc_appeal appeal = {.fan_in = 16};
     const usc_perturbation how = {.seed = 1};
@@ -214,7 +214,7 @@ static void measure(usc_dtype dtype, int64_t n, int n_threads)
         all.t[APPEAL][i] = since(&start);
         need(usc_judge_appeal(strict, &appeal, &v, NULL) == USC_OK, "appeal");
         all.t[FAIL][i] = since(&start);
-        need(usc_perturb(&d, &how, &moved, NULL) == USC_OK, "perturb");
+        need(usc_perturb(&d, &how, o.moved, NULL) == USC_OK, "perturb");
         all.t[PERTURB][i] = since(&start);
         all.t[SUM][i] = time_sum(&o, 0, 8, 0);
         all.t[SUM_OPEN][i] = time_sum(&o, 4, 0, 0);

@@ -13,6 +13,7 @@ enum { N_RUNS = 15 };
 
 typedef struct work {
     usc_tensor tensor;
+    char *bytes; /* of the tensor */
     usc_stats_options options;
     unsigned char *copy;
     size_t size;
@@ -79,8 +80,7 @@ static void bench_dtype(work *w, usc_dtype dtype)
                        (double)(seed >> 56) + (double)(seed >> 32 & 255) - 510.3) /
                       147.0;
         }
-        usc_dtype_narrow(dtype, wide, (char *)w->tensor.data + (size_t)i * info->size,
-                         64);
+        usc_dtype_narrow(dtype, wide, w->bytes + (size_t)i * info->size, 64);
     }
     if (usc_tensor_make(&w->tensor, w->tensor.data, dtype, 1, &n, NULL) != USC_OK)
         exit(2);
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
         return 2;
     }
     work w = {.size = (size_t)mib << 20};
-    w.tensor.data = calloc(1, w.size);
+    w.tensor.data = w.bytes = calloc(1, w.size);
     w.copy = calloc(1, w.size);
     if (w.tensor.data == NULL || w.copy == NULL) return 2;
     printf("%ld MiB, one thread\n", mib);
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
         bench_dtype(&w, dtypes[i]);
     printf("memory sum                %6.2f GB/s\n", best_speed(&w, do_sum));
     printf("memcpy                    %6.2f GB/s\n", best_speed(&w, do_copy));
-    free(w.tensor.data);
+    free(w.bytes);
     free(w.copy);
     return w.sink == 42; /* never; keeps the work from being left out */
 }

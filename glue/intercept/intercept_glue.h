@@ -31,8 +31,9 @@ typedef struct usc_intercept_table {
     const usc_capture_hooks *hooks;
     /**
      * Registers kernels for every operator, which hand their calls to `c`. One session at
-     * a time. Errors: USC_E_BUSY where one is attached, USC_E_UNSUPPORTED where torch
-     * refuses.
+     * a time; where `c` is attached already they stay, and what is known of forward calls
+     * is forgotten, for a new step. Errors: USC_E_BUSY where one is attached,
+     * USC_E_UNSUPPORTED where torch refuses.
      */
     usc_status (*attach)(usc_capture *c, const usc_intercept_options *options,
                          usc_error *err);

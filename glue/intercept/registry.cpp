@@ -167,8 +167,13 @@ usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_erro
 {
     Registry &r = registry();
     std::lock_guard<std::mutex> lock(r.mutex);
-    if (r.session.load() != nullptr)
-        return usc_error_set(err, USC_E_BUSY, -1, "a capture is already running here");
+    if (const Session *attached = r.session.load()) {
+        if (attached->capture != c)
+            return usc_error_set(err, USC_E_BUSY, -1,
+                                 "a capture is already running here");
+        forget_forward_calls();
+        return USC_OK;
+    }
     auto session = std::make_unique<Session>(Session{c, options->place,
                                                      options->ops ? options->ops : "",
                                                      options->debug, ++r.n_sessions});

@@ -8,38 +8,9 @@
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/tensor.h>
+#include <ulpscope/verdict.h>
 
 USC_BEGIN_DECLS
-
-/* name, text in databases and reports, whether it makes `check` exit with 1 by default.
- * Order is precedence: the verdict of a call is the first that one of its outputs has. */
-#define USC_VERDICT_LIST(X)                                                              \
-    X(CRASHED, "crashed", 1)                                                             \
-    X(TIMEOUT, "timeout", 1)                                                             \
-    X(NONFINITE, "nonfinite", 1)                                                         \
-    X(WRONG, "wrong", 1)                                                                 \
-    X(REDUCED, "reduced", 1)                                                             \
-    X(INTERMITTENT, "intermittent", 1)                                                   \
-    X(UNDEFINED, "undefined", 0)                                                         \
-    X(UNJUDGED, "unjudged", 0)                                                           \
-    X(UNSUPPORTED, "unsupported", 0)                                                     \
-    X(PASS, "pass", 0)
-
-typedef enum usc_verdict {
-#define USC_VERDICT_ENUM(id, text, flagged) USC_VERDICT_##id,
-    USC_VERDICT_LIST(USC_VERDICT_ENUM)
-#undef USC_VERDICT_ENUM
-        USC_N_VERDICTS
-} usc_verdict;
-
-/** Text of a verdict as it stands in result.db, e.g. "reduced"; "unknown" otherwise. */
-USC_API const char *usc_verdict_text(usc_verdict verdict);
-
-/** The verdict with that text; USC_N_VERDICTS where there is none. */
-USC_API usc_verdict usc_verdict_by_text(const char *text);
-
-/** Whether a verdict makes `check` exit with 1 when nothing excuses it. */
-USC_API bool usc_verdict_flagged(usc_verdict verdict);
 
 /* Score histogram: bin 0 holds scores below 2^-8 (but above 0), bin i those in
  * [2^((i-1)/4 - 8), 2^(i/4 - 8)), the last all above. Quarter octaves. */
@@ -203,6 +174,32 @@ USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
                                                  usc_judgement *out, usc_error *err);
 
 /**
+ * A verdict on one output in memory where nobody can replay the operator: device against
+ * reference alone. What `ulpscope judge DEVICE REFERENCE` says of one tensor.
+ *
+ * The scale of an error is |reference|, or `scale` where that is larger (of a matrix
+ * product |A| |B|, of a sum the sum of magnitudes); one float32 rounding at that scale is
+ * the unit, and the limits are those of fan-in 1. Without a scale this is right for
+ * elementwise functions and too strict where large terms cancel. Integers and bool must
+ * be equal (options->pairs and scale do not matter then).
+ *
+ * Shapes:  equal dims, any strides; empty is allowed. Floats: device any float dtype,
+ *          reference and scale float64, or float32 where the device's output is not
+ *          float64; what a float32 reference has lost itself counts as the device's.
+ *          Others: the same dtype.
+ * Units:   scores in float32 roundings of max(|R|, S), docs/metrics.md, 2.
+ * Memory:  keeps nothing; takes up to 41 bytes an element (float64: 49) while it runs.
+ *          options NULL: the C library's allocator, the caller's thread.
+ * Threads: safe while nobody writes the tensors.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE, USC_E_NOMEM; *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_pair(const usc_tensor *device,
+                                                const usc_tensor *reference,
+                                                const usc_tensor *scale,
+                                                const usc_judge_options *options,
+                                                usc_judgement *out, usc_error *err);
+
+/**
  * Whether any element of a perturbed replay moved by more than `share` of max(|truth|,
  * root mean square of the finite truth), or out of the finite: it may have crossed a
  * step. Elements whose truth is not finite do not count.
@@ -221,8 +218,11 @@ USC_API USC_NODISCARD usc_status usc_judge_steep(const usc_tensor *truth,
  * x_i where that overflows. `share` < 1: only that share of the elements moves (drawn
  * from (seed, k, argument, i)), by the full factor (1 + delta), in float64, for fan-in.
  *
- * Shapes:  x any float dtype, any strides; out float64, contiguous, same dims.
- * Errors:  USC_E_SHAPE, USC_E_DTYPE.
+ * Shapes:  x any float dtype, any strides; `out` has room for as many doubles as x has
+ *          elements, and gets them in row-major order.
+ * Memory:  allocates nothing; `out` must not overlap x.
+ * Threads: safe while nobody writes x.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE (x is no float), USC_E_ARG.
  */
 typedef struct usc_perturbation {
     uint64_t seed;
@@ -232,8 +232,8 @@ typedef struct usc_perturbation {
     double share; /* 0 means 1: every element */
 } usc_perturbation;
 USC_API USC_NODISCARD usc_status usc_perturb(const usc_tensor *x,
-                                             const usc_perturbation *how,
-                                             const usc_tensor *out, usc_error *err);
+                                             const usc_perturbation *how, double *out,
+                                             usc_error *err);
 
 USC_END_DECLS
 #endif

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include <ulpscope/alloc.h>
-#include <ulpscope/judge.h>
 #include <ulpscope/status.h>
+#include <ulpscope/verdict.h>
 
 USC_BEGIN_DECLS
 

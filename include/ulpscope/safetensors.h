@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads tensors from safetensors files. The files may come from anywhere: nothing in them
-// is believed before it was checked.
+// Reads and writes tensors in safetensors files. Files that are read may come from
+// anywhere: nothing in them is believed before it was checked.
 #ifndef ULPSCOPE_SAFETENSORS_H
 #define ULPSCOPE_SAFETENSORS_H
 
@@ -54,6 +54,30 @@ USC_API const usc_safetensor *usc_safetensors_at(const usc_safetensors *set, int
 /** The tensor of that name; NULL where there is none. */
 USC_API const usc_safetensor *usc_safetensors_find(const usc_safetensors *set,
                                                    const char *name);
+
+/** A tensor to write, and its name there. */
+typedef struct usc_named_tensor {
+    const char *name; /* UTF-8; not "__metadata__" */
+    usc_tensor tensor;
+} usc_named_tensor;
+
+/**
+ * Writes `n` tensors as one safetensors file; what `path` held is replaced at once, when
+ * all is written (to `path` with ".part" at its end) and flushed.
+ *
+ * Shapes:  any, any strides; they are written row-major, the widest dtypes first, so that
+ *          each lies aligned.
+ * Memory:  keeps nothing; takes some 100 bytes a tensor, and a block of 64 KiB. `alloc`
+ *          NULL: the C library's.
+ * Threads: safe while nobody writes the tensors, and nobody else `path`.
+ * Errors:  USC_E_ARG (a name twice, reserved or no UTF-8), USC_E_DTYPE (no dtype of the
+ *          table), USC_E_SHAPE, USC_E_RANGE, USC_E_NOMEM, USC_E_IO (file named). Nothing
+ *          is left behind then.
+ */
+USC_API USC_NODISCARD usc_status usc_safetensors_write(const char *path,
+                                                       const usc_named_tensor *tensors,
+                                                       int64_t n, const usc_alloc *alloc,
+                                                       usc_error *err);
 
 USC_END_DECLS
 #endif

@@ -6,7 +6,8 @@
 #ifndef ULPSCOPE_STANDARD_H
 #define ULPSCOPE_STANDARD_H
 
-#include <ulpscope/judge.h>
+#include <ulpscope/tensor.h>
+#include <ulpscope/verdict.h>
 
 USC_BEGIN_DECLS
 

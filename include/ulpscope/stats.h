@@ -57,17 +57,5 @@ USC_API USC_NODISCARD usc_status usc_stats_compute(const usc_tensor *t,
                                                    const usc_stats_options *options,
                                                    usc_stats *out, usc_error *err);
 
-/**
- * Writes `stats` as one JSON object whose members have the names of the fields; NaN is
- * null, the histogram is sparse: {"pos":{"-3":12},"neg":{}}, keyed by binade.
- *
- * Returns the length of the whole text without its NUL. As with snprintf, what does not
- * fit `size` bytes is cut, and `buffer` may be NULL where `size` is 0.
- *
- * Memory:  allocates nothing.
- * Threads: safe while nobody writes `*stats`.
- */
-USC_API size_t usc_stats_to_json(const usc_stats *stats, char *buffer, size_t size);
-
 USC_END_DECLS
 #endif

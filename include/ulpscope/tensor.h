@@ -10,7 +10,7 @@ USC_BEGIN_DECLS
 #define USC_MAX_DIMS 32
 
 typedef struct usc_tensor {
-    void *data; /* the first logical element; NULL only where numel is 0 */
+    const void *data; /* borrowed; no function of the library writes through a view */
     usc_dtype dtype;
     int ndim;
     int64_t sizes[USC_MAX_DIMS];
@@ -23,7 +23,7 @@ typedef struct usc_tensor {
  * Errors:  USC_E_SHAPE for ndim outside [0, USC_MAX_DIMS] or a negative size (where: the
  *          axis), USC_E_RANGE where the element count or bytes overflow int64_t.
  */
-USC_API USC_NODISCARD usc_status usc_tensor_make(usc_tensor *out, void *data,
+USC_API USC_NODISCARD usc_status usc_tensor_make(usc_tensor *out, const void *data,
                                                  usc_dtype dtype, int ndim,
                                                  const int64_t *sizes, usc_error *err);
 

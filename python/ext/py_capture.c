@@ -111,13 +111,14 @@ static PyObject *capture_begin(capture_object *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-static PyObject *capture_end(capture_object *self, PyObject *unused)
+static PyObject *capture_end(capture_object *self, PyObject *arg)
 {
-    (void)unused;
+    const int goes_on = PyObject_IsTrue(arg);
+    if (goes_on < 0) return NULL;
     usc_capture *const session = borrow(self);
     if (session == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    self->glue->detach();
+    if (!goes_on) self->glue->detach();
     usc_capture_step_end(session);
     Py_END_ALLOW_THREADS;
     give_back(self);
@@ -242,7 +243,8 @@ static void capture_dealloc(capture_object *self)
 
 static PyMethodDef methods[] = {
     {"begin_step", METHOD(capture_begin), METH_O, "begin_step(n): records from here on."},
-    {"end_step", METHOD(capture_end), METH_NOARGS, "end_step(): records no longer."},
+    {"end_step", METHOD(capture_end), METH_O,
+     "end_step(goes_on): records no longer; goes_on: the next begin_step is near."},
     {"adopt", METHOD(capture_adopt), METH_NOARGS, "adopt(): looks for new operators."},
     {"module", METHOD(capture_module), METH_VARARGS, "module(path, class_name) -> id."},
     {"meta", METHOD(capture_meta), METH_VARARGS, "meta(key, value): sets a meta key."},

@@ -374,6 +374,25 @@ static PyType_Spec judge_spec = {
 
 /* ---- functions ---- */
 
+/* Where the doubles of `out` begin, which must have the form of `like`; NULL with an
+ * exception. */
+static double *room_like(PyObject *out, const usc_tensor *view, const usc_tensor *like)
+{
+    bool fits = view->dtype == USC_F64 && view->ndim == like->ndim;
+    for (int i = 0; fits && i < like->ndim; i++)
+        fits = view->sizes[i] == like->sizes[i];
+    if (!fits || !usc_tensor_contiguous(view)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "out must be contiguous, float64 and of the shape of x");
+        return NULL;
+    }
+    PyObject *address = PyObject_CallMethod(out, "data_ptr", NULL);
+    double *to = address != NULL ? PyLong_AsVoidPtr(address) : NULL;
+    Py_XDECREF(address);
+    static double nothing; /* an empty tensor has no address */
+    return to != NULL || PyErr_Occurred() ? to : &nothing;
+}
+
 static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"x",        "out",   "seed",  "replay",
@@ -391,9 +410,12 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
 
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_perturb(&source, &how, &target, &err);
-    Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
-        PyModule_GetState(module), status, &err);
+    double *to = room_like(out, &target, &source);
+    if (to == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_perturb(&source, &how, to, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
     Py_RETURN_NONE;
 }
 

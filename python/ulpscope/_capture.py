@@ -119,6 +119,7 @@ class Recorder:
         self.step = None
         self.before = 0  # calls of earlier steps
         self.hooks = []
+        self.modules = None  # of the hooks, the one that knows modules
         self.generated = {}  # graphs that ran as code of a compiler (_regions)
 
     def begin(self, step):
@@ -130,17 +131,24 @@ class Recorder:
         _reset_place()
         self.step = step
         self.before = self.session.counts()["calls"]
+        if self.hooks:
+            self.modules.forget()
+            self.session.begin_step(step)
+            return
         graphs = _hooks.Graphs()  # asked for by begin_step
         self.session.begin_step(step)
-        self.hooks = [graphs, _hooks.Modules(self.session), _hooks.Libraries(self.session),
+        self.modules = _hooks.Modules(self.session)
+        self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
                       _regions.Regions(self.generated)]  # fmt: skip
 
-    def end(self):
-        """Ends the step that is recorded, if one is."""
+    def end(self, goes_on=False):
+        """Ends the step that is recorded, if one is. Where the next one begins at once
+        (`goes_on`) everything stays where it is: to put it in takes longer than a small step."""
         if self.step is None:
             return
-        self._unhook()
-        self.session.end_step()
+        if not goes_on:
+            self._unhook()
+        self.session.end_step(goes_on)
         self.steps.append(self.step)
         self.step = None
 
@@ -382,12 +390,15 @@ class capture:  # noqa: N801 - it is used like a function
         """Ends a step, unless optimizer or data loader already do."""
         self.hooks.manual_end()
 
+    def _wants(self, step):
+        return self.wanted is None or step in self.wanted
+
     def _begin(self):
-        if self.wanted is None or self.now in self.wanted:
+        if self._wants(self.now):
             self.recorder.begin(self.now)
 
     def _boundary(self):
         with self._guarded():
-            self.recorder.end()
+            self.recorder.end(goes_on=self._wants(self.now + 1))
             self.now += 1
             self._begin()

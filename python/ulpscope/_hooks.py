@@ -181,6 +181,10 @@ class Modules:
         """Takes the hooks out."""
         for handle in self.handles:
             handle.remove()
+        self.forget()
+
+    def forget(self):
+        """Meets all modules anew: between two steps a model may have become part of another."""
         self.known.clear()
 
     def _add(self, path, module):

@@ -154,7 +154,7 @@ class Run:
         self.steps.at_start = None
         try:
             if self.recorder is not None:
-                self.recorder.end()
+                self.recorder.end(goes_on=self.now + 1 in self.wanted)
         except Exception as error:
             self._fail(error)
             return

@@ -191,3 +191,11 @@ const char *usc_json_print(const usc_json *value, usc_arena *arena)
     out[size] = '\0';
     return out;
 }
+
+const char *usc_json_quoted(const char *text, usc_arena *arena)
+{
+    json_t *value = json_string(text);
+    const char *out = value != NULL ? usc_json_print(value, arena) : NULL;
+    json_decref(value);
+    return out;
+}

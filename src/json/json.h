@@ -83,6 +83,10 @@ bool usc_json_next(const usc_json *object, void **at, const char **key,
 /** Whether a text is one JSON value and nothing else. */
 bool usc_json_valid(const char *text);
 
+/** A text as JSON, in quotes, in the arena; NULL where it is no UTF-8 or there is no
+ * memory (arena->failed). */
+const char *usc_json_quoted(const char *text, usc_arena *arena);
+
 /** The value as JSON without spaces, in the arena; NULL where there is no memory. */
 const char *usc_json_print(const usc_json *value, usc_arena *arena);
 

@@ -244,7 +244,7 @@ void usc_block_load_yardstick(usc_block *b)
         j->kernels->round(j->dtype, b->y_raw, b->count, s->k);
     } else {
         usc_dtype_narrow(j->dtype, b->y_raw, s->narrow, b->count);
-        usc_dtype_widen(j->dtype, s->narrow, s->k, b->count);
+        usc_kernels_widen(j->dtype, s->narrow, s->k, b->count);
     }
 }
 

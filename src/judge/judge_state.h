@@ -4,7 +4,7 @@
 #ifndef USC_JUDGE_STATE_H
 #define USC_JUDGE_STATE_H
 
-#include "judge/judge_walk.h"
+#include "kernels/walk_load.h"
 
 #define USC_BLOCKS_PER_CHUNK 64 /* what a thread takes at once */
 #define USC_JUDGE_THREADS 64    /* most threads of a judge */
@@ -146,12 +146,6 @@ void usc_judge_each(usc_judge *j, const usc_view *view, usc_element_function *ca
 /** Median of |R| over finite elements that are not zero, to a quarter of a binade below;
  * 0 where there is none. */
 double usc_judge_median_size(usc_judge *j);
-
-/** Root mean square of R where the output is one whole that reacts evenly to its inputs,
- * as a Fourier transform or a product of matrices is: the median of S is within a factor
- * of 16 of it, that of the scale at most 2^12 of it. Then what cancels beside larger
- * elements is no less certain than they are. 0 for all others. */
-double usc_judge_common_size(usc_judge *j, const usc_view *view);
 
 /** Scores of Y rounded to the device's dtype, over at most 64 blocks spread evenly. */
 void usc_judge_yardstick(usc_judge *j, const usc_view *view, int64_t *n_mismatch,

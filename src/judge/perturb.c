@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Perturbed inputs of a replay. Signs come from a counter, not from a sequence: element i
 // of replay k moves the same way whoever computes it and in whatever order.
-#include "judge/judge_walk.h"
+#include "kernels/walk_load.h"
 
 #include "base/compiler.h"
 #include "base/float_env.h"
@@ -69,27 +69,18 @@ static USC_NOINLINE void perturb_block(const perturb_work *w, int64_t at, size_t
     }
 }
 
-static usc_status check_perturb(const usc_tensor *x, const usc_perturbation *how,
-                                const usc_tensor *out, usc_error *err)
+usc_status usc_perturb(const usc_tensor *x, const usc_perturbation *how, double *out,
+                       usc_error *err)
 {
-    if (usc_dtype_info_of(x->dtype)->kind != USC_KIND_FLOAT || out->dtype != USC_F64)
-        return usc_error_set(err, USC_E_DTYPE, -1, "%s to %s: floats to float64 only",
-                             usc_dtype_info_of(x->dtype)->name,
-                             usc_dtype_info_of(out->dtype)->name);
+    const usc_dtype_info *info = usc_dtype_info_of(x->dtype);
+    if (info->kind != USC_KIND_FLOAT)
+        return usc_error_set(err, USC_E_DTYPE, -1, "%s: only floats are moved",
+                             info->name);
     if (how->replay < 0 || how->argument < 0)
         return usc_error_set(err, USC_E_ARG, -1, "replay %d, argument %d: from 0 on",
                              how->replay, how->argument);
-    if (!usc_tensor_contiguous(out))
-        return usc_error_set(err, USC_E_SHAPE, -1, "perturbed output is not contiguous");
-    return usc_walk_check_dims("perturbed output", out, x, err);
-}
-
-usc_status usc_perturb(const usc_tensor *x, const usc_perturbation *how,
-                       const usc_tensor *out, usc_error *err)
-{
-    usc_status st = check_perturb(x, how, out, err);
     int64_t n = 0;
-    if (st == USC_OK) st = usc_tensor_numel(x, &n, err);
+    const usc_status st = usc_tensor_numel(x, &n, err);
     if (st != USC_OK || n == 0) return st;
 
     const double delta = how->delta > 0 ? how->delta : USC_DELTA;
@@ -106,13 +97,13 @@ usc_status usc_perturb(const usc_tensor *x, const usc_perturbation *how,
     };
     const usc_walk walk = usc_walk_over(x);
     usc_walk_room room;
-    double values[USC_JUDGE_BLOCK], *to = out->data;
+    double values[USC_JUDGE_BLOCK];
     const usc_float_env env = usc_float_env_enter();
     for (int64_t at = 0; at < n; at += USC_JUDGE_BLOCK) {
         const size_t count =
             (size_t)(n - at < USC_JUDGE_BLOCK ? n - at : USC_JUDGE_BLOCK);
         const double *v = usc_walk_load(&walk, at, count, &room, values);
-        perturb_block(&w, at, count, v, to + at);
+        perturb_block(&w, at, count, v, out + at);
     }
     usc_float_env_leave(env);
     return USC_OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a perturbed replay moved further than a slope usually does: then a step may lie
 // between, and somebody has to look closer. One pass that ends at the first such element.
-#include "judge/judge_walk.h"
+#include "kernels/walk_load.h"
 
 #include "base/float_env.h"
 

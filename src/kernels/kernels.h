@@ -59,6 +59,9 @@ typedef struct usc_kernels {
 /** The table in use. */
 const usc_kernels *usc_kernels_get(void);
 
+/** usc_dtype_widen by the fastest loops: the same bits. */
+void usc_kernels_widen(usc_dtype dtype, const void *src, double *dst, size_t n);
+
 /** Fills every row with the scalar definition. */
 void usc_kernels_fill_scalar(usc_kernels *kernels);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public widening of dtype.h, through the kernel table. Neighbour: dtype/dtype.c
-// holds the way back, which has one form.
-#include <ulpscope/dtype.h>
-
-#include "base/float_env.h"
+// Widening through the kernel table. Neighbour: tensor/dtype.c holds the definition and
+// the way back, which has one form.
 #include "kernels/kernels.h"
 
-void usc_dtype_widen(usc_dtype dtype, const void *src, double *dst, size_t n)
+#include "base/float_env.h"
+
+void usc_kernels_widen(usc_dtype dtype, const void *src, double *dst, size_t n)
 {
     const bool listed = (int)dtype > 0 && dtype < USC_N_DTYPES;
     const usc_float_env env = usc_float_env_enter();

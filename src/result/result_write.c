@@ -2,7 +2,7 @@
 // Writing OUT/result.db: its tables, and verdicts one transaction each. Neighbour:
 // result_run.c, which says whether a run goes on in what is there.
 #include <string.h>
-#include <ulpscope/judge.h>
+#include <ulpscope/verdict.h>
 
 #include "result/result_db.h"
 

@@ -7,7 +7,7 @@
 #include "base/float_env.h"
 #include "kernels/kernels.h"
 #include "stats/stats_unique.h"
-#include "stats/walk.h"
+#include "tensor/walk.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -64,7 +64,7 @@ static void add_samples(const job *j, int64_t start, const unsigned char *at, si
     for (size_t i = 0; i < n; i += USC_SAMPLE) {
         if ((start + (int64_t)i) / USC_SAMPLE % j->sample_period != 0) continue;
         const size_t n_now = n - i < USC_SAMPLE ? n - i : USC_SAMPLE;
-        j->kernels->histogram[j->dtype](at + i * j->walk.item, n_now, b);
+        j->kernels->histogram[j->dtype](at + i * j->walk.size, n_now, b);
     }
 }
 
@@ -100,7 +100,7 @@ static void add_block(share *s, int64_t i_block)
     memset(s->lanes.sum, 0, sizeof s->lanes.sum);
     memset(s->lanes.squares, 0, sizeof s->lanes.squares);
     if (j->dense)
-        add_elements(s, start, j->walk.base + (size_t)start * j->walk.item, n);
+        add_elements(s, start, j->walk.base + (size_t)start * j->walk.size, n);
     else
         add_gathered(s, start, n);
 }

@@ -75,7 +75,7 @@ static bool each_word(const usc_walk *walk, usc_kind kind,
         usc_walk_gather(walk, start, n, chunk);
         const unsigned char *at = (const unsigned char *)chunk;
         for (size_t i = 0; i < n; i++)
-            if (!step(state, load_word(at + i * walk->item, walk->item, kind)))
+            if (!step(state, load_word(at + i * walk->size, walk->size, kind)))
                 return false;
     }
     return true;
@@ -106,7 +106,7 @@ static bool step_pass(void *state, uint64_t word)
 
 static bool unique_by_bitmap(const usc_walk *walk, usc_kind kind, uint64_t low)
 {
-    const int bits = (int)walk->item * 8;
+    const int bits = (int)walk->size * 8;
     bitmap_state state = {.low = low, .mask = UINT64_MAX >> (64 - bits)};
     return each_word(walk, kind, step_bitmap, &state);
 }

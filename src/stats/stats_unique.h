@@ -3,7 +3,7 @@
 #ifndef USC_STATS_STATS_UNIQUE_H
 #define USC_STATS_STATS_UNIQUE_H
 
-#include "stats/walk.h"
+#include "tensor/walk.h"
 
 enum { USC_UNIQUE_LIMIT = 65536 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtype table, made from the one list, and the public door to narrowing.
-// Widening goes through the kernel table: kernels/widen.c.
+// The dtype table, made from the one list, and the public doors to the conversions.
+// Neighbour: kernels/widen.c widens faster, to the same bits.
 #include <ulpscope/dtype.h>
 
 #include "base/float_env.h"
@@ -42,6 +42,13 @@ usc_dtype usc_dtype_by_name(const char *name)
         if (strcmp(name, table[i].name) == 0 || strcmp(name, table[i].file_name) == 0)
             return (usc_dtype)i;
     return USC_DTYPE_NONE;
+}
+
+void usc_dtype_widen(usc_dtype dtype, const void *src, double *dst, size_t n)
+{
+    const usc_float_env env = usc_float_env_enter();
+    usc_widen_scalar[listed(dtype)](src, dst, n);
+    usc_float_env_leave(env);
 }
 
 void usc_dtype_narrow(usc_dtype dtype, const double *src, void *dst, size_t n)

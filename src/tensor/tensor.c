@@ -26,7 +26,7 @@ static bool is_empty(int ndim, const int64_t *sizes)
     return false;
 }
 
-usc_status usc_tensor_make(usc_tensor *out, void *data, usc_dtype dtype, int ndim,
+usc_status usc_tensor_make(usc_tensor *out, const void *data, usc_dtype dtype, int ndim,
                            const int64_t *sizes, usc_error *err)
 {
     *out = (usc_tensor){0};

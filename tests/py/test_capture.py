@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
-from ulpscope import _core, _read_call, _replay
+from ulpscope import _core, _hooks, _read_call, _replay
 from ulpscope._capture import parse_steps
 
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
@@ -277,6 +277,32 @@ def test_steps_in_python(tmp_path):
             torch.full((1,), i)
             c.step()
     assert [call["step"] for call in read(tmp_path / "u")] == [0, 2]
+
+
+def test_consecutive_steps_are_recorded_without_a_new_start(tmp_path, monkeypatch):
+    """To put the kernels in costs more than a small step: it is done once per run of steps."""
+    starts = []
+    begin = _hooks.Libraries.__init__
+    monkeypatch.setattr(_hooks.Libraries, "__init__",
+                        lambda self, *args: (starts.append(1), begin(self, *args))[1])  # fmt: skip
+    training, alone = Training(), Net()
+    outer = torch.nn.Sequential(alone)
+    with ulpscope.capture(tmp_path / "t", steps="0,1,2,4"):
+        for i in range(6):
+            (outer if i == 2 else alone)(torch.ones(1, 2, 8))
+            training()
+    calls = read(tmp_path / "t")
+    assert len(starts) == 2
+    per_step = [[c["op"] for c in calls if c["step"] == step] for step in range(6)]
+    assert per_step[3] == per_step[5] == [] and per_step[1] == per_step[2] == per_step[4]
+    # What was a model becomes part of another: modules are met anew in each step.
+    paths = [{c["module_path"] for c in calls if c["step"] == step} for step in (1, 2)]
+    assert "0.head" in paths[1] and "0.head" not in paths[0] and "head" in paths[0]
+    # A backward call's forward is of its own step.
+    forward = [(c["step"], json.loads(c["state"])["forward"]) for c in calls
+               if c["phase"] == "backward" and c["state"] and "forward" in c["state"]]  # fmt: skip
+    steps = {c["sequence"]: c["step"] for c in calls}
+    assert forward and all(steps[sequence] == step for step, sequence in forward)
 
 
 def test_an_existing_folder_is_refused(tmp_path):

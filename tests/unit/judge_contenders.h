@@ -4,8 +4,8 @@
 #ifndef USC_TESTS_JUDGE_CONTENDERS_H
 #define USC_TESTS_JUDGE_CONTENDERS_H
 
-#include "judge/judge_kernels.h"
 #include "kernels/cpu_probe.h"
+#include "kernels/judge_kernels.h"
 
 #include <stdio.h>
 

@@ -237,12 +237,13 @@ typedef struct late_end {
     host *h;
     int64_t sequence;
     usc_capture_tensor after;
+    float *value;
 } late_end;
 
 static void *end_late(void *arg)
 {
     late_end *late = arg;
-    ((float *)late->after.view.data)[0] = 5;
+    *late->value = 5;
     usc_capture_end(late->h->c, late->sequence, &late->after, 1, true);
     return NULL;
 }
@@ -257,7 +258,7 @@ static void test_an_end_comes_late_from_another_thread(void **state)
     pthread_t thread;
     host_start(&h);
     const usc_capture_tensor in = host_whole(&h, &sa);
-    late_end late = {.h = &h, .sequence = host_begin(&h, &in, 1)};
+    late_end late = {.h = &h, .sequence = host_begin(&h, &in, 1), .value = a};
     late.after = host_role(in, USC_ROLE_MUTATED);
     const int64_t other = host_use(&h, host_whole(&h, &sb));
     usc_capture_step_end(h.c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of safetensors: what it reads, and that it reads nothing that is not so.
+// Safetensors: what is read, that nothing is read that is not so, and what is written.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static void tensors_come_by_name_with_shape_dtype_and_bytes(void **state)
     assert_int_equal(w->tensor.ndim, 2);
     assert_int_equal(w->tensor.sizes[1], 3);
     assert_int_equal(w->tensor.strides[0], 3);
-    assert_int_equal(((unsigned char *)w->tensor.data)[0], 4);
+    assert_int_equal(((const unsigned char *)w->tensor.data)[0], 4);
     assert_int_equal(usc_safetensors_find(set, "b")->tensor.ndim, 0);
     assert_int_equal(usc_safetensors_find(set, "e")->bytes, 0);
     assert_null(usc_safetensors_find(set, "__metadata__"));
@@ -129,7 +129,7 @@ static void data_are_aligned_wherever_the_header_ends(void **state)
         usc_safetensors *set = open_file(path);
         const usc_tensor *t = &usc_safetensors_at(set, 0)->tensor;
         assert_int_equal((uintptr_t)t->data % sizeof(double), 0);
-        assert_int_equal(((unsigned char *)t->data)[15], 15);
+        assert_int_equal(((const unsigned char *)t->data)[15], 15);
         usc_safetensors_close(set);
     }
 }
@@ -270,7 +270,7 @@ static void never_crashes_on_damaged_files(void **state)
         for (int64_t i = 0; i < usc_safetensors_count(set); i++) {
             const usc_safetensor *t = usc_safetensors_at(set, i);
             for (int64_t b = 0; b < t->bytes; b++)
-                sum += ((unsigned char *)t->tensor.data)[b];
+                sum += ((const unsigned char *)t->tensor.data)[b];
         }
         usc_safetensors_close(set);
     }
@@ -298,6 +298,109 @@ static void no_memory_is_said_and_nothing_leaks(void **state)
     }
 }
 
+/* ---- writing ---- */
+
+static usc_tensor view_of(const void *data, usc_dtype dtype, int64_t rows,
+                          int64_t columns)
+{
+    usc_tensor t;
+    assert_int_equal(
+        usc_tensor_make(&t, data, dtype, 2, (const int64_t[]){rows, columns}, NULL),
+        USC_OK);
+    return t;
+}
+
+static void what_is_written_is_read_again(void **state)
+{
+    (void)state;
+    const float f[6] = {1, 2, 3, 4, 5, 6};
+    const double d[2] = {7, 8};
+    const uint8_t b[3] = {9, 10, 11};
+    usc_tensor turned = view_of(f, USC_F32, 3, 2);
+    turned.strides[0] = 1;
+    turned.strides[1] = 3;
+    const usc_named_tensor all[] = {{"b \"\n\xc3\xa9", view_of(b, USC_U8, 1, 3)},
+                                    {"f", view_of(f, USC_F32, 2, 3)},
+                                    {"turned", turned},
+                                    {"d", view_of(d, USC_F64, 1, 2)},
+                                    {"empty", view_of(f, USC_F32, 0, 5)},
+                                    {"single", {.data = f, .dtype = USC_F32}}};
+    for (int64_t n = 0; n <= 6; n++) {
+        assert_int_equal(usc_safetensors_write(path, all, n, NULL, NULL), USC_OK);
+        usc_safetensors *set = open_file(path);
+        assert_int_equal(usc_safetensors_count(set), n);
+        for (int64_t i = 0; i < n; i++) {
+            const usc_safetensor *t = usc_safetensors_find(set, all[i].name);
+            assert_non_null(t);
+            assert_int_equal(t->tensor.dtype, all[i].tensor.dtype);
+            assert_int_equal(t->tensor.ndim, all[i].tensor.ndim);
+        }
+        if (n == 6) {
+            assert_memory_equal(usc_safetensors_find(set, "f")->tensor.data, f, sizeof f);
+            const float expected[6] = {1, 4, 2, 5, 3, 6};
+            assert_memory_equal(usc_safetensors_find(set, "turned")->tensor.data,
+                                expected, sizeof expected);
+            assert_memory_equal(usc_safetensors_find(set, all[0].name)->tensor.data, b,
+                                3);
+        }
+        usc_safetensors_close(set);
+    }
+}
+
+static void what_cannot_be_written_leaves_nothing(void **state)
+{
+    (void)state;
+    const float f[2] = {1, 2};
+    char part[600];
+    usc_error err;
+    const usc_tensor t = view_of(f, USC_F32, 1, 2);
+    usc_tensor none = t, bad = t;
+    none.dtype = USC_DTYPE_NONE;
+    bad.sizes[0] = -1;
+    const struct {
+        const char *path;
+        usc_named_tensor both[2];
+        usc_status status;
+        const char *words;
+    } table[] = {
+        {path, {{"a", t}, {"a", t}}, USC_E_ARG, "two tensors have the name a"},
+        {path, {{"a", t}, {"__metadata__", t}}, USC_E_ARG, "no tensor's name"},
+        {path, {{"a", t}, {"\xff", t}}, USC_E_ARG, "no tensor's name"},
+        {path, {{"a", t}, {"b", none}}, USC_E_DTYPE, "b has no dtype"},
+        {path, {{"a", t}, {"b", bad}}, USC_E_SHAPE, "negative"},
+        {"/nonexistent/x",
+         {{"a", t}, {"b", t}},
+         USC_E_IO,
+         "/nonexistent/x.part: No such"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        assert_int_equal(
+            usc_safetensors_write(table[i].path, table[i].both, 2, NULL, &err),
+            table[i].status);
+        if (strstr(err.text, table[i].words) == NULL) fail_msg("%s", err.text);
+    }
+    snprintf(part, sizeof part, "%s.part", path);
+    assert_null(fopen(path, "rb"));
+    assert_null(fopen(part, "rb"));
+}
+
+static void writing_without_memory_is_said(void **state)
+{
+    (void)state;
+    const float f[6] = {1, 2, 3, 4, 5, 6};
+    usc_named_tensor one = {"f", view_of(f, USC_F32, 2, 3)};
+    one.tensor.strides[1] = 0;
+    for (int fail_at = 1;; fail_at++) {
+        alloc_probe probe;
+        const usc_status st =
+            usc_safetensors_write(path, &one, 1, alloc_probe_bind(&probe, fail_at), NULL);
+        assert_int_equal(probe.live_bytes, 0);
+        if (st == USC_OK) break;
+        assert_int_equal(st, USC_E_NOMEM);
+        assert_true(fail_at < 20);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
@@ -310,6 +413,9 @@ int main(void)
         TEST(a_length_that_cannot_be_is_refused),
         TEST(never_crashes_on_damaged_files),
         TEST(no_memory_is_said_and_nothing_leaks),
+        TEST(what_is_written_is_read_again),
+        TEST(what_cannot_be_written_leaves_nothing),
+        TEST(writing_without_memory_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

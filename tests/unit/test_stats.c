@@ -3,6 +3,7 @@
 // offsets and strides, and equal bits on every instruction set and thread count.
 #include <ulpscope/kernels.h>
 #include <ulpscope/stats.h>
+#include <ulpscope/trace.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libulpscope by itself: configured without Python, built, installed, and found by
+pkg-config and by CMake; the examples of docs/c-api.md on it, and the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import traces
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c"))
+VERSION = ".".join(re.findall(r"#define USC_VERSION_\w+ (\d+)",
+                              (ROOT / "include/ulpscope/version.h").read_text()))  # fmt: skip
+
+CMAKE = """cmake_minimum_required(VERSION 3.16)
+project(user C)
+find_package(ulpscope {version} REQUIRED)
+add_executable(shared user.c)
+target_link_libraries(shared ulpscope::ulpscope)
+add_executable(static user.c)
+target_link_libraries(static ulpscope::static)
+"""
+
+# Prints both versions and writes a file for the reader that others have.
+USER = """#include <stdio.h>
+#include <ulpscope/ulpscope.h>
+int main(int argc, char **argv)
+{
+    const float values[] = {1, 2, 3, 4, 5, 6};
+    const int64_t sizes[] = {2, 3};
+    usc_named_tensor x = {.name = "x"};
+    usc_error err;
+    if (usc_tensor_make(&x.tensor, values, USC_F32, 2, sizes, &err) != USC_OK) return 2;
+    x.tensor.sizes[0] = 3, x.tensor.sizes[1] = 2;
+    x.tensor.strides[0] = 1, x.tensor.strides[1] = 3;
+    if (argc > 1 && usc_safetensors_write(argv[1], &x, 1, NULL, &err) != USC_OK) return 2;
+    printf("%s %s\\n", USC_VERSION, usc_version());
+    return 0;
+}
+"""
+
+
+def run(*command, **kwargs):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **kwargs)
+    return done
+
+
+def must(*command, **kwargs):
+    done = run(*command, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Where it was installed to, with the environment of somebody who uses it from there."""
+    build, prefix = (tmp_path_factory.mktemp(name) for name in ("build", "prefix"))
+    must("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DULPSCOPE_PYTHON=OFF",
+         "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-O0")  # fmt: skip
+    assert "Python3_INCLUDE" not in (build / "CMakeCache.txt").read_text()
+    must("cmake", "--build", build)
+    must("cmake", "--install", build, "--prefix", prefix)
+    return prefix, {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig"),
+                    "LD_LIBRARY_PATH": str(prefix / "lib"), "CMAKE_PREFIX_PATH": str(prefix)}  # fmt: skip
+
+
+def compiled(source: Path, out: Path, env) -> Path:
+    flags = must("pkg-config", "--cflags", "--libs", "ulpscope", env=env).split()
+    must("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, *flags, "-lm", "-o", out)
+    return out
+
+
+def test_it_is_found_by_pkg_config_and_by_cmake(installed, tmp_path):
+    prefix, env = installed
+    (tmp_path / "user.c").write_text(USER)
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(version=VERSION))
+    must("cmake", "-S", tmp_path, "-B", tmp_path / "b", env=env)
+    must("cmake", "--build", tmp_path / "b")
+    programs = [tmp_path / "b" / "shared", tmp_path / "b" / "static",
+                compiled(tmp_path / "user.c", tmp_path / "user", env)]  # fmt: skip
+    for program in programs:
+        assert must(program, tmp_path / "x.safetensors", env=env).split() == [VERSION, VERSION]
+        x = load_file(tmp_path / "x.safetensors")["x"]
+        assert torch.equal(x, torch.tensor([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]))
+    names = must("readelf", "-d", prefix / "lib" / "libulpscope.so")
+    assert f"[libulpscope.so.{VERSION.rsplit('.', 1)[0]}]" in names
+    assert "python" not in names and "torch" not in names
+
+
+def test_another_minor_version_is_not_taken(installed, tmp_path):
+    _, env = installed
+    (tmp_path / "user.c").write_text(USER)
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(version="0.2"))
+    done = run("cmake", "-S", tmp_path, "-B", tmp_path / "b", env=env)
+    assert done.returncode != 0 and "compatible" in done.stderr
+
+
+@pytest.mark.parametrize("source", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_compile_without_a_warning_and_say_what_they_promise(installed, tmp_path, source):
+    _, env = installed
+    program = compiled(source, tmp_path / source.stem, env)
+    EXPECTED[source.stem](program, env, tmp_path)
+
+
+def judge_two_buffers(program, env, _):
+    done = run(program, env=env)
+    honest, low = done.stdout.splitlines()
+    assert done.returncode == 1 and done.stderr == ""
+    assert honest.startswith("float32: pass, ") and low.startswith("inputs in bfloat16: reduced, ")
+    assert 6 < float(re.search(r"([\d.]+) effective bits", low).group(1)) < 12
+
+
+def print_trace(program, env, tmp_path):
+    traces.small_trace(tmp_path / "trace")
+    out = must(program, tmp_path / "trace", env=env)
+    shown = must("ulpscope", "show", tmp_path / "trace", "--json")
+    calls = [json.loads(line) for line in shown.splitlines()]
+    assert [line.split()[1] for line in out.splitlines() if line[0] != " "] == [c["op"] for c in calls]
+    op = calls[0]["op"]
+    some = must(program, tmp_path / "trace", op, env=env)
+    assert some and {line.split()[1] for line in some.splitlines() if line[0] != " "} == {op}
+    assert run(program, tmp_path / "nowhere", env=env).returncode == 2
+    assert run(program, env=env).returncode == 2
+
+
+EXPECTED = {"judge_two_buffers": judge_two_buffers, "print_trace": print_trace}
+
+
+def test_the_program_judges_and_shows_without_python(installed, tmp_path):
+    prefix, env = installed
+    env = {**env, "PATH": str(prefix / "bin"), "ULPSCOPE_PYTHON": ""}
+    x = torch.randn(64, 3)
+    save_file({"x": x}, tmp_path / "d.safetensors")
+    save_file({"x": x.double()}, tmp_path / "r.safetensors")
+    save_file({"x": x.double() * 1.01}, tmp_path / "w.safetensors")
+    judge = [prefix / "bin" / "ulpscope", "judge", "d.safetensors"]
+    assert run(*judge, "r.safetensors", "-o", "a", env=env, cwd=tmp_path).returncode == 0
+    done = run(*judge, "w.safetensors", "-o", "b", env=env, cwd=tmp_path)
+    assert done.returncode == 1 and "wrong" in done.stdout
+    assert must(prefix / "bin" / "ulpscope", "--version", env=env) == f"ulpscope {VERSION}\n"
+    traces.small_trace(tmp_path / "trace")
+    assert must(prefix / "bin" / "ulpscope", "show", tmp_path / "trace", env=env)
+    done = run(prefix / "bin" / "ulpscope", "check", tmp_path / "trace", env=env)
+    assert done.returncode == 2 and "no Python with the package" in done.stderr
+    assert shutil.which("python3", path=env["PATH"]) is None
