@@ -157,7 +157,7 @@ void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_a
                   int i_item, const Argument *argument)
 {
     if (!tensor.defined()) return;
-    usc_capture_tensor d = {};
+    usc_capture_tensor &d = out.emplace_back();
     const at::TensorImpl &t = *tensor.unsafeGetTensorImpl();
     const DtypeName &dtype = dtype_name(c10::typeMetaToScalarType(t.dtype()));
     d.view.dtype = dtype.dtype;
@@ -181,8 +181,7 @@ void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_a
         set_storage(d, t);
     const bool sparse = t.layout() != at::kStrided && !t.is_meta() &&
                         !t.key_set().has(DispatchKey::Python);
-    out.push_back(d);
-    if (sparse) describe_parts(out, tensor);
+    if (sparse) describe_parts(out, tensor); /* `d` may move */
 }
 
 /* Lists of lists (collectives) are numbered through. */
@@ -257,22 +256,24 @@ std::string why_bare(const usc_capture_tensor &t)
 namespace
 {
 
-using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+/* Weak counts by hand: an object for each would cost an allocation. */
+namespace weak = c10::raw::weak_intrusive_ptr;
 
 void *hold(void *, void *storage)
 {
     auto *impl = static_cast<c10::StorageImpl *>(storage);
-    return new Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl));
+    weak::incref(impl);
+    return impl;
 }
 
 bool alive(void *, void *held)
 {
-    return !static_cast<Weak *>(held)->expired();
+    return weak::use_count(static_cast<c10::StorageImpl *>(held)) != 0;
 }
 
 void release(void *, void *held)
 {
-    delete static_cast<Weak *>(held);
+    weak::decref(static_cast<c10::StorageImpl *>(held));
 }
 
 /* While it lives, what this thread does is seen by no mode, profiler, functorch level or

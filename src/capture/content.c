@@ -2,8 +2,6 @@
 // Fingerprints of bytes and views; see content.h.
 #include "capture/content.h"
 
-#include "base/hash.h"
-
 #include <string.h>
 
 #define WHOLE_BELOW 2048 /* sampled: storages up to this are hashed whole */
@@ -56,21 +54,26 @@ static uint64_t hash_samples(const unsigned char *bytes, int64_t size)
     return usc_hash64_bytes(samples, sizeof samples);
 }
 
-/* Hash of piece `i`, never 0. */
-static uint64_t hash_piece(const usc_content *c, int64_t i, const unsigned char *bytes)
+/* A half of it is what is remembered; the whole is what a trace calls bytes by, so that
+ * those of one piece are hashed once for both. */
+static usc_hash128 hash_piece(const usc_content *c, int64_t i, const unsigned char *bytes)
 {
     const int64_t rest = c->size - i * piece_of(c);
-    const uint64_t hash =
-        usc_hash64_bytes(bytes, (size_t)(rest < piece_of(c) ? rest : piece_of(c)));
-    return hash != 0 ? hash : 1;
+    return usc_hash_bytes(bytes, (size_t)(rest < piece_of(c) ? rest : piece_of(c)));
 }
 
-void usc_content_take(usc_content *c, usc_bytes bytes, void *copy)
+/* Never 0. */
+static uint64_t half_of(usc_hash128 hash)
+{
+    return hash.low != 0 ? hash.low : 1;
+}
+
+bool usc_content_take(usc_content *c, usc_bytes bytes, void *copy, usc_hash128 *all)
 {
     unsigned char *to = copy;
     if (c->way == USC_CONTENT_SAMPLED) {
         c->one = hash_samples(bytes.at, c->size);
-        return;
+        return false;
     }
     uint64_t *hashes = c->many != NULL ? c->many : &c->one;
     for (int64_t from = bytes.from; from < bytes.to; from += piece_of(c)) {
@@ -79,8 +82,10 @@ void usc_content_take(usc_content *c, usc_bytes bytes, void *copy)
         if (to != NULL)
             memcpy(to + at, bytes.at + at,
                    (size_t)(rest < piece_of(c) ? rest : piece_of(c)));
-        hashes[i] = hash_piece(c, i, to != NULL ? to + at : bytes.at + at);
+        *all = hash_piece(c, i, to != NULL ? to + at : bytes.at + at);
+        hashes[i] = half_of(*all);
     }
+    return bytes.from < bytes.to && bytes.to - bytes.from <= piece_of(c);
 }
 
 bool usc_content_same(const usc_content *c, usc_bytes bytes, int64_t from, int64_t to)
@@ -92,7 +97,8 @@ bool usc_content_same(const usc_content *c, usc_bytes bytes, int64_t from, int64
     if (to > bytes.to) to = bytes.to;
     for (int64_t i = from / piece_of(c); i < n_pieces(c, to); i++)
         if ((hashes[i] != 0 || c->way != USC_CONTENT_PARTS) &&
-            hash_piece(c, i, bytes.at + (i * piece_of(c) - bytes.from)) != hashes[i])
+            half_of(hash_piece(c, i, bytes.at + (i * piece_of(c) - bytes.from))) !=
+                hashes[i])
             return false;
     return true;
 }

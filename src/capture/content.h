@@ -4,6 +4,8 @@
 #ifndef USC_CAPTURE_CONTENT_H
 #define USC_CAPTURE_CONTENT_H
 
+#include "base/hash.h"
+
 #include <ulpscope/capture.h>
 
 /* Bytes per hash: copied and hashed while they are in the cache, and fine enough that a
@@ -42,8 +44,9 @@ void usc_content_drop(usc_content *c, int64_t from, int64_t to);
 
 /** Hashes bytes that begin and end with a piece (not PARTS: all of the storage's); where
  * `copy` is not NULL they are copied there first and the copy is hashed, so that hash and
- * copy agree even while somebody writes. */
-void usc_content_take(usc_content *c, usc_bytes bytes, void *copy);
+ * copy agree even while somebody writes. Returns whether that was one piece: `*all` is
+ * the hash of the bytes then, which need not be hashed again. */
+bool usc_content_take(usc_content *c, usc_bytes bytes, void *copy, usc_hash128 *all);
 
 /** Whether the pieces in `bytes`, which begin and end with one, that overlap [from, to)
  * hash to what was taken; those never taken do. Sampled: whether the samples do, wherever

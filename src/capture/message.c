@@ -2,22 +2,9 @@
 // Packing of ring payloads; everything is 8-byte aligned. See message.h.
 #include "capture/message.h"
 
-#include <string.h>
-
 static size_t round_up8(size_t n)
 {
     return (n + 7) / 8 * 8;
-}
-
-void usc_pack_bytes(usc_packer *p, const void *bytes, size_t size)
-{
-    if (p->at != NULL && size > 0) memcpy(p->at + p->n, bytes, size);
-    p->n += (int64_t)round_up8(size);
-}
-
-void usc_pack_i64(usc_packer *p, int64_t value)
-{
-    usc_pack_bytes(p, &value, sizeof value);
 }
 
 void usc_pack_text(usc_packer *p, const char *text)
@@ -67,6 +54,9 @@ void usc_pack_tensor(usc_packer *p, const usc_tensor_message *m)
     usc_pack_bytes(p, m->row.strides, dims_size);
     usc_pack_i64(p, m->row.stats != NULL);
     if (m->row.stats != NULL) usc_pack_bytes(p, m->row.stats, sizeof *m->row.stats);
+    if (m->bytes == NULL) return;
+    usc_pack_align(p);
+    usc_pack_bytes(p, m->bytes, (size_t)m->size);
 }
 
 void usc_unpack_tensor(usc_unpacker *u, usc_tensor_message *m)
@@ -78,4 +68,7 @@ void usc_unpack_tensor(usc_unpacker *u, usc_tensor_message *m)
     m->row.sizes = usc_unpack_bytes(u, dims_size);
     m->row.strides = usc_unpack_bytes(u, dims_size);
     m->row.stats = usc_unpack_i64(u) != 0 ? usc_unpack_bytes(u, sizeof(usc_stats)) : NULL;
+    if (m->bytes == NULL) return;
+    usc_unpack_align(u);
+    m->bytes = usc_unpack_bytes(u, (size_t)m->size);
 }

@@ -4,7 +4,11 @@
 #ifndef USC_CAPTURE_MESSAGE_H
 #define USC_CAPTURE_MESSAGE_H
 
+#include "base/hash.h"
+
 #include <ulpscope/trace.h>
+
+#include <string.h>
 
 /* In the order in which a call sends them; 0 is USC_RING_WRAP. */
 typedef enum usc_message_kind {
@@ -28,9 +32,20 @@ typedef struct usc_packer {
     int64_t n;
 } usc_packer;
 
-void usc_pack_i64(usc_packer *p, int64_t value);
+/* Inline: a call packs some fifty values, twice. */
+static inline void usc_pack_i64(usc_packer *p, int64_t value)
+{
+    if (p->at != NULL) memcpy(p->at + p->n, &value, sizeof value);
+    p->n += (int64_t)sizeof value;
+}
+
+static inline void usc_pack_bytes(usc_packer *p, const void *bytes, size_t size)
+{
+    if (p->at != NULL && size > 0) memcpy(p->at + p->n, bytes, size);
+    p->n += (int64_t)((size + 7) / 8 * 8);
+}
+
 void usc_pack_text(usc_packer *p, const char *text); /* NULL stays NULL */
-void usc_pack_bytes(usc_packer *p, const void *bytes, size_t size);
 
 /* Goes up to a multiple of 64, as payloads begin on one. */
 void usc_pack_align(usc_packer *p);
@@ -59,6 +74,8 @@ typedef struct usc_version_message {
     int64_t way;         /* usc_bytes_way */
     int64_t part, first; /* the bytes are this part, from that byte on; 0: all of it */
     bool again;          /* a further part of a version that has its row */
+    bool hashed;         /* `hash` is that of the bytes */
+    usc_hash128 hash;
     int64_t size;
     const void *borrowed;
 } usc_version_message;
@@ -70,6 +87,9 @@ typedef struct usc_tensor_message {
     int64_t first;      /* byte offset of the first element in its storage */
     int64_t part;       /* in which it lies; 0: in the version's own blob */
     uint64_t dense_key; /* equal for views with equal statistics; 0: none wanted */
+    /* Bytes for the statistics alone, of its storage from byte `from` on; NULL: none. */
+    const unsigned char *bytes;
+    int64_t from, size;
 } usc_tensor_message;
 
 /* One argument or result in a CALL or END message. */

@@ -21,7 +21,8 @@ typedef struct usc_ring_message {
     int64_t advance; /* ring bytes up to the next message */
     int64_t size;    /* payload bytes */
     int64_t weight;  /* bytes that count as handed over: payload and what it points to */
-    int64_t stamp;   /* when it was handed over, usc_clock_ns */
+    int64_t stamp;   /* when it was handed over, or some milliseconds before: read from a
+                        clock that costs less than usc_clock_ns and goes with it */
     void *box;       /* payload outside the ring (too large for it); NULL: follows */
 } usc_ring_message;
 
@@ -42,6 +43,7 @@ typedef struct usc_ring {
     pthread_mutex_t lock; /* for sleeping and waking only */
     pthread_cond_t more, space;
     atomic_int n_waiters;
+    int64_t told; /* tail when waiters were told last; the reader's */
     atomic_bool asleep;
     bool hurry, closing; /* under lock */
     atomic_llong peak, wait_ns;

@@ -135,7 +135,7 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->error_lock, NULL);
     usc_status st = make_ring(c, options, err);
-    if (st == USC_OK && !c->stats_only) {
+    if (st == USC_OK) {
         c->stats_cache = usc_stats_cache_make(alloc);
         if (c->stats_cache == NULL)
             st = usc_error_set(err, USC_E_NOMEM, -1, "capture: no memory for statistics");

@@ -12,8 +12,8 @@ static bool wants_stats(const usc_touch *at)
     return at->reach.known && at->t->view.dtype != USC_DTYPE_NONE;
 }
 
-/* Without data kept, statistics are computed here, once per distinct bytes. NULL: none.
- */
+/* Without data kept, statistics of large tensors are computed here, once per distinct
+ * bytes. NULL: none. */
 static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
 {
     usc_storage *s = at->s;
@@ -32,6 +32,26 @@ static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
     else if (usc_stats_compute(&view, NULL, stats, NULL) != USC_OK)
         s->n_stats--, stats = NULL;
     return stats;
+}
+
+/* Bytes up to which a tensor is copied for the writer to compute its statistics: that is
+ * cheaper than to compute them here, up to where a histogram counts every element. What
+ * had to be fetched is not fetched again for a second view. */
+#define WORTH_COPYING ((int64_t)32 << 10)
+
+/* Without data kept: statistics of the tensor, or what they can be computed from. */
+static void add_stats(usc_capture *c, usc_touch *at, usc_tensor_message *m)
+{
+    const int64_t size = at->reach.to - at->reach.from;
+    if (size > WORTH_COPYING || usc_touch_is_remote(c, at->t)) {
+        m->row.stats = stats_here(c, at, m->dense_key);
+        return;
+    }
+    const unsigned char *first = usc_touch_view(c, at);
+    if (first == NULL) return;
+    m->bytes = first - (at->reach.first - at->reach.from);
+    m->from = at->reach.from;
+    m->size = size;
 }
 
 static usc_tensor_message tensor_message(usc_capture *c, usc_touch *at)
@@ -56,7 +76,7 @@ static usc_tensor_message tensor_message(usc_capture *c, usc_touch *at)
     if (part != NULL && !c->stats_only) m.part = part->id, m.row.first = part->from;
     if (!wants_stats(at)) return m;
     m.dense_key = usc_view_stats_key(t, &at->reach);
-    if (c->stats_only) m.row.stats = stats_here(c, at, m.dense_key);
+    if (c->stats_only) add_stats(c, at, &m);
     return m;
 }
 
@@ -96,37 +116,44 @@ static void pack_version(usc_packer *p, const void *what)
     if (v->version.way == USC_BYTES_INLINE) usc_pack_align(p);
 }
 
-/* Sends the version with `bytes` of its storage; those too large for the ring are written
- * straight from where they are, while the caller waits. */
+/* Too large for the ring: written straight from where they are, while the caller waits.
+ */
+static bool lend_version(usc_capture *c, usc_touch *at, version_payload *v,
+                         usc_bytes bytes)
+{
+    v->version.way = USC_BYTES_BORROWED;
+    v->version.borrowed = bytes.at;
+    usc_hash128 unused;
+    (void)usc_content_take(&at->s->content, bytes, NULL, &unused);
+    if (!usc_session_send(c, USC_MESSAGE_VERSION, pack_version, v)) return false;
+    usc_ring_drain(&c->ring);
+    return true;
+}
+
+/* Sends the version with `bytes` of its storage. */
 static bool send_version(usc_capture *c, usc_touch *at, version_payload *v,
                          usc_bytes bytes)
 {
     const bool keep = bytes.at != NULL && !c->stats_only;
-    const int64_t size = bytes.to - bytes.from;
-    v->version.size = size;
+    v->version.size = bytes.to - bytes.from;
     v->version.way = keep ? USC_BYTES_INLINE : USC_BYTES_NONE;
     usc_packer p = {0};
     pack_version(&p, v);
-    if (keep && p.n + size > usc_ring_largest(&c->ring)) {
-        v->version.way = USC_BYTES_BORROWED;
-        v->version.borrowed = bytes.at;
-        usc_content_take(&at->s->content, bytes, NULL);
-        if (!usc_session_send(c, USC_MESSAGE_VERSION, pack_version, v)) return false;
-        usc_ring_drain(&c->ring);
-    } else {
-        const int64_t with = keep ? size : 0;
-        unsigned char *to = usc_ring_start(&c->ring, USC_MESSAGE_VERSION, p.n + with);
-        if (to == NULL) {
-            usc_session_fail_memory(c, "a message");
-            return false;
-        }
-        p = (usc_packer){.at = to};
-        pack_version(&p, v);
-        if (bytes.at != NULL)
-            usc_content_take(&at->s->content, bytes, keep ? to + p.n : NULL);
-        usc_ring_send(&c->ring, 0);
+    const int64_t size = p.n, with = keep ? v->version.size : 0;
+    c->counts.bytes_copied += with;
+    if (size + with > usc_ring_largest(&c->ring) && keep)
+        return lend_version(c, at, v, bytes);
+    unsigned char *to = usc_ring_start(&c->ring, USC_MESSAGE_VERSION, size + with);
+    if (to == NULL) {
+        usc_session_fail_memory(c, "a message");
+        return false;
     }
-    if (keep) c->counts.bytes_copied += size;
+    if (bytes.at != NULL)
+        v->version.hashed = usc_content_take(&at->s->content, bytes,
+                                             keep ? to + size : NULL, &v->version.hash);
+    p = (usc_packer){.at = to};
+    pack_version(&p, v);
+    usc_ring_send(&c->ring, 0);
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include "capture/writer.h"
 
 #include "capture/session.h"
+#include "trace/trace_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,12 +74,14 @@ static int64_t *blob_of_part(usc_capture *c, int64_t part)
     return (int64_t *)c->part_blobs.at + part;
 }
 
-/* `bytes` are those of its storage from byte `from` on; NULL: they are gone. */
+/* `bytes` are those of its storage from byte `from` on; NULL: they are gone, unless the
+ * message brings its own. */
 static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned char *bytes,
                              int64_t from, usc_error *err)
 {
     usc_tensor_message m;
     usc_unpack_tensor(u, &m);
+    if (m.bytes != NULL) bytes = m.bytes, from = m.from;
     m.row.stats = stats_of(c, &m, bytes != NULL ? bytes + (m.first - from) : NULL);
     const int64_t *blob = m.part > 0 ? blob_of_part(c, m.part) : NULL;
     if (blob != NULL) m.row.blob = *blob;
@@ -93,13 +96,16 @@ static usc_status stop(usc_capture *c, usc_error *err)
     return usc_trace_set_meta(c->trace, "stopped", text, err);
 }
 
-static usc_status put_blob(usc_capture *c, const void *bytes, int64_t size, int64_t *blob,
-                           usc_error *err)
+static usc_status put_blob(usc_capture *c, const usc_version_message *m,
+                           const void *bytes, int64_t *blob, usc_error *err)
 {
+    const int64_t size = m->size;
     *blob = 0;
     if (c->limit_bytes > 0 && size > c->limit_bytes - atomic_load(&c->blob_bytes))
         return stop(c, err);
-    const usc_status st = usc_trace_put_blob(c->trace, bytes, size, blob, err);
+    const usc_status st =
+        m->hashed ? usc_trace_put_hashed_blob(c->trace, m->hash, bytes, size, blob, err)
+                  : usc_trace_put_blob(c->trace, bytes, size, blob, err);
     /* Ids are given in order: a higher one than ever is new content. */
     if (st == USC_OK && *blob > atomic_load(&c->n_blobs)) {
         atomic_store(&c->n_blobs, *blob);
@@ -125,7 +131,7 @@ static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
     int64_t none, *blob = m.part > 0 ? blob_of_part(c, m.part) : &m.row.blob;
     if (blob == NULL) blob = &none; /* no memory: the session has failed */
     usc_status st = USC_OK;
-    if (bytes != NULL) st = put_blob(c, bytes, m.size, blob, err);
+    if (bytes != NULL) st = put_blob(c, &m, bytes, blob, err);
     if (st == USC_OK && !m.again) st = usc_trace_put_version(c->trace, &m.row, err);
     if (st == USC_OK) st = put_tensor(c, &tensor, bytes, m.first, err);
     return st;
