@@ -20,6 +20,7 @@ namespace intercept
 {
 
 thread_local int t_depth = 0;
+thread_local int t_n_inner = 0;
 thread_local bool t_graph = false;
 
 namespace
@@ -181,17 +182,26 @@ class Watchdog
 };
 
 /* What a recorded call calls in turn is of no interest to composites.cpp: not to be asked
- * about it saves more than half a microsecond each. A profiler of this thread still is.
- */
+ * about it saves more than half a microsecond each. To say so costs nearly as much, so it
+ * is said for operators that do call others. A profiler of this thread still is asked. */
 class Unseen
 {
   public:
-    Unseen()
+    explicit Unseen(Operator &op) : op_(op)
     {
-        if (!at::hasThreadLocalCallbacks()) guard_.emplace(false);
+        t_n_inner = 0;
+        if (!at::hasThreadLocalCallbacks() && op.nests.load(std::memory_order_relaxed))
+            guard_.emplace(false);
     }
+    ~Unseen()
+    {
+        if (!guard_ && t_n_inner > 0) op_.nests.store(true, std::memory_order_relaxed);
+    }
+    Unseen(const Unseen &) = delete;
+    Unseen &operator=(const Unseen &) = delete;
 
   private:
+    Operator &op_;
     std::optional<at::RecordFunctionGuard> guard_;
 };
 
@@ -360,7 +370,7 @@ void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeyS
     });
     try {
         Inside inside;
-        Unseen unseen;
+        const Unseen unseen(op);
         run(op, op.handle, keys, stack);
     } catch (...) {
         usc_capture_end(session.capture, sequence, nullptr, 0, false);

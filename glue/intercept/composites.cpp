@@ -36,6 +36,7 @@ Pending::~Pending()
 
 std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction &f)
 {
+    if (t_depth != 0) ++t_n_inner;
     if (t_depth != 0 || t_pending != nullptr) return nullptr;
     Operator *op = composite_by_name(f.name());
     if (op == nullptr) return nullptr;

@@ -52,6 +52,8 @@ struct Operator {
     bool grouped;    /* names its process group by a text */
     /* The BackendSelect kernel that ours covers (rand, arange, ...); empty: none. */
     std::function<void(const OperatorHandle &, DispatchKeySet, Stack *)> covered;
+    /* Whether it calls operators in turn: as its last call did that could be watched. */
+    std::atomic<bool> nests{false};
     /* Of the attached session: */
     std::atomic<bool> selected{true};
     std::atomic<int64_t> session{0}, id{0};
@@ -93,6 +95,10 @@ class Use
 /* Greater than 0 while this thread is inside a call that is recorded, or works for us:
  * what happens there is not recorded. */
 extern thread_local int t_depth;
+
+/* How often composites.cpp was asked inside this thread's recorded call.
+ */
+extern thread_local int t_n_inner;
 
 struct Inside {
     Inside()

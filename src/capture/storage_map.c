@@ -31,15 +31,44 @@ static void free_array(const usc_storage_map *m, void *array, int64_t n, size_t 
     if (array != NULL) m->alloc->resize(m->alloc->ctx, array, (size_t)n * size, 0);
 }
 
-static void free_storage(const usc_storage_map *m, usc_storage *s)
+static void release(const usc_storage_map *m, usc_storage *s)
 {
     if (s->held != NULL && m->hooks->release != NULL)
         m->hooks->release(m->hooks->ctx, s->held);
+    s->held = NULL;
+}
+
+/* Frees and forgets all but the record and its list of tensors. */
+static void empty(const usc_storage_map *m, usc_storage *s)
+{
     usc_content_free(&s->content, m->alloc);
-    free_array(m, s->tensors, s->max_tensors, sizeof *s->tensors);
     free_array(m, s->parts, s->max_parts, sizeof *s->parts);
     free_array(m, s->stats, s->max_stats, sizeof *s->stats);
+    *s = (usc_storage){.tensors = s->tensors, .max_tensors = s->max_tensors};
+}
+
+static void free_storage(const usc_storage_map *m, usc_storage *s)
+{
+    release(m, s);
+    empty(m, s);
+    free_array(m, s->tensors, s->max_tensors, sizeof *s->tensors);
     m->alloc->resize(m->alloc->ctx, s, sizeof *s, 0);
+}
+
+/* A record that was used before, or a new one; NULL: no memory. Most calls make a storage
+ * that lives for a few calls only. */
+static usc_storage *make_storage(usc_storage_map *m)
+{
+    if (m->spare == NULL) m->spare = atomic_exchange(&m->returned, NULL);
+    usc_storage *s = m->spare;
+    if (s != NULL) {
+        m->spare = s->next_dead;
+        s->next_dead = NULL;
+        return s;
+    }
+    s = m->alloc->resize(m->alloc->ctx, NULL, 0, sizeof *s);
+    if (s != NULL) *s = (usc_storage){0};
+    return s;
 }
 
 usc_storage *usc_storage_find(usc_storage_map *m, void *address)
@@ -54,16 +83,17 @@ usc_storage *usc_storage_find(usc_storage_map *m, void *address)
 /* Moves all storages into `n_slots` new slots. */
 static bool rebuild(usc_storage_map *m, int64_t n_slots)
 {
-    usc_storage_map next = *m;
-    next.n_slots = n_slots;
+    usc_storage **const old = m->slots;
+    const int64_t n_old = m->n_slots;
     const size_t size = (size_t)n_slots * sizeof(usc_storage *);
-    next.slots = m->alloc->resize(m->alloc->ctx, NULL, 0, size);
-    if (next.slots == NULL) return false;
-    memset((void *)next.slots, 0, size);
-    for (int64_t i = 0; i < m->n_slots; i++)
-        if (m->slots[i] != NULL) *slot_for(&next, m->slots[i]->address) = m->slots[i];
-    free_array(m, (void *)m->slots, m->n_slots, sizeof(usc_storage *));
-    *m = next;
+    void *slots = m->alloc->resize(m->alloc->ctx, NULL, 0, size);
+    if (slots == NULL) return false;
+    memset(slots, 0, size);
+    m->slots = slots;
+    m->n_slots = n_slots;
+    for (int64_t i = 0; i < n_old; i++)
+        if (old[i] != NULL) *slot_for(m, old[i]->address) = old[i];
+    free_array(m, (void *)old, n_old, sizeof(usc_storage *));
     return true;
 }
 
@@ -84,9 +114,9 @@ usc_storage *usc_storage_add(usc_storage_map *m, void *address)
     if (m->n_slots > 0) sweep(m);
     if (2 * (m->n + 1) > m->n_slots && !rebuild(m, m->n_slots > 0 ? 2 * m->n_slots : 256))
         return NULL;
-    usc_storage *s = m->alloc->resize(m->alloc->ctx, NULL, 0, sizeof *s);
+    usc_storage *s = make_storage(m);
     if (s == NULL) return NULL;
-    *s = (usc_storage){.address = address};
+    s->address = address;
     if (m->hooks->hold != NULL) s->held = m->hooks->hold(m->hooks->ctx, address);
     *slot_for(m, address) = s;
     m->n++;
@@ -117,12 +147,16 @@ usc_storage *usc_storage_take_dead(usc_storage_map *m)
     return dead;
 }
 
-void usc_storage_bury(const usc_storage_map *m, usc_storage *dead)
+void usc_storage_bury(usc_storage_map *m, usc_storage *dead)
 {
     while (dead != NULL) {
-        usc_storage *next = dead->next_dead;
-        free_storage(m, dead);
-        dead = next;
+        usc_storage *s = dead;
+        dead = s->next_dead;
+        release(m, s);
+        empty(m, s);
+        s->next_dead = atomic_load(&m->returned);
+        while (!atomic_compare_exchange_weak(&m->returned, &s->next_dead, s))
+            continue;
     }
 }
 
@@ -181,6 +215,8 @@ usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t ke
 void usc_storage_map_free(usc_storage_map *m)
 {
     usc_storage_bury(m, usc_storage_take_dead(m));
+    while (m->spare != NULL || atomic_load(&m->returned) != NULL)
+        free_storage(m, make_storage(m));
     for (int64_t i = 0; i < m->n_slots; i++)
         if (m->slots[i] != NULL) free_storage(m, m->slots[i]);
     free_array(m, (void *)m->slots, m->n_slots, sizeof(usc_storage *));

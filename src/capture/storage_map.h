@@ -8,6 +8,8 @@
 
 #include <ulpscope/capture.h>
 
+#include <stdatomic.h>
+
 /* A view of the current generation that has its row already. */
 typedef struct usc_known_tensor {
     uint64_t key;
@@ -49,8 +51,10 @@ typedef struct usc_storage_map {
     const usc_capture_hooks *hooks;
     usc_storage **slots; /* open addressing by address */
     int64_t n, n_slots;
-    int64_t swept;     /* slot at which the dead were looked for last */
-    usc_storage *dead; /* forgotten, not yet released */
+    int64_t swept;                   /* slot at which the dead were looked for last */
+    usc_storage *dead;               /* forgotten, not yet released */
+    usc_storage *spare;              /* released, to be used again */
+    _Atomic(usc_storage *) returned; /* the same, put there without the lock */
 } usc_storage_map;
 
 /** The living storage at `address`; NULL where there is none (a dead one there is
@@ -66,7 +70,7 @@ void usc_storage_forget(usc_storage_map *m, usc_storage *s);
 /** Takes the list of the forgotten, for usc_storage_bury: to be called without the
  * session's lock, since a hold's release may run the host program's code. */
 usc_storage *usc_storage_take_dead(usc_storage_map *m);
-void usc_storage_bury(const usc_storage_map *m, usc_storage *dead);
+void usc_storage_bury(usc_storage_map *m, usc_storage *dead);
 
 /** Drops what belonged to the old generation only. */
 void usc_storage_renew(usc_storage_map *m, usc_storage *s);
