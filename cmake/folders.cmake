@@ -56,7 +56,8 @@ usc_folder(files USES json tensor)
 usc_folder(trace USES db tensor)
 usc_folder(result USES db)
 usc_folder(capture USES trace stats)
-usc_folder(pack USES judge standard files result)
+usc_folder(case USES judge)
+usc_folder(pack USES case standard files result)
 usc_folder(report USES result json SOURCES ${CMAKE_BINARY_DIR}/report_page.c)
 
 file(GLOB found RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS

@@ -9,6 +9,7 @@ import math
 import torch
 from torch._decomp import decomposition_table
 
+from ._algorithms import accumulated, by_matrix, n_points
 from ._mode import Mode
 from ._orders import PRODUCTS, adds, is_whole_step
 from ._sources import sound
@@ -90,7 +91,7 @@ class Steps(Mode):
                 pass
         out = sound(func)(*args, **kwargs)
         if is_transform(func):
-            return self._transform(args, out)
+            return self._transform(func, args, out)
         if any(r.alias_info is not None for r in func._schema.returns):
             return out
         if isinstance(out, tuple) and adds(func._schema.name.split("::")[1]):
@@ -102,7 +103,7 @@ class Steps(Mode):
     def _step(self, func, args, kwargs, out):
         return out
 
-    def _transform(self, args, out):
+    def _transform(self, func, args, out):
         return out
 
     def _softmax_gradient(self, cotangent, p, dim, out):
@@ -134,6 +135,29 @@ class Watch(Steps):
         if bool(out.isinf().any()) and all(bool(t.isfinite().all()) for t in given):
             self.overflowed = True
         return out
+
+
+class Accumulated(Steps):
+    """Every sum in one accumulator, from its first term on or from its last; `any` tells whether
+    there was one."""
+
+    def __init__(self, back, apart=True):
+        super().__init__(apart)
+        self.back, self.any = back, False
+
+    def _step(self, func, args, kwargs, out):
+        other = None
+        if out.dtype == torch.float32 and out.numel():
+            other = accumulated(func, args, kwargs, self.back)
+        if other is None:
+            return out
+        self.any = True
+        return other.reshape(out.shape)
+
+    def _transform(self, func, args, out):
+        other = by_matrix(func, args, out, self.back) if out.dtype in (torch.float32, torch.complex64) else None
+        self.any |= other is not None
+        return out if other is None else other
 
 
 class Noise(Steps):
@@ -188,14 +212,19 @@ class Noise(Steps):
         signs = 2 * torch.randint(0, 2, x.shape, generator=self.generator) - 1
         return x.double() * (1 + signs * (0.5 * torch.finfo(x.dtype).eps))
 
-    def _transform(self, args, out):
-        """Moves every number by an ulp of the transform's mean size, as all fast ones err."""
+    def _transform(self, func, args, out):
+        """Moves every number by an ulp of the transform's mean size, as all fast ones err, or by
+        twice what its matrix loses in one of its roundings, which the limits take many of."""
         dims, parts = args[1], torch.view_as_real(out) if out.is_complex() else out.unsqueeze(-1)
         if parts.dtype not in LOW or not dims:
             return out
-        size = out.abs().square().mean(dims, keepdim=True).sqrt().unsqueeze(-1)
+        size = _mean_size(out, dims) * torch.finfo(parts.dtype).eps
+        other = by_matrix(func, args, out) if parts.dtype == torch.float32 else None
+        if other is not None:
+            lost = _mean_size(other - out, dims).nan_to_num() / n_points(args[0], dims) ** 0.5
+            size = torch.maximum(size, 2 * lost)
         signs = 2 * torch.randint(0, 2, parts.shape, generator=self.generator) - 1
-        moved = (parts + signs * size * torch.finfo(parts.dtype).eps).contiguous()
+        moved = (parts + signs * size.unsqueeze(-1)).contiguous()
         return torch.view_as_complex(moved) if out.is_complex() else moved.squeeze(-1)
 
     def _softmax_gradient(self, cotangent, p, dim, out):
@@ -205,6 +234,11 @@ class Noise(Steps):
         size = cotangent.abs().amax(dim, keepdim=True)
         signs = 2 * torch.randint(0, 2, size.shape, generator=self.generator) - 1
         return (out + p * signs * size * torch.finfo(out.dtype).eps).to(out.dtype)
+
+
+def _mean_size(x, dims):
+    """Root mean square over some dimensions, which stay."""
+    return x.abs().square().mean(dims, keepdim=True).sqrt()
 
 
 def _moved(name, out, ulps):

@@ -35,7 +35,7 @@ class _Whole(Mode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         out = sound(func)(*args, **kwargs)
-        if self.holds and not never_rounds(func.name()) and tensors(args, kwargs):
+        if self.holds and not never_rounds(func.name()) and _numbers(args, kwargs):
             self.holds = _is_whole(func, args, kwargs, out)
         return out
 
@@ -74,6 +74,12 @@ def tensors(args, kwargs):
     return [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor) and t.is_floating_point()]
 
 
+def _numbers(args, kwargs):
+    """Whether there are real or complex numbers among arguments, lists included."""
+    flat = [t for v in (*args, *kwargs.values()) for t in (v if isinstance(v, (list, tuple)) else (v,))]
+    return any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in flat)
+
+
 def _is_whole(func, args, kwargs, out):
     name = func._schema.name.split("::")[1]
     given = tensors(args, kwargs)
@@ -81,6 +87,8 @@ def _is_whole(func, args, kwargs, out):
         return False
     first = out[0] if isinstance(out, tuple) else out
     if not isinstance(first, torch.Tensor):
+        return False
+    if first.is_complex():
         return False
     if not first.is_floating_point():
         return True

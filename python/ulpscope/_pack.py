@@ -29,7 +29,7 @@ from ._tensors_file import write_tensors, writing
 from ._wording import describe_arguments
 from ._worker import import_it
 
-VERSION = 2
+VERSION = 3
 EVERY_SECONDS = 5.0
 PICKS_PER_JOB = 64  # a process takes seconds to start
 

@@ -21,7 +21,7 @@ from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one
-from ._trust import ANOTHER, natural
+from ._trust import natural
 from ._writes import updates
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
@@ -185,7 +185,7 @@ def float_output(operands, path, sums, put):
     if size:
         entry["natural"] = size
     if operands.is_another_function(path):
-        entry["unjudged"] = ANOTHER
+        entry["functions"] = True
     entry.update(put_looks(operands, path, sums, same, put))
     for i, flushed in enumerate(operands.flushed(path)):
         put(f"flushed{i + 1}", flushed)
@@ -193,8 +193,10 @@ def float_output(operands, path, sums, put):
     if jumps:
         put("jump_at", torch.cat([j.where for j in jumps]))
         put("jump_values", torch.cat([j.values.double() for j in jumps]))
-    if _discrete.is_rounding(operands.call) or is_whole(reference, path):
+    if _discrete.is_rounding(operands.call):
         entry["rounding"] = True
+    if is_whole(reference, path):
+        entry["whole"] = True
     if _may_overflow(operands, sums):
         entry["overflows"] = True
     kinds = other_kinds(operands, path, sums.truth)
@@ -252,36 +254,32 @@ def corners(operands):
     return out
 
 
-def unpromised(operands, path, like):
-    """Which elements of an output the operator does not promise, whatever a device gives
-    there, and why; None for none."""
-    found = _discrete.not_held(operands.call, like)
-    if found is not None:
-        return found, _discrete.WHY["out_of_range"]
-    written = updates(operands.call, like)
-    if written is None or not written[2].numel():
-        return None
-    places, _, rows = written
-    twice = (torch.bincount(rows) > 1)[rows]
-    counts = torch.zeros(like.numel(), dtype=torch.int64)
-    counts[places[twice].reshape(-1)] = 2
-    return (counts > 1).view(like.shape), _discrete.WHY["written_twice"]
-
-
 def put_unpromised(operands, path, at_corners, like, put):
-    """Puts the mask of elements that nothing is promised of; {} or why."""
-    found = unpromised(operands, path, like)
-    if found is None and path in at_corners:
-        where, *sides = at_corners[path]
-        found = where, _discrete.WHY["corner"]
-        for name, side in zip(("side_low", "side_high"), sides):
-            put(name, side.double())
-    if found is None or found[0].shape != like.shape or not bool(found[0].any()):
-        return {}
-    put("unpromised", found[0].to(torch.uint8))
-    if found[1] == _discrete.WHY["out_of_range"] and _discrete.many_out_of_range(found[0]):
-        put("usual", _discrete.conversions(operands.call, like))
-    return {"why_unpromised": found[1]}
+    """Puts what an output may hold besides where nothing is promised of it: elements that the
+    integer type does not hold, updates of one place, both sides of corners."""
+    held = _discrete.not_held(operands.call, like)
+    if held is not None and held.shape == like.shape and bool(held.any()):
+        put("unpromised", held.to(torch.uint8))
+        if _discrete.many_out_of_range(held):
+            put("usual", _discrete.conversions(operands.call, like))
+    elif path in at_corners:
+        where, low, high = at_corners[path]
+        put("unpromised", where.to(torch.uint8))
+        put("side_low", low.double())
+        put("side_high", high.double())
+    put_writes(updates(operands.call, like), put)
+
+
+def put_writes(written, put):
+    """Puts the updates that share a place with another."""
+    if written is None or not written[2].numel():
+        return
+    places, values, rows = written
+    twice = (torch.bincount(rows) > 1)[rows]
+    if bool(twice.any()):
+        put("write_at", places[twice].contiguous())
+        put("writes", values[twice].contiguous())
+        put("write_rows", rows[twice].contiguous())
 
 
 def window_of(choice):
@@ -300,7 +298,7 @@ def window_of(choice):
 def choice_entry(operands, path, put):
     """How an index output chooses; {} where it does not, or only one index is right."""
     choice = choice_of(operands.call, path)
-    if choice is None or choice.name == "mode" or choice.arguments.get("stable"):
+    if choice is None or choice.arguments.get("stable"):
         return {}
     put("choice", choice.values)
     dim = choice.dim
@@ -310,6 +308,7 @@ def choice_entry(operands, path, put):
     cumulative = choice.name in CUMULATIVE
     once = not (pooled or cumulative or choice.name.startswith("_embedding"))
     return {"choice": {"dim": dim, "once": once, "cumulative": cumulative, "slack": choice.slack,
+                       "counts": choice.name == "mode",
                        "window": window_of(choice) if pooled else []}}  # fmt: skip
 
 
@@ -351,9 +350,10 @@ def output_entry(operands, path, sums, at_corners, put):
                 put("native", native)
         more = float_output(operands, path, sums[path], put)
     else:
-        more = exact_output(operands, path, put)
+        more = {"exact": scale, **exact_output(operands, path, put)}
     like = operands.reference.truth[path].to(dtype)
-    return {**entry, **more, **put_unpromised(operands, path, at_corners, like, put)}
+    put_unpromised(operands, path, at_corners, like, put)
+    return {**entry, **more}
 
 
 def name_of(dtype):

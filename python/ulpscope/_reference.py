@@ -16,7 +16,7 @@ from . import _core
 from ._exact import never_rounds
 from ._jumps import PART, STEEP, freed
 from ._meaning import Meaning, Meant, only_dtype
-from ._noise import Flush, Noise, Steps, Watch, is_transform, taken_apart
+from ._noise import Accumulated, Flush, Noise, Steps, Watch, is_transform, taken_apart
 from ._replay import (
     BadCall, bind_cast, computed, outputs_of, plain, promises_nothing, segments, widened,
 )  # fmt: skip
@@ -454,6 +454,24 @@ class Reference:
                 return
             yield narrow[path].double()
 
+    def lost_by_order(self, path):
+        """The most that one accumulator loses in every sum inside, from its first term on or from
+        its last, element by element; None for a call that adds nothing."""
+        most, function = None, self._own or cpu_kernel(self.call)
+        for back in (False, True):
+            mode = Accumulated(back, self._same_apart())
+
+            def added(*args, mode=mode, **kwargs):
+                with mode:
+                    return function(*args, **kwargs)
+
+            narrow = self._run_composite(computed, None, added)
+            if not mode.any or path not in narrow or narrow[path].shape != self.truth[path].shape:
+                return None
+            lost = (narrow[path].double() - self.truth[path]).abs().nan_to_num(0, 0, 0)
+            most = lost if most is None else torch.maximum(most, lost)
+        return most
+
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""
         for k in range(n):
@@ -467,7 +485,7 @@ class Reference:
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
         share of the inputs and counts the outputs that do not move."""
-        live = self.truth[path].isfinite() & (self.truth[path] != 0)
+        live = self._reacts(path)
         if not bool(live.any()):
             return 1.0
         draws = 1 if int(live.sum()) >= FEW_OUTPUTS else 8
@@ -484,9 +502,20 @@ class Reference:
                 return _fan_from(still, share)
         return float(max(n, 1))
 
+    def _reacts(self, path):
+        """Which elements of an output hang on the inputs: all but zeros, and where most are zero
+        those that move, as sums do that cancel and masked elements do not."""
+        truth = self.truth[path]
+        live = truth.isfinite() & (truth != 0)
+        if 2 * int(live.sum()) >= truth.numel():
+            return live
+        moved = self._shared(None, 0).get(path)
+        return live if moved is None or moved.shape != truth.shape else live | (moved.isfinite() & (moved != truth))
+
     def _shared(self, i, draw):
         if (i, draw) not in self._shares:
-            contents = self._perturbed(1000 + 16 * i + draw, FAN_DELTA, FAN_SHARES[i])
+            where = {} if i is None else {"share": FAN_SHARES[i]}
+            contents = self._perturbed(1000 + 16 * (i or 0) + draw, FAN_DELTA, **where)
             self._shares[i, draw] = self.wide(contents)
         return self._shares[i, draw]
 

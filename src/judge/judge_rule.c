@@ -78,10 +78,11 @@ static bool many_ill(const usc_judge *j, const usc_tally *t)
 }
 
 /* What an element that cancels to nothing is to be compared with: the size that the
- * output usually has. */
+ * output usually has, or that all of it has where it is one whole. */
 static void set_typical(usc_judge *j, double natural, usc_view *view)
 {
     view->typical = fmax(usc_judge_median_size(j), natural);
+    view->typical = fmax(usc_judge_common_size(j, view), view->typical);
 }
 
 static void fill_spectrum(const usc_judge *j, const usc_view *view, const usc_tally *t,

@@ -147,6 +147,12 @@ void usc_judge_each(usc_judge *j, const usc_view *view, usc_element_function *ca
  * 0 where there is none. */
 double usc_judge_median_size(usc_judge *j);
 
+/** Root mean square of R where the output is one whole that reacts evenly to its inputs,
+ * as a Fourier transform or a product of matrices is: the median of S is within a factor
+ * of 16 of it, that of the scale at most 2^12 of it. Then what cancels beside larger
+ * elements is no less certain than they are. 0 for all others. */
+double usc_judge_common_size(usc_judge *j, const usc_view *view);
+
 /** Scores of Y rounded to the device's dtype, over at most 64 blocks spread evenly. */
 void usc_judge_yardstick(usc_judge *j, const usc_view *view, int64_t *n_mismatch,
                          double *max, int64_t scores[USC_N_SCORE_BINS]);

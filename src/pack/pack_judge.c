@@ -56,49 +56,40 @@ static bool allowed(const usc_json *dtypes, const char *dtype)
     return n == 0;
 }
 
-static usc_status judge_entry(packed *p, const usc_pack_entry *e,
-                              const usc_safetensor *device, usc_pack_finding *f,
+static usc_status judge_entry(packed *p, usc_pack_entry *e, const usc_safetensor *device,
                               usc_error *err)
 {
-    const char *path = e->operands.path;
-    if (e->unjudged != NULL) {
-        usc_pack_say(f, USC_VERDICT_UNJUDGED, path, "%s", e->unjudged);
-        return USC_OK;
-    }
-    const char *dtype = usc_pack_dtype_text(device);
-    if (!allowed(e->dtypes, dtype)) {
-        usc_pack_say(f, USC_VERDICT_WRONG, path,
-                     "dtype %s where the operator gives %.40s", dtype,
-                     usc_json_as_text(usc_json_item(e->dtypes, 0)));
-        return USC_OK;
-    }
-    return usc_pack_output(&p->w, device, &e->operands, f, err);
+    usc_pack_operands *o = &e->operands;
+    if (e->unjudged != NULL)
+        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, o->path, err, "%s", e->unjudged);
+    o->usual_dtype = usc_json_as_text(usc_json_item(e->dtypes, 0));
+    o->other_dtype = !allowed(e->dtypes, usc_pack_dtype_text(device));
+    return usc_pack_output(&p->w, device, o, err);
 }
 
 static usc_status judge_outputs(packed *p, const usc_pack_call *call,
-                                usc_pack_entry *entries, usc_pack_finding *found,
-                                int *n_found, usc_error *err)
+                                usc_pack_entry *entries, usc_error *err)
 {
     int64_t n = 0;
     const int64_t n_given = count_given(p, call->row.call);
-    usc_status st = USC_OK;
+    usc_status st = usc_pack_open_case(&p->w, call->n_outputs + 1, err);
     for (int i = 0; i < call->n_outputs && st == USC_OK; i++) {
         const usc_safetensor *device = usc_safetensors_find(p->outputs, entries[i].name);
         if (device == NULL) continue;
         entries[i].operands.op = call->row.op;
-        st = judge_entry(p, &entries[i], device, &found[n++], err);
-    }
-    if (n_given == 0 && call->n_outputs > 0) {
-        usc_pack_say(&found[n++], USC_VERDICT_UNSUPPORTED, "",
-                     "no output of it was given");
-    } else if (n < call->n_outputs || n_given > n) {
-        usc_pack_say(&found[n], USC_VERDICT_WRONG, "",
-                     "%lld outputs where the operator has %d", (long long)n_given,
-                     call->n_outputs);
+        st = judge_entry(p, &entries[i], device, err);
         n++;
     }
-    *n_found = (int)n;
-    return st;
+    if (st != USC_OK) return st;
+    if (n_given == 0 && call->n_outputs > 0)
+        return usc_pack_say(&p->w, USC_VERDICT_UNSUPPORTED, "", err,
+                            "no output of it was given");
+    if (n < call->n_outputs || n_given > n)
+        return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err,
+                            "%lld outputs where the operator has %d", (long long)n_given,
+                            call->n_outputs);
+    if (n == 0) return usc_pack_say(&p->w, USC_VERDICT_PASS, "", err, "%s", "");
+    return USC_OK;
 }
 
 static usc_status open_operands(packed *p, const usc_pack_call *call,
@@ -111,45 +102,46 @@ static usc_status open_operands(packed *p, const usc_pack_call *call,
     return st == USC_OK ? usc_safetensors_open(path, p->w.options->alloc, out, err) : st;
 }
 
-static bool flagged(const usc_pack_finding *found, int n)
+static bool flagged(const usc_case *c)
 {
-    for (int i = 0; i < n; i++)
-        if (usc_verdict_flagged(found[i].verdict)) return true;
+    for (int i = 0; i < usc_case_count(c); i++)
+        if (usc_verdict_flagged(usc_case_finding(c, i)->verdict)) return true;
     return false;
 }
 
-static bool passes(const usc_pack_finding *found, int n)
+static bool passes(const usc_case *c)
 {
-    for (int i = 0; i < n; i++)
-        if (found[i].verdict != USC_VERDICT_PASS) return false;
+    for (int i = 0; i < usc_case_count(c); i++)
+        if (usc_case_finding(c, i)->verdict != USC_VERDICT_PASS) return false;
     return true;
 }
 
 /* Findings on all outputs, by whichever convention on numbers among the arguments suits
- * them better. `found` has room for one more than the outputs. */
+ * them better. */
 static usc_status judge_held_to(packed *p, usc_pack_call *call,
-                                const usc_safetensors *tensors, usc_pack_finding *found,
-                                int *n_found, usc_error *err)
+                                const usc_safetensors *tensors, usc_error *err)
 {
     const size_t n = (size_t)call->n_outputs;
     usc_pack_entry *entries = usc_arena_take(&p->arena, n * sizeof *entries + 1);
-    usc_pack_finding *again = usc_arena_take(&p->arena, (n + 1) * sizeof *again);
-    int n_again = 0;
-    if (entries == NULL || again == NULL)
+    if (entries == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
     usc_status st =
         usc_manifest_outputs(p->manifest, call->outputs, tensors, entries, err);
-    if (st == USC_OK) st = judge_outputs(p, call, entries, found, n_found, err);
-    if (st != USC_OK || call->rounded == NULL || p->w.foreign ||
-        !flagged(found, *n_found))
+    if (st == USC_OK) st = judge_outputs(p, call, entries, err);
+    if (st != USC_OK || call->rounded == NULL || p->w.foreign || !flagged(p->w.c))
         return st;
+    const usc_pack_work first = p->w;
+    p->w.c = NULL;
     st = usc_manifest_outputs(p->manifest, call->rounded, tensors, entries, err);
-    if (st == USC_OK) st = judge_outputs(p, call, entries, again, &n_again, err);
-    if (st != USC_OK || !passes(again, n_again)) return st;
-    memcpy(found, again, (size_t)n_again * sizeof *found);
-    *n_found = n_again;
-    if (call->row.notes[0] == '\0') call->row.notes = call->note;
-    return USC_OK;
+    if (st == USC_OK) st = judge_outputs(p, call, entries, err);
+    if (st == USC_OK && passes(p->w.c)) {
+        usc_case_close(first.c);
+        if (call->row.notes[0] == '\0') call->row.notes = call->note;
+        return USC_OK;
+    }
+    usc_case_close(p->w.c);
+    p->w = first;
+    return st;
 }
 
 /* Verdicts on all outputs of a call. */
@@ -157,24 +149,18 @@ static usc_status judge_call(packed *p, usc_pack_call *call, usc_error *err)
 {
     const int64_t begin = usc_pack_now();
     usc_safetensors *tensors = NULL;
-    usc_pack_finding *found =
-        usc_arena_take(&p->arena, ((size_t)call->n_outputs + 1) * sizeof *found);
-    int n_found = 0;
-    if (found == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
     usc_status st = USC_OK;
     if (call->unjudged != NULL) {
-        usc_pack_say(&found[n_found++], USC_VERDICT_UNJUDGED, "", "%s", call->unjudged);
+        st = usc_pack_open_case(&p->w, 1, err);
+        if (st == USC_OK)
+            st = usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", call->unjudged);
         (void)count_given(p, call->row.call);
     } else {
         st = open_operands(p, call, &tensors, err);
-        if (st == USC_OK) st = judge_held_to(p, call, tensors, found, &n_found, err);
+        if (st == USC_OK) st = judge_held_to(p, call, tensors, err);
     }
-    if (st == USC_OK && n_found == 0)
-        usc_pack_say(&found[n_found++], USC_VERDICT_PASS, "", "%s", "");
     call->row.t_judge = call->row.t_total = usc_pack_now() - begin;
-    if (st == USC_OK)
-        st = usc_pack_put(&p->w, p->result, &call->row, found, n_found, err);
+    if (st == USC_OK) st = usc_pack_put(&p->w, p->result, &call->row, err);
     usc_safetensors_close(tensors);
     return st;
 }
@@ -250,6 +236,7 @@ usc_status usc_pack_judge(const char *pack, const char *outputs,
     usc_result_close(p.result);
     usc_safetensors_close(p.outputs);
     usc_manifest_close(p.manifest);
+    usc_case_close(p.w.c);
     usc_arena_free(&p.arena);
     usc_arena_free(&p.marks);
     return st;

@@ -2,7 +2,7 @@
 // Tensors against references of the same names: for who has no pack. Neighbour:
 // pack_judge.c, which knows what an operator does.
 #include "base/float_env.h"
-#include "pack/pack_finding.h"
+#include "pack/pack_operands.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,54 +24,63 @@ typedef struct pair {
     int64_t n, n_float32;
 } pair;
 
-/* A verdict without looking at elements; false where there is something to judge. */
+/* Why there is nothing to judge; false where there is something. */
 static bool refuse(const usc_safetensor *device, const usc_safetensor *reference,
-                   usc_pack_finding *f)
+                   char *why, size_t size)
 {
-    if (device == NULL) {
-        usc_pack_say(f, USC_VERDICT_UNSUPPORTED, "", "the device gave no such tensor");
-        return true;
-    }
-    if (reference == NULL) {
-        usc_pack_say(f, USC_VERDICT_UNJUDGED, "", "there is no reference of that name");
-        return true;
-    }
     const usc_dtype d = device->tensor.dtype, r = reference->tensor.dtype;
     const bool computed = usc_dtype_info_of(d)->kind == USC_KIND_FLOAT &&
                           usc_dtype_info_of(r)->kind == USC_KIND_FLOAT;
     if (!computed || r == USC_F64 || (r == USC_F32 && d != USC_F64)) return false;
-    usc_pack_say(f, USC_VERDICT_UNJUDGED, "",
-                 "a %s reference is too coarse for a %s output; give it in float64",
-                 usc_pack_dtype_text(reference), usc_pack_dtype_text(device));
+    (void)snprintf(why, size,
+                   "a %s reference is too coarse for a %s output; give it in float64",
+                   usc_pack_dtype_text(reference), usc_pack_dtype_text(device));
     return true;
 }
 
-static usc_status judge_tensor(pair *p, const char *name, usc_pack_finding *f,
-                               usc_error *err)
+static bool is_float(const usc_safetensor *t)
 {
+    return usc_dtype_info_of(t->tensor.dtype)->kind == USC_KIND_FLOAT;
+}
+
+static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
+{
+    char why[256];
     const usc_safetensor *device = usc_safetensors_find(p->device, name);
     const usc_safetensor *reference = usc_safetensors_find(p->reference, name);
-    if (refuse(device, reference, f)) return USC_OK;
-    const usc_dtype r = reference->tensor.dtype;
+    if (device == NULL)
+        return usc_pack_say(&p->w, USC_VERDICT_UNSUPPORTED, "", err,
+                            "the device gave no such tensor");
+    if (reference == NULL)
+        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
+                            "there is no reference of that name");
+    if (refuse(device, reference, why, sizeof why))
+        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", why);
+    const usc_dtype d = device->tensor.dtype, r = reference->tensor.dtype;
     p->n_float32 += r == USC_F32;
     const usc_safetensor *s =
         p->scale != NULL ? usc_safetensors_find(p->scale, name) : NULL;
-    const usc_pack_operands o = {.path = "",
-                                 .op = name,
-                                 .reference = reference,
-                                 .s = {[USC_PACK_FIRST] = s, [USC_PACK_MORE] = s},
-                                 .fan_in = 1,
-                                 .bare = true};
-    return usc_pack_output(&p->w, device, &o, f, err);
+    const bool computed = d != USC_DTYPE_NONE && r != USC_DTYPE_NONE;
+    const bool floats = is_float(device) && is_float(reference);
+    const usc_pack_operands o = {
+        .path = "",
+        .op = name,
+        .reference = reference,
+        .s = {[USC_PACK_FIRST] = s, [USC_PACK_SECOND] = s, [USC_PACK_MORE] = s},
+        .usual_dtype = usc_pack_dtype_text(reference),
+        .other_dtype = computed && !floats && d != r,
+        .fan_in = 1,
+        .bare = true};
+    return usc_pack_output(&p->w, device, &o, err);
 }
 
 static usc_status add_tensor(pair *p, const usc_safetensor *t, usc_error *err)
 {
     char args[256];
-    usc_pack_finding f;
     const int64_t begin = usc_pack_now();
     usc_arena_reset(&p->arena);
-    usc_status st = judge_tensor(p, t->name, &f, err);
+    usc_status st = usc_pack_open_case(&p->w, 1, err);
+    if (st == USC_OK) st = judge_tensor(p, t->name, err);
     if (st != USC_OK) return st;
     size_t n = (size_t)snprintf(args, sizeof args, "%s[", usc_pack_dtype_text(t));
     for (int i = 0; i < t->tensor.ndim && n < sizeof args - 24; i++)
@@ -90,7 +99,7 @@ static usc_status add_tensor(pair *p, const usc_safetensor *t, usc_error *err)
                           .stack = "",
                           .stands_for = 1};
     row.t_judge = row.t_total = usc_pack_now() - begin;
-    return usc_pack_put(&p->w, p->result, &row, &f, 1, err);
+    return usc_pack_put(&p->w, p->result, &row, err);
 }
 
 /* All names of both files, each once, in order. */
@@ -160,6 +169,7 @@ usc_status usc_pair_judge(const char *device, const char *reference,
     usc_safetensors_close(p.scale);
     usc_safetensors_close(p.reference);
     usc_safetensors_close(p.device);
+    usc_case_close(p.w.c);
     usc_arena_free(&p.arena);
     return st;
 }

@@ -184,20 +184,23 @@ static void find_operands(usc_json_taker *t, const usc_json *names,
                  {"flushed3", &o->flushed[2]},
                  {"jump_at", &o->jump_at},
                  {"jump_values", &o->jump_values},
-                 {"choice", &o->choice.values},
+                 {"choice", &o->choice_values},
                  {"unpromised", &o->unpromised},
                  {"kinds", &o->kinds},
                  {"side_low", &o->side_low},
                  {"side_high", &o->side_high},
-                 {"usual", &o->usual}};
+                 {"usual", &o->usual},
+                 {"write_at", &o->write_at},
+                 {"writes", &o->writes},
+                 {"write_rows", &o->write_rows}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         *table[i].place = operand(t, names, tensors, table[i].key);
 }
 
-static void read_window(usc_json_taker *t, const usc_json *window, usc_pack_choice *c)
+static void read_window(usc_json_taker *t, const usc_json *window, usc_choice *c)
 {
     c->n_window = (int)usc_json_size(window);
-    if (usc_json_size(window) > USC_PACK_POOLED) {
+    if (usc_json_size(window) > USC_POOLED) {
         usc_json_wrong(t, "choice", "pools over too many dimensions");
         c->n_window = 0;
     }
@@ -211,14 +214,15 @@ static void read_window(usc_json_taker *t, const usc_json *window, usc_pack_choi
     }
 }
 
-static void read_choice(usc_json_taker *t, const usc_json *choice, usc_pack_choice *c)
+static void read_choice(usc_json_taker *t, const usc_json *choice, usc_choice *c)
 {
     const int64_t dim = usc_json_integer(t, choice, "dim", -1);
     if (dim < -1 || dim >= USC_MAX_DIMS) usc_json_wrong(t, "choice", "has no such dim");
-    *c = (usc_pack_choice){.dim = (int)dim,
-                           .slack = usc_json_number(t, choice, "slack", 0),
-                           .once = usc_json_flag(t, choice, "once"),
-                           .cumulative = usc_json_flag(t, choice, "cumulative")};
+    *c = (usc_choice){.dim = (int)dim,
+                      .slack = usc_json_number(t, choice, "slack", 0),
+                      .once = usc_json_flag(t, choice, "once"),
+                      .cumulative = usc_json_flag(t, choice, "cumulative"),
+                      .counts = usc_json_flag(t, choice, "counts")};
     read_window(t, usc_json_list(t, choice, "window"), c);
 }
 
@@ -254,7 +258,9 @@ static void read_output(usc_json_taker *t, const usc_json *output,
     o->far = count(t, output, "far");
     o->noise = count(t, output, "noise");
     o->rounding = usc_json_flag(t, output, "rounding");
-    o->why_unpromised = usc_json_text(t, output, "why_unpromised", NULL);
+    o->whole = usc_json_flag(t, output, "whole");
+    o->exact = usc_json_flag(t, output, "exact");
+    o->functions = usc_json_flag(t, output, "functions");
     o->pairs = usc_json_flag(t, output, "pairs");
     read_choice(t, usc_json_object(t, output, "choice"), &o->choice);
     read_dtypes(t, output, e);

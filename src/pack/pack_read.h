@@ -3,10 +3,10 @@
 #ifndef USC_PACK_READ_H
 #define USC_PACK_READ_H
 
-#include "pack/pack_finding.h"
+#include "pack/pack_operands.h"
 #include "json/json.h"
 
-#define USC_PACK_VERSION 2
+#define USC_PACK_VERSION 3
 
 enum { USC_PACK_OUTPUTS = 1 << 20 }; /* of one call, at most */
 

@@ -328,6 +328,20 @@ def a_few_of_very_many_left_out(d):
     return Wrong(torch.mean, (x,), right.mul(1 - 2.0**-14.5).float(), most=15)
 
 
+@aims_at("order_of_adding")
+def squares_in_bfloat16(d):
+    x = 2.0 ** (10 * d.normal(64, 512))
+    far = (x - x.double().mean(1, keepdim=True).float()).square().bfloat16()
+    return Wrong(torch.var, (x, 1), far.double().sum(1).div(511).float())
+
+
+@aims_at("order_of_adding")
+def a_large_term_left_out(d):
+    x = 2.0 ** (10 * d.normal(64, 512))
+    median = x.topk(40, 1).values[:, -1]
+    return Wrong(torch.sum, (x, 1), (x.double().sum(1) - median).float())
+
+
 @aims_at("few")
 def one_element_off(d):
     x = d.normal(64, 64)

@@ -88,12 +88,18 @@ def test_what_is_well_conditioned_is_judged_beside_what_is_not():
         assert wrong.verdict in FLAGGED, wrong.sentence
 
 
+SINE = torch.sin(2 * torch.pi * 3 * torch.arange(64) / 64)
+ROTATION = torch.linalg.qr(randn(48, 48).double())[0].float()
+
 # Well conditioned, or too near zero to be told from it: as before.
 FINE = {
     "inv": (torch.linalg.inv, (of_condition(16, 1e4),), randn(16, 16) * 1e3),
     "layer_norm": (norm, (randn(32, 64) + 1e4,), randn(32, 64)),
     "difference": (torch.sub, (randn(256), randn(256)), randn(256)),
     "matmul": (torch.mm, (randn(48, 48), randn(48, 48)), randn(48, 48)),
+    # one whole, of which all but a few elements cancel
+    "spectrum of a sine": (torch.fft.fft, (SINE,), torch.complex(randn(64), randn(64)) * 1e-2),
+    "orthogonal columns": (torch.mm, (ROTATION.t().contiguous(), ROTATION), torch.eye(48) + 1e-4 * randn(48, 48)),
 }
 
 

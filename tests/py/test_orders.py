@@ -84,3 +84,105 @@ def test_another_order_of_adding_passes(name):
     for wrong in (right + 2.0**-12 * factor * x.abs().amax(-1), right.roll(1),
                   torch.where(torch.arange(N) == 3, right + 2.0**-12 * factor * x.abs().max(), right)):  # fmt: skip
         assert not ulpscope.judge_call(fn, (x,), outputs=wrong).passed
+
+
+# ---- other algorithms of sums and transforms -------------------------------------------
+
+
+def by_matrix(x):
+    """A Fourier transform as two products, in float32."""
+    k = torch.arange(x.shape[-1], dtype=torch.float64)
+    angle = -2 * torch.pi / x.shape[-1] * (torch.outer(k, k) % x.shape[-1])
+    return torch.complex(x @ angle.cos().float(), x @ angle.sin().float())
+
+
+def there_and_back(x):
+    return torch.fft.ifft(torch.fft.fft(x)).real
+
+
+def back_by_matrix(x):
+    there = by_matrix(x)
+    return (by_matrix(there.imag).imag + by_matrix(there.real).real) / x.shape[-1]
+
+
+K = torch.arange(512)
+SPECTRA = {
+    "constant": torch.full((4, 512), 1.3),
+    "sine": torch.sin(2 * torch.pi * 3 * K / 512).expand(4, 512).contiguous(),
+    "steps": torch.where(K < 256, 1.1, -1.1).expand(4, 512).contiguous(),
+}
+TRANSFORMS = {
+    "fft": (torch.fft.fft, by_matrix),
+    "parts": (lambda x: torch.view_as_real(torch.fft.fft(x)), lambda x: torch.view_as_real(by_matrix(x))),
+    "imaginary": (lambda x: torch.fft.fft(x).imag, lambda x: by_matrix(x).imag.clone()),
+    "fft2": (torch.fft.fft2, lambda x: _both(by_matrix(x))),
+    "there and back": (there_and_back, back_by_matrix),
+}
+
+
+def _both(x):
+    """The transform of four rows, along the first dimension."""
+    re, im = by_matrix(x.real.t().contiguous()), by_matrix(x.imag.t().contiguous())
+    return torch.complex(re.real - im.imag, re.imag + im.real).t().contiguous()
+
+
+@pytest.mark.parametrize("data", SPECTRA)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_transform_by_its_matrix_passes(name, data):
+    fn, other = TRANSFORMS[name]
+    x = SPECTRA[data]
+    got = ulpscope.judge_call(fn, (x,), outputs=other(x), cause=False)
+    assert got.verdict in ("pass", "unjudged") and (got.passed or data == "sine"), got.sentence
+    right = fn(x)
+    for wrong in (other(x) + 1e-3 * x.norm(), torch.where(right.abs() > x.norm() / 9, 1.002, 1.0) * right):
+        if torch.equal(wrong, right):
+            continue  # of an imaginary part that is zero
+        assert not ulpscope.judge_call(fn, (x,), outputs=wrong, cause=False).passed
+
+
+def in_a_row(x):
+    """A sum over the last dimension in one accumulator, from the last term on."""
+    total = torch.zeros(x.shape[:-1])
+    for term in x.flip(-1).unbind(-1):
+        total = total + term
+    return total
+
+
+def variance(x, added=in_a_row):
+    far = x - added(x)[..., None] / x.shape[-1]
+    return added(far * far) / (x.shape[-1] - 1)
+
+
+def statistics(x):
+    scale = (variance(x) * (x.shape[-1] - 1) / x.shape[-1] + 1e-5).rsqrt()
+    mean = in_a_row(x) / x.shape[-1]
+    return (x - mean[:, None]) * scale[:, None], mean, scale
+
+
+WIDE = 2.0 ** (10 * torch.randn(16, 2048, generator=torch.Generator().manual_seed(1)))
+ROWWISE = {
+    "var": (lambda x: x.var(-1), variance),
+    "std": (lambda x: x.std(-1), lambda x: variance(x).sqrt()),
+    "sum": (lambda x: x.sum(-1), in_a_row),
+    "norm": (lambda x: torch.linalg.vector_norm(x, dim=-1), lambda x: in_a_row(x * x).sqrt()),
+    "matmul": (lambda x: x @ torch.ones(2048, 1).to(x), lambda x: in_a_row(x)[:, None]),
+    "batch_norm": (lambda x: torch.native_batch_norm(x.t(), None, None, None, None, True, 0.1, 1e-5),
+                   lambda x: (statistics(x)[0].t(), *statistics(x)[1:])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWWISE)
+def test_one_accumulator_of_wide_numbers_passes(name):
+    fn, other = ROWWISE[name]
+    got = ulpscope.judge_call(fn, (WIDE,), outputs=other(WIDE), cause=False)
+    assert got.passed, got.sentence
+    coarse = fn(WIDE.bfloat16().float())
+    assert not ulpscope.judge_call(fn, (WIDE,), outputs=coarse, cause=False).passed
+
+
+def test_exactness_is_no_matter_of_lists_or_complex_numbers():
+    """3 and 4 give a norm of 5 exactly, on this CPU."""
+    x = torch.tensor([3.0, 4.0]).repeat(8, 1)
+    near = [torch.tensor(5.0).nextafter(torch.tensor(6.0))] * 8
+    norms = lambda *rows: torch._foreach_norm(list(rows))  # noqa: E731
+    assert ulpscope.judge_call(norms, tuple(x), outputs=near, cause=False).passed

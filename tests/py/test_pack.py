@@ -183,11 +183,31 @@ def test_a_pack_says_what_a_check_of_the_device_says(packed, tmp_path):
 
 def test_the_limits_of_both_judges_agree():
     """What C and Python decide by is written down twice, and the looks are named in files."""
-    source = (ROOT / "src" / "pack" / "pack_float.c").read_text()
-    limits = dict(re.findall(r"#define (\w+) +([\d.]+)", source))
+    limits = {}
+    for name in ("look", "excuse"):
+        source = (ROOT / "src" / "case" / f"case_{name}.c").read_text()
+        limits.update(re.findall(r"#define (\w+) +([\d.]+)", source))
     assert float(limits["MOST_SHARED"]) == _lost.MOST_SHARED
     assert float(limits["MOST_BITS_LESS"]) == _outputs.MOST_BITS_LESS
     assert _pack_operands.LOOKS == (1, 2, 4)
+
+
+@pytest.mark.parametrize("share, verdict", [(0.0, "undefined"), (0.5, "wrong"), (2.0, "wrong")])
+def test_of_several_updates_one_has_to_stand_there(packed, honest, tmp_path, share, verdict):
+    """Of two that meet in one place either is right, nothing between them or beyond."""
+    number = number_of(packed, "aten::scatter.src")
+    inputs = plain_tensors.read(packed / "pack" / f"inputs/{number}.safetensors")
+    first, last = inputs["args[3]"][:2]
+    put = lambda t: t.update({f"{number}/out[0]": t[f"{number}/out[0]"].copy()})  # noqa: E731
+
+    def other(t):
+        put(t)
+        t[f"{number}/out[0]"][1] = first + share * (last - first)
+
+    honest_value = plain_tensors.read(honest / f"{number}.safetensors")[f"{number}/out[0]"][1]
+    assert honest_value == last and first != last
+    _, call = changed(packed, honest, tmp_path, number, other)
+    assert call["verdict"] == verdict, call["sentence"]
 
 
 def test_numbers_that_are_rounded_first_are_right_too(packed, honest, tmp_path):
@@ -389,7 +409,7 @@ def test_a_damaged_pack_is_named(packed, honest, tmp_path):
     assert "no such file" in case("a", lambda p: (p / "pack.json").unlink())
     assert "not the manifest" in case("b", lambda p: (p / "pack.json").write_text("{}"))
     assert "not the manifest" in case("c", lambda p: (p / "pack.json").write_text("no json"))
-    assert "format 9" in case("d", lambda p: edit(p, '"version": 2', '"version": 9'))
+    assert "format 9" in case("d", lambda p: edit(p, '"version": 3', '"version": 9'))
     assert "do not hold" in case("e", lambda p: edit(p, "out[0].reference", "out[0].xyz"))
     assert "calls[0].step is no integer" in case("h", lambda p: edit(p, '"step": 0', '"step": "0"'))
     path = "operands/1.safetensors"

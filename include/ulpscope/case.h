@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// A case: the escalation of one call, output by output, as a machine that asks. It names
+// the operand that it needs next; whoever has one (a worker with torch, a pack, a test
+// bench) answers; it ends in findings. Order, thresholds, excuses, ties and words are
+// here and nowhere else. The wants in the order in which they come: docs/case.md; the
+// rule: docs/verdict.md.
+#ifndef ULPSCOPE_CASE_H
+#define ULPSCOPE_CASE_H
+
+#include <ulpscope/judge.h>
+
+USC_BEGIN_DECLS
+
+/* id, name, whether an output is `unjudged` where the answer fails (else it counts as "no
+ * more"). What is given: a, b, c are tensors, [...] an answer in sums (USC_GIVEN_SUMS).
+ */
+#define USC_WANT_LIST(X)                                                                 \
+    X(NOTHING, "nothing", 0)     /* the finding on the output stands */                  \
+    X(REFERENCE, "reference", 1) /* a: R, float64 or whole numbers; b: Y, or R */        \
+    X(DTYPE, "dtype", 1)         /* text: the dtype that the operator gives */           \
+    X(NATIVE, "native", 1)       /* a: the CPU's own in the dtypes captured; text */     \
+    X(SLOPE, "slope", 0)         /* a: R moved by the slope [S] */                       \
+    X(PRODUCTS, "products", 1)   /* number: products that are added, at the least */     \
+    X(FUNCTIONS, "functions", 1) /* number: 1 if float32 computes another function */    \
+    X(REPLAY, "replay", 1)       /* k; a: R, b: Y, of perturbed inputs [S, N] */         \
+    X(FAN_IN, "fan_in", 1)       /* number: F; size: the largest input */                \
+    X(FLUSHED, "flushed", 0)     /* k; a: Y with subnormals flushed */                   \
+    X(LOSS, "loss", 0)           /* k; a: float32's, far away [S, N] */                  \
+    X(NOISE, "noise", 0)         /* k; a: float32's, rounded otherwise [S, N] */         \
+    X(WHOLE, "whole", 0)         /* number: 1 if no order of adding rounds it */         \
+    X(ROUNDED, "rounded", 1)     /* k; a: Y with other roundings [kinds] */              \
+    X(OVERFLOWS, "overflows", 1) /* number: 1 if a step inside overflows float32 */      \
+    X(STEPS, "steps", 1)         /* a: places, b: values that replays crossed to */      \
+    X(NEAR_STEP, "near_step", 0) /* k; a: R of inputs moved by 2^-22 */                  \
+    X(NEARER_STEP, "nearer_step", 0) /* k; a: the same, a 4096th of the way */           \
+    X(CHOICE, "choice", 1)           /* choice: how an index was chosen */               \
+    X(ADMISSIBLE, "admissible", 1)   /* k; a, b: replay k */                             \
+    X(ROUNDING, "rounding", 0)       /* k; a: the call with other roundings, native */   \
+    X(HELD, "held", 1)               /* a: bool, what the integer type does not hold */  \
+    X(USUAL, "usual", 1)             /* a: [K, ...] what conversions give instead */     \
+    X(WRITES, "writes", 1)           /* a: places, b: values [U, R], c: rows [U] */      \
+    X(PROBE, "probe", 0)             /* k; a: R of jittered inputs [low, high, where] */ \
+    X(NEARER_PROBE, "nearer_probe", 0)     /* k; a: the same of half the jitter */       \
+    X(SETTLED_PROBE, "settled_probe", 0)   /* k; a: PROBE k, activations settled */      \
+    X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */
+
+typedef enum usc_want_kind {
+#define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
+    USC_WANT_LIST(USC_WANT_ENUM)
+#undef USC_WANT_ENUM
+        USC_N_WANTS
+} usc_want_kind;
+
+/** What a case needs next. */
+typedef struct usc_want {
+    usc_want_kind kind;
+    int k;    /* which of several, from 0 */
+    int upto; /* REPLAY: how many replays the next look comes after: 1, 2 or 4 */
+} usc_want;
+
+/** Name of a want, e.g. "replay"; "unknown" otherwise. Threads: safe. */
+USC_API const char *usc_want_text(usc_want_kind kind);
+
+enum { USC_POOLED = 3 };
+
+/** How an index output chose. */
+typedef struct usc_choice {
+    const usc_tensor *values; /* NULL: the output is no index */
+    int dim;                  /* -1: over all values, flattened */
+    bool once;                /* no index comes twice along dim */
+    bool cumulative;          /* an index is not behind its own place */
+    bool counts;              /* values that come as often are as good (mode) */
+    double slack;             /* values that differ by this share are equal */
+    int n_window;             /* pooled dimensions, the last ones; 0: no pooling */
+    /* -1: kernel anywhere, 0: adaptive */
+    int64_t kernel[USC_POOLED], stride[USC_POOLED];
+    int64_t padding[USC_POOLED], dilation[USC_POOLED];
+} usc_choice;
+
+typedef enum usc_given_form {
+    USC_GIVEN_NONE, /* there is none, or no more of them */
+    USC_GIVEN_AS_ASKED,
+    USC_GIVEN_SUMS,   /* no single run, but what all of them come to */
+    USC_GIVEN_FAILED, /* whatever makes it raised: `text` says what */
+} usc_given_form;
+
+/**
+ * An answer. Tensors may be NULL where the list above has none of that letter.
+ *
+ * Sums:  S of a slope (a); S and N (a, b: float32 or float64, in float32 roundings of
+ * one, docs/metrics.md, 2; NULL where they are 0) of all replays up to want.upto, of all
+ *        losses, of all noises; for ROUNDED a uint8 of kinds that may stand where the
+ * truth is none (1 NaN, 2 Inf, 4 -Inf); for PROBE both sides of every corner (float64)
+ *        and where there is one (uint8 or bool).
+ */
+typedef struct usc_given {
+    usc_given_form form;
+    const usc_tensor *a, *b, *c;
+    double number, size;
+    const char *text;
+    const usc_choice *choice;
+} usc_given;
+
+/* id, code in results, share of an output's elements that it may cover, words of a note.
+ * The whole list of excuses, with those that are no elements': docs/excuses.md. */
+#define USC_EXCUSE_LIST(X)                                                               \
+    X(CORNER, "corner", 1 / 32., "a corner of the function")                             \
+    X(WRITTEN_TWICE, "written_twice", 1, "several updates write them")                   \
+    X(OUT_OF_RANGE, "out_of_range", 1 / 32., "the integer type does not hold the float") \
+    X(ILL_CONDITIONED, "ill_conditioned", 0.5,                                           \
+      "ill-conditioned, float32 leaves fewer than 4 bits")                               \
+    X(STEP, "step", 1, "a rounding or comparison inside may fall either way")            \
+    X(FLUSHED, "flushed", 1, "subnormals flushed to zero")                               \
+    X(DTYPE, "dtype", 1, "its narrower dtype does not hold the number")
+
+typedef enum usc_excuse {
+#define USC_EXCUSE_ENUM(id, code, most, words) USC_EXCUSE_##id,
+    USC_EXCUSE_LIST(USC_EXCUSE_ENUM)
+#undef USC_EXCUSE_ENUM
+        USC_N_EXCUSES
+} usc_excuse;
+
+typedef struct usc_excuse_info {
+    const char *code;
+    double most; /* share of an output */
+    const char *words;
+} usc_excuse_info;
+
+/** The row of an excuse; NULL beyond the list. Memory: static. Threads: safe. */
+USC_API const usc_excuse_info *usc_excuse_info_of(usc_excuse excuse);
+
+/* How many numbers of a judgement a finding has. */
+typedef enum usc_finding_numbers {
+    USC_NUMBERS_NONE,
+    USC_NUMBERS_COUNT, /* n_mismatch only */
+    USC_NUMBERS_ALL,
+} usc_finding_numbers;
+
+enum { USC_FINDING_EXAMPLES = 10, USC_FINDING_NOTES = 12 };
+
+/** What is found of one output, or (path "") of the call. Lives as long as its case. */
+typedef struct usc_finding {
+    const char *path;
+    usc_verdict verdict;
+    const char *reason; /* a clause; "" where there is none */
+    double bits, yardstick_bits;
+    bool bound;
+    bool wide; /* float64: the reference knows no more digits */
+    int64_t n; /* elements */
+    int ndim;
+    int64_t sizes[USC_MAX_DIMS];
+    usc_finding_numbers numbers;
+    usc_judgement judgement;
+    int64_t excused[USC_N_EXCUSES]; /* elements that went free, by excuse */
+    int n_notes, n_examples;
+    const char *notes[USC_FINDING_NOTES];
+    usc_example examples[USC_FINDING_EXAMPLES];
+    const float *positions; /* failing shares, 64 slices an axis; NULL: it passes */
+} usc_finding;
+
+/** One output of a device, and what is known of it before anything is asked. The zero
+ * value of all but path and device is an operator that rounds and of which nothing else
+ * is known. */
+typedef struct usc_case_output {
+    const char *path;
+    const usc_tensor *device;
+    const usc_tensor *bytes; /* dtype USC_DTYPE_NONE: the same as uint8 */
+    const char *dtype;       /* as it is to be shown; NULL: that of `device` */
+    const char *captured;    /* the dtype that the call gave when captured, or NULL */
+    bool free;               /* the operator promises no values */
+    bool exact;              /* held to the CPU's own bits, also if it is a float */
+    bool pairs;              /* complex, the last axis has real and imaginary part */
+    bool never_rounds; /* the operator gives the only right value, to the last bit */
+    bool rounding;     /* the operator gives the exact value, whatever the input */
+    bool linear;       /* a sum of products: SLOPE may be asked */
+    bool gradient;     /* PROBE may be asked */
+    bool single;       /* the call is one operator, no callable of several */
+    bool admissible;   /* whole numbers that hang on roundings: ADMISSIBLE may be asked */
+    bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
+    bool bare;         /* nothing is known but the reference, and maybe a scale: REPLAY
+                          is answered in sums of S alone, and nothing is excused */
+} usc_case_output;
+
+typedef struct usc_case_options {
+    const usc_alloc *alloc; /* NULL: the C library's; copied */
+    int n_threads;          /* 0 and 1: the caller's thread only */
+} usc_case_options;
+
+typedef struct usc_case usc_case;
+
+/**
+ * Opens the case of one call, without outputs.
+ *
+ * Threads: one thread at a time per case.
+ * Errors:  USC_E_NOMEM; *out is NULL then.
+ */
+USC_API USC_NODISCARD usc_status usc_case_open(const usc_case_options *options,
+                                               usc_case **out, usc_error *err);
+
+/** Frees a case with its findings; NULL is allowed. */
+USC_API void usc_case_close(usc_case *c);
+
+/**
+ * Begins the next output. The one before must have come to NOTHING, or is dropped.
+ *
+ * Memory:  keeps pointers to the device's data and to `path`, copies all else: the data
+ *          must stay unchanged until the finding stands, the path as long as the case.
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_case_begin(usc_case *c, const usc_case_output *o,
+                                                usc_error *err);
+
+/**
+ * What the case needs next: NOTHING where the finding on the output stands, the same want
+ * again where it was not answered.
+ *
+ * Errors:  USC_E_NOMEM; those of the judge where an operand does not fit, which is
+ *          then the answerer's mistake.
+ */
+USC_API USC_NODISCARD usc_status usc_case_next(usc_case *c, usc_want *out,
+                                               usc_error *err);
+
+/**
+ * Answers the last want.
+ *
+ * Memory:  the data of REFERENCE, NATIVE, SLOPE, CHOICE and of the first REPLAY must stay
+ *          unchanged until the finding stands, of all others until usc_case_next
+ * returned. The structs themselves, and `text`, are copied. Errors:  USC_E_ARG where
+ * nothing was asked.
+ */
+USC_API USC_NODISCARD usc_status usc_case_give(usc_case *c, const usc_given *given,
+                                               usc_error *err);
+
+/** Adds a finding without numbers: what is known of the call itself, or of an output that
+ * cannot be judged. `path` must live as long as the case. Errors: USC_E_NOMEM. */
+USC_API USC_NODISCARD usc_status usc_case_say(usc_case *c, usc_verdict verdict,
+                                              const char *path, const char *reason,
+                                              usc_error *err);
+
+/** Drops the last findings until there are `n`: another reading of the call follows. */
+USC_API void usc_case_drop(usc_case *c, int n);
+
+/** How many findings there are. */
+USC_API int usc_case_count(const usc_case *c);
+
+/** Finding i, in the order in which outputs were begun; NULL where there is none. Lives
+ * until the case is closed. */
+USC_API const usc_finding *usc_case_finding(const usc_case *c, int i);
+
+/** The finding that decides: the worst, but for outputs in which float32 keeps no bits as
+ * long as they hold no more than half of what was judged. NULL where there is none. */
+USC_API const usc_finding *usc_case_worst(const usc_case *c);
+
+/**
+ * The notes of all findings, each once and in order, with what is to be said of outputs
+ * that do not decide, "; " between them; cut where they do not fit.
+ */
+USC_API void usc_case_notes(const usc_case *c, char *out, size_t size);
+
+/** What a sentence on a call is made from. Members that are NULL say nothing. */
+typedef struct usc_said {
+    const char *op;
+    usc_verdict verdict;
+    const usc_finding *worst;
+    const char *reason;  /* of the call as a whole, instead of the worst finding's */
+    const char *culprit; /* the operator in it that is to blame */
+    const char *cause;
+} usc_said;
+
+/** One English sentence on the verdict of a call; cut where it does not fit. */
+USC_API void usc_case_sentence(const usc_said *said, char *out, size_t size);
+
+/** Row-major index as coordinates, e.g. "[3, 17]". */
+USC_API void usc_position_text(const usc_finding *f, int64_t flat, char *out,
+                               size_t size);
+
+USC_END_DECLS
+#endif

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drives a case from want to want; the form of an output; copies of operands. Neighbours:
+// case_state.h.
+#include "case/case_state.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/float_env.h"
+#include "kernels/walk_load.h"
+
+static const struct {
+    const char *text;
+    bool must;
+} wants[] = {
+#define WANT_ROW(id, text, must) {text, must},
+    USC_WANT_LIST(WANT_ROW)
+#undef WANT_ROW
+};
+
+const char *usc_want_text(usc_want_kind kind)
+{
+    return kind >= 0 && kind < USC_N_WANTS ? wants[kind].text : "unknown";
+}
+
+/* ---- operands ---- */
+
+void *usc_case_room(usc_case *c, int64_t n, size_t size)
+{
+    if ((uint64_t)n > SIZE_MAX / 2 / size) {
+        c->work.failed = true;
+        return NULL;
+    }
+    void *room = usc_arena_take(&c->work, (size_t)n * size + 1);
+    return room != NULL ? memset(room, 0, (size_t)n * size + 1) : NULL;
+}
+
+static int64_t numel(const usc_tensor *t)
+{
+    int64_t n = 0; /* of a tensor that exists: it fits */
+    return usc_tensor_numel(t, &n, NULL) == USC_OK ? n : 0;
+}
+
+const void *usc_case_plain(usc_case *c, const usc_tensor *t)
+{
+    if (usc_tensor_contiguous(t)) return t->data;
+    const int64_t n = numel(t);
+    const size_t size = usc_dtype_info_of(t->dtype)->size;
+    unsigned char *out = usc_case_room(c, n, size);
+    if (out == NULL) return NULL;
+    const usc_walk walk = usc_walk_over(t);
+    usc_walk_room room;
+    for (int64_t i = 0; i < n; i += USC_JUDGE_BLOCK) {
+        const size_t m = (size_t)(n - i < USC_JUDGE_BLOCK ? n - i : USC_JUDGE_BLOCK);
+        memcpy(out + (size_t)i * size, usc_walk_raw(&walk, i, m, &room), m * size);
+    }
+    return out;
+}
+
+const double *usc_case_wide(usc_case *c, const usc_tensor *t)
+{
+    const int64_t n = numel(t);
+    const void *raw = usc_case_plain(c, t);
+    if (raw == NULL || t->dtype == USC_F64) return raw;
+    double *out = usc_case_room(c, n, sizeof *out);
+    if (out != NULL) usc_kernels_widen(t->dtype, raw, out, (size_t)n);
+    return out;
+}
+
+bool usc_case_load(usc_case *c)
+{
+    static const double none = 0; /* of outputs without elements */
+    if (c->n == 0) {
+        c->r = c->y = c->d = &none;
+        return true;
+    }
+    if (c->r == NULL) c->r = usc_case_wide(c, &c->truth);
+    if (c->y == NULL && usc_case_fits(&c->yardstick, &c->truth))
+        c->y = usc_case_wide(c, &c->yardstick);
+    if (c->d == NULL) c->d = usc_case_wide(c, &c->device);
+    return !c->work.failed;
+}
+
+bool usc_case_fits(const usc_tensor *a, const usc_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
+}
+
+bool usc_case_is_float(const usc_tensor *t)
+{
+    return usc_dtype_info_of(t->dtype)->kind == USC_KIND_FLOAT;
+}
+
+double usc_case_rounded(const usc_case *c, double v)
+{
+    unsigned char place[8];
+    usc_dtype_narrow(c->device.dtype, &v, place, 1);
+    usc_kernels_widen(c->device.dtype, place, &v, 1);
+    return v;
+}
+
+bool usc_case_spare(usc_case *c, const usc_tensor *from)
+{
+    const size_t size = usc_dtype_info_of(from->dtype)->size;
+    void *data = usc_case_room(c, c->n, size);
+    const void *raw = usc_case_plain(c, from);
+    if (data == NULL || raw == NULL) return false;
+    memcpy(data, raw, (size_t)c->n * size);
+    c->spare_room = data;
+    return usc_tensor_make(&c->spared, data, from->dtype, from->ndim, from->sizes,
+                           NULL) == USC_OK;
+}
+
+void usc_case_put(usc_case *c, int64_t i, double value)
+{
+    const size_t size = usc_dtype_info_of(c->device.dtype)->size;
+    usc_dtype_narrow(c->device.dtype, &value, c->spare_room + (size_t)i * size, 1);
+}
+
+bool usc_case_put_right(usc_case *c, const usc_tensor *from)
+{
+    if (!usc_case_spare(c, from)) return false;
+    for (int64_t i = 0; i < c->n; i++)
+        if (c->marks[i]) usc_case_put(c, i, c->r[i]);
+    return true;
+}
+
+/* ---- the machine ---- */
+
+usc_status usc_case_ask(usc_case *c, usc_want_kind kind, int k, usc_case_stage *then)
+{
+    c->want = (usc_want){.kind = kind, .k = k};
+    c->answered = false;
+    c->stage = then;
+    return USC_OK;
+}
+
+usc_status usc_case_go(usc_case *c, usc_case_stage *then)
+{
+    c->stage = then;
+    return USC_OK;
+}
+
+bool usc_case_given(const usc_case *c, usc_given_form form)
+{
+    return c->given.form == form;
+}
+
+static usc_status no_memory(const usc_case *c, usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", c->o.path);
+}
+
+/* An answer that failed, of what there must be. */
+static usc_status fail(usc_case *c)
+{
+    usc_case_conclude(c, USC_VERDICT_UNJUDGED, "no reference: %s", c->text);
+    c->f.n = 0;
+    return usc_case_go(c, usc_case_end);
+}
+
+usc_status usc_case_next(usc_case *c, usc_want *out, usc_error *err)
+{
+    *out = (usc_want){0};
+    const usc_float_env env = usc_float_env_enter();
+    usc_status st = USC_OK;
+    while (st == USC_OK && c->stage != NULL) {
+        if (c->want.kind != USC_WANT_NOTHING && !c->answered) break;
+        const bool failed = c->answered && c->given.form == USC_GIVEN_FAILED;
+        const bool must = wants[c->want.kind].must;
+        c->want.kind = USC_WANT_NOTHING;
+        c->answered = false;
+        st = failed && must ? fail(c) : c->stage(c, err);
+        if (c->work.failed || c->kept.failed) st = no_memory(c, err);
+    }
+    usc_float_env_leave(env);
+    if (st == USC_OK && c->stage != NULL) *out = c->want;
+    return st;
+}
+
+usc_status usc_case_give(usc_case *c, const usc_given *given, usc_error *err)
+{
+    if (c->want.kind == USC_WANT_NOTHING)
+        return usc_error_set(err, USC_E_ARG, -1, "nothing was asked");
+    const usc_tensor *tensors[3] = {given->a, given->b, given->c};
+    for (int i = 0; i < 3; i++)
+        if (tensors[i] != NULL && tensors[i]->dtype == USC_DTYPE_NONE &&
+            c->want.kind != USC_WANT_REFERENCE)
+            return usc_error_set(err, USC_E_DTYPE, -1,
+                                 "%s: nobody computes with that dtype", c->o.path);
+    c->given = *given;
+    const usc_tensor **const kept[3] = {&c->given.a, &c->given.b, &c->given.c};
+    for (int i = 0; i < 3; i++) {
+        if (tensors[i] == NULL) continue;
+        c->tensors[i] = *tensors[i];
+        *kept[i] = &c->tensors[i];
+    }
+    (void)snprintf(c->text, sizeof c->text, "%s", given->text != NULL ? given->text : "");
+    c->given.text = c->text;
+    if (given->choice != NULL) {
+        if (given->choice->values != NULL &&
+            given->choice->values->dtype == USC_DTYPE_NONE)
+            return usc_error_set(err, USC_E_DTYPE, -1, "%s: a choice among bytes",
+                                 c->o.path);
+        c->choice = *given->choice;
+        if (c->choice.values != NULL) {
+            c->values = *c->choice.values;
+            c->choice.values = &c->values;
+        }
+        c->given.choice = &c->choice;
+    }
+    c->answered = true;
+    return USC_OK;
+}
+
+/* ---- the form of an output ---- */
+
+static const char *dtype_text(const usc_case *c)
+{
+    return c->o.dtype != NULL ? c->o.dtype : usc_dtype_info_of(c->device.dtype)->name;
+}
+
+static void shape_text(const usc_tensor *t, char *out, size_t size)
+{
+    size_t used = (size_t)snprintf(out, size, "[");
+    for (int i = 0; i < t->ndim && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%lld", i > 0 ? ", " : "",
+                                 (long long)t->sizes[i]);
+    if (used < size) (void)snprintf(out + used, size - used, "]");
+}
+
+static usc_status route(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (c->o.free) {
+        usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
+        return usc_case_go(c, usc_case_end);
+    }
+    if (c->o.bytes != NULL || c->truth.dtype == USC_DTYPE_NONE)
+        return usc_case_go(c, usc_case_bytes);
+    if (c->o.exact || !usc_case_is_float(&c->device))
+        return usc_case_go(c, usc_case_exact);
+    if (!usc_case_is_float(&c->truth)) {
+        usc_case_conclude(c, USC_VERDICT_WRONG,
+                          "a float where the operator gives integers");
+        return usc_case_go(c, usc_case_end);
+    }
+    return usc_case_go(c, usc_case_float);
+}
+
+static usc_status check_dtype(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (usc_case_given(c, USC_GIVEN_AS_ASKED) && strcmp(c->text, dtype_text(c)) != 0) {
+        usc_case_conclude(c, USC_VERDICT_WRONG, "dtype %s where the operator gives %s",
+                          dtype_text(c), c->text);
+        return usc_case_go(c, usc_case_end);
+    }
+    return usc_case_go(c, route);
+}
+
+/* A truth that a narrower float holds all of, widened. */
+static usc_status widen_truth(usc_case *c, usc_error *err)
+{
+    if (!usc_case_is_float(&c->truth) || c->truth.dtype == USC_F64) return USC_OK;
+    double *wide = usc_case_room(c, c->n, sizeof *wide);
+    const void *raw = usc_case_plain(c, &c->truth);
+    if (wide == NULL || raw == NULL) return no_memory(c, err);
+    usc_kernels_widen(c->truth.dtype, raw, wide, (size_t)c->n);
+    const usc_tensor t = c->truth;
+    return usc_tensor_make(&c->truth, wide, USC_F64, t.ndim, t.sizes, err);
+}
+
+/* What was captured is trusted where it agrees. */
+static usc_status check_shape(usc_case *c, usc_error *err)
+{
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL) {
+        usc_case_conclude(c, USC_VERDICT_UNJUDGED, "there is no reference");
+        return usc_case_go(c, usc_case_end);
+    }
+    c->truth = *c->given.a;
+    c->yardstick = c->given.b != NULL ? *c->given.b : c->truth;
+    if (!usc_case_fits(&c->device, &c->truth)) {
+        char got[256], want[256];
+        shape_text(&c->device, got, sizeof got);
+        shape_text(&c->truth, want, sizeof want);
+        usc_case_conclude(c, USC_VERDICT_WRONG, "shape %.100s where %.100s is right", got,
+                          want);
+        return usc_case_go(c, usc_case_end);
+    }
+    const usc_status st = widen_truth(c, err);
+    if (st != USC_OK) return st;
+    if (c->o.captured != NULL && strcmp(c->o.captured, dtype_text(c)) == 0)
+        return usc_case_go(c, route);
+    return usc_case_ask(c, USC_WANT_DTYPE, 0, check_dtype);
+}
+
+/* ---- the end ---- */
+
+static usc_status keep(usc_case *c, usc_error *err)
+{
+    usc_judge_close(c->look.judge);
+    c->look.judge = NULL;
+    c->stage = NULL;
+    return usc_case_keep(c, err);
+}
+
+/* What is narrower than somebody else's formula gives says so, and what it does not hold
+ * is excused. */
+static usc_status in_own_dtype(usc_case *c, usc_error *err)
+{
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->device))
+        return usc_case_go(c, keep);
+    const usc_dtype_info *want = usc_dtype_info_of(c->given.a->dtype);
+    const usc_dtype_info *got = usc_dtype_info_of(c->device.dtype);
+    if (got->size >= want->size) return usc_case_go(c, keep);
+    usc_case_note(c, "judged as %s, where the reference gives %s", got->name, want->name);
+    const double *native = usc_case_wide(c, c->given.a);
+    if (native == NULL || !usc_case_load(c)) return no_memory(c, err);
+    int64_t n_lost = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        n_lost += !isfinite(c->d[i]) && isfinite(native[i]);
+    usc_case_excuse(c, USC_EXCUSE_DTYPE, n_lost);
+    return usc_case_go(c, keep);
+}
+
+usc_status usc_case_end(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const bool blamed =
+        c->f.verdict == USC_VERDICT_WRONG || c->f.verdict == USC_VERDICT_REDUCED;
+    if (!c->o.any_float || blamed || !usc_case_is_float(&c->device))
+        return usc_case_go(c, keep);
+    return usc_case_ask(c, USC_WANT_NATIVE, 0, in_own_dtype);
+}
+
+/* ---- handles ---- */
+
+usc_status usc_case_open(const usc_case_options *options, usc_case **out, usc_error *err)
+{
+    static const usc_case_options defaults;
+    if (options == NULL) options = &defaults;
+    const usc_alloc *alloc = options->alloc != NULL ? options->alloc : &usc_libc_alloc;
+    *out = NULL;
+    usc_case *c = alloc->resize(alloc->ctx, NULL, 0, sizeof *c);
+    if (c == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "a case: no memory");
+    memset(c, 0, sizeof *c);
+    c->alloc = c->kept.alloc = c->work.alloc = *alloc;
+    c->n_threads = options->n_threads;
+    *out = c;
+    return USC_OK;
+}
+
+void usc_case_close(usc_case *c)
+{
+    if (c == NULL) return;
+    const usc_alloc alloc = c->alloc;
+    usc_judge_close(c->look.judge);
+    usc_arena_free(&c->kept);
+    usc_arena_free(&c->work);
+    (void)alloc.resize(alloc.ctx, c, sizeof *c, 0);
+}
+
+/* Forgets all of the output before. */
+static void renew(usc_case *c)
+{
+    usc_judge_close(c->look.judge);
+    usc_arena_reset(&c->work);
+    const usc_case fresh = {.alloc = c->alloc,
+                            .n_threads = c->n_threads,
+                            .kept = c->kept,
+                            .work = c->work,
+                            .found = c->found,
+                            .n_found = c->n_found,
+                            .capacity = c->capacity};
+    *c = fresh;
+}
+
+usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
+{
+    renew(c);
+    c->o = *o;
+    c->device = *o->device;
+    c->o.device = &c->device;
+    if (o->bytes != NULL) {
+        c->bytes = *o->bytes;
+        c->o.bytes = &c->bytes;
+    }
+    const usc_status st = usc_tensor_numel(&c->device, &c->n, err);
+    if (st != USC_OK) return st;
+    return usc_case_ask(c, USC_WANT_REFERENCE, 0, check_shape);
+}

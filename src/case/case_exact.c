@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs that must agree in every bit: whole numbers, other dtypes, and floats of which
+// one value alone is right. Neighbours: case_state.h; ties: case_choice.c.
+#include "case/case_state.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/walk_load.h"
+
+enum { STEP_REPLAYS = 16 }; /* of what chooses or converts, and with other roundings */
+
+static usc_case_stage take_admissible;
+
+/* ---- whole numbers ---- */
+
+static bool any_open(const usc_case *c)
+{
+    return c->n > 0 && memchr(c->open, 1, (size_t)c->n) != NULL;
+}
+
+static usc_status broken_otherwise(usc_case *c)
+{
+    usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
+    usc_case_note(c, "ties broken otherwise");
+    return usc_case_go(c, usc_case_end);
+}
+
+/* What an admissible run gives is right as well. */
+static bool close_equal(usc_case *c, const usc_tensor *other)
+{
+    if (other == NULL || !usc_case_fits(other, &c->device)) return true;
+    const double *a = usc_case_wide(c, &c->device), *b = usc_case_wide(c, other);
+    const unsigned char *raw_a = usc_case_plain(c, &c->device);
+    const unsigned char *raw_b = usc_case_plain(c, other);
+    if (a == NULL || b == NULL || raw_a == NULL || raw_b == NULL) return false;
+    const size_t size = usc_dtype_info_of(other->dtype)->size;
+    const bool raw = other->dtype == c->device.dtype && !usc_case_is_float(other);
+    for (int64_t i = 0; i < c->n; i++)
+        if (raw ? memcmp(raw_a + (size_t)i * size, raw_b + (size_t)i * size, size) == 0
+                : a[i] == b[i])
+            c->open[i] = 0;
+    return true;
+}
+
+static usc_status take_admissible(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const bool rounding = c->rounding;
+    const int k = c->want.k;
+    const bool none = usc_case_given(c, USC_GIVEN_NONE);
+    if (usc_case_given(c, USC_GIVEN_AS_ASKED) &&
+        !(close_equal(c, c->given.a) && close_equal(c, c->given.b)))
+        return USC_OK; /* the driver tells */
+    if (!any_open(c)) return broken_otherwise(c);
+    if (!none && k + 1 < STEP_REPLAYS)
+        return usc_case_ask(c, rounding ? USC_WANT_ROUNDING : USC_WANT_ADMISSIBLE, k + 1,
+                            take_admissible);
+    if (rounding) return usc_case_go(c, usc_case_free);
+    c->rounding = true;
+    return usc_case_ask(c, USC_WANT_ROUNDING, 0, take_admissible);
+}
+
+static usc_status take_choice(usc_case *c, usc_error *err)
+{
+    (void)err;
+    static const usc_choice none;
+    usc_tensor got = c->device, want = c->native;
+    const void *a = usc_case_plain(c, &got), *b = usc_case_plain(c, &want);
+    c->open = usc_case_room(c, c->n, 1);
+    if (a == NULL || b == NULL || c->open == NULL) return USC_OK; /* the driver tells */
+    const bool known = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.choice != NULL;
+    usc_case_mark_open(c, known ? c->given.choice : &none, a, b, c->open);
+    if (!any_open(c)) return broken_otherwise(c);
+    if (c->o.admissible) return usc_case_ask(c, USC_WANT_ADMISSIBLE, 0, take_admissible);
+    return usc_case_go(c, usc_case_free);
+}
+
+static usc_status take_native(usc_case *c, usc_error *err)
+{
+    const bool known = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL;
+    c->native = known ? *c->given.a : c->yardstick;
+    if (c->native.dtype != c->device.dtype || !usc_case_fits(&c->native, &c->device)) {
+        usc_case_conclude(c, USC_VERDICT_UNJUDGED,
+                          "no reference in this dtype on the CPU");
+        return usc_case_go(c, usc_case_end);
+    }
+    usc_judgement j;
+    const usc_status st = usc_judge_exact(&c->device, &c->native, &j, err);
+    if (st != USC_OK) return st;
+    usc_case_conclude(c, j.verdict, "%s", j.reason);
+    c->f.bits = j.bits;
+    c->f.numbers = USC_NUMBERS_ALL;
+    c->f.judgement = j;
+    if (j.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    return usc_case_ask(c, USC_WANT_CHOICE, 0, take_choice);
+}
+
+usc_status usc_case_exact(usc_case *c, usc_error *err)
+{
+    (void)err;
+    return usc_case_ask(c, USC_WANT_NATIVE, 0, take_native);
+}
+
+/* ---- dtypes that nobody here computes with ---- */
+
+static usc_status take_bytes(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const usc_tensor *want = c->given.a, *got = &c->bytes;
+    const bool known = usc_case_given(c, USC_GIVEN_AS_ASKED) && want != NULL;
+    bool same = known && strcmp(c->text, c->o.dtype != NULL ? c->o.dtype : "") == 0 &&
+                c->o.bytes != NULL && want->dtype == got->dtype &&
+                usc_case_fits(want, got);
+    if (same) {
+        usc_judgement j;
+        const usc_status st = usc_judge_exact(got, want, &j, err);
+        if (st != USC_OK) return st;
+        same = j.verdict == USC_VERDICT_PASS;
+    }
+    if (same)
+        usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
+    else
+        usc_case_conclude(c, USC_VERDICT_UNJUDGED, "%s is not judged yet",
+                          c->o.dtype != NULL ? c->o.dtype : "this dtype");
+    return usc_case_go(c, usc_case_end);
+}
+
+usc_status usc_case_bytes(usc_case *c, usc_error *err)
+{
+    (void)err;
+    return usc_case_ask(c, USC_WANT_NATIVE, 0, take_bytes);
+}
+
+/* ---- floats of which one value alone is right ---- */
+
+/* Whether any element differs, block by block: none is kept. */
+static bool differs(const usc_tensor *a, const usc_tensor *b, int64_t n)
+{
+    const usc_walk left = usc_walk_over(a), right = usc_walk_over(b);
+    usc_walk_room room[2];
+    double values[2][USC_JUDGE_BLOCK];
+    for (int64_t i = 0; i < n; i += USC_JUDGE_BLOCK) {
+        const size_t m = (size_t)(n - i < USC_JUDGE_BLOCK ? n - i : USC_JUDGE_BLOCK);
+        const double *x = usc_walk_load(&left, i, m, &room[0], values[0]);
+        const double *y = usc_walk_load(&right, i, m, &room[1], values[1]);
+        for (size_t k = 0; k < m; k++)
+            if (!(x[k] == y[k])) return true;
+    }
+    return false;
+}
+
+/* Flushed subnormals are left to the judge. */
+static usc_status hold(usc_case *c)
+{
+    const double tiny = ldexp(1, usc_dtype_info_of(c->device.dtype)->emin);
+    c->open = usc_case_room(c, c->n, 1);
+    if (c->open == NULL || !usc_case_load(c) || !usc_case_spare(c, &c->device))
+        return USC_OK; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++) {
+        const double d = c->d[i], want = usc_case_rounded(c, c->r[i]);
+        const bool same = d == want || (isnan(d) && isnan(want));
+        c->open[i] = !same && !(d == 0 && fabs(want) < tiny);
+        usc_case_put(c, i, c->r[i]);
+    }
+    if (any_open(c)) {
+        c->f = (usc_finding){.path = c->o.path};
+        usc_case_differ(c, &c->device, &c->spared);
+    }
+    return usc_case_go(c, usc_case_end);
+}
+
+static usc_status know_whole(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.number != 0) return hold(c);
+    return usc_case_go(c, usc_case_end);
+}
+
+usc_status usc_case_not_exact(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (c->n == 0) return usc_case_go(c, usc_case_end);
+    if (c->o.rounding) return hold(c);
+    if (c->device.dtype != USC_F32 || !usc_case_fits(&c->truth, &c->yardstick) ||
+        differs(&c->yardstick, &c->truth, c->n) || !differs(&c->device, &c->truth, c->n))
+        return usc_case_go(c, usc_case_end);
+    return usc_case_ask(c, USC_WANT_WHOLE, 0, know_whole);
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// A float output from its first look on, and the elements at which float32 itself fails,
+// so that a device may as well. Neighbours: case_state.h; what lies near a step:
+// case_steps.c; what is not promised: case_free.c.
+#include "case/case_state.h"
+
+#include <math.h>
+
+#define NO_BIT 8        /* an error of 1/8 and more leaves none right */
+#define MOST_SHARED 0.5 /* of the elements: more, and what is left says little */
+
+static usc_case_stage find_lost;
+
+static bool same_number(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* ---- the first look ---- */
+
+static usc_status after_first(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const bool pass = c->f.verdict == USC_VERDICT_PASS;
+    if (c->o.bare) return usc_case_go(c, usc_case_end);
+    return usc_case_go(c, pass ? usc_case_not_exact : usc_case_excuses);
+}
+
+usc_status usc_case_float(usc_case *c, usc_error *err)
+{
+    return usc_case_look(c, &c->device, after_first, err);
+}
+
+/* ---- NaN and Inf that hang on the formula ---- */
+
+/* The kind of a number that is none: 1 NaN, 2 Inf, 4 -Inf. */
+static unsigned kind_of(double v)
+{
+    return isnan(v) ? 1 : v > 0 ? 2 : 4;
+}
+
+static bool is_odd(const usc_case *c, int64_t i)
+{
+    return !isfinite(c->r[i]) && !isfinite(c->d[i]) &&
+           !same_number(usc_case_rounded(c, c->r[i]), c->d[i]);
+}
+
+static usc_status after_kinds(usc_case *c, usc_error *err)
+{
+    (void)err;
+    return usc_case_go(c, find_lost);
+}
+
+static usc_status spare_kinds(usc_case *c, usc_error *err)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        c->marks[i] = c->marks[i] && is_odd(c, i);
+        n += c->marks[i];
+    }
+    if (n == 0) return usc_case_go(c, find_lost);
+    if (!usc_case_put_right(c, &c->device)) return USC_OK; /* the driver tells */
+    c->d = usc_case_wide(c, &c->spared);
+    return usc_case_look(c, &c->spared, after_kinds, err);
+}
+
+/* Where the truth is NaN, the sign of the other's infinity is a matter of luck too. */
+static usc_status take_kinds(usc_case *c, usc_error *err)
+{
+    const int k = c->want.k;
+    const bool sums = usc_case_given(c, USC_GIVEN_SUMS);
+    if (c->given.a == NULL || !usc_case_fits(c->given.a, &c->truth) ||
+        usc_case_given(c, USC_GIVEN_NONE))
+        return spare_kinds(c, err);
+    const double *other = usc_case_wide(c, c->given.a);
+    if (other == NULL) return USC_OK;
+    for (int64_t i = 0; i < c->n; i++) {
+        const bool lucky = isnan(c->r[i]) && isinf(other[i]);
+        c->marks[i] |= sums ? ((unsigned)other[i] & kind_of(c->d[i])) != 0
+                            : same_number(other[i], c->d[i]) || lucky;
+    }
+    return sums ? spare_kinds(c, err)
+                : usc_case_ask(c, USC_WANT_ROUNDED, k + 1, take_kinds);
+}
+
+usc_status usc_case_excuses(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (!usc_case_load(c)) return USC_OK; /* the driver tells */
+    if (c->f.verdict != USC_VERDICT_NONFINITE) return usc_case_go(c, find_lost);
+    bool any = false;
+    for (int64_t i = 0; i < c->n && !any; i++)
+        any = is_odd(c, i);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (!any || c->marks == NULL) return usc_case_go(c, find_lost);
+    return usc_case_ask(c, USC_WANT_ROUNDED, 0, take_kinds);
+}
+
+/* ---- where float32 fails ---- */
+
+/* Goes on to what hangs on steps, with the device's own output. */
+static usc_status leave(usc_case *c)
+{
+    c->d = NULL;
+    const bool over =
+        c->f.verdict == USC_VERDICT_PASS || c->f.verdict == USC_VERDICT_UNJUDGED;
+    return usc_case_go(c, over ? usc_case_end : usc_case_steps);
+}
+
+static usc_status after_lost(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const bool same = c->before.verdict == USC_VERDICT_UNJUDGED;
+    const usc_finding others = c->f;
+    if (others.verdict != USC_VERDICT_PASS &&
+        (same || others.verdict != USC_VERDICT_UNJUDGED)) {
+        c->f = c->before;
+        return leave(c);
+    }
+    const usc_count_text n_lost = usc_count(c->n_marks), n = usc_count(c->n);
+    if (same) {
+        usc_case_note(c,
+                      "float32 itself overflows at %s of %s elements, as the device does",
+                      n_lost.text, n.text);
+        return leave(c);
+    }
+    usc_case_conclude(c, USC_VERDICT_UNJUDGED,
+                      "float32 itself overflows at %s of %s elements", n_lost.text,
+                      n.text);
+    return leave(c);
+}
+
+static usc_status spare_lost(usc_case *c, usc_error *err)
+{
+    c->n_marks = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        c->n_marks += c->marks[i] != 0;
+    const bool same = c->f.verdict == USC_VERDICT_UNJUDGED;
+    if (c->n_marks == 0 || (same && (double)c->n_marks > MOST_SHARED * (double)c->n))
+        return leave(c);
+    /* NaN and Inf that were put right before stay so. */
+    const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
+    if (!usc_case_put_right(c, &from)) return USC_OK; /* the driver tells */
+    c->before = c->f;
+    return usc_case_look(c, &c->spared, after_lost, err);
+}
+
+/* Where float32 gives no number though there is one, and the device just the same. */
+static void mark_shared(usc_case *c)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        const double near = usc_case_rounded(c, c->y[i]);
+        c->marks[i] = same_number(c->d[i], near) && !isfinite(near) &&
+                      isfinite(usc_case_rounded(c, c->r[i]));
+    }
+}
+
+/* Where float32 gives no number though the output's dtype has one. Whether any element is
+ * blind: it is no number, and float32 has no right bit there. */
+static bool mark_lost(usc_case *c, bool blind_too)
+{
+    bool any_blind = false;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double d = c->d[i], r = c->r[i], y = c->y[i];
+        const double want = usc_case_rounded(c, r);
+        const bool blind = isfinite(r) && !isfinite(d) &&
+                           usc_case_rounded(c, y) != want &&
+                           !(fabs(y - r) < fabs(r) / NO_BIT);
+        any_blind |= blind;
+        c->marks[i] =
+            (isfinite(want) && !isfinite(y) && isfinite(d)) || (blind && blind_too);
+    }
+    return any_blind;
+}
+
+static usc_status know_overflow(usc_case *c, usc_error *err)
+{
+    (void)mark_lost(c, c->given.number != 0);
+    return spare_lost(c, err);
+}
+
+usc_status find_lost(usc_case *c, usc_error *err)
+{
+    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (!usc_case_load(c)) return USC_OK; /* the driver tells */
+    if (c->y == NULL) return leave(c);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (c->marks == NULL) return USC_OK;
+    if (c->f.verdict == USC_VERDICT_UNJUDGED) {
+        mark_shared(c);
+        return spare_lost(c, err);
+    }
+    if (mark_lost(c, false)) return usc_case_ask(c, USC_WANT_OVERFLOWS, 0, know_overflow);
+    return spare_lost(c, err);
+}

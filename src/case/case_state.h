@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of a case share. A stage is one step of the escalation: it asks, judges
+// or decides, and names the stage that comes after it. case.c drives and knows the form
+// of an output; case_look.c looks at floats; case_excuse.c, case_steps.c, case_free.c and
+// case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
+// agree in every bit; case_finding.c keeps what was found.
+#ifndef USC_CASE_STATE_H
+#define USC_CASE_STATE_H
+
+#include <ulpscope/case.h>
+
+#include "base/arena.h"
+
+typedef usc_status usc_case_stage(usc_case *c, usc_error *err);
+
+/* A look at one version of the output. */
+typedef struct usc_look {
+    usc_tensor device;
+    usc_judge *judge;
+    usc_judgement j;
+    usc_case_stage *after; /* what to do with the finding */
+    int fed;               /* replays that the judge has seen */
+    usc_want_kind losses;  /* which of them are asked: LOSS, then NOISE */
+    bool fresh;            /* the judge has seen no replay, and knows places */
+    bool odd;              /* the first replay has another shape */
+    bool movement;
+    double fan_in, natural;
+    double bits_before; /* those of the appeal with LOSS */
+} usc_look;
+
+/* What moved inputs make of an output: the least and the most, step by step. */
+typedef struct usc_sides {
+    double *low, *high, *moved;
+    uint8_t *rough; /* counts of probes that hang on the distance */
+    uint8_t *good, *asked;
+    int n_moved;
+    bool settled;
+} usc_sides;
+
+struct usc_case {
+    usc_alloc alloc;
+    int n_threads;
+    usc_arena kept, work; /* of the case; of the present output */
+    usc_finding **found;
+    size_t n_found, capacity;
+
+    usc_case_output o;
+    usc_tensor device, bytes; /* copies of what o points to */
+    usc_tensor truth, yardstick, native;
+    usc_tensor first[2]; /* replay 0 */
+    const char *native_dtype;
+    int64_t n;
+
+    usc_case_stage *stage; /* NULL: the finding stands */
+    usc_want want;
+    bool answered;
+    usc_given given;
+    usc_tensor tensors[3]; /* copies of what `given` points to */
+    usc_tensor values;     /* of choice */
+    usc_choice choice;
+    char text[256];
+
+    usc_finding f, before; /* as far as it is known; without an excuse that was tried */
+    usc_look look;
+
+    /* copies that lie in a row, made when first needed */
+    const double *r, *y, *d;
+    double *wide, *low;        /* a replay that is made here */
+    usc_tensor spared;         /* the output with some elements put right */
+    unsigned char *spare_room; /* its elements, to be written */
+    uint8_t *marks, *open;
+    bool rounding;    /* ROUNDING is asked after ADMISSIBLE */
+    int64_t n_marks;  /* elements of the excuse at hand */
+    int64_t n_before; /* of the same excuse, earlier */
+    usc_excuse excuse;
+    usc_sides sides;                /* of steps nearby, or of corners */
+    double *first_low, *first_high; /* of corners, before activations were settled */
+};
+
+/* ---- case.c ---- */
+
+/** Asks, and goes on with `then` once there is an answer. */
+usc_status usc_case_ask(usc_case *c, usc_want_kind kind, int k, usc_case_stage *then);
+
+/** Goes on with `then` without asking. */
+usc_status usc_case_go(usc_case *c, usc_case_stage *then);
+
+/** The finding stands, but for what an unusual dtype says. */
+usc_case_stage usc_case_end;
+
+bool usc_case_given(const usc_case *c, usc_given_form form);
+
+/** n zeroed items; NULL where there is no memory, which the driver tells. */
+void *usc_case_room(usc_case *c, int64_t n, size_t size);
+
+/** The elements of a tensor in a row; where they lie so already, in place. */
+const void *usc_case_plain(usc_case *c, const usc_tensor *t);
+
+/** The same as doubles. */
+const double *usc_case_wide(usc_case *c, const usc_tensor *t);
+
+/** Loads c->r, c->y and c->d; false where there is no memory. */
+bool usc_case_load(usc_case *c);
+
+bool usc_case_fits(const usc_tensor *a, const usc_tensor *b);
+
+bool usc_case_is_float(const usc_tensor *t);
+
+/** A number as the device's dtype holds it. */
+double usc_case_rounded(const usc_case *c, double v);
+
+/** c->spared: a copy of `from`, of the output's form; false where there is no memory. */
+bool usc_case_spare(usc_case *c, const usc_tensor *from);
+
+/** Writes a value into c->spared, rounded to its dtype. */
+void usc_case_put(usc_case *c, int64_t i, double value);
+
+/** Makes c->spared of `from`, with the true value where c->marks are. */
+bool usc_case_put_right(usc_case *c, const usc_tensor *from);
+
+/* ---- stages ---- */
+
+/** Looks at `device`; c->f is what is found when `after` runs. */
+usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *after,
+                         usc_error *err);
+
+usc_case_stage usc_case_float;     /* a float output, from its first look on */
+usc_case_stage usc_case_excuses;   /* where float32 fails as well */
+usc_case_stage usc_case_steps;     /* what took another side of a step */
+usc_case_stage usc_case_free;      /* what the operator does not promise */
+usc_case_stage usc_case_corners;   /* sides of corners */
+usc_case_stage usc_case_not_exact; /* what passed, where one value alone is right */
+usc_case_stage usc_case_exact;     /* what must agree in every bit */
+usc_case_stage usc_case_bytes;     /* dtypes that nobody here computes with */
+
+/** c->marks go free; c->spared is the output without them. */
+usc_case_stage usc_case_freed;
+
+/** Marks in `open` where the output differs from the right one and is not an index that
+ * chooses a value as good. `got` and `want`: both in a row. */
+void usc_case_mark_open(usc_case *c, const usc_choice *choice, const void *got,
+                        const void *want, uint8_t *open);
+
+/* ---- case_finding.c ---- */
+
+/** A finding on the present output without numbers. */
+void usc_case_conclude(usc_case *c, usc_verdict verdict, const char *format, ...)
+    USC_PRINTF(3, 4);
+
+/** Adds a note to the present finding. */
+void usc_case_note(usc_case *c, const char *format, ...) USC_PRINTF(2, 3);
+
+/** Counts elements that went free, and says so where they are many. */
+void usc_case_excuse(usc_case *c, usc_excuse excuse, int64_t count);
+
+/** `wrong` for the elements in c->open, which have to be `want`. */
+void usc_case_differ(usc_case *c, const usc_tensor *got, const usc_tensor *want);
+
+/** `undefined`: of n_differ elements all went free. */
+void usc_case_undefined(usc_case *c, int64_t n_differ);
+
+/** Copies c->f to the findings of the case. */
+usc_status usc_case_keep(usc_case *c, usc_error *err);
+
+/** A whole number with commas, e.g. "65,536". */
+typedef struct usc_count_text {
+    char text[32];
+} usc_count_text;
+usc_count_text usc_count(int64_t n);
+
+#endif

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements that took another side of a step (a label, a rounding to integers, a
+// comparison) to which the inputs are so near that another rounding takes it. What never
+// rounds had the very values: no step lies between them and the truth. Neighbours:
+// case_state.h.
+#include "case/case_state.h"
+
+#include <math.h>
+#include <string.h>
+
+#define EPS 4.0           /* a step is met within so many ulps of 1 */
+#define NEAR_STEPS 16     /* replays that look for steps nearby */
+#define PART 0x1p-12      /* of the way goes the nearer of two replays */
+#define STEEP 0x1p-12     /* below it a difference needs no second look */
+#define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
+
+static usc_case_stage take_moved, after_crossed;
+
+/* ---- steps that a replay took just as the device did ---- */
+
+static usc_status leave(usc_case *c)
+{
+    return usc_case_go(c,
+                       c->f.verdict == USC_VERDICT_PASS ? usc_case_end : usc_case_free);
+}
+
+static usc_status look_nearby(usc_case *c)
+{
+    usc_sides *s = &c->sides;
+    *s = (usc_sides){.low = usc_case_room(c, c->n, sizeof *s->low),
+                     .high = usc_case_room(c, c->n, sizeof *s->high),
+                     .moved = usc_case_room(c, c->n, sizeof *s->moved)};
+    c->marks = usc_case_room(c, c->n, 1);
+    if (c->work.failed) return USC_OK; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++)
+        s->low[i] = s->high[i] = c->r[i];
+    return usc_case_ask(c, USC_WANT_NEAR_STEP, 0, take_moved);
+}
+
+static usc_status after_steps(usc_case *c, usc_error *err)
+{
+    (void)err;
+    usc_case_excuse(c, USC_EXCUSE_STEP, c->n_before);
+    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    return look_nearby(c);
+}
+
+static bool met(const usc_case *c, double got, double value)
+{
+    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
+    return fabs(got - value) <= EPS * ldexp(1, 1 - bits) * fabs(value);
+}
+
+static usc_status check_list(const usc_case *c, int64_t *n, usc_error *err)
+{
+    const usc_tensor *places = c->given.a, *values = c->given.b;
+    if (places->dtype != USC_I64 || values->dtype != USC_F64 ||
+        !usc_case_fits(places, values) || !usc_tensor_contiguous(places) ||
+        !usc_tensor_contiguous(values))
+        return usc_error_set(err, USC_E_DTYPE, -1, "%s: bad list of steps", c->o.path);
+    return usc_tensor_numel(places, n, err);
+}
+
+static usc_status take_steps(usc_case *c, usc_error *err)
+{
+    int64_t n = 0;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        c->given.b == NULL)
+        return leave(c);
+    const usc_status st = check_list(c, &n, err);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (st != USC_OK || c->marks == NULL) return st;
+    const int64_t *places = c->given.a->data;
+    const double *values = c->given.b->data;
+    for (int64_t k = 0; k < n; k++)
+        if (places[k] >= 0 && places[k] < c->n && met(c, c->d[places[k]], values[k]))
+            c->marks[places[k]] = 1;
+    for (int64_t i = 0; i < c->n; i++)
+        c->n_before += c->marks[i];
+    if (c->n_before == 0) return look_nearby(c);
+    if (!usc_case_put_right(c, &c->device)) return USC_OK;
+    c->d = usc_case_wide(c, &c->spared);
+    return usc_case_look(c, &c->spared, after_steps, err);
+}
+
+usc_status usc_case_steps(usc_case *c, usc_error *err)
+{
+    (void)err;
+    c->n_before = 0;
+    c->spared.data = NULL;
+    if (c->o.never_rounds) return leave(c);
+    if (!usc_case_load(c)) return USC_OK; /* the driver tells */
+    return usc_case_ask(c, USC_WANT_STEPS, 0, take_steps);
+}
+
+/* ---- steps nearby: a sum over many of them lies between what replays give ---- */
+
+static double typical(const usc_case *c)
+{
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        if (isfinite(c->r[i])) {
+            sum += c->r[i] * c->r[i];
+            n++;
+        }
+    return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
+/* Whether an element moved more than a slope usually does, or out of the finite. */
+static bool is_suspect(const usc_case *c, double usual, int64_t i, double moved)
+{
+    const double size = fmax(fabs(c->r[i]), usual);
+    return isfinite(c->r[i]) && !(fabs(moved - c->r[i]) <= STEEP * size);
+}
+
+/* Whether a difference grew with the distance, within a factor of 2. */
+static bool is_slope(double far, double near)
+{
+    return far * PART >= near / 2 && far * PART <= near * 2;
+}
+
+static usc_status go_on(usc_case *c, usc_error *err);
+
+static usc_status take_nearer(usc_case *c, usc_error *err)
+{
+    usc_sides *s = &c->sides;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return go_on(c, err);
+    const double *nearer = usc_case_wide(c, c->given.a);
+    if (nearer == NULL) return USC_OK;
+    const double usual = typical(c);
+    for (int64_t i = 0; i < c->n; i++) {
+        const double m = s->moved[i];
+        const double far = fabs(m - c->r[i]), near = fabs(nearer[i] - c->r[i]);
+        if (!isfinite(m) || !is_suspect(c, usual, i, m) || !(near * 2 <= far) ||
+            is_slope(far, near))
+            continue;
+        c->marks[i] = 1;
+        s->low[i] = fmin(s->low[i], m);
+        s->high[i] = fmax(s->high[i], m);
+    }
+    return go_on(c, err);
+}
+
+static usc_status take_moved(usc_case *c, usc_error *err)
+{
+    const usc_given_form form = c->given.form;
+    if (form == USC_GIVEN_NONE) {
+        c->want.k = NEAR_STEPS;
+        return go_on(c, err);
+    }
+    if (form == USC_GIVEN_FAILED || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return go_on(c, err);
+    const double *moved = usc_case_wide(c, c->given.a);
+    if (moved == NULL) return USC_OK;
+    memcpy(c->sides.moved, moved, (size_t)c->n * sizeof *moved); /* it may go */
+    const double usual = typical(c);
+    bool any = false;
+    for (int64_t i = 0; i < c->n && !any; i++)
+        any = is_suspect(c, usual, i, moved[i]);
+    return any ? usc_case_ask(c, USC_WANT_NEARER_STEP, c->want.k, take_nearer)
+               : go_on(c, err);
+}
+
+static usc_status go_on(usc_case *c, usc_error *err)
+{
+    const usc_sides *s = &c->sides;
+    if (c->want.k + 1 < NEAR_STEPS)
+        return usc_case_ask(c, USC_WANT_NEAR_STEP, c->want.k + 1, take_moved);
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double slack = ROUNDINGS * fmax(fabs(s->low[i]), fabs(s->high[i]));
+        c->marks[i] = c->marks[i] && c->d[i] >= s->low[i] - slack &&
+                      c->d[i] <= s->high[i] + slack &&
+                      c->d[i] != usc_case_rounded(c, c->r[i]);
+        n += c->marks[i];
+    }
+    if (n == 0) return leave(c);
+    const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
+    if (!usc_case_put_right(c, &from)) return USC_OK;
+    c->n_before += n;
+    return usc_case_look(c, &c->spared, after_crossed, err);
+}
+
+static usc_status after_crossed(usc_case *c, usc_error *err)
+{
+    (void)err;
+    usc_case_excuse(c, USC_EXCUSE_STEP, c->n_before);
+    return leave(c);
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verdict in words, and which finding decides it. Neighbours: case_state.h.
+#include "case/case_state.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+
+/* Text that grows; cut where it does not fit. */
+typedef struct line {
+    char *out;
+    size_t size, used;
+} line;
+
+static void say(line *l, const char *format, ...) USC_PRINTF(2, 3);
+static void say(line *l, const char *format, ...)
+{
+    va_list args;
+    if (l->used >= l->size) return;
+    va_start(args, format);
+    const int n = usc_format_list(l->out + l->used, l->size - l->used, format, args);
+    va_end(args);
+    l->used = n > 0 ? l->used + (size_t)n : l->used;
+}
+
+/* ---- which decides ---- */
+
+/* An output in which float32 keeps no bits. */
+static bool is_ill(const usc_finding *f)
+{
+    return f->numbers == USC_NUMBERS_ALL && f->verdict == USC_VERDICT_UNJUDGED &&
+           f->judgement.n_ill > 0;
+}
+
+/* Whether such outputs stand aside: the mean that a layer_norm of normalised inputs
+ * returns beside its result. */
+static bool ill_stand_aside(const usc_case *c)
+{
+    int64_t n = 0, n_ill = 0;
+    for (size_t i = 0; i < c->n_found; i++) {
+        n += c->found[i]->n;
+        if (is_ill(c->found[i])) n_ill += c->found[i]->n;
+    }
+    return n_ill > 0 && 2 * n_ill <= n;
+}
+
+/* The worst first; what has no bits comes after what has. */
+static bool before(const usc_finding *a, const usc_finding *b)
+{
+    if (a->verdict != b->verdict) return a->verdict < b->verdict;
+    if (isnan(a->bits) || isnan(b->bits)) return !isnan(a->bits);
+    return a->bits < b->bits;
+}
+
+const usc_finding *usc_case_worst(const usc_case *c)
+{
+    const bool aside = ill_stand_aside(c);
+    const usc_finding *worst = NULL;
+    for (size_t i = 0; i < c->n_found; i++)
+        if (!(aside && is_ill(c->found[i])) &&
+            (worst == NULL || before(c->found[i], worst)))
+            worst = c->found[i];
+    return worst;
+}
+
+/* The least note behind `after`; NULL where there is none. */
+static const char *next_note(const usc_case *c, const char *after)
+{
+    const char *least = NULL;
+    for (size_t i = 0; i < c->n_found; i++)
+        for (int k = 0; k < c->found[i]->n_notes; k++) {
+            const char *note = c->found[i]->notes[k];
+            if ((after == NULL || strcmp(note, after) > 0) &&
+                (least == NULL || strcmp(note, least) < 0))
+                least = note;
+        }
+    return least;
+}
+
+void usc_case_notes(const usc_case *c, char *out, size_t size)
+{
+    line l = {.out = out, .size = size};
+    if (size > 0) out[0] = '\0';
+    const char *note = NULL;
+    while ((note = next_note(c, note)) != NULL)
+        say(&l, "%s%s", l.used > 0 ? "; " : "", note);
+    for (size_t i = 0; i < c->n_found && ill_stand_aside(c); i++)
+        if (is_ill(c->found[i]))
+            say(&l, "%s%s is not judged: %s", l.used > 0 ? "; " : "", c->found[i]->path,
+                c->found[i]->reason);
+}
+
+/* ---- words ---- */
+
+void usc_position_text(const usc_finding *f, int64_t flat, char *out, size_t size)
+{
+    int64_t at[USC_MAX_DIMS];
+    line l = {.out = out, .size = size};
+    for (int i = f->ndim - 1; i >= 0; i--) {
+        at[i] = f->sizes[i] > 0 ? flat % f->sizes[i] : 0;
+        flat /= f->sizes[i] > 0 ? f->sizes[i] : 1;
+    }
+    say(&l, "[");
+    for (int i = 0; i < f->ndim; i++)
+        say(&l, "%s%lld", i > 0 ? ", " : "", (long long)at[i]);
+    say(&l, "]");
+}
+
+/* A value as a person would write it. */
+static void say_number(line *l, double v)
+{
+    if (isnan(v))
+        say(l, "NaN");
+    else if (isinf(v))
+        say(l, v > 0 ? "Inf" : "-Inf");
+    else
+        say(l, "%.6g", v);
+}
+
+static double shown(double bits)
+{
+    return bits > 0 ? bits : 0;
+}
+
+/* Where the worst element is, what it holds and what is true. */
+static void say_example(line *l, const usc_finding *f)
+{
+    char at[1024];
+    usc_position_text(f, f->examples[0].index, at, sizeof at);
+    say_number(l, f->examples[0].device);
+    say(l, " instead of ");
+    say_number(l, f->examples[0].reference);
+    say(l, " at %s", at);
+}
+
+static bool is_excused(const usc_finding *f)
+{
+    int64_t n = 0;
+    for (int i = 0; i < USC_N_EXCUSES; i++)
+        n += f->excused[i];
+    return n > 0;
+}
+
+static void say_passed(line *l, const usc_finding *f)
+{
+    const usc_judgement *j = f != NULL ? &f->judgement : NULL;
+    if (f != NULL && isnan(f->bits)) { /* nothing was measured */
+        say(l, "passes: %s", f->reason[0] != '\0' ? f->reason : "nothing to measure");
+        return;
+    }
+    if (f == NULL || f->numbers == USC_NUMBERS_NONE || f->n == 0) {
+        say(l, "is as it must be");
+        return;
+    }
+    const bool all = f->numbers == USC_NUMBERS_ALL;
+    if (all && j->n_finite == 0) {
+        say(l, "gives NaN and Inf where it must; nothing finite to judge");
+        return;
+    }
+    if ((j->n_mismatch == 0 || (all && j->exact)) && !is_excused(f))
+        say(l, f->wide ? "is as good as the CPU's float64" : "is correctly rounded");
+    else
+        say(l, "computed with %s%.1f effective bits", f->bound ? "at least " : "",
+            shown(f->bits));
+}
+
+/* float32's bits may be all that the output can show, and not all that there are. */
+static void say_reduced(line *l, const usc_finding *f, const char *where)
+{
+    const bool more = f->numbers == USC_NUMBERS_ALL && f->judgement.yardstick_bound &&
+                      f->yardstick_bits < 24;
+    say(l, "computed with %.1f effective bits%s; float32 gives %s%.1f", shown(f->bits),
+        where, more ? "at least " : "", shown(f->yardstick_bits));
+}
+
+static void say_example_or_reason(line *l, usc_verdict verdict, const usc_finding *f,
+                                  const char *where)
+{
+    if (f->n_examples == 0) {
+        say(l, "is %s%s: %s", usc_verdict_text(verdict), where, f->reason);
+        return;
+    }
+    const bool bad = verdict == USC_VERDICT_NONFINITE;
+    const int64_t n_bad = f->judgement.n_bad > 0 ? f->judgement.n_bad : 1;
+    say(l, "gives ");
+    say_example(l, f);
+    say(l, "%s (%s of %s elements%s)", where,
+        usc_count(bad ? n_bad : f->judgement.n_mismatch).text, usc_count(f->n).text,
+        bad ? "" : " differ");
+}
+
+static void say_statement(line *l, const usc_said *s)
+{
+    char where[512] = "";
+    const usc_finding *f = s->worst;
+    const bool reason = s->reason != NULL && s->reason[0] != '\0';
+    if (s->verdict == USC_VERDICT_PASS && !reason) {
+        say_passed(l, f);
+        return;
+    }
+    if (s->verdict == USC_VERDICT_PASS) {
+        say(l, "passes: %s", s->reason);
+        return;
+    }
+    if (reason || f == NULL || s->verdict == USC_VERDICT_UNJUDGED ||
+        s->verdict == USC_VERDICT_UNSUPPORTED) {
+        say(l, "is %s: %s", usc_verdict_text(s->verdict),
+            reason      ? s->reason
+            : f != NULL ? f->reason
+                        : "");
+        return;
+    }
+    if (f->path[0] != '\0' && strcmp(f->path, "out[0]") != 0)
+        (void)snprintf(where, sizeof where, " in %s", f->path);
+    if (s->verdict == USC_VERDICT_REDUCED)
+        say_reduced(l, f, where);
+    else if (s->verdict == USC_VERDICT_UNDEFINED)
+        say(l, "is undefined%s at %s of %s elements: %s", where,
+            usc_count(f->judgement.n_mismatch).text, usc_count(f->n).text, f->reason);
+    else
+        say_example_or_reason(l, s->verdict, f, where);
+}
+
+void usc_case_sentence(const usc_said *s, char *out, size_t size)
+{
+    line l = {.out = out, .size = size};
+    if (size > 0) out[0] = '\0';
+    say(&l, "%s ", s->op);
+    say_statement(&l, s);
+    if (s->culprit != NULL && s->culprit[0] != '\0' && strcmp(s->culprit, s->op) != 0)
+        say(&l, "; the fault is in %s", s->culprit);
+    if (s->cause != NULL && s->cause[0] != '\0') say(&l, ": %s", s->cause);
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a case asks, answered from files; and other people's rules. Neighbours:
+// pack_operands.h.
+#include "pack/pack_operands.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+usc_status usc_pack_say(const usc_pack_work *w, usc_verdict verdict, const char *path,
+                        usc_error *err, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return usc_case_say(w->c, verdict, path, text, err);
+}
+
+const char *usc_pack_dtype_text(const usc_safetensor *t)
+{
+    return t->tensor.dtype != USC_DTYPE_NONE ? usc_dtype_info_of(t->tensor.dtype)->name
+                                             : t->dtype_name;
+}
+
+static usc_status no_memory(const usc_pack_operands *o, usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", o->path);
+}
+
+/* ---- operands ---- */
+
+static const usc_tensor *tensor_of(const usc_safetensor *t)
+{
+    return t != NULL ? &t->tensor : NULL;
+}
+
+/* One element of an operand of float32 or float64; 0 where there is none. */
+static double at(const usc_safetensor *t, int64_t i)
+{
+    if (t == NULL) return 0;
+    return t->tensor.dtype == USC_F64 ? ((const double *)t->tensor.data)[i]
+                                      : (double)((const float *)t->tensor.data)[i];
+}
+
+/* S where losses were fed as replays that stood where the first one did. */
+static usc_status s_with_losses(const usc_pack_work *w, const usc_pack_operands *o,
+                                int more, usc_tensor *out, usc_error *err)
+{
+    const usc_safetensor *all = o->s[USC_PACK_MORE], *one = o->s[USC_PACK_FIRST];
+    int64_t n = 0;
+    usc_status st = usc_tensor_numel(&o->reference->tensor, &n, err);
+    if (st != USC_OK) return st;
+    if ((uint64_t)n > SIZE_MAX / 2 / sizeof(double)) return no_memory(o, err);
+    double *s = usc_arena_take(w->arena, (size_t)n * sizeof *s + 1);
+    if (s == NULL) return no_memory(o, err);
+    for (int64_t i = 0; i < n; i++) {
+        const double a = at(all, i), first = at(one, i);
+        s[i] = sqrt((o->replays * a * a + more * first * first) / (o->replays + more));
+    }
+    return usc_tensor_make(out, s, USC_F64, o->reference->tensor.ndim,
+                           o->reference->tensor.sizes, err);
+}
+
+/* ---- answers ---- */
+
+static usc_given flag(bool value)
+{
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .number = value};
+}
+
+static usc_given number(double value, double size)
+{
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .number = value, .size = size};
+}
+
+static usc_given tensors(const usc_safetensor *a, const usc_safetensor *b,
+                         const usc_safetensor *c)
+{
+    return (usc_given){.form = a != NULL ? USC_GIVEN_AS_ASKED : USC_GIVEN_NONE,
+                       .a = tensor_of(a),
+                       .b = tensor_of(b),
+                       .c = tensor_of(c)};
+}
+
+static usc_given sums(const usc_safetensor *a, const usc_safetensor *b,
+                      const usc_safetensor *c)
+{
+    usc_given given = tensors(a, b, c);
+    given.form = USC_GIVEN_SUMS;
+    return given;
+}
+
+static usc_given replays(const usc_pack_operands *o, int upto)
+{
+    const usc_pack_look look = upto == 1   ? USC_PACK_FIRST
+                               : upto == 2 ? USC_PACK_SECOND
+                                           : USC_PACK_MORE;
+    return sums(o->s[look], o->n[look], NULL);
+}
+
+static usc_given flushed(const usc_pack_operands *o, int k)
+{
+    for (int i = 0; i < USC_PACK_FLUSHED; i++)
+        if (o->flushed[i] != NULL && k-- == 0) return tensors(o->flushed[i], NULL, NULL);
+    return (usc_given){.form = USC_GIVEN_NONE};
+}
+
+static usc_given dtype(const usc_pack_operands *o)
+{
+    const bool wrong = o->other_dtype && o->usual_dtype != NULL;
+    return (usc_given){.form = wrong ? USC_GIVEN_AS_ASKED : USC_GIVEN_NONE,
+                       .text = o->usual_dtype};
+}
+
+/* Room for what an answer points to. */
+typedef struct room {
+    usc_tensor s, bytes;
+    usc_choice choice;
+} room;
+
+static usc_given native(const usc_pack_operands *o, room *r)
+{
+    usc_given given = tensors(o->reference, NULL, NULL);
+    given.text = o->reference->dtype_name;
+    if (o->reference->tensor.dtype == USC_DTYPE_NONE) {
+        r->bytes = usc_safetensor_bytes(o->reference);
+        given.a = &r->bytes;
+    }
+    return given;
+}
+
+static usc_given choice(const usc_pack_operands *o, room *r)
+{
+    if (o->choice_values == NULL) return (usc_given){.form = USC_GIVEN_NONE};
+    r->choice = o->choice;
+    r->choice.values = &o->choice_values->tensor;
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .choice = &r->choice};
+}
+
+static usc_status losses(const usc_pack_work *w, const usc_pack_operands *o,
+                         bool with_noise, room *r, usc_given *out, usc_error *err)
+{
+    const int more = with_noise ? o->far + o->noise : o->far;
+    *out = sums(NULL, o->n[with_noise ? USC_PACK_NOISE : USC_PACK_FAR], NULL);
+    if (o->s[USC_PACK_MORE] == NULL && o->s[USC_PACK_FIRST] == NULL) return USC_OK;
+    out->a = &r->s;
+    return s_with_losses(w, o, more, &r->s, err);
+}
+
+static usc_given unpromised(const usc_pack_operands *o, usc_want_kind kind)
+{
+    const bool corner = o->side_low != NULL;
+    if (kind == USC_WANT_HELD && !corner) return tensors(o->unpromised, NULL, NULL);
+    if (kind == USC_WANT_PROBE && corner)
+        return sums(o->side_low, o->side_high, o->unpromised);
+    return (usc_given){.form = USC_GIVEN_NONE};
+}
+
+/* What a pack has is answered; it has nothing of all other wants. */
+static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
+                         const usc_want *want, room *r, usc_given *out, usc_error *err)
+{
+    *out = (usc_given){.form = USC_GIVEN_NONE};
+    const usc_want_kind kind = want->kind;
+    if (kind == USC_WANT_LOSS || kind == USC_WANT_NOISE)
+        return losses(w, o, kind == USC_WANT_NOISE, r, out, err);
+    if (kind == USC_WANT_REFERENCE) *out = tensors(o->reference, o->yardstick, NULL);
+    if (kind == USC_WANT_DTYPE) *out = dtype(o);
+    if (kind == USC_WANT_NATIVE) *out = native(o, r);
+    if (kind == USC_WANT_SLOPE) *out = sums(o->s[USC_PACK_SLOPE], NULL, NULL);
+    if (kind == USC_WANT_PRODUCTS) *out = number(o->products, 0);
+    if (kind == USC_WANT_FUNCTIONS) *out = flag(o->functions);
+    if (kind == USC_WANT_REPLAY) *out = replays(o, want->upto);
+    if (kind == USC_WANT_FAN_IN) *out = number(o->fan_in, o->natural);
+    if (kind == USC_WANT_FLUSHED) *out = flushed(o, want->k);
+    if (kind == USC_WANT_WHOLE) *out = flag(o->whole);
+    if (kind == USC_WANT_ROUNDED && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
+    if (kind == USC_WANT_OVERFLOWS) *out = flag(o->overflows);
+    if (kind == USC_WANT_STEPS) *out = tensors(o->jump_at, o->jump_values, NULL);
+    if (kind == USC_WANT_CHOICE) *out = choice(o, r);
+    if (kind == USC_WANT_USUAL) *out = tensors(o->usual, NULL, NULL);
+    if (kind == USC_WANT_WRITES) *out = tensors(o->write_at, o->writes, o->write_rows);
+    if (kind == USC_WANT_HELD || kind == USC_WANT_PROBE) *out = unpromised(o, kind);
+    return USC_OK;
+}
+
+static usc_status judge_own(const usc_pack_work *w, const usc_safetensor *device,
+                            const usc_pack_operands *o, usc_error *err)
+{
+    const usc_tensor bytes = usc_safetensor_bytes(device);
+    const bool unknown = device->tensor.dtype == USC_DTYPE_NONE ||
+                         o->reference->tensor.dtype == USC_DTYPE_NONE;
+    const usc_case_output output = {
+        .path = o->path,
+        .device = &device->tensor,
+        .bytes = unknown ? &bytes : NULL,
+        .dtype = unknown ? device->dtype_name : NULL,
+        .free = o->free,
+        .exact = o->exact,
+        .pairs = o->pairs,
+        .never_rounds = o->never_rounds,
+        .rounding = o->rounding,
+        .linear = o->products >= 1,
+        .gradient = o->side_low != NULL,
+        .single = true,
+        .bare = o->bare,
+    };
+    usc_want want;
+    usc_given given;
+    room r;
+    usc_status st = usc_case_begin(w->c, &output, err);
+    if (st == USC_OK) st = usc_case_next(w->c, &want, err);
+    while (st == USC_OK && want.kind != USC_WANT_NOTHING) {
+        st = answer(w, o, &want, &r, &given, err);
+        if (st == USC_OK) st = usc_case_give(w->c, &given, err);
+        if (st == USC_OK) st = usc_case_next(w->c, &want, err);
+    }
+    return st;
+}
+
+/* ---- other people's rules ---- */
+
+static bool same_shape(const usc_tensor *a, const usc_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
+}
+
+static bool is_float(const usc_safetensor *t)
+{
+    return usc_dtype_info_of(t->tensor.dtype)->kind == USC_KIND_FLOAT;
+}
+
+static usc_status judge_foreign(const usc_pack_work *w, const usc_safetensor *device,
+                                const usc_pack_operands *o, usc_error *err)
+{
+    usc_opinion opinion;
+    usc_pack_opinion *kept = &w->opinions[usc_case_count(w->c)];
+    usc_standard_operands held = {.device = &device->tensor, .op = o->op};
+    held.of[is_float(o->reference) ? USC_OPERAND_REFERENCE : USC_OPERAND_NATIVE] =
+        &o->reference->tensor;
+    if (o->native != NULL) held.of[USC_OPERAND_NATIVE] = &o->native->tensor;
+    if (o->yardstick != NULL) held.of[USC_OPERAND_YARDSTICK] = &o->yardstick->tensor;
+    usc_status st = usc_standard_judge(&w->standard, &held, &opinion, err);
+    if (st == USC_OK) st = usc_tensor_numel(&device->tensor, &kept->n, err);
+    if (st != USC_OK) return st;
+    kept->standard = w->standard.name;
+    kept->n_metrics = opinion.n_metrics;
+    kept->ndim = device->tensor.ndim;
+    memcpy(kept->sizes, device->tensor.sizes, sizeof kept->sizes);
+    memcpy(kept->metrics, opinion.metrics, sizeof kept->metrics);
+    return usc_case_say(w->c, opinion.verdict, o->path, opinion.reason, err);
+}
+
+usc_status usc_pack_standard(usc_pack_work *w, usc_error *err)
+{
+    int n;
+    const char *name = w->options->standard;
+    const usc_status st =
+        usc_standard_parse(name != NULL ? name : "ulpscope", &w->standard, err);
+    w->foreign = st == USC_OK && w->standard.info != usc_standard_list(&n);
+    return st;
+}
+
+/* ---- a bad pack has operands that are not of one shape, or dtypes that no pack has ----
+ */
+
+static usc_status bad(const usc_safetensor *t, const char *what, usc_error *err)
+{
+    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s: %s", t->path, t->name, what);
+}
+
+static bool fits(const usc_safetensor *t, const usc_pack_operands *o)
+{
+    return same_shape(&t->tensor, &o->reference->tensor);
+}
+
+static usc_status check_floats(const usc_safetensor *t, const usc_pack_operands *o,
+                               usc_error *err)
+{
+    if (t == NULL) return USC_OK;
+    const usc_dtype d = t->tensor.dtype;
+    if ((d == USC_F64 || d == USC_F32) && fits(t, o)) return USC_OK;
+    return bad(t, "not float32 or float64 of the reference's shape", err);
+}
+
+static usc_status check_marks(const usc_safetensor *t, const usc_pack_operands *o,
+                              usc_error *err)
+{
+    if (t == NULL || (t->tensor.dtype == USC_U8 && fits(t, o))) return USC_OK;
+    return bad(t, "not uint8 of the reference's shape", err);
+}
+
+/* Both sides of every corner and where there is one, or nothing. */
+static usc_status check_sides(const usc_pack_operands *o, usc_error *err)
+{
+    const usc_safetensor *low = o->side_low, *high = o->side_high;
+    if (low == NULL && high == NULL) return USC_OK;
+    if (low != NULL && high != NULL && o->unpromised != NULL &&
+        low->tensor.dtype == USC_F64 && high->tensor.dtype == USC_F64 && fits(low, o) &&
+        fits(high, o))
+        return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: sides of corners do not fit",
+                         o->reference->path);
+}
+
+/* Values to choose among, of any shape: whoever reads them looks at that. */
+static usc_status check_choice(const usc_safetensor *values, usc_error *err)
+{
+    if (values == NULL || values->tensor.dtype != USC_DTYPE_NONE) return USC_OK;
+    return usc_error_set(err, USC_E_CORRUPT, -1,
+                         "%s: %s: values to choose among cannot be %.40s", values->path,
+                         values->name, values->dtype_name);
+}
+
+static usc_status check_jumps(const usc_pack_operands *o, usc_error *err)
+{
+    const usc_safetensor *places = o->jump_at, *values = o->jump_values;
+    if (places == NULL) return USC_OK;
+    if (values != NULL && places->tensor.dtype == USC_I64 &&
+        values->tensor.dtype == USC_F64 && same_shape(&places->tensor, &values->tensor))
+        return USC_OK;
+    return bad(places, "bad list of jumps", err);
+}
+
+static usc_status check_writes(const usc_pack_operands *o, usc_error *err)
+{
+    const usc_safetensor *places = o->write_at, *values = o->writes;
+    const usc_safetensor *rows = o->write_rows;
+    if (places == NULL) return USC_OK;
+    if (values != NULL && rows != NULL && places->tensor.dtype == USC_I64 &&
+        rows->tensor.dtype == USC_I64 && values->tensor.dtype != USC_DTYPE_NONE &&
+        places->tensor.ndim == 2 && rows->tensor.ndim == 1 &&
+        rows->tensor.sizes[0] == places->tensor.sizes[0] &&
+        same_shape(&places->tensor, &values->tensor))
+        return USC_OK;
+    return bad(places, "bad list of updates", err);
+}
+
+/* Values of the reference's dtype and shape, along a first axis. */
+static usc_status check_usual(const usc_pack_operands *o, usc_error *err)
+{
+    if (o->usual == NULL) return USC_OK;
+    usc_tensor one = o->usual->tensor;
+    const bool stacked = one.ndim > 0;
+    for (int d = 1; d < one.ndim; d++)
+        one.sizes[d - 1] = one.sizes[d];
+    one.ndim -= stacked;
+    if (stacked && one.dtype == o->reference->tensor.dtype &&
+        same_shape(&one, &o->reference->tensor))
+        return USC_OK;
+    return bad(o->usual, "not along a first axis of the reference's form", err);
+}
+
+static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
+{
+    usc_status st = check_floats(o->yardstick, o, err);
+    for (int i = 0; i < USC_PACK_LOOKS && st == USC_OK; i++) {
+        st = check_floats(o->s[i], o, err);
+        if (st == USC_OK) st = check_floats(o->n[i], o, err);
+    }
+    for (int i = 0; i < USC_PACK_FLUSHED && st == USC_OK; i++)
+        st = check_floats(o->flushed[i], o, err);
+    if (st != USC_OK) return st;
+    st = check_marks(o->unpromised, o, err);
+    if (st == USC_OK) st = check_sides(o, err);
+    if (st == USC_OK) st = check_usual(o, err);
+    if (st == USC_OK) st = check_marks(o->kinds, o, err);
+    if (st == USC_OK) st = check_choice(o->choice_values, err);
+    if (st == USC_OK) st = check_writes(o, err);
+    return st == USC_OK ? check_jumps(o, err) : st;
+}
+
+/* ---- one output ---- */
+
+usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_error *err)
+{
+    const usc_case_options options = {.alloc = w->options->alloc,
+                                      .n_threads = w->options->n_threads};
+    const size_t size = ((size_t)n_most + 1) * sizeof *w->opinions;
+    usc_case_close(w->c);
+    w->c = NULL;
+    w->opinions = usc_arena_take(w->arena, size);
+    if (w->opinions == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "findings: no memory");
+    memset(w->opinions, 0, size);
+    return usc_case_open(&options, &w->c, err);
+}
+
+usc_status usc_pack_output(const usc_pack_work *w, const usc_safetensor *device,
+                           const usc_pack_operands *o, usc_error *err)
+{
+    const usc_status st = check_operands(o, err);
+    if (st != USC_OK) return st;
+    const bool same = same_shape(&device->tensor, &o->reference->tensor);
+    const bool computed = device->tensor.dtype != USC_DTYPE_NONE &&
+                          o->reference->tensor.dtype != USC_DTYPE_NONE;
+    if (w->foreign && same && computed && !o->free && !o->other_dtype &&
+        is_float(device) == is_float(o->reference))
+        return judge_foreign(w, device, o, err);
+    return judge_own(w, device, o, err);
+}

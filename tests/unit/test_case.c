@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// A case answered from callbacks, as a bench without torch does: what it asks, in which
+// order, and what it says. The rule itself: test_judge.c; verdicts: tests/py.
+#include "alloc_probe.h"
+#include "judge_fixture.h"
+
+#include <ulpscope/case.h>
+
+#include <stdio.h>
+
+enum { N = 3000, MOST_ASKED = 200 };
+
+/* What answers: operands of an operator that scales, and what it was asked. */
+typedef struct bench {
+    fixture f;
+    usc_case_output o;
+    usc_tensor device, reference, yardstick, moved[2];
+    double *wide;
+    float *low;
+    const char *fails; /* this want fails */
+    const char *dtype; /* that the operator gives, or NULL */
+    char asked[MOST_ASKED * 16];
+} bench;
+
+static bench make_bench(usc_dtype dtype)
+{
+    bench b = {.f = fixture_make(dtype, N)};
+    b.wide = malloc(N * sizeof *b.wide);
+    b.low = malloc(N * sizeof *b.low);
+    b.o = (usc_case_output){.path = "out[0]"};
+    return b;
+}
+
+static void free_bench(bench *b)
+{
+    free(b->wide);
+    free(b->low);
+    fixture_free(&b->f);
+}
+
+static usc_tensor view(void *data, usc_dtype dtype, int64_t n)
+{
+    usc_tensor t;
+    assert_int_equal(usc_tensor_make(&t, data, dtype, 1, &n, NULL), USC_OK);
+    return t;
+}
+
+/* Replay k: all of the results a little off, by 2^-20 up and down in turn. */
+static usc_given replay(bench *b, int k)
+{
+    for (int i = 0; i < N; i++) {
+        b->wide[i] = b->f.r[i] * (1 + ((i + k) % 2 ? 0x1p-20 : -0x1p-20));
+        b->low[i] = (float)b->wide[i];
+    }
+    b->moved[0] = view(b->wide, USC_F64, N);
+    b->moved[1] = view(b->low, USC_F32, N);
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0], .b = &b->moved[1]};
+}
+
+static usc_given answer(bench *b, const usc_want *want)
+{
+    const char *name = usc_want_text(want->kind);
+    char text[32];
+    (void)snprintf(text, sizeof text, want->kind == USC_WANT_REPLAY ? "%s%d " : "%s ",
+                   name, want->k);
+    strncat(b->asked, text, sizeof b->asked - strlen(b->asked) - 1);
+    if (b->fails != NULL && strcmp(b->fails, name) == 0)
+        return (usc_given){.form = USC_GIVEN_FAILED, .text = "no such kernel"};
+    b->reference = view(b->f.r, USC_F64, N);
+    b->yardstick = view(b->f.y, USC_F32, N);
+    if (want->kind == USC_WANT_REFERENCE)
+        return (usc_given){
+            .form = USC_GIVEN_AS_ASKED, .a = &b->reference, .b = &b->yardstick};
+    if (want->kind == USC_WANT_REPLAY) return replay(b, want->k);
+    if (want->kind == USC_WANT_DTYPE && b->dtype != NULL)
+        return (usc_given){.form = USC_GIVEN_AS_ASKED, .text = b->dtype};
+    if (want->kind == USC_WANT_FAN_IN)
+        return (usc_given){.form = USC_GIVEN_AS_ASKED, .number = 1};
+    return (usc_given){.form = USC_GIVEN_NONE};
+}
+
+static usc_status judge_with(bench *b, const usc_alloc *alloc, usc_finding *out,
+                             char *sentence, size_t size)
+{
+    usc_case *c = NULL;
+    usc_want want;
+    usc_error err;
+    const usc_case_options options = {.alloc = alloc};
+    b->device = view(b->f.d, b->f.dtype, N);
+    b->o.device = &b->device;
+    b->asked[0] = '\0';
+    usc_status st = usc_case_open(&options, &c, &err);
+    if (st == USC_OK) st = usc_case_begin(c, &b->o, &err);
+    if (st == USC_OK) st = usc_case_next(c, &want, &err);
+    while (st == USC_OK && want.kind != USC_WANT_NOTHING) {
+        const usc_given given = answer(b, &want);
+        st = usc_case_give(c, &given, &err);
+        if (st == USC_OK) st = usc_case_next(c, &want, &err);
+    }
+    if (st == USC_OK) {
+        const usc_finding *f = usc_case_worst(c);
+        const usc_said said = {.op = "scale", .verdict = f->verdict, .worst = f};
+        usc_case_sentence(&said, sentence, size);
+        *out = *f; /* its texts are gone with the case */
+    }
+    usc_case_close(c);
+    return st;
+}
+
+static usc_finding judged(bench *b, char *sentence, size_t size)
+{
+    usc_finding f;
+    assert_int_equal(judge_with(b, NULL, &f, sentence, size), USC_OK);
+    return f;
+}
+
+static void what_is_right_is_asked_nothing_more(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_PASS);
+    assert_string_equal(b.asked, "reference dtype ");
+    b.o.captured = "float32";
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_PASS);
+    assert_string_equal(b.asked, "reference ");
+    assert_string_equal(text, "scale is correctly rounded");
+    free_bench(&b);
+}
+
+static void what_is_accused_is_asked_all_before(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    b.o.captured = "float32";
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, b.f.r[i] * (1 + (i % 2 ? 0x1p-9 : -0x1p-9)));
+    const usc_finding f = judged(&b, text, sizeof text);
+    assert_int_equal(f.verdict, USC_VERDICT_REDUCED);
+    assert_true(f.bits > 7 && f.bits < 10);
+    assert_int_equal(f.n_examples, USC_FINDING_EXAMPLES);
+    assert_string_equal(b.asked,
+                        "reference functions replay0 replay1 replay2 replay3 fan_in "
+                        "flushed loss fan_in flushed noise fan_in flushed steps "
+                        "writes ");
+    assert_non_null(strstr(text, "scale computed with 9"));
+    b.o.never_rounds = true; /* then no other rounding can excuse it */
+    assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    assert_null(strstr(b.asked, "loss"));
+    assert_null(strstr(b.asked, "steps"));
+    free_bench(&b);
+}
+
+static void an_answer_that_fails_is_unjudged_or_left_out(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, b.f.r[i] * (1 + 0x1p-9));
+    b.fails = "replay";
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_UNJUDGED);
+    assert_string_equal(text, "scale is unjudged: no reference: no such kernel");
+    b.fails = "loss";
+    assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    free_bench(&b);
+}
+
+static void another_dtype_is_wrong(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    b.o.captured = b.dtype = "float16";
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_WRONG);
+    assert_string_equal(text, "scale is wrong: dtype float32 where the operator gives "
+                              "float16");
+    free_bench(&b);
+}
+
+/* Indices: an equal value chosen elsewhere is right, another value is not. */
+static void a_tie_may_be_broken_otherwise(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, WIDTH = 4 };
+    float values[ROWS * WIDTH] = {1, 5, 5, 2, 7, 7, 7, 0, 3, 1, 2, 0};
+    int64_t want[ROWS] = {1, 0, 0}, got[ROWS] = {2, 2, 0};
+    const int64_t sizes[2] = {ROWS, WIDTH};
+    usc_tensor values_view;
+    assert_int_equal(usc_tensor_make(&values_view, values, USC_F32, 2, sizes, NULL),
+                     USC_OK);
+    const usc_choice choice = {.values = &values_view, .dim = 1, .once = true};
+    for (int k = 0; k < 2; k++) {
+        usc_case *c = NULL;
+        usc_want asked;
+        const usc_tensor device = view(got, USC_I64, ROWS);
+        const usc_tensor right = view(want, USC_I64, ROWS);
+        const usc_case_output o = {.path = "out[1]", .device = &device};
+        assert_int_equal(usc_case_open(NULL, &c, NULL), USC_OK);
+        assert_int_equal(usc_case_begin(c, &o, NULL), USC_OK);
+        for (;;) {
+            assert_int_equal(usc_case_next(c, &asked, NULL), USC_OK);
+            if (asked.kind == USC_WANT_NOTHING) break;
+            usc_given given = {.form = USC_GIVEN_AS_ASKED, .a = &right};
+            if (asked.kind == USC_WANT_CHOICE)
+                given = (usc_given){.form = USC_GIVEN_AS_ASKED, .choice = &choice};
+            else if (asked.kind != USC_WANT_REFERENCE && asked.kind != USC_WANT_NATIVE)
+                given = (usc_given){.form = USC_GIVEN_NONE};
+            assert_int_equal(usc_case_give(c, &given, NULL), USC_OK);
+        }
+        const usc_finding *f = usc_case_finding(c, 0);
+        assert_int_equal(f->verdict, k == 0 ? USC_VERDICT_PASS : USC_VERDICT_WRONG);
+        assert_string_equal(k == 0 ? f->notes[0] : f->reason,
+                            k == 0 ? "ties broken otherwise" : "1 elements differ");
+        usc_case_close(c);
+        got[2] = 1;
+    }
+}
+
+static void answers_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    usc_case *c = NULL;
+    usc_want want;
+    usc_error err;
+    fixture f = fixture_make(USC_F32, N);
+    const usc_tensor device = view(f.d, USC_F32, N);
+    const usc_case_output o = {.path = "out[0]", .device = &device};
+    const usc_given none = {.form = USC_GIVEN_NONE};
+    assert_int_equal(usc_case_open(NULL, &c, &err), USC_OK);
+    assert_int_equal(usc_case_give(c, &none, &err), USC_E_ARG);
+    assert_int_equal(usc_case_begin(c, &o, &err), USC_OK);
+    assert_int_equal(usc_case_next(c, &want, &err), USC_OK);
+    assert_int_equal(want.kind, USC_WANT_REFERENCE);
+    assert_int_equal(usc_case_next(c, &want, &err), USC_OK); /* asks again */
+    assert_int_equal(want.kind, USC_WANT_REFERENCE);
+    assert_int_equal(usc_case_give(c, &none, &err), USC_OK);
+    assert_int_equal(usc_case_next(c, &want, &err), USC_OK);
+    assert_int_equal(want.kind, USC_WANT_NOTHING);
+    assert_int_equal(usc_case_finding(c, 0)->verdict, USC_VERDICT_UNJUDGED);
+    assert_int_equal(usc_case_give(c, &none, &err), USC_E_ARG);
+    usc_case_close(c);
+    usc_case_close(NULL);
+    fixture_free(&f);
+}
+
+static void no_memory_is_said_and_nothing_leaks(void **state)
+{
+    (void)state;
+    char text[256];
+    usc_finding f;
+    bench b = make_bench(USC_F32);
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, b.f.r[i] * (1 + (i % 2 ? 0x1p-9 : -0x1p-9)));
+    for (int fail_at = 1;; fail_at++) {
+        alloc_probe probe;
+        const usc_status st =
+            judge_with(&b, alloc_probe_bind(&probe, fail_at), &f, text, sizeof text);
+        assert_int_equal(probe.live_bytes, 0);
+        assert_int_equal(probe.n_wrong_sizes, 0);
+        if (st == USC_OK) break;
+        assert_int_equal(st, USC_E_NOMEM);
+        assert_true(fail_at < 500);
+    }
+    assert_int_equal(f.verdict, USC_VERDICT_REDUCED);
+    free_bench(&b);
+}
+
+static void every_want_and_excuse_has_a_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < USC_N_WANTS; i++)
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(usc_want_text((usc_want_kind)i),
+                                    usc_want_text((usc_want_kind)k));
+    assert_string_equal(usc_want_text(USC_N_WANTS), "unknown");
+    for (int i = 0; i < USC_N_EXCUSES; i++) {
+        const usc_excuse_info *info = usc_excuse_info_of((usc_excuse)i);
+        assert_true(info->most > 0 && info->most <= 1 && info->words[0] != '\0');
+    }
+    assert_null(usc_excuse_info_of(USC_N_EXCUSES));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_right_is_asked_nothing_more),
+        cmocka_unit_test(what_is_accused_is_asked_all_before),
+        cmocka_unit_test(an_answer_that_fails_is_unjudged_or_left_out),
+        cmocka_unit_test(another_dtype_is_wrong),
+        cmocka_unit_test(a_tie_may_be_broken_otherwise),
+        cmocka_unit_test(answers_that_do_not_fit_are_refused),
+        cmocka_unit_test(no_memory_is_said_and_nothing_leaks),
+        cmocka_unit_test(every_want_and_excuse_has_a_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
