@@ -26,11 +26,12 @@ int cmd_pack(int argc, char **argv);
 int cmd_judge(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_show(int argc, char **argv);
+int cmd_repro(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
 extern const char cmd_capture_help[], cmd_check_help[], cmd_report_help[],
-    cmd_pack_help[], cmd_judge_help[], cmd_show_help[], cmd_info_help[],
+    cmd_pack_help[], cmd_judge_help[], cmd_repro_help[], cmd_show_help[], cmd_info_help[],
     cmd_completion_help[];
 
 /** Says `ulpscope: ...` on stderr and returns CLI_TROUBLE. */

@@ -20,6 +20,8 @@ static const cli_command commands[] = {
      cmd_pack_help},
     {"judge", cmd_judge, "verdicts on outputs that lie in files", cmd_judge_help},
     {"show", cmd_show, "list the calls of a trace, or one call whole", cmd_show_help},
+    {"repro", cmd_repro, "write one call as a script that needs torch alone",
+     cmd_repro_help},
     {"info", cmd_info, "version, instruction set, torch and its devices", cmd_info_help},
     {"completion", cmd_completion, "a script for bash, zsh or fish", cmd_completion_help},
 };

@@ -130,6 +130,15 @@ function commandOf(c) {
   return [...words, "-o", `call-${c.call}`].join(" ");
 }
 
+/* The command that writes this call as a script; null for devices that torch does not have. */
+function scriptOf(c) {
+  const [device, via] = data.run.device.split(" via ");
+  if (via || device.startsWith("python:")) return null;
+  const words = ["ulpscope", "repro", quoted(`${data.run.trace}#${c.call}`), "--device", quoted(device)];
+  for (const name of (data.run.options && data.run.options.import) || []) words.push("--import", quoted(name));
+  return words.join(" ");
+}
+
 function copyButton(text) {
   const button = el("button", { type: "button", class: "chip dim" }, "copy");
   const done = () => {
@@ -157,7 +166,8 @@ function againCard(c) {
     el("code", null, text), copyButton(text));
   return el("div", { class: "card" }, el("h2", null, "This call again"),
     line("check it", commandOf(c)),
-    line("what went in", `ulpscope show ${quoted(`${data.run.trace}#${c.call}`)} --stats --stack`));
+    line("what went in", `ulpscope show ${quoted(`${data.run.trace}#${c.call}`)} --stats`),
+    scriptOf(c) ? line("a script for torch alone", scriptOf(c)) : null);
 }
 
 function stackCard(details) {

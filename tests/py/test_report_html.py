@@ -77,6 +77,18 @@ def test_a_call_has_its_page(sample, tmp_path):
         assert text in article, text
 
 
+def test_commands_of_a_call_can_be_typed(sample, tmp_path):
+    document = dom(sample, "#call-2", tmp_path)
+    card = document[document.index("This call again") :]
+    commands = re.findall(r"<code>(ulpscope .*?)</code>", card)
+    assert [c.split()[1] for c in commands] == ["check", "show", "repro"]
+    for command in commands:
+        name = command.split()[1]
+        text = subprocess.run([BUILD / "bin" / "ulpscope", "help", name], capture_output=True, text=True).stdout
+        for option in re.findall(r" (--?[a-z][a-z-]*)", command):
+            assert re.search(rf"{option}\b", text), command
+
+
 def test_a_call_that_is_not_there_is_said_so(sample, tmp_path):
     assert "There is no call #99 here" in dom(sample, "#call-99", tmp_path)
 
