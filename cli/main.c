@@ -2,6 +2,7 @@
 // The program `ulpscope`: a table of subcommands, git-style. Exit codes: 0 same, 1
 // differs or flagged, 2 trouble. Reports go to stdout, messages to stderr.
 #include "cli.h"
+#include "version.h"
 
 #include <ulpscope/kernels.h>
 #include <ulpscope/version.h>
@@ -123,10 +124,7 @@ int main(int argc, char **argv)
         return CLI_TROUBLE;
     }
     const char *name = argv[1];
-    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        puts("ulpscope " USC_VERSION);
-        return cli_close_output(CLI_SAME);
-    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) return cli_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
         strcmp(name, "help") == 0)
         return help(argc - 1, argv + 1);

@@ -2,8 +2,9 @@
 """Builds and loads the C++ glue: one shared library per folder under ``glue/``.
 
 The glue is compiled against the torch that is importable here, on first use, and kept in
-``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version and
-a hash of everything that went in. ``python -m ulpscope._glue`` builds all of it ahead.
+``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version,
+ours and a hash of everything that went in (`cli/version.c` reads it). ``python -m
+ulpscope._glue`` builds all of it ahead.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+
+from . import _core
 
 PACKAGE = Path(__file__).parent
 _FLAGS = ["-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
@@ -143,7 +146,7 @@ def _cache_folder(name: str) -> Path:
     for path in headers + _sources(name):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     version = torch.__version__.replace("/", "_")
-    return _cache() / f"torch-{version}-{digest.hexdigest()[:16]}"
+    return _cache() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
 
 
 def _run(command: list[str], log: Path) -> None:

@@ -2,12 +2,13 @@
 """Compiling the glue: in the C++ that torch wants, and what is said where it fails."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-from ulpscope import _glue
+from ulpscope import _check, _core, _glue
 
 COMPILER = """#!/bin/sh
 echo "$*" >>{folder}/asked
@@ -45,3 +46,14 @@ def test_the_standard_is_torchs_or_what_the_compiler_has(tmp_path, monkeypatch, 
     log = re.search(r"whole answer: (.*)\)", text).group(1)
     assert "a consequence" in Path(log).read_text()
     assert "once, about a minute" in capsys.readouterr().err
+
+
+def test_the_program_names_the_glue_without_torch():
+    made = {name: _glue.build(name).parent for name in _glue.names()}
+    program = Path(_check.program())
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60,
+                          env={"ULPSCOPE_CACHE": str(_glue._cache())}).stdout  # fmt: skip
+    for name in made:
+        line = next(line for line in said.splitlines() if line.startswith(f"glue {name}"))
+        assert f"{_core.version} for torch " in line
+        assert (Path(line.split(" in ", 1)[1]) / f"usc_glue_{name}.so").exists()
