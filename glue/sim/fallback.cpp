@@ -4,6 +4,7 @@
 #include "sim_glue.h"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstring>
 #include <optional>
@@ -148,6 +149,7 @@ class Call
         if (!t.defined()) return t;
         for (const Pair &p : pairs_)
             if (p.host.is_same(t)) return p.device;
+        if (t._is_zerotensor()) return launch_.device(at::zeros(t.sizes(), t.options()));
         if (faults_.any() && t.device().type() == c10::kCPU)
             faults_.output(t, faults_.remember(launch_.destination(t)));
         return launch_.device(t);

@@ -183,6 +183,14 @@ def test_views_alias_and_writes_through_them_show():
     assert same(x, y) and x[1:3].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
 
 
+def test_zeros_without_storage_are_zeros():
+    z = torch.ops.aten._efficientzerotensor([2, 3], dtype=torch.float32, device="sim")
+    assert torch.equal((z + 1).cpu(), torch.ones(2, 3))
+    x = torch.randn(2, 3, device="sim")
+    _, tangent = torch.func.jvp(lambda v: torch.nn.functional.linear(v, x), (x,), (x,))
+    assert torch.equal(tangent.cpu(), x.cpu() @ x.cpu().t())
+
+
 def test_out_arguments_grow_and_stay_themselves():
     a, out = torch.randn(5, device="sim"), torch.empty(0, device="sim")
     view = out[:]
