@@ -68,7 +68,15 @@ def is_portable(row):
     """Whether a composite call can be replayed as a whole: it was not under autocast,
     whose casts happened inside it, and all its arguments were kept."""
     state = _parsed(row.get("state"))
-    return not state.get("autocast") and '"other"' not in _text(row.get("args"))
+    kept = all(_is_kept(t) for t in row["tensors"] if t["role"] == "in")
+    return kept and not state.get("autocast") and '"other"' not in _text(row.get("args"))
+
+
+def _is_kept(tensor):
+    """Whether a tensor has a content that a trace can hold: what torch.func wraps has none, the
+    calls below see what is inside."""
+    form = (tensor.get("form") or "").split(" ")[0]
+    return form in ("", "conj", "neg") or form.startswith("sparse")
 
 
 def pick(rows, home, target):

@@ -303,3 +303,17 @@ def test_two_threads_may_use_a_judge():
     all_at_once(appeal, judge.look, lambda: judge.first(x, x.float()), rounds=50)
     judge.__init__(x.float(), x, x.float())
     assert judge.look()["n"] == 20_000
+
+
+def test_a_call_on_wrapped_tensors_is_judged_by_the_calls_below(tmp_path):
+    weight, x = torch.randn(4, 6), torch.randn(5, 6)
+
+    def loss(w, v):
+        return torch.nn.functional.linear(v, w).square().sum()
+
+    with ulpscope.capture(tmp_path / "trace"):
+        torch.func.vmap(torch.func.grad(loss), (None, 0))(weight, x)
+        torch.func.jvp(lambda v: torch.nn.functional.linear(v, weight), (x,), (x,))
+    code, rows = check(tmp_path / "trace", tmp_path / "out", "sim:0")
+    assert code == 0 and {verdict for _, verdict, _ in rows} == {"pass"}, rows
+    assert {"aten::mm"} <= {op for op, _, _ in rows}
