@@ -23,6 +23,7 @@ from ._replay import (
     is_write, outputs_of, plain, rebuilt,
 )  # fmt: skip
 from ._ties import INDEX_OPS, chosen_by
+from ._verdicts import clause
 
 DOUBLE = (torch.float64, torch.complex128)
 LOW = (torch.float16, torch.bfloat16)
@@ -284,7 +285,7 @@ def _learn(call):
         call.returned = "" if flatten(result) else nothing_in(result)
         call.native = {p: plain(t).clone() for p, t in as_numbers(call, outputs).items()}
     except Exception as problem:  # the CPU refuses these dtypes: float32 may do
-        call.problem = " ".join(str(problem).split())[:300] or type(problem).__name__
+        call.problem = clause(problem)
         return
     call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random

@@ -253,11 +253,12 @@ class Beginning:
     """Marks a run as begun when the first worker tells what computes. Until then OUT is as an
     earlier run left it; a run that goes on does so only with what computed before."""
 
-    def __init__(self, result, options, remarks, n_selected, regions=0):
+    def __init__(self, result, options, remarks, n_selected, trace):
         self.result, self.out, self.begun = result, options.out, False
         self.goes_on = bool(result.done())
         self.keys = {"n_selected": str(n_selected), "remarks": "\n".join(remarks),
-                     "compiled_regions": str(regions)}  # fmt: skip
+                     "compiled_regions": trace.meta("compiled_regions") or "0",
+                     "trace_incomplete": str(int(trace.meta("complete") == "0"))}  # fmt: skip
 
     def __call__(self, facts):
         if self.goes_on:
@@ -496,8 +497,7 @@ def check_trace(options):
     with troubles(OUT_STEPS):
         result = _core.Result(options.out, run_identity(trace, options), options.force)
     try:
-        beginning = Beginning(result, options, remarks, len(picks),
-                              trace.meta("compiled_regions") or 0)  # fmt: skip
+        beginning = Beginning(result, options, remarks, len(picks), trace)
         code = check_calls(trace, result, picks, home, beginning, options)
         result.close()
     finally:

@@ -12,6 +12,7 @@ import torch
 from ._placement import asked_on_host, known_on_host, only_of_the_cpu
 from ._replay import Unsupported, bind_exact, equal_bytes, fit, outputs_of, plain
 from ._sources import sources_of
+from ._verdicts import clause
 
 # Device types whose torch support is a package of its own.
 PACKAGES = {"sim": "ulpscope.sim", "npu": "torch_npu", "musa": "torch_musa",
@@ -144,10 +145,8 @@ def _detached(outputs, private=()):
 
 def refusal(problem):
     """The exception that tells what kind of failure a device's own one is."""
-    text = " ".join(str(problem).split("\n\n")[0].split())[:300]
-    if DEAD.search(text):
-        return DeviceDied(text)
-    return Unsupported(text or type(problem).__name__)
+    text = clause(problem)
+    return DeviceDied(text) if DEAD.search(text) else Unsupported(text)
 
 
 def lacks(text):

@@ -15,7 +15,8 @@ from ._callable import Composite, as_numbers, call_of, name_of, same_bytes, stor
 from ._device import Answer, open_device, trespass
 from ._gradients import differentiated
 from ._judging import Verdict, judge_by, judge_drawn, judge_given
-from ._outputs import Finding, clause
+from ._outputs import Finding
+from ._verdicts import clause
 from ._replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ._streams import kept_state
 from ._verdicts import FLAGGED

@@ -17,7 +17,8 @@ from ._device import DeviceDied, lacks, learn_writes
 from ._exact import carries
 from ._narrow import followed
 from ._operands import Operands, Timing
-from ._outputs import Finding, clause, judge_outputs
+from ._outputs import Finding, judge_outputs
+from ._verdicts import clause
 from ._own_steps import forgiven
 from ._random import judge_draws
 from ._reference import DrawsUnsaid, Reference

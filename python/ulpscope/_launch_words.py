@@ -85,7 +85,7 @@ class Seen:
         calls = sum(r["counts"]["calls"] for r in done)
         written = sum(r["counts"]["bytes_written"] for r in done)
         ranks = f" on {len(done)} ranks" if len(done) > 1 else ""
-        line = f"captured {steps_text(done[0]['steps'])}{ranks}: {calls:,} calls, {size(written)} -> "
+        line = f"captured {steps_text(done[0]['steps'])}{ranks}: {calls:,} call{'s' * (calls != 1)}, {size(written)} -> "
         line += self.options.output
         if done[0]["whole"]:
             line += "; the last step ended with the program"
@@ -106,8 +106,8 @@ class Seen:
         traces = [r["trace"] for r in self.reports if r["trace"]]
         if not any(os.path.exists(os.path.join(t, "trace.db")) for t in traces):
             return "; nothing was recorded"
-        what = f"{steps_text(whole)} and what followed" if whole else "what was recorded"
-        return f"; {what} is in {self.options.output}, marked incomplete"
+        what = f"{steps_text(whole)} and what followed are" if whole else "what was recorded is"
+        return f"; {what} in {self.options.output}, marked incomplete"
 
     def failed_sentence(self, report):
         """For a run whose recorder failed."""

@@ -20,7 +20,7 @@ from ._orders import is_whole
 from ._replay import in_memory_order, promises_nothing
 from ._ties import aligned, as_good, choice_of, name_of_one
 from ._trust import ANOTHER, natural as natural_size
-from ._verdicts import rank
+from ._verdicts import clause, rank
 
 LOOKS = (1, 2, 4)  # after so many replays; then the appeal
 STEP_REPLAYS = 16  # of what chooses or converts, and runs with other roundings
@@ -91,12 +91,6 @@ def _in_own_dtype(operands, device, finding):
         lost = ~device.float().isfinite() & want.isfinite()
         excuse(finding, "dtype", int(lost.sum()))
     return finding
-
-
-def clause(problem):
-    """An exception's text on one line, or its kind where it has none."""
-    text = " ".join(str(problem).split("\n\n")[0].split())
-    return (text or type(problem).__name__)[:300]
 
 
 def _judge_output(operands, answer, path):

@@ -20,7 +20,7 @@ from . import _core, _select
 from ._check import NEXT_STEPS, core_count, troubles
 from ._crew import Trouble
 from ._options import Parser
-from ._outputs import clause
+from ._verdicts import clause
 from ._pack_operands import name_of, outputs_of_call, rounded_outputs
 from ._read_call import call_from
 from ._replay import DeviceAt, TensorAt, fit, seen_as

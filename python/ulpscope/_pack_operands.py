@@ -17,7 +17,8 @@ from ._device import learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._operands import Operands, Timing
 from ._orders import is_whole
-from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART, clause
+from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART
+from ._verdicts import clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
 from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one

@@ -14,7 +14,8 @@ from ._evenness import (
     ENOUGH, count_is_odd, oddity, relation, repeats, runs_of, some, unlikely,
 )  # fmt: skip
 from ._laws import arguments_of, law_of, multinomial, permutation
-from ._outputs import Finding, clause
+from ._outputs import Finding
+from ._verdicts import clause
 from ._replay import base_name, bind_exact
 from ._sampling import drawn, few_of
 from ._streams import kept_state

@@ -17,7 +17,7 @@ from . import _core, _repro_script
 from ._check import troubles
 from ._crew import Trouble
 from ._options import Parser
-from ._outputs import clause
+from ._verdicts import clause
 from ._pack import import_modules
 from ._placement import known_on_host
 from ._read_call import call_from

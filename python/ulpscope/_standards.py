@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass, field
 
 from . import _core
-from ._outputs import Finding, clause
+from ._outputs import Finding
+from ._verdicts import clause
 from ._replay import draws_random, plain, promises_nothing
 from ._verdicts import rank
 

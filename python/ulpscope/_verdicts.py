@@ -4,6 +4,7 @@ coordinator of a check starts at once."""
 
 import json
 import math
+import re
 
 from . import _core
 
@@ -78,3 +79,14 @@ def _told(value, path, tensors):
         ((kind, held),) = value.items()
         return "None" if kind in ("tensor", "generator") else str(held)
     return str(value)
+
+
+# What torch's dispatcher says, with pages about its backends behind it.
+NO_KERNEL = re.compile(r"Could not run '([^']+)' with arguments from the '([^']+)' backend\b.*", re.DOTALL)
+
+
+def clause(problem):
+    """An exception's text on one line, or its kind where it has none."""
+    text = NO_KERNEL.sub(r"there is no kernel for \1 with arguments of the backend \2", str(problem))
+    text = " ".join(text.split("\n\n")[0].split())
+    return (text or type(problem).__name__)[:300]

@@ -82,7 +82,9 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
         usc_out_text(o, "nothing was checked");
         return;
     }
-    if (n == 0)
+    if (r->n_rows == 1)
+        usc_out_text(o, n == 0 ? "the call is not flagged" : "the call is flagged");
+    else if (n == 0)
         usc_out_format(o, "none of %lld calls flagged", (long long)r->n_rows);
     else
         usc_out_format(o, "%lld of %lld calls flagged", (long long)n,
@@ -92,6 +94,8 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
     if (n_allowed > 0) usc_out_format(o, "; %lld allowed", (long long)n_allowed);
     put_rest(o, r);
+    if (strcmp(usc_report_run(r, "trace_incomplete"), "1") == 0)
+        usc_out_text(o, "; the trace is incomplete");
     const long n_regions = strtol(usc_report_run(r, "compiled_regions"), NULL, 10);
     if (n_regions > 0)
         usc_out_format(o, "; %ld compiled region%s not recorded", n_regions,

@@ -138,6 +138,7 @@ def test_a_trace_that_was_cut_short_is_told(tmp_path):
         db.execute("UPDATE meta SET value = '0' WHERE key = 'complete'")
     said = check(trace, tmp_path / "out", "--ops", "mm").stdout
     assert "trace is incomplete: the program ended or died in step 0" in " ".join(said.split())
+    assert said.splitlines()[-1] == "ulpscope: the call is not flagged; the trace is incomplete"
     assert "trace is incomplete" in " ".join(report(tmp_path / "out").stdout.split())
 
 

@@ -310,3 +310,14 @@ def test_row_holds_plain_values():
     assert row["args"] == "float32[8, 8], float32[8, 8]"
     assert row["examples"][0][2] == "[0, 5]"
     assert row["t_total"] >= row["t_device"] + row["t_reference"] > 0
+
+
+def test_a_missing_kernel_is_said_without_pages_on_backends():
+    def refuse(op, args, kwargs):
+        raise NotImplementedError("Could not run 'aten::relu' with arguments from the 'SparseNPU' backend. This "
+                                  "could be because the operator doesn't exist. If you are an employee, visit "
+                                  "https://example.org. 'aten::relu' is only available for: [CPU]")  # fmt: skip
+
+    verdict = judged(refuse, "aten::relu", randn(4))
+    assert verdict.verdict == "unsupported"
+    assert verdict.reason == "there is no kernel for aten::relu with arguments of the backend SparseNPU"
