@@ -300,6 +300,23 @@ usc_status usc_db_unfinished(const char *path, bool *out, usc_error *err)
     return USC_OK;
 }
 
+usc_status usc_db_check(usc_db *db, usc_error *err)
+{
+    sqlite3_stmt *s = NULL;
+    const int code =
+        sqlite3_prepare_v2(db->handle, "PRAGMA quick_check(1)", -1, &s, NULL);
+    const bool row = code == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW;
+    const char *said = row ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    usc_status st = USC_OK;
+    if (said == NULL)
+        st = usc_db_error(db, "reading", err);
+    else if (strcmp(said, "ok") != 0)
+        st = usc_error_set(err, USC_E_CORRUPT, -1, "%s: the database is damaged",
+                           sqlite3_db_filename(db->handle, "main"));
+    sqlite3_finalize(s);
+    return st;
+}
+
 usc_status usc_db_make_plain(usc_db *db, usc_error *err)
 {
     for (int i = 0; i < USC_DB_MAX_STATEMENTS; i++)

@@ -56,6 +56,9 @@ USC_NODISCARD usc_status usc_db_unfinished(const char *path, bool *out, usc_erro
  * USC_E_CORRUPT, USC_E_IO. */
 USC_NODISCARD usc_status usc_db_make_changeable(usc_db *db, usc_error *err);
 
+/** Reads the whole of it: USC_E_CORRUPT where any part is damaged. */
+USC_NODISCARD usc_status usc_db_check(usc_db *db, usc_error *err);
+
 /** Turns a writable database into a plain file without a journal. */
 USC_NODISCARD usc_status usc_db_make_plain(usc_db *db, usc_error *err);
 

@@ -147,6 +147,7 @@ static usc_status go_on(usc_result *r, const char *path, bool force, usc_error *
     /* Refuses what is no database before SQLite would take a short file for an empty. */
     usc_status st = usc_db_unfinished(path, &unfinished, err);
     if (st == USC_OK) st = usc_db_open_writable(&r->db, &usc_result_kind, path, err);
+    if (st == USC_OK) st = usc_db_check(&r->db, err);
     if (st != USC_OK) return st;
     const bool finished = has_value(r, "state", "done");
     const bool anew = force || has_no_verdict(r);
@@ -177,10 +178,10 @@ static usc_status make_folders(usc_result *r, usc_error *err)
         const char was = *at;
         *at = '\0';
         const bool made = mkdir(path, 0777) == 0;
-        if (!made && errno != EEXIST && !(errno != ENOENT && access(path, F_OK) == 0))
-            return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
-                                 "%s: creating the folder: %s", r->folder,
-                                 strerror(errno));
+        const int why = made ? 0 : errno; /* access() has its own */
+        if (!made && why != EEXIST && !(why != ENOENT && access(path, F_OK) == 0))
+            return usc_error_set(err, why == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
+                                 "%s: creating the folder: %s", r->folder, strerror(why));
         r->n_made += made;
         *at = was;
         if (was == '\0') return USC_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading a trace: one call with its arguments, selections, blobs as maps of the shards.
 // The file may come from anywhere: every number in it is checked before it is used.
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -89,6 +90,17 @@ static usc_status check_shards(usc_trace *t, usc_error *err)
     return st;
 }
 
+/* Whether a capture was killed before it put a process's trace in its place. */
+static bool holds_process(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    bool found = false;
+    for (const struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;)
+        found = strncmp(e->d_name, "process-", 8) == 0;
+    if (dir != NULL) (void)closedir(dir);
+    return found;
+}
+
 /* Why there is no trace in the folder. */
 static const char *no_trace(const char *folder)
 {
@@ -97,6 +109,9 @@ static const char *no_trace(const char *folder)
     if (usc_path_join(path, folder, "rank-0/trace.db", NULL) == USC_OK &&
         access(path, F_OK) == 0)
         return "holds a trace for each rank: name one of them, such as its rank-0";
+    if (holds_process(folder))
+        return "holds what a capture that was killed left: name the folder process-N in "
+               "it";
     return "not a trace: there is no trace.db in it";
 }
 

@@ -364,6 +364,19 @@ def test_interrupted_check_goes_on_where_it_stopped(trace, tmp_path, how):
     assert verdicts(out) == HONEST
 
 
+def test_damaged_results_are_replaced_where_that_is_asked_for(trace, tmp_path):
+    out = tmp_path / "out"
+    assert check(trace, out, "--ops", "mm").returncode == 0
+    size = (out / "result.db").stat().st_size
+    with open(out / "result.db", "r+b") as file:  # pages of data, not the first
+        file.seek(size // 4)
+        file.write(b"\xff\x3c" * (size // 4))
+    run = check(trace, out, "--ops", "mm")
+    assert run.returncode == 2 and "--force replaces it" in run.stderr and "another run" not in run.stderr
+    assert check(trace, out, "--ops", "mm", "--force").returncode == 0
+    assert "none of 2 calls flagged" in report(out).stdout
+
+
 # ---- which calls ---------------------------------------------------------------------
 
 

@@ -84,3 +84,10 @@ def test_one_trace_of_several_ranks_has_to_be_named(trace, tmp_path):
     trace.rename(tmp_path / "job/rank-0")
     said = show(tmp_path / "job")
     assert said.returncode == 2 and "holds a trace for each rank: name one" in said.stderr
+
+
+def test_what_a_killed_capture_left_is_named(trace, tmp_path):
+    (tmp_path / "cut").mkdir()
+    trace.rename(tmp_path / "cut/process-77")
+    assert "name the folder process-N in it" in show(tmp_path / "cut").stderr
+    assert show(tmp_path / "cut/process-77").returncode == 0
