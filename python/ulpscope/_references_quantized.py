@@ -59,6 +59,45 @@ def learnable_per_channel(self, scale, zero_point, axis, quant_min, quant_max, g
     return _quantized(self, scale, whole, quant_min, quant_max, axis)[0]
 
 
+SMALLEST_SCALE = 6.1e-5
+
+
+def _range_of(low, high, quant_min, quant_max, symmetric):
+    """Scale and zero point of one range of numbers, as torch chooses them."""
+    steps = quant_max - quant_min
+    centred = symmetric & (low < 0) & (high > 0)
+    widest = torch.maximum(low.abs() / (steps // 2 + 1), high.abs() / (steps // 2))
+    low = torch.where(centred, -widest * (steps // 2 + 1), low).clamp_max(0)
+    high = torch.where(centred, widest * (steps // 2), high).clamp_min(0)
+    scale = (high - low) / steps
+    scale = torch.where(scale < 1e-38, 0.1, scale)
+    grown = (SMALLEST_SCALE / scale).clamp_min(1)  # a smaller one is not taken
+    low, high, scale = low * grown, high * grown, scale * grown
+    near_low = abs(quant_min) + (low / scale).abs() < abs(quant_max) + (high / scale).abs()
+    zero = torch.where(near_low, quant_min - low / scale, quant_max - high / scale)
+    zero = torch.where(centred, (quant_min + quant_max) / 2, zero)
+    return scale, zero.clamp(quant_min, quant_max).round()
+
+
+@builtin("aten::_fused_moving_avg_obs_fq_helper")
+def observed(self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point,
+             averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant=False,
+             symmetric_quant=False):  # fmt: skip
+    if bool(observer_on.reshape(-1)[0]):
+        rows = self.movedim(ch_axis, 0).flatten(1) if per_row_fake_quant else self.reshape(1, -1)
+        for running, seen in ((running_min, rows.amin(1)), (running_max, rows.amax(1))):
+            seen = seen.reshape(running.shape)
+            moved = running + averaging_const * (seen - running)
+            running.copy_(torch.where(running.isinf(), seen, moved))
+        found = _range_of(running_min, running_max, quant_min, quant_max, symmetric_quant)
+        for written, value in zip((scale, zero_point), found, strict=True):
+            written.copy_(value.reshape(written.shape))
+    if not bool(fake_quant_on.reshape(-1)[0]):
+        return self.clone(), torch.ones_like(self, dtype=torch.bool)
+    axis = ch_axis if per_row_fake_quant else None
+    return _quantized(self, scale, zero_point, quant_min, quant_max, axis)
+
+
 def _gradients(grad, x, scale, zero_point, low, high, factor, axis=None):
     """Of the input, of every element's share in the scale and in the zero point."""
     if axis is None:  # torch cuts off after adding a half, which takes -2 for -1
@@ -89,6 +128,7 @@ def learnable_per_channel_backward(grad, self, scale, zero_point, axis, quant_mi
 
 
 IN_FLOAT64 = {
+    aten._fused_moving_avg_obs_fq_helper.default: observed,
     aten.fake_quantize_per_tensor_affine_cachemask.default: per_tensor,
     aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: per_tensor_switched,
     aten.fake_quantize_per_channel_affine_cachemask.default: per_channel,

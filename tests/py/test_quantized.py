@@ -59,7 +59,20 @@ def gradients(g, x, s, z, low, high, factor, by=torch.div, round=ROUND):
     return g * inside, ds.sum().reshape(1), dz.sum().reshape(1)
 
 
+def observed(x, on, fake_on, low, high, scale, zero, c, lo, hi, axis, by_row, symmetric, steps=None, moves=True, round=ROUND):
+    """A fake quantization that watches the range, one number of each kind, from zero."""
+    if moves:
+        low += c * (x.min() - low)
+        high += c * (x.max() - high)
+    scale.copy_((high - low) / (steps or hi - lo))
+    zero.copy_((lo - low / scale).round())
+    return both(x, scale, zero, lo, hi, round=round)
+
+
 # name: (operator, arguments, {what a device may compute: verdict})
+ON, ONE = torch.tensor([1]), torch.ones(1)
+OBSERVED = ("aten::_fused_moving_avg_obs_fq_helper",
+            (X, ON, ON, -ONE, 2 * ONE, ONE.clone(), ON.int(), 0.5, 0, 255, 0, False, False))
 PER_TENSOR = ("aten::fake_quantize_per_tensor_affine_cachemask", (X, 0.03, 3, -128, 127))
 TIES = ("aten::fake_quantize_per_tensor_affine_cachemask", (GRID, 0.25, 3, -7, 7))
 PER_CHANNEL = ("aten::fake_quantize_per_channel_affine_cachemask", (X, SCALES, ZEROS.int(), 1, -128, 127))
@@ -90,6 +103,10 @@ OPERATORS = {
     "its gradient, factor missing": (BACKWARD, lambda *a: gradients(*a[:-1], 1.0), "wrong"),
     "its gradient, clipped ones left out": (BACKWARD, lambda *a: (
         *gradients(*a)[:1], gradients(a[0] * mask(*a[1:6]), *a[1:])[1], gradients(*a)[2]), "wrong"),
+    "observed": (OBSERVED, observed, "pass"),
+    "observed, one step more": (OBSERVED, lambda *a: observed(*a, steps=256), "wrong"),
+    "observed, range not moved": (OBSERVED, lambda *a: observed(*a, moves=False), "wrong"),
+    "observed, cut off": (OBSERVED, lambda *a: observed(*a, round=torch.trunc), "wrong"),
     "the mask's gradient": (MASKED, lambda g, m: g * m, "pass"),
     "the mask's gradient, passed on": (MASKED, lambda g, m: g, "wrong"),
 }  # fmt: skip
