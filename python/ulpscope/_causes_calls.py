@@ -65,7 +65,7 @@ def call_edits(lab):
         windows = list(window_edits(name, named, shape))
         lab.walked = lab.walked or bool(windows)
         others = (*windows, *variant_edits(name), *forms_of(name))
-        for text, edit in (*_arguments(func, named, shape), *_exchanged(func, named), *_others(func), *others):
+        for text, edit in (*_sizes(func, args, kwargs, shape), *_arguments(func, named, shape), *_exchanged(func, named), *_others(func), *others):
             yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
 
 
@@ -154,6 +154,22 @@ def _arguments(func, named, shape):
                 yield phrase(short, name, list(old), new), _with(named, {name: type(old)(new)}, shape)
         elif isinstance(old, torch.Tensor) and _may_be_none(func, name):
             yield f"dropped contribution: {name}, the argument is ignored", _with(named, {name: None})
+
+
+SHAPING = ("reshape", "view", "unflatten")
+
+
+def _sizes(func, args, kwargs, shape):
+    """Groups of another size, where one size of a shape is left to torch."""
+    if func.__name__ not in SHAPING or kwargs:
+        return
+    sizes = list(args[1]) if len(args) == 2 and isinstance(args[1], (list, tuple)) else list(args[1:])
+    for i, size in enumerate(sizes):
+        if -1 in sizes and isinstance(size, int) and size > 1:
+            for new in (2 * size, size // 2, size + 1, size - 1):
+                other = [*sizes[:i], new, *sizes[i + 1 :]]
+                yield (f"computes as if a size of {func.__name__} were {new} instead of {size} (groups of another size)",
+                       lambda func, args, kwargs, o=other: func(args[0], o))  # fmt: skip
 
 
 def _lists(name, old):

@@ -375,6 +375,14 @@ def _mask_edits(name, view):
     yield f"the mask {name} is inverted, or what it chooses between is exchanged", torch.logical_not
     yield from roll_edits(f"the mask {name}", view)
     yield from group_edits(f"the mask {name}", view)
+    for axis, size in enumerate(view.sizes):
+        if size > 1:
+            yield (f"wrong index: the mask {name} is read from its first slice along axis {axis} (broadcast)",
+                   lambda t, a=axis: t.narrow(a, 0, 1).expand(t.shape))  # fmt: skip
+        for first in (0, size - 1) if size > 2 else ():
+            for value in (True, False):
+                yield (f"the {'first' if first == 0 else 'last'} of the mask {name} along axis {axis} is always {value}",
+                       lambda t, a=axis, i=first, v=value: t.index_fill(a, torch.tensor([i]), v))  # fmt: skip
 
 
 def roll_edits(what, view):

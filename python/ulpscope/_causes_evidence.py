@@ -18,6 +18,7 @@ EXPLAINED = 0.97  # share of the elements that an emulation has to explain
 ROUNDINGS = 8.0  # of float32's own loss, that a device which makes the same mistake may lose
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
 MOST_COMPARED = 1 << 13  # elements whose errors are correlated
+MANY = 12.0  # the same of eight errors and more, which may be of one bit each
 CHANCE = 9.0  # bits of agreement that hundreds of candidates do not have by chance
 
 
@@ -121,12 +122,12 @@ class Evidence:
     def _told(self, device, truth, slack):
         """Whether equal bits can hardly be by chance: so far off are so many elements."""
         n = self.independent()
-        if n >= 8 or not self.floats:
+        if not self.floats:
             return True
         over = (device - truth).abs() / slack.clamp(min=1e-300)
         bits = torch.log2(over.nan_to_num(nan=2.0**24, posinf=2.0**24).clamp(1.0, 2.0**24))
         more = math.log2(max(int(self.off.sum()) // n, 1))  # many elements share an error
-        return float(bits.sort(descending=True)[0][:n].sum()) + more >= CHANCE
+        return float(bits.sort(descending=True)[0][:n].sum()) + more >= (CHANCE if n < 8 else MANY)
 
     def independent(self):
         """How many errors of their own there are: the elements that are off, or the slices
@@ -196,14 +197,17 @@ class Evidence:
         within = float((left <= 0.5 * slack).double().mean()) >= 0.9 and ratio <= 0.5
         return min(ratio, 1 / SMALLER) if within else ratio
 
-    def reproduces(self, emulated):
+    def reproduces(self, emulated, narrow=None):
         """Whether an emulation gives what the device gave, nearly everywhere and to within
-        what rounding does: the bar for a name."""
+        what rounding does: the bar for a name. `narrow` is the same in float32."""
         emulated = self._of(emulated)
+        slack = self.slack
+        if narrow is not None:
+            slack = slack + (self._of(narrow) - emulated).abs().nan_to_num(0.0, 0.0, 0.0)
         own = to_dtype(emulated, self.dtype) if self.floats else emulated
         counts = self._counting(self._differs(own))
         left = (self.device - (own if self.low else emulated)).abs()
-        near = (left <= ROUNDINGS * self.slack) | _causes_pattern.same(self.device, own)
+        near = (left <= ROUNDINGS * slack) | _causes_pattern.same(self.device, own)
         return float(near[counts].double().mean()) >= EXPLAINED
 
     def contradicts(self, emulated):

@@ -14,7 +14,7 @@ from ._causes_nodes import changer
 
 MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
-MOST_STEPS = 6
+MOST_STEPS = 10
 LEAST_ERRORS = 8  # of their own, that one number has to explain
 FOLLOWS = 0.5  # correlation of the error with the derivative that is worth a search
 SETTLED = 2.0**-18  # a step so small that another would tell nothing

@@ -8,7 +8,8 @@ in the arguments of the whole call), `_causes_nodes` (runs them), `_diagnose` (c
 import torch
 
 from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
-from ._causes_forms import node_forms, taken_early
+from ._causes_forms import node_forms
+from ._causes_graph import groups, together
 from ._causes_slices import scaled, sizes_to_drop
 from ._causes_variants import product_variants, variant_edits
 from ._causes_windows import kind_of, window_edits
@@ -38,7 +39,6 @@ SWAPS = {
     "bitwise_and": ["bitwise_or", "mul"], "bitwise_or": ["bitwise_and", "add", "bitwise_xor"],
     "bitwise_xor": ["bitwise_or"],
     "logical_and": ["logical_or"], "logical_or": ["logical_and"],
-    "index_copy": ["index_add"], "index_add": ["index_copy"],
     "triu": ["tril"], "tril": ["triu"], "cummax": ["cummin"], "cummin": ["cummax"],
     "var_mean": ["std_mean"], "cumprod": ["cumsum"], "logcumsumexp": ["cumsum"], "prod": ["sum"], "var": ["std"], "std": ["var"],
     "special_i0e": ["special_i1e", "special_i0"], "special_i1e": ["special_i0e", "special_i1"],
@@ -49,7 +49,8 @@ SWAPS = {
     "huber_loss": ["smooth_l1_loss", "mse_loss"], "isfinite": ["isnan"], "atan2": ["atan"],
     "max_pool2d_with_indices": ["avg_pool2d"], "hardshrink": ["softshrink"], "softshrink": ["hardshrink"],
 }  # fmt: skip
-REDUCING = {"sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
+COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
+REDUCING = {"var_mean", "std", "sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
             "mv", "max", "argmax", "cumsum", "index_add", "scatter_add", "index_put", "nansum",
             "addmm", "baddbmm", "scatter_reduce", "linear", "var", "index", "gather", "embedding",
             "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
@@ -108,6 +109,8 @@ def node_arguments(lab, node):
                     if argument.name == "dim"]  # fmt: skip
         else:
             news = other_values(argument.name, old, rank)
+        if argument.name == "dim" and node.name in WHOLE and old is not None and node.shape:
+            yield f"along all axes instead of {old} in {node.name}", {node.place: _over_all(node.shape)}
         if old is None and argument.name == "correction":
             old, news = 1, [0]
         if isinstance(old, list) and len(old) > 1 and node.name.startswith("_fft") and argument.name == "dim":
@@ -129,6 +132,18 @@ def node_arguments(lab, node):
             name = argument.name
             yield (f"dropped contribution: the {name} is ignored",
                    {node.place: with_argument(name, None)})  # fmt: skip
+
+
+WHOLE = ("sum", "mean", "amax", "amin")
+
+
+def _over_all(shape):
+    """A reduction over all axes in place of some."""
+    def edit(func, args, kwargs):
+        of = {"amax": torch.amax, "amin": torch.amin, "sum": torch.sum, "mean": torch.mean}[func._opname]
+        return of(args[0]).expand(shape).clone()
+
+    return edit
 
 
 EQUALS = ({"lt", "le"}, {"gt", "ge"})
@@ -253,9 +268,12 @@ def node_slices(lab, node):
             size = seen.shape[axis]
             for t in sizes_to_drop(size):
                 of = f"{t} of {size} along axis {axis} in {node.name}"
-                lost = _without if node.name in ("amax", "amin", "max", "argmax") else _times
+                lost = _without if node.name in COUNTING else _times
                 yield (f"dropped contribution: the last {of} is missing",
                        {node.place: lost(i, axis, -t, 0)})  # fmt: skip
+                if node.name in ("mean", "var"):
+                    yield (f"dropped contribution: the last {of} is missing, and not counted",
+                           {node.place: _without(i, axis, -t, 0)})  # fmt: skip
             for first, t in parts_of(size):
                 yield (f"dropped contribution: {first} to {first + t - 1} of {size} along axis "
                        f"{axis} in {node.name} are missing", {node.place: _hole(i, axis, first, t)})  # fmt: skip
@@ -446,35 +464,35 @@ def epsilon_places(lab):
                     b.place: lambda f, args, k: args[0]})  # fmt: skip
 
 
-def together(lab):
-    """One mistake in all operators of a name: a function that is called for each operand, a
+def by_name(lab):
+    """Operators of one name at several places: a function that is called for each operand, a
     number that several layers share."""
-    groups = {}
+    held = {}
     for node in lab.nodes():
-        groups.setdefault(node.name, []).append(node)
-    for nodes in groups.values():
-        for make in (node_without, node_swaps, node_arguments) if 1 < len(nodes) <= MOST_ALIKE else ():
-            each = [dict(make(lab, node)) for node in nodes]
-            for text in each[0]:
-                if all(text in edits for edits in each):
-                    yield text, {p: e for edits in each for p, e in edits[text].items()}
+        held.setdefault(node.name, []).append(node)
+    for nodes in held.values():
+        if 1 < len(nodes) <= MOST_ALIKE and len({n.site or n.place for n in nodes}) > 1:
+            yield nodes
 
 
-def operator_edits(lab):
-    """Everything that may be wrong with one operator inside the call."""
-    nodes = lab.nodes()
-    for text, e in (*steps_ignored(lab), *exchanged_numbers(lab)):
+def operator_edits(lab, deep):
+    """Everything that may be wrong with one operator inside the call: with those that it calls,
+    or with `deep` those that these are made of."""
+    every = [nodes for nodes in groups(lab) if (len(nodes[0].place) > 1) == deep]
+    for text, e in (*steps_ignored(lab), *exchanged_numbers(lab)) if not deep else ():
         yield text, lambda e=e: lab.edited(e)
-    yield from layouts(lab)
-    for text, edits in together(lab):
-        yield text, lambda e=edits: lab.edited(e)
-    kinds = (node_arguments, node_windows, node_without, node_swaps, node_variants, node_forms,
-             node_terms, node_masks)  # fmt: skip
+    yield from layouts(lab) if not deep else ()
+    kinds = (node_terms, node_without, node_arguments, node_windows, node_swaps, node_variants, node_forms,
+             node_masks)  # fmt: skip
     for make in kinds:
-        for node in nodes:
-            for text, edits in make(lab, node):
+        alike = by_name(lab) if not deep and make in (node_without, node_swaps, node_arguments) else ()
+        for nodes in (*alike, *every):
+            for text, edits in together(make, lab, nodes):
                 yield text, lambda e=edits: lab.edited(e)
-    yield from taken_early(lab)
-    for node in nodes:
-        for text, edits in node_slices(lab, node):
+
+
+def slice_edits(lab):
+    """Reductions that leave something out or count it twice."""
+    for nodes in groups(lab):
+        for text, edits in together(node_slices, lab, nodes):
             yield text, lambda e=edits: lab.edited(e)

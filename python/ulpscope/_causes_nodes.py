@@ -5,6 +5,7 @@ edits are worth a try; `_diagnose` whether one explains what a device gave.
 """
 
 import functools
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -122,6 +123,7 @@ OWN = {"_scaled_dot_product_attention_math": _attention,
        "fake_quantize_per_tensor_affine_cachemask": _fake_quantized}  # fmt: skip
 
 
+SENT = "ulpscope_sent"  # the module that a callable's code is in, over here
 PASSING = {"detach", "alias", "lift_fresh", "lift"}
 
 
@@ -155,6 +157,7 @@ class Node:
     writes: bool = False
     made: list = field(default_factory=list)  # ids of the storages of its results
     used: list = field(default_factory=list)
+    site: tuple = ()  # the place of the code that runs it: several in a loop share one
 
     @property
     def name(self):
@@ -170,6 +173,17 @@ class Node:
                     return self.args[i]
                 return a.default_value if a.has_default_value() else None
         return None
+
+
+def _site():
+    """The place in somebody's own code that is running, () where there is none."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__") or ""
+        if name == SENT or name.partition(".")[0] not in ("torch", "ulpscope", "contextlib"):
+            return (id(frame.f_code), frame.f_lasti)
+        frame = frame.f_back
+    return ()
 
 
 @dataclass(frozen=True)
@@ -253,6 +267,7 @@ class Edited(Mode):
         node = Node(me, func, tuple(_seen(a) for a in args),
                     {k: _seen(v) for k, v in kwargs.items()})  # fmt: skip
         node.writes = any(is_write(a) for a in func._schema.arguments)
+        node.site = _site()
         node.used = [v.storage for v in (*node.args, *node.kwargs.values()) if isinstance(v, Seen)]
         self.nodes.append(node)
         return node
@@ -276,14 +291,16 @@ class Lab:
         self._nodes = None
         self.walked = False  # whether windows were tried where functions were written
         self._tapes = Tapes(self)
+        self.dtype = torch.float64  # of runs that do not say
 
-    def run(self, mode=None, contents=None, dtype=torch.float64, change=None):
+    def run(self, mode=None, contents=None, dtype=None, change=None):
         """
         The call's outputs by path, floats as doubles.
 
         `mode()` makes a dispatch mode to run under, `contents` replaces inputs as in
         `bind_cast`, `change(args, kwargs)` gives the arguments to use instead.
         """
+        dtype = dtype or self.dtype
         if change is not None and mode is None and contents is None:
             found = self._tapes.on(change, dtype)
             if found is not None:
@@ -336,8 +353,9 @@ class Lab:
         whole = any(p.dtype == torch.float64 for p in self.reference.parts.values())
         return Widen(torch.float64 if wide or whole else torch.float32)
 
-    def edited(self, edits, dtype=torch.float64):
+    def edited(self, edits, dtype=None):
         """The call with other operators at some places."""
+        dtype = dtype or self.dtype
         found = self._tapes.edited(edits, dtype)
         if found is not None:
             return found

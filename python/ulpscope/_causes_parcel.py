@@ -21,6 +21,7 @@ from types import SimpleNamespace
 
 import torch
 
+from ._causes_nodes import SENT
 from ._causes_program import Unsendable, program_of
 from ._outputs import Finding
 from ._reference import Reference
@@ -155,7 +156,7 @@ def _global_names(code):
 
 
 def _bare_function(code, n_cells):
-    space = {"__builtins__": __builtins__, "__name__": "ulpscope_sent"}
+    space = {"__builtins__": __builtins__, "__name__": SENT}
     cells = tuple(types.CellType() for _ in range(n_cells))
     return types.FunctionType(marshal.loads(code), space, closure=cells)
 

@@ -178,10 +178,10 @@ class Limit:
         """Seconds of this thread, so that a busy machine names the same causes."""
         return self.spent + time.thread_time() - self.start
 
-    def over(self):
-        """Whether the time is spent: that of this thread, or that of the clock."""
+    def over(self, share=1.0):
+        """Whether the time is spent, or a share of it: that of this thread, or that of the clock."""
         self.ended = self.ended or self.taken() > self.seconds or time.monotonic() > self.last
-        return self.ended
+        return self.ended or self.taken() > share * self.seconds
 
     def begins(self):
         """Counts a mistake that is about to be tried; False where another process did."""

@@ -14,7 +14,7 @@ import warnings
 import torch
 
 from . import (
-    _causes_calls, _causes_edits, _causes_fit, _causes_inside, _causes_order, _causes_pattern,
+    _causes_calls, _causes_edits, _causes_fit, _causes_graph, _causes_inside, _causes_order, _causes_pattern,
     _causes_scale, _causes_sums, _causes_whole, _emulate,
 )  # fmt: skip
 from ._causes_evidence import SMALLER, Evidence
@@ -23,17 +23,17 @@ from ._verdicts import FLAGGED, UNKNOWN
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
-WORK = 8e7  # elements that emulations may compute, all together
-PER_RUN = 20_000  # what starting one emulation costs, in elements
-PER_NODE = 2_000  # what each operator inside it costs
-KEPT = 0.3  # share of the work that mistakes of meaning leave to those of precision
+GROSS = 2.5  # bits: what has fewer is hardly noise of a format
+MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
 # What the number of bits speaks for where no emulation reproduces the noise.
 LIKELY = ((5.5, 9.3, "looks like noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
           (9.3, 10.2, "looks like noise consistent with bfloat16, float16 or TF32 arithmetic (intermediates or accumulator)"),
           (10.2, 12.4, "looks like noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
           (12.4, 20.0, "looks like an inaccurate elementary function or approximation"))  # fmt: skip
 # Another name that explains as much says more.
-VAGUE = ("computes as if", "computes without")
+VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong index: operand", "the constants",
+          "the sign of the factor", "the sign of operand"),
+         ("scale factor", "computes with", "wrong variant: div instead", "wrong variant: mul instead"))
 ONLY_SEEN = (_causes_pattern.GARBAGE, "by a factor of its own")
 SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
@@ -96,9 +96,6 @@ class Search:
         self.best, self.text, self.sure = 1 / SMALLER, "", True
         self.alone = 1 / (2 * SMALLER), ""  # (residual, text): in one output, others beside it
         self.followed = []  # (correlation, text)
-        self.work = WORK
-        self.each = (PER_RUN + PER_NODE * len(self.lab.nodes())
-                     + sum(e.device.numel() for e in self.accused.values()))  # fmt: skip
 
     def _held_against(self, finding):
         """The device's output with the true value where its NaN or Inf is excused."""
@@ -209,20 +206,23 @@ class Search:
         scale, scaled = _causes_scale.constant(p)
         if scale and scaled is not None:
             return self._better_than(p, scale, scaled)
+        gross = self.worst.bits < GROSS
+        if gross:  # no format leaves so little
+            self._try(self._edits(), share=MEANING)
         if p.device.is_floating_point():
             self._try(_emulate.result_candidates(self.lab, p.device))
         self._try(_emulate.input_candidates(self.lab), follow=True)
         self._try(_emulate.inside_candidates(self.lab), follow=True)
         narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
         brief = narrow and self.accused[self.path].mixed()
-        self._try(self._values() if brief else self._edits(), least=KEPT * WORK)
+        self._try(self._values() if brief else () if gross else self._edits(), share=MEANING)
         if p.device.is_floating_point():
             if not brief:
                 self._try(_causes_fit.fitted(self.lab, self.accused[self.path], self.path, self._spend))
             self._try(_emulate.function_candidates(self.lab), follow=True)
             self._try(_emulate.single_candidates(self.lab), follow=True)
             self._try(_emulate.accumulator_candidates(self.lab), follow=True)
-        return self.text or self.alone[1] or scale or _causes_order.reordered(p) or _causes_pattern.exchanged(p)
+        return (self.text if self.sure else "") or self.alone[1] or scale or self.text or _causes_order.reordered(p) or _causes_pattern.exchanged(p)
 
     def _moved(self, p):
         for text, moved in _causes_whole.moved_results(p):
@@ -246,13 +246,15 @@ class Search:
         yield from _causes_calls.call_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab, single=True)
         yield from _causes_edits.stride_edits(self.lab)
+        yield from _causes_inside.operator_edits(self.lab, deep=False)
+        yield from _causes_graph.first_edits(self.lab)
+        yield from _causes_inside.slice_edits(self.lab)
+        yield from _causes_inside.operator_edits(self.lab, deep=True)
         yield from _causes_sums.sum_edits(self.lab)
-        yield from _causes_inside.operator_edits(self.lab)
         yield from _causes_edits.optional_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
-        yield from _causes_edits.short_edits(self.lab)
-        yield from _causes_edits.pair_edits(self.lab)
+        yield from _causes_graph.place_edits(self.lab)
 
     def _better_than(self, p, scale, scaled):
         """A factor or an amount has a better name where a variant of the operator gives it
@@ -299,7 +301,7 @@ class Search:
         if text:
             return text
         if int((p.finely().bad & p.device.isfinite() & p.truth.isfinite()).sum()) >= 16:
-            self._try(self._edits(), least=KEPT * WORK)  # what is off is not NaN and Inf alone
+            self._try(self._edits(), share=MEANING)  # what is off is not NaN and Inf alone
             if self.text:
                 return self.text
         text = _causes_whole.nonfinite(p)
@@ -406,17 +408,16 @@ class Search:
     def _explains(self, p, emulated):
         return self.accused[self.path].residual(emulated) <= 1 / SMALLER
 
-    def _try(self, candidates, follow=False, least=0.0):
-        """Runs candidates until one gives the same bits, or until `least` is left of the
-        work; keeps the one that comes nearest."""
+    def _try(self, candidates, follow=False, share=1.0):
+        """Runs candidates until one gives the same bits, or until `share` of the time
+        is gone; keeps the one that comes nearest."""
         if self._settled():
             return
         for text, emulate in candidates:
             if self.known is not None and text not in self.known:
                 continue
-            if self.work <= least or self.limit.over():
+            if self.limit.over(share):
                 return
-            self.work -= self.each
             if self.limit.begins():
                 self._weigh_run(text, emulate, follow)
             for state in self.limit.noted():
@@ -431,7 +432,7 @@ class Search:
             outputs = emulate()
         except Exception:  # not every operator has every mistake
             return
-        self._weigh(text, outputs, follow)
+        self._weigh(text, outputs, follow, emulate)
         if self._state() != before:
             self.limit.note(self._state())
 
@@ -445,9 +446,8 @@ class Search:
         self.alone, self.followed = tuple(state["alone"]), [tuple(f) for f in state["followed"]]
 
     def _spend(self, runs):
-        """Whether there was work left for some more runs."""
-        self.work -= runs * self.each
-        return self.work > 0 and self.known is None and not self.limit.over() and self.limit.begins()
+        """Whether there is time for some more runs."""
+        return self.known is None and not self.limit.over() and self.limit.begins()
 
     def _settled(self):
         """Whether what is left of the error leaves no room for a better name."""
@@ -464,7 +464,7 @@ class Search:
                 worst = max(worst, 1e-3 if alone else found)
         return worst
 
-    def _weigh(self, text, outputs, follow):
+    def _weigh(self, text, outputs, follow, emulate=None):
         if not self.accused.keys() <= outputs.keys():
             return
         residual = self._residual(outputs)
@@ -477,7 +477,7 @@ class Search:
             if residual <= 2 * self.best:
                 self.text = self.text.replace("TF32", "TF32 or float16")
                 return
-        sure = follow or self._is_reproduced(outputs)
+        sure = follow or self._is_reproduced(outputs, emulate)
         vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
             return
@@ -486,9 +486,22 @@ class Search:
             return
         self.best, self.text, self.sure = min(residual, self.best), text, sure
 
-    def _is_reproduced(self, outputs):
-        """Whether all that an emulation changes of what is accused is as the device has it."""
-        return all(e.reproduces(outputs[p]) for p, e in self.accused.items() if not e.unmoved(outputs[p]))
+    def _is_reproduced(self, outputs, emulate):
+        """Whether all that an emulation changes of what is accused is as the device has it, to
+        within what float32 loses, also by that mistake itself."""
+        if self._all_near(outputs, {}):
+            return True
+        self.lab.dtype = torch.float32
+        try:
+            return self._all_near(outputs, emulate())
+        except Exception:  # not in float32
+            return False
+        finally:
+            self.lab.dtype = torch.float64
+
+    def _all_near(self, outputs, narrow):
+        return all(e.reproduces(outputs[p], narrow.get(p)) for p, e in self.accused.items()
+                   if not e.unmoved(outputs[p]))  # fmt: skip
 
     def _keep_alone(self, residual, text):
         """A mistake that only the path to this output has, where several share a formula."""
@@ -498,7 +511,9 @@ class Search:
 
 def _vagueness(text, sure):
     """0 for a name that says what is wrong, more for one that a better may replace."""
-    return 2 if not sure or text.startswith(SEEN) else int(text.startswith(VAGUE))
+    if not sure or text.startswith(SEEN):
+        return len(VAGUE) + 1
+    return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
 
 
 def _is_plain(text):

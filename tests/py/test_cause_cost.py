@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ulpscope import _causes_edits, _causes_inside, _emulate, _formats
+from ulpscope import _causes_edits, _causes_graph, _causes_inside, _emulate, _formats
 from ulpscope._callable import call_of
 from ulpscope._causes_evidence import EXPLAINED, SMALLER, Evidence
 from ulpscope._causes_nodes import Lab
@@ -148,7 +148,10 @@ def same(a, b):
 
 def runs_of(lab):
     """(text, run) of edits of every kind."""
-    yield from _causes_inside.operator_edits(lab)
+    for deep in (False, True):
+        yield from _causes_inside.operator_edits(lab, deep)
+    yield from _causes_graph.first_edits(lab)
+    yield from _causes_graph.place_edits(lab)
     yield from _causes_edits.tensor_edits(lab)
     yield from _causes_edits.swap_edits(lab)
     yield from _emulate.single_candidates(lab)

@@ -5,6 +5,7 @@ honest kernel of the same call is not accused, and a mistake without a name gets
 import re
 
 import cause_cases_forms as forms
+import cause_cases_graph as graph
 import pytest
 import torch
 
@@ -17,18 +18,21 @@ def judged(function, make, device, name):
     return ulpscope.judge_call(function, args, {}, device(*args))
 
 
-@pytest.mark.parametrize("name", sorted(forms.CASES))
+CASES = forms.CASES | graph.CASES
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
 def test_cause_is_named(name):
-    words, function, make, device = forms.CASES[name]
+    words, function, make, device = CASES[name]
     verdict = judged(function, make, device, name)
     print(verdict.sentence)
     assert verdict.verdict in ("reduced", "wrong")
     assert re.search(words, verdict.cause)
 
 
-@pytest.mark.parametrize("name", sorted(forms.CASES))
+@pytest.mark.parametrize("name", sorted(CASES))
 def test_honest_kernel_has_no_cause(name):
-    _, function, make, _ = forms.CASES[name]
+    _, function, make, _ = CASES[name]
     verdict = judged(function, make, function, name)
     assert (verdict.verdict, verdict.cause) == ("pass", "")
 

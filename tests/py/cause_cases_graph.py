@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes on one edge of a formula's graph, whatever its operators are, written out as plain
+code: steps in another order, parts of a loop, operands read from elsewhere, sizes of groups.
+Neighbour: `cause_cases_forms` (mistakes by function)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from cause_cases_more import randn
+
+CASES = {}
+
+
+def case(name, words, function, make, device):
+    """`words`: a regular expression that the cause must match."""
+    CASES[name] = (words, function, make, device)
+
+
+def scan(x, a, b, late=False, skip=True, every=0):
+    """A recurrence over the first axis."""
+    state, out = torch.zeros(x.shape[1:], dtype=x.dtype), []
+    for t in range(x.shape[0]):
+        if every and t % every == 0:
+            state = torch.zeros_like(state)
+        before = state
+        state = state * a.sigmoid() + x[t] * b
+        out.append((before if late else state).tanh() + (x[t] if skip else 0))
+    return torch.stack(out)
+
+
+def loops():
+    make = lambda: (randn(18, 6), randn(6), randn(6))  # noqa: E731
+    case("state of the step before", "one step late", scan, make, lambda *a: scan(*a, late=True))
+    case("skip left out of every step", "term of add is missing", scan, make, lambda *a: scan(*a, skip=False))
+    case("state lost at borders", "starts anew every 8 steps", scan, make, lambda *a: scan(*a, every=8))
+
+
+def orders():
+    four = lambda: (randn(8, 32), randn(24, 32), randn(24), randn(8, 24))  # noqa: E731
+    gated = lambda x, w, b, r: r + F.gelu(F.linear(x, w, b))  # noqa: E731
+    case("bias after the activation", "wrong order: gelu is taken before addmm", gated, four,
+         lambda x, w, b, r: r + F.gelu(F.linear(x, w)) + b)
+    case("residual before the activation", "wrong order: add is taken before gelu", gated, four,
+         lambda x, w, b, r: F.gelu(F.linear(x, w, b) + r))
+    case("scaled after the softplus", "wrong order|operand", lambda x: F.softplus(x * 3.0), lambda: (randn(20, 9),),
+         lambda x: F.softplus(x) * 3.0)
+    case("nesterov left out", "without two steps|term of", lambda p, g, b: p - 0.1 * (g + 0.9 * (0.9 * b + g)),
+         lambda: (randn(40), randn(40), randn(40)), lambda p, g, b: p - 0.1 * (0.9 * b + g))
+
+
+def grouped(x, size=8):
+    parts = x.reshape(6, -1, size)
+    return (parts / parts.abs().amax(-1, keepdim=True)).reshape(6, 32)
+
+
+def elsewhere():
+    masked = lambda: (randn(3, 6, 9), torch.rand(3, 6, 9) > 0.3)  # noqa: E731
+    soft = lambda x, m: x.masked_fill(m, -9.0).softmax(-1)  # noqa: E731
+    case("the first mask for all", "mask.* first slice along axis 0", soft, masked, lambda x, m: soft(x, m[:1].expand_as(m)))
+    kept = lambda x, m: (x * m).sum(-1) / m.sum(-1)  # noqa: E731
+    case("the first always kept", "first of the mask.*always True", kept, masked,
+         lambda x, m: kept(x, torch.cat([torch.ones_like(m[..., :1]), m[..., 1:]], -1)))
+    case("the length for the count", "mask is ignored|taken as one", kept, masked, lambda x, m: (x * m).sum(-1) / 9)
+    rows = lambda x: x / x.abs().amax(-1, keepdim=True)  # noqa: E731
+    case("one scale for all rows", "along all axes", rows, lambda: (randn(12, 20),), lambda x: x / x.abs().max())
+    case("groups of another size", "size of reshape.*16 instead of 8", grouped, lambda: (randn(6, 32),),
+         lambda x: grouped(x, 16))
+    case("statistics of the first columns", "last 16 of 80.*var_mean", lambda x: F.layer_norm(x, (80,)),
+         lambda: (randn(16, 80) + 1,), lambda x: (x - x[:, :64].mean(-1, True)) / (
+             x[:, :64].var(-1, keepdim=True, correction=0) + 1e-5).sqrt())
+
+
+for build in (loops, orders, elsewhere):
+    torch.manual_seed(0)
+    build()
