@@ -13,22 +13,11 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ._causes_edits import other_values, phrase
-from ._causes_forms import forms_of
+from ._causes_neighbours import formulas, relatives
 from ._causes_variants import variant_edits
 from ._causes_windows import LISTS, fitted, kind_of, window_edits
 
 MOST_CALLS = 24
-# What else a function may have been taken for, beside those of the operators inside.
-SWAPS = {
-    "huber_loss": ["smooth_l1_loss", "mse_loss", "l1_loss"], "kl_div": ["mse_loss"],
-    "smooth_l1_loss": ["huber_loss", "mse_loss", "l1_loss"], "mse_loss": ["l1_loss", "smooth_l1_loss"],
-    "l1_loss": ["mse_loss"], "gelu": ["silu", "relu", "mish"], "silu": ["gelu", "relu", "mish"],
-    "mish": ["silu", "gelu"], "softplus": ["relu"], "softmax": ["log_softmax", "softmin"],
-    "log_softmax": ["softmax"], "max_pool2d": ["avg_pool2d"], "avg_pool2d": ["max_pool2d"],
-    "max_pool1d": ["avg_pool1d"], "avg_pool1d": ["max_pool1d"], "elu": ["relu", "celu", "selu"],
-    "relu6": ["relu"], "hardswish": ["silu"], "hardsigmoid": ["sigmoid"],
-    "instance_norm": ["layer_norm"], "adaptive_avg_pool2d": ["adaptive_max_pool2d"],
-}  # fmt: skip
 UNKNOWN_DEFAULT = inspect.Parameter.empty
 NUMBERS = (bool, int, float, str)
 
@@ -56,16 +45,22 @@ def _first(out):
 
 
 def call_edits(lab):
-    """(text, run) of all of them."""
-    if not lab.call.composite:
-        return
-    for i, (func, args, kwargs, shape) in enumerate(_calls(lab)):
+    """(text, run) of other arguments of the functions that a callable calls."""
+    for i, (func, args, kwargs, shape) in enumerate(_calls(lab) if lab.call.composite else ()):
         named = _named(func, args, kwargs)
-        name = func.__name__
-        windows = list(window_edits(name, named, shape))
+        windows = list(window_edits(func.__name__, named, shape))
         lab.walked = lab.walked or bool(windows)
-        others = (*windows, *variant_edits(name), *forms_of(name))
-        for text, edit in (*_sizes(func, args, kwargs, shape), *_arguments(func, named, shape), *_exchanged(func, named), *_others(func), *others):
+        for text, edit in (*_sizes(func, args, kwargs, shape), *_arguments(func, named, shape),
+                           *_exchanged(func, named), *windows):  # fmt: skip
+            yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
+
+
+def function_edits(lab):
+    """(text, run) of other functions in place of those that a callable calls, unlike other
+    operators also in the gradient that autograd makes of them."""
+    for i, (func, *_) in enumerate(_calls(lab) if lab.call.composite else ()):
+        name = func.__name__
+        for text, edit in (*_others(func), *variant_edits(name), *_formulas(name)):
             yield text, lambda i=i, e=edit: lab.run(lambda: Written({i: e}))
 
 
@@ -218,10 +213,18 @@ def _with(named, changes, shape=()):
     return edit
 
 
+def _formulas(name):
+    """Another formula in place of one."""
+    for text, formula in formulas(name):
+        yield text, lambda func, args, kwargs, f=formula: f(*args, **kwargs)
+
+
 def _others(func):
     """Another function in place of one."""
-    for name in SWAPS.get(func.__name__, ()):
-        other = getattr(functional, name)
+    for name in relatives(func.__name__):
+        other = getattr(functional, name, None) or getattr(torch, name, None)
+        if other is None:
+            continue
 
         def edit(func, args, kwargs, other=other):
             called = {("beta" if k == "delta" else "delta" if k == "beta" else k): v for k, v in kwargs.items()}

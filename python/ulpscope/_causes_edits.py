@@ -9,7 +9,7 @@ outputs of such a mistake. Neighbours: `_causes_inside` (operators inside the ca
 import torch
 
 from ._causes_nodes import changer, leaves
-from ._causes_slices import half_edits, scaled, sizes_to_drop, slice_edits
+from ._causes_slices import half_edits, slice_edits
 from ._causes_variants import complex_edits
 from ._replay import View
 
@@ -225,39 +225,6 @@ def tensor_edits(lab, single=False, masks=False):
             yield text, lambda c=edit: lab.run(change=c)
 
 
-def pair_edits(lab):
-    """Two tensors that share an axis, both without their last slices or both shifted."""
-    call = lab.call
-    written = set(call.written())
-    tensors = [(n, p[0], v[0]) for n, p, v in _tensors(call)
-               if len(p) == 1 and p[0] not in written and v[0].dtype.is_floating_point]  # fmt: skip
-    pairs = [(a, b) for i, a in enumerate(tensors) for b in tensors[i + 1 :]]
-    for (n1, p1, v1), (n2, p2, v2) in pairs if len(pairs) <= 15 else ():
-        axes = [(i, j) for i, s in enumerate(v1.sizes) for j, t in enumerate(v2.sizes) if s == t > 1]
-        for i, j in axes:
-            for t in sizes_to_drop(v1.sizes[i])[:3] if v1.sizes[i] > 2 else ():
-                yield (f"dropped contribution: the last {t} of {v1.sizes[i]} of {n1} and {n2} is missing",
-                       lambda a=(p1, i), b=(p2, j), s=t: lab.run(change=_both(a, b, _emptied(s))))  # fmt: skip
-            for t in sizes_to_drop(v1.sizes[i]):
-                yield (f"dropped contribution: the last {t} of {v1.sizes[i]} of {n1} and {n2} is missing",
-                       lambda a=(p1, i), b=(p2, j), s=t: lab.run(change=_both(a, b, _shorter(s))))  # fmt: skip
-            for by in (1, -1):
-                yield (f"index shifted by one: {n1} and {n2} along axis {i}",
-                       lambda a=(p1, i), b=(p2, j), s=by: lab.run(change=_both(a, b, _rolled(s))))  # fmt: skip
-
-
-def short_edits(lab):
-    """The call on fewer slices of one tensor, as where a statistic counts without them."""
-    call = lab.call
-    written = set(call.written())
-    for name, paths, views in _tensors(call):
-        for axis, size in enumerate(views[0].sizes) if len(paths) == 1 and paths[0] not in written else ():
-            for t in sizes_to_drop(size)[:3] if size > 3 else ():
-                edit = changer(paths, lambda x, a=axis, t=t: _shorter(t)(x, a))
-                yield (f"dropped contribution: the last {t} of {size} along axis {axis} of {name} are missing",
-                       lambda e=edit: lab.run(change=e))  # fmt: skip
-
-
 def swap_edits(lab):
     """Two arguments of one shape in each other's place."""
     call = lab.call
@@ -296,24 +263,6 @@ def _swapping(a, b):
         return args, kwargs
 
     return apply
-
-
-def _shorter(count):
-    return lambda t, axis: t.narrow(axis, 0, t.shape[axis] - count)
-
-
-def _emptied(count):
-    return lambda t, axis: scaled(t, axis, -count, 0)
-
-
-def _rolled(by):
-    return lambda t, axis: t.roll(by, axis)
-
-
-def _both(one, other, change):
-    first = changer([one[0]], lambda t: change(t, one[1]))
-    second = changer([other[0]], lambda t: change(t, other[1]))
-    return lambda args, kwargs: second(*first(args, kwargs))
 
 
 def _misread(name, view, count, sizes=()):

@@ -14,6 +14,7 @@ from ._formats import FORMATS, OWN_FORMAT, to_dtype
 SAME_BITS = 0.99
 SMALLER = 8.0
 GLANCE = 128  # elements that tell an explanation from none
+BITS = 32  # elements that rounding the truth does not give, and an emulation in float32 does
 EXPLAINED = 0.97  # share of the elements that an emulation has to explain
 ROUNDINGS = 8.0  # of float32's own loss, that a device which makes the same mistake may lose
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
@@ -210,6 +211,20 @@ class Evidence:
         near = (left <= ROUNDINGS * slack) | _causes_pattern.same(self.device, own)
         return float(near[counts].double().mean()) >= EXPLAINED
 
+    def near(self, emulated):
+        """Whether a look at a few elements leaves room for an emulation."""
+        return emulated.shape == self.shape and self.any_off and self._likely(self._of(emulated))
+
+    def same_bits(self, narrow):
+        """Whether a run in float32 gives what the device gave bit by bit, also where the device is
+        not far off: nobody else's rounding does that."""
+        if narrow is None or narrow.shape != self.shape or not self.floats:
+            return False
+        own = to_dtype(self._of(narrow), self.dtype)
+        told = ~_causes_pattern.same(self.device, self.rounded) | ~_causes_pattern.same(own, self.rounded)
+        equal = _causes_pattern.same(self.device, own)[told]
+        return equal.numel() >= BITS and float(equal.double().mean()) >= SAME_BITS
+
     def contradicts(self, emulated):
         """Whether an emulation spoils this output, which the device got right."""
         if emulated.shape != self.shape:
@@ -283,14 +298,11 @@ class Evidence:
             return False
         noise = torch.stack([(self._of(t) - self.truth).nan_to_num(0.0, 0.0, 0.0) for t in emulated])
         size, error = noise.square().mean(0).sqrt(), (self.device - self.truth).abs()
-        live = error.isfinite() & (size > 0)
-        if int(live.sum()) < 8 or float(live.double().mean()) < 0.5:
+        strong = error.isfinite() & (size > 4 * self.slack)
+        if int(strong.sum()) < 8 or float(strong[self.off].double().mean()) < 0.5:
             return False
-        size, error, slack = size[live], error[live], self.slack[live]
-        if float((size > 4 * slack).double().mean()) < 0.5:
-            return False
-        within = float((error <= 12 * size + slack).double().mean())
-        return within >= 0.95 and float((error / size).median()) >= 0.15
+        within = (error <= 12 * size + self.slack)[strong | self.off]
+        return float(within.double().mean()) >= 0.95 and float((error / size)[strong].median()) >= 0.15
 
 
 def _sparse(where):

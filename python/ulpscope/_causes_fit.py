@@ -16,6 +16,7 @@ MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
 MOST_STEPS = 10
 LEAST_ERRORS = 8  # of their own, that one number has to explain
+NOTHING = 2.0**-14  # of the error left: enough where all errors could be one factor
 FOLLOWS = 0.5  # correlation of the error with the derivative that is worth a search
 SETTLED = 2.0**-18  # a step so small that another would tell nothing
 WRITTEN = 3  # digits of a number that somebody wrote down; another one only fits
@@ -34,11 +35,12 @@ class Dial:
 def fitted(lab, evidence, path, spend):
     """(text, run) of numbers that bring the output at `path` to what the device gave.
     `spend(n)` is told of every n runs and says whether more may follow."""
-    if not evidence.floats or evidence.independent() < LEAST_ERRORS:
+    if not evidence.floats:
         return
+    most = 1 / 16 if evidence.independent() >= LEAST_ERRORS else NOTHING
     for dial in dials(lab)[:MOST_DIALS]:
         try:
-            value = _Solver(dial, evidence, path, spend).value()
+            value = _Solver(dial, evidence, path, spend).value(most)
         except Exception:  # not every number can be another
             continue
         if value is not None:
@@ -108,17 +110,17 @@ class _Solver:
     def __init__(self, dial, evidence, path, spend):
         self.dial, self.evidence, self.path, self.spend = dial, evidence, path, spend
 
-    def value(self):
-        """The number, as plain as it may be; None where none is found."""
+    def value(self, most=1 / 16):
+        """The number, as plain as it may be; None where none leaves at most so much of the error."""
         found = self._search()
         if found is None or abs(found - self.dial.old) <= 2.0**-12 * abs(self.dial.old):
             return None
         left = self._left(found)
-        if not left <= 1 / 16:
+        if not left <= most:
             return None
         for digits in PLAIN:
             plain = float(f"{found:.{digits}g}")
-            if plain != found and abs(plain - found) < 0.02 * abs(found) and self._left(plain) <= left:
+            if plain != found and abs(plain - found) < 0.02 * abs(found) and self._left(plain) <= 2 * left + NOTHING / 4:
                 return plain
         return found
 

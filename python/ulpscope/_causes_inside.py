@@ -6,49 +6,16 @@ in the arguments of the whole call), `_causes_nodes` (runs them), `_diagnose` (c
 """
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ._causes_edits import group_edits, other_values, phrase, roll_edits, step_edits
-from ._causes_forms import node_forms
 from ._causes_graph import groups, together
+from ._causes_neighbours import formulas, relatives
 from ._causes_slices import scaled, sizes_to_drop
 from ._causes_variants import product_variants, variant_edits
 from ._causes_windows import kind_of, window_edits
 from ._replay import View
 
-# What else an operator may have been taken for.
-SWAPS = {
-    "gt": ["ge", "lt"], "ge": ["gt", "le"], "lt": ["le", "gt"], "le": ["lt", "ge"],
-    "eq": ["ne"], "ne": ["eq"],
-    "floor": ["trunc", "ceil", "round"], "ceil": ["floor", "trunc", "round"],
-    "trunc": ["floor", "round"], "round": ["floor", "trunc", "ceil"],
-    "argmax": ["argmin"], "argmin": ["argmax"], "amax": ["amin"], "amin": ["amax"],
-    "max": ["min"], "min": ["max"], "maximum": ["minimum"], "minimum": ["maximum"],
-    "add": ["sub"], "sub": ["add"], "mul": ["div"], "div": ["mul"],
-    "log": ["log2", "log10", "log1p"], "log2": ["log", "log10"], "log10": ["log", "log2"],
-    "log1p": ["log"], "exp": ["exp2", "expm1"], "exp2": ["exp"], "expm1": ["exp"],
-    "sin": ["cos"], "cos": ["sin"], "sqrt": ["rsqrt"], "rsqrt": ["sqrt", "reciprocal"],
-    "silu": ["gelu", "mish", "relu", "hardswish"], "gelu": ["silu", "relu", "mish"],
-    "mish": ["silu", "gelu"], "relu": ["gelu", "leaky_relu", "silu"], "softplus": ["relu"],
-    "hardswish": ["silu"], "hardsigmoid": ["sigmoid"], "leaky_relu": ["relu"], "elu": ["relu"],
-    "tanh": ["sigmoid", "hardtanh"], "sigmoid": ["tanh", "hardsigmoid"],
-    "_softmax": ["_log_softmax"], "_log_softmax": ["_softmax"], "sum": ["mean"],
-    "mean": ["sum"], "cumsum": ["logcumsumexp"], "mse_loss": ["l1_loss", "smooth_l1_loss"],
-    "l1_loss": ["mse_loss"], "smooth_l1_loss": ["mse_loss", "huber_loss"],
-    "remainder": ["fmod"], "fmod": ["remainder"], "fmax": ["maximum"], "fmin": ["minimum"],
-    "_fused_adam": ["_fused_adamw"], "_fused_adamw": ["_fused_adam"], "erf": ["tanh"],
-    "bitwise_and": ["bitwise_or", "mul"], "bitwise_or": ["bitwise_and", "add", "bitwise_xor"],
-    "bitwise_xor": ["bitwise_or"],
-    "logical_and": ["logical_or"], "logical_or": ["logical_and"],
-    "triu": ["tril"], "tril": ["triu"], "cummax": ["cummin"], "cummin": ["cummax"],
-    "var_mean": ["std_mean"], "cumprod": ["cumsum"], "logcumsumexp": ["cumsum"], "prod": ["sum"], "var": ["std"], "std": ["var"],
-    "special_i0e": ["special_i1e", "special_i0"], "special_i1e": ["special_i0e", "special_i1"],
-    "special_i0": ["special_i1", "special_i0e"], "special_i1": ["special_i0", "special_i1e"],
-    "i0": ["special_i0e", "special_i1"], "asin": ["acos"], "acos": ["asin"], "sinh": ["cosh"],
-    "cosh": ["sinh"], "asinh": ["acosh"], "acosh": ["asinh"], "erfc": ["erf"], "floor_divide": ["div"],
-    "logaddexp": ["maximum", "logaddexp2"], "logaddexp2": ["logaddexp"], "lgamma": ["digamma"],
-    "huber_loss": ["smooth_l1_loss", "mse_loss"], "isfinite": ["isnan"], "atan2": ["atan"],
-    "max_pool2d_with_indices": ["avg_pool2d"], "hardshrink": ["softshrink"], "softshrink": ["hardshrink"],
-}  # fmt: skip
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
 REDUCING = {"var_mean", "std", "sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
             "mv", "max", "argmax", "cumsum", "index_add", "scatter_add", "index_put", "nansum",
@@ -167,7 +134,7 @@ def node_variants(lab, node):
 
 def node_swaps(lab, node):
     """Another operator in place of one."""
-    for name in SWAPS.get(node.name, ()):
+    for name in relatives(node.name):
         note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
         note = " (the sign of a term is flipped)" if name in ("add", "sub") else note
         note = " (equal elements compare otherwise)" if {name, node.name} in EQUALS else note
@@ -175,7 +142,25 @@ def node_swaps(lab, node):
                {node.place: _swapped(name)})  # fmt: skip
 
 
+def node_forms(lab, node):
+    """Another formula in place of one operator; a step that writes in place, left out."""
+    if not node.writes:
+        for text, formula in formulas(node.name):
+            yield text, {node.place: lambda func, args, kwargs, f=formula: apart(f, *args, **kwargs)}
+    elif node.args and getattr(node.args[0], "floats", False):
+        yield (f"dropped contribution: the step {node.name}_ is left out",
+               {node.place: lambda func, args, kwargs: args[0]})  # fmt: skip
+
+
+def apart(function, *args, **kwargs):
+    """Runs as it is, held to no precision."""
+    with _disable_current_modes():
+        return function(*args, **kwargs)
+
+
 def _swapped(name):
+    name = f"_{name}" if name in ("softmax", "log_softmax") else name
+
     def edit(func, args, kwargs):
         own = func._schema.name.rpartition("::")[2]
         if own.endswith("_") and hasattr(torch.ops.aten, f"{name}_"):

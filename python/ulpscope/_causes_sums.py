@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes in how an operator adds up and rounds to whole numbers: entries that overwrite each
-other where they must be added, formulas that cancel, every sum of a kernel cut short alike.
+other where they must be added, casts, every sum of a kernel cut short alike.
 Each is (text, edits for `Lab.edited`). Neighbours: `_causes_inside` (other mistakes in one
 operator), `_causes_nodes` (runs them), `_diagnose` (chooses).
 """
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from ._causes_inside import apart
+from ._causes_neighbours import NAIVE
+from ._noise import Noise
 
 ADDING = {"index_add", "scatter_add", "index_put", "embedding_dense_backward", "_unsafe_index_put",
           "scatter_reduce", "_index_put_impl", "embedding_backward", "bincount"}  # fmt: skip
@@ -40,7 +43,7 @@ def scanning(node):
 def sum_edits(lab):
     """(text, run) of all of them."""
     for node in lab.nodes():
-        for make in (overwriting, cancelling, casting, scanning):
+        for make in (overwriting, casting, scanning):
             for text, edit in make(node):
                 yield text, lambda e={node.place: edit}: lab.edited(e)
     yield from list(one_pass_runs(lab))[:1]
@@ -152,56 +155,6 @@ PUT = {"index_put": _put, "_unsafe_index_put": _put, "_index_put_impl": _put,
        "embedding_dense_backward": _embedding, "bincount": _counted}  # fmt: skip
 
 
-# ---- formulas that cancel ------------------------------------------------------------
-
-
-def _single(x):
-    return x.float() if x.dtype == torch.float64 else x
-
-
-NAIVE = {
-    "expm1": ("exp(x) - 1 instead of expm1: cancellation near zero",
-              lambda x: (torch.exp(_single(x)) - 1).to(x.dtype)),
-    "log1p": ("log(1 + x) instead of log1p: cancellation near zero",
-              lambda x: torch.log(1 + _single(x)).to(x.dtype)),
-    "sinh": ("(exp(x) - exp(-x)) / 2 instead of sinh: cancellation near zero",
-             lambda x: ((torch.exp(_single(x)) - torch.exp(-_single(x))) / 2).to(x.dtype)),
-    "tanh": ("1 - 2 / (exp(2 x) + 1) instead of tanh: cancellation near zero",
-             lambda x: (1 - 2 / (torch.exp(2 * _single(x)) + 1)).to(x.dtype)),
-    "erf": ("1 - erfc(x) instead of erf: cancellation near zero",
-            lambda x: (1 - torch.erfc(_single(x))).to(x.dtype)),
-    "round": ("ties are rounded away from zero instead of to even",
-              lambda x: torch.copysign(torch.floor(x.abs() + 0.5), x)),
-    "gelu": ("wrong variant: quick gelu, x sigmoid(1.702 x)", lambda x: x * torch.sigmoid(1.702 * x)),
-    "silu": ("wrong variant: quick gelu, x sigmoid(1.702 x), instead of silu",
-             lambda x: x * torch.sigmoid(1.702 * x)),
-    "hardsigmoid": ("wrong variant: 0.2 x + 0.5 instead of x / 6 + 0.5 (another slope)",
-                    lambda x: (0.2 * x + 0.5).clamp(0, 1)),
-    "asinh": ("log(x + sqrt(x^2 + 1)) instead of asinh: cancellation",
-              lambda x: torch.log(_single(x) + torch.sqrt(_single(x) * _single(x) + 1)).to(x.dtype)),
-}  # fmt: skip
-OF_TWO = {
-    "atan2": ("atan(y / x) instead of atan2: the quadrant is ignored", lambda y, x: torch.atan(y / x)),
-    "hypot": ("wrong variant: |x| + |y| instead of hypot", lambda x, y: x.abs() + y.abs()),
-}
-
-
-def cancelling(node):
-    """A formula in place of a function of one argument."""
-    if node.name in NAIVE and not node.writes:
-        text, formula = NAIVE[node.name]
-        yield text, lambda func, args, kwargs: _apart(formula, args[0])
-    if node.name in OF_TWO and not node.writes:
-        text, of_two = OF_TWO[node.name]
-        yield text, lambda func, args, kwargs: _apart(of_two, *args[:2])
-
-
-def _apart(function, *args):
-    """Runs as it is, held to no precision."""
-    with _disable_current_modes():
-        return function(*args)
-
-
 # ---- casts to whole numbers ----------------------------------------------------------
 
 
@@ -239,7 +192,7 @@ def one_pass_runs(lab):
 
 def _one_pass(seed):
     def edit(func, args, kwargs):
-        return _apart(variance_of, func, args, kwargs)
+        return apart(variance_of, func, args, kwargs)
 
     def variance_of(func, args, kwargs):
         x, name = args[0].float(), func._opname
@@ -258,6 +211,25 @@ def _one_pass(seed):
         sizes = [1 if d in dims else s for d, s in enumerate(x.shape)]
         mean, variance = ((t.reshape(sizes) if keepdim else t).to(args[0].dtype) for t in (mean, variance))
         return variance.sqrt() if name == "std" else (variance, mean) if name == "var_mean" else variance
+
+    return edit
+
+
+def naive_runs(lab):
+    """For each operator with a formula that cancels, (text, run) of some ways to round inside it."""
+    for node in lab.nodes():
+        for text, formula in NAIVE.get(node.name, ()) if not node.writes else ():
+            yield [(text, lambda e={node.place: _rounded_otherwise(formula, seed)}: lab.edited(e))
+                   for seed in range(ORDERS)]  # fmt: skip
+
+
+def _rounded_otherwise(formula, seed):
+    def edit(func, args, kwargs):
+        def noisy(*given):
+            with Noise(seed, apart=False):
+                return formula(*given)
+
+        return apart(noisy, args[0].float()).to(args[0].dtype)
 
     return edit
 

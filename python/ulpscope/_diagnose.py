@@ -247,6 +247,7 @@ class Search:
         yield from _causes_edits.tensor_edits(self.lab, single=True)
         yield from _causes_edits.stride_edits(self.lab)
         yield from _causes_inside.operator_edits(self.lab, deep=False)
+        yield from _causes_calls.function_edits(self.lab)
         yield from _causes_graph.first_edits(self.lab)
         yield from _causes_inside.slice_edits(self.lab)
         yield from _causes_inside.operator_edits(self.lab, deep=True)
@@ -274,6 +275,7 @@ class Search:
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
         yield from _causes_calls.call_edits(self.lab)
+        yield from _causes_calls.function_edits(self.lab)
         for node in self.lab.nodes():
             for make in (_causes_inside.node_arguments, _causes_inside.node_swaps,
                          _causes_inside.node_slices):
@@ -325,21 +327,23 @@ class Search:
 
     def _uncertain(self, p):
         """Noise whose emulation goes with it, then what the place alone tells."""
-        return (self._noisy_variance() or _causes_scale.by_sign(p) or self._followed() or _causes_scale.by_slices(p)
+        return (self._noisy_formula() or _causes_scale.by_sign(p) or self._followed() or _causes_scale.by_slices(p)
                 or self._spectrum(p) or _causes_order.content(p) or _causes_pattern.damage(p, certain=False)
                 or _causes_order.uniform(p) or self._likely(p))  # fmt: skip
 
-    def _noisy_variance(self):
-        """Noise as a variance in one pass gives it."""
+    def _noisy_formula(self):
+        """Noise as a formula that cancels gives it, whatever the order and the functions: a variance
+        in one pass, exp(x) - 1."""
         evidence = self.accused[self.path]
-        runs = [lab_run for _, lab_run in _causes_sums.one_pass_runs(self.lab)]
-        if not runs or not evidence.floats:
-            return ""
-        try:
-            found = [run()[self.path] for run in runs]
-        except Exception:  # not for these arguments
-            return ""
-        return _causes_sums.ONE_PASS if evidence.of_size(found) else ""
+        every = (_causes_sums.one_pass_runs(self.lab), *_causes_sums.naive_runs(self.lab))
+        for runs in every if evidence.floats else ():
+            try:
+                found = [(text, run()[self.path]) for text, run in runs]
+            except Exception:  # not for these arguments
+                continue
+            if found and evidence.of_size([t for _, t in found]):
+                return found[0][0]
+        return ""
 
     def _indices(self):
         """(name, whole numbers) among the arguments."""
@@ -468,6 +472,8 @@ class Search:
         if not self.accused.keys() <= outputs.keys():
             return
         residual = self._residual(outputs)
+        if residual > 1 / SMALLER and not follow and self._gives_the_bits(outputs, emulate):
+            residual = 0.0
         if follow and residual > 1 / SMALLER:
             value = self.accused[self.path].correlation(outputs[self.path])
             self.followed.append((value, text))
@@ -489,13 +495,21 @@ class Search:
     def _is_reproduced(self, outputs, emulate):
         """Whether all that an emulation changes of what is accused is as the device has it, to
         within what float32 loses, also by that mistake itself."""
-        if self._all_near(outputs, {}):
-            return True
+        return self._all_near(outputs, {}) or self._all_near(outputs, self._narrow(emulate))
+
+    def _gives_the_bits(self, outputs, emulate):
+        """Whether the mistake gives, in float32, every bit of what is accused."""
+        near = self.path in outputs and self.accused[self.path].near(outputs[self.path])
+        narrow = self._narrow(emulate) if near else {}
+        return near and all(e.same_bits(narrow.get(p)) for p, e in self.accused.items())
+
+    def _narrow(self, emulate):
+        """What a mistake gives in float32, by path; nothing where it is none there."""
         self.lab.dtype = torch.float32
         try:
-            return self._all_near(outputs, emulate())
+            return emulate()
         except Exception:  # not in float32
-            return False
+            return {}
         finally:
             self.lab.dtype = torch.float64
 
