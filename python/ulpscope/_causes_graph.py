@@ -19,8 +19,7 @@ def groups(lab):
     """Lists of operators that are changed alike, those of a loop first, then each alone."""
     held = {}
     for node in lab.nodes():
-        if not node.writes:
-            held.setdefault((node.site or node.place, node.name, len(node.place)), []).append(node)
+        held.setdefault((node.site or node.place, node.name, len(node.place)), []).append(node)
     yield from held.values()
     many = [nodes for nodes in held.values() if len(nodes) > 1]
     if sum(map(len, many)) <= MOST_SINGLE:
@@ -46,9 +45,9 @@ def operand(i, change):
     return edit
 
 
-def operands(node, floats=True):
-    """(number, tensor argument as Seen) of an operator."""
-    return [(i, a) for i, a in enumerate(node.args) if hasattr(a, "shape") and a.floats == floats]
+def operands(node):
+    """(number, float argument as Seen) of an operator that writes nothing."""
+    return [(i, a) for i, a in enumerate(node.args) if getattr(a, "floats", False) and not node.writes]
 
 
 # ---- values ----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from . import (
     _causes_scale, _causes_sums, _causes_whole, _emulate,
 )  # fmt: skip
 from ._causes_evidence import SMALLER, Evidence
+from ._causes_graph import MOST_SINGLE
 from ._causes_nodes import Lab
 from ._verdicts import FLAGGED, UNKNOWN
 
@@ -206,8 +207,8 @@ class Search:
         scale, scaled = _causes_scale.constant(p)
         if scale and scaled is not None:
             return self._better_than(p, scale, scaled)
-        gross = self.worst.bits < GROSS
-        if gross:  # no format leaves so little
+        gross = self.worst.bits < GROSS and len(self.lab.nodes()) > MOST_SINGLE
+        if gross:  # no format leaves so little, and to try them all takes long
             self._try(self._edits(), share=MEANING)
         if p.device.is_floating_point():
             self._try(_emulate.result_candidates(self.lab, p.device))

@@ -78,9 +78,10 @@ def cancelling():
     case("elu by exp", r"exp\(x\) - 1 instead of expm1", F.elu, line, lambda x: below(x, x.exp() - 1))
     case("celu by exp", r"exp\(x\) - 1 instead of expm1", lambda x: F.celu(x, 0.7), line,
          lambda x: below(x, 0.7 * ((x / 0.7).exp() - 1)))
-    case("softplus by log", r"log\(1 \+ x\) instead of log1p", F.softplus, line, lambda x: (1 + x.exp()).log())
+    case("softplus by log", r"log\(1 \+ x\) instead of log1p", F.softplus,
+         lambda: (randn(4000) - 3,), lambda x: (1 + x.exp()).log())
     case("sinh by two exp", "instead of sinh: cancellation", torch.sinh, line, lambda x: (x.exp() - (-x).exp()) / 2)
-    case("tanh by four exp", "instead of tanh: cancellation", torch.tanh, line, lambda x: (
+    case("tanh by four exp", "instead of tanh: cancellation", torch.tanh, lambda: (0.1 * randn(4000),), lambda x: (
         (x.exp() - (-x).exp()) / (x.exp() + (-x).exp())))
     case("factor of a product used twice", "factor of mul were 6 instead of 2", lambda x, a: x + (x @ a) @ a.t() * 2.0,
          lambda: (randn(6, 3, 20), randn(20, 3)), lambda x, a: x + (x @ a) @ a.t() * 6.0)
