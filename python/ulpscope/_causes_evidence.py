@@ -19,8 +19,9 @@ EXPLAINED = 0.97  # share of the elements that an emulation has to explain
 ROUNDINGS = 8.0  # of float32's own loss, that a device which makes the same mistake may lose
 MOST_LOOKED_AT = 1 << 17  # elements of one output that an emulation is held against
 MOST_COMPARED = 1 << 13  # elements whose errors are correlated
-MANY = 12.0  # the same of eight errors and more, which may be of one bit each
 CHANCE = 9.0  # bits of agreement that hundreds of candidates do not have by chance
+FEW_CHANCE = 14.0  # the same where so few numbers are off that every candidate moves all of them
+FEW = 8
 
 
 class Evidence:
@@ -118,7 +119,7 @@ class Evidence:
             return float("inf")
         ratio = self._left(device, truth, emulated, equal, slack)
         n = self.independent()
-        return ratio if n >= 4 or ratio**n <= 2.0**-CHANCE else float("inf")
+        return ratio if n >= 4 or ratio**n <= 2.0**-self._enough() else float("inf")
 
     def _told(self, device, truth, slack):
         """Whether equal bits can hardly be by chance: so far off are so many elements."""
@@ -128,7 +129,10 @@ class Evidence:
         over = (device - truth).abs() / slack.clamp(min=1e-300)
         bits = torch.log2(over.nan_to_num(nan=2.0**24, posinf=2.0**24).clamp(1.0, 2.0**24))
         more = math.log2(max(int(self.off.sum()) // n, 1))  # many elements share an error
-        return float(bits.sort(descending=True)[0][:n].sum()) + more >= (CHANCE if n < 8 else MANY)
+        return float(bits.sort(descending=True)[0][:n].sum()) + more >= self._enough()
+
+    def _enough(self):
+        return CHANCE if int(self.off.sum()) >= FEW else FEW_CHANCE
 
     def independent(self):
         """How many errors of their own there are: the elements that are off, or the slices

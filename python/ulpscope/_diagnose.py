@@ -25,6 +25,7 @@ from ._verdicts import FLAGGED, UNKNOWN
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
 GROSS = 2.5  # bits: what has fewer is hardly noise of a format
+NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
 # What the number of bits speaks for where no emulation reproduces the noise.
 LIKELY = ((5.5, 9.3, "looks like noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
@@ -214,6 +215,8 @@ class Search:
             self._try(_emulate.result_candidates(self.lab, p.device))
         self._try(_emulate.input_candidates(self.lab), follow=True)
         self._try(_emulate.inside_candidates(self.lab), follow=True)
+        if self.accused[self.path].mixed() and self._adds():  # noise: of sums before anything else
+            self._try(_emulate.accumulator_candidates(self.lab), follow=True, share=NOISE)
         narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
         brief = narrow and self.accused[self.path].mixed()
         self._try(self._values() if brief else () if gross else self._edits(), share=MEANING)
@@ -484,7 +487,7 @@ class Search:
             if residual <= 2 * self.best:
                 self.text = self.text.replace("TF32", "TF32 or float16")
                 return
-        sure = follow or self._is_reproduced(outputs, emulate)
+        sure = self._is_reproduced(outputs, emulate) or (follow and not self.accused[self.path].one_sided())
         vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
             return
