@@ -225,6 +225,20 @@ def tensor_edits(lab, single=False, masks=False):
             yield text, lambda c=edit: lab.run(change=c)
 
 
+def pair_edits(lab):
+    """Two tensors of one shape, as sines and cosines are, both shifted."""
+    written = set(lab.call.written())
+    tensors = [(n, p[0], v[0]) for n, p, v in _tensors(lab.call)
+               if len(p) == 1 and p[0] not in written and v[0].dtype.is_floating_point]  # fmt: skip
+    pairs = [(a, b) for i, a in enumerate(tensors) for b in tensors[i + 1 :] if a[2].sizes == b[2].sizes]
+    for (n1, p1, v1), (n2, p2, _) in pairs if len(pairs) <= 6 else ():
+        for axis in [a for a, size in enumerate(v1.sizes) if size > 1]:
+            for by in (1, -1):
+                edit = changer([p1, p2], lambda t, a=axis, s=by: t.roll(s, a))
+                yield (f"index shifted by one: {n1} and {n2} along axis {axis}",
+                       lambda e=edit: lab.run(change=e))  # fmt: skip
+
+
 def swap_edits(lab):
     """Two arguments of one shape in each other's place."""
     call = lab.call

@@ -259,6 +259,7 @@ class Search:
         yield from _causes_edits.optional_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
+        yield from _causes_edits.pair_edits(self.lab)
         yield from _causes_graph.place_edits(self.lab)
 
     def _better_than(self, p, scale, scaled):
