@@ -26,9 +26,10 @@ typedef struct usc_capture usc_capture;
  * storage is known by an address (torch: StorageImpl *), which may be reused after its
  * end; a held address is not reused before release. All may be called from any thread
  * that calls into the session, and `release` also from usc_capture_close. All but
- * `release` run under the session's lock: they must not call into it, nor take a lock
- * (Python's, say) that a thread may hold while it calls into the session. NULL hold:
- * storages never die. */
+ * `release` and `read` run under the session's lock, and `read` does where others keep
+ * writing a storage that a call uses: they must not call into the session, nor take a
+ * lock (Python's, say) that a thread may hold while it calls into it. `read` may run in
+ * several threads at once. NULL hold: storages never die. */
 typedef struct usc_capture_hooks {
     void *ctx;
     void *(*hold)(void *ctx, void *storage); /* weak: must not keep the bytes alive */

@@ -2,6 +2,7 @@
 // Life of a capture session, its names, steps and remarks. See session.h.
 #include "capture/session.h"
 
+#include "capture/fetch.h"
 #include "capture/writer.h"
 
 #include <string.h>
@@ -93,6 +94,7 @@ static void free_session(usc_capture *c)
     for (size_t i = 0; i < sizeof scratch / sizeof scratch[0]; i++)
         if (scratch[i]->at != NULL)
             alloc->resize(alloc->ctx, scratch[i]->at, scratch[i]->size, 0);
+    usc_fetch_free(c);
     usc_stats_cache_free(c->stats_cache, alloc);
     usc_storage_map_free(&c->storages);
     usc_intern_free(&c->ops, alloc);

@@ -36,7 +36,9 @@ struct usc_capture {
     usc_scratch ids;        /* tensor ids of the call at hand */
     usc_scratch unobserved; /* usc_unobserved of the call at hand */
     int64_t n_unobserved;
-    usc_scratch bytes; /* what hooks.read gave last */
+    usc_scratch bytes; /* what hooks.read gave last, where it was not asked ahead */
+    struct usc_fetches *fetched;      /* ahead, for the call at hand; NULL: nothing */
+    struct usc_fetches *idle_fetches; /* of no call now */
     usc_capture_counts counts;
 
     pthread_mutex_t error_lock;

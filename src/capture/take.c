@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call begins and ends: which storages does it touch, which generation of each is that,
 // and are its bytes taken already? See session.h; the rules stand in ulpscope/capture.h.
+#include "capture/fetch.h"
 #include "capture/touch.h"
 
 #include <string.h>
@@ -449,6 +450,7 @@ static int64_t begin(usc_capture *c, const usc_capture_call *call)
 static void leave(usc_capture *c)
 {
     usc_storage *const dead = usc_storage_take_dead(&c->storages);
+    usc_fetch_done(c);
     pthread_mutex_unlock(&c->lock);
     usc_storage_bury(&c->storages, dead);
 }
@@ -456,7 +458,7 @@ static void leave(usc_capture *c)
 int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
 {
     if (atomic_load(&c->failed) || atomic_load(&c->stopped)) return 0;
-    pthread_mutex_lock(&c->lock);
+    usc_fetch_ahead(c, call->tensors, call->n_tensors, 0);
     const int64_t sequence = c->step_open ? begin(c, call) : 0;
     leave(c);
     return sequence;
@@ -466,7 +468,7 @@ void usc_capture_end(usc_capture *c, int64_t sequence, const usc_capture_tensor 
                      int n, bool ok)
 {
     if (sequence == 0 || atomic_load(&c->failed)) return;
-    pthread_mutex_lock(&c->lock);
+    usc_fetch_ahead(c, tensors, n, sequence);
     const call_payload payload = {
         .c = c, .sequence = sequence, .ok = ok, .tensors = tensors, .n = n};
     /* What was written first: results may be views of it. */

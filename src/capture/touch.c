@@ -2,12 +2,13 @@
 // Bytes of touched storages; see touch.h.
 #include "capture/touch.h"
 
+#include "capture/fetch.h"
+
 #include <stdio.h>
 
 /* Of fetched storages: views up to this many pieces are compared whole, larger ones at
- * N_LOOKS pieces. */
+ * USC_MAX_LOOKS pieces. */
 #define FEW_PIECES 16
-#define N_LOOKS 4
 
 bool usc_touch_is_remote(const usc_capture *c, const usc_capture_tensor *t)
 {
@@ -20,8 +21,7 @@ usc_content_way usc_touch_way(const usc_capture *c, const usc_capture_tensor *t)
     return c->stats_only ? USC_CONTENT_SAMPLED : USC_CONTENT_WHOLE;
 }
 
-/* The pieces that the view reaches, as a range without bytes. */
-static usc_bytes pieces_of(const usc_touch *at)
+usc_bytes usc_touch_pieces(const usc_touch *at)
 {
     const int64_t piece = USC_CONTENT_FETCHED, size = at->t->storage_size;
     usc_bytes r = {.from = at->reach.from / piece * piece,
@@ -42,7 +42,7 @@ static void tell_unreadable(usc_capture *c, usc_touch *at, const usc_error *err)
     usc_session_note(c, at->call, "unreadable", text);
 }
 
-/* Makes `r` point at its bytes in the session's buffer; false: they cannot be had. */
+/* Makes `r` point at its bytes, read ahead or now; false: they cannot be had. */
 static bool fetch(usc_capture *c, usc_touch *at, usc_bytes *r)
 {
     const usc_bytes *have = &at->fetched;
@@ -50,9 +50,20 @@ static bool fetch(usc_capture *c, usc_touch *at, usc_bytes *r)
         r->at = have->at + (r->from - have->from);
         return true;
     }
+    const usc_fetch *ahead = usc_fetch_find(c, at->t, r->from, r->to);
+    if (at->failed) return false;
+    if (ahead != NULL && ahead->err.status == USC_OK) {
+        r->at = ahead->at + (r->from - ahead->from);
+        return true;
+    }
+    if (ahead != NULL) {
+        tell_unreadable(c, at, &ahead->err);
+        at->failed = true;
+        return false;
+    }
     at->fetched.at = NULL;
     const int64_t size = r->to - r->from;
-    if (at->failed || !usc_session_scratch(c, &c->bytes, (size_t)size)) return false;
+    if (!usc_session_scratch(c, &c->bytes, (size_t)size)) return false;
     usc_error err = {0};
     c->counts.bytes_read += size;
     if (c->hooks.read(c->hooks.ctx, at->t->storage, r->from, c->bytes.at, size, &err) !=
@@ -76,7 +87,7 @@ usc_bytes usc_touch_bytes(usc_capture *c, usc_touch *at)
     } else if (!usc_touch_is_remote(c, t)) {
         r.at = t->base;
     } else {
-        r = pieces_of(at);
+        r = usc_touch_pieces(at);
         if (r.to <= r.from)
             r.at = nothing; /* an empty view */
         else if (!fetch(c, at, &r))
@@ -100,21 +111,6 @@ const usc_part *usc_touch_part(const usc_touch *at)
     return NULL;
 }
 
-/* Looks at pieces spread over a range; whether they are as taken, or cannot be had. */
-static bool looks_unchanged(usc_capture *c, usc_touch *at, usc_bytes r)
-{
-    const int64_t piece = USC_CONTENT_FETCHED;
-    const int64_t last = (r.to - 1) / piece, first = r.from / piece;
-    for (int64_t k = 0; k < N_LOOKS; k++) {
-        const int64_t i = first + (last - first) * k / (N_LOOKS - 1);
-        usc_bytes one = {.from = i * piece, .to = (i + 1) * piece};
-        if (one.to > at->t->storage_size) one.to = at->t->storage_size;
-        if (!fetch(c, at, &one)) return true;
-        if (!usc_content_same(&at->s->content, one, one.from, one.to)) return false;
-    }
-    return true;
-}
-
 static bool is_checked(const usc_touch *at)
 {
     const usc_storage *s = at->s;
@@ -122,18 +118,47 @@ static bool is_checked(const usc_touch *at)
            s->checked_to >= at->reach.to;
 }
 
+int usc_touch_looks(const usc_touch *at, usc_bytes *looks)
+{
+    const int64_t piece = USC_CONTENT_FETCHED;
+    const usc_bytes r = usc_touch_pieces(at);
+    if (is_checked(at) || !at->s->readable || r.to <= r.from) return 0;
+    looks[0] = r;
+    if (r.to - r.from <= FEW_PIECES * piece || usc_touch_part(at) == NULL) return 1;
+    const int64_t last = (r.to - 1) / piece, first = r.from / piece;
+    for (int64_t k = 0; k < USC_MAX_LOOKS; k++) {
+        const int64_t i = first + (last - first) * k / (USC_MAX_LOOKS - 1);
+        looks[k] = (usc_bytes){.from = i * piece, .to = (i + 1) * piece};
+        if (looks[k].to > at->t->storage_size) looks[k].to = at->t->storage_size;
+    }
+    return USC_MAX_LOOKS;
+}
+
+/* The same for bytes that must be fetched: whether they are as taken, or cannot be had.
+ */
+static bool looks_unchanged(usc_capture *c, usc_touch *at)
+{
+    usc_bytes looks[USC_MAX_LOOKS];
+    const int n = usc_touch_looks(at, looks);
+    for (int i = 0; i < n; i++) {
+        if (!fetch(c, at, &looks[i])) return true;
+        if (!usc_content_same(&at->s->content, looks[i], looks[i].from, looks[i].to))
+            return false;
+    }
+    return true;
+}
+
 bool usc_touch_is_unchanged(usc_capture *c, usc_touch *at)
 {
     usc_storage *s = at->s;
     if (is_checked(at) || !s->readable) return true;
     if (usc_touch_is_remote(c, at->t)) {
-        const usc_bytes r = pieces_of(at);
-        const bool large = r.to - r.from > FEW_PIECES * USC_CONTENT_FETCHED;
-        if (large && usc_touch_part(at) != NULL) return looks_unchanged(c, at, r);
+        if (!looks_unchanged(c, at)) return false;
+    } else {
+        const usc_bytes bytes = usc_touch_bytes(c, at);
+        if (!usc_content_same(&s->content, bytes, at->reach.from, at->reach.to))
+            return false;
     }
-    const usc_bytes bytes = usc_touch_bytes(c, at);
-    if (bytes.at == NULL) return true; /* not readable any more */
-    if (!usc_content_same(&s->content, bytes, at->reach.from, at->reach.to)) return false;
     s->checked_call = at->call;
     s->checked_from = at->reach.from;
     s->checked_to = at->reach.to;

@@ -33,6 +33,16 @@ const void *usc_touch_view(usc_capture *c, usc_touch *at);
  */
 const usc_part *usc_touch_part(const usc_touch *at);
 
+/* The most ranges that usc_touch_looks gives. */
+#define USC_MAX_LOOKS 4
+
+/** Of fetched storages: the pieces that the view reaches, as a range without bytes. */
+usc_bytes usc_touch_pieces(const usc_touch *at);
+
+/** Of fetched storages: the ranges at which they are compared with what was taken, all or
+ * some of what the view reaches; returns how many. None where no look is needed. */
+int usc_touch_looks(const usc_touch *at, usc_bytes *looks);
+
 /** Whether what the view can reach is as it was taken. */
 bool usc_touch_is_unchanged(usc_capture *c, usc_touch *at);
 

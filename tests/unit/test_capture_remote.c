@@ -133,6 +133,117 @@ static void test_a_write_beside_what_was_taken_is_no_finding(void **state)
     free(a);
 }
 
+/* ---- a slow device ---- */
+
+/* Reads of `slow` stop half way until `go`. */
+typedef struct slow_host {
+    host h;
+    host_storage *slow;
+    atomic_bool reads, go;
+    int64_t sequence;
+    usc_capture_tensor in;
+} slow_host;
+
+static usc_status slow_read(void *ctx, void *storage, int64_t offset, void *destination,
+                            int64_t n, usc_error *err)
+{
+    slow_host *d = ctx;
+    const usc_status st = host_read(&d->h, storage, offset, destination, n, err);
+    if (storage == d->slow && !atomic_exchange(&d->reads, true))
+        while (!atomic_load(&d->go))
+            usleep(100);
+    return st;
+}
+
+static void *use_slow(void *arg)
+{
+    slow_host *d = arg;
+    d->sequence = host_use(&d->h, d->in);
+    return NULL;
+}
+
+/* Begins a call that uses `s` on a thread of its own, up to the middle of its read. */
+static pthread_t start_slow(slow_host *d, host_storage *s, bool stats_only)
+{
+    host_prepare(&d->h);
+    d->h.hooks.ctx = d;
+    d->h.hooks.read = slow_read;
+    d->h.options.stats_only = stats_only;
+    d->slow = s;
+    host_open(&d->h);
+    d->in = host_whole(&d->h, s);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, use_slow, d), 0);
+    while (!atomic_load(&d->reads))
+        usleep(100);
+    return thread;
+}
+
+static void *let_go_late(void *arg)
+{
+    slow_host *d = arg;
+    for (int i = 0; i < 100000 && !atomic_load(&d->go); i++)
+        usleep(100);
+    atomic_store(&d->go, true);
+    return NULL;
+}
+
+/* Another thread's calls go on while a device takes its time. Where they do not, the read
+ * is let go after ten seconds, and the order of the calls tells. */
+static void slow_read_case(bool stats_only)
+{
+    slow_host d = {.sequence = 0};
+    float a[64] = {1}, b[64] = {2};
+    host_storage slow = host_memory(a, sizeof a), other = host_memory(b, sizeof b);
+    const pthread_t thread = start_slow(&d, &slow, stats_only);
+    pthread_t guard;
+    assert_int_equal(pthread_create(&guard, NULL, let_go_late, &d), 0);
+    for (int i = 1; i <= 5; i++)
+        assert_int_equal(host_use(&d.h, host_whole(&d.h, &other)), i);
+    assert_false(atomic_load(&d.go));
+    atomic_store(&d.go, true);
+    pthread_join(thread, NULL);
+    pthread_join(guard, NULL);
+    assert_int_equal(d.sequence, 6);
+    usc_trace *t = host_finish(&d.h);
+    const usc_trace_arg arg = host_arg(t, 6, 0);
+    assert_non_null(arg.stats);
+    if (!stats_only) host_assert_bytes(t, &arg, a, sizeof a);
+    host_stop(&d.h, t);
+}
+
+static void test_a_slow_read_holds_nobody_up(void **state)
+{
+    (void)state;
+    slow_read_case(false);
+    slow_read_case(true);
+}
+
+/* Bytes that were read before another call wrote the storage are not taken for what is
+ * there now. */
+static void test_bytes_that_another_call_replaced_are_read_again(void **state)
+{
+    (void)state;
+    slow_host d = {.sequence = 0};
+    float a[64] = {1};
+    host_storage s = host_memory(a, sizeof a);
+    const pthread_t thread = start_slow(&d, &s, false);
+    const int64_t writer = host_begin(&d.h, NULL, 0);
+    a[0] = 7;
+    const usc_capture_tensor out = host_role(host_whole(&d.h, &s), USC_ROLE_MUTATED);
+    usc_capture_end(d.h.c, writer, &out, 1, true);
+    atomic_store(&d.go, true);
+    pthread_join(thread, NULL);
+    usc_capture_counts counts;
+    usc_capture_count(d.h.c, &counts);
+    assert_int_equal(counts.n_unobserved, 0);
+    usc_trace *t = host_finish(&d.h);
+    const usc_trace_arg seen = host_arg(t, d.sequence, 0), made = host_arg(t, writer, 0);
+    assert_int_equal(seen.version, made.version);
+    host_assert_bytes(t, &seen, a, sizeof a);
+    host_stop(&d.h, t);
+}
+
 /* ---- release ---- */
 
 typedef struct guarded_host {
@@ -184,6 +295,8 @@ int main(void)
         cmocka_unit_test(test_a_large_view_is_looked_at_in_places),
         cmocka_unit_test(test_parts_belong_to_a_generation),
         cmocka_unit_test(test_a_write_beside_what_was_taken_is_no_finding),
+        cmocka_unit_test(test_a_slow_read_holds_nobody_up),
+        cmocka_unit_test(test_bytes_that_another_call_replaced_are_read_again),
         cmocka_unit_test(test_a_release_runs_without_the_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
