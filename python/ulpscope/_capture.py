@@ -328,7 +328,8 @@ class capture:  # noqa: N801 - it is used like a function
     `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
 
     Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes
-    `path`/rank-N.
+    `path`/rank-N; a process of torch.multiprocessing also where it joins its process group
+    inside the block. One that joins none writes `path`, or `path`/process-PID beside others.
 
     After the block `c.counts` holds the session's counters (None: no step was reached).
     Where recording fails (a full disk) the program goes on: it is said on stderr, and
@@ -354,11 +355,29 @@ class capture:  # noqa: N801 - it is used like a function
 
     def _folder(self):
         rank, world = rank_and_world()
+        if world == 1 and _is_child():  # which rank it is shows later
+            return self.path / f"process-{os.getpid()}"
         return self.path if world == 1 else self.path / f"rank-{rank}"
 
+    def _settle(self, joined):
+        """Moves a trace that was begun without a rank to where it belongs."""
+        loose = self.recorder.path
+        if self.counts is None or loose.name != f"process-{os.getpid()}":
+            return
+        rank, world = joined or (0, 1)
+        if world > 1:
+            loose.rename(self.path / f"rank-{rank}")
+        elif list(self.path.iterdir()) == [loose]:
+            for file in loose.iterdir():
+                file.rename(self.path / file.name)
+            loose.rmdir()
+
     def __enter__(self):
+        from . import _hooks
+
         self.recorder.path = self._folder()
         with self._guarded():
+            self.ranks = _hooks.Ranks()
             self.hooks.install()
             self._begin()
         return self
@@ -371,17 +390,24 @@ class capture:  # noqa: N801 - it is used like a function
         with self._guarded():
             missed = self.wanted is not None and not set(self.wanted) <= set(self.recorder.steps)
             self.counts = self.recorder.close(complete=kind is None and not missed and not self.error)
+            self.ranks.remove()
+            self._settle(self.ranks.joined)
         return False
 
     @contextlib.contextmanager
     def _guarded(self):
         """What goes wrong in recording ends the recording, never the program."""
+        from . import _core
+
         try:
             yield
         except Exception as error:
             self.hooks.active = False
             if self.error is None:
                 self.error = f"recording failed: {error or type(error).__name__}"
+                if isinstance(error, _core.ExistsError):
+                    self.error += (" (ranks have folders of their own where the process group is "
+                                   "initialised before the capture begins)")  # fmt: skip
                 print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
             with contextlib.suppress(Exception):
                 self.recorder._unhook()

@@ -141,6 +141,34 @@ class Steps:
         self.n_batches += 1
 
 
+class Ranks:
+    """Notes as which rank of how many this process joined a process group: programs leave
+    it before they end. None: it has joined none."""
+
+    def __init__(self):
+        self.joined = None
+        self.undo = []
+        if not torch.distributed.is_available():
+            return
+        dist = torch.distributed
+        original = dist.init_process_group
+
+        @functools.wraps(original)
+        def init_process_group(*args, **kwargs):
+            result = original(*args, **kwargs)
+            self.joined = dist.get_rank(), dist.get_world_size()
+            return result
+
+        for owner in (dist, dist.distributed_c10d):
+            self.undo.append(functools.partial(setattr, owner, "init_process_group", original))
+            owner.init_process_group = init_process_group
+
+    def remove(self):
+        """Takes the hook out."""
+        while self.undo:
+            self.undo.pop()()
+
+
 def graph_recorders():
     """By device type, the functions that tell whether this thread's stream is recording a
     graph of the device (torch.cuda.is_current_stream_capturing): of devices that are there."""

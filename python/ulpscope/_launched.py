@@ -55,7 +55,7 @@ class Run:
         self.recorder = None
         self.finished = False
         self.owner = os.getpid()
-        self.joined = None  # rank and world of a process group that may be gone by now
+        self.ranks = None
         self.reported = 0
         # Step 0 may be the whole program: who else records, and as which rank, shows later.
         self.loose = 0 in self.wanted and options["step_by"] in (None, "manual")
@@ -65,7 +65,7 @@ class Run:
         """Puts the hooks in; step 0 begins where it may be the whole program."""
         self.steps.install()
         self._watch_exit()
-        self._watch_ranks()
+        self.ranks = _hooks.Ranks()
         if self.loose:
             self._begin()
             manual = self.options["step_by"] == "manual"
@@ -85,26 +85,10 @@ class Run:
 
         os._exit = exit_now
 
-    def _watch_ranks(self):
-        """Notes the rank: programs leave their process group before they end."""
-        import torch
-
-        if not torch.distributed.is_available():
-            return
-        original = torch.distributed.init_process_group
-
-        @functools.wraps(original)
-        def init_process_group(*args, **kwargs):
-            result = original(*args, **kwargs)
-            self.joined = _capture.rank_and_world()
-            return result
-
-        torch.distributed.init_process_group = init_process_group
-        torch.distributed.distributed_c10d.init_process_group = init_process_group
-
     def _place(self):
         rank, world = _capture.rank_and_world()
-        return self.joined if world == 1 and self.joined else (rank, world)
+        joined = self.ranks and self.ranks.joined
+        return joined if world == 1 and joined else (rank, world)
 
     def _path(self):
         """The trace folder: TRACE for a single process, TRACE/rank-N for a rank."""

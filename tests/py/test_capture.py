@@ -312,6 +312,37 @@ def test_an_existing_folder_is_refused(tmp_path):
         ulpscope.capture(tmp_path / "t")
 
 
+SPAWNED = """
+import sys, torch, ulpscope
+import torch.distributed as dist
+
+def work(rank, folder):
+    with ulpscope.capture(folder + "/ranks"):
+        if rank < 2:  # inside: which rank this is shows late
+            dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+            dist.all_reduce(torch.ones(3))
+            dist.destroy_process_group()
+        torch.full((1,), rank)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=3)
+"""
+
+
+def test_spawned_processes_record_beside_each_other(tmp_path):
+    (tmp_path / "main.py").write_text(SPAWNED)
+    run = subprocess.run([sys.executable, "main.py", str(tmp_path)], cwd=tmp_path, text=True,
+                         capture_output=True, timeout=120)  # fmt: skip
+    assert run.returncode == 0 and "ulpscope" not in run.stderr, run.stderr
+    folders = {p.name.split("-")[0]: 0 for p in (tmp_path / "ranks").iterdir()}
+    assert sorted(folders) == ["process", "rank"]
+    for rank, folder in enumerate(sorted((tmp_path / "ranks").glob("rank-*"))):
+        calls = read(folder)
+        assert "c10d::allreduce_" in names(calls)
+        assert json.loads(calls[-1]["args"])["args"][1] == rank  # of torch.full
+    assert rank == 1
+
+
 @pytest.mark.parametrize("text, steps", [("1", [1]), ("2,5-8", [2, 5, 6, 7, 8]), (3, [3])])
 def test_steps_are_parsed(text, steps):
     assert parse_steps(text) == steps
