@@ -3,7 +3,8 @@
 the interception alone; msprobe (bench/peer.py) beside them.
 
 Every row is measured in this one process, its ratio against plain steps run just before
-and after it. `durable` counts until everything is on disk.
+and after it. `thread`: the same ratio of CPU time on the thread that runs the model, which
+other work on the machine hardly changes. `durable` counts until everything is on disk.
 """
 
 import json
@@ -23,9 +24,15 @@ REPEATS = 7
 
 
 def seconds(step):
-    start = time.perf_counter()
+    """Wall-clock and this thread's CPU seconds of a step."""
+    start, busy = time.perf_counter(), time.thread_time()
     step()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.thread_time() - busy
+
+
+def repeated(step, n):
+    """`n` steps as one."""
+    return lambda: [step() for _ in range(n)]
 
 
 def median(values):
@@ -33,28 +40,35 @@ def median(values):
 
 
 def captured(step, folder, **options):
-    """Seconds of one step inside a capture, and with the capture's end."""
+    """Seconds of one step inside a capture, as `seconds`, and with the capture's end."""
     with ulpscope.capture(folder, **options) as capture:
-        inside = seconds(step)
+        inside, busy = seconds(step)
         start = time.perf_counter()
         capture.recorder.session.flush()
         durable = inside + time.perf_counter() - start
     shutil.rmtree(folder)
-    return inside, durable, capture.counts
+    return inside, busy, durable, capture.counts
 
 
-def row(name, step, folder, **options):
-    plain, inside, durable = [], [], []
+def row(name, step, folder, n=1, **options):
+    """One line of the table; `n` steps count as one, and times are those of a step."""
+    plain, thread, inside, busy, durable = [], [], [], [], []
+    many = repeated(step, n)
     for _ in range(REPEATS):
-        plain.append(seconds(step))
-        a, b, counts = captured(step, folder, **options)
-        inside.append(a)
-        durable.append(b)
-        plain.append(seconds(step))
-    base = median(plain)
-    a, b = median(inside), median(durable)
-    return {"what": name, "plain_ms": base * 1e3, "step_ms": a * 1e3, "ratio": a / base,
-            "durable_ms": b * 1e3, "durable_ratio": b / base, **counts}
+        for _ in range(2):
+            wall, own = seconds(many)
+            plain.append(wall / n)
+            thread.append(own / n)
+            if len(plain) % 2 == 0:
+                continue
+            a, b, c, counts = captured(many, folder, **options)
+            inside.append(a / n)
+            busy.append(b / n)
+            durable.append(c / n)
+    base, step_s, durable_s = median(plain), median(inside), median(durable)
+    return {"what": name, "plain_ms": base * 1e3, "step_ms": step_s * 1e3, "ratio": step_s / base,
+            "thread_ratio": median(busy) / median(thread), "durable_ms": durable_s * 1e3,
+            "durable_ratio": durable_s / base, **counts}  # fmt: skip
 
 
 def msprobe_rows(step, folder):
@@ -67,7 +81,7 @@ def msprobe_rows(step, folder):
         return []
     rows = []
     for task in ("statistics", "tensor"):
-        plain = median([seconds(step) for _ in range(3)])
+        plain = median([seconds(step)[0] for _ in range(3)])
         debugger = PrecisionDebugger(task=task, level="L1", dump_path=str(folder / task), step=[])
         start = time.perf_counter()
         debugger.start(model=step.model)
@@ -77,7 +91,7 @@ def msprobe_rows(step, folder):
         took = time.perf_counter() - start
         PrecisionDebugger._instance = None
         rows.append({"what": f"msprobe {task}", "plain_ms": plain * 1e3, "step_ms": took * 1e3,
-                     "ratio": took / plain, "durable_ms": took * 1e3,
+                     "ratio": took / plain, "thread_ratio": 0.0, "durable_ms": took * 1e3,
                      "durable_ratio": took / plain, "calls": 0, "bytes_written": 0})
     return rows
 
@@ -94,19 +108,22 @@ def main():
         rows = [
             row("small step, no operator selected", small, folder / "t", ops="no_such_op"),
             row("small step, stats", small, folder / "t", data="stats"),
+            row("small step, full", small, folder / "t", data="full"),
+            row("ten small steps, stats", small, folder / "t", 10, data="stats", step_by="optimizer"),
             row("no operator selected", big, folder / "t", ops="no_such_op"),
             row("stats", big, folder / "t", data="stats"),
             row("full", big, folder / "t", data="full"),
+            row("ten steps, stats", big, folder / "t", 10, data="stats", step_by="optimizer"),
             *msprobe_rows(big, folder),
         ]
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=1))
         return
-    print(f"{'':34}{'plain ms':>9}{'step ms':>9}{'ratio':>7}{'durable ms':>11}{'ratio':>7}"
+    print(f"{'':34}{'plain ms':>9}{'step ms':>9}{'ratio':>7}{'thread':>7}{'durable ms':>11}{'ratio':>7}"
           f"{'calls':>7}{'MB':>7}")
     for r in rows:
         print(f"{r['what']:34}{r['plain_ms']:9.1f}{r['step_ms']:9.1f}{r['ratio']:7.2f}"
-              f"{r['durable_ms']:11.1f}{r['durable_ratio']:7.2f}{r['calls']:7}"
+              f"{r['thread_ratio']:7.2f}{r['durable_ms']:11.1f}{r['durable_ratio']:7.2f}{r['calls']:7}"
               f"{r['bytes_written'] / 1e6:7.0f}")
 
 
