@@ -146,6 +146,13 @@ WRONG = {
         gradient(pooled)(x, g) * torch.rand(x.shape))),
     "padded rows learn": (gradient(relu_of_product), (ROWS, W, GW), product_gradient(1.0)),
     "padded rows learn backwards": (gradient(relu_of_product), (ROWS, W, GW), product_gradient(-1.0)),
+    "amax gives every maximum all": (gradient(lambda x: x.amax(-1)), (STEPS, G[:, 0]), lambda x, g: at(
+        x == x.amax(-1, keepdim=True), g[:, None], 0 * x)),
+    "amin gives every minimum all": (gradient(lambda x: x.amin(0)), (STEPS, G[0]), lambda x, g: at(
+        x == x.amin(0), g, 0 * x)),
+    "the largest of all, each in full": (gradient(torch.max), (STEPS, G[0, 0]), lambda x, g: at(x == x.max(), g, 0 * x)),
+    "max_pool2d gives every maximum all": (gradient(pooled), (IMAGE, SMALL), lambda x, g: at(
+        x == F.interpolate(pooled(x), scale_factor=2), F.interpolate(g, scale_factor=2), 0 * x)),
     "l1 is one-sided and scaled": (gradient(distance), (STEPS, STEPS.roll(1, 0), G[:, :1]), lambda x, y, g: (
         g / 26 * at(x > y, 1.0, at(x == y, 1.5, -1.0)))),
 }  # fmt: skip
