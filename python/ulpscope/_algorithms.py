@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-MOST_TERMS = 4096  # of one accumulator; longer sums are made of several
+MOST_TERMS = 4096  # of the sums in a product of matrices
 MOST_ADDED = 1 << 26  # numbers that one step may add one by one
 MOST_POINTS = 2048  # of a transform by its matrix
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
@@ -48,17 +48,11 @@ def _dims_of(args):
 
 
 def _sum(terms, back):
-    """The sum over the last dimension, term by term."""
-    n = terms.shape[-1]
-    if n > MOST_TERMS:
-        lanes = -(-n // MOST_TERMS)
-        terms = torch.nn.functional.pad(terms, (0, lanes * MOST_TERMS - n))
-        terms = _sum(terms.unflatten(-1, (lanes, MOST_TERMS)), back)
-    rows = terms.movedim(-1, 0).contiguous()
-    total = torch.zeros_like(rows[0])
-    for row in rows.flip(0) if back else rows:
-        total += row
-    return total
+    """The sum over the last dimension, term by term: along one dimension index_add is a loop."""
+    rows = terms.shape[:-1].numel()
+    at = torch.arange(rows).repeat_interleave(terms.shape[-1])
+    flat = (terms.flip(-1) if back else terms).reshape(-1)
+    return torch.zeros(rows).index_add_(0, at, flat).view(terms.shape[:-1])
 
 
 def _product(name, args, kwargs, back):

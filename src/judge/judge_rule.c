@@ -45,12 +45,15 @@ enum { WORST, TYPICAL, NEARLY_ALL, RELATIVE, ONE_SIDED };
 #define ILL_FEW 0.01     /* ill-conditioned elements up to this share are not looked at */
 #define ILL_MOST 0.5     /* on more elements fewer than 4 bits show: nobody can judge */
 #define FEW_SUBNORMALS 3 /* fewer may be zero by chance */
-#define SLOPE_SINGLE 4   /* of the worst element where there is but one: none to choose */
+/* of the worst element where there are too few for a median: none to choose, and what one
+ * accumulator loses beyond is computed */
+#define SLOPE_FEW 0.25
 
 static double limit_of(const usc_judge *j, int which, double fan_in)
 {
     const struct limit *l = &limits[which];
-    const double slope = which == WORST && j->n == 1 ? SLOPE_SINGLE : l->slope;
+    const bool few = which == WORST && j->n < FEW_MISMATCHES;
+    const double slope = few ? SLOPE_FEW : l->slope;
     const double many = l->base + slope * sqrt(fan_in);
     const double t = fmin(fmin(many, l->few * pow(fan_in, 0.6)), l->cap);
     return j->wide ? 2 * t : t; /* float64: the reference errs as much itself */

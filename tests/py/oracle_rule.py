@@ -202,7 +202,7 @@ def is_short(x: torch.Tensor) -> torch.Tensor:
 def limits(c: Case) -> tuple:
     """t_max, t_mid"""
     root, few = math.sqrt(c.F), c.F**0.6
-    slope = 4 if c.R.numel() == 1 else 16
+    slope = 0.25 if c.R.numel() < 8 else 16
     return min(48 + slope * root, 24 * few, 1024), min(16 + 6 * root, 6 * few, 512)
 
 

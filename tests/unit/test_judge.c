@@ -384,7 +384,7 @@ static void test_a_number_rounded_to_fewer_bits_is_reduced(void **state)
     for (int rounded = 0; rounded < 2; rounded++) {
         fixture f = fixture_make(USC_F32, 1);
         f.fan_in = 65536;
-        f.r[0] = 1.2344; /* 340 roundings away */
+        f.r[0] = 1.234382; /* 95 roundings away */
         f.y[0] = (float)f.r[0];
         fixture_set(&f, 0, rounded ? 1.234375 : 1.2343751);
         const usc_judgement near = fixture_judge(&f);
