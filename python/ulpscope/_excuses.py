@@ -29,7 +29,8 @@ ROWS = [
     Excuse(
         "corner", "a corner of the function",
         "it is part of a gradient, its function has a corner there in what is differentiated, and it lies "
-        "between the two sides; never of an operator that does not round",
+        "between the two sides; never of an operator that does not round, nor where a sum that no choice "
+        "changes (what tied maxima share) is another",
         "_corners.py:freed", 1 / 32, "1/32, or one element; of a callable more, if an activation's own rule "
         "does not settle them and 9 of 10 are one of the choices or an even share",
         "ReLU's gradient that lets dead units learn", "test_corners.py::test_verdict",
@@ -249,6 +250,36 @@ ROWS = [
         "it is Inf or NaN where the truth is a number, and so sensitive that a partial sum may overflow",
         "judge_element.c:judge_special", 1.0, "all: it is `unjudged`", "Inf for a sum of half the largest number",
         PROPERTY, "`unjudged`",
+    ),
+    # ---- what is not looked at, or does not decide ----
+    Excuse(
+        "sampled_rows", "outside of the rows that were judged",
+        "it lies in a row of a product of 2^32 multiplications that is neither at a border of a tile, nor among 256 "
+        "by chance, nor among the 32 whose checksum is furthest off", "_sampled.py:sampled", 1.0,
+        "all but some 350 rows", "one element of one row", PROPERTY, "a note",
+    ),
+    Excuse(
+        "aside", "a small output in which float32 keeps no bits",
+        "it is in an output that is `unjudged: ill-conditioned`, as long as such outputs hold no more than half of "
+        "what was judged: the others decide", "_judging.py:deciding", 0.5, "half of all outputs",
+        "coarse results beside a mean that is nothing but rounding", PROPERTY, "a note",
+    ),
+    Excuse(
+        "learnt_writes", "an argument that the CPU writes as well",
+        "an argument is written though the schema does not say so, and the CPU's kernel writes it too: it is an "
+        "output then, and judged", "_device.py:learn_writes", 1.0, "none", "running statistics that are off",
+        PROPERTY, "nothing",
+    ),
+    Excuse(
+        "idle", "an argument that changes how, not what",
+        "the reference does not know an argument of this list, which says how a result is computed",
+        "_references.py:IDLE", 1.0, "none: the result is judged as any other", "coarse sums where fast ones are asked "
+        "for", PROPERTY, "nothing",
+    ),
+    Excuse(
+        "none_result", "the reference promises nothing of it",
+        "a registered or built-in reference gives None for this result; the others are judged",
+        "_reference.py:undefined", 1.0, "the whole output", "the other result off by 1 %", PROPERTY, "nothing",
     ),
     # ---- nothing to hold it to ----
     Excuse(

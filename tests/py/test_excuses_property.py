@@ -2,13 +2,18 @@
 """Wrong kernels aimed at every row of the table of excuses, from drawn inputs: none passes in
 silence. Each meets its excuse's condition as far as a wrong kernel can."""
 
+import functools
 import math
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from ulpscope import _excuses, check_call, judge_call
+from calls import make_call
+from ulpscope import _excuses, _sampled, check_call, judge_call, reference
+from ulpscope import _judging as judging
+from ulpscope._device import PythonDevice
 from ulpscope._hops import strays
 
 aten = torch.ops.aten
@@ -505,6 +510,92 @@ def not_a_number_elsewhere(d):
 def infinite_sums(d):
     x = 1e37 * d.even(64, 32)
     return Wrong(lambda x: x.sum(1), (x,), torch.full((64,), math.inf))
+
+
+# ---- what is not looked at, or does not decide -----------------------------------------
+
+
+class WrongLarge(Wrong):
+    """A product that counts as large."""
+
+    def judged(self):
+        work, _sampled.WORK = _sampled.WORK, 1 << 24
+        try:
+            return super().judged()
+        finally:
+            _sampled.WORK = work
+
+
+@aims_at("sampled_rows")
+def one_element_of_a_row(d):
+    a, b = d.normal(2048, 64), d.normal(64, 256)
+    out = a @ b
+    out[1291, 77] += 0.01
+    return WrongLarge(aten.mm, (a, b), out)
+
+
+@aims_at("sampled_rows")
+def a_tile_is_stale(d):
+    a, b = d.normal(2048, 64), d.normal(64, 256)
+    out = a @ b
+    out[1088:1104, 32:48] = out[1104:1120, 32:48].clone()
+    return WrongLarge(aten.mm, (a, b), out)
+
+
+@aims_at("aside")
+def coarse_beside_a_mean_of_nothing(d):
+    x, w = F.layer_norm(d.normal(48, 64), (64,)), d.normal(64)
+    right = torch.native_layer_norm(x, [64], w, None, 1e-5)
+    return Wrong(aten.native_layer_norm, (x, [64], w, None, 1e-5), (right[0].bfloat16().float(), *right[1:]))
+
+
+@dataclass
+class WrongDevice(Wrong):
+    """A call on a device: `outputs` computes it, arguments included."""
+
+    def judged(self):
+        call = make_call(self.fn, *self.args)
+        found = judging.judge_call(call, PythonDevice(lambda op, a, k: self.outputs(*a, **k)), seconds=0)
+        worst = found.worst
+        return SimpleNamespace(verdict=found.verdict, effective_bits=worst.bits if worst else math.nan,
+                               sentence=found.reason, notes=found.notes)  # fmt: skip
+
+
+@aims_at("learnt_writes")
+def running_statistics_off(d):
+    x, mean, var = d.normal(64, 8), d.normal(8), d.even(8)
+
+    def device(x, w, b, mean, var, *rest):
+        out = torch.native_batch_norm(x, w, b, mean, var, *rest)
+        mean.mul_(1.01)
+        return out
+
+    return WrongDevice("aten::native_batch_norm", (x, None, None, mean, var, True, 0.1, 1e-5), device)
+
+
+@aims_at("idle")
+def coarse_and_fast(d):
+    a, b = (d.normal(32, 64) / 4).to(torch.float8_e4m3fn), (d.normal(48, 64) / 4).to(torch.float8_e4m3fn).t()
+    one = torch.ones(())
+    out = (a.float() @ b.float()).mul(1.01)
+    return Wrong(aten._scaled_mm, (a, b, one, one), out, {"out_dtype": torch.float32, "use_fast_accum": True})
+
+
+@aims_at("none_result")
+def the_other_result_off(d):
+    _register_split()
+    x = d.normal(64, 64)
+    return Wrong(torch.ops.excuses.split.default, (x,), (x.exp() * 1.01, d.normal(64, 64)))
+
+
+@functools.cache
+def _register_split():
+    """An operator with a result of which its reference promises nothing."""
+    library = torch.library.Library("excuses", "DEF")
+    library.define("split(Tensor x) -> (Tensor, Tensor)")
+    library.impl("split", lambda x: (x.exp(), x + 1), "CPU")
+    reference.register("excuses::split")(lambda x: (x.exp(), None))
+    return library
 
 
 # ---- nothing to hold it to -----------------------------------------------------------
