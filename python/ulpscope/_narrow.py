@@ -11,6 +11,7 @@ import torch
 from ._formats import FORMATS, LOW, OWN_FORMAT, to_dtype, to_format
 from ._noise import Steps
 from ._outputs import judge_outputs
+from ._sources import kernel_is_reference
 
 NEARER = 8.0  # times nearer to the emulation than that is to the truth: so its error is the same
 EXPLAINED = 0.95  # share of the elements, of all that either has moved
@@ -55,7 +56,8 @@ def followed(call, answer, verdict):
 
 def runs(reference):
     """(words, function) of the call in narrower formats; a function gives outputs by path."""
-    if any(p.dtype in NATIVE.values() for p in reference.parts.values()):
+    own = kernel_is_reference(reference.call)
+    if own and any(p.dtype in NATIVE.values() for p in reference.parts.values()):
         yield "torch's own kernel in this dtype", lambda: reference.native() or {}
     for name in LOW:
         near = {}
@@ -71,7 +73,7 @@ def runs(reference):
             lambda n=name, near=near: _in_format(near, n),
         )
         yield f"arithmetic in {name}", lambda n=name: reference.in_float32(Narrow(n))
-        if name in NATIVE:
+        if own and name in NATIVE:
             yield f"torch's own kernel in {name}", lambda n=name: reference.in_dtype(NATIVE[n])
 
 

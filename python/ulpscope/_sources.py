@@ -145,6 +145,15 @@ def sources_of(call):
     return found + [Source(f, held=True, steady=True) for f in others]
 
 
+def kernel_is_reference(call):
+    """Whether the operator's own kernel is no less to be trusted than what its results are held
+    to: torch's, or that reference itself. Of other operators it may be the very kernel under
+    test."""
+    if space_of(call.op) in ("", *STANDARD):
+        return True
+    return reference.registered(call.op) is None and _references.find(call.op) is None
+
+
 def _as_it_stands(call):
     """The operator itself. Where its meaning hangs on the dtype (neighbouring numbers, bits
     seen as another dtype, a default that torch takes from it), that of the call."""
