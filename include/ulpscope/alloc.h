@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory comes from an allocator that the caller passes at creation; sizes come back when
 // memory is returned, so that tests count bytes and make the n-th request fail.
+//
+// Threads: an allocator may be asked from any thread that uses what was made with it; a
+//          capture session has a thread of its own.
 #ifndef ULPSCOPE_ALLOC_H
 #define ULPSCOPE_ALLOC_H
 

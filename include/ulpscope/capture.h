@@ -3,6 +3,10 @@
 // C program) says before and after each call which tensors it touches; the session takes
 // every storage once per generation, hashes, computes statistics and writes, the I/O on a
 // thread of its own. Neighbours: trace.h (where it ends up), stats.h.
+//
+// Threads: where a function does not say otherwise, any thread may call it, also while
+// others
+//          do; none after usc_capture_close began.
 #ifndef ULPSCOPE_CAPTURE_H
 #define ULPSCOPE_CAPTURE_H
 
@@ -94,6 +98,8 @@ typedef struct usc_capture_call {
 /**
  * Creates the trace folder and starts the writer thread.
  *
+ * Memory:  the session is the caller's until usc_capture_close. hooks and options are
+ *          copied; what hooks->ctx points to, and the allocator, must outlive it.
  * Errors:  as usc_trace_create; USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_capture_open(const char *path,
@@ -168,10 +174,18 @@ typedef struct usc_capture_counts {
 /** Counters so far. Threads: safe. */
 USC_API void usc_capture_count(usc_capture *c, usc_capture_counts *out);
 
-/** First error of the session (disk full, out of memory), USC_OK if none; fills err. */
+/**
+ * First error of the session, USC_OK if none.
+ *
+ * Errors:  USC_E_IO (disk full), USC_E_NOMEM, and others of usc_trace_put_*.
+ */
 USC_API usc_status usc_capture_status(usc_capture *c, usc_error *err);
 
-/** Waits until everything handed over is on disk and committed. */
+/**
+ * Waits until everything handed over is on disk and committed.
+ *
+ * Errors:  the session's first error.
+ */
 USC_API USC_NODISCARD usc_status usc_capture_flush(usc_capture *c, usc_error *err);
 
 /**

@@ -4,6 +4,8 @@
 // bench) answers; it ends in findings. Order, thresholds, excuses, ties and words are
 // here and nowhere else. The wants in the order in which they come: docs/case.md; the
 // rule: docs/verdict.md.
+//
+// Threads: one thread at a time per case.
 #ifndef ULPSCOPE_CASE_H
 #define ULPSCOPE_CASE_H
 
@@ -58,7 +60,7 @@ typedef struct usc_want {
     int upto; /* REPLAY: how many replays the next look comes after: 1, 2 or 4 */
 } usc_want;
 
-/** Name of a want, e.g. "replay"; "unknown" otherwise. Threads: safe. */
+/** Name of a want, e.g. "replay"; "unknown" otherwise. Memory: static. Threads: safe. */
 USC_API const char *usc_want_text(usc_want_kind kind);
 
 enum { USC_POOLED = 3 };
@@ -191,7 +193,7 @@ typedef struct usc_case usc_case;
 /**
  * Opens the case of one call, without outputs.
  *
- * Threads: one thread at a time per case.
+ * Memory:  *out is the caller's until usc_case_close.
  * Errors:  USC_E_NOMEM; *out is NULL then.
  */
 USC_API USC_NODISCARD usc_status usc_case_open(const usc_case_options *options,
@@ -243,12 +245,13 @@ USC_API void usc_case_drop(usc_case *c, int n);
 /** How many findings there are. */
 USC_API int usc_case_count(const usc_case *c);
 
-/** Finding i, in the order in which outputs were begun; NULL where there is none. Lives
- * until the case is closed. */
+/** Finding i, in the order in which outputs were begun; NULL where there is none.
+ * Memory: the case's, until it is closed. */
 USC_API const usc_finding *usc_case_finding(const usc_case *c, int i);
 
 /** The finding that decides: the worst, but for outputs in which float32 keeps no bits as
- * long as they hold no more than half of what was judged. NULL where there is none. */
+ * long as they hold no more than half of what was judged. NULL where there is none.
+ * Memory: the case's. */
 USC_API const usc_finding *usc_case_worst(const usc_case *c);
 
 /**

@@ -3,6 +3,10 @@
 // the device gave (D), what is true (R, float64), what an honest float32 computation
 // gives (Y), and replays of both on perturbed inputs. The rule: docs/verdict.md; every
 // formula: docs/metrics.md, 2.
+//
+// Threads: one thread at a time per judge, which may have threads of its own inside a
+// call;
+//          functions without one are safe while nobody writes their operands.
 #ifndef ULPSCOPE_JUDGE_H
 #define ULPSCOPE_JUDGE_H
 

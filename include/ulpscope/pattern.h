@@ -6,6 +6,8 @@
 // against `ns::name.overload` and `ns::name`, one without against `name.overload` and
 // `name`. The overload of a name without one is `default`. An operator matches where at
 // least one plain glob does (or there is none) and no excluding glob does.
+//
+// Threads: safe.
 #ifndef ULPSCOPE_PATTERN_H
 #define ULPSCOPE_PATTERN_H
 

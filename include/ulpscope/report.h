@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only renderer: one result database in; terminal table, CSV, JSON and HTML out. It
 // never prints: everything goes to a sink of the caller. Formats: docs/report.md.
+//
+// Threads: one thread at a time per report and per sink.
 #ifndef ULPSCOPE_REPORT_H
 #define ULPSCOPE_REPORT_H
 

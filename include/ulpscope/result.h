@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The result database OUT/result.db: what one check found. Self-contained: a report needs
 // no trace. Format: docs/trace-format.md, "Results".
+//
+// Threads: one thread at a time per handle; several processes may read one database.
 #ifndef ULPSCOPE_RESULT_H
 #define ULPSCOPE_RESULT_H
 
@@ -31,9 +33,11 @@ typedef struct usc_run {
  * finished one, of the same trace or of a trace at the same path, begins anew, and so
  * does one that holds no verdict. What is replaced stays in the file until the first
  * usc_result_set or usc_result_put, which takes it out in one transaction. force:
- * whatever OUT holds is replaced, also another run or a damaged file. Errors:
- * USC_E_EXISTS where OUT holds another run (the text says which field differs),
- *         USC_E_VERSION, USC_E_CORRUPT, USC_E_IO, USC_E_BUSY.
+ * whatever OUT holds is replaced, also another run or a damaged file.
+ *
+ * Memory:  *out is the caller's until usc_result_close; texts of `run` are copied.
+ * Errors:  USC_E_EXISTS where OUT holds another run (the text says which field differs),
+ *          USC_E_VERSION, USC_E_CORRUPT, USC_E_IO, USC_E_BUSY, USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_result_create(const char *out_folder,
                                                    const usc_run *run, bool force,
@@ -43,7 +47,8 @@ USC_API USC_NODISCARD usc_status usc_result_create(const char *out_folder,
  * Opens an existing OUT for reading (report). Where another process writes it, what is
  * read is a copy of what was committed so far, see usc_result_live.
  *
- * Errors: as above, USC_E_NOT_FOUND; USC_E_BUSY where no whole copy could be had.
+ * Memory:  *out is the caller's until usc_result_close.
+ * Errors:  as above, USC_E_NOT_FOUND; USC_E_BUSY where no whole copy could be had.
  */
 USC_API USC_NODISCARD usc_status usc_result_open(const char *out_folder, usc_result **out,
                                                  usc_error *err);
@@ -111,7 +116,8 @@ USC_API USC_NODISCARD usc_status usc_result_put(usc_result *r, const usc_result_
  * Errors: USC_E_IO (file named). */
 USC_API USC_NODISCARD usc_status usc_result_clear(usc_result *r, usc_error *err);
 
-/** Sets a key of table run ("state": "running" | "done", "n_selected", "seconds"). */
+/** Sets a key of table run ("state": "running" | "done", "n_selected", "seconds").
+ * Errors: USC_E_IO (file named). */
 USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
                                                 const char *value, usc_error *err);
 
@@ -120,7 +126,8 @@ USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
  * usc_result_walk. */
 USC_API const char *usc_result_get(usc_result *r, const char *key);
 
-/** Calls that already have a verdict, ascending; owned by `r` until its next call. */
+/** Calls that already have a verdict, ascending. Memory: *out is owned by `r`, until its
+ * next call. Errors: USC_E_CORRUPT, USC_E_NOMEM, USC_E_IO (file named). */
 USC_API USC_NODISCARD usc_status usc_result_done(usc_result *r, const int64_t **out,
                                                  int64_t *n, usc_error *err);
 
@@ -128,6 +135,7 @@ USC_API USC_NODISCARD usc_status usc_result_done(usc_result *r, const int64_t **
  * Calls `each` for every row, worst first: precedence of the verdict, then effective bits
  * ascending, then sequence. The row and what it points to are valid inside the call only;
  * metrics and examples are filled. `each` returning not USC_OK ends the walk with that.
+ * Errors: that; USC_E_CORRUPT, USC_E_NOMEM, USC_E_IO (file named).
  */
 USC_API USC_NODISCARD usc_status
 usc_result_walk(usc_result *r,

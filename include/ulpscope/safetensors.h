@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes tensors in safetensors files. Files that are read may come from
 // anywhere: nothing in them is believed before it was checked.
+//
+// Threads: a set does not change once it is open: any number of threads may read it, and
+// one
+//          closes it when all are done.
 #ifndef ULPSCOPE_SAFETENSORS_H
 #define ULPSCOPE_SAFETENSORS_H
 
@@ -26,12 +30,13 @@ typedef struct usc_safetensors usc_safetensors;
 /**
  * Opens a file, or every file *.safetensors of a folder, whose tensors then form one set.
  *
- * Memory:  maps the files, which must not be cut while they are open; copies only tensors
- *          that do not lie aligned. `alloc` NULL: the C library's.
- * Errors:  USC_E_NOT_FOUND, USC_E_IO; USC_E_CORRUPT (no header, header beyond the end or
- *          over 100 MB, no JSON, offsets that overlap or leave the file, a size that is
- * not that of shape and dtype, a name twice); USC_E_SHAPE (over USC_MAX_DIMS axes),
- *          USC_E_NOMEM. The text names file and tensor.
+ * Memory:  *out is the caller's until usc_safetensors_close, and so is all that it hands
+ *          out. Maps the files, which must not be cut while they are open; copies only
+ * tensors that do not lie aligned. `alloc` NULL: the C library's. Errors:
+ * USC_E_NOT_FOUND, USC_E_IO; USC_E_CORRUPT (no header, header beyond the end or over 100
+ * MB, no JSON, offsets that overlap or leave the file, a size that is not that of shape
+ * and dtype, a name twice); USC_E_SHAPE (over USC_MAX_DIMS axes), USC_E_NOMEM. The text
+ * names file and tensor.
  */
 USC_API USC_NODISCARD usc_status usc_safetensors_open(const char *path,
                                                       const usc_alloc *alloc,
@@ -48,10 +53,10 @@ USC_API usc_tensor usc_safetensor_bytes(const usc_safetensor *t);
 /** Number of tensors. */
 USC_API int64_t usc_safetensors_count(const usc_safetensors *set);
 
-/** Tensor `i`, ordered by name (bytewise), until the set is closed. */
+/** Tensor `i`, ordered by name (bytewise); NULL outside of them. Memory: the set's. */
 USC_API const usc_safetensor *usc_safetensors_at(const usc_safetensors *set, int64_t i);
 
-/** The tensor of that name; NULL where there is none. */
+/** The tensor of that name; NULL where there is none. Memory: the set's. */
 USC_API const usc_safetensor *usc_safetensors_find(const usc_safetensors *set,
                                                    const char *name);
 

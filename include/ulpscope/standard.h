@@ -3,6 +3,8 @@
 // so that a team can hold its own rule, ours and everybody else's against one output.
 // They are reproduced as they are, known defects included: docs/metrics.md, 3.
 // Neighbour: judge.h holds our own rule.
+//
+// Threads: safe while nobody writes the operands.
 #ifndef ULPSCOPE_STANDARD_H
 #define ULPSCOPE_STANDARD_H
 
@@ -25,7 +27,7 @@ typedef enum usc_operand {
         USC_N_OPERANDS
 } usc_operand;
 
-/** Text of an operand, e.g. "native"; "unknown" otherwise. */
+/** Text of an operand, e.g. "native"; "unknown" otherwise. Memory: static. */
 USC_API const char *usc_operand_text(usc_operand operand);
 
 /** What a standard is, for help texts and for whoever prepares its operands. */

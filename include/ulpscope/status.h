@@ -61,6 +61,7 @@ USC_API const char *usc_status_name(usc_status status);
  * `return usc_error_set(err, USC_E_SHAPE, axis, "axis %d: %d against %d", ...)`.
  *
  * Memory:  a text longer than USC_ERROR_TEXT is cut.
+ * Errors:  none of its own: `status`.
  * Threads: safe while nobody else uses `*err`.
  */
 USC_API usc_status usc_error_set(usc_error *err, usc_status status, int64_t where,

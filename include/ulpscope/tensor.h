@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strided view through which every tensor is seen. Borrows; is never freed.
+//
+// Threads: safe while nobody writes the view itself; none of these looks at elements.
 #ifndef ULPSCOPE_TENSOR_H
 #define ULPSCOPE_TENSOR_H
 

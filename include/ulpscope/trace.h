@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trace on disk: a folder with trace.db (SQLite) and tensors-NNNNN.safetensors.
 // Format: docs/trace-format.md. One writer at a time; a closed trace is immutable.
+//
+// Threads: one thread at a time per writer and per reader; one writer at a time per
+// trace.
 #ifndef ULPSCOPE_TRACE_H
 #define ULPSCOPE_TRACE_H
 
@@ -25,14 +28,14 @@ typedef enum usc_phase {
         USC_N_PHASES
 } usc_phase;
 
-/** Text of a phase as in trace.db; "unknown" for other values. */
+/** Text of a phase as in trace.db; "unknown" for other values. Memory: static. */
 USC_API const char *usc_phase_text(usc_phase phase);
 
 /* IN: before the call. MUTATED: an argument that the call writes, as it was left (the
  * same argument also has its IN row). OUT: what the call returned. */
 typedef enum usc_role { USC_ROLE_IN, USC_ROLE_OUT, USC_ROLE_MUTATED } usc_role;
 
-/** Text of a role as in trace.db: "in", "out", "mutated". */
+/** Text of a role as in trace.db: "in", "out", "mutated". Memory: static. */
 USC_API const char *usc_role_text(usc_role role);
 
 typedef struct usc_trace_writer usc_trace_writer;
@@ -47,6 +50,7 @@ typedef struct usc_trace_options {
 /**
  * Creates the trace folder `path` (parents must exist) and opens it for writing.
  *
+ * Memory:  *out is the caller's until usc_trace_finish.
  * Threads: one thread at a time per writer.
  * Errors:  USC_E_EXISTS where the folder holds anything, USC_E_NOT_FOUND (no parent),
  *          USC_E_IO, USC_E_NOMEM; the text names the file.
@@ -188,16 +192,20 @@ USC_API USC_NODISCARD usc_status usc_trace_put_blob(usc_trace_writer *w, const v
                                                     usc_error *err);
 
 /** Commits where the promise of options (bytes, milliseconds) is due; cheap otherwise.
- * Call it between calls: the rows between two commits are kept or lost as one. */
+ * Call it between calls: the rows between two commits are kept or lost as one.
+ * Errors: as usc_trace_commit. */
 USC_API USC_NODISCARD usc_status usc_trace_tick(usc_trace_writer *w, usc_error *err);
 
-/** Commits now. Data reach the shard before the rows that name them. */
+/** Commits now. Data reach the shard before the rows that name them.
+ * Errors: USC_E_IO, USC_E_NOMEM (file named). */
 USC_API USC_NODISCARD usc_status usc_trace_commit(usc_trace_writer *w, usc_error *err);
 
 /**
  * Seals the shards, marks the trace complete where `complete`, and frees the writer (also
  * on failure); NULL is allowed. After a failure it keeps what was committed, not
  * complete. The trace is a plain file set afterwards (no journal).
+ *
+ * Errors:  USC_E_IO, USC_E_NOMEM (file named), and what failed before.
  */
 USC_API USC_NODISCARD usc_status usc_trace_finish(usc_trace_writer *w, bool complete,
                                                   usc_error *err);
@@ -212,6 +220,7 @@ typedef struct usc_trace usc_trace;
  * bytes that rows name were on disk, the trace is cut at the first of them: calls from
  * there on are gone, all others stay, and meta `lost` says so.
  *
+ * Memory:  *out is the caller's until usc_trace_close, and so is all that it hands out.
  * Threads: one thread at a time per handle; several handles and processes may read.
  * Errors:  USC_E_NOT_FOUND (no such folder, no trace.db in it), USC_E_CORRUPT (names file
  *          and what is wrong: also a missing or truncated shard of a trace that its
@@ -274,9 +283,9 @@ typedef struct usc_trace_filter {
 } usc_trace_filter;
 
 /**
- * Sequence numbers of the calls that pass `filter` (NULL: all), ascending. *out is owned
- * by `t` and valid until the next call with `t`.
+ * Sequence numbers of the calls that pass `filter` (NULL: all), ascending.
  *
+ * Memory:  *out is owned by `t` and valid until the next call with `t`.
  * Errors:  USC_E_ARG (bad pattern), USC_E_CORRUPT, USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_trace_select(usc_trace *t,

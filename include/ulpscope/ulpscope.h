@@ -6,6 +6,7 @@
 #include <ulpscope/alloc.h>
 #include <ulpscope/api.h>
 #include <ulpscope/capture.h>
+#include <ulpscope/case.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kernels.h>

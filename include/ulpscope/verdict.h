@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verdicts that a call can have: one list for judge, databases and reports.
+//
+// Threads: safe.
 #ifndef ULPSCOPE_VERDICT_H
 #define ULPSCOPE_VERDICT_H
 
@@ -28,7 +30,8 @@ typedef enum usc_verdict {
         USC_N_VERDICTS
 } usc_verdict;
 
-/** Text of a verdict as it stands in result.db, e.g. "reduced"; "unknown" otherwise. */
+/** Text of a verdict as it stands in result.db, e.g. "reduced"; "unknown" otherwise.
+ * Memory: static. */
 USC_API const char *usc_verdict_text(usc_verdict verdict);
 
 /** The verdict with that text; USC_N_VERDICTS where there is none. */

@@ -5,6 +5,7 @@
 #include "capture/fetch.h"
 #include "capture/writer.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define RING_SIZE ((int64_t)1 << 30)
@@ -154,6 +155,8 @@ usc_status usc_capture_open(const char *path, const usc_capture_hooks *hooks,
                             const usc_capture_options *options, usc_capture **out,
                             usc_error *err)
 {
+    assert(path);
+    assert(out);
     static const usc_capture_options defaults = {0};
     if (options == NULL) options = &defaults;
     *out = NULL;

@@ -4,6 +4,7 @@
 #include "capture/fetch.h"
 #include "capture/touch.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- tensor rows ---- */
@@ -457,6 +458,7 @@ static void leave(usc_capture *c)
 
 int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
 {
+    assert(c && call);
     if (atomic_load(&c->failed) || atomic_load(&c->stopped)) return 0;
     usc_fetch_ahead(c, call->tensors, call->n_tensors, 0);
     const int64_t sequence = c->step_open ? begin(c, call) : 0;

@@ -3,6 +3,7 @@
 // the bytes. Written by trace_shard.c and by half the world.
 #include <ulpscope/safetensors.h>
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -319,6 +320,8 @@ static usc_status add_folder(usc_safetensors *set, const char *path, DIR *folder
 usc_status usc_safetensors_open(const char *path, const usc_alloc *alloc,
                                 usc_safetensors **out, usc_error *err)
 {
+    assert(path);
+    assert(out);
     if (alloc == NULL) alloc = &usc_libc_alloc;
     *out = NULL;
     usc_safetensors *set = alloc->resize(alloc->ctx, NULL, 0, sizeof *set);
@@ -351,6 +354,7 @@ void usc_safetensors_close(usc_safetensors *set)
 
 usc_tensor usc_safetensor_bytes(const usc_safetensor *t)
 {
+    assert(t);
     return (usc_tensor){.data = t->tensor.data,
                         .dtype = USC_U8,
                         .ndim = 1,
@@ -360,16 +364,19 @@ usc_tensor usc_safetensor_bytes(const usc_safetensor *t)
 
 int64_t usc_safetensors_count(const usc_safetensors *set)
 {
+    assert(set);
     return (int64_t)set->n;
 }
 
 const usc_safetensor *usc_safetensors_at(const usc_safetensors *set, int64_t i)
 {
+    assert(set);
     return i >= 0 && i < (int64_t)set->n ? &set->items[i].tensor : NULL;
 }
 
 const usc_safetensor *usc_safetensors_find(const usc_safetensors *set, const char *name)
 {
+    assert(set && name);
     const entry key = {.tensor = {.name = name}};
     if (set->n == 0) return NULL;
     const entry *e = bsearch(&key, set->items, set->n, sizeof key, by_name);

@@ -2,6 +2,7 @@
 // The writer of safetensors: length, header, bytes. Neighbour: safetensors.c reads.
 #include <ulpscope/safetensors.h>
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -205,6 +206,8 @@ static usc_status name_part(output *o, usc_error *err)
 usc_status usc_safetensors_write(const char *path, const usc_named_tensor *tensors,
                                  int64_t n, const usc_alloc *alloc, usc_error *err)
 {
+    assert(path);
+    assert(n >= 0 && (n == 0 || tensors));
     if (alloc == NULL) alloc = &usc_libc_alloc;
     output o = {.arena = {.alloc = *alloc}, .path = path, .n = (size_t)n};
     usc_status st = name_part(&o, err);

@@ -5,6 +5,7 @@
 
 #include "base/float_env.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -112,6 +113,8 @@ usc_status usc_judge_open(const usc_tensor *device, const usc_tensor *reference,
                           const usc_tensor *yardstick, const usc_judge_options *options,
                           usc_judge **out, usc_error *err)
 {
+    assert(device && reference && yardstick);
+    assert(out);
     static const usc_judge_options defaults;
     if (options == NULL) options = &defaults;
     const usc_alloc *alloc = options->alloc != NULL ? options->alloc : &usc_libc_alloc;

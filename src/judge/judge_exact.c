@@ -2,6 +2,7 @@
 // Outputs that must agree in every bit.
 #include "kernels/walk_load.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,8 @@ static void compare_block(const usc_walk *a, const usc_walk *b, int64_t at, size
 usc_status usc_judge_exact(const usc_tensor *device, const usc_tensor *reference,
                            usc_judgement *out, usc_error *err)
 {
+    assert(device && reference);
+    assert(out);
     memset(out, 0, sizeof *out);
     if (device->dtype != reference->dtype)
         return usc_error_set(err, USC_E_DTYPE, -1, "device gave %s, reference %s",

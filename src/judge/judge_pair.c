@@ -3,6 +3,7 @@
 // as two replays, up and down, that show exactly them. Neighbour: judge_replay.c.
 #include "judge/judge_state.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -158,6 +159,8 @@ usc_status usc_judge_pair(const usc_tensor *device, const usc_tensor *reference,
                           const usc_tensor *scale, const usc_judge_options *options,
                           usc_judgement *out, usc_error *err)
 {
+    assert(device && reference);
+    assert(out);
     static const usc_judge_options defaults;
     memset(out, 0, sizeof *out);
     const bool floats = usc_dtype_info_of(device->dtype)->kind == USC_KIND_FLOAT &&

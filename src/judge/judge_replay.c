@@ -5,6 +5,7 @@
 #include "base/float_env.h"
 #include "judge/judge_state.h"
 
+#include <assert.h>
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -121,6 +122,8 @@ usc_status usc_judge_store(usc_judge *j, usc_error *err)
 usc_status usc_judge_replay(usc_judge *judge, const usc_tensor *reference_k,
                             const usc_tensor *yardstick_k, usc_error *err)
 {
+    assert(judge);
+    assert(reference_k && yardstick_k);
     const usc_tensor *like = &judge->device;
     usc_status st =
         usc_judge_check("reference of a replay", reference_k, like, false, err);
@@ -140,6 +143,9 @@ usc_status usc_judge_first(usc_judge *judge, const usc_tensor *reference_1,
                            const usc_tensor *yardstick_1, usc_judgement *out,
                            usc_error *err)
 {
+    assert(judge);
+    assert(reference_1 && yardstick_1);
+    assert(out);
     memset(out, 0, sizeof *out);
     if (judge->n_replays != 0)
         return usc_error_set(err, USC_E_ARG, -1, "%d replays came before the first",

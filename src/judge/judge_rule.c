@@ -6,6 +6,7 @@
 #include "base/float_env.h"
 #include "base/number.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -190,6 +191,8 @@ static void look(usc_judge *j, usc_judgement *out)
 
 usc_status usc_judge_look(usc_judge *judge, usc_judgement *out, usc_error *err)
 {
+    assert(judge);
+    assert(out);
     *out = (usc_judgement){.verdict = USC_VERDICT_UNJUDGED, .i_worst = -1, .i_bad = -1};
     if (err != NULL) *err = (usc_error){0};
     const usc_float_env env = usc_float_env_enter();
@@ -440,6 +443,9 @@ static void count_ill(usc_judge *j, usc_view view, const usc_tally *all,
 usc_status usc_judge_appeal(usc_judge *judge, const usc_appeal *appeal,
                             usc_judgement *out, usc_error *err)
 {
+    assert(judge);
+    assert(appeal);
+    assert(out);
     usc_judge *j = judge;
     memset(out, 0, sizeof *out);
     usc_status st = check_appeal(j, appeal, err);

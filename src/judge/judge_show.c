@@ -5,6 +5,7 @@
 
 #include "base/float_env.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,6 +39,9 @@ static void insert_worst(void *ctx, const usc_element *e)
 usc_status usc_judge_worst(usc_judge *judge, int n, usc_example *out, int *n_found,
                            usc_error *err)
 {
+    assert(judge);
+    assert(n <= 0 || out);
+    assert(n_found);
     *n_found = 0;
     const usc_status st = check_looked(judge, err);
     if (st != USC_OK || n <= 0) return st;
@@ -76,6 +80,8 @@ static void count_position(void *ctx, const usc_element *e)
 usc_status usc_judge_positions(usc_judge *judge, float out[USC_MAX_DIMS][64],
                                usc_error *err)
 {
+    assert(judge);
+    assert(out);
     memset(out, 0, sizeof(float) * USC_MAX_DIMS * SLICES);
     const usc_status st = check_looked(judge, err);
     if (st != USC_OK || judge->n == 0) return st;

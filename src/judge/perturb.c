@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/float_env.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* First four rows of Hadamard's matrix: over four replays, elements at the same place in
@@ -72,6 +73,8 @@ static USC_NOINLINE void perturb_block(const perturb_work *w, int64_t at, size_t
 usc_status usc_perturb(const usc_tensor *x, const usc_perturbation *how, double *out,
                        usc_error *err)
 {
+    assert(x && how);
+    assert(out);
     const usc_dtype_info *info = usc_dtype_info_of(x->dtype);
     if (info->kind != USC_KIND_FLOAT)
         return usc_error_set(err, USC_E_DTYPE, -1, "%s: only floats are moved",

@@ -5,6 +5,7 @@
 
 #include "base/float_env.h"
 
+#include <assert.h>
 #include <math.h>
 
 static double root_mean_square(const usc_walk *walk, int64_t n)
@@ -56,6 +57,8 @@ static bool any_steep(const usc_walk *truth, const usc_walk *moved, int64_t n,
 usc_status usc_judge_steep(const usc_tensor *truth, const usc_tensor *moved, double share,
                            bool *out, usc_error *err)
 {
+    assert(truth && moved);
+    assert(out);
     *out = false;
     if (truth->dtype != USC_F64 || moved->dtype != USC_F64)
         return usc_error_set(err, USC_E_DTYPE, -1, "%s and %s: float64 is meant",

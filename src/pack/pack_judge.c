@@ -3,6 +3,7 @@
 // (one output), python/ulpscope/_pack.py (writes packs).
 #include "pack/pack_read.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -221,6 +222,7 @@ static usc_status open_all(packed *p, const char *outputs, usc_error *err)
 usc_status usc_pack_judge(const char *pack, const char *outputs,
                           const usc_pack_options *options, usc_error *err)
 {
+    assert(pack && outputs);
     static const usc_pack_options defaults;
     if (options == NULL) options = &defaults;
     packed p = {.w = {.options = options}, .folder = pack};

@@ -4,6 +4,7 @@
 #include "base/float_env.h"
 #include "pack/pack_operands.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -154,6 +155,7 @@ static usc_status end(pair *p, usc_error *err)
 usc_status usc_pair_judge(const char *device, const char *reference,
                           const usc_pack_options *options, usc_error *err)
 {
+    assert(device && reference);
     static const usc_pack_options defaults;
     if (options == NULL) options = &defaults;
     pair p = {.w = {.options = options}};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads an earlier run, from its result.db or its result.json, as the baseline of this
 // one.
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -146,6 +147,7 @@ static usc_status load_file(source *s, const char *path, usc_error *err)
 
 usc_status usc_report_baseline(usc_report *report, const char *path, usc_error *err)
 {
+    assert(report && path);
     if (report->has_baseline || report->cases_filled)
         return usc_error_set(err, USC_E_ARG, -1, "a report takes one baseline, at first");
     source s = {.report = report, .path = path};

@@ -8,6 +8,7 @@
 #include "result/result_reader.h"
 #include "json/json.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -117,6 +118,8 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
 usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
                            usc_report **out, usc_error *err)
 {
+    assert(out_folder);
+    assert(out);
     if (alloc == NULL) alloc = &usc_libc_alloc;
     *out = NULL;
 

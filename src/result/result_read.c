@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading OUT/result.db: keys of the run, the calls that are done, the walk from the
 // worst verdict to the best. SQL's NULL in a number stands for NaN.
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +96,8 @@ static usc_status open_reader(const char *folder, const char *path, bool tidy,
 
 usc_status usc_result_open(const char *out_folder, usc_result **out, usc_error *err)
 {
+    assert(out_folder);
+    assert(out);
     char path[USC_PATH_SIZE];
     *out = NULL;
     const usc_status st = usc_path_join(path, out_folder, "result.db", err);
@@ -114,6 +117,7 @@ bool usc_result_live(const usc_result *r)
 
 const char *usc_result_get(usc_result *r, const char *key)
 {
+    assert(r && key);
     sqlite3_stmt *s;
     bool row = false;
     const char *value = NULL;
@@ -134,6 +138,8 @@ static usc_status no_memory(const usc_result *r, usc_error *err)
 
 usc_status usc_result_done(usc_result *r, const int64_t **out, int64_t *n, usc_error *err)
 {
+    assert(r);
+    assert(out && n);
     sqlite3_stmt *s;
     bool row = false;
     size_t capacity = 0, used = 0;
@@ -289,5 +295,6 @@ usc_status usc_result_walk(usc_result *r,
                                               usc_error *err),
                            void *ctx, usc_error *err)
 {
+    assert(r && each);
     return usc_result_walk_parts(r, USC_RESULT_ALL, each, ctx, err);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which run may go on in OUT/result.db and which begins anew there; making the folders
 // and taking them away again. Neighbours: result_write.c (rows), result_read.c.
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -224,6 +225,8 @@ static usc_status open_run(usc_result *r, bool force, usc_error *err)
 usc_status usc_result_create(const char *out_folder, const usc_run *run, bool force,
                              usc_result **out, usc_error *err)
 {
+    assert(out_folder && run);
+    assert(out);
     const usc_alloc *alloc = &usc_libc_alloc;
     *out = NULL;
     usc_result *r = alloc->resize(alloc->ctx, NULL, 0, sizeof *r);

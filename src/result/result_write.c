@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing OUT/result.db: its tables, and verdicts one transaction each. Neighbour:
 // result_run.c, which says whether a run goes on in what is there.
+#include <assert.h>
 #include <string.h>
 #include <ulpscope/verdict.h>
 
@@ -68,6 +69,7 @@ usc_status usc_result_clear(usc_result *r, usc_error *err)
 usc_status usc_result_set(usc_result *r, const char *key, const char *value,
                           usc_error *err)
 {
+    assert(r && key && value);
     const usc_status st = r->stale ? usc_result_begin(r, err) : USC_OK;
     if (st != USC_OK) return st;
     return usc_db_put(&r->db, USC_RESULT_SQL_SET_RUN, err, "ss", key, value);
@@ -102,6 +104,7 @@ static usc_status put_verdict(usc_result *r, const usc_result_row *row, usc_erro
 
 usc_status usc_result_put(usc_result *r, const usc_result_row *row, usc_error *err)
 {
+    assert(r && row);
     if (usc_result_rank(row->verdict) == USC_N_VERDICTS)
         return usc_error_set(err, USC_E_ARG, row->call, "call %lld: no verdict is '%s'",
                              (long long)row->call,

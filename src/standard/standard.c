@@ -8,6 +8,7 @@
 #include "base/float_env.h"
 #include "base/number.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,6 +119,8 @@ static int read_numbers(const char *text, double values[USC_STANDARD_PARAMETERS]
 
 usc_status usc_standard_parse(const char *text, usc_standard *out, usc_error *err)
 {
+    assert(text);
+    assert(out);
     *out = (usc_standard){0};
     const char *colon = strchr(text, ':');
     const size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
@@ -391,6 +394,9 @@ usc_status usc_standard_judge(const usc_standard *standard,
                               const usc_standard_operands *operands, usc_opinion *out,
                               usc_error *err)
 {
+    assert(standard && standard->info);
+    assert(operands && operands->device);
+    assert(out);
     *out = (usc_opinion){.verdict = USC_VERDICT_UNJUDGED};
     const usc_dtype_info *info = usc_dtype_info_of(operands->device->dtype);
     const struct rule *rule = &rules[standard->info - infos];

@@ -9,6 +9,7 @@
 #include "stats/stats_unique.h"
 #include "tensor/walk.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -321,6 +322,8 @@ static USC_NOINLINE void compute(job *j, int n_threads, usc_stats *out)
 usc_status usc_stats_compute(const usc_tensor *t, const usc_stats_options *options,
                              usc_stats *out, usc_error *err)
 {
+    assert(t);
+    assert(out);
     memset(out, 0, sizeof *out);
     const usc_kind kind = usc_dtype_info_of(t->dtype)->kind;
     if (kind == USC_KIND_NONE)

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 static usc_status check_sizes(int ndim, const int64_t *sizes, usc_error *err)
@@ -29,6 +30,8 @@ static bool is_empty(int ndim, const int64_t *sizes)
 usc_status usc_tensor_make(usc_tensor *out, const void *data, usc_dtype dtype, int ndim,
                            const int64_t *sizes, usc_error *err)
 {
+    assert(out);
+    assert(ndim <= 0 || sizes);
     *out = (usc_tensor){0};
     const usc_status st = check_sizes(ndim, sizes, err);
     if (st != USC_OK) return st;
@@ -52,6 +55,8 @@ usc_status usc_tensor_make(usc_tensor *out, const void *data, usc_dtype dtype, i
 
 usc_status usc_tensor_numel(const usc_tensor *t, int64_t *out, usc_error *err)
 {
+    assert(t);
+    assert(out);
     *out = 0;
     const usc_status st = check_sizes(t->ndim, t->sizes, err);
     if (st != USC_OK || is_empty(t->ndim, t->sizes)) return st;
@@ -76,6 +81,8 @@ static bool add_reach(int64_t size, int64_t stride, int64_t *above, int64_t *bel
 usc_status usc_tensor_extent(const usc_tensor *t, int64_t *bytes, int64_t *below,
                              usc_error *err)
 {
+    assert(t);
+    assert(bytes && below);
     *bytes = *below = 0;
     const usc_status st = check_sizes(t->ndim, t->sizes, err);
     if (st != USC_OK || is_empty(t->ndim, t->sizes)) return st;
@@ -98,6 +105,7 @@ usc_status usc_tensor_extent(const usc_tensor *t, int64_t *bytes, int64_t *below
 
 bool usc_tensor_contiguous(const usc_tensor *t)
 {
+    assert(t);
     if (is_empty(t->ndim, t->sizes)) return true;
     int64_t expected = 1;
     for (int i = t->ndim - 1; i >= 0; i--) {

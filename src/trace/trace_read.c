@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading a trace: one call with its arguments, selections, blobs as maps of the shards.
 // The file may come from anywhere: every number in it is checked before it is used.
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -151,6 +152,8 @@ static usc_status open_parts(usc_trace *t, usc_error *err)
 usc_status usc_trace_open(const char *path, const usc_alloc *alloc, usc_trace **out,
                           usc_error *err)
 {
+    assert(path);
+    assert(out);
     if (alloc == NULL) alloc = &usc_libc_alloc;
     *out = NULL;
     usc_trace *t = alloc->resize(alloc->ctx, NULL, 0, sizeof *t);
@@ -187,6 +190,7 @@ void usc_trace_close(usc_trace *t)
 
 const char *usc_trace_meta(usc_trace *t, const char *key)
 {
+    assert(t && key);
     sqlite3_stmt *s;
     bool row = false;
     const char *value = NULL;
@@ -320,6 +324,8 @@ static void fill_call(usc_trace *t, sqlite3_stmt *s, usc_trace_call *c)
 usc_status usc_trace_read_call(usc_trace *t, int64_t sequence, usc_trace_call *out,
                                usc_error *err)
 {
+    assert(t);
+    assert(out);
     sqlite3_stmt *s;
     bool row = false;
     *out = (usc_trace_call){0};
@@ -350,6 +356,8 @@ usc_status usc_trace_read_call(usc_trace *t, int64_t sequence, usc_trace_call *o
 usc_status usc_trace_select(usc_trace *t, const usc_trace_filter *filter,
                             const int64_t **out, int64_t *n, usc_error *err)
 {
+    assert(t);
+    assert(out && n);
     const usc_trace_filter all = {.step = -1};
     if (filter == NULL) filter = &all;
     *out = NULL;
@@ -471,6 +479,8 @@ static usc_status check_blob(const usc_trace *t, const blob_place *b, const shar
 usc_status usc_trace_blob(usc_trace *t, int64_t blob, const void **data, int64_t *size,
                           usc_error *err)
 {
+    assert(t);
+    assert(data && size);
     blob_place b;
     shard_map *m;
     *data = NULL;

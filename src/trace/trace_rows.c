@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One function per table: a row in, one prepared INSERT.
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ static void dims_text(char *out, const int64_t *dims, int n)
 usc_status usc_trace_put_tensor(usc_trace_writer *w, const usc_tensor_row *row,
                                 usc_error *err)
 {
+    assert(w && row);
     char sizes[DIMS_TEXT], strides[DIMS_TEXT], stats[STATS_TEXT];
     usc_error bad = {0};
     if (row->ndim < 0 || row->ndim > USC_MAX_DIMS) {
@@ -89,6 +91,7 @@ usc_status usc_trace_put_tensor(usc_trace_writer *w, const usc_tensor_row *row,
 usc_status usc_trace_put_call(usc_trace_writer *w, const usc_call_row *row,
                               usc_error *err)
 {
+    assert(w && row);
     PUT(w, err, USC_SQL_PUT_CALL, WHY, "iisirrirsssi", row->sequence, row->step,
         usc_phase_text(row->phase), row->op, row->module, row->stack, row->thread,
         row->parent, row->args, row->state, row->status, (int64_t)row->composite);

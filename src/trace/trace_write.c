@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a trace's writer: create, blobs, commits, finish. Commits happen in tick,
 // commit and finish only, so that the rows between two of them are there or not as one.
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -126,6 +127,8 @@ static void set_options(usc_trace_writer *w, const usc_trace_options *options)
 usc_status usc_trace_create(const char *path, const usc_trace_options *options,
                             usc_trace_writer **out, usc_error *err)
 {
+    assert(path);
+    assert(out);
     const usc_alloc *alloc = &usc_libc_alloc;
     if (options != NULL && options->alloc != NULL) alloc = options->alloc;
     *out = NULL;
@@ -259,6 +262,8 @@ usc_status usc_trace_put_hashed_blob(usc_trace_writer *w, usc_hash128 hash,
 usc_status usc_trace_put_blob(usc_trace_writer *w, const void *data, int64_t size,
                               int64_t *blob, usc_error *err)
 {
+    assert(w && blob);
+    assert(size == 0 || data);
     *blob = 0;
     if (size < 0)
         return usc_error_set(err, USC_E_ARG, -1, "blob of %lld bytes", (long long)size);
@@ -270,6 +275,7 @@ usc_status usc_trace_put_blob(usc_trace_writer *w, const void *data, int64_t siz
 
 usc_status usc_trace_commit(usc_trace_writer *w, usc_error *err)
 {
+    assert(w);
     usc_error why = {0};
     if (w->failed.status != USC_OK)
         return usc_writer_result(w, w->failed.status, &w->failed, err);

@@ -147,35 +147,59 @@ def test_the_library_never_prints_exits_or_reads_the_environment():
 DECLARATION = re.compile(r"^USC_API\b[^;]*;", re.M | re.S)
 
 
-def undocumented(text: str) -> list[str]:
-    """Declarations without a comment right above them. A run of declarations under one
-    comment counts as documented together; a blank line ends the run."""
-    bad, lines = [], text.splitlines()
-    documented = False
-    inside = False
+def contracts(text: str) -> list[tuple[str, str]]:
+    """Comment and declaration of each public function. Declarations that follow each other
+    share the comment above them; a blank line ends that."""
+    found, comment, lines = [], "", text.splitlines()
     i = 0
     while i < len(lines):
-        line = lines[i].strip()
-        if line.startswith(("/**", "/*")):
-            inside = "*/" not in line
-            documented = True
-        elif inside:
-            inside = "*/" not in line
-        elif line == "":
-            documented = False
-        elif line.startswith("USC_API"):
-            if not documented:
-                bad.append(line)
+        first = i
+        if lines[i].startswith("/*"):
+            while "*/" not in lines[i]:
+                i += 1
+            comment = "\n".join(lines[first : i + 1])
+        elif lines[i].startswith("USC_API"):
             while ";" not in lines[i]:
                 i += 1
+            found.append((comment, " ".join(line.strip() for line in lines[first : i + 1])))
+        elif not lines[i].strip():
+            comment = ""
         i += 1
+    return found
+
+
+def broken_contracts(text: str) -> list[str]:
+    """What a contract leaves open: a function that can fail names its errors, one that hands
+    out memory says whose it is, and of each, or of its whole header, threads are known."""
+    head, bad = text.split("#ifndef")[0], []
+    for comment, declaration in contracts(text):
+        name = re.search(r"\busc_\w+(?=\s*[(\[;])", declaration.replace("usc_status usc", "usc")).group()
+        fails = "usc_status " in declaration and "usc_error *err" in declaration
+        hands_out = re.search(r"\*\*\s*\w+[,)]", declaration) or re.match(
+            r"USC_API (USC_NODISCARD )?(const )?\w+ \*", declaration)  # fmt: skip
+        said = {"Errors": not fails or "Errors:" in comment,
+                "Memory": not hands_out or "Memory:" in comment,
+                "Threads": "Threads:" in comment + head, "a comment": comment != ""}  # fmt: skip
+        bad += [f"{name}: {what}" for what, there in said.items() if not there]
     return bad
 
 
-def test_every_public_declaration_is_documented():
+def test_every_public_contract_is_complete():
     for path in [*sources(ROOT / "include", ".h"), *sources(ROOT / "sim" / "include", ".h")]:
-        assert not undocumented(path.read_text()), path
-    assert undocumented("/** a */\nUSC_API int f(void);\n\nUSC_API int g(void);\n")
+        assert not broken_contracts(path.read_text()), path
+    whole = "// Threads: safe.\n#ifndef X\n/** a\n * Memory: the caller's.\n * Errors: USC_E_IO. */\n{}"
+    opens = "USC_API usc_status usc_x_open(usc_x **out, usc_error *err);\n"
+    assert broken_contracts(whole.format(opens)) == []
+    assert broken_contracts(whole.format("\n" + opens)) == [
+        "usc_x_open: Errors", "usc_x_open: Memory", "usc_x_open: a comment"]  # fmt: skip
+    for word in ("Errors", "Memory", "Threads"):
+        assert broken_contracts(whole.format(opens).replace(f"{word}:", "")) == [f"usc_x_open: {word}"]
+
+
+def test_one_header_includes_all():
+    text = (ROOT / "include" / "ulpscope" / "ulpscope.h").read_text()
+    names = {p.name for p in sources(ROOT / "include", ".h")} - {"ulpscope.h"}
+    assert {name.split("/")[1] for name in includes(text)} == names
 
 
 def test_headers_compile_alone():
@@ -207,6 +231,9 @@ def test_exported_symbols_are_the_documented_ones(library):
             text = re.sub(r"USC_PRINTF\([^)]*\)|USC_NODISCARD", "", text)
             declared.add(re.search(r"\b(usc_\w+)\s*(\(|;|\[)", text.replace("usc_status usc", "usc")).group(1))
     assert exported(BUILD / "python" / "ulpscope" / library) == declared
+    if library == "libulpscope.so":
+        listed = (ROOT / "tests" / "exported.txt").read_text().split()
+        assert listed == sorted(declared), "tests/exported.txt is what a release promises: edit it too"
 
 
 # ---- words and files -----------------------------------------------------------------

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -134,6 +135,45 @@ def print_trace(program, env, tmp_path):
 
 
 EXPECTED = {"judge_two_buffers": judge_two_buffers, "print_trace": print_trace}
+
+
+# What a programmer may get wrong: each is caught where it happens, in a debug build.
+MISUSE = """#include <stdlib.h>
+#include <ulpscope/ulpscope.h>
+int main(int argc, char **argv)
+{
+    usc_tensor t = {.dtype = USC_F32, .ndim = 0};
+    usc_judgement j;
+    usc_standard none = {0};
+    usc_standard_operands operands = {.device = &t};
+    usc_opinion opinion;
+    usc_safetensors *set;
+    usc_trace *trace;
+    int64_t n;
+    usc_status st = USC_OK;
+    switch (argc > 1 ? atoi(argv[1]) : 0) {
+    case 0: st = usc_judge_look(NULL, &j, NULL); break;
+    case 1: st = usc_judge_pair(&t, NULL, NULL, NULL, &j, NULL); break;
+    case 2: st = usc_standard_judge(&none, &operands, &opinion, NULL); break;
+    case 3: st = usc_safetensors_open(NULL, NULL, &set, NULL); break;
+    case 4: st = usc_trace_open("x", NULL, NULL, NULL); break;
+    case 5: st = usc_tensor_numel(NULL, &n, NULL); break;
+    case 6: st = usc_safetensors_write("x", NULL, 1, NULL, NULL); break;
+    case 7: st = usc_trace_open("x", NULL, &trace, NULL); break;
+    }
+    return (int)st;
+}
+"""
+
+
+def test_misuse_is_an_assertion_and_bad_data_is_none(installed, tmp_path):
+    _, env = installed
+    (tmp_path / "misuse.c").write_text(MISUSE)
+    program = compiled(tmp_path / "misuse.c", tmp_path / "misuse", env)
+    for i in range(7):
+        done = run(program, i, env=env, cwd=tmp_path)
+        assert done.returncode == -signal.SIGABRT and "Assertion" in done.stderr, i
+    assert run(program, 7, env=env, cwd=tmp_path).returncode == 9  # USC_E_NOT_FOUND
 
 
 def test_the_program_judges_and_shows_without_python(installed, tmp_path):

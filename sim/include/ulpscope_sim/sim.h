@@ -3,7 +3,9 @@
 // host memory, and faults as data. Knows no torch; glue/sim registers it there.
 //
 // The device is one per process, as hardware is: its state is global, made on first use
-// and guarded by one lock. Every function is safe to call from any thread.
+// and guarded by one lock.
+//
+// Threads: every function is safe to call from any thread.
 #ifndef ULPSCOPE_SIM_H
 #define ULPSCOPE_SIM_H
 
