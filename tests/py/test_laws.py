@@ -102,6 +102,15 @@ def test_the_linker_holds_each_folder_to_what_it_may_use(tmp_path):
     assert not any(name in MAY_USE[name] for name in MAY_USE)
 
 
+def test_the_table_of_the_architecture_says_what_the_linker_holds():
+    rows = re.findall(r"^\| `src/(\w+)` \|[^|]*\| ([a-z, ]*)\|$",
+                      (ROOT / "docs" / "architecture.md").read_text(), re.M)  # fmt: skip
+    lines = re.findall(r"^usc_folder\((\w+)(?: USES ([a-z ]+))?",
+                       (ROOT / "cmake" / "folders.cmake").read_text(), re.M)  # fmt: skip
+    said = {name: set(uses.replace(",", " ").split()) for name, uses in rows}
+    assert said == {name: set((uses or "").split()) for name, uses in lines}
+
+
 @pytest.mark.parametrize("folder", ["cli", "python/ext"])
 def test_programs_and_extension_use_the_public_api_only(folder):
     for path in sources(ROOT / folder, ".c", ".h"):

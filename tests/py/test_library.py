@@ -137,6 +137,15 @@ def print_trace(program, env, tmp_path):
 EXPECTED = {"judge_two_buffers": judge_two_buffers, "print_trace": print_trace}
 
 
+def test_the_code_of_the_manual_is_code_of_the_examples():
+    blocks = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.M | re.S)
+    code = "".join(path.read_text() for path in EXAMPLES)
+    assert len(blocks) >= 2 and all(block in code for block in blocks)
+    headers = {p.name for p in (ROOT / "include" / "ulpscope").glob("*.h")}
+    assert headers - set(re.findall(r"`([a-z]+\.h)`", (ROOT / "docs" / "c-api.md").read_text())) == {
+        "api.h", "ulpscope.h"}  # fmt: skip
+
+
 # What a programmer may get wrong: each is caught where it happens, in a debug build.
 MISUSE = """#include <stdlib.h>
 #include <ulpscope/ulpscope.h>
