@@ -4,9 +4,26 @@
 
 #include "base/compiler.h"
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+/* clang's built-in knows this name from version 15 on. The registers are AVX's, of which
+ * the built-in was asked before. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#else
+static bool has_f16c(void)
+{
+    return false;
+}
+#endif
+
 bool usc_cpu_has_avx2(void)
 {
-    return USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && USC_CPU_HAS("f16c");
+    return USC_CPU_HAS("avx2") && USC_CPU_HAS("fma") && has_f16c();
 }
 
 bool usc_cpu_has_avx512(void)

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text of faults to plant on the simulated device.
+#include "fuzz.h"
+
+#include <ulpscope_sim/sim.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    usc_error err;
+    usc_sim_fault fault;
+    int64_t first;
+    char *text = malloc(size + 1);
+    FUZZ_REQUIRE(text != NULL);
+    if (size > 0) memcpy(text, data, size);
+    text[size] = '\0';
+    const usc_status st = usc_sim_fault_plant(text, &first, &err);
+    fuzz_said(st, &err);
+    for (size_t i = 0; usc_sim_fault_get(i, &fault); i++)
+        FUZZ_REQUIRE(strlen(fault.text) < sizeof fault.text);
+    usc_sim_fault_clear();
+    free(text);
+    return 0;
+}
