@@ -48,7 +48,7 @@ def captured(folder):
 
 def checked(trace, options, out):
     """Runs the check and gives its rows."""
-    command = [sys.executable, "-m", "ulpscope._check", str(trace), "--device", options.device,
+    command = ["ulpscope", "check", str(trace), "--device", options.device,
                "-o", str(out), "-j", str(options.jobs), "--import", str(TRAIN), "--faults", options.faults]  # fmt: skip
     run = subprocess.run(command, stdout=subprocess.DEVNULL, env={**os.environ})
     if run.returncode not in (0, 1):

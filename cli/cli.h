@@ -5,19 +5,22 @@
 #define ULPSCOPE_CLI_H
 
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 
 #include <ulpscope/report.h>
+#include <ulpscope/standard.h>
 #include <ulpscope/status.h>
 
+#include "page.h"
+
 /* What the program exits with. */
-enum { CLI_SAME = 0, CLI_DIFFERS = 1, CLI_TROUBLE = 2 };
+enum { CLI_SAME = 0, CLI_DIFFERS = 1, CLI_TROUBLE = 2, CLI_INTERRUPTED = 130 };
 
 typedef struct cli_command {
-    const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the name */
     const char *summary;               /* one line of `ulpscope --help` */
-    const char *help;
+    const cli_page *page;
 } cli_command;
 
 int cmd_capture(int argc, char **argv);
@@ -30,19 +33,14 @@ int cmd_repro(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
-extern const char cmd_capture_help[], cmd_check_help[], cmd_report_help[],
-    cmd_pack_help[], cmd_judge_help[], cmd_repro_help[], cmd_show_help[], cmd_info_help[],
-    cmd_completion_help[];
+extern const cli_page cmd_capture_page, cmd_check_page, cmd_report_page, cmd_pack_page,
+    cmd_judge_page, cmd_show_page, cmd_repro_page, cmd_info_page, cmd_completion_page;
+
+/** What cli_fail says stands for a command from here on: `ulpscope check: ...`. */
+void cli_begin(const char *command);
 
 /** Says `ulpscope: ...` on stderr and returns CLI_TROUBLE. */
 int cli_fail(const char *format, ...) USC_PRINTF(1, 2);
-
-/**
- * getopt_long without its own messages: the next option's value, -1 at the end, '?' after
- * a clear sentence on stderr. `longs` ends with a zero row; there are no short options
- * but those of `shorts`.
- */
-int cli_option(int argc, char **argv, const char *shorts, const struct option *longs);
 
 /** Whether `name` is what `given` may have meant, more than *best (NULL: none yet) is;
  * *best becomes it then. */
@@ -50,6 +48,14 @@ bool cli_nearer(const char *given, const char *name, const char **best);
 
 /** Parses a whole number >= 0; false after a sentence on stderr. */
 bool cli_number(const char *option, const char *text, int64_t *out);
+
+/** Parses a finite number, whatever the locale; false without a word. */
+bool cli_real(const char *text, double *out);
+
+/** Parses "6GiB", "500MB" or a number of bytes; false after a sentence on stderr. */
+bool cli_size(const char *option, const char *text, int64_t *out);
+
+bool cli_is_folder(const char *path);
 
 /** Flushes stdout: CLI_TROUBLE with a sentence where it could not be written. */
 int cli_close_output(int code);
@@ -64,17 +70,8 @@ typedef struct cli_report {
     bool annotate;
 } cli_report;
 
-/* Rows of a table of long options; their values belong to cli_report_option(). */
-#define CLI_REPORT_OPTIONS                                                               \
-    {"color", required_argument, NULL, 'c'}, {"allow", required_argument, NULL, 'a'},    \
-        {"strict", no_argument, NULL, 's'}, {"no-files", no_argument, NULL, 'n'},        \
-        {"baseline", required_argument, NULL, 'b'},                                      \
-        {"junit", required_argument, NULL, 'j'},                                         \
-        {"min-judged", required_argument, NULL, 'm'},                                    \
-        {"sort", required_argument, NULL, 'r'},                                          \
-    {                                                                                    \
-        "annotate", no_argument, NULL, 'g'                                               \
-    }
+/* The options of every command that ends with a report; cli_report_option takes them. */
+extern const cli_entry cli_report_options[];
 
 /** Sets the defaults. */
 void cli_report_begin(cli_report *r);
@@ -84,6 +81,22 @@ bool cli_report_option(cli_report *r, int option);
 
 /** Completes it after the last option; false after a sentence on stderr. */
 bool cli_report_ready(cli_report *r);
+
+/** Whether what it names can be read and written, so that work is not done in vain; false
+ * after a sentence on stderr. */
+bool cli_report_reachable(const cli_report *r);
+
+/* The same for one rank of a job: files and baseline of its own. */
+typedef struct cli_rank_report {
+    cli_report report;
+    char junit[PATH_MAX], baseline[PATH_MAX];
+} cli_rank_report;
+
+void cli_report_of_rank(const cli_report *r, long rank, cli_rank_report *out);
+
+/** The rank after `last` whose folder rank-N in `folder` holds `file`; -1 for none, and
+ * where `folder` itself holds it. */
+long cli_next_rank(const char *folder, long last, const char *file);
 
 /** Writes files and table of the results in folder `out`; the exit code. */
 int cli_report_show(const cli_report *r, const char *out);

@@ -4,28 +4,31 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static const char *command; /* that is run; NULL: none that says its name */
+
+void cli_begin(const char *name)
+{
+    command = name;
+}
 
 int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("ulpscope: ", stderr);
+    (void)fprintf(stderr, command != NULL ? "ulpscope %s: " : "ulpscope: ", command);
     (void)vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
     return CLI_TROUBLE;
-}
-
-static const char *name_of(int value, const struct option *longs)
-{
-    for (; longs->name != NULL; longs++)
-        if (longs->val == value) return longs->name;
-    return "";
 }
 
 /* Letters to put in, take out or change to get from one word to another. */
@@ -59,46 +62,6 @@ bool cli_nearer(const char *given, const char *name, const char **best)
     return true;
 }
 
-static void say_unknown(const char *command, const char *given,
-                        const struct option *longs)
-{
-    const char *best = NULL;
-    char word[40] = "";
-    if (strncmp(given, "--", 2) == 0)
-        (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(given + 2, "="),
-                       given + 2);
-    for (; word[0] != '\0' && longs->name != NULL; longs++)
-        (void)cli_nearer(word, longs->name, &best);
-    if (best != NULL)
-        cli_fail("%s has no option '%s'; did you mean --%s? See ulpscope help %s",
-                 command, given, best, command);
-    else
-        cli_fail("%s has no option '%s'; see ulpscope help %s", command, given, command);
-}
-
-int cli_option(int argc, char **argv, const char *shorts, const struct option *longs)
-{
-    opterr = 0;
-    const int at = optind;
-    const int value = getopt_long(argc, argv, shorts, longs, NULL);
-    if (value != '?' && value != ':') return value;
-    const char *given = argv[optind > at ? optind - 1 : at];
-    if (value == ':' && optopt != 0 && strncmp(given, "--", 2) == 0)
-        cli_fail("option --%s needs a value; see ulpscope help %s",
-                 name_of(optopt, longs), argv[0]);
-    else if (value == ':')
-        cli_fail("option -%c needs a value; see ulpscope help %s", optopt, argv[0]);
-    else if (optopt != 0 && name_of(optopt, longs)[0] != '\0')
-        cli_fail("option --%s takes no value; see ulpscope help %s",
-                 name_of(optopt, longs), argv[0]);
-    else if (optopt != 0)
-        cli_fail("%s has no option '-%c'; see ulpscope help %s", argv[0], optopt,
-                 argv[0]);
-    else
-        say_unknown(argv[0], given, longs);
-    return '?';
-}
-
 bool cli_number(const char *option, const char *text, int64_t *out)
 {
     char *end = NULL;
@@ -110,6 +73,61 @@ bool cli_number(const char *option, const char *text, int64_t *out)
     }
     *out = v;
     return true;
+}
+
+bool cli_real(const char *text, double *out)
+{
+    char *end = NULL;
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (plain == (locale_t)0 || strspn(text, "0123456789.eE+-") != strlen(text))
+        return false;
+    *out = strtod_l(text, &end, plain);
+    freelocale(plain);
+    return end != text && *end == '\0' && isfinite(*out);
+}
+
+/* What a unit multiplies with: "", "B", "kB", "M", "GiB"; 0 for others. */
+static double unit_of(const char *unit)
+{
+    static const char powers[] = "kmgt";
+    double thousand = 1000, factor = 1;
+    const char *power =
+        *unit != '\0' ? strchr(powers, tolower((unsigned char)*unit)) : NULL;
+    if (power != NULL) {
+        unit++;
+        if (*unit == 'i' || *unit == 'I') {
+            thousand = 1024;
+            unit++;
+        }
+        for (const char *p = powers; p <= power; p++)
+            factor *= thousand;
+    }
+    if (*unit == 'b' || *unit == 'B') unit++;
+    return *unit == '\0' ? factor : 0;
+}
+
+bool cli_size(const char *option, const char *text, int64_t *out)
+{
+    char number[32];
+    double value = 0;
+    const size_t digits = strspn(text, "0123456789.");
+    size_t n = digits; /* 8e9 */
+    if (digits > 0 && text[n] == 'e') n += 1 + strspn(text + n + 1, "0123456789");
+    (void)snprintf(number, sizeof number, "%.*s", (int)n, text);
+    const double factor = unit_of(text + n + strspn(text + n, " "));
+    if (n < sizeof number && cli_real(number, &value) && value * factor >= 1) {
+        *out = value * factor < 4e18 ? (int64_t)(value * factor) : (int64_t)4e18;
+        return true;
+    }
+    cli_fail("%s '%s': a size is needed, e.g. 500MB, 6GiB or a number of bytes", option,
+             text);
+    return false;
+}
+
+bool cli_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 int cli_close_output(int code)

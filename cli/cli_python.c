@@ -113,15 +113,17 @@ static bool beside_program(char *path, size_t size)
     return access(path, X_OK) == 0;
 }
 
-bool cli_python_find(char *path, size_t size)
+bool cli_python_find(char *path, size_t size, usc_error *err)
 {
     const char *wanted = getenv("ULPSCOPE_PYTHON");
     if (wanted != NULL && *wanted != '\0') {
         (void)snprintf(path, size, "%s", wanted);
         if (has_package(path)) return true;
-        cli_fail("ULPSCOPE_PYTHON is '%s', which does not run or has no package "
-                 "'ulpscope'; name the interpreter that it is installed in",
-                 wanted);
+        (void)usc_error_set(
+            err, USC_E_NOT_FOUND, -1,
+            "ULPSCOPE_PYTHON is '%s', which does not run or has no package "
+            "'ulpscope'; name the interpreter that it is installed in",
+            wanted);
         return false;
     }
     if (beside_program(path, size) && has_package(path)) return true;
@@ -129,22 +131,13 @@ bool cli_python_find(char *path, size_t size)
     if (has_package(path)) return true;
     (void)snprintf(path, size, "python3");
     if (has_package(path)) return true;
-    cli_fail("no Python with the package 'ulpscope' found (tried the one beside this "
-             "program, %s, and python3); set ULPSCOPE_PYTHON to the interpreter that it "
-             "is installed in",
-             USC_PYTHON);
+    (void)usc_error_set(
+        err, USC_E_NOT_FOUND, -1,
+        "no Python with the package 'ulpscope' found (tried the one beside "
+        "this program, %s, and python3); set ULPSCOPE_PYTHON to the "
+        "interpreter that it is installed in",
+        USC_PYTHON);
     return false;
-}
-
-/* The Python side calls the program again (for the report): this one, not another that
- * PATH may have. */
-static void tell_program(void)
-{
-    char path[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0) return;
-    path[n] = '\0';
-    (void)setenv("ULPSCOPE_CLI", path, 1);
 }
 
 static void block_interrupt(int how)
@@ -155,27 +148,35 @@ static void block_interrupt(int how)
     (void)sigprocmask(how, &interrupt, NULL);
 }
 
-int cli_python_exec(const char *module, int argc, char **argv)
+/* Copies of all parts of a command line; NULL without memory. */
+static char **command_line(const char *const *parts, size_t n, char **words)
 {
+    size_t n_words = 0;
+    while (words[n_words] != NULL)
+        n_words++;
+    char **out = calloc(n + n_words + 1, sizeof *out);
+    for (size_t i = 0; out != NULL && i < n + n_words; i++)
+        out[i] = i < n ? strdup(parts[i]) : words[i - n];
+    return out;
+}
+
+int cli_python_exec(const char *module, const char *const *values, size_t n_values,
+                    char **words)
+{
+    enum { MOST_VALUES = 16, N_FIRST = 4 };
     char python[PATH_MAX];
-    if (!cli_python_find(python, sizeof python)) return CLI_TROUBLE;
-    tell_program();
-    char **command = calloc((size_t)argc + 4, sizeof *command);
+    usc_error err;
+    const char *parts[N_FIRST + MOST_VALUES] = {python, "-m", "ulpscope._started",
+                                                module};
+    if (!cli_python_find(python, sizeof python, &err)) return cli_fail("%s", err.text);
+    for (size_t i = 0; i < n_values && i < MOST_VALUES; i++)
+        parts[N_FIRST + i] = values[i];
+    char **command = command_line(parts, N_FIRST + n_values, words);
     if (command == NULL) return cli_fail("out of memory");
-    char flag[] = "-m", first[] = "ulpscope._started";
-    char *name = strdup(module);
-    command[0] = python;
-    command[1] = flag;
-    command[2] = first;
-    command[3] = name;
-    for (int i = 1; i < argc; i++)
-        command[3 + i] = argv[i];
     block_interrupt(SIG_BLOCK); /* until ulpscope._started can answer it */
     (void)execvp(python, command);
     const int error = errno;
     block_interrupt(SIG_UNBLOCK);
-    free(name);
-    free(command);
     if (error == E2BIG)
         return cli_fail("the command line and the environment are together too long for "
                         "this system; shorten them");

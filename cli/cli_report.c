@@ -9,6 +9,46 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    OPT_COLOR = 512,
+    OPT_ALLOW,
+    OPT_STRICT,
+    OPT_NO_FILES,
+    OPT_BASELINE,
+    OPT_JUNIT,
+    OPT_MIN_JUDGED,
+    OPT_SORT,
+    OPT_ANNOTATE
+};
+
+const cli_entry cli_report_options[] = {
+    {OPT_ALLOW, "allow", "VERDICT[:PATTERN]", NULL,
+     "do not let this decide the exit code; may be repeated. PATTERN: globs over "
+     "operators, "
+     "comma-separated, ! excludes; usual or usual:PATTERN: what torch's own CPU kernel "
+     "of "
+     "that dtype does no better"},
+    {OPT_STRICT, "strict", NULL, NULL,
+     "undefined, unjudged and unsupported calls are flagged too"},
+    {OPT_MIN_JUDGED, "min-judged", "SHARE", "50%",
+     "exit code 2 where less of the calls is judged: the rest is undefined, unjudged or "
+     "unsupported"},
+    {OPT_BASELINE, "baseline", "FILE", NULL,
+     "flag only what is new or worse than in an earlier run: its result.db, result.json "
+     "or "
+     "folder"},
+    {OPT_JUNIT, "junit", "FILE", NULL,
+     "write JUnit XML, a test case per operator, module and shapes"},
+    {OPT_ANNOTATE, "annotate", NULL, NULL,
+     "print `::error` lines, which GitHub shows beside a run"},
+    {OPT_SORT, "sort", "[verdict|loss]", "verdict",
+     "what comes first in the table: the worst verdict, or the largest effect on the "
+     "loss "
+     "of the captured step"},
+    {OPT_NO_FILES, "no-files", NULL, NULL, "print only"},
+    {OPT_COLOR, "color", "WHEN", "auto", "auto, always or never"},
+    {0}};
+
 void cli_report_begin(cli_report *r)
 {
     *r = (cli_report){.when = "auto"};
@@ -27,14 +67,6 @@ static bool add_allow(cli_report *r, const char *text)
     }
     r->options.n_allow++;
     return true;
-}
-
-static bool set_order(cli_report *r, const char *by)
-{
-    r->options.by_loss = strcmp(by, "loss") == 0;
-    if (r->options.by_loss || strcmp(by, "verdict") == 0) return true;
-    cli_fail("--sort: '%s' is no order; try verdict or loss", by);
-    return false;
 }
 
 /* "50%" or "50"; none of it for 0. */
@@ -56,29 +88,30 @@ static bool set_min_judged(cli_report *r, const char *text)
 bool cli_report_option(cli_report *r, int option)
 {
     switch (option) {
-    case 'c':
+    case OPT_COLOR:
         r->when = optarg;
         return true;
-    case 's':
+    case OPT_STRICT:
         r->options.strict = true;
         return true;
-    case 'n':
+    case OPT_NO_FILES:
         r->options.no_files = true;
         return true;
-    case 'b':
+    case OPT_BASELINE:
         r->baseline = optarg;
         return true;
-    case 'j':
+    case OPT_JUNIT:
         r->junit = optarg;
         return true;
-    case 'g':
+    case OPT_ANNOTATE:
         r->annotate = true;
         return true;
-    case 'm':
+    case OPT_MIN_JUDGED:
         return set_min_judged(r, optarg);
-    case 'r':
-        return set_order(r, optarg);
-    case 'a':
+    case OPT_SORT:
+        r->options.by_loss = strcmp(optarg, "loss") == 0;
+        return true;
+    case OPT_ALLOW:
         return add_allow(r, optarg);
     default:
         return false;
@@ -92,6 +125,34 @@ bool cli_report_ready(cli_report *r)
     r->options.width = cli_width();
     r->options.allow = r->allow;
     return color >= 0;
+}
+
+/* The folder that a file is to lie in. */
+static void folder_of(const char *file, char *out, size_t size)
+{
+    const char *slash = strrchr(file, '/');
+    (void)snprintf(out, size, "%.*s",
+                   slash == NULL   ? 1
+                   : slash == file ? 1
+                                   : (int)(slash - file),
+                   slash == NULL ? "." : file);
+}
+
+bool cli_report_reachable(const cli_report *r)
+{
+    char folder[PATH_MAX];
+    if (r->junit != NULL) {
+        folder_of(r->junit, folder, sizeof folder);
+        if (!cli_is_folder(folder)) {
+            cli_fail("--junit %s: there is no folder %s", r->junit, folder);
+            return false;
+        }
+    }
+    if (r->baseline != NULL && access(r->baseline, F_OK) != 0) {
+        cli_fail("--baseline: there is no %s", r->baseline);
+        return false;
+    }
+    return true;
 }
 
 /* Everything that the options ask for, the files first. */
@@ -131,22 +192,22 @@ static long rank_of(const char *name)
     return *end == '\0' ? n : -1;
 }
 
-static bool has_results(const char *folder, const char *name)
+static bool holds(const char *folder, const char *name, const char *file)
 {
     char path[PATH_MAX];
-    const int n = snprintf(path, sizeof path, "%s%s%s/result.db", folder,
-                           name[0] != '\0' ? "/" : "", name);
+    const int n = snprintf(path, sizeof path, "%s%s%s/%s", folder,
+                           name[0] != '\0' ? "/" : "", name, file);
     return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
 }
 
-/* The rank after `last` that has results in the folder; -1 where there is none. */
-static long next_rank(const char *folder, long last)
+long cli_next_rank(const char *folder, long last, const char *file)
 {
     long found = -1;
+    if (holds(folder, "", file)) return -1;
     DIR *dir = opendir(folder);
     for (const struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
         const long n = rank_of(e->d_name);
-        if (n > last && (found < 0 || n < found) && has_results(folder, e->d_name))
+        if (n > last && (found < 0 || n < found) && holds(folder, e->d_name, file))
             found = n;
     }
     if (dir != NULL) (void)closedir(dir);
@@ -154,42 +215,50 @@ static long next_rank(const char *folder, long last)
 }
 
 /* "ulpscope.xml" as "ulpscope.rank-3.xml": each rank has its own. */
-static const char *file_of_rank(const char *file, long rank, char *out, size_t size)
+static void file_of_rank(const char *file, long rank, char *out, size_t size)
 {
-    if (file == NULL) return NULL;
     const char *slash = strrchr(file, '/');
     const char *dot = strrchr(slash != NULL ? slash : file, '.');
     const size_t stem = dot != NULL ? (size_t)(dot - file) : strlen(file);
     (void)snprintf(out, size, "%.*s.rank-%ld%s", (int)stem, file, rank,
                    dot != NULL ? dot : "");
-    return out;
+}
+
+void cli_report_of_rank(const cli_report *r, long rank, cli_rank_report *out)
+{
+    char name[32];
+    out->report = *r;
+    out->report.options.allow = out->report.allow;
+    (void)snprintf(name, sizeof name, "rank-%ld", rank);
+    if (r->junit != NULL) {
+        file_of_rank(r->junit, rank, out->junit, sizeof out->junit);
+        out->report.junit = out->junit;
+    }
+    if (r->baseline != NULL && holds(r->baseline, name, "result.db")) {
+        (void)snprintf(out->baseline, sizeof out->baseline, "%s/%s", r->baseline, name);
+        out->report.baseline = out->baseline;
+    }
 }
 
 static int show_rank(const cli_report *r, const char *out, long rank)
 {
-    char folder[PATH_MAX], junit[PATH_MAX], baseline[PATH_MAX], name[32];
-    cli_report one = *r;
-    (void)snprintf(name, sizeof name, "rank-%ld", rank);
-    (void)snprintf(folder, sizeof folder, "%s/%s", out, name);
-    one.options.allow = one.allow;
-    one.junit = file_of_rank(r->junit, rank, junit, sizeof junit);
-    if (r->baseline != NULL && has_results(r->baseline, name)) {
-        (void)snprintf(baseline, sizeof baseline, "%s/%s", r->baseline, name);
-        one.baseline = baseline;
-    }
-    (void)printf("%s\n\n", name);
-    return show_one(&one, folder);
+    char folder[PATH_MAX];
+    cli_rank_report one;
+    (void)snprintf(folder, sizeof folder, "%s/rank-%ld", out, rank);
+    cli_report_of_rank(r, rank, &one);
+    (void)printf("rank-%ld\n\n", rank);
+    return show_one(&one.report, folder);
 }
 
 int cli_report_show(const cli_report *r, const char *out)
 {
-    long rank = has_results(out, "") ? -1 : next_rank(out, -1);
+    long rank = cli_next_rank(out, -1, "result.db");
     if (rank < 0) return show_one(r, out);
     int worst = CLI_SAME;
     while (rank >= 0) {
         const int code = show_rank(r, out, rank);
         if (code > worst) worst = code;
-        rank = next_rank(out, rank);
+        rank = cli_next_rank(out, rank, "result.db");
         if (rank >= 0) putchar('\n');
     }
     return worst;

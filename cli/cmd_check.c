@@ -1,86 +1,399 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope check: the Python side (ulpscope._check) does it; here is its help.
-#include "cli.h"
-#include "cli_python.h"
+// ulpscope check: the options of a check, for one trace or for those of all ranks, and
+// the report at its end. The checking is the library's (ulpscope/run.h).
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-const char cmd_check_help[] =
-    "usage: ulpscope check TRACE[#SEQUENCE] --device DEVICE [OPTIONS]\n"
-    "\n"
-    "Replays every call of a trace on DEVICE in worker processes, computes what is true\n"
-    "(float64) and what honest float32 gives on the CPU, and judges each call. A worker\n"
-    "that crashes or hangs costs one call. Interrupted, the same command goes on where "
-    "it\n"
-    "stopped; finished, it begins anew. `ulpscope report OUT` shows what a running "
-    "check\n"
-    "has so far. Ends with the report of what was found. With a\n"
-    "sequence number, one call. Where TRACE holds a trace for each rank, all are "
-    "checked,\n"
-    "OUT/rank-N each, and the exit code is the worst.\n"
-    "\n"
-    "  --device DEVICE    what to test: sim:0, cuda:0, npu:0, ...; or "
-    "python:MODULE:FUNCTION, a\n"
-    "                     Python function f(op, args, kwargs) that stands for one\n"
-    "  --via inductor     judge what torch.compile generates for DEVICE, call by call; "
-    "needs\n"
-    "                     a C++ compiler for --device cpu\n"
-    "  --level module     judge the forward of every module as one graph, not every "
-    "call\n"
-    "  --ops PATTERN      only these operators: globs, comma-separated, ! excludes\n"
-    "  --module GLOB, --phase P, --step LIST\n"
-    "                     only these, as in ulpscope show: 'layers.3.*', backward, "
-    "2,5-8\n"
-    "  --distinct         one call per signature and module class\n"
-    "  -j N               worker processes (default: one per core)\n"
-    "  --memory SIZE      memory that all workers may take, 6GiB or 500MB (default 75%\n"
-    "                     of what is free): who needs more than is left waits\n"
-    "  --timeout S        seconds that one call may take (default 120)\n"
-    "  --causes off|S     seconds for the cause of one finding (default 2)\n"
-    "  --repeat N         run each call N times on the device (default 2); every answer "
-    "that\n"
-    "                     differs in a bit is judged: intermittent where one is not "
-    "acceptable\n"
-    "  --import MODULE    import this first: it registers custom operators\n"
-    "  -o OUT             folder of the results (default ulpscope-out)\n"
-    "  --force            begin anew, whatever OUT holds: another run, one cut short\n"
-    "  --faults SPEC      plant faults in the simulated device: "
-    "PATTERN:KIND[:key=value]...,\n"
-    "                     ';' between them, e.g. 'mm:tf32;*norm*:scale:nth=2' "
-    "(docs/sim.md)\n"
-    "  --budget TIME      stop after 90s, 10m or 1h, the most telling calls first: one "
-    "per\n"
-    "                     signature (rare operators before others), one per signature\n"
-    "                     and module class, then those of the worst operators; the same\n"
-    "                     command goes on with what was left out\n"
-    "  --allow VERDICT[:PATTERN]  do not let this decide the exit code; may be repeated\n"
-    "  --strict           undefined, unjudged and unsupported calls count as flagged "
-    "too\n"
-    "  --min-judged SHARE exit code 2 where less of the calls is judged (default 50%)\n"
-    "  --standard NAME    judge by another rule: ascend-v1, ascend-absolute, "
-    "ascend-ulp,\n"
-    "                     ascend-benchmark, torch-close, allclose:ATOL,RTOL, ulp:K, "
-    "bitwise,\n"
-    "                     cosine:X, neuron-3way, inductor-same, ggml-nmse, kernelbench\n"
-    "  --compare-standards  tell what each of them says of every call as well\n"
-    "  --self-test        tell what the verdict would have caught on these data, by "
-    "operator\n"
-    "  --baseline FILE    flag only what is new or worse than in an earlier run\n"
-    "  --junit FILE       write JUnit XML; --annotate: print `::error` lines for GitHub\n"
-    "  --verbose          tell where the time went, by part of the work\n"
-    "  --sort loss        the largest effect on the loss first, not the worst verdict\n"
-    "\n"
-    "examples:\n"
-    "  ulpscope check ulpscope-trace --device npu:0\n"
-    "  ulpscope check ulpscope-trace --device cuda:0 --ops 'mm,addmm,bmm' --distinct\n"
-    "  ulpscope check ulpscope-trace#38 --device npu:0 -o one   one finding again\n"
-    "  ulpscope check ulpscope-trace --device cuda:0 --allow reduced:mm   TF32 is "
-    "wanted\n"
-    "\n"
-    "exit code: 1 when a call is crashed, timeout, nonfinite, wrong, reduced or\n"
-    "intermittent and not allowed; 2 when less than --min-judged was judged or "
-    "something\n"
-    "went wrong; else 0\n";
+#include <ulpscope/version.h>
+
+#include "cli.h"
+#include "hooks.h"
+
+enum { MOST_IMPORTS = 64 };
+
+enum {
+    OPT_VIA = 256,
+    OPT_LEVEL,
+    OPT_OPS,
+    OPT_MODULE,
+    OPT_PHASE,
+    OPT_STEP,
+    OPT_DISTINCT,
+    OPT_MEMORY,
+    OPT_TIMEOUT,
+    OPT_CAUSES,
+    OPT_REPEAT,
+    OPT_IMPORT,
+    OPT_FORCE,
+    OPT_FAULTS,
+    OPT_BUDGET,
+    OPT_STANDARD,
+    OPT_COMPARE,
+    OPT_SELF_TEST,
+    OPT_VERBOSE,
+    OPT_DEVICE
+};
+
+static const cli_entry options[] = {
+    {OPT_DEVICE, "device", "DEVICE", NULL,
+     "what to test: sim:0, cuda:0, npu:0, ...; or python:MODULE:FUNCTION, a Python "
+     "function f(op, args, kwargs) that stands for one"},
+    {OPT_VIA, "via", "COMPILER", NULL,
+     "judge what torch.compile generates for DEVICE with this backend (inductor), call "
+     "by "
+     "call; needs a C++ compiler for --device cpu"},
+    {OPT_LEVEL, "level", "[call|module]", "call",
+     "judge every call, or the forward of every module as one graph"},
+    {OPT_OPS, "ops", "PATTERN", NULL,
+     "only these operators: globs, comma-separated, ! excludes"},
+    {OPT_MODULE, "module", "GLOB", NULL, "only these modules: 'layers.3.*'"},
+    {OPT_PHASE, "phase", "[forward|backward|optimizer]", NULL, "only this phase"},
+    {OPT_STEP, "step", "LIST", NULL, "only these steps: 2,5-8"},
+    {OPT_DISTINCT, "distinct", NULL, NULL, "one call per signature and module class"},
+    {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
+    {OPT_MEMORY, "memory", "SIZE", NULL,
+     "memory that all workers may take, 6GiB or 500MB (default 75% of what is free): who "
+     "needs more than is left waits"},
+    {OPT_TIMEOUT, "timeout", "S", "120", "seconds that one call may take"},
+    {OPT_CAUSES, "causes", "off|S", "2", "seconds for the cause of one finding"},
+    {OPT_REPEAT, "repeat", "N", "2",
+     "run each call N times on the device; every answer that differs in a bit is judged: "
+     "intermittent where one is not acceptable"},
+    {OPT_IMPORT, "import", "MODULE", NULL,
+     "import this module or FILE.py first: it registers custom operators; may be "
+     "repeated"},
+    {'o', "out", "OUT", "ulpscope-out", "folder of the results"},
+    {OPT_FORCE, "force", NULL, NULL,
+     "begin anew, whatever OUT holds: another run, one cut short"},
+    {OPT_FAULTS, "faults", "SPEC", NULL,
+     "plant faults in the simulated device: PATTERN:KIND[:key=value]..., ';' between "
+     "them, "
+     "e.g. 'mm:tf32;*norm*:scale:nth=2' (docs/sim.md)"},
+    {OPT_BUDGET, "budget", "TIME", NULL,
+     "stop after 90s, 10m or 1h, the most telling calls first: one per signature (rare "
+     "operators before others), one per signature and module class, then those of the "
+     "worst operators; the same command goes on with what was left out"},
+    {OPT_STANDARD, "standard", "NAME", "ulpscope",
+     "judge by another rule: ascend-v1, ascend-absolute, ascend-ulp, ascend-benchmark, "
+     "torch-close, allclose:ATOL,RTOL, ulp:K, bitwise, cosine:X, neuron-3way, "
+     "inductor-same, ggml-nmse, kernelbench"},
+    {OPT_COMPARE, "compare-standards", NULL, NULL,
+     "tell what each of them says of every call as well"},
+    {OPT_SELF_TEST, "self-test", NULL, NULL,
+     "tell what the verdict would have caught on these data, by operator"},
+    {OPT_VERBOSE, "verbose", NULL, NULL, "tell where the time went, by part of the work"},
+    {0}};
+
+static const cli_entry *const all_options[] = {options, cli_report_options, NULL};
+
+const cli_page cmd_check_page = {
+    .command = "check",
+    .usage = "TRACE[#SEQUENCE] --device DEVICE [OPTIONS]",
+    .about =
+        "Replays every call of a trace on DEVICE in worker processes, computes what is "
+        "true "
+        "(float64) and what honest float32 gives on the CPU, and judges each call. A "
+        "worker "
+        "that crashes or hangs costs one call. Interrupted, the same command goes on "
+        "where "
+        "it stopped; finished, it begins anew. `ulpscope report OUT` shows what a "
+        "running "
+        "check has so far. Ends with the report of what was found.\n"
+        "With a sequence number, one call. Where TRACE holds a trace for each rank, all "
+        "are "
+        "checked, OUT/rank-N each, and the exit code is the worst. Collectives are not "
+        "replayed: what this rank got is judged against what all ranks gave, from the "
+        "folders rank-N beside TRACE.\n",
+    .options = all_options,
+    .examples =
+        "  ulpscope check ulpscope-trace --device npu:0\n"
+        "  ulpscope check ulpscope-trace --device cuda:0 --ops 'mm,addmm,bmm' "
+        "--distinct\n"
+        "  ulpscope check ulpscope-trace#38 --device npu:0 -o one   one finding again\n"
+        "  ulpscope check ulpscope-trace --device cuda:0 --allow reduced:mm   TF32 is "
+        "wanted\n",
+    .codes =
+        "1 when a call is crashed, timeout, nonfinite, wrong, reduced or intermittent "
+        "and not allowed; 2 when less than --min-judged was judged or something went "
+        "wrong; else 0",
+};
+
+typedef struct arguments {
+    usc_check_options check;
+    cli_report report;
+    const char *imports[MOST_IMPORTS];
+    const char *faults; /* NULL: not given */
+    char trace[PATH_MAX];
+} arguments;
+
+/* ---- values ---- */
+
+static bool is_sim(const char *device)
+{
+    return strncmp(device, "sim", 3) == 0 && (device[3] == '\0' || device[3] == ':');
+}
+
+/* A number of seconds; `off` counts as 0 where that is allowed. */
+static bool read_seconds(const char *option, const char *text, bool or_off, double *out)
+{
+    if (or_off && strcmp(text, "off") == 0) {
+        *out = 0;
+        return true;
+    }
+    if (cli_real(text, out) && isfinite(*out) && (*out > 0 || (or_off && *out >= 0)))
+        return true;
+    cli_fail("--%s must be a number of seconds above 0%s", option,
+             or_off ? ", or off" : "");
+    return false;
+}
+
+/* Seconds of "90s", "10m", "1.5h" or "90". */
+static bool read_budget(const char *text, double *out)
+{
+    static const char units[] = "smh";
+    static const double seconds[] = {1, 60, 3600};
+    char number[32];
+    const size_t n = strlen(text);
+    const char *unit = n > 0 ? strchr(units, text[n - 1]) : NULL;
+    const size_t digits = unit != NULL && *unit != '\0' ? n - 1 : n;
+    (void)snprintf(number, sizeof number, "%.*s", (int)digits, text);
+    if (digits < sizeof number && strspn(number, "0123456789.") == digits &&
+        cli_real(number, out) && *out > 0 && isfinite(*out)) {
+        *out *= digits < n ? seconds[unit - units] : 1;
+        return true;
+    }
+    cli_fail("--budget: '%s' is no time; write 90s, 10m or 1h", text);
+    return false;
+}
+
+/* At least one. */
+static bool read_count(const char *option, const char *text, int *out)
+{
+    int64_t n;
+    if (!cli_number(option, text, &n)) return false;
+    if (n >= 1 && n <= 1 << 20) {
+        *out = (int)n;
+        return true;
+    }
+    cli_fail("%s must be 1 or more", option);
+    return false;
+}
+
+static bool add_import(arguments *a, const char *module)
+{
+    if (a->check.n_imports == MOST_IMPORTS) {
+        cli_fail("more than %d --import", MOST_IMPORTS);
+        return false;
+    }
+    a->imports[a->check.n_imports++] = module;
+    return true;
+}
+
+/* ---- options ---- */
+
+static bool take_text(arguments *a, int key)
+{
+    usc_check_options *o = &a->check;
+    switch (key) {
+    case OPT_DEVICE:
+        o->device = optarg;
+        return true;
+    case OPT_VIA:
+        o->via = optarg;
+        return true;
+    case OPT_LEVEL:
+        o->modules = strcmp(optarg, "module") == 0;
+        return true;
+    case OPT_OPS:
+        o->ops = optarg;
+        return true;
+    case OPT_MODULE:
+        o->module = optarg;
+        return true;
+    case OPT_PHASE:
+        o->phase = optarg;
+        return true;
+    case OPT_STEP:
+        o->step = optarg;
+        return true;
+    case OPT_FAULTS:
+        a->faults = optarg;
+        return true;
+    case OPT_STANDARD:
+        o->standard = optarg;
+        return true;
+    case 'o':
+        o->out = optarg;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool take_flag(usc_check_options *o, int key)
+{
+    switch (key) {
+    case OPT_DISTINCT:
+        o->distinct = true;
+        return true;
+    case OPT_FORCE:
+        o->force = true;
+        return true;
+    case OPT_COMPARE:
+        o->compare_standards = true;
+        return true;
+    case OPT_SELF_TEST:
+        o->self_test = true;
+        return true;
+    case OPT_VERBOSE:
+        o->verbose = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool take_value(arguments *a, int key)
+{
+    usc_check_options *o = &a->check;
+    switch (key) {
+    case 'j':
+        return read_count("-j", optarg, &o->jobs);
+    case OPT_REPEAT:
+        return read_count("--repeat", optarg, &o->repeat);
+    case OPT_MEMORY:
+        return cli_size("--memory", optarg, &o->memory);
+    case OPT_TIMEOUT:
+        return read_seconds("timeout", optarg, false, &o->timeout);
+    case OPT_CAUSES:
+        return read_seconds("causes", optarg, true, &o->causes);
+    case OPT_BUDGET:
+        return read_budget(optarg, &o->budget);
+    case OPT_IMPORT:
+        return add_import(a, optarg);
+    default:
+        return cli_report_option(&a->report, key);
+    }
+}
+
+/* TRACE and N of TRACE#N. A folder may have a # in its name. */
+static bool split_call(arguments *a, const char *text)
+{
+    const char *mark = strrchr(text, '#');
+    const size_t digits = mark != NULL ? strspn(mark + 1, "0123456789") : 0;
+    const bool is_call =
+        digits > 0 && digits < 19 && mark[1 + digits] == '\0' && !cli_is_folder(text);
+    const size_t n = is_call ? (size_t)(mark - text) : strlen(text);
+    if (n >= sizeof a->trace) {
+        cli_fail("%s: the name is too long", text);
+        return false;
+    }
+    memcpy(a->trace, text, n);
+    a->trace[n] = '\0';
+    a->check.trace = a->trace;
+    return !is_call || cli_number("TRACE#SEQUENCE", mark + 1, &a->check.call);
+}
+
+static bool is_python(const char *device)
+{
+    return strncmp(device, "python:", 7) == 0;
+}
+
+/* What two options say together; a sentence or NULL. */
+static const char *contradiction(const arguments *a)
+{
+    const usc_check_options *o = &a->check;
+    if (o->device == NULL) return "--device DEVICE is needed, e.g. --device npu:0";
+    if (o->device[0] == '\0') return "--device names no device";
+    if (a->faults != NULL && a->faults[0] != '\0' && !is_sim(o->device))
+        return "--faults: only the simulated device has planted faults; use --device "
+               "sim:0";
+    if (o->via != NULL && o->via[0] != '\0' && is_python(o->device))
+        return "--via: torch.compile needs a device that torch knows, e.g. --device cpu";
+    if (o->modules && is_python(o->device))
+        return "--level module: a callable computes single operators; name a device that "
+               "torch knows, e.g. --device cpu";
+    if (o->modules && o->self_test)
+        return "--self-test is about single calls; leave out --level module";
+    return NULL;
+}
+
+/* Refuses what would be refused when all the work is done. */
+static bool check_late(const arguments *a)
+{
+    usc_error err;
+    usc_standard standard;
+    const usc_check_options *o = &a->check;
+    if (o->standard != NULL &&
+        usc_standard_parse(o->standard, &standard, &err) != USC_OK) {
+        cli_fail("--standard: %s", err.text);
+        return false;
+    }
+    if (o->step != NULL && usc_steps_read(o->step, NULL, NULL, &err) != USC_OK) {
+        cli_fail("--step: '%s' is no list of steps; write 2 or 2,5-8", o->step);
+        return false;
+    }
+    return cli_report_reachable(&a->report);
+}
+
+static bool parse(int argc, char **argv, arguments *a)
+{
+    *a = (arguments){
+        .check = {.out = "ulpscope-out", .call = -1, .causes = USC_RUN_CAUSES}};
+    cli_report_begin(&a->report);
+    for (int key; (key = cli_next(&cmd_check_page, argc, argv)) != -1;)
+        if (!take_text(a, key) && !take_flag(&a->check, key) && !take_value(a, key))
+            return false;
+    const char *why = contradiction(a);
+    if (argc - optind != 1)
+        why = argc == optind ? "a trace is needed, e.g. ulpscope check ulpscope-trace "
+                               "--device npu:0"
+                             : "one trace is needed, and nothing else without a dash";
+    if (why != NULL) {
+        cli_fail("%s; see ulpscope check --help", why);
+        return false;
+    }
+    a->check.imports = a->imports;
+    a->check.faults = a->faults;
+    return split_call(a, argv[optind]) && check_late(a) && cli_report_ready(&a->report);
+}
+
+/* ---- doing it ---- */
+
+static int check_one(const usc_check_options *o, const cli_report *report)
+{
+    usc_error err;
+    usc_run_end end;
+    cli_hooks hooks;
+    cli_hooks_begin(&hooks, "check");
+    const usc_status st = usc_check_trace(o, &hooks.hooks, &end, &err);
+    cli_hooks_end(&hooks);
+    if (st != USC_OK) return cli_fail("%s", err.text);
+    if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
+    return cli_report_show(report, o->out);
+}
+
+/* The planted faults, from the option or the environment, where the device reads them;
+ * one that is not simulated has none. */
+static const char *planted(const arguments *a)
+{
+    static const char name[] = "ULPSCOPE_SIM_FAULTS";
+    if (a->faults != NULL) (void)setenv(name, a->faults, 1);
+    return is_sim(a->check.device) ? getenv(name) : NULL;
+}
 
 int cmd_check(int argc, char **argv)
 {
-    return cli_python_exec("ulpscope._check", argc, argv);
+    arguments a;
+    cli_begin("check");
+    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    a.check.cores = cli_cores();
+    a.check.threads = cli_threads();
+    a.check.version = USC_VERSION;
+    a.check.faults = planted(&a);
+    if (cli_next_rank(a.check.trace, -1, "trace.db") >= 0)
+        return cli_check_ranks(&a.check, &a.report, check_one);
+    return check_one(&a.check, &a.report);
 }

@@ -5,15 +5,18 @@
 
 #include <string.h>
 
-const char cmd_completion_help[] =
-    "usage: ulpscope completion bash|zsh|fish\n"
-    "\n"
-    "Prints a script that completes commands and options in that shell.\n"
-    "\n"
-    "examples:\n"
-    "  eval \"$(ulpscope completion bash)\"             in ~/.bashrc\n"
-    "  eval \"$(ulpscope completion zsh)\"              in ~/.zshrc\n"
-    "  ulpscope completion fish | source              in config.fish\n";
+static const cli_entry *const options[] = {NULL};
+
+const cli_page cmd_completion_page = {
+    .command = "completion",
+    .usage = "bash|zsh|fish",
+    .about = "Prints a script that completes commands and options in that shell.\n",
+    .options = options,
+    .examples = "  eval \"$(ulpscope completion bash)\"             in ~/.bashrc\n"
+                "  eval \"$(ulpscope completion zsh)\"              in ~/.zshrc\n"
+                "  ulpscope completion fish | source              in config.fish\n",
+    .codes = "0 printed, 2 there is no such shell",
+};
 
 static const char bash_script[] =
     "_ulpscope() {\n"

@@ -11,23 +11,27 @@
 #include <ulpscope/kernels.h>
 #include <ulpscope/version.h>
 
-const char cmd_info_help[] =
-    "usage: ulpscope info [--json]\n"
-    "\n"
-    "Prints the version, the instruction set that the inner loops use, and what the "
-    "Python\n"
-    "side finds: interpreter, torch, the devices that torch sees, and the glue to\n"
-    "torch: what is built, with which compiler, and where it is kept.\n"
-    "\n"
-    "  --json   the same as one JSON object\n"
-    "\n"
-    "ULPSCOPE_ISA=scalar, avx2 or avx512 before a command, this or another or Python,\n"
-    "takes that instruction set instead of the widest there is; no result depends on\n"
-    "it.\n"
-    "\n"
-    "examples:\n"
-    "  ulpscope info\n"
-    "  ULPSCOPE_PYTHON=~/venv/bin/python ulpscope info\n";
+static const cli_entry own_options[] = {
+    {256, "json", NULL, NULL, "the same as one JSON object"}, {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_info_page = {
+    .command = "info",
+    .usage = "[--json]",
+    .about =
+        "Prints the version, the instruction set that the inner loops use, and what "
+        "the Python side finds: interpreter, torch, the devices that torch sees, and "
+        "the glue to torch: what is built, with which compiler, and where it is kept.\n"
+        "\n"
+        "ULPSCOPE_ISA=scalar, avx2 or avx512 before a command, this or another or "
+        "Python, takes that instruction set instead of the widest there is; no result "
+        "depends on it.\n",
+    .options = options,
+    .examples = "  ulpscope info\n"
+                "  ULPSCOPE_PYTHON=~/venv/bin/python ulpscope info\n",
+    .codes = "0 told, 2 something went wrong",
+};
 
 /* Prints lines behind a mark, since a site may print its own: Python, torch, devices,
  * glue, compiler, cache. Asked of a child: torch may hang or crash. */
@@ -76,7 +80,7 @@ static void ask_python(facts *f)
 {
     f->python_version = f->torch = f->devices = "";
     f->glue = f->compiler = f->cache = "";
-    if (!cli_python_find(f->python, sizeof f->python)) {
+    if (!cli_python_find(f->python, sizeof f->python, NULL)) {
         (void)snprintf(f->python, sizeof f->python, "none");
         f->torch = "unknown (no Python)";
         return;
@@ -112,10 +116,9 @@ static void print_json(const char *const rows[][2], size_t n)
 
 int cmd_info(int argc, char **argv)
 {
-    static const struct option longs[] = {{"json", no_argument, NULL, 'j'}, {0}};
     bool json = false;
-    for (int option; (option = cli_option(argc, argv, ":", longs)) != -1;) {
-        if (option != 'j') return CLI_TROUBLE;
+    for (int key; (key = cli_next(&cmd_info_page, argc, argv)) != -1;) {
+        if (key == '?') return CLI_TROUBLE;
         json = true;
     }
     if (optind != argc) return cli_fail("info takes no argument '%s'", argv[optind]);

@@ -12,100 +12,98 @@
 
 #include "show.h"
 
-const char cmd_show_help[] =
-    "usage: ulpscope show TRACE[#SEQUENCE] [OPTIONS]\n"
-    "\n"
-    "Lists the calls of a trace: sequence, step, phase, operator, arguments, module. "
-    "With\n"
-    "a sequence number, one call whole: tensors, statistics, stack.\n"
-    "\n"
-    "  --ops PATTERN   only these operators: globs, comma-separated, ! excludes\n"
-    "  --module GLOB   only modules whose path matches, e.g. 'layers.3.*'\n"
-    "  --phase P       forward, backward or optimizer\n"
-    "  --step LIST     only these steps, e.g. 2 or 2,5-8\n"
-    "  --call SEQ      one call whole; the same as TRACE#SEQ\n"
-    "  --stats         statistics of each tensor, below each call\n"
-    "  --limit N       at most N calls\n"
-    "  --json          one JSON object per call and line\n"
-    "\n"
-    "examples:\n"
-    "  ulpscope show ulpscope-trace --ops '*norm*' --phase backward\n"
-    "  ulpscope show ulpscope-trace#412\n"
-    "  ulpscope show ulpscope-trace --json | jq .op | sort | uniq -c\n";
+enum {
+    OPT_OPS = 256,
+    OPT_MODULE,
+    OPT_PHASE,
+    OPT_STEP,
+    OPT_CALL,
+    OPT_STATS,
+    OPT_LIMIT,
+    OPT_JSON
+};
+
+static const cli_entry own_options[] = {
+    {OPT_OPS, "ops", "PATTERN", NULL,
+     "only these operators: globs, comma-separated, ! excludes"},
+    {OPT_MODULE, "module", "GLOB", NULL,
+     "only modules whose path matches, e.g. 'layers.3.*'"},
+    {OPT_PHASE, "phase", "P", NULL, "forward, backward or optimizer"},
+    {OPT_STEP, "step", "LIST", NULL, "only these steps, e.g. 2 or 2,5-8"},
+    {OPT_CALL, "call", "SEQ", NULL, "one call whole; the same as TRACE#SEQ"},
+    {OPT_STATS, "stats", NULL, NULL, "statistics of each tensor, below each call"},
+    {OPT_LIMIT, "limit", "N", NULL, "at most N calls"},
+    {OPT_JSON, "json", NULL, NULL, "one JSON object per call and line"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_show_page = {
+    .command = "show",
+    .usage = "TRACE[#SEQUENCE] [OPTIONS]",
+    .about =
+        "Lists the calls of a trace: sequence, step, phase, operator, arguments, "
+        "module. With a sequence number, one call whole: tensors, statistics, stack.\n",
+    .options = options,
+    .examples = "  ulpscope show ulpscope-trace --ops '*norm*' --phase backward\n"
+                "  ulpscope show ulpscope-trace#412\n"
+                "  ulpscope show ulpscope-trace --json | jq .op | sort | uniq -c\n",
+    .codes = "0 shown, 2 something went wrong",
+};
 
 typedef struct show_arguments {
     usc_trace_filter filter;
-    const char *steps; /* "2,5-8"; NULL: all */
-    int64_t call;      /* 0: a list */
+    usc_steps *steps;
+    size_t n_steps; /* 0: all */
+    int64_t call;   /* 0: a list */
     int64_t limit;
     bool stats, json;
     char *trace;
 } show_arguments;
 
-/* One part of "2,5-8": its first and last step, and where the next part begins. */
-static bool next_steps(const char **text, int64_t *first, int64_t *last)
+static bool read_steps(show_arguments *a, const char *text)
 {
-    char *end = NULL;
-    errno = 0;
-    if (**text < '0' || **text > '9') return false;
-    *first = *last = strtoll(*text, &end, 10);
-    if (*end == '-' && end[1] >= '0' && end[1] <= '9') *last = strtoll(end + 1, &end, 10);
-    const bool more = *end == ',' && end[1] != '\0';
-    if (errno != 0 || *last < *first || (*end != '\0' && !more)) return false;
-    *text = end + more;
-    return true;
+    if (usc_steps_read(text, &a->steps, &a->n_steps, NULL) == USC_OK) return true;
+    cli_fail("--step '%s': no list of steps; write 2 or 2,5-8", text);
+    return false;
 }
 
-static bool check_steps(const char *text)
+static bool has_step(const show_arguments *a, int64_t step)
 {
-    int64_t first, last;
-    const char *rest = text;
-    do {
-        if (next_steps(&rest, &first, &last)) continue;
-        cli_fail("--step '%s': no list of steps; write 2 or 2,5-8", text);
-        return false;
-    } while (*rest != '\0');
-    return true;
-}
-
-static bool has_step(const char *steps, int64_t step)
-{
-    int64_t first, last;
-    while (steps != NULL && *steps != '\0' && next_steps(&steps, &first, &last))
-        if (step >= first && step <= last) return true;
-    return steps == NULL;
+    for (size_t i = 0; i < a->n_steps; i++)
+        if (a->steps[i].first <= step && step <= a->steps[i].last) return true;
+    return a->n_steps == 0;
 }
 
 static bool parse_option(show_arguments *a, int option)
 {
     switch (option) {
-    case 'o': {
+    case OPT_OPS: {
         usc_error err;
         a->filter.ops = optarg;
         if (usc_pattern_check(optarg, &err) == USC_OK) return true;
         cli_fail("--ops: %s", err.text);
         return false;
     }
-    case 'm':
+    case OPT_MODULE:
         a->filter.module = optarg;
         return true;
-    case 'p':
+    case OPT_PHASE:
         a->filter.phase = optarg;
         for (int p = 0; p < USC_N_PHASES; p++)
             if (strcmp(optarg, usc_phase_text((usc_phase)p)) == 0) return true;
         cli_fail("--phase '%s': forward, backward or optimizer is needed", optarg);
         return false;
-    case 's':
-        a->steps = optarg;
-        return check_steps(optarg);
-    case 'c':
+    case OPT_STEP:
+        return read_steps(a, optarg);
+    case OPT_CALL:
         return cli_number("--call", optarg, &a->call);
-    case 'l':
+    case OPT_LIMIT:
         return cli_number("--limit", optarg, &a->limit);
-    case 't':
+    case OPT_STATS:
         a->stats = true;
         return true;
-    case 'j':
+    case OPT_JSON:
         a->json = true;
         return true;
     default:
@@ -115,17 +113,8 @@ static bool parse_option(show_arguments *a, int option)
 
 static bool parse(int argc, char **argv, show_arguments *a)
 {
-    static const struct option longs[] = {{"ops", required_argument, NULL, 'o'},
-                                          {"module", required_argument, NULL, 'm'},
-                                          {"phase", required_argument, NULL, 'p'},
-                                          {"step", required_argument, NULL, 's'},
-                                          {"call", required_argument, NULL, 'c'},
-                                          {"limit", required_argument, NULL, 'l'},
-                                          {"stats", no_argument, NULL, 't'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {0}};
     *a = (show_arguments){.filter = {.step = -1}, .limit = INT64_MAX};
-    for (int option; (option = cli_option(argc, argv, ":", longs)) != -1;)
+    for (int option; (option = cli_next(&cmd_show_page, argc, argv)) != -1;)
         if (!parse_option(a, option)) return false;
     if (argc - optind != 1) {
         cli_fail(optind == argc ? "show needs a trace, e.g. ulpscope show ulpscope-trace"
@@ -145,7 +134,7 @@ static bool parse(int argc, char **argv, show_arguments *a)
 static usc_status show_call(usc_trace *t, const show_arguments *a, int64_t sequence,
                             usc_error *err)
 {
-    usc_trace_call call;
+    usc_call call;
     const usc_status st = usc_trace_read_call(t, sequence, &call, err);
     if (st != USC_OK) return st;
     if (a->json)
@@ -158,15 +147,15 @@ static usc_status show_call(usc_trace *t, const show_arguments *a, int64_t seque
 }
 
 /* Leaves the calls of these steps. */
-static usc_status keep_steps(usc_trace *t, const char *steps, int64_t *sequences,
+static usc_status keep_steps(usc_trace *t, const show_arguments *a, int64_t *sequences,
                              int64_t n, int64_t *n_left, usc_error *err)
 {
     *n_left = 0;
     for (int64_t i = 0; i < n; i++) {
-        usc_trace_call call;
+        usc_call call;
         const usc_status st = usc_trace_read_call(t, sequences[i], &call, err);
         if (st != USC_OK) return st;
-        if (has_step(steps, call.step)) sequences[(*n_left)++] = sequences[i];
+        if (has_step(a, call.step)) sequences[(*n_left)++] = sequences[i];
     }
     return USC_OK;
 }
@@ -218,7 +207,7 @@ static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *er
         sequences[i] = found[i];
 
     int64_t n_left = n;
-    if (a->steps != NULL) st = keep_steps(t, a->steps, sequences, n, &n_left, err);
+    if (a->n_steps > 0) st = keep_steps(t, a, sequences, n, &n_left, err);
     const int64_t n_shown = n_left < a->limit ? n_left : a->limit;
     if (!a->json && n_left > 0) show_head();
     for (int64_t i = 0; i < n_shown && st == USC_OK; i++)
@@ -243,5 +232,6 @@ int cmd_show(int argc, char **argv)
     if (st == USC_OK) say_incomplete(t);
     const int code = st == USC_OK ? cli_close_output(CLI_SAME) : cli_fail("%s", err.text);
     usc_trace_close(t);
+    free(a.steps);
     return code;
 }

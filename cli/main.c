@@ -7,24 +7,21 @@
 #include <ulpscope/kernels.h>
 #include <ulpscope/version.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const cli_command commands[] = {
-    {"capture", cmd_capture, "run a command line and record one step of its operators",
-     cmd_capture_help},
-    {"check", cmd_check, "replay a trace on a device and judge every call",
-     cmd_check_help},
-    {"report", cmd_report, "show what a check found; write CSV, JSON and HTML",
-     cmd_report_help},
-    {"pack", cmd_pack, "write inputs and operands for devices without torch",
-     cmd_pack_help},
-    {"judge", cmd_judge, "verdicts on outputs that lie in files", cmd_judge_help},
-    {"show", cmd_show, "list the calls of a trace, or one call whole", cmd_show_help},
-    {"repro", cmd_repro, "write one call as a script that needs torch alone",
-     cmd_repro_help},
-    {"info", cmd_info, "version, instruction set, torch and its devices", cmd_info_help},
-    {"completion", cmd_completion, "a script for bash, zsh or fish", cmd_completion_help},
+    {cmd_capture, "run a command line and record one step of its operators",
+     &cmd_capture_page},
+    {cmd_check, "replay a trace on a device and judge every call", &cmd_check_page},
+    {cmd_report, "show what a check found; write CSV, JSON and HTML", &cmd_report_page},
+    {cmd_pack, "write inputs and operands for devices without torch", &cmd_pack_page},
+    {cmd_judge, "verdicts on outputs that lie in files", &cmd_judge_page},
+    {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
+    {cmd_repro, "write one call as a script that needs torch alone", &cmd_repro_page},
+    {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
+    {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -37,7 +34,7 @@ static int usage(FILE *to)
           "\n",
           to);
     for (int i = 0; i < N_COMMANDS; i++)
-        (void)fprintf(to, "  %-11s %s\n", commands[i].name, commands[i].summary);
+        (void)fprintf(to, "  %-11s %s\n", commands[i].page->command, commands[i].summary);
     fputs(
         "  help        help on a command: ulpscope help check; as a manual page: --man\n"
         "\n"
@@ -55,7 +52,7 @@ static int usage(FILE *to)
 static const cli_command *command_of(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+        if (strcmp(commands[i].page->command, name) == 0) return &commands[i];
     return NULL;
 }
 
@@ -63,7 +60,7 @@ static int unknown(const char *name)
 {
     const char *best = NULL;
     for (int i = 0; i < N_COMMANDS; i++)
-        (void)cli_nearer(name, commands[i].name, &best);
+        (void)cli_nearer(name, commands[i].page->command, &best);
     if (best != NULL)
         return cli_fail(
             "there is no command '%s'; did you mean %s? ulpscope --help lists them", name,
@@ -71,17 +68,16 @@ static int unknown(const char *name)
     return cli_fail("there is no command '%s'; ulpscope --help lists them", name);
 }
 
-/* One line of help as roff: nothing in it may be taken for a request. */
-static void print_roff(const char *text)
+/* Help as roff: nothing in it may be taken for a request. */
+static void print_roff(FILE *from)
 {
     bool starts = true;
-    for (const char *p = text; *p != '\0'; p++) {
-        if (starts && (*p == '.' || *p == '\'')) fputs("\\&", stdout);
-        if (*p == '\\' || *p == '-')
-            (void)printf("\\%c", *p == '-' ? '-' : 'e');
+    for (int c; (c = getc(from)) != EOF; starts = c == '\n') {
+        if (starts && (c == '.' || c == '\'')) fputs("\\&", stdout);
+        if (c == '\\' || c == '-')
+            (void)printf("\\%c", c == '-' ? '-' : 'e');
         else
-            putchar(*p);
-        starts = *p == '\n';
+            putchar(c);
     }
 }
 
@@ -93,7 +89,12 @@ static int manual(const char *name)
     (void)printf(".TH ULPSCOPE-%s 1 \"\" \"ulpscope " USC_VERSION "\"\n", name);
     (void)printf(".SH NAME\nulpscope\\-%s \\- %s\n.SH DESCRIPTION\n.nf\n", name,
                  command->summary);
-    print_roff(command->help);
+    FILE *text = tmpfile();
+    if (text == NULL) return cli_fail("no temporary file can be made");
+    cli_page_print(command->page, text);
+    rewind(text);
+    print_roff(text);
+    (void)fclose(text);
     fputs(".fi\n", stdout);
     return cli_close_output(CLI_SAME);
 }
@@ -105,7 +106,7 @@ static int help(int argc, char **argv)
         return argc > 2 ? manual(argv[2]) : cli_fail("help --man needs a command");
     const cli_command *command = command_of(argv[1]);
     if (command == NULL) return unknown(argv[1]);
-    fputs(command->help, stdout);
+    cli_page_print(command->page, stdout);
     return cli_close_output(CLI_SAME);
 }
 
@@ -119,6 +120,7 @@ static bool asks_for_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error to be told */
     if (argc < 2) {
         usage(stderr);
         return CLI_TROUBLE;
@@ -135,7 +137,7 @@ int main(int argc, char **argv)
     const cli_command *command = command_of(name);
     if (command == NULL) return unknown(name);
     if (asks_for_help(argc - 1, argv + 1)) {
-        fputs(command->help, stdout);
+        cli_page_print(command->page, stdout);
         return cli_close_output(CLI_SAME);
     }
     usc_error err;

@@ -46,7 +46,7 @@ static const char *short_dtype(const char *name)
     return name;
 }
 
-void show_shape(const usc_trace_arg *arg)
+void show_shape(const usc_call_arg *arg)
 {
     show_plain(short_dtype(text_of(arg->dtype_name)));
     putchar('[');
@@ -55,7 +55,7 @@ void show_shape(const usc_trace_arg *arg)
     putchar(']');
 }
 
-static void put_shapes(const usc_trace_call *call, usc_role role)
+static void put_shapes(const usc_call *call, usc_role role)
 {
     bool first = true;
     for (int i = 0; i < call->n_args; i++) {
@@ -72,7 +72,7 @@ void show_head(void)
                  "arguments -> results  module");
 }
 
-static void put_arg(const usc_trace_arg *arg)
+static void put_arg(const usc_call_arg *arg)
 {
     (void)printf("    %-8s", usc_role_text(arg->role));
     put_cell(text_of(arg->path), 14);
@@ -94,7 +94,7 @@ static bool stat_of(const char *stats, const char *name, double *out)
     return end != at + strlen(member); /* null: no finite element */
 }
 
-static void put_stats(const usc_trace_arg *arg)
+static void put_stats(const usc_call_arg *arg)
 {
     static const char *const values[] = {"min", "max", "mean", "l2"};
     static const char *const counts[][2] = {{"n_nan", "NaN"},
@@ -113,7 +113,7 @@ static void put_stats(const usc_trace_arg *arg)
     putchar('\n');
 }
 
-void show_line(const usc_trace_call *call, bool stats)
+void show_line(const usc_call *call, bool stats)
 {
     (void)printf("%6lld %4lld %-9s ", (long long)call->sequence, (long long)call->step,
                  text_of(call->phase));
@@ -143,7 +143,7 @@ static void put_field(const char *name, const char *value)
     putchar('\n');
 }
 
-static void put_storage(const usc_trace_arg *arg)
+static void put_storage(const usc_call_arg *arg)
 {
     (void)printf("             storage %lld, %lld bytes on ", (long long)arg->storage,
                  (long long)arg->storage_bytes);
@@ -163,7 +163,7 @@ static void put_storage(const usc_trace_arg *arg)
     putchar('\n');
 }
 
-void show_whole(const usc_trace_call *call)
+void show_whole(const usc_call *call)
 {
     (void)printf("call      %lld, step %lld, %s, thread %lld, %s\n",
                  (long long)call->sequence, (long long)call->step, text_of(call->phase),
@@ -215,7 +215,7 @@ static void json_list(const char *name, const int64_t *values, int n)
     putchar(']');
 }
 
-static void json_arg(const usc_trace_arg *arg)
+static void json_arg(const usc_call_arg *arg)
 {
     (void)printf("{\"role\": \"%s\"", usc_role_text(arg->role));
     json_text("path", arg->path);
@@ -234,7 +234,7 @@ static void json_arg(const usc_trace_arg *arg)
     putchar('}');
 }
 
-void show_json(const usc_trace_call *call)
+void show_json(const usc_call *call)
 {
     (void)printf("{\"call\": %lld, \"step\": %lld", (long long)call->sequence,
                  (long long)call->step);

@@ -11,27 +11,27 @@
 void show_head(void);
 
 /** A row of the list; with the statistics of its tensors below where asked. */
-void show_line(const usc_trace_call *call, bool stats);
+void show_line(const usc_call *call, bool stats);
 
 /** Everything about one call. */
-void show_whole(const usc_trace_call *call);
+void show_whole(const usc_call *call);
 
 /** Text of a trace on a terminal: nothing in it may steer that. */
 void show_plain(const char *text);
 void show_plain_to(FILE *to, const char *text);
 
 /** "f32[6,8]" */
-void show_shape(const usc_trace_arg *arg);
+void show_shape(const usc_call_arg *arg);
 
 /** Arguments, state and stack of a call as lines of a name and a value (show_args.c). */
-void show_given(const usc_trace_call *call);
-void show_state(const usc_trace_call *call);
-void show_stack(const usc_trace_call *call);
+void show_given(const usc_call *call);
+void show_state(const usc_call *call);
+void show_stack(const usc_call *call);
 
 /** Whether a text is JSON. */
 bool show_json_valid(const char *json);
 
 /** One line of JSON: docs/report.md, "ulpscope show --json". */
-void show_json(const usc_trace_call *call);
+void show_json(const usc_call *call);
 
 #endif

@@ -12,7 +12,7 @@ enum { MAX_DEPTH = 8, PATH_WIDTH = 14 };
 
 typedef struct reader {
     sqlite3 *db;
-    const usc_trace_call *call;
+    const usc_call *call;
     int depth;
 } reader;
 
@@ -66,7 +66,7 @@ bool show_json_valid(const char *json)
 static void put_tensor(const reader *r, const char *path)
 {
     for (int i = 0; i < r->call->n_args; i++) {
-        const usc_trace_arg *arg = &r->call->arg[i];
+        const usc_call_arg *arg = &r->call->arg[i];
         if (arg->role != USC_ROLE_IN || arg->path == NULL || strcmp(arg->path, path) != 0)
             continue;
         show_shape(arg);
@@ -151,7 +151,7 @@ static void put_raw(const char *title, const char *text)
     putchar('\n');
 }
 
-void show_given(const usc_trace_call *call)
+void show_given(const usc_call *call)
 {
     const char *json = call->args;
     if (json == NULL || *json == '\0') return;
@@ -170,7 +170,7 @@ void show_given(const usc_trace_call *call)
     (void)sqlite3_close(r.db);
 }
 
-void show_state(const usc_trace_call *call)
+void show_state(const usc_call *call)
 {
     const char *json = call->state;
     if (json == NULL || *json == '\0') return;
@@ -184,7 +184,7 @@ void show_state(const usc_trace_call *call)
     (void)sqlite3_close(r.db);
 }
 
-void show_stack(const usc_trace_call *call)
+void show_stack(const usc_call *call)
 {
     static const char query[] = "SELECT value ->> '$[0]', value ->> '$[1]', "
                                 "value ->> '$[2]' FROM json_each(?1) "

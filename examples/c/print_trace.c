@@ -8,7 +8,7 @@
 
 #include <ulpscope/ulpscope.h>
 
-static void print_tensor(const usc_trace_arg *t)
+static void print_tensor(const usc_call_arg *t)
 {
     printf("  %s %s[", t->path, t->dtype_name);
     for (int i = 0; i < t->ndim; i++)
@@ -20,7 +20,7 @@ static void print_tensor(const usc_trace_arg *t)
  * longer has to be copied. */
 static usc_status print_call(usc_trace *trace, int64_t sequence, usc_error *err)
 {
-    usc_trace_call call;
+    usc_call call;
     const usc_status st = usc_trace_read_call(trace, sequence, &call, err);
     if (st != USC_OK) return st;
     printf("%" PRId64 " %s\n", sequence, call.op);

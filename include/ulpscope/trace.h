@@ -8,8 +8,8 @@
 #define ULPSCOPE_TRACE_H
 
 #include <ulpscope/alloc.h>
+#include <ulpscope/call.h>
 #include <ulpscope/stats.h>
-#include <ulpscope/tensor.h>
 
 USC_BEGIN_DECLS
 
@@ -30,13 +30,6 @@ typedef enum usc_phase {
 
 /** Text of a phase as in trace.db; "unknown" for other values. Memory: static. */
 USC_API const char *usc_phase_text(usc_phase phase);
-
-/* IN: before the call. MUTATED: an argument that the call writes, as it was left (the
- * same argument also has its IN row). OUT: what the call returned. */
-typedef enum usc_role { USC_ROLE_IN, USC_ROLE_OUT, USC_ROLE_MUTATED } usc_role;
-
-/** Text of a role as in trace.db: "in", "out", "mutated". Memory: static. */
-USC_API const char *usc_role_text(usc_role role);
 
 typedef struct usc_trace_writer usc_trace_writer;
 
@@ -236,35 +229,6 @@ USC_API void usc_trace_close(usc_trace *t);
  */
 USC_API const char *usc_trace_meta(usc_trace *t, const char *key);
 
-/** One argument or result of a call, with everything needed to rebuild it. */
-typedef struct usc_trace_arg {
-    usc_role role;
-    const char *path;
-    int64_t tensor, version, storage, generation, blob;
-    int64_t writer; /* call that wrote this version, 0: from outside */
-    int64_t storage_bytes;
-    int64_t first; /* byte of the storage at which the blob begins */
-    const char *device;
-    const char *dtype_name;
-    int ndim;
-    int64_t sizes[USC_MAX_DIMS];
-    int64_t strides[USC_MAX_DIMS];
-    int64_t offset;
-    bool requires_grad;
-    const char *stats; /* JSON or NULL */
-    const char *form;  /* as in usc_tensor_row */
-} usc_trace_arg;
-
-typedef struct usc_trace_call {
-    int64_t sequence, step, parent, thread;
-    int64_t module, stack, n_children;
-    const char *phase, *op, *schema, *module_path, *module_class, *frames;
-    const char *args, *state, *status;
-    bool composite;
-    int n_args;
-    const usc_trace_arg *arg;
-} usc_trace_call;
-
 /**
  * Reads one call with its arguments.
  *
@@ -272,7 +236,7 @@ typedef struct usc_trace_call {
  * Errors:  USC_E_NOT_FOUND, USC_E_CORRUPT, USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_trace_read_call(usc_trace *t, int64_t sequence,
-                                                     usc_trace_call *out, usc_error *err);
+                                                     usc_call *out, usc_error *err);
 
 typedef struct usc_trace_filter {
     const char *ops;    /* PATTERN; NULL: all */

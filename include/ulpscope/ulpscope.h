@@ -5,6 +5,7 @@
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/api.h>
+#include <ulpscope/call.h>
 #include <ulpscope/capture.h>
 #include <ulpscope/case.h>
 #include <ulpscope/dtype.h>
@@ -14,12 +15,14 @@
 #include <ulpscope/pattern.h>
 #include <ulpscope/report.h>
 #include <ulpscope/result.h>
+#include <ulpscope/run.h>
 #include <ulpscope/safetensors.h>
 #include <ulpscope/standard.h>
 #include <ulpscope/stats.h>
 #include <ulpscope/status.h>
 #include <ulpscope/tensor.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/value.h>
 #include <ulpscope/verdict.h>
 #include <ulpscope/version.h>
 

@@ -38,6 +38,7 @@ int py_capture_add(PyObject *module);
 int py_judge_add(PyObject *module);
 int py_pattern_add(PyObject *module);
 int py_result_add(PyObject *module);
+int py_run_add(PyObject *module);
 int py_standard_add(PyObject *module);
 int py_trace_add(PyObject *module);
 

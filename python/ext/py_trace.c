@@ -60,7 +60,7 @@ static PyObject *dims_tuple(const int64_t *dims, int n)
     return tuple;
 }
 
-static PyObject *arg_dict(const usc_trace_arg *a)
+static PyObject *arg_dict(const usc_call_arg *a)
 {
     PyObject *d = PyDict_New();
     if (d == NULL) return NULL;
@@ -84,7 +84,7 @@ static PyObject *arg_dict(const usc_trace_arg *a)
     return d;
 }
 
-static PyObject *arg_list(const usc_trace_call *c)
+static PyObject *arg_list(const usc_call *c)
 {
     PyObject *list = PyList_New(c->n_args);
     for (int i = 0; list != NULL && i < c->n_args; i++) {
@@ -97,7 +97,7 @@ static PyObject *arg_list(const usc_trace_call *c)
     return list;
 }
 
-static PyObject *call_dict(const usc_trace_call *c)
+static PyObject *call_dict(const usc_call *c)
 {
     PyObject *d = PyDict_New();
     if (d == NULL) return NULL;
@@ -254,7 +254,7 @@ static PyObject *trace_call(trace_object *self, PyObject *arg)
     const long long sequence = PyLong_AsLongLong(arg);
     if ((sequence == -1 && PyErr_Occurred()) || !enter(self)) return NULL;
     usc_error err = {0};
-    usc_trace_call call;
+    usc_call call;
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = usc_trace_read_call(self->trace, sequence, &call, &err);

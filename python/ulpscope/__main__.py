@@ -2,9 +2,18 @@
 """`python -m ulpscope ...`: the program `ulpscope` of this installation, with this Python."""
 
 import os
+import shutil
 import sys
 
-from ._check import Trouble, program
+
+def program():
+    """The `ulpscope` program: as it told us, on PATH, or beside the interpreter. Raises OSError
+    with a sentence where there is none."""
+    beside = os.path.join(os.path.dirname(sys.executable), "ulpscope")
+    for path in (os.environ.get("ULPSCOPE_CLI"), shutil.which("ulpscope"), beside):
+        if path and os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError("it is not on PATH")
 
 
 def main():
@@ -12,9 +21,8 @@ def main():
     os.environ["ULPSCOPE_PYTHON"] = sys.executable
     try:
         os.execv(program(), ["ulpscope", *sys.argv[1:]])
-    except (Trouble, OSError) as problem:
-        why = problem if isinstance(problem, OSError) else "it is not on PATH"
-        print(f"ulpscope: no program to run ({why}): set ULPSCOPE_CLI to it", file=sys.stderr)
+    except OSError as problem:
+        print(f"ulpscope: no program to run ({problem}): set ULPSCOPE_CLI to it", file=sys.stderr)
         return 2
 
 

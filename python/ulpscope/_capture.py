@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 DATA = ("full", "stats")
-MOST_STEPS = 1_000_000
 
 
 def parse_steps(steps):
@@ -27,28 +26,23 @@ def parse_steps(steps):
     """
     if isinstance(steps, int):
         steps = [steps]
-    if not isinstance(steps, str):
-        numbers = {int(s) for s in steps}
+    if isinstance(steps, str):
+        numbers = {n for first, last in _ranges(steps) for n in range(first, last + 1)}
     else:
-        numbers = set()
-        for part in steps.split(","):
-            numbers.update(_range(steps, part))
+        numbers = {int(s) for s in steps}
     if not numbers or min(numbers) < 0:
         raise ValueError(f"steps {steps!r}: one step or more, counted from 0")
     return sorted(numbers)
 
 
-def _range(steps, part):
-    """The numbers of one part of a list of steps: "5" or "5-8"."""
-    first, dash, last = (word.strip() for word in part.strip().partition("-"))
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise ValueError(f"steps '{steps}': '{part}' is neither a number nor a range")
-    first, last = int(first), int(last or first)
-    if last < first:
-        raise ValueError(f"steps '{steps}': the range {part.strip()} runs backwards")
-    if last - first >= MOST_STEPS:
-        raise ValueError(f"steps '{steps}': more than {MOST_STEPS:,} steps")
-    return range(first, last + 1)
+def _ranges(text):
+    """(first, last) of each part of "2,5-8"."""
+    from . import _core
+
+    try:
+        return _core.parse_steps(text)
+    except _core.ArgError as error:
+        raise ValueError(str(error)) from None
 
 
 def listed(steps):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What computes the answers of a check: torch, the device and its driver, and the content
 of every file that came in for it. A run that was cut short goes on only where these are
-what they were. A worker tells them (it has it all loaded), `_check` compares."""
+what they were. A worker tells them (it has it all loaded), the coordinator compares."""
 
-import hashlib
 import importlib.metadata
 import os
+import platform
 import sys
 import sysconfig
 from contextlib import suppress
@@ -19,7 +19,6 @@ DRIVER_FILES = {"cuda": ("/proc/driver/nvidia/version",),
 
 
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
-MOST_BYTES = 64 << 20  # of a library that is hashed; of a larger one size and time are told
 
 
 def loaded():
@@ -40,23 +39,13 @@ def told(device, before):
     came in that a user can change."""
     import torch
 
+    from . import _core
+
     facts = {"torch": torch.__version__} | device_facts(device)
     for path in sorted(_files(before) | set(torch.ops.loaded_libraries)):
-        with suppress(OSError):
-            facts[f"file {path}"] = digest(path)
+        with suppress(OSError, _core.UlpscopeError):
+            facts[f"file {path}"] = _core.file_digest(path)
     return facts
-
-
-def digest(path):
-    """A hash of a file's content."""
-    info = os.stat(path)
-    if info.st_size > MOST_BYTES:
-        return f"{info.st_size} bytes of {info.st_mtime_ns}"
-    found = hashlib.blake2b(digest_size=12)
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            found.update(part)
-    return found.hexdigest()
 
 
 def _files(before):
@@ -110,21 +99,16 @@ def device_facts(device):
     return facts
 
 
-def difference(before, now):
-    """What of two sets of facts is not the same, as a clause; "" where nothing is."""
-    keys = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
-    if not keys:
-        return ""
-    parts = [_changed(k, before.get(k), now.get(k)) for k in keys[:3]]
-    more = f", and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return ", ".join(parts) + more
+def environment():
+    """What the report says of the machine; not compared on resume."""
+    import torch
 
+    from . import _core
 
-def _changed(key, before, now):
-    kind, _, path = key.partition(" ")
-    if kind == "file":
-        did = "was not loaded" if before is None else "is not loaded" if now is None else "has changed"
-        return f"{os.path.basename(path)} {did}"
-    if before is None or now is None:
-        return f"{key} {'was' if before is None else 'is'} not known"
-    return f"{key} was {before[:60]!r} and is {now[:60]!r}"
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    return {"python": platform.python_version(), "torch": torch.__version__,
+            "system": platform.platform(), "machine": platform.machine(), "cores": cores,
+            "ulpscope": _core.version}  # fmt: skip

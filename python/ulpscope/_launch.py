@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ulpscope._launch`: runs a command and records steps of it.
+"""`ulpscope capture`: runs a command and records steps of it.
 
 The command is not changed: its Python processes find a sitecustomize first
 (`_bootstrap/`), which starts `_launched` where torch is imported. Every process that
@@ -7,11 +7,9 @@ recorded reports through a file; this one puts the traces in their places
 (`_launch_folder`) and says in a line what came of it (`_launch_words`).
 """
 
-import argparse
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,82 +19,32 @@ import time
 from pathlib import Path
 
 from . import _launch_words as words
-from ._capture import check_ops, listed, parse_steps
+from ._capture import listed, parse_steps
 from ._launch_folder import Folder, Refused, read_reports
-from ._options import Parser
 
 PACKAGE = Path(os.path.abspath(__file__)).parent  # not resolved: a build folder holds links
 TROUBLE = 2
 GRACE_S = 10
 
 
-def parser():
-    """The options of `ulpscope capture`."""
-    p = Parser(
-        prog="ulpscope capture",
-        description="Run COMMAND unmodified (python train.py, python -m pkg, torchrun, a shell "
-        "script), record every operator call of the steps asked for, then end the run.",
-        epilog="A step ends with the optimizer's step (of several optimizers, the one that "
-        "steps first); without an optimizer it ends when the data loader is asked for the next "
-        "batch. Step 0 begins when the first optimizer is made. Where nothing ends it (an "
-        "inference script) step 0 is the whole program: --steps 0. With several ranks each writes "
-        "TRACE/rank-N and all stop together. Exit code: 0 when the steps were recorded, 2 when "
-        "not, 128 + n when signal n ended it.",
-    )
-    p.add_argument("--steps", default="1", metavar="LIST",
-                   help="steps to record, from 0, e.g. 1 or 2,5-8 (default 1, the second); "
-                   "0 where nothing steps: the whole program")
-    p.add_argument("--data", choices=("full", "stats"), default="full",
-                   help="keep the tensors (default), or only statistics of them")
-    p.add_argument("--ops", metavar="PATTERN",
-                   help="only these operators: globs, comma-separated, ! excludes")
-    p.add_argument("-o", "--output", default="ulpscope-trace", metavar="TRACE",
-                   help="folder of the trace (default ulpscope-trace)")
-    p.add_argument("--limit", metavar="SIZE",
-                   help="stop recording before the tensors take more, e.g. 50GB; the trace stays "
-                   "valid (default: leave 5 %% of the disk free)")
-    p.add_argument("--force", action="store_true",
-                   help="replace the trace that the folder holds")
-    p.add_argument("--step-by", choices=("optimizer", "dataloader", "manual"),
-                   help="what ends a step (default: the optimizer, else the data loader; "
-                   "manual: the program calls ulpscope.step())")
-    p.add_argument("--no-compile", action="store_true",
-                   help="switch torch.compile off in COMMAND (TORCH_COMPILE_DISABLE=1): the "
-                   "calls inside compiled regions are recorded then")
-    p.add_argument("--keep-going", action="store_true",
-                   help="let the run go on after the last step recorded")
-    p.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGS]...")
-    return p
+class Options:
+    """What the program `ulpscope` read and checked (cli/cmd_capture.c): `words` are its values by
+    their places, then the command."""
+
+    def __init__(self, words):
+        steps, self.data, ops, self.output, limit, step_by, force, no_compile, keep_going = words[:9]
+        self.steps, self.ops, self.limit = parse_steps(steps), ops or None, int(limit) or None
+        self.step_by, self.command = step_by or None, words[9:]
+        self.force, self.no_compile, self.keep_going = map(bool, (force, no_compile, keep_going))
 
 
 def check(options):
     """Refuses what cannot work before anything is started."""
-    if options.command[:1] == ["--"]:
-        options.command = options.command[1:]
-    if not options.command:
-        raise Refused("no command given; put it behind --, e.g. -- python train.py")
     check_command(options.command[0])
-    try:
-        options.steps = parse_steps(options.steps)
-        check_ops(options.ops)
-        options.limit = parse_size(options.limit)
-    except ValueError as error:
-        raise Refused(f"--{error}") from None
     folder = Folder(Path(options.output), options.force)
     folder.check()
     build_glue()
     return folder
-
-
-def parse_size(text):
-    """Bytes from "50GB", "1.5T", "4096"; None from None. Raises ValueError for anything else."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", text.strip(), re.ASCII)
-    if not found or float(found[1]) == 0:
-        raise ValueError(f"limit '{text}': a size is needed, e.g. 500MB or 50GB")
-    power = " kMGT".index(found[2] or " ")
-    return min(2**62, int(float(found[1]) * (1024 if found[3] else 1000) ** power))
 
 
 def check_command(name):
@@ -228,10 +176,10 @@ def conclude(seen, child):
     return 0
 
 
-def main(arguments=None):
+def main():
     """The program."""
     try:
-        options = parser().parse_args(arguments)
+        options = Options(sys.argv[1:])
         return run(options, check(options))
     except Refused as error:
         print(f"ulpscope capture: {error}", file=sys.stderr)

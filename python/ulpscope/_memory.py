@@ -7,12 +7,13 @@ import os
 import resource
 import time
 
-from . import _rooms
+from . import _core
 
 PAGE = resource.getpagesize()
 SHARE = 0.9  # of what is free
 FRESH = 0.1  # seconds for which a look at what is free counts
 ADDRESSES = 1 << 30  # of stacks and arenas, which take room but no memory
+free = _core.memory_free
 _free, _hard = resource.getrlimit(resource.RLIMIT_AS)
 _seen = [-FRESH, 0]  # when, and what was free
 _room = [0]  # bytes that the call in work may take; 0: what is free is all that counts
@@ -30,7 +31,7 @@ def limit(phase):
     if phase == "reference":
         now = time.monotonic()
         if now - _seen[0] >= FRESH:
-            _seen[:] = now, _rooms.free()
+            _seen[:] = now, free()
         bounds = [b for b in (SHARE * _seen[1], _room[0]) if b]
         most = int(_mapped() + ADDRESSES + min(bounds)) if bounds else _free
         if _free != resource.RLIM_INFINITY:

@@ -3,21 +3,23 @@
 gives is what the next one takes. Everything else that a call takes is an input, as it was
 captured, and so is what cannot be replayed: random draws, memory that nobody has filled.
 
-`_modules` says which calls; `_compiled` has the graph compiled, `_reference` replays it in
+The coordinator (src/call/forwards.c) says which calls; `_compiled` has the graph compiled, `_reference` replays it in
 another precision.
 """
 
+import json
 import operator
 import re
 from dataclasses import dataclass, field
 
 from ._callable import Composite, _learn
 from ._device import makes_on_default_device
-from ._modules import MOST_CALLS
 from ._ranks import is_collective
 from ._read_call import bare_call, fill_storage, tensor_of, view_of
 from ._replay import BadCall, TensorAt, draws_random, promises_nothing, substitute
 from ._sources import STANDARD, sources_of, space_of
+
+MOST_CALLS = 256  # of one graph; the modules inside a larger one are judged
 
 
 @dataclass
@@ -186,6 +188,15 @@ def _numel(t):
 
 def _expanded(t):
     return any(step == 0 and size > 1 for size, step in zip(t["sizes"], t["strides"]))
+
+
+def arguments(call):
+    """The metric that keeps how the inputs of a module were laid out and what their statistics
+    are, as a list; a trace alone does not tell what they are."""
+    names = "path", "role", "dtype", "sizes", "strides", "offset", "device"
+    told = [{k: t[k] for k in names} | ({"stats": json.loads(t["stats"])} if t.get("stats") else {})
+            for t in call.row["tensors"]]  # fmt: skip
+    return [(-1, "arguments", 0.0, json.dumps(told))] if told else []
 
 
 def module_call(request, row_of, read_blob, stand_in=None):

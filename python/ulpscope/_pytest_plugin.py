@@ -88,17 +88,15 @@ class Recorder:
     def hear(self, name, call, verdict):
         """A call was judged: its row."""
         from . import _wording
-        from ._verdicts import base_row
 
-        source = {"sequence": len(self.rows) + 1, "op": name, "module_path": self.test}
+        source = {"call": len(self.rows) + 1, "op": name, "module": self.test}
         if call is None:
-            row = base_row(source, verdict.verdict)
-            row.update(sentence=_wording.sentence(Named(name), verdict), notes="; ".join(verdict.notes))
-            self.rows.append(row)
+            self.rows.append({**source, "verdict": verdict.verdict, "notes": "; ".join(verdict.notes),
+                              "sentence": _wording.sentence(Named(name), verdict)})  # fmt: skip
             return
-        call.row, call.op = source, name
+        call.row, call.op = {"tensors": []}, name
         timing = verdict.operands.timing.row() if verdict.operands else {}
-        self.rows.append(_wording.row(call, verdict, timing))
+        self.rows.append(source | _wording.row(call, verdict, timing))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node, error):
@@ -123,12 +121,13 @@ class Recorder:
         import json
         import subprocess
 
-        from . import _check, _core
+        from . import _core, _identity
+        from .__main__ import program
 
         run = {
             "trace": f"pytest {' '.join(config.invocation_params.args)}", "trace_id": "",
             "device": "tests", "standard": "ulpscope", "faults": "", "options": "{}",
-            "environment": json.dumps(_check.environment()),
+            "environment": json.dumps(_identity.environment()),
         }  # fmt: skip
         with _core.Result(self.out, run, True) as result:
             result.set("n_selected", str(len(self.rows)))
@@ -136,7 +135,7 @@ class Recorder:
                 result.put(row)
             result.set("seconds", f"{time.monotonic() - self.start:.1f}")
             result.set("state", "done")
-        command = [_check.program(), "report", self.out]
+        command = [program(), "report", self.out]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 2 and self.rows:
             self.failed = done.stderr.strip()

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import torch
 
-from ._homes import operator
+from ._homes import OPERATOR_HOMES, operator
 
 # Arguments that count or steer rather than being computed with: an optimizer's kernels
 # demand their dtype, and a perturbed step count is another step.
@@ -23,6 +23,8 @@ LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
 
 class BadCall(Exception):
     """A call that cannot be replayed; the text is a clause that says why."""
+
+    importable = False  # whether --import of what registers its operator helps
 
 
 class Unsupported(Exception):
@@ -168,16 +170,26 @@ def written_names(function):
     return frozenset(a.name for a in function._schema.arguments if is_write(a))
 
 
+def unknown(name):
+    """BadCall about an operator that nobody here has. Those of torch and of packages beside it
+    are in no file of the user's."""
+    home = OPERATOR_HOMES.get(name.partition("::")[0])
+    if home:
+        return BadCall(f"operator {name} is unknown here: {home[0].partition('.')[0]} of this "
+                       "environment does not bring it")  # fmt: skip
+    problem = BadCall(f"operator {name} is unknown here; name the module or the .py file that "
+                      "registers it with --import")  # fmt: skip
+    problem.importable = True
+    return problem
+
+
 def resolve(name):
     """The callable behind `ns::op.overload` or a dotted Python name under torch."""
     if "::" in name:
         found = operator(name)
         if found is not None:
             return found
-        raise BadCall(
-            f"operator {name} is unknown here; name the module or the .py file that "
-            "registers it with --import"
-        )
+        raise unknown(name)
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)

@@ -14,21 +14,32 @@ import zlib
 import torch
 
 from . import _core, _repro_script
-from ._check import troubles
-from ._crew import Trouble
 from ._options import Parser
-from ._verdicts import clause
-from ._pack import import_modules
 from ._placement import known_on_host
 from ._read_call import call_from
 from ._reference import Reference
 from ._replay import DeviceAt, TensorAt, draws_random, promises_nothing, segments
-from ._select import split_call
 from ._sources import STANDARD, sources_of, space_of
 from ._tensors_file import write_tensors, writing
+from ._verdicts import clause
+from ._worker import import_modules
 
+NEXT_STEPS = {"E_VERSION": "; a newer ulpscope is needed",
+              "E_CORRUPT": "; it is damaged, capture it or copy it again"}  # fmt: skip
 INLINE = 1 << 18  # bytes of tensors that a script itself holds
 MARKS = re.compile(r"(?<=# ==== the call ====\n).*(?=# ==== what tries it ====\n)", re.DOTALL)
+
+
+class Trouble(Exception):
+    """Something that ends the run; the text is the sentence that the user gets."""
+
+
+def split_call(text):
+    """TRACE and N of "TRACE#N"; None for no N. A folder may have a # in its name."""
+    path, mark, number = text.rpartition("#")
+    if not mark or not number.isascii() or not number.isdigit() or os.path.isdir(text):
+        return text, None
+    return path, int(number)
 
 
 def parse(argv):
@@ -39,7 +50,7 @@ def parse(argv):
     add("--import", action="append", default=[], dest="imports", metavar="MODULE")
     add("-o", "--out", metavar="FILE.py")
     options = parser.parse_args(argv)
-    options.folder, options.sequence = split_call(options.trace, os.path.isdir)
+    options.folder, options.sequence = split_call(options.trace)
     if options.sequence is None:
         parser.error(f"{options.trace} names no call; write {options.trace}#SEQUENCE, e.g. {options.trace}#38")
     options.out = options.out or f"repro-{options.sequence}.py"
@@ -191,17 +202,18 @@ def read(options):
 def repro(options):
     if os.path.exists(options.out):
         raise Trouble(f"{options.out} is there already; name another file with -o")
-    with troubles():
-        try:
-            call, row, imports = read(options)
-            refuse_odd(call)
-            text, beside = script_of(call, row, options, imports)
-        except (OSError, Trouble, _core.CorruptError):
-            raise
-        except Exception as problem:  # an operator unknown here, contents that were not kept
-            raise Trouble(f"call {options.sequence}: {clause(problem)}") from None
+    try:
+        call, row, imports = read(options)
+        refuse_odd(call)
+        text, beside = script_of(call, row, options, imports)
         with writing(options.out, "w", encoding="utf-8") as file:
             file.write(text)
+    except Trouble:
+        raise
+    except (OSError, _core.UlpscopeError) as problem:
+        raise Trouble(f"{problem}{NEXT_STEPS.get(getattr(problem, 'status', ''), '')}") from None
+    except Exception as problem:  # an operator unknown here, contents that were not kept
+        raise Trouble(f"call {options.sequence}: {clause(problem)}") from None
     both = f"{options.out} and {beside}" if beside else options.out
     say(f"{call.op} in {both}; torch is all it needs: python {options.out}")
     return 0

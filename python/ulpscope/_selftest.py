@@ -18,7 +18,6 @@ from ._causes_nodes import Lab
 from ._device import Answer
 from ._operands import Operands, Timing
 from ._outputs import judge_outputs
-from ._progress import Progress
 from ._replay import draws_random, plain
 from ._verdicts import FLAGGED
 from ._worker import die_with_parent
@@ -245,56 +244,3 @@ def _forked(run):
         lines = [line for line in file if line.endswith("\n")]
     os.waitpid(pid, 0)
     return json.loads(lines[-1]) if lines else None
-
-
-# ---- all of them ---------------------------------------------------------------------
-
-
-def signature(row):
-    """Calls of one operator on the same shapes and dtypes are probed once."""
-    return row["op"], tuple((t["path"], tuple(t["sizes"]), t["dtype"]) for t in row["tensors"]
-                            if t["role"] == "in")  # fmt: skip
-
-
-def requests(trace, picks):
-    """One request per signature among the calls of a check."""
-    chosen = {}
-    for pick in picks:
-        chosen.setdefault(signature(trace.call(pick.sequence)), pick.sequence)
-    return [{"call": s, "self_test": True} for s in chosen.values()]
-
-
-def _heard(events, progress):
-    for event in events:
-        progress.step()
-        yield event
-
-
-def run(crew, trace, picks):
-    """Probes by operator: the least that any signature of it would have caught."""
-    found, asked = {}, requests(trace, picks)
-    with Progress(len(asked), what="self-test", units="signatures") as progress:
-        for event in _heard(crew.work(asked), progress):
-            op = trace.call(event[1]["call"])["op"]
-            row = event[2].get("self_test") if event[0] == "row" else None
-            _merge(found.setdefault(op, {"calls": 0}), row or {"skipped": "no answer in time"})
-    return found
-
-
-def _merge(into, row):
-    into["calls"] += 1
-    if "skipped" in row:
-        into.setdefault("skipped", row["skipped"])
-        return
-    bits = into.setdefault("bits", {})
-    for kind, b in row["bits"].items():
-        bits[kind] = b if kind not in bits else min(bits[kind] or 0.0, b or 0.0) or None
-    for kind in ("caught", "unseen", "idle"):
-        known = into.setdefault(kind, [])
-        known += [text for text in row[kind] if text not in known]
-    into["caught"] = [text for text in into["caught"] if text not in into["unseen"]]
-
-
-def kept(found):
-    """The result as it is kept in result.db, under "self_test"."""
-    return json.dumps(found, sort_keys=True)

@@ -4,28 +4,8 @@ a second thread that waits for work costs it far more than it brings, above all 
 programs have the cores. Needs no torch until a call is worked on."""
 
 import math
-import os
 
 SMALL = 1 << 17  # elements of all tensors of a call, below which one thread does it
-# A thread of OpenMP that is done spins for the next loop; beside other workers it takes
-# the core from those that have work.
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-
-
-def most(cores, jobs, environ=os.environ):
-    """Threads of each of `jobs` workers: what OMP_NUM_THREADS says where it is set, else an
-    equal part of the cores."""
-    said = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if said.isascii() and said.isdigit() and int(said) > 0:
-        return int(said)
-    return max(1, cores // jobs)
-
-
-def environment(environ=os.environ):
-    """The environment of a worker: threads that wait do so asleep, unless it says otherwise."""
-    if any(name in environ for name in WAITING):
-        return dict(environ)
-    return {**environ, **WAITING}
 
 
 def elements_of(row):

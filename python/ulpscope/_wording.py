@@ -9,7 +9,7 @@ import torch
 
 from ._replay import all_finite, base_name, fit, segments
 from ._standards import metric_rows
-from ._verdicts import FLAGGED, base_row
+from ._verdicts import FLAGGED
 
 FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
 METRICS = ("max", "mid", "q99", "rel", "z", "fan_in", "t_max", "t_mid", "n_mismatch", "n_bad")
@@ -132,14 +132,14 @@ def _describe(call, value):
     return str(getattr(value, "device", value))
 
 
-def row(call, verdict, timing, stands_for=1):
-    """The verdict as a row for `_core.Result.put`."""
-    worst, source = verdict.worst, call.row
+def row(call, verdict, timing):
+    """The verdict as a row for `_core.Result.put`, without what a trace tells of the call."""
+    worst = verdict.worst
     flagged = verdict.verdict in FLAGGED
     whole = verdict.operands and not verdict.part
     parts = verdict.operands.reference.parts if whole else None
-    out = base_row(source, verdict.verdict)
-    out.update(
+    return dict(
+        verdict=verdict.verdict,
         culprit=verdict.culprit,
         bits=worst.bits if worst else 0.0,
         yardstick_bits=worst.yardstick_bits if worst else 0.0,
@@ -149,15 +149,18 @@ def row(call, verdict, timing, stands_for=1):
         notes="; ".join(verdict.notes + (["made-up inputs"] if call.made_up else [])),
         output=worst.path if worst else "",
         args=describe_arguments(call),
-        stack=(source.get("frames") or "") if verdict.verdict != "pass" else "",
-        n_elements=sum(f.n for f in verdict.findings) or out["n_elements"],
-        stands_for=stands_for,
-        metrics=(out["metrics"] + (metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
+        **elements(verdict),
+        metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
                  + _search_time(timing) + odd_inputs(call, parts) + excused(verdict) + _share(verdict) + _reason(verdict)),
         examples=examples(verdict) if flagged else [],
         **timing,
     )
-    return out
+
+
+def elements(verdict):
+    """{"n_elements": n} of what was judged; {} where nothing was."""
+    n = sum(f.n for f in verdict.findings)
+    return {"n_elements": n} if n else {}
 
 
 def _share(verdict):

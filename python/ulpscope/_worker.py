@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker of `ulpscope check`: takes call numbers on standard input, gives rows back.
 
-Run by `_check` as `python -m ulpscope._worker FD SETTINGS`. It opens the trace and the
-device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
-{"say": text} for the user, {"ready": what computes (`_identity`)} or {"fatal": text} once,
-{"phase": name} while a call is worked on, {"row": {...}} at its end, with "leaving" where the device died and the worker ends. After a
-row with "searching" comes {"cause": {...}}: the row once more, with what it is about. Before that
-{"group": name, "heard": n} asks what is known of findings like it; the answer comes on standard
-input as {"causes": [...], "search": whether to}, and {"found": name, "text": cause} tells.
+Run by the coordinator (src/run) as `python -m ulpscope._worker FD SETTINGS`. It opens the trace
+and the device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
+{"say": text} for the user, {"ready": what computes (`_identity`), "environment": what it runs on}
+or {"fatal": text} once, {"phase": name} while a call is worked on, {"row": {...}} at its end, with
+"leaving" where the device died and the worker ends. A row holds what was found; what the trace
+tells of the call the coordinator knows. After a row with "searching" comes {"cause": {...}}: the
+row once more, with what it is about. Before that {"group": name, "heard": n, "most": searches}
+asks what is known of findings like it; the answer comes on standard input as {"causes": [...],
+"search": whether to}, and {"found": name, "text": cause} tells.
 """
 
 import contextlib
@@ -15,13 +17,15 @@ import ctypes
 import importlib
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
 import time
 
+from ._causes_groups import SEARCHES
 from ._threads import Threads
-from ._verdicts import FLAGGED, UNKNOWN, base_row
+from ._verdicts import FLAGGED, UNKNOWN
 
 PR_SET_PDEATHSIG = 1
 
@@ -30,10 +34,24 @@ class Channel:
     """Lines to the coordinator. A descriptor of its own: operators may print."""
 
     def __init__(self, number):
-        self.file = os.fdopen(number, "w", buffering=1)
+        self.file = os.fdopen(number, "wb", buffering=0)
 
     def send(self, **message):
-        self.file.write(json.dumps(message) + "\n")
+        text = json.dumps(speakable(message), ensure_ascii=False).replace("\\u0000", "\ufffd")
+        left = text.encode("utf-8", "replace") + b"\n"
+        while left:
+            left = left[self.file.write(left) :]
+
+
+def speakable(value):
+    """A message without what JSON cannot say: NaN and Inf are texts there."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {k: speakable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [speakable(v) for v in value]
+    return value
 
 
 class Shared:
@@ -44,7 +62,7 @@ class Shared:
 
     def ask(self, group, heard):
         """As `_causes_groups.Known.ask`; waits where somebody else searches."""
-        self.channel.send(group=group, heard=heard)
+        self.channel.send(group=group, heard=heard, most=SEARCHES)
         answer = json.loads(sys.stdin.readline())
         return answer["causes"], answer["search"]
 
@@ -136,7 +154,8 @@ class Bench:
         try:
             return self.judged(request, timing)
         except BadCall as problem:
-            return self.plain(sequence, "unjudged", str(problem), request), True, None
+            row = self.plain(sequence, "unjudged", str(problem), request)
+            return row | {"unknown": problem.importable}, True, None
         except DeviceDied as problem:
             return self.plain(sequence, "crashed", f"the device reports: {problem}", request), False, None
         except _core.CorruptError:
@@ -147,7 +166,7 @@ class Bench:
 
     def judged(self, request, timing):
         """What `work` gives for a call that can be judged."""
-        from . import _judging, _ranks, _wording
+        from . import _judging, _module_call, _ranks, _wording
         from ._usual import is_usual
 
         sequence, module, below = request["call"], request.get("module"), None
@@ -169,8 +188,8 @@ class Bench:
             effect += [(-1, "usual", 1.0, None)] if is_usual(call, verdict) else []
 
         def told():
-            row = _wording.row(call, verdict, timing.row(), request.get("stands_for", 1))
-            row["metrics"] += effect
+            row = _wording.row(call, verdict, timing.row())
+            row["metrics"] += effect + (_module_call.arguments(call) if module else [])
             return row
 
         search = self.search(call, verdict, below, timing, told)
@@ -243,10 +262,7 @@ class Bench:
         """A row for a call of which nothing could be measured."""
         module = request.get("module")
         source = module["source"] if module else self.trace.call(sequence)
-        row = base_row(source, verdict)
-        row.update(sentence=f"{source['op']}: {reason}", stack=source.get("frames") or "",
-                   stands_for=request.get("stands_for", 1))  # fmt: skip
-        return row
+        return {"verdict": verdict, "sentence": f"{source['op']}: {reason}"}
 
     def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not
@@ -298,13 +314,18 @@ def prepare(settings):
     import torch
 
     torch.set_num_threads(max(1, settings["threads"]))
-    for module in settings["recorded"]:
-        # What the captured program had may be gone: then its operators are unknown here,
-        # and the verdict of their calls says what to do.
+    import_modules(settings["recorded"], settings["imports"])
+
+
+def import_modules(recorded, named):
+    """What the captured program had, as far as it is here, and what --import names."""
+    for module in recorded:
+        # It may be gone: then its operators are unknown here, and the verdict of their calls
+        # says what to do.
         with contextlib.suppress(Exception):
             import_it(module)
-    for module in settings["imports"]:
-        if module not in settings["recorded"]:
+    for module in named:
+        if module not in recorded:
             import_it(module)
 
 
@@ -314,6 +335,18 @@ def plain_words(problem):
         return (f"{sys.executable} has no torch: install it there (pip install torch), or name "
                 "an interpreter that has it in ULPSCOPE_PYTHON")  # fmt: skip
     return f"{problem}" or type(problem).__name__
+
+
+def opened(settings, channel, before):
+    """What works on requests of this kind, and what computes."""
+    from . import _identity
+
+    if settings["kind"] == "pack":
+        from ._pack import Packer
+
+        return Packer(settings, channel), {}
+    bench = Bench(settings, channel)
+    return bench, _identity.told(settings["device"], before)
 
 
 def main():
@@ -330,17 +363,20 @@ def main():
         _glue._say = lambda text: channel.send(say=text)
         before = _identity.loaded()
         prepare(settings)
-        bench = Bench(settings, channel)
-        facts = _identity.told(settings["device"], before)
+        bench, facts = opened(settings, channel, before)
     except Exception as problem:  # whatever it is, the coordinator says it
         channel.send(fatal=plain_words(problem))
         return 2
-    channel.send(ready=facts)
+    channel.send(ready=facts, environment=_identity.environment())
     for line in sys.stdin:
         try:
             row, alive, search = bench.work(json.loads(line))
         except _core.CorruptError as problem:
             channel.send(fatal=f"{problem}; the trace is damaged, capture it or copy it again")
+            return 2
+        except OSError as problem:  # what a pack is written to
+            channel.send(fatal=f"{problem.filename or 'a file'}: {problem.strerror or problem}; nothing "
+                         "was packed: make room, or name another folder with -o")  # fmt: skip
             return 2
         channel.send(row={**row, "fired": bench.fired()}, leaving=not alive, searching=search is not None)
         if search is not None:

@@ -4,7 +4,10 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
+
+#include "base/number.h"
 
 enum { FLAGS = JSON_REJECT_DUPLICATES };
 
@@ -153,6 +156,31 @@ bool usc_json_as_integer(const usc_json *value, int64_t *out)
     return json_is_integer(value);
 }
 
+double usc_json_as_number(const usc_json *value)
+{
+    if (json_is_number(value)) return json_number_value(value);
+    const char *text = json_string_value(value);
+    if (text == NULL) return NAN;
+    char *end;
+    const double number = usc_parse_number(text, &end);
+    return end != text && *end == '\0' ? number : (double)NAN;
+}
+
+bool usc_json_is_true(const usc_json *value)
+{
+    return json_is_true(value);
+}
+
+bool usc_json_is_flag(const usc_json *value)
+{
+    return json_is_boolean(value);
+}
+
+bool usc_json_is_null(const usc_json *value)
+{
+    return json_is_null(value);
+}
+
 bool usc_json_is_object(const usc_json *value)
 {
     return json_is_object(value);
@@ -181,13 +209,13 @@ bool usc_json_valid(const char *text)
     return root != NULL;
 }
 
-const char *usc_json_print(const usc_json *value, usc_arena *arena)
+static const char *print(const usc_json *value, size_t flags, usc_arena *arena)
 {
-    enum { PRINT = JSON_COMPACT | JSON_ENCODE_ANY };
-    const size_t size = json_dumpb(value, NULL, 0, PRINT);
+    const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
     char *out = usc_arena_take(arena, size + 1);
     if (out == NULL) return NULL;
-    if (json_dumpb(value, out, size, PRINT) != size) arena->failed = true;
+    if (json_dumpb(value, out, size, flags | JSON_ENCODE_ANY) != size)
+        arena->failed = true;
     out[size] = '\0';
     return out;
 }
@@ -198,4 +226,14 @@ const char *usc_json_quoted(const char *text, usc_arena *arena)
     const char *out = value != NULL ? usc_json_print(value, arena) : NULL;
     json_decref(value);
     return out;
+}
+
+const char *usc_json_print(const usc_json *value, usc_arena *arena)
+{
+    return print(value, JSON_COMPACT, arena);
+}
+
+const char *usc_json_print_lines(const usc_json *value, usc_arena *arena)
+{
+    return print(value, JSON_INDENT(1), arena);
 }

@@ -72,6 +72,12 @@ const char *usc_json_as_text(const usc_json *value);
 /** Whether it is an integer, which is then in *out. */
 bool usc_json_as_integer(const usc_json *value, int64_t *out);
 
+/** The number that it is, or that a text "nan", "inf" or "-inf" says; NaN for others. */
+double usc_json_as_number(const usc_json *value);
+
+bool usc_json_is_true(const usc_json *value);
+bool usc_json_is_flag(const usc_json *value);
+bool usc_json_is_null(const usc_json *value);
 bool usc_json_is_object(const usc_json *value);
 bool usc_json_is_list(const usc_json *value);
 
@@ -89,5 +95,8 @@ const char *usc_json_quoted(const char *text, usc_arena *arena);
 
 /** The value as JSON without spaces, in the arena; NULL where there is no memory. */
 const char *usc_json_print(const usc_json *value, usc_arena *arena);
+
+/** The same with a line for each member, a level one space deeper. */
+const char *usc_json_print_lines(const usc_json *value, usc_arena *arena);
 
 #endif

@@ -240,10 +240,10 @@ static bool parse_role(const char *text, usc_role *out)
 }
 
 /* The columns of USC_SQL_GET_ARGS; false where one cannot be. */
-static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_trace_arg *a)
+static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_call_arg *a)
 {
     usc_arena *arena = &t->arena;
-    *a = (usc_trace_arg){
+    *a = (usc_call_arg){
         .path = usc_db_text(arena, s, 1),
         .tensor = sqlite3_column_int64(s, 2),
         .version = sqlite3_column_int64(s, 3),
@@ -271,12 +271,12 @@ static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_trace_arg *a)
            a->storage_bytes >= 0 && a->first >= 0 && a->first <= a->storage_bytes;
 }
 
-static usc_status read_args(usc_trace *t, usc_trace_call *out, usc_error *err)
+static usc_status read_args(usc_trace *t, usc_call *out, usc_error *err)
 {
     sqlite3_stmt *s;
     bool row = false;
     size_t capacity = 0, n = 0;
-    usc_trace_arg *args = NULL;
+    usc_call_arg *args = NULL;
     usc_status st = usc_db_get(
         &t->db, t->db.version < 2 ? USC_SQL_GET_ARGS_1 : USC_SQL_GET_ARGS, &s, err);
     if (st != USC_OK) return st;
@@ -300,7 +300,7 @@ static usc_status read_args(usc_trace *t, usc_trace_call *out, usc_error *err)
 }
 
 /* The columns of USC_SQL_GET_CALL. */
-static void fill_call(usc_trace *t, sqlite3_stmt *s, usc_trace_call *c)
+static void fill_call(usc_trace *t, sqlite3_stmt *s, usc_call *c)
 {
     usc_arena *arena = &t->arena;
     c->step = sqlite3_column_int64(s, 0);
@@ -321,18 +321,18 @@ static void fill_call(usc_trace *t, sqlite3_stmt *s, usc_trace_call *c)
     c->n_children = sqlite3_column_int64(s, 15);
 }
 
-usc_status usc_trace_read_call(usc_trace *t, int64_t sequence, usc_trace_call *out,
+usc_status usc_trace_read_call(usc_trace *t, int64_t sequence, usc_call *out,
                                usc_error *err)
 {
     assert(t);
     assert(out);
     sqlite3_stmt *s;
     bool row = false;
-    *out = (usc_trace_call){0};
+    *out = (usc_call){0};
     usc_arena_reset(&t->arena);
     usc_status st = usc_db_get(&t->db, USC_SQL_GET_CALL, &s, err);
     if (st != USC_OK) return st;
-    usc_trace_call c = {.sequence = sequence};
+    usc_call c = {.sequence = sequence};
     sqlite3_bind_int64(s, 1, sequence);
     st = usc_db_step(&t->db, s, &row, err);
     if (row) fill_call(t, s, &c);

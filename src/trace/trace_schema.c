@@ -62,16 +62,3 @@ const char *usc_phase_text(usc_phase phase)
     };
     return (unsigned)phase < USC_N_PHASES ? text[phase] : "unknown";
 }
-
-const char *usc_role_text(usc_role role)
-{
-    switch (role) {
-    case USC_ROLE_IN:
-        return "in";
-    case USC_ROLE_OUT:
-        return "out";
-    case USC_ROLE_MUTATED:
-        return "mutated";
-    }
-    return "unknown";
-}

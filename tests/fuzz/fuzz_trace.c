@@ -59,7 +59,7 @@ static void read_all(usc_trace *t)
     n = n < 64 ? n : 64;
     if (n > 0) memcpy(kept, calls, (size_t)n * sizeof *kept);
     for (int64_t i = 0; i < n; i++) {
-        usc_trace_call call;
+        usc_call call;
         int64_t blobs[64];
         st = usc_trace_read_call(t, kept[i], &call, &err);
         fuzz_said(st, &err);

@@ -14,7 +14,7 @@ def captured(folder, script, n=2, *options):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                "--nproc-per-node", str(n), "train.py"]  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "ulpscope._launch", "-o", "t", "--steps", "0,1", *options, "--",
+        ["ulpscope", "capture", "-o", "t", "--steps", "0,1", *options, "--",
          *command], capture_output=True, text=True, cwd=folder, timeout=240,
         env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -34,13 +34,13 @@ for n in range(3):
 
 
 def run(folder, *command, limit=None, fault=""):
-    """Runs a module of the package in `folder`; `limit` is the most bytes of a file."""
+    """Runs a command in `folder`; `limit` is the most bytes of a file."""
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True,
+        [*command], cwd=folder, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CHECK_FAULT": fault},
         preexec_fn=limited if limit else None, stdin=subprocess.DEVNULL, timeout=120,
     )  # fmt: skip
@@ -49,14 +49,14 @@ def run(folder, *command, limit=None, fault=""):
 
 
 def check(folder, *arguments, **options):
-    return run(folder, "ulpscope._check", *arguments, **options)
+    return run(folder, "ulpscope", "check", *arguments, **options)
 
 
 def capture(folder, *arguments, script=None, options=(), **more):
     if script is not None:
         (folder / "train.py").write_text(script)
         arguments = (sys.executable, "train.py")
-    return run(folder, "ulpscope._launch", *options, "--", *arguments, **more)
+    return run(folder, "ulpscope", "capture", *options, "--", *arguments, **more)
 
 
 def assert_one_sentence(done, *words):

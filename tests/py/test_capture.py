@@ -390,7 +390,7 @@ def script(tmp_path, workers=0, ranks=False, optimizer=True, last="pass"):
 def launch(tmp_path, *command, options=()):
     env = dict(os.environ, OMP_NUM_THREADS="1")
     return subprocess.run(
-        [sys.executable, "-m", "ulpscope._launch", "-o", str(tmp_path / "t"), *options, "--",
+        ["ulpscope", "capture", "-o", str(tmp_path / "t"), *options, "--",
          *command], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=120)
 
 

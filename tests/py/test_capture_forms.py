@@ -6,7 +6,6 @@ import contextlib
 import os
 import sqlite3
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def check(trace, out, device):
     package = Path(ulpscope.__file__).absolute().parents[1]
     env = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "ulpscope._check", str(trace), "--device", device, "-o", str(out),
+        ["ulpscope", "check", str(trace), "--device", device, "-o", str(out),
          "-j", "1"], capture_output=True, text=True, timeout=120,
         cwd=out.parent, env=env)  # fmt: skip
     with sqlite3.connect(out / "result.db") as db:

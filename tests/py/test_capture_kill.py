@@ -163,7 +163,7 @@ def test_an_interrupted_capture_says_what_it_left(tmp_path, number):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN.format(stop=2)))
     run = subprocess.Popen(
-        [sys.executable, "-m", "ulpscope._launch", "--steps", "1,2", "-o", "t", "--",
+        ["ulpscope", "capture", "--steps", "1,2", "-o", "t", "--",
          sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     assert run.stdout.readline() == "here\n"
@@ -182,7 +182,7 @@ def test_an_interrupted_capture_says_what_it_left(tmp_path, number):
 
 
 def command(trace, out, device):
-    return [sys.executable, "-m", "ulpscope._check", str(trace), "--device",
+    return ["ulpscope", "check", str(trace), "--device",
             f"python:check_devices:{device}", "-o", str(out), "-j", "1"]  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def launch(folder, *command, options=(), code=None, **environment):
     if code is not None:
         (folder / "program.py").write_text(textwrap.dedent(code))
     return subprocess.run(
-        [sys.executable, "-m", "ulpscope._launch", "-o", "t", *options, "--",
+        ["ulpscope", "capture", "-o", "t", *options, "--",
          *(command or [sys.executable, "program.py"])], capture_output=True, text=True,
         cwd=folder, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_an_empty_folder_is_used_as_it_is_and_a_trace_replaced(tmp_path):
     """-o names the current folder of the program: what it writes there must arrive."""
     (tmp_path / "t").mkdir()
     (tmp_path / "program.py").write_text(textwrap.dedent(TRAIN).replace("{last}", "open('x', 'w').close()"))
-    command = [sys.executable, "-m", "ulpscope._launch", "--keep-going", "-o", ".", "--", sys.executable,
+    command = ["ulpscope", "capture", "--keep-going", "-o", ".", "--", sys.executable,
                "../program.py"]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path / "t", capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -193,11 +193,9 @@ def test_compiled_regions_are_counted_and_said_everywhere(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "1 compiled region ran and was not recorded; --no-compile sets" in done.stderr
     assert "sin" not in [op for _, op in calls(tmp_path / "t")[0]]
-    from ulpscope import _check
-
-    said = subprocess.run([_check.program(), "show", "t"], capture_output=True, text=True, cwd=tmp_path)
+    said = subprocess.run(["ulpscope", "show", "t"], capture_output=True, text=True, cwd=tmp_path)
     assert "1 compiled region ran and was not recorded" in said.stderr
-    said = subprocess.run([sys.executable, "-m", "ulpscope._check", "t", "--device", "cpu", "-j", "1",
+    said = subprocess.run(["ulpscope", "check", "t", "--device", "cpu", "-j", "1",
                            "--ops", "ones"], capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
     assert said.returncode == 0, said.stderr
     assert "1 compiled region was not recorded: what torch.compile" in " ".join(said.stdout.split())
@@ -286,15 +284,13 @@ def test_steps_are_listed_as_they_are_parsed(text):
 # Ctrl-C while Python starts: a site that takes its time, then one that is over at once.
 @pytest.mark.parametrize("command", ["capture", "check", "pack"])
 def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_path, command):
-    from ulpscope import _check
-
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
         "if 'ulpscope._started' in sys.orig_argv:\n"
         "    os.kill(os.getpid(), 2)\n")  # fmt: skip
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     words = {"capture": ["--", "true"], "check": ["t", "--device", "cpu"], "pack": ["t", "-o", "p"]}
-    done = subprocess.run([_check.program(), command, *words[command]], capture_output=True, text=True,
+    done = subprocess.run(["ulpscope", command, *words[command]], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": sys.executable},
                           cwd=tmp_path, timeout=60)  # fmt: skip
     assert done.returncode == 128 + signal.SIGINT, done.stderr

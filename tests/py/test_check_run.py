@@ -9,7 +9,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from traces import TraceWriter, small_trace
 
 import ulpscope
-from ulpscope import _check, _core, _progress, _select
+from ulpscope import _core
 
 HERE = Path(__file__).parent
 N = 2
@@ -31,7 +30,7 @@ def trace(tmp_path_factory):
 
 
 def command(trace, out, *more, device="python:check_devices:device"):
-    return [sys.executable, "-m", "ulpscope._check", str(trace), "--device", device,
+    return ["ulpscope", "check", str(trace), "--device", device,
             "-o", str(out), "-j", "1", *more]  # fmt: skip
 
 
@@ -48,7 +47,7 @@ def check(trace, out, *more, fault="", threads="1", **options):
 
 
 def report(out, *more):
-    return subprocess.run([_check.program(), "report", str(out), *more], capture_output=True,
+    return subprocess.run(["ulpscope", "report", str(out), *more], capture_output=True,
                           text=True, timeout=60)  # fmt: skip
 
 
@@ -160,10 +159,10 @@ def test_distinct_takes_one_call_per_signature(trace, tmp_path):
 @pytest.mark.parametrize(
     "change, words",
     [
-        (lambda c: c.__setitem__(3, "/no/such/trace"), "/no/such/trace"),
-        (lambda c: c.__setitem__(5, "warp:0"), "known here: cpu"),
+        (lambda c: c.__setitem__(2, "/no/such/trace"), "/no/such/trace"),
+        (lambda c: c.__setitem__(4, "warp:0"), "known here: cpu"),
         (lambda c: c.extend(["--import", "no_such_module"]), "no_such_module"),
-        (lambda c: c.__setitem__(7, "/dev/null/out"), "/dev/null/out"),
+        (lambda c: c.__setitem__(6, "/dev/null/out"), "/dev/null/out"),
     ],
     ids=["no trace", "no device", "no module", "no folder"],
 )
@@ -200,15 +199,6 @@ def test_inputs_that_were_drawn_from_statistics_are_said_to_be(tmp_path):
     done = check(tmp_path / "trace", tmp_path / "out", "--ops", "exp")
     assert done.returncode == 0 and "statistics only" in done.stdout
     assert [r["notes"] for r in rows(tmp_path / "out")] == ["made-up inputs"]
-
-
-def test_progress_tells_no_time_before_it_knows_one(monkeypatch, capsys):
-    monkeypatch.setattr(_progress, "EVERY_SECONDS", 0.0)
-    progress = _progress.Progress(9, done=2)
-    for _ in range(2):
-        progress.step({"verdict": "pass"})
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith("3 of 9 calls, 0 flagged") and second.endswith("0 flagged, 0:00 left")
 
 
 def test_out_of_another_run_is_refused(trace, tmp_path):
@@ -362,57 +352,6 @@ def test_interrupted_check_goes_on_where_it_stopped(trace, tmp_path, how):
     assert again.run.returncode == 0
     assert f"resuming: {n_done} of {4 * N} calls done" in message
     assert verdicts(out) == HONEST
-
-
-def test_damaged_results_are_replaced_where_that_is_asked_for(trace, tmp_path):
-    out = tmp_path / "out"
-    assert check(trace, out, "--ops", "mm").returncode == 0
-    size = (out / "result.db").stat().st_size
-    with open(out / "result.db", "r+b") as file:  # pages of data, not the first
-        file.seek(size // 4)
-        file.write(b"\xff\x3c" * (size // 4))
-    run = check(trace, out, "--ops", "mm")
-    assert run.returncode == 2 and "--force replaces it" in run.stderr and "another run" not in run.stderr
-    assert check(trace, out, "--ops", "mm", "--force").returncode == 0
-    assert "none of 2 calls flagged" in report(out).stdout
-
-
-# ---- which calls ---------------------------------------------------------------------
-
-
-def row(sequence, op="aten::mm", parent=0, composite=False, device="cpu", state=None, args="{}"):
-    tensor = dict(path="args[0]", role="in", dtype="float32", sizes=[2], strides=[1], device=device)
-    return dict(sequence=sequence, op=op, parent=parent, composite=composite, status="ok",
-                state=state, args=args, tensors=[tensor], module_class="M")  # fmt: skip
-
-
-def picked(picks):
-    return [(p.sequence, p.children) for p in picks]
-
-
-def test_other_device_type_gets_the_outermost_portable_call():
-    rows = [row(1, "aten::linear", composite=True), row(2, parent=1), row(3)]
-    assert picked(_select.pick(rows, "cpu", "sim")) == [(1, [2]), (3, [])]
-
-
-def test_same_device_type_gets_the_calls_below():
-    rows = [row(1, "aten::linear", composite=True), row(2, parent=1), row(3)]
-    assert picked(_select.pick(rows, "cpu", "cpu")) == [(2, []), (3, [])]
-
-
-@pytest.mark.parametrize(
-    "reason", [dict(state='{"autocast": {"cpu": "bfloat16"}}'),
-               dict(args='{"args": [{"other": "ScriptObject"}]}')],
-)  # fmt: skip
-def test_calls_that_are_not_portable_are_replaced_by_those_below(reason):
-    rows = [row(1, "aten::linear", composite=True, **reason), row(2, parent=1)]
-    assert picked(_select.pick(rows, "cpu", "sim")) == [(2, [])]
-
-
-def test_the_host_s_own_calls_are_left_alone():
-    rows = [row(1, device="cuda:0"), row(2, device="cpu")]
-    assert _select.home_of(rows) == "cuda"
-    assert picked(_select.pick(rows, "cuda", "npu")) == [(1, [])]
 
 
 def test_core_reads_back_what_the_worker_needs(trace):

@@ -5,7 +5,6 @@ honest results pass, planted mistakes are wrong, what is missing is said."""
 import shutil
 import sqlite3
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -122,7 +121,7 @@ def test_a_stale_result_is_wrong_also_in_the_whole_check(traces, tmp_path):
     path, _ = with_result_of(traces, tmp_path / "t", 2, "[50]",
                              lambda b, c, o: b.execute(stale, (c,)).fetchone()[0])  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "ulpscope._check", str(path), "--device", "sim:0", "-o",
+        ["ulpscope", "check", str(path), "--device", "sim:0", "-o",
          str(tmp_path / "out"), "-j", "1", "--ops", "*c10d*::*", "--compare-standards", "--self-test"],
         capture_output=True, text=True, timeout=240)  # fmt: skip
     said = " ".join(done.stdout.split())

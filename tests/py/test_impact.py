@@ -7,17 +7,17 @@ import csv
 import json
 import os
 import subprocess
-import sys
 from copy import deepcopy
 
 import pytest
 import torch
 import torch.nn.functional as F
 import ulpscope
+from selections import picks
 from torch import nn
 
 import ulpscope.sim as sim
-from ulpscope import _core, _impact, _select
+from ulpscope import _core, _impact
 from ulpscope._device import TorchDevice
 from ulpscope._judging import judge_call
 from ulpscope._read_call import call_from
@@ -70,9 +70,7 @@ def read(path):
     """A trace and its picks for a device of another type, linked to the backward."""
     trace = _core.Trace(str(path))
     rows = [trace.call(s) for s in trace.select()]
-    picks = _select.pick(rows, "cpu", "sim")
-    _select.link(picks, rows)
-    return trace, {p.sequence: p for p in picks}, {r["sequence"]: r for r in rows}
+    return trace, {p.sequence: p for p in picks(path, "sim")}, {r["sequence"]: r for r in rows}
 
 
 def replaced(model, place, x, target, output):
@@ -300,7 +298,7 @@ def test_the_report_tells_it_and_sorts_by_it(step, tmp_path):
     path, *_ = step
     out = tmp_path / "out"
     run = subprocess.run(
-        [sys.executable, "-m", "ulpscope._check", str(path), "--device", "sim:0", "-j", "1",
+        ["ulpscope", "check", str(path), "--device", "sim:0", "-j", "1",
          "-o", str(out), "--ops", "gelu,sigmoid", "--sort", "loss", "--faults",
          "aten::gelu:bf16_output;aten::sigmoid:fp16_output"],
         capture_output=True, text=True, timeout=120,

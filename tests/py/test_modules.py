@@ -3,21 +3,22 @@
 bit; honest devices and compilers pass, one that breaks only what it fuses is accused at this
 level and at no other."""
 
+import subprocess
+
 import check_compilers  # noqa: F401  registers backends
 import pytest
 import torch
+from selections import picks
 from test_check_run import check, rows
 from test_compiled import plain_compiler  # noqa: F401  a fixture
 from torch import nn
 
 import ulpscope
-from ulpscope import _core, _modules, _select
-from ulpscope._agenda import Budget
-from ulpscope._check import parse, told_of
+from ulpscope import _core
 from ulpscope._compiled import CompiledDevice
 from ulpscope._device import open_device
 from ulpscope._judging import judge_call
-from ulpscope._module_call import module_call
+from ulpscope._module_call import MOST_CALLS, module_call
 from ulpscope._read_call import call_from
 from ulpscope._replay import BadCall
 
@@ -67,11 +68,11 @@ class Captured:
         self.outputs[name] = out.detach()
 
     def forwards(self, target="cpu"):
-        return _modules.forwards(_select.pick(self.rows, "cpu", target), self.rows)
+        return picks(self.path, target, modules=True)
 
     def rebuilt(self, path, target="cpu"):
         (found,) = [f for f in self.forwards(target) if f.path == path]
-        return module_call(found.request()["module"], self.trace.call, self.trace.blob)
+        return module_call(found.module, self.trace.call, self.trace.blob)
 
 
 @pytest.fixture(scope="module")
@@ -154,24 +155,6 @@ def test_check_without_compiler(captured, tmp_path):
     assert {r["op"]: r["verdict"] for r in rows(out)} == {op: "pass" for op in said}
 
 
-def test_a_budget_takes_one_of_each_kind_first():
-    """Forwards are told apart by class and by what their calls take, not by their names."""
-    rows = {i: {"op": "aten::mm", "args": "", "tensors": [
-        {"path": "args[0]", "role": "in", "dtype": "float32", "sizes": (n, 4), "strides": (4, 1)}]}
-        for i, n in enumerate((8, 8, 8, 9))}  # fmt: skip
-    kinds = ("Block", "Block", "Head", "Block")
-    requests = [{"call": i, "module": {"calls": [i], "source": {
-        "op": f"module:m{i}", "module_class": kind}}} for i, kind in enumerate(kinds)]  # fmt: skip
-
-    class Trace:
-        call = staticmethod(rows.__getitem__)
-
-    agenda = Budget(requests, lambda i: told_of(Trace, requests[i]), 100)
-    assert [agenda.pop()["call"] for _ in requests] == [2, 0, 3, 1]
-    agenda.hear({"call": 1, "op": "module:m1", "verdict": "wrong", "bits": 1.0})
-    assert list(agenda.worst) == ["Block"]
-
-
 def test_compiler_that_breaks_what_it_fuses(captured, monkeypatch):
     monkeypatch.setattr("ulpscope._causes_host.add_cause", lambda *_: None)  # takes its time
     device = CompiledDevice("cpu", "fusing")
@@ -194,13 +177,12 @@ def test_honest_inductor(captured):
     (["--device", "python:check_devices:device"], "--device cpu"),
     (["--device", "cpu", "--self-test"], "leave out --level module"),
 ])  # fmt: skip
-def test_what_does_not_go_together(capsys, more, word):
-    with pytest.raises(SystemExit):
-        parse(["trace", "--level", "module", *more])
-    assert word in capsys.readouterr().err
+def test_what_does_not_go_together(more, word):
+    said = subprocess.run(["ulpscope", "check", "trace", "--level", "module", *more], capture_output=True, text=True)
+    assert said.returncode == 2 and word in said.stderr
 
 
 def test_too_large_for_one_graph(captured):
-    request = {"calls": [1] * (_modules.MOST_CALLS + 1), "kept": [], "source": {}}
+    request = {"calls": [1] * (MOST_CALLS + 1), "kept": [], "source": {}}
     with pytest.raises(BadCall, match="too many for one graph"):
         module_call(request, captured.trace.call, captured.trace.blob)

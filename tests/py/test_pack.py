@@ -80,7 +80,7 @@ def packed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pack")
     make_trace(folder / "trace")
     done = subprocess.run(
-        [sys.executable, "-m", "ulpscope._pack", folder / "trace", "-o", folder / "pack"],
+        ["ulpscope", "pack", folder / "trace", "-o", folder / "pack"],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "29 calls" in done.stderr and "aten::bernoulli" in done.stderr
@@ -499,7 +499,7 @@ def at_corners(tmp_path_factory):
         for at in (few, half):
             out = torch.ops.aten.leaky_relu_backward(g, at, 0.1, False)
             t.add("aten::leaky_relu_backward", g, at, 0.1, False, out=[out])
-    subprocess.run([sys.executable, "-m", "ulpscope._pack", folder / "trace", "-o",
+    subprocess.run(["ulpscope", "pack", folder / "trace", "-o",
                     folder / "pack", "-j", "1"], check=True, capture_output=True)  # fmt: skip
     return folder / "pack", g, {1: few, 2: half}
 
@@ -534,11 +534,9 @@ def test_a_corner_excuses_a_pack_as_it_does_a_check(at_corners, tmp_path, factor
 
 
 FULL = """
-import resource, signal, sys
-from ulpscope import _pack
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), -1))
-sys.exit(_pack.main(sys.argv[2:]))
+os.execvp("ulpscope", ["ulpscope", "pack", *sys.argv[2:]])
 """
 
 
@@ -558,7 +556,7 @@ def test_layouts_and_memory_formats_are_spelt(tmp_path):
     with TraceWriter(tmp_path / "trace") as t:
         t.add("aten::clone", image, memory_format=torch.channels_last, out=[image])
         t.add("aten::zeros_like", image, layout=torch.strided, out=[image])
-    subprocess.run([sys.executable, "-m", "ulpscope._pack", tmp_path / "trace", "-o",
+    subprocess.run(["ulpscope", "pack", tmp_path / "trace", "-o",
                     tmp_path / "pack", "-j", "1"], check=True, capture_output=True)  # fmt: skip
     clone, zeros = json.loads((tmp_path / "pack" / "pack.json").read_text())["calls"]
     assert clone["kwargs"]["memory_format"] == {"memory_format": "channels_last"}
@@ -568,14 +566,14 @@ def test_layouts_and_memory_formats_are_spelt(tmp_path):
 
 def test_a_pack_does_not_overwrite_what_is_there(packed, tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "ulpscope._pack", packed / "trace", "-o", packed / "pack"],
+        ["ulpscope", "pack", packed / "trace", "-o", packed / "pack"],
         capture_output=True, text=True)  # fmt: skip
     assert run.returncode == 2 and "is there already" in run.stderr
 
 
 def test_processes_write_the_same_pack(packed, tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "ulpscope._pack", packed / "trace", "-o", tmp_path / "pack", "-j",
+        ["ulpscope", "pack", packed / "trace", "-o", tmp_path / "pack", "-j",
          "2", "--ops", "mm,topk"],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     assert run.returncode == 0, run.stderr

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def test_check_prints_and_keeps_it(tmp_path):
     trace, out = small_trace(tmp_path / "trace", 1), tmp_path / "out"
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
-        [sys.executable, "-m", "ulpscope._check", str(trace), "--device",
+        ["ulpscope", "check", str(trace), "--device",
          "python:check_devices:device", "-o", str(out), "-j", "1", "--self-test"],
         capture_output=True, text=True, timeout=300,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CHECK_FAULT": ""},

@@ -10,11 +10,10 @@ import pytest
 import torch
 from traces import TraceWriter
 
-from ulpscope import _check
 
 
 def show(*words):
-    return subprocess.run([_check.program(), "show", *map(str, words)], capture_output=True,
+    return subprocess.run(["ulpscope", "show", *map(str, words)], capture_output=True,
                           text=True, timeout=60)  # fmt: skip
 
 

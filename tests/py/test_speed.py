@@ -4,6 +4,7 @@ saving has wrong kernels beside it that are still found."""
 
 import math
 import os
+import subprocess
 import resource
 
 import pytest
@@ -12,11 +13,11 @@ from calls import make_call
 from test_check_run import check, rows
 from traces import TraceWriter
 
-from ulpscope import _judging, _operands, _reference, _rooms, _threads
+from ulpscope import _judging, _operands, _reference
 from ulpscope._device import PythonDevice, TorchDevice
 from ulpscope._verdicts import FLAGGED
 
-CORES = _threads.most(len(os.sched_getaffinity(0)), 1, {})
+CORES = len(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +39,6 @@ def test_threads_follow_the_environment_and_the_size_of_the_call(two_sizes, tmp_
                 device="python:speed_devices:telling_threads")  # fmt: skip
     assert run.returncode == 0
     assert told.read_text().split("\n")[:2] == ["mm 1", f"gelu {large}"]
-
-
-@pytest.mark.parametrize("environment, threads", [
-    ({}, 4), ({"OMP_NUM_THREADS": "6"}, 6), ({"OMP_NUM_THREADS": "0"}, 4), ({"OMP_NUM_THREADS": "x"}, 4),
-])  # fmt: skip
-def test_threads_of_a_worker(environment, threads):
-    assert _threads.most(8, 2, environment) == threads
 
 
 # ---- what carries elements ---------------------------------------------------------------
@@ -179,37 +173,11 @@ def test_a_call_that_needs_more_than_there_is_works_alone(two_sizes, tmp_path):
     assert run.returncode == 0 and {r["verdict"] for r in rows(tmp_path / "out")} == {"pass"}
 
 
-@pytest.mark.parametrize("needs, busy, fits", [
-    ([40], [], True), ([40, 60], [0], True), ([41, 60], [0], False), ([900], [], True),
-    ([900, 1], [0], False), ([1, 900], [0], False), ([30, 30, 40], [0, 1], True),
-])  # fmt: skip
-def test_who_may_begin(needs, busy, fits):
-    rooms = _rooms.Rooms(100, lambda request: request["need"])
-    requests = [{"need": need} for need in needs]
-    assert rooms.admits(requests[-1], [requests[i] for i in busy]) == fits
-
-
-@pytest.mark.parametrize("text, size", [
-    ("6GiB", 6 << 30), ("500M", 500_000_000), ("500MB", 500_000_000), ("1.5g", 1_500_000_000), ("4096", 4096),
-])  # fmt: skip
-def test_sizes(text, size):
-    assert _rooms.size_of(text) == size
-
-
 @pytest.mark.parametrize("text", ["", "many", "-1", "0", "5 apples", "1..5G", "i"])
 def test_what_is_no_size(text):
-    with pytest.raises(ValueError):
-        _rooms.size_of(text)
-
-
-def test_the_limit_of_a_control_group_counts(tmp_path):
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    for folder, most, used in ((tmp_path, "max", "5"), (tmp_path / "a", "1000", "300"), (tmp_path / "a/b", "max", "1")):
-        (folder / "memory.max").write_text(most + "\n")
-        (folder / "memory.current").write_text(used + "\n")
-    groups = tmp_path / "groups"
-    groups.write_text("0::/a/b\n")
-    assert _rooms._group(str(tmp_path), str(groups)) == 700
+    said = subprocess.run(["ulpscope", "check", "t", "--device", "cpu", "--memory", text], capture_output=True,
+                          text=True)  # fmt: skip
+    assert said.returncode == 2 and f"--memory '{text}': a size is needed" in said.stderr
 
 
 def test_a_view_takes_no_memory_of_its_own():

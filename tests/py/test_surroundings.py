@@ -10,8 +10,6 @@ import sys
 import pytest
 from traces import small_trace
 
-from ulpscope import _check, _progress
-
 
 def run(*words, path="", **environment):
     before = [str(path)] if path else []
@@ -22,7 +20,7 @@ def run(*words, path="", **environment):
 
 
 def check(trace, out, *more, **options):
-    return run(sys.executable, "-m", "ulpscope._check", trace, "--device", "cpu", "-o", out, "-j", "1",
+    return run("ulpscope", "check", trace, "--device", "cpu", "-o", out, "-j", "1",
                "--ops", "mm", *more, **options)  # fmt: skip
 
 
@@ -33,7 +31,7 @@ def trace(tmp_path_factory):
 
 def test_info_tells_glue_compiler_and_cache_also_where_a_site_prints(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('hello from the site ' * 100)")
-    said = run(_check.program(), "info", "--json", path=tmp_path, ULPSCOPE_PYTHON=sys.executable,
+    said = run("ulpscope", "info", "--json", path=tmp_path, ULPSCOPE_PYTHON=sys.executable,
                ULPSCOPE_CACHE=str(tmp_path / "cache"))  # fmt: skip
     assert said.returncode == 0, said.stderr
     told = json.loads(said.stdout)
@@ -70,23 +68,13 @@ def test_names_that_are_not_utf_8_are_no_obstacle(tmp_path):
      (("show", "--modul", "x", "--jsno", "t"), "did you mean --json?")],
 )  # fmt: skip
 def test_a_mistyped_word_of_the_program(words, meant):
-    said = run(_check.program(), *words)
+    said = run("ulpscope", *words)
     assert said.returncode == 2 and meant in said.stderr
 
 
 def test_a_mistyped_option_of_check(trace, tmp_path):
     said = check(trace, tmp_path / "out", "--distnct")
     assert said.returncode == 2 and "did you mean --distinct?" in said.stderr
-
-
-def test_a_self_test_tells_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(_progress, "EVERY_SECONDS", 0.0)
-    progress = _progress.Progress(3, what="self-test", units="signatures")
-    for _ in range(2):
-        progress.step()
-    first, second = capsys.readouterr().err.splitlines()
-    assert first == "ulpscope check: self-test: 1 of 3 signatures"
-    assert second.startswith("ulpscope check: self-test: 2 of 3 signatures, 0:0")
 
 
 def test_damaged_results_say_what_to_do(trace, tmp_path):

@@ -182,16 +182,16 @@ static inline int64_t host_use(host *h, usc_capture_tensor in)
 }
 
 /* Argument `i` of a call, copied out of the reader. */
-static inline usc_trace_arg host_arg(usc_trace *t, int64_t sequence, int i)
+static inline usc_call_arg host_arg(usc_trace *t, int64_t sequence, int i)
 {
-    usc_trace_call call;
+    usc_call call;
     usc_error err = {0};
     if (usc_trace_read_call(t, sequence, &call, &err) != USC_OK) fail_msg("%s", err.text);
     assert_true(i < call.n_args);
     return call.arg[i];
 }
 
-static inline void host_assert_bytes(usc_trace *t, const usc_trace_arg *arg,
+static inline void host_assert_bytes(usc_trace *t, const usc_call_arg *arg,
                                      const void *bytes, int64_t size)
 {
     const void *data = NULL;

@@ -25,7 +25,7 @@ static void test_bytes_come_back(void **state)
     assert_int_equal(call, 1);
     usc_trace *t = host_finish(&h);
 
-    usc_trace_call read;
+    usc_call read;
     assert_int_equal(usc_trace_read_call(t, call, &read, NULL), USC_OK);
     assert_string_equal(read.op, "test::op");
     assert_string_equal(read.status, "ok");
@@ -36,7 +36,7 @@ static void test_bytes_come_back(void **state)
     assert_int_equal(read.arg[1].writer, call);
     assert_int_equal(read.arg[0].sizes[0], N);
     assert_non_null(read.arg[0].stats);
-    const usc_trace_arg in = read.arg[0], out = read.arg[1];
+    const usc_call_arg in = read.arg[0], out = read.arg[1];
     host_assert_bytes(t, &in, a, sizeof a);
     host_assert_bytes(t, &out, b, sizeof b);
     host_stop(&h, t);
@@ -83,8 +83,8 @@ static void test_a_write_makes_a_generation(void **state)
     const int64_t later = host_use(&h, in);
     usc_trace *t = host_finish(&h);
 
-    const usc_trace_arg first = host_arg(t, call, 0), out = host_arg(t, call, 1),
-                        mutated = host_arg(t, call, 2), next = host_arg(t, later, 0);
+    const usc_call_arg first = host_arg(t, call, 0), out = host_arg(t, call, 1),
+                       mutated = host_arg(t, call, 2), next = host_arg(t, later, 0);
     assert_int_equal(first.generation, 0);
     assert_int_equal(mutated.generation, 1);
     assert_int_equal(mutated.role, USC_ROLE_MUTATED);
@@ -111,7 +111,7 @@ static void test_views_share_a_version(void **state)
     assert_int_equal(counts.bytes_copied, sizeof a);
     assert_int_equal(counts.n_tensors, 2);
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg whole = host_arg(t, call, 0), view = host_arg(t, call, 1);
+    const usc_call_arg whole = host_arg(t, call, 0), view = host_arg(t, call, 1);
     assert_int_equal(whole.version, view.version);
     assert_int_not_equal(whole.tensor, view.tensor);
     assert_int_equal(view.offset, 4);
@@ -128,7 +128,7 @@ static void test_equal_bytes_share_a_blob_only(void **state)
     host_start(&h);
     const int64_t call = host_call(&h, host_whole(&h, &sa), host_whole(&h, &sb));
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg in = host_arg(t, call, 0), out = host_arg(t, call, 1);
+    const usc_call_arg in = host_arg(t, call, 0), out = host_arg(t, call, 1);
     assert_int_equal(in.blob, out.blob);
     assert_int_not_equal(in.storage, out.storage);
     host_stop(&h, t);
@@ -150,8 +150,8 @@ static void test_an_unobserved_write_is_noticed(void **state)
     usc_capture_count(h.c, &counts);
     assert_int_equal(counts.n_unobserved, 1);
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg first = host_arg(t, before, 0), second = host_arg(t, same, 0),
-                        third = host_arg(t, after, 0);
+    const usc_call_arg first = host_arg(t, before, 0), second = host_arg(t, same, 0),
+                       third = host_arg(t, after, 0);
     assert_int_equal(first.version, second.version);
     assert_int_equal(third.generation, 1);
     assert_int_equal(third.writer, 0);
@@ -179,7 +179,7 @@ static void test_a_view_is_checked_where_it_reaches(void **state)
     const int64_t back = host_use(&h, host_vector(&h, &s, size / 4 - 64, 64));
     usc_trace *t = host_finish(&h);
     assert_int_equal(host_arg(t, front, 0).generation, 0);
-    const usc_trace_arg last = host_arg(t, back, 0);
+    const usc_call_arg last = host_arg(t, back, 0);
     assert_int_equal(last.generation, 1);
     host_assert_bytes(t, &last, a, size);
     host_stop(&h, t);
@@ -253,7 +253,7 @@ static void test_a_new_size_is_another_storage(void **state)
     const usc_capture_tensor after = host_role(host_whole(&h, &s), USC_ROLE_MUTATED);
     usc_capture_end(h.c, call, &after, 1, true);
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg empty = host_arg(t, call, 0), full = host_arg(t, call, 1);
+    const usc_call_arg empty = host_arg(t, call, 0), full = host_arg(t, call, 1);
     assert_int_equal(empty.storage_bytes, 0);
     host_assert_bytes(t, &empty, NULL, 0);
     assert_int_equal(full.storage_bytes, sizeof a);
@@ -296,7 +296,7 @@ static void test_a_result_that_was_there_may_have_changed(void **state)
     const usc_capture_tensor out = host_role(host_whole(&h, &sb), USC_ROLE_OUT);
     usc_capture_end(h.c, call, &out, 1, true);
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg got = host_arg(t, call, 1);
+    const usc_call_arg got = host_arg(t, call, 1);
     assert_int_equal(got.generation, 1);
     assert_int_equal(got.writer, call);
     host_assert_bytes(t, &got, buffer, sizeof buffer);
@@ -314,7 +314,7 @@ static void test_tensors_without_storage_are_rows_only(void **state)
                                .i_item = -1};
     const int64_t call = host_begin(&h, &meta, 1);
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg arg = host_arg(t, call, 0);
+    const usc_call_arg arg = host_arg(t, call, 0);
     assert_int_equal(arg.blob, 0);
     assert_string_equal(arg.dtype_name, "complex64");
     assert_int_equal(arg.sizes[1], 4);
@@ -335,7 +335,7 @@ static void test_statistics_instead_of_bytes(void **state)
     a[3] = NAN;
     const int64_t second = host_call(&h, host_whole(&h, &sa), host_vector(&h, &sb, 4, 2));
     usc_trace *t = host_finish(&h);
-    usc_trace_arg arg = host_arg(t, first, 0);
+    usc_call_arg arg = host_arg(t, first, 0);
     assert_int_equal(arg.blob, 0);
     assert_non_null(strstr(arg.stats, "\"max\""));
     assert_non_null(strstr(arg.stats, "16"));

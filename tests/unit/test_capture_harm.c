@@ -24,7 +24,7 @@ static void test_a_raised_call_says_so(void **state)
     const int64_t raised = host_begin(&h, &in, 1), open = host_begin(&h, &in, 1);
     usc_capture_end(h.c, raised, NULL, 0, false);
     usc_trace *t = host_finish(&h);
-    usc_trace_call call;
+    usc_call call;
     assert_int_equal(usc_trace_read_call(t, raised, &call, NULL), USC_OK);
     assert_string_equal(call.status, "raised");
     assert_int_equal(usc_trace_read_call(t, open, &call, NULL), USC_OK);
@@ -103,7 +103,7 @@ static void ring_case(bool through_hook, bool stats_only)
         }
     usc_trace *t = host_finish(&h);
     for (int i = 0; i < 2 * n_sizes; i++) {
-        const usc_trace_arg arg = host_arg(t, i + 1, 0);
+        const usc_call_arg arg = host_arg(t, i + 1, 0);
         const int k = i % n_sizes;
         assert_int_equal(arg.generation, i / n_sizes);
         memset(s[k].bytes, 16 * (i / n_sizes) + k, (size_t)sizes[k]);
@@ -196,8 +196,8 @@ static void check_worker(usc_trace *t, const worker *w)
 {
     float *expect = malloc(thread_elements * sizeof *expect);
     for (int i = 0; i < calls_each; i++) {
-        const usc_trace_arg in = host_arg(t, w->sequence[i], 0),
-                            out = host_arg(t, w->sequence[i], 1);
+        const usc_call_arg in = host_arg(t, w->sequence[i], 0),
+                           out = host_arg(t, w->sequence[i], 1);
         assert_int_equal(in.generation, i);
         assert_int_equal(out.generation, i + 1);
         assert_int_equal(out.writer, w->sequence[i]);
@@ -266,7 +266,7 @@ static void test_an_end_comes_late_from_another_thread(void **state)
     pthread_join(thread, NULL);
     usc_trace *t = host_finish(&h);
     assert_true(other > late.sequence);
-    const usc_trace_arg after = host_arg(t, late.sequence, 1);
+    const usc_call_arg after = host_arg(t, late.sequence, 1);
     assert_int_equal(after.generation, 1);
     host_assert_bytes(t, &after, a, sizeof a);
     host_stop(&h, t);
@@ -290,8 +290,8 @@ static void test_a_failed_read_leaves_that_tensor_out(void **state)
     assert_int_equal(host_use(&h, host_whole(&h, &sa)), 4);
     usc_trace *t = host_finish(&h);
     assert_string_equal(usc_trace_meta(t, "complete"), "1");
-    const usc_trace_arg first = host_arg(t, 1, 0), lost = host_arg(t, 2, 0),
-                        again = host_arg(t, 3, 0), last = host_arg(t, 4, 0);
+    const usc_call_arg first = host_arg(t, 1, 0), lost = host_arg(t, 2, 0),
+                       again = host_arg(t, 3, 0), last = host_arg(t, 4, 0);
     host_assert_bytes(t, &first, a, sizeof a);
     assert_int_equal(lost.blob, 0);
     assert_int_equal(again.blob, 0);
@@ -442,12 +442,12 @@ static int64_t kill_child(host *h, int n_calls, int n_wait, int wait_ms)
 static void check_killed_call(usc_trace *t, int64_t sequence)
 {
     static float expect[kill_elements];
-    usc_trace_call call;
+    usc_call call;
     usc_error err = {0};
     if (usc_trace_read_call(t, sequence, &call, &err) != USC_OK) fail_msg("%s", err.text);
     assert_string_equal(call.status, "ok");
     assert_int_equal(call.n_args, 2);
-    const usc_trace_arg out = call.arg[1];
+    const usc_call_arg out = call.arg[1];
     for (int k = 0; k < kill_elements; k++)
         expect[k] = (float)((sequence - 1) % 100 + k);
     host_assert_bytes(t, &out, expect, sizeof expect);

@@ -40,7 +40,7 @@ static void small_views_case(bool stats_only, int64_t most)
     if (!stats_only) assert_int_equal(counts.bytes_copied, 10 * view_size);
     usc_trace *t = host_finish(&h);
     for (int i = 0; i < n_uses; i++) {
-        const usc_trace_arg arg = host_arg(t, i + 1, 0), first = host_arg(t, 1, 0);
+        const usc_call_arg arg = host_arg(t, i + 1, 0), first = host_arg(t, 1, 0);
         assert_int_equal(arg.version, first.version);
         assert_int_equal(arg.storage_bytes, size);
         assert_non_null(arg.stats);
@@ -75,7 +75,7 @@ static void test_a_large_view_is_looked_at_in_places(void **state)
     usc_capture_count(h.c, &counts);
     assert_int_equal(counts.n_unobserved, 1);
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg arg = host_arg(t, changed, 0);
+    const usc_call_arg arg = host_arg(t, changed, 0);
     assert_int_equal(arg.generation, 1);
     host_assert_bytes(t, &arg, a, size);
     host_stop(&h, t);
@@ -100,8 +100,8 @@ static void test_parts_belong_to_a_generation(void **state)
     const int64_t later = host_use(&h, page(&h, &s, 7));
     const int64_t wide = host_use(&h, host_vector(&h, &s, 0, 8 * view_size / 4));
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg x = host_arg(t, call, 2), y = host_arg(t, call, 3),
-                        next = host_arg(t, later, 0), all = host_arg(t, wide, 0);
+    const usc_call_arg x = host_arg(t, call, 2), y = host_arg(t, call, 3),
+                       next = host_arg(t, later, 0), all = host_arg(t, wide, 0);
     assert_int_equal(x.generation, 1);
     assert_int_equal(y.version, x.version);
     assert_int_equal(y.writer, call);
@@ -126,7 +126,7 @@ static void test_a_write_beside_what_was_taken_is_no_finding(void **state)
     a[0] = 2;
     const int64_t call = host_use(&h, host_vector(&h, &s, 0, 3 * view_size / 4));
     usc_trace *t = host_finish(&h);
-    const usc_trace_arg arg = host_arg(t, call, 0);
+    const usc_call_arg arg = host_arg(t, call, 0);
     assert_int_equal(arg.generation, 1); /* a[0] had been taken */
     host_assert_bytes(t, &arg, a, 3 * view_size);
     host_stop(&h, t);
@@ -206,7 +206,7 @@ static void slow_read_case(bool stats_only)
     pthread_join(guard, NULL);
     assert_int_equal(d.sequence, 6);
     usc_trace *t = host_finish(&d.h);
-    const usc_trace_arg arg = host_arg(t, 6, 0);
+    const usc_call_arg arg = host_arg(t, 6, 0);
     assert_non_null(arg.stats);
     if (!stats_only) host_assert_bytes(t, &arg, a, sizeof a);
     host_stop(&d.h, t);
@@ -238,7 +238,7 @@ static void test_bytes_that_another_call_replaced_are_read_again(void **state)
     usc_capture_count(d.h.c, &counts);
     assert_int_equal(counts.n_unobserved, 0);
     usc_trace *t = host_finish(&d.h);
-    const usc_trace_arg seen = host_arg(t, d.sequence, 0), made = host_arg(t, writer, 0);
+    const usc_call_arg seen = host_arg(t, d.sequence, 0), made = host_arg(t, writer, 0);
     assert_int_equal(seen.version, made.version);
     host_assert_bytes(t, &seen, a, sizeof a);
     host_stop(&d.h, t);

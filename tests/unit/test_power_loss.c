@@ -305,7 +305,7 @@ static int64_t calls_kept(const char *folder, float *a, usc_error *err)
     usc_trace *t = NULL;
     int64_t n = 0;
     if (usc_trace_open(folder, NULL, &t, err) != USC_OK) return -1;
-    usc_trace_call call;
+    usc_call call;
     while (usc_trace_read_call(t, n + 1, &call, NULL) == USC_OK) {
         if (call.n_args == 0) break; /* its results and status come in a later commit */
         const int64_t size = fill(a, (int)++n);

@@ -61,7 +61,7 @@ static void reads_back_what_was_written(void **state)
     assert_string_equal(usc_trace_meta(t, "complete"), "1");
     assert_int_equal(strlen(usc_trace_meta(t, "id")), 32);
     assert_null(usc_trace_meta(t, "nothing"));
-    usc_trace_call call;
+    usc_call call;
     OK(usc_trace_read_call(t, 9, &call, &err));
     assert_string_equal(call.op, "aten::add.Tensor");
     assert_string_equal(call.module_path, "layers.0");
@@ -260,7 +260,7 @@ static void keeps_statistics(void **state)
     usc_error err;
     usc_trace_writer *w;
     usc_trace *t;
-    usc_trace_call call;
+    usc_call call;
     static usc_stats stats;
     stats = (usc_stats){.n = 3, .n_nan = 1, .min = -1.5, .max = 2, .mean = NAN};
     stats.histogram[1][150] = 2;

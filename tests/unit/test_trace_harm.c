@@ -431,7 +431,7 @@ static usc_status read_all(void)
     usc_status st = usc_trace_open(trace_path, NULL, &t, &err);
     if (st == USC_OK) st = usc_trace_select(t, NULL, &found, &n, &err);
     for (int64_t i = 1; i <= 40 && st == USC_OK; i++) {
-        usc_trace_call call;
+        usc_call call;
         const void *data;
         int64_t size, sum = 0;
         st = usc_trace_read_call(t, i, &call, &err);

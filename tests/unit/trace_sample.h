@@ -116,7 +116,7 @@ static inline usc_status sample_call(usc_trace_writer *w, int64_t i, usc_error *
 static inline usc_status sample_verify(usc_trace *t, int64_t i, usc_error *err)
 {
     unsigned char bytes[5000];
-    usc_trace_call call;
+    usc_call call;
     const void *data = NULL;
     int64_t size = -1;
     usc_status st = usc_trace_read_call(t, i, &call, err);

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The surroundings of a run. Neighbour: python.c finds the interpreter.
+#include "hooks.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_python.h"
+
+extern char **environ;
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void ask_to_stop(int number)
+{
+    (void)number;
+    asked_to_stop = 1;
+}
+
+static bool is_stopped(void *ctx)
+{
+    (void)ctx;
+    return asked_to_stop != 0;
+}
+
+/* One that was started with interrupts ignored goes on ignoring them. */
+static void set_handlers(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction before, now = {.sa_handler = handler};
+        (void)sigemptyset(&now.sa_mask);
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(numbers[i], &now, NULL);
+    }
+}
+
+static void say(void *ctx, const char *text)
+{
+    cli_hooks *h = ctx;
+    cli_progress_clear(&h->progress);
+    (void)fprintf(stderr, "ulpscope %s: %s\n", h->progress.command, text);
+    (void)fflush(stderr);
+}
+
+static void tell(void *ctx, const char *what, int64_t done, int64_t total,
+                 int64_t flagged)
+{
+    cli_hooks *h = ctx;
+    cli_progress_tell(&h->progress, what, done, total, flagged);
+}
+
+static char *const *command(void *ctx, usc_error *err)
+{
+    static char flag[] = "-m", module[] = "ulpscope._worker";
+    cli_hooks *h = ctx;
+    if (!cli_python_find(h->python, sizeof h->python, err)) return NULL;
+    h->command[0] = h->python;
+    h->command[1] = flag;
+    h->command[2] = module;
+    h->command[3] = NULL;
+    h->hooks.environment = environ;
+    return h->command;
+}
+
+/* A thread of OpenMP that is done spins for the next loop; beside other workers it takes
+ * the core from those that have work. */
+static void let_threads_sleep(void)
+{
+    static const char *const names[][2] = {
+        {"OMP_WAIT_POLICY", "PASSIVE"}, {"GOMP_SPINCOUNT", "0"}, {"KMP_BLOCKTIME", "0"}};
+    for (size_t i = 0; i < 3; i++)
+        if (getenv(names[i][0]) != NULL) return;
+    for (size_t i = 0; i < 3; i++)
+        (void)setenv(names[i][0], names[i][1], 1);
+}
+
+void cli_hooks_begin(cli_hooks *h, const char *name)
+{
+    *h = (cli_hooks){.progress = {.command = name}};
+    h->hooks = (usc_run_hooks){.ctx = h,
+                               .command = command,
+                               .say = say,
+                               .progress = tell,
+                               .stopped = is_stopped};
+    let_threads_sleep();
+    set_handlers(ask_to_stop);
+}
+
+void cli_hooks_end(cli_hooks *h)
+{
+    set_handlers(SIG_DFL);
+    cli_progress_clear(&h->progress);
+}
+
+int cli_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+int cli_threads(void)
+{
+    const char *said = getenv("OMP_NUM_THREADS");
+    if (said == NULL) return 0;
+    said += strspn(said, " ");
+    const size_t n = strspn(said, "0123456789");
+    const char *rest = said + n + strspn(said + n, " ");
+    return n > 0 && n < 6 && (*rest == '\0' || *rest == ',') ? atoi(said) : 0;
+}

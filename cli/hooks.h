@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run of the library (ulpscope/run.h) needs of a program: the interpreter of its
+// workers, messages, progress, and Ctrl-C.
+#ifndef ULPSCOPE_CLI_HOOKS_H
+#define ULPSCOPE_CLI_HOOKS_H
+
+#include <limits.h>
+
+#include <ulpscope/run.h>
+
+#include "cli.h"
+#include "progress.h"
+
+typedef struct cli_hooks {
+    usc_run_hooks hooks;
+    char python[PATH_MAX];
+    char *command[4];
+    cli_progress progress;
+} cli_hooks;
+
+/** Fills the hooks for a command; from here on SIGINT and SIGTERM only ask to stop. */
+void cli_hooks_begin(cli_hooks *h, const char *command);
+
+/** Ends that; what progress drew is gone. */
+void cli_hooks_end(cli_hooks *h);
+
+/** Cores that this process may use. */
+int cli_cores(void);
+
+/** Threads of each worker that OMP_NUM_THREADS asks for; 0: it does not. */
+int cli_threads(void);
+
+/** Checks every rank of a job with `check`, whose options differ in folders and files;
+ * the worst exit code. */
+int cli_check_ranks(const usc_check_options *options, const cli_report *report,
+                    int (*check)(const usc_check_options *, const cli_report *));
+
+#endif

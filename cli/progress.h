@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Progress of a long run on standard error: one line that is drawn again on a terminal, a
+// line every few seconds elsewhere.
+#ifndef ULPSCOPE_CLI_PROGRESS_H
+#define ULPSCOPE_CLI_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct cli_progress {
+    const char *command; /* "check" */
+    const char *what;    /* what is being done, as the library says it */
+    int64_t first;       /* done before */
+    double start, shown; /* clock, at the first that was done here, at the last line */
+    int64_t done, total, flagged;
+    bool terminal, drawn;
+} cli_progress;
+
+/** Tells that `done` of `total` are done; prints where it is time to. */
+void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
+                       int64_t flagged);
+
+/** Takes the line from the terminal. */
+void cli_progress_clear(cli_progress *p);
+
+/** The line at a time: how far it is, and how long it takes once that is known. */
+void cli_progress_text(const cli_progress *p, double now, char *out, size_t size);
+
+#endif

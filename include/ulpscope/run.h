@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator: hands the calls of a trace to worker processes and keeps what they
+// find. A worker is any program that speaks the line protocol (docs/architecture.md);
+// one that dies or hangs costs the call that it held. Neighbours: call.h (which calls),
+// result.h (what is kept).
+//
+// Threads: safe; a run calls its hooks in the thread that started it.
+#ifndef ULPSCOPE_RUN_H
+#define ULPSCOPE_RUN_H
+
+#include <ulpscope/call.h>
+#include <ulpscope/result.h>
+
+USC_BEGIN_DECLS
+
+#define USC_RUN_TIMEOUT 120.0 /* seconds that one call may take */
+#define USC_RUN_REPEAT 2      /* runs of a call on the device */
+#define USC_RUN_CAUSES 2.0    /* seconds for the cause of one finding */
+
+/** What a run needs of its surroundings. Whatever is NULL is left out, but `command`. */
+typedef struct usc_run_hooks {
+    void *ctx;
+    /* The command of a worker: NULL-terminated arguments, to which two are added (see the
+     * protocol); NULL after a set error. Asked once, before the first worker starts. */
+    char *const *(*command)(void *ctx, usc_error *err);
+    char *const *environment; /* of the workers, NULL-terminated; NULL: empty */
+    /* One sentence for the user. */
+    void (*say)(void *ctx, const char *text);
+    /* `done` of `total` are done; `what` is "checking" or "self-test". */
+    void (*progress)(void *ctx, const char *what, int64_t done, int64_t total,
+                     int64_t flagged);
+    /* Whether to stop now: asked at least once a second, and after each signal. */
+    bool (*stopped)(void *ctx);
+} usc_run_hooks;
+
+typedef struct usc_check_options {
+    const char *trace, *out; /* folders */
+    const char *device;      /* "sim:0", "python:MODULE:FUNCTION" */
+    const char *via;         /* backend of torch.compile; NULL or "": none */
+    const char *standard;    /* NULL: ulpscope */
+    const char *faults;      /* planted in the simulated device; NULL: none */
+    const char *ops, *module, *phase, *step; /* filters; NULL: all */
+    int64_t call;                            /* one call and those below; -1: all */
+    const char *const *imports;              /* modules and files to import */
+    int n_imports;
+    bool modules, distinct, compare_standards, self_test, force, verbose;
+    int jobs;            /* workers; 0: one for each core */
+    int cores;           /* that may be used; at least 1 */
+    int threads;         /* of each worker; 0: an equal part of the cores */
+    int repeat;          /* 0: USC_RUN_REPEAT */
+    int64_t memory;      /* bytes for all workers; 0: 75 % of what is free */
+    double timeout;      /* seconds for one call; 0: USC_RUN_TIMEOUT */
+    double causes;       /* seconds for one search; 0: none */
+    double budget;       /* seconds for all; 0: no limit */
+    const char *version; /* of the program, for the report */
+} usc_check_options;
+
+/** How a run ended that met no trouble. */
+typedef enum usc_run_end {
+    USC_RUN_DONE,
+    USC_RUN_INTERRUPTED /* hooks->stopped said so; what was judged is kept */
+} usc_run_end;
+
+/**
+ * Checks a trace: OUT/result.db holds a verdict on each call when it ends.
+ *
+ * What was cut short goes on where it stopped, with what computed before; what was
+ * finished begins anew. Nothing of OUT is touched before a worker is ready.
+ *
+ * Memory:  keeps nothing.
+ * Threads: starts none, and processes of its own; waits for all of them.
+ * Errors:  those of opening trace and results, USC_E_NOT_FOUND where nothing is selected,
+ *          USC_E_ARG for options that do not fit the trace, USC_E_IO for what workers
+ *          cannot do; the text is the sentence for the user and says what to do.
+ */
+USC_API USC_NODISCARD usc_status usc_check_trace(const usc_check_options *options,
+                                                 const usc_run_hooks *hooks,
+                                                 usc_run_end *end, usc_error *err);
+
+typedef struct usc_pack_run_options {
+    const char *trace, *out; /* folders; `out` must not be there */
+    const char *ops;         /* filter; NULL: all */
+    const char *const *imports;
+    int n_imports;
+    bool distinct;
+    int jobs;  /* workers; 0: by the number of calls, one for each core at most */
+    int cores; /* that may be used; at least 1 */
+} usc_pack_run_options;
+
+/**
+ * Packs a trace: writes inputs and operands of its calls (docs/pack-format.md). The
+ * folder appears when it is complete; hooks->say hears what is in it.
+ *
+ * Threads: as usc_check_trace.
+ * Errors:  as usc_check_trace; USC_E_EXISTS where `out` is there.
+ */
+USC_API USC_NODISCARD usc_status usc_pack_trace(const usc_pack_run_options *options,
+                                                const usc_run_hooks *hooks,
+                                                usc_run_end *end, usc_error *err);
+
+/** Bytes that may be allocated without swapping, within the limits of the control groups
+ * of this process (Linux); 0 where nobody tells. */
+USC_API int64_t usc_memory_free(void);
+
+#define USC_DIGEST_SIZE 64
+
+/**
+ * A hash of a file's content, for USC_DIGEST_SIZE bytes at `out`; of a very large one its
+ * size and time.
+ *
+ * Errors:  USC_E_IO, USC_E_NOT_FOUND.
+ */
+USC_API USC_NODISCARD usc_status usc_file_digest(const char *path, char *out,
+                                                 usc_error *err);
+
+/** How far the results in a folder are. */
+typedef enum usc_check_state {
+    USC_CHECK_NONE,    /* none are there, or none that can be read */
+    USC_CHECK_CUT,     /* cut short */
+    USC_CHECK_CHANGED, /* done, with files that are not what they were */
+    USC_CHECK_DONE
+} usc_check_state;
+
+/**
+ * How far the results in OUT are; `inputs` gets what computed them as JSON, NULL where
+ * there are none. For the ranks of a job that was cut short.
+ *
+ * Memory:  *inputs is freed by the caller, with free().
+ */
+USC_API usc_check_state usc_check_state_of(const char *out, char **inputs);
+
+USC_END_DECLS
+#endif

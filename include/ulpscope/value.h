@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of a call as a tree of values. JSON (docs/trace-format.md, "Arguments")
+// exists at the edge of a trace only. Neighbour: call.h.
+//
+// Threads: safe.
+#ifndef ULPSCOPE_VALUE_H
+#define ULPSCOPE_VALUE_H
+
+#include <ulpscope/status.h>
+
+USC_BEGIN_DECLS
+
+typedef enum usc_value_kind {
+    USC_VALUE_NONE,
+    USC_VALUE_BOOL,
+    USC_VALUE_INT,
+    USC_VALUE_FLOAT,
+    USC_VALUE_COMPLEX,
+    USC_VALUE_TEXT,
+    USC_VALUE_DTYPE,
+    USC_VALUE_DEVICE,
+    USC_VALUE_LAYOUT,
+    USC_VALUE_MEMORY_FORMAT,
+    USC_VALUE_GENERATOR, /* text: its device */
+    USC_VALUE_TENSOR,    /* the tensor of role `in` whose path is this place */
+    USC_VALUE_LIST,
+    USC_VALUE_OTHER /* not kept; text: its type */
+} usc_value_kind;
+
+/** One value. An undefined tensor is NONE. */
+typedef struct usc_value {
+    usc_value_kind kind;
+    union {
+        bool truth;
+        int64_t integer;
+        double number[2];       /* FLOAT: the first; COMPLEX: real and imaginary part */
+        const char *text;       /* TEXT and whatever has a name */
+        struct usc_value *item; /* LIST */
+    };
+    int64_t n; /* LIST: items */
+} usc_value;
+
+/** One argument: by position where `name` is NULL, else by keyword. */
+typedef struct usc_argument {
+    const char *name;
+    usc_value value;
+} usc_argument;
+
+/** All arguments of a call, those by position first. */
+typedef struct usc_arguments {
+    int64_t n;
+    const usc_argument *argument;
+    void *memory; /* of usc_arguments_free */
+} usc_arguments;
+
+/**
+ * Reads the JSON text of a call's arguments; NULL and "" are no arguments.
+ *
+ * Memory:  *out is freed by usc_arguments_free and does not need `json`.
+ * Threads: safe.
+ * Errors:  USC_E_CORRUPT (err->where: byte of `json`), USC_E_NOMEM; *out is empty then.
+ */
+USC_API USC_NODISCARD usc_status usc_arguments_read(const char *json, usc_arguments *out,
+                                                    usc_error *err);
+
+/** Frees; an empty one is allowed. */
+USC_API void usc_arguments_free(usc_arguments *a);
+
+USC_END_DECLS
+#endif

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of a call in one line, as a person would write them.
+#include <ulpscope/call.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/line.h"
+#include "base/number.h"
+
+enum { MOST_SHOWN = 4, LONGEST = 400, PATH_SIZE = 96 };
+
+static const usc_call_arg *input_at(const usc_call *call, const char *path)
+{
+    for (int i = 0; i < call->n_args; i++)
+        if (call->arg[i].role == USC_ROLE_IN && strcmp(call->arg[i].path, path) == 0)
+            return &call->arg[i];
+    return NULL;
+}
+
+static void tell_tensor(const usc_call_arg *t, usc_line *to)
+{
+    usc_line_text(to, t->dtype_name != NULL ? t->dtype_name : "");
+    for (int i = 0; i < t->ndim; i++)
+        usc_line_add(to, "%s%lld", i > 0 ? ", " : "[", (long long)t->sizes[i]);
+    usc_line_text(to, t->ndim > 0 ? "]" : "[]");
+}
+
+/* The shortest text that reads back as the number, and always a float's. */
+static void tell_number(double v, usc_line *to)
+{
+    char text[32];
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)usc_format(text, sizeof text, "%.*g", digits, v);
+        if (usc_parse_number(text, NULL) == v) break;
+    }
+    usc_line_text(to, text);
+    if (strspn(text, "-0123456789") == strlen(text)) usc_line_text(to, ".0");
+}
+
+static void tell(const usc_call *call, const usc_value *value, const char *path,
+                 usc_line *to);
+
+static void tell_list(const usc_call *call, const usc_value *list, const char *path,
+                      usc_line *to)
+{
+    usc_line_text(to, "[");
+    for (int64_t i = 0; i < list->n && i < MOST_SHOWN; i++) {
+        char place[PATH_SIZE];
+        (void)snprintf(place, sizeof place, "%s[%lld]", path, (long long)i);
+        if (i > 0) usc_line_text(to, ", ");
+        tell(call, &list->item[i], place, to);
+    }
+    usc_line_text(to, list->n > MOST_SHOWN ? ", ...]" : "]");
+}
+
+static void tell(const usc_call *call, const usc_value *value, const char *path,
+                 usc_line *to)
+{
+    const usc_call_arg *tensor = input_at(call, path);
+    if (value->kind == USC_VALUE_LIST)
+        tell_list(call, value, path, to);
+    else if (tensor != NULL)
+        tell_tensor(tensor, to);
+    else if (value->kind == USC_VALUE_BOOL)
+        usc_line_text(to, value->truth ? "True" : "False");
+    else if (value->kind == USC_VALUE_INT)
+        usc_line_add(to, "%lld", (long long)value->integer);
+    else if (value->kind == USC_VALUE_FLOAT || value->kind == USC_VALUE_COMPLEX)
+        tell_number(value->number[0], to);
+    else if (value->kind == USC_VALUE_NONE || value->kind == USC_VALUE_TENSOR ||
+             value->kind == USC_VALUE_GENERATOR)
+        usc_line_text(to, "None");
+    else
+        usc_line_text(to, value->text);
+    if (value->kind == USC_VALUE_COMPLEX) {
+        usc_line_text(to, value->number[1] < 0 ? "" : "+");
+        tell_number(value->number[1], to);
+        usc_line_text(to, "j");
+    }
+}
+
+void usc_call_summary(const usc_call *call, char *out, size_t size)
+{
+    usc_arguments given;
+    usc_line to = {0};
+    if (size == 0) return;
+    (void)!usc_arguments_read(call->args, &given, NULL);
+    int64_t position = 0;
+    for (int64_t i = 0; i < given.n; i++) {
+        const usc_argument *a = &given.argument[i];
+        char place[PATH_SIZE];
+        if (i > 0) usc_line_text(&to, ", ");
+        if (a->name != NULL) usc_line_add(&to, "%s=", a->name);
+        if (a->name != NULL)
+            (void)snprintf(place, sizeof place, "kwargs.%s", a->name);
+        else
+            (void)snprintf(place, sizeof place, "args[%lld]", (long long)position++);
+        tell(call, &a->value, place, &to);
+    }
+    size_t n = to.text != NULL ? to.n : 0;
+    if (n > LONGEST) n = LONGEST;
+    if (n >= size) n = size - 1;
+    while (n > 0 && to.text != NULL && n < to.n &&
+           ((unsigned char)to.text[n] & 0xc0) == 0x80)
+        n--;
+    if (n > 0) memcpy(out, to.text, n);
+    out[n] = '\0';
+    usc_line_free(&to);
+    usc_arguments_free(&given);
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the options of a check choose of a trace, and what is to be said of it.
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/check.h"
+
+enum { MOST_NAMED = 3 };
+
+usc_status usc_read_calls(usc_trace *trace, usc_calls *calls, usc_error *err)
+{
+    const int64_t *found;
+    int64_t n;
+    usc_status st = usc_trace_select(trace, NULL, &found, &n, err);
+    if (st != USC_OK) return st;
+    int64_t *own = malloc((size_t)(n + 1) * sizeof *own); /* until the next call */
+    if (own == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "trace: no memory");
+    memcpy(own, found, (size_t)n * sizeof *own);
+    for (int64_t i = 0; i < n && st == USC_OK; i++) {
+        usc_call call;
+        st = usc_trace_read_call(trace, own[i], &call, err);
+        if (st == USC_OK) st = usc_calls_add(calls, &call, err);
+    }
+    free(own);
+    return st;
+}
+
+/* ---- the options that leave calls out ---- */
+
+/* As they are written: "#3 --ops 'mm'"; "" for none. */
+static void filters_of(const usc_check_options *o, usc_line *to)
+{
+    const struct {
+        const char *name, *value;
+    } filters[] = {
+        {"ops", o->ops}, {"module", o->module}, {"phase", o->phase}, {"step", o->step}};
+    if (o->call >= 0) usc_line_add(to, "#%lld", (long long)o->call);
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
+        if (filters[i].value != NULL && filters[i].value[0] != '\0')
+            usc_line_add(to, "%s--%s '%s'", to->n > 0 ? " " : "", filters[i].name,
+                         filters[i].value);
+}
+
+static usc_status find_wanted(usc_check *c, int64_t *out, int64_t *n, usc_error *err)
+{
+    const usc_check_options *o = c->options;
+    const usc_trace_filter filter = {
+        .ops = o->ops, .module = o->module, .phase = o->phase, .step = -1};
+    usc_steps *steps = NULL;
+    usc_wanted w = {.call = o->call};
+    usc_status st = USC_OK;
+    if (o->step != NULL) st = usc_steps_read(o->step, &steps, &w.n_steps, err);
+    w.steps = steps;
+    if (st == USC_OK)
+        st = usc_trace_select(c->trace, &filter, &w.matching, &w.n_matching, err);
+    if (st == USC_OK) usc_calls_wanted(c->calls, &w, out, n);
+    free(steps);
+    return st;
+}
+
+/* ---- nothing is left ---- */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Operators of the calls that were asked for, a few of them. */
+static void name_ops(const usc_check *c, const int64_t *wanted, int64_t n, usc_line *to)
+{
+    const char **names = malloc((size_t)(n + 1) * sizeof *names);
+    if (names == NULL) return;
+    for (int64_t i = 0; i < n; i++)
+        names[i] = usc_calls_find(c->calls, wanted[i])->op;
+    qsort(names, (size_t)n, sizeof *names, compare_texts);
+    int told = 0;
+    for (int64_t i = 0; i < n && told < MOST_NAMED; i++)
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
+            usc_line_add(to, "%s%s", told++ > 0 ? ", " : "", names[i]);
+    free(names);
+}
+
+static usc_status nothing_left(const usc_check *c, const int64_t *wanted, int64_t n,
+                               usc_error *err)
+{
+    const usc_check_options *o = c->options;
+    const char *what = o->modules ? "forward of a module" : "call";
+    usc_line told = {0}, more = {0};
+    char likely[256] = "";
+    usc_status st;
+    filters_of(o, &told);
+    if (told.n == 0) {
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1,
+                           "no %s of %s can be replayed: nothing to check", what,
+                           o->trace);
+    } else if (n > 0 && !o->modules) {
+        name_ops(c, wanted, n, &more);
+        st = usc_error_set(
+            err, USC_E_NOT_FOUND, -1,
+            "what %s leaves of %s cannot be replayed (%s): nothing to check", told.text,
+            o->trace, more.text != NULL ? more.text : "");
+    } else {
+        if (o->ops != NULL) usc_calls_likely(c->calls, o->ops, likely, sizeof likely);
+        if (likely[0] != '\0') usc_line_add(&more, "; did you mean --ops %s?", likely);
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1,
+                           "no %s of %s matches %s: nothing to check%s", what, o->trace,
+                           told.text, more.text != NULL ? more.text : "");
+    }
+    usc_line_free(&told);
+    usc_line_free(&more);
+    return st;
+}
+
+/* ---- what is to be said of the trace ---- */
+
+static void remark(usc_check *c, const char *text)
+{
+    if (c->remarks.n > 0) usc_line_text(&c->remarks, "\n");
+    usc_line_text(&c->remarks, text);
+}
+
+static void remark_on_end(usc_check *c)
+{
+    const char *lost = usc_trace_meta(c->trace, "lost");
+    usc_line text = {0};
+    int64_t n, step = 0;
+    if (lost != NULL) {
+        usc_line_add(&text, "the trace is incomplete: %s", lost);
+    } else {
+        const char *complete = usc_trace_meta(c->trace, "complete");
+        if (complete == NULL || strcmp(complete, "0") != 0) return;
+        const usc_call *call = usc_calls_list(c->calls, &n);
+        for (int64_t i = 0; i < n; i++)
+            if (call[i].step > step) step = call[i].step;
+        usc_line_add(&text,
+                     "the trace is incomplete: the program ended or died in step %lld; "
+                     "calls that follow are missing",
+                     (long long)step);
+    }
+    if (text.text != NULL) remark(c, text.text);
+    usc_line_free(&text);
+}
+
+static void remark_on(usc_check *c)
+{
+    const char *data = usc_trace_meta(c->trace, "data");
+    if (data != NULL && strcmp(data, "stats") == 0)
+        remark(c, "the trace holds statistics only: inputs were drawn anew from them");
+    remark_on_end(c);
+    const char *compiled = usc_trace_meta(c->trace, "compiled_regions");
+    const long n = compiled != NULL ? strtol(compiled, NULL, 10) : 0;
+    if (n <= 0) return;
+    usc_line text = {0};
+    usc_line_add(
+        &text,
+        "%ld compiled %s not recorded: what torch.compile generated is not judged "
+        "here; capture --no-compile, or check --via inductor",
+        n, n == 1 ? "region was" : "regions were");
+    if (text.text != NULL) remark(c, text.text);
+    usc_line_free(&text);
+}
+
+/* ---- the whole ---- */
+
+static usc_status check_there(const usc_check *c, usc_error *err)
+{
+    int64_t n;
+    const usc_call *call = usc_calls_list(c->calls, &n);
+    const char *trace = c->options->trace;
+    if (n == 0) {
+        const char *lost = usc_trace_meta(c->trace, "lost");
+        return usc_error_set(err, USC_E_NOT_FOUND, -1,
+                             "%s holds no calls: %s; capture it again", trace,
+                             lost != NULL ? lost : "nothing to check");
+    }
+    if (c->options->call < 0 || usc_calls_find(c->calls, c->options->call) != NULL)
+        return USC_OK;
+    return usc_error_set(
+        err, USC_E_NOT_FOUND, -1,
+        "%s holds no call %lld: it has %lld to %lld; ulpscope show lists "
+        "them",
+        trace, (long long)c->options->call, (long long)call[0].sequence,
+        (long long)call[n - 1].sequence);
+}
+
+usc_status usc_check_choose(usc_check *c, usc_error *err)
+{
+    usc_line filters = {0};
+    char target[64];
+    int64_t n = 0, n_wanted = 0;
+    usc_status st = usc_calls_create(&c->calls, err);
+    if (st == USC_OK) st = usc_read_calls(c->trace, c->calls, err);
+    if (st == USC_OK) st = check_there(c, err);
+    if (st != USC_OK) return st;
+    (void)usc_calls_list(c->calls, &n);
+    int64_t *wanted = malloc((size_t)(n + 1) * sizeof *wanted);
+    if (wanted == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "trace: no memory");
+    filters_of(c->options, &filters);
+    const bool narrow = filters.n > 0;
+    usc_line_free(&filters);
+    if (narrow) st = find_wanted(c, wanted, &n_wanted, err);
+    (void)snprintf(target, sizeof target, "%.*s", (int)strcspn(c->options->device, ":"),
+                   c->options->device);
+    const usc_select_options options = {.target = target,
+                                        .wanted = narrow ? wanted : NULL,
+                                        .n_wanted = n_wanted,
+                                        .distinct = c->options->distinct,
+                                        .modules = c->options->modules};
+    if (st == USC_OK) st = usc_select(c->calls, &options, &c->picks, err);
+    if (st == USC_OK && c->picks.n == 0) st = nothing_left(c, wanted, n_wanted, err);
+    if (st == USC_OK) remark_on(c);
+    free(wanted);
+    return st;
+}

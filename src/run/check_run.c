@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+// The check of one trace from its beginning to its end.
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "run/check.h"
+#include "run/crew.h"
+#include "run/identity.h"
+#include "run/rooms.h"
+
+#define SAFE "; the results so far are safe, the same command goes on from there"
+
+const usc_advice usc_trace_advice[] = {
+    {USC_E_VERSION, "; a newer ulpscope is needed"},
+    {USC_E_CORRUPT, "; it is damaged, capture it or copy it again"},
+    {USC_OK, NULL}};
+
+const usc_advice usc_out_advice[] = {
+    {USC_E_EXISTS, "; name another folder with -o, or --force to replace it"},
+    {USC_E_VERSION, "; a newer ulpscope is needed, or --force to replace it"},
+    {USC_E_CORRUPT, "; --force replaces it, -o names another folder"},
+    {USC_OK, NULL}};
+
+const usc_advice usc_safe_advice[] = {{USC_E_IO, SAFE}, {USC_OK, NULL}};
+
+usc_status usc_advise(usc_status st, const usc_advice *advice, usc_error *err)
+{
+    if (err == NULL) return st;
+    for (; st != USC_OK && advice->text != NULL; advice++) {
+        const size_t n = strlen(err->text);
+        if (advice->status == st)
+            (void)snprintf(err->text + n, sizeof err->text - n, "%s", advice->text);
+    }
+    return st;
+}
+
+void usc_check_say(const usc_check *c, const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    (void)usc_format_list(text, sizeof text, format, args);
+    va_end(args);
+    if (c->hooks->say != NULL) c->hooks->say(c->hooks->ctx, text);
+}
+
+static void show_progress(const usc_check *c)
+{
+    if (c->hooks->progress != NULL)
+        c->hooks->progress(c->hooks->ctx, "checking", c->n_done, c->picks.n,
+                           c->n_flagged);
+}
+
+static double timeout_of(const usc_check *c)
+{
+    return c->options->timeout > 0 ? c->options->timeout : USC_RUN_TIMEOUT;
+}
+
+/* ---- beginning ---- */
+
+/* What computed before, held against what computes now. */
+static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error *err)
+{
+    char changed[400] = "it does not say what computed";
+    usc_json *before = NULL;
+    const char *known = usc_result_get(c->result, "inputs");
+    if (known != NULL && usc_json_parse(known, strlen(known), "inputs", "are no JSON",
+                                        &before, NULL) == USC_OK)
+        usc_identity_difference(before, facts, changed, sizeof changed);
+    usc_json_free(before);
+    if (changed[0] == '\0') return USC_OK;
+    return usc_error_set(err, USC_E_EXISTS, -1,
+                         "%s holds a run that was cut short, and since then: %s; --force "
+                         "begins anew, -o names another folder",
+                         c->options->out, changed);
+}
+
+/* The first worker is ready and tells what computes: the run begins. Until then OUT is as
+ * an earlier run left it. */
+static usc_status begin(void *ctx, const usc_json *message, usc_error *err)
+{
+    usc_check *c = ctx;
+    const usc_json *facts = usc_json_get(message, "ready");
+    usc_status st = c->goes_on ? compare_inputs(c, facts, err) : USC_OK;
+    if (st != USC_OK) return st;
+    usc_arena arena = {.alloc = usc_libc_alloc};
+    char selected[24];
+    (void)usc_format(selected, sizeof selected, "%lld", (long long)c->picks.n);
+    char regions_text[24]; /* a key's value lives until the next is asked for */
+    const char *regions = usc_trace_meta(c->trace, "compiled_regions");
+    (void)snprintf(regions_text, sizeof regions_text, "%s",
+                   regions != NULL ? regions : "0");
+    const char *complete = usc_trace_meta(c->trace, "complete");
+    const bool cut = complete != NULL && strcmp(complete, "0") == 0;
+    const usc_json *environment = usc_json_get(message, "environment");
+    const struct {
+        const char *key, *value;
+    } keys[] = {{"inputs", usc_json_print(facts, &arena)},
+                {"state", "running"},
+                {"n_selected", selected},
+                {"remarks", c->remarks.text != NULL ? c->remarks.text : ""},
+                {"compiled_regions", regions_text},
+                {"trace_incomplete", cut ? "1" : "0"},
+                {"environment",
+                 environment != NULL ? usc_json_print(environment, &arena) : NULL}};
+    for (size_t i = 0; st == USC_OK && i < sizeof keys / sizeof keys[0]; i++)
+        if (keys[i].value != NULL)
+            st = usc_result_set(c->result, keys[i].key, keys[i].value, err);
+    usc_arena_free(&arena);
+    c->begun = st == USC_OK;
+    return usc_advise(st, usc_safe_advice, err);
+}
+
+/* ---- what came of a call ---- */
+
+/* Phases that are the device's: "" for none, else what was done meanwhile. */
+static const char *while_device(const char *phase)
+{
+    if (strcmp(phase, "device") == 0) return "";
+    return strcmp(phase, "compiling") == 0 ? " while compiling" : NULL;
+}
+
+static usc_status row_of_loss(const usc_check *c, const usc_crew_news *news, usc_row *row,
+                              usc_error *err)
+{
+    char why[160];
+    const char *meanwhile = while_device(news->phase);
+    usc_verdict verdict = USC_VERDICT_UNJUDGED;
+    if (news->event == USC_CREW_LOST && meanwhile != NULL) {
+        verdict = USC_VERDICT_CRASHED;
+        (void)snprintf(why, sizeof why, "the device's process %s%s", news->how,
+                       meanwhile);
+    } else if (news->event == USC_CREW_LOST) {
+        (void)snprintf(why, sizeof why,
+                       "the CPU's process %s while computing the reference", news->how);
+    } else if (meanwhile != NULL) {
+        verdict = USC_VERDICT_TIMEOUT;
+        (void)usc_format(why, sizeof why, "no answer from the device in %g s%s",
+                         timeout_of(c), meanwhile);
+    } else {
+        (void)usc_format(why, sizeof why, "the reference took longer than %g s",
+                         timeout_of(c));
+    }
+    return usc_row_lost(c->calls, &c->picks.pick[news->job], verdict, why, row, err);
+}
+
+/* Planted faults that fired, and operators that nobody here has. */
+static void note_remarks(usc_check *c, const usc_json *found, const char *op)
+{
+    const usc_json *fired = usc_json_get(found, "fired");
+    for (size_t i = 0; i < usc_json_size(fired); i++) {
+        const char *text = usc_json_as_text(usc_json_item(fired, i));
+        if (text != NULL) (void)usc_keys_put(&c->fired, usc_key_of(text), 0);
+    }
+    if (!usc_json_is_true(usc_json_get(found, "unknown"))) return;
+    const int64_t n = (int64_t)c->unknown.n;
+    if (usc_keys_put(&c->unknown, usc_key_of(op), n) != n) return;
+    usc_line_add(&c->unknown_text, "%s%s", n > 0 ? ", " : "", op);
+}
+
+static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
+{
+    usc_check *c = ctx;
+    usc_row row;
+    const bool found = news->row != NULL;
+    usc_status st =
+        found ? usc_row_found(c->calls, &c->picks.pick[news->job], news->row, &row, err)
+              : row_of_loss(c, news, &row, err);
+    if (st != USC_OK) return st;
+    st = usc_advise(usc_result_put(c->result, &row.row, err), usc_safe_advice, err);
+    if (news->event == USC_CREW_CAUSE) {
+        usc_split_explain(&c->split, &row);
+    } else if (st == USC_OK) {
+        usc_split_add(&c->split, &row);
+        usc_agenda_hear(&c->agenda, news->job, row.verdict, row.row.bits);
+        c->n_done++;
+        c->n_flagged += usc_verdict_flagged(row.verdict);
+        if (found) note_remarks(c, news->row, row.row.op);
+        show_progress(c);
+    }
+    usc_row_free(&row);
+    return st;
+}
+
+/* ---- handing out ---- */
+
+static bool more(void *ctx)
+{
+    return usc_agenda_more(&((usc_check *)ctx)->agenda);
+}
+
+static int64_t take(void *ctx)
+{
+    return usc_agenda_take(&((usc_check *)ctx)->agenda);
+}
+
+static int64_t room(void *ctx, int64_t job)
+{
+    const usc_check *c = ctx;
+    return usc_room_of_pick(c->calls, &c->picks.pick[job]);
+}
+
+static void request(void *ctx, int64_t job, usc_line *to)
+{
+    const usc_check *c = ctx;
+    const char *via = c->options->via;
+    usc_check_request(&c->picks.pick[job], via != NULL && via[0] != '\0', to);
+    usc_line_add(to, ", \"stands_for\": %lld", (long long)c->picks.pick[job].stands_for);
+}
+
+/* ---- what is said at the end ---- */
+
+static void say_unknown(const usc_check *c)
+{
+    if (c->unknown.n == 0) return;
+    usc_json *argv = NULL;
+    const char *text = usc_trace_meta(c->trace, "argv"), *script = NULL;
+    if (text != NULL)
+        (void)!usc_json_parse(text, strlen(text), "argv", "is no JSON", &argv, NULL);
+    if (argv != NULL) script = usc_json_as_text(usc_json_item(argv, 0));
+    usc_check_say(c,
+                  "%s unknown here; what registers such operators can be named with "
+                  "--import, e.g. --import %s",
+                  c->unknown_text.text,
+                  script != NULL && *script != '\0' ? script : "FILE.py");
+    usc_json_free(argv);
+}
+
+/* Whether a fault of this text ends its process, which then could not tell that it
+ * fired, and some process ended so. */
+static bool may_have_ended(const usc_check *c, const char *fault, size_t n)
+{
+    const struct {
+        const char *kind;
+        usc_verdict verdict;
+    } ends[] = {{"crash", USC_VERDICT_CRASHED}, {"hang", USC_VERDICT_TIMEOUT}};
+    for (size_t at = 0; at < n; at += strcspn(fault + at, ":;") + 1)
+        for (size_t i = 0; i < 2; i++) {
+            const size_t size = strlen(ends[i].kind);
+            const char after = at + size < n ? fault[at + size] : ':';
+            if (at + size <= n && strncmp(fault + at, ends[i].kind, size) == 0 &&
+                after == ':' && c->split.seen[ends[i].verdict])
+                return true;
+        }
+    return false;
+}
+
+/* Names planted faults that fired at no call. */
+static void say_idle(usc_check *c)
+{
+    const char *faults = usc_result_get(c->result, "faults");
+    usc_line idle = {0};
+    for (const char *p = faults != NULL ? faults : ""; *p != '\0';) {
+        p += strspn(p, "; ");
+        size_t n = strcspn(p, ";");
+        const char *next = p + n;
+        while (n > 0 && p[n - 1] == ' ')
+            n--;
+        const bool fired = usc_keys_find(&c->fired, usc_hash_bytes(p, n)) != NULL;
+        if (n > 0 && !fired && !may_have_ended(c, p, n))
+            usc_line_add(&idle, "%s%.*s", idle.n > 0 ? "; " : "", (int)n, p);
+        p = next;
+    }
+    if (idle.n > 0) usc_check_say(c, "planted, but fired at no call: %s", idle.text);
+    usc_line_free(&idle);
+}
+
+static void say_left(const usc_check *c)
+{
+    usc_line text = {0};
+    char of[1024];
+    if (c->agenda.n_left == 0) return;
+    usc_agenda_tell_left(&c->agenda, of, sizeof of);
+    usc_line_text(&text, "the budget is spent: ");
+    usc_line_count(&text, c->agenda.n_left);
+    usc_line_text(&text, " of ");
+    usc_line_count(&text, c->picks.n);
+    usc_line_add(&text,
+                 " calls are left out, of %s; the same command goes on with them (%s)",
+                 of, c->options->out);
+    if (text.text != NULL) usc_check_say(c, "%s", text.text);
+    usc_line_free(&text);
+}
+
+static void say_all(usc_check *c, int jobs)
+{
+    const int64_t *calls;
+    int64_t n = 0;
+    say_unknown(c);
+    if (usc_result_done(c->result, &calls, &n, NULL) == USC_OK && n == c->split.calls &&
+        n > 0)
+        say_idle(c); /* all of them in this run */
+    if (c->split.calls > 0) {
+        usc_line text = {0};
+        usc_split_tell(&c->split, usc_run_clock() - c->start, jobs, c->options->verbose,
+                       &text);
+        if (text.text != NULL) usc_check_say(c, "%s", text.text);
+        usc_line_free(&text);
+    }
+    say_left(c);
+}
+
+/* ---- the whole ---- */
+
+static usc_status set_seconds(usc_check *c, usc_error *err)
+{
+    char text[32];
+    (void)usc_format(text, sizeof text, "%.1f", c->before + usc_run_clock() - c->start);
+    return usc_result_set(c->result, "seconds", text, err);
+}
+
+static usc_status interrupted(usc_check *c)
+{
+    if (c->begun)
+        (void)!set_seconds(c, NULL); /* the rows are safe without it */
+    else
+        usc_check_say(c, "interrupted before anything was checked");
+    if (c->begun)
+        usc_check_say(c, "interrupted; the same command goes on from here (%s)",
+                      c->options->out);
+    return USC_OK;
+}
+
+/* Indices of the picks that have no row yet, in `todo`. */
+static usc_status find_todo(usc_check *c, int64_t *todo, int64_t *n_todo, usc_error *err)
+{
+    const int64_t *done;
+    int64_t n;
+    usc_keys known = {0};
+    const usc_status st = usc_result_done(c->result, &done, &n, err);
+    if (st != USC_OK) return st;
+    c->goes_on = n > 0;
+    for (int64_t i = 0; i < n; i++)
+        (void)usc_keys_put(&known, (usc_hash128){.low = (uint64_t)done[i]}, i);
+    *n_todo = 0;
+    for (int64_t i = 0; i < c->picks.n; i++)
+        if (usc_keys_find(&known,
+                          (usc_hash128){.low = (uint64_t)c->picks.pick[i].call}) == NULL)
+            todo[(*n_todo)++] = i;
+    usc_keys_free(&known);
+    c->n_done = c->picks.n - *n_todo;
+    usc_line text = {0};
+    usc_line_count(&text, c->n_done);
+    usc_line_text(&text, " of ");
+    usc_line_count(&text, c->picks.n);
+    if (n > 0 && text.text != NULL)
+        usc_check_say(c, "resuming: %s calls done", text.text);
+    usc_line_free(&text);
+    return USC_OK;
+}
+
+static usc_status work_through(usc_check *c, int jobs, bool *stopped, usc_error *err)
+{
+    const usc_crew_work work = {.ctx = c,
+                                .more = more,
+                                .take = take,
+                                .room = room,
+                                .request = request,
+                                .ready = begin,
+                                .hear = hear};
+    usc_line settings = {0};
+    const int64_t memory = usc_check_memory(c);
+    usc_check_settings(c, jobs, memory, &settings);
+    const usc_crew_settings crew = {.text = settings.text,
+                                    .size = jobs,
+                                    .timeout = timeout_of(c),
+                                    .memory = memory,
+                                    .meet = true};
+    usc_status st = USC_OK;
+    if (settings.failed || c->texts.failed)
+        st = usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
+    show_progress(c);
+    if (st == USC_OK) st = usc_crew_run(&crew, &work, c->hooks, stopped, err);
+    usc_line_free(&settings);
+    return st;
+}
+
+static usc_status end_run(usc_check *c, usc_error *err)
+{
+    const char *state = c->agenda.n_left > 0 ? "budget" : "done";
+    usc_status st = usc_result_set(c->result, "state", state, err);
+    if (st == USC_OK) st = set_seconds(c, err);
+    return usc_advise(st, usc_safe_advice, err);
+}
+
+static usc_status check_calls(usc_check *c, const int64_t *todo, int64_t n_todo,
+                              usc_run_end *end, usc_error *err)
+{
+    const usc_check_options *o = c->options;
+    const double finish = o->budget > 0 ? usc_run_clock() + o->budget : 0;
+    int64_t jobs = o->jobs > 0 ? o->jobs : o->cores;
+    bool stopped = false;
+    if (jobs > n_todo) jobs = n_todo > 0 ? n_todo : 1;
+    c->agenda.calls = c->calls;
+    c->agenda.pick = c->picks.pick;
+    usc_status st = usc_agenda_begin(&c->agenda, todo, n_todo, finish, err);
+    if (st == USC_OK) st = work_through(c, (int)jobs, &stopped, err);
+    if (st == USC_OK && !stopped && !c->begun &&
+        usc_result_get(c->result, "state") == NULL)
+        return usc_error_set(
+            err, USC_E_NOT_FOUND, -1,
+            "the budget was spent before a worker was ready: nothing was "
+            "checked, %s is as it was",
+            o->out);
+    if (st == USC_OK && !stopped) say_all(c, (int)jobs);
+    if (st == USC_OK && !stopped && o->self_test)
+        st = usc_check_self_test(c, &stopped, err);
+    *end = stopped ? USC_RUN_INTERRUPTED : USC_RUN_DONE;
+    if (st != USC_OK) return st;
+    return stopped ? interrupted(c) : end_run(c, err);
+}
+
+static usc_status check_all(usc_check *c, usc_run_end *end, usc_error *err)
+{
+    int64_t n_todo = 0;
+    c->start = usc_run_clock();
+    const char *before = usc_result_get(c->result, "seconds");
+    c->before = before != NULL ? usc_parse_number(before, NULL) : 0;
+    int64_t *todo = malloc((size_t)(c->picks.n + 1) * sizeof *todo);
+    if (todo == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
+    usc_status st = find_todo(c, todo, &n_todo, err);
+    if (st == USC_OK) st = check_calls(c, todo, n_todo, end, err);
+    free(todo);
+    return st;
+}
+
+static void close_all(usc_check *c, bool whole)
+{
+    if (whole)
+        usc_result_close(c->result);
+    else
+        usc_result_discard(c->result);
+    usc_agenda_free(&c->agenda);
+    usc_selection_free(&c->picks);
+    usc_calls_free(c->calls);
+    usc_trace_close(c->trace);
+    usc_arena_free(&c->texts);
+    usc_keys_free(&c->unknown);
+    usc_keys_free(&c->fired);
+    usc_line_free(&c->unknown_text);
+    usc_line_free(&c->remarks);
+}
+
+usc_status usc_check_trace(const usc_check_options *options, const usc_run_hooks *hooks,
+                           usc_run_end *end, usc_error *err)
+{
+    usc_check c = {.options = options,
+                   .hooks = hooks,
+                   .texts = {.alloc = usc_libc_alloc},
+                   .agenda = {.arena = {.alloc = usc_libc_alloc}}};
+    usc_error own;
+    if (err == NULL) err = &own;
+    *end = USC_RUN_DONE;
+    usc_status st = usc_trace_open(options->trace, NULL, &c.trace, err);
+    if (st == USC_OK) st = usc_check_choose(&c, err);
+    st = usc_advise(st, usc_trace_advice, err);
+    if (st == USC_OK)
+        st = usc_advise(usc_check_open_result(&c, err), usc_out_advice, err);
+    if (st == USC_OK) st = check_all(&c, end, err);
+    close_all(&c, st == USC_OK && *end == USC_RUN_DONE);
+    return st;
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What computes the answers of a run: facts that the first worker tells. A run that was
+// cut short goes on only where they are what they were.
+#ifndef USC_RUN_IDENTITY_H
+#define USC_RUN_IDENTITY_H
+
+#include <ulpscope/run.h>
+
+#include "json/json.h"
+
+/** What of two sets of facts is not the same, as a clause; "" where nothing is. */
+void usc_identity_difference(const usc_json *before, const usc_json *now, char *out,
+                             size_t size);
+
+#endif

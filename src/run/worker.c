@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting, telling, hearing and ending one process.
+#include "run/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { END_MS = 10000, PAUSE_MS = 2, LONGEST_WORDS = 200 };
+
+static usc_status refused(const char *what, int code, usc_error *err)
+{
+    if (code == E2BIG)
+        return usc_error_set(err, USC_E_IO, -1,
+                             "the command line and the environment are together too long "
+                             "for this system; shorten them");
+    return usc_error_set(err, USC_E_IO, -1, "%s: %s", what, strerror(code));
+}
+
+/* The command with two more arguments. Errors: NULL without memory. */
+static char **command_of(char *const command[], char *fd, char *settings)
+{
+    size_t n = 0;
+    while (command[n] != NULL)
+        n++;
+    char **out = malloc((n + 3) * sizeof *out);
+    if (out == NULL) return NULL;
+    memcpy(out, command, n * sizeof *out);
+    out[n] = fd;
+    out[n + 1] = settings;
+    out[n + 2] = NULL;
+    return out;
+}
+
+/* A session of its own: what a terminal sends to us is ours to pass on. */
+static int spawn(pid_t *process, char **argv, char *const environment[], int in, int out,
+                 int log)
+{
+    char *none[] = {NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    sigset_t no_signals;
+    (void)sigemptyset(&no_signals);
+    (void)posix_spawn_file_actions_init(&files);
+    (void)posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO + 1);
+    (void)posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    (void)posix_spawn_file_actions_adddup2(&files, log, STDOUT_FILENO);
+    (void)posix_spawn_file_actions_adddup2(&files, log, STDERR_FILENO);
+    (void)posix_spawnattr_init(&how);
+    (void)posix_spawnattr_setsigmask(&how, &no_signals);
+    (void)posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+    const int code = posix_spawnp(process, argv[0], &files, &how, argv,
+                                  environment != NULL ? environment : none);
+    (void)posix_spawn_file_actions_destroy(&files);
+    (void)posix_spawnattr_destroy(&how);
+    return code;
+}
+
+/* A descriptor above those that a process is started with, so that none is overwritten
+ * while they are put in their places. */
+static int lifted(int fd)
+{
+    const int above = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+    if (above < 0) return fd;
+    (void)close(fd);
+    return above;
+}
+
+static bool open_ends(usc_worker *w, int theirs[2])
+{
+    int in[2], out[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0) return false;
+    if (pipe2(out, O_CLOEXEC) != 0) {
+        (void)close(in[0]);
+        (void)close(in[1]);
+        return false;
+    }
+    w->in = in[0];
+    w->out = out[0];
+    theirs[0] = lifted(in[1]);
+    theirs[1] = lifted(out[1]);
+    w->log = tmpfile();
+    return w->log != NULL && fcntl(fileno(w->log), F_SETFD, FD_CLOEXEC) == 0;
+}
+
+static void close_ours(usc_worker *w)
+{
+    if (w->in >= 0) (void)close(w->in);
+    if (w->out >= 0) (void)close(w->out);
+    if (w->log != NULL) (void)fclose(w->log);
+    w->in = w->out = -1;
+    w->log = NULL;
+    usc_line_free(&w->buffer);
+}
+
+usc_status usc_worker_start(usc_worker *w, char *const command[], const char *settings,
+                            char *const environment[], usc_error *err)
+{
+    int theirs[2] = {-1, -1};
+    char fd[] = USC_WORKER_FD, *own = strdup(settings);
+    *w = (usc_worker){.in = -1, .out = -1};
+    char **argv = own != NULL ? command_of(command, fd, own) : NULL;
+    usc_status st = USC_OK;
+    if (argv == NULL) st = usc_error_set(err, USC_E_NOMEM, -1, "a worker: no memory");
+    if (st == USC_OK && !open_ends(w, theirs)) st = refused("a worker", errno, err);
+    if (st == USC_OK) {
+        const int log = lifted(dup(fileno(w->log)));
+        const int code = spawn(&w->process, argv, environment, theirs[0], theirs[1], log);
+        if (log >= 0) (void)close(log);
+        if (code != 0) st = refused(argv[0], code, err);
+    }
+    for (int i = 0; i < 2; i++)
+        if (theirs[i] >= 0) (void)close(theirs[i]);
+    if (st != USC_OK) close_ours(w);
+    free(argv);
+    free(own);
+    return st;
+}
+
+void usc_worker_tell(usc_worker *w, const char *line)
+{
+    size_t left = strlen(line);
+    while (w->in >= 0 && left > 0) {
+        const ssize_t n = send(w->in, line, left, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return;
+        line += n;
+        left -= (size_t)n;
+    }
+}
+
+bool usc_worker_read(usc_worker *w)
+{
+    char bytes[1 << 16];
+    ssize_t n;
+    do
+        n = read(w->out, bytes, sizeof bytes);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0) return false;
+    if (w->taken > 0) {
+        memmove(w->buffer.text, w->buffer.text + w->taken, w->buffer.n - w->taken + 1);
+        w->buffer.n -= w->taken;
+        w->taken = 0;
+    }
+    usc_line_put(&w->buffer, bytes, (size_t)n);
+    return !w->buffer.failed;
+}
+
+char *usc_worker_line(usc_worker *w)
+{
+    if (w->buffer.text == NULL) return NULL;
+    char *line = w->buffer.text + w->taken;
+    char *end = memchr(line, '\n', w->buffer.n - w->taken);
+    if (end == NULL) return NULL;
+    *end = '\0';
+    w->taken += (size_t)(end - line) + 1;
+    return line;
+}
+
+static int reap(pid_t process, int limit_ms)
+{
+    int status = 0;
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
+    for (int spent = 0; spent < limit_ms; spent += PAUSE_MS) {
+        const pid_t got = waitpid(process, &status, WNOHANG);
+        if (got == process) return status;
+        (void)nanosleep(&pause, NULL);
+    }
+    (void)kill(process, SIGKILL);
+    while (waitpid(process, &status, 0) < 0)
+        if (errno != EINTR) break;
+    return status;
+}
+
+int usc_worker_end(usc_worker *w, bool kill_it)
+{
+    if (w->in >= 0) (void)close(w->in);
+    w->in = -1;
+    const int status = reap(w->process, kill_it ? 0 : END_MS);
+    close_ours(w);
+    return status;
+}
+
+void usc_worker_last_words(usc_worker *w, char *out, size_t size)
+{
+    char line[512];
+    out[0] = '\0';
+    rewind(w->log);
+    while (fgets(line, sizeof line, w->log) != NULL) {
+        char *start = line + strspn(line, " \t\r\n");
+        size_t n = strlen(start);
+        while (n > 0 && strchr(" \t\r\n", start[n - 1]) != NULL)
+            n--;
+        if (n > 0)
+            (void)snprintf(out, size < LONGEST_WORDS ? size : LONGEST_WORDS, "%.*s",
+                           (int)n, start);
+    }
+}
+
+void usc_worker_death(int status, char *out, size_t size)
+{
+    if (!WIFSIGNALED(status)) {
+        (void)snprintf(out, size, "left with exit code %d", WEXITSTATUS(status));
+        return;
+    }
+    const char *name = sigabbrev_np(WTERMSIG(status));
+    if (name != NULL)
+        (void)snprintf(out, size, "died of SIG%s", name);
+    else
+        (void)snprintf(out, size, "died of signal %d", WTERMSIG(status));
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line of progress (cli/progress.h): no time before one is known.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "progress.h"
+
+static void check(const cli_progress *begun, double now, int64_t done, int64_t total,
+                  int64_t flagged, const char *expected)
+{
+    char text[200];
+    cli_progress p = *begun;
+    p.done = done;
+    p.total = total;
+    p.flagged = flagged;
+    cli_progress_text(&p, now, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void test_no_time_is_told_before_one_is_known(void **state)
+{
+    (void)state;
+    const cli_progress p = {
+        .command = "check", .what = "checking", .first = 2, .start = 10};
+    check(&p, 10, 3, 9, 0, "ulpscope check: 3 of 9 calls, 0 flagged");
+    check(&p, 12, 4, 9, 1, "ulpscope check: 4 of 9 calls, 1 flagged, 0:10 left");
+    check(&p, 4010, 4, 9002, 1234,
+          "ulpscope check: 4 of 9,002 calls, 1,234 flagged, 9997:46:40 left");
+}
+
+static void test_a_self_test_tells_how_far_it_is(void **state)
+{
+    (void)state;
+    const cli_progress p = {.command = "check", .what = "self-test", .first = 0};
+    check(&p, 0, 1, 3, 0, "ulpscope check: self-test: 1 of 3 signatures");
+    check(&p, 5, 2, 3, 0, "ulpscope check: self-test: 2 of 3 signatures, 0:05 left");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_time_is_told_before_one_is_known),
+        cmocka_unit_test(test_a_self_test_tells_how_far_it_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
