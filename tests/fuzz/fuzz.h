@@ -21,10 +21,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         if (!(what)) abort();                                                            \
     } while (0)
 
+/** Whether the last input was taken, not refused. replay.c requires it of files named
+ * "sound": else a changed format would leave a target that refuses all it is given. */
+extern bool fuzz_taken;
+
 /** After a call: an error has a sentence, success none is asked for. */
 static inline void fuzz_said(usc_status st, const usc_error *err)
 {
     FUZZ_REQUIRE(st == USC_OK || (err->status == st && err->text[0] != '\0'));
+    fuzz_taken = fuzz_taken && st == USC_OK;
 }
 
 /** A folder of this process, made once and removed at its end. */

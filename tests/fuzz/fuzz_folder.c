@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scratch folder of a fuzz target; in memory where that can be.
+// What all fuzz targets use: a scratch folder, in memory where that can be.
 #include "fuzz.h"
 
 #include "trace_sample.h"
+
+bool fuzz_taken;
 
 static char *folder;
 

@@ -15,7 +15,13 @@ static void replay(const char *path)
     uint8_t *data = malloc(size > 0 ? size : 1);
     FUZZ_REQUIRE(data != NULL && fread(data, 1, size, f) == size);
     (void)fclose(f);
+    fuzz_taken = true;
     (void)LLVMFuzzerTestOneInput(data, size);
+    const char *name = strrchr(path, '/');
+    if (name != NULL && strcmp(name, "/sound") == 0 && !fuzz_taken) {
+        puts("a sound input was refused: bring the corpus up to date");
+        exit(1);
+    }
     free(data);
 }
 
