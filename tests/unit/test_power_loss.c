@@ -203,8 +203,9 @@ static void capture_calls(host *h)
     snprintf(journal.folder, sizeof journal.folder, "%s", h->path);
     atomic_store(&journal.on, true);
     host_open(h);
+    host_storage s; /* which the session lets go of when it is closed */
     for (int i = 1; i <= n_calls; i++) {
-        host_storage s = host_memory(a, fill(a, i));
+        s = host_memory(a, fill(a, i));
         assert_int_equal(host_use(h, host_whole(h, &s)), i);
         s.dead = true; /* a new one of the same address */
         if (i % flush_every != 0) continue;
