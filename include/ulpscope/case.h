@@ -35,6 +35,7 @@ USC_BEGIN_DECLS
     X(STEPS, "steps", 1)         /* a: places, b: values that replays crossed to */      \
     X(NEAR_STEP, "near_step", 0) /* k; a: R of inputs moved by 2^-22 */                  \
     X(NEARER_STEP, "nearer_step", 0) /* k; a: the same, a 4096th of the way */           \
+    X(ADDED, "added", 0)             /* a: what one accumulator loses at the most */     \
     X(CHOICE, "choice", 1)           /* choice: how an index was chosen */               \
     X(ADMISSIBLE, "admissible", 1)   /* k; a, b: replay k */                             \
     X(ROUNDING, "rounding", 0)       /* k; a: the call with other roundings, native */   \
@@ -112,6 +113,8 @@ typedef struct usc_given {
     X(ILL_CONDITIONED, "ill_conditioned", 0.5,                                           \
       "ill-conditioned, float32 leaves fewer than 4 bits")                               \
     X(STEP, "step", 1, "a rounding or comparison inside may fall either way")            \
+    X(ORDER_OF_ADDING, "order_of_adding", 1,                                             \
+      "one accumulator loses as much in the order in which the terms come")              \
     X(FLUSHED, "flushed", 1, "subnormals flushed to zero")                               \
     X(DTYPE, "dtype", 1, "its narrower dtype does not hold the number")
 
@@ -147,8 +150,9 @@ typedef struct usc_finding {
     const char *reason; /* a clause; "" where there is none */
     double bits, yardstick_bits;
     bool bound;
-    bool wide; /* float64: the reference knows no more digits */
-    int64_t n; /* elements */
+    bool measured; /* by scores, element by element */
+    bool wide;     /* float64: the reference knows no more digits */
+    int64_t n;     /* elements */
     int ndim;
     int64_t sizes[USC_MAX_DIMS];
     usc_finding_numbers numbers;
@@ -205,8 +209,8 @@ USC_API void usc_case_close(usc_case *c);
 /**
  * Begins the next output. The one before must have come to NOTHING, or is dropped.
  *
- * Memory:  keeps pointers to the device's data and to `path`, copies all else: the data
- *          must stay unchanged until the finding stands, the path as long as the case.
+ * Memory:  keeps pointers to the data of `device` and `bytes`, to `dtype` and `captured`,
+ *          which must stay unchanged until the finding stands; copies all else.
  * Errors:  USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_case_begin(usc_case *c, const usc_case_output *o,
@@ -234,7 +238,7 @@ USC_API USC_NODISCARD usc_status usc_case_give(usc_case *c, const usc_given *giv
                                                usc_error *err);
 
 /** Adds a finding without numbers: what is known of the call itself, or of an output that
- * cannot be judged. `path` must live as long as the case. Errors: USC_E_NOMEM. */
+ * cannot be judged. Copies `path` and `reason`. Errors: USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_case_say(usc_case *c, usc_verdict verdict,
                                               const char *path, const char *reason,
                                               usc_error *err);

@@ -35,6 +35,7 @@ void core_lock(PyThread_type_lock lock);
 
 int core_errors_add(PyObject *module);
 int py_capture_add(PyObject *module);
+int py_case_add(PyObject *module);
 int py_judge_add(PyObject *module);
 int py_pattern_add(PyObject *module);
 int py_result_add(PyObject *module);

@@ -2,14 +2,13 @@
 // Bindings of judge.h and of the statistics: `_core.Judge`, `perturb`, `exact`, `stats`.
 // Tensors come as torch.Tensor on the CPU and are borrowed through data_ptr(), shape and
 // stride(); nothing here computes.
-#include "core.h"
+#include "py_judge.h"
 #include "py_tensor.h"
 
 #include <ulpscope/judge.h>
 #include <ulpscope/stats.h>
 
-/* Adds value to dict under key, taking over the reference; -1 with an exception set. */
-static int put(PyObject *dict, const char *key, PyObject *value)
+int py_put(PyObject *dict, const char *key, PyObject *value)
 {
     if (value == NULL) return -1;
     const int result = PyDict_SetItemString(dict, key, value);
@@ -41,7 +40,7 @@ static int put_counts(PyObject *dict, const usc_judgement *j)
         {"i_bad", j->i_bad},   {"n_finite", j->n_finite},     {"n_flushed", j->n_flushed},
     };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i)
-        if (put(dict, counts[i].name, PyLong_FromLongLong(counts[i].value)) < 0)
+        if (py_put(dict, counts[i].name, PyLong_FromLongLong(counts[i].value)) < 0)
             return -1;
     return 0;
 }
@@ -61,7 +60,7 @@ static int put_numbers(PyObject *dict, const usc_judgement *j)
         {"t_mid", j->t_mid},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; ++i)
-        if (put(dict, numbers[i].name, PyFloat_FromDouble(numbers[i].value)) < 0)
+        if (py_put(dict, numbers[i].name, PyFloat_FromDouble(numbers[i].value)) < 0)
             return -1;
     return 0;
 }
@@ -79,20 +78,20 @@ static int put_flags(PyObject *dict, const usc_judgement *j)
         {"yardstick_bound", j->yardstick_bound},
     };
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; ++i)
-        if (put(dict, flags[i].name, PyBool_FromLong(flags[i].value)) < 0) return -1;
+        if (py_put(dict, flags[i].name, PyBool_FromLong(flags[i].value)) < 0) return -1;
     return 0;
 }
 
-static PyObject *judgement_dict(const usc_judgement *j)
+PyObject *py_judgement(const usc_judgement *j)
 {
     PyObject *dict = PyDict_New();
     if (dict == NULL) return NULL;
-    if (put(dict, "verdict", PyUnicode_FromString(usc_verdict_text(j->verdict))) < 0 ||
-        put(dict, "reason",
-            PyUnicode_DecodeUTF8(j->reason, (Py_ssize_t)strlen(j->reason), "replace")) <
-            0 ||
+    if (py_put(dict, "verdict", PyUnicode_FromString(usc_verdict_text(j->verdict))) < 0 ||
+        py_put(dict, "reason",
+               PyUnicode_DecodeUTF8(j->reason, (Py_ssize_t)strlen(j->reason),
+                                    "replace")) < 0 ||
         put_counts(dict, j) < 0 || put_numbers(dict, j) < 0 || put_flags(dict, j) < 0 ||
-        put(dict, "histogram", int_list(j->histogram, USC_N_SCORE_BINS)) < 0)
+        py_put(dict, "histogram", int_list(j->histogram, USC_N_SCORE_BINS)) < 0)
         Py_CLEAR(dict);
     return dict;
 }
@@ -221,7 +220,7 @@ static PyObject *judge_first(PyObject *self_object, PyObject *args)
     if (status != USC_OK)
         return core_raise(core_state_of(Py_TYPE(self_object)), status, &err);
     Py_XDECREF(before);
-    return judgement_dict(&out);
+    return py_judgement(&out);
 }
 
 static PyObject *judge_look(PyObject *self, PyObject *unused)
@@ -237,7 +236,7 @@ static PyObject *judge_look(PyObject *self, PyObject *unused)
     status = usc_judge_look(judge, &out, &err);
     Py_END_ALLOW_THREADS;
     leave(self);
-    return status == USC_OK ? judgement_dict(&out)
+    return status == USC_OK ? py_judgement(&out)
                             : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
@@ -266,7 +265,7 @@ static PyObject *judge_appeal(PyObject *self, PyObject *args, PyObject *kwargs)
     status = usc_judge_appeal(judge, &appeal, &out, &err);
     Py_END_ALLOW_THREADS;
     leave(self);
-    return status == USC_OK ? judgement_dict(&out)
+    return status == USC_OK ? py_judgement(&out)
                             : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
@@ -287,8 +286,13 @@ static PyObject *judge_worst(PyObject *self, PyObject *args)
     const usc_status status = usc_judge_worst(judge, n, found, &n_found, &err);
     leave(self);
     if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
-    PyObject *list = PyList_New(n_found);
-    for (int i = 0; list != NULL && i < n_found; ++i) {
+    return py_examples(found, n_found);
+}
+
+PyObject *py_examples(const usc_example *found, int n)
+{
+    PyObject *list = PyList_New(n);
+    for (int i = 0; list != NULL && i < n; ++i) {
         const usc_example *e = &found[i];
         PyObject *item = Py_BuildValue("(Ldddd)", (long long)e->index, e->device,
                                        e->reference, e->yardstick, e->score);
@@ -325,9 +329,14 @@ static PyObject *judge_positions(PyObject *self, PyObject *unused)
     const int ndim = ((judge_object *)self)->ndim;
     leave(self);
     if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
-    PyObject *list = PyList_New(ndim);
-    for (int i = 0; list != NULL && i < ndim; ++i) {
-        PyObject *item = float_list(shares[i], 64);
+    return py_slices(&shares[0][0], ndim);
+}
+
+PyObject *py_slices(const float *shares, int n_rows)
+{
+    PyObject *list = PyList_New(n_rows);
+    for (int i = 0; list != NULL && i < n_rows; ++i) {
+        PyObject *item = float_list(shares + (size_t)i * 64, 64);
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -449,7 +458,7 @@ static PyObject *py_exact(PyObject *module, PyObject *args)
     usc_status status;
     Py_BEGIN_ALLOW_THREADS status = usc_judge_exact(&d, &r, &out, &err);
     Py_END_ALLOW_THREADS return status == USC_OK
-        ? judgement_dict(&out)
+        ? py_judgement(&out)
         : core_raise(PyModule_GetState(module), status, &err);
 }
 

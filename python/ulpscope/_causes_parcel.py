@@ -200,7 +200,7 @@ def _pickled(content):
 def _content(call, verdict, reference, function, source):
     answer = replace(verdict.answer, notes=[])
     state = {name: getattr(reference, name) for name in ("truth", "yardstick", "pairs", "undefined", "quantizes")}
-    findings = [replace(f, judge=None, examples=[], positions=[], details={}) for f in verdict.findings]
+    findings = [replace(f, examples=[], positions=[], details={}) for f in verdict.findings]
     return {"call": _stripped(call, function), "schema": str(call.schema) if call.schema else "",
             "native": reference.native(), "state": state, "source": source,
             "answer": answer, "findings": findings}  # fmt: skip

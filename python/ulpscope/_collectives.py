@@ -14,7 +14,7 @@ from ._device import Answer
 from ._hops import ROUNDING, strays
 from ._judging import Verdict, _judge_answer, judge_by
 from ._operands import Timing
-from ._outputs import Finding, _discrete_finding
+from ._outputs import Finding
 from ._ranks import OPERATORS, Missing
 from ._replay import Call
 from ._verdicts import FLAGGED, UNKNOWN
@@ -183,10 +183,21 @@ def _on_copy(own, given, want, got):
 def _exact(want, got, bad, note=""):
     """The verdict where elements must be as wanted, but for those that are not `bad`."""
     if bool(bad.any()):
-        finding = _discrete_finding("out[0]", got, want, bad, {})
+        finding = _differing(got, want, bad)
     else:
         finding = Finding("out[0]", "pass", n=got.numel(), sizes=tuple(got.shape))
     return Verdict(finding.verdict, [finding], notes=[note] if note else [])
+
+
+def _differing(got, want, bad):
+    """`wrong` for elements that have to be as wanted, with the first of them as examples."""
+    at = bad.reshape(-1).nonzero().flatten()
+    flat, right = got.reshape(-1), want.reshape(-1)
+    finding = Finding("out[0]", "wrong", f"{len(at):,} elements differ", 0.0, n=got.numel(),
+                      sizes=tuple(got.shape), details={"n_mismatch": len(at)})  # fmt: skip
+    for i in at[:10].tolist():
+        finding.examples.append((i, float(flat[i]), float(right[i]), float(right[i]), math.inf))
+    return finding
 
 
 def _moved_wrongly(own, given, got):

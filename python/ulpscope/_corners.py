@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients at a corner of their function, where any subgradient is right: which elements
-these are, and between which values theirs may lie. Serves `_discrete` and `_callable`.
+"""Probes of gradients at a corner of their function, where any subgradient is right. Which
+elements go free there is decided by a case. Serves `_answers`, `_callable` and `_pack_operands`.
 
 A corner is found by moving what is differentiated, and nothing else, by less than any slope
 could show. Labels, masks and saved results belong to the definition: at them nothing is open.
 """
 
-from dataclasses import dataclass, field
-
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ._excuses import most
 from ._mode import Mode
-from ._ties import name_of_one
 
 PROBES = 48
 FIRST = 12  # of them tell whether there is a corner at all
@@ -21,10 +17,6 @@ TWICE = 8  # of them are looked at from half the distance as well
 JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
 JUMP = 2.0**-10  # of the result: far above it
 GRID = 2.0**-36  # of the largest: far above what a jitter becomes on its way
-SAME = 2.0**-12  # of the result: one choice, computed with other roundings
-ROUNDINGS = 2.0**-18  # beyond a side
-MOST_PARTS = 64  # among which a tie is divided evenly
-CHOICES = 0.9  # of the elements at ties have to be choices where many are excused
 
 # Arguments of ATen's gradients of which they are the gradient.
 DIFFERENTIATED = {"self", "input", "x1", "x2"}
@@ -147,79 +139,56 @@ def _on_grid(value):
     return torch.where(value.isfinite(), (value / step).round() * step, value)
 
 
-@dataclass
-class Probes:
-    """What one output becomes when its inputs are jittered."""
+def probe(reference, path, keys, k, by, settled=False):
+    """Output `path` where what is differentiated is jittered in the k-th way by a share `by`;
+    with activations at their captured point where `settled`. Raises where the operator does
+    not exist there."""
 
-    reference: object
-    path: str
-    settled: bool = False
-    low: torch.Tensor = None
-    high: torch.Tensor = None
-    rough: torch.Tensor = None
-    keys: list = field(default_factory=list)
-    sums: list = field(default_factory=list)  # least and largest of each way of summing up
+    def run(*args, **kwargs):
+        with Settled():
+            return reference.call.function(*args, **kwargs)
 
-    def __post_init__(self):
-        self.keys = differentiated(self.reference)
-        truth = self.reference.truth[self.path]
+    return reference.wide(_jittered(reference, keys, k, by), run if settled else None)[path]
+
+
+class Sides:
+    """Both sides of the corners of one output, as a pack keeps them: by the probes that a case
+    asks for (src/case/case_corner.c)."""
+
+    def __init__(self, reference, path):
+        self.reference, self.path, self.keys = reference, path, differentiated(reference)
+        truth = reference.truth[path]
         self.low, self.high = truth.clone(), truth.clone()
         self.rough = torch.zeros_like(truth, dtype=torch.int32)
-        self.sums = [(s, s) for s in _sums(truth)]
+        n = 0
+        for k in range(PROBES if self.keys else 0):
+            n += self._add(k)
+            if n == FIRST + 1 and not bool(self.corners().any()):
+                break
 
-    def values(self, first=0):
-        """The output of each probe from `first` on; every tensor is moved up and down as a
-        whole, then all of them by chance."""
-        for k in range(first, PROBES if self.keys else 0):
-            moved = self._moved(k, JITTER)
-            if moved is None:
-                continue
-            self.low, self.high = torch.fmin(self.low, moved), torch.fmax(self.high, moved)
-            self.sums = [(torch.fmin(a, s), torch.fmax(b, s)) for (a, b), s in zip(self.sums, _sums(moved))]
-            nearer = self._moved(k, JITTER / 2) if k < TWICE else None
-            if nearer is not None:  # beside a corner nothing hangs on the distance
-                larger = torch.maximum(moved.abs(), nearer.abs())
-                self.rough += (moved - nearer).abs() > JUMP * larger
-            yield moved
+    def _add(self, k):
+        """Adds a probe; whether the operator exists there."""
+        moved = self._moved(k, JITTER)
+        if moved is None:
+            return False
+        self.low, self.high = torch.fmin(self.low, moved), torch.fmax(self.high, moved)
+        nearer = self._moved(k, JITTER / 2) if k < TWICE else None
+        if nearer is not None:  # beside a corner nothing hangs on the distance
+            larger = torch.maximum(moved.abs(), nearer.abs())
+            self.rough += (moved - nearer).abs() > JUMP * larger
+        return True
 
     def corners(self):
         """Where the probes differ as they do beside a corner."""
-        reach = self.high - self.low
-        return (reach > JUMP * self.size()) & (self.rough <= TWICE / 2)
-
-    def unbalanced(self, device):
-        """Where a sum that no choice changes, as what tied maxima share, is another on the device."""
-        found = torch.zeros_like(device, dtype=torch.bool)
-        share = max(SAME, 4 * torch.finfo(device.dtype).eps)
-        wide = device.double()
-        for (low, high), got, size in zip(self.sums, _sums(wide), _sums(self.size())):
-            fixed = high - low <= GRID * size
-            off = (got - low).abs() > share * torch.maximum(size, got.abs())
-            found |= fixed & off
-        return found
-
-    def size(self):
-        return torch.maximum(self.low.abs(), self.high.abs())
+        size = torch.maximum(self.low.abs(), self.high.abs())
+        return (self.high - self.low > JUMP * size) & (self.rough <= TWICE / 2)
 
     def _moved(self, k, by):
-        """The truth on moved inputs; None where the operator does not exist there."""
-        reference = self.reference
-        run = self._settled_run if self.settled else None
         try:
-            moved = reference.wide(_jittered(reference, self.keys, k, by), run)[self.path]
-        except Exception:
+            moved = probe(self.reference, self.path, self.keys, k, by)
+        except Exception:  # the operator does not exist there: nothing is learnt
             return None
         return moved if moved.shape == self.low.shape else None
-
-    def _settled_run(self, *args, **kwargs):
-        with Settled():
-            return self.reference.call.function(*args, **kwargs)
-
-
-def _sums(x):
-    """Sums over each dimension, over the last two and three, and over all, which stay."""
-    ways = [(d,) for d in range(x.dim())] + [tuple(range(-n, 0)) for n in range(2, x.dim() + 1)]
-    return [x.sum(dims, keepdim=True) for dims in ways]
 
 
 def _jittered(reference, keys, k, by):
@@ -238,52 +207,6 @@ def _jittered(reference, keys, k, by):
         # Zeros too, by less than anything there is.
         contents[key] = data + by * torch.where(data == 0, least, data.abs()) * way
     return contents
-
-
-# ---- what goes free there ------------------------------------------------------------
-
-
-def freed(operands, path, device, open_):
-    """
-    (where, spared): the elements of an output, among those marked in `open_`, that take
-    another side of a corner than the truth, and the output with them put right as far as
-    they lie between the sides. None where there are none.
-    """
-    reference, call = operands.reference, operands.call
-    single = bool(name_of_one(call)) or not call.composite
-    if not device.dtype.is_floating_point or not is_gradient(call, path):
-        return None
-    if single and reference.never_rounds():
-        return None
-    probes = Probes(reference, path)
-    for k, _ in enumerate(probes.values()):
-        if k == FIRST and not bool((probes.corners() & open_).any()):
-            return None
-    truth, wide = reference.truth[path], device.double()
-    where = probes.corners() & open_ & ((wide - truth).abs() > JUMP * probes.size())
-    where &= ~probes.unbalanced(device)
-    if int(where.sum()) > max(1, most("corner") * where.numel()):
-        where = None if single else _conventional(probes, truth, wide, where)
-    if where is None or not bool(where.any()):
-        return None
-    beyond = wide - wide.clamp(probes.low, probes.high)
-    slack = max(ROUNDINGS, torch.finfo(device.dtype).eps) * probes.size()
-    beyond = torch.where(beyond.abs() <= slack, 0.0, beyond)  # the truth may be 0 on this side
-    return where, torch.where(where, (truth + beyond).to(device.dtype), device)
-
-
-def _conventional(probes, truth, wide, where):
-    """Of very many elements at corners those that no activation's own rule settles, as long as
-    nearly all of them hold one of the choices or an even share; None where they do not."""
-    again = Probes(probes.reference, probes.path, settled=True)
-    near = SAME * probes.size()
-    good = torch.zeros_like(where)
-    for moved in again.values():
-        good |= (wide - moved).abs() <= near
-    where = where & again.corners()
-    part = (again.high - again.low) / (wide - again.low).clamp(min=1e-300)
-    good |= (part <= MOST_PARTS) & ((part - part.round()).abs() <= SAME * part)
-    return where if int((good & where).sum()) >= CHOICES * int(where.sum()) else None
 
 
 def is_gradient(call, path):

@@ -70,7 +70,7 @@ def of_draws(verdict):
     worst = verdict.worst
     if worst is None or not worst.reason or verdict.verdict not in FLAGGED:
         return ""
-    if worst.judge is not None:  # values that do not hang on chance
+    if worst.measured:  # values that do not hang on chance
         return UNKNOWN
     return f"the draws are not random as they should be: {worst.reason}"
 

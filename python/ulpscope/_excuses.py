@@ -5,6 +5,8 @@ no torch. Serves whoever makes a Finding."""
 
 from dataclasses import dataclass
 
+from . import _core
+
 NOTED = 0.03  # more of an output excused than this is said, whatever the verdict
 PROPERTY = "test_excuses_property.py::test_no_wrong_kernel_goes_free"
 
@@ -23,29 +25,35 @@ class Excuse:
     test: str  # file::function of the test that shows that it does not
     seen: str = "counted"  # how a result shows it: counted (`excused`), or in words
 
+    def __post_init__(self):
+        if self.words is None:  # of elements: a case has the words and the limit
+            most, words = _core.excuses[self.code]
+            object.__setattr__(self, "most", most)
+            object.__setattr__(self, "words", words)
+
 
 ROWS = [
     # ---- what an operator does not promise: `_discrete`, `_ties` ----
     Excuse(
-        "corner", "a corner of the function",
+        "corner", None,
         "it is part of a gradient, its function has a corner there in what is differentiated, and it lies "
         "between the two sides; never of an operator that does not round, nor where a sum that no choice "
         "changes (what tied maxima share) is another",
-        "_corners.py:freed", 1 / 32, "1/32, or one element; of a callable more, if an activation's own rule "
+        "case_corner.c:is_corner", None, "1/32, or one element; of a callable more, if an activation's own rule "
         "does not settle them and 9 of 10 are one of the choices or an even share",
         "ReLU's gradient that lets dead units learn", "test_corners.py::test_verdict",
     ),
     Excuse(
-        "written_twice", "several updates write them",
+        "written_twice", None,
         "several updates write this element without adding, and it holds one of them; a row may be torn "
         "between two, as threads that write it at once do",
-        "_writes.py:written_twice", 1.0, "as many as are written twice; the verdict is `undefined`",
+        "case_free.c:mark_writes", None, "as many as are written twice; the verdict is `undefined`",
         "the mean of two updates", "test_writes.py::test_verdict",
     ),
     Excuse(
-        "out_of_range", "the integer type does not hold the float",
+        "out_of_range", None,
         "a float is converted to an integer type that does not hold it",
-        "_discrete.py:_out_of_range", 1 / 32, "1/32, or one element; more only as long as each holds what some "
+        "case_free.c:take_usual", None, "1/32, or one element; more only as long as each holds what some "
         "conversion gives: the type's limits, 0, -1, or the low bits of a wider integer",
         "garbage for all that saturates", "test_writes.py::test_verdict",
     ),
@@ -62,10 +70,10 @@ ROWS = [
         "rows of the next index elsewhere", "test_writes.py::test_verdict",
     ),
     Excuse(
-        "ill_conditioned", "ill-conditioned, float32 leaves fewer than 4 bits",
+        "ill_conditioned", None,
         "fewer than 4 of its bits are right, or S or N is so large that fewer could be told, and it is off "
         "by no more than S or N explain",
-        "judge_kernels.inc:score", 0.5,
+        "judge_kernels.inc:score", None,
         "up to half; more is `unjudged: ill-conditioned`, and the others have to pass alone",
         "garbage from a layer_norm or an inverse that float32 cannot compute, beside rows that it can",
         "test_ill_conditioned.py::test_garbage_is_never_a_pass",
@@ -73,15 +81,15 @@ ROWS = [
     Excuse(
         "tie", "a tie of the choice",
         "an index that selects a value equal to the right one",
-        "_ties.py:as_good", 1.0, "as many as have equal values",
+        "case_choice.c:same_value", 1.0, "as many as have equal values",
         "an index off by one", "test_discrete.py::test_verdict",
     ),
     Excuse(
-        "step", "a rounding or comparison inside may fall either way",
+        "step", None,
         "a step inside (a rounding to integers or to 8 bits, a comparison) lies within 2^-20 of the inputs, but "
         "not upon them, and the value is what a replay across the step gives; or within 2^-22, and the value "
         "lies between what such replays give",
-        "_jumps.py:forgiven", 1.0, "as many as lie near a step: about 1 in 10,000 at 8 bits",
+        "case_steps.c:take_steps", None, "as many as lie near a step: about 1 in 10,000 at 8 bits",
         "ties away from zero for ties to even", "test_quantized.py::test_verdict",
     ),
     Excuse(
@@ -114,10 +122,10 @@ ROWS = [
     ),
     # ---- what float32 and its devices may give otherwise: the judge in C ----
     Excuse(
-        "flushed", "subnormals flushed to zero",
+        "flushed", None,
         "zero where the result is subnormal, or what a replay gives in which a subnormal input or step "
         "became zero, if that replay differs by more than 16 roundings for it; float32 and bfloat16 only",
-        "judge_rule.c:flags_forgiven", 1.0, "none where the device keeps more of them than it flushes",
+        "judge_rule.c:flags_forgiven", None, "none where the device keeps more of them than it flushes",
         "subnormals replaced by others, or zeros at an eighth of them",
         "test_subnormals.py::test_only_zeros_stand_for_subnormals",
     ),
@@ -139,7 +147,7 @@ ROWS = [
         "rounded_otherwise", "float32 with other roundings of its steps loses as much",
         "an accused output that passes if N is taken from further inputs, or from steps that round the other "
         "way; functions stay in their range, and at their limit where float32 has come to it",
-        "_outputs.py:_last_appeal", 1.0, "all; bits are counted without it but for 3",
+        "case_look.c:at_loss", 1.0, "all; bits are counted without it but for 3",
         "10 % off at saturated activations", PROPERTY, "its bits",
     ),
     Excuse(
@@ -166,10 +174,10 @@ ROWS = [
         PROPERTY, "its bits",
     ),
     Excuse(
-        "order_of_adding", "one accumulator loses as much in the order in which the terms come",
+        "order_of_adding", None,
         "an accused output that passes without the elements that are off by no more than twice what its sums lose "
         "in one float32 accumulator, from the first term on or from the last; a Fourier transform by its matrix",
-        "_outputs.py:_in_another_order", 1.0, "all; bits are counted with it",
+        "case_steps.c:take_added", None, "all; bits are counted with it",
         "sums of products in bfloat16", PROPERTY,
     ),
     Excuse(
@@ -185,7 +193,7 @@ ROWS = [
     Excuse(
         "admissible", "what was computed before may round otherwise",
         "an integer of a callable of several steps, or of a quantization, that one of 32 replays gives there too",
-        "_outputs.py:_open", 1.0, "as many as lie near a step", "floor instead of round", PROPERTY, "a note",
+        "case_exact.c:take_admissible", 1.0, "as many as lie near a step", "floor instead of round", PROPERTY, "a note",
     ),
     # ---- another reading of the call, which has to hold for all of it ----
     Excuse(
@@ -207,9 +215,9 @@ ROWS = [
         PROPERTY, "nothing",
     ),
     Excuse(
-        "dtype", "its narrower dtype does not hold the number",
+        "dtype", None,
         "where the reference is somebody else's formula any float dtype will do: it is judged by its own roundings, "
-        "and Inf where it does not hold the number", "_outputs.py:_in_own_dtype", 1.0, "the whole output",
+        "and Inf where it does not hold the number", "case.c:in_own_dtype", None, "the whole output",
         "float16 results that overflow", PROPERTY, "a note; Inf is counted",
     ),
     Excuse(
@@ -227,18 +235,18 @@ ROWS = [
     Excuse(
         "lost", "float32 itself overflows",
         "float32 on the CPU has no number there, or no right bit since a step inside overflows; the others have "
-        "to pass alone", "_lost.py:elements", 1.0, "all: it is `unjudged`", "0.1 % off where float32 has numbers",
+        "to pass alone", "case_excuse.c:mark_lost", 1.0, "all: it is `unjudged`", "0.1 % off where float32 has numbers",
         PROPERTY, "`unjudged`",
     ),
     Excuse(
         "shared", "float32 itself overflows, as the device does",
-        "float32 on the CPU gives this NaN or Inf too, where there is a number", "_lost.py:shared", 0.5,
+        "float32 on the CPU gives this NaN or Inf too, where there is a number", "case_excuse.c:mark_shared", 0.5,
         "half of the output; the others have to pass alone", "Inf at other elements", PROPERTY, "a note",
     ),
     Excuse(
         "other_kinds", "NaN and Inf hang on the formula",
         "the truth is NaN or Inf, and so is it, of the kind that float32 gives if its roundings fall otherwise",
-        "_lost.py:with_other_kinds", 1.0, "all that are no number in truth", "-Inf for Inf", PROPERTY, "a note",
+        "case_excuse.c:take_kinds", 1.0, "all that are no number in truth", "-Inf for Inf", PROPERTY, "a note",
     ),
     Excuse(
         "same_kind", "NaN or Inf as on the CPU",
@@ -302,7 +310,7 @@ ROWS = [
     Excuse(
         "promises_nothing", "nothing is promised of new memory",
         "the operator gives memory that nobody has written: empty, empty_like, new_empty",
-        "_outputs.py:_judge_output", 1.0, "the whole output, but for shape and dtype", "an element too many",
+        "case.c:route", 1.0, "the whole output, but for shape and dtype", "an element too many",
         PROPERTY, "nothing",
     ),
 ]  # fmt: skip

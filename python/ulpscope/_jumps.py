@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays freed of jumps. How strongly a result reacts to its inputs is a slope; a step
 that a perturbed input happens to cross (a label, a rounding, a comparison) is none, and an
-input that leaves the operator's domain tells nothing. Serves `_reference`.
+input that leaves the operator's domain tells nothing. Serves `_reference`
+and `_answers`; what a device may have crossed is decided by a case.
 
 A step is told from a slope by a second replay, moved PART as far, which only float64 can
 tell from not moved at all: along a slope its difference is PART as large, across a step it
@@ -14,9 +15,7 @@ import torch
 
 PART = 2.0**-12
 REACH = 2.0**-22  # of the inputs: how far from a step roundings may cross it
-NEAR_STEPS = 16  # replays that look for such steps
-ROUNDINGS = 2.0**-18  # of a result, beyond what these give
-FIRST_NEAR = 3000
+FIRST_NEAR = 3000  # number of the first replay that looks for such steps
 STEEP = 2.0**-12  # 256 times the perturbation: below it a difference needs no second look
 
 
@@ -62,54 +61,3 @@ def freed(truth, yardstick, moved, narrow, nearer):
     low = torch.where(odd & lost.isfinite(), (smooth + lost).to(narrow.dtype), narrow)
     at = (odd & ~crossed & moved.isfinite()).flatten().nonzero().flatten()
     return wide, low, Jump(at, moved.flatten()[at])
-
-
-def forgiven(device, truth, jumps):
-    """
-    (how many, spared): elements that took a step which a replay took as well, and the device's
-    output with the true value in these. None where there is no such element.
-    """
-    flat = device.contiguous().clone().flatten()
-    true = truth.to(device.dtype).flatten()
-    near = 4 * torch.finfo(device.dtype).eps
-    wide = flat.double()  # float8 can neither be indexed nor written by index
-    bits, right = (t.view(torch.uint8) if t.element_size() == 1 else t for t in (flat, true))
-    taken = torch.zeros(flat.shape, dtype=torch.bool)
-    for jump in jumps:
-        got = wide[jump.where]
-        same = (got - jump.values).abs() <= near * jump.values.abs()
-        if bool(same.any()):
-            at = jump.where[same]
-            bits[at] = right[at]
-            taken[at] = True
-    return (int(taken.sum()), flat.view(device.shape)) if bool(taken.any()) else None
-
-
-def crossed(reference, path, device):
-    """
-    (where, spared): elements that lie so near a step that roundings cross it, of which the
-    device's value is among or between those that such replays give, and the output with these
-    put right. None where there are none.
-
-    What sums over many steps is no single value of a replay, but it lies between them.
-    """
-    truth, wide = reference.truth[path], device.double()
-    low, high, where = truth.clone(), truth.clone(), torch.zeros_like(truth, dtype=torch.bool)
-    for k in range(NEAR_STEPS):
-        try:
-            contents = reference.moved(FIRST_NEAR + k, REACH)
-            moved = reference.wide(contents)[path]
-            if moved.shape != truth.shape or not bool(suspects(truth, moved).any()):
-                continue
-            nearer = reference.wide(reference.drawn_near(contents, PART))[path]
-        except Exception:  # the operator does not exist there: nothing is learnt
-            continue
-        step = suspects(truth, moved) & moved.isfinite()
-        step &= (nearer - truth).abs() * 2 <= (moved - truth).abs()
-        step &= ~is_slope(truth, moved, nearer)
-        where |= step
-        low = torch.where(step, torch.fmin(low, moved), low)
-        high = torch.where(step, torch.fmax(high, moved), high)
-    slack = ROUNDINGS * torch.maximum(low.abs(), high.abs())
-    where &= (wide >= low - slack) & (wide <= high + slack) & (device != truth.to(device.dtype))
-    return (where, torch.where(where, truth.to(device.dtype), device)) if bool(where.any()) else None

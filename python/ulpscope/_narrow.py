@@ -37,7 +37,7 @@ def followed(call, answer, verdict):
     if verdict.verdict != "wrong" or verdict.operands is None or verdict.part is not None:
         return verdict
     reference = verdict.operands.reference
-    open_ = {f.path: f for f in verdict.findings if f.verdict == "wrong" and f.judge is not None}
+    open_ = {f.path: f for f in verdict.findings if f.verdict == "wrong" and f.measured}
     for words, run in runs(reference) if open_ else ():
         try:
             given = run()

@@ -12,20 +12,24 @@ import math
 import torch
 
 from . import _corners, _discrete
+from ._answers import REAL_PART
 from ._conventions import with_rounded_scalars
 from ._device import learn_writes
 from ._linear import is_sum_of_products, moved_by_slope, n_products
 from ._operands import Operands, Timing
 from ._orders import is_whole
-from ._outputs import JUDGED_DTYPES, LOOKS, LOSS_WEIGHT, REAL_PART
-from ._verdicts import clause
 from ._reference import FAR_REPLAYS, Reference
 from ._replay import draws_random, promises_nothing
-from ._ties import CUMULATIVE, OUT_OF_WINDOW, _each, choice_of, name_of_one
-from ._trust import natural
+from ._ties import choice_fields, choice_of, name_of_one
+from ._trust import largest_input
+from ._verdicts import clause
 from ._writes import updates
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
+JUDGED_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2,
+                 torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)  # fmt: skip
+LOOKS = (1, 2, 4)  # replays after which a case looks: `upto` of its want
+LOSS_WEIGHT = 2.0  # of a loss among replays, as a case weighs it
 DELTA, ROUNDING = 2.0**-20, 2.0**-24
 PLAIN = 2.0**60  # S above it may tell of an overflow
 
@@ -182,9 +186,7 @@ def float_output(operands, path, sums, put):
         put("yardstick", sums.yardstick)
     never = reference.never_rounds()
     entry = {"never_rounds": never, "fan_in": operands.fan_in(path)}
-    size = natural(reference, path)
-    if size:
-        entry["natural"] = size
+    entry["natural"] = largest_input(reference)
     if operands.is_another_function(path):
         entry["functions"] = True
     entry.update(put_looks(operands, path, sums, same, put))
@@ -200,10 +202,21 @@ def float_output(operands, path, sums, put):
         entry["whole"] = True
     if _may_overflow(operands, sums):
         entry["overflows"] = True
+    put_added(reference, path, put)
     kinds = other_kinds(operands, path, sums.truth)
     if kinds is not None:
         put("kinds", kinds)
     return entry
+
+
+def put_added(reference, path, put):
+    """Puts the most that one accumulator loses in the sums inside."""
+    try:
+        most = reference.lost_by_order(path)
+    except Exception:  # what does not run in steps
+        return
+    if most is not None:
+        put("added", most)
 
 
 def other_kinds(operands, path, truth):
@@ -246,12 +259,10 @@ def corners(operands):
     out = {}
     for path, truth in reference.truth.items():
         if truth.is_floating_point() and _corners.is_gradient(call, path):
-            probes = _corners.Probes(reference, path)
-            for k, _ in enumerate(probes.values()):
-                if k == _corners.FIRST and not bool(probes.corners().any()):
-                    break
-            if bool(probes.corners().any()):
-                out[path] = probes.corners(), probes.low, probes.high
+            sides = _corners.Sides(reference, path)
+            where = sides.corners()
+            if bool(where.any()):
+                out[path] = where, sides.low, sides.high
     return out
 
 
@@ -261,8 +272,7 @@ def put_unpromised(operands, path, at_corners, like, put):
     held = _discrete.not_held(operands.call, like)
     if held is not None and held.shape == like.shape and bool(held.any()):
         put("unpromised", held.to(torch.uint8))
-        if _discrete.many_out_of_range(held):
-            put("usual", _discrete.conversions(operands.call, like))
+        put("usual", _discrete.conversions(operands.call, like))
     elif path in at_corners:
         where, low, high = at_corners[path]
         put("unpromised", where.to(torch.uint8))
@@ -283,34 +293,13 @@ def put_writes(written, put):
         put("write_rows", rows[twice].contiguous())
 
 
-def window_of(choice):
-    """[kernel, stride, padding, dilation] per pooled dimension; kernel 0: adaptive, -1: the
-    windows hang on samples."""
-    n = 3 if "3d" in choice.name else 2
-    if choice.name.startswith(OUT_OF_WINDOW):
-        return [[-1, 0, 0, 0]] * n
-    if choice.name.startswith("adaptive"):
-        return [[0, 0, 0, 0]] * n
-    kernel = [_each(choice, "kernel_size", d, 1) for d in range(n)]
-    return [[kernel[d], _each(choice, "stride", d, kernel[d]), _each(choice, "padding", d, 0),
-             _each(choice, "dilation", d, 1)] for d in range(n)]  # fmt: skip
-
-
 def choice_entry(operands, path, put):
     """How an index output chooses; {} where it does not, or only one index is right."""
     choice = choice_of(operands.call, path)
     if choice is None or choice.arguments.get("stable"):
         return {}
     put("choice", choice.values)
-    dim = choice.dim
-    if dim is not None and dim < 0:
-        dim += choice.values.dim()
-    pooled = "max_pool" in choice.name
-    cumulative = choice.name in CUMULATIVE
-    once = not (pooled or cumulative or choice.name.startswith("_embedding"))
-    return {"choice": {"dim": dim, "once": once, "cumulative": cumulative, "slack": choice.slack,
-                       "counts": choice.name == "mode",
-                       "window": window_of(choice) if pooled else []}}  # fmt: skip
+    return {"choice": choice_fields(choice)}
 
 
 def exact_output(operands, path, put):

@@ -15,7 +15,7 @@ import torch
 from ._evenness import ENOUGH
 from ._excuses import excuse
 from ._operands import Operands, Timing
-from ._outputs import Finding, _judged
+from ._outputs import Finding, judged
 from ._reference import Reference
 
 N_DRAWS = 40
@@ -79,7 +79,7 @@ def _output(call, answer, again, path, draws):
         operands = Operands(call, Timing())
         operands.reference.may_draw = True
         operands.begin()
-        return _judged(operands, answer, path)
+        return judged(operands, answer, path)
     problem = _compare(device, rows)
     if not problem and again is not None and n >= ENOUGH:
         twin = again.outputs.get(path)

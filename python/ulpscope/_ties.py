@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices that differ: which of them select a value as good as the right one, and orders
-that nobody promised. Serves `_outputs` and `_callable`."""
+"""How operators choose indices, which tells a case what is as good, and orders that nobody
+promised. Serves `_answers`, `_outputs`, `_callable` and `_pack_operands`."""
 
 from dataclasses import dataclass
 
@@ -79,96 +79,31 @@ def _place(path):
     return int(inner) if inner.isdigit() and path != inner else None
 
 
-def as_good(choice, got, want):
-    """
-    Where an index output is right: it selects a value equal to the one that `want` selects,
-    in a place from which it may come, and none twice where each is to come once.
-
-    A bool tensor of the shape of `got`; None where nothing can be said.
-    """
-    if choice is None or got.dtype != torch.int64 or got.shape != want.shape:
-        return None
-    if "max_pool" in choice.name:
-        return _pooled(choice, got, want)
-    x, dim, shape = choice.values, choice.dim, got.shape
-    if dim is None:
-        x, dim = x.flatten(), 0
-        got, want = got.reshape(-1), want.reshape(-1)
-    if x.dim() == 0:
-        return None
-    if got.dim() < x.dim():
-        got, want = got.unsqueeze(dim), want.unsqueeze(dim)
-    inside = (got >= 0) & (got < x.shape[dim])
-    safe = got.clamp(0, max(x.shape[dim] - 1, 0))
-    if choice.arguments.get("stable"):
-        return (got == want).reshape(shape)
-    good = inside & _equal(choice, x.gather(dim, safe), x.gather(dim, want), dim)
-    if choice.name in CUMULATIVE:
-        places = torch.arange(x.shape[dim]).view([-1] + [1] * (x.dim() - dim % x.dim() - 1))
-        good &= got <= places
-    elif got.shape[dim] > 1 and not choice.name.startswith("_embedding"):
-        good &= ~_repeated(safe, dim)
-    return good.reshape(shape)
+def choice_fields(choice):
+    """What a case is told of a choice beside its values: keywords of `_core.Case.choose`."""
+    pooled = "max_pool" in choice.name
+    cumulative = choice.name in CUMULATIVE
+    dim = choice.dim
+    if dim is not None and dim < 0:
+        dim += choice.values.dim()
+    return dict(
+        dim=dim, once=not (pooled or cumulative or choice.name.startswith("_embedding")),
+        cumulative=cumulative, counts=choice.name == "mode", slack=choice.slack,
+        window=window_of(choice) if pooled else [],
+    )  # fmt: skip
 
 
-def _equal(choice, a, b, dim):
-    equal = (a == b) | ((a != a) & (b != b))
-    if a.dtype in (torch.float32, torch.bfloat16):  # a device may flush subnormals: ties
-        tiny = torch.finfo(a.dtype).tiny
-        equal |= (a.abs() < tiny) & (b.abs() < tiny)
-    if choice.slack:
-        equal |= (a - b).abs() <= choice.slack * b.abs()
-    if choice.name == "mode":  # of values that come as often, any
-        x = choice.values
-        count = lambda v: (x == v).sum(dim, keepdim=True)  # noqa: E731
-        equal |= count(a) == count(b)
-    return equal
-
-
-def _repeated(index, dim):
-    """Where an index comes a second time along `dim`."""
-    sorted_, order = index.sort(dim=dim, stable=True)
-    again = torch.zeros_like(sorted_, dtype=torch.bool)
-    n = index.shape[dim]
-    again.narrow(dim, 1, n - 1).copy_(sorted_.diff(dim=dim) == 0)
-    return torch.zeros_like(again).scatter(dim, order, again)
-
-
-# ---- pooling -------------------------------------------------------------------------
-
-
-def _pooled(choice, got, want):
-    """Equal values within the window that an element looks at."""
-    x = choice.values
+def window_of(choice):
+    """[kernel, stride, padding, dilation] per pooled dimension; kernel 0: adaptive, -1: the
+    windows hang on samples."""
     n = 3 if "3d" in choice.name else 2
-    planes = x.flatten(-n)
-    inside = (got >= 0) & (got < planes.shape[-1])
-    safe = got.clamp(0, max(planes.shape[-1] - 1, 0))
-    a = planes.gather(-1, safe.flatten(-n)).view(got.shape)
-    b = planes.gather(-1, want.flatten(-n)).view(got.shape)
-    good = inside & _equal(choice, a, b, -1)
     if choice.name.startswith(OUT_OF_WINDOW):
-        return good
-    rest = safe
-    for d in reversed(range(n)):
-        size = x.shape[x.dim() - n + d]
-        good &= _in_window(choice, rest % size, d, n, size, got.shape[got.dim() - n + d])
-        rest = rest // size
-    return good
-
-
-def _in_window(choice, at, d, n, size, n_out):
-    """Whether coordinates along pooled dimension d lie in their element's window."""
-    out = torch.arange(n_out).view([-1] + [1] * (n - 1 - d))
+        return [[-1, 0, 0, 0]] * n
     if choice.name.startswith("adaptive"):
-        start = out * size // n_out
-        stop = ((out + 1) * size + n_out - 1) // n_out
-        return (at >= start) & (at < stop)
-    kernel, pad = _each(choice, "kernel_size", d, 1), _each(choice, "padding", d, 0)
-    step = _each(choice, "stride", d, kernel)
-    dilation = _each(choice, "dilation", d, 1)
-    away = at - (out * step - pad)
-    return (away >= 0) & (away < kernel * dilation) & (away % dilation == 0)
+        return [[0, 0, 0, 0]] * n
+    kernel = [_each(choice, "kernel_size", d, 1) for d in range(n)]
+    return [[kernel[d], _each(choice, "stride", d, kernel[d]), _each(choice, "padding", d, 0),
+             _each(choice, "dilation", d, 1)] for d in range(n)]  # fmt: skip
 
 
 def _each(choice, name, d, default):

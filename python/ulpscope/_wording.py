@@ -7,21 +7,13 @@ import math
 
 import torch
 
+from . import _core
 from ._replay import all_finite, base_name, fit, segments
 from ._standards import metric_rows
 from ._verdicts import FLAGGED
 
 FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
 METRICS = ("max", "mid", "q99", "rel", "z", "fan_in", "t_max", "t_mid", "n_mismatch", "n_bad")
-
-
-def number(value):
-    """A value as a person would write it."""
-    if value != value:
-        return "NaN"
-    if math.isinf(value):
-        return "Inf" if value > 0 else "-Inf"
-    return f"{value:.6g}"
 
 
 def position(flat, sizes):
@@ -33,82 +25,27 @@ def position(flat, sizes):
     return out[::-1]
 
 
-def bits_text(bits, bound=False):
-    return f"{'at least ' if bound else ''}{max(bits, 0.0):.1f}"
-
-
-def _shows_no_more(worst):
-    """Whether float32's bits are all that the output can show, and not all that there are."""
-    return worst.details.get("yardstick_bound", False) and worst.yardstick_bits < 24
-
-
 def sentence(call, verdict):
     """One English sentence on the verdict of a call."""
-    text = _statement(call.op, verdict)
-    cause = verdict.cause
-    if verdict.culprit and verdict.culprit != call.op:
-        text += f"; the fault is in {verdict.culprit}"
-    return text + (f": {cause}" if cause else "")
+    return _core.sentence(call.op, verdict.verdict, verdict.reason, verdict.culprit, verdict.cause,
+                          _told(verdict.worst))  # fmt: skip
 
 
-def _statement(op, verdict):
-    kind, worst = verdict.verdict, verdict.worst
-    if kind == "pass":
-        return f"{op} passes: {verdict.reason}" if verdict.reason else _passed(op, worst)
-    if verdict.reason or worst is None or kind in ("unjudged", "unsupported"):
-        reason = verdict.reason or (worst.reason if worst else "")
-        return f"{op} is {kind}: {reason}"
-    where = "" if worst.path in ("", "out[0]") else f" in {worst.path}"
-    if kind == "reduced":
-        return (
-            f"{op} computed with {bits_text(worst.bits)} effective bits{where}; "
-            f"float32 gives {bits_text(worst.yardstick_bits, _shows_no_more(worst))}"
-        )
-    if kind == "nonfinite":
-        return _nonfinite(op, worst, where)
-    if kind == "undefined":
-        count = worst.details.get("n_mismatch", 0)
-        return f"{op} is undefined{where} at {count:,} of {worst.n:,} elements: {worst.reason}"
-    return _wrong(op, worst, where)
+ALL, COUNT, NONE = 2, 1, 0  # of a judgement's numbers: usc_finding_numbers
 
 
-def _passed(op, worst):
-    if worst is not None and math.isnan(worst.bits):  # nothing was measured
-        return f"{op} passes: {worst.reason or 'nothing to measure'}"
-    if worst is None or not worst.details or not worst.n:
-        return f"{op} is as it must be"
-    if worst.details.get("n_finite") == 0:
-        return f"{op} gives NaN and Inf where it must; nothing finite to judge"
-    exact = worst.details.get("n_mismatch") == 0 or worst.details.get("exact")
-    if exact and not worst.details.get("excused"):
-        wide = worst.details.get("wide")  # nobody knows more digits of the truth
-        return f"{op} is as good as the CPU's float64" if wide else f"{op} is correctly rounded"
-    return f"{op} computed with {bits_text(worst.bits, worst.bound)} effective bits"
-
-
-def _example(worst):
-    """Where the worst element is, what it holds and what is true."""
-    if not worst.examples:
-        return ""
-    index, device, reference, _, _ = worst.examples[0]
-    at = position(index, worst.sizes)
-    return f"{number(device)} instead of {number(reference)} at {at}"
-
-
-def _nonfinite(op, worst, where):
-    example = _example(worst)
-    if not example:
-        return f"{op} is nonfinite{where}: {worst.reason}"
-    count = worst.details.get("n_bad") or 1
-    return f"{op} gives {example}{where} ({count:,} of {worst.n:,} elements)"
-
-
-def _wrong(op, worst, where):
-    example = _example(worst)
-    if not example:
-        return f"{op} is wrong{where}: {worst.reason}"
-    count = worst.details.get("n_mismatch", 0)
-    return f"{op} gives {example}{where} ({count:,} of {worst.n:,} elements differ)"
+def _told(worst):
+    """What `_core.sentence` is told of a finding."""
+    if worst is None:
+        return None
+    d = worst.details
+    numbers = ALL if "n_finite" in d else COUNT if d else NONE
+    return (
+        worst.path, worst.reason, worst.bits, worst.yardstick_bits, bool(worst.bound), worst.n,
+        tuple(worst.sizes), bool(d.get("wide")), bool(d.get("exact")), bool(d.get("yardstick_bound")),
+        numbers, d.get("n_mismatch", -1), d.get("n_bad") or 0, d.get("n_finite", -1), d.get("excused") or 0,
+        tuple(worst.examples[0][:3]) if worst.examples else None,
+    )  # fmt: skip
 
 
 def describe_arguments(call):

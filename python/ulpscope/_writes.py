@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several updates of one place, none of which is promised to win: each element has to hold one
-of them. Rows may be torn between two: threads that write the same row at once do that, torch's
-own on the CPU among them. Serves `_discrete` and `_pack_operands`."""
+"""What calls that overwrite write, and where: of several updates of one place none is promised to
+win. Serves `_answers` and `_pack_operands`."""
 
 import torch
 
@@ -9,22 +8,6 @@ from ._ties import operator_of
 
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
           "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
-
-
-def written_twice(operands, path, device, open_):
-    """Where the device holds one of several updates of a place; None where there is no such
-    place."""
-    found = updates(operands.call, device)
-    if found is None:
-        return None
-    places, values, rows = found  # of (updates, elements of a row)
-    hit = device.reshape(-1)[places]
-    same = (hit == values) | ((hit != hit) & (values != values))
-    n = int(rows.max()) + 1 if rows.numel() else 0
-    good = same & (torch.bincount(rows, minlength=n) > 1)[rows, None]
-    where = torch.zeros(device.numel(), dtype=torch.bool)
-    where[places[good]] = True
-    return where.view(device.shape) & open_
 
 
 def updates(call, device):

@@ -386,6 +386,7 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     c->o = *o;
     c->device = *o->device;
     c->o.device = &c->device;
+    c->o.path = usc_case_text(c, o->path);
     if (o->bytes != NULL) {
         c->bytes = *o->bytes;
         c->o.bytes = &c->bytes;

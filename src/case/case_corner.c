@@ -19,13 +19,100 @@ enum {
 #define ROUNDINGS 0x1p-18 /* beyond a side */
 #define CHOICES 0.9       /* of the elements at ties have to be choices where many are */
 
+#define GRID 0x1p-36 /* of a sum's size: a sum that no choice changes */
+
 static usc_case_stage take_probe;
+
+/* ---- sums that no choice changes, as what tied maxima share ---- */
+
+/* The ways to sum up: over each dimension, then over the last two and more, to all. */
+static int n_ways(const usc_case *c)
+{
+    const int ndim = c->truth.ndim;
+    return ndim < 2 ? ndim : 2 * ndim - 1;
+}
+
+static bool is_summed(const usc_case *c, int way, int d)
+{
+    const int ndim = c->truth.ndim;
+    return way < ndim ? d == way : d >= ndim - (way - ndim + 2);
+}
+
+/* Which sum an element is part of. */
+static int64_t sum_of(const usc_case *c, int way, int64_t flat)
+{
+    int64_t at = 0, stride = 1;
+    for (int d = c->truth.ndim - 1; d >= 0; d--) {
+        const int64_t size = c->truth.sizes[d];
+        if (!is_summed(c, way, d)) {
+            at += flat % size * stride;
+            stride *= size;
+        }
+        flat /= size;
+    }
+    return at;
+}
+
+/* Sums of `values`, or of the sizes of the sides where that is NULL, each at the place of
+ * its number; `out` has room for as many as there are elements. */
+static void sum_up(const usc_case *c, int way, const double *values, double *out);
+
+static bool take_sums(usc_case *c, const double *values)
+{
+    usc_sides *s = &c->sides;
+    const bool first = s->low_sums == NULL;
+    if (first) {
+        const int64_t n = c->n * n_ways(c);
+        s->low_sums = usc_case_room(c, n, sizeof *s->low_sums);
+        s->high_sums = usc_case_room(c, n, sizeof *s->high_sums);
+        s->sums = usc_case_room(c, c->n, sizeof *s->sums);
+    }
+    if (c->work.failed) return false;
+    for (int way = 0; way < n_ways(c); way++) {
+        double *low = s->low_sums + way * c->n, *high = s->high_sums + way * c->n;
+        sum_up(c, way, values, s->sums);
+        for (int64_t i = 0; i < c->n; i++) {
+            low[i] = first ? s->sums[i] : fmin(low[i], s->sums[i]);
+            high[i] = first ? s->sums[i] : fmax(high[i], s->sums[i]);
+        }
+    }
+    return true;
+}
 
 /* ---- probes ---- */
 
 static double size_at(const usc_case *c, int64_t i)
 {
     return fmax(fabs(c->sides.low[i]), fabs(c->sides.high[i]));
+}
+
+static void sum_up(const usc_case *c, int way, const double *values, double *out)
+{
+    memset(out, 0, (size_t)c->n * sizeof *out);
+    for (int64_t i = 0; i < c->n; i++)
+        out[sum_of(c, way, i)] += values != NULL ? values[i] : size_at(c, i);
+}
+
+/* Elements of sums that no choice changes, and that are others on the device, stay. */
+static void keep_unbalanced(usc_case *c)
+{
+    usc_sides *s = &c->sides;
+    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
+    const double share = fmax(SAME, 4 * ldexp(1, 1 - bits));
+    double *size = usc_case_room(c, c->n, sizeof *size);
+    if (s->low_sums == NULL || size == NULL) return;
+    for (int way = 0; way < n_ways(c); way++) {
+        const double *low = s->low_sums + way * c->n, *high = s->high_sums + way * c->n;
+        sum_up(c, way, c->d, s->sums);
+        sum_up(c, way, NULL, size);
+        for (int64_t i = 0; i < c->n; i++) {
+            const int64_t k = sum_of(c, way, i);
+            const bool fixed = high[k] - low[k] <= GRID * size[k];
+            if (fixed &&
+                fabs(s->sums[k] - low[k]) > share * fmax(size[k], fabs(s->sums[k])))
+                s->asked[i] = 0;
+        }
+    }
 }
 
 /* Whether probes differ as they do beside a corner. */
@@ -48,6 +135,7 @@ static usc_status begin_probes(usc_case *c, bool settled)
     if (c->work.failed) return USC_OK; /* the driver tells */
     for (int64_t i = 0; i < c->n; i++)
         s->low[i] = s->high[i] = c->r[i];
+    if (!settled && !take_sums(c, c->r)) return USC_OK; /* the driver tells */
     return usc_case_ask(c, settled ? USC_WANT_SETTLED_PROBE : USC_WANT_PROBE, 0,
                         take_probe);
 }
@@ -119,8 +207,10 @@ static usc_status weigh(usc_case *c)
     for (int64_t i = 0; i < c->n; i++) {
         s->asked[i] = is_corner(c, i) && c->open[i] &&
                       fabs(c->d[i] - c->r[i]) > JUMP * size_at(c, i);
-        n += s->asked[i];
     }
+    keep_unbalanced(c);
+    for (int64_t i = 0; i < c->n; i++)
+        n += s->asked[i];
     const double most = usc_excuse_info_of(USC_EXCUSE_CORNER)->most;
     if (!((double)n > fmax(1, most * (double)c->n)))
         return n > 0 ? free_asked(c) : give_up(c);
@@ -221,6 +311,7 @@ static usc_status take_probe(usc_case *c, usc_error *err)
         s->low[i] = fmin(s->low[i], moved[i]);
         s->high[i] = fmax(s->high[i], moved[i]);
     }
+    if (!s->settled && !take_sums(c, s->moved)) return USC_OK; /* the driver tells */
     if (c->want.k >= TWICE) return probed(c);
     return usc_case_ask(c, s->settled ? USC_WANT_NEARER_SETTLED : USC_WANT_NEARER_PROBE,
                         c->want.k, take_nearer);

@@ -35,9 +35,7 @@ usc_count_text usc_count(int64_t n)
     return out;
 }
 
-/* Text that lives as long as the case; "" where there is no memory, which the driver
- * tells. */
-static const char *kept_text(usc_case *c, const char *text)
+const char *usc_case_text(usc_case *c, const char *text)
 {
     if (text[0] == '\0') return "";
     char *out = usc_arena_take(&c->kept, strlen(text) + 1);
@@ -61,7 +59,7 @@ void usc_case_conclude(usc_case *c, usc_verdict verdict, const char *format, ...
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     c->f = (usc_finding){.verdict = verdict,
-                         .reason = kept_text(c, text),
+                         .reason = usc_case_text(c, text),
                          .bits = verdict == USC_VERDICT_WRONG ? 0 : 24,
                          .yardstick_bits = 24};
     set_form(c, &c->f);
@@ -74,7 +72,8 @@ void usc_case_note(usc_case *c, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (c->f.n_notes < USC_FINDING_NOTES) c->f.notes[c->f.n_notes++] = kept_text(c, text);
+    if (c->f.n_notes < USC_FINDING_NOTES)
+        c->f.notes[c->f.n_notes++] = usc_case_text(c, text);
 }
 
 void usc_case_excuse(usc_case *c, usc_excuse excuse, int64_t count)
@@ -165,10 +164,11 @@ usc_status usc_case_keep(usc_case *c, usc_error *err)
 usc_status usc_case_say(usc_case *c, usc_verdict verdict, const char *path,
                         const char *reason, usc_error *err)
 {
-    const char *text = kept_text(c, reason);
+    const char *kept_path = usc_case_text(c, path);
+    const char *text = usc_case_text(c, reason);
     usc_finding *f = add(c, err);
     if (f == NULL) return USC_E_NOMEM;
-    *f = (usc_finding){.path = path,
+    *f = (usc_finding){.path = kept_path,
                        .verdict = verdict,
                        .reason = text,
                        .bits = verdict == USC_VERDICT_WRONG ? 0 : 24,

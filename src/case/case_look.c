@@ -119,6 +119,7 @@ static usc_status done(usc_case *c, usc_error *err)
     f->bits = j->bits;
     f->yardstick_bits = j->yardstick_bits;
     f->bound = j->bound;
+    f->measured = true;
     f->numbers = USC_NUMBERS_ALL;
     f->judgement = *j;
     if (f->verdict != USC_VERDICT_UNJUDGED) /* which says it itself */

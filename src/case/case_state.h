@@ -33,6 +33,7 @@ typedef struct usc_sides {
     double *low, *high, *moved;
     uint8_t *rough; /* counts of probes that hang on the distance */
     uint8_t *good, *asked;
+    double *low_sums, *high_sums, *sums; /* of corners: over dimensions, way by way */
     int n_moved;
     bool settled;
 } usc_sides;
@@ -142,6 +143,10 @@ void usc_case_mark_open(usc_case *c, const usc_choice *choice, const void *got,
                         const void *want, uint8_t *open);
 
 /* ---- case_finding.c ---- */
+
+/** A copy that lives as long as the case; "" where there is no memory, which the driver
+ * tells. */
+const char *usc_case_text(usc_case *c, const char *text);
 
 /** A finding on the present output without numbers. */
 void usc_case_conclude(usc_case *c, usc_verdict verdict, const char *format, ...)

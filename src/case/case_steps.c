@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements that took another side of a step (a label, a rounding to integers, a
 // comparison) to which the inputs are so near that another rounding takes it. What never
-// rounds had the very values: no step lies between them and the truth. Neighbours:
-// case_state.h.
+// rounds had the very values: no step lies between them and the truth. Then what one
+// accumulator loses. Neighbours: case_state.h.
 #include "case/case_state.h"
 
 #include <math.h>
@@ -13,15 +13,21 @@
 #define PART 0x1p-12      /* of the way goes the nearer of two replays */
 #define STEEP 0x1p-12     /* below it a difference needs no second look */
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
+#define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
+#define FEW_SLACK 1.25    /* of so few none is another's luck */
+enum { FEW = 8 };
 
-static usc_case_stage take_moved, after_crossed;
+static usc_case_stage take_moved, after_crossed, take_added;
 
 /* ---- steps that a replay took just as the device did ---- */
 
 static usc_status leave(usc_case *c)
 {
-    return usc_case_go(c,
-                       c->f.verdict == USC_VERDICT_PASS ? usc_case_end : usc_case_free);
+    const usc_verdict v = c->f.verdict;
+    if (v == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (v != USC_VERDICT_WRONG && v != USC_VERDICT_REDUCED)
+        return usc_case_go(c, usc_case_free);
+    return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
 }
 
 static usc_status look_nearby(usc_case *c)
@@ -190,4 +196,44 @@ static usc_status after_crossed(usc_case *c, usc_error *err)
     (void)err;
     usc_case_excuse(c, USC_EXCUSE_STEP, c->n_before);
     return leave(c);
+}
+
+/* ---- one accumulator: small terms vanish beside large sums ---- */
+
+static usc_status after_added(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (c->f.verdict != USC_VERDICT_PASS) {
+        c->f = c->before;
+        return usc_case_go(c, usc_case_free);
+    }
+    c->f.bits = c->before.bits;
+    c->f.bound = false;
+    usc_case_excuse(c, USC_EXCUSE_ORDER_OF_ADDING, c->n_marks);
+    return usc_case_go(c, usc_case_end);
+}
+
+/* Without the elements that are off by no more than an accumulator loses that takes the
+ * terms as they come. */
+static usc_status take_added(usc_case *c, usc_error *err)
+{
+    c->d = NULL;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return usc_case_go(c, usc_case_free);
+    const double *most = usc_case_wide(c, c->given.a);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (most == NULL || c->marks == NULL || !usc_case_load(c)) return USC_OK;
+    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
+    const double slack = c->n >= FEW ? ORDER_SLACK : FEW_SLACK;
+    c->n_marks = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double r = c->r[i], off = fabs(c->d[i] - r);
+        c->marks[i] = off <= slack * most[i] + fabs(r) * ldexp(1, -bits) &&
+                      c->d[i] != usc_case_rounded(c, r);
+        c->n_marks += c->marks[i];
+    }
+    if (!usc_case_put_right(c, &c->device)) return USC_OK;
+    c->before = c->f;
+    return usc_case_look(c, &c->spared, after_added, err);
 }

@@ -179,11 +179,11 @@ static void say_reduced(line *l, const usc_finding *f, const char *where)
 static void say_example_or_reason(line *l, usc_verdict verdict, const usc_finding *f,
                                   const char *where)
 {
+    const bool bad = verdict == USC_VERDICT_NONFINITE;
     if (f->n_examples == 0) {
-        say(l, "is %s%s: %s", usc_verdict_text(verdict), where, f->reason);
+        say(l, "is %s%s: %s", bad ? "nonfinite" : "wrong", where, f->reason);
         return;
     }
-    const bool bad = verdict == USC_VERDICT_NONFINITE;
     const int64_t n_bad = f->judgement.n_bad > 0 ? f->judgement.n_bad : 1;
     say(l, "gives ");
     say_example(l, f);

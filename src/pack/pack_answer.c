@@ -180,6 +180,7 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
     if (kind == USC_WANT_ROUNDED && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
     if (kind == USC_WANT_OVERFLOWS) *out = flag(o->overflows);
     if (kind == USC_WANT_STEPS) *out = tensors(o->jump_at, o->jump_values, NULL);
+    if (kind == USC_WANT_ADDED) *out = tensors(o->added, NULL, NULL);
     if (kind == USC_WANT_CHOICE) *out = choice(o, r);
     if (kind == USC_WANT_USUAL) *out = tensors(o->usual, NULL, NULL);
     if (kind == USC_WANT_WRITES) *out = tensors(o->write_at, o->writes, o->write_rows);
@@ -365,7 +366,8 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
     for (int i = 0; i < USC_PACK_FLUSHED && st == USC_OK; i++)
         st = check_floats(o->flushed[i], o, err);
     if (st != USC_OK) return st;
-    st = check_marks(o->unpromised, o, err);
+    st = check_floats(o->added, o, err);
+    if (st == USC_OK) st = check_marks(o->unpromised, o, err);
     if (st == USC_OK) st = check_sides(o, err);
     if (st == USC_OK) st = check_usual(o, err);
     if (st == USC_OK) st = check_marks(o->kinds, o, err);

@@ -38,6 +38,7 @@ typedef struct usc_pack_operands {
     const usc_safetensor *side_low, *side_high; /* F64: of corners */
     const usc_safetensor *usual; /* [K, ...]: what conversions give where it is open */
     const usc_safetensor *write_at, *writes, *write_rows; /* updates that meet */
+    const usc_safetensor *added; /* the most that one accumulator loses */
     const usc_safetensor *kinds; /* of NaN and Inf that may stand for another: 1, 2, 4 */
     const usc_safetensor *choice_values; /* NULL: the output is no index */
     usc_choice choice;                   /* its values are not set here */

@@ -190,6 +190,7 @@ static void find_operands(usc_json_taker *t, const usc_json *names,
                  {"side_low", &o->side_low},
                  {"side_high", &o->side_high},
                  {"usual", &o->usual},
+                 {"added", &o->added},
                  {"write_at", &o->write_at},
                  {"writes", &o->writes},
                  {"write_rows", &o->write_rows}};

@@ -143,7 +143,7 @@ static void what_is_accused_is_asked_all_before(void **state)
     assert_string_equal(b.asked,
                         "reference functions replay0 replay1 replay2 replay3 fan_in "
                         "flushed loss fan_in flushed noise fan_in flushed steps "
-                        "writes ");
+                        "added writes ");
     assert_non_null(strstr(text, "scale computed with 9"));
     b.o.never_rounds = true; /* then no other rounding can excuse it */
     assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));

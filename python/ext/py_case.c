@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bindings of case.h: `_core.Case`, `excuses`, `sentence`. Tensors come as torch.Tensor
+// on the CPU and are borrowed; a case keeps those alive that it may read again.
+#include "py_judge.h"
+#include "py_tensor.h"
+
+#include <ulpscope/case.h>
+
+#include <string.h>
+
+typedef struct case_object {
+    PyObject_HEAD; /* the semicolon is for the formatter */
+    usc_case *c;
+    PyThread_type_lock lock; /* one thread at a time, also while the GIL is released */
+    usc_want want;
+    PyObject *kept, *last; /* of the output at hand; of the last answer */
+} case_object;
+
+/* ---- the object ---- */
+
+static int case_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"threads", NULL};
+    case_object *self = (case_object *)self_object;
+    usc_case_options options = {0};
+    usc_error err = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|i", names, &options.n_threads))
+        return -1;
+    if (self->c != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "a case is opened once");
+        return -1;
+    }
+    self->lock = PyThread_allocate_lock();
+    self->kept = PyList_New(0);
+    if (self->lock == NULL || self->kept == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    const usc_status status = usc_case_open(&options, &self->c, &err);
+    if (status == USC_OK) return 0;
+    core_raise(core_state_of(Py_TYPE(self_object)), status, &err);
+    return -1;
+}
+
+static void case_dealloc(PyObject *self_object)
+{
+    case_object *self = (case_object *)self_object;
+    PyTypeObject *type = Py_TYPE(self_object);
+    usc_case_close(self->c);
+    Py_XDECREF(self->kept);
+    Py_XDECREF(self->last);
+    if (self->lock != NULL) PyThread_free_lock(self->lock);
+    type->tp_free(self_object);
+    Py_DECREF(type);
+}
+
+/* Takes the lock of an open case; NULL with an exception set where it is not open. */
+static case_object *enter(PyObject *self_object)
+{
+    case_object *self = (case_object *)self_object;
+    if (self->c == NULL || self->kept == NULL) {
+        PyErr_SetString(PyExc_ValueError, "the case is not open");
+        return NULL;
+    }
+    core_lock(self->lock);
+    return self;
+}
+
+static PyObject *leave(case_object *self, usc_status status, const usc_error *err)
+{
+    PyThread_release_lock(self->lock);
+    if (status != USC_OK)
+        return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status, err);
+    Py_RETURN_NONE;
+}
+
+/* ---- an output ---- */
+
+/* Keywords beside path and device. */
+typedef struct known {
+    PyObject *bytes;
+    const char *dtype, *captured;
+    int flags[10];
+} known;
+
+static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
+                        PyObject **device, known *k)
+{
+    static char *names[] = {"path",     "device",     "bytes",        "dtype",
+                            "captured", "free",       "exact",        "pairs",
+                            "rounding", "linear",     "never_rounds", "gradient",
+                            "single",   "admissible", "any_float",    NULL};
+    int *f = k->flags;
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzpppppppppp", names, path,
+                                       device, &k->bytes, &k->dtype, &k->captured, &f[0],
+                                       &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
+                                       &f[8], &f[9]);
+}
+
+static usc_case_output output_of(const char *path, const known *k)
+{
+    const int *f = k->flags;
+    return (usc_case_output){.path = path,
+                             .dtype = k->dtype,
+                             .captured = k->captured,
+                             .free = f[0],
+                             .exact = f[1],
+                             .pairs = f[2],
+                             .rounding = f[3],
+                             .linear = f[4],
+                             .never_rounds = f[5],
+                             .gradient = f[6],
+                             .single = f[7],
+                             .admissible = f[8],
+                             .any_float = f[9]};
+}
+
+/* Keeps what the case points into: args and kwargs hold it. */
+static int keep_output(case_object *self, PyObject *args, PyObject *kwargs)
+{
+    if (PyList_SetSlice(self->kept, 0, PyList_GET_SIZE(self->kept), NULL) < 0) return -1;
+    Py_CLEAR(self->last);
+    if (PyList_Append(self->kept, args) < 0) return -1;
+    return kwargs == NULL ? 0 : PyList_Append(self->kept, kwargs);
+}
+
+static PyObject *case_begin(PyObject *self_object, PyObject *args, PyObject *kwargs)
+{
+    PyObject *path, *device;
+    known k = {.bytes = Py_None};
+    usc_tensor t, raw;
+    if (!parse_output(args, kwargs, &path, &device, &k) ||
+        py_tensor_borrow(device, &t) < 0 ||
+        (k.bytes != Py_None && py_tensor_borrow(k.bytes, &raw) < 0))
+        return NULL;
+    case_object *self = enter(self_object);
+    if (self == NULL) return NULL;
+    const char *text = PyUnicode_AsUTF8(path);
+    usc_case_output o = output_of(text, &k);
+    usc_error err = {0};
+    o.device = &t;
+    o.bytes = k.bytes != Py_None ? &raw : NULL;
+    if (text == NULL || keep_output(self, args, kwargs) < 0) {
+        PyThread_release_lock(self->lock);
+        return NULL;
+    }
+    return leave(self, usc_case_begin(self->c, &o, &err), &err);
+}
+
+static PyObject *case_next(PyObject *self_object, PyObject *unused)
+{
+    (void)unused;
+    case_object *self = enter(self_object);
+    if (self == NULL) return NULL;
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_case_next(self->c, &self->want, &err);
+    Py_END_ALLOW_THREADS;
+    const usc_want want = self->want;
+    PyObject *none = leave(self, status, &err);
+    if (none == NULL || want.kind == USC_WANT_NOTHING) return none;
+    Py_DECREF(none);
+    return Py_BuildValue("(si)", usc_want_text(want.kind), want.k);
+}
+
+/* ---- answers ---- */
+
+/* Whether the case may read an answer again after its next step. */
+static bool is_kept(const usc_want *want)
+{
+    const usc_want_kind k = want->kind;
+    return k == USC_WANT_REFERENCE || k == USC_WANT_NATIVE || k == USC_WANT_SLOPE ||
+           k == USC_WANT_CHOICE || (k == USC_WANT_REPLAY && want->k == 0);
+}
+
+static PyObject *give(PyObject *self_object, const usc_given *given, PyObject *args)
+{
+    case_object *self = enter(self_object);
+    if (self == NULL) return NULL;
+    usc_error err = {0};
+    if (is_kept(&self->want) && PyList_Append(self->kept, args) < 0) {
+        PyThread_release_lock(self->lock);
+        return NULL;
+    }
+    PyObject *const before = self->last;
+    self->last = Py_NewRef(args);
+    PyObject *result = leave(self, usc_case_give(self->c, given, &err), &err);
+    Py_XDECREF(before);
+    return result;
+}
+
+static PyObject *case_give(PyObject *self, PyObject *args)
+{
+    PyObject *of[3] = {Py_None, Py_None, Py_None};
+    usc_tensor tensors[3];
+    const usc_tensor *seen[3] = {NULL, NULL, NULL};
+    if (!PyArg_ParseTuple(args, "|OOO", &of[0], &of[1], &of[2])) return NULL;
+    for (int i = 0; i < 3; i++) {
+        if (of[i] == Py_None) continue;
+        if (py_tensor_borrow(of[i], &tensors[i]) < 0) return NULL;
+        seen[i] = &tensors[i];
+    }
+    const bool none = seen[0] == NULL;
+    const usc_given given = {.form = none ? USC_GIVEN_NONE : USC_GIVEN_AS_ASKED,
+                             .a = seen[0],
+                             .b = seen[1],
+                             .c = seen[2]};
+    return give(self, &given, args);
+}
+
+static PyObject *case_tell(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"number", "size", "text", NULL};
+    usc_given given = {.form = USC_GIVEN_AS_ASKED};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|ddz", names, &given.number,
+                                     &given.size, &given.text))
+        return NULL;
+    return give(self, &given, args);
+}
+
+static PyObject *case_bytes(PyObject *self, PyObject *args)
+{
+    PyObject *tensor;
+    usc_tensor t;
+    usc_given given = {.form = USC_GIVEN_AS_ASKED, .a = &t};
+    if (!PyArg_ParseTuple(args, "Os", &tensor, &given.text) ||
+        py_tensor_borrow(tensor, &t) < 0)
+        return NULL;
+    return give(self, &given, args);
+}
+
+static PyObject *case_fail(PyObject *self, PyObject *args)
+{
+    usc_given given = {.form = USC_GIVEN_FAILED};
+    if (!PyArg_ParseTuple(args, "s", &given.text)) return NULL;
+    return give(self, &given, args);
+}
+
+/* Four numbers of each pooled dimension. */
+static int read_window(PyObject *window, usc_choice *c)
+{
+    const Py_ssize_t n = PySequence_Size(window);
+    if (n < 0 || n > USC_POOLED) {
+        if (n > 0) PyErr_SetString(PyExc_ValueError, "too many pooled dimensions");
+        return -1;
+    }
+    for (int d = 0; d < (int)n; d++) {
+        long long v[4];
+        PyObject *four = PySequence_GetItem(window, d);
+        PyObject *tuple = four != NULL ? PySequence_Tuple(four) : NULL;
+        const int ok =
+            tuple != NULL && PyArg_ParseTuple(tuple, "LLLL", &v[0], &v[1], &v[2], &v[3]);
+        Py_XDECREF(four);
+        Py_XDECREF(tuple);
+        if (!ok) return -1;
+        c->kernel[d] = v[0];
+        c->stride[d] = v[1];
+        c->padding[d] = v[2];
+        c->dilation[d] = v[3];
+    }
+    c->n_window = (int)n;
+    return 0;
+}
+
+static PyObject *case_choose(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"values", "dim",   "once",   "cumulative",
+                            "counts", "slack", "window", NULL};
+    PyObject *values, *dim, *window;
+    usc_tensor t;
+    int once, cumulative, counts;
+    usc_choice choice = {.values = &t, .dim = -1};
+    const usc_given given = {.form = USC_GIVEN_AS_ASKED, .choice = &choice};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$OpppdO", names, &values, &dim,
+                                     &once, &cumulative, &counts, &choice.slack,
+                                     &window) ||
+        py_tensor_borrow(values, &t) < 0 || read_window(window, &choice) < 0)
+        return NULL;
+    if (dim != Py_None) choice.dim = (int)PyLong_AsLong(dim);
+    if (PyErr_Occurred()) return NULL;
+    choice.once = once;
+    choice.cumulative = cumulative;
+    choice.counts = counts;
+    return give(self, &given, args);
+}
+
+/* ---- what was found ---- */
+
+static PyObject *details_of(const usc_finding *f)
+{
+    if (f->numbers == USC_NUMBERS_NONE) return PyDict_New();
+    if (f->numbers == USC_NUMBERS_COUNT)
+        return Py_BuildValue("{s:L}", "n_mismatch", (long long)f->judgement.n_mismatch);
+    PyObject *dict = py_judgement(&f->judgement);
+    if (dict != NULL && py_put(dict, "wide", PyBool_FromLong(f->wide)) < 0)
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *excused_of(const usc_finding *f)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict != NULL && i < USC_N_EXCUSES; i++)
+        if (f->excused[i] > 0 && py_put(dict, usc_excuse_info_of((usc_excuse)i)->code,
+                                        PyLong_FromLongLong(f->excused[i])) < 0)
+            Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *notes_of(const usc_finding *f)
+{
+    PyObject *list = PyList_New(f->n_notes);
+    for (int i = 0; list != NULL && i < f->n_notes; i++) {
+        PyObject *note = PyUnicode_FromString(f->notes[i]);
+        if (note == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, note);
+    }
+    return list;
+}
+
+/* What a finding has beyond plain numbers; -1 with an exception set. */
+static int put_rest(PyObject *dict, const usc_finding *f)
+{
+    const int n_rows = f->positions != NULL ? f->ndim : 0;
+    const char *reason = f->reason;
+    if (py_put(dict, "reason",
+               PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace")) < 0 ||
+        py_put(dict, "details", details_of(f)) < 0 ||
+        py_put(dict, "excuses", excused_of(f)) < 0 ||
+        py_put(dict, "notes", notes_of(f)) < 0 ||
+        py_put(dict, "examples", py_examples(f->examples, f->n_examples)) < 0 ||
+        py_put(dict, "positions", py_slices(f->positions, n_rows)) < 0)
+        return -1;
+    return 0;
+}
+
+static PyObject *case_finding(PyObject *self_object, PyObject *unused)
+{
+    (void)unused;
+    case_object *self = enter(self_object);
+    if (self == NULL) return NULL;
+    const usc_finding *f = usc_case_finding(self->c, usc_case_count(self->c) - 1);
+    PyObject *dict = NULL;
+    if (f == NULL)
+        PyErr_SetString(PyExc_ValueError, "nothing is found yet");
+    else
+        dict = Py_BuildValue("{s:s,s:d,s:d,s:O,s:O,s:L}", "verdict",
+                             usc_verdict_text(f->verdict), "bits", f->bits,
+                             "yardstick_bits", f->yardstick_bits, "bound",
+                             f->bound ? Py_True : Py_False, "measured",
+                             f->measured ? Py_True : Py_False, "n", (long long)f->n);
+    if (dict != NULL && put_rest(dict, f) < 0) Py_CLEAR(dict);
+    PyThread_release_lock(self->lock);
+    return dict;
+}
+
+/* ---- words ---- */
+
+/* What a sentence needs of a finding, in the order in which Python gives it. */
+static int read_finding(PyObject *tuple, usc_finding *f)
+{
+    PyObject *sizes, *example;
+    usc_judgement *j = &f->judgement;
+    long long n, excused, counts[3];
+    int bound, wide, exact, more, numbers;
+    if (!PyArg_ParseTuple(tuple, "ssddpLOpppiLLLLO", &f->path, &f->reason, &f->bits,
+                          &f->yardstick_bits, &bound, &n, &sizes, &wide, &exact, &more,
+                          &numbers, &counts[0], &counts[1], &counts[2], &excused,
+                          &example))
+        return -1;
+    const Py_ssize_t ndim = PyTuple_Check(sizes) ? PyTuple_GET_SIZE(sizes) : -1;
+    if (ndim < 0 || ndim > USC_MAX_DIMS) {
+        PyErr_SetString(PyExc_ValueError, "sizes: a tuple of at most 32 numbers");
+        return -1;
+    }
+    for (int i = 0; i < (int)ndim; i++)
+        f->sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, i));
+    f->ndim = (int)ndim;
+    f->n = n;
+    f->bound = bound;
+    f->wide = wide;
+    f->numbers = (usc_finding_numbers)numbers;
+    f->excused[0] = excused;
+    j->exact = exact;
+    j->yardstick_bound = more;
+    j->n_mismatch = counts[0];
+    j->n_bad = counts[1];
+    j->n_finite = counts[2];
+    f->n_examples = example != Py_None;
+    long long index = 0;
+    if (f->n_examples > 0 &&
+        !PyArg_ParseTuple(example, "Ldd", &index, &f->examples[0].device,
+                          &f->examples[0].reference))
+        return -1;
+    f->examples[0].index = index;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *py_sentence(PyObject *module, PyObject *args)
+{
+    char out[2048];
+    const char *verdict;
+    PyObject *worst;
+    usc_finding f = {0};
+    usc_said said = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sssssO", &said.op, &verdict, &said.reason, &said.culprit,
+                          &said.cause, &worst))
+        return NULL;
+    if (worst != Py_None && read_finding(worst, &f) < 0) return NULL;
+    said.verdict = usc_verdict_by_text(verdict);
+    said.worst = worst != Py_None ? &f : NULL;
+    usc_case_sentence(&said, out, sizeof out);
+    return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "ignore");
+}
+
+static PyMethodDef functions[] = {
+    {"sentence", py_sentence, METH_VARARGS,
+     "sentence(op, verdict, reason, culprit, cause, worst) -> str: see "
+     "usc_case_sentence; "
+     "worst: None, or (path, reason, bits, yardstick_bits, bound, n, sizes, wide, exact, "
+     "yardstick_bound, numbers, n_mismatch, n_bad, n_finite, excused, example)."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- the type ---- */
+
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef case_methods[] = {
+    {"begin", METHOD(case_begin), METH_VARARGS | METH_KEYWORDS,
+     "begin(path, device, *, bytes, dtype, captured, free, exact, ...): the next output; "
+     "see usc_case_output."},
+    {"next", case_next, METH_NOARGS,
+     "next() -> (want, k), or None where the finding stands."},
+    {"give", case_give, METH_VARARGS,
+     "give(a=None, b=None, c=None): tensors; none where there is no such operand, or no "
+     "more."},
+    {"tell", METHOD(case_tell), METH_VARARGS | METH_KEYWORDS,
+     "tell(number=0, size=0, text=None): an answer without tensors."},
+    {"bytes", case_bytes, METH_VARARGS,
+     "bytes(tensor, dtype): bytes of a dtype that the table lacks."},
+    {"choose", METHOD(case_choose), METH_VARARGS | METH_KEYWORDS,
+     "choose(values, *, dim, once, cumulative, counts, slack, window): see usc_choice."},
+    {"fail", case_fail, METH_VARARGS, "fail(text): whatever makes the operand raised."},
+    {"finding", case_finding, METH_NOARGS, "finding() -> dict: the last finding."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot case_slots[] = {
+    {Py_tp_doc, "Case(threads=0): see ulpscope/case.h."},
+    {Py_tp_new, METHOD(PyType_GenericNew)},
+    {Py_tp_init, METHOD(case_init)},
+    {Py_tp_dealloc, METHOD(case_dealloc)},
+    {Py_tp_methods, case_methods},
+    {0, NULL},
+};
+
+static PyType_Spec case_spec = {
+    .name = "ulpscope._core.Case",
+    .basicsize = sizeof(case_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = case_slots,
+};
+
+/* `excuses`: code -> (share of an output that it may cover, words of a note). */
+static int add_excuses(PyObject *module)
+{
+    PyObject *all = PyDict_New();
+    for (int i = 0; all != NULL && i < USC_N_EXCUSES; i++) {
+        const usc_excuse_info *info = usc_excuse_info_of((usc_excuse)i);
+        if (py_put(all, info->code, Py_BuildValue("(ds)", info->most, info->words)) < 0)
+            Py_CLEAR(all);
+    }
+    const int result = all == NULL ? -1 : PyModule_AddObjectRef(module, "excuses", all);
+    Py_XDECREF(all);
+    return result;
+}
+
+int py_case_add(PyObject *module)
+{
+    if (add_excuses(module) < 0) return -1;
+    PyObject *type = PyType_FromModuleAndSpec(module, &case_spec, NULL);
+    if (type == NULL) return -1;
+    const int result = PyModule_AddObjectRef(module, "Case", type);
+    Py_DECREF(type);
+    return result < 0 ? -1 : PyModule_AddFunctions(module, functions);
+}
