@@ -269,6 +269,20 @@ USC_API USC_NODISCARD usc_status usc_trace_blob(usc_trace *t, int64_t blob,
                                                 usc_error *err);
 
 /**
+ * Copies `size` bytes of a blob from byte `first` on to `out`; nothing of it stays
+ * mapped. What is read in part is checked as a whole the first time.
+ *
+ * Errors:  USC_E_ARG (no such bytes in it), USC_E_NOMEM, and those of usc_trace_blob.
+ */
+USC_API USC_NODISCARD usc_status usc_trace_read_blob(usc_trace *t, int64_t blob,
+                                                     int64_t first, int64_t size,
+                                                     void *out, usc_error *err);
+
+/** The hash that a blob of these bytes has, 32 hexadecimal digits and a NUL. `data` may
+ * be NULL where `size` is 0. Memory: allocates nothing. Threads: any. */
+USC_API void usc_trace_hash(const void *data, size_t size, char out[33]);
+
+/**
  * Writes `stats` as one JSON object whose members have the names of the fields; NaN is
  * null, the histogram is sparse: {"pos":{"-3":12},"neg":{}}, keyed by binade.
  *

@@ -320,6 +320,40 @@ static PyObject *trace_blob(trace_object *self, PyObject *arg)
     return view;
 }
 
+static PyObject *trace_read(trace_object *self, PyObject *args)
+{
+    long long blob, first;
+    Py_buffer out;
+    if (!PyArg_ParseTuple(args, "LLw*:read", &blob, &first, &out)) return NULL;
+    if (!enter(self)) {
+        PyBuffer_Release(&out);
+        return NULL;
+    }
+    usc_error err = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status =
+        usc_trace_read_blob(self->trace, blob, first, (int64_t)out.len, out.buf, &err);
+    Py_END_ALLOW_THREADS;
+    leave(self);
+    PyBuffer_Release(&out);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *trace_hash(PyObject *type, PyObject *arg)
+{
+    (void)type;
+    Py_buffer data;
+    char text[33];
+    if (PyObject_GetBuffer(arg, &data, PyBUF_SIMPLE) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    usc_trace_hash(data.buf, (size_t)data.len, text);
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&data);
+    return PyUnicode_FromString(text);
+}
+
 /* ---- the types ---- */
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
@@ -332,6 +366,10 @@ static PyMethodDef trace_methods[] = {
     {"call", METHOD(trace_call), METH_O,
      "call(sequence) -> dict: the call; its arguments and results are in 'tensors'."},
     {"blob", METHOD(trace_blob), METH_O, "blob(id) -> memoryview: read-only bytes."},
+    {"read", METHOD(trace_read), METH_VARARGS,
+     "read(id, first, buffer): fills a writable buffer with bytes of a blob."},
+    {"hash", trace_hash, METH_O | METH_STATIC,
+     "hash(buffer) -> str: that of a blob with these bytes."},
     {"close", METHOD(trace_close), METH_NOARGS,
      "close(): the files go when the last memoryview of a blob does."},
     {"__enter__", trace_enter, METH_NOARGS, NULL},

@@ -1,36 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a trace: one call with its arguments, selections, blobs as maps of the shards.
+// Reading a trace: one call with its arguments, selections.
 // The file may come from anywhere: every number in it is checked before it is used.
 #include <assert.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <ulpscope/pattern.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "trace/trace_reader.h"
 #include "trace/trace_schema.h"
 #include "trace/trace_shard.h"
 
 #include <ulpscope/trace.h>
-
-typedef struct shard_map {
-    int64_t index, size;
-    unsigned char *data;
-    struct shard_map *next;
-} shard_map;
-
-struct usc_trace {
-    usc_alloc alloc;
-    usc_db db;
-    usc_arena arena; /* what the last call handed out */
-    shard_map *maps;
-    char folder[USC_PATH_SIZE];
-};
 
 /* ---- opening ---- */
 
@@ -41,30 +24,6 @@ static void op_matches(sqlite3_context *context, int n, sqlite3_value **values)
     const char *name = (const char *)sqlite3_value_text(values[1]);
     const bool yes = name != NULL && usc_pattern_match(pattern, name);
     sqlite3_result_int(context, yes);
-}
-
-/* A shard by its sealed name, else by the open one that a killed writer left. */
-static usc_status open_shard(const usc_trace *t, int64_t index, char *path, int *fd,
-                             int64_t *size, usc_error *err)
-{
-    struct stat info;
-    usc_status st = usc_shard_path(path, t->folder, index, true, err);
-    if (st != USC_OK) return st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) {
-        st = usc_shard_path(path, t->folder, index, false, err);
-        if (st != USC_OK) return st;
-        *fd = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    if (*fd >= 0 && fstat(*fd, &info) == 0) {
-        *size = (int64_t)info.st_size;
-        return USC_OK;
-    }
-    const int os = errno;
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-    return usc_error_set(err, os == ENOENT ? USC_E_CORRUPT : USC_E_IO, -1,
-                         "%s: %s, but trace.db names tensors in it", path, strerror(os));
 }
 
 static usc_status check_shards(usc_trace *t, usc_error *err)
@@ -78,7 +37,7 @@ static usc_status check_shards(usc_trace *t, usc_error *err)
         int fd = -1;
         int64_t size = 0;
         const int64_t needed = sqlite3_column_int64(s, 1);
-        st = open_shard(t, sqlite3_column_int64(s, 0), path, &fd, &size, err);
+        st = usc_trace_open_shard(t, sqlite3_column_int64(s, 0), path, &fd, &size, err);
         if (st != USC_OK) break;
         close(fd);
         if (size >= needed) continue;
@@ -177,12 +136,7 @@ void usc_trace_close(usc_trace *t)
 {
     if (t == NULL) return;
     const usc_alloc alloc = t->alloc;
-    while (t->maps != NULL) {
-        shard_map *map = t->maps;
-        t->maps = map->next;
-        if (map->data != NULL) munmap(map->data, (size_t)map->size);
-        alloc.resize(alloc.ctx, map, sizeof *map, 0);
-    }
+    usc_trace_forget_shards(t);
     usc_db_close(&t->db);
     usc_arena_free(&t->arena);
     alloc.resize(alloc.ctx, t, sizeof *t, 0);
@@ -389,107 +343,5 @@ usc_status usc_trace_select(usc_trace *t, const usc_trace_filter *filter,
     if (st != USC_OK) return st;
     *out = found;
     *n = (int64_t)used;
-    return USC_OK;
-}
-
-/* ---- blobs ---- */
-
-static usc_status map_shard(usc_trace *t, int64_t index, shard_map **out, usc_error *err)
-{
-    for (shard_map *m = t->maps; m != NULL; m = m->next)
-        if (m->index == index) {
-            *out = m;
-            return USC_OK;
-        }
-    char path[USC_PATH_SIZE];
-    int fd = -1;
-    shard_map *m = t->alloc.resize(t->alloc.ctx, NULL, 0, sizeof *m);
-    if (m == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", t->folder);
-    *m = (shard_map){.index = index};
-    usc_status st = open_shard(t, index, path, &fd, &m->size, err);
-    if (st == USC_OK && m->size > 0) {
-        void *data = mmap(NULL, (size_t)m->size, PROT_READ, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED)
-            st = usc_error_set(err, USC_E_IO, -1, "%s: mapping: %s", path,
-                               strerror(errno));
-        else
-            m->data = data;
-    }
-    if (fd >= 0) close(fd);
-    if (st != USC_OK) {
-        t->alloc.resize(t->alloc.ctx, m, sizeof *m, 0);
-        return st;
-    }
-    m->next = t->maps;
-    t->maps = m;
-    *out = m;
-    return USC_OK;
-}
-
-/* The row of a blob. */
-typedef struct blob_place {
-    int64_t blob, shard, offset, bytes;
-    char hash[33];
-} blob_place;
-
-static usc_status find_blob(usc_trace *t, int64_t blob, blob_place *out, usc_error *err)
-{
-    sqlite3_stmt *s;
-    bool row = false;
-    usc_arena_reset(&t->arena);
-    usc_status st = usc_db_get(&t->db, USC_SQL_GET_BLOB, &s, err);
-    if (st != USC_OK) return st;
-    sqlite3_bind_int64(s, 1, blob);
-    st = usc_db_step(&t->db, s, &row, err);
-    *out = (blob_place){.blob = blob,
-                        .shard = sqlite3_column_int64(s, 0),
-                        .offset = sqlite3_column_int64(s, 1),
-                        .bytes = sqlite3_column_int64(s, 2)};
-    const char *hash = row ? (const char *)sqlite3_column_text(s, 3) : NULL;
-    snprintf(out->hash, sizeof out->hash, "%s", hash != NULL ? hash : "");
-    sqlite3_reset(s);
-    if (st != USC_OK || row) return st;
-    return usc_error_set(err, USC_E_NOT_FOUND, blob, "%s: there is no blob %lld",
-                         t->folder, (long long)blob);
-}
-
-/* Whether the bytes are there and those that were written: a verdict over others would
- * accuse a device of what a disk or a copy did. */
-static usc_status check_blob(const usc_trace *t, const blob_place *b, const shard_map *m,
-                             usc_error *err)
-{
-    if (b->offset < USC_SHARD_DATA_START || b->bytes < 0 || b->offset > m->size ||
-        b->bytes > m->size - b->offset)
-        return usc_error_set(err, USC_E_CORRUPT, b->offset,
-                             "%s/tensors-%05d.safetensors: blob %lld of %lld bytes at "
-                             "offset %lld, but the file has %lld bytes",
-                             t->folder, (int)b->shard, (long long)b->blob,
-                             (long long)b->bytes, (long long)b->offset,
-                             (long long)m->size);
-    char hash[33];
-    usc_hash_text(m->data + b->offset, (size_t)b->bytes, hash);
-    if (strcmp(hash, b->hash) == 0) return USC_OK;
-    return usc_error_set(err, USC_E_CORRUPT, b->offset,
-                         "%s/tensors-%05d.safetensors: the bytes of blob %lld at offset "
-                         "%lld are not those that were written",
-                         t->folder, (int)b->shard, (long long)b->blob,
-                         (long long)b->offset);
-}
-
-usc_status usc_trace_blob(usc_trace *t, int64_t blob, const void **data, int64_t *size,
-                          usc_error *err)
-{
-    assert(t);
-    assert(data && size);
-    blob_place b;
-    shard_map *m;
-    *data = NULL;
-    *size = 0;
-    usc_status st = find_blob(t, blob, &b, err);
-    if (st == USC_OK) st = map_shard(t, b.shard, &m, err);
-    if (st == USC_OK) st = check_blob(t, &b, m, err);
-    if (st != USC_OK) return st;
-    *data = m->data + b.offset; /* behind the header: never NULL, also for no bytes */
-    *size = b.bytes;
     return USC_OK;
 }

@@ -121,6 +121,50 @@ static void rotates_when_the_header_is_full(void **state)
     usc_trace_close(t);
 }
 
+/* Parts of a blob are what was written, and are refused where any byte of it is not. */
+static void reads_parts_of_a_blob(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_trace_writer *w;
+    usc_trace *t;
+    unsigned char bytes[5000], part[5000] = {0};
+    char hash[33];
+    int64_t blob;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 37);
+    OK(usc_trace_create(trace_path, NULL, &w, &err));
+    OK(usc_trace_put_blob(w, bytes, sizeof bytes, &blob, &err));
+    OK(usc_trace_finish(w, true, &err));
+    OK(usc_trace_open(trace_path, NULL, &t, &err));
+    OK(usc_trace_read_blob(t, blob, 4097, 800, part, &err));
+    assert_memory_equal(part, bytes + 4097, 800);
+    OK(usc_trace_read_blob(t, blob, 0, sizeof bytes, part, &err));
+    assert_memory_equal(part, bytes, sizeof bytes);
+    OK(usc_trace_read_blob(t, blob, sizeof bytes, 0, part, &err));
+    const int64_t bad[][2] = {{-1, 1}, {0, 5001}, {5000, 1}, {0, -1}, {INT64_MAX, 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(usc_trace_read_blob(t, blob, bad[i][0], bad[i][1], part, &err),
+                         USC_E_ARG);
+    assert_int_equal(usc_trace_read_blob(t, blob + 1, 0, 1, part, &err), USC_E_NOT_FOUND);
+    usc_trace_hash(bytes, 0, hash);
+    assert_string_equal(hash,
+                        "99aa06d3014798d86001c324468d497f"); /* xxh3-128 of nothing */
+    usc_trace_close(t);
+
+    char path[1024];
+    snprintf(path, sizeof path, "%s/tensors-00000.safetensors", trace_path);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    fputc(bytes[4999] ^ 1, f);
+    fclose(f);
+    OK(usc_trace_open(trace_path, NULL, &t, &err));
+    assert_int_equal(usc_trace_read_blob(t, blob, 0, 10, part, &err), USC_E_CORRUPT);
+    assert_int_equal(usc_trace_read_blob(t, blob, 0, 5000, part, &err), USC_E_CORRUPT);
+    usc_trace_close(t);
+}
+
 static void stores_equal_bytes_once(void **state)
 {
     (void)state;
@@ -344,6 +388,7 @@ int main(int argc, char **argv)
         TEST(leaves_plain_files),
         TEST(rotates_shards),
         TEST(rotates_when_the_header_is_full),
+        TEST(reads_parts_of_a_blob),
         TEST(stores_equal_bytes_once),
         TEST(selects),
         TEST(refuses_a_folder_in_use),
