@@ -48,7 +48,7 @@ def _of_operator(call, dtype):
     other = copy.copy(call)
     numbers = Numbers(call.function, dtype)
     other.args, other.kwargs = numbers.of(call.args, call.kwargs)
-    other.storages = dict(call.storages)
+    other.storages = call.storages.copy()
     if _mixes_numbers(call.function):
         written = set(call.written())
         for path, view in call.views.items():

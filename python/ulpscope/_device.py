@@ -3,15 +3,17 @@
 Python callable that stands for one. Knows nothing of references and verdicts."""
 
 import importlib
+import math
 import re
 import time
 from dataclasses import dataclass, field
 
 import torch
 
+from ._contents import LARGE
 from ._placement import asked_on_host, known_on_host, only_of_the_cpu
 from ._replay import Unsupported, bind_exact, equal_bytes, fit, outputs_of, plain
-from ._sources import sources_of
+from ._sources import STANDARD, sources_of, space_of
 from ._verdicts import clause
 
 # Device types whose torch support is a package of its own.
@@ -105,6 +107,7 @@ class TorchDevice:
         try:
             result = self.compute(call, bound)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
+            result = None
         except (torch.OutOfMemoryError, Unsupported):
             raise
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
@@ -112,8 +115,9 @@ class TorchDevice:
         spent = time.perf_counter_ns() - start
         wrong = trespass(call, bound)
         private = {base.untyped_storage().data_ptr() for base in bound.bases.values()}
-        bound = result = None  # room for what is kept
-        return Answer(_detached(outputs, private), wrong, before, spent, self.notes(call))
+        bound = None  # room for what is kept
+        fresh = self.type != "cpu" or space_of(call.op) in STANDARD
+        return Answer(_detached(outputs, private, fresh), wrong, before, spent, self.notes(call))
 
 
 class PythonDevice:
@@ -137,10 +141,13 @@ class PythonDevice:
         return Answer(_detached(outputs), trespass(call, bound), before, spent)
 
 
-def _detached(outputs, private=()):
+def _detached(outputs, private=(), fresh=False):
     """Outputs that no later run can overwrite; views of storages that are this run's alone are
-    left as they are."""
-    return {path: t if t.untyped_storage().data_ptr() in private else t.clone() for path, t in outputs.items()}
+    left as they are, and what is large where the results of a run are `fresh`."""
+    def alone(t):
+        return t.untyped_storage().data_ptr() in private or (fresh and t.nbytes >= LARGE)
+
+    return {path: t if alone(t) else t.clone() for path, t in outputs.items()}
 
 
 def refusal(problem):
@@ -171,22 +178,41 @@ def trespass(call, bound):
     outside the views that it may write. A clause, "" for nothing."""
     written = set(call.written())
     for storage, base in bound.bases.items():
-        after = raw(base.cpu())
-        before = call.storages[storage][: after.numel()]
         views = [v for p, v in call.views.items() if v.storage == storage]
         if all(v.argument in SCRATCH for v in views):
             continue
         allowed = [v for v in views if v.path in written]
-        if allowed:
-            before = before.clone()
-            for view in allowed:
-                _overlay(before, after, view)
-        wrong = int((after != before).sum()) if not equal_bytes(after, before) else 0
+        if any(v.is_dense() and math.prod(v.sizes) * v.dtype.itemsize == base.nbytes for v in allowed):
+            continue  # it may write all of it
+        wrong = _changed(call.storages, storage, base, allowed)
         if wrong:
             where = allowed[0].path if allowed else views[0].path
             what = "outside the view that is" if allowed else "of the read-only argument"
             return f"wrote {wrong:,} bytes {what} {where}"
     return ""
+
+
+def _changed(storages, storage, base, allowed):
+    """How many bytes of a storage differ from what was captured, outside the views `allowed`."""
+    if not allowed:
+        return sum(_differing(after, before) for after, before in _beside(storages, storage, base))
+    after = raw(base.cpu())
+    before = storages[storage][: after.numel()].clone()
+    for view in allowed:
+        _overlay(before, after, view)
+    return _differing(after, before)
+
+
+def _beside(storages, storage, base):
+    """Yields bytes of a storage after a run and before it."""
+    for first, before in storages.chunks(storage):
+        first //= base.itemsize
+        after = raw(base[first : first + len(before) // base.itemsize].cpu())
+        yield after, before[: after.numel()]
+
+
+def _differing(after, before):
+    return int((after != before).sum()) if not equal_bytes(after, before) else 0
 
 
 def learn_writes(call):

@@ -12,6 +12,7 @@ import torch
 from . import _causes_host, _diagnose, _standards
 from ._calm import calm_call, wants_twin, with_twin
 from ._carried import carried
+from ._contents import LARGE
 from ._conventions import is_rejection, readings
 from ._device import DeviceDied, lacks, learn_writes
 from ._exact import carries
@@ -23,12 +24,12 @@ from ._own_steps import forgiven
 from ._random import judge_draws
 from ._reference import DrawsUnsaid, Reference
 from ._refused import DIVIDED, WHY, judged_beside, kind_of
-from ._repeats import CAPTURED, ONCE_MORE, same_bits, settle
+from ._repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ._replay import Unsupported, draws_random
-from ._rows import merged, pieces
+from ._rows import gathered, merged, pieces, places
 from ._sampled import sampled
 from ._streams import kept_state
-from ._verdicts import FLAGGED, rank
+from ._verdicts import FLAGGED
 
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
@@ -141,9 +142,11 @@ def judge_by(rule, call, answer, timing=None, benchmark=None):
 
 def compare_standards(standards, call, device, verdict, timing):
     """Adds to a verdict what other standards say of the answer that it is about."""
-    operands = verdict.operands or Operands(call, timing)
+    operands, answer = verdict.operands or Operands(call, timing), verdict.answer or device.run(call)
+    if verdict.part is not None:  # which the operands are of
+        call, answer = verdict.part.call, verdict.part.answer
     benchmark = _standards.benchmark_of(call, device)
-    verdict.opinions += _standards.opinions(standards, call, verdict.answer, operands, benchmark)
+    verdict.opinions += _standards.opinions(standards, call, answer, operands, benchmark)
 
 
 def _refused(call, text):
@@ -276,8 +279,7 @@ def _in_pieces(call, answer, timing):
     for all of it; None where the call is small or cannot be cut."""
     if carries(call.op):
         return None
-    one = sampled(call, answer)
-    parts = pieces(call, answer) if one is None else [one]
+    parts = sampled(call, answer) or gathered(call, answer) or pieces(call, answer) or places(call, answer)
     if parts is None:
         return None
     judged, kept, part = [], None, None
@@ -286,16 +288,23 @@ def _in_pieces(call, answer, timing):
         if verdict.operands is None:
             return replace(verdict, answer=answer)
         judged.append((piece, verdict.findings))
-        worse = kept is None or rank(verdict.verdict) < rank(kept.verdict)
-        spared = part if worse else piece
-        kept, part = (verdict, piece) if worse else (kept, part)
-        if spared is not None:
-            spared.call = spared.answer = None  # there is room for the operands of one
+        if kept is None or verdict.worst.order() < kept.worst.order():
+            verdict, kept, piece, part = kept, verdict, part, piece
+        if piece is not None:
+            _spare(piece, verdict.findings)
+    call.storages.let_go()
     findings = merged(answer, judged)
     whole = Verdict("pass", findings, answer=answer, operands=kept.operands, part=part)
     whole.verdict = whole.worst.verdict
     whole.notes = _notes_of(findings)
     return whole
+
+
+def _spare(piece, findings):
+    """Makes room for the operands of one piece: this one does not decide."""
+    piece.call = piece.answer = None
+    for finding in findings:
+        finding.judge = None
 
 
 def _without_reference(call, problem, answer):
@@ -364,6 +373,9 @@ def _settle(call, device, verdict, timing, mark, repeat):
     operands = verdict.operands
     if verdict.verdict in FLAGGED:
         repeat = max(repeat, 2)
+    large = verdict.verdict == "pass" and _takes_room(call, verdict)
+    if large:  # there is room for one at a time
+        _make_room(verdict)
 
     def judge(answer):
         if isinstance(answer, Verdict):
@@ -372,7 +384,28 @@ def _settle(call, device, verdict, timing, mark, repeat):
 
     answers = _more_answers(call, device, verdict.answer, timing, mark, repeat)
     verdict = settle(verdict, answers, judge)
+    if large and verdict.verdict == "pass":
+        verdict.answer = None
     return verdict if verdict.operands is None else _on_draws_where_it_draws(call, verdict)
+
+
+def _takes_room(call, verdict):
+    """Whether an answer that was judged in pieces, or by its bytes, holds much memory of its own."""
+    if verdict.part is None and not carries(call.op):
+        return False
+    outputs = verdict.answer.outputs.values()
+    shown = any(t.nbytes > t.untyped_storage().nbytes() for t in outputs)  # what is expanded holds little
+    return not shown and sum(t.nbytes for t in outputs) >= LARGE
+
+
+def _make_room(verdict):
+    """Leaves of a large answer that passes what it can be compared by."""
+    if verdict.part is not None:  # a view of it
+        kept = verdict.part.answer
+        kept.outputs = {p: t.clone() for p, t in kept.outputs.items()}
+    for finding in verdict.findings:
+        finding.judge = None
+    make_brief(verdict.answer)
 
 
 def _more_answers(call, device, first, timing, mark, repeat):
@@ -380,6 +413,7 @@ def _more_answers(call, device, first, timing, mark, repeat):
     live = _live_answer(call, device, first)
     if live is not None:
         yield CAPTURED, live
+        live = None
     for _ in range(repeat - 1):
         mark("device")
         now = time.perf_counter_ns()
@@ -395,6 +429,7 @@ def _more_answers(call, device, first, timing, mark, repeat):
             timing.add("device", now)
         mark("reference")
         yield ONCE_MORE, answer
+        answer = None
 
 
 def _live_answer(call, device, answer):

@@ -154,15 +154,20 @@ def place_of(path):
     return int(found[1]) if found else None
 
 
-def at_place(reference, place, length):
-    """The reference of a call over lists for one place, perturbed as the whole is."""
-    call = reference.call
+def call_at_place(call, place, length):
+    """The call over lists of `length` for one place alone."""
     cut = lambda v: [v[place]] if isinstance(v, list) and len(v) == length else v  # noqa: E731
     views = {p: v for p, v in call.views.items() if place_of(p) in (place, None)}
-    keys = {(v.storage, v.dtype) for v in views.values()}
+    mutated = {p: v for p, v in call.mutated.items() if place_of(p) in (place, None)}
+    return replace(call, args=[cut(a) for a in call.args], views=views, mutated=mutated,
+                   kwargs={k: cut(v) for k, v in call.kwargs.items()})  # fmt: skip
+
+
+def at_place(reference, place, length):
+    """The reference of a call over lists for one place, perturbed as the whole is."""
     out = copy.copy(reference)
-    out.call = replace(call, args=[cut(a) for a in call.args], views=views,
-                       kwargs={k: cut(v) for k, v in call.kwargs.items()})  # fmt: skip
+    out.call = call_at_place(reference.call, place, length)
+    keys = {(v.storage, v.dtype) for v in out.call.views.values()}
     out.n_moving = reference.n_moving
     out.moving = {k: p for k, p in reference.moving.items() if k in keys}
     out.parts = {k: p for k, p in reference.parts.items() if k in keys}
@@ -172,8 +177,8 @@ def at_place(reference, place, length):
 
 
 def length_of_lists(call):
-    """How long the lists of a call are that computes place by place; None for all others, and
-    where places share memory."""
+    """How long the lists of a call are that computes place by place; None for all others, of one
+    place, and where places share memory."""
     name = base_name(call.op)[1]
     if call.composite or not call.schema or call.schema.returns:
         return None
@@ -184,4 +189,4 @@ def length_of_lists(call):
     for path, view in call.views.items():
         places.setdefault(view.storage, set()).add(place_of(path))
     alone = all(len(found) == 1 for found in places.values())
-    return lengths.pop() if len(lengths) == 1 and alone else None
+    return max(lengths) if len(lengths) == 1 and max(lengths) > 1 and alone else None

@@ -5,9 +5,12 @@ with a function that reads a blob. `_replay` has what such a call is.
 """
 
 import json
+from functools import partial
 
 import torch
 
+from . import _contents
+from ._contents import Reader
 from ._replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
 
 
@@ -137,9 +140,19 @@ def bytes_of(buffer):
     return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
+def is_far(item, read_blob):
+    """Whether the storage of `item` is large, and one blob that can be read in parts."""
+    far = isinstance(read_blob, Reader) and item["storage_bytes"] >= _contents.LARGE
+    return far and read_blob.has(item["blob"], item["storage_bytes"])
+
+
 def stored(items, item, read_blob):
     """The bytes of the storage of `item`, in its full size. Of device memory a trace keeps the
     parts that calls used: those that `items` name are there, the rest is zero."""
+    if is_far(item, read_blob):
+        raw = torch.empty(item["storage_bytes"], dtype=torch.uint8)
+        read_blob.fill(item["blob"], 0, raw)
+        return raw
     raw = bytes_of(read_blob(item["blob"]))
     if raw.numel() == item["storage_bytes"]:
         return raw
@@ -167,7 +180,11 @@ def fill_storage(call, item, read_blob, stand_in):
         raise BadCall(f"the content of {item['path']} was not captured: {why}")
     for other in call.row["tensors"]:  # of what a view was made of, the view may be kept
         if other["blob"] and other["version"] == item["version"]:
-            call.storages[item["storage"]] = stored(call.row["tensors"], other, read_blob)
+            if is_far(other, read_blob):
+                fill = partial(read_blob.fill, other["blob"])
+                call.storages.later(item["storage"], item["storage_bytes"], fill)
+            else:
+                call.storages[item["storage"]] = stored(call.row["tensors"], other, read_blob)
             return
     if item["storage_bytes"] == 0 or 0 in item["sizes"]:
         call.storages[item["storage"]] = torch.zeros(item["storage_bytes"], dtype=torch.uint8)

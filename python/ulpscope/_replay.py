@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import torch
 
+from ._contents import Contents
 from ._homes import OPERATOR_HOMES, operator
 
 # Arguments that count or steer rather than being computed with: an optimizer's kernels
@@ -100,7 +101,7 @@ class Call:
     views: dict = field(default_factory=dict)  # path -> View, before the call
     results: dict = field(default_factory=dict)  # path -> View, what the call returned
     mutated: dict = field(default_factory=dict)  # path -> View, as the call left them
-    storages: dict = field(default_factory=dict)  # storage -> uint8 tensor of its bytes
+    storages: Contents = field(default_factory=Contents)  # storage -> uint8 tensor of its bytes
     row: dict = field(default_factory=dict)  # what the trace says besides
     live: object = None  # function: View of a result -> tensor on the CPU, or None
     made_up: bool = False  # contents were generated from statistics
@@ -113,6 +114,8 @@ class Call:
         if self.function is None:
             self.function = resolve(self.op)
         self.schema = getattr(self.function, "_schema", None)
+        if not isinstance(self.storages, Contents):
+            self.storages = Contents(self.storages)
         self.whole |= "::as_strided" in self.op
         self._name_arguments()
 
@@ -290,14 +293,26 @@ def bind_exact(call, device_of, on_host=()):
     host = {call.views[path].storage for path in on_host}
     for path, view in call.views.items():
         if view.storage not in bases:
-            base = fit(call.storages[view.storage], view.dtype)
             where = "cpu" if view.storage in host else device_of(view.device)
-            bases[view.storage] = base.to(where, copy=True)
+            bases[view.storage] = _copied(call.storages, view.storage, view.dtype, where)
         base = bases[view.storage]
         if base.dtype != view.dtype:
             base = fit(base.view(torch.uint8), view.dtype)
         tensors[path] = _seen(base, view, view.offset)
     return _bound(call, tensors, bases, None, device_of)
+
+
+def _copied(storages, storage, dtype, where):
+    """A copy of a storage on a device. What has to be read is the copy, or goes there in parts."""
+    if not storages.is_far(storage):
+        return fit(storages[storage], dtype).to(where, copy=True)
+    if torch.device(where).type == "cpu":
+        return fit(storages.fresh(storage), dtype)
+    base = torch.empty(storages.size(storage) // dtype.itemsize, dtype=dtype, device=where)
+    for first, chunk in storages.chunks(storage):
+        part = fit(chunk, dtype)
+        base.narrow(0, first // dtype.itemsize, part.numel()).copy_(part)
+    return base
 
 
 def _seen(base, view, offset):

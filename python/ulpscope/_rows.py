@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ._exact import MOVE, STEP
+from ._cuts import cut_of, weight
+from ._operands import call_at_place, length_of_lists, place_of
 from ._replay import base_name, fit
 
 LARGE = 1 << 25  # elements of an output, from which it is judged in pieces
-PIECE = 1 << 23  # elements of a piece
+PIECE = 1 << 21  # elements of a piece
 MOST_NOTES = 3
-
-# Operators along one dimension, their arguments all of the output's form.
-ALONG = {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
+UNUSED = -100  # a label of elements that do not count
 
 
 @dataclass
@@ -35,71 +34,120 @@ class Piece:
 def pieces(call, answer):
     """Yields pieces that make up the call, None where it is small or its rows hang together."""
     outputs = answer.outputs
-    if call.composite or not outputs or max(t.numel() for t in outputs.values()) < LARGE:
+    if call.composite or not outputs or _largest(call, outputs) < LARGE:
         return None
-    shapes = {tuple(t.shape) for t in outputs.values() if not t.dtype.is_complex}
-    if len(shapes) != 1 or answer.trespass or call.whole or call.is_complex:
+    if answer.trespass or call.whole or call.is_complex or any(t.dtype.is_complex for t in outputs.values()):
         return None
-    (shape,) = shapes
-    cut = _cut_paths(call, shape) if shape else None
-    rows = max(1, PIECE // max(1, math.prod(shape[1:])))
-    return None if cut is None or rows >= shape[0] else _each(call, answer, cut, rows)
+    shapes = {path: tuple(t.shape) for path, t in outputs.items()}
+    cut = cut_of(call, shapes)
+    if cut is None:
+        return None
+    rows = max(1, PIECE // max(1, weight(cut, call.views, shapes)))
+    return None if rows >= cut.length else _each(call, answer, cut, rows)
 
 
-def _cut_paths(call, shape):
-    """Paths of arguments that are cut along with the outputs, None where that cannot be."""
-    name = base_name(call.op)[1]
-    views = call.views.items()
-    if call.schema is None or any(v.form for _, v in views):
-        return None
-    if name in ALONG:
-        apart = call.value("dim") % len(shape) != 0
-        return [p for p, _ in views] if apart and all(v.sizes == shape for _, v in views) else None
-    if name == "nll_loss_backward":
-        return [p for p, v in views if v.sizes and v.argument != "weight" and v.sizes[0] == shape[0]]
-    steps = torch.Tag.pointwise in call.function.tags and name not in MOVE - STEP
-    if not steps or any(len(v.sizes) > len(shape) for _, v in views):
-        return None
-    return [p for p, v in views if len(v.sizes) == len(shape) and v.sizes[0] == shape[0] > 1]
+def _largest(call, outputs):
+    """Elements of its largest tensor."""
+    given = (math.prod(v.sizes) for v in call.views.values())
+    return max(max(given, default=0), max(t.numel() for t in outputs.values()))
 
 
 def _each(call, answer, cut, rows):
-    whole = next(iter(answer.outputs.values()))
-    n, width = whole.shape[0], math.prod(whole.shape[1:])
-    for first in range(0, n, rows):
-        many = min(rows, n - first)
-        given = replace(answer, outputs=_narrowed(answer.outputs, first, many),
-                        before=_narrowed(answer.before, first, many))  # fmt: skip
-        place = lambda i, path, first=first: i + first * width  # noqa: E731
+    shapes = {path: t.shape for path, t in answer.outputs.items()}
+    for first in range(0, cut.length, rows):
+        many = min(rows, cut.length - first)
+        given = replace(answer, outputs=_narrowed(answer.outputs, cut, first, many),
+                        before=_narrowed(answer.before, cut, first, many))  # fmt: skip
+
+        def place(i, path, first=first, many=many):
+            inner = math.prod(shapes[path][cut.outputs[path] :]) // cut.length
+            outer, rest = divmod(i, many * inner)
+            return (outer * cut.length + first) * inner + rest
+
         yield Piece(_cut(call, cut, first, many), given, place)
 
 
-def _narrowed(tensors, first, many):
-    return {path: t.narrow(0, first, many) for path, t in tensors.items()}
+def _narrowed(tensors, cut, first, many):
+    return {path: t.narrow(cut.outputs[path], first, many) for path, t in tensors.items()}
 
 
 def _cut(call, cut, first, many):
-    """The call on `many` rows of the arguments that are cut."""
+    """The call on `many` places along the cut."""
     def narrow(path, view):
-        if path not in cut:
+        if path not in cut.arguments:
             return view
-        return replace(view, sizes=(many, *view.sizes[1:]), offset=view.offset + first * view.strides[0])
+        dim = cut.arguments[path]
+        sizes = (*view.sizes[:dim], many, *view.sizes[dim + 1 :])
+        return replace(view, sizes=sizes, offset=view.offset + first * view.strides[dim])
 
     views = {p: narrow(p, v) for p, v in call.views.items()}
     mutated = {p: narrow(p, v) for p, v in call.mutated.items()}
-    part = replace(call, views=views, results={}, mutated=mutated, storages=dict(call.storages), live=None)
-    for path in set(cut) - set(call.written()):
+    written, apart = set(call.written()), set()
+    for path, view in call.views.items():  # what all pieces use is read once
         start, end = views[path].extent()
-        if end - start > 2 * math.prod(views[path].sizes):  # rows that lie apart
-            put(part, path, tensor_of(part, path))
+        if path in cut.arguments and end - start > 2 * math.prod(views[path].sizes):
+            apart.add(path)  # rows that lie apart
+        if path in apart | written or path not in cut.arguments:
+            call.storages[view.storage]  # noqa: B018
+    args = [many if i in cut.counts else a for i, a in enumerate(call.args)]
+    part = replace(call, args=args, views=views, results={}, mutated=mutated, storages=call.storages.copy(),
+                   live=None)  # fmt: skip
+    for path in cut.arguments.keys() - written:
+        if path in apart:
+            put(part, path, tensor_of(call, path, views[path]))
+        elif call.storages.is_far(views[path].storage):
+            _read_rows(part, path, *views[path].extent())
     return part
+
+
+def _read_rows(part, path, start, end):
+    """Reads of a storage what one argument uses."""
+    view, size = part.views[path], part.views[path].dtype.itemsize
+    content = part.storages.part(view.storage, start * size, end * size)
+    _replaced(part, path, content, replace(view, offset=view.offset - start))
+
+
+def gathered(call, answer):
+    """The one Piece of a loss that reads one element of each row of a large input, with these alone;
+    None for all others."""
+    name, large = base_name(call.op)[1], max((math.prod(v.sizes) for v in call.views.values()), default=0)
+    if name not in ("nll_loss_forward", "nll_loss2d_forward") or call.composite or large < LARGE:
+        return None
+    paths = {v.argument: p for p, v in call.views.items()}
+    at = call.views[paths["self"]].sizes
+    target, ignored = tensor_of(call, paths["target"]), call.value("ignore_index")
+    kept = target != ignored
+    if len(at) < 2 or at[1] < 2 or "weight" in paths or answer.trespass or bool(((target < 0) | (target >= at[1]))[kept].any()):
+        return None
+    part = replace(call, views=dict(call.views), results={}, storages=call.storages.copy(), live=None,
+                   args=[*call.args[:4], UNUSED], kwargs={})  # fmt: skip
+    place = target.where(kept, 0).unsqueeze(1)
+    put(part, paths["self"], tensor_of(call, paths["self"]).gather(1, place))
+    put(part, paths["target"], torch.zeros_like(target).masked_fill_(~kept, UNUSED))
+    return [Piece(part, answer, lambda i, path: i)]
+
+
+def places(call, answer):
+    """Yields a Piece for each place of a call over lists of much; None for all others."""
+    length = length_of_lists(call)
+    if length is None or answer.trespass or sum(t.numel() for t in answer.outputs.values()) < LARGE:
+        return None
+    return (_at_place(call, answer, i, length) for i in range(length))
+
+
+def _at_place(call, answer, i, length):
+    def here(tensors):
+        return {p: t for p, t in tensors.items() if place_of(p) == i or (place_of(p) is None and i == 0)}
+
+    given = replace(answer, outputs=here(answer.outputs), before=here(answer.before))
+    return Piece(call_at_place(call, i, length), given, lambda at, path: at)
 
 
 def merged(answer, judged):
     """The findings on the whole outputs from [(Piece, findings)]."""
     found = []
     for path in answer.outputs:
-        each = [(piece, _about(findings, path)) for piece, findings in judged]
+        each = [(piece, f) for piece, findings in judged if (f := _about(findings, path))]
         piece, one = min(each, key=lambda pair: pair[1].order())
         tensor = answer.outputs[path]
         whole = replace(one, n=tensor.numel(), sizes=tuple(tensor.shape), positions=[],
@@ -112,8 +160,8 @@ def merged(answer, judged):
 
 
 def _about(findings, path):
-    """The finding on an output; that on the call as a whole where there is no other."""
-    return next((f for f in findings if f.path == path), findings[0])
+    """The finding on an output, or that on the call as a whole; None where it is in another piece."""
+    return next((f for f in findings if f.path in (path, "")), None)
 
 
 def _counted(one, findings):
@@ -125,15 +173,23 @@ def _counted(one, findings):
     return details
 
 
-def tensor_of(call, path):
-    """An argument as it was captured."""
-    view = call.views[path]
+def tensor_of(call, path, view=None):
+    """An argument as it was captured, or the part of it that `view` shows."""
+    view = view or call.views[path]
     return fit(call.storages[view.storage], view.dtype).as_strided(view.sizes, view.strides, view.offset)
 
 
 def put(call, path, tensor):
     """Gives an argument of a call a content of its own."""
-    tensor, number = tensor.contiguous(), -1 - len(call.storages)
-    call.storages[number] = tensor.reshape(-1).view(torch.uint8)
-    call.views[path] = replace(call.views[path], storage=number, sizes=tuple(tensor.shape),
-                               strides=tensor.stride(), offset=0)  # fmt: skip
+    tensor = tensor.contiguous()
+    view = replace(call.views[path], sizes=tuple(tensor.shape), strides=tensor.stride(), offset=0)
+    _replaced(call, path, tensor.reshape(-1).view(torch.uint8), view)
+
+
+def _replaced(call, path, content, view):
+    """Gives an argument a storage of its own, and forgets the old one where nobody uses it."""
+    old, number = call.views[path].storage, min((0, *(v.storage for v in call.views.values()))) - 1
+    call.storages[number] = content
+    call.views[path] = replace(view, storage=number)
+    if all(v.storage != old for v in call.views.values()):
+        call.storages.drop(old)

@@ -17,13 +17,14 @@ from ._rows import Piece, put, tensor_of
 WORK = 1 << 32  # products of two numbers, from which a sample is taken
 FEWEST, STRIKING = 256, 32  # rows by chance, and those whose checksum is furthest off
 BLOCK = 1 << 22  # elements that are widened at a time
+PIECE = 1 << 22  # elements of the sample that are judged together
 # The arguments that hold rows, columns, and what is added.
 PRODUCTS = {"mm": ("self", "mat2", None), "bmm": ("self", "mat2", None), "linear": ("input", "weight", "bias"),
             "addmm": ("mat1", "mat2", "self"), "baddbmm": ("batch1", "batch2", "self")}  # fmt: skip
 
 
 def sampled(call, answer):
-    """The Piece of a large product that is judged for all of it; None for all others."""
+    """Pieces of a large product that are judged for all of it; None for all others."""
     name = base_name(call.op)[1]
     if call.composite or name not in PRODUCTS or not call.op.startswith("aten::") or answer.trespass:
         return None
@@ -40,28 +41,31 @@ def sampled(call, answer):
         a, out, b = a.reshape(-1, a.shape[-1]), out.reshape(-1, out.shape[-1]), b.t()
     if out.numel() * a.shape[-1] < WORK or out.shape[:-1] != a.shape[:-1] or b.shape[-1] != out.shape[-1]:
         return None
-    return _piece(call, answer, (left, a), b, (added, bias), out)
+    rows = _chosen(call, a, b, bias, out)
+    if 2 * len(rows) > out.shape[-2]:
+        return None
+    share = len(rows) / out.shape[-2]
+    note = f"judged on {len(rows):,} of {out.shape[-2]:,} rows, each over the whole of its sum; all rows by a checksum"
+    some = max(1, PIECE * out.shape[-2] // out.numel())
+    return [_piece(call, answer, (left, a), (added, bias), out, part, share, note) for part in rows.split(some)]
 
 
-def _piece(call, answer, left, b, added, out):
+def _piece(call, answer, left, added, out, rows, share, note):
+    """The Piece of these rows."""
     (path, a), (added, bias) = left, added
     n = out.shape[-2]
-    rows = _chosen(call, a, b, bias, out)
-    if 2 * len(rows) > n:
-        return None
-    part = replace(call, views=dict(call.views), results={}, storages=dict(call.storages), live=None)
+    part = replace(call, views=dict(call.views), results={}, storages=call.storages.copy(), live=None)
     put(part, path, a.index_select(-2, rows))
     if bias is not None and bias.dim() > 1 and bias.shape[-2] == n:
         put(part, added, bias.index_select(-2, rows))
     given = replace(answer, outputs={"out[0]": out.index_select(-2, rows)}, before={})
-    share, width = len(rows) / n, out.shape[-1]
+    width = out.shape[-1]
 
     def place(flat, _):
         row, column = divmod(flat, width)
         batch, row = divmod(row, len(rows))
         return (batch * n + int(rows[row])) * width + column
 
-    note = f"judged on {len(rows):,} of {n:,} rows, each over the whole of its sum; all rows by a checksum"
     return Piece(part, given, place, share, note)
 
 

@@ -8,7 +8,7 @@ import math
 import torch
 
 from . import _core
-from ._replay import all_finite, base_name, fit, segments
+from ._replay import all_finite, base_name, fit
 from ._standards import metric_rows
 from ._verdicts import FLAGGED
 
@@ -117,7 +117,7 @@ def _reason(verdict):
 def odd_inputs(call, parts=None):
     """Metrics that count NaN and Inf among the inputs, for calls that have any: where the
     truth is one of them a pass says little. `parts` are its segments, where they are known."""
-    if all(_is_finite(part.data) for part in (parts or segments(call)).values()):
+    if all(map(_is_finite, _contents_of(call) if parts is None else (p.data for p in parts.values()))):
         return []
     unread = call.written() if base_name(call.op)[1] in FILLS else ()
     nan = inf = 0
@@ -129,6 +129,13 @@ def odd_inputs(call, parts=None):
             nan, inf = nan + int(data.isnan().sum()), inf + int(data.isinf().sum())
     counts = (("nan_inputs", nan), ("inf_inputs", inf))
     return [(-1, name, float(n), None) for name, n in counts if n]
+
+
+def _contents_of(call):
+    """Yields all that its floats may be made of, as flat tensors that are not too large."""
+    for storage, dtype in {(v.storage, v.dtype) for v in call.views.values()}:
+        if dtype.is_floating_point or dtype.is_complex:
+            yield from (fit(chunk, dtype) for _, chunk in call.storages.chunks(storage))
 
 
 def _is_finite(data):

@@ -102,6 +102,7 @@ class Bench:
 
     def call(self, sequence, module=None):
         """The call, or the forward of a module, rebuilt from the trace."""
+        from ._contents import Reader
         from ._read_call import call_from
         from ._standin import stand_in
 
@@ -110,7 +111,7 @@ class Bench:
             from ._module_call import module_call
 
             return module_call(module, self.trace.call, self.trace.blob, made)
-        return call_from(self.row(sequence), self.trace.blob, made)
+        return call_from(self.row(sequence), Reader(self.trace), made)
 
     def row(self, sequence):
         """What the trace tells of a call; the last one is kept."""
