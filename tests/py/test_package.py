@@ -44,6 +44,23 @@ def test_a_fresh_import_has_all_that_the_documents_name():
     assert version[0].isdigit() and "no attribute 'nosuch'" in refusal
 
 
+def test_no_compiler_is_loaded_before_it_is_asked_for():
+    """Torch's own, with sympy, takes seconds; what judges a call that passes needs none of it."""
+    done = run("-c", "import sys\n"
+               "def heavy():\n"
+               "    return [m for m in sys.modules if m.split('.')[0] == 'sympy'"
+               " or m.startswith(('torch._dynamo', 'torch._inductor'))][:3]\n"
+               "import ulpscope, ulpscope._worker, ulpscope._check, ulpscope.sim\n"
+               "assert not heavy(), ('imports', heavy())\n"
+               "import torch\n"
+               "x = torch.randn(8, 8)\n"
+               "assert ulpscope.check_call(torch.nn.functional.gelu, (x,)).verdict == 'pass'\n"
+               "assert ulpscope.judge_call(torch.mm, (x, x), {}, (x @ x,)).verdict == 'pass'\n"
+               "ulpscope.testing.assert_accurate(torch.tanh, torch.tanh, x)\n"
+               "assert not heavy(), ('calls', heavy())")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("words", "code", "said"), [
     (["--version"], 0, f"ulpscope {ulpscope.__version__}"),
     (["show", "no-such-trace"], 2, ""),
