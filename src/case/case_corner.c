@@ -285,6 +285,7 @@ static usc_status take_sides(usc_case *c, usc_error *err)
     const double *from = usc_case_wide(c, low), *to = usc_case_wide(c, high);
     const double *corner = usc_case_wide(c, where);
     if (from == NULL || to == NULL || corner == NULL) return USC_OK;
+    c->sides.low_sums = NULL; /* which sums no choice changes is not told */
     for (int64_t i = 0; i < c->n; i++) {
         c->sides.low[i] = from[i];
         c->sides.high[i] = to[i];
