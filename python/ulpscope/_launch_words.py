@@ -128,8 +128,9 @@ class Seen:
             return (f"recording stopped in step {full[0]['steps_ended']} after {wrote}: the limit is "
                     f"reached (--limit; by default 5 % of the disk stay free){kept}")  # fmt: skip
         if self.code != 0:
-            how = f"{self.command} {ending(self.code)} before {steps_text(options.steps)} was captured"
-            return f"{how}{kept}"
+            were = "was" if len(options.steps) == 1 else "were"
+            return (f"{self.command} {ending(self.code)} before {steps_text(options.steps)} {were} "
+                    f"captured{kept}")  # fmt: skip
         known = set(got)
         missing = steps_text([s for s in options.steps if s not in known] or options.steps)
         ended = max((r["steps_ended"] for r in self.reports), default=0)

@@ -170,7 +170,7 @@ def test_an_interrupted_capture_says_what_it_left(tmp_path, number):
     run.send_signal(number)
     said = run.communicate(timeout=60)[1].strip().splitlines()[-1]
     assert run.returncode == 128 + number
-    assert f"was killed by {number.name}" in said and "is in t, marked incomplete" in said
+    assert f"was killed by {number.name}" in said and "are in t, marked incomplete" in said
     whole, steps = complete(tmp_path / "t")
     assert whole == "0"
     if number == signal.SIGINT:  # Python ends in order; the other may take the window along

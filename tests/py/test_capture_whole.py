@@ -156,7 +156,7 @@ SAID = {  # command or program, options, words of the one line
     "left at once": (TRAIN.format(last="os._exit(0)"), [],
                      "ended after 1 step, before step 1 ended; what was recorded is in t"),
     "killed": (TRAIN.format(last=BUSY), ["--steps", "0-5"],
-               "was killed by SIGKILL before steps 0-5 was captured; step 0 and what followed are in t"),
+               "was killed by SIGKILL before steps 0-5 were captured; step 0 and what followed are in t"),
     "raised": (INFER + "    1 / 0\n", ["--steps", "0"], "failed with exit code 1 before step 0"),
     "-I": ([sys.executable, "-I", "program.py"], [], "never loaded: with -I"),
     "cleared": (["env", "-i", sys.executable, "program.py"], [], "never loaded: env started no Python"),
