@@ -205,6 +205,6 @@ def test_the_program_judges_and_shows_without_python(installed, tmp_path):
     assert must(prefix / "bin" / "ulpscope", "--version", env=env).startswith(f"ulpscope {VERSION}\n")
     traces.small_trace(tmp_path / "trace")
     assert must(prefix / "bin" / "ulpscope", "show", tmp_path / "trace", env=env)
-    done = run(prefix / "bin" / "ulpscope", "check", tmp_path / "trace", env=env)
+    done = run(prefix / "bin" / "ulpscope", "check", tmp_path / "trace", "--device", "cpu", env=env)
     assert done.returncode == 2 and "no Python with the package" in done.stderr
     assert shutil.which("python3", path=env["PATH"]) is None
