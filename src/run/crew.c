@@ -358,6 +358,11 @@ static bool goes_on(const crew *c, bool meet)
     return busy || has_work(c) || (meet && !c->met);
 }
 
+static bool is_stopped(const usc_run_hooks *hooks)
+{
+    return hooks->stopped != NULL && hooks->stopped(hooks->ctx);
+}
+
 usc_status usc_crew_run(const usc_crew_settings *settings, const usc_crew_work *work,
                         const usc_run_hooks *hooks, bool *stopped, usc_error *err)
 {
@@ -376,9 +381,14 @@ usc_status usc_crew_run(const usc_crew_settings *settings, const usc_crew_work *
     for (int i = 0; st == USC_OK && i < (any ? settings->size : meet); i++)
         st = hire(&c);
     while (st == USC_OK && goes_on(&c, meet)) {
-        *stopped = hooks->stopped != NULL && hooks->stopped(hooks->ctx);
+        *stopped = is_stopped(hooks);
         if (*stopped) break;
         st = turn(&c);
+        /* Ctrl-C reaches workers as well: one that dies of it while starting is no error.
+         */
+        *stopped = st != USC_OK && is_stopped(hooks);
+        if (*stopped) st = USC_OK;
+        if (*stopped) break;
     }
     close_all(&c);
     return st;

@@ -12,6 +12,7 @@ from contextlib import closing
 
 import pytest
 
+from traces import small_trace
 from ulpscope import _capture, _core, _launch_folder, _launch_words
 
 INFER = """
@@ -282,16 +283,22 @@ def test_steps_are_listed_as_they_are_parsed(text):
 
 
 # Ctrl-C while Python starts: a site that takes its time, then one that is over at once.
-@pytest.mark.parametrize("command", ["capture", "check", "pack"])
-def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_path, command):
+@pytest.mark.parametrize(("module", "words", "said"), [
+    ("_started", "capture -- true", "ulpscope: interrupted\n"),
+    ("_worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
+    ("_worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),
+])  # fmt: skip
+def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_path, module, words, said):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if 'ulpscope._started' in sys.orig_argv:\n"
+        f"if 'ulpscope.{module}' in sys.orig_argv:\n"
+        f"    if '{module}' == '_worker':\n"
+        "        os.kill(os.getppid(), 2)\n"
         "    os.kill(os.getpid(), 2)\n")  # fmt: skip
+    small_trace(tmp_path / "t")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    words = {"capture": ["--", "true"], "check": ["t", "--device", "cpu"], "pack": ["t", "-o", "p"]}
-    done = subprocess.run(["ulpscope", command, *words[command]], capture_output=True, text=True,
+    done = subprocess.run(["ulpscope", *words.split()], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": sys.executable},
                           cwd=tmp_path, timeout=60)  # fmt: skip
     assert done.returncode == 128 + signal.SIGINT, done.stderr
-    assert done.stderr == "ulpscope: interrupted\n"
+    assert done.stderr == said
