@@ -323,7 +323,8 @@ class capture:  # noqa: N801 - it is used like a function
 
     Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes
     `path`/rank-N; a process of torch.multiprocessing also where it joins its process group
-    inside the block. One that joins none writes `path`, or `path`/process-PID beside others.
+    inside the block. One that joins none writes
+    `path`/process-PID: others may come to stand beside it.
 
     After the block `c.counts` holds the session's counters (None: no step was reached).
     Where recording fails (a full disk) the program goes on: it is said on stderr, and
@@ -361,10 +362,6 @@ class capture:  # noqa: N801 - it is used like a function
         rank, world = joined or (0, 1)
         if world > 1:
             loose.rename(self.path / f"rank-{rank}")
-        elif list(self.path.iterdir()) == [loose]:
-            for file in loose.iterdir():
-                file.rename(self.path / file.name)
-            loose.rmdir()
 
     def __enter__(self):
         from . import _hooks
