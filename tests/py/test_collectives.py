@@ -80,6 +80,7 @@ def test_no_result_is_taken_that_may_come_later(late):
 
 def test_ranks_that_wait_for_each_other_go_on_without_the_result(late):
     """Each rank issues first what the other issues second: waiting for it is in vain."""
+    in_vain = 0
     for rank in (0, 1):
         trace = _core.Trace(late / f"rank-{rank}")
         shapes = {(10,): rank == 1, (11,): rank == 0}  # whether it is what it issued second
@@ -87,9 +88,11 @@ def test_ranks_that_wait_for_each_other_go_on_without_the_result(late):
                 if tuple(r["tensors"][0]["sizes"]) in shapes]  # fmt: skip
         assert len(rows) == 2
         for row in rows:
-            seen = shapes[tuple(row["tensors"][0]["sizes"])]
-            assert row["status"] == "ok" and (written(trace, row) is not None) == seen
+            seen = written(trace, row) is not None
+            assert row["status"] == "ok" and (seen or not shapes[tuple(row["tensors"][0]["sizes"])])
             assert bool(notes(late / f"rank-{rank}", row["sequence"])) != seen
+            in_vain += not seen
+    assert in_vain  # the other rank may still wait when this one no longer does, and then sees
 
 
 def notes(folder, sequence):
