@@ -270,7 +270,8 @@ static void write_file(const char *folder, const disk_file *f)
     snprintf(path, sizeof path, "%.128s/%.79s", folder, f->name);
     FILE *out = fopen(path, "wb");
     assert_non_null(out);
-    assert_int_equal(fwrite(f->bytes, 1, (size_t)f->size, out), f->size);
+    if (f->size > 0) /* no bytes, no address of them */
+        assert_int_equal(fwrite(f->bytes, 1, (size_t)f->size, out), f->size);
     fclose(out);
 }
 
