@@ -253,7 +253,8 @@ static void apply_write(disk_file *f, const event *e, bool torn)
     else if (torn)
         from = cut;
     if (e->offset + to > f->size) set_size(f, e->offset + to);
-    memcpy(f->bytes + e->offset + from, e->bytes + from, (size_t)(to - from));
+    if (to > from)
+        memcpy(f->bytes + e->offset + from, e->bytes + from, (size_t)(to - from));
 }
 
 static void apply(disk_file *f, const event *e, bool torn)
