@@ -501,18 +501,6 @@ def plain(tensor):
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def in_memory_order(pairs, *tensors):
-    """The same elements with the dimensions in the order of memory, where all tensors share
-    it: those of a transposed result are read many times faster so. Places
-    get lost; not for pairs of reals, whose axis is the last."""
-    first = tensors[0]
-    if first.is_contiguous() or pairs:
-        return tensors
-    order = sorted(range(first.dim()), key=lambda d: -first.stride(d))
-    turned = [t.permute(order) for t in tensors]
-    return turned if all(t.is_contiguous() for t in turned) else tensors
-
-
 # ---- which calls are beyond a replay -----------------------------------------------
 
 UNINITIALISED = {
