@@ -12,15 +12,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ._apart import apart
-from ._corners import Asked
-from ._device import raw
 from ._exact import never_rounds
-from ._laws import Arguments, arguments_of
+from ._arguments import Arguments, arguments_of
 from ._meaning import Meaning
-from ._mode import Mode, any_complex
+from ._mode import Asked, Mode, any_complex
 from ._replay import (
     BadCall, Call, DeviceAt, TensorAt, View, base_name, bind_exact, draws_random, equal_bytes, flatten,
-    is_write, outputs_of, plain, rebuilt,
+    is_write, outputs_of, plain, raw_bytes, rebuilt,
 )  # fmt: skip
 from ._ties import INDEX_OPS, chosen_by
 from ._verdicts import clause
@@ -345,4 +343,4 @@ def same_bytes(a, b):
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = (t.detach().cpu().contiguous().reshape(-1) for t in (a, b))
-    return equal_bytes(raw(a), raw(b))
+    return equal_bytes(raw_bytes(a), raw_bytes(b))

@@ -72,7 +72,7 @@ def watched(pid, life, requests, parent):
 
 def work(requests, answers, memory):
     """Answers requests until there are no more. A fork does nothing else."""
-    from ._worker import die_with_parent
+    from ._memory import die_with_parent
 
     try:
         die_with_parent()

@@ -7,7 +7,6 @@ could show. Labels, masks and saved results belong to the definition: at them no
 """
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from ._mode import Mode
 
@@ -36,41 +35,6 @@ ACTIVATIONS = {
 
 
 # ---- what is differentiated ----------------------------------------------------------
-
-
-class Asked(TorchFunctionMode):
-    """Notes of which tensors a callable asks gradients, by where their storages begin."""
-
-    def __init__(self):
-        super().__init__()
-        self.storages, self._leaves = set(), set()
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        name = getattr(func, "__name__", "")
-        if func is torch.autograd.grad:
-            wanted = kwargs.get("inputs", args[1] if len(args) > 1 else ())
-            wanted = (wanted,) if isinstance(wanted, torch.Tensor) else wanted
-            self.storages |= {_begin(t) for t, g in zip(wanted, out) if g is not None}
-        elif name == "requires_grad_" and args:
-            self._leaves.add(_begin(args[0]))
-        elif name == "backward":
-            self.storages |= self._leaves
-        return out
-
-    def of(self, call, bound):
-        """Storages of the call's arguments that are differentiated."""
-        self.storages.discard(0)
-        return {call.views[p].storage for p, t in bound.tensors.items()
-                if t.layout == torch.strided and _begin(t) in self.storages}  # fmt: skip
-
-
-def _begin(tensor):
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # a tensor without a storage
-        return 0
 
 
 def differentiated(reference):

@@ -12,7 +12,7 @@ import torch
 
 from ._contents import LARGE
 from ._placement import asked_on_host, known_on_host, only_of_the_cpu
-from ._replay import Unsupported, bind_exact, equal_bytes, fit, outputs_of, plain
+from ._replay import Unsupported, bind_exact, equal_bytes, fit, makes_on_default_device, outputs_of, plain, raw_bytes
 from ._sources import STANDARD, sources_of, space_of
 from ._verdicts import clause
 
@@ -161,18 +161,6 @@ def lacks(text):
     return bool(REFUSALS.search(text))
 
 
-def makes_on_default_device(call):
-    """A factory that was called without a device: it made its tensor on the CPU."""
-    if not any(a.name == "device" for a in call.schema.arguments):
-        return False
-    return call.value("device") is None and not call.views
-
-
-def raw(tensor):
-    """A flat tensor as its bytes."""
-    return tensor.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
-
-
 def trespass(call, bound):
     """What a run wrote that it must not: a read-only argument, or bytes of a storage
     outside the views that it may write. A clause, "" for nothing."""
@@ -196,7 +184,7 @@ def _changed(storages, storage, base, allowed):
     """How many bytes of a storage differ from what was captured, outside the views `allowed`."""
     if not allowed:
         return sum(_differing(after, before) for after, before in _beside(storages, storage, base))
-    after = raw(base.cpu())
+    after = raw_bytes(base.cpu())
     before = storages[storage][: after.numel()].clone()
     for view in allowed:
         _overlay(before, after, view)
@@ -207,7 +195,7 @@ def _beside(storages, storage, base):
     """Yields bytes of a storage after a run and before it."""
     for first, before in storages.chunks(storage):
         first //= base.itemsize
-        after = raw(base[first : first + len(before) // base.itemsize].cpu())
+        after = raw_bytes(base[first : first + len(before) // base.itemsize].cpu())
         yield after, before[: after.numel()]
 
 
@@ -227,7 +215,7 @@ def learn_writes(call):
     changed = {
         storage
         for storage, base in bound.bases.items()
-        if not equal_bytes(raw(base), call.storages[storage][: raw(base).numel()])
+        if not equal_bytes(raw_bytes(base), call.storages[storage][: raw_bytes(base).numel()])
     }
     hidden = {p: v for p, v in call.views.items() if v.storage in changed and p not in written}
     call.mutated.update(hidden)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ._replay import TensorAt, mapped
 
 DIGITS = {torch.float64: 24, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 
@@ -32,26 +31,6 @@ class Draws:
     chance: float = 0.0
     odd: str = ""  # what no honest draws together can be, a clause
     cells: tuple | None = None  # how often each category came, and how often it is due
-
-
-class Arguments(dict):
-    """The arguments of a random operator by name: Python values and CPU tensors."""
-
-    def wide(self, name, default=None):
-        """A number, or a flat float64 tensor."""
-        value = self.get(name, default)
-        if isinstance(value, torch.Tensor):
-            return value.double().reshape(-1) if value.dim() else value.double()
-        return value
-
-
-def arguments_of(call, tensors):
-    """Arguments of a call of an operator; `tensors` has those that TensorAt stands for."""
-    named = {a.name: call.value(a.name) for a in call.schema.arguments}
-    return Arguments({
-        name: mapped(value, lambda v: tensors[v.path] if isinstance(v, TensorAt) else v)
-        for name, value in named.items()
-    })  # fmt: skip
 
 
 # ---- continuous ----------------------------------------------------------------------

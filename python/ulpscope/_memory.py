@@ -3,12 +3,15 @@
 allocation error, which becomes a verdict, instead of taking the machine along. Only a
 worker of a check calls this: the limit is the whole process's. Linux."""
 
+import ctypes
 import os
 import resource
+import signal
 import time
 
 from . import _core
 
+PR_SET_PDEATHSIG = 1
 PAGE = resource.getpagesize()
 SHARE = 0.9  # of what is free
 FRESH = 0.1  # seconds for which a look at what is free counts
@@ -47,3 +50,10 @@ def _mapped():
     finally:
         os.close(fd)
 
+
+def die_with_parent():
+    """A killed coordinator takes its workers along, also those that hang (Linux)."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        pass

@@ -7,6 +7,7 @@ import functools
 import sys
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -71,3 +72,38 @@ def _conjugation_seen(args):
     included = torch._C._dispatch_tls_local_include_set()
     left_out = torch._C._dispatch_tls_local_exclude_set() - LAZY
     return torch._C._ForceDispatchKeyGuard(included, left_out)
+
+
+class Asked(TorchFunctionMode):
+    """Notes of which tensors a callable asks gradients, by where their storages begin."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages, self._leaves = set(), set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if func is torch.autograd.grad:
+            wanted = kwargs.get("inputs", args[1] if len(args) > 1 else ())
+            wanted = (wanted,) if isinstance(wanted, torch.Tensor) else wanted
+            self.storages |= {_begin(t) for t, g in zip(wanted, out) if g is not None}
+        elif name == "requires_grad_" and args:
+            self._leaves.add(_begin(args[0]))
+        elif name == "backward":
+            self.storages |= self._leaves
+        return out
+
+    def of(self, call, bound):
+        """Storages of the call's arguments that are differentiated."""
+        self.storages.discard(0)
+        return {call.views[p].storage for p, t in bound.tensors.items()
+                if t.layout == torch.strided and _begin(t) in self.storages}  # fmt: skip
+
+
+def _begin(tensor):
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a tensor without a storage
+        return 0

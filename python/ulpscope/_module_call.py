@@ -13,10 +13,8 @@ import re
 from dataclasses import dataclass, field
 
 from ._callable import Composite, _learn
-from ._device import makes_on_default_device
-from ._ranks import is_collective
 from ._read_call import bare_call, fill_storage, tensor_of, view_of
-from ._replay import BadCall, TensorAt, draws_random, promises_nothing, substitute
+from ._replay import BadCall, TensorAt, draws_random, is_collective, makes_on_default_device, promises_nothing, substitute
 from ._sources import STANDARD, sources_of, space_of
 
 MOST_CALLS = 256  # of one graph; the modules inside a larger one are judged

@@ -13,7 +13,8 @@ from . import _dropouts, _masks, _sampling
 from ._evenness import (
     ENOUGH, count_is_odd, oddity, relation, repeats, runs_of, some, unlikely,
 )  # fmt: skip
-from ._laws import arguments_of, law_of, multinomial, permutation
+from ._arguments import arguments_of
+from ._laws import law_of, multinomial, permutation
 from ._outputs import Finding
 from ._verdicts import clause
 from ._replay import base_name, bind_exact

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from . import _core
 from ._read_call import tensor_of, view_of
-from ._replay import plain
+from ._replay import FUNCTIONAL, is_collective, plain
 
-FUNCTIONAL = "_c10d_functional::"
 COLLECTIVES = f"c10d::*,{FUNCTIONAL}*"
 WAIT = FUNCTIONAL + "wait_tensor"
 # They stand at other places on other ranks, or move nothing.
@@ -89,11 +88,6 @@ class Side:
 
 def base(op):
     return op.partition(".")[0]
-
-
-def is_collective(op):
-    """Whether an operator moves tensors between ranks."""
-    return op.startswith(("c10d::", FUNCTIONAL))
 
 
 def is_paired(op):

@@ -17,6 +17,8 @@ import torch
 from ._contents import Contents
 from ._homes import OPERATOR_HOMES, operator
 
+FUNCTIONAL = "_c10d_functional::"
+
 # Arguments that count or steer rather than being computed with: an optimizer's kernels
 # demand their dtype, and a perturbed step count is another step.
 LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
@@ -535,3 +537,20 @@ def draws_random(call):
 def finite(x):
     """A float for JSON and databases: None where it is no number."""
     return x if x is not None and math.isfinite(x) else None
+
+
+def makes_on_default_device(call):
+    """A factory that was called without a device: it made its tensor on the CPU."""
+    if not any(a.name == "device" for a in call.schema.arguments):
+        return False
+    return call.value("device") is None and not call.views
+
+
+def raw_bytes(tensor):
+    """A flat tensor as its bytes."""
+    return tensor.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
+
+
+def is_collective(op):
+    """Whether an operator moves tensors between ranks."""
+    return op.startswith(("c10d::", FUNCTIONAL))

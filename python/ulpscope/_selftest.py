@@ -20,7 +20,7 @@ from ._operands import Operands, Timing
 from ._outputs import judge_outputs
 from ._replay import draws_random, plain
 from ._verdicts import FLAGGED
-from ._worker import die_with_parent
+from ._memory import die_with_parent
 
 KEPT = 1 << 24  # elements of replays that are kept instead of computed again
 MOST_ELEMENTS = 1 << 22

@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from . import _references, reference
+from . import _references, _registered
 from ._apart import IN_FLOAT64 as OF_QUANTIZED
 from ._meaning import resolved
 from ._mode import Mode
@@ -131,7 +131,7 @@ class Source:
 
 def sources_of(call):
     """The sources of a call, best first; at least one."""
-    own = reference.registered(call.op)
+    own = _registered.registered(call.op)
     if own is not None:
         return [Source(own, held=True, partial=True)]
     built_in = _references.find(call.op) if call.schema is not None else None
@@ -151,7 +151,7 @@ def kernel_is_reference(call):
     test."""
     if space_of(call.op) in ("", *STANDARD):
         return True
-    return reference.registered(call.op) is None and _references.find(call.op) is None
+    return _registered.registered(call.op) is None and _references.find(call.op) is None
 
 
 def _as_it_stands(call):

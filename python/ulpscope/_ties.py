@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ._laws import Arguments, arguments_of
+from ._arguments import Arguments, arguments_of
 from ._replay import base_name, bind_exact
 
 # Operators that return indices, and which of their results these are.

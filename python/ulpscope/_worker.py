@@ -13,21 +13,19 @@ asks what is known of findings like it; the answer comes on standard input as {"
 """
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 import json
 import math
 import os
-import signal
 import sys
 import time
 
 from ._causes_groups import SEARCHES
+from ._memory import die_with_parent
 from ._threads import Threads
 from ._verdicts import FLAGGED, UNKNOWN
 
-PR_SET_PDEATHSIG = 1
 
 
 class Channel:
@@ -167,13 +165,14 @@ class Bench:
 
     def judged(self, request, timing):
         """What `work` gives for a call that can be judged."""
-        from . import _judging, _module_call, _ranks, _wording
+        from . import _judging, _module_call, _wording
+        from ._replay import is_collective
         from ._usual import is_usual
 
         sequence, module, below = request["call"], request.get("module"), None
         since = time.perf_counter_ns()
         self.threads.suit(None if module else self.row(sequence))
-        collective = not module and _ranks.is_collective(self.row(sequence)["op"])
+        collective = not module and is_collective(self.row(sequence)["op"])
         timing.wide += time.perf_counter_ns() - since
         if collective:
             call, verdict = self.collective(sequence, timing)
@@ -249,10 +248,11 @@ class Bench:
 
     def probe(self, sequence):
         """What the verdict would have caught on a call: no row, `_selftest` keeps it."""
-        from . import _ranks, _selftest
+        from . import _selftest
+        from ._replay import is_collective
 
         self.channel.send(phase="reference")
-        if _ranks.is_collective(self.row(sequence)["op"]):
+        if is_collective(self.row(sequence)["op"]):
             return {"self_test": {"skipped": "a collective is judged as captured, nothing is planted"}}
         try:
             return {"self_test": _selftest.probe_apart(self.call(sequence))}
@@ -268,8 +268,7 @@ class Bench:
     def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not
         pass either, with its verdict, is where the fault lies. None where all pass."""
-        from ._ranks import is_collective
-        from ._replay import BadCall
+        from ._replay import BadCall, is_collective
 
         for sequence in children:
             if is_collective(self.row(sequence)["op"]):
@@ -282,14 +281,6 @@ class Bench:
                 verdict.culprit = call.op
                 return call, below
         return None
-
-
-def die_with_parent():
-    """A killed coordinator takes its workers along, also those that hang (Linux)."""
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        pass
 
 
 def import_it(module):

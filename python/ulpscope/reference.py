@@ -15,29 +15,6 @@ place of a result says that nothing is promised of it (a seed, a work space). Wh
 itself (`x.float()`) is kept in the precision of the run.
 """
 
-from . import _references
+from ._registered import find, register, registered
 
-_registered = {}
-
-
-def register(op):
-    """Decorator: the function is the reference of `op` (`ns::name` for all its overloads,
-    or `ns::name.overload`). A later registration replaces an earlier one."""
-
-    def bind(function):
-        _registered[op.removesuffix(".default")] = function
-        return function
-
-    return bind
-
-
-def registered(op):
-    """What was registered for `ns::name.overload`, or None."""
-    exact = op.removesuffix(".default")
-    return _registered.get(exact) or _registered.get(exact.split(".")[0])
-
-
-def find(op):
-    """The reference of `ns::name.overload`: the registered one, else a built-in one as a
-    function of (schema, args, kwargs), else None."""
-    return registered(op) or _references.find(op)
+__all__ = ["find", "register", "registered"]

@@ -304,7 +304,7 @@ def operator():
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x + x, "CPU")
     yield "formtest::twice"
-    ulpscope.reference._registered.pop("formtest::twice", None)
+    ulpscope._registered._registered.pop("formtest::twice", None)
     library._destroy()
 
 
