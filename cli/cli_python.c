@@ -166,14 +166,14 @@ int cli_python_exec(const char *module, const char *const *values, size_t n_valu
     enum { MOST_VALUES = 16, N_FIRST = 4 };
     char python[PATH_MAX];
     usc_error err;
-    const char *parts[N_FIRST + MOST_VALUES] = {python, "-m", "ulpscope._started",
+    const char *parts[N_FIRST + MOST_VALUES] = {python, "-m", "ulpscope.sources.started",
                                                 module};
     if (!cli_python_find(python, sizeof python, &err)) return cli_fail("%s", err.text);
     for (size_t i = 0; i < n_values && i < MOST_VALUES; i++)
         parts[N_FIRST + i] = values[i];
     char **command = command_line(parts, N_FIRST + n_values, words);
     if (command == NULL) return cli_fail("out of memory");
-    block_interrupt(SIG_BLOCK); /* until ulpscope._started can answer it */
+    block_interrupt(SIG_BLOCK); /* until ulpscope.sources.started can answer it */
     (void)execvp(python, command);
     const int error = errno;
     block_interrupt(SIG_UNBLOCK);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope capture: its options, checked; the Python side (ulpscope._launch) runs the
-// command.
+// ulpscope capture: its options, checked; the Python side (ulpscope.sources.launch) runs
+// the command.
 #include <string.h>
 
 #include <ulpscope/call.h>
@@ -142,7 +142,7 @@ static bool parse(int argc, char **argv, arguments *a)
     return false;
 }
 
-/* What ulpscope._launch takes: values by their places, then the command. */
+/* What ulpscope.sources.launch takes: values by their places, then the command. */
 int cmd_capture(int argc, char **argv)
 {
     arguments a;
@@ -159,6 +159,6 @@ int cmd_capture(int argc, char **argv)
                                   a.force ? "1" : "",
                                   a.no_compile ? "1" : "",
                                   a.keep_going ? "1" : ""};
-    return cli_python_exec("ulpscope._launch", values, sizeof values / sizeof values[0],
-                           argv + optind);
+    return cli_python_exec("ulpscope.sources.launch", values,
+                           sizeof values / sizeof values[0], argv + optind);
 }

@@ -52,11 +52,11 @@ static const char question[] =
     "if a is not None and a.is_available():\n"
     "    t = a.current_accelerator().type\n"
     "    found += ['%s:%d' % (t, i) for i in range(a.device_count())]\n"
-    "from ulpscope import _glue\n"
-    "if (_glue.PACKAGE / 'libulpscope_sim.so').exists():\n"
+    "from ulpscope.sources import glue\n"
+    "if (glue.PACKAGE / 'libulpscope_sim.so').exists():\n"
     "    found.append('sim:0, sim:1 (simulated)')\n"
     "print(', '.join(found))\n"
-    "for line in _glue.told():\n"
+    "for line in glue.told():\n"
     "    print(line)\n";
 
 enum { TORCH_TIMEOUT_MS = 60000 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope repro: the Python side (ulpscope._repro) does it; here are its options.
+// ulpscope repro: the Python side (ulpscope.session.repro) does it; here are its options.
 #include "cli.h"
 #include "cli_python.h"
 
@@ -35,5 +35,5 @@ const cli_page cmd_repro_page = {
 int cmd_repro(int argc, char **argv)
 {
     (void)argc;
-    return cli_python_exec("ulpscope._repro", NULL, 0, argv + 1);
+    return cli_python_exec("ulpscope.session.repro", NULL, 0, argv + 1);
 }

@@ -55,7 +55,7 @@ static void tell(void *ctx, const char *what, int64_t done, int64_t total,
 
 static char *const *command(void *ctx, usc_error *err)
 {
-    static char flag[] = "-m", module[] = "ulpscope._worker";
+    static char flag[] = "-m", module[] = "ulpscope.worker";
     cli_hooks *h = ctx;
     if (!cli_python_find(h->python, sizeof h->python, err)) return NULL;
     h->command[0] = h->python;

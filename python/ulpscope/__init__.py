@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import reference, testing
-    from ._capture import capture, step
-    from ._judge_api import CallVerdict, OutputVerdict, check_call, judge_call
+    from .session.api import CallVerdict, OutputVerdict, check_call, judge_call
+    from .sources.capture import capture, step
 
     __version__: str
 
 __all__ = ["CallVerdict", "OutputVerdict", "capture", "check_call", "judge_call", "reference",
            "step", "testing"]  # fmt: skip
 
-_HOMES = {"capture": "_capture", "step": "_capture", "__version__": "_core"}
+_HOMES = {"capture": "sources.capture", "step": "sources.capture", "__version__": "_core"}
 _MODULES = ("reference", "testing")
 
 
@@ -37,7 +37,7 @@ def __getattr__(name):
         return importlib.import_module(f".{name}", __name__)
     if name not in __all__ and name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module("." + _HOMES.get(name, "_judge_api"), __name__)
+    home = importlib.import_module("." + _HOMES.get(name, "session.api"), __name__)
     found = globals()[name] = getattr(home, name.strip("_") if name == "__version__" else name)
     return found
 

@@ -15,6 +15,6 @@ place of a result says that nothing is promised of it (a seed, a work space). Wh
 itself (`x.float()`) is kept in the precision of the run.
 """
 
-from ._registered import find, register, registered
+from .executors.registered import find, register, registered
 
 __all__ = ["find", "register", "registered"]

@@ -23,7 +23,7 @@ import sys
 
 import torch
 
-from . import _glue
+from .sources import glue
 
 Stream = torch.Stream
 Event = torch.Event
@@ -55,7 +55,7 @@ class _Fault(ctypes.Structure):  # usc_sim_fault
 
 
 def _load_runtime() -> ctypes.CDLL:
-    lib = ctypes.CDLL(str(_glue.PACKAGE / "libulpscope_sim.so"))
+    lib = ctypes.CDLL(str(glue.PACKAGE / "libulpscope_sim.so"))
     lib.usc_sim_fault_plant.argtypes = [
         ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(_Error)]
     lib.usc_sim_fault_remove.argtypes = [ctypes.c_int64]
@@ -68,7 +68,7 @@ def _load_runtime() -> ctypes.CDLL:
 
 
 def _load_glue() -> ctypes.CDLL:
-    lib = _glue.load("sim")
+    lib = glue.load("sim")
     lib.usc_glue_sim_register.restype = ctypes.c_char_p
     lib.usc_glue_sim_seed.argtypes = [ctypes.c_int, ctypes.c_uint64]
     lib.usc_glue_sim_initial_seed.restype = ctypes.c_uint64

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assertions for tests of kernels."""
 
-from ._judge_api import check_call
-from ._verdicts import FLAGGED
+from .calls.verdicts import FLAGGED
+from .session.api import check_call
 
 N_SHOWN = 5
 N_CASES = 6

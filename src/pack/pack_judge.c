@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outputs in files against a pack. Neighbours: pack_read.c (the manifest), pack_output.c
-// (one output), python/ulpscope/_pack.py (writes packs).
+// (one output), python/ulpscope/session/pack.py (writes packs).
 #include "pack/pack_read.h"
 
 #include <assert.h>

@@ -4,9 +4,9 @@ by the tests of check; no trace, no simulated device."""
 
 import torch
 
-from ulpscope._device import PythonDevice
-from ulpscope._judging import judge_call
-from ulpscope._read_call import call_from
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
+from ulpscope.calls.read_call import call_from
 
 
 class Maker:

@@ -7,7 +7,7 @@ import signal
 import time
 
 SEARCH = """
-import os, shutil, signal, sqlite3, tempfile, time, ulpscope._diagnose as d
+import os, shutil, signal, sqlite3, tempfile, time, ulpscope.causes.diagnose as d
 honest, path = d.search, os.environ["SEARCH_LOG"]
 ends = dict(e.split("=") for e in os.environ["SEARCH"].split(",") if e)
 def search(call, verdict, limit, known=""):
@@ -30,10 +30,10 @@ def search(call, verdict, limit, known=""):
 d.search = search
 """
 if "SEARCH" in os.environ:  # what the process that searches for causes does
-    from ulpscope import _causes_host
+    from ulpscope.causes import host
 
-    head, _, tail = _causes_host.BOOT.partition("from ulpscope")
-    _causes_host.BOOT = f"{head}exec({SEARCH!r}); from ulpscope{tail}"
+    head, _, tail = host.BOOT.partition("from ulpscope")
+    host.BOOT = f"{head}exec({SEARCH!r}); from ulpscope{tail}"
 
 FAULTS = dict(f.split("=") for f in os.environ.get("CHECK_FAULT", "").split(",") if f)
 

@@ -3,10 +3,10 @@
 
 import signal
 
-from ulpscope import _causes_host
+from ulpscope.causes import host
 
 # What a test asks for is the name, and not how busy the machine is.
-_causes_host.SECONDS = 20.0
+host.SECONDS = 20.0
 
 # A shell that runs the tests in the background has interrupts ignored, and all children
 # would inherit that; some tests interrupt theirs.

@@ -16,8 +16,9 @@ import pytest
 import torch
 from traces import TraceWriter, small_trace
 
-from ulpscope import _core, _read_call, _replay
-from ulpscope._capture import check_ops
+from ulpscope import _core
+from ulpscope.calls import read_call, replay
+from ulpscope.sources.capture import check_ops
 
 HERE = Path(__file__).parent
 DEVICE = "python:check_devices:device"
@@ -171,8 +172,8 @@ def test_an_exception_of_any_kind_accuses_no_device(trace, tmp_path):
 def test_stand_ins_fill_views_that_show_elements_twice():
     for sizes, strides, n in ([(3, 4), (0, 1), 4], [(3, 4), (0, 0), 1], [(3, 2), (1, 1), 4]):
         raw, values = torch.zeros(n), torch.arange(1.0, 1 + sizes[0] * sizes[1]).reshape(sizes)
-        view = _replay.View("args[0]", "in", 1, torch.float32, sizes, strides, 0, "cpu")
-        _read_call._put_view(raw, view, values)
+        view = replay.View("args[0]", "in", 1, torch.float32, sizes, strides, 0, "cpu")
+        read_call._put_view(raw, view, values)
         assert set(raw.tolist()) <= set(values.flatten().tolist()) and raw.all()
 
 

@@ -16,8 +16,10 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
-from ulpscope import _core, _hooks, _read_call, _replay
-from ulpscope._capture import parse_steps
+from ulpscope import _core
+from ulpscope.calls import read_call, replay
+from ulpscope.sources import hooks
+from ulpscope.sources.capture import parse_steps
 
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
 
@@ -115,8 +117,8 @@ def test_every_deterministic_call_replays_bit_equal(tmp_path):
         row = trace.call(sequence)
         if base(row) in EMPTY or (row["state"] and "rng" in row["state"]):
             continue
-        call = _read_call.call_from(row, trace.blob)
-        bound = _replay.bind_exact(call, lambda device: "cpu")
+        call = read_call.call_from(row, trace.blob)
+        bound = replay.bind_exact(call, lambda device: "cpu")
         results = bound.run(call.function)
         if len(call.schema.returns) < 2:
             results = [results]
@@ -282,8 +284,8 @@ def test_steps_in_python(tmp_path):
 def test_consecutive_steps_are_recorded_without_a_new_start(tmp_path, monkeypatch):
     """To put the kernels in costs more than a small step: it is done once per run of steps."""
     starts = []
-    begin = _hooks.Libraries.__init__
-    monkeypatch.setattr(_hooks.Libraries, "__init__",
+    begin = hooks.Libraries.__init__
+    monkeypatch.setattr(hooks.Libraries, "__init__",
                         lambda self, *args: (starts.append(1), begin(self, *args))[1])  # fmt: skip
     training, alone = Training(), Net()
     outer = torch.nn.Sequential(alone)

@@ -13,7 +13,8 @@ from contextlib import closing
 import pytest
 
 from traces import small_trace
-from ulpscope import _capture, _core, _launch_folder, _launch_words
+from ulpscope import _core
+from ulpscope.sources import capture as _capture, launch_folder, launch_words
 
 INFER = """
     import torch
@@ -140,7 +141,7 @@ def test_an_empty_folder_is_used_as_it_is_and_a_trace_replaced(tmp_path):
 
 def test_of_two_captures_into_one_folder_the_second_is_told(tmp_path):
     (tmp_path / "t").mkdir()
-    with _launch_folder.Folder(tmp_path / "t"):
+    with launch_folder.Folder(tmp_path / "t"):
         done = launch(tmp_path, "true")
     assert done.returncode == 2 and "t: another capture is writing into it" in done.stderr
     assert (tmp_path / "t").exists() and "incomplete" not in done.stderr
@@ -274,7 +275,7 @@ def test_a_recorder_that_fails_never_ends_the_program(tmp_path, capsys, monkeypa
     ("python -c E", None), ("python -X importtime x.py", None), ("ls -I", None), ("python -WI x", None),
 ])  # fmt: skip
 def test_flags_that_keep_the_recorder_out_are_found(command, flag):
-    assert _launch_words.ignoring_flag(command.split()) == flag
+    assert launch_words.ignoring_flag(command.split()) == flag
 
 
 @pytest.mark.parametrize("text", ["0", "1-2", "0,2,4-6,9"])

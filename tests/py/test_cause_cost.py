@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ulpscope import _causes_edits, _causes_graph, _causes_inside, _emulate, _formats
-from ulpscope._callable import call_of
-from ulpscope._causes_evidence import EXPLAINED, SMALLER, Evidence
-from ulpscope._causes_nodes import Lab
-from ulpscope._causes_tape import Tapes
-from ulpscope._formats import FORMATS
-from ulpscope._reference import Reference
+from ulpscope.causes import edits as _causes_edits, emulate, graph, inside
+from ulpscope.executors import formats
+from ulpscope.calls.callable import call_of
+from ulpscope.causes.evidence import EXPLAINED, SMALLER, Evidence
+from ulpscope.causes.nodes import Lab
+from ulpscope.causes.tape import Tapes
+from ulpscope.executors.formats import FORMATS
+from ulpscope.executors.reference import Reference
 
 SEED = 5
 
@@ -30,7 +31,7 @@ def bits(x):
 
 def by_division(x, name):
     """The rounding by its definition, which also serves what is not normal."""
-    return _formats.quantize(x, *FORMATS[name], integer=lambda t: torch.round(t))
+    return formats.quantize(x, *FORMATS[name], integer=lambda t: torch.round(t))
 
 
 VALUES = {
@@ -52,9 +53,9 @@ VALUES = {
 def test_fast_rounding_gives_the_bits_of_the_definition(values, name):
     x = VALUES[values]()
     want = by_division(x, name)
-    assert torch.equal(bits(_formats.to_format(x, name)), bits(want))
+    assert torch.equal(bits(formats.to_format(x, name)), bits(want))
     if name == "float32":
-        assert torch.equal(bits(_formats.to_dtype(x, torch.float32)), bits(want))
+        assert torch.equal(bits(formats.to_dtype(x, torch.float32)), bits(want))
 
 
 def residual_of_all(evidence, emulated):
@@ -149,13 +150,13 @@ def same(a, b):
 def runs_of(lab):
     """(text, run) of edits of every kind."""
     for deep in (False, True):
-        yield from _causes_inside.operator_edits(lab, deep)
-    yield from _causes_graph.first_edits(lab)
-    yield from _causes_graph.place_edits(lab)
+        yield from inside.operator_edits(lab, deep)
+    yield from graph.first_edits(lab)
+    yield from graph.place_edits(lab)
     yield from _causes_edits.tensor_edits(lab)
     yield from _causes_edits.swap_edits(lab)
-    yield from _emulate.single_candidates(lab)
-    yield from _emulate.accumulator_candidates(lab)
+    yield from emulate.single_candidates(lab)
+    yield from emulate.accumulator_candidates(lab)
 
 
 def tried(run):
@@ -180,8 +181,8 @@ def test_what_follows_from_an_edit_is_what_the_run_gives(name, monkeypatch):
 def answered(name):
     """The share of edits that need no run."""
     lab = lab_of(name)
-    edits = [e for node in lab.nodes() for _, e in _causes_inside.node_arguments(lab, node)]
-    edits += [e for node in lab.nodes() for _, e in _causes_inside.node_swaps(lab, node)]
+    edits = [e for node in lab.nodes() for _, e in inside.node_arguments(lab, node)]
+    edits += [e for node in lab.nodes() for _, e in inside.node_swaps(lab, node)]
     return sum(tried(lambda e=e: lab._tapes.edited(e, torch.float64)) is not None for e in edits) / len(edits)
 
 
@@ -236,7 +237,7 @@ def edits_of(function, *args, name):
     lab = Lab(call, reference)
     for node in lab.nodes():
         if node.name == name:
-            for text, edits in _causes_inside.node_arguments(lab, node):
+            for text, edits in inside.node_arguments(lab, node):
                 yield text, lambda e=edits: lab.edited(e)
 
 

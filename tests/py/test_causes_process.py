@@ -96,7 +96,7 @@ def test_a_search_ends_in_time():
 
 
 def test_no_cause_is_sought_where_none_is_wanted(monkeypatch):
-    monkeypatch.setattr("ulpscope._causes_host.Helper", None)  # cannot be started
+    monkeypatch.setattr("ulpscope.causes.host.Helper", None)  # cannot be started
     outputs = torch.mm(*narrow(X, W))
     assert ulpscope.judge_call(torch.mm, (X, W), {}, outputs, cause=False).cause == ""
     wrong = lambda x, w: torch.mm(*narrow(x, w))  # noqa: E731
@@ -160,7 +160,7 @@ def test_whatever_is_judged_can_be_searched(name):
 
 HOSTING = """
 import sys, time, torch, ulpscope
-from ulpscope import _causes_host
+from ulpscope.causes import host as _causes_host
 x, w = torch.randn(48, 96), torch.randn(96, 32)
 ulpscope.judge_call(torch.mm, (x, w), {}, torch.mm(x.bfloat16().float(), w))
 print(_causes_host._helper.process.pid, flush=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ulpscope import _causes_pattern, _causes_whole, _emulate
+from ulpscope.causes import emulate, pattern, whole
 
 HEAD = """
 import torch
 from calls import make_call
-from ulpscope._device import PythonDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
 torch.manual_seed(0)
 def off(op, args, kwargs):
     out = op(*args, **kwargs)
@@ -82,7 +82,7 @@ def test_a_process_survives_the_search():
 def test_all_modes_of_an_emulation_can_be_made():
     """A candidate that raises is passed over in silence."""
     x = torch.rand(4, 33)
-    for kind in (_emulate.Rounding, _emulate.RoundInside, _emulate.Deep):
+    for kind in (emulate.Rounding, emulate.RoundInside, emulate.Deep):
         with kind("bfloat16"):
             assert not torch.equal(torch.softmax(x, 1), torch.softmax(x.double(), 1).float())
 
@@ -93,5 +93,5 @@ def test_overflow_names_the_usual_accumulator_first(top, limit, name):
     truth = torch.full((64,), top)
     truth[5] = 3e5 if name == "float16" else 2000.0
     device = truth.where(truth <= limit, torch.inf)
-    picture = _causes_pattern.Picture(device, truth, truth)
-    assert name in _causes_whole.nonfinite(picture)
+    picture = pattern.Picture(device, truth, truth)
+    assert name in whole.nonfinite(picture)

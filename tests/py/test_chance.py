@@ -13,8 +13,8 @@ from calls import make_call
 
 import ulpscope
 from ulpscope import sim
-from ulpscope._device import PythonDevice, TorchDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.session.judging import judge_call
 
 SEED = 11
 

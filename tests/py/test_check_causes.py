@@ -7,9 +7,11 @@ import torch
 from calls import make_call
 from test_check_verdicts import adamw, after, put, randn, seeded  # noqa: F401
 
-from ulpscope import _emulate, _formats, _wording
-from ulpscope._device import PythonDevice
-from ulpscope._judging import judge_call
+from ulpscope.causes import emulate
+from ulpscope.executors import formats
+from ulpscope.judges import wording
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
 
 demo = torch.library.Library("check_demo", "DEF")
 demo.define("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor")
@@ -24,7 +26,7 @@ def rms_norm(x, weight, eps):
 def verdict_of(device, op, *args, **kwargs):
     call = make_call(op, *args, **kwargs)
     verdict = judge_call(call, PythonDevice(device))
-    print(_wording.sentence(call, verdict))
+    print(wording.sentence(call, verdict))
     return verdict
 
 
@@ -33,7 +35,7 @@ def on_inputs(name, skip=()):
 
     def device(op, args, kwargs):
         args = [
-            _formats.to_format(a, name).float() if isinstance(a, torch.Tensor) and i not in skip else a
+            formats.to_format(a, name).float() if isinstance(a, torch.Tensor) and i not in skip else a
             for i, a in enumerate(args)
         ]
         return op(*args, **kwargs)
@@ -84,7 +86,7 @@ def test_rounded_intermediates_of_a_custom_operator():
     assert verdict.verdict == "reduced"
     # The inputs stay as they are inside the kernel: only what it computes is rounded.
     def inside(op, args, kwargs):
-        with _emulate.RoundInside("bfloat16"):
+        with emulate.RoundInside("bfloat16"):
             return rms_norm(*args)
 
     verdict = verdict_of(inside, "check_demo::rms_norm", *arguments)

@@ -13,8 +13,8 @@ from test_check_verdicts import HONEST, adamw, randn, seeded  # noqa: F401
 from traces import small_trace
 
 import ulpscope.sim as sim
-from ulpscope._device import TorchDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import TorchDevice
+from ulpscope.session.judging import judge_call
 
 
 def verdict_of(op, *args, **kwargs):

@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
-from ulpscope._replay import BadCall
-from ulpscope._standin import stand_in
+from ulpscope.calls.replay import BadCall
+from ulpscope.sources.standin import stand_in
 
 
 def tensor(stats, sizes=(4000,), dtype="float32", path="args[0]"):

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from calls import honest, judged, make_call
 
-from ulpscope import _wording
-from ulpscope._device import PythonDevice
-from ulpscope._judging import Timing, judge_call
+from ulpscope.judges import wording
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import Timing, judge_call
 
 SEED = 20
 
@@ -153,8 +153,8 @@ def test_nan_is_nonfinite():
     verdict = judged(put(5, torch.nan), "aten::mm", randn(8, 8), randn(8, 8))
     assert verdict.verdict == "nonfinite"
     call = make_call("aten::mm", randn(8, 8), randn(8, 8))
-    assert "gives NaN" in _wording.sentence(call, verdict)
-    assert "[0, 5]" in _wording.sentence(call, verdict)
+    assert "gives NaN" in wording.sentence(call, verdict)
+    assert "[0, 5]" in wording.sentence(call, verdict)
 
 
 def test_swallowed_nan_is_nonfinite():
@@ -305,7 +305,7 @@ def test_row_holds_plain_values():
     call = make_call("aten::mm", randn(8, 8), randn(8, 8))
     timing = Timing()
     verdict = judge_call(call, PythonDevice(put(5, 100.0)), timing)
-    row = _wording.row(call, verdict, timing.row())
+    row = wording.row(call, verdict, timing.row())
     assert row["verdict"] == "wrong" and row["n_elements"] == 64
     assert row["args"] == "float32[8, 8], float32[8, 8]"
     assert row["examples"][0][2] == "[0, 5]"

@@ -10,8 +10,8 @@ import torch
 from ranks import captured
 
 from ulpscope import _core
-from ulpscope._read_call import call_from
-from ulpscope._replay import BadCall
+from ulpscope.calls.read_call import call_from
+from ulpscope.calls.replay import BadCall
 
 LATE = """
     import time, torch, torch.distributed as dist

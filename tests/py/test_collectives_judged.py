@@ -10,9 +10,10 @@ import pytest
 import torch
 from ranks import captured
 
-from ulpscope import _collectives, _standards
-from ulpscope._collectives import on_contributions
-from ulpscope._ranks import OPERATORS, Missing, Ranks, Side
+from ulpscope.judges import standards
+from ulpscope.session import collectives
+from ulpscope.session.collectives import on_contributions
+from ulpscope.sources.ranks import OPERATORS, Missing, Ranks, Side
 
 SCRIPT = """
     import torch, torch.distributed as dist
@@ -77,7 +78,7 @@ def judged(path, rule=None):
     trace = ranks.indexes[0].trace
     rows = [trace.call(s) for s in trace.select()]
     rows = [r for r in rows if r["op"].split(".")[0] in OPERATORS]
-    return [(row, _collectives.judge(ranks, row, rule=rule)[1]) for row in rows]
+    return [(row, collectives.judge(ranks, row, rule=rule)[1]) for row in rows]
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -145,7 +146,7 @@ def test_missing_ranks_are_named(traces, tmp_path):
 
 
 def test_another_standard_judges_by_its_own_rule(traces):
-    rule = _standards.parsed("torch-close")
+    rule = standards.parsed("torch-close")
     said = {row["tensors"][0]["dtype"]: verdict
             for row, verdict in judged(traces / "rank-0", rule) if "allreduce" in row["op"]}  # fmt: skip
     assert said["float32"].verdict == "pass" and said["float32"].opinions
@@ -325,5 +326,5 @@ def test_what_cannot_be_judged_says_why():
 def test_ranks_that_ask_for_different_things_get_no_promise():
     own = Side(REDUCE, "0", 0, 2, "sum", given=[A])
     other = Side(REDUCE, "0", 1, 2, "max", given=[B])
-    said = _collectives._disagreement(own, {0: own, 1: other})
+    said = collectives._disagreement(own, {0: own, 1: other})
     assert said.verdict == "undefined" and "max on rank 1, sum here" in said.reason

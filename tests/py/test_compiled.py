@@ -12,9 +12,9 @@ from calls import make_call
 from test_check_run import check, rows, verdicts
 from traces import TraceWriter
 
-from ulpscope._compiled import CompiledDevice
-from ulpscope._device import UnknownDevice, open_device
-from ulpscope._judging import judge_call
+from ulpscope.executors.compiled import CompiledDevice
+from ulpscope.executors.device import UnknownDevice, open_device
+from ulpscope.session.judging import judge_call
 
 
 @pytest.fixture(autouse=True)

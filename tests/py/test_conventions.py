@@ -7,8 +7,8 @@ import torch
 
 import ulpscope
 from calls import make_call
-from ulpscope._device import PythonDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
 
 aten = torch.ops.aten
 NOTE = "numbers among the arguments rounded to bfloat16 first"

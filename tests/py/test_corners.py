@@ -9,8 +9,8 @@ from calls import make_call
 from test_check_run import check, verdicts
 
 import ulpscope
-from ulpscope._device import PythonDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
 
 aten = torch.ops.aten
 SEED = 11

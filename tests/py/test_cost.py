@@ -6,14 +6,15 @@ fault through."""
 import pytest
 import torch
 
-from ulpscope import _core, _jumps, _operands
-from ulpscope._callable import call_of
-from ulpscope._device import Answer
-from ulpscope._linear import is_sum_of_products, moved_by_slope, n_products
-from ulpscope._operands import Operands, Timing
-from ulpscope._outputs import judge_outputs
-from ulpscope._reference import Reference
-from ulpscope._replay import Call
+from ulpscope import _core
+from ulpscope.executors import jumps, operands as _operands
+from ulpscope.calls.callable import call_of
+from ulpscope.executors.device import Answer
+from ulpscope.executors.linear import is_sum_of_products, moved_by_slope, n_products
+from ulpscope.executors.operands import Operands, Timing
+from ulpscope.judges.outputs import judge_outputs
+from ulpscope.executors.reference import Reference
+from ulpscope.calls.replay import Call
 
 SEED = 11
 aten = torch.ops.aten
@@ -222,8 +223,8 @@ def test_steps_are_found_as_by_definition():
         moved = truth * (1 + far * torch.randn(truth.shape)) + far / 50 * torch.randn(truth.shape)
         if i % 11 == 0:
             moved[1, 1] = torch.nan
-        expected = bool(_jumps.suspects(truth, moved).any())
-        assert _core.steep(truth, moved, _jumps.STEEP) == expected
+        expected = bool(jumps.suspects(truth, moved).any())
+        assert _core.steep(truth, moved, jumps.STEEP) == expected
         found += expected
     assert 20 < found < 180
     with pytest.raises(_core.UlpscopeError, match="float64"):

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from calls import make_call
 
 import ulpscope
-from ulpscope._device import PythonDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
 
 aten = torch.ops.aten
 SEED = 3

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from ulpscope import _excuses
+from ulpscope.judges import excuses
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_is_the_table():
     page = (ROOT / "docs" / "excuses.md").read_text()
-    assert page == _excuses.markdown(), "python -m ulpscope._excuses > docs/excuses.md"
+    assert page == excuses.markdown(), "python -m ulpscope.judges.excuses > docs/excuses.md"
 
 
-@pytest.mark.parametrize("row", _excuses.ROWS, ids=lambda row: row.code)
+@pytest.mark.parametrize("row", excuses.ROWS, ids=lambda row: row.code)
 def test_what_a_row_names_exists(row):
     file, _, function = row.where.partition(":")
     folder = ROOT / ("python/ulpscope" if file.endswith(".py") else "src")
@@ -30,13 +30,13 @@ def test_what_a_row_names_exists(row):
 
 
 def test_codes_are_unique():
-    assert len(_excuses.EXCUSES) == len(_excuses.ROWS)
+    assert len(excuses.EXCUSES) == len(excuses.ROWS)
 
 
 def test_what_is_excused_is_counted_and_said():
     finding = SimpleNamespace(n=100, details={}, notes=[])
-    _excuses.excuse(finding, "tie", 2)
+    excuses.excuse(finding, "tie", 2)
     assert finding.notes == [] and finding.details["excused"] == 2
-    _excuses.excuse(finding, "corner", 40)
+    excuses.excuse(finding, "corner", 40)
     assert finding.details["excused"] == 42 and finding.details["excuse"] == "corner,tie"
     assert finding.notes == ["40 of 100 elements are excused: a corner of the function"]

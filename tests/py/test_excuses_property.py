@@ -11,10 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from calls import make_call
-from ulpscope import _excuses, _sampled, check_call, judge_call, reference
-from ulpscope import _judging as judging
-from ulpscope._device import PythonDevice
-from ulpscope._hops import strays
+from ulpscope import check_call, judge_call, reference
+from ulpscope.judges import excuses, sampled
+from ulpscope.session import judging as judging
+from ulpscope.executors.device import PythonDevice
+from ulpscope.judges.hops import strays
 
 aten = torch.ops.aten
 SEEDS = (3, 1003)
@@ -519,11 +520,11 @@ class WrongLarge(Wrong):
     """A product that counts as large."""
 
     def judged(self):
-        work, _sampled.WORK = _sampled.WORK, 1 << 24
+        work, sampled.WORK = sampled.WORK, 1 << 24
         try:
             return super().judged()
         finally:
-            _sampled.WORK = work
+            sampled.WORK = work
 
 
 @aims_at("sampled_rows")
@@ -637,10 +638,10 @@ def an_element_too_many(d):
 
 
 def test_every_excuse_has_wrong_kernels():
-    assert KERNELS.keys() == _excuses.EXCUSES.keys()
+    assert KERNELS.keys() == excuses.EXCUSES.keys()
 
 
-@pytest.mark.parametrize("code", _excuses.EXCUSES)
+@pytest.mark.parametrize("code", excuses.EXCUSES)
 def test_no_wrong_kernel_goes_free(code):
     for made in KERNELS[code]:
         for seed in SEEDS:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ulpscope import _core, _glue
+from ulpscope import _core
+from ulpscope.sources import glue
 
 COMPILER = """#!/bin/sh
 echo "$*" >>{folder}/asked
@@ -38,8 +39,8 @@ def asked_by_torch():
 def test_the_standard_is_torchs_or_what_the_compiler_has(tmp_path, monkeypatch, capsys, has, used):
     monkeypatch.setenv("CXX", fake_compiler(tmp_path, has))
     monkeypatch.setenv("ULPSCOPE_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(_glue.GlueError) as failure:
-        _glue.build("intercept")
+    with pytest.raises(glue.GlueError) as failure:
+        glue.build("intercept")
     compiled = [line for line in (tmp_path / "asked").read_text().splitlines() if " -c " in line]
     assert compiled and all(f"-std={used} " in line for line in compiled)
     text = str(failure.value)
@@ -50,10 +51,10 @@ def test_the_standard_is_torchs_or_what_the_compiler_has(tmp_path, monkeypatch, 
 
 
 def test_the_program_names_the_glue_without_torch():
-    made = {name: _glue.build(name).parent for name in _glue.names()}
+    made = {name: glue.build(name).parent for name in glue.names()}
     program = shutil.which("ulpscope")
     said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60,
-                          env={"ULPSCOPE_CACHE": str(_glue._cache())}).stdout  # fmt: skip
+                          env={"ULPSCOPE_CACHE": str(glue._cache())}).stdout  # fmt: skip
     for name in made:
         line = next(line for line in said.splitlines() if line.startswith(f"glue {name}"))
         assert f"{_core.version} for torch " in line

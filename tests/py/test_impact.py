@@ -17,10 +17,11 @@ from selections import picks
 from torch import nn
 
 import ulpscope.sim as sim
-from ulpscope import _core, _impact
-from ulpscope._device import TorchDevice
-from ulpscope._judging import judge_call
-from ulpscope._read_call import call_from
+from ulpscope import _core
+from ulpscope.judges import impact
+from ulpscope.executors.device import TorchDevice
+from ulpscope.session.judging import judge_call
+from ulpscope.calls.read_call import call_from
 
 N = 16  # batch, tokens and features agree, so that shapes alone tell nothing apart
 
@@ -86,7 +87,7 @@ def judged(trace, pick, device):
     call = call_from(trace.call(pick.sequence), trace.blob)
     verdict = judge_call(call, device)
     truth, answer = verdict.operands.reference.truth, verdict.answer.outputs
-    return call, answer, truth, _impact.loss_effect(trace, call, answer, truth, pick.backward)
+    return call, answer, truth, impact.loss_effect(trace, call, answer, truth, pick.backward)
 
 
 @pytest.mark.parametrize("place, op, kind", [
@@ -127,7 +128,7 @@ def test_every_gradient_is_the_one_that_autograd_gives(step):
         place = row["module_path"]
         if row["phase"] != "forward" or place not in gradients or not place:
             continue
-        got = _impact._gradient(trace, row, "out[0]", True, pick.backward)
+        got = impact._gradient(trace, row, "out[0]", True, pick.backward)
         if got is not None:
             assert torch.equal(got, gradients[place]), row["op"]
             found += 1
@@ -145,7 +146,7 @@ def found_in(path, run, op):
     trace, picks, rows = capture(path, run)
     pick = next(p for s, p in picks.items() if rows[s]["op"].startswith(op)
                 and rows[s]["phase"] == "forward")  # fmt: skip
-    return _impact._gradient(trace, rows[pick.sequence], "out[0]", True, pick.backward)
+    return impact._gradient(trace, rows[pick.sequence], "out[0]", True, pick.backward)
 
 
 def leaf(*sizes):
@@ -256,7 +257,7 @@ def test_an_operator_with_a_gradient_in_python_has_one(tmp_path):
 
     def gradients(name, run):
         trace, picks, rows = capture(tmp_path / name, run)
-        return [_impact._gradient(trace, rows[s], "out[0]", True, p.backward)
+        return [impact._gradient(trace, rows[s], "out[0]", True, p.backward)
                 for s, p in picks.items() if rows[s]["op"] == "impacttest::scaled"]  # fmt: skip
 
     def twice():
@@ -279,8 +280,8 @@ def test_another_tensor_is_never_taken(step, spoil):
     pick = next(p for s, p in picks.items() if rows[s]["op"] == "aten::gelu")
     (below,) = ([rows[s] for s in seqs] for seqs in pick.backward.values())
     source = rows[pick.sequence]
-    made = _impact._output(source, "out[0]")
-    assert _impact._incoming(trace, source, made, True, below) is not None
+    made = impact._output(source, "out[0]")
+    assert impact._incoming(trace, source, made, True, below) is not None
     for row in below:
         for t in row["tensors"]:
             t.update({"shape": {"sizes": (N, N + 1)}, "dtype": {"dtype": "float64"},
@@ -291,7 +292,7 @@ def test_another_tensor_is_never_taken(step, spoil):
     for t in source["tensors"]:
         if spoil == "input":
             t["requires_grad"] = False
-    assert _impact._incoming(trace, source, made, True, below) is None
+    assert impact._incoming(trace, source, made, True, below) is None
 
 
 def test_the_report_tells_it_and_sorts_by_it(step, tmp_path):

@@ -612,7 +612,7 @@ def test_a_formula_may_lose_what_its_own_roundings_cost():
 
 def test_an_operator_is_held_to_what_was_registered_for_it(monkeypatch):
     """Its own kernel rounds inside, where nothing can be kept wide."""
-    monkeypatch.setattr(ulpscope.reference, "_registered", {})
+    monkeypatch.setattr(ulpscope.executors.registered, "_registered", {})
     library = torch.library.Library("heldto", "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: torch.from_numpy(x.numpy().astype("f2").astype("f4") * 2), "CPU")

@@ -11,11 +11,14 @@ import pytest
 import torch
 from calls import make_call
 from traces import TraceWriter
-from ulpscope import _contents, _core, _judging, _rows, _sampled
-from ulpscope._contents import Contents, Reader, brief
-from ulpscope._device import PythonDevice, TorchDevice
-from ulpscope._read_call import call_from
-from ulpscope._verdicts import FLAGGED
+from ulpscope import _core
+from ulpscope.calls import contents as _contents
+from ulpscope.judges import rows, sampled
+from ulpscope.session import judging
+from ulpscope.calls.contents import Contents, Reader, brief
+from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.calls.read_call import call_from
+from ulpscope.calls.verdicts import FLAGGED
 
 ROWS, INNER, WIDE = 1200, 96, 40
 
@@ -24,10 +27,10 @@ ROWS, INNER, WIDE = 1200, 96, 40
 def small(monkeypatch):
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    monkeypatch.setattr(_rows, "LARGE", 1000)
-    monkeypatch.setattr(_rows, "PIECE", 3000)
-    monkeypatch.setattr(_sampled, "WORK", 1 << 18)
-    monkeypatch.setattr(_sampled, "FEWEST", 64)
+    monkeypatch.setattr(rows, "LARGE", 1000)
+    monkeypatch.setattr(rows, "PIECE", 3000)
+    monkeypatch.setattr(sampled, "WORK", 1 << 18)
+    monkeypatch.setattr(sampled, "FEWEST", 64)
 
 
 def randn(*sizes):
@@ -48,7 +51,7 @@ PRODUCTS = {
 def verdict_of(kind, fault=None, table=PRODUCTS):
     op, args = table[kind]()
     device = TorchDevice("cpu") if fault is None else PythonDevice(fault)
-    return _judging.judge_call(make_call(op, *args), device, seconds=0)
+    return judging.judge_call(make_call(op, *args), device, seconds=0)
 
 
 @pytest.mark.parametrize("kind", PRODUCTS)
@@ -188,7 +191,7 @@ CUT = {
 def cut_verdict(kind, fault=None):
     op, args, *kwargs = CUT[kind]()
     device = TorchDevice("cpu") if fault is None else PythonDevice(fault)
-    return _judging.judge_call(make_call(op, *args, **(kwargs[0] if kwargs else {})), device, seconds=0)
+    return judging.judge_call(make_call(op, *args, **(kwargs[0] if kwargs else {})), device, seconds=0)
 
 
 def results(out, args):
@@ -231,7 +234,7 @@ def test_a_wrong_element_is_found_and_its_place_told(kind, at):
     ("aten::mse_loss_backward", lambda: (torch.tensor(0.5), randn(ROWS, WIDE), randn(ROWS, WIDE), 1)),
 ])  # fmt: skip
 def test_rows_that_hang_together_are_judged_as_one(op, args):
-    verdict = _judging.judge_call(make_call(op, *args()), TorchDevice("cpu"))
+    verdict = judging.judge_call(make_call(op, *args()), TorchDevice("cpu"))
     assert verdict.verdict == "pass" and verdict.part is None
 
 
@@ -261,15 +264,15 @@ def test_large_tensors_of_a_trace_are_judged_as_those_in_memory(far, kind):
     op, args = ROWWISE[kind]()
     call = far(op, *args)
     assert any(call.storages.is_far(v.storage) for v in call.views.values())
-    verdict = _judging.judge_call(call, TorchDevice("cpu"), seconds=0)
+    verdict = judging.judge_call(call, TorchDevice("cpu"), seconds=0)
     assert verdict.verdict == "pass" and verdict.part is not None
     assert verdict.worst.bits == verdict_of_memory(op, args)
-    wrong = _judging.judge_call(far(op, *args, folder="again"), PythonDevice(enlarged), seconds=0)
+    wrong = judging.judge_call(far(op, *args, folder="again"), PythonDevice(enlarged), seconds=0)
     assert wrong.verdict in FLAGGED and [e[0] for e in wrong.worst.examples][:1] == [701 * WIDE + 5]
 
 
 def verdict_of_memory(op, args):
-    return _judging.judge_call(make_call(op, *args), TorchDevice("cpu"), seconds=0).worst.bits
+    return judging.judge_call(make_call(op, *args), TorchDevice("cpu"), seconds=0).worst.bits
 
 
 @pytest.mark.parametrize("kind", ["gelu", "_log_softmax"])
@@ -280,7 +283,7 @@ def test_who_writes_a_large_argument_is_found(far, kind):
         return out
 
     op, args = ROWWISE[kind]()
-    verdict = _judging.judge_call(far(op, *args), PythonDevice(trespasser), seconds=0)
+    verdict = judging.judge_call(far(op, *args), PythonDevice(trespasser), seconds=0)
     assert verdict.verdict == "wrong" and "read-only argument" in str(verdict.findings)
 
 
@@ -292,7 +295,7 @@ def test_one_wrong_answer_in_two_is_found(monkeypatch, large):
         runs.append(1)
         return enlarged(op, args, kwargs) if len(runs) == 2 else op(*args, **kwargs)
 
-    monkeypatch.setattr(_judging, "LARGE", large)
+    monkeypatch.setattr(judging, "LARGE", large)
     assert verdict_of("gelu", flaky, ROWWISE).verdict == "intermittent"
 
 

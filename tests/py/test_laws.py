@@ -4,6 +4,7 @@ exported, what is documented. Each law has a planted offence that must be caught
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import re
@@ -244,6 +245,54 @@ def test_exported_symbols_are_the_documented_ones(library):
     if library == "libulpscope.so":
         listed = (ROOT / "tests" / "exported.txt").read_text().split()
         assert listed == sorted(declared), "tests/exported.txt is what a release promises: edit it too"
+
+
+# ---- Python's rooms --------------------------------------------------------------------
+
+PACKAGE = ROOT / "python" / "ulpscope"
+# What a room of the package may import from; what lies beside the rooms may use them all.
+ROOMS = {
+    "calls": set(), "sources": {"calls"}, "executors": {"calls"},
+    "judges": {"calls", "sources", "executors"},
+    "causes": {"calls", "executors", "judges"},
+    "session": {"calls", "sources", "executors", "judges", "causes"},
+}  # fmt: skip
+
+
+def room_offences(path: Path, text: str) -> list[str]:
+    """Imports of a module of the package, at its head or in a function, that point the wrong way,
+    and names beginning with _ that a room takes from another one."""
+    parts, bad = path.relative_to(PACKAGE).with_suffix("").parts, []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = (node.module or "").split(".")
+        if node.level:
+            module = [*parts[:len(parts) - node.level], *filter(None, module)]
+        elif module[0] == "ulpscope":
+            module = module[1:]
+        else:
+            continue
+        names = [alias.name for alias in node.names]
+        for target in [module[0]] if module else names:
+            if parts[0] in ROOMS and target not in ("_core", parts[0], *ROOMS[parts[0]]):
+                bad.append(f"{'/'.join(parts)}: imports from {target}")
+        if module and module[0] in ROOMS and module[0] != parts[0]:
+            bad += [f"{'/'.join(parts)}: {name} is private to {module[0]}" for name in names
+                    if name.startswith("_")]  # fmt: skip
+    return bad
+
+
+def test_the_rooms_of_the_package_import_one_way():
+    found = [o for path in sources(PACKAGE, ".py") for o in room_offences(path, path.read_text())]
+    assert not found, "\n".join(found)
+    assert {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()} == set(ROOMS)
+    planted = PACKAGE / "calls" / "planted.py"
+    assert room_offences(planted, "def f():\n    from ..judges import excuses\n")
+    assert room_offences(planted, "from .. import worker\n")
+    assert room_offences(planted, "from ulpscope.causes.nodes import Lab\n")
+    assert room_offences(PACKAGE / "judges" / "planted.py", "from ..calls.replay import _fits\n")
+    assert not room_offences(planted, "from .. import _core\nfrom .replay import _fits\n")
 
 
 # ---- words and files -----------------------------------------------------------------

@@ -15,12 +15,12 @@ from torch import nn
 
 import ulpscope
 from ulpscope import _core
-from ulpscope._compiled import CompiledDevice
-from ulpscope._device import open_device
-from ulpscope._judging import judge_call
-from ulpscope._module_call import MOST_CALLS, module_call
-from ulpscope._read_call import call_from
-from ulpscope._replay import BadCall
+from ulpscope.executors.compiled import CompiledDevice
+from ulpscope.executors.device import open_device
+from ulpscope.session.judging import judge_call
+from ulpscope.executors.module_call import MOST_CALLS, module_call
+from ulpscope.calls.read_call import call_from
+from ulpscope.calls.replay import BadCall
 
 SEED = 5
 
@@ -122,7 +122,7 @@ def test_equal_modules_compile_once(captured):
 
 def test_an_error_inside_is_seen(captured, monkeypatch):
     """A device whose gelu is another one."""
-    monkeypatch.setattr("ulpscope._causes_host.add_cause", lambda *_: None)  # takes its time
+    monkeypatch.setattr("ulpscope.causes.host.add_cause", lambda *_: None)  # takes its time
     call, device = captured.rebuilt("blocks.0"), open_device("cpu")
     gelu = next(s.call for s in call.steps_taken if s.call.op == "aten::gelu")
     assert judge_call(call, device).verdict == "pass"
@@ -156,7 +156,7 @@ def test_check_without_compiler(captured, tmp_path):
 
 
 def test_compiler_that_breaks_what_it_fuses(captured, monkeypatch):
-    monkeypatch.setattr("ulpscope._causes_host.add_cause", lambda *_: None)  # takes its time
+    monkeypatch.setattr("ulpscope.causes.host.add_cause", lambda *_: None)  # takes its time
     device = CompiledDevice("cpu", "fusing")
     (gelu, *_) = [r for r in captured.rows if r["op"] == "aten::gelu"]
     alone = call_from(gelu, captured.trace.blob)

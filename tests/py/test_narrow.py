@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ulpscope import _judging, judge_call
+from ulpscope import judge_call
+from ulpscope.session import judging
 
 BF16, F16 = torch.bfloat16, torch.float16
 aten = torch.ops.aten
@@ -77,14 +78,14 @@ def lows(name):
 @pytest.fixture
 def findings(monkeypatch):
     """The verdicts of all outputs, before and after somebody looked for a narrower format."""
-    seen, own = [], _judging.followed
+    seen, own = [], judging.followed
 
     def followed(call, answer, verdict):
         before = [f.verdict for f in verdict.findings]
         seen[:] = [(before, [f.verdict for f in own(call, answer, verdict).findings])]
         return verdict
 
-    monkeypatch.setattr(_judging, "followed", followed)
+    monkeypatch.setattr(judging, "followed", followed)
     return lambda fn, args, outputs: (judge_call(fn, args, outputs=outputs, cause=False), *seen[0])
 
 

@@ -7,10 +7,10 @@ import torch
 from calls import make_call
 
 import ulpscope.sim as sim
-from ulpscope._device import TorchDevice
-from ulpscope._judging import judge_call
-from ulpscope._mode import Mode
-from ulpscope._own_steps import NOTE
+from ulpscope.executors.device import TorchDevice
+from ulpscope.session.judging import judge_call
+from ulpscope.calls.mode import Mode
+from ulpscope.judges.own_steps import NOTE
 
 
 def randn(*sizes):

@@ -24,9 +24,9 @@ from traces import TraceWriter
 import ulpscope
 import ulpscope.sim as sim
 from ulpscope import _core
-from ulpscope._device import Answer
-from ulpscope._judging import judge_given
-from ulpscope._read_call import call_from
+from ulpscope.executors.device import Answer
+from ulpscope.session.judging import judge_given
+from ulpscope.calls.read_call import call_from
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))

@@ -7,8 +7,8 @@ import torch
 from calls import make_call
 
 import ulpscope.sim  # noqa: F401 - brings the device
-from ulpscope._device import PythonDevice, TorchDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.session.judging import judge_call
 
 SIZES = torch.tensor([3, 2, 2, 1])  # rows of the packed sequences below
 

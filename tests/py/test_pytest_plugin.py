@@ -48,7 +48,7 @@ class TestMarked:
 
 def session(folder, *options, suite=SUITE):
     (folder / "test_suite.py").write_text(suite)
-    command = [sys.executable, "-m", "pytest", "-p", "ulpscope._pytest_plugin", "-p",
+    command = [sys.executable, "-m", "pytest", "-p", "ulpscope.pytest_plugin", "-p",
                "no:cacheprovider", "--rootdir", str(folder), *options, str(folder)]  # fmt: skip
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from calls import make_call
 
 import ulpscope
-from ulpscope._device import PythonDevice
-from ulpscope._evenness import count_is_odd, repeats
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice
+from ulpscope.judges.draws.evenness import count_is_odd, repeats
+from ulpscope.session.judging import judge_call
 
 aten = torch.ops.aten
 N, P, SEED = 2048, 0.3, 11

@@ -15,7 +15,7 @@ from gmpy2 import mpfr
 from torch.nn import functional as F
 
 from ulpscope import _core
-from ulpscope._references_norms import _layer, _rms
+from ulpscope.executors.formulas.norms import _layer, _rms
 
 SEED = 20
 N = 400

@@ -11,10 +11,10 @@ import torch
 from calls import honest, judged, make_call
 from reference_cases import CASES
 
-from ulpscope import _references
-from ulpscope._device import PythonDevice, learn_writes
-from ulpscope._judging import Timing, _judge_answer
-from ulpscope._verdicts import FLAGGED
+from ulpscope.executors import formulas
+from ulpscope.executors.device import PythonDevice, learn_writes
+from ulpscope.session.judging import Timing, _judge_answer
+from ulpscope.calls.verdicts import FLAGGED
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 _libraries = []
@@ -68,4 +68,4 @@ def test_planted_bugs_are_found(name, dtype):
 
 def test_every_case_has_a_reference():
     for name in CASES:
-        assert _references.find(name) is not None, name
+        assert formulas.find(name) is not None, name

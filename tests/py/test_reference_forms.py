@@ -11,8 +11,8 @@ import torch
 from calls import honest, judged
 
 import ulpscope
-from ulpscope._replay import resolve
-from ulpscope._verdicts import FLAGGED
+from ulpscope.calls.replay import resolve
+from ulpscope.calls.verdicts import FLAGGED
 
 
 def seeded(*sizes, dtype=torch.float32, seed=0):
@@ -304,7 +304,7 @@ def operator():
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x + x, "CPU")
     yield "formtest::twice"
-    ulpscope._registered._registered.pop("formtest::twice", None)
+    ulpscope.executors.registered._registered.pop("formtest::twice", None)
     library._destroy()
 
 
@@ -349,7 +349,8 @@ def test_a_reference_that_wants_all_memory():
     code = """
 import torch
 from calls import honest, judged
-from ulpscope import _memory, reference
+from ulpscope import reference
+from ulpscope.executors import process
 library = torch.library.Library("memtest", "FRAGMENT")
 library.define("twice(Tensor x) -> Tensor")
 library.impl("twice", lambda x: x + x, "CPU")
@@ -357,11 +358,11 @@ library.impl("twice", lambda x: x + x, "CPU")
 def greedy(x):
     torch.empty(1 << 31, dtype=torch.uint8)
     return x + x
-_memory.free = lambda: 1 << 27
-_memory.limit("reference")
+process.free = lambda: 1 << 27
+process.limit("reference")
 verdict = judged(honest, "memtest::twice", torch.randn(8))
 print(verdict.verdict, verdict.reason)
-_memory.limit("device")
+process.limit("device")
 print(judged(honest, "memtest::twice", torch.randn(8)).verdict)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

@@ -10,7 +10,7 @@ import torch
 from traces import TraceWriter
 
 import ulpscope.reference
-from ulpscope import _repro
+from ulpscope.session import repro as _repro
 
 torch.manual_seed(11)
 W = torch.randn(64, 64)

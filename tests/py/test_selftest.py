@@ -14,7 +14,7 @@ from calls import make_call
 from test_check_run import check
 from traces import TraceWriter, small_trace
 
-from ulpscope import _selftest
+from ulpscope.session import selftest
 
 HERE = Path(__file__).parent
 
@@ -24,7 +24,7 @@ def randn(*sizes):
 
 
 def test_a_product_has_a_smallest_error_that_is_caught():
-    found = _selftest.probe(make_call("aten::mm", randn(24, 40), randn(40, 16)))
+    found = selftest.probe(make_call("aten::mm", randn(24, 40), randn(40, 16)))
     assert 12 < found["bits"]["noise"] < 20 and 12 < found["bits"]["factor"] < 22
     assert 8 < found["bits"]["element"] < 20
     caught = " / ".join(found["caught"])
@@ -36,7 +36,7 @@ def test_a_product_has_a_smallest_error_that_is_caught():
 def test_an_epsilon_is_unseen_where_the_variance_dwarfs_it():
     def probe(scale):
         arguments = scale * randn(16, 64), [64], randn(64), randn(64), 1e-5
-        return _selftest.probe(make_call("aten::native_layer_norm", *arguments))
+        return selftest.probe(make_call("aten::native_layer_norm", *arguments))
 
     assert "epsilon is missing" in probe(100.0)["unseen"]
     assert "epsilon is missing" in probe(1e-2)["caught"]
@@ -44,14 +44,14 @@ def test_an_epsilon_is_unseen_where_the_variance_dwarfs_it():
 
 def test_low_precision_outputs_hide_more():
     x = randn(16, 50)
-    wide = _selftest.probe(make_call("aten::_softmax", x, -1, False))
-    narrow = _selftest.probe(make_call("aten::_softmax", x.bfloat16(), -1, False))
+    wide = selftest.probe(make_call("aten::_softmax", x, -1, False))
+    narrow = selftest.probe(make_call("aten::_softmax", x.bfloat16(), -1, False))
     assert narrow["bits"]["element"] < wide["bits"]["element"] - 3
     assert narrow["bits"]["noise"] < wide["bits"]["noise"]
 
 
 def test_a_blind_verdict_is_found_out(monkeypatch):
-    judge = _selftest.judge_outputs
+    judge = selftest.judge_outputs
 
     def blind(operands, answer):
         findings = judge(operands, answer)
@@ -59,15 +59,15 @@ def test_a_blind_verdict_is_found_out(monkeypatch):
             finding.verdict = "pass"
         return findings
 
-    monkeypatch.setattr(_selftest, "judge_outputs", blind)
-    found = _selftest.probe(make_call("aten::mm", randn(8, 8), randn(8, 8)))
+    monkeypatch.setattr(selftest, "judge_outputs", blind)
+    found = selftest.probe(make_call("aten::mm", randn(8, 8), randn(8, 8)))
     assert found["caught"] == [] and set(found["bits"].values()) == {None}
     assert "dropped tail: zeros instead of the last elements" in found["unseen"]
 
 
 def test_what_cannot_be_probed_says_why():
-    assert "bit by bit" in _selftest.probe(make_call("aten::argmax", randn(50)))["skipped"]
-    assert "random" in _selftest.probe(make_call("aten::bernoulli", torch.full((9,), 0.5)))["skipped"]
+    assert "bit by bit" in selftest.probe(make_call("aten::argmax", randn(50)))["skipped"]
+    assert "random" in selftest.probe(make_call("aten::bernoulli", torch.full((9,), 0.5)))["skipped"]
 
 
 def test_check_prints_and_keeps_it(tmp_path):

@@ -13,9 +13,10 @@ from calls import make_call
 from test_check_run import check, rows
 from traces import TraceWriter
 
-from ulpscope import _judging, _operands, _reference
-from ulpscope._device import PythonDevice, TorchDevice
-from ulpscope._verdicts import FLAGGED
+from ulpscope.executors import operands, reference
+from ulpscope.session import judging
+from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.calls.verdicts import FLAGGED
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -88,8 +89,8 @@ def no_replay(monkeypatch):
     def run(self, contents=None, function=None):
         raise AssertionError("a replay was asked for")
 
-    monkeypatch.setattr(_reference.Reference, "wide", run)
-    monkeypatch.setattr(_reference.Reference, "narrow", run)
+    monkeypatch.setattr(reference.Reference, "wide", run)
+    monkeypatch.setattr(reference.Reference, "narrow", run)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32], ids=str)
@@ -98,7 +99,7 @@ def test_what_carries_elements_compares_bytes(monkeypatch, name, dtype):
     x = ramp(6, 8).nan_to_num(7).to(dtype) if not dtype.is_floating_point else ramp(6, 8, dtype=dtype)
     call = carrier(name, x)
     no_replay(monkeypatch)
-    verdict = _judging.judge_call(call, TorchDevice("cpu"))
+    verdict = judging.judge_call(call, TorchDevice("cpu"))
     assert (verdict.verdict, verdict.notes[1:]) == ("pass", [])
     assert "equal in every bit" in verdict.worst.reason
 
@@ -129,7 +130,7 @@ def test_a_wrong_element_of_what_is_carried_is_found(name, fault):
     if (name, fault) == ("constant_pad_nd", shifted):
         return  # also right, but where NaN went
     call = carrier(name, ramp(6, 8))
-    verdict = _judging.judge_call(call, PythonDevice(fault), seconds=0)
+    verdict = judging.judge_call(call, PythonDevice(fault), seconds=0)
     assert verdict.verdict in FLAGGED
 
 
@@ -142,9 +143,9 @@ def test_what_converts_or_adds_is_replayed(monkeypatch, op, args):
     kwargs = {"aten::_to_copy": {"dtype": torch.bfloat16}, "aten::scatter.reduce": {"reduce": "add"}}
     call = make_call(op, *args, **kwargs.get(op, {}))
     asked = []
-    begin = _operands.Operands.begin
-    monkeypatch.setattr(_operands.Operands, "begin", lambda self: asked.append(1) or begin(self))
-    assert _judging.judge_call(call, TorchDevice("cpu")).verdict == "pass" and asked
+    begin = operands.Operands.begin
+    monkeypatch.setattr(operands.Operands, "begin", lambda self: asked.append(1) or begin(self))
+    assert judging.judge_call(call, TorchDevice("cpu")).verdict == "pass" and asked
 
 
 # ---- memory that workers share -----------------------------------------------------------
@@ -184,5 +185,5 @@ def test_a_view_takes_no_memory_of_its_own():
     """800 MB of elements, of which a vector is there."""
     call = make_call("aten::expand", torch.randn(1000), [200_000, 1000])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert _judging.judge_call(call, TorchDevice("cpu")).verdict == "pass"
+    assert judging.judge_call(call, TorchDevice("cpu")).verdict == "pass"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB

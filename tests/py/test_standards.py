@@ -19,8 +19,9 @@ from torch._dynamo.utils import same
 from traces import small_trace
 
 import ulpscope
-from ulpscope import _core, _standards
-from ulpscope._verdicts import FLAGGED
+from ulpscope import _core
+from ulpscope.judges import standards
+from ulpscope.calls.verdicts import FLAGGED
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
@@ -338,10 +339,10 @@ def test_every_standard_is_listed_with_what_it_needs():
     assert next(iter(listed)) == "ulpscope" and len(listed) == 14
     assert listed["allclose"] == (":ATOL,RTOL", ("native",))
     assert listed["ascend-benchmark"][1] == ("reference", "yardstick", "benchmark")
-    for name in _standards.COMPARED:
+    for name in standards.COMPARED:
         standard = _core.Standard(name)
         assert standard.name == name and standard.needs == listed[name.split(":")[0]][1]
-    assert {n.split(":")[0] for n in _standards.COMPARED} == listed.keys() - {"ulpscope"}
+    assert {n.split(":")[0] for n in standards.COMPARED} == listed.keys() - {"ulpscope"}
 
 
 @pytest.mark.parametrize("text, says", [
@@ -376,7 +377,7 @@ def test_what_is_missing_is_told_or_stood_in_for():
 
 def test_another_form_is_wrong_and_no_error():
     x = torch.ones(3, 4)
-    for name in _standards.COMPARED:
+    for name in standards.COMPARED:
         turned = dict.fromkeys(("reference", "native", "yardstick", "benchmark"), x.T)
         found = opinion(name, x, **turned)
         assert found["verdict"] == "wrong" and "shape" in found["reason"], name
@@ -387,7 +388,7 @@ def test_another_form_is_wrong_and_no_error():
 
 def test_nothing_is_there_and_passes():
     x = torch.empty(0, 3)
-    for name in _standards.COMPARED:
+    for name in standards.COMPARED:
         given = dict.fromkeys(("reference", "native", "yardstick", "benchmark"), x)
         assert opinion(name, x, **given)["verdict"] == "pass"
 
@@ -419,7 +420,7 @@ def test_judge_call_by_another_standard():
     bad = good.clone()
     bad[3, 4] += 1
     linear = torch.nn.functional.linear
-    for name in _standards.COMPARED:
+    for name in standards.COMPARED:
         if name in ("ulp:1", "ascend-absolute"):  # honest float32 does not meet these
             continue
         verdict = ulpscope.judge_call(linear, args, outputs=good, standard=name)
@@ -517,7 +518,7 @@ def test_check_compares_standards(trace, tmp_path):
     report = results(tmp_path / "a")
     assert run.returncode == 1
     names = {s["name"] for s in report["summary"]["standards"]}
-    assert names == set(_standards.COMPARED)
+    assert names == set(standards.COMPARED)
     for one in report["summary"]["standards"]:
         assert one["accuses"] + one["passes"] + one["unjudged"] == len(report["calls"])
     said = Counter()

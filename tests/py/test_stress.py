@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
-from ulpscope import _stress
+from ulpscope.sources import stress
 from ulpscope.testing import assert_accurate
 
 SEED = 6
@@ -163,7 +163,7 @@ def test_broken_kernels_are_caught_on_their_case(name):
 
 def test_cases_are_the_same_for_the_same_seed():
     x = randn(12, 40)
-    first, again, other = (list(_stress.cases((x,), {}, s)) for s in (1, 1, 2))
+    first, again, other = (list(stress.cases((x,), {}, s)) for s in (1, 1, 2))
     assert [c.name for c in first] == [c.name for c in other]
     for a, b in zip(first, again):
         assert torch.equal(a.args[0].nan_to_num(7.5), b.args[0].nan_to_num(7.5)), a.name
@@ -174,7 +174,7 @@ def test_cases_are_the_same_for_the_same_seed():
 def test_arguments_keep_their_domain_and_identity():
     labels, rate = torch.tensor([0.0, 1.0, 1.0, 0.0]), torch.rand(4)
     shared = randn(4)
-    for case in _stress.cases((labels, rate, shared, [shared]), {"p": 0.5}, SEED):
+    for case in stress.cases((labels, rate, shared, [shared]), {"p": 0.5}, SEED):
         a, b, c, (d,) = case.args
         assert c is d and case.kwargs == {"p": 0.5}
         if "size" not in case.name:
@@ -203,10 +203,10 @@ def test_bad_inputs_are_refused(inputs, text):
 def test_compiled_function():
     """What torch.compile generates is what runs, on every case, and a fault in it is seen."""
     torch._dynamo.reset()
-    values = ",".join(_stress.VALUES)
+    values = ",".join(stress.VALUES)
     compiled = torch.compile(softmax_by_hand)
     verdict = assert_accurate(compiled, None, randn(12, 40), inputs=f"stress:1:{values}")
-    assert len(verdict.cases) == len(_stress.VALUES)
+    assert len(verdict.cases) == len(stress.VALUES)
     broken = torch.compile(unstable_softmax, backend="eager")
     with pytest.raises(AssertionError, match="common-offset"):
         assert_accurate(broken, softmax, randn(12, 40), inputs="stress:1:near*,common*,size*")

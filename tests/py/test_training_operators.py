@@ -9,8 +9,8 @@ import pytest
 import torch
 from calls import make_call
 
-from ulpscope._device import PythonDevice, TorchDevice
-from ulpscope._judging import judge_call
+from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.session.judging import judge_call
 
 
 def randn(*sizes, dtype=torch.float32):
@@ -98,7 +98,7 @@ def test_a_wrong_kernel_is_flagged(name):
 
 def test_torchs_own_modules_are_tried_for_their_operators():
     code = (
-        "from ulpscope._replay import resolve\n"
+        "from ulpscope.calls.replay import resolve\n"
         "print(resolve('fsdp::chunk_cat'), resolve('quantized_decomposed::quantize_per_tensor'))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -10,9 +10,9 @@ import torch
 from calls import make_call
 
 import ulpscope
-from ulpscope._device import PythonDevice, TorchDevice
-from ulpscope._judging import judge_call
-from ulpscope._usual import is_usual
+from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.session.judging import judge_call
+from ulpscope.judges.usual import is_usual
 
 
 def attention():

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
-from ulpscope._streams import one_thread
+from ulpscope.executors.streams import one_thread
 
 aten = torch.ops.aten
 SEED = 23

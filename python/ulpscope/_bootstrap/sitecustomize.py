@@ -50,9 +50,9 @@ def start():
     mark("torch")
     try:
         load_ulpscope()
-        from ulpscope import _launched
+        from ulpscope.sources import launched
 
-        _launched.start(REPORTS)
+        launched.start(REPORTS)
     except Exception as error:
         mark("failed", f"{type(error).__name__}: {error}")
         print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)

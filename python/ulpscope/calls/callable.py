@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call made of any Python callable and its arguments: a function, a module, a gradient
+function, an optimizer's step. What a schema would tell of an operator is learnt by running
+it once on the CPU: what it returns and writes, whether it draws, how it chooses indices.
+"""
+
+import functools
+import inspect
+from dataclasses import dataclass, field
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .apart import apart
+from .arguments import Arguments, arguments_of
+from .exact import never_rounds
+from .indices import INDEX_OPS, chosen_by
+from .meaning import Meaning
+from .mode import Asked, Mode, any_complex
+from .replay import (
+    BadCall,
+    Call,
+    DeviceAt,
+    TensorAt,
+    View,
+    base_name,
+    bind_exact,
+    draws_random,
+    equal_bytes,
+    flatten,
+    is_write,
+    outputs_of,
+    plain,
+    raw_bytes,
+    rebuilt,
+)  # fmt: skip
+from .verdicts import clause
+
+DOUBLE = (torch.float64, torch.complex128)
+LOW = (torch.float16, torch.bfloat16)
+STEPS_KEPT = 64  # index choices remembered of one run
+
+
+@dataclass
+class Composite(Call):
+    """A call of a Python callable."""
+
+    composite = True
+    native: dict = None  # its outputs on the CPU in the dtypes given, None where it raises
+    problem: str = ""  # what it raised
+    choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
+    steps: int = 0  # operators that it calls
+    rounds: bool = True  # one of them may round its result
+    low: bool = False  # one of them gives 16-bit numbers
+    keeps_low: bool = False  # and is held to that
+    random: bool = False  # one of them draws random numbers
+    only: tuple | None = None  # (bare name, arguments) where it calls one operator
+    differentiates: bool = False  # it computes gradients
+    differentiated: set = field(default_factory=set)  # storages of which it asks them, if known
+    draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
+    numbers: dict = field(default_factory=dict)  # path -> dtype of a Python float, see number_dtype
+    returned: str = ""  # what it returns where that holds no number at all, see nothing_in
+    answers: list | None = None  # what it asked of its dtypes, see _meaning
+    any_float: bool = False  # results may have another float dtype than the reference's
+
+
+class Log(Mode):
+    """Notes the operators of a run that choose indices or draw random numbers."""
+
+    MOVES = {"clone", "detach", "lift_fresh", "empty_like", "empty", "contiguous"}
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.rounds, self.random, self.differentiates = 0, False, False, False
+        self.doubles = False  # something was computed in float64
+        self.low = False  # or in 16 bits
+        self.whole = False  # something may have been read around an argument
+        self.chosen, self.drawn, self.operators = [], [], []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        returns = func._schema.returns
+        makes = not any(r.alias_info for r in returns)
+        self.steps += makes
+        self.doubles |= isinstance(out, torch.Tensor) and out.dtype in DOUBLE
+        self.low |= isinstance(out, torch.Tensor) and out.dtype in LOW
+        self.rounds |= not never_rounds(func.name(), any_complex(args)) and (makes or _writes(func))
+        call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
+        name, arguments = base_name(call.op)[1], arguments_of(call, {})
+        self.whole |= name.startswith("as_strided")
+        self.differentiates |= "backward" in name or torch._C._current_graph_task_id() != -1
+        is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
+        if len(self.operators) < 2 and not is_view and name not in self.MOVES:
+            self.operators.append((name, arguments))
+        if draws_random(call):
+            self.random = True
+            if not name.startswith("rrelu") or not name.endswith("_"):  # its input is gone
+                self.drawn.append((name, arguments, _copies(out)))
+        if name in INDEX_OPS and len(self.chosen) < STEPS_KEPT:
+            self._note(name, arguments, out)
+        return out
+
+    def _note(self, name, arguments, out):
+        choice = chosen_by(name, arguments)
+        leaves = out if isinstance(out, (tuple, list)) else (out,)
+        if choice is None or len(leaves) <= INDEX_OPS[name]:
+            return
+        if self.steps > 1 and choice.values.is_floating_point():
+            choice.slack = torch.finfo(choice.values.dtype).eps
+        self.chosen.append((choice, leaves[INDEX_OPS[name]]))
+
+
+class Dropouts(TorchFunctionMode):
+    """Notes dropouts by the functions that people call: below them they are other operators
+    on every device."""
+
+    NAMES = {"dropout", "dropout_", "alpha_dropout", "feature_alpha_dropout", "feature_dropout",
+             "dropout1d", "dropout2d", "dropout3d"}  # fmt: skip
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name not in self.NAMES or not args:
+            return func(*args, **kwargs)
+        before = args[0].detach().clone()
+        out = func(*args, **kwargs)
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        self.drawn.append((name, Arguments(input=before, p=p), _copies(out)))
+        return out
+
+
+def _copies(out):
+    return [t.detach().clone() for t in (out if isinstance(out, (tuple, list)) else (out,))
+            if isinstance(t, torch.Tensor)]  # fmt: skip
+
+
+def drawn_by(outputs, drawn):
+    """
+    (name, arguments, path of an output -> path of the operator's) of the noted operator
+    whose draws all outputs are; None where there is no single one.
+    """
+    for name, arguments, results in drawn:
+        paths = {}
+        for path, tensor in outputs.items():
+            at = next((i for i, t in enumerate(results) if same_bytes(t, tensor)), None)
+            if at is not None:
+                paths[path] = f"out[{at}]"
+        if paths and paths.keys() == outputs.keys() and "out[0]" in paths.values():
+            return name, arguments, paths
+    return None
+
+
+# ---- arguments -----------------------------------------------------------------------
+
+
+class Maker:
+    """Turns arguments into a Call's: tensors as views of copied storages."""
+
+    def __init__(self):
+        self.views, self.storages, self._numbers = {}, {}, {}
+        self._seen = []  # alive, so that an address stands for one storage
+
+    def argument(self, value, path, name):
+        """The argument with TensorAt in place of its tensors."""
+        if isinstance(value, torch.Tensor):
+            self._tensor(value, path, name)
+            return TensorAt(path)
+        if isinstance(value, dict):
+            return rebuilt(value, lambda k, v: self.argument(v, f"{path}.{k}", name))
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda i, v: self.argument(v, f"{path}[{i}]", name))
+        return DeviceAt("cpu") if isinstance(value, torch.device) else value
+
+    def _tensor(self, tensor, path, name):
+        if tensor.layout != torch.strided or tensor.is_nested:
+            kind = "nested" if tensor.is_nested else str(tensor.layout)
+            raise BadCall(f"{path} is {kind}, not a plain strided tensor: give fn its parts and let it put them together")
+        if tensor.is_meta:
+            raise BadCall(f"{path} is on the device meta, which holds no data")
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        self._seen.append(tensor)
+        storage = tensor.untyped_storage()
+        key = (str(tensor.device), storage.data_ptr() or path)  # empty ones share nothing
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers) + 1
+            self.storages[self._numbers[key]] = storage_bytes(tensor)
+        self.views[path] = View(
+            path, "in", self._numbers[key], tensor.dtype, tuple(tensor.shape),
+            tuple(tensor.stride()), tensor.storage_offset(), "cpu", name,
+        )  # fmt: skip
+
+
+def storage_bytes(tensor):
+    """All bytes of a tensor's storage, copied to the CPU."""
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return flat.set_(tensor.untyped_storage()).to("cpu", copy=True)
+
+
+def parameter_names(function, n):
+    """Names of the positional parameters, "" where they are unknown."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return (names + [""] * n)[:n]
+
+
+def name_of(function):
+    """What to call a callable in a sentence."""
+    function = getattr(function, "_opoverload", function)  # torch.library.custom_op
+    overload = getattr(function, "_schema", None)
+    if overload is not None and hasattr(function, "overloadpacket"):
+        return str(function._name).removesuffix(".default")
+    packet = getattr(function, "_qualified_op_name", None)
+    if isinstance(packet, str):
+        return packet
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    name = getattr(function, "__name__", "") or type(function).__name__
+    return "the function" if name == "<lambda>" else name
+
+
+def call_of(function, args=(), kwargs=None):
+    """
+    The call of `function` on these arguments, ready to be replayed.
+
+    A module's parameters and buffers are arguments of the call. BadCall where an argument
+    cannot be replayed.
+    """
+    name = name_of(function)
+    function, args, kwargs = apart(function, args, kwargs or {})
+    if isinstance(function, torch.nn.Module):
+        function, args = _module_call(function), (_state(function), *args)
+    function = getattr(function, "_opoverload", function)  # torch.library.custom_op
+    maker, names = Maker(), parameter_names(function, len(args))
+    call = Composite(
+        0, name,
+        [maker.argument(a, f"args[{i}]", names[i]) for i, a in enumerate(args)],
+        {k: maker.argument(v, f"kwargs.{k}", k) for k, v in kwargs.items()},
+        maker.views, storages=maker.storages, function=function,
+    )  # fmt: skip
+    call.schema = None  # learnt by running, as for every other callable
+    for path, tensor in _tensors(args, kwargs):
+        call.views[path].requires_grad = tensor.requires_grad
+        call.views[path].argument = maker.views[path].argument
+    learn(call)
+    return call
+
+
+def _tensors(args, kwargs):
+    """Every tensor among arguments with its path."""
+    found = []
+
+    def walk(value, path):
+        if isinstance(value, torch.Tensor):
+            found.append((path, value))
+        elif isinstance(value, dict):
+            for k, v in value.items():
+                walk(v, f"{path}.{k}")
+        elif isinstance(value, (list, tuple)):
+            for i, v in enumerate(value):
+                walk(v, f"{path}[{i}]")
+
+    for i, a in enumerate(args):
+        walk(a, f"args[{i}]")
+    for k, v in kwargs.items():
+        walk(v, f"kwargs.{k}")
+    return found
+
+
+def _state(module):
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _module_call(module):
+    def run(state, *args, **kwargs):
+        return torch.func.functional_call(module, state, args, kwargs)
+
+    return run
+
+
+def learn(call):
+    """Runs the call as it is and notes what it does."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    log, dropouts, meaning, asked = Log(), Dropouts(), Meaning(), Asked()
+    try:
+        with log, dropouts, meaning, asked:
+            result = bound.run(call.function)
+        call.mutated = {p: call.views[p] for p in _changed(call, bound)}
+        outputs = outputs_of(call, bound, result)
+        call.numbers = _number_dtypes(call, result, log.doubles)
+        call.returned = "" if flatten(result) else nothing_in(result)
+        call.native = {p: plain(t).clone() for p, t in as_numbers(call, outputs).items()}
+    except Exception as problem:  # the CPU refuses these dtypes: float32 may do
+        call.problem = clause(problem)
+        return
+    call.answers = meaning.answers
+    call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
+    call.whole, call.low = log.whole, log.low
+    call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
+    call.only = log.operators[0] if len(log.operators) == 1 else None
+    if len(log.drawn) == 1:  # of several, one may draw from what another drew
+        call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
+    for path, tensor in outputs.items():
+        for choice, indices in log.chosen:
+            if tensor.shape == indices.shape and torch.equal(tensor, indices):
+                call.choices[path] = choice
+
+
+def _number_dtypes(call, result, doubles):
+    """path -> dtype of every Python float and complex number among results, and of every
+    quantized tensor's scales. They have none of their own: what a float16 kernel computed
+    fits into float16. Empty where something was computed in float64 or there is nothing to
+    compute with."""
+    given = {v.dtype for v in call.views.values() if v.dtype.is_floating_point}
+    if doubles or not given or torch.float64 in given:
+        return {}
+    order = sorted(given | {torch.float32}, key=lambda dtype: dtype.itemsize)
+    found = {}
+    for path, leaf in flatten(result):
+        if leaf.dtype == torch.complex128:
+            found[path] = torch.complex64
+        elif leaf.dtype == torch.float64:
+            fits = (d for d in order if bool(((leaf.to(d).double() == leaf) | leaf.isnan()).all()))
+            found[path] = next(fits, torch.float32)
+    return found
+
+
+def as_numbers(call, outputs):
+    """Outputs with those that are Python numbers in the dtype that they have in effect."""
+    return {p: t.to(call.numbers[p]) if p in call.numbers and t.dtype in DOUBLE else t
+            for p, t in outputs.items()}  # fmt: skip
+
+
+def nothing_in(result):
+    """What to say of a result without any number in it; "" where it is None."""
+    return "" if result is None else f"returns {type(result).__name__}, without a tensor in it"
+
+
+def _writes(func):
+    return any(is_write(a) for a in func._schema.arguments)
+
+
+def _changed(call, bound):
+    """Paths of the arguments whose content a run changed."""
+    before = bind_exact(call, lambda captured: "cpu").tensors
+    return [p for p, t in bound.tensors.items() if not same_bytes(t, before[p])]
+
+
+def same_bytes(a, b):
+    """Whether two tensors hold the same bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = (t.detach().cpu().contiguous().reshape(-1) for t in (a, b))
+    return equal_bytes(raw_bytes(a), raw_bytes(b))

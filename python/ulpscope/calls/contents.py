@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of a call's storages. Large ones of a trace are read when they are needed, whole or
+in parts, and are let go where their memory is wanted for something else. Serves `replay`,
+`read_call`, `executors.device` and those that judge in pieces.
+"""
+
+import contextlib
+import ctypes
+from dataclasses import dataclass
+
+import torch
+
+LARGE = 1 << 26  # bytes of a storage, from which it is read when it is needed
+CHUNK = 1 << 26  # bytes that are looked at together
+
+
+class Contents(dict):
+    """Storage -> uint8 tensor with its bytes, which nobody may write. What `later` was told of
+    is read when it is asked for."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self._far = {}  # storage -> (bytes, function: first byte, tensor to fill)
+        if given and isinstance(given[0], Contents):
+            self._far = dict(given[0]._far)
+
+    def copy(self):
+        return Contents(self)
+
+    def __reduce__(self):  # what goes to another process goes there whole
+        return Contents, ({storage: self[storage] for storage in {**self, **self._far}},)
+
+    def later(self, storage, size, fill):
+        """Says how a storage of `size` bytes is read: `fill(first, tensor)`."""
+        self._far[storage] = size, fill
+
+    def __contains__(self, storage):
+        return super().__contains__(storage) or storage in self._far
+
+    def __missing__(self, storage):
+        found = self._read(storage, 0, self._far[storage][0])
+        super().__setitem__(storage, found)
+        return found
+
+    def __setitem__(self, storage, content):
+        self._far.pop(storage, None)
+        super().__setitem__(storage, content)
+
+    def _read(self, storage, first, last):
+        out = torch.empty(last - first, dtype=torch.uint8)
+        self._far[storage][1](first, out)
+        return out
+
+    def is_far(self, storage):
+        """Whether it would have to be read."""
+        return storage in self._far and not super().__contains__(storage)
+
+    def size(self, storage):
+        """Its bytes."""
+        return self._far[storage][0] if storage in self._far else self[storage].numel()
+
+    def part(self, storage, first, last):
+        """Bytes `first` to `last` of a storage; not for writing."""
+        return self._read(storage, first, last) if self.is_far(storage) else self[storage][first:last]
+
+    def fresh(self, storage):
+        """All bytes of a storage, which nobody else holds."""
+        if self.is_far(storage):
+            return self._read(storage, 0, self.size(storage))
+        return self[storage].clone()
+
+    def chunks(self, storage):
+        """Yields (first byte, bytes) until a storage is through."""
+        size = self.size(storage)
+        for first in range(0, size, CHUNK):
+            yield first, self.part(storage, first, min(first + CHUNK, size))
+
+    def let_go(self):
+        """Forgets what can be read again."""
+        for storage in self._far:
+            self.pop(storage, None)
+
+    def drop(self, storage):
+        """Forgets a storage for good."""
+        self.pop(storage, None)
+        self._far.pop(storage, None)
+
+
+class Reader:
+    """Reads blobs of a trace: called as a function it maps one, `fill` copies a part of it."""
+
+    def __init__(self, trace):
+        self._trace = trace
+
+    def __call__(self, blob):
+        return self._trace.blob(blob)
+
+    def fill(self, blob, first, tensor):
+        """Fills a tensor of bytes with those of a blob from `first` on."""
+        self._trace.read(blob, first, memory_of(tensor))
+
+    def has(self, blob, size):
+        """Whether a blob has so many bytes. Looks at all of it once: it is what was written."""
+        from .. import _core
+
+        with contextlib.suppress(_core.ArgError):
+            self.fill(blob, size - 1, torch.empty(1, dtype=torch.uint8))
+            return True
+        return False
+
+
+def memory_of(tensor):
+    """The memory of a contiguous tensor on the CPU, as a buffer."""
+    return (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What stands for the content of a tensor: equal where dtype, shape and all bits are."""
+
+    dtype: torch.dtype
+    shape: tuple
+    order: tuple  # of the dimensions, in which the elements are taken
+    digest: str
+
+    def is_of(self, tensor):
+        """Whether a tensor, of any strides, has this content."""
+        return (self.dtype, self.shape) == (tensor.dtype, tuple(tensor.shape)) and (
+            self == brief(tensor, self.order))  # fmt: skip
+
+
+def brief(tensor, order=None):
+    """The Brief of a tensor on the CPU; no copy is made where it is dense in that order, which
+    is that of its own memory unless one is given."""
+    from .. import _core
+
+    order = order or tuple(sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)))
+    flat = tensor.permute(order).contiguous()
+    return Brief(tensor.dtype, tuple(tensor.shape), order, _core.Trace.hash(memory_of(flat)))

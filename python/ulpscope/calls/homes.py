@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators by their names. Some are there only after a module of torch, or of a package beside
+it, was imported: that is tried before anybody is asked to name one. Serves `replay`."""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+
+import torch
+
+# Modules of torch and of its sister packages that register operators when they are imported.
+OPERATOR_HOMES = {
+    "fsdp": ("torch.distributed.fsdp._fully_shard._fsdp_collectives",),
+    "c10d": ("torch.distributed",),
+    "_c10d_functional": ("torch.distributed._functional_collectives",),
+    "c10d_functional": ("torch.distributed._functional_collectives",),
+    "_c10d_functional_autograd": ("torch.distributed._functional_collectives",),
+    "_dtensor": ("torch.distributed.tensor",),
+    "symm_mem": ("torch.distributed._symmetric_memory",),
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
+    "prims": ("torch._inductor.inductor_prims",),
+    "torchvision": ("torchvision",),
+    "torchaudio": ("torchaudio",),
+    "fbgemm": ("fbgemm_gpu",),
+}
+
+
+def _operator(name, module):
+    """The operator of that name after `module` was imported; None where it is unknown then."""
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        if module is not None:
+            importlib.import_module(module)
+        return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+    except Exception:  # whatever a module raises that cannot be imported here
+        return None
+
+
+def operator(name):
+    """The operator `ns::op.overload`, or None where nobody is known to bring it."""
+    for module in (None, *OPERATOR_HOMES.get(name.partition("::")[0], ())):
+        found = _operator(name, module)
+        if found is not None:
+            return found
+    return None
+
+
+def import_it(module):
+    """Imports a module by name, or a file by path, as `python FILE` would find it but
+    without being `__main__`."""
+    if module.endswith(".so"):
+        torch.ops.load_library(module)
+        return
+    if not module.endswith(".py"):
+        importlib.import_module(module)
+        return
+    sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
+    name = os.path.basename(module).removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(name, module)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
+def import_modules(recorded, named):
+    """What the captured program had, as far as it is here, and what --import names."""
+    for module in recorded:
+        # It may be gone: then its operators are unknown here, and the verdict of their calls
+        # says what to do.
+        with contextlib.suppress(Exception):
+            import_it(module)
+    for module in named:
+        if module not in recorded:
+            import_it(module)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call read from a row of a trace: arguments decoded from JSON, storages filled with what
+was captured. Knows nothing of files: a row comes as the dict that `_core.Trace.call` gives,
+with a function that reads a blob. `replay` has what such a call is.
+"""
+
+import json
+from functools import partial
+
+import torch
+
+from . import contents
+from .contents import Reader
+from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
+
+
+def dtype_named(name):
+    """torch.float32 for "float32" or "torch.float32"."""
+    found = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype):
+        raise BadCall(f"dtype {name} is unknown to this torch")
+    return found
+
+
+def _decode_mark(mark, path):
+    """What a one-key object of the argument JSON stands for."""
+    ((kind, value),) = mark.items()
+    if kind == "tensor":
+        return TensorAt(path) if value else None
+    if kind == "dtype":
+        return dtype_named(value)
+    if kind == "device":
+        return DeviceAt(value)
+    if kind in ("layout", "memory_format"):
+        return getattr(torch, str(value).removeprefix("torch."))
+    if kind == "float":
+        return float(value)
+    if kind == "complex":
+        return complex(*(float(part) for part in value))
+    if kind == "generator":
+        return None
+    raise BadCall(f"argument {path} ({value}) was not kept in the trace")
+
+
+def decode(value, path):
+    """An argument as it stands in the JSON of a call, tensors as TensorAt."""
+    if isinstance(value, list):
+        return [decode(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return _decode_mark(value, path)
+    return value
+
+
+def view_of(row):
+    """The View that a row of a tensor describes."""
+    return View(
+        path=row["path"],
+        role=row["role"],
+        storage=row["storage"],
+        dtype=dtype_named(row["dtype"]),
+        sizes=tuple(row["sizes"]),
+        strides=tuple(row["strides"]),
+        offset=row["offset"],
+        device=row["device"] or "cpu",
+        version=row.get("version", 0),
+        form=row.get("form") or "",
+    )
+
+
+def call_from(row, read_blob, stand_in=None):
+    """
+    Builds a Call from a row of the trace.
+
+    `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
+    `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall.
+    """
+    call = bare_call(row)
+    for item in row["tensors"]:
+        if item["role"] == "in" and item["storage"] not in call.storages:
+            fill_storage(call, item, read_blob, stand_in)
+    if any(is_sparse(item) for item in row["tensors"] if item["role"] == "in"):
+        return sparse_call(call, row)
+    call.live = _live_reader(row, read_blob)
+    return call
+
+
+def bare_call(row):
+    """A call without the contents of its tensors."""
+    if row["op"].startswith("_c10d_functional::"):
+        raise BadCall("what it gives comes from other ranks, which a replay does not have")
+    text = row["args"]
+    arguments = json.loads(text) if isinstance(text, str) else text or {}
+    return Call(
+        sequence=row["sequence"],
+        op=row["op"],
+        args=decode(arguments.get("args", []), "args"),
+        kwargs={k: decode(v, f"kwargs.{k}") for k, v in arguments.get("kwargs", {}).items()},
+        views={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "in"},
+        results={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "out"},
+        mutated={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
+        row=row,
+    )
+
+
+def is_sparse(item):
+    """Whether a row is of a tensor whose parts are rows of their own."""
+    return (item.get("form") or "").startswith("sparse")
+
+
+def sparse_call(call, row):
+    """The same call on sparse arguments, put together of their parts. They are taken apart
+    again as they are for a Python callable, so that replays can move the parts."""
+    from .apart import sparse_maker
+    from .callable import call_of
+
+    tensors = {path: _seen(call, view) for path, view in call.views.items() if not is_sparse(vars(view))}
+    if call.made_up or any(is_sparse(t) for t in row["tensors"] if t["role"] == "mutated"):
+        raise BadCall("it writes a sparse tensor, or its content was not captured")
+    for item in (t for t in row["tensors"] if t["role"] == "in" and is_sparse(t)):
+        parts = {p[len(item["path"]) + 1 :]: t for p, t in tensors.items()
+                 if p.startswith(item["path"] + ".")}  # fmt: skip
+        if not parts:
+            raise BadCall(f"the parts of {item['path']} were not captured")
+        tensors[item["path"]] = sparse_maker(item["form"], item["sizes"])(**parts)
+    args = [substitute(a, tensors) for a in call.args]
+    kwargs = {k: substitute(a, tensors) for k, a in call.kwargs.items()}
+    made = call_of(call.function, args, kwargs)
+    made.sequence, made.op, made.row = call.sequence, call.op, row
+    return made
+
+
+def _seen(call, view):
+    elements = fit(call.storages[view.storage], view.dtype)
+    return seen_as(elements.as_strided(view.sizes, view.strides, view.offset), view.form)
+
+
+def bytes_of(buffer):
+    """A private uint8 tensor with a buffer's bytes (the buffer is read-only)."""
+    data = bytearray(buffer)
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def is_far(item, read_blob):
+    """Whether the storage of `item` is large, and one blob that can be read in parts."""
+    far = isinstance(read_blob, Reader) and item["storage_bytes"] >= contents.LARGE
+    return far and read_blob.has(item["blob"], item["storage_bytes"])
+
+
+def stored(items, item, read_blob):
+    """The bytes of the storage of `item`, in its full size. Of device memory a trace keeps the
+    parts that calls used: those that `items` name are there, the rest is zero."""
+    if is_far(item, read_blob):
+        raw = torch.empty(item["storage_bytes"], dtype=torch.uint8)
+        read_blob.fill(item["blob"], 0, raw)
+        return raw
+    raw = bytes_of(read_blob(item["blob"]))
+    if raw.numel() == item["storage_bytes"]:
+        return raw
+    whole = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+    parts = {t["blob"]: t["first"] for t in items if t["blob"] and t["version"] == item["version"]}
+    for blob, first in parts.items():
+        part = raw if blob == item["blob"] else bytes_of(read_blob(blob))
+        whole[first : first + part.numel()] = part
+    return whole
+
+
+def tensor_of(item, read_blob):
+    """The tensor of one row as it was captured, on the CPU, not lazy."""
+    view = view_of(item)
+    raw = stored([item], item, read_blob) if item["blob"] else bytes_of(b"")
+    tensor = fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
+    return seen_as(tensor, view.form).resolve_conj().resolve_neg()
+
+
+def fill_storage(call, item, read_blob, stand_in):
+    """Gives a call the content of one storage, see `call_from`."""
+    form = item.get("form") or ""
+    if form and not form.startswith("sparse") and form.split()[0] not in LAZY:
+        why = "its device was recording a graph" if form == "graph" else f"a tensor of the form '{form}'"
+        raise BadCall(f"the content of {item['path']} was not captured: {why}")
+    for other in call.row["tensors"]:  # of what a view was made of, the view may be kept
+        if other["blob"] and other["version"] == item["version"]:
+            if is_far(other, read_blob):
+                fill = partial(read_blob.fill, other["blob"])
+                call.storages.later(item["storage"], item["storage_bytes"], fill)
+            else:
+                call.storages[item["storage"]] = stored(call.row["tensors"], other, read_blob)
+            return
+    if item["storage_bytes"] == 0 or 0 in item["sizes"]:
+        call.storages[item["storage"]] = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+        return
+    if stand_in is None:
+        raise BadCall(f"the content of {item['path']} was not captured")
+    raw = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
+    for other in call.row["tensors"]:
+        if other["role"] == "in" and other["storage"] == item["storage"]:
+            view = call.views[other["path"]]
+            _put_view(fit(raw, view.dtype), view, stand_in(other))
+    call.storages[item["storage"]] = raw
+    call.made_up = True
+
+
+def _live_reader(row, read_blob):
+    """Reads what the captured run itself got for a result or a mutated argument."""
+    blobs = {(a["role"], a["path"]): a for a in row["tensors"] if a["role"] != "in"}
+
+    def live(path, role):
+        item = blobs.get((role, path))
+        if item is None or not item["blob"]:
+            return None
+        return tensor_of(item, read_blob)
+
+    return live
+
+
+def _put_view(elements, view, values):
+    """Writes `values` through a view. Where it shows an element more than once (an expanded
+    tensor), the element gets one of the values meant for it."""
+    distinct = [min(size, 1) if stride == 0 else size
+                for size, stride in zip(view.sizes, view.strides, strict=True)]  # fmt: skip
+    values = values[tuple(slice(size) for size in distinct)]
+    try:
+        elements.as_strided(distinct, view.strides, view.offset).copy_(values)
+    except RuntimeError:  # rows that overlap, as unfold makes them
+        places = torch.arange(elements.numel()).as_strided(distinct, view.strides, view.offset)
+        elements[places.reshape(-1)] = values.reshape(-1)

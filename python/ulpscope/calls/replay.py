@@ -1,0 +1,556 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call of a trace, rebuilt: arguments with their storages, strides and aliasing.
+
+Knows nothing of traces on disk: a call comes as the dict that `_core.Trace.call` gives
+and a function that reads a blob. `executors.reference` replays a call on the CPU in another
+precision, `Device` runs it on the device under test.
+"""
+
+import importlib
+import math
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
+from typing import ClassVar
+
+import torch
+
+from .contents import Contents
+from .homes import OPERATOR_HOMES, operator
+
+FUNCTIONAL = "_c10d_functional::"
+
+# Arguments that count or steer rather than being computed with: an optimizer's kernels
+# demand their dtype, and a perturbed step count is another step.
+LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
+
+
+class BadCall(Exception):
+    """A call that cannot be replayed; the text is a clause that says why."""
+
+    importable = False  # whether --import of what registers its operator helps
+
+
+class Unsupported(Exception):
+    """The device refuses the call or lacks the operator."""
+
+
+@dataclass(frozen=True)
+class TensorAt:
+    """Stands in a decoded argument list where the tensor of that path belongs."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class DeviceAt:
+    """A device argument, as captured."""
+
+    device: str
+
+
+def is_row_major(sizes, strides):
+    """Whether elements lie one after the other, the last dimension running fastest."""
+    step = 1
+    for size, stride in zip(reversed(sizes), reversed(strides)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+@dataclass
+class View:
+    """One tensor of a call: which part of which storage."""
+
+    path: str
+    role: str
+    storage: int
+    dtype: torch.dtype
+    sizes: tuple
+    strides: tuple
+    offset: int
+    device: str
+    argument: str = ""  # the schema's name of the argument
+    version: int = 0
+    requires_grad: bool = False
+    form: str = ""  # what strides do not tell: "conj", "neg"
+
+    def extent(self):
+        """First element and the one behind the last that this view can touch."""
+        if 0 in self.sizes:
+            return self.offset, self.offset
+        span = sum((n - 1) * s for n, s in zip(self.sizes, self.strides))
+        return self.offset, self.offset + span + 1
+
+    def is_contiguous(self):
+        """Whether its elements lie in row-major order without gaps."""
+        return is_row_major(self.sizes, self.strides)
+
+    def is_dense(self):
+        """Whether it touches every element of its extent once, in any order of dimensions."""
+        order = sorted(zip(self.strides, self.sizes), reverse=True)
+        return is_row_major([size for _, size in order], [stride for stride, _ in order])
+
+
+@dataclass
+class Call:
+    """An operator invocation, ready to be replayed any number of times."""
+
+    sequence: int
+    op: str
+    args: list
+    kwargs: dict
+    views: dict = field(default_factory=dict)  # path -> View, before the call
+    results: dict = field(default_factory=dict)  # path -> View, what the call returned
+    mutated: dict = field(default_factory=dict)  # path -> View, as the call left them
+    storages: Contents = field(default_factory=Contents)  # storage -> uint8 tensor of its bytes
+    row: dict = field(default_factory=dict)  # what the trace says besides
+    live: object = None  # function: View of a result -> tensor on the CPU, or None
+    made_up: bool = False  # contents were generated from statistics
+    function: object = None  # what `op` names, unless it was given
+    whole: bool = False  # it may address what lies in a storage around its arguments
+    composite: ClassVar[bool] = False  # whether it is a Python callable: `callable`
+    numbers: ClassVar[dict] = {}  # path -> dtype, of results that are Python floats
+
+    def __post_init__(self):
+        if self.function is None:
+            self.function = resolve(self.op)
+        self.schema = getattr(self.function, "_schema", None)
+        if not isinstance(self.storages, Contents):
+            self.storages = Contents(self.storages)
+        self.whole |= "::as_strided" in self.op
+        self._name_arguments()
+
+    def _name_arguments(self):
+        names = [a.name for a in self.schema.arguments] if self.schema else []
+        for path, view in self.views.items():
+            head = path.split("]")[0].split("[")
+            if path.startswith("kwargs."):
+                view.argument = path[len("kwargs.") :].split("[")[0]
+            elif len(head) > 1 and int(head[1]) < len(names):
+                view.argument = names[int(head[1])]
+
+    def written(self):
+        """Paths of the arguments that the call writes: by schema, and as was seen."""
+        out = dict.fromkeys(self.mutated)
+        writes = written_names(self.function) if self.schema else ()
+        if writes:
+            out.update((p, None) for p, v in self.views.items() if v.argument in writes)
+        return [path for path in out if path in self.views]
+
+    @property
+    def is_complex(self):
+        """Whether it is given complex numbers."""
+        return any(v.dtype.is_complex for v in self.views.values())
+
+    @property
+    def identity(self):
+        """What it computes, apart from its arguments."""
+        return self.op, id(self.function)
+
+    def on(self, place):
+        """What to call on a device; `place(captured device)` names it."""
+        return self.function
+
+    def value(self, name, default=None):
+        """A non-tensor argument by its name in the schema."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        for i, argument in enumerate(self.schema.arguments if self.schema else []):
+            if argument.name == name:
+                if i < len(self.args):
+                    return self.args[i]
+                return argument.default_value if argument.has_default_value() else default
+        return default
+
+
+def is_write(argument):
+    """Whether a schema argument or return is annotated as written."""
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+@cache
+def written_names(function):
+    """Names of the arguments that an operator writes by its schema."""
+    return frozenset(a.name for a in function._schema.arguments if is_write(a))
+
+
+def unknown(name):
+    """BadCall about an operator that nobody here has. Those of torch and of packages beside it
+    are in no file of the user's."""
+    home = OPERATOR_HOMES.get(name.partition("::")[0])
+    if home:
+        return BadCall(f"operator {name} is unknown here: {home[0].partition('.')[0]} of this "
+                       "environment does not bring it")  # fmt: skip
+    problem = BadCall(f"operator {name} is unknown here; name the module or the .py file that "
+                      "registers it with --import")  # fmt: skip
+    problem.importable = True
+    return problem
+
+
+def resolve(name):
+    """The callable behind `ns::op.overload` or a dotted Python name under torch."""
+    if "::" in name:
+        found = operator(name)
+        if found is not None:
+            return found
+        raise unknown(name)
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        raise BadCall(f"function {name} is unknown here") from None
+
+
+def fit(raw, dtype):
+    """Bytes seen as elements of `dtype`; bytes of a half element at the end are left out."""
+    whole = raw.numel() // dtype.itemsize * dtype.itemsize
+    return (raw if whole == raw.numel() else raw[:whole]).view(dtype)
+
+
+def all_finite(x):
+    """Whether no element is NaN or Inf. A sum that holds one is none of the finite numbers; one
+    of finite numbers may overflow, and only then they are looked at one by one."""
+    total = x.sum(dtype=torch.float32 if x.dtype.itemsize < 4 else None)
+    return bool(total.isfinite()) or bool(x.isfinite().all())
+
+
+def equal_bytes(a, b):
+    """Whether two flat tensors of bytes hold the same: torch compares element by element,
+    so eight at a time."""
+    if a.numel() % 8 == 0 and (a.storage_offset() | b.storage_offset()) % 8 == 0:
+        a, b = a.view(torch.int64), b.view(torch.int64) if b.numel() == a.numel() else b
+    return torch.equal(a, b)
+
+
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def same_bytes(a, b):
+    """Whether two tensors, of any strides, have one form and hold the same bits. Copies
+    neither."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    a, b = ((torch.view_as_real(t) if t.is_complex() else t) for t in (a, b))
+    if a.is_contiguous() and b.is_contiguous():
+        return equal_bytes(*(t.reshape(-1).view(torch.uint8) for t in (a, b)))
+    word = WORDS[a.dtype.itemsize]
+    return torch.equal(a.view(word), b.view(word))
+
+
+# ---- rebuilding --------------------------------------------------------------------
+
+
+def substitute(value, tensors, dtype_of=None, device_of=None):
+    """A decoded argument with its tensors, dtypes and devices put in."""
+    if isinstance(value, TensorAt):
+        return tensors[value.path]
+    if isinstance(value, (list, tuple, dict)):
+        return rebuilt(value, lambda _, item: substitute(item, tensors, dtype_of, device_of))
+    if isinstance(value, torch.dtype) and dtype_of is not None:
+        return dtype_of(value)
+    if isinstance(value, DeviceAt):
+        return torch.device(device_of(value.device) if device_of else "cpu")
+    return value
+
+
+def rebuilt(value, change):
+    """A list, tuple or dict of the same kind with `change(place, item)` for every item."""
+    if isinstance(value, dict):
+        items = {k: change(k, v) for k, v in value.items()}
+        return items if type(value) is dict else type(value)(**items)
+    items = [change(i, v) for i, v in enumerate(value)]
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def mapped(value, change):
+    """An argument with `change(item)` for everything in it that is no list, tuple or dict."""
+    if isinstance(value, (list, tuple, dict)):
+        return rebuilt(value, lambda _, item: mapped(item, change))
+    return change(value)
+
+
+@dataclass
+class Bound:
+    """Arguments of one run: what to call with, and the tensors by path and storage."""
+
+    args: list
+    kwargs: dict
+    tensors: dict
+    bases: dict
+    grad: bool = False
+
+    def run(self, function):
+        with torch.set_grad_enabled(self.grad):
+            return function(*self.args, **self.kwargs)
+
+
+LAZY = {"conj": torch.Tensor.conj, "neg": torch._neg_view}
+
+
+def bind_exact(call, device_of, on_host=()):
+    """Arguments bit by bit as captured, each storage whole, on the device that
+    `device_of(captured device)` names; storages of the paths `on_host` on the CPU."""
+    bases, tensors = {}, {}
+    host = {call.views[path].storage for path in on_host}
+    for path, view in call.views.items():
+        if view.storage not in bases:
+            where = "cpu" if view.storage in host else device_of(view.device)
+            bases[view.storage] = _copied(call.storages, view.storage, view.dtype, where)
+        base = bases[view.storage]
+        if base.dtype != view.dtype:
+            base = fit(base.view(torch.uint8), view.dtype)
+        tensors[path] = _seen(base, view, view.offset)
+    return _bound(call, tensors, bases, None, device_of)
+
+
+def _copied(storages, storage, dtype, where):
+    """A copy of a storage on a device. What has to be read is the copy, or goes there in parts."""
+    if not storages.is_far(storage):
+        return fit(storages[storage], dtype).to(where, copy=True)
+    if torch.device(where).type == "cpu":
+        return fit(storages.fresh(storage), dtype)
+    base = torch.empty(storages.size(storage) // dtype.itemsize, dtype=dtype, device=where)
+    for first, chunk in storages.chunks(storage):
+        part = fit(chunk, dtype)
+        base.narrow(0, first // dtype.itemsize, part.numel()).copy_(part)
+    return base
+
+
+def _seen(base, view, offset):
+    """The tensor that `view` is of a flat base."""
+    tensor = seen_as(base.as_strided(view.sizes, view.strides, offset), view.form)
+    return tensor.requires_grad_() if view.requires_grad else tensor
+
+
+def seen_as(tensor, form):
+    """The tensor as the operator saw it: lazily conjugated, negated, or as it lies there."""
+    for kind in (form or "").split():
+        tensor = LAZY[kind](tensor) if kind in LAZY else tensor
+    return tensor
+
+
+def _bound(call, tensors, bases, dtype_of, device_of=None):
+    return Bound(
+        [substitute(a, tensors, dtype_of, device_of) for a in call.args],
+        {k: substitute(a, tensors, dtype_of, device_of) for k, a in call.kwargs.items()},
+        tensors,
+        bases,
+        call.composite,
+    )
+
+
+def widened(dtype):
+    """The dtype of the reference for a tensor of `dtype`."""
+    if dtype.is_floating_point:
+        return torch.float64
+    return torch.complex128 if dtype.is_complex else dtype
+
+
+def computed(dtype):
+    """The dtype of the yardstick: float32, unless float64 was asked for."""
+    if dtype.is_floating_point:
+        return dtype if dtype == torch.float64 else torch.float32
+    return torch.complex64 if dtype == torch.complex32 else dtype
+
+
+@dataclass
+class Segment:
+    """The part of a storage that the views of one dtype use, as a flat tensor."""
+
+    storage: int
+    dtype: torch.dtype
+    first: int
+    last: int
+    data: torch.Tensor
+    number: int  # among the float segments of the call
+    steers: bool  # left alone: neither widened nor perturbed
+
+    @cached_property
+    def small_integers(self):
+        """Whether it holds labels, masks or the like."""
+        floats = self.dtype.is_floating_point or self.dtype.is_complex
+        return floats and counts_only(self.data)
+
+
+def segments(call):
+    """Segments by (storage, dtype), in argument order."""
+    spans = {}
+    for view in call.views.values():
+        key = (view.storage, view.dtype)
+        first, last = view.extent()
+        if call.whole:
+            first, last = 0, fit(call.storages[view.storage], view.dtype).numel()
+        lo, hi, steers = spans.get(key, (first, last, True))
+        spans[key] = (min(lo, first), max(hi, last), steers and view.argument in LEFT_ALONE)
+    out, number = {}, 0
+    for (storage, dtype), (first, last, steers) in spans.items():
+        data = fit(call.storages[storage], dtype)[first:last]
+        counts = dtype.is_floating_point or dtype.is_complex
+        out[storage, dtype] = Segment(storage, dtype, first, last, data, number, steers)
+        number += counts and not steers
+    return out
+
+
+def counts_only(data):
+    """Labels, masks and one-hot vectors: small integers kept in a float dtype."""
+    if data.is_complex() or data.numel() == 0:
+        return False
+    if data.numel() > 64 and not counts_only(data[:64]):
+        return False
+    wide = data.float()
+    return bool(((wide == wide.round()) & (wide.abs() <= 2048)).all())
+
+
+def bind_cast(call, parts, dtype_of, contents=None, written=None):
+    """
+    Arguments on the CPU with every float in another dtype, strides and aliasing kept.
+
+    `contents` maps a segment key to the flat tensor to use instead of the captured one
+    (perturbed inputs); it is converted, never written. `written` are the storages that
+    whatever runs may write; the others are not copied. None: any of them.
+    """
+    bases, tensors = {}, {}
+    for path, view in call.views.items():
+        key = (view.storage, view.dtype)
+        part = parts[key]
+        if key not in bases:
+            source = contents.get(key, part.data) if contents else part.data
+            to = view.dtype if part.steers else dtype_of(view.dtype)
+            bases[key] = source.to(to, copy=written is None or view.storage in written)
+        base = bases[key]
+        tensors[path] = _seen(base, view, base.storage_offset() + view.offset - part.first)
+    return _bound(call, tensors, bases, dtype_of)
+
+
+def flatten(result, path="out"):
+    """Tensors (and numbers, as 0-d tensors) of a result, with their paths: a single
+    result is out[0], an element of a returned list out[0][1]."""
+    if isinstance(result, tuple):
+        return [leaf for i, r in enumerate(result) for leaf in _leaves(r, f"{path}[{i}]")]
+    return _leaves(result, f"{path}[0]")
+
+
+def _leaves(value, path):
+    if isinstance(value, torch.Tensor):
+        if value.is_quantized:
+            return _quantized(value, path)
+        return [(path, (value if value.layout == torch.strided else value.to_dense()).detach())]
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
+    if is_dataclass(value) and not isinstance(value, (dict, type)):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, dict):
+        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}")]
+    if isinstance(value, (bool, int)):
+        return [(path, torch.tensor(value))]
+    if isinstance(value, (float, complex)):
+        wide = torch.float64 if isinstance(value, float) else torch.complex128
+        return [(path, torch.tensor(value, dtype=wide))]
+    if hasattr(value, "__array__"):  # numpy's arrays and numbers
+        return [(path, torch.tensor(value))]
+    return []
+
+
+def scales_of(tensor):
+    """Scales and zero points of a quantized tensor and the axis along which they lie, None
+    for one of each."""
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return tensor.q_scale(), tensor.q_zero_point(), None
+    return tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points(), tensor.q_per_channel_axis()
+
+
+def _quantized(tensor, path):
+    """The integers of a quantized tensor, and what turns them into numbers."""
+    tensor = tensor.detach()
+    scale, zero_point, _ = scales_of(tensor)
+    return [
+        (path, tensor.int_repr()),
+        (path + ".scale", torch.as_tensor(scale, dtype=torch.float64)),
+        (path + ".zero_point", torch.as_tensor(zero_point, dtype=torch.int64)),
+    ]
+
+
+def outputs_of(call, bound, result):
+    """What a run left: its results and its written arguments, by path. A result that the
+    schema says is a written argument is that argument and stands once."""
+    returns = call.schema.returns if call.schema else []
+    if len(returns) == 1 and is_write(returns[0]):
+        leaves = []
+    elif returns and isinstance(result, tuple) and len(returns) == len(result):
+        leaves = [
+            leaf
+            for i, (r, value) in enumerate(zip(returns, result))
+            if not is_write(r)
+            for leaf in _leaves(value, f"out[{i}]")
+        ]
+    else:
+        leaves = flatten(result)
+    out = dict(leaves)
+    for path in call.written():
+        out[path] = bound.tensors[path]
+    return out
+
+
+def plain(tensor):
+    """On the CPU, without lazy conjugation, negation or zeros, complex as pairs of reals."""
+    tensor = tensor.detach()
+    if tensor._is_zerotensor():  # it has no storage at all
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+# ---- which calls are beyond a replay -----------------------------------------------
+
+UNINITIALISED = {
+    "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
+    "empty_permuted", "resize_", "resize_as_", "_resize_output_",
+}  # fmt: skip
+
+
+def base_name(op):
+    """`ns::name` without the overload, and the bare name."""
+    name = op.split(".")[0] if "::" in op else op
+    return name, name.rpartition("::")[2] if "::" in name else name.rpartition(".")[2]
+
+
+def promises_nothing(call):
+    """Whether the call promises nothing about the values it returns."""
+    only = call.only[0] if call.composite and call.only else base_name(call.op)[1]
+    return only in UNINITIALISED
+
+
+def draws_random(call):
+    """Whether the call draws random numbers with these arguments."""
+    if torch.Tag.nondeterministic_seeded not in getattr(call.function, "tags", ()):
+        return False
+    for name in ("dropout_p", "p", "dropout"):
+        value = call.value(name)
+        if isinstance(value, (int, float)) and value == 0:
+            return False
+    return not any(call.value(name) is False for name in ("train", "training"))
+
+
+def finite(x):
+    """A float for JSON and databases: None where it is no number."""
+    return x if x is not None and math.isfinite(x) else None
+
+
+def makes_on_default_device(call):
+    """A factory that was called without a device: it made its tensor on the CPU."""
+    if not any(a.name == "device" for a in call.schema.arguments):
+        return False
+    return call.value("device") is None and not call.views
+
+
+def raw_bytes(tensor):
+    """A flat tensor as its bytes."""
+    return tensor.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
+
+
+def is_collective(op):
+    """Whether an operator moves tensors between ranks."""
+    return op.startswith(("c10d::", FUNCTIONAL))

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device of lower precision would have computed: emulations on the CPU of rounded
+inputs, intermediates, products, accumulators and results.
+
+Each candidate is (text, function); the function gives the outputs that a device with that
+mistake would leave, by path, or raises. The texts are the causes that a report prints.
+Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
+"""
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..calls.mode import Mode
+from ..calls.replay import base_name, is_write
+from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
+from .inside import PRODUCTS
+from .nodes import Edited, doubles
+
+# Operators whose `self` is added to a product, as a bias is.
+ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
+MANY_NODES = 48
+CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_STEPS = 4096  # additions that an accumulator is emulated for
+
+
+def away(x):
+    """To the nearest integer, ties away from zero."""
+    return torch.trunc(x + torch.copysign(torch.full_like(x, 0.5), x))
+
+
+def outward(x):
+    return torch.copysign(torch.ceil(x.abs()), x)
+
+
+ROUNDINGS = {"truncated": torch.trunc, "rounded up": torch.ceil, "rounded down": torch.floor,
+             "rounded away from zero": outward}  # fmt: skip
+
+
+class Rounding(Mode):
+    """Rounds what operators give, or what products are given, to a narrower format.
+
+    `what` is "results" (every float result), "products" (float operands of products) or
+    both with "all"; `integer` is the rounding, `last` leaves out the n last results.
+    """
+
+    def __init__(self, name, what="results", integer=torch.round):
+        super().__init__()
+        self.name, self.what, self.integer = name, what, integer
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.what in ("products", "all") and _is_product(func):
+            args = [self._operand(a) for a in args]
+        out = func(*args, **(kwargs or {}))
+        if self.what in ("results", "all"):
+            self._round(func, out)
+        return out
+
+    def _operand(self, value):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
+            return to_format(value, self.name, self.integer).to(value.dtype)
+        return value
+
+    def _round(self, func, out):
+        values = out if isinstance(out, (tuple, list)) else (out,)
+        for value, declared in zip(values, func._schema.returns):
+            is_view = declared.alias_info is not None and not is_write(declared)
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and not is_view:
+                value.copy_(to_format(value, self.name, self.integer))
+
+
+class RoundInside(Rounding):
+    """Rounds every float result of the operators that run under it to a narrower format,
+    as a kernel does that keeps its intermediates in it."""
+
+
+def _is_product(func):
+    return base_name(func._schema.name)[1] in PRODUCTS
+
+
+# ---- inputs --------------------------------------------------------------------------
+
+
+def _float_keys(reference):
+    return [
+        key
+        for key, part in reference.parts.items()
+        if part.dtype.is_floating_point and not part.steers and part.data.numel()
+    ]
+
+
+def _argument_keys(call, names):
+    """Segments that belong to arguments of these names alone."""
+    inside = {(v.storage, v.dtype) for v in call.views.values() if v.argument in names}
+    outside = {(v.storage, v.dtype) for v in call.views.values() if v.argument not in names}
+    return inside - outside
+
+
+def input_sets(call, reference):
+    """Which inputs a device may have rounded: all; all but biases; all it only reads; one
+    of them."""
+    every = _float_keys(reference)
+    sets = [every]
+    biases = {"bias", "self"} if base_name(call.op)[1] in ADDING else {"bias"}
+    kept = _argument_keys(call, biases)
+    sets.insert(0, [k for k in every if k not in kept])
+    written = {call.views[p].argument for p in call.written()}
+    if written:
+        kept = _argument_keys(call, written)
+        sets.append([k for k in every if k not in kept])
+    if 1 < len(every) <= 6:
+        sets += [[k] for k in every]
+    return [keys for i, keys in enumerate(sets) if keys and keys not in sets[:i]]
+
+
+def rounded_inputs(lab, keys, name, integer=torch.round):
+    """The call on inputs rounded to a format."""
+    parts = lab.reference.parts
+    return lab.reference.wide({k: to_format(parts[k].data, name, integer) for k in keys})
+
+
+def input_candidates(lab):
+    """Inputs rounded to, or cut down to, a lower format."""
+    call, reference = lab.call, lab.reference
+    for keys in input_sets(call, reference):
+        for name in LOW:
+            yield (f"inputs rounded to {name}",
+                   lambda k=keys, n=name: rounded_inputs(lab, k, n))  # fmt: skip
+        for name in LOW:
+            yield (f"inputs truncated to {name} instead of rounded",
+                   lambda k=keys, n=name: rounded_inputs(lab, k, n, torch.trunc))  # fmt: skip
+        for name in ("bfloat16", "float16"):
+            yield (f"inputs and result rounded to {name}",
+                   lambda k=keys, n=name: _rounded(rounded_inputs(lab, k, n), n))  # fmt: skip
+    for keys in input_sets(call, reference)[:1]:
+        yield "subnormals flushed to zero in the inputs", lambda k=keys: _flushed_inputs(lab, k)
+
+
+def _rounded(outputs, name, integer=torch.round):
+    return {
+        p: to_format(t, name, integer) if t.is_floating_point() else t for p, t in outputs.items()
+    }
+
+
+def flushed(x, emin):
+    """Zero for what lies below the smallest normal number."""
+    return torch.where(x.abs() < 2.0**emin, x * 0, x)
+
+
+def _flushed_inputs(lab, keys):
+    parts = lab.reference.parts
+    return lab.reference.wide({
+        k: flushed(parts[k].data.double(), FORMATS[OWN_FORMAT[parts[k].dtype]][1]) for k in keys
+    })  # fmt: skip
+
+
+# ---- inside --------------------------------------------------------------------------
+
+
+def inside_candidates(lab):
+    """Intermediates in a lower format: all of them, at two depths, or the operands of the
+    products alone; the whole call in a lower dtype; one of the intermediates."""
+    call = lab.call
+    products = [n for n in lab.nodes() if n.name in PRODUCTS]
+    whole = len(lab.nodes()) <= 1
+    for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
+        for name in LOW:
+            yield (f"inputs {way} to {name}: those of the products",
+                   lambda n=name, i=integer: lab.run(lambda: Deep(n, "products", i)))  # fmt: skip
+    for name in LOW:
+        text = f"intermediates rounded to {name}"
+        yield text, lambda n=name: lab.run(lambda: Deep(n), dtype=torch.float32)
+        if not whole:
+            yield text, lambda n=name: lab.run(lambda: RoundInside(n), dtype=torch.float32)
+            yield text, lambda n=name: lab.run(lambda: Rounding(n, "all"), dtype=torch.float32)
+        for keys in input_sets(call, lab.reference)[:1]:
+            yield (f"inputs and intermediates rounded to {name}",
+                   lambda n=name, k=keys: _inputs_and_inside(lab, k, n))  # fmt: skip
+    for name in ("bfloat16", "float16"):
+        yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
+               lambda n=name: lab.reference.in_dtype(getattr(torch, n)))  # fmt: skip
+    native = lab.reference.native
+    if any(p.dtype in (torch.bfloat16, torch.float16) for p in lab.reference.parts.values()):
+        low = "bfloat16" if any(
+            p.dtype == torch.bfloat16 for p in lab.reference.parts.values()) else "float16"  # fmt: skip
+        yield f"intermediates rounded to {low}", lambda: _all_doubles(native())
+
+
+def _all_doubles(outputs):
+    return {p: doubles(t) for p, t in outputs.items()}
+
+
+def _inputs_and_inside(lab, keys, name):
+    parts = lab.reference.parts
+    contents = {k: to_format(parts[k].data, name).float() for k in keys}
+    return lab.run(lambda: Deep(name), contents=contents, dtype=torch.float32)
+
+
+class Deep(Rounding):
+    """Like RoundInside, with compound operators taken apart first."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        from .nodes import inside_of
+
+        function = inside_of(func)
+        if function is not None:
+            try:
+                with self:
+                    return function(*args, **(kwargs or {}))
+            except Exception:  # not for these arguments: it stays whole
+                pass
+        return Rounding.__torch_dispatch__(self, func, types, args, kwargs)
+
+
+def single_candidates(lab):
+    """One of the intermediates rounded, cut off or flushed."""
+    nodes = [n for n in lab.nodes() if n.floats and not _only_moves(n)]
+    for name in ("bfloat16", "float16", "TF32"):
+        for node in nodes[:MANY_NODES]:
+            yield (f"intermediates rounded to {name}: {node.name.lstrip('_')}",
+                   lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.round)}))  # fmt: skip
+    for node in nodes[:MANY_NODES]:
+        for name in ("bfloat16", "float16"):
+            yield (f"intermediates truncated instead of rounded to {name}: {node.name.lstrip('_')}",
+                   lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.trunc)}))  # fmt: skip
+
+
+FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "erf",
+             "erfc", "sigmoid", "sin", "cos", "pow", "reciprocal", "atan", "sinh", "cosh"}  # fmt: skip
+
+
+def _functions(lab):
+    """The elementary functions inside a call."""
+    return [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
+
+
+def function_candidates(lab):
+    """All elementary functions rounded."""
+    nodes = _functions(lab)
+    for name in LOW if len(nodes) > 1 else ():
+        for way in (_rounding, _rounding_both):
+            edits = {n.place: way(name, torch.round) for n in nodes}
+            yield (f"intermediates rounded to {name}: the elementary functions",
+                   lambda e=edits: lab.edited(e))  # fmt: skip
+
+
+def _rounding_both(name, integer):
+    """What an operator is given and what it gives, rounded."""
+    after = _rounding(name, integer)
+
+    def edit(func, args, kwargs):
+        first = to_format(args[0], name, integer).to(args[0].dtype)
+        return after(func, (first, *args[1:]), kwargs)
+
+    return edit
+
+
+MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
+         "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
+         "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
+         "full", "full_like", "as_strided", "_to_copy"}  # fmt: skip
+
+
+def _only_moves(node):
+    return node.name in MOVES
+
+
+def _rounding(name, integer):
+    def edit(func, args, kwargs):
+        out = func(*args, **kwargs)
+        values = list(out) if isinstance(out, (tuple, list)) else [out]
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                value.copy_(to_format(value, name, integer))
+        return out
+
+    return edit
+
+
+def overflow_candidates(lab):
+    """Formulas that overflow where a careful one does not, in the formats that do."""
+    maxima = {n.place: _no_maximum for n in lab.nodes() if n.name == "amax"}
+    if maxima:
+        yield ("softmax without subtracting the maximum: overflow in float32",
+               lambda: lab.edited(maxima, dtype=torch.float32))  # fmt: skip
+        yield ("softmax without subtracting the maximum: overflow in float16",
+               lambda: lab.run(lambda: Half(maxima), dtype=torch.float32))  # fmt: skip
+    sums = {n.place: _accumulating("float16", 1) for n in _leaf_only(_adding(lab))}
+    if sums:
+        yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
+               lambda: lab.edited(sums, dtype=torch.float32))  # fmt: skip
+    functions = _functions(lab)
+    for way in (_rounding, _rounding_both) if functions else ():
+        yield ("overflow of the elementary functions in float16: beyond 65504 (intermediates rounded to float16)",
+               lambda e={n.place: way("float16", torch.round) for n in functions}: lab.edited(e))  # fmt: skip
+    yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
+           lambda: lab.run(lambda: Deep("float16"), dtype=torch.float32))  # fmt: skip
+    yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",
+           lambda: of_results(lab.reference, lambda t: to_format(t, "float16")))  # fmt: skip
+    for keys in input_sets(lab.call, lab.reference)[:1]:
+        yield ("overflow of the inputs in float16: beyond 65504 (inputs rounded to float16)",
+               lambda k=keys: rounded_inputs(lab, k, "float16"))  # fmt: skip
+
+
+def _no_maximum(func, args, kwargs):
+    return torch.zeros_like(func(*args, **kwargs))
+
+
+class Half(Edited):
+    """Other operators at some places, every result within float16's range."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if isinstance(out, torch.Tensor) and out.is_floating_point():
+            return torch.where(out.abs() > 65504.0, torch.copysign(out * 0 + torch.inf, out), out)
+        return out
+
+
+# ---- accumulators --------------------------------------------------------------------
+
+
+def _adding(lab):
+    return [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
+
+
+def accumulator_candidates(lab):
+    """Sums and products whose running sum is kept in a lower format, one term or one block
+    of terms after the other."""
+    nodes = _adding(lab)
+    for name in ("bfloat16", "float16"):
+        for chunk in CHUNKS:
+            edits = {}
+            for node in _leaf_only(nodes):
+                edits[node.place] = _accumulating(name, chunk)
+            if edits:
+                yield (f"accumulated in {name} (low-precision accumulator)",
+                       lambda e=edits: lab.edited(e, dtype=torch.float32))  # fmt: skip
+
+
+def _leaf_only(nodes):
+    return [n for n in nodes
+            if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]  # fmt: skip
+
+
+def _accumulating(name, chunk):
+    def edit(func, args, kwargs):
+        with _disable_current_modes():  # thousands of small steps, none of which needs watching
+            return apply(func, args, kwargs)
+
+    def apply(func, args, kwargs):
+        kind = base_name(func._schema.name)[1]
+        if kind in ("mm", "bmm", "matmul"):
+            return _product(args[0], args[1], name, chunk)
+        if kind == "addmm":
+            alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+            return beta * args[0] + alpha * _product(args[1], args[2], name, chunk)
+        return _summed(func, args, kwargs, kind, name, chunk)
+
+    return edit
+
+
+def _product(a, b, name, chunk):
+    total = torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
+    if a.shape[-1] // chunk > MOST_STEPS:
+        raise LookupError("too many additions")
+    for k in range(0, a.shape[-1], chunk):
+        total = rounded_once(total + a[..., k : k + chunk] @ b[..., k : k + chunk, :], name)
+    return total
+
+
+def _summed(func, args, kwargs, kind, name, chunk):
+    x = args[0]
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+    dims = list(range(x.dim())) if not dim and dim != 0 else [dim] if isinstance(dim, int) else dim
+    dims = [d % x.dim() for d in dims]
+    kept = [d for d in range(x.dim()) if d not in dims]
+    flat = x.permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
+    if flat.shape[-1] // chunk > MOST_STEPS:
+        raise LookupError("too many additions")
+    total = torch.zeros(flat.shape[:-1], dtype=x.dtype)
+    for k in range(0, flat.shape[-1], chunk):
+        total = rounded_once(total + flat[..., k : k + chunk].sum(-1), name)
+    if kind == "mean":
+        total = total / flat.shape[-1]
+    return total.reshape([1 if d in dims else n for d, n in enumerate(x.shape)]) if keepdim else total
+
+
+# ---- results -------------------------------------------------------------------------
+
+
+def of_results(reference, change):
+    """The truth with `change` applied to every float output."""
+    return {
+        p: change(t) if t.is_floating_point() else t for p, t in reference.truth.items()
+    }
+
+
+def result_candidates(lab, device):
+    """Results rounded otherwise than to their own dtype, to the nearest."""
+    reference = lab.reference
+    own = FORMATS.get(OWN_FORMAT.get(device.dtype, ""), (53, -1022, 1023))
+    for name in ("bfloat16", "float16", "TF32"):
+        if FORMATS[name][0] < own[0] or FORMATS[name][1] > own[1]:
+            yield (f"result rounded to {name}",
+                   lambda n=name: of_results(reference, lambda t: to_format(t, n)))  # fmt: skip
+            yield (f"result truncated to {name} instead of rounded",
+                   lambda n=name: of_results(reference, lambda t: to_format(t, n, torch.trunc)))  # fmt: skip
+    bits = significant_bits(device)
+    cut = own[0] - bits
+    if 0 < bits and cut > 1:
+        yield (f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
+               lambda: of_results(reference, lambda t: quantize(t, bits, *own[1:], torch.trunc)))  # fmt: skip
+        yield (f"result rounded to {bits} significant bits",
+               lambda: of_results(reference, lambda t: quantize(t, bits, *own[1:])))  # fmt: skip
+    for way, integer in ROUNDINGS.items():
+        yield (f"result {way} instead of rounded to nearest",
+               lambda i=integer: of_results(reference, lambda t: quantize(t, *own, i)))  # fmt: skip
+    for emin in {own[1], -14} if own[0] <= 24 else ():
+        yield ("subnormals flushed to zero" + (" (those of float16)" if emin != own[1] else ""),
+               lambda e=emin: of_results(reference, lambda t: flushed(t, e)))  # fmt: skip
+
+
+def significant_bits(device, least=4):
+    """The most significand bits that any finite element uses; 0 where fewer than `least`
+    elements tell."""
+    x = device[device.isfinite() & (device != 0)].double()
+    if x.numel() < least:
+        return 0
+    mantissa = (torch.frexp(x)[0].abs() * 2.0**53).long()
+    lowest = mantissa & -mantissa
+    return 53 - int(torch.log2(lowest.double()).min())

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A number of a formula that somebody took otherwise, found by fitting: the error of a call
+whose constant c is c + d follows the derivative by c, which one more run gives. Newton's steps
+find d; the number counts where the run with it gives what the device gave, as for any mistake.
+Neighbours: `edits` and `functions` (try usual numbers), `diagnose` (weighs).
+"""
+
+from dataclasses import dataclass
+
+from .edits import number_leaves, phrase
+from .functions import number_sites
+from .inside import with_argument
+from .nodes import changer
+
+MOST_DIALS = 32
+STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
+MOST_STEPS = 10
+LEAST_ERRORS = 8  # of their own, that one number has to explain
+NOTHING = 2.0**-14  # of the error left: enough where all errors could be one factor
+FOLLOWS = 0.5  # correlation of the error with the derivative that is worth a search
+SETTLED = 2.0**-18  # a step so small that another would tell nothing
+WRITTEN = 3  # digits of a number that somebody wrote down; another one only fits
+PLAIN = (1, 2, 3, 4)  # significant digits that a number may well have
+
+
+@dataclass
+class Dial:
+    """One number of a call that can be turned."""
+
+    old: float
+    run: object  # function(value) -> outputs by path
+    text: object  # function(value) -> what it means
+
+
+def fitted(lab, evidence, path, spend):
+    """(text, run) of numbers that bring the output at `path` to what the device gave.
+    `spend(n)` is told of every n runs and says whether more may follow."""
+    if not evidence.floats:
+        return
+    most = 1 / 16 if evidence.independent() >= LEAST_ERRORS else NOTHING
+    for dial in dials(lab)[:MOST_DIALS]:
+        try:
+            value = _Solver(dial, evidence, path, spend).value(most)
+        except Exception:  # not every number can be another
+            continue
+        if value is not None:
+            plain = float(f"{value:.{WRITTEN}g}") == value
+            yield ("" if plain else "looks like: ") + dial.text(value), lambda d=dial, v=value: d.run(v)
+
+
+def dials(lab):
+    """Every number of a call that can be turned, those with names first: its own arguments,
+    those of the functions that it calls, those of the operators inside."""
+    return [*_of_call(lab), *_of_functions(lab), *_of_nodes(lab)]
+
+
+def _of_call(lab):
+    op = lab.call.op.rpartition("::")[2].split(".")[0]
+    return [Dial(float(old), lambda v, p=p: lab.run(change=changer([p], lambda _: v)),
+                 lambda v, n=name, o=float(old): phrase(op, n, o, v))
+            for p, name, old in number_leaves(lab.call) if isinstance(old, float) and old and name]  # fmt: skip
+
+
+def _of_functions(lab):
+    return [Dial(float(old), lambda v, m=make: lab.run(lambda: m(v)),
+                 lambda v, f=short, n=name, o=float(old): phrase(f, n, o, v))
+            for short, name, old, make in number_sites(lab)]  # fmt: skip
+
+
+def _of_nodes(lab):
+    """Numbers of single operators, then those that are equal, or one less the other, at once."""
+    sites = [(node, *found) for node in lab.nodes() for found in _numbers(node)]
+    single = [_together(lab, [site], site[2]) for site in sites]
+    shared = []
+    for value in dict.fromkeys(s[2] for s in sites):
+        alike = [s for s in sites if s[2] == value or (0 < value < 1 and abs(s[2] - (1 - value)) < 1e-9)]
+        if len(alike) > 1 and abs(value) != 1:
+            shared.append(_together(lab, alike, value))
+    return single + shared
+
+
+def _numbers(node):
+    """(name of the argument, value) of the numbers that one operator computes with."""
+    for argument in node.func._schema.arguments:
+        old = node.value(argument.name)
+        if isinstance(old, bool) or not isinstance(old, (int, float)) or old != old or not old:
+            continue
+        real = isinstance(old, float) or (argument.name in ("other", "exponent")
+                                          and node.name in ("add", "sub", "mul", "div", "rsub", "pow"))  # fmt: skip
+        if real and abs(old) < 1e30:
+            yield argument.name, float(old)
+
+
+def _together(lab, sites, value):
+    def run(v):
+        return lab.edited({
+            node.place: with_argument(name, v if held == value else 1 - v)
+            for node, name, held in sites})  # fmt: skip
+
+    node, name, _ = sites[0]
+    names = " and ".join(dict.fromkeys(n.name for n, _, _ in sites))
+    if len(sites) == 1:
+        return Dial(value, run, lambda v: phrase(node.name, name, value, v))
+    return Dial(value, run, lambda v: f"computes as if the number {value:.6g} of {names} were {v:.6g}")
+
+
+class _Solver:
+    """Turns one dial until the error is gone, or shows that it does not go."""
+
+    def __init__(self, dial, evidence, path, spend):
+        self.dial, self.evidence, self.path, self.spend = dial, evidence, path, spend
+
+    def value(self, most=1 / 16):
+        """The number, as plain as it may be; None where none leaves at most so much of the error."""
+        found = self._search()
+        if found is None or abs(found - self.dial.old) <= 2.0**-12 * abs(self.dial.old):
+            return None
+        left = self._left(found)
+        if not left <= most:
+            return None
+        for digits in PLAIN:
+            plain = float(f"{found:.{digits}g}")
+            if plain != found and abs(plain - found) < 0.02 * abs(found) and self._left(plain) <= 2 * left + NOTHING / 4:
+                return plain
+        return found
+
+    def _left(self, value):
+        """What is left of the error, as weighed for every mistake."""
+        return self.evidence.residual(self._run(value))
+
+    def _run(self, value):
+        if not self.spend(1):
+            raise LookupError("no work left")
+        return self.dial.run(value)[self.path]
+
+    def _search(self):
+        c, base = self.dial.old, self.evidence.truth
+        for i in range(MOST_STEPS):
+            h = STEP * max(abs(c), 1e-3 * abs(self.dial.old))
+            slope = self.evidence.seen(self._run(c + h)) - base
+            error = self.evidence.device - base
+            step = _step(slope, error, self.evidence.off, FOLLOWS if i == 0 else 0.0)
+            if step is None:
+                return None if i == 0 else c
+            move = min(max(h * step, -4 * abs(c)), 4 * abs(c))
+            c += move
+            if abs(move) <= SETTLED * abs(c):
+                return c
+            base = self.evidence.seen(self._run(c))
+        return c
+
+
+def _step(slope, error, off, follows):
+    """How many of the changes `slope` make up the error: the median over the elements that
+    react most. None where the error does not follow."""
+    live = slope.isfinite() & error.isfinite() & off & (slope != 0)
+    slope, error = slope[live], error[live]
+    if slope.numel() < LEAST_ERRORS:
+        return None
+    # ranks by sign and size at once, so that a few large elements do not decide alone
+    a, b = (x.sign() * (x.abs() / x.abs().median().clamp(min=1e-300)).clamp(max=4.0) for x in (slope, error))
+    size = float(a.norm() * b.norm())
+    if not size or abs(float(a @ b)) < follows * size:
+        return None
+    strong = slope.abs() >= slope.abs().median()
+    return float((error[strong] / slope[strong]).median())

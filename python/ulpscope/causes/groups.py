@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the causes of groups of findings that are alike, so that a group costs one
+search. The coordinator of a check keeps it for all of its workers (src/run/known.c); this is
+the same for one program that shares with nobody. Neighbour: `host`, which asks."""
+
+SEARCHES = 3  # after so many different causes a group is left alone
+
+
+class Own:
+    """Causes by group, and how often was searched for them."""
+
+    def __init__(self):
+        self.causes, self.searches = {}, {}
+
+    def ask(self, group, heard):
+        """(causes that may be this one's as well, whether to search) for a finding of which so
+        many causes were heard."""
+        new = self.causes.get(group, [])[heard:]
+        if new or self.searches.get(group, 0) >= SEARCHES:
+            return new, False
+        self.searches[group] = self.searches.get(group, 0) + 1
+        return [], True
+
+    def found(self, group, cause):
+        """A search ended, "" where it found nothing."""
+        if cause:
+            self.causes.setdefault(group, []).append(cause)

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in one operator inside a call: other numbers, another operator in its place, a
+term or the end of a reduction left out, a mask or an index off by one, epsilon on the wrong
+side of a root. Each is (text, edits for `Lab.edited`). Neighbours: `edits` (mistakes
+in the arguments of the whole call), `nodes` (runs them), `diagnose` (chooses).
+"""
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..calls.replay import View
+from .edits import group_edits, other_values, phrase, roll_edits, step_edits
+from .graph import groups, together
+from .neighbours import formulas, relatives
+from .slices import scaled, sizes_to_drop
+from .variants import product_variants, variant_edits
+from .windows import kind_of, window_edits
+
+COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
+REDUCING = {"var_mean", "std", "sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
+            "mv", "max", "argmax", "cumsum", "index_add", "scatter_add", "index_put", "nansum",
+            "addmm", "baddbmm", "scatter_reduce", "linear", "var", "index", "gather", "embedding",
+            "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
+            "matmul", "addbmm", "convolution_backward", "_addmm_activation",
+            "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
+
+
+MOST_ALIKE = 8  # operators of one name that share a mistake
+MOST_PAIRS = 28  # of constants that may be exchanged
+
+
+def parts_of(size):
+    """(first, count) of halves, quarters and eighths in the middle of an axis."""
+    return [(i * size // m, (i + 1) * size // m - i * size // m)
+            for m in (4, 8) if size >= m for i in range(1, m - 1)]  # fmt: skip
+
+
+def _hole(i, axis, first, count):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = args[i].clone()
+        args[i].narrow(axis, first, count).zero_()
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def _positions(func):
+    return {a.name: i for i, a in enumerate(func._schema.arguments)}
+
+
+def with_argument(name, value):
+    """An edit of one operator: the argument `name` is `value`, or value(old)."""
+
+    def edit(func, args, kwargs):
+        i = _positions(func)[name]
+        old = kwargs[name] if name in kwargs else args[i] if i < len(args) else None
+        new = value(old) if callable(value) else value
+        if i < len(args):
+            args = (*args[:i], new, *args[i + 1 :])
+        else:
+            kwargs = {**kwargs, name: new}
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def node_arguments(lab, node):
+    """Other numbers, flags and names in one operator inside the call."""
+    for argument in node.func._schema.arguments:
+        old = node.value(argument.name)
+        rank = len(node.args[0].shape) if node.args and hasattr(node.args[0], "shape") else 0
+        if isinstance(old, list) and len(old) == 1 and isinstance(old[0], int):
+            news = [[v] for v in other_values(argument.name, old[0], rank)
+                    if argument.name == "dim"]  # fmt: skip
+        else:
+            news = other_values(argument.name, old, rank)
+        if argument.name == "dim" and node.name in WHOLE and old is not None and node.shape:
+            yield f"along all axes instead of {old} in {node.name}", {node.place: _over_all(node.shape)}
+        if old is None and argument.name == "correction":
+            old, news = 1, [0]
+        if isinstance(old, list) and len(old) > 1 and node.name.startswith("_fft") and argument.name == "dim":
+            news = [old[:i] + old[i + 1 :] for i in range(len(old))]
+        if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
+            if kind_of(node.name):
+                continue
+            news = [[-v for v in old], [v + 1 for v in old], [v - 1 for v in old], [0 for v in old]]
+        if isinstance(old, (int, float)) and "Optional" in str(argument.type):
+            news = [None, *news]
+        for new in news:
+            yield (phrase(node.name, argument.name, old, new),
+                   {node.place: with_argument(argument.name, new)})  # fmt: skip
+        if argument.name == "state_steps" and isinstance(old, list):
+            for text, change in step_edits("state_steps"):
+                yield text, {node.place: with_argument(
+                    "state_steps", lambda steps, c=change: [c(t) for t in steps])}  # fmt: skip
+        if hasattr(old, "shape") and "Optional" in str(argument.type):
+            name = argument.name
+            yield (f"dropped contribution: the {name} is ignored",
+                   {node.place: with_argument(name, None)})  # fmt: skip
+
+
+WHOLE = ("sum", "mean", "amax", "amin")
+
+
+def _over_all(shape):
+    """A reduction over all axes in place of some."""
+    def edit(func, args, kwargs):
+        of = {"amax": torch.amax, "amin": torch.amin, "sum": torch.sum, "mean": torch.mean}[func._opname]
+        return of(args[0]).expand(shape).clone()
+
+    return edit
+
+
+EQUALS = ({"lt", "le"}, {"gt", "ge"})
+
+
+def node_windows(lab, node):
+    """Other windows of a convolution or a pooling."""
+    if lab.walked or node.writes:
+        return
+    named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
+    for text, edit in window_edits(node.name, named, node.shape):
+        yield text, {node.place: edit}
+
+
+def node_variants(lab, node):
+    """Another formula for an operator."""
+    if not node.writes or node.kwargs.get("out") is not None:
+        for text, edit in (*variant_edits(node.name), *product_variants(node.name)):
+            yield text, {node.place: edit}
+
+
+def node_swaps(lab, node):
+    """Another operator in place of one."""
+    for name in relatives(node.name):
+        note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
+        note = " (the sign of a term is flipped)" if name in ("add", "sub") else note
+        note = " (equal elements compare otherwise)" if {name, node.name} in EQUALS else note
+        yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}",
+               {node.place: _swapped(name)})  # fmt: skip
+
+
+def node_forms(lab, node):
+    """Another formula in place of one operator; a step that writes in place, left out."""
+    if not node.writes:
+        for text, formula in formulas(node.name):
+            yield text, {node.place: lambda func, args, kwargs, f=formula: apart(f, *args, **kwargs)}
+    elif node.args and getattr(node.args[0], "floats", False):
+        yield (f"dropped contribution: the step {node.name}_ is left out",
+               {node.place: lambda func, args, kwargs: args[0]})  # fmt: skip
+
+
+def apart(function, *args, **kwargs):
+    """Runs as it is, held to no precision."""
+    with _disable_current_modes():
+        return function(*args, **kwargs)
+
+
+def _swapped(name):
+    name = f"_{name}" if name in ("softmax", "log_softmax") else name
+
+    def edit(func, args, kwargs):
+        own = func._schema.name.rpartition("::")[2]
+        if own.endswith("_") and hasattr(torch.ops.aten, f"{name}_"):
+            packet = getattr(torch.ops.aten, f"{name}_")
+        else:
+            packet = getattr(torch.ops.aten, name)
+        try:
+            return packet(*args, **kwargs)
+        except (RuntimeError, TypeError):
+            return packet(*args)
+
+    return edit
+
+
+def node_terms(lab, node):
+    """A sum without one of its terms, a product without one of its factors."""
+    if node.name not in ("add", "sub", "mul", "div", "rsub", "logaddexp", "maximum") or node.writes:
+        return
+    if len(node.args) < 2:
+        return
+    kind = "factor" if node.name in ("mul", "div") else "term"
+    for i in (1, 0):
+        if not hasattr(node.args[i], "shape"):
+            continue
+
+        def edit(func, args, kwargs, i=i):
+            out = args[1 - i]
+            if not isinstance(out, torch.Tensor):
+                return out * torch.ones_like(args[i])
+            out = out.expand(torch.broadcast_shapes(out.shape, args[i].shape)).clone()
+            return _rest(node.name, out, kwargs) if i == 0 else out
+
+        yield f"dropped contribution: a {kind} of {node.name} is missing", {node.place: edit}
+
+
+def _rest(name, second, kwargs):
+    """What the second operand alone gives."""
+    if name in ("add", "sub"):
+        return second * (kwargs.get("alpha", 1) * (-1 if name == "sub" else 1))
+    return 1 / second if name == "div" else second
+
+
+# Functions of one argument that a formula may lack.
+UNARY = {"sqrt": "the root", "exp": "exp", "log": "log", "log1p": "log1p", "log2": "log2",
+         "abs": "the absolute value", "neg": "the sign", "sigmoid": "sigmoid", "tanh": "tanh",
+         "relu": "relu", "reciprocal": "the reciprocal", "deg2rad": "deg2rad", "rad2deg": "rad2deg",
+         "sign": "sign", "square": "the square", "erf": "erf", "round": "the rounding",
+         "rsqrt": "the reciprocal root", "cumsum": "the running sum", "silu": "silu", "gelu": "gelu",
+         "_softmax": "softmax", "_log_softmax": "log_softmax"}  # fmt: skip
+
+
+def node_without(lab, node):
+    """A formula without one of its functions, or with a factor that counts twice."""
+    if node.writes or not node.args or not getattr(node.args[0], "floats", False):
+        return
+    if node.name in UNARY:
+        yield (f"wrong variant: {UNARY[node.name]} is missing ({node.name.lstrip('_')} left out)",
+               {node.place: lambda func, args, kwargs: args[0].clone()})  # fmt: skip
+    if node.name == "mul" and len(node.args) > 1 and hasattr(node.args[1], "shape"):
+        for i in (1, 0):
+            yield ("wrong variant: a factor of mul is applied twice (squared)",
+                   {node.place: lambda func, args, kwargs, i=i: func(*args, **kwargs) * args[i]})  # fmt: skip
+
+
+def exchanged_numbers(lab):
+    """Two constants of a formula in each other's place."""
+    held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
+            and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
+    pairs = [(a, b) for i, a in enumerate(held) for b in held[i + 1 :] if a[1] != b[1]
+             and a[0].name == b[0].name and 0.01 < abs(a[1] / (b[1] or 1e300)) < 100]
+    for (a, x), (b, y) in pairs if len(pairs) <= MOST_PAIRS else ():
+        yield (f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
+               {a.place: _second(y), b.place: _second(x)})  # fmt: skip
+
+
+def _second(value):
+    return lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs)
+
+
+def node_slices(lab, node):
+    """A reduction that leaves out its last elements or counts them twice."""
+    if node.name in ("_softmax", "softmax", "logsumexp"):
+        yield from _fewer_terms(node)
+    if node.name not in REDUCING:
+        return
+    for i, seen in enumerate(node.args[:2]):
+        if not hasattr(seen, "shape"):
+            continue
+        for axis in _reduced_axes(node, i, seen):
+            size = seen.shape[axis]
+            for t in sizes_to_drop(size):
+                of = f"{t} of {size} along axis {axis} in {node.name}"
+                lost = _without if node.name in COUNTING else _times
+                yield (f"dropped contribution: the last {of} is missing",
+                       {node.place: lost(i, axis, -t, 0)})  # fmt: skip
+                if node.name in ("mean", "var"):
+                    yield (f"dropped contribution: the last {of} is missing, and not counted",
+                           {node.place: _without(i, axis, -t, 0)})  # fmt: skip
+            for first, t in parts_of(size):
+                yield (f"dropped contribution: {first} to {first + t - 1} of {size} along axis "
+                       f"{axis} in {node.name} are missing", {node.place: _hole(i, axis, first, t)})  # fmt: skip
+            for t in sizes_to_drop(size):
+                of = f"{t} of {size} along axis {axis} in {node.name}"
+                yield (f"dropped contribution: the first {of} is missing",
+                       {node.place: _times(i, axis, t, 0)})  # fmt: skip
+                yield (f"duplicate contribution: the last {of} counts twice",
+                       {node.place: _times(i, axis, -t, 2)})  # fmt: skip
+
+
+def _fewer_terms(node):
+    """A softmax that leaves out its last terms."""
+    seen, dim = node.args[0], node.value("dim")
+    dim = dim[0] if isinstance(dim, (list, tuple)) and dim else dim
+    if not isinstance(dim, int) or not seen.shape:
+        return
+    for t in sizes_to_drop(seen.shape[dim]):
+        def change(x, t=t):
+            x = x.clone()
+            x.narrow(dim, x.shape[dim] - t, t).fill_(-torch.inf)
+            return x
+
+        yield (f"dropped contribution: the last {t} of {seen.shape[dim]} terms of "
+               f"{node.name.lstrip('_')} is missing", {node.place: _changed(0, change)})  # fmt: skip
+
+
+def _reduced_axes(node, i, seen):
+    rank = len(seen.shape)
+    if not (seen.floats or seen.dtype.is_complex) or not rank:
+        return []
+    if node.name in ("mm", "bmm", "matmul", "dot", "mv"):
+        return [rank - 1] if i == 0 else []
+    if node.name == "convolution":
+        return range(1, rank) if i == 1 else []
+    if i:
+        return []
+    dim = node.value("dim")
+    if isinstance(dim, int):
+        return [dim % rank]
+    return [d % rank for d in dim] if dim else range(rank)
+
+
+def _times(i, axis, count, factor):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = scaled(args[i], axis, count, factor)
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def _without(i, axis, count, _):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = args[i].narrow(axis, 0, args[i].shape[axis] + count)
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def node_masks(lab, node):
+    """A mask or an index inside that is off by one, ignored or inverted."""
+    for i, seen in enumerate(node.args):
+        if not hasattr(seen, "shape") or seen.floats or not seen.shape:
+            continue
+        what = "mask" if seen.dtype == torch.bool else "index"
+        view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
+        edits = list(roll_edits(f"the {what}", view)) if len(seen.shape) else []
+        if seen.dtype == torch.bool:
+            edits += group_edits(f"the {what}", view)
+            edits += [(f"the {what} is ignored", torch.zeros_like),
+                      (f"the {what} is ignored", torch.ones_like),
+                      (f"the {what} is inverted", torch.logical_not)]  # fmt: skip
+        else:
+            edits += [("index shifted by one", lambda t: (t + 1).clamp(max=int(t.max()))),
+                      ("index shifted by one", lambda t: (t - 1).clamp(min=int(t.min())))]
+        for text, change in edits:
+            yield text, {node.place: _changed(i, change)}
+
+
+def _changed(i, change):
+    def edit(func, args, kwargs):
+        args = list(args)
+        args[i] = change(args[i])
+        return func(*args, **kwargs)
+
+    return edit
+
+
+def halves_as_pairs(lab):
+    """Halves of an axis read as every other element of it, as two layouts of rotary embeddings
+    have it."""
+    edits = {}
+    for node in lab.nodes():
+        seen = node.args[0] if node.args else None
+        if node.name in ("slice", "split", "chunk") and getattr(seen, "shape", ()) and not node.writes:
+            edits[node.place] = _paired
+    if edits:
+        yield "wrong stride: halves are read interleaved, as pairs of neighbours", edits
+
+
+def pairs_as_halves(lab):
+    """Every other element of an axis read as one half of it."""
+    edits = {}
+    for node in lab.nodes():
+        seen = node.args[0] if node.args else None
+        if node.name == "slice" and node.value("step") == 2 and getattr(seen, "shape", ()):
+            edits[node.place] = _halved
+    if edits:
+        yield "wrong stride: pairs of neighbours (interleaved) are read as halves", edits
+
+
+def _halved(func, args, kwargs):
+    out, x = func(*args, **kwargs), args[0]
+    for axis in range(x.dim()):
+        if 2 * out.shape[axis] == x.shape[axis]:
+            second = out.storage_offset() != x.storage_offset()
+            return x.narrow(axis, out.shape[axis] * second, out.shape[axis])
+    return out
+
+
+def layouts(lab):
+    """(text, run): halves taken for pairs or the reverse, also where the result is written."""
+    for make, way in ((halves_as_pairs, (2, -1)), (pairs_as_halves, (-1, 2))):
+        for text, edits in make(lab):
+            yield text, lambda e=edits: lab.edited(e)
+            yield (f"{text}, and so written", lambda e=edits, w=way: {
+                p: t.unflatten(-1, w).transpose(-1, -2).flatten(-2) if t.dim() and t.shape[-1] % 2 == 0 else t
+                for p, t in lab.edited(e).items()})  # fmt: skip
+
+
+def steps_ignored(lab):
+    """Every so many elements of an axis read as if they were neighbours."""
+    for node in lab.nodes():
+        step = node.value("step") if node.name in ("slice", "unfold") else 1
+        if isinstance(step, int) and step > 1:
+            edit = _neighbours if node.name == "slice" else _neighbouring
+            yield f"wrong stride: the step {step} of a {node.name} is ignored", {node.place: edit}
+
+
+def _neighbouring(func, args, kwargs):
+    """Windows one after the other."""
+    out = func(*args, **kwargs)
+    x, axis, size = args[0], args[1] % args[0].dim(), args[2]
+    return x.unfold(axis, size, 1).narrow(axis, 0, out.shape[axis])
+
+
+def _neighbours(func, args, kwargs):
+    out, x = func(*args, **kwargs), args[0]
+    for axis in range(x.dim()):
+        if out.stride(axis) != x.stride(axis):
+            first = (out.storage_offset() - x.storage_offset()) // max(x.stride(axis), 1)
+            return x.narrow(axis, first, out.shape[axis])
+    return out
+
+
+def _paired(func, args, kwargs):
+    out = func(*args, **kwargs)
+    x = args[0]
+    parts = list(out) if isinstance(out, (list, tuple)) else [out]
+    axis = next((a for a in range(x.dim()) if 2 * parts[0].shape[a] == x.shape[a]), None)
+    if axis is None:
+        return out
+    every = [x.narrow(axis, i, x.shape[axis] - i).index_select(
+        axis, torch.arange(0, x.shape[axis] - i, 2)) for i in (0, 1)]  # fmt: skip
+    if isinstance(out, (list, tuple)):
+        return every if len(out) == 2 else out
+    return every[int(out.storage_offset() != x.storage_offset())]
+
+
+ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
+
+
+def epsilon_places(lab):
+    """An epsilon added outside the root instead of inside, or the reverse."""
+    nodes = lab.nodes()
+    for a, b in zip(nodes, nodes[1:]):
+        eps = a.args[1] if len(a.args) > 1 else None
+        if a.name == "add" and b.name in ROOTS and isinstance(eps, float):
+            yield ("epsilon is outside the square root instead of inside",
+                   {a.place: lambda f, args, k: args[0],
+                    b.place: lambda f, args, k, e=eps, n=b.name: ROOTS[n](args[0], e)})  # fmt: skip
+        eps = b.args[1] if len(b.args) > 1 else None
+        if a.name == "sqrt" and b.name == "add" and isinstance(eps, float):
+            yield ("epsilon is inside the square root instead of outside",
+                   {a.place: lambda f, args, k, e=eps: torch.sqrt(args[0] + e),
+                    b.place: lambda f, args, k: args[0]})  # fmt: skip
+
+
+def by_name(lab):
+    """Operators of one name at several places: a function that is called for each operand, a
+    number that several layers share."""
+    held = {}
+    for node in lab.nodes():
+        held.setdefault(node.name, []).append(node)
+    for nodes in held.values():
+        if 1 < len(nodes) <= MOST_ALIKE and len({n.site or n.place for n in nodes}) > 1:
+            yield nodes
+
+
+def operator_edits(lab, deep):
+    """Everything that may be wrong with one operator inside the call: with those that it calls,
+    or with `deep` those that these are made of."""
+    every = [nodes for nodes in groups(lab) if (len(nodes[0].place) > 1) == deep]
+    for text, e in (*steps_ignored(lab), *exchanged_numbers(lab)) if not deep else ():
+        yield text, lambda e=e: lab.edited(e)
+    yield from layouts(lab) if not deep else ()
+    kinds = (node_terms, node_without, node_arguments, node_windows, node_swaps, node_variants, node_forms,
+             node_masks)  # fmt: skip
+    for make in kinds:
+        alike = by_name(lab) if not deep and make in (node_without, node_swaps, node_arguments) else ()
+        for nodes in (*alike, *every):
+            for text, edits in together(make, lab, nodes):
+                yield text, lambda e=edits: lab.edited(e)
+
+
+def slice_edits(lab):
+    """Reductions that leave something out or count it twice."""
+    for nodes in groups(lab):
+        for text, edits in together(node_slices, lab, nodes):
+            yield text, lambda e=edits: lab.edited(e)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums and transforms by other honest algorithms than the CPU's own: one accumulator from the
+first term to the last, or back; a Fourier transform by its matrix. Where terms come in an order
+that makes partial sums large, or drops small ones, these lose far more than roundings that fall
+by chance, and no device can be blamed for it. Serves `noise`."""
+
+import math
+from functools import cache
+
+import torch
+
+MOST_TERMS = 4096  # of the sums in a product of matrices
+MOST_ADDED = 1 << 26  # numbers that one step may add one by one
+MOST_POINTS = 2048  # of a transform by its matrix
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+
+
+# ---- sums ----------------------------------------------------------------------------
+
+
+def accumulated(func, args, kwargs, back):
+    """The float32 result of an operator that adds, with every sum in one accumulator; None for
+    all others."""
+    name = func._schema.name.split("::")[1]
+    if name in PRODUCTS:
+        return _product(name, args, kwargs, back)
+    if name not in ("sum", "mean", "var") or args[0].dtype != torch.float32 or not args[0].numel():
+        return None
+    if args[0].numel() > MOST_ADDED:
+        return None
+    x, dims = args[0], _dims_of(args)
+    terms = x.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims)) if dims else x[..., None]
+    out = _sum(terms, back)
+    if name != "sum":
+        out = out / terms.shape[-1]
+    if name == "var":
+        given = args[2] if len(args) > 2 and not isinstance(args[2], bool) else kwargs.get("correction")
+        left = terms.shape[-1] - float(1 if given is None else given)
+        out = _sum((terms - out[..., None]).square(), back) / left
+    return out
+
+
+def _dims_of(args):
+    dims = args[1] if len(args) > 1 else None
+    dims = list(range(args[0].dim())) if dims is None or dims == [] else dims
+    dims = [dims] if isinstance(dims, int) else dims
+    return tuple(sorted(d % args[0].dim() for d in dims)) if args[0].dim() else ()
+
+
+def _sum(terms, back):
+    """The sum over the last dimension, term by term: along one dimension index_add is a loop."""
+    rows = terms.shape[:-1].numel()
+    at = torch.arange(rows).repeat_interleave(terms.shape[-1])
+    flat = (terms.flip(-1) if back else terms).reshape(-1)
+    return torch.zeros(rows).index_add_(0, at, flat).view(terms.shape[:-1])
+
+
+def _product(name, args, kwargs, back):
+    first = len(name.removesuffix("mm").removesuffix("b")) // 3  # addmm and baddbmm have a bias
+    a, b = args[first], args[first + 1]
+    k = a.shape[-1]
+    if a.dtype != torch.float32 or k > MOST_TERMS or a.numel() * b.shape[-1] > MOST_ADDED:
+        return None
+    total = torch.zeros(*a.shape[:-1], b.shape[-1])
+    for i in reversed(range(k)) if back else range(k):
+        total += a[..., i, None] * b[..., i, None, :]
+    if not first:
+        return total
+    return kwargs.get("beta", 1) * args[0] + kwargs.get("alpha", 1) * total
+
+
+# ---- transforms ----------------------------------------------------------------------
+
+
+def n_points(x, dims):
+    """How many numbers a transform adds up."""
+    return math.prod(x.shape[d] for d in dims)
+
+
+def by_matrix(func, args, like, back=False):
+    """A Fourier transform in float32 as products with its matrix, shaped as its result `like`;
+    None where that would be large."""
+    name = func._schema.name.split("::")[1]
+    x, dims, scaling, last = args[:4]
+    if not dims or max(max(x.shape[d], like.shape[d]) for d in dims) > MOST_POINTS:
+        return None
+    if x.numel() * max(x.shape[d] for d in dims) > 16 * MOST_ADDED:
+        return None
+    sign = 1 if name == "_fft_c2r" or (name == "_fft_c2c" and not last) else -1
+    real = torch.view_as_real(x.resolve_conj()) if x.is_complex() else torch.stack([x, 0 * x], -1)
+    re, im = real[..., 0], real[..., 1]
+    if name == "_fft_c2r":
+        for d in dims[:-1]:
+            re, im = _along(re, im, d, sign, back)
+        re, im = _whole(re, im, dims[-1], last)
+        dims_left = dims[-1:]
+    else:
+        dims_left = dims
+    for d in dims_left:
+        re, im = _along(re, im, d, sign, back)
+    n = n_points(like if name == "_fft_c2r" else x, dims)
+    factor = {0: 1.0, 1: n**-0.5, 2: 1 / n}[scaling]
+    out = re if name == "_fft_c2r" else torch.complex(re, im)
+    for d in dims:
+        out = out.narrow(d, 0, like.shape[d])
+    return out * factor
+
+
+def _along(re, im, d, sign, back):
+    cos, sin = _matrix(re.shape[d], sign)
+    re, im = re.movedim(d, -1), im.movedim(d, -1)
+    if back:
+        re, im, cos, sin = re.flip(-1), im.flip(-1), cos.flip(0), sin.flip(0)
+    return (re @ cos - im @ sin).movedim(-1, d), (re @ sin + im @ cos).movedim(-1, d)
+
+
+@cache
+def _matrix(n, sign):
+    k = torch.arange(n, dtype=torch.float64)
+    angle = sign * 2 * math.pi / n * (torch.outer(k, k) % n)
+    return angle.cos().float(), angle.sin().float()
+
+
+def _whole(re, im, d, n):
+    """The spectrum of which one half is given along a dimension of n points."""
+    re, im = re.narrow(d, 0, n // 2 + 1), im.narrow(d, 0, n // 2 + 1).clone()
+    im.select(d, 0).zero_()
+    if n % 2 == 0:
+        im.select(d, n // 2).zero_()
+    rest = (n - 1) // 2
+    mirror = lambda t: t.narrow(d, 1, rest).flip(d)  # noqa: E731
+    return torch.cat([re, mirror(re)], d), torch.cat([im, -mirror(im)], d)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device under test: whatever runs a call and gives an answer. A torch device, or a
+Python callable that stands for one. Knows nothing of references and verdicts."""
+
+import importlib
+import math
+import re
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from ..calls.contents import LARGE
+from ..calls.replay import (
+    Unsupported,
+    bind_exact,
+    equal_bytes,
+    fit,
+    makes_on_default_device,
+    outputs_of,
+    plain,
+    raw_bytes,
+)
+from ..calls.verdicts import clause
+from .placement import asked_on_host, known_on_host, only_of_the_cpu
+from .precision import STANDARD, sources_of, space_of
+
+# Device types whose torch support is a package of its own.
+PACKAGES = {"sim": "ulpscope.sim", "npu": "torch_npu", "musa": "torch_musa",
+            "mlu": "torch_mlu", "hpu": "habana_frameworks.torch"}  # fmt: skip
+
+REFUSALS = re.compile(
+    r"not implemented|not supported|unsupported|could not run|no kernel|no operator|"
+    r"not available|doesn't support|does not support",
+    re.IGNORECASE,
+)
+# Arguments whose content is nobody's but the kernel's, between a forward and its backward.
+SCRATCH = {"workspace", "reserve", "reserveSpace", "reserve_space"}
+DEAD = re.compile(r"device-side|illegal|launch failure|hardware|uncorrectable|bus error", re.I)
+
+
+class UnknownDevice(ValueError):
+    """The device that was asked for is not there; the text lists what is."""
+
+
+class DeviceDied(Exception):
+    """The device reported that it is beyond use; its worker must be replaced."""
+
+
+@dataclass
+class Answer:
+    """What a device left of a call."""
+
+    outputs: dict  # path -> plain tensor
+    trespass: str = ""  # what it wrote that it must not, a clause
+    before: dict = field(default_factory=dict)  # written paths: plain content before
+    nanoseconds: int = 0
+    notes: list = field(default_factory=list)  # on how it was computed
+
+
+class TorchDevice:
+    """A device that torch knows by name."""
+
+    def __init__(self, name, home="cpu"):
+        self.name = name
+        self.type = name.split(":")[0]
+        self.home = home  # device type that captured the trace
+
+    def place(self, captured):
+        """Where a tensor of the captured device belongs: what lived on the capturing
+        accelerator goes to the device under test, the CPU's own tensors stay."""
+        return self.name if captured.split(":")[0] == self.home else "cpu"
+
+    def bind(self, call, on_host=()):
+        bound = bind_exact(call, self.place, on_host)
+        bound.kwargs |= self.defaults(call)
+        return bound
+
+    def defaults(self, call):
+        """Arguments to add to those of a call: the device of a factory that named none."""
+        if call.schema and self.home == "cpu" and makes_on_default_device(call):
+            return {"device": torch.device(self.name)}
+        return {}
+
+    def compute(self, call, bound):
+        """What the call returns."""
+        return bound.run(call.on(self.place))
+
+    def notes(self, call):
+        """What is to be said of how a call that ran was computed."""
+        return []
+
+    def run(self, call):
+        """Runs the call. Unsupported where the device refuses it, DeviceDied."""
+        if only_of_the_cpu(call, self.type):
+            raise Unsupported(f"{call.op} is not supported on {self.type}: it belongs to a library of the CPU")
+        on_host = known_on_host(call) if self.home == "cpu" and self.type != "cpu" else set()
+        try:
+            return self._run(call, on_host)
+        except Unsupported as problem:
+            asked = self._asked_on_host(call, str(problem))
+            if asked <= on_host:
+                raise
+            try:
+                return self._run(call, asked | on_host)
+            except Unsupported:
+                raise problem from None
+
+    def _asked_on_host(self, call, text):
+        return asked_on_host(call, text) if self.home == "cpu" and self.type != "cpu" else set()
+
+    def _run(self, call, on_host):
+        bound = self.bind(call, on_host)
+        before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
+        start = time.perf_counter_ns()
+        try:
+            result = self.compute(call, bound)
+            outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
+            result = None
+        except (torch.OutOfMemoryError, Unsupported):
+            raise
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
+            raise refusal(problem) from None
+        spent = time.perf_counter_ns() - start
+        wrong = trespass(call, bound)
+        private = {base.untyped_storage().data_ptr() for base in bound.bases.values()}
+        bound = None  # room for what is kept
+        fresh = self.type != "cpu" or space_of(call.op) in STANDARD
+        return Answer(_detached(outputs, private, fresh), wrong, before, spent, self.notes(call))
+
+
+class PythonDevice:
+    """A Python callable `f(op, args, kwargs)` on CPU tensors that stands for a device; it
+    returns what the operator returns and writes what the operator writes."""
+
+    def __init__(self, function, name="python", home="cpu"):
+        self.name, self.type, self.home, self.function = name, "python", home, function
+
+    def run(self, call):
+        bound = bind_exact(call, lambda captured: "cpu")
+        before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
+        start = time.perf_counter_ns()
+        try:
+            with torch.no_grad():
+                result = self.function(call.function, bound.args, bound.kwargs)
+            outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
+            raise refusal(problem) from None
+        spent = time.perf_counter_ns() - start
+        return Answer(_detached(outputs), trespass(call, bound), before, spent)
+
+
+def _detached(outputs, private=(), fresh=False):
+    """Outputs that no later run can overwrite; views of storages that are this run's alone are
+    left as they are, and what is large where the results of a run are `fresh`."""
+    def alone(t):
+        return t.untyped_storage().data_ptr() in private or (fresh and t.nbytes >= LARGE)
+
+    return {path: t if alone(t) else t.clone() for path, t in outputs.items()}
+
+
+def refusal(problem):
+    """The exception that tells what kind of failure a device's own one is."""
+    text = clause(problem)
+    return DeviceDied(text) if DEAD.search(text) else Unsupported(text)
+
+
+def lacks(text):
+    """Whether a refusal says that the operator is missing, rather than disliking the call."""
+    return bool(REFUSALS.search(text))
+
+
+def trespass(call, bound):
+    """What a run wrote that it must not: a read-only argument, or bytes of a storage
+    outside the views that it may write. A clause, "" for nothing."""
+    written = set(call.written())
+    for storage, base in bound.bases.items():
+        views = [v for p, v in call.views.items() if v.storage == storage]
+        if all(v.argument in SCRATCH for v in views):
+            continue
+        allowed = [v for v in views if v.path in written]
+        if any(v.is_dense() and math.prod(v.sizes) * v.dtype.itemsize == base.nbytes for v in allowed):
+            continue  # it may write all of it
+        wrong = _changed(call.storages, storage, base, allowed)
+        if wrong:
+            where = allowed[0].path if allowed else views[0].path
+            what = "outside the view that is" if allowed else "of the read-only argument"
+            return f"wrote {wrong:,} bytes {what} {where}"
+    return ""
+
+
+def _changed(storages, storage, base, allowed):
+    """How many bytes of a storage differ from what was captured, outside the views `allowed`."""
+    if not allowed:
+        return sum(_differing(after, before) for after, before in _beside(storages, storage, base))
+    after = raw_bytes(base.cpu())
+    before = storages[storage][: after.numel()].clone()
+    for view in allowed:
+        _overlay(before, after, view)
+    return _differing(after, before)
+
+
+def _beside(storages, storage, base):
+    """Yields bytes of a storage after a run and before it."""
+    for first, before in storages.chunks(storage):
+        first //= base.itemsize
+        after = raw_bytes(base[first : first + len(before) // base.itemsize].cpu())
+        yield after, before[: after.numel()]
+
+
+def _differing(after, before):
+    return int((after != before).sum()) if not equal_bytes(after, before) else 0
+
+
+def learn_writes(call):
+    """Marks as written the arguments that the CPU's own kernel writes although the schema
+    does not say so (native_batch_norm's running statistics); True where there are any."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    try:
+        bound.run(sources_of(call)[0].run)
+    except Exception:  # the CPU refuses: nothing learnt
+        return False
+    written = set(call.written())
+    changed = {
+        storage
+        for storage, base in bound.bases.items()
+        if not equal_bytes(raw_bytes(base), call.storages[storage][: raw_bytes(base).numel()])
+    }
+    hidden = {p: v for p, v in call.views.items() if v.storage in changed and p not in written}
+    call.mutated.update(hidden)
+    return bool(hidden)
+
+
+def _overlay(before, after, view):
+    """Copies the elements of `view` from one storage to the other."""
+    first, last = (i * view.dtype.itemsize for i in view.extent())
+    if view.is_dense():
+        before[first:last] = after[first:last]
+        return
+    where = torch.zeros(fit(before, view.dtype).numel(), dtype=torch.bool)
+    where.as_strided(view.sizes, view.strides, view.offset).fill_(True)
+    size = view.dtype.itemsize
+    rows = before[: where.numel() * size].view(-1, size)
+    rows[where] = after[: where.numel() * size].view(-1, size)[where]
+
+
+# ---- finding one ---------------------------------------------------------------------
+
+
+def present():
+    """Names of the device types that this torch has, for messages."""
+    found = ["cpu"]
+    for kind in ("cuda", "xpu", "mps"):
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_available():
+            found.append(kind)
+    private = torch._C._get_privateuse1_backend_name()
+    if private != "privateuseone":
+        found.append(private)
+    return found
+
+
+def open_device(name, home="cpu", via="", mark=lambda phase: None):
+    """The device under test of that name: "npu:0", "sim:1", or "python:MODULE:FUNCTION";
+    with `via` what that backend of torch.compile generates for it, `mark` is then told when
+    it compiles.
+
+    Imports the package that brings the device type. UnknownDevice where there is none.
+    """
+    if name.startswith("python:"):
+        return _open_callable(name, home)
+    kind = name.split(":")[0]
+    package = PACKAGES.get(kind)
+    if package is not None:
+        try:
+            importlib.import_module(package)
+        except ImportError as problem:
+            raise UnknownDevice(_unknown(name, f"{package} cannot be imported: {problem}")) from None
+    try:
+        torch.empty(1, device=name)
+    except Exception as problem:  # every backend has its own way to say no
+        why = str(problem).split("\n")[0][:160]
+        if why.startswith("Expected one of "):  # torch lists all types that it ever had
+            why = f"torch has no device type '{kind}'"
+        raise UnknownDevice(_unknown(name, why)) from None
+    if via:
+        from .compiled import CompiledDevice  # takes seconds to import
+
+        return CompiledDevice(name, via, home, mark)
+    return TorchDevice(name, home)
+
+
+def _unknown(name, why):
+    known = ", ".join(present() + [k for k in ("sim",) if k not in present()])
+    return f"device {name} is not there ({why}); known here: {known}"
+
+
+def _open_callable(name, home):
+    parts = name.split(":")
+    if len(parts) != 3:
+        raise UnknownDevice(f"device {name}: write python:MODULE:FUNCTION")
+    try:
+        function = getattr(importlib.import_module(parts[1]), parts[2])
+    except (ImportError, AttributeError) as problem:
+        raise UnknownDevice(f"device {name} is not there: {problem}") from None
+    return PythonDevice(function, name, home)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of narrower formats: doubles rounded to them, by whatever rounding to integers.
+Neighbours: `judges.narrow` (whether a narrower run explains an output), `causes.emulate` (causes)."""
+
+import torch
+
+# name -> significand bits, smallest normal exponent, largest exponent
+FORMATS = {
+    "TF32": (11, -126, 127),
+    "bfloat16": (8, -126, 127),
+    "float16": (11, -14, 15),
+    "float32": (24, -126, 127),
+}
+LOW = ("TF32", "float16", "bfloat16")
+OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
+    """Doubles with `bits` significand bits; `integer` is torch.round (nearest, ties to
+    even), torch.trunc or another rounding to integers."""
+    x = x.double()
+    if integer is torch.round and _is_normal(x, bits, emin, emax):
+        return _nearest(x, bits)
+    exponent = torch.frexp(x)[1].double() - 1
+    quantum = torch.exp2(exponent.clamp(min=emin) - (bits - 1))
+    y = integer(x / quantum) * quantum
+    y = torch.where(y.abs() >= 2.0 ** (emax + 1), torch.copysign(x * 0 + torch.inf, x), y)
+    return torch.where(x.isfinite(), y, x)
+
+
+def _is_normal(x, bits, emin, emax):
+    """Whether every element is zero or stays a normal number of the format."""
+    if not 1 < bits < 53 or not x.numel():
+        return False
+    size = x.abs()
+    return bool(size.max() < 2.0**emax) and not bool(((size < 2.0**emin) & (size > 0)).any())
+
+
+def _nearest(x, bits):
+    """Normal doubles rounded to `bits` bits, ties to even: added in the pattern, where a carry
+    runs into the exponent as it must."""
+    drop = 53 - bits
+    pattern = x.view(torch.int64)
+    even = (pattern >> drop) & 1
+    return ((pattern + (even + ((1 << (drop - 1)) - 1))) & -(1 << drop)).view(torch.float64)
+
+
+NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def rounded_once(x, name):
+    """`x` rounded to a named format, in its own dtype: quickly where torch can."""
+    if x.dtype == torch.float32 and name in NATIVE:
+        return x.to(NATIVE[name]).to(x.dtype)
+    return to_format(x, name).to(x.dtype)
+
+
+def to_format(x, name, integer=torch.round):
+    """`x` rounded to a named format, as doubles."""
+    return quantize(x, *FORMATS[name], integer)
+
+
+def to_dtype(x, dtype):
+    """`x` rounded once to `dtype`, as doubles."""
+    if dtype == torch.float32:
+        return x.float().double()
+    return to_format(x, OWN_FORMAT[dtype]) if dtype in OWN_FORMAT else x.to(dtype).double()

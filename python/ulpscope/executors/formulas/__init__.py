@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The built-in references: a table operator -> formula, filled by the `executors.formulas`
+modules, and the adapter that calls a formula with the arguments of a schema.
+
+A formula takes its operator's arguments by name, in any precision, and returns what the
+operator returns, with None for a result that is promised nothing (a seed, a work space). It
+names the arguments that it understands; another one must be at its default, so that a
+variant without a reference is `unjudged` and not judged by the wrong formula.
+"""
+
+import inspect
+from functools import cache
+
+# Arguments that change how a result is computed, or what else is returned, but not its value.
+IDLE = {
+    "inner_precise", "gen_mask_parallel", "sync", "seed", "offset", "numels", "workspace",
+    "deterministic", "rng_state", "num_splits", "num_splits_key", "benchmark", "allow_tf32",
+    "philox_seed", "philox_offset", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "unused",
+    "return_debug_mask", "return_softmax", "compute_log_sumexp", "use_fast_accum", "use_locking",
+    "zero_tensors", "dropout_mask", "softmax_in", "shared_storage_dqdkdv", "passes",
+    "use_group_norm_v2", "gelu",
+}  # fmt: skip
+
+_table = {}
+
+
+class NoReference(Exception):
+    """A form of an operator that its reference does not cover; the text is a clause."""
+
+
+def builtin(*operators, **fixed):
+    """Decorator: the function is the formula of these operators (`ns::name`, or
+    `ns::name.overload`); `fixed` are arguments that it gets besides theirs."""
+
+    def bind(function):
+        for operator in operators:
+            _table[operator] = (function, fixed)
+        return function
+
+    return bind
+
+
+def find(op):
+    """The built-in reference of `ns::name.overload` as a function of (schema, args,
+    kwargs), or None."""
+    _load()
+    exact = op.removesuffix(".default")
+    entry = _table.get(exact) or _table.get(exact.split(".")[0])
+    if entry is None:
+        return None
+    function, fixed = entry
+    wanted = _parameters(function) - fixed.keys()
+
+    def call(schema, args, kwargs):
+        return function(**_named(schema, wanted, args, kwargs), **fixed)
+
+    return call
+
+
+@cache
+def _parameters(function):
+    return inspect.signature(function).parameters.keys()
+
+
+def known():
+    """Names of all operators with a built-in reference, sorted."""
+    _load()
+    return sorted(_table)
+
+
+def _load():
+    # Each fills the table; one that somebody imported before must not hide the others.
+    from . import aten, attention, norms, quantized, recurrent  # noqa: F401
+
+
+def _named(schema, wanted, args, kwargs):
+    """Arguments by their schema's names; NoReference where one that the formula does not
+    know is not at its default."""
+    given = {a.name: value for a, value in zip(schema.arguments, args)} | kwargs
+    for argument in schema.arguments:
+        name = argument.name
+        if name in wanted or name in IDLE or name not in given:
+            continue
+        default = argument.default_value if argument.has_default_value() else None
+        if given[name] is not None and given[name] != default:
+            raise NoReference(f"{name}={given[name]} is not in the built-in reference")
+    return {name: value for name, value in given.items() if name in wanted}
+
+
+def no_dropout(probability):
+    """Refuses a formula whose result is random."""
+    if probability:
+        raise NoReference("it drops out at random")

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forward of a module, rebuilt from the calls of a trace as one callable: what one call
+gives is what the next one takes. Everything else that a call takes is an input, as it was
+captured, and so is what cannot be replayed: random draws, memory that nobody has filled.
+
+The coordinator (src/call/forwards.c) says which calls; `compiled` has the graph compiled, `reference` replays it in
+another precision.
+"""
+
+import json
+import operator
+import re
+from dataclasses import dataclass, field
+
+from ..calls.callable import Composite, learn
+from ..calls.read_call import bare_call, fill_storage, tensor_of, view_of
+from ..calls.replay import (
+    BadCall,
+    TensorAt,
+    draws_random,
+    is_collective,
+    makes_on_default_device,
+    promises_nothing,
+    substitute,
+)
+from .precision import STANDARD, sources_of, space_of
+
+MOST_CALLS = 256  # of one graph; the modules inside a larger one are judged
+
+
+@dataclass
+class Step:
+    """One call of the graph."""
+
+    call: object
+    takes: dict  # path of an argument -> number of the value
+    gives: list  # (path of a result, number of the value)
+    numbers: dict = field(default_factory=dict)  # path of an argument -> a Python number
+
+
+@dataclass
+class ModuleCall(Composite):
+    """A forward pass; its arguments are the tensors that come from outside."""
+
+    steps_taken: list = field(default_factory=list)
+    kept: list = field(default_factory=list)  # numbers of the values that it returns
+
+    @property
+    def identity(self):
+        """What makes two forwards the same code."""
+        return "module", repr([
+            (s.call.op, id(s.call.function), repr(s.call.args), repr(s.call.kwargs),
+             list(s.takes.items()), s.gives, list(s.numbers.items())) for s in self.steps_taken
+        ] + self.kept)  # fmt: skip
+
+    def on(self, place):
+        """The forward as a function of its tensors, on the device that `place` names."""
+        return lambda *tensors: self.replay(tensors, place)
+
+    def replay(self, tensors, place=lambda captured: "cpu", apply=None, function_of=None):
+        """Takes the steps on tensors, or on nodes of a graph that `apply(function, args,
+        kwargs)` adds to."""
+        apply = apply or (lambda function, args, kwargs: function(*args, **kwargs))
+        values = list(tensors)
+        for step in self.steps_taken:
+            call, at = step.call, dict(step.numbers)
+            at.update((path, values[n]) for path, n in step.takes.items())
+            args = tuple(substitute(a, at, None, place) for a in call.args)
+            kwargs = {k: substitute(a, at, None, place) for k, a in call.kwargs.items()}
+            if call.schema and makes_on_default_device(call):
+                kwargs["device"] = place("cpu")
+            function = function_of(call) if function_of else call.function
+            result = apply(function, args, kwargs)
+            for path, n in step.gives:
+                assert n == len(values)
+                values.append(_part(result, path, call, apply))
+        return tuple(values[n] for n in self.kept)
+
+
+def _part(result, path, call, apply):
+    """What a path like out[1] or out[0][2] is of a result or of its node."""
+    indices = [int(i) for i in re.findall(r"\[(\d+)\]", path)]
+    several = call.schema is not None and len(call.schema.returns) > 1
+    for i in indices if several else indices[1:]:
+        result = apply(operator.getitem, (result, i), {})
+    return result
+
+
+def _on_cpu(call):
+    """What computes a step of the reference: an extension's operator by its formula."""
+    return call.function if space_of(call.op) in STANDARD else sources_of(call)[0].run
+
+
+class Builder:
+    """Goes through the calls of a forward and wires them."""
+
+    def __init__(self, read_blob):
+        self.read_blob = read_blob
+        self.inputs, self.made = [], []  # rows of tensors by number of the value
+        self.known = {}  # (version, dtype, sizes, strides, offset) -> number of the value
+        self.current = {}  # storage -> version
+        self.steps, self.left_out = [], []
+        self.read = set()  # versions that a step takes
+
+    def add(self, row):
+        """One call. Values are told apart by kind until all inputs are known, see `number`."""
+        call = None if is_collective(row["op"]) else bare_call(row)
+        if call is None or draws_random(call) or promises_nothing(call):
+            self.left_out.append(row["op"])
+            for t in row["tensors"]:
+                if t["role"] != "in":
+                    self._forget(t["storage"])
+            return
+        numbers = self._numbers(row)
+        takes = {t["path"]: self._take(t) for t in row["tensors"]
+                 if t["role"] == "in" and t["path"] not in numbers}  # fmt: skip
+        gives = []
+        for t in row["tensors"]:
+            if t["role"] == "mutated":
+                self._renew(t)
+        for t in row["tensors"]:
+            if t["role"] == "out" and _key(t) not in self.known:
+                self.current[t["storage"]] = t["version"]
+                self.made.append(t)
+                self.known[_key(t)] = ("made", len(self.made) - 1)
+                gives.append((t["path"], self.known[_key(t)]))
+        self.steps.append(Step(call, takes, gives, numbers))
+
+    def _numbers(self, row):
+        """Python numbers among the tensors of a call (`x * 0.5`): torch hands them on in
+        float64, which would lift the precision of all the rest."""
+        given = [t for t in row["tensors"] if t["role"] == "in"]
+        written = {t["path"] for t in row["tensors"] if t["role"] == "mutated"}
+        if not any(t["dtype"] != "float64" and "float" in t["dtype"] for t in given):
+            return {}
+        found = (t for t in given if t["dtype"] == "float64" and not t["sizes"] and t["blob"]
+                 and t["path"] not in written)  # fmt: skip
+        return {t["path"]: float(tensor_of(t, self.read_blob)) for t in found}
+
+    def _take(self, t):
+        """Where an argument comes from."""
+        if self.current.get(t["storage"]) != t["version"]:
+            self._forget(t["storage"])
+            self.current[t["storage"]] = t["version"]
+        key = _key(t)
+        if key not in self.known:
+            self.inputs.append(t)
+            self.known[key] = ("input", len(self.inputs) - 1)
+        self.read.add(t["version"])
+        return self.known[key]
+
+    def _forget(self, storage):
+        version = self.current.pop(storage, None)
+        self.known = {k: v for k, v in self.known.items() if k[0] != version}
+
+    def _renew(self, t):
+        """A write: what saw the storage before sees its new content."""
+        before = self.current.get(t["storage"])
+        self.current[t["storage"]] = t["version"]
+        self.known = {((t["version"], *k[1:]) if k[0] == before else k): v
+                      for k, v in self.known.items()}  # fmt: skip
+        self.made = [{**m, "version": t["version"]} if m["version"] == before else m
+                     for m in self.made]  # fmt: skip
+
+    def number(self, value):
+        """Inputs come before what is made."""
+        kind, n = value
+        return n if kind == "input" else len(self.inputs) + n
+
+    def kept(self, wanted):
+        """Of every version that others read (where none is, that no step reads) the widest
+        tensor; without those that only show an input, unless there is nothing else."""
+        shown = {t["storage"] for t in self.inputs}
+        wanted = wanted or {t["version"] for t in self.made} - self.read
+        best = {}
+        for n, t in enumerate(self.made):
+            if t["version"] in wanted:
+                rank = (t["storage"] not in shown, not _expanded(t), _numel(t), n)
+                best[t["version"]] = max(best.get(t["version"], rank), rank)
+        fresh = [r for r in best.values() if r[0]]
+        return sorted(r[-1] for r in fresh or best.values())
+
+
+def _key(t):
+    return t["version"], t["dtype"], tuple(t["sizes"]), tuple(t["strides"]), t["offset"]
+
+
+def _numel(t):
+    n = 1
+    for size in t["sizes"]:
+        n *= size
+    return n
+
+
+def _expanded(t):
+    return any(step == 0 and size > 1 for size, step in zip(t["sizes"], t["strides"]))
+
+
+def arguments(call):
+    """The metric that keeps how the inputs of a module were laid out and what their statistics
+    are, as a list; a trace alone does not tell what they are."""
+    names = "path", "role", "dtype", "sizes", "strides", "offset", "device"
+    told = [{k: t[k] for k in names} | ({"stats": json.loads(t["stats"])} if t.get("stats") else {})
+            for t in call.row["tensors"]]  # fmt: skip
+    return [(-1, "arguments", 0.0, json.dumps(told))] if told else []
+
+
+def module_call(request, row_of, read_blob, stand_in=None):
+    """
+    The forward that a request of `_modules` names, as a Composite call.
+
+    `row_of(sequence)` gives a row of the trace, `read_blob` and `stand_in` as for
+    `calls.replay.call_from`. BadCall where it cannot be rebuilt.
+    """
+    if len(request["calls"]) > MOST_CALLS:
+        raise BadCall(f"{len(request['calls'])} calls are too many for one graph; the modules "
+                      "inside it are judged")  # fmt: skip
+    builder = Builder(read_blob)
+    for sequence in request["calls"]:
+        builder.add(row_of(sequence))
+    kept = builder.kept(set(request["kept"]))
+    if not kept:
+        what = ", ".join(sorted(set(builder.left_out))) or "it"
+        raise BadCall(f"nothing in it can be replayed: {what} draws, waits for other ranks or "
+                      "gives no tensor")  # fmt: skip
+    call = _assembled(builder, kept, request["source"], read_blob, stand_in)
+    call.function = lambda *tensors: call.replay(tensors, function_of=_on_cpu)
+    learn(call)
+    return call
+
+
+def _assembled(builder, kept, source, read_blob, stand_in):
+    """The call with its inputs, by version of their storages, so that what shares memory
+    does so again."""
+    tensors = [{**t, "path": f"args[{i}]", "storage": t["version"]} for i, t in enumerate(builder.inputs)]
+    call = ModuleCall(
+        source["sequence"], source["op"], [TensorAt(t["path"]) for t in tensors], {},
+        {t["path"]: view_of(t) for t in tensors}, row={**source, "tensors": tensors},
+        function=len, kept=[builder.number(("made", n)) for n in kept],
+    )  # fmt: skip
+    call.schema = None
+    call.results = {f"out[{i}]": view_of(builder.made[n]) for i, n in enumerate(kept)}
+    for t in tensors:
+        if t["storage"] not in call.storages:
+            fill_storage(call, t, read_blob, stand_in)
+    call.steps_taken = [
+        Step(s.call, {p: builder.number(v) for p, v in s.takes.items()},
+             [(p, builder.number(v)) for p, v in s.gives], s.numbers) for s in builder.steps
+    ]  # fmt: skip
+    return call

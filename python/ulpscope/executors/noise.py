@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A precision as another honest device might round it: a call taken apart into its
+elementary steps, and every inexact result of one moved by an ulp, of an elementary function
+by two, up or down within the function's range, or flushed to zero. What a formula loses by that, no device can be blamed for.
+Serves `reference`."""
+
+import math
+
+import torch
+from torch._decomp import decomposition_table
+
+from ..calls.mode import Mode
+from .algorithms import accumulated, by_matrix, n_points
+from .orders import PRODUCTS, adds, is_whole_step
+from .precision import sound
+
+LOW = (torch.float32, torch.float16, torch.bfloat16)
+
+# Functions that devices approximate; what else rounds is off by half an ulp at most.
+APPROXIMATED = {
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf",
+    "erfc", "erf_inv", "erfinv", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2",
+    "i0", "pow", "rsqrt", "sigmoid", "sin", "sinh", "tan", "tanh",
+}  # fmt: skip
+
+# What bounded functions never leave, however a device approximates them.
+PI = 3.14159274101257324  # as float32 has it
+RANGES = {
+    "acos": (0, PI), "asin": (-PI / 2, PI / 2), "atan": (-PI / 2, PI / 2), "atan2": (-PI, PI),
+    "cos": (-1, 1), "erf": (-1, 1), "erfc": (0, 2), "sigmoid": (0, 1), "sin": (-1, 1),
+    "tanh": (-1, 1), "_softmax": (0, 1), "softmax": (0, 1), "_log_softmax": (-math.inf, 0),
+    "log_sigmoid_forward": (-math.inf, 0), "cosh": (1, math.inf), "special_erf": (-1, 1),
+    "special_expit": (0, 1), "special_i0e": (0, 1), "special_i1e": (-1, 1), "special_ndtr": (0, 1),
+    "special_log_ndtr": (-math.inf, 0), "i0": (1, math.inf), "special_softmax": (0, 1),
+}  # fmt: skip
+
+# An exact result so near to the number that stands for it, in ulps, leaves nothing to round
+# otherwise: 1 + 1e-13 is 1 on every device.
+SETTLED = 2.0**-8
+FLAT = 1 - 2.0**-3  # a function that is settled there as well has come to its limit
+
+# The decompositions of sums take memory squared in the size; a device approximates sigmoid
+# as a whole.
+LEFT_WHOLE = {"cumsum", "cumprod", "cumsum_", "cumprod_", "sigmoid"}
+
+
+def taken_apart(func):
+    """The formula of an operator in smaller steps, or None for one that is a step itself."""
+    name = func._schema.name.split("::")[1]
+    if name in LEFT_WHOLE or adds(name) or hasattr(torch.ops.prims, name):
+        return None
+    if any(a.alias_info is not None for a in func._schema.arguments):
+        return None
+    return decomposition_table.get(func)
+
+
+def is_transform(func):
+    """Whether an operator is a Fourier transform. Its honest error is one of the whole: what
+    cancels to zero in one algorithm does not in another."""
+    return func._schema.name.startswith("aten::_fft_")
+
+
+def is_softmax_gradient(func):
+    """Whether an operator is the gradient of a softmax: p (g - sum p g). Fused attention has that
+    sum from its output instead, do . o, so what cancels here to nothing does not there."""
+    return func._schema.name == "aten::_softmax_backward_data"
+
+
+class Steps(Mode):
+    """Runs operators step by step, unless they are to stay whole, and hands each step to
+    `_step`."""
+
+    def __init__(self, apart=True):
+        super().__init__()
+        self.apart, self.multiplied = apart, False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = self._run(func, args, kwargs)
+        self.multiplied |= func._schema.name in ("aten::bmm", "aten::mm", "aten::baddbmm")
+        fused = self.multiplied and is_softmax_gradient(func)  # alone it has no output to take it from
+        return self._softmax_gradient(*args[:3], out) if fused else out
+
+    def _run(self, func, args, kwargs):
+        formula = taken_apart(func) if self.apart else None
+        if formula is not None:
+            try:
+                with self:
+                    return formula(*args, **kwargs)
+            except Exception:  # a formula that does not serve here: the operator does
+                pass
+        out = sound(func)(*args, **kwargs)
+        if is_transform(func):
+            return self._transform(func, args, out)
+        if any(r.alias_info is not None for r in func._schema.returns):
+            return out
+        if isinstance(out, tuple) and adds(func._schema.name.split("::")[1]):
+            return self._step(func, args, kwargs, out[0]), *out[1:]  # the sum comes first
+        if not isinstance(out, torch.Tensor) or out.dtype not in LOW:
+            return out
+        return self._step(func, args, kwargs, out)
+
+    def _step(self, func, args, kwargs, out):
+        return out
+
+    def _transform(self, func, args, out):
+        return out
+
+    def _softmax_gradient(self, cotangent, p, dim, out):
+        return out
+
+
+class Flush(Steps):
+    """Every step's subnormal results become zero; `any` tells whether there was one."""
+
+    def __init__(self):
+        super().__init__()
+        self.any = False
+
+    def _step(self, func, args, kwargs, out):
+        small = (out.abs() < torch.finfo(torch.float32).tiny) & (out != 0)
+        self.any |= bool(small.any())
+        return torch.where(small, out * 0, out)
+
+
+class Watch(Steps):
+    """Notes whether a step makes infinities of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.overflowed = False
+
+    def _step(self, func, args, kwargs, out):
+        given = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        if bool(out.isinf().any()) and all(bool(t.isfinite().all()) for t in given):
+            self.overflowed = True
+        return out
+
+
+class Accumulated(Steps):
+    """Every sum in one accumulator, from its first term on or from its last; `any` tells whether
+    there was one."""
+
+    def __init__(self, back, apart=True):
+        super().__init__(apart)
+        self.back, self.any = back, False
+
+    def _step(self, func, args, kwargs, out):
+        other = None
+        if out.dtype == torch.float32 and out.numel():
+            other = accumulated(func, args, kwargs, self.back)
+        if other is None:
+            return out
+        self.any = True
+        return other.reshape(out.shape)
+
+    def _transform(self, func, args, out):
+        other = by_matrix(func, args, out, self.back) if out.dtype in (torch.float32, torch.complex64) else None
+        self.any |= other is not None
+        return out if other is None else other
+
+
+class Noise(Steps):
+    """Moves what its steps round; exact results (moves, clamps, masks) stay, and functions at
+    their limits unless those are `rough`. `settled` tells whether any stayed for that."""
+
+    def __init__(self, seed, apart=True, rough=False):
+        super().__init__(apart)
+        self.rough, self.settled = rough, False
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def _step(self, func, args, kwargs, out):
+        steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
+        name = func._schema.name.split("::")[1]
+        if name in APPROXIMATED or name.startswith("special_"):
+            # One ulp or two: where two functions cancel, equal errors would tell nothing. And
+            # an approximation does not end at 1, but where the function has long come to it.
+            far = torch.randint(1, 3, out.shape, generator=self.generator)
+            moved = _moved(name, out, far * steps)
+            if self.rough:
+                return moved
+            settled = _is_settled(func, args, kwargs, out)
+            self.settled |= bool((settled & (out != 0)).any())
+            return torch.where(settled, out, moved)
+        exact = _exactly(func, args, kwargs)
+        if exact is None or exact.shape != out.shape:  # no float64 kernel: it stays as it is
+            return out
+        moved = torch.where(_is_near(exact, out), out, _moved(name, out, steps))
+        return self._reordered(func, args, kwargs, exact, moved) if adds(name) else moved
+
+    def _reordered(self, func, args, kwargs, exact, out):
+        """A sum moved by what another order of adding may lose: half an ulp of each term, where
+        any order rounds. That a CPU's own order was exact is luck."""
+        if is_whole_step(func, args, kwargs, out):
+            return out
+        other = _exactly(func, self._with_terms_moved(func, args), kwargs)
+        if other is None or other.shape != out.shape:
+            return out
+        return torch.where(exact.isfinite(), out + (other - exact), out).to(out.dtype)
+
+    def _with_terms_moved(self, func, args):
+        """The arguments with every term moved: of a product the first factor."""
+        whole, out = func._schema.name.split("::")[1] not in PRODUCTS, list(args)
+        at = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.is_floating_point()]
+        for i in at if whole else at[:1]:
+            out[i] = self._terms_moved(args[i])
+        return out
+
+    def _terms_moved(self, x):
+        if x.dtype not in LOW:
+            return x
+        signs = 2 * torch.randint(0, 2, x.shape, generator=self.generator) - 1
+        return x.double() * (1 + signs * (0.5 * torch.finfo(x.dtype).eps))
+
+    def _transform(self, func, args, out):
+        """Moves every number by an ulp of the transform's mean size, as all fast ones err, or by
+        twice what its matrix loses in one of its roundings, which the limits take many of."""
+        dims, parts = args[1], torch.view_as_real(out) if out.is_complex() else out.unsqueeze(-1)
+        if parts.dtype not in LOW or not dims:
+            return out
+        size = _mean_size(out, dims) * torch.finfo(parts.dtype).eps
+        other = by_matrix(func, args, out) if parts.dtype == torch.float32 else None
+        if other is not None:
+            lost = _mean_size(other - out, dims).nan_to_num() / n_points(args[0], dims) ** 0.5
+            size = torch.maximum(size, 2 * lost)
+        signs = 2 * torch.randint(0, 2, parts.shape, generator=self.generator) - 1
+        moved = (parts + signs * size.unsqueeze(-1)).contiguous()
+        return torch.view_as_complex(moved) if out.is_complex() else moved.squeeze(-1)
+
+    def _softmax_gradient(self, cotangent, p, dim, out):
+        """Moves the sum by an ulp of the row's largest cotangent."""
+        if out.dtype not in LOW:
+            return out
+        size = cotangent.abs().amax(dim, keepdim=True)
+        signs = 2 * torch.randint(0, 2, size.shape, generator=self.generator) - 1
+        return (out + p * signs * size * torch.finfo(out.dtype).eps).to(out.dtype)
+
+
+def _mean_size(x, dims):
+    """Root mean square over some dimensions, which stay."""
+    return x.abs().square().mean(dims, keepdim=True).sqrt()
+
+
+def _moved(name, out, ulps):
+    """Results moved by so many ulps, the other way where that would leave a function's range."""
+    moved = _times(out, ulps)
+    if name not in RANGES:
+        return moved
+    low, high = RANGES[name]
+    inward = _times(out, -ulps).clamp(low, high)
+    return torch.where((moved < low) | (moved > high), inward, moved)
+
+
+def _times(out, ulps):
+    return (out * (1 + ulps * torch.finfo(out.dtype).eps)).to(out.dtype)
+
+
+def _exactly(func, args, kwargs, scale=1.0):
+    """A step in float64, on inputs of another scale; None where it does not exist there."""
+    try:
+        out = func(*[_wide(a, scale) for a in args],
+                   **{k: _wide(v, scale) for k, v in kwargs.items()})  # fmt: skip
+        return out[0] if isinstance(out, tuple) else out
+    except Exception:  # whatever an operator raises
+        return None
+
+
+def _is_near(exact, out):
+    """Where a step's result is exact, or as good as exact."""
+    exact, held = exact.double(), out.double()
+    apart = (exact - held).abs()
+    return (exact == held) | (apart <= SETTLED * torch.finfo(out.dtype).eps * held.abs())
+
+
+def _is_settled(func, args, kwargs, out):
+    """Where a function has come to a limit that is a number of the dtype (tanh to 1): inputs an
+    eighth smaller give it as well. And where it is exactly 1, as exp(0) and 1 squared are."""
+    here, flat = _exactly(func, args, kwargs), _exactly(func, args, kwargs, FLAT)
+    if here is None or flat is None or not here.shape == flat.shape == out.shape:
+        return torch.zeros_like(out, dtype=torch.bool)
+    limit = _is_near(here, out) & _is_near(flat, out)
+    return limit | ((here.abs() == 1) & (out == here))
+
+
+def _wide(value, scale=1.0):
+    if isinstance(value, torch.Tensor):
+        return value.double() * scale if value.dtype in LOW else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_wide(item, scale) for item in value)
+    return torch.float64 if value in LOW else value

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums that no order of adding rounds: all terms are multiples of one number, and the sum of their
+sizes is below 2^24 times that. Elsewhere a sum that a CPU gives exactly is luck. Serves
+`judges.outputs`, `noise` and `judges.pack_operands`."""
+
+import torch
+
+from ..calls.exact import never_rounds
+from ..calls.mode import Mode
+from .precision import sound
+
+# Operators that add, each term with weight 1, by how a term is made of their arguments.
+SUMS = {"sum", "cumsum", "index_add", "scatter_add", "_embedding_bag", "_embedding_bag_forward_only",
+        "embedding_dense_backward", "col2im"}  # fmt: skip
+PRODUCTS = {"mm", "bmm", "mv", "dot"}
+BIASED = {"addmm", "baddbmm", "addmv"}  # the first argument, and products of the others
+# Convolutions are none of them: Winograd's algorithm multiplies by thirds.
+
+# Others that add, with weights.
+WEIGHTED = {"mean", "convolution", "linear", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
+            "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "nansum"}  # fmt: skip
+
+# One rounding of IEEE arithmetic: exact where it is.
+ARITHMETIC = {"add", "sub", "rsub", "mul", "neg", "abs"}
+WHOLE = 2.0**24  # float32 holds every whole number up to this
+
+
+class _Whole(Mode):
+    """Runs a call in float32; `holds` tells whether no order of computing it rounds."""
+
+    def __init__(self):
+        super().__init__()
+        self.holds = True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = sound(func)(*args, **kwargs)
+        if self.holds and not never_rounds(func.name()) and _numbers(args, kwargs):
+            self.holds = _is_whole(func, args, kwargs, out)
+        return out
+
+
+def is_whole(reference, path):
+    """Whether every order of computing one output gives its exact value."""
+    truth, yardstick = reference.truth[path], reference.yardstick[path]
+    given = {part.dtype for part in reference.parts.values() if part.dtype.is_floating_point}
+    if given != {torch.float32} or truth.shape != yardstick.shape:
+        return False
+    if not bool((yardstick == truth).all()):
+        return False
+    mode = _Whole()
+    try:
+        reference.in_float32(mode)
+    except Exception:  # whatever an operator raises there
+        return False
+    return mode.holds
+
+
+def adds(name):
+    """Whether an operator adds terms, in an order of its own."""
+    return name in SUMS or name in PRODUCTS or name in BIASED or name in WEIGHTED
+
+
+def is_whole_step(func, args, kwargs, out):
+    """Whether no order of adding rounds the result of one operator."""
+    try:
+        return _is_whole(func, args, kwargs, out)
+    except Exception:  # it does not exist in float64, or not of sizes
+        return False
+
+
+def tensors(args, kwargs):
+    """The float tensors among arguments."""
+    return [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def _numbers(args, kwargs):
+    """Whether there are real or complex numbers among arguments, lists included."""
+    flat = [t for v in (*args, *kwargs.values()) for t in (v if isinstance(v, (list, tuple)) else (v,))]
+    return any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in flat)
+
+
+def _is_whole(func, args, kwargs, out):
+    name = func._schema.name.split("::")[1]
+    given = tensors(args, kwargs)
+    if func._schema.is_mutable or len({t.dtype for t in given}) != 1:
+        return False
+    first = out[0] if isinstance(out, tuple) else out
+    if not isinstance(first, torch.Tensor):
+        return False
+    if first.is_complex():
+        return False
+    if not first.is_floating_point():
+        return True
+    exact = _in_float64(func, args, kwargs, lambda t: t)
+    if not torch.equal(exact, first.double()):
+        return False
+    if name in ARITHMETIC:
+        return True
+    unit = _unit_of(name, given)
+    if unit is None or not all(_weight_is_one(a, args, kwargs, i) for i, a in enumerate(func._schema.arguments)):
+        return False
+    sizes = _in_float64(func, args, kwargs, torch.abs)
+    return not sizes.numel() or float(sizes.max()) <= WHOLE * unit
+
+
+def _in_float64(func, args, kwargs, change):
+    def wide(value):
+        return change(value.double()) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    out = func(*map(wide, args), **{k: wide(v) for k, v in kwargs.items()})
+    return out[0] if isinstance(out, tuple) else out
+
+
+def _weight_is_one(argument, args, kwargs, i):
+    """Whether an argument leaves the terms as they are: no factor, no mean, no other dtype."""
+    value = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+    if argument.name in ("alpha", "beta"):
+        return value == 1
+    if argument.name == "dtype":
+        return value in (None, torch.float32)
+    return not (argument.name in ("mode", "scale_grad_by_freq") and value)
+
+
+def _unit_of(name, given):
+    """A number of which all terms are multiples; None where nobody knows."""
+    units = [unit(t) for t in given]
+    if name in SUMS:
+        return min(units)
+    if name in PRODUCTS:
+        return units[0] * units[-1]
+    if name in BIASED:
+        return min(units[0], units[1] * units[2])
+    return None
+
+
+def unit(x):
+    """The largest power of two of which all elements are multiples; 1 where all are zero, and 0
+    where one is not finite."""
+    live = x[x != 0].double()
+    if not live.numel():
+        return 1.0
+    if not bool(live.isfinite().all()):
+        return 0.0
+    mantissa, exponent = torch.frexp(live)
+    whole = torch.ldexp(mantissa, torch.tensor(53)).to(torch.int64)
+    lowest = (whole & -whole).double()
+    return float(torch.ldexp(lowest, exponent - 53).min())

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can compute a call's operator on the CPU in another precision, best first: a
+registered reference, a built-in one, the operator's own kernel, a decomposition. Serves
+`reference`, which takes the first that works.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from ..calls.apart import IN_FLOAT64 as OF_QUANTIZED
+from ..calls.meaning import resolved
+from ..calls.mode import Mode
+from ..calls.replay import LEFT_ALONE, base_name, is_write, rebuilt
+from . import formulas, registered
+from .formulas.quantized import IN_FLOAT64 as FAKE_QUANTIZED
+
+IN_FLOAT64 = {**OF_QUANTIZED, **FAKE_QUANTIZED}  # torch has float32 kernels only, or rounds inside
+STANDARD = ("aten", "prims")
+HANG_ON_DTYPE = {"nextafter"}  # what they mean
+FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+
+
+class Widen(Mode):
+    """Keeps a computation in one precision where it asks for a lower one itself: in its
+    tensors (constants, closures), its dtype arguments and what it makes out of nothing."""
+
+    WIDER = {
+        torch.float64: dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
+        | dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
+        torch.float32: dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
+        | {torch.complex32: torch.complex64},
+    }
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.wider = dtype, self.WIDER[dtype]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        names, kept, as_it_is = _kept_by(func)
+        args = [
+            a if i < len(names) and names[i] in kept else self._wide(a)
+            for i, a in enumerate(args)
+        ]
+        kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
+        run = IN_FLOAT64.get(func) if self.dtype is torch.float64 else None
+        out = (run or sound(func))(*args, **kwargs)
+        return out if as_it_is else self._wide(out)
+
+    def _wide(self, value):
+        if isinstance(value, torch.dtype):
+            return self.wider.get(value, value)
+        if isinstance(value, torch.Tensor):
+            wider = self.wider.get(value.dtype)
+            return value if wider is None else value.to(wider)
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda _, item: self._wide(item))
+        return value
+
+
+class Kept(Widen):
+    """The same, but what a computation itself rounds to 16 bits is rounded: every operator that
+    gives such numbers is computed in the wide precision and rounded once."""
+
+    LOW = (torch.float16, torch.bfloat16)
+
+    def __init__(self, dtype):
+        super().__init__(dtype)
+        self.wider = {k: v for k, v in self.wider.items() if k not in self.LOW}
+        self.all = self.WIDER[dtype]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        makes = not any(r.alias_info for r in func._schema.returns)
+        if not makes or not isinstance(out, torch.Tensor) or out.dtype not in self.LOW:
+            return out
+        if any(isinstance(v, torch.dtype) for v in (kwargs or {}).values()):
+            return out  # a conversion
+        wide = rebuilt(list(args), lambda _, a: self._whole(a))
+        return func(*wide, **{k: self._whole(v) for k, v in (kwargs or {}).items()}).to(out.dtype)
+
+    def _whole(self, value):
+        if isinstance(value, torch.Tensor):
+            return value.to(self.all.get(value.dtype, value.dtype))
+        if isinstance(value, (list, tuple)):
+            return rebuilt(value, lambda _, item: self._whole(item))
+        return value
+
+
+@cache
+def _kept_by(func):
+    """Names of an operator's arguments, those that must stay what they are, and whether its
+    results must."""
+    declared = func._schema.arguments
+    kept = {a.name for a in declared if is_write(a)} | LEFT_ALONE
+    if any(r.alias_info is not None and not is_write(r) for r in func._schema.returns):
+        kept |= {a.name for a in declared if a.alias_info is not None}
+    return [a.name for a in declared], kept, bool(func._schema.returns and kept - LEFT_ALONE)
+
+
+def space_of(op):
+    """The namespace of an operator, "" for a Python function."""
+    return op.partition("::")[0] if "::" in op else ""
+
+
+def cpu_kernel(call):
+    """The operator's own kernel on the CPU, callable under a dispatch mode that then sees
+    the operators inside it. The operator itself where it has no such kernel."""
+    function = call.function
+    key = torch._C.DispatchKey.CPU
+    if space_of(call.op) in STANDARD or not hasattr(function, "_op_dk"):
+        return resolved(call, function)
+    if not function.has_kernel_for_dispatch_key(key):
+        key = torch._C.DispatchKey.CompositeExplicitAutograd
+        if not function.has_kernel_for_dispatch_key(key):
+            return function
+    return lambda *args, **kwargs: function._op_dk(key, *args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One way to compute a call."""
+
+    run: object  # called with the call's arguments in the wanted precision
+    held: bool  # must be kept from leaving that precision
+    steady: bool = False  # known to give the same at every run
+    partial: bool = False  # None among its results: promised nothing
+    given: bool = False  # means something in the dtype that was captured only
+
+
+def sources_of(call):
+    """The sources of a call, best first; at least one."""
+    own = registered.registered(call.op)
+    if own is not None:
+        return [Source(own, held=True, partial=True)]
+    built_in = formulas.find(call.op) if call.schema is not None else None
+    if built_in is not None:
+        schema = call.schema
+        return [Source(lambda *a, **k: built_in(schema, a, k), held=False, steady=True, partial=True)]
+    if space_of(call.op) not in ("", *STANDARD):
+        return [Source(cpu_kernel(call), held=True)]
+    found = [_as_it_stands(call)]
+    others = [resolved(call, f) for f in decompositions(call.function)]
+    return found + [Source(f, held=True, steady=True) for f in others]
+
+
+def kernel_is_reference(call):
+    """Whether the operator's own kernel is no less to be trusted than what its results are held
+    to: torch's, or that reference itself. Of other operators it may be the very kernel under
+    test."""
+    if space_of(call.op) in ("", *STANDARD):
+        return True
+    return registered.registered(call.op) is None and formulas.find(call.op) is None
+
+
+def _as_it_stands(call):
+    """The operator itself. Where its meaning hangs on the dtype (neighbouring numbers, bits
+    seen as another dtype, a default that torch takes from it), that of the call."""
+    name = base_name(call.op)[1]
+    if name in HANG_ON_DTYPE or call.op.startswith("aten::view.dtype"):
+        return Source(call.function, held=False, steady=True, given=True)
+    if name in FUSED and not all(v.is_contiguous() for v in call.views.values()):
+        return Source(sound(call.function), held=False, steady=True, partial=True)
+    return Source(resolved(call, call.function), held=False, steady=True)
+
+
+def sound(function):
+    """The function, or for torch's fused optimizers one that runs them on contiguous copies: on
+    the CPU they take as many elements as a tensor has from where it begins, whatever its
+    strides."""
+    if getattr(function, "_opname", "") not in FUSED:
+        return function
+
+    def run(*args, **kwargs):
+        copies = []
+
+        def dense(value):
+            if isinstance(value, (list, tuple)):
+                return [dense(item) for item in value]
+            if not isinstance(value, torch.Tensor) or value.is_contiguous():
+                return value
+            copies.append((value, value.contiguous()))
+            return copies[-1][1]
+
+        result = function(*dense(args), **{k: dense(v) for k, v in kwargs.items()})
+        for tensor, copy in copies:
+            if not torch.equal(tensor, copy):  # one that is only read may be expanded
+                tensor.copy_(copy)
+        return result
+
+    return run
+
+
+def decompositions(function):
+    """Other formulas that torch has for one of its operators: of which one may exist in
+    float64 where the kernel does not."""
+    return _formulas(function) if isinstance(function, torch._ops.OpOverload) else ()
+
+
+@cache
+def _formulas(function):
+    from torch._decomp import decomposition_table
+
+    found = [decomposition_table[function]] if function in decomposition_table else []
+    if torch._C.DispatchKey.CompositeImplicitAutograd in function.py_kernels or (
+        function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    ):
+        found.append(function.decompose)
+    return tuple(found)

@@ -1,0 +1,649 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operands of a verdict: a call's float64 reference and its float32 yardstick, also on
+perturbed inputs. Everything runs on the CPU; nothing here decides.
+
+The formulas are in docs/verdict.md; the perturbation itself is `_core.perturb`.
+"""
+
+import contextlib
+import math
+import time
+from functools import cached_property
+
+import torch
+
+from .. import _core
+from ..calls.exact import never_rounds
+from ..calls.indices import name_of_one
+from ..calls.meaning import Meaning, Meant, only_dtype
+from ..calls.replay import (
+    BadCall,
+    bind_cast,
+    computed,
+    outputs_of,
+    plain,
+    promises_nothing,
+    segments,
+    widened,
+)  # fmt: skip
+from ..calls.writes import WRITES
+from .jumps import PART, STEEP, freed
+from .noise import Accumulated, Flush, Noise, Steps, Watch, is_transform, taken_apart
+from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
+from .streams import one_thread
+from .trust import equal, fits, moves, near, size
+
+FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
+FAN_DELTA = 2.0**-12
+FEW_OUTPUTS = 64
+FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
+FAR_REPLAYS = 2000
+N_NOISES = 5
+MOST_NOISE = 256
+FINE = 1 + 2.0**-33  # makes a float32 number one that is none
+
+
+class DrawsUnsaid(BadCall):
+    """The reference of a call draws random numbers: no two runs of it can be compared."""
+
+
+class Reference:
+    """Replays one call in float64 and float32. Results are dicts path -> plain tensor."""
+
+    def __init__(self, call, seed=0):
+        self.call = call
+        self.seed = seed
+        self.parts = segments(call)
+        self.truth = None
+        self.t_wide = 0  # nanoseconds that the truth took
+        self.yardstick = None
+        self._shares = {}
+        self._native = None
+        self._made = None
+        self._inward = False
+        self._apart = None
+        self._settled = False  # a function stood at its limit in a noisy run
+        self.jumps = {}  # path -> what replays crossed
+        self.may_draw = False  # some outputs are draws, and others are asked for
+        self.quantizes = False  # the outputs are integers with a scale
+        self.pairs = set()  # paths of complex outputs, which are kept as pairs of reals
+        self.races = name_of_one(call) in WRITES  # threads may give other results at each run
+        self.undefined = set()  # paths of results that are promised nothing
+        self._sources = None
+        self._chosen = {}  # dtype_of -> the Source that works
+
+    # ---- runs ----
+
+    @property
+    def _own(self):
+        """The registered or built-in formula, None where the operator is its own."""
+        first = self._all_sources()[0]
+        return first.run if first.partial else None
+
+    def _all_sources(self):
+        if self._sources is None:
+            self._sources = sources_of(self.call)
+        return self._sources
+
+    def _run(self, dtype_of, contents=None, function=None):
+        with one_thread() if self.races else contextlib.nullcontext():
+            return self._run_freely(dtype_of, contents, function)
+
+    def _run_freely(self, dtype_of, contents, function):
+        """Results of `function`, or of the first source that works; its complaint where
+        none does."""
+        if self.call.composite:
+            if self._hangs_on_dtype:
+                return self._run_plain(_as_given, contents, self.call.function)
+            return self._run_composite(dtype_of, contents, function or self.call.function)
+        if function is not None:
+            return self._run_plain(dtype_of, contents, function)
+        if dtype_of in self._chosen:
+            return self._run_source(self._chosen[dtype_of], dtype_of, contents)
+        problem = None
+        for source in self._all_sources():
+            try:
+                out = self._run_source(source, dtype_of, contents)
+            except Exception as raised:  # whatever an operator raises
+                problem = problem or raised
+                continue
+            self._chosen[dtype_of] = source
+            return out
+        raise problem
+
+    def _run_source(self, source, dtype_of, contents):
+        if source.given:
+            dtype_of = _as_given
+        function = self._held(dtype_of, source.run) if source.held else source.run
+        return self._run_plain(dtype_of, contents, function, source.partial)
+
+    def _held(self, dtype_of, function):
+        """The function, kept in the precision of the run throughout."""
+        wide = dtype_of is widened or any(p.dtype == torch.float64 for p in self.parts.values())
+
+        def held(*args, **kwargs):
+            mode = Kept if getattr(self.call, "keeps_low", False) else Widen
+            with mode(torch.float64 if wide else torch.float32), self._meant():
+                return function(*args, **kwargs)
+
+        return held
+
+    def _run_composite(self, dtype_of, contents, function):
+        """A Python callable, held to one precision throughout. One that cannot bear it
+        (it looks at bits, or at its callers) runs as it is."""
+        def as_it_is(*args, **kwargs):
+            with self._meant():
+                return function(*args, **kwargs)
+
+        try:
+            return self._run_plain(dtype_of, contents, self._held(dtype_of, function))
+        except Exception:  # whatever it raises, the second run raises as well
+            return self._run_plain(dtype_of, contents, as_it_is)
+
+    def _meant(self):
+        """Within: Python code that asks for dtypes is told those that were captured."""
+        if self.call.composite:
+            return Meant(self.call.answers, only_dtype(self.call))
+        return Meant(self._own_answers, only_dtype(self.call))
+
+    @cached_property
+    def _own_answers(self):
+        """What the Python code of an operator asks in the dtypes captured, None where it does
+        not run there; nothing of torch's own operators, which say it by their arguments."""
+        source = self._all_sources()[0]
+        if not source.held:
+            return []
+        meaning, state = Meaning(), torch.random.get_rng_state()
+        try:
+            with meaning:
+                self._run_plain(_as_given, None, source.run)
+        except Exception:  # whatever an operator raises
+            return None
+        finally:
+            torch.random.set_rng_state(state)
+        return meaning.answers
+
+    def _run_plain(self, dtype_of, contents, function, partial=False):
+        written = self._written if function is self.call.function else None
+        bound = bind_cast(self.call, self.parts, dtype_of, contents, written)
+        if dtype_of is not _as_given and self._makes() is not None:
+            bound.kwargs["dtype"] = dtype_of(self._makes())
+        result = bound.run(function)
+        if partial:
+            results = result if isinstance(result, tuple) else (result,)
+            self.undefined.update(f"out[{i}]" for i, r in enumerate(results) if r is None)
+        outputs = outputs_of(self.call, bound, result)
+        self.pairs.update(path for path, t in outputs.items() if t.is_complex())
+        return {path: plain(t) for path, t in outputs.items()}
+
+    @cached_property
+    def _written(self):
+        """Storages that the operator may write; None where only its word is there for it."""
+        if self.call.composite or space_of(self.call.op) not in STANDARD:
+            return None
+        if any(v.argument.startswith("running_") for v in self.call.views.values()):
+            return None  # schemas of batch norms do not tell
+        return {self.call.views[path].storage for path in self.call.written()}
+
+    def _makes(self):
+        """The float dtype that a call without tensors makes its result in unasked, None
+        for every other call."""
+        if self._made is None:
+            call, self._made = self.call, (None,)
+            names = [a.name for a in call.schema.arguments] if call.schema else ()
+            if not call.views and "dtype" in names and call.value("dtype") is None:
+                made = bind_cast(call, {}, _as_given).run(call.function)
+                if isinstance(made, torch.Tensor) and made.is_floating_point():
+                    self._made = (made.dtype,)
+        return self._made[0]
+
+    def wide(self, contents=None, function=None):
+        """The call in float64, or what `function` makes of it."""
+        out = self._run(widened, contents, function)
+        return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
+
+    def narrow(self, contents=None):
+        """The call in float32 (float64 where the call is in float64)."""
+        out = self._run(computed, contents)
+        low = self.call.numbers
+        return {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()}
+
+    def in_float32(self, mode):
+        """The call in float32, step by step under a mode."""
+        return self._flat(self._run(computed, None, self._in_steps(mode)))
+
+    def in_dtype(self, dtype):
+        """The call on the CPU with every float in another dtype."""
+        low = self._run_plain(lambda d: dtype if d.is_floating_point else d, None, self.call.function)
+        return {p: t.double() if t.is_floating_point() else t for p, t in low.items()}
+
+    def begin(self):
+        """Computes truth and yardstick; whatever the operator raises is passed on. BadCall
+        where they cannot be trusted. Integers are what the CPU gives."""
+        start = time.perf_counter_ns()
+        self.truth = self.wide()
+        self.t_wide = time.perf_counter_ns() - start
+        self.quantizes = any(path.endswith(".zero_point") for path in self.truth)
+        state = torch.random.get_rng_state()
+        self.yardstick = self.narrow()
+        if self.truth.keys() != self.yardstick.keys():
+            raise BadCall("float64 and float32 give different numbers of outputs")
+        if self._untested() and not self.may_draw and _moved_on(state) and self.is_random():
+            raise DrawsUnsaid("it draws random numbers, which its schema does not say")
+        if self._untested() and not promises_nothing(self.call) and not self._is_steady(state):
+            if self.races or torch.get_num_threads() == 1:
+                raise BadCall("the reference gives different results at two runs")
+            self.races = True
+            self.begin()
+            return
+        if self._rounds_inside():
+            raise BadCall("the reference rounds to float32 inside")
+        for path, t in self.truth.items():
+            if not t.is_floating_point() and path in (self.native() or ()):
+                self.truth[path] = self.native()[path]
+
+    def _is_steady(self, state):
+        """Whether a function that nobody has tested yet gives the yardstick once more, from
+        the state that the random numbers had."""
+        now = torch.random.get_rng_state()
+        try:
+            torch.random.set_rng_state(state)
+            again = self.narrow()
+        finally:
+            torch.random.set_rng_state(now)
+        return all(p in again and near(t, again[p]) for p, t in self.yardstick.items())
+
+    @property
+    def _hangs_on_dtype(self):
+        """Whether a callable calls one operator only, which means something in its dtype."""
+        return self.call.only is not None and self.call.only[0] in HANG_ON_DTYPE
+
+    def _untested(self):
+        source = self._chosen.get(computed)
+        if self.call.composite:
+            return not self._hangs_on_dtype
+        return source is None or not source.steady
+
+    def _rounds_inside(self):
+        """Whether the float64 run of an untested function carries float32's precision only:
+        its results fit into float32, also where inputs that do not have moved them. One that
+        rounds to something coarser on purpose does not move with its inputs."""
+        if not self._untested():
+            return False
+        coarse = [p for p, t in self.truth.items() if t.is_floating_point() and fits(t, t)]
+        if not coarse or not self.moving:
+            return False
+        try:
+            moved = self.wide({k: t * FINE for k, t in self._perturbed(0).items()})
+        except Exception:  # outside its domain: nothing learnt
+            return False
+        return any(fits(moved[p], self.truth[p], moved=True) and moves(moved[p], self.truth[p])
+                   for p in coarse if p in moved)  # fmt: skip
+
+    def native(self):
+        """The call on the CPU in the very dtypes captured; None where the CPU refuses."""
+        if self.call.composite:
+            return self.call.native
+        if self._native is None:
+            try:
+                self._native = (self._natively(),)
+            except Exception:  # whatever a kernel raises: there is no native answer then
+                self._native = (None,)
+        return self._native[0]
+
+    def _natively(self):
+        """The operator's own kernel; the yardstick where it is the same."""
+        own = self._chosen.get(computed)
+        low = any(
+            widened(p.dtype) != p.dtype and computed(p.dtype) != p.dtype
+            for p in self.parts.values()
+        )
+        same = own is not None and own.run is self.call.function
+        if same and not low and not _names_low_dtype(self.call):
+            return self.yardstick
+        return self._run_plain(_as_given, None, self.call.function)
+
+    # ---- perturbed runs ----
+
+    @cached_property
+    def moving(self):
+        """Segments that replays perturb: floats, but not labels and the like unless there
+        is nothing else."""
+        floats = {k: p for k, p in self.parts.items()
+                  if _is_float(p) and not p.steers and p.data.numel()}  # fmt: skip
+        real = {k: p for k, p in floats.items() if not p.small_integers}
+        return real or floats
+
+    @cached_property
+    def n_moving(self):
+        """How many numbers replays perturb."""
+        return sum(part.data.numel() for part in self.moving.values())
+
+    def _perturbed(self, replay, delta=0.0, share=0.0):
+        contents = {}
+        for key, part in self.moving.items():
+            source = torch.view_as_real(part.data) if part.data.is_complex() else part.data
+            target = torch.empty(source.shape, dtype=torch.float64)
+            _core.perturb(
+                source, target, seed=self.seed, replay=replay, argument=part.number,
+                delta=delta, share=share,
+            )  # fmt: skip
+            if self._inward:
+                finite = source[source.isfinite()].double()
+                if finite.numel():
+                    target = target.clamp(finite.min(), finite.max())
+            contents[key] = torch.view_as_complex(target) if part.data.is_complex() else target
+        return contents
+
+    def moved(self, k, delta):
+        """Input k, perturbed by `delta`."""
+        return self._perturbed(k, delta)
+
+    def drawn_near(self, contents, part):
+        """Perturbed inputs, with only a part of the way gone."""
+        return {key: self.parts[key].data.to(t.dtype).lerp(t, part) for key, t in contents.items()}
+
+    def replay(self, k):
+        """Truth and yardstick on perturbed input k, freed of jumps. Inputs that leave the
+        operator's domain are drawn back into the range of the captured ones."""
+        wide, narrow, contents = self._pair(k)
+        odd = [p for p in wide if self._is_odd(p, wide, narrow)]
+        if not odd:
+            return wide, narrow
+        nearer = self.wide(self.drawn_near(contents, PART))
+        for path in odd:
+            if path in nearer and nearer[path].shape == wide[path].shape:
+                wide[path], narrow[path], jump = freed(
+                    self.truth[path], self.yardstick[path], wide[path], narrow[path],
+                    nearer[path],
+                )  # fmt: skip
+                if jump is not None:
+                    self.jumps.setdefault(path, []).append(jump)
+        return wide, narrow
+
+    def _is_odd(self, path, wide, narrow):
+        truth, moved = self.truth.get(path), wide[path]
+        if truth is None or not truth.is_floating_point():
+            return False
+        if not truth.shape == moved.shape == narrow[path].shape:
+            return False
+        return _core.steep(truth, moved, STEEP)
+
+    def _pair(self, k, delta=0.0):
+        """Truth and yardstick on perturbed input k, and the input."""
+        try:
+            contents = self._perturbed(k, delta)
+            return self.wide(contents), self.narrow(contents), contents
+        except Exception:
+            if self._inward:
+                raise
+            self._inward = True
+            return self._pair(k, delta)
+
+    def raw_replay(self, k):
+        """Truth and yardstick on perturbed input k, jumps and all."""
+        return self._pair(k)[:2]
+
+    def losses(self, path):
+        """What float32 loses on inputs further away, element by element: where a formula
+        cancels, all replays close by may repeat one lucky rounding."""
+        truth = self.truth[path]
+        yield self.yardstick[path].double() - truth
+        for k, delta in enumerate(FAR_DELTAS):
+            wide, narrow, _ = self._pair(FAR_REPLAYS + k, delta)
+            if path not in wide or not wide[path].shape == truth.shape == narrow[path].shape:
+                return
+            lost = (narrow[path].double() - wide[path]).abs()
+            # No more than the same share of the result where the result has grown.
+            yield lost * (truth.abs() / wide[path].abs()).clamp(max=1.0)
+    def _has_steps(self):
+        """Whether the call computes in several steps that another device may round
+        otherwise."""
+        if self.call.composite:
+            return self.call.steps > 0
+        function = self._own or self.call.function
+        if isinstance(function, torch._ops.OpOverload):
+            return taken_apart(function) is not None or is_transform(function)
+        return True
+
+    def noises(self, path):
+        """What float32 loses when every rounding inside a call falls otherwise. Of an operator
+        that could not be taken apart a loss out of all proportion is not believed. What a
+        function loses by missing its limit (tanh of 100 is not quite 1) counts up to one
+        rounding of the output's largest element."""
+        truth = self.truth[path]
+        usual = (self.yardstick[path].double() - truth).abs()
+        live = truth[truth.isfinite()].abs()
+        cap = 2.0**-24 * float(live.max()) if live.numel() else 0.0
+        for rough in (False, True):
+            if rough and not self._settled:
+                return
+            for narrow in self.rounded_otherwise(path, rough):
+                lost = (narrow - truth).abs()
+                most = max(MOST_NOISE * size(usual), 2.0**-12 * size(truth))
+                if self._same_apart() or size(lost) <= most:
+                    yield lost.clamp(max=cap) if rough else lost
+
+    def _same_apart(self):
+        """Whether the call's steps compute the same as the call: torch's formula of an
+        attention may keep other statistics than its kernel for the backward reads."""
+        if self._apart is None:
+            function = self._own or cpu_kernel(self.call)
+
+            def apart(*args, **kwargs):
+                with Steps():
+                    return function(*args, **kwargs)
+
+            found = self._run_composite(widened, None, apart)
+            self._apart = all(
+                found[p].shape == t.shape and size(found[p].double() - t) <= 2.0**-20 * size(t)
+                for p, t in self.truth.items()
+                if t.is_floating_point() and p in found
+            )
+        return self._apart
+
+    def rounded_otherwise(self, path, rough=True):
+        """One output of float32 when every rounding inside a call falls otherwise; functions
+        are held to their limits unless `rough`."""
+        if not self._has_steps() or getattr(self.call, "keeps_low", False):
+            return  # an ulp of a step in 16 bits is no rounding of float32
+        function, apart = self._own or cpu_kernel(self.call), self._same_apart()
+
+        def noisy(*args, **kwargs):
+            with Noise(self.seed + i, apart, rough) as noise:
+                out = function(*args, **kwargs)
+            self._settled |= noise.settled
+            return out
+
+        for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
+            narrow = self._run_composite(computed, None, noisy)
+            if path not in narrow or narrow[path].shape != self.truth[path].shape:
+                return
+            yield narrow[path].double()
+
+    def lost_by_order(self, path):
+        """The most that one accumulator loses in every sum inside, from its first term on or from
+        its last, element by element; None for a call that adds nothing."""
+        most, function = None, self._own or cpu_kernel(self.call)
+        for back in (False, True):
+            mode = Accumulated(back, self._same_apart())
+
+            def added(*args, mode=mode, **kwargs):
+                with mode:
+                    return function(*args, **kwargs)
+
+            narrow = self._run_composite(computed, None, added)
+            if not mode.any or path not in narrow or narrow[path].shape != self.truth[path].shape:
+                return None
+            lost = (narrow[path].double() - self.truth[path]).abs().nan_to_num(0, 0, 0)
+            most = lost if most is None else torch.maximum(most, lost)
+        return most
+
+    def roundings(self, n):
+        """A callable's results in the dtypes given, with every rounding fallen otherwise."""
+        for k in range(n):
+            def noisy(*args, k=k, **kwargs):
+                with Noise(self.seed + k):
+                    return self.call.function(*args, **kwargs)
+
+            with contextlib.suppress(Exception):  # nothing is learnt then
+                yield self._run_plain(_as_given, None, noisy)
+
+    def fan_in(self, path):
+        """How many inputs one element of output `path` depends on, at least 1: perturbs a
+        share of the inputs and counts the outputs that do not move."""
+        live = self._reacts(path)
+        if not bool(live.any()):
+            return 1.0
+        draws = 1 if int(live.sum()) >= FEW_OUTPUTS else 8
+        n = self.n_moving
+        for i, share in enumerate(FAN_SHARES):
+            if n * share < 0.5:
+                break
+            moved = [self._shared(i, d).get(path) for d in range(draws)]
+            if any(m is None or m.shape != live.shape for m in moved):
+                return 1.0  # the shape hangs on values
+            still = sum(float((m == self.truth[path])[live].double().mean()) for m in moved)
+            still /= draws
+            if still > 0.05:
+                return _fan_from(still, share)
+        return float(max(n, 1))
+
+    def _reacts(self, path):
+        """Which elements of an output hang on the inputs: all but zeros, and where most are zero
+        those that move, as sums do that cancel and masked elements do not."""
+        truth = self.truth[path]
+        live = truth.isfinite() & (truth != 0)
+        if 2 * int(live.sum()) >= truth.numel():
+            return live
+        moved = self._shared(None, 0).get(path)
+        return live if moved is None or moved.shape != truth.shape else live | (moved.isfinite() & (moved != truth))
+
+    def _shared(self, i, draw):
+        if (i, draw) not in self._shares:
+            where = {} if i is None else {"share": FAN_SHARES[i]}
+            contents = self._perturbed(1000 + 16 * (i or 0) + draw, FAN_DELTA, **where)
+            self._shares[i, draw] = self.wide(contents)
+        return self._shares[i, draw]
+
+    def flushed(self):
+        """What devices that flush subnormals to zero may give, one result after the other:
+        this CPU's own flushing; inputs flushed and nothing else; every step's result flushed.
+        What differs from the yardstick does so by the flushing of a number, never by another
+        way of rounding."""
+        with _flushing_to_zero():
+            yield self._flat(self._run(computed))
+        zeroed = {k: _without_subnormals(p.data) for k, p in self.parts.items() if _is_float(p)}
+        small = any(_differ(t, self.parts[k].data) for k, t in zeroed.items())
+        if small:
+            yield self._flat(self._run(computed, zeroed))
+        flush = Flush()
+        with _flushing_to_zero():
+            given = self._flat(self._run(computed, zeroed, self._in_steps(flush)))
+        if small or flush.any:
+            plain = self._flat(self._run(computed, None, self._in_steps(Steps())))
+            yield {p: self._where_moved(p, t, plain.get(p)) for p, t in given.items()}
+
+    def _flat(self, outputs):
+        return {p: t.float() if _is_low(t.dtype) else t for p, t in outputs.items()}
+
+    def _in_steps(self, mode):
+        """The call run step by step under a mode."""
+        function = self._own or cpu_kernel(self.call)
+
+        def step_by_step(*args, **kwargs):
+            with mode:
+                return function(*args, **kwargs)
+
+        return step_by_step
+
+    def _where_moved(self, path, flushed, plain):
+        """A flushed result, and the yardstick where it is the one that is not flushed."""
+        yardstick = self.yardstick[path]
+        if plain is None or not plain.shape == flushed.shape == yardstick.shape:
+            return yardstick
+        same = (flushed == plain) | (flushed.isnan() & plain.isnan())
+        return torch.where(same, yardstick.to(flushed.dtype), flushed)
+
+    def overflows(self):
+        """Whether a step inside the call overflows float32 on these inputs."""
+        function = self._own or cpu_kernel(self.call)
+        watch = Watch()
+
+        def watched(*args, **kwargs):
+            with watch:
+                return function(*args, **kwargs)
+
+        self._run(computed, None, watched)
+        return watch.overflowed
+
+    def never_rounds(self):
+        """Whether the call gives the only right value, to the last bit."""
+        if self.call.composite:
+            return not self.call.rounds
+        return self._own is None and never_rounds(self.call.op, self.call.is_complex)
+
+    def is_random(self):
+        """Whether two runs with different seeds differ: an operator that draws random
+        numbers without saying so in its schema."""
+        state = torch.random.get_rng_state()
+        try:
+            torch.default_generator.manual_seed(1)
+            first = self.narrow()
+            torch.default_generator.manual_seed(2)
+            second = self.narrow()
+        finally:
+            torch.random.set_rng_state(state)
+        return any(not equal(first[p], second[p]) for p in first)
+
+
+def _moved_on(state):
+    """Whether the CPU's generator has given numbers since it was in that state."""
+    return not torch.equal(torch.random.get_rng_state(), state)
+
+
+def _fan_from(still, share):
+    """F from the share of outputs that did not move, held within what this share of
+    perturbed inputs can tell at all (a handful of outputs tells 0 or 1)."""
+    fan = math.log(still) / math.log1p(-share) if still < 1 else 1.0
+    low = 1.0 if share == 0.5 else 0.25 / share
+    return min(max(fan, low), max(3 / share, 1.0))
+
+
+def _is_float(part):
+    return part.dtype.is_floating_point or part.dtype.is_complex
+
+
+@contextlib.contextmanager
+def _flushing_to_zero():
+    """This CPU flushes subnormals, where it can."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _differ(a, b):
+    """Whether two tensors of one shape differ in a number."""
+    return bool(((a != b) & (b == b)).any())
+
+
+def _without_subnormals(data):
+    wide = torch.view_as_real(data) if data.is_complex() else data
+    kept = torch.where(wide.abs() < torch.finfo(torch.float32).tiny, wide * 0, wide)
+    return torch.view_as_complex(kept) if data.is_complex() else kept
+
+
+def _as_given(dtype):
+    return dtype
+
+
+def _is_low(dtype):
+    return dtype.is_floating_point and dtype.itemsize < 4
+
+
+def _names_low_dtype(call):
+    """Whether an argument names a dtype that the yardstick would widen."""
+    values = list(call.args) + list(call.kwargs.values())
+    return any(isinstance(v, torch.dtype) and computed(v) != v for v in values)

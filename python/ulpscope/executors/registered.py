@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References that a program registered for operators, before the built-in ones. Bound in
+`ulpscope.reference`."""
+
+from . import formulas
+
+_registered = {}
+
+
+def register(op):
+    """Decorator: the function is the reference of `op` (`ns::name` for all its overloads,
+    or `ns::name.overload`). A later registration replaces an earlier one."""
+
+    def bind(function):
+        _registered[op.removesuffix(".default")] = function
+        return function
+
+    return bind
+
+
+def registered(op):
+    """What was registered for `ns::name.overload`, or None."""
+    exact = op.removesuffix(".default")
+    return _registered.get(exact) or _registered.get(exact.split(".")[0])
+
+
+def find(op):
+    """The reference of `ns::name.overload`: the registered one, else a built-in one as a
+    function of (schema, args, kwargs), else None."""
+    return registered(op) or formulas.find(op)

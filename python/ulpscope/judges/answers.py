@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a case asks of one output (docs/case.md), answered by running the call on the CPU. Asks
+`executors.operands` and `executors.reference`; serves `outputs`. Nothing here decides."""
+
+import time
+
+import torch
+
+from .. import _core
+from ..calls.indices import choice_fields, choice_of, name_of_one
+from ..calls.replay import promises_nothing
+from ..calls.verdicts import clause
+from ..calls.writes import updates
+from ..executors.jumps import FIRST_NEAR, PART, REACH
+from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
+from ..executors.orders import is_whole
+from ..executors.trust import largest_input
+from . import corners, discrete
+
+ROUNDINGS = 16  # of a callable, otherwise than the device's
+REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64,
+             torch.complex32: torch.float16}  # fmt: skip
+
+
+def short(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def known_of(operands, path, device):
+    """What is known of an output before anything is asked: keywords of `_core.Case.begin`."""
+    call, reference = operands.call, operands.reference
+    single = bool(name_of_one(call)) or not call.composite
+    quantizes = reference.quantizes or "fake_quant" in name_of_one(call)
+    views = call.views if path in call.views else call.results
+    captured = views[path].dtype if path in views else None
+    return dict(
+        captured=short(REAL_PART.get(captured, captured)) if captured else None,
+        free=promises_nothing(call), exact=reference.quantizes and path.endswith(".scale"),
+        pairs=path in reference.pairs, rounding=discrete.is_rounding(call),
+        linear=is_sum_of_products(call), never_rounds=reference.never_rounds(),
+        gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
+        admissible=quantizes or (call.composite and call.steps > 1),
+        any_float=bool(getattr(call, "any_float", False)),
+    )  # fmt: skip
+
+
+NAMES = {"reference": "operands_"}  # wants whose methods are called otherwise
+
+
+class Answers:
+    """One method per want; each gives what it is told to a case, or raises."""
+
+    def __init__(self, operands, path, device):
+        self.operands, self.path, self.device = operands, path, device
+        self.reference, self.call = operands.reference, operands.call
+        self._runs = {}  # want -> what gives its answers one after the other
+        self._contents = None  # inputs that were moved last
+        self._keys = None  # of what is differentiated
+
+    def _next(self, want, k, make):
+        """The next of what `make()` generates, from the first on where k is 0."""
+        if k == 0:
+            self._runs[want] = iter(make())
+        return next(self._runs[want], None)
+
+    # ---- form ----
+
+    def operands_(self, case, k):
+        case.give(self.reference.truth[self.path], self.reference.yardstick[self.path])
+
+    def dtype(self, case, k):
+        """The dtype that the operator gives. Where the reference is a formula of somebody
+        else, its float dtype is not the law."""
+        native = (self.reference.native() or {}).get(self.path)
+        if native is None:
+            return case.give()
+        floats = native.dtype.is_floating_point and self.device.dtype.is_floating_point
+        if self.call.composite and self.call.any_float and floats:
+            return case.give()
+        return case.tell(text=short(native.dtype))
+
+    def native(self, case, k):
+        native = (self.reference.native() or {}).get(self.path)
+        if native is None:
+            return case.give()
+        try:
+            return case.give(native)
+        except TypeError:  # a dtype of which only bytes are known
+            return case.bytes(native.contiguous().view(torch.uint8), short(native.dtype))
+
+    # ---- looks ----
+
+    def slope(self, case, k):
+        case.give(moved_by_slope(self.reference, self.path))
+
+    def products(self, case, k):
+        case.tell(number=n_products(self.reference, self.path))
+
+    def functions(self, case, k):
+        case.tell(number=self.operands.is_another_function(self.path))
+
+    def replay(self, case, k):
+        wide, narrow = self.operands.replay_of(self.path, k)
+        if self.path in wide:
+            case.give(wide[self.path], narrow[self.path])
+        else:  # the unperturbed result stands in
+            case.give(self.reference.truth[self.path], self.reference.yardstick[self.path])
+
+    def fan_in(self, case, k):
+        case.tell(number=self.operands.fan_in(self.path), size=largest_input(self.reference))
+
+    def flushed(self, case, k):
+        case.give(self._next("flushed", k, lambda: self.operands.flushed(self.path)))
+
+    def loss(self, case, k):
+        case.give(self._next("loss", k, lambda: self.reference.losses(self.path)))
+
+    def noise(self, case, k):
+        case.give(self._next("noise", k, lambda: self.reference.noises(self.path)))
+
+    # ---- excuses ----
+
+    def whole(self, case, k):
+        case.tell(number=is_whole(self.reference, self.path))
+
+    def rounded(self, case, k):
+        case.give(self._next("rounded", k, lambda: self.reference.rounded_otherwise(self.path)))
+
+    def overflows(self, case, k):
+        case.tell(number=self.reference.overflows())
+
+    def steps(self, case, k):
+        jumps = self.reference.jumps.get(self.path)
+        if not jumps:
+            return case.give()
+        return case.give(torch.cat([j.where for j in jumps]), torch.cat([j.values for j in jumps]))
+
+    def near_step(self, case, k):
+        self._contents = self.reference.moved(FIRST_NEAR + k, REACH)
+        case.give(self.reference.wide(self._contents)[self.path])
+
+    def nearer_step(self, case, k):
+        near = self.reference.drawn_near(self._contents, PART)
+        case.give(self.reference.wide(near)[self.path])
+
+    def added(self, case, k):
+        case.give(self.reference.lost_by_order(self.path))
+
+    # ---- what is not promised ----
+
+    def writes(self, case, k):
+        case.give(*(updates(self.call, self.device) or ()))
+
+    def held(self, case, k):
+        case.give(discrete.not_held(self.call, self.device))
+
+    def usual(self, case, k):
+        case.give(discrete.conversions(self.call, self.device))
+
+    def _probe(self, case, k, by, settled=False):
+        if self._keys is None:
+            self._keys = corners.differentiated(self.reference)
+        if not self._keys:
+            return case.give()
+        return case.give(corners.probe(self.reference, self.path, self._keys, k, by, settled))
+
+    def probe(self, case, k):
+        self._probe(case, k, corners.JITTER)
+
+    def nearer_probe(self, case, k):
+        self._probe(case, k, corners.JITTER / 2)
+
+    def settled_probe(self, case, k):
+        self._probe(case, k, corners.JITTER, True)
+
+    def nearer_settled(self, case, k):
+        self._probe(case, k, corners.JITTER / 2, True)
+
+    # ---- what chooses ----
+
+    def choice(self, case, k):
+        choice = choice_of(self.call, self.path)
+        if choice is None or choice.arguments.get("stable"):
+            return case.give()
+        return case.choose(choice.values, **choice_fields(choice))
+
+    def admissible(self, case, k):
+        wide, narrow = self.operands.replay(k)
+        case.give(wide.get(self.path), narrow.get(self.path))
+
+    def rounding(self, case, k):
+        if not self.call.composite:
+            return case.give()
+        outputs = self._next("rounding", k, lambda: self.reference.roundings(ROUNDINGS))
+        return case.give() if outputs is None else case.give(outputs.get(self.path))
+
+
+TIMED = {"slope", "products", "loss", "noise"}  # the others tell what they take themselves
+
+
+def judge(operands, path, device):
+    """What a case finds of one output: the dict of `_core.Case.finding`."""
+    answers, case, timing = Answers(operands, path, device), _core.Case(), operands.timing
+    known = known_of(operands, path, device)
+    try:
+        case.begin(path, device, **known)
+    except TypeError:  # a dtype of which only bytes are known
+        raw = device.contiguous().view(torch.uint8)
+        case.begin(path, raw, bytes=raw, dtype=short(device.dtype), **known)
+    now = time.perf_counter_ns()
+    while (want := case.next()) is not None:
+        now = timing.add("judge", now)
+        name, k = want
+        try:
+            getattr(answers, NAMES.get(name, name))(case, k)
+        except Exception as problem:  # whatever an operator raises
+            case.fail(clause(problem))
+        now = timing.add("perturbed", now) if name in TIMED else time.perf_counter_ns()
+    timing.add("judge", now)
+    return case.finding()

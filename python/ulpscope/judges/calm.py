@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same call with its chances set to zero: what a device computes apart from the dice can
+be judged in full where it can be asked again. Serves `session.judging` and `session.api`."""
+
+import copy
+import inspect
+import math
+from dataclasses import replace
+
+import torch
+
+from ..calls.verdicts import FLAGGED
+from .draws.sampling import SPREAD_ONLY, few_of
+
+# Arguments that say how likely an element is dropped, and the value that drops none.
+CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropout_prob": 0.0,
+           "p_dropout": 0.0, "attn_dropout": 0.0, "keep_prob": 1.0}  # fmt: skip
+
+
+# Attributes of modules that say it too, by how their names end; `p` only of what drops.
+ENDINGS = ("dropout", "dropout_p", "drop_prob", "dropout_prob", "drop_rate", "drop_path")
+
+
+def wants_twin(verdict):
+    """Whether a verdict on draws rests on their spread alone, or on less."""
+    if verdict.verdict == "unjudged":
+        return bool(verdict.findings)
+    return verdict.verdict == "pass" and any(f.reason == SPREAD_ONLY for f in verdict.findings)
+
+
+def calm_call(call):
+    """The call of an operator without its chance, and the argument that was set; None where no
+    argument is one."""
+    if not call.schema:
+        return None
+    names = [a.name for a in call.schema.arguments]
+    found = _calm(names, call.args, call.kwargs)
+    return found and (replace(call, args=found[0], kwargs=found[1], live=None), found[2])
+
+
+def calm_arguments(fn, args, kwargs):
+    """The same for the arguments of a Python callable: (args, kwargs, what was set) or None."""
+    try:
+        names = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):  # a builtin: its keywords are all that is known
+        names = []
+    return _calm(names, args, kwargs)
+
+
+def _calm(names, args, kwargs):
+    args, kwargs, said = list(args), dict(kwargs), []
+    for i, name in enumerate(names[: len(args)]):
+        if _is_chance(name, args[i]):
+            args[i] = CHANCES[name]
+            said.append(f"{name}={args[i]:g}")
+    for name, value in kwargs.items():
+        if _is_chance(name, value):
+            kwargs[name] = CHANCES[name]
+            said.append(f"{name}={kwargs[name]:g}")
+    return (args, kwargs, ", ".join(said)) if said else None
+
+
+def _is_chance(name, value):
+    return name in CHANCES and isinstance(value, float) and 0 < value < 1
+
+
+def calm_module(module):
+    """A copy of a module in which nothing is dropped, and what was set; None where nothing is."""
+    if not isinstance(module, torch.nn.Module):
+        return None
+    module, said = copy.deepcopy(module), set()
+    for part in module.modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, float) and 0 < value < 1 and _drops(part, name):
+                setattr(part, name, CHANCES.get(name, 0.0))
+                said.add(f"{name}={CHANCES.get(name, 0.0):g}")
+    return (module, ", ".join(sorted(said))) if said else None
+
+
+def _drops(module, name):
+    if name == "p":
+        return "drop" in type(module).__name__.lower()
+    return name in CHANCES or name.endswith(ENDINGS)
+
+
+def with_twin(verdict, twin, said):
+    """The verdict on draws with that on the call without chance: an accusation stands for
+    both, and a pass has its bits. Outputs of too few draws lean on those of the others."""
+    if twin.verdict in FLAGGED:
+        twin.notes = [*twin.notes, f"seen in the same call with {said}"]
+        return twin
+    tested = [f for f in verdict.findings if f.verdict == "pass"]
+    drawn = any(math.isnan(f.bits) for f in tested)
+    others = [f for f in verdict.findings if f.verdict != "pass" and f.reason != few_of(f.n)]
+    if twin.verdict == "pass" and drawn and not others:
+        for finding in tested:  # the values are judged there
+            finding.details.clear()
+            finding.notes.clear()
+        verdict.findings, verdict.verdict = [*twin.findings, *tested], "pass"
+        verdict.notes = [*twin.notes, f"bits are those of the same call with {said}; of the "
+                         "draws only the spread was tested"]  # fmt: skip
+    return verdict

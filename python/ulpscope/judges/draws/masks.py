@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The masks of the dropouts inside a call, found again in what a device gave: with them the
+call is a function like any other, and judged as one. Serves `operators`.
+
+A mask is found where the device returns it, where few unknown zeros and ones decide a block of
+the output (all are tried), or where the output is a sum over a mask's elements, as of an
+attention's weights (`solve`). Whether the search can be trusted on a call, tell outputs of the
+CPU whose masks are known; where it cannot, nobody is accused and nothing claimed.
+"""
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from ...calls.mode import Mode
+from ...calls.replay import base_name
+from ...executors.device import Answer
+from ...executors.operands import Operands, Timing
+from ...executors.reference import Reference
+from ..excuses import excuse
+from ..outputs import Finding, judge_outputs
+from . import sampling, solve
+from .evenness import count_is_odd
+from .laws import bernoulli
+
+N_HONEST = 3  # outputs of the CPU on which the search is tried
+MOST_WORK = 2**28  # multiplications of one step of one search: as many blocks are looked at
+TRIED = 4  # unknowns of a block whose values are all tried
+MOST_UNKNOWNS = 256  # of a block
+PER_EQUATION = 3  # unknowns
+MOST_NUMBERS = 2**23  # of all tables of coefficients
+SECONDS = 4.0  # for one search, reckoned from the first runs
+AFFINE = 1e-9
+ALMOST_ALL = 0.9995  # blocks found, and those left out do not bend the law of the mask
+Z_RATE = 5.5
+MOSTLY = 0.5  # less of a mask shown, and its law is tested as that of any draws
+BEYOND = 32  # times what honest blocks leave open, and a mask does not explain a block
+SEED = 0xD1CE
+FOUND = 0.5  # share of honest blocks whose masks must be found, or none is looked for
+SAME = 0.99  # share of honest blocks believed to be found that must be the true ones
+UNIFORM = {"rand", "rand_like", "uniform_", "_to_copy"}
+COMPARED = {"gt": True, "ge": True, "lt": False, "le": False}  # name -> high numbers are True
+
+
+class Given(Mode):
+    """Notes the zeros and ones that are drawn in a run, or puts others in their place."""
+
+    def __init__(self, masks=None):
+        super().__init__()
+        self.masks, self.at = masks, 0
+        self.drawn = []  # (mask, chance of a one)
+        self.even, self.other = [], False
+
+    def __enter__(self):
+        self.at = 0
+        return super().__enter__()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = base_name(func.name())[1]
+        if name in COMPARED and self._is_even(args[0]):
+            chance = 1 - args[1] if COMPARED[name] else args[1]
+            return self._next(func(*args, **kwargs), chance)
+        if name in ("bernoulli", "bernoulli_"):
+            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)  # torch leaves out a default
+            chance = args[0].detach().double().clone() if func._overloadname == "default" else p
+            return self._next(func(*args, **kwargs), chance)
+        if name == "native_dropout" and args[2] is not False and args[1] > 0:
+            return self._dropout(*args[:2])
+        out = func(*args, **kwargs)
+        if name in UNIFORM and (name != "_to_copy" or self._is_even(args[0])):
+            self.even.append(out)
+        elif torch.Tag.nondeterministic_seeded in func.tags and name != "native_dropout":
+            self.other = True
+        return out
+
+    def _is_even(self, tensor):
+        """Whether a tensor holds even draws as they came."""
+        return any(t.data_ptr() == tensor.data_ptr() and t.shape == tensor.shape for t in self.even)
+
+    def _next(self, drawn, chance):
+        if self.masks is None:
+            self.drawn.append((drawn.detach().double(), chance))
+            return drawn
+        given = self.masks[self.at]
+        self.at += 1
+        return drawn.copy_(given)
+
+    def _dropout(self, x, p):
+        mask = self._next(torch.empty_like(x).bernoulli_(1 - p), 1 - p)
+        return x * mask * (1 / (1 - p) if p < 1 else 0.0), mask != 0
+
+
+class GivenReference(Reference):
+    """A call's reference with its masks given."""
+
+    def __init__(self, call, masks):
+        super().__init__(call)
+        self.given = Given(masks)
+
+    def _run_plain(self, *args, **kwargs):
+        state = torch.random.get_rng_state()  # what the masks replace was drawn
+        try:
+            with self.given:
+                out = super()._run_plain(*args, **kwargs)
+        finally:
+            torch.random.set_rng_state(state)
+        if self.given.at != len(self.given.masks):
+            raise LookupError("another number of masks")
+        return out
+
+    def native(self):
+        if self._native is None:
+            try:
+                self._native = (self._run_plain(lambda dtype: dtype, None, self.call.function),)
+            except Exception:  # the CPU refuses: there is no native answer
+                self._native = (None,)
+        return self._native[0]
+
+
+@dataclass
+class Found:
+    """The masks of one answer."""
+
+    masks: list  # float64, of zeros and ones
+    shown: list  # bool, where the output tells them
+    clear: object = None  # bool per block: whether its masks were found
+    sure: object = None  # bool per block: whether some mask comes near, be it from afar
+    left: object = None  # per block that was looked at: what its mask leaves open, of its size
+
+
+@dataclass
+class Search:
+    """What is known of a call whose masks are looked for."""
+
+    call: object
+    shapes: list  # of the masks
+    chances: list
+    seen: dict = field(default_factory=dict)  # number of a mask -> path of the output it is
+    driver: str = ""  # path of the output in which the others are looked for
+    blocks: object = None
+    columns: object = None  # (blocks, equations, unknowns), or None where all are tried
+    base: object = None
+    tried: object = None  # (combinations, unknowns): what was tried, and what it gives
+    given: list = field(default_factory=list)
+    looked: object = None  # numbers of the blocks whose masks are looked for
+    share: float = 1.0  # of honest blocks that are found
+    left: float = math.inf  # the most that the mask of a block leaves open and yet explains it
+    rates: dict = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
+
+    def run(self, masks):
+        """The outputs in float64 with these masks."""
+        return GivenReference(self.call, masks).wide()
+
+    def unknown(self):
+        return [i for i in range(len(self.shapes)) if i not in self.seen]
+
+    def honest(self):
+        """Masks as they should be drawn."""
+        return [torch.rand(s, dtype=torch.float64).lt(c).double()
+                for s, c in zip(self.shapes, self.chances, strict=True)]  # fmt: skip
+
+
+def search(call, answer):
+    """The Search for a call's masks that can be trusted; None where there is none."""
+    start = time.perf_counter()
+    watch = Given()
+    with watch:
+        narrow = Reference(call).narrow()
+    usable = watch.drawn and not watch.other and all(
+        t.numel() for t, _ in watch.drawn) and narrow.keys() == answer.outputs.keys()  # fmt: skip
+    if not usable:
+        return None
+    found = Search(call, [t.shape for t, _ in watch.drawn], [
+        float(c) if not isinstance(c, torch.Tensor) else c.detach().double().expand(t.shape)
+        for t, c in watch.drawn
+    ])  # fmt: skip
+    for i, (mask, _) in enumerate(watch.drawn):
+        for path, out in narrow.items():
+            if out.shape == mask.shape and torch.equal(out.double(), mask):
+                found.seen[i] = path
+    for driver in _drivers(found, narrow) if found.unknown() else [""]:
+        found.driver = driver
+        if not driver or (_lay_out(found, start) and _is_sound(found, answer)):
+            return found
+    return None
+
+
+def _drivers(found, narrow):
+    return [path for path, t in narrow.items()
+            if t.is_floating_point() and t.numel() and path not in found.seen.values()]  # fmt: skip
+
+
+# ---- blocks: which elements of the masks decide which of the output -------------------
+
+
+@dataclass
+class Blocks:
+    """Elements by block: of the output, and of the unknown masks one after the other."""
+
+    outputs: torch.Tensor  # (blocks, equations) flat places
+    masks: list  # for every unknown mask (blocks, elements)
+
+    def spread(self, found, values):
+        """Unknowns (blocks, unknowns) as masks; what is seen stays as ones."""
+        out = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
+        parts = values.split([m.shape[1] for m in self.masks], 1)
+        for i, places, part in zip(found.unknown(), self.masks, parts, strict=True):
+            out[i].reshape(-1)[places.reshape(-1)] = part.reshape(-1)
+        return out
+
+
+def _lay_out(found, start):
+    """Finds the blocks and their coefficients; False where there are none or too many."""
+    ones = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
+    before = time.perf_counter()
+    rest = found.run(ones).get(found.driver)
+    spent = time.perf_counter() - before
+    pairs = [_pairs(found, ones, rest, i) for i in found.unknown()]
+    dims = [b for b in range(rest.dim()) if all(b in p for p in pairs)]
+    groups = {b: min(p[b][1] for p in pairs) for b in dims}
+    found.blocks = Blocks(
+        _places(rest.shape, {b: g for b, g in groups.items()}),
+        [_places(found.shapes[i], {p[b][0]: groups[b] for b in dims})
+         for i, p in zip(found.unknown(), pairs, strict=True)],
+    )  # fmt: skip
+    n, d = found.blocks.outputs.shape
+    k = sum(m.shape[1] for m in found.blocks.masks)
+    left = SECONDS - (time.perf_counter() - start)
+    if k <= TRIED:
+        return spent * 2**k * (N_HONEST + 2) < left and _tries(found)
+    big = k > min(MOST_UNKNOWNS, PER_EQUATION * d) or n * d * k > MOST_NUMBERS
+    return not big and spent * k < left and _coefficients(found, k)
+
+
+def _pairs(found, ones, rest, i):
+    """Dimension of the output -> (dimension of mask i, number of groups) where slices of the
+    one decide slices of the other alone."""
+    taken, out = set(), {}
+    for a, size in enumerate(found.shapes[i]):
+        if size == 1:
+            continue
+        moved = {t: _moved(found, ones, rest, i, a, t) for t in {0, size - 1}}
+        order = sorted(range(rest.dim()), key=lambda b, size=size: rest.shape[b] != size)
+        for b in order:
+            wide = rest.shape[b]
+            n = min(size, wide)
+            if b in taken or n == 1 or max(size, wide) % n:
+                continue
+            group = torch.arange(wide) * n // wide
+            if all(not bool((by[b] & (group != t * n // size)).any()) for t, by in moved.items()):
+                taken.add(b)
+                out[b] = a, n
+                break
+    return out
+
+
+def _moved(found, ones, rest, i, a, t):
+    """For each dimension of the output, which slices move with slice t of a mask."""
+    masks = [m.clone() for m in ones]
+    part = masks[i].select(a, t)
+    part.copy_((torch.rand(part.shape) < 0.5).double())
+    differs = found.run(masks)[found.driver].reshape(rest.shape) != rest
+    return [differs.movedim(b, 0).flatten(1).any(1) if rest.shape[b] and differs.dim() > 1
+            else differs for b in range(rest.dim())]  # fmt: skip
+
+
+def _places(shape, groups):
+    """Flat places by block, where the dimensions of `groups` are cut into so many each."""
+    number = torch.zeros(tuple(shape), dtype=torch.int64)
+    total = 1
+    for dim, n in groups.items():
+        view = [1] * len(shape)
+        view[dim] = shape[dim]
+        number = number * n + (torch.arange(shape[dim]) * n // shape[dim]).view(view)
+        total *= n
+    return number.reshape(-1).argsort(stable=True).view(total, -1)
+
+
+def _tries(found):
+    """The outputs of all values of a block's few unknowns."""
+    found.columns = None
+    k = sum(m.shape[1] for m in found.blocks.masks)
+    n = len(found.blocks.outputs)
+    found.tried = torch.tensor(list(itertools.product((1.0, 0.0), repeat=k)), dtype=torch.float64)
+    found.given = [_at(found, found.blocks.spread(found, c.expand(n, k))) for c in found.tried]
+    mixed = torch.randint(len(found.tried), (n,))
+    got = _at(found, found.blocks.spread(found, found.tried[mixed]))
+    want = torch.stack(found.given)[mixed, torch.arange(n)]
+    return bool(((got == want) | (got != got) & (want != want)).all())
+
+
+def _coefficients(found, k):
+    """What each unknown adds to its block; False where that is no sum."""
+    n = len(found.blocks.outputs)
+    zero = torch.zeros(n, k, dtype=torch.float64)
+    found.base = _at(found, found.blocks.spread(found, zero))
+    columns = []
+    for j in range(k):
+        one = zero.clone()
+        one[:, j] = 1
+        columns.append(_at(found, found.blocks.spread(found, one)) - found.base)
+    found.columns = torch.stack(columns, 2)
+    some = torch.rand(n, k, dtype=torch.float64)
+    work = (found.columns.shape[1] ** 2) * (k + 2 * found.columns.shape[1])
+    found.looked = torch.linspace(0, n - 1, max(1, min(n, MOST_WORK // work))).round().long()
+    got = _at(found, found.blocks.spread(found, some))
+    want = found.base + (found.columns @ some[..., None])[..., 0]
+    return bool(((got - want).abs().max() <= AFFINE * want.abs().max()).all())
+
+
+def _at(found, masks):
+    return _in_blocks(found, found.run(masks)[found.driver])
+
+
+def _in_blocks(found, output):
+    return output.double().reshape(-1)[found.blocks.outputs]
+
+
+# ---- the masks of one output ---------------------------------------------------------
+
+
+def masks_of(found, outputs):
+    """The masks that explain the outputs of an answer best: a Found."""
+    masks = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
+    shown = [torch.ones(s, dtype=torch.bool) for s in found.shapes]
+    clear = sure = left = None
+    if found.driver:
+        y = outputs[found.driver]
+        eps = torch.finfo(y.dtype).eps
+        values, seen, clear, sure, left = _values(found, _in_blocks(found, y), eps)
+        masks = found.blocks.spread(found, values)
+        shown = [t.bool() for t in found.blocks.spread(found, (seen & clear[:, None]).double())]
+    for i, path in found.seen.items():
+        masks[i] = (outputs[path] != 0).double().reshape(found.shapes[i])
+    return Found(masks, shown, clear, sure, left)
+
+
+def _values(found, y, eps):
+    """The unknowns of each block, which of them the output shows, and whether all those were
+    found."""
+    y = y.nan_to_num(0.0, 0.0, 0.0)
+    if found.columns is None:
+        return _nearest(found, y, eps)
+    at, (n, _, k) = found.looked, found.columns.shape
+    columns, left = found.columns[at], (y - found.base)[at]
+    # Whatever was drawn: what an output shows by chance has another law.
+    size = found.base[at].abs().amax(1) + columns.abs().sum(2).amax(1)
+    shown = columns.abs().amax(1) > 64 * eps * size[:, None]
+    masks, sure = solve.settled(columns, left, solve.ones_of(columns, left))
+    open_ = (left - (columns @ masks[..., None])[..., 0]).abs().amax(1) / size.clamp(min=1e-300)
+    none = torch.zeros(n, dtype=torch.bool)
+    values = torch.ones(n, k, dtype=torch.float64).index_put((at,), masks)
+    return (values, torch.zeros(n, k, dtype=torch.bool).index_put((at,), shown),
+            none.index_put((at,), open_ <= found.left),
+            none.index_put((at,), (sure | ~shown).all(1)), open_)  # fmt: skip
+
+
+def _nearest(found, y, eps):
+    given = torch.stack(found.given).nan_to_num(0.0, 0.0, 0.0)
+    away = (given - y).norm(dim=2)
+    best = away.argmin(0)
+    k = found.tried.shape[1]
+    turned = torch.arange(2**k) ^ (1 << torch.arange(k - 1, -1, -1))[:, None]  # (unknowns, combinations)
+    gap = (given[turned] - given).norm(dim=3).amin(1)
+    shown = gap > 16 * eps * given.norm(dim=2).amax(0)
+    return found.tried[best], shown.T, torch.ones(len(y), dtype=torch.bool), None, None
+
+
+def _is_sound(found, answer):
+    """Whether the search finds the masks of outputs of the CPU; notes how many of them."""
+    if found.columns is None:
+        return True
+    if answer.outputs[found.driver].itemsize < 4:
+        return False  # too few digits: masks that differ in small weights explain it alike
+    runs, typical = [], []
+    for _ in range(N_HONEST):
+        masks = found.honest()
+        outputs = GivenReference(found.call, masks).narrow()
+        outputs[found.driver] = outputs[found.driver].to(answer.outputs[found.driver].dtype)
+        runs.append((masks, outputs))
+        first = masks_of(found, outputs)
+        typical.append(first.left[first.sure[found.looked]])
+    typical = torch.cat(typical)
+    if not len(typical):
+        return False
+    found.left = BEYOND * float(typical.quantile(0.9)) + 2.0**-24
+    clear = same = 0
+    for masks, outputs in runs:
+        again = masks_of(found, outputs)
+        right = torch.ones_like(again.clear)
+        for i, places in zip(found.unknown(), found.blocks.masks, strict=True):
+            wrong = (again.masks[i] != masks[i]) & again.shown[i]
+            right &= ~wrong.reshape(-1)[places].any(1)
+            ones, total = found.rates.get(i, (0, 0))
+            shown = again.shown[i]
+            found.rates[i] = ones + int(again.masks[i][shown].sum()), total + int(shown.sum())
+        clear += int(again.clear.sum())
+        same += int((again.clear & right).sum())
+    found.share = clear / (N_HONEST * len(found.looked))
+    return found.share >= FOUND and same >= SAME * clear
+
+
+# ---- the verdict ---------------------------------------------------------------------
+
+
+def judge(call, answer, again=None):
+    """
+    Findings on the values of an answer, and for each mask (path, its Draws, those of the
+    second answer or None). None where the masks cannot be found.
+    """
+    torch.manual_seed(SEED)  # the same verdict whenever it is asked for
+    found = search(call, answer)
+    if found is None:
+        return None
+    first = masks_of(found, answer.outputs)
+    odd = _unexplained(found, first, answer)
+    if odd is not None:  # how far off it is, tell the blocks whose masks are told all the same
+        first.clear = first.sure
+    findings = _by_rule(found, first, answer)
+    if odd is not None and all(f.verdict == "pass" for f in findings):
+        findings.append(odd)
+    if any(float(t.double().mean()) < MOSTLY for t in first.shown) and odd is None:
+        findings += [f for f in sampling.judge(call, answer, again) if f.verdict != "pass"]
+    second = masks_of(found, again.outputs) if again is not None else None
+    draws = [(found.seen.get(i, found.driver), _draws(found, first, i), second and _draws(found, second, i))
+             for i in range(len(found.shapes))]  # fmt: skip
+    return findings, draws
+
+
+def _by_rule(found, first, answer):
+    """Findings by the rule for floats, with the masks given."""
+    operands = Operands(found.call, Timing())
+    operands.reference = GivenReference(found.call, first.masks)
+    operands.begin()
+    outputs, counts = dict(answer.outputs), {}
+    if first.clear is not None and not bool(first.clear.all()):
+        for path, unclear in _unclear(found, first).items():
+            truth = operands.reference.truth[path]
+            if truth.shape == outputs[path].shape:
+                counts[path] = int(unclear.sum())
+                outputs[path] = torch.where(unclear, truth.to(outputs[path].dtype), outputs[path])
+    findings = judge_outputs(operands, Answer(outputs, "", answer.before))
+    whole = found.looked is None or len(found.looked) == len(first.clear)
+    for finding in findings:
+        excuse(finding, "mask_unclear" if whole else "mask_sample", counts.get(finding.path, 0))
+    return findings
+
+
+def _unclear(found, first):
+    """Elements of each output that hang on masks that were not found."""
+    masks = [m.clone() for m in first.masks]
+    for i, places in zip(found.unknown(), found.blocks.masks, strict=True):
+        flat = masks[i].reshape(-1)
+        flat[places[~first.clear]] = 1 - flat[places[~first.clear]]
+    before, after = found.run(first.masks), found.run(masks)
+    out = {path: before[path] != after[path] for path in before}
+    out[found.driver].view(-1)[found.blocks.outputs[~first.clear]] = True
+    return out
+
+
+def _unexplained(found, first, answer):
+    """`wrong` where far fewer blocks than of honest outputs have a mask that explains them."""
+    if found.columns is None or first.clear is None:
+        return None
+    n, k = len(found.looked), int(first.clear.sum())
+    share = found.share - min(0.01, max(1 - found.share, 0.001))
+    if k >= n * share or not count_is_odd(k, n, share):
+        return None
+    why = f"no mask explains {n - k:,} of {n:,} parts, of honest outputs {1 - found.share:.1%} of them"
+    y = answer.outputs[found.driver]
+    return Finding(found.driver, "wrong", why, bits=0.0, n=y.numel(), sizes=tuple(y.shape))
+
+
+def _draws(found, first, i):
+    """A mask as draws, those that the output does not show left out."""
+    kept, shown = first.masks[i].reshape(-1), first.shown[i].reshape(-1)
+    chance = found.chances[i]
+    if not isinstance(chance, float):
+        chance = chance.reshape(-1)
+    draws = bernoulli(torch.where(shown, kept, 1.0), chance)
+    draws.known = draws.known & shown
+    if i not in found.seen and found.columns is not None and found.share < ALMOST_ALL:
+        draws.odd, draws.hits = _rate_is_odd(kept[shown], *found.rates[i]), None
+        draws.known = torch.zeros_like(draws.known)
+        return draws
+    if isinstance(chance, float) and 0 < chance < 1:
+        draws.hits, draws.chance, draws.odd = kept[shown] != 0, chance, ""
+    half = torch.full_like(draws.low, 0.5)
+    draws.low, draws.high = (torch.where(draws.known, t, half) for t in (draws.low, draws.high))
+    return draws
+
+
+def _rate_is_odd(kept, ones, total):
+    """How often elements were kept, against honest outputs: blocks of many drops are found less
+    often, so that the law does not tell. A clause, "" where it is as it must be."""
+    n, k = kept.numel(), int(kept.sum())
+    p = (k + ones) / max(n + total, 1)
+    if not n or not total or not 0 < p < 1:
+        return ""
+    z = (k / n - ones / total) / math.sqrt(p * (1 - p) * (1 / n + 1 / total))
+    if abs(z) <= Z_RATE:
+        return ""
+    return f"{k:,} kept among {n:,} where honest outputs keep {ones / total:.2%} (z = {z:.1f})"

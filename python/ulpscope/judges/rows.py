@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large outputs, judged in pieces. Where every row of the outputs hangs on its own row of the
+inputs, piece after piece, so that the operands of one piece are all that memory has to hold.
+Where an output is a product of large matrices, on some of its rows, over the whole of the
+sum: `sampled` chooses them. Serves `session.judging`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..calls.replay import base_name, fit
+from ..executors.cuts import cut_of, weight
+from ..executors.operands import call_at_place, length_of_lists, place_of
+
+LARGE = 1 << 25  # elements of an output, from which it is judged in pieces
+PIECE = 1 << 21  # elements of a piece
+MOST_NOTES = 3
+UNUSED = -100  # a label of elements that do not count
+
+
+@dataclass
+class Piece:
+    """A part of a call: some rows of its outputs and what they are computed from."""
+
+    call: object
+    answer: object
+    place: object  # function: flat index in an output of the piece, its path -> in the whole one
+    share: float = 1.0  # of the elements that is judged at all
+    note: str = ""
+
+
+def pieces(call, answer):
+    """Yields pieces that make up the call, None where it is small or its rows hang together."""
+    outputs = answer.outputs
+    if call.composite or not outputs or _largest(call, outputs) < LARGE:
+        return None
+    if answer.trespass or call.whole or call.is_complex or any(t.dtype.is_complex for t in outputs.values()):
+        return None
+    shapes = {path: tuple(t.shape) for path, t in outputs.items()}
+    cut = cut_of(call, shapes)
+    if cut is None:
+        return None
+    rows = max(1, PIECE // max(1, weight(cut, call.views, shapes)))
+    return None if rows >= cut.length else _each(call, answer, cut, rows)
+
+
+def _largest(call, outputs):
+    """Elements of its largest tensor."""
+    given = (math.prod(v.sizes) for v in call.views.values())
+    return max(max(given, default=0), max(t.numel() for t in outputs.values()))
+
+
+def _each(call, answer, cut, rows):
+    shapes = {path: t.shape for path, t in answer.outputs.items()}
+    for first in range(0, cut.length, rows):
+        many = min(rows, cut.length - first)
+        given = replace(answer, outputs=_narrowed(answer.outputs, cut, first, many),
+                        before=_narrowed(answer.before, cut, first, many))  # fmt: skip
+
+        def place(i, path, first=first, many=many):
+            inner = math.prod(shapes[path][cut.outputs[path] :]) // cut.length
+            outer, rest = divmod(i, many * inner)
+            return (outer * cut.length + first) * inner + rest
+
+        yield Piece(_cut(call, cut, first, many), given, place)
+
+
+def _narrowed(tensors, cut, first, many):
+    return {path: t.narrow(cut.outputs[path], first, many) for path, t in tensors.items()}
+
+
+def _cut(call, cut, first, many):
+    """The call on `many` places along the cut."""
+    def narrow(path, view):
+        if path not in cut.arguments:
+            return view
+        dim = cut.arguments[path]
+        sizes = (*view.sizes[:dim], many, *view.sizes[dim + 1 :])
+        return replace(view, sizes=sizes, offset=view.offset + first * view.strides[dim])
+
+    views = {p: narrow(p, v) for p, v in call.views.items()}
+    mutated = {p: narrow(p, v) for p, v in call.mutated.items()}
+    written, apart = set(call.written()), set()
+    for path, view in call.views.items():  # what all pieces use is read once
+        start, end = views[path].extent()
+        if path in cut.arguments and end - start > 2 * math.prod(views[path].sizes):
+            apart.add(path)  # rows that lie apart
+        if path in apart | written or path not in cut.arguments:
+            call.storages[view.storage]  # noqa: B018
+    args = [many if i in cut.counts else a for i, a in enumerate(call.args)]
+    part = replace(call, args=args, views=views, results={}, mutated=mutated, storages=call.storages.copy(),
+                   live=None)  # fmt: skip
+    for path in cut.arguments.keys() - written:
+        if path in apart:
+            put(part, path, tensor_of(call, path, views[path]))
+        elif call.storages.is_far(views[path].storage):
+            _read_rows(part, path, *views[path].extent())
+    return part
+
+
+def _read_rows(part, path, start, end):
+    """Reads of a storage what one argument uses."""
+    view, size = part.views[path], part.views[path].dtype.itemsize
+    content = part.storages.part(view.storage, start * size, end * size)
+    _replaced(part, path, content, replace(view, offset=view.offset - start))
+
+
+def gathered(call, answer):
+    """The one Piece of a loss that reads one element of each row of a large input, with these alone;
+    None for all others."""
+    name, large = base_name(call.op)[1], max((math.prod(v.sizes) for v in call.views.values()), default=0)
+    if name not in ("nll_loss_forward", "nll_loss2d_forward") or call.composite or large < LARGE:
+        return None
+    paths = {v.argument: p for p, v in call.views.items()}
+    at = call.views[paths["self"]].sizes
+    target, ignored = tensor_of(call, paths["target"]), call.value("ignore_index")
+    kept = target != ignored
+    if len(at) < 2 or at[1] < 2 or "weight" in paths or answer.trespass or bool(((target < 0) | (target >= at[1]))[kept].any()):
+        return None
+    part = replace(call, views=dict(call.views), results={}, storages=call.storages.copy(), live=None,
+                   args=[*call.args[:4], UNUSED], kwargs={})  # fmt: skip
+    place = target.where(kept, 0).unsqueeze(1)
+    put(part, paths["self"], tensor_of(call, paths["self"]).gather(1, place))
+    put(part, paths["target"], torch.zeros_like(target).masked_fill_(~kept, UNUSED))
+    return [Piece(part, answer, lambda i, path: i)]
+
+
+def places(call, answer):
+    """Yields a Piece for each place of a call over lists of much; None for all others."""
+    length = length_of_lists(call)
+    if length is None or answer.trespass or sum(t.numel() for t in answer.outputs.values()) < LARGE:
+        return None
+    return (_at_place(call, answer, i, length) for i in range(length))
+
+
+def _at_place(call, answer, i, length):
+    def here(tensors):
+        return {p: t for p, t in tensors.items() if place_of(p) == i or (place_of(p) is None and i == 0)}
+
+    given = replace(answer, outputs=here(answer.outputs), before=here(answer.before))
+    return Piece(call_at_place(call, i, length), given, lambda at, path: at)
+
+
+def merged(answer, judged):
+    """The findings on the whole outputs from [(Piece, findings)]."""
+    found = []
+    for path in answer.outputs:
+        each = [(piece, f) for piece, findings in judged if (f := _about(findings, path))]
+        piece, one = min(each, key=lambda pair: pair[1].order())
+        tensor = answer.outputs[path]
+        whole = replace(one, n=tensor.numel(), sizes=tuple(tensor.shape), positions=[],
+                        details=_counted(one, [f for _, f in each]),
+                        examples=[(piece.place(e[0], path), *e[1:]) for e in one.examples])  # fmt: skip
+        notes = list(dict.fromkeys(n for _, f in each for n in f.notes))
+        whole.notes = notes[:MOST_NOTES] + ([piece.note] if piece.note else [])
+        found.append(whole)
+    return found
+
+
+def _about(findings, path):
+    """The finding on an output, or that on the call as a whole; None where it is in another piece."""
+    return next((f for f in findings if f.path in (path, "")), None)
+
+
+def _counted(one, findings):
+    """The judge's numbers of the piece that decided, with what is counted over all."""
+    details = dict(one.details)
+    for name in ("n_mismatch", "excused", "n_bad"):
+        if any(name in f.details for f in findings):
+            details[name] = sum(f.details.get(name, 0) for f in findings)
+    return details
+
+
+def tensor_of(call, path, view=None):
+    """An argument as it was captured, or the part of it that `view` shows."""
+    view = view or call.views[path]
+    return fit(call.storages[view.storage], view.dtype).as_strided(view.sizes, view.strides, view.offset)
+
+
+def put(call, path, tensor):
+    """Gives an argument of a call a content of its own."""
+    tensor = tensor.contiguous()
+    view = replace(call.views[path], sizes=tuple(tensor.shape), strides=tensor.stride(), offset=0)
+    _replaced(call, path, tensor.reshape(-1).view(torch.uint8), view)
+
+
+def _replaced(call, path, content, view):
+    """Gives an argument a storage of its own, and forgets the old one where nobody uses it."""
+    old, number = call.views[path].storage, min((0, *(v.storage for v in call.views.values()))) - 1
+    call.storages[number] = content
+    call.views[path] = replace(view, storage=number)
+    if all(v.storage != old for v in call.views.values()):
+        call.storages.drop(old)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other tools' rules over a call: which operands they need, what each says of every output,
+and the worst of it. The rules are C (`_core.Standard`); docs/metrics.md, 3.
+
+`session.judging` asks for the opinion that decides or for those that are compared with ours. A
+standard that cannot say anything says `unjudged`; nothing here raises.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field
+
+from .. import _core
+from ..calls.replay import draws_random, plain, promises_nothing
+from ..calls.verdicts import clause, rank
+from .outputs import Finding
+
+OWN = "ulpscope"
+
+#: What `--compare-standards` compares: every standard, with the parameters that its own
+#: documentation or its first users name.
+COMPARED = (
+    "ascend-v1", "ascend-absolute", "ascend-ulp", "ascend-benchmark", "torch-close",
+    "allclose:1e-8,1e-5", "ulp:1", "bitwise", "cosine:0.99", "neuron-3way",
+    "inductor-same", "ggml-nmse", "kernelbench",
+)  # fmt: skip
+
+STATUS_ORDER = ("error", "fail", "warning", "unjudged", "pass")
+
+
+def parsed(name):
+    """The standard of that name, None for our own rule. ValueError lists the known ones."""
+    if name in (None, OWN):
+        return None
+    try:
+        return _core.Standard(name)
+    except _core.ArgError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def chosen(rule=None, compare=False):
+    """The standard that decides (None: our own) and those that are only asked as well."""
+    return parsed(rule), [_core.Standard(name) for name in COMPARED] if compare else []
+
+
+@dataclass
+class Opinion:
+    """What a standard says of a call: its worst output's verdict."""
+
+    standard: str
+    verdict: str = "unjudged"
+    status: str = "unjudged"
+    reason: str = ""
+    stand_in: str = ""
+    path: str = ""  # the output that decided
+    outputs: dict = field(default_factory=dict)  # path -> what `_core.Standard.judge` gives
+
+    def about(self, path):
+        """The opinion on one output; the whole where nothing is known of that one."""
+        judged = self.outputs.get(path)
+        if judged is None:
+            return self
+        return Opinion(self.standard, judged["verdict"], judged["status"], judged["reason"],
+                       judged["stand_in"], path, {path: judged})  # fmt: skip
+
+    def text(self):
+        """One clause: the standard, its status, why, and what stood in."""
+        if self.verdict == "unjudged" and not self.path:
+            return self.reason
+        where = "" if self.path in ("", "out[0]") else f" in {self.path}"
+        status = "" if self.verdict == "unjudged" else f"{self.status}, "
+        stand_in = f" ({self.stand_in})" if self.stand_in else ""
+        return f"{self.standard} says {status}{self.reason}{where}{stand_in}"
+
+
+def _order(said):
+    return rank(said["verdict"]), STATUS_ORDER.index(said["status"])
+
+
+class Sources:
+    """Operands of one call by output path; what cannot be computed is missing."""
+
+    def __init__(self, operands, benchmark=None):
+        self.operands, self.reference = operands, operands.reference
+        self._had = {"benchmark": benchmark or {}}
+
+    def of(self, name, path):
+        if name not in self._had:
+            self._had[name] = self._compute(name)
+        return self._had[name].get(path)
+
+    def _compute(self, name):
+        try:
+            if name == "native":
+                return self.reference.native() or {}
+            if self.reference.truth is None:
+                self.operands.begin()
+            return (self.reference.truth if name == "reference" else self.reference.yardstick) or {}
+        except Exception:  # whatever a kernel raises: there is none then
+            return {}
+
+    def paths(self):
+        """Paths of what the operator gives; None where nobody knows."""
+        self.of("reference", ""), self.of("native", "")
+        known = self._had["reference"] or self._had["native"]
+        return known.keys() if known else None
+
+
+def _judged(standard, call, path, device, sources):
+    """What a standard says of one output."""
+    given = {name: sources.of(name, path) for name in _core.operands}
+    given = {name: tensor for name, tensor in given.items() if tensor is not None}
+    try:
+        return standard.judge(device, op=call.op, **given)
+    except (TypeError, ValueError, _core.UlpscopeError) as problem:  # a dtype of its own kind
+        return {"verdict": "unjudged", "status": "unjudged", "reason": clause(problem),
+                "stand_in": "", "metrics": {}}  # fmt: skip
+
+
+def opinion(standard, call, answer, sources):
+    """What a standard says of a call."""
+    out = Opinion(standard.name)
+    if promises_nothing(call):
+        out.reason = "the operator promises no values"
+        return out
+    paths = sources.paths()
+    if paths is None:
+        out.reason = "the CPU gives nothing to compare with"
+        return out
+    if paths != answer.outputs.keys():
+        out.verdict, out.status = "wrong", "error" if "ascend" in standard.name else "fail"
+        out.reason = f"{len(answer.outputs)} outputs where the operator has {len(paths)}"
+        return out
+    for path, device in answer.outputs.items():
+        out.outputs[path] = _judged(standard, call, path, device, sources)
+    if not out.outputs:
+        out.verdict = out.status = "pass"
+        out.reason = "no output to compare"
+        return out
+    out.path, worst = min(out.outputs.items(), key=lambda item: _order(item[1]))
+    out.verdict, out.status = worst["verdict"], worst["status"]
+    out.reason, out.stand_in = worst["reason"], worst["stand_in"]
+    return out
+
+
+def opinions(standards, call, answer, operands, benchmark=None):
+    """What each standard says of an answer (None: the device gave none); operands are
+    computed once for all of them."""
+    if answer is None:
+        return _unjudged(standards, "the device gave no answer")
+    if draws_random(call) or getattr(call, "random", False):
+        return _unjudged(standards, "draws random numbers")
+    sources = Sources(operands, benchmark)
+    said = [opinion(s, call, answer, sources) for s in standards]
+    if any(one.verdict == "wrong" for one in said) and _draws_unsaid(call, operands):
+        return _unjudged(standards, "draws random numbers")
+    return said
+
+
+def _draws_unsaid(call, operands):
+    """Whether an operator that is not torch's own draws random numbers all the same."""
+    if call.composite or call.op.split("::")[0] in ("aten", "prims"):
+        return False
+    try:
+        return operands.reference.is_random()
+    except Exception:  # no reference, so nothing is known
+        return False
+
+
+def _unjudged(standards, reason):
+    return [Opinion(s.name, reason=reason) for s in standards]
+
+
+def benchmark_of(call, device):
+    """What a second device gave, by path: the captured run's own results, where it ran on
+    an accelerator of another type."""
+    if device.home in (device.type, "cpu") or call.live is None or call.made_up:
+        return {}
+    found = {path: call.live(path, "out") for path in call.results}
+    found.update((path, call.live(path, "mutated")) for path in call.mutated)
+    return {path: plain(tensor) for path, tensor in found.items() if tensor is not None}
+
+
+def findings(said, answer):
+    """An opinion as findings, one for each output."""
+    return [
+        Finding(path, one["verdict"], one["reason"], math.nan, math.nan,
+                n=answer.outputs[path].numel(), sizes=tuple(answer.outputs[path].shape))
+        for path, one in said.outputs.items()
+    ] or [Finding("", said.verdict, said.reason, math.nan, math.nan)]  # fmt: skip
+
+
+def metric_rows(said):
+    """(output, name, value, text) of opinions, for result.db: `standard:NAME` of the call
+    with 1 for pass, 0 for wrong, and NAME.METRIC of each output."""
+    out = []
+    for one in said:
+        value = {"pass": 1.0, "wrong": 0.0}.get(one.verdict, math.nan)
+        text = {"verdict": one.verdict, "status": one.status, "reason": one.reason,
+                "output": one.path, "stand_in": one.stand_in}  # fmt: skip
+        out.append((-1, f"standard:{one.standard}", value, json.dumps(text)))
+        for i, judged in enumerate(one.outputs.values()):
+            out += [(i, f"{one.standard}.{k}", v, None) for k, v in judged["metrics"].items()]
+    return out

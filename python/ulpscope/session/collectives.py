@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives, judged as captured: what a rank got against what all ranks of its group gave.
+No device is asked, since a collective cannot run alone. Neighbours: `sources.ranks` (the traces),
+`judging` (the verdict on floats)."""
+
+import functools
+import math
+import time
+
+import torch
+
+from ..calls.callable import call_of
+from ..calls.replay import Call
+from ..calls.verdicts import FLAGGED, UNKNOWN
+from ..executors.device import Answer
+from ..executors.operands import Timing
+from ..judges.hops import ROUNDING, strays
+from ..judges.outputs import Finding
+from ..sources.ranks import OPERATORS, Missing
+from .judging import Verdict, _judge_answer, judge_by
+
+REDUCTIONS = {
+    "sum": torch.add, "avg": torch.add, "product": torch.mul, "min": torch.minimum,
+    "max": torch.maximum, "band": torch.bitwise_and, "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor,
+}  # fmt: skip
+REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+FROM_ROOT = ("broadcast", "scatter")
+TO_ROOT = ("reduce", "gather")
+MOST_EXPLAINED = 8  # ranks of which the general search for a cause takes long
+FEW = 4  # wrong elements that may look like a mistake by chance
+
+
+def judge(ranks, row, timing=None, rule=None):
+    """(call, verdict) on a captured collective of the first trace of `ranks`, by another
+    standard where `rule` is one. The call has the contributions as its arguments."""
+    call = Call(row["sequence"], row["op"], [], {}, row=row, function=judge)
+    timing = timing or Timing()
+    since = time.perf_counter_ns()
+    try:
+        if row["op"].partition(".")[0] not in OPERATORS:
+            raise Missing("there is no reference for this collective")
+        own, sides = ranks.sides(row)
+        verdict = _disagreement(own, sides) or _nothing_promised(own)
+        if verdict is None:
+            given, got = _contributions(own, sides), ranks.got(row)
+            timing.add("reference", since)
+            call, verdict = on_contributions(own, given, got, timing, rule)
+            call.sequence, call.op, call.row = row["sequence"], row["op"], row
+    except Missing as problem:
+        verdict = Verdict("unjudged", reason=str(problem))
+    return call, verdict
+
+
+def _disagreement(own, sides):
+    """A verdict where the ranks do not ask for the same collective."""
+    for rank, side in sorted(sides.items()):
+        for what in ("op", "how", "root", "size"):
+            mine, other = getattr(own, what), getattr(side, what)
+            if mine != other:
+                why = f"the ranks do not ask for the same: {other} on rank {rank}, {mine} here"
+                return Verdict("undefined", reason=why)
+    return None
+
+
+def _nothing_promised(own):
+    if own.operator.kind in TO_ROOT and own.rank != own.root:
+        return Verdict("undefined", reason=f"only rank {own.root} of the group gets a result")
+    return None
+
+
+def _contributions(own, sides):
+    """Rank -> side of all ranks whose contribution matters. Raises Missing."""
+    needed = [own.root] if own.operator.kind in FROM_ROOT else range(own.size)
+    absent = [r for r in needed if r not in sides]
+    if absent:
+        names = ", ".join(str(r) for r in absent[:8]) + (", ..." if len(absent) > 8 else "")
+        raise Missing(f"what rank {names} of its group of {own.size} gave is needed: keep the "
+                      "folders rank-N of one capture side by side")  # fmt: skip
+    if any(sides[r].given is None for r in needed):
+        raise Missing("what the ranks gave was not captured; --data stats keeps no contents")
+    return {r: sides[r] for r in needed}
+
+
+# ---- what a rank must get ------------------------------------------------------------
+
+
+def share(side, rank):
+    """What a side gives to one rank, flat."""
+    if side.operator.lists:
+        return side.given[rank].reshape(-1)
+    if side.splits:
+        parts = [t.split(side.splits)[rank] for t in side.given]
+    else:
+        parts = [_cut(t.reshape(-1), side.size)[rank] for t in side.given]
+    return torch.cat([p.reshape(-1) for p in parts])
+
+
+def _cut(flat, n):
+    if flat.numel() % n:
+        raise Missing(f"{flat.numel()} elements cannot be shared among {n} ranks")
+    return flat.reshape(n, -1)
+
+
+def terms_of(own, given):
+    """What a reduction adds up, one flat tensor for each rank, in their order."""
+    if own.operator.kind == "reduce_scatter":
+        return [share(given[r], own.rank) for r in range(own.size)]
+    return [_joined(given[r].given) for r in range(own.size)]
+
+
+def copied(own, given):
+    """What a collective that only moves must give, flat."""
+    kind = own.operator.kind
+    if kind == "broadcast":
+        return _joined(given[own.root].given)
+    if kind == "scatter":
+        return share(given[own.root], own.rank)
+    every = [given[r] for r in range(own.size)]
+    if kind == "exchange":
+        return _joined([share(side, own.rank) for side in every])
+    if own.operator.lists:
+        return _joined([t for side in every for t in side.given])
+    return _joined([side.given[i] for i in range(len(own.given)) for side in every])
+
+
+def _joined(tensors):
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
+def on_contributions(own, given, got, timing=None, rule=None):
+    """(call, verdict) on what one rank got, tensors, from the sides that matter by rank."""
+    _same_layout([t for side in given.values() for t in side.given] + got)
+    reducing = own.operator.kind in REDUCING
+    parts = terms_of(own, given) if reducing else [copied(own, given)]
+    flat = _joined(got)
+    if any(p.shape != flat.shape or p.dtype != flat.dtype for p in parts):
+        raise Missing("the ranks' tensors do not fit together")
+    if reducing and own.how not in REDUCTIONS:
+        raise Missing(f"there is no reference for the reduction {own.how or 'it asks for'}")
+    if len(got) == 1:
+        parts, flat = [p.reshape(got[0].shape) for p in parts], got[0]
+    call = call_of(functools.partial(reduced, own.how) if reducing else torch.clone, parts)
+    timing = timing or Timing()
+    if rule is not None:
+        verdict = judge_by(rule, call, Answer({"out[0]": flat}), timing)
+    elif reducing:
+        verdict = on_reduction(call, own.how, parts, flat, timing)
+    else:
+        verdict = _on_copy(own, given, parts[0], flat)
+    verdict.notes = [*verdict.notes, f"judged as captured, from what {_count(own, given)} gave"]
+    return call, verdict
+
+
+def _count(own, given):
+    return f"all {own.size} ranks" if len(given) == own.size else f"rank {own.root}"
+
+
+def _same_layout(tensors):
+    """Raises Missing where memory order and logical order may be at odds."""
+    if len({t.stride() for t in tensors if not t.is_contiguous()}
+           | {() for t in tensors if t.is_contiguous()}) > 1:  # fmt: skip
+        raise Missing("the ranks' tensors lie differently in memory")
+
+
+# ---- copies and what is exact --------------------------------------------------------
+
+
+def different(a, b):
+    """Which elements do not have the same bits."""
+    size = a.element_size()
+    bits = [t.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size) for t in (a, b)]
+    return (bits[0] != bits[1]).any(1).reshape(a.shape)
+
+
+def _on_copy(own, given, want, got):
+    verdict = _exact(want, got, different(want, got))
+    if verdict.verdict != "pass":
+        verdict.cause = _moved_wrongly(own, given, got.reshape(-1))
+    return verdict
+
+
+def _exact(want, got, bad, note=""):
+    """The verdict where elements must be as wanted, but for those that are not `bad`."""
+    if bool(bad.any()):
+        finding = _differing(got, want, bad)
+    else:
+        finding = Finding("out[0]", "pass", n=got.numel(), sizes=tuple(got.shape))
+    return Verdict(finding.verdict, [finding], notes=[note] if note else [])
+
+
+def _differing(got, want, bad):
+    """`wrong` for elements that have to be as wanted, with the first of them as examples."""
+    at = bad.reshape(-1).nonzero().flatten()
+    flat, right = got.reshape(-1), want.reshape(-1)
+    finding = Finding("out[0]", "wrong", f"{len(at):,} elements differ", 0.0, n=got.numel(),
+                      sizes=tuple(got.shape), details={"n_mismatch": len(at)})  # fmt: skip
+    for i in at[:10].tolist():
+        finding.examples.append((i, float(flat[i]), float(right[i]), float(right[i]), math.inf))
+    return finding
+
+
+def _moved_wrongly(own, given, got):
+    """A clause where another rank's part came; "" else."""
+    kind = own.operator.kind
+    if kind == "broadcast" and own.given:
+        if own.rank != own.root and not bool(different(_joined(own.given), got).any()):
+            return "stale: it still holds what was there before"
+    if kind in ("all_gather", "gather", "exchange"):
+        return _missing_part(own, given, got)
+    others = [r for r in range(own.size) if r != own.rank] if kind == "scatter" else []
+    for rank in others:
+        part = share(given[own.root], rank)
+        if part.shape == got.shape and not bool(different(part, got).any()):
+            return f"it is the part of rank {rank}"
+    return ""
+
+
+def _missing_part(own, given, got):
+    """Which ranks' parts are not as given, where others are."""
+    sizes, ranks = [], []
+    for rank in range(own.size):
+        side = given[rank]
+        exchange = own.operator.kind == "exchange"
+        parts = [share(side, own.rank)] if exchange else [t.reshape(-1) for t in side.given]
+        if len(parts) != 1:
+            return ""
+        sizes.append(parts[0])
+        ranks.append(rank)
+    cut = got.split([p.numel() for p in sizes])
+    bad = [r for r, a, b in zip(ranks, sizes, cut) if bool(different(a, b).any())]
+    if not bad or len(bad) == own.size:
+        return ""
+    return "not what was given: the part of rank " + ", ".join(map(str, bad[:8]))
+
+
+# ---- reductions ----------------------------------------------------------------------
+
+
+def reduced(how, *terms):
+    """The reduction of tensors of one shape."""
+    total = functools.reduce(REDUCTIONS[how], terms)
+    return total / len(terms) if how == "avg" else total
+
+
+def on_reduction(call, how, terms, got, timing):
+    """The verdict on a reduction of one tensor for each rank."""
+    if not got.dtype.is_floating_point:
+        return _on_integers(how, terms, got)
+    if how not in ROUNDING:
+        want = reduced(how, *terms)
+        free = functools.reduce(torch.logical_or, (t.isnan() for t in terms))
+        note = "elements with NaN among the contributions are left out" if free.any() else ""
+        return _exact(want, got, (got != want) & ~free, note)
+    verdict = _judge_answer(call, Answer({"out[0]": got}), timing)
+    if verdict.verdict not in FLAGGED:
+        return verdict
+    verdict = _after_hops(call, how, terms, got, timing) or verdict
+    if verdict.verdict in FLAGGED:
+        verdict.cause = _wrongly_added(how, terms, got)
+        if not verdict.cause and len(terms) > MOST_EXPLAINED:
+            verdict.cause = UNKNOWN  # too many to be searched through
+    return verdict
+
+
+def _after_hops(call, how, terms, got, timing):
+    """The verdict where ranks may add in a narrow dtype of their own, by which only the
+    elements beyond that are wrong; None where that says nothing."""
+    found = strays(how, terms, got)
+    if found is None:
+        return None
+    beyond, good = found
+    if good:
+        name = str(got.dtype).removeprefix("torch.")
+        finding = Finding("out[0]", "pass", n=got.numel(), sizes=tuple(got.shape))
+        return Verdict("pass", [finding], notes=[f"added in {name} from rank to rank"])
+    want = reduced(how, *(t.double() for t in terms)).to(got.dtype)
+    spared = Answer({"out[0]": torch.where(beyond, got, want)})
+    verdict = _judge_answer(call, spared, timing)
+    return verdict if verdict.verdict in FLAGGED else None
+
+
+def _on_integers(how, terms, got):
+    """Integers wrap around, as they do everywhere; how an average is rounded is open."""
+    if how != "avg":
+        want = reduced(how, *terms)
+        return _exact(want, got, got != want)
+    total = sum(t.double() for t in terms)
+    bad = (got.double() - total / len(terms)).abs() >= 1
+    return _exact((total / len(terms)).to(got.dtype), got, bad)
+
+
+def _wrongly_added(how, terms, got):
+    """The mistake that gives what a rank got where that is wrong, as a clause; "" where none
+    does."""
+    wide = [t.double() for t in terms]
+    truth = reduced(how, *wide)
+    size = functools.reduce(torch.add, [t.abs() for t in wide])
+    near = 4 * torch.finfo(got.dtype).eps * size  # hops err less, however many they are
+    bad = ~((got.double() - truth).abs() <= near)
+    n_bad = int(bad.sum())
+    if n_bad < min(FEW, bad.numel()):
+        return ""
+    where = "" if n_bad > bad.numel() // 2 else f" in {n_bad:,} of {bad.numel():,} elements"
+    best, found = math.inf, ""
+    for clause, value in mistakes(how, wide):
+        off = (got.double() - value).abs()[bad]
+        if bool((off <= near[bad]).all()) and float(off.sum()) < best:
+            best, found = float(off.sum()), clause + where
+    return found
+
+
+def mistakes(how, terms):
+    """(clause, what it gives) of the mistakes of a sum or an average; nothing else."""
+    n = len(terms)
+    if how not in ("sum", "avg"):
+        return
+    truth, part = reduced(how, *terms), n if how == "avg" else 1
+    for rank, term in enumerate(terms):
+        yield f"dropped contribution: that of rank {rank} is missing", truth - term / part
+        yield f"duplicate contribution: that of rank {rank} counts twice", truth + term / part
+    for rank, term in enumerate(terms):
+        yield f"stale: it is what rank {rank} gave, nothing was added", term
+    if how == "avg":
+        yield "sum instead of average", truth * n
+        yield f"divided by {n} twice", truth / n
+    else:
+        yield f"divided by {n}: average instead of sum", truth / n
+        yield f"added twice: {n} times too large", truth * n

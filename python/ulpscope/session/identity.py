@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What computes the answers of a check: torch, the device and its driver, and the content
+of every file that came in for it. A run that was cut short goes on only where these are
+what they were. A worker tells them (it has it all loaded), the coordinator compares."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+import sysconfig
+from contextlib import suppress
+
+# Kernel modules whose version is that of a device's driver.
+DRIVERS = {"cuda": ("nvidia", "amdgpu"), "npu": ("drv_davinci",), "musa": ("mtgpu",),
+           "mlu": ("cambricon",), "hpu": ("habanalabs",), "xpu": ("xe", "i915")}  # fmt: skip
+DRIVER_FILES = {"cuda": ("/proc/driver/nvidia/version",),
+                "npu": ("/usr/local/Ascend/driver/version.info",
+                        "/usr/local/Ascend/ascend-toolkit/latest/version.cfg")}  # fmt: skip
+
+
+SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
+
+
+def loaded():
+    """Names of the modules and libraries that are there, to be given to `told` later."""
+    return frozenset(sys.modules) | _libraries()
+
+
+def _libraries():
+    """Shared libraries that this process has mapped (Linux)."""
+    with suppress(OSError), open("/proc/self/maps") as maps:
+        paths = (line.rstrip("\n").split(maxsplit=5)[5:] for line in maps)
+        return {path for (path,) in filter(None, paths) if ".so" in os.path.basename(path)}
+    return set()
+
+
+def told(device, before):
+    """The facts as {text: text}, ready for JSON; `before` is what was loaded before anything
+    came in that a user can change."""
+    import torch
+
+    from .. import _core
+
+    facts = {"torch": torch.__version__} | device_facts(device)
+    for path in sorted(_files(before) | set(torch.ops.loaded_libraries)):
+        with suppress(OSError, _core.UlpscopeError):
+            facts[f"file {path}"] = _core.file_digest(path)
+    return facts
+
+
+def _files(before):
+    """Files of modules and libraries that came in since, but for torch's, Python's, the
+    system's and our own."""
+    import torch
+
+    known = sysconfig.get_paths()
+    own = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(torch.__file__))
+    library = (known["stdlib"], known["platstdlib"])
+    packages = (known["purelib"], known["platlib"])
+    found = set()
+    for name in set(sys.modules) - before:
+        path = getattr(sys.modules[name], "__file__", None)
+        if not isinstance(path, str) or _below(path, own):
+            continue
+        if _below(path, packages) or not _below(path, library):
+            found.add(os.path.abspath(path))
+    places = (*own, *library, *SYSTEM)
+    return found | {path for path in _libraries() - before
+                    if _below(path, packages) or not _below(path, places)}  # fmt: skip
+
+
+def _below(path, folders):
+    return any(path.startswith(folder + os.sep) for folder in folders)
+
+
+def device_facts(device):
+    """Name of the device, versions of its driver and of what torch knows it by."""
+    import torch
+
+    from ..executors.device import PACKAGES
+
+    kind, _, index = device.partition(":")
+    facts = {}
+    with suppress(Exception):
+        facts["device name"] = str(getattr(torch, kind).get_device_name(int(index or 0)))
+    if kind == "cuda":
+        with suppress(Exception):
+            facts["driver"] = str(torch._C._cuda_getDriverVersion())
+        facts |= {f"torch's {k}": str(v) for k in ("cuda", "hip")
+                  if (v := getattr(torch.version, k, None))}  # fmt: skip
+    with suppress(importlib.metadata.PackageNotFoundError):
+        package = PACKAGES.get(kind, "").split(".")[0]
+        if package and package != "ulpscope":
+            facts[package] = importlib.metadata.version(package)
+    for path in (*(f"/sys/module/{name}/version" for name in DRIVERS.get(kind, ())),
+                 *DRIVER_FILES.get(kind, ())):  # fmt: skip
+        with suppress(OSError), open(path) as file:
+            facts[f"driver {path}"] = file.read(500).strip()
+    return facts
+
+
+def environment():
+    """What the report says of the machine; not compared on resume."""
+    import torch
+
+    from .. import _core
+
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    return {"python": platform.python_version(), "torch": torch.__version__,
+            "system": platform.platform(), "machine": platform.machine(), "cores": cores,
+            "ulpscope": _core.version}  # fmt: skip

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call, one verdict: what the device gave, judged output by output (`judges.outputs`), with
+second opinions and the cause. Nothing here raises because of what an operator or a device
+does: that is a verdict."""
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ..calls.contents import LARGE
+from ..calls.exact import carries
+from ..calls.replay import Unsupported, draws_random
+from ..calls.verdicts import FLAGGED, clause
+from ..causes import diagnose, host
+from ..executors.conventions import is_rejection, readings
+from ..executors.device import DeviceDied, lacks, learn_writes
+from ..executors.operands import Operands, Timing
+from ..executors.reference import DrawsUnsaid, Reference
+from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
+from ..executors.streams import kept_state
+from ..judges import standards as _standards
+from ..judges.calm import calm_call, wants_twin, with_twin
+from ..judges.carried import carried
+from ..judges.draws.operators import judge_draws
+from ..judges.narrow import followed
+from ..judges.outputs import Finding, judge_outputs
+from ..judges.own_steps import forgiven
+from ..judges.refused import DIVIDED, WHY, judged_beside, kind_of
+from ..judges.rows import gathered, merged, pieces, places
+from ..judges.sampled import sampled
+
+SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
+
+
+@dataclass
+class Verdict:
+    """What is said of one call."""
+
+    verdict: str
+    findings: list = field(default_factory=list)
+    reason: str = ""
+    cause: str = ""
+    causes: dict = field(default_factory=dict)  # of findings that are not the worst, by number
+    culprit: str = ""
+    notes: list = field(default_factory=list)
+    answer: object = None
+    operands: object = None
+    opinions: list = field(default_factory=list)  # of other standards
+    part: object = None  # the Piece of a large call that the operands are of
+
+    @property
+    def worst(self):
+        """The finding that decided."""
+        return min(deciding(self.findings), key=Finding.order, default=None)
+
+
+def deciding(findings):
+    """Those that the verdict on a call is made from: not outputs in which float32 keeps no bits
+    (the mean that a layer_norm of normalised inputs returns beside its result), as long as
+    they hold no more than half of what was judged."""
+    aside = [f for f in findings if _is_ill(f)]
+    if 2 * sum(f.n for f in aside) > sum(f.n for f in findings):
+        return findings
+    return [f for f in findings if not _is_ill(f)]
+
+
+def _is_ill(finding):
+    return finding.verdict == "unjudged" and bool(finding.details.get("n_ill"))
+
+
+def _notes_of(findings):
+    """The notes of all findings, and what to say of outputs that do not decide."""
+    kept = deciding(findings)
+    aside = [f"{f.path} is not judged: {f.reason}" for f in findings
+             if all(f is not k for k in kept)]  # fmt: skip
+    return sorted({n for f in findings for n in f.notes}) + aside
+
+
+def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
+               seconds=host.SECONDS, repeat=2):  # fmt: skip
+    """
+    Judges one call on a device, by another standard where `rule` is one, and spends `seconds`
+    on the cause of what it finds. Our own rule sees the answers of `repeat` runs, two at the
+    least of a call that it accuses.
+
+    `mark(phase)` is told "device", "reference" before each part begins, so that whoever
+    watches this process knows where it died. Raises DeviceDied only.
+    """
+    timing = timing or Timing()
+    mark("device")
+    now = time.perf_counter_ns()
+    try:
+        answer = device.run(call)
+        if answer.trespass and learn_writes(call):
+            answer = device.run(call)
+    except Unsupported as problem:
+        return _refused(call, str(problem))
+    except DeviceDied:
+        raise
+    except Exception as problem:
+        return Verdict("unjudged", reason=f"the call could not be run: {clause(problem)}")
+    finally:
+        timing.add("device", now)
+    mark("reference")
+    verdict = _judge_ran(call, device, answer, timing, mark, rule, repeat)
+    verdict.notes = verdict.notes + answer.notes
+    if rule is None:
+        explain(call, verdict, timing, seconds)
+    return verdict
+
+
+def _judge_ran(call, device, answer, timing, mark, rule, repeat):
+    """The verdict on a call that the device answered."""
+    if rule is not None:
+        return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
+    if draws_random(call):
+        return _judge_draws(call, device, answer, timing, mark)
+    try:
+        verdict = _judge_answer(call, answer, timing)
+    except DrawsUnsaid:
+        return _judge_draws(call, device, answer, timing, mark)
+    if verdict.operands is None:
+        return verdict
+    verdict = _settle(call, device, verdict, timing, mark, repeat)
+    if verdict.verdict not in ("wrong", "reduced") or verdict.operands is None:
+        return verdict
+    return forgiven(call, device, verdict,
+                    lambda answer: _judge_answer(call, answer, timing, verdict.operands))  # fmt: skip
+
+
+def judge_by(rule, call, answer, timing=None, benchmark=None):
+    """The verdict that another standard gives on an answer: pass, wrong or unjudged."""
+    operands = Operands(call, timing or Timing())
+    said = _standards.opinions([rule], call, answer, operands, benchmark)[0]
+    found = _standards.findings(said, answer)
+    return Verdict(said.verdict, found, said.text(), answer=answer, operands=operands,
+                   opinions=[said])  # fmt: skip
+
+
+def compare_standards(standards, call, device, verdict, timing):
+    """Adds to a verdict what other standards say of the answer that it is about."""
+    operands, answer = verdict.operands or Operands(call, timing), verdict.answer or device.run(call)
+    if verdict.part is not None:  # which the operands are of
+        call, answer = verdict.part.call, verdict.part.answer
+    benchmark = _standards.benchmark_of(call, device)
+    verdict.opinions += _standards.opinions(standards, call, answer, operands, benchmark)
+
+
+def _refused(call, text):
+    """The device raised: it lacks the operator, or refuses what the CPU accepts."""
+    if lacks(text):
+        return Verdict("unsupported", reason=text)
+    if Reference(call).native() is None:
+        return Verdict("unjudged", reason=f"device and CPU both refuse the call: {text}")
+    return Verdict("unsupported", reason=f"the device refuses what the CPU accepts: {text}")
+
+
+def judge_drawn(call, answer, again=None):
+    """The verdict on an answer that holds random draws; `again` is a second one."""
+    findings = judge_draws(call, answer, again)
+    verdict = Verdict("pass", findings, answer=answer)
+    verdict.verdict = verdict.worst.verdict
+    verdict.notes = _notes_of(findings)
+    verdict.cause = diagnose.of_draws(verdict)
+    return verdict
+
+
+def _judge_draws(call, device, answer, timing, mark):
+    """Judges draws, with what only further calls can show: that two of them differ, and
+    that a seed brings the same ones back where the device promises it."""
+    mark("device")
+    now = time.perf_counter_ns()
+    try:
+        again, seeded = device.run(call), _seeded(call, device)
+    except (Unsupported, RuntimeError):
+        again, seeded = None, None
+    timing.add("device", now)
+    mark("reference")
+    now = time.perf_counter_ns()
+    verdict = judge_drawn(call, answer, again)
+    live = _live_answer(call, device, answer)
+    if live is not None:
+        judged = judge_drawn(call, live)
+        if judged.verdict in FLAGGED and verdict.verdict not in FLAGGED:
+            verdict = judged
+            verdict.notes.append("seen in the captured run")
+    if verdict.verdict == "pass" and seeded and not same_bits(*seeded):
+        why = "the same seed does not give the same numbers"
+        verdict.findings, verdict.verdict = [Finding("", "wrong", why, bits=0.0)], "wrong"
+        verdict.cause = diagnose.of_draws(verdict)
+    timing.add("judge", now)
+    return _with_twin(call, device, verdict, timing, mark)
+
+
+def _with_twin(call, device, verdict, timing, mark):
+    """The verdict on draws of which only the spread could be tested, with that on the same
+    call without chance."""
+    calm = calm_call(call) if wants_twin(verdict) else None
+    if calm is None:
+        return verdict
+    mark("device")
+    try:
+        answer = device.run(calm[0])
+        mark("reference")
+        twin = _judge_answer(calm[0], answer, timing)
+    except (Unsupported, RuntimeError, DrawsUnsaid):
+        return verdict
+    return with_twin(verdict, twin, calm[1])
+
+
+def _seeded(call, device):
+    """Two answers after the same seed; None for a callable, which promises nothing."""
+    if not hasattr(device, "place"):
+        return None
+    answers = []
+    with kept_state([*call.args, *call.kwargs.values()]):
+        for _ in range(2):
+            torch.manual_seed(SEED)
+            answers.append(device.run(call))
+    return answers
+
+
+def _judge_answer(call, answer, timing, operands=None):
+    """The verdict over one answer, of every output by whichever reading of the call suits it
+    better; `unjudged` with the reason where anything fails."""
+    verdict = _judge_held_to(call, answer, timing, operands)
+    if verdict.verdict not in FLAGGED or verdict.operands is None:
+        return verdict
+    for note, other in readings(call):
+        again = _judge_held_to(other, answer, timing)
+        if not _merged(verdict, again):
+            continue
+        verdict.notes = _notes_of(verdict.findings) + [note]
+        if verdict.verdict not in FLAGGED:
+            break
+    return followed(call, answer, verdict)
+
+
+def _merged(verdict, other):
+    """Takes what passes by another convention into a verdict; whether that changed it."""
+    passing = {f.path: f for f in other.findings if f.verdict == "pass"}
+    kept = [passing.get(f.path, f) if f.verdict in FLAGGED else f for f in verdict.findings]
+    changed = any(a is not b for a, b in zip(kept, verdict.findings))
+    if changed:
+        verdict.findings = kept
+        verdict.verdict = verdict.worst.verdict
+    return changed
+
+
+def _judge_held_to(call, answer, timing, operands=None):
+    large = _in_pieces(call, answer, timing)
+    if large is not None:
+        return large
+    try:
+        if operands is None:
+            operands = Operands(call, timing)
+        findings = carried(operands, answer)
+        if findings is None:
+            operands.begin()
+            findings = judge_outputs(operands, answer)
+    except DrawsUnsaid:
+        raise
+    except Exception as problem:
+        beside = judged_beside(call, answer, problem, timing)
+        if beside is None:
+            return _without_reference(call, problem, answer)
+        operands, findings = beside
+    verdict = Verdict("pass", findings, answer=answer, operands=operands)
+    verdict.verdict = verdict.worst.verdict
+    verdict.notes = _notes_of(findings)
+    return verdict
+
+
+def _in_pieces(call, answer, timing):
+    """The verdict on a large answer from the verdicts on its pieces, or on the one that stands
+    for all of it; None where the call is small or cannot be cut."""
+    if carries(call.op):
+        return None
+    parts = sampled(call, answer) or gathered(call, answer) or pieces(call, answer) or places(call, answer)
+    if parts is None:
+        return None
+    judged, kept, part = [], None, None
+    for piece in parts:
+        verdict = _judge_held_to(piece.call, piece.answer, timing)
+        if verdict.operands is None:
+            return replace(verdict, answer=answer)
+        judged.append((piece, verdict.findings))
+        if kept is None or verdict.worst.order() < kept.worst.order():
+            verdict, kept, piece, part = kept, verdict, part, piece
+        if piece is not None:
+            _spare(piece, verdict.findings)
+    call.storages.let_go()
+    findings = merged(answer, judged)
+    whole = Verdict("pass", findings, answer=answer, operands=kept.operands, part=part)
+    whole.verdict = whole.worst.verdict
+    whole.notes = _notes_of(findings)
+    return whole
+
+
+def _spare(piece, findings):
+    """Makes room for the operands of one piece: this one does not decide."""
+    piece.call = piece.answer = None
+    for finding in findings:
+        finding.judge = None
+
+
+def _without_reference(call, problem, answer):
+    """The device answered and the CPU did not."""
+    text = clause(problem)
+    if kind_of(problem) == DIVIDED:
+        return Verdict("undefined", reason=WHY[DIVIDED], answer=answer)
+    if is_rejection(call, problem):
+        return Verdict("undefined", reason=f"the CPU rejects this call ({text}), the device answers",
+                       answer=answer)  # fmt: skip
+    if isinstance(problem, MemoryError) or "can't allocate memory" in text:
+        text = f"it needs more memory than there is ({text})"
+    return Verdict("unjudged", reason=f"no float64 reference: {text}", answer=answer)
+
+
+def judge_given(call, answer, others=(), seconds=host.SECONDS):
+    """The verdict on what some device gave for a call, `others` when it was asked again."""
+    timing = Timing()
+    try:
+        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing))
+    except DrawsUnsaid:
+        return judge_drawn(call, answer, *others[:1])
+    verdict = settle(verdict, [(ONCE_MORE, other) for other in others],
+                     lambda other: _judge_answer(call, other, timing, verdict.operands))  # fmt: skip
+    explain(call, verdict, timing, seconds)
+    return verdict
+
+
+def _on_draws_where_it_draws(call, verdict):
+    """A verdict that accuses; where the operator turns out to draw random numbers, the verdict
+    on its draws."""
+    if verdict.verdict in FLAGGED and verdict.operands.reference.is_random():
+        return _unsaid(judge_drawn(call, verdict.answer))
+    return verdict
+
+
+def explain(call, verdict, timing, seconds=host.SECONDS, groups=None):
+    """Adds the cause to a verdict that accuses; without numbers there is none to be sought."""
+    if verdict.operands is None or verdict.verdict not in FLAGGED or not seconds:
+        return
+    now = time.perf_counter_ns()
+    if verdict.part is None:
+        host.add_cause(call, verdict, seconds, groups)
+    else:
+        part = replace(verdict, answer=verdict.part.answer)
+        host.add_cause(verdict.part.call, part, seconds, groups)
+        verdict.cause, verdict.causes = part.cause, part.causes
+    timing.add("causes", now)
+
+
+def _unsaid(verdict):
+    """The verdict on draws that an operator does not admit: values that nothing but their
+    spread speaks for do not acquit what was accused."""
+    for finding in verdict.findings:
+        if finding.verdict == "pass" and math.isnan(finding.bits) and finding.n:
+            finding.verdict = "unjudged"
+            finding.reason = f"differs from its reference, which draws random numbers: {finding.reason}"
+    if verdict.findings:
+        verdict.verdict = verdict.worst.verdict
+    return verdict
+
+
+def _settle(call, device, verdict, timing, mark, repeat):
+    """Second opinions: the captured run's own results, more runs of the device, and whether
+    the operator is deterministic at all."""
+    operands = verdict.operands
+    if verdict.verdict in FLAGGED:
+        repeat = max(repeat, 2)
+    large = verdict.verdict == "pass" and _takes_room(call, verdict)
+    if large:  # there is room for one at a time
+        _make_room(verdict)
+
+    def judge(answer):
+        if isinstance(answer, Verdict):
+            return answer
+        return _judge_answer(call, answer, timing, operands)
+
+    answers = _more_answers(call, device, verdict.answer, timing, mark, repeat)
+    verdict = settle(verdict, answers, judge)
+    if large and verdict.verdict == "pass":
+        verdict.answer = None
+    return verdict if verdict.operands is None else _on_draws_where_it_draws(call, verdict)
+
+
+def _takes_room(call, verdict):
+    """Whether an answer that was judged in pieces, or by its bytes, holds much memory of its own."""
+    if verdict.part is None and not carries(call.op):
+        return False
+    outputs = verdict.answer.outputs.values()
+    shown = any(t.nbytes > t.untyped_storage().nbytes() for t in outputs)  # what is expanded holds little
+    return not shown and sum(t.nbytes for t in outputs) >= LARGE
+
+
+def _make_room(verdict):
+    """Leaves of a large answer that passes what it can be compared by."""
+    if verdict.part is not None:  # a view of it
+        kept = verdict.part.answer
+        kept.outputs = {p: t.clone() for p, t in kept.outputs.items()}
+    for finding in verdict.findings:
+        finding.judge = None
+    make_brief(verdict.answer)
+
+
+def _more_answers(call, device, first, timing, mark, repeat):
+    """The captured run's answer, and further runs until there are `repeat`."""
+    live = _live_answer(call, device, first)
+    if live is not None:
+        yield CAPTURED, live
+        live = None
+    for _ in range(repeat - 1):
+        mark("device")
+        now = time.perf_counter_ns()
+        try:
+            answer = device.run(call)
+        except DeviceDied:
+            raise
+        except (Unsupported, RuntimeError) as problem:
+            if "memory" in str(problem).lower():
+                return
+            answer = Verdict("crashed", reason=f"raises: {clause(problem)}")
+        finally:
+            timing.add("device", now)
+        mark("reference")
+        yield ONCE_MORE, answer
+        answer = None
+
+
+def _live_answer(call, device, answer):
+    """What the captured run got, where it ran on this type of device and all was kept."""
+    if device.type != device.home or call.live is None or call.made_up:
+        return None
+    outputs = {}
+    for path in answer.outputs:
+        role = "mutated" if path in call.views else "out"
+        tensor = call.live(path, role)
+        if tensor is None:
+            return None
+        outputs[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return type(answer)(outputs, "", answer.before)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope pack TRACE -o PACK`, in a worker (`worker`): the inputs of every call and the
+operands of its judge, as files that `ulpscope judge` reads without torch. The manifest is the
+coordinator's (src/run/pack_run.c). Format: docs/pack-format.md.
+"""
+
+import json
+import math
+import os
+
+import torch
+
+from .. import _core
+from ..calls.read_call import call_from
+from ..calls.replay import DeviceAt, TensorAt, fit, seen_as
+from ..calls.verdicts import clause
+from ..judges.pack_operands import name_of, outputs_of_call, rounded_outputs
+from ..judges.wording import describe_arguments
+from ..sources.standin import stand_in
+from ..sources.tensors_file import write_tensors
+
+
+def plain_argument(value):
+    """An argument as JSON: tensors, dtypes and what JSON cannot say as one-key objects."""
+    if isinstance(value, TensorAt):
+        return {"tensor": value.path}
+    if isinstance(value, (list, tuple)):
+        return [plain_argument(v) for v in value]
+    if isinstance(value, torch.dtype):
+        return {"dtype": name_of(value)}
+    if isinstance(value, (torch.layout, torch.memory_format)):
+        kind = "layout" if isinstance(value, torch.layout) else "memory_format"
+        return {kind: name_of(value)}
+    if isinstance(value, DeviceAt):
+        return {"device": value.device}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return {"other": str(value)}
+
+
+def inputs_of(call, tensors):
+    """Fills `tensors` with the inputs of a call; their entries in the manifest."""
+    written = set(call.written())
+    entries = []
+    for path, view in call.views.items():
+        raw = fit(call.storages[view.storage], view.dtype)
+        tensor = raw.as_strided(view.sizes, view.strides, view.offset)
+        tensor = seen_as(tensor, view.form).resolve_conj().resolve_neg().contiguous()
+        tensors[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        entries.append({"name": path, "argument": view.argument, "dtype": name_of(view.dtype),
+                        "shape": list(view.sizes), "strides": list(view.strides),
+                        "written": path in written})  # fmt: skip
+    return entries
+
+
+def pack_call(row, call, stands_for, folder):
+    """Writes the files of one call; its entry in the manifest."""
+    inputs, operands = {}, {}
+    outputs, reason = outputs_of_call(call, operands)
+    name = f"{call.sequence}.safetensors"
+    entry = {
+        "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
+        "step": row.get("step") or 0, "phase": row.get("phase") or "",
+        "module": row.get("module_path") or "", "module_class": row.get("module_class") or "",
+        "args": plain_argument(call.args),
+        "kwargs": {k: plain_argument(v) for k, v in call.kwargs.items()},
+        "summary": describe_arguments(call), "stands_for": stands_for,
+        "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
+        "inputs": inputs_of(call, inputs), "outputs": outputs,
+    }  # fmt: skip
+    entry.update({} if reason else rounded_outputs(call, operands))
+    if reason:
+        entry["unjudged"] = reason
+    if inputs:
+        entry["inputs_file"] = f"inputs/{name}"
+        write_tensors(os.path.join(folder, "inputs", name), inputs)
+    if operands:
+        entry["operands_file"] = f"operands/{name}"
+        write_tensors(os.path.join(folder, "operands", name), operands)
+    return entry
+
+
+class Packer:
+    """What a process holds while it packs: the trace and where to write."""
+
+    def __init__(self, settings, channel):
+        self.trace, self.folder = _core.Trace(settings["trace"]), settings["folder"]
+        self.trace_id = settings["trace_id"]
+
+    def work(self, request):
+        """The entry of one call as a row; one that cannot be rebuilt is unjudged. As
+        `worker.Bench.work`."""
+        sequence, stands_for = request["call"], request["stands_for"]
+        row = self.trace.call(sequence)
+        try:
+            made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+            call = call_from(row, self.trace.blob, made)
+            entry = pack_call(row, call, stands_for, self.folder)
+        except (OSError, _core.CorruptError):
+            raise  # no call can be packed
+        except Exception as problem:  # a dtype that files cannot hold, an unknown operator
+            entry = {"call": sequence, "op": row["op"], "unjudged": clause(problem),
+                     "stands_for": stands_for, "inputs": [], "outputs": []}  # fmt: skip
+        return {"entry": entry}, True, None
+
+    def fired(self):
+        """No faults are planted where nothing runs on a device."""
+        return []

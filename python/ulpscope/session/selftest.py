@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope check --self-test`: what the verdict would have caught on this trace's data.
+
+Mistakes are planted into the right results of each call and judged as a device's would be:
+those with a size are made smaller until they pass, those without are caught or not. Needs
+no device. The mistakes are the ones that `causes.diagnose` names. docs/causes.md.
+"""
+
+import json
+import os
+import resource
+from itertools import islice
+
+import torch
+
+from ..calls.replay import draws_random, plain
+from ..calls.verdicts import FLAGGED
+from ..causes import edits as _causes_edits
+from ..causes import emulate as _emulate
+from ..causes import inside as _causes_inside
+from ..causes.nodes import Lab
+from ..executors.device import Answer
+from ..executors.operands import Operands, Timing
+from ..executors.process import die_with_parent
+from ..judges.outputs import judge_outputs
+
+KEPT = 1 << 24  # elements of replays that are kept instead of computed again
+MOST_ELEMENTS = 1 << 22
+N_FORMULAS = 24
+TOLD_EPSILONS = ("missing", "outside", "inside", "0.001 instead of 1e-05", "0.001 instead of 1e-06")
+MOST_ENDS = 40  # forks that planted mistakes of one call may end
+STEPS = 6  # halvings of the exponent's range
+
+
+class Remembered(Operands):
+    """Operands that keep all their replays where these are small."""
+
+    def replay(self, k):
+        if k not in self._replays:
+            pair = super().replay(k)
+            size = sum(t.numel() for t in self.reference.truth.values())
+            if size * 16 > KEPT:
+                return pair
+            self._replays[k] = pair
+        return self._replays[k]
+
+
+# ---- one call ------------------------------------------------------------------------
+
+
+class Bed:
+    """A call with its right results, into which mistakes are planted."""
+
+    def __init__(self, call):
+        self.call = call
+        self.operands = Remembered(call, Timing())
+        self.operands.begin()
+        reference = self.operands.reference
+        native = reference.native() or {}
+        self.lab = Lab(call, reference)
+        self.dtypes = {p: self._dtype(p, t, native) for p, t in reference.truth.items()}
+        self.honest = {p: t.to(self.dtypes[p]) for p, t in reference.yardstick.items()}
+        floats = [p for p, t in self.honest.items() if t.is_floating_point() and t.numel()]
+        self.path = max(floats, key=lambda p: self.honest[p].numel()) if floats else None
+
+    def _dtype(self, path, truth, native):
+        view = self.call.results.get(path) or self.call.views.get(path)
+        if view is not None and not view.dtype.is_complex:
+            return view.dtype
+        return native[path].dtype if path in native else torch.float32
+
+    def caught(self, outputs):
+        """Whether the verdict flags these outputs, given as doubles."""
+        given = {}
+        for path, honest in self.honest.items():
+            new = outputs.get(path, honest)
+            low = new.double() if new.is_floating_point() else new
+            given[path] = plain(low.to(self.dtypes[path])).contiguous()
+        before = {}
+        findings = judge_outputs(self.operands, Answer(given, "", before))
+        return any(f.verdict in FLAGGED for f in findings)
+
+    def changes(self, outputs):
+        """Whether a mistake is one at all on these data."""
+        return any(
+            path in outputs and outputs[path].shape == truth.shape
+            and not _same(outputs[path], truth, self.dtypes[path])
+            for path, truth in self.operands.reference.truth.items()
+        )  # fmt: skip
+
+    def smallest(self, change):
+        """The smallest relative error 2^-b of one kind that is caught, as b; None where
+        even the largest passes."""
+        truth = self.operands.reference.truth[self.path]
+
+        def seen(b):
+            return self.caught({self.path: change(truth, 2.0**-b)})
+
+        low, high = 0.0, 30.0
+        if not seen(low):
+            return None
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if seen(middle) else (low, middle)
+        return low
+
+
+def _same(a, b, dtype):
+    a, b = a.to(dtype), b.to(dtype)
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def noise(truth, size):
+    """Every element off by up to `size` of itself, up or down."""
+    signs = torch.rand(truth.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return truth * (1 + size * (2 * signs - 1))
+
+
+def factor(truth, size):
+    return truth * (1 + size)
+
+
+def one_element(truth, size):
+    """The element of median size off by `size` of itself."""
+    flat = truth.reshape(-1).clone()
+    finite = flat.abs().where(flat.isfinite() & (flat != 0), torch.nan)
+    i = int((finite - finite.nanmedian()).abs().nan_to_num(nan=torch.inf).argmin())
+    flat[i] *= 1 + size
+    return flat.reshape(truth.shape)
+
+
+SIZED = {"noise": noise, "factor": factor, "element": one_element}
+
+
+def _tail(bed):
+    truth = bed.operands.reference.truth[bed.path].clone()
+    truth.reshape(-1)[-max(1, min(8, truth.numel() // 4)) :] = 0
+    return {bed.path: truth}
+
+
+def planted(bed):
+    """(text, function) of the mistakes that have no size."""
+    yield "dropped tail: zeros instead of the last elements", lambda: _tail(bed)
+    truth = bed.operands.reference.truth[bed.path]
+    if truth.dim() and truth.shape[-1] > 1:
+        yield ("index shifted by one",
+               lambda: {bed.path: truth.roll(1, -1)})  # fmt: skip
+    device = bed.honest[bed.path]
+    for text, run in _emulate.result_candidates(bed.lab, device):
+        if device.dtype != torch.float32 or "to nearest" not in text:  # half an ulp is honest
+            yield text, run
+    yield from islice(_emulate.input_candidates(bed.lab), 8)
+    inside = (c for c in _emulate.inside_candidates(bed.lab) if c[0].startswith("intermediates"))
+    yield from islice(inside, 3)
+    yield from islice(_formulas(bed.lab), N_FORMULAS)
+
+
+def _formulas(lab):
+    """Some of every kind of a wrong formula."""
+    for node in lab.nodes():
+        for text, edits in _causes_inside.node_arguments(lab, node):
+            several = text.startswith("epsilon is") and not text.endswith(TOLD_EPSILONS)
+            if not text.startswith("computes as if") and not several:
+                yield text, lambda e=edits: lab.edited(e)
+    for text, edits in _causes_inside.epsilon_places(lab):
+        yield text, lambda e=edits: lab.edited(e)
+    yield from _causes_edits.optional_edits(lab)
+    for node in lab.nodes():
+        for text, edits in islice(_causes_inside.node_slices(lab, node), 2):
+            yield text, lambda e=edits: lab.edited(e)
+
+
+def probe(call, tell=None, behind=-1, found=None):
+    """
+    What the verdict would have caught on a call. `tell(n, found)` hears what is known before the
+    n-th mistake without a size; another process goes on from that, behind it.
+
+    A dict: "bits" by kind of sized mistake (the exponent b of the smallest relative error
+    2^-b that is caught, None: not even 1), "caught", "unseen" and "idle" (no mistake on
+    these data), lists of texts; or "skipped" with the reason.
+    """
+    if draws_random(call):
+        return {"skipped": "draws random numbers"}
+    bed = Bed(call)
+    if bed.path is None:
+        return {"skipped": "integer or no outputs are compared bit by bit"}
+    if bed.honest[bed.path].numel() > MOST_ELEMENTS:
+        return {"skipped": f"more than {MOST_ELEMENTS:,} elements"}
+    if bed.caught({}):
+        return {"skipped": "the CPU's own float32 result is flagged"}
+    found = found or {"bits": {k: bed.smallest(f) for k, f in SIZED.items()},
+                      "caught": [], "unseen": [], "idle": []}  # fmt: skip
+    for n, (text, emulate) in enumerate(planted(bed)):
+        if n <= behind:
+            continue
+        if tell is not None:
+            tell(n, found)
+        try:
+            outputs = emulate()
+            kind = ("idle" if not bed.changes(outputs)
+                    else "caught" if bed.caught(outputs) else "unseen")  # fmt: skip
+        except Exception:  # not every operator has every mistake
+            continue
+        if text not in found[kind]:
+            found[kind].append(text)
+    return found
+
+
+def probe_apart(call):
+    """`probe` in a fork, since kernels may not survive what is planted: a mistake that one dies
+    of is left out. For a process that lives alone and has no other threads."""
+    behind, found = -1, None
+    for _ in range(MOST_ENDS):
+        last = _forked(lambda tell, b=behind, f=found: probe(call, tell, b, f))
+        if last is None:
+            return {"skipped": "the CPU's kernel ends the process"}
+        if "known" in last:
+            return last["known"]
+        behind, found = last["n"], last["found"]
+    return found
+
+
+def _tried(run):
+    try:
+        return run()
+    except Exception as problem:
+        return {"skipped": f"no reference: {problem}"[:200]}
+
+
+def _forked(run):
+    """The last that run(tell) told, or {"known": what it gave}; None where it told nothing."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            die_with_parent()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            torch.set_num_threads(1)  # others were left behind
+            with os.fdopen(write, "w", buffering=1) as file:
+                known = _tried(lambda: run(lambda n, found: file.write(json.dumps({"n": n, "found": found}) + "\n")))
+                file.write(json.dumps({"known": known}) + "\n")
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        lines = [line for line in file if line.endswith("\n")]
+    os.waitpid(pid, 0)
+    return json.loads(lines[-1]) if lines else None

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording steps of the running program into a trace.
+
+`capture` is the public context manager; `Recorder` does the work for it and for programs
+run under `ulpscope capture` (`launched`). Operators come in through glue/intercept, data
+go out through the C session; Python only says which step it is.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+DATA = ("full", "stats")
+
+
+def parse_steps(steps):
+    """
+    Step numbers from "1", "2,5-8", an int or an iterable of ints, as a sorted list.
+
+    Raises ValueError with a sentence for anything else.
+    """
+    if isinstance(steps, int):
+        steps = [steps]
+    if isinstance(steps, str):
+        numbers = {n for first, last in _ranges(steps) for n in range(first, last + 1)}
+    else:
+        numbers = {int(s) for s in steps}
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"steps {steps!r}: one step or more, counted from 0")
+    return sorted(numbers)
+
+
+def _ranges(text):
+    """(first, last) of each part of "2,5-8"."""
+    from .. import _core
+
+    try:
+        return _core.parse_steps(text)
+    except _core.ArgError as error:
+        raise ValueError(str(error)) from None
+
+
+def listed(steps):
+    """Sorted step numbers as they are written, "2,5-8"."""
+    ranges = []
+    for step in steps:
+        if ranges and step == ranges[-1][1] + 1:
+            ranges[-1][1] = step
+        else:
+            ranges.append([step, step])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def rank_and_world():
+    """This process's rank and how many there are: torch.distributed's, else torchrun's."""
+    import torch
+
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    try:
+        return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    except ValueError:  # variables of something else
+        return 0, 1
+
+
+def check_ops(ops):
+    """Raises ValueError with a sentence where `ops` is no PATTERN (None is one)."""
+    from .. import _core
+
+    try:
+        if ops is not None:
+            _core.check_pattern(ops)
+    except _core.ArgError as error:
+        raise ValueError(f"ops: {error}") from None
+
+
+def frame_rules():
+    """Which files a recorded Python stack shows: the user's, and the line in an
+    nn.Module; the machinery of torch and of this package is left out."""
+    import torch
+
+    home = os.path.dirname(torch.__file__) + os.sep
+    layers = os.path.join(home, "nn", "modules") + os.sep
+    return [
+        (home, False),
+        (layers, True),
+        (layers + "module.py", False),
+        (layers + "container.py", False),
+        (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, False),
+    ]
+
+
+class Recorder:
+    """One trace. The session is opened when the first step begins, so that a process
+    that never gets there leaves nothing behind."""
+
+    def __init__(self, path, data="full", ops=None, limit=None):
+        if data not in DATA:
+            raise ValueError(f"data '{data}': it is 'full' or 'stats'")
+        check_ops(ops)
+        self.path = Path(path)
+        self.data = data
+        self.ops = ops
+        self.limit = limit  # bytes of tensor data; None: what the disk leaves
+        self.session = None
+        self.steps = []
+        self.step = None
+        self.before = 0  # calls of earlier steps
+        self.hooks = []
+        self.modules = None  # of the hooks, the one that knows modules
+        self.generated = {}  # graphs that ran as code of a compiler (regions)
+
+    def begin(self, step):
+        """Records from here on, as `step`."""
+        from . import hooks as _hooks
+        from . import regions
+
+        if self.session is None:
+            self._open()
+        _reset_place()
+        self.step = step
+        self.before = self.session.counts()["calls"]
+        if self.hooks:
+            self.modules.forget()
+            self.session.begin_step(step)
+            return
+        graphs = _hooks.Graphs()  # asked for by begin_step
+        self.session.begin_step(step)
+        self.modules = _hooks.Modules(self.session)
+        self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
+                      regions.Regions(self.generated)]  # fmt: skip
+
+    def end(self, goes_on=False):
+        """Ends the step that is recorded, if one is. Where the next one begins at once
+        (`goes_on`) everything stays where it is: to put it in takes longer than a small step."""
+        if self.step is None:
+            return
+        if not goes_on:
+            self._unhook()
+        self.session.end_step(goes_on)
+        self.steps.append(self.step)
+        self.step = None
+
+    def room(self):
+        """How many bytes of tensor data may be written: up to the limit, and 5 % of the disk
+        stay free (half of what is free where that is less), shared by the ranks here."""
+        disk = os.statvfs(self.path.parent)
+        free = disk.f_bavail * disk.f_frsize
+        room = free - min(disk.f_blocks * disk.f_frsize // 20, free // 2)
+        room //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+        return max(1, room if self.limit is None else min(room, self.limit))
+
+    def has_calls(self):
+        """Whether the step that is recorded has called an operator."""
+        return self.session.counts()["calls"] > self.before
+
+    def _unhook(self):
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+
+    def close(self, complete=True):
+        """
+        Finishes the trace and returns its counters (None: nothing was recorded). A step
+        that was not ended is marked as cut short.
+
+        Raises OSError and the like with the session's first error.
+        """
+        if self.session is None:
+            return None
+        interrupted, self.step = self.step is not None, None
+        self._unhook()
+        session, self.session = self.session, None
+        session.meta("devices", session.devices())
+        session.meta("compiled_regions", str(len(self.generated)))
+        session.meta("imports", json.dumps(operator_sources()))
+        error = None
+        try:
+            session.flush()
+        except Exception as failure:
+            error = failure
+        counts = session.counts() | {"compiled_regions": len(self.generated)}
+        self.generated.clear()
+        session.close(complete and not interrupted and error is None)
+        if error is not None:
+            raise error
+        return counts
+
+    def _open(self):
+        from .. import _core
+        from . import glue as _glue
+
+        glue = _glue.build("intercept")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.session = _core.Capture(
+            str(self.path),
+            str(glue),
+            stats_only=self.data == "stats",
+            ops=self.ops,
+            debug=os.environ.get("ULPSCOPE_CAPTURE_DEBUG", "") not in ("", "0"),
+            frames=frame_rules(),
+            limit=self.room(),
+        )
+        for key, value in environment(self.data, self.ops).items():
+            self.session.meta(key, value)
+
+
+def check_empty(folder):
+    """Raises FileExistsError where a trace cannot be made because something is there."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists and is not empty; name another trace")
+
+
+def _is_child():
+    """Whether multiprocessing started this process."""
+    return multiprocessing.parent_process() is not None
+
+
+def _reset_place():
+    from .. import _core
+
+    _core.reset_place()
+
+
+def operator_sources():
+    """
+    What a replay must import to have the operators that this program registered itself:
+    Python files and extension libraries, sorted. A script that would run on import (no
+    `__name__` guard) is left out.
+    """
+    import torch
+
+    folder = os.path.dirname(torch.__file__)
+    found = set(torch.ops.loaded_libraries)
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.split("::")[0] in ("aten", "prims"):
+            continue
+        place = re.search(r"^debug: registered at (.*\.py):\d+$", torch._C._dispatch_dump(name), re.M)
+        file = place.group(1) if place else ""
+        if file.endswith(os.path.join("_library", "custom_ops.py")):  # torch.library.custom_op
+            function = custom_operator(name)
+            file = function.__code__.co_filename if function is not None else ""
+        if file and not file.startswith(folder) and os.path.isfile(file):
+            found.add(os.path.abspath(file))
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script and os.path.abspath(script) in found and not guarded(script):
+        found.remove(os.path.abspath(script))
+    return sorted(found)
+
+
+def custom_operator(name):
+    """The Python function behind an operator of `torch.library.custom_op`, or None."""
+    from torch._library.custom_ops import OPDEFS
+
+    definition = OPDEFS.get(name.split(".")[0])
+    return getattr(definition, "_init_fn", None)
+
+
+def guarded(script):
+    """Whether a script does its work under `if __name__ == "__main__"`."""
+    with open(script, encoding="utf-8", errors="replace") as file:
+        return re.search(r"^if\s+__name__\s*==", file.read(), re.M) is not None
+
+
+def environment(data, ops):
+    """What a reader of the trace wants to know about the run, as meta keys."""
+    import torch
+
+    rank, world = rank_and_world()
+    settings = {
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "variables": {
+            k: v
+            for k, v in sorted(os.environ.items())
+            if k.startswith(("OMP_", "MKL_", "ULPSCOPE_SIM_", "CUBLAS_", "NVIDIA_TF32"))
+        },
+    }
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "argv": json.dumps(sys.argv),
+        "platform": platform.platform(),
+        "rank": str(rank),
+        "world_size": str(world),
+        "data": data,
+        "ops": ops or "",
+        "seed": str(torch.initial_seed()),
+        "environment": json.dumps(settings),
+    }
+
+
+def step():
+    """Ends a step of the capture that is running here, `ulpscope capture --step-by manual`
+    included; does nothing where none is."""
+    hooks = sys.modules.get(f"{__package__}.hooks")
+    if hooks is not None and hooks.running:
+        hooks.running[-1].manual_end()
+
+
+class capture:  # noqa: N801 - it is used like a function
+    """
+    Records operator calls into the trace folder `path`, while the block runs.
+
+        with ulpscope.capture("trace", steps=[1]) as c:
+            for batch in loader:
+                train(batch)
+                c.step()
+
+    `steps`: numbers to record, counted from 0, as a list, an int or text ("2,5-8"). A
+    step ends with the optimizer's step, without an optimizer with the data loader's next
+    batch, or where `c.step()` is called; `step_by` ("optimizer", "dataloader", "manual")
+    overrides. Without `steps` and `step_by` the whole block is step 0, and each
+    `c.step()` begins another.
+    `data`: "full" keeps the tensors, "stats" only statistics of them.
+    `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
+
+    Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes
+    `path`/rank-N; a process of torch.multiprocessing also where it joins its process group
+    inside the block. One that joins none writes
+    `path`/process-PID: others may come to stand beside it.
+
+    After the block `c.counts` holds the session's counters (None: no step was reached).
+    Where recording fails (a full disk) the program goes on: it is said on stderr, and
+    `c.error` holds the sentence. Raises ValueError for bad arguments, FileExistsError where
+    the folder holds anything.
+    """
+
+    def __init__(self, path, steps=None, data="full", ops=None, step_by=None):
+        from . import hooks as _hooks
+
+        if step_by is not None and step_by not in _hooks.SOURCES:
+            raise ValueError(f"step_by '{step_by}': one of {', '.join(_hooks.SOURCES)}")
+        self.whole = steps is None and step_by is None
+        self.wanted = None if steps is None else parse_steps(steps)
+        self.recorder = Recorder(path, data, ops)
+        self.hooks = _hooks.Steps(self._boundary, source="manual" if self.whole else step_by)
+        self.now = 0
+        self.counts = None
+        self.error = None
+        self.path = Path(path)
+        if not _is_child():  # its rank may come later; beside it others write already
+            check_empty(self._folder())
+
+    def _folder(self):
+        rank, world = rank_and_world()
+        if world == 1 and _is_child():  # which rank it is shows later
+            return self.path / f"process-{os.getpid()}"
+        return self.path if world == 1 else self.path / f"rank-{rank}"
+
+    def _settle(self, joined):
+        """Moves a trace that was begun without a rank to where it belongs."""
+        loose = self.recorder.path
+        if self.counts is None or loose.name != f"process-{os.getpid()}":
+            return
+        rank, world = joined or (0, 1)
+        if world > 1:
+            loose.rename(self.path / f"rank-{rank}")
+
+    def __enter__(self):
+        from . import hooks as _hooks
+
+        self.recorder.path = self._folder()
+        with self._guarded():
+            self.ranks = _hooks.Ranks()
+            self.hooks.install()
+            self._begin()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        with self._guarded():
+            self.hooks.remove()
+            if kind is None and (self.whole or self.wanted is None):
+                self.recorder.end()  # the end of the block ends its last step
+        with self._guarded():
+            missed = self.wanted is not None and not set(self.wanted) <= set(self.recorder.steps)
+            self.counts = self.recorder.close(complete=kind is None and not missed and not self.error)
+            self.ranks.remove()
+            self._settle(self.ranks.joined)
+        return False
+
+    @contextlib.contextmanager
+    def _guarded(self):
+        """What goes wrong in recording ends the recording, never the program."""
+        from .. import _core
+
+        try:
+            yield
+        except Exception as error:
+            self.hooks.active = False
+            if self.error is None:
+                self.error = f"recording failed: {error or type(error).__name__}"
+                if isinstance(error, _core.ExistsError):
+                    self.error += (" (ranks have folders of their own where the process group is "
+                                   "initialised before the capture begins)")  # fmt: skip
+                print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+            with contextlib.suppress(Exception):
+                self.recorder._unhook()
+
+    def step(self):
+        """Ends a step, unless optimizer or data loader already do."""
+        self.hooks.manual_end()
+
+    def _wants(self, step):
+        return self.wanted is None or step in self.wanted
+
+    def _begin(self):
+        if self._wants(self.now):
+            self.recorder.begin(self.now)
+
+    def _boundary(self):
+        with self._guarded():
+            self.recorder.end(goes_on=self._wants(self.now + 1))
+            self.now += 1
+            self._begin()

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and loads the C++ glue: one shared library per folder under ``glue/``.
+
+The glue is compiled against the torch that is importable here, on first use, and kept in
+``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version,
+ours and a hash of everything that went in (`cli/version.c` reads it). ``python -m
+ulpscope.sources.glue`` builds all of it ahead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from .. import _core
+
+PACKAGE = Path(__file__).parent.parent
+_FLAGS = ["-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
+_PARALLEL = 2
+_STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
+
+
+class GlueError(RuntimeError):
+    """The glue could not be compiled; the text says why."""
+
+
+def names() -> list[str]:
+    """The glue libraries that this package has sources for, e.g. ``["intercept", "sim"]``."""
+    return sorted(p.name for p in (PACKAGE / "glue").iterdir() if any(p.glob("*.cpp")))
+
+
+def load(name: str) -> ctypes.CDLL:
+    """The glue library ``name``, compiled first where this torch has none yet."""
+    return ctypes.CDLL(str(build(name)))
+
+
+def build(name: str, say=None) -> Path:
+    """The path of the compiled library ``name``; ``say`` is called with what is being done."""
+    library = _library(name)
+    folder = library.parent
+    if library.exists():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise GlueError(
+            f"the {name} glue cannot be kept in {folder}: {problem.strerror}; set ULPSCOPE_CACHE to a "
+            "folder that can be written") from None
+    # Ranks and workers that start together build once.
+    with open(folder / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            (say or _say)(f"compiling the {name} glue for torch {torch.__version__}: once, "
+                            "about a minute")
+            _compile(name, library)
+    return library
+
+
+def _say(text: str) -> None:
+    print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+
+
+def _sources(name: str) -> list[Path]:
+    return sorted((PACKAGE / "glue" / name).glob("*.cpp"))
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def _wanted_standard() -> str:
+    """The C++ standard that torch builds extensions with: its headers may need it."""
+    text = (Path(torch.__file__).parent / "utils" / "cpp_extension.py").read_text("utf-8", "replace")
+    return max(re.findall(r"-std=(c\+\+\d\d)\b", text), default="c++17")
+
+
+def _standard(compiler: list[str]) -> str:
+    """The standard that torch wants, or the newest that this compiler has instead."""
+    wanted = _wanted_standard()
+    for name in (wanted, *_STANDARDS):
+        probe = [*compiler, f"-std={name}", "-fsyntax-only", "-x", "c++", os.devnull]
+        if subprocess.run(probe, capture_output=True).returncode == 0:
+            return name
+    return wanted  # the compiler says itself what it lacks
+
+
+def _compile_flags() -> list[str]:
+    home = Path(torch.__file__).parent / "include"
+    include = [home, home / "torch/csrc/api/include", PACKAGE / "include"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+    return _FLAGS + [abi] + [f"-I{path}" for path in include]
+
+
+def _link_flags() -> list[str]:
+    torch_lib = Path(torch.__file__).parent / "lib"
+    ours = [f"-l{n}" for n in ("ulpscope_sim", "ulpscope") if (PACKAGE / f"lib{n}.so").exists()]
+    return ["-shared", "-Wl,--as-needed", f"-L{PACKAGE}", *ours, f"-L{torch_lib}", "-ltorch_cpu",
+            "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
+
+
+def _cache() -> Path:
+    cache = os.environ.get("ULPSCOPE_CACHE") or "~/.cache/ulpscope"
+    try:
+        return Path(cache).expanduser()
+    except RuntimeError:  # no home at all
+        raise GlueError("there is no home folder to keep glue in; set ULPSCOPE_CACHE to a folder "
+                        "that can be written") from None
+
+
+def told() -> list[str]:
+    """What `ulpscope info` says of the glue: what is built, the compiler, the cache."""
+    try:
+        built = [f"{n} {'built' if _library(n).exists() else 'not built yet'}" for n in names()]
+        cache = str(_cache())
+    except GlueError as problem:
+        built, cache = [], str(problem)
+    if any("not built" in text for text in built):
+        built.append("compiled at first use, once, about a minute")
+    compiler = _compiler()[0]
+    path = shutil.which(compiler)
+    return [", ".join(built), path or f"no '{compiler}': install g++ or set CXX to a C++ compiler",
+            cache]  # fmt: skip
+
+
+def _library(name: str) -> Path:
+    return _cache_folder(name) / f"usc_glue_{name}.so"
+
+
+def _cache_folder(name: str) -> Path:
+    flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags())
+    digest = hashlib.sha256(repr(flags).encode())
+    headers = sorted((PACKAGE / "include").glob("*/*.h")) + \
+        sorted((PACKAGE / "glue" / name).glob("*.h"))
+    for path in headers + _sources(name):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    version = torch.__version__.replace("/", "_")
+    return _cache() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
+
+
+def _run(command: list[str], log: Path) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace")  # fmt: skip
+    if done.returncode != 0:
+        log.write_text(f"{shlex.join(command)}\n{done.stdout}")
+        raise GlueError(
+            f"the glue does not compile against torch {torch.__version__}: "
+            f"{_first_error(done.stdout)} (the compiler's whole answer: {log})")
+
+
+def _first_error(output: str) -> str:
+    """The line of a compiler's or linker's output that tells what is wrong: what follows the
+    first error is mostly its consequences."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"\berror\b|undefined reference|cannot find", line)]
+    return (told or lines or ["it says nothing"])[0][:400]
+
+
+def _compile(name: str, library: Path) -> None:
+    compiler = _compiler()
+    if shutil.which(compiler[0]) is None:
+        raise GlueError(
+            f"the {name} glue must be compiled against your torch and there is no C++ compiler "
+            f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
+    log = library.parent / f"{name}.log"
+    base = [*compiler, f"-std={_standard(compiler)}", *_compile_flags()]
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        objects = [Path(scratch) / f"{source.stem}.o" for source in _sources(name)]
+        commands = [[*base, "-c", str(source), "-o", str(out)]
+                    for source, out in zip(_sources(name), objects, strict=True)]
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            list(pool.map(lambda command: _run(command, log), commands))
+        linked = Path(scratch) / library.name
+        _run([*compiler, *map(str, objects), *_link_flags(), "-o", str(linked)], log)
+        os.replace(linked, library)
+
+
+def main() -> int:
+    """Builds every glue library; 2 and a sentence on stderr where that fails."""
+    try:
+        for name in names():
+            path = build(name)
+            print(f"{name} glue: {path}")
+    except (GlueError, OSError) as error:
+        _say(str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

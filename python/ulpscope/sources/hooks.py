@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks into torch's Python side: where a step ends, and which nn.Module is running.
+
+`Steps` calls back at the end of each step; `Modules` keeps the extension's per-thread
+module stack while a step is recorded. Operators are not seen here (glue/intercept).
+"""
+
+import functools
+import gc
+import os
+import weakref
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from .. import _core
+
+SOURCES = ("optimizer", "dataloader", "manual")
+
+
+running = []  # the Steps that are installed, innermost last
+
+
+class Steps:
+    """
+    Tells where steps end. `at_end()` is called behind each; `at_start()` once, when the
+    process shows that it has steps (it makes an optimizer, or iterates a data loader).
+
+    What ends a step is `source`; None decides: the optimizer where there is one, else the
+    data loader, else `manual_end`. Of several optimizers the one that stepped first
+    counts, so that a step is one round of all of them.
+    """
+
+    def __init__(self, at_end, at_start=None, source=None):
+        self.at_end = at_end
+        self.at_start = at_start
+        self.source = source
+        self.active = True
+        self.has_optimizer = False
+        self.leader = None
+        self.n_batches = 0
+        self._undo = []
+
+    def install(self):
+        """Puts the hooks in; they stay until `remove` and cost one call per step."""
+        self.has_optimizer = any(
+            issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects()
+        )
+        pre = register_optimizer_step_pre_hook(self._before_step)
+        post = register_optimizer_step_post_hook(self._after_step)
+        self._undo += [pre.remove, post.remove]
+        self._wrap(torch.optim.Optimizer, "__init__", self._made_optimizer)
+        self._wrap_loader()
+        # A forked child (a data-loader worker) has no part in this.
+        os.register_at_fork(after_in_child=self._deactivate)
+        running.append(self)
+
+    def remove(self):
+        """Takes the hooks out. Not from inside one of them."""
+        self.active = False
+        running[:] = [steps for steps in running if steps is not self]
+        while self._undo:
+            self._undo.pop()()
+
+    def manual_end(self):
+        """The program itself says that a step ended."""
+        if self.active and self.source in (None, "manual"):
+            self.source = "manual"
+            self.at_end()
+
+    def _deactivate(self):
+        self.active = False
+
+    def _wrap(self, owner, name, after):
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapper(this, *args, **kwargs):
+            result = original(this, *args, **kwargs)
+            after()
+            return result
+
+        setattr(owner, name, wrapper)
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def _start(self):
+        if self.at_start is not None and self.active:
+            start, self.at_start = self.at_start, None
+            start()
+
+    def _made_optimizer(self):
+        self.has_optimizer = True
+        if self.source in (None, "optimizer"):
+            self._start()
+
+    def _before_step(self, optimizer, args, kwargs):
+        _core.enter_optimizer()
+
+    def _after_step(self, optimizer, args, kwargs):
+        _core.leave_optimizer()
+        if not self.active or self.source not in (None, "optimizer"):
+            return
+        leader = self.leader() if self.leader is not None else None
+        if leader is None:
+            self.leader, leader = weakref.ref(optimizer), optimizer
+        if leader is optimizer:
+            self.source = "optimizer"
+            self.at_end()
+
+    def _wrap_loader(self):
+        from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
+
+        original = Iterator.__next__
+
+        @functools.wraps(original)
+        def wrapper(iterator):
+            self._before_batch()
+            try:
+                return original(iterator)
+            except StopIteration:
+                self.n_batches = 0
+                raise
+
+        Iterator.__next__ = wrapper
+        self._undo.append(lambda: setattr(Iterator, "__next__", original))
+
+    def _loader_counts(self):
+        return self.source == "dataloader" or (self.source is None and not self.has_optimizer)
+
+    def _before_batch(self):
+        """The next batch is asked for: the step that used the last one is over."""
+        if not self.active or not self._loader_counts():
+            return
+        self._start()
+        if self.n_batches > 0:
+            self.source = "dataloader"
+            self.at_end()
+        self.n_batches += 1
+
+
+class Ranks:
+    """Notes as which rank of how many this process joined a process group: programs leave
+    it before they end. None: it has joined none."""
+
+    def __init__(self):
+        self.joined = None
+        self.undo = []
+        if not torch.distributed.is_available():
+            return
+        dist = torch.distributed
+        original = dist.init_process_group
+
+        @functools.wraps(original)
+        def init_process_group(*args, **kwargs):
+            result = original(*args, **kwargs)
+            self.joined = dist.get_rank(), dist.get_world_size()
+            return result
+
+        for owner in (dist, dist.distributed_c10d):
+            self.undo.append(functools.partial(setattr, owner, "init_process_group", original))
+            owner.init_process_group = init_process_group
+
+    def remove(self):
+        """Takes the hook out."""
+        while self.undo:
+            self.undo.pop()()
+
+
+def graph_recorders():
+    """By device type, the functions that tell whether this thread's stream is recording a
+    graph of the device (torch.cuda.is_current_stream_capturing): of devices that are there."""
+    found = {}
+    for kind in ("cuda", "xpu", torch._C._get_privateuse1_backend_name(), "npu", "musa"):
+        module = getattr(torch, kind, None)
+        ask = getattr(module, "is_current_stream_capturing", None)
+        if ask is not None and getattr(module, "is_available", lambda: True)():
+            found[kind] = ask
+    return found
+
+
+class Graphs:
+    """Tells the extension whom to ask: while a graph is recorded, device memory is not read."""
+
+    def __init__(self):
+        known = graph_recorders()
+        _core.ask_graph((lambda kind: kind in known and known[kind]()) if known else None)
+
+    def remove(self):
+        """Forgets them."""
+        _core.ask_graph(None)
+
+
+class Modules:
+    """Qualified names of the modules whose forward runs, told to the extension."""
+
+    def __init__(self, session):
+        self.session = session
+        self.known = {}  # id -> (module, kept alive; its id in the session)
+        hooks = torch.nn.modules.module
+        self.handles = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def remove(self):
+        """Takes the hooks out."""
+        for handle in self.handles:
+            handle.remove()
+        self.forget()
+
+    def forget(self):
+        """Meets all modules anew: between two steps a model may have become part of another."""
+        self.known.clear()
+
+    def _add(self, path, module):
+        number = self.session.module(path, type(module).__qualname__)
+        self.known[id(module)] = (module, number)
+        return number
+
+    def _meet(self, module):
+        """A module not met yet: the outermost one names all that it holds."""
+        if _core.module_depth() == 0:
+            for path, inner in module.named_modules():
+                if id(inner) not in self.known:
+                    self._add(path, inner)
+            return self.known[id(module)][1]
+        return self._add(f"({type(module).__qualname__})", module)
+
+    def _enter(self, module, args):
+        met = self.known.get(id(module))
+        try:
+            number = met[1] if met else self._meet(module)
+        except Exception:  # a module that cannot be walked is run all the same
+            number = 0
+        _core.enter_module(number)
+
+    def _leave(self, module, args, output):
+        _core.leave_module()
+
+
+class Libraries:
+    """Looks for new operators where Python registers or loads some."""
+
+    def __init__(self, session):
+        self.session = session
+        self.undo = []
+        self._wrap(torch.library.Library, "impl")
+        self._wrap(type(torch.ops), "load_library")
+
+    def remove(self):
+        """Takes the hooks out."""
+        while self.undo:
+            self.undo.pop()()
+
+    def _wrap(self, owner, name):
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapper(*args, **kwargs):
+            result = original(*args, **kwargs)
+            self.session.adopt()
+            return result
+
+        setattr(owner, name, wrapper)
+        self.undo.append(lambda: setattr(owner, name, original))

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recorder inside a program that runs under `ulpscope capture` (see `launch`).
+
+Started by the bootstrap's sitecustomize once torch is imported. Most processes that
+import torch (torchrun's agent, data-loader workers) never end a step: they record nothing
+and leave no trace. Where step 0 is asked for it may turn out to be the whole program: then
+every process records from here on, into a folder of its own, and `launch` keeps what counts.
+"""
+
+import atexit
+import contextlib
+import datetime
+import functools
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+from .. import _core
+from . import capture, hooks
+from .launch import all_finished
+from .launch_folder import read_reports
+from .launch_words import size
+
+PATIENCE = datetime.timedelta(minutes=5)
+PAUSE_S = 0.2  # between two reports of a run that goes on
+EXIT_S = 10  # what the program's own os._exit waits for us
+
+
+def start(reports):
+    """Puts the step hooks in, as the options in the launcher's folder say. In a command of
+    several programs (a shell script) the first that reaches the steps is recorded: behind it
+    the run is over."""
+    options = json.loads((Path(reports) / "options").read_text())
+    options["reports"] = reports
+    if all_finished(reports):
+        if not options["keep_going"]:
+            leave(0)
+        return
+    run = Run(options)
+    run.install()
+    atexit.register(run.at_exit)
+
+
+class Run:
+    """Counts steps, records those asked for, then ends the program."""
+
+    def __init__(self, options):
+        self.options = options
+        steps = capture.parse_steps(options["steps"])
+        self.wanted, self.last = set(steps), steps[-1]
+        self.now = 0
+        self.recorder = None
+        self.finished = False
+        self.owner = os.getpid()
+        self.ranks = None
+        self.reported = 0
+        # Step 0 may be the whole program: who else records, and as which rank, shows later.
+        self.loose = 0 in self.wanted and options["step_by"] in (None, "manual")
+        self.steps = hooks.Steps(self._boundary, self._begin, options["step_by"])
+
+    def install(self):
+        """Puts the hooks in; step 0 begins where it may be the whole program."""
+        self.steps.install()
+        self._watch_exit()
+        self.ranks = hooks.Ranks()
+        if self.loose:
+            self._begin()
+            manual = self.options["step_by"] == "manual"
+            self.steps.at_start = None if manual else self._begin_anew
+
+    def _watch_exit(self):
+        """A program that leaves by os._exit runs no handlers: then it runs ours."""
+        original = os._exit
+
+        @functools.wraps(original)
+        def exit_now(status):
+            if os.getpid() == self.owner and not self.finished:
+                ending = threading.Thread(target=self.at_exit, daemon=True)
+                ending.start()
+                ending.join(EXIT_S)
+            original(status)
+
+        os._exit = exit_now
+
+    def _place(self):
+        rank, world = capture.rank_and_world()
+        joined = self.ranks and self.ranks.joined
+        return joined if world == 1 and joined else (rank, world)
+
+    def _path(self):
+        """The trace folder: TRACE for a single process, TRACE/rank-N for a rank."""
+        rank, world = self._place()
+        path = Path(self.options["trace"])
+        if self.loose:
+            return path / f"process-{os.getpid()}"
+        return path if world == 1 else path / f"rank-{rank}"
+
+    def _clear(self):
+        """Removes what an earlier program of the same command recorded before it ended short
+        of the steps."""
+        path = str(self._path())
+        if any(r["trace"] == path and not r["finished"] and r["pid"] != os.getpid()
+               for r in read_reports(self.options["reports"])):  # fmt: skip
+            shutil.rmtree(path)
+
+    def _begin(self):
+        if self.now not in self.wanted or self.finished:
+            return
+        try:
+            if self.recorder is None:
+                self._clear()
+                self.recorder = capture.Recorder(
+                    self._path(), self.options["data"], self.options["ops"], self.options["limit"]
+                )
+            self.recorder.begin(self.now)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._report()
+
+    def _begin_anew(self):
+        """The program has steps after all: what came before the first is not of it."""
+        try:
+            recorder, self.recorder = self.recorder, None
+            recorder.close(complete=False)
+            shutil.rmtree(recorder.path, ignore_errors=True)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._begin()
+
+    def _boundary(self):
+        if self.finished:
+            return
+        self.steps.at_start = None
+        try:
+            if self.recorder is not None:
+                self.recorder.end(goes_on=self.now + 1 in self.wanted)
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._is_full():
+            return
+        self.now += 1
+        if self.now > self.last:
+            self._finish()
+            return
+        self._begin()
+        if time.monotonic() > self.reported + PAUSE_S:
+            self._report()
+
+    def _is_full(self):
+        """Whether the limit ended the recording, which is then over. After the first step it
+        says what is to be expected."""
+        session = self.recorder and self.recorder.session
+        if not session:
+            return False
+        try:
+            first = len(self.recorder.steps) == 1 and self.now in self.recorder.steps
+            if first:
+                session.flush()
+            counts = session.counts()
+            if first and self.last > self.now:
+                say_rate(counts["bytes_written"], self.recorder.room(), self._place()[0])
+            if not counts["stopped"]:
+                return False
+            self.recorder.steps.remove(self.now)
+            counts = self.recorder.close(complete=False)
+        except Exception as error:
+            self._fail(error)
+            return True
+        self.finished, self.steps.active = True, False
+        self._report(counts=counts)
+        if not self.options["keep_going"]:
+            leave(2)
+        return True
+
+    def _finish(self):
+        self.finished = True
+        self.steps.active = False
+        try:
+            counts = self.recorder.close()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._report(finished=True, counts=counts)
+        if not self.options["keep_going"]:
+            await_other_ranks()
+            leave(0)
+
+    def _fail(self, error):
+        """Recording failed: the run ends, for it was started to be recorded, unless it is to
+        go on whatever comes."""
+        self.finished = True
+        self.steps.active = False
+        taken = isinstance(error, _core.ExistsError)
+        with contextlib.suppress(Exception):
+            self.recorder.close(complete=False)
+        self._report(error=str(error) or type(error).__name__, taken=taken)
+        if not self.options["keep_going"]:
+            leave(2)
+
+    def _report(self, finished=False, whole=False, counts=None, error=None, taken=False):
+        """Tells `launch`, through a file that stands whole or not at all."""
+        rank, world = self._place()
+        recorder = self.recorder
+        what = {
+            "rank": rank,
+            "world": world,
+            "pid": os.getpid(),
+            "finished": finished,
+            "whole": whole,
+            "counts": counts,
+            "error": error,
+            "taken": taken,  # the folder is another's: it holds nothing of this run
+            "loose": self.loose,
+            "steps": recorder.steps if recorder else [],
+            "steps_ended": self.now,
+            "trace": str(recorder.path) if recorder and not taken else None,
+        }
+        self.reported = time.monotonic()
+        name = Path(self.options["reports"]) / f"run-{os.getpid()}"
+        try:
+            name.with_suffix(".part").write_text(json.dumps(what))
+            os.replace(name.with_suffix(".part"), name.with_suffix(".json"))
+        except OSError as error:
+            print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)
+
+    def at_exit(self):
+        """The program ended by itself, before the last step that was asked for."""
+        if self.finished or os.getpid() != self.owner:
+            return
+        self.finished = True
+        self.steps.active = False
+        counts, whole = None, False
+        if self.recorder is not None:
+            try:
+                whole = self._ends_step() and self.wanted <= {*self.recorder.steps, self.now}
+                if self._ends_step():
+                    self.recorder.end()
+                    self.now += 1
+                counts = self.recorder.close(complete=whole)
+            except Exception as error:
+                self._report(error=str(error) or type(error).__name__)
+                return
+        if self.now > 0 or counts is not None:
+            self._report(finished=whole, whole=whole, counts=counts)
+
+    def _ends_step(self):
+        """Whether the program's end is that of its step: an optimizer ends steps itself, and
+        an exception leaves half of one."""
+        raised = any(getattr(sys, name, None) is not None for name in ("last_value", "last_exc"))
+        return (not raised and self.steps.source != "optimizer" and not is_loader_worker()
+                and self.recorder.step is not None and self.recorder.has_calls()
+                and not self.recorder.session.counts()["stopped"])  # fmt: skip
+
+
+def say_rate(written, room, rank):
+    """Says once what a step takes and how many more there is room for."""
+    if rank == 0 and written > 0:
+        print(f"ulpscope: the first step took {size(written)}; there is room for {size(room)}, "
+              f"about {room // written:,} more such steps", file=sys.stderr)  # fmt: skip
+
+
+def is_loader_worker():
+    """Whether this process only fetches batches."""
+    import torch
+
+    return torch.utils.data.get_worker_info() is not None
+
+
+def await_other_ranks():
+    """Returns when every rank has recorded its steps, so that none goes while another
+    still needs it. A rank that is gone already had seen all of them done."""
+    import torch
+
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    names = [f"ulpscope-captured-{rank}" for rank in range(dist.get_world_size())]
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        store.set(names[dist.get_rank()], "1")
+        store.wait(names, PATIENCE)
+    except Exception as error:
+        print(f"ulpscope: stopping without the other ranks: {error}", file=sys.stderr)
+
+
+def leave(code):
+    """Ends the process: no handler of the program may catch this or hang on it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(code)

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`inputs="stress"`: from one example call, the calls on which kernels break: hard values,
+awkward sizes, other memory layouts. Serves `check_call`, which judges each of them.
+
+The example says shapes, dtypes and domain: what holds small integers only (labels, masks)
+keeps its values, what is never negative stays so, what lies in [0, 1] stays there.
+"""
+
+import math
+import sys
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import torch
+
+from ..calls.replay import counts_only, mapped
+from ..calls.verdicts import rank
+
+N_SYMBOLS = 4  # distinct sizes that are varied, the first met first
+MAX_ELEMENTS = 1 << 22  # a resized tensor is no larger
+
+
+@dataclass
+class Case:
+    """One variant of the example call."""
+
+    name: str
+    args: tuple
+    kwargs: dict
+
+
+def parse(text):
+    """(seed, pattern of case names) of `inputs="stress[:SEED[:PATTERN]]"`; ValueError."""
+    head, _, rest = text.partition(":")
+    seed, _, pattern = rest.partition(":")
+    if head != "stress":
+        raise ValueError(f'inputs {text!r} is unknown; known: "given", "stress[:SEED[:CASES]]"')
+    if seed and not seed.isdigit():
+        raise ValueError(f"inputs {text!r}: the seed {seed!r} is no number; write stress:7")
+    return int(seed or 0), pattern
+
+
+def takes(pattern, name):
+    """Whether a pattern (globs, comma-separated, `!` excludes) takes a case."""
+    globs = [glob.strip() for glob in pattern.split(",") if glob.strip()]
+    plain = [glob for glob in globs if glob[0] != "!"]
+    wanted = not plain or any(fnmatchcase(name, glob) for glob in plain)
+    return wanted and not any(glob[0] == "!" and fnmatchcase(name, glob[1:].strip()) for glob in globs)
+
+
+# ---- values --------------------------------------------------------------------------
+
+
+class Domain:
+    """What the example tells of the values that a tensor may have."""
+
+    def __init__(self, tensor):
+        live = tensor.detach().double()
+        live = live[live.isfinite()]
+        low, high = (float(live.min()), float(live.max())) if live.numel() else (-1.0, 1.0)
+        self.positive, self.unit = low >= 0 and high > 0, low >= 0 and 0 < high <= 1
+
+    def hold(self, values):
+        """Values drawn into the domain; NaN stays."""
+        if self.unit:
+            values = values.abs()
+            return torch.where(values > 1, 1 / values, values)
+        return values.abs() if self.positive else values
+
+
+def _normal(shape, g):
+    return torch.randn(shape, generator=g, dtype=torch.float64)
+
+
+def _some(shape, share, g):
+    """A mask with about that share of elements, at least one where there is any."""
+    mask = torch.rand(shape, generator=g) < share
+    if mask.numel() and not bool(mask.any()):
+        mask.view(-1)[int(torch.randint(mask.numel(), (1,), generator=g))] = True
+    return mask
+
+
+def _wide(x, info, g):
+    octaves = 3 if info.bits == 16 and info.max < 1e5 else 10
+    return _normal(x.shape, g) * torch.exp2((octaves * _normal(x.shape, g)).clamp(-40, 40))
+
+
+def _cancelling(x, info, g):
+    """Neighbours along the last dimension that almost cancel."""
+    out = _normal(x.shape, g)
+    n = out.shape[-1] // 2 if out.ndim else 0
+    if n:
+        small = 1 + 2.0**-8 * _normal(out[..., :n].shape, g)
+        out[..., 1 : 2 * n : 2] = -out[..., 0 : 2 * n : 2] * small
+    return out
+
+
+def _zeros(x, info, g):
+    out = torch.where(_some(x.shape, 0.5, g), 0.0, _normal(x.shape, g))
+    out = torch.where((out == 0) & _some(x.shape, 0.5, g), -0.0, out)
+    if out.ndim and out.shape[0] > 1:
+        out[0] = 0
+    return out
+
+
+def _subnormal(x, info, g):
+    tiny = _normal(x.shape, g) * info.tiny
+    return torch.where(_some(x.shape, 0.75, g), tiny, _normal(x.shape, g))
+
+
+def _huge(x, info, g):
+    """A few values whose squares overflow; sums of several of them do not, as then it hangs
+    on the order of adding whether an honest kernel overflows."""
+    most = info.max * torch.exp2(-5 - 3 * torch.rand(x.shape, generator=g, dtype=torch.float64))
+    out = _normal(x.shape, g)
+    return torch.where(_some(x.shape, 1 / 64, g), most.copysign(out), out)
+
+
+def _ties(x, info, g):
+    return torch.randint(-4, 5, x.shape, generator=g).double() / 4
+
+
+def _outliers(x, info, g):
+    out = _normal(x.shape, g)
+    return torch.where(_some(x.shape, 1 / 64, g), 200 * out, out)
+
+
+def _nan(x, info, g):
+    return torch.where(_some(x.shape, 1 / 256, g), math.nan, _normal(x.shape, g))
+
+
+def _inf(x, info, g):
+    out = _normal(x.shape, g)
+    return torch.where(_some(x.shape, 1 / 256, g), out.sign() * math.inf, out)
+
+
+VALUES = {
+    "wide-exponents": _wide,
+    "cancellation": _cancelling,
+    "common-offset": lambda x, info, g: 100 + _normal(x.shape, g),
+    "zeros": _zeros,
+    "all-zeros": lambda x, info, g: torch.zeros(x.shape, dtype=torch.float64),
+    "subnormals": _subnormal,
+    "near-overflow": _huge,
+    "ties": _ties,
+    "outliers": _outliers,
+    "nan": _nan,
+    "inf": _inf,
+}
+
+
+def _drawn(tensor, make, g):
+    """A tensor of the same form with values of a kind; what is no float, or counts, stays."""
+    if not tensor.is_floating_point() or tensor.numel() == 0 or counts_only(tensor.detach().flatten()):
+        return tensor
+    info = torch.finfo(tensor.dtype)
+    values = Domain(tensor).hold(make(tensor, info, g))
+    finite = values.isfinite()
+    values = torch.where(finite, values.clamp(-info.max, info.max), values)
+    return _like(tensor, values.to(tensor.dtype))
+
+
+def _like(tensor, values):
+    """Values in the memory layout, on the device and with the gradient flag of a tensor."""
+    if _overlaps(tensor):
+        return values.to(tensor.device).requires_grad_(tensor.requires_grad)
+    form = tuple(tensor.shape), tuple(tensor.stride())
+    out = torch.empty_strided(*form, dtype=tensor.dtype, device=tensor.device)
+    return out.copy_(values).requires_grad_(tensor.requires_grad)
+
+
+def _overlaps(tensor):
+    """Whether the tensor may show one place of memory twice (expanded)."""
+    return any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+# ---- sizes ---------------------------------------------------------------------------
+
+
+def symbols(tensors):
+    """The distinct sizes above 1 among tensors, as they are met. Dimensions of one size
+    are taken for the same one."""
+    found = dict.fromkeys(n for t in tensors for n in t.shape if n > 1)
+    return list(found)[:N_SYMBOLS]
+
+
+def awkward(n):
+    """Sizes to put in place of n: none, one, odd, prime, one above a power of two."""
+    prime = next(p for p in range(n, 2 * n + 3) if p > 2 and all(p % d for d in range(2, math.isqrt(p) + 1)))
+    above = 2 ** math.floor(math.log2(n)) + 1
+    return [s for s in dict.fromkeys((0, 1, 3, prime, above)) if s != n]
+
+
+def _volume(tensor, old, new):
+    return math.prod(new if n == old else n for n in tensor.shape)
+
+
+def _resized(tensor, old, new):
+    """A tensor with every dimension of size `old` made `new`, content repeated."""
+    if old not in tensor.shape:
+        return tensor
+    out = tensor.detach()
+    for dim, n in enumerate(tensor.shape):
+        if n == old:
+            places = torch.arange(new, device=out.device) % old
+            out = out.index_select(dim, places)
+    return out.contiguous().requires_grad_(tensor.requires_grad)
+
+
+def _within(tensor, old, new):
+    """Indices into a dimension that was `old` long, drawn into its new size."""
+    if tensor.dtype not in (torch.int32, torch.int64) or not tensor.numel() or not new:
+        return tensor
+    return tensor % new if new <= int(tensor.max()) < old else tensor
+
+
+# ---- layouts -------------------------------------------------------------------------
+
+
+def _transposed(tensor):
+    if tensor.ndim < 2:
+        return None
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def _sliced(tensor):
+    """Every second element of memory twice as wide, filled with what must not be read."""
+    if not tensor.ndim or not tensor.numel():
+        return None
+    room = _canary((*tensor.shape[:-1], 2 * tensor.shape[-1]), tensor)
+    room[..., ::2] = tensor
+    return room[..., ::2]
+
+
+def _offset(tensor):
+    """One element behind the start of its memory."""
+    room = _canary((tensor.numel() + 2,), tensor)
+    room[1:-1] = tensor.reshape(-1)
+    return room[1:-1].view(tensor.shape)
+
+
+def _expanded(tensor):
+    """The first row for all of them, without memory of their own."""
+    if tensor.ndim < 2 or tensor.shape[0] < 2:
+        return None
+    return tensor[:1].contiguous().expand(tensor.shape)
+
+
+def _canary(shape, like):
+    """Memory of a form with NaN (or the largest integer) in it."""
+    if like.dtype.is_floating_point or like.dtype.is_complex:
+        fill = math.nan
+    else:
+        fill = True if like.dtype == torch.bool else torch.iinfo(like.dtype).max
+    return torch.full(shape, fill, dtype=like.dtype, device=like.device)
+
+
+LAYOUTS = {"transposed": _transposed, "sliced": _sliced, "storage-offset": _offset,
+           "expanded": _expanded}  # fmt: skip
+
+
+# ---- all of them ---------------------------------------------------------------------
+
+
+def tensors_of(value):
+    """Every tensor among arguments, each once."""
+    found = {}
+
+    def walk(value):
+        if isinstance(value, torch.Tensor):
+            found.setdefault(id(value), value)
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                walk(item)
+        elif isinstance(value, dict):
+            for item in value.values():
+                walk(item)
+
+    walk(value)
+    return list(found.values())
+
+
+def changed(value, change):
+    """Arguments with every tensor replaced; one that stands twice stays one."""
+    memo = {}
+
+    def once(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in memo:
+            memo[id(value)] = change(value)
+        return memo[id(value)]
+
+    return mapped(value, once)
+
+
+def cases(args, kwargs, seed=0, pattern=""):
+    """Every case of an example call whose name the pattern takes, each made from the
+    example and the seed alone. The example itself comes first, as "given"."""
+    for name, change in _changes(tensors_of((args, kwargs))):
+        if not takes(pattern, name):
+            continue
+        g = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+        yield Case(name, *changed((tuple(args), dict(kwargs)), lambda t: change(t, g)))  # noqa: B023
+
+
+def _changes(tensors):
+    """(name, change of a tensor) of every case."""
+    yield "given", lambda t, g: t
+    for name, make in VALUES.items():
+        yield name, lambda t, g, make=make: _drawn(t, make, g)
+    for old in symbols(tensors):
+        for new in awkward(old):
+            if any(_volume(t, old, new) > MAX_ELEMENTS for t in tensors):
+                continue
+            yield f"size-{old}-to-{new}", lambda t, g, old=old, new=new: _within(
+                _resized(t, old, new), old, new
+            )
+    for name, layout in LAYOUTS.items():
+        if any(layout(t.detach()) is not None for t in tensors):
+            yield name, lambda t, g, layout=layout: _laid(t, layout)
+
+
+def _laid(tensor, layout):
+    out = layout(tensor.detach())
+    return tensor if out is None else out.requires_grad_(tensor.requires_grad)
+
+
+# ---- judging them ---------------------------------------------------------------------
+
+
+@dataclass
+class CaseVerdict:
+    """What became of one stress case: its verdict, or why there is none."""
+
+    name: str
+    inputs: str  # what `inputs=` runs this case alone
+    verdict: object = None  # CallVerdict
+    skipped: str = ""
+
+    @property
+    def passed(self):
+        """Whether nothing was found; cases that float32 cannot compute either say nothing."""
+        return self.verdict is None or self.verdict.verdict in ("pass", "unjudged")
+
+
+def check_all(check, args, kwargs, inputs):
+    """The verdict of the worst of all stress cases. The example itself must be judged; of
+    the others, those that cannot be are counted only."""
+    seed, pattern = parse(inputs)
+    found = []
+    with _recompiling():
+        for case in cases(args, kwargs, seed, pattern):
+            entry = CaseVerdict(case.name, f"stress:{seed}:{case.name}")
+            found.append(entry)
+            entry.skipped = check.refuses(case.args, case.kwargs)
+            if not entry.skipped:
+                entry.verdict = _case(check, case, f"stress case {case.name}, seed {seed}")
+    if not found:
+        raise ValueError(f"inputs {inputs!r} takes no case of this call")
+    judged = [c for c in found if c.verdict is not None and c.verdict.verdict != "unjudged"]
+    if not judged or (found[0].name == "given" and found[0] not in judged):
+        if found[0].verdict is None:
+            raise ValueError(f"the reference refuses the arguments: {found[0].skipped}")
+        return replace(found[0].verdict, cases=found)
+    worst = min(judged, key=lambda c: (rank(c.verdict.verdict), c.verdict.effective_bits))
+    return replace(worst.verdict, cases=found)
+
+
+def _case(check, case, note):
+    try:
+        return check.run(case.args, case.kwargs, note)
+    except Exception as problem:
+        if case.name == "given":
+            raise
+        return check.failed(problem, note)
+
+
+@contextmanager
+def _recompiling():
+    """Lets torch.compile make code for every case; it would fall back to eager after a few
+    and what it generates were not looked at."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        yield
+        return
+    with dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=4096):
+        yield
