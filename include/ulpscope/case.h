@@ -105,7 +105,8 @@ typedef struct usc_given {
 } usc_given;
 
 /* id, code in results, share of an output's elements that it may cover, words of a note.
- * The whole list of excuses, with those that are no elements': docs/excuses.md. */
+ * Of the last six whoever runs the calls finds the elements, since a case has one run of
+ * the device only. The whole list, with those that are no elements': docs/excuses.md. */
 #define USC_EXCUSE_LIST(X)                                                               \
     X(CORNER, "corner", 1 / 32., "a corner of the function")                             \
     X(WRITTEN_TWICE, "written_twice", 1, "several updates write them")                   \
@@ -116,7 +117,15 @@ typedef struct usc_given {
     X(ORDER_OF_ADDING, "order_of_adding", 1,                                             \
       "one accumulator loses as much in the order in which the terms come")              \
     X(FLUSHED, "flushed", 1, "subnormals flushed to zero")                               \
-    X(DTYPE, "dtype", 1, "its narrower dtype does not hold the number")
+    X(DTYPE, "dtype", 1, "its narrower dtype does not hold the number")                  \
+    X(ZERO_DIVISION, "zero_division", 1, "integers are divided by zero")                 \
+    X(BAD_INDEX, "bad_index", 1, "an index is out of range")                             \
+    X(OWN_STEPS, "own_steps", 1, "torch's own steps round there")                        \
+    X(MASK_UNCLEAR, "mask_unclear", 0.5,                                                 \
+      "no mask of the dropout inside could be told there")                               \
+    X(MASK_SAMPLE, "mask_sample", 1,                                                     \
+      "the masks of the dropout inside were looked for in a sample")                     \
+    X(SPREAD, "spread", 1, "drawn, and only the spread of the draws was tested")
 
 typedef enum usc_excuse {
 #define USC_EXCUSE_ENUM(id, code, most, words) USC_EXCUSE_##id,
@@ -133,6 +142,12 @@ typedef struct usc_excuse_info {
 
 /** The row of an excuse; NULL beyond the list. Memory: static. Threads: safe. */
 USC_API const usc_excuse_info *usc_excuse_info_of(usc_excuse excuse);
+
+/** The note on an output of n elements of which `count` went free by an excuse, in `text`
+ *  (cut to `size` bytes, 128 are enough); false, and "", where they are too few to be
+ * told of. Threads: safe. */
+USC_API bool usc_excuse_note(usc_excuse excuse, int64_t count, int64_t n, char *text,
+                             size_t size);
 
 /* How many numbers of a judgement a finding has. */
 typedef enum usc_finding_numbers {

@@ -417,7 +417,24 @@ static PyObject *py_sentence(PyObject *module, PyObject *args)
     return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "ignore");
 }
 
+static PyObject *py_excuse_note(PyObject *module, PyObject *args)
+{
+    const char *code;
+    long long count, n;
+    char text[128];
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sLL", &code, &count, &n)) return NULL;
+    for (int i = 0; i < USC_N_EXCUSES; i++) {
+        if (strcmp(usc_excuse_info_of((usc_excuse)i)->code, code) != 0) continue;
+        (void)usc_excuse_note((usc_excuse)i, count, n, text, sizeof text);
+        return PyUnicode_FromString(text);
+    }
+    return PyErr_Format(PyExc_ValueError, "no excuse is named '%s'", code);
+}
+
 static PyMethodDef functions[] = {
+    {"excuse_note", py_excuse_note, METH_VARARGS,
+     "excuse_note(code, count, n) -> str: see usc_excuse_note."},
     {"sentence", py_sentence, METH_VARARGS,
      "sentence(op, verdict, reason, culprit, cause, worst) -> str: see "
      "usc_case_sentence; "

@@ -79,11 +79,20 @@ void usc_case_note(usc_case *c, const char *format, ...)
 void usc_case_excuse(usc_case *c, usc_excuse excuse, int64_t count)
 {
     if (count == 0) return;
-    int64_t *const n = &c->f.excused[excuse];
-    *n += count;
-    if ((double)*n > NOTED * (double)(c->f.n > 1 ? c->f.n : 1))
-        usc_case_note(c, "%s of %s elements are excused: %s", usc_count(*n).text,
-                      usc_count(c->f.n).text, excuses[excuse].words);
+    char note[128];
+    c->f.excused[excuse] += count;
+    if (usc_excuse_note(excuse, c->f.excused[excuse], c->f.n, note, sizeof note))
+        usc_case_note(c, "%s", note);
+}
+
+bool usc_excuse_note(usc_excuse excuse, int64_t count, int64_t n, char *text, size_t size)
+{
+    const usc_excuse_info *const info = usc_excuse_info_of(excuse);
+    if (size > 0) text[0] = '\0';
+    if (info == NULL || (double)count <= NOTED * (double)(n > 1 ? n : 1)) return false;
+    (void)snprintf(text, size, "%s of %s elements are excused: %s", usc_count(count).text,
+                   usc_count(n).text, info->words);
+    return true;
 }
 
 static double element(const usc_tensor *t, const void *data, int64_t i)
