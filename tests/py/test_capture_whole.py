@@ -285,15 +285,15 @@ def test_steps_are_listed_as_they_are_parsed(text):
 
 # Ctrl-C while Python starts: a site that takes its time, then one that is over at once.
 @pytest.mark.parametrize(("module", "words", "said"), [
-    ("_started", "capture -- true", "ulpscope: interrupted\n"),
-    ("_worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
-    ("_worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),
+    ("sources.started", "capture -- true", "ulpscope: interrupted\n"),
+    ("worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
+    ("worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),
 ])  # fmt: skip
 def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_path, module, words, said):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
         f"if 'ulpscope.{module}' in sys.orig_argv:\n"
-        f"    if '{module}' == '_worker':\n"
+        f"    if '{module}' == 'worker':\n"
         "        os.kill(os.getppid(), 2)\n"
         "    os.kill(os.getpid(), 2)\n")  # fmt: skip
     small_trace(tmp_path / "t")

@@ -185,4 +185,4 @@ def test_what_cannot_be_a_script_is_refused(tmp_path, capsys, words, said):
 def test_the_example_in_the_body_runs(monkeypatch, capsys):
     from pathlib import Path
 
-    assert tried(Path(_repro._repro_script.__file__), monkeypatch) == 0
+    assert tried(Path(_repro.repro_script.__file__), monkeypatch) == 0

@@ -49,7 +49,7 @@ def test_a_missing_torch_is_named_with_what_to_do(trace, tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_names_its_variable():
-    code = "from ulpscope import _glue; _glue.build('sim')"
+    code = "from ulpscope.sources import glue; glue.build('sim')"
     said = run(sys.executable, "-c", code, ULPSCOPE_CACHE="/proc/no/cache")
     assert "set ULPSCOPE_CACHE to a folder that can be written" in said.stderr
 
