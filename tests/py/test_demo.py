@@ -24,6 +24,8 @@ OPERATORS = ["aten::mm", "aten::addmm", "aten::bmm", "aten::gelu", "aten::gelu_b
 # (nan and inf in the first step would leave nothing finite to judge in the second).
 KINDS = ["tf32", "bf16_inputs", "bf16_output", "bf16_intermediates", "scale", "offset",
          "bit_flip"]
+# The first gradient is a zero of the causal mask, which the flip makes 1.5e-39: as good as zero.
+SHOWS_NOT = ("bit_flip", "aten::_softmax_backward_data")
 
 
 def demo(out: Path, *arguments: str) -> tuple[int, str, list[dict]]:
@@ -81,6 +83,8 @@ def test_a_fault_drawn_at_random_is_named(tmp_path, draw):
     seed = int(os.environ.get("ULPSCOPE_TEST_SEED", random.randrange(10**6))) + draw
     chance = random.Random(seed)
     kind, op = chance.choice(KINDS), chance.choice(OPERATORS)
+    if (kind, op) == SHOWS_NOT:
+        kind = "scale"
     print(f"seed {seed}: {kind} on {op}")
     code, text, calls = demo(tmp_path / "out", "--fault", kind, "--op", op)
     assert code == 0, f"seed {seed}: {kind} on {op}\n{text}"
