@@ -16,7 +16,7 @@ import torch
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edits as _causes_edits
 from . import emulate as _emulate
-from . import fit, functions, graph, inside, order, pattern, sums, whole
+from . import fit, graph, inside, order, pattern, sums, whole
 from . import scale as _causes_scale
 from .evidence import SMALLER, Evidence
 from .graph import MOST_SINGLE
@@ -237,7 +237,6 @@ class Search:
     def _values(self):
         """Other numbers and flags, which are few."""
         yield from _causes_edits.scalar_edits(self.lab)
-        yield from functions.call_edits(self.lab)
         for node in self.lab.nodes():
             for text, edits in inside.node_arguments(self.lab, node):
                 yield text, lambda e=edits: self.lab.edited(e)
@@ -247,11 +246,9 @@ class Search:
         for text, edits in inside.epsilon_places(self.lab):
             yield text, lambda e=edits: self.lab.edited(e)
         yield from _causes_edits.tensor_edits(self.lab, masks=True)
-        yield from functions.call_edits(self.lab)
         yield from _causes_edits.tensor_edits(self.lab, single=True)
         yield from _causes_edits.stride_edits(self.lab)
         yield from inside.operator_edits(self.lab, deep=False)
-        yield from functions.function_edits(self.lab)
         yield from graph.first_edits(self.lab)
         yield from inside.slice_edits(self.lab)
         yield from inside.operator_edits(self.lab, deep=True)
@@ -279,8 +276,6 @@ class Search:
 
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
-        yield from functions.call_edits(self.lab)
-        yield from functions.function_edits(self.lab)
         for node in self.lab.nodes():
             for make in (inside.node_arguments, inside.node_swaps,
                          inside.node_slices):

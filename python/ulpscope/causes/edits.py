@@ -6,12 +6,13 @@ outputs of such a mistake. Neighbours: `inside` (operators inside the call),
 `nodes` (runs them), `diagnose` (chooses).
 """
 
+import itertools
+
 import torch
 
 from ..calls.replay import View
 from .nodes import changer, leaves
 from .slices import half_edits, slice_edits
-from .variants import complex_edits
 
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
@@ -74,6 +75,8 @@ def phrase(op, name, old, new):
         return f"the bound {name} is ignored: not clamped at {shown(old)}"
     if new is None:
         return f"the argument {name} is ignored"
+    if name in ("ignore_index", "padding_idx"):
+        return f"the {name} {old} is ignored"
     if name in ("descending", "largest"):
         return f"wrong order: computes as if {name} were {new}"
     if name in ("dim", "axis"):
@@ -82,11 +85,17 @@ def phrase(op, name, old, new):
         return f"the mask is shifted by {abs(new - old)}: diagonal {new} instead of {old}"
     if new in (0, 1) and name in ("alpha", "beta", "scale", "weight_decay", "momentum", "value"):
         return f"{name} is ignored: taken as {shown(new)} instead of {shown(old)}"
+    if isinstance(old, list):
+        return f"wrong {name}: {_sides(new)} instead of {_sides(old)}"
     if name and isinstance(old, (bool, str)):
         return f"wrong variant: {name} is {shown(new)} instead of {shown(old)}"
     if isinstance(new, bool) and name:
         return f"wrong flag: computes as if {name} were {new} instead of {old}"
     return f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
+
+
+def _sides(values):
+    return str(values[0]) if len(set(values)) == 1 else " x ".join(map(str, values))
 
 
 def _of_factor(op, old, new):
@@ -139,6 +148,25 @@ def other_values(name, old, rank=0):
             return []
         return [*dict.fromkeys([old + 1, old - 1, 0, 1, 2 * old, -old])] if old else [1, -1]
     return []
+
+
+# Lists with a number for each axis or side, and the number that does nothing.
+LISTS = {"stride": 1, "dilation": 1, "padding": 0, "output_padding": 0, "kernel_size": None, "pad": 0, "shifts": 0}
+
+
+def other_lists(name, old):
+    """Lists that somebody may have taken instead: plain, exchanged, negated, by one more or less."""
+    if name not in LISTS or not all(isinstance(v, int) for v in old):
+        return []
+    plain, size = LISTS[name], len(old)
+    news = [[plain] * size] if plain is not None else []
+    news += [[old[j] if k == i else old[i] if k == j else v for k, v in enumerate(old)]
+             for i, j in itertools.combinations(range(size), 2)]  # fmt: skip
+    news += [[v + by * (k in part) for k, v in enumerate(old)] for by in (1, -1)
+             for part in (range(size), *([i] for i in range(size) if size > 1))]  # fmt: skip
+    news += [[-v for v in old]] if plain == 0 else []
+    least = {"pad": None, "shifts": None}.get(name, plain or 0)
+    return [n for i, n in enumerate(news) if n != old and n not in news[:i] and (least is None or min(n) >= least)]
 
 
 # ---- arguments of the whole call -----------------------------------------------------
@@ -324,6 +352,14 @@ def _scaled_edits(name, view, sizes):
     if view.sizes and view.sizes[-1] > 2:
         yield (f"wrong variant: the mean of {name} is subtracted along the last axis",
                lambda t: t - t.mean(-1, keepdim=True))  # fmt: skip
+
+
+def complex_edits(name):
+    """(text, change) of a complex tensor."""
+    yield f"the sign of the imaginary part of {name} is flipped (conjugated, conj)", torch.conj_physical
+    yield f"dropped contribution: the imaginary part of {name} is ignored", lambda t: torch.complex(t.real, 0 * t.imag)
+    yield f"dropped contribution: the real part of {name} is ignored", lambda t: torch.complex(0 * t.real, t.imag)
+    yield f"the real and imaginary parts of {name} are exchanged", lambda t: torch.complex(t.imag, t.real)
 
 
 def step_edits(name):

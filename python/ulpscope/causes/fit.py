@@ -2,13 +2,12 @@
 """A number of a formula that somebody took otherwise, found by fitting: the error of a call
 whose constant c is c + d follows the derivative by c, which one more run gives. Newton's steps
 find d; the number counts where the run with it gives what the device gave, as for any mistake.
-Neighbours: `edits` and `functions` (try usual numbers), `diagnose` (weighs).
+Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 """
 
 from dataclasses import dataclass
 
 from .edits import number_leaves, phrase
-from .functions import number_sites
 from .inside import with_argument
 from .nodes import changer
 
@@ -49,9 +48,9 @@ def fitted(lab, evidence, path, spend):
 
 
 def dials(lab):
-    """Every number of a call that can be turned, those with names first: its own arguments,
-    those of the functions that it calls, those of the operators inside."""
-    return [*_of_call(lab), *_of_functions(lab), *_of_nodes(lab)]
+    """Every number of a call that can be turned, its own arguments first, then those of the
+    operators inside."""
+    return [*_of_call(lab), *_of_nodes(lab)]
 
 
 def _of_call(lab):
@@ -59,12 +58,6 @@ def _of_call(lab):
     return [Dial(float(old), lambda v, p=p: lab.run(change=changer([p], lambda _: v)),
                  lambda v, n=name, o=float(old): phrase(op, n, o, v))
             for p, name, old in number_leaves(lab.call) if isinstance(old, float) and old and name]  # fmt: skip
-
-
-def _of_functions(lab):
-    return [Dial(float(old), lambda v, m=make: lab.run(lambda: m(v)),
-                 lambda v, f=short, n=name, o=float(old): phrase(f, n, o, v))
-            for short, name, old, make in number_sites(lab)]  # fmt: skip
 
 
 def _of_nodes(lab):

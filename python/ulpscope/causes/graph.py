@@ -12,6 +12,7 @@ import torch
 MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
 PARTS = ("add", "sub", "mul", "div", "rsub", "maximum", "logaddexp")
 SHARES = ("sigmoid", "softmax", "_softmax", "rand", "rand_like", "exp")  # what 1 - x may be taken for
+CHOOSING = ("amax", "amin", "max", "min", "argmax", "argmin", "sum", "prod", "sort", "argsort", "topk")
 COMMUTED, SUMS = ("add", "sub", "mul", "div"), ("add", "sub")
 
 
@@ -61,6 +62,8 @@ def values(lab, node):
             yield f"{which} is taken as one everywhere", {node.place: operand(i, torch.ones_like)}
             yield f"{which} is taken as zero everywhere", {node.place: operand(i, torch.zeros_like)}
         yield f"the sign of {which} is flipped", {node.place: operand(i, torch.neg)}
+        if node.name in CHOOSING:
+            yield f"wrong variant: {node.name} of absolute values (abs)", {node.place: operand(i, torch.abs)}
     if node.name in SHARES and node.floats:
         yield (f"wrong variant: 1 - {node.name.strip('_')} instead of {node.name.strip('_')} (swapped)",
                {node.place: lambda func, args, kwargs: 1 - func(*args, **kwargs)})  # fmt: skip

@@ -5,16 +5,17 @@ side of a root. Each is (text, edits for `Lab.edited`). Neighbours: `edits` (mis
 in the arguments of the whole call), `nodes` (runs them), `diagnose` (chooses).
 """
 
+import re
+
 import torch
+from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.replay import View
-from .edits import group_edits, other_values, phrase, roll_edits, step_edits
+from .edits import group_edits, other_lists, other_values, phrase, roll_edits, step_edits
 from .graph import groups, together
 from .neighbours import formulas, relatives
 from .slices import scaled, sizes_to_drop
-from .variants import product_variants, variant_edits
-from .windows import kind_of, window_edits
 
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
 REDUCING = {"var_mean", "std", "sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
@@ -26,6 +27,7 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot
             "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
 
 
+GRADIENT = re.compile("(_dense)?_(forward|backward)(_data)?$")  # what the name of a gradient has more
 MOST_ALIKE = 8  # operators of one name that share a mistake
 MOST_PAIRS = 28  # of constants that may be exchanged
 
@@ -50,8 +52,9 @@ def _positions(func):
     return {a.name: i for i, a in enumerate(func._schema.arguments)}
 
 
-def with_argument(name, value):
-    """An edit of one operator: the argument `name` is `value`, or value(old)."""
+def with_argument(name, value, shape=()):
+    """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
+    another shape by that is cut to `shape`, with zeros where it ends early."""
 
     def edit(func, args, kwargs):
         i = _positions(func)[name]
@@ -61,9 +64,24 @@ def with_argument(name, value):
             args = (*args[:i], new, *args[i + 1 :])
         else:
             kwargs = {**kwargs, name: new}
-        return func(*args, **kwargs)
+        return fitted(func(*args, **kwargs), shape)
 
     return edit
+
+
+def fitted(out, shape):
+    """A float result, or the first of several, in the shape of the right one: cut, or zeros behind
+    it. A kernel would trust indices that are made up."""
+    if isinstance(out, (tuple, list)):
+        return type(out)((fitted(out[0], shape), *out[1:])) if out else out
+    if not shape or not isinstance(out, torch.Tensor) or out.shape == shape or not out.is_floating_point():
+        return out
+    if out.dim() != len(shape):
+        raise LookupError("another rank")
+    for axis, size in enumerate(shape):
+        out = out.narrow(axis, 0, min(size, out.shape[axis]))
+    sides = [v for size, n in zip(reversed(shape), reversed(out.shape)) for v in (0, size - n)]
+    return functional.pad(out, sides) if any(sides) else out
 
 
 def node_arguments(lab, node):
@@ -82,15 +100,12 @@ def node_arguments(lab, node):
             old, news = 1, [0]
         if isinstance(old, list) and len(old) > 1 and node.name.startswith("_fft") and argument.name == "dim":
             news = [old[:i] + old[i + 1 :] for i in range(len(old))]
-        if isinstance(old, list) and argument.name in ("shifts", "flips", "pad", "padding"):
-            if kind_of(node.name):
-                continue
-            news = [[-v for v in old], [v + 1 for v in old], [v - 1 for v in old], [0 for v in old]]
+        news = [*news, *other_lists(argument.name, old)] if isinstance(old, list) else news
         if isinstance(old, (int, float)) and "Optional" in str(argument.type):
             news = [None, *news]
         for new in news:
             yield (phrase(node.name, argument.name, old, new),
-                   {node.place: with_argument(argument.name, new)})  # fmt: skip
+                   {node.place: with_argument(argument.name, new, node.shape)})  # fmt: skip
         if argument.name == "state_steps" and isinstance(old, list):
             for text, change in step_edits("state_steps"):
                 yield text, {node.place: with_argument(
@@ -116,22 +131,6 @@ def _over_all(shape):
 EQUALS = ({"lt", "le"}, {"gt", "ge"})
 
 
-def node_windows(lab, node):
-    """Other windows of a convolution or a pooling."""
-    if lab.walked or node.writes:
-        return
-    named = {a.name: node.value(a.name) for a in node.func._schema.arguments}
-    for text, edit in window_edits(node.name, named, node.shape):
-        yield text, {node.place: edit}
-
-
-def node_variants(lab, node):
-    """Another formula for an operator."""
-    if not node.writes or node.kwargs.get("out") is not None:
-        for text, edit in (*variant_edits(node.name), *product_variants(node.name)):
-            yield text, {node.place: edit}
-
-
 def node_swaps(lab, node):
     """Another operator in place of one."""
     for name in relatives(node.name):
@@ -146,7 +145,8 @@ def node_forms(lab, node):
     """Another formula in place of one operator; a step that writes in place, left out."""
     if not node.writes:
         for text, formula in formulas(node.name):
-            yield text, {node.place: lambda func, args, kwargs, f=formula: apart(f, *args, **kwargs)}
+            yield text, {node.place: lambda func, args, kwargs, f=formula: instead(
+                apart(f, *args, **kwargs), func, args, kwargs)}  # fmt: skip
     elif node.args and getattr(node.args[0], "floats", False):
         yield (f"dropped contribution: the step {node.name}_ is left out",
                {node.place: lambda func, args, kwargs: args[0]})  # fmt: skip
@@ -156,6 +156,12 @@ def apart(function, *args, **kwargs):
     """Runs as it is, held to no precision."""
     with _disable_current_modes():
         return function(*args, **kwargs)
+
+
+def instead(made, func, args, kwargs):
+    """What another formula made, as the first result of an operator that gives several."""
+    several = len(func._schema.returns) > 1 and isinstance(made, torch.Tensor)
+    return (made, *func(*args, **kwargs)[1:]) if several else made
 
 
 def _swapped(name):
@@ -168,9 +174,10 @@ def _swapped(name):
         else:
             packet = getattr(torch.ops.aten, name)
         try:
-            return packet(*args, **kwargs)
+            made = packet(*args, **kwargs)
         except (RuntimeError, TypeError):
-            return packet(*args)
+            made = packet(*args)
+        return instead(made, func, args, kwargs)
 
     return edit
 
@@ -450,11 +457,11 @@ def epsilon_places(lab):
 
 
 def by_name(lab):
-    """Operators of one name at several places: a function that is called for each operand, a
-    number that several layers share."""
+    """Operators of one name at several places, the gradient's with the function's: a function that
+    is called for each operand, a number that several layers share or that its gradient has too."""
     held = {}
     for node in lab.nodes():
-        held.setdefault(node.name, []).append(node)
+        held.setdefault(GRADIENT.sub("", node.name), []).append(node)
     for nodes in held.values():
         if 1 < len(nodes) <= MOST_ALIKE and len({n.site or n.place for n in nodes}) > 1:
             yield nodes
@@ -467,8 +474,7 @@ def operator_edits(lab, deep):
     for text, e in (*steps_ignored(lab), *exchanged_numbers(lab)) if not deep else ():
         yield text, lambda e=e: lab.edited(e)
     yield from layouts(lab) if not deep else ()
-    kinds = (node_terms, node_without, node_arguments, node_windows, node_swaps, node_variants, node_forms,
-             node_masks)  # fmt: skip
+    kinds = (node_terms, node_without, node_arguments, node_swaps, node_forms, node_masks)
     for make in kinds:
         alike = by_name(lab) if not deep and make in (node_without, node_swaps, node_arguments) else ()
         for nodes in (*alike, *every):

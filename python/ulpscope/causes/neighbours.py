@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator or a function may be taken for: near relatives that torch has, and formulas
 written out that it has not, among them those that cancel where a careful one does not. Data alone:
-a new neighbour is a row here. Read by `inside` (operators inside a call) and
-`functions` (functions as they were written).
+a new neighbour is a row here. Read by `inside` (operators inside a call).
 """
 
 import math
 
 import torch
+from torch.nn import functional
 
-# Names of operators and functions alike; those of softmax without the underscore.
+# Those of softmax without the underscore.
 NEIGHBOURS = {
     "gt": "ge lt", "ge": "gt le", "lt": "le gt", "le": "lt ge", "eq": "ne", "ne": "eq",
     "floor": "trunc ceil round", "ceil": "floor trunc round", "trunc": "floor round",
@@ -43,7 +43,7 @@ NEIGHBOURS = {
 
 
 def relatives(name):
-    """Names of operators or functions that may stand in the place of one."""
+    """Names of operators that may stand in the place of one."""
     return NEIGHBOURS.get(name.lstrip("_") if "softmax" in name else name, "").split()
 
 
@@ -59,12 +59,26 @@ def _sinc(x):
     return torch.where(x == 0, torch.ones_like(x), torch.sin(x) / x)
 
 
-def _rescaled(x, *args, **kwargs):
-    return torch.nn.functional.layer_norm(x, *args[:1], *(args[1:2] or (None,)), None, *(e for e in args[2:3] if e))
+def _upper(x, dim=None, keepdim=False):
+    if dim is None:
+        return x.flatten().sort()[0][x.numel() // 2]
+    return tuple(t.narrow(dim, x.shape[dim] // 2, 1) if keepdim else t.select(dim, x.shape[dim] // 2)
+                 for t in x.sort(dim=dim, stable=True))  # fmt: skip
 
 
-def _per_sample(x, running_mean=None, running_var=None, weight=None, bias=None, *args, **kwargs):
-    return torch.nn.functional.group_norm(x, 1, weight, bias)
+def _bordered(mode, fill=0.0):
+    """A convolution or a pooling with another border."""
+    def conv(x, w, b, stride, padding, *rest):
+        return torch.convolution(_padded(x, padding), w, b, stride, [0] * len(padding), *rest)
+
+    def pool(x, size, stride=(), padding=0, *rest):
+        return functional.max_pool2d(_padded(x, padding), size, stride or None, 0, *rest)
+
+    def _padded(x, padding):
+        sides = [p for pair in zip(reversed(padding), reversed(padding)) for p in pair]
+        return functional.pad(x, sides, mode, *([fill] if mode == "constant" else []))
+
+    return conv if fill is None else pool
 
 
 def _single(x):
@@ -80,6 +94,10 @@ def _cancels(formula, instead, function):
     return f"{formula} instead of {instead}: cancellation near zero", _in_single(function)
 
 
+UPPER = "of two middle values the upper counts (shifted by one among the sorted)"
+BORDERS = {"replicate": "repeats the edge", "reflect": "reflects", "circular": "goes around"}
+CORNERS = (", corners aligned", True), (", corners not aligned", False)
+FILTERS = {"nearest": [("", None)], "nearest-exact": [("", None)], "bilinear": CORNERS, "bicubic": CORNERS}
 FORMULAS = {
     "frac": [("x - floor(x) instead of frac", lambda x: x - x.floor()),
              ("x - round(x) instead of frac", lambda x: x - x.round())],
@@ -103,12 +121,12 @@ FORMULAS = {
     "relu": [("the square of relu instead of relu", lambda x: x.relu() ** 2)],
     "clamp_min": [("the square of what was clamped", lambda x, low: x.clamp_min(low) ** 2)],
     "clamp": [("the square of what was clamped", lambda *a, **k: torch.clamp(*a, **k) ** 2)],
-    "abs": [("the square instead of the absolute value", lambda x: x * x)],
+    "abs": [("the square instead of the absolute value", lambda x: x * x),
+            ("the sum of the parts' absolute values instead of the modulus",
+             lambda x: torch.view_as_real(x).abs().sum(-1))],
     "square": [("the absolute value instead of the square", torch.abs)],
-    "rms_norm": [("layer_norm instead of rms_norm: the mean is subtracted", _rescaled)],
-    "instance_norm": [("statistics over all channels instead of each (group_norm of one group)", _per_sample)],
-    "celu": [("elu instead of celu", lambda x, alpha=1.0, *a, **k: torch.nn.functional.elu(x, alpha))],
-    "elu": [("celu instead of elu", lambda x, alpha=1.0, *a, **k: torch.nn.functional.celu(x, alpha or 1.0))],
+    "celu": [("elu instead of celu", lambda x, alpha=1.0, *a, **k: functional.elu(x, alpha))],
+    "elu": [("celu instead of elu", lambda x, alpha=1.0, *a, **k: functional.celu(x, alpha or 1.0))],
     "softplus": [("relu instead of softplus", lambda x, *a, **k: x.relu())],
     "tan": [("tanh instead of tan", torch.tanh)], "atan": [("tanh instead of atan", torch.tanh)],
     "erfc": [("1 + erf instead of 1 - erf", lambda x: 1 + torch.erf(x))],
@@ -118,6 +136,19 @@ FORMULAS = {
     "hardsigmoid": [("0.2 x + 0.5 instead of x / 6 + 0.5 (another slope)",
                      lambda x, *a, **k: (0.2 * x + 0.5).clamp(0, 1))],
     "log": [("log2 instead of log", lambda x: x.log() / math.log(2))],
+    "median": [(UPPER, _upper), ("mean instead of median", lambda x, *a: x.mean(*a))],
+    "nanmedian": [(UPPER, _upper), ("mean instead of median (nanmean)", lambda x, *a: x.nanmean(*a))],
+    "topk": [("the largest by absolute value (abs)",
+              lambda x, k, dim=-1, *a: x.gather(dim, x.abs().topk(k, dim, *a)[1]))],
+    "convolution": [(f"wrong padding: the border {does} ({mode}) instead of being zero",
+                     _bordered(mode, None)) for mode, does in BORDERS.items()],
+    "max_pool2d_with_indices": [("wrong padding: zeros instead of nothing around a maximum", _bordered("constant"))],
+    **{f"{kind}_pad{n}d": [(f"mode is {mode}", lambda x, sides, m=mode: functional.pad(x, sides, m))
+                           for mode in (*BORDERS, "constant")]
+       for kind in ("reflection", "replication") for n in (1, 2, 3)},
+    **{f"upsample_{kind}2d": [(f"mode is {mode}{text}", lambda x, size, *a, m=mode, c=corners: functional.interpolate(
+        x, size, mode=m, align_corners=c)) for mode in FILTERS if mode != kind for text, corners in FILTERS[mode]]
+       for kind in FILTERS},
 }  # fmt: skip
 
 # Formulas that cancel.

@@ -298,7 +298,6 @@ class Lab:
 
         self.call, self.reference = call, reference
         self._nodes = None
-        self.walked = False  # whether windows were tried where functions were written
         self._tapes = Tapes(self)
         self.dtype = torch.float64  # of runs that do not say
 

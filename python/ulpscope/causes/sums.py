@@ -17,17 +17,21 @@ COMPARED = 1 << 16  # entries that are put one by one
 
 
 # What a scan begins with.
-SCANS = {"cumsum": 0.0, "cumprod": 1.0, "logcumsumexp": -torch.inf}
+SCANS = {"cumsum": 0.0, "cumprod": 1.0, "logcumsumexp": -torch.inf, "cummax": None, "cummin": None}
+BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def scanning(node):
-    """A running sum and its like in the other direction, or without the current element."""
+    """A running sum and its like in the other direction, in blocks, without the current element."""
     if node.name not in SCANS or node.writes or not isinstance(node.value("dim"), int):
         return
     dim, neutral = node.value("dim"), SCANS[node.name]
 
     def backwards(func, args, kwargs):
-        return func(args[0].flip(dim), *args[1:], **kwargs).flip(dim)
+        return _each(lambda t: t.flip(dim), func(args[0].flip(dim), *args[1:], **kwargs))
+
+    def blocks(func, args, kwargs, size):
+        return _each(lambda *t: torch.cat(t, dim), *(func(x, *args[1:], **kwargs) for x in args[0].split(size, dim)))
 
     def before(func, args, kwargs, first):
         out = func(*args, **kwargs)
@@ -35,9 +39,18 @@ def scanning(node):
         return torch.cat([start, out.narrow(dim, 0, out.shape[dim] - 1)], dim)
 
     yield f"wrong direction: {node.name} runs from the end (reversed)", backwards
-    for first in (True, False):
+    for size in BLOCKS:
+        if size < node.shape[dim]:
+            yield (f"wrong variant: {node.name} starts anew every {size} elements (block carry is missing)",
+                   lambda func, args, kwargs, s=size: blocks(func, args, kwargs, s))  # fmt: skip
+    for first in (True, False) if neutral is not None else ():
         yield (f"shifted by one: {node.name} leaves out the current element (exclusive)",
                lambda func, args, kwargs, f=first: before(func, args, kwargs, f))  # fmt: skip
+
+
+def _each(change, *outs):
+    """`change` of results, or of each of several."""
+    return change(*outs) if isinstance(outs[0], torch.Tensor) else tuple(change(*some) for some in zip(*outs))
 
 
 def sum_edits(lab):
