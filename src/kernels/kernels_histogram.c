@@ -34,7 +34,7 @@ static bool all_zero(const void *counters)
 #define FIELD_BITS 8
 #define FRACTION_BITS 23
 #define EMIN (-126)
-#define NAME histogram_f32
+#define NAME histogram_F32
 #define TINY tiny_f32
 #define FOLD fold_f32
 #include "kernels/histogram_float.inc"
@@ -43,7 +43,7 @@ static bool all_zero(const void *counters)
 #define FIELD_BITS 8
 #define FRACTION_BITS 7
 #define EMIN (-126)
-#define NAME histogram_bf16
+#define NAME histogram_BF16
 #define TINY tiny_bf16
 #define FOLD fold_bf16
 #include "kernels/histogram_float.inc"
@@ -52,7 +52,7 @@ static bool all_zero(const void *counters)
 #define FIELD_BITS 5
 #define FRACTION_BITS 10
 #define EMIN (-14)
-#define NAME histogram_f16
+#define NAME histogram_F16
 #define TINY tiny_f16
 #define FOLD fold_f16
 #include "kernels/histogram_float.inc"
@@ -64,7 +64,7 @@ static int clamped_bin(int exponent)
     return bin < USC_N_BINADES ? bin : USC_N_BINADES - 1;
 }
 
-static void histogram_f64(const void *src, size_t n, usc_binades *b)
+static void histogram_F64(const void *src, size_t n, usc_binades *b)
 {
     const uint64_t *bits = src;
     for (size_t i = 0; i < n; i++) {
@@ -92,18 +92,23 @@ static void count_bytes(usc_dtype dtype, const void *src, size_t n, usc_binades 
     }
 }
 
-#define BYTE_FLOAT(name, row)                                                            \
-    static void histogram_##name(const void *src, size_t n, usc_binades *b)              \
+/* Of each row of the list that is a float of one byte, its loop. */
+#define BYTE_1(id)                                                                       \
+    static void histogram_##id(const void *src, size_t n, usc_binades *b)                \
     {                                                                                    \
-        count_bytes(row, src, n, b);                                                     \
+        count_bytes(USC_##id, src, n, b);                                                \
     }
-BYTE_FLOAT(e5m2, USC_F8_E5M2)
-BYTE_FLOAT(e4m3fn, USC_F8_E4M3)
-BYTE_FLOAT(e5m2fnuz, USC_F8_E5M2FNUZ)
-BYTE_FLOAT(e4m3fnuz, USC_F8_E4M3FNUZ)
-#undef BYTE_FLOAT
+#define BYTE_2(id)
+#define BYTE_4(id)
+#define BYTE_8(id)
+#define OF_USC_KIND_FLOAT(id, size) BYTE_##size(id)
+#define OF_USC_KIND_INT(id, size)
+#define OF_USC_KIND_UINT(id, size)
+#define OF_USC_KIND_BOOL(id, size)
+#define LOOP(id, name, st_name, size, kind, ...) OF_##kind(id, size)
+USC_DTYPE_LIST(LOOP)
 
-static void histogram_bool(const void *src, size_t n, usc_binades *b)
+static void histogram_BOOL(const void *src, size_t n, usc_binades *b)
 {
     const uint8_t *s = src;
     for (size_t i = 0; i < n; i++)
@@ -111,59 +116,43 @@ static void histogram_bool(const void *src, size_t n, usc_binades *b)
 }
 
 #define T int64_t
-#define NAME histogram_i64
+#define NAME histogram_I64
 #include "kernels/histogram_int.inc"
 
 #define T int32_t
-#define NAME histogram_i32
+#define NAME histogram_I32
 #include "kernels/histogram_int.inc"
 
 #define T int16_t
-#define NAME histogram_i16
+#define NAME histogram_I16
 #include "kernels/histogram_int.inc"
 
 #define T int8_t
-#define NAME histogram_i8
+#define NAME histogram_I8
 #include "kernels/histogram_int.inc"
 
 #define T uint64_t
-#define NAME histogram_u64
+#define NAME histogram_U64
 #include "kernels/histogram_int.inc"
 
 #define T uint32_t
-#define NAME histogram_u32
+#define NAME histogram_U32
 #include "kernels/histogram_int.inc"
 
 #define T uint16_t
-#define NAME histogram_u16
+#define NAME histogram_U16
 #include "kernels/histogram_int.inc"
 
 #define T uint8_t
-#define NAME histogram_u8
+#define NAME histogram_U8
 #include "kernels/histogram_int.inc"
 
 void usc_kernels_fill_histogram(usc_kernels *kernels)
 {
-    usc_histogram_function *const rows[USC_N_DTYPES] = {
-        [USC_DTYPE_NONE] = histogram_u8,
-        [USC_F64] = histogram_f64,
-        [USC_F32] = histogram_f32,
-        [USC_F16] = histogram_f16,
-        [USC_BF16] = histogram_bf16,
-        [USC_I64] = histogram_i64,
-        [USC_I32] = histogram_i32,
-        [USC_I16] = histogram_i16,
-        [USC_I8] = histogram_i8,
-        [USC_U64] = histogram_u64,
-        [USC_U32] = histogram_u32,
-        [USC_U16] = histogram_u16,
-        [USC_U8] = histogram_u8,
-        [USC_BOOL] = histogram_bool,
-        [USC_F8_E5M2] = histogram_e5m2,
-        [USC_F8_E4M3] = histogram_e4m3fn,
-        [USC_F8_E5M2FNUZ] = histogram_e5m2fnuz,
-        [USC_F8_E4M3FNUZ] = histogram_e4m3fnuz,
-    };
+#define ROW(id, ...) [USC_##id] = histogram_##id,
+    usc_histogram_function *const rows[USC_N_DTYPES] = {[USC_DTYPE_NONE] = histogram_U8,
+                                                        USC_DTYPE_LIST(ROW)};
+#undef ROW
     memcpy(kernels->histogram, rows, sizeof rows);
     kernels->fold[USC_F32] = fold_f32;
     kernels->fold[USC_F16] = fold_f16;

@@ -37,6 +37,10 @@ static void add_floats(usc_dtype dtype, const void *src, size_t n, double smalle
 {
     const unsigned char *at = src;
     const size_t size = usc_dtype_info_of(dtype)->size;
+    if (dtype == USC_F64) {
+        add_doubles(src, n, smallest, lanes);
+        return;
+    }
     double wide[64]; /* a multiple of the lanes, within a kernel's 1 KiB of stack */
     for (size_t i = 0; i < n; i += 64) {
         const size_t n_now = n - i < 64 ? n - i : 64;
@@ -45,36 +49,17 @@ static void add_floats(usc_dtype dtype, const void *src, size_t n, double smalle
     }
 }
 
-static void stats_f64(const void *src, size_t n, usc_stats_lanes *lanes)
-{
-    add_doubles(src, n, 0x1p-1022, lanes);
-}
-
-static void stats_f32(const void *src, size_t n, usc_stats_lanes *lanes)
-{
-    add_floats(USC_F32, src, n, 0x1p-126, lanes);
-}
-
-static void stats_f16(const void *src, size_t n, usc_stats_lanes *lanes)
-{
-    add_floats(USC_F16, src, n, 0x1p-14, lanes);
-}
-
-static void stats_bf16(const void *src, size_t n, usc_stats_lanes *lanes)
-{
-    add_floats(USC_BF16, src, n, 0x1p-126, lanes);
-}
-
-#define BYTE_FLOAT(name, row, tiny)                                                      \
-    static void stats_##name(const void *src, size_t n, usc_stats_lanes *lanes)          \
+/* Of each row of the list that is a float, its loop. */
+#define OF_USC_KIND_FLOAT(id, emin)                                                      \
+    static void stats_##id(const void *src, size_t n, usc_stats_lanes *lanes)            \
     {                                                                                    \
-        add_floats(row, src, n, tiny, lanes);                                            \
+        add_floats(USC_##id, src, n, ldexp(1, emin), lanes);                             \
     }
-BYTE_FLOAT(e5m2, USC_F8_E5M2, 0x1p-14)
-BYTE_FLOAT(e4m3fn, USC_F8_E4M3, 0x1p-6)
-BYTE_FLOAT(e5m2fnuz, USC_F8_E5M2FNUZ, 0x1p-15)
-BYTE_FLOAT(e4m3fnuz, USC_F8_E4M3FNUZ, 0x1p-7)
-#undef BYTE_FLOAT
+#define OF_USC_KIND_INT(id, emin)
+#define OF_USC_KIND_UINT(id, emin)
+#define OF_USC_KIND_BOOL(id, emin)
+#define LOOP(id, name, st_name, size, kind, sig, emin, ...) OF_##kind(id, emin)
+USC_DTYPE_LIST(LOOP)
 
 static bool load_bool(const void *src, size_t i)
 {
@@ -123,71 +108,55 @@ static uint8_t load_u8(const void *src, size_t i)
 
 #define T int64_t
 #define LOAD load_bool
-#define NAME stats_bool
+#define NAME stats_BOOL
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_i64
-#define NAME stats_i64
+#define NAME stats_I64
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_i32
-#define NAME stats_i32
+#define NAME stats_I32
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_i16
-#define NAME stats_i16
+#define NAME stats_I16
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_i8
-#define NAME stats_i8
+#define NAME stats_I8
 #include "kernels/stats_int.inc"
 
 #define T uint64_t
 #define LOAD load_u64
-#define NAME stats_u64
+#define NAME stats_U64
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_u32
-#define NAME stats_u32
+#define NAME stats_U32
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_u16
-#define NAME stats_u16
+#define NAME stats_U16
 #include "kernels/stats_int.inc"
 
 #define T int64_t
 #define LOAD load_u8
-#define NAME stats_u8
+#define NAME stats_U8
 #include "kernels/stats_int.inc"
 
 void usc_kernels_fill_scalar(usc_kernels *kernels)
 {
     memcpy(kernels->widen, usc_widen_scalar, sizeof kernels->widen);
-    usc_stats_function *const rows[USC_N_DTYPES] = {
-        [USC_DTYPE_NONE] = stats_u8,
-        [USC_F64] = stats_f64,
-        [USC_F32] = stats_f32,
-        [USC_F16] = stats_f16,
-        [USC_BF16] = stats_bf16,
-        [USC_I64] = stats_i64,
-        [USC_I32] = stats_i32,
-        [USC_I16] = stats_i16,
-        [USC_I8] = stats_i8,
-        [USC_U64] = stats_u64,
-        [USC_U32] = stats_u32,
-        [USC_U16] = stats_u16,
-        [USC_U8] = stats_u8,
-        [USC_BOOL] = stats_bool,
-        [USC_F8_E5M2] = stats_e5m2,
-        [USC_F8_E4M3] = stats_e4m3fn,
-        [USC_F8_E5M2FNUZ] = stats_e5m2fnuz,
-        [USC_F8_E4M3FNUZ] = stats_e4m3fnuz,
-    };
+#define ROW(id, ...) [USC_##id] = stats_##id,
+    usc_stats_function *const rows[USC_N_DTYPES] = {[USC_DTYPE_NONE] = stats_U8,
+                                                    USC_DTYPE_LIST(ROW)};
+#undef ROW
     memcpy(kernels->stats, rows, sizeof rows);
 }

@@ -3,6 +3,8 @@
 // kernels/, which overrides some of the widening loops.
 #include "tensor/convert.h"
 
+#include "base/compiler.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -17,14 +19,6 @@ typedef struct format {
     uint32_t beyond; /* least encoding above all numbers: Inf, or NaN without Inf */
     usc_top top;
 } format;
-
-static const format FLOAT32 = {23, -126, 0x7f800000, USC_TOP_INF};
-static const format FLOAT16 = {10, -14, 0x7c00, USC_TOP_INF};
-static const format BFLOAT16 = {7, -126, 0x7f80, USC_TOP_INF};
-static const format E5M2 = {2, -14, 0x7c, USC_TOP_INF};
-static const format E4M3FN = {3, -6, 0x7f, USC_TOP_NAN};
-static const format E5M2FNUZ = {2, -15, 0x80, USC_TOP_NUMBER};
-static const format E4M3FNUZ = {3, -7, 0x80, USC_TOP_NUMBER};
 
 static double double_of_bits(uint64_t bits)
 {
@@ -41,7 +35,7 @@ static uint64_t bits_of_double(double value)
 }
 
 /* The value of an encoding without its sign. */
-static uint64_t widen_magnitude(uint32_t magnitude, const format f)
+static USC_ALWAYS_INLINE uint64_t widen_magnitude(uint32_t magnitude, const format f)
 {
     const uint32_t field = magnitude >> f.fraction_bits;
     const uint64_t fraction = magnitude & ((1u << f.fraction_bits) - 1);
@@ -59,7 +53,7 @@ static uint64_t widen_magnitude(uint32_t magnitude, const format f)
 
 /* Rounds once, to nearest even, from the 53 bits that are there: no step in between. What
  * overflows is f.beyond. */
-static uint32_t narrow_magnitude(uint64_t magnitude, const format f)
+static USC_ALWAYS_INLINE uint32_t narrow_magnitude(uint64_t magnitude, const format f)
 {
     const uint32_t quiet = f.top == USC_TOP_INF ? 1u << (f.fraction_bits - 1) : 0;
     if (magnitude > F64_INF) return f.beyond | quiet;
@@ -81,95 +75,88 @@ static uint32_t narrow_magnitude(uint64_t magnitude, const format f)
     return result < f.beyond ? (uint32_t)result : f.beyond;
 }
 
-static double widen_bits(uint32_t bits, uint32_t sign_bit, const format f)
-{
-    const uint64_t sign = (bits & sign_bit) != 0 ? F64_SIGN : 0;
-    return double_of_bits(widen_magnitude(bits & ~sign_bit, f) | sign);
-}
-
-static uint32_t narrow_bits(double value, uint32_t sign_bit, const format f)
-{
-    const uint64_t bits = bits_of_double(value);
-    return narrow_magnitude(bits & ~F64_SIGN, f) |
-           ((bits & F64_SIGN) != 0 ? sign_bit : 0);
-}
-
-static void widen_f64(const void *src, double *dst, size_t n)
+static void widen_F64(const void *src, double *dst, size_t n)
 {
     if (n > 0) memcpy(dst, src, n * sizeof *dst);
 }
 
-static void narrow_f64(const double *src, void *dst, size_t n)
+static void narrow_F64(const double *src, void *dst, size_t n)
 {
     if (n > 0) memcpy(dst, src, n * sizeof *src);
 }
 
-static void widen_f32(const void *src, double *dst, size_t n)
+/* The encoding without its sign bit, and the bit; without -0 the bit alone is NaN, in
+ * whose encoding no other sign is left. */
+static USC_ALWAYS_INLINE double widen_bits(uint32_t bits, uint32_t sign_bit,
+                                           const format f)
 {
-    const uint32_t *s = src;
-    for (size_t i = 0; i < n; i++)
-        dst[i] = widen_bits(s[i], 0x80000000u, FLOAT32);
+    if (f.top == USC_TOP_NUMBER && bits == sign_bit) return (double)NAN;
+    const uint64_t sign = (bits & sign_bit) != 0 ? F64_SIGN : 0;
+    return double_of_bits(widen_magnitude(bits & ~sign_bit, f) | sign);
 }
 
-static void narrow_f32(const double *src, void *dst, size_t n)
-{
-    uint32_t *d = dst;
-    for (size_t i = 0; i < n; i++)
-        d[i] = narrow_bits(src[i], 0x80000000u, FLOAT32);
-}
-
-static void widen_f16(const void *src, double *dst, size_t n)
-{
-    const uint16_t *s = src;
-    for (size_t i = 0; i < n; i++)
-        dst[i] = widen_bits(s[i], 0x8000u, FLOAT16);
-}
-
-static void narrow_f16(const double *src, void *dst, size_t n)
-{
-    uint16_t *d = dst;
-    for (size_t i = 0; i < n; i++)
-        d[i] = (uint16_t)narrow_bits(src[i], 0x8000u, FLOAT16);
-}
-
-static void widen_bf16(const void *src, double *dst, size_t n)
-{
-    const uint16_t *s = src;
-    for (size_t i = 0; i < n; i++)
-        dst[i] = widen_bits(s[i], 0x8000u, BFLOAT16);
-}
-
-static void narrow_bf16(const double *src, void *dst, size_t n)
-{
-    uint16_t *d = dst;
-    for (size_t i = 0; i < n; i++)
-        d[i] = (uint16_t)narrow_bits(src[i], 0x8000u, BFLOAT16);
-}
-
-/* Without -0 the sign bit alone is NaN, in whose encoding no other sign is left. */
-static double widen_byte(uint8_t bits, const format f)
-{
-    if (f.top == USC_TOP_NUMBER && bits == 0x80) return (double)NAN;
-    return widen_bits(bits, 0x80u, f);
-}
-
-static uint8_t narrow_byte(double value, const format f)
+static USC_ALWAYS_INLINE uint32_t narrow_bits(double value, uint32_t sign_bit,
+                                              const format f)
 {
     const uint64_t bits = bits_of_double(value);
     const uint32_t magnitude = narrow_magnitude(bits & ~F64_SIGN, f);
     if (f.top == USC_TOP_NUMBER && (magnitude == 0 || magnitude == f.beyond))
-        return (uint8_t)magnitude;
-    return (uint8_t)(magnitude | ((bits & F64_SIGN) != 0 ? 0x80u : 0));
+        return magnitude;
+    return magnitude | ((bits & F64_SIGN) != 0 ? sign_bit : 0);
 }
 
-static void widen_bool(const void *src, double *dst, size_t n)
+#define T uint32_t
+#define WIDEN widen_words
+#define NARROW narrow_words
+#include "tensor/convert_float.inc"
+
+#define T uint16_t
+#define WIDEN widen_halves
+#define NARROW narrow_halves
+#include "tensor/convert_float.inc"
+
+#define T uint8_t
+#define WIDEN widen_bytes
+#define NARROW narrow_bytes
+#include "tensor/convert_float.inc"
+
+/* Least encoding that is no number, of `bits` with the sign and `sig` of significand. */
+#define BEYOND(bits, sig, top)                                                           \
+    ((top) == USC_TOP_INF   ? (1u << ((bits)-1)) - (1u << ((sig)-1))                     \
+     : (top) == USC_TOP_NAN ? (1u << ((bits)-1)) - 1                                     \
+                            : 1u << ((bits)-1))
+
+/* Of each row of the list, by its kind and bytes, the loops of a float of up to 32 bits.
+ */
+#define FLOAT_LOOPS(id, all, bits, sig, emin, top)                                       \
+    static void widen_##id(const void *src, double *dst, size_t n)                       \
+    {                                                                                    \
+        widen_##all(src, dst, n, (format){(sig)-1, emin, BEYOND(bits, sig, top), top});  \
+    }                                                                                    \
+    static void narrow_##id(const double *src, void *dst, size_t n)                      \
+    {                                                                                    \
+        narrow_##all(src, dst, n, (format){(sig)-1, emin, BEYOND(bits, sig, top), top}); \
+    }
+#define OF_1(id, sig, emin, top) FLOAT_LOOPS(id, bytes, 8, sig, emin, top)
+#define OF_2(id, sig, emin, top) FLOAT_LOOPS(id, halves, 16, sig, emin, top)
+#define OF_4(id, sig, emin, top) FLOAT_LOOPS(id, words, 32, sig, emin, top)
+#define OF_8(id, sig, emin, top)
+#define OF_USC_KIND_FLOAT(id, size, sig, emin, top) OF_##size(id, sig, emin, top)
+#define OF_USC_KIND_INT(id, size, sig, emin, top)
+#define OF_USC_KIND_UINT(id, size, sig, emin, top)
+#define OF_USC_KIND_BOOL(id, size, sig, emin, top)
+#define LOOPS(id, name, st_name, size, kind, sig, emin, emax, top, most)                 \
+    OF_##kind(id, size, sig, emin, top)
+USC_DTYPE_LIST(LOOPS)
+
+static void widen_BOOL(const void *src, double *dst, size_t n)
 {
     const uint8_t *s = src;
     for (size_t i = 0; i < n; i++)
         dst[i] = s[i] != 0 ? 1.0 : 0.0;
 }
 
-static void narrow_bool(const double *src, void *dst, size_t n)
+static void narrow_BOOL(const double *src, void *dst, size_t n)
 {
     uint8_t *d = dst;
     for (size_t i = 0; i < n; i++)
@@ -177,8 +164,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 }
 
 #define T int64_t
-#define WIDEN widen_i64
-#define NARROW narrow_i64
+#define WIDEN widen_I64
+#define NARROW narrow_I64
 #define LOW -0x1p63
 #define HIGH 0x1p63
 #define LEAST INT64_MIN
@@ -186,8 +173,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T int32_t
-#define WIDEN widen_i32
-#define NARROW narrow_i32
+#define WIDEN widen_I32
+#define NARROW narrow_I32
 #define LOW -0x1p31
 #define HIGH 0x1p31
 #define LEAST INT32_MIN
@@ -195,8 +182,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T int16_t
-#define WIDEN widen_i16
-#define NARROW narrow_i16
+#define WIDEN widen_I16
+#define NARROW narrow_I16
 #define LOW -0x1p15
 #define HIGH 0x1p15
 #define LEAST INT16_MIN
@@ -204,8 +191,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T int8_t
-#define WIDEN widen_i8
-#define NARROW narrow_i8
+#define WIDEN widen_I8
+#define NARROW narrow_I8
 #define LOW -0x1p7
 #define HIGH 0x1p7
 #define LEAST INT8_MIN
@@ -213,8 +200,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T uint64_t
-#define WIDEN widen_u64
-#define NARROW narrow_u64
+#define WIDEN widen_U64
+#define NARROW narrow_U64
 #define LOW 0.0
 #define HIGH 0x1p64
 #define LEAST 0
@@ -222,8 +209,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T uint32_t
-#define WIDEN widen_u32
-#define NARROW narrow_u32
+#define WIDEN widen_U32
+#define NARROW narrow_U32
 #define LOW 0.0
 #define HIGH 0x1p32
 #define LEAST 0
@@ -231,8 +218,8 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T uint16_t
-#define WIDEN widen_u16
-#define NARROW narrow_u16
+#define WIDEN widen_U16
+#define NARROW narrow_U16
 #define LOW 0.0
 #define HIGH 0x1p16
 #define LEAST 0
@@ -240,72 +227,19 @@ static void narrow_bool(const double *src, void *dst, size_t n)
 #include "tensor/convert_int.inc"
 
 #define T uint8_t
-#define WIDEN widen_u8
-#define NARROW narrow_u8
+#define WIDEN widen_U8
+#define NARROW narrow_U8
 #define LOW 0.0
 #define HIGH 0x1p8
 #define LEAST 0
 #define MOST UINT8_MAX
 #include "tensor/convert_int.inc"
 
-#define FORMAT E5M2
-#define WIDEN widen_e5m2
-#define NARROW narrow_e5m2
-#include "tensor/convert_byte.inc"
+#define WIDEN_ROW(id, ...) [USC_##id] = widen_##id,
+#define NARROW_ROW(id, ...) [USC_##id] = narrow_##id,
 
-#define FORMAT E4M3FN
-#define WIDEN widen_e4m3fn
-#define NARROW narrow_e4m3fn
-#include "tensor/convert_byte.inc"
-
-#define FORMAT E5M2FNUZ
-#define WIDEN widen_e5m2fnuz
-#define NARROW narrow_e5m2fnuz
-#include "tensor/convert_byte.inc"
-
-#define FORMAT E4M3FNUZ
-#define WIDEN widen_e4m3fnuz
-#define NARROW narrow_e4m3fnuz
-#include "tensor/convert_byte.inc"
-
-usc_widen_function *const usc_widen_scalar[USC_N_DTYPES] = {
-    [USC_DTYPE_NONE] = widen_u8,
-    [USC_F64] = widen_f64,
-    [USC_F32] = widen_f32,
-    [USC_F16] = widen_f16,
-    [USC_BF16] = widen_bf16,
-    [USC_I64] = widen_i64,
-    [USC_I32] = widen_i32,
-    [USC_I16] = widen_i16,
-    [USC_I8] = widen_i8,
-    [USC_U64] = widen_u64,
-    [USC_U32] = widen_u32,
-    [USC_U16] = widen_u16,
-    [USC_U8] = widen_u8,
-    [USC_BOOL] = widen_bool,
-    [USC_F8_E5M2] = widen_e5m2,
-    [USC_F8_E4M3] = widen_e4m3fn,
-    [USC_F8_E5M2FNUZ] = widen_e5m2fnuz,
-    [USC_F8_E4M3FNUZ] = widen_e4m3fnuz,
-};
+usc_widen_function *const usc_widen_scalar[USC_N_DTYPES] = {[USC_DTYPE_NONE] = widen_U8,
+                                                            USC_DTYPE_LIST(WIDEN_ROW)};
 
 usc_narrow_function *const usc_narrow_scalar[USC_N_DTYPES] = {
-    [USC_DTYPE_NONE] = narrow_u8,
-    [USC_F64] = narrow_f64,
-    [USC_F32] = narrow_f32,
-    [USC_F16] = narrow_f16,
-    [USC_BF16] = narrow_bf16,
-    [USC_I64] = narrow_i64,
-    [USC_I32] = narrow_i32,
-    [USC_I16] = narrow_i16,
-    [USC_I8] = narrow_i8,
-    [USC_U64] = narrow_u64,
-    [USC_U32] = narrow_u32,
-    [USC_U16] = narrow_u16,
-    [USC_U8] = narrow_u8,
-    [USC_BOOL] = narrow_bool,
-    [USC_F8_E5M2] = narrow_e5m2,
-    [USC_F8_E4M3] = narrow_e4m3fn,
-    [USC_F8_E5M2FNUZ] = narrow_e5m2fnuz,
-    [USC_F8_E4M3FNUZ] = narrow_e4m3fnuz,
-};
+    [USC_DTYPE_NONE] = narrow_U8, USC_DTYPE_LIST(NARROW_ROW)};
