@@ -3,10 +3,10 @@
 #include "cli_python.h"
 
 #include "cli.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -25,22 +25,28 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Reads until the child closes its output; false when time is up. */
-static bool collect(int fd, int64_t deadline, char *output, size_t size)
+typedef enum { CLOSED, LATE, STOPPED } collected;
+
+/* Reads until the child closes its output. */
+static collected collect(int fd, int64_t deadline, bool stops, char *output, size_t size)
 {
+    enum { LOOK_MS = 200 }; /* how often to look whether it is to stop */
     size_t n = 0;
     for (;;) {
         const int64_t left = deadline - now_ms();
+        const int wait = left > LOOK_MS && stops ? LOOK_MS : (int)left;
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        const int ready = poll(&p, 1, left > 0 ? (int)left : 0);
-        if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) return false;
+        if (left <= 0) return LATE;
+        if (stops && cli_stop_asked() != 0) return STOPPED;
+        const int ready = poll(&p, 1, wait);
+        if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+        if (ready < 0) return LATE;
         char rest[512];
         const bool full = n + 1 >= size;
         const ssize_t got =
             read(fd, full ? rest : output + n, full ? sizeof rest : size - 1 - n);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return true;
+        if (got <= 0) return CLOSED;
         if (!full) n += (size_t)got;
         if (size > 0) output[n] = '\0';
     }
@@ -54,51 +60,83 @@ static int reap(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int cli_run(char *const argv[], int timeout_ms, char *output, size_t size)
+static void block_interrupt(int how, sigset_t *before)
 {
-    int ends[2];
-    if (size > 0) output[0] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    sigset_t interrupt;
+    (void)sigemptyset(&interrupt);
+    (void)sigaddset(&interrupt, SIGINT);
+    (void)sigprocmask(how, &interrupt, before);
+}
 
+/* In a group of its own: what ends it ends grandchildren, too. */
+static int start(char *const argv[], bool talks, int output, pid_t *child)
+{
+    sigset_t before;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    (void)posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    (void)posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    (void)posix_spawnattr_init(
-        &attributes); /* own group: a timeout ends grandchildren too */
+    (void)posix_spawn_file_actions_adddup2(&actions, output, 1);
+    if (!talks)
+        (void)posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    (void)posix_spawnattr_init(&attributes);
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    pid_t child = 0;
-    const int failed =
-        posix_spawnp(&child, argv[0], &actions, &attributes, argv, environ);
+    if (talks) block_interrupt(SIG_BLOCK, &before);
+    const int failed = posix_spawnp(child, argv[0], &actions, &attributes, argv, environ);
+    if (talks) (void)sigprocmask(SIG_SETMASK, &before, NULL);
     (void)posix_spawn_file_actions_destroy(&actions);
     (void)posix_spawnattr_destroy(&attributes);
+    return failed;
+}
+
+int cli_run(char *const argv[], int timeout_ms, bool talks, char *output, size_t size)
+{
+    enum { GRACE_MS = 5000 };
+    int ends[2];
+    if (size > 0) output[0] = '\0';
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    pid_t child = 0;
+    const int failed = start(argv, talks, ends[1], &child);
     (void)close(ends[1]);
 
     int code = -1;
     if (failed == 0) {
-        const bool in_time = collect(ends[0], now_ms() + timeout_ms, output, size);
-        if (!in_time) (void)kill(-child, SIGKILL);
+        collected how = collect(ends[0], now_ms() + timeout_ms, talks, output, size);
+        const bool late = how == LATE;
+        if (how == STOPPED) {
+            (void)kill(-child, SIGINT);
+            how = collect(ends[0], now_ms() + GRACE_MS, false, NULL, 0);
+        }
+        if (how == LATE) (void)kill(-child, SIGKILL);
         code = reap(child);
-        if (!in_time) code = -2;
+        if (late) code = -2;
     }
     (void)close(ends[0]);
     return code;
 }
 
-/* Finding the spec imports nothing: the answer comes in tens of milliseconds. It is the
- * exit code: what a site prints when Python starts is nothing to us. */
-static bool has_package(const char *python)
+#define MARK "ulpscope lies in "
+
+/* Finding the spec imports nothing: the answer comes in tens of milliseconds. A site may
+ * print when Python starts: the answer is the exit code, and what follows the mark. */
+static bool has_package(cli_python *python)
 {
-    char program[PATH_MAX];
-    (void)snprintf(program, sizeof program, "%s", python);
+    enum { MOST_OF_A_SITE = 16384, TIMEOUT_MS = 20000 };
+    char program[PATH_MAX], output[PATH_MAX + MOST_OF_A_SITE];
+    (void)snprintf(program, sizeof program, "%s", python->program);
     char flag[] = "-c";
-    char code[] = "import importlib.util as u, os; "
-                  "os._exit(40 if u.find_spec('ulpscope') is not None else 41)";
+    char code[] = "import importlib.util as u, os\n"
+                  "s = u.find_spec('ulpscope')\n"
+                  "if s is None or s.origin is None: os._exit(41)\n"
+                  "f = os.path.dirname(os.path.abspath(s.origin))\n"
+                  "os.write(1, b'\\n" MARK "' + os.fsencode(f) + b'\\n'); os._exit(40)";
     char *argv[] = {program, flag, code, NULL};
-    char output[8];
-    return cli_run(argv, 20000, output, sizeof output) == 40;
+    if (cli_run(argv, TIMEOUT_MS, false, output, sizeof output) != 40) return false;
+    const char *at = strstr(output, "\n" MARK);
+    if (at == NULL) return false;
+    at += sizeof MARK;
+    const int n = (int)strcspn(at, "\n");
+    return (size_t)snprintf(python->package, PATH_MAX, "%.*s", n, at) < PATH_MAX;
 }
 
 static bool beside_program(char *path, size_t size)
@@ -113,12 +151,12 @@ static bool beside_program(char *path, size_t size)
     return access(path, X_OK) == 0;
 }
 
-bool cli_python_find(char *path, size_t size, usc_error *err)
+bool cli_python_find(cli_python *out, usc_error *err)
 {
     const char *wanted = getenv("ULPSCOPE_PYTHON");
     if (wanted != NULL && *wanted != '\0') {
-        (void)snprintf(path, size, "%s", wanted);
-        if (has_package(path)) return true;
+        (void)snprintf(out->program, PATH_MAX, "%s", wanted);
+        if (has_package(out)) return true;
         (void)usc_error_set(
             err, USC_E_NOT_FOUND, -1,
             "ULPSCOPE_PYTHON is '%s', which does not run or has no package "
@@ -126,11 +164,11 @@ bool cli_python_find(char *path, size_t size, usc_error *err)
             wanted);
         return false;
     }
-    if (beside_program(path, size) && has_package(path)) return true;
-    (void)snprintf(path, size, "%s", USC_PYTHON);
-    if (has_package(path)) return true;
-    (void)snprintf(path, size, "python3");
-    if (has_package(path)) return true;
+    if (beside_program(out->program, PATH_MAX) && has_package(out)) return true;
+    (void)snprintf(out->program, PATH_MAX, "%s", USC_PYTHON);
+    if (has_package(out)) return true;
+    (void)snprintf(out->program, PATH_MAX, "python3");
+    if (has_package(out)) return true;
     (void)usc_error_set(
         err, USC_E_NOT_FOUND, -1,
         "no Python with the package 'ulpscope' found (tried the one beside "
@@ -140,45 +178,24 @@ bool cli_python_find(char *path, size_t size, usc_error *err)
     return false;
 }
 
-static void block_interrupt(int how)
+int cli_python_exec(const char *module, const char *const *words)
 {
-    sigset_t interrupt;
-    (void)sigemptyset(&interrupt);
-    (void)sigaddset(&interrupt, SIGINT);
-    (void)sigprocmask(how, &interrupt, NULL);
-}
-
-/* Copies of all parts of a command line; NULL without memory. */
-static char **command_line(const char *const *parts, size_t n, char **words)
-{
-    size_t n_words = 0;
-    while (words[n_words] != NULL)
-        n_words++;
-    char **out = calloc(n + n_words + 1, sizeof *out);
-    for (size_t i = 0; out != NULL && i < n + n_words; i++)
-        out[i] = i < n ? strdup(parts[i]) : words[i - n];
-    return out;
-}
-
-int cli_python_exec(const char *module, const char *const *values, size_t n_values,
-                    char **words)
-{
-    enum { MOST_VALUES = 16, N_FIRST = 4 };
-    char python[PATH_MAX];
+    cli_python python;
     usc_error err;
-    const char *parts[N_FIRST + MOST_VALUES] = {python, "-m", "ulpscope.sources.started",
-                                                module};
-    if (!cli_python_find(python, sizeof python, &err)) return cli_fail("%s", err.text);
-    for (size_t i = 0; i < n_values && i < MOST_VALUES; i++)
-        parts[N_FIRST + i] = values[i];
-    char **command = command_line(parts, N_FIRST + n_values, words);
-    if (command == NULL) return cli_fail("out of memory");
-    block_interrupt(SIG_BLOCK); /* until ulpscope.sources.started can answer it */
-    (void)execvp(python, command);
+    size_t n = 0, at = 0;
+    if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
+    while (words[n] != NULL)
+        n++;
+    const char *const first[] = {python.program, "-m", "ulpscope.sources.started",
+                                 module};
+    char **command = calloc(n + 5, sizeof *command); /* copies: exec takes no const */
+    bool ok = command != NULL;
+    for (; ok && at < 4 + n; at++)
+        ok = (command[at] = strdup(at < 4 ? first[at] : words[at - 4])) != NULL;
+    if (!ok) return cli_fail("out of memory");
+    block_interrupt(SIG_BLOCK, NULL); /* until ulpscope.sources.started can answer it */
+    (void)execvp(python.program, command);
     const int error = errno;
-    block_interrupt(SIG_UNBLOCK);
-    if (error == E2BIG)
-        return cli_fail("the command line and the environment are together too long for "
-                        "this system; shorten them");
-    return cli_fail("cannot run %s: %s", python, strerror(error));
+    block_interrupt(SIG_UNBLOCK, NULL);
+    return cli_fail("cannot run %s: %s", python.program, strerror(error));
 }

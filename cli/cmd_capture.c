@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope capture: its options, checked; the Python side (ulpscope.sources.launch) runs
-// the command.
+// ulpscope capture: runs a command and records steps of it.
+//
+// The command is not changed: its Python processes find a sitecustomize first
+// (python/ulpscope/_bootstrap), which starts ulpscope.sources.launched where torch is
+// imported. Every process that recorded reports through a file (ulpscope/launch.h); this
+// program puts the traces in their places and says in a line what came of it: capture.h.
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include <ulpscope/call.h>
 #include <ulpscope/pattern.h>
 
+#include "capture.h"
 #include "cli.h"
 #include "cli_python.h"
+#include "stop.h"
 
 enum {
     OPT_STEPS = 256,
@@ -76,89 +86,257 @@ const cli_page cmd_capture_page = {
     .stops = true,
 };
 
-typedef struct arguments {
-    const char *steps, *data, *ops, *output, *step_by;
-    int64_t limit;
-    bool force, no_compile, keep_going;
-} arguments;
-
-static bool check_steps(const char *text)
+static bool take_steps(capture_options *o, const char *text)
 {
     usc_error err;
-    if (usc_steps_read(text, NULL, NULL, &err) == USC_OK) return true;
-    cli_fail("--%s", err.text);
-    return false;
+    free(o->steps);
+    o->steps = NULL;
+    if (usc_steps_read(text, &o->steps, &o->n_steps, &err) != USC_OK)
+        return cli_fail("--%s", err.text) == 0;
+    o->step_list = text;
+    o->n_steps = capture_join_steps(o->steps, o->n_steps);
+    return true;
 }
 
 static bool check_ops(const char *text)
 {
     usc_error err;
-    if (usc_pattern_check(text, &err) == USC_OK) return true;
-    cli_fail("--ops: %s", err.text);
-    return false;
+    return usc_pattern_check(text, &err) == USC_OK ||
+           cli_fail("--ops: %s", err.text) == 0;
 }
 
-static bool take(arguments *a, int key)
+static bool take(capture_options *o, int key)
 {
     switch (key) {
     case OPT_STEPS:
-        a->steps = optarg;
-        return check_steps(optarg);
+        return take_steps(o, optarg);
     case OPT_DATA:
-        a->data = optarg;
+        o->data = optarg;
         return true;
     case OPT_OPS:
-        a->ops = optarg;
+        o->ops = *optarg != '\0' ? optarg : NULL;
         return check_ops(optarg);
     case 'o':
-        a->output = optarg;
+        o->output = optarg;
         return true;
     case OPT_LIMIT:
-        return cli_size("--limit", optarg, &a->limit);
+        return cli_size("--limit", optarg, &o->limit);
     case OPT_FORCE:
-        a->force = true;
+        o->force = true;
         return true;
     case OPT_STEP_BY:
-        a->step_by = optarg;
+        o->step_by = optarg;
         return true;
     case OPT_NO_COMPILE:
-        a->no_compile = true;
+        o->no_compile = true;
         return true;
     case OPT_KEEP_GOING:
-        a->keep_going = true;
+        o->keep_going = true;
         return true;
     default:
         return false;
     }
 }
 
-static bool parse(int argc, char **argv, arguments *a)
+static bool parse(int argc, char **argv, capture_options *o)
 {
-    *a = (arguments){.steps = "1", .data = "full", .output = "ulpscope-trace"};
+    *o = (capture_options){.data = "full", .output = "ulpscope-trace"};
+    if (!take_steps(o, "1")) return false;
     for (int key; (key = cli_next(&cmd_capture_page, argc, argv)) != -1;)
-        if (!take(a, key)) return false;
+        if (!take(o, key)) return false;
+    o->command = argv + optind;
     if (optind < argc) return true;
-    cli_fail("no command given; put it behind --, e.g. -- python train.py");
-    return false;
+    return cli_fail("no command given; put it behind --, e.g. -- python train.py") == 0;
 }
 
-/* What ulpscope.sources.launch takes: values by their places, then the command. */
+/* ---- before the command runs ---- */
+
+/* Compiles the glue ahead, where torch is beside our Python: the run does not wait then,
+ * and ranks do not compete. The exit code; what is wrong is said. */
+static int build_glue(const cli_python *python)
+{
+    static const char *const words[] = {"-m", "ulpscope.sources.started",
+                                        "ulpscope.sources.glue", "intercept"};
+    enum { N_WORDS = sizeof words / sizeof words[0] };
+    char *argv[N_WORDS + 2] = {strdup(python->program)}, unread[8];
+    for (size_t i = 0; i < N_WORDS; i++)
+        argv[i + 1] = strdup(words[i]);
+    int code = cli_run(argv, INT_MAX, true, unread, sizeof unread);
+    for (size_t i = 0; i < N_WORDS + 1; i++)
+        free(argv[i]);
+    if (code != 0 && code != CLI_TROUBLE && cli_stop_asked() == 0)
+        code = CLI_SAME; /* of its own kind; the run will tell whether it matters */
+    return code;
+}
+
+/* A folder for the reports, in the one for temporary files. */
+static bool make_reports(char *path, size_t size)
+{
+    const char *const folders[] = {getenv("TMPDIR"), getenv("TEMP"), getenv("TMP"),
+                                   "/tmp", "/var/tmp"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        if (folders[i] == NULL || folders[i][0] == '\0') continue;
+        const int n = snprintf(path, size, "%s/ulpscope-XXXXXX", folders[i]);
+        if ((size_t)n < size && mkdtemp(path) != NULL) return true;
+    }
+    return cli_fail(
+               "no folder for temporary files can be made: %s; set TMPDIR to one that "
+               "can be written",
+               strerror(errno)) == 0;
+}
+
+/* What is to be recorded, for ulpscope.sources.launched: values by their places, a zero
+ * behind each. Not in the environment, of which one variable has room for 128 kB. */
+static bool write_options(const capture_options *o, const char *reports,
+                          const char *trace)
+{
+    char path[PATH_MAX + 16], limit[24];
+    (void)snprintf(path, sizeof path, "%s/options", reports);
+    (void)snprintf(limit, sizeof limit, "%lld", (long long)o->limit);
+    const char *const values[] = {o->step_list,
+                                  o->data,
+                                  o->ops != NULL ? o->ops : "",
+                                  limit,
+                                  o->step_by != NULL ? o->step_by : "",
+                                  o->keep_going ? "1" : "",
+                                  trace};
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL;
+    for (size_t i = 0; ok && i < sizeof values / sizeof values[0]; i++)
+        ok = fputs(values[i], file) >= 0 && fputc('\0', file) == 0;
+    if (file != NULL) ok &= fclose(file) == 0;
+    return ok || cli_fail("%s: %s", path, strerror(errno)) == 0;
+}
+
+/* The environment in which every Python process starts our sitecustomize. */
+static bool set_environment(const capture_options *o, const cli_python *python,
+                            const char *reports)
+{
+    const char *before = getenv("PYTHONPATH");
+    const bool has_path = before != NULL && *before != '\0';
+    char *path = NULL;
+    const bool ok = asprintf(&path, "%s/_bootstrap%s%s", python->package,
+                             has_path ? ":" : "", has_path ? before : "") >= 0 &&
+                    setenv("PYTHONPATH", path, 1) == 0 &&
+                    setenv("ULPSCOPE_CAPTURE", reports, 1) == 0 &&
+                    (!o->no_compile || setenv("TORCH_COMPILE_DISABLE", "1", 1) == 0);
+    free(path);
+    return ok || cli_fail("out of memory") == 0;
+}
+
+/* ---- the run ---- */
+
+typedef struct run {
+    const capture_options *options;
+    char reports[PATH_MAX];
+    bool said_rate;
+} run;
+
+/* Five times a second: whether every rank has recorded its steps. */
+static bool is_over(void *ctx)
+{
+    run *r = ctx;
+    usc_launch_reports now;
+    if (usc_launch_reports_read(r->reports, &now, NULL) != USC_OK) return false;
+    capture_say_rate(&now, &r->said_rate, stderr);
+    const bool done = usc_launch_all_done(&now);
+    usc_launch_reports_free(&now);
+    return done && !r->options->keep_going;
+}
+
+/* Counts the marks that the bootstrap left; the text of the first failure, or NULL. */
+static char *read_marks(const char *reports, int *n_python, int *n_torch)
+{
+    char path[PATH_MAX + NAME_MAX + 2] = "", *text = NULL;
+    DIR *dir = opendir(reports);
+    for (const struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        *n_python += strncmp(e->d_name, "python-", 7) == 0;
+        *n_torch += strncmp(e->d_name, "torch-", 6) == 0;
+        if (strncmp(e->d_name, "failed-", 7) == 0)
+            (void)snprintf(path, sizeof path, "%s/%s", reports, e->d_name);
+    }
+    if (dir != NULL) (void)closedir(dir);
+    FILE *file = path[0] != '\0' ? fopen(path, "r") : NULL;
+    size_t size = 0;
+    if (file != NULL && getdelim(&text, &size, '\0', file) < 0) {
+        free(text);
+        text = NULL;
+    }
+    if (file != NULL) (void)fclose(file);
+    return text;
+}
+
+/* Says in one piece what came of it: others write to stderr, too. */
+static int conclude(capture_seen *seen)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (to == NULL) return cli_fail("out of memory");
+    const int code = capture_conclude(seen, to);
+    if (fclose(to) == 0) (void)fputs(text, stderr);
+    free(text);
+    return code;
+}
+
+/* Runs the command into a folder that is taken. */
+static int run_into(run *r, capture_folder *folder)
+{
+    capture_child child;
+    capture_seen seen = {.options = r->options};
+    if (!write_options(r->options, r->reports, folder->real) ||
+        !capture_child_start(&child, r->options->command)) {
+        capture_folder_leave(folder);
+        return CLI_TROUBLE;
+    }
+    seen.status = capture_child_wait(&child, is_over, r);
+    seen.interrupted = child.interrupted;
+    usc_error err = {0};
+    const usc_status st = usc_launch_reports_read(r->reports, &seen.reports, &err);
+    capture_say_rate(&seen.reports, &r->said_rate, stderr);
+    seen.holds = capture_folder_settle(folder, &seen.reports);
+    capture_folder_leave(folder);
+    char *failed = read_marks(r->reports, &seen.n_python, &seen.n_torch);
+    seen.not_started = failed;
+    const int code = st == USC_OK ? conclude(&seen) : cli_fail("%s", err.text);
+    usc_launch_reports_free(&seen.reports);
+    free(failed);
+    return code;
+}
+
+static int interrupted(void)
+{
+    (void)cli_fail("interrupted; nothing was recorded");
+    return 128 + cli_stop_asked();
+}
+
+static int capture(const capture_options *o)
+{
+    static cli_python python;
+    run r = {.options = o};
+    capture_folder folder;
+    usc_error err;
+    if (!capture_can_run(o->command[0]) || !capture_folder_check(o->output, o->force))
+        return CLI_TROUBLE;
+    cli_stop_begin();
+    if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
+    const int code = cli_stop_asked() == 0 ? build_glue(&python) : CLI_SAME;
+    if (cli_stop_asked() != 0) return code == CLI_INTERRUPTED ? code : interrupted();
+    if (code != 0) return code;
+    if (!make_reports(r.reports, sizeof r.reports)) return CLI_TROUBLE;
+    int end = CLI_TROUBLE;
+    if (set_environment(o, &python, r.reports) &&
+        capture_folder_take(&folder, o->output, o->force))
+        end = run_into(&r, &folder);
+    capture_remove(r.reports);
+    return end;
+}
+
 int cmd_capture(int argc, char **argv)
 {
-    arguments a;
-    char limit[24];
+    capture_options o;
     cli_begin("capture");
-    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
-    (void)snprintf(limit, sizeof limit, "%lld", (long long)a.limit);
-    const char *const values[] = {a.steps,
-                                  a.data,
-                                  a.ops != NULL ? a.ops : "",
-                                  a.output,
-                                  limit,
-                                  a.step_by != NULL ? a.step_by : "",
-                                  a.force ? "1" : "",
-                                  a.no_compile ? "1" : "",
-                                  a.keep_going ? "1" : ""};
-    return cli_python_exec("ulpscope.sources.launch", values,
-                           sizeof values / sizeof values[0], argv + optind);
+    const int code = parse(argc, argv, &o) ? capture(&o) : CLI_TROUBLE;
+    free(o.steps);
+    return code;
 }

@@ -3,7 +3,6 @@
 #include "cli.h"
 #include "cli_python.h"
 
-#include <limits.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +61,7 @@ static const char question[] =
 enum { TORCH_TIMEOUT_MS = 60000 };
 
 typedef struct facts {
-    char python[PATH_MAX];
+    cli_python python;
     char output[16384];
     const char *python_version, *torch, *devices, *glue, *compiler, *cache;
 } facts;
@@ -80,15 +79,16 @@ static void ask_python(facts *f)
 {
     f->python_version = f->torch = f->devices = "";
     f->glue = f->compiler = f->cache = "";
-    if (!cli_python_find(f->python, sizeof f->python, NULL)) {
-        (void)snprintf(f->python, sizeof f->python, "none");
+    if (!cli_python_find(&f->python, NULL)) {
+        (void)snprintf(f->python.program, sizeof f->python.program, "none");
         f->torch = "unknown (no Python)";
         return;
     }
     char flag[] = "-c", code[sizeof question];
     memcpy(code, question, sizeof question);
-    char *argv[] = {f->python, flag, code, NULL};
-    const int status = cli_run(argv, TORCH_TIMEOUT_MS, f->output, sizeof f->output);
+    char *argv[] = {f->python.program, flag, code, NULL};
+    const int status =
+        cli_run(argv, TORCH_TIMEOUT_MS, false, f->output, sizeof f->output);
     if (status == -2)
         f->torch = "no answer within 60 s";
     else if (status != 0)
@@ -128,7 +128,7 @@ int cmd_info(int argc, char **argv)
     const char *const rows[][2] = {{"ulpscope", USC_VERSION},
                                    {"isa", usc_kernels_isa()},
                                    {"sqlite", sqlite3_libversion()},
-                                   {"python", f.python},
+                                   {"python", f.python.program},
                                    {"python_version", f.python_version},
                                    {"torch", f.torch},
                                    {"devices", f.devices},

@@ -35,5 +35,5 @@ const cli_page cmd_repro_page = {
 int cmd_repro(int argc, char **argv)
 {
     (void)argc;
-    return cli_python_exec("ulpscope.session.repro", NULL, 0, argv + 1);
+    return cli_python_exec("ulpscope.session.repro", (const char *const *)(argv + 1));
 }

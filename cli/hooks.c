@@ -3,39 +3,18 @@
 #include "hooks.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli_python.h"
+#include "stop.h"
 
 extern char **environ;
-
-static volatile sig_atomic_t asked_to_stop;
-
-static void ask_to_stop(int number)
-{
-    (void)number;
-    asked_to_stop = 1;
-}
 
 static bool is_stopped(void *ctx)
 {
     (void)ctx;
-    return asked_to_stop != 0;
-}
-
-/* One that was started with interrupts ignored goes on ignoring them. */
-static void set_handlers(void (*handler)(int))
-{
-    static const int numbers[] = {SIGINT, SIGTERM};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct sigaction before, now = {.sa_handler = handler};
-        (void)sigemptyset(&now.sa_mask);
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            (void)sigaction(numbers[i], &now, NULL);
-    }
+    return cli_stop_asked() != 0;
 }
 
 static void say(void *ctx, const char *text)
@@ -57,8 +36,8 @@ static char *const *command(void *ctx, usc_error *err)
 {
     static char flag[] = "-m", module[] = "ulpscope.worker";
     cli_hooks *h = ctx;
-    if (!cli_python_find(h->python, sizeof h->python, err)) return NULL;
-    h->command[0] = h->python;
+    if (!cli_python_find(&h->python, err)) return NULL;
+    h->command[0] = h->python.program;
     h->command[1] = flag;
     h->command[2] = module;
     h->command[3] = NULL;
@@ -87,12 +66,12 @@ void cli_hooks_begin(cli_hooks *h, const char *name)
                                .progress = tell,
                                .stopped = is_stopped};
     let_threads_sleep();
-    set_handlers(ask_to_stop);
+    cli_stop_begin();
 }
 
 void cli_hooks_end(cli_hooks *h)
 {
-    set_handlers(SIG_DFL);
+    cli_stop_end();
     cli_progress_clear(&h->progress);
 }
 

@@ -4,16 +4,15 @@
 #ifndef ULPSCOPE_CLI_HOOKS_H
 #define ULPSCOPE_CLI_HOOKS_H
 
-#include <limits.h>
-
 #include <ulpscope/run.h>
 
 #include "cli.h"
+#include "cli_python.h"
 #include "progress.h"
 
 typedef struct cli_hooks {
     usc_run_hooks hooks;
-    char python[PATH_MAX];
+    cli_python python;
     char *command[4];
     cli_progress progress;
 } cli_hooks;

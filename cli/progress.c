@@ -17,8 +17,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* A number with commas between thousands. */
-static const char *grouped(int64_t n, char out[32])
+const char *cli_grouped(int64_t n, char out[32])
 {
     char digits[24];
     const int length = snprintf(digits, sizeof digits, "%lld", (long long)n);
@@ -57,10 +56,10 @@ void cli_progress_text(const cli_progress *p, double now, char *out, size_t size
     const char *what = self_test ? p->what : "";
     const char *units = self_test ? "signatures" : "calls";
     if (is_checking(p))
-        (void)snprintf(flags, sizeof flags, ", %s flagged", grouped(p->flagged, c));
+        (void)snprintf(flags, sizeof flags, ", %s flagged", cli_grouped(p->flagged, c));
     (void)snprintf(out, size, "ulpscope %s: %s%s%s of %s %s%s%s", p->command, what,
-                   *what != '\0' ? ": " : "", grouped(p->done, a), grouped(p->total, b),
-                   units, flags, left);
+                   *what != '\0' ? ": " : "", cli_grouped(p->done, a),
+                   cli_grouped(p->total, b), units, flags, left);
 }
 
 void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,

@@ -27,4 +27,7 @@ void cli_progress_clear(cli_progress *p);
 /** The line at a time: how far it is, and how long it takes once that is known. */
 void cli_progress_text(const cli_progress *p, double now, char *out, size_t size);
 
+/** A number with commas between thousands. */
+const char *cli_grouped(int64_t n, char out[32]);
+
 #endif

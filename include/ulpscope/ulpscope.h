@@ -11,6 +11,7 @@
 #include <ulpscope/dtype.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kernels.h>
+#include <ulpscope/launch.h>
 #include <ulpscope/pack.h>
 #include <ulpscope/pattern.h>
 #include <ulpscope/report.h>

@@ -37,6 +37,7 @@ int core_errors_add(PyObject *module);
 int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
 int py_judge_add(PyObject *module);
+int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);
 int py_result_add(PyObject *module);
 int py_run_add(PyObject *module);

@@ -56,20 +56,24 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
     static char *names[] = {"path",      "glue",   "stats_only", "ops", "debug",
                             "ring_size", "frames", "limit",      NULL};
-    const char *path, *glue;
+    PyObject *path = NULL;
+    const char *glue;
     int stats_only = 0, debug = 0;
     long long ring_size = 0, limit = 0;
     PyObject *ops = Py_None, *frames = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|pOpLO!L", names, &path, &glue,
-                                     &stats_only, &ops, &debug, &ring_size, &PyList_Type,
-                                     &frames, &limit))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O&s|pOpLO!L", names, PyUnicode_FSConverter, &path, &glue,
+            &stats_only, &ops, &debug, &ring_size, &PyList_Type, &frames, &limit))
         return NULL;
     const usc_intercept_table *table = load_glue(glue);
-    if (table == NULL) return NULL;
-    if (frames != NULL && py_place_reset(frames) < 0) return NULL;
+    capture_object *self = NULL;
+    if (table != NULL && (frames == NULL || py_place_reset(frames) == 0))
+        self = (capture_object *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        Py_DECREF(path);
+        return NULL;
+    }
     py_place_backward(table->backward);
-    capture_object *self = (capture_object *)type->tp_alloc(type, 0);
-    if (self == NULL) return NULL;
     self->glue = table;
     self->ops = Py_NewRef(ops);
     self->debug = debug;
@@ -80,8 +84,10 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = usc_capture_open(path, table->hooks, &options, &self->session, &err);
+    status = usc_capture_open(PyBytes_AS_STRING(path), table->hooks, &options,
+                              &self->session, &err);
     Py_END_ALLOW_THREADS;
+    Py_DECREF(path);
     if (status == USC_OK) return (PyObject *)self;
     Py_DECREF(self);
     return core_raise(core_state_of(type), status, &err);

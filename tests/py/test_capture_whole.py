@@ -2,6 +2,7 @@
 """`ulpscope capture` of programs that step in no usual way: inference scripts, programs that
 call ulpscope.step(), that leave early or that the recorder never gets into; and what is said."""
 
+import fcntl
 import os
 import signal
 import sqlite3
@@ -14,7 +15,6 @@ import pytest
 
 from traces import small_trace
 from ulpscope import _core
-from ulpscope.sources import capture as _capture, launch_folder, launch_words
 
 INFER = """
     import torch
@@ -141,8 +141,10 @@ def test_an_empty_folder_is_used_as_it_is_and_a_trace_replaced(tmp_path):
 
 def test_of_two_captures_into_one_folder_the_second_is_told(tmp_path):
     (tmp_path / "t").mkdir()
-    with launch_folder.Folder(tmp_path / "t"):
-        done = launch(tmp_path, "true")
+    held = os.open(tmp_path / "t", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    done = launch(tmp_path, "true")
+    os.close(held)
     assert done.returncode == 2 and "t: another capture is writing into it" in done.stderr
     assert (tmp_path / "t").exists() and "incomplete" not in done.stderr
 
@@ -151,6 +153,13 @@ def test_of_several_processes_each_rank_and_nothing_else_is_kept(tmp_path):
     done = launch(tmp_path, options=["--steps", "0"], code=RANKS)
     assert done.returncode == 0 and "on 2 ranks" in done.stderr, done.stderr
     assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["rank-0", "rank-1"]
+    (tmp_path / "t" / "rank-1" / "notes").write_text("mine")
+    mine = launch(tmp_path, options=["--steps", "0", "--force"], code=INFER)
+    assert mine.returncode == 2 and "t/rank-1 holds notes, which is no part" in mine.stderr
+    (tmp_path / "t" / "rank-1" / "notes").unlink()
+    forced = launch(tmp_path, options=["--steps", "0", "--force"], code=INFER)
+    assert forced.returncode == 0 and calls(tmp_path / "t")[1] == "1", forced.stderr
+    assert not list((tmp_path / "t").glob("rank-*"))
 
 
 SAID = {  # command or program, options, words of the one line
@@ -269,23 +278,11 @@ def test_a_recorder_that_fails_never_ends_the_program(tmp_path, capsys, monkeypa
     assert capture.error is None and (0, "exp") in calls(tmp_path / "d")[0]
 
 
-@pytest.mark.parametrize("command, flag", [
-    ("python -I x.py", "-I"), ("python3.11 -uE x.py", "-E"), ("/usr/bin/python -W ignore -S x", "-S"),
-    ("env A=1 python -I x.py", "-I"), ("python x.py -I", None), ("python -m pkg -E", None),
-    ("python -c E", None), ("python -X importtime x.py", None), ("ls -I", None), ("python -WI x", None),
-])  # fmt: skip
-def test_flags_that_keep_the_recorder_out_are_found(command, flag):
-    assert launch_words.ignoring_flag(command.split()) == flag
-
-
-@pytest.mark.parametrize("text", ["0", "1-2", "0,2,4-6,9"])
-def test_steps_are_listed_as_they_are_parsed(text):
-    assert _capture.listed(_capture.parse_steps(text)) == text
-
-
-# Ctrl-C while Python starts: a site that takes its time, then one that is over at once.
+# Ctrl-C while Python starts: a site that takes its time, then one that is over at once. A
+# worker and who compiles the glue do not get it from the terminal.
 @pytest.mark.parametrize(("module", "words", "said"), [
-    ("sources.started", "capture -- true", "ulpscope: interrupted\n"),
+    ("sources.glue", "capture -- true", "ulpscope: interrupted\n"),
+    ("session.repro", "repro t#1", "ulpscope: interrupted\n"),
     ("worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
     ("worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),
 ])  # fmt: skip
@@ -293,13 +290,40 @@ def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_p
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
         f"if 'ulpscope.{module}' in sys.orig_argv:\n"
-        f"    if '{module}' == 'worker':\n"
-        "        os.kill(os.getppid(), 2)\n"
-        "    os.kill(os.getpid(), 2)\n")  # fmt: skip
+        f"    os.kill(os.getpid() if '{module}' == 'session.repro' else os.getppid(), 2)\n"
+        f"    '{module}' == 'worker' and os.kill(os.getpid(), 2)\n")  # fmt: skip
     small_trace(tmp_path / "t")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(["ulpscope", *words.split()], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": sys.executable},
                           cwd=tmp_path, timeout=60)  # fmt: skip
     assert done.returncode == 128 + signal.SIGINT, done.stderr
-    assert done.stderr == said
+    assert done.stderr == said and not (tmp_path / "ulpscope-trace").exists()
+
+
+def test_who_ignores_a_signal_goes_on_ignoring_it(tmp_path):
+    """Under nohup a terminal that goes away must not end the run."""
+    last = "os.kill(os.getppid(), signal.SIGHUP); time.sleep(0.5)"
+    (tmp_path / "program.py").write_text(textwrap.dedent(TRAIN).format(last=last).replace("import os", "import os, signal"))
+    done = subprocess.run(["nohup", "ulpscope", "capture", "-o", "t", "--", sys.executable, "program.py"],
+                          capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    assert done.returncode == 0 and "captured step 1: " in done.stderr, done.stderr
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(INFER))
+    done = subprocess.run([b"ulpscope", b"capture", b"--steps", b"0", b"-o", b"t\xff", b"--",
+                           sys.executable, "program.py"], capture_output=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert os.path.exists(os.fsencode(tmp_path) + b"/t\xff/trace.db")
+
+
+def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    for command in (("true",), ("./program.py",), (sys.executable, "-c", "import torch")):
+        (tmp_path / "program.py").write_text("no shebang")
+        (tmp_path / "program.py").chmod(0o755)
+        done = launch(tmp_path, *command, TMPDIR=str(tmp_path / "tmp"))
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert not (tmp_path / "t").exists() and not list((tmp_path / "tmp").iterdir())
+    assert "cannot run ./program.py: Exec format error" in launch(tmp_path, "./program.py").stderr

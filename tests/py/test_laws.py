@@ -34,6 +34,7 @@ HEADER_OWNER = {
     "stats.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "result.h": "result",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
     "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "value.h": "call", "call.h": "call",
+    "launch.h": "capture",
     "run.h": "run",
 }
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels

@@ -45,17 +45,6 @@ def _ranges(text):
         raise ValueError(str(error)) from None
 
 
-def listed(steps):
-    """Sorted step numbers as they are written, "2,5-8"."""
-    ranges = []
-    for step in steps:
-        if ranges and step == ranges[-1][1] + 1:
-            ranges[-1][1] = step
-        else:
-            ranges.append([step, step])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-
-
 def rank_and_world():
     """This process's rank and how many there are: torch.distributed's, else torchrun's."""
     import torch

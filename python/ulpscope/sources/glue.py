@@ -4,14 +4,17 @@
 The glue is compiled against the torch that is importable here, on first use, and kept in
 ``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version,
 ours and a hash of everything that went in (`cli/version.c` reads it). ``python -m
-ulpscope.sources.glue`` builds all of it ahead.
+ulpscope.sources.glue`` builds all of it ahead, or what it is given names of. Torch is only
+loaded to compile: that there is nothing to do shows in a tenth of a second.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import hashlib
+import importlib.util
 import os
 import re
 import shlex
@@ -19,10 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import torch
 
 from .. import _core
 
@@ -62,7 +62,7 @@ def build(name: str, say=None) -> Path:
     with open(folder / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
-            (say or _say)(f"compiling the {name} glue for torch {torch.__version__}: once, "
+            (say or _say)(f"compiling the {name} glue for torch {_torch_version()}: once, "
                             "about a minute")
             _compile(name, library)
     return library
@@ -80,9 +80,35 @@ def _compiler() -> list[str]:
     return shlex.split(os.environ.get("CXX", "c++"))
 
 
+@functools.cache
+def _torch_home() -> Path:
+    """The folder of torch, which is not loaded. Raises ImportError where there is none."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    return Path(spec.origin).parent
+
+
+@functools.cache
+def _torch_build() -> tuple[str, int]:
+    """What tells builds of torch apart: version, commit and devices, and a library's size."""
+    try:
+        text = (_torch_home() / "version.py").read_text("utf-8")
+        return text, (_torch_home() / "lib" / "libc10.so").stat().st_size
+    except OSError:  # not as we know it
+        import torch
+
+        return f"__version__ = '{torch.__version__}'", 0
+
+
+def _torch_version() -> str:
+    found = re.search(r"^__version__ *= *['\"](.+?)['\"]", _torch_build()[0], re.M)
+    return found.group(1) if found else "unknown"
+
+
 def _wanted_standard() -> str:
     """The C++ standard that torch builds extensions with: its headers may need it."""
-    text = (Path(torch.__file__).parent / "utils" / "cpp_extension.py").read_text("utf-8", "replace")
+    text = (_torch_home() / "utils" / "cpp_extension.py").read_text("utf-8", "replace")
     return max(re.findall(r"-std=(c\+\+\d\d)\b", text), default="c++17")
 
 
@@ -97,14 +123,19 @@ def _standard(compiler: list[str]) -> str:
 
 
 def _compile_flags() -> list[str]:
-    home = Path(torch.__file__).parent / "include"
+    home = _torch_home() / "include"
     include = [home, home / "torch/csrc/api/include", PACKAGE / "include"]
-    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
-    return _FLAGS + [abi] + [f"-I{path}" for path in include]
+    return _FLAGS + [f"-I{path}" for path in include]
+
+
+def _abi_flag() -> str:
+    import torch
+
+    return f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
 
 
 def _link_flags() -> list[str]:
-    torch_lib = Path(torch.__file__).parent / "lib"
+    torch_lib = _torch_home() / "lib"
     ours = [f"-l{n}" for n in ("ulpscope_sim", "ulpscope") if (PACKAGE / f"lib{n}.so").exists()]
     return ["-shared", "-Wl,--as-needed", f"-L{PACKAGE}", *ours, f"-L{torch_lib}", "-ltorch_cpu",
             "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
@@ -139,13 +170,13 @@ def _library(name: str) -> Path:
 
 
 def _cache_folder(name: str) -> Path:
-    flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags())
+    flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags(), _torch_build())
     digest = hashlib.sha256(repr(flags).encode())
     headers = sorted((PACKAGE / "include").glob("*/*.h")) + \
         sorted((PACKAGE / "glue" / name).glob("*.h"))
     for path in headers + _sources(name):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    version = torch.__version__.replace("/", "_")
+    version = _torch_version().replace("/", "_")
     return _cache() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
 
 
@@ -155,7 +186,7 @@ def _run(command: list[str], log: Path) -> None:
     if done.returncode != 0:
         log.write_text(f"{shlex.join(command)}\n{done.stdout}")
         raise GlueError(
-            f"the glue does not compile against torch {torch.__version__}: "
+            f"the glue does not compile against torch {_torch_version()}: "
             f"{_first_error(done.stdout)} (the compiler's whole answer: {log})")
 
 
@@ -168,13 +199,15 @@ def _first_error(output: str) -> str:
 
 
 def _compile(name: str, library: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
     compiler = _compiler()
     if shutil.which(compiler[0]) is None:
         raise GlueError(
             f"the {name} glue must be compiled against your torch and there is no C++ compiler "
             f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
     log = library.parent / f"{name}.log"
-    base = [*compiler, f"-std={_standard(compiler)}", *_compile_flags()]
+    base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         objects = [Path(scratch) / f"{source.stem}.o" for source in _sources(name)]
         commands = [[*base, "-c", str(source), "-o", str(out)]
@@ -187,14 +220,19 @@ def _compile(name: str, library: Path) -> None:
 
 
 def main() -> int:
-    """Builds every glue library; 2 and a sentence on stderr where that fails."""
+    """Builds every glue library, or those that are named; 2 and a sentence on stderr where
+    that fails. One that is named is not missed where there is no torch to need it."""
+    wanted = sys.argv[1:]
     try:
-        for name in names():
+        for name in wanted or names():
             path = build(name)
             print(f"{name} glue: {path}")
     except (GlueError, OSError) as error:
         _say(str(error))
         return 2
+    except ImportError:
+        if not wanted:
+            raise
     return 0
 
 

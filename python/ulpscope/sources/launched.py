@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder inside a program that runs under `ulpscope capture` (see `launch`).
+"""The recorder inside a program that runs under `ulpscope capture` (cli/cmdcapture.c).
 
 Started by the bootstrap's sitecustomize once torch is imported. Most processes that
 import torch (torchrun's agent, data-loader workers) never end a step: they record nothing
 and leave no trace. Where step 0 is asked for it may turn out to be the whole program: then
-every process records from here on, into a folder of its own, and `launch` keeps what counts.
+every process records from here on, into a folder of its own, and the program keeps what counts.
 """
 
 import atexit
@@ -21,9 +21,6 @@ from pathlib import Path
 
 from .. import _core
 from . import capture, hooks
-from .launch import all_finished
-from .launch_folder import read_reports
-from .launch_words import size
 
 PATIENCE = datetime.timedelta(minutes=5)
 PAUSE_S = 0.2  # between two reports of a run that goes on
@@ -34,10 +31,9 @@ def start(reports):
     """Puts the step hooks in, as the options in the launcher's folder say. In a command of
     several programs (a shell script) the first that reaches the steps is recorded: behind it
     the run is over."""
-    options = json.loads((Path(reports) / "options").read_text())
-    options["reports"] = reports
-    if all_finished(reports):
-        if not options["keep_going"]:
+    options = Options(reports)
+    if _core.launch_all_done(reports):
+        if not options.keep_going:
             leave(0)
         return
     run = Run(options)
@@ -45,22 +41,34 @@ def start(reports):
     atexit.register(run.at_exit)
 
 
+class Options:
+    """What the program `ulpscope` read, checked and wrote down: values by their places."""
+
+    def __init__(self, reports):
+        words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")
+        steps, self.data, ops, limit, step_by, keep_going, trace, _ = words
+        self.steps, self.ops, self.limit = capture.parse_steps(steps), ops or None, int(limit) or None
+        self.step_by, self.keep_going = step_by or None, bool(keep_going)
+        self.trace, self.reports = Path(trace), reports
+
+
 class Run:
     """Counts steps, records those asked for, then ends the program."""
 
     def __init__(self, options):
         self.options = options
-        steps = capture.parse_steps(options["steps"])
-        self.wanted, self.last = set(steps), steps[-1]
+        self.wanted, self.last = set(options.steps), options.steps[-1]
         self.now = 0
         self.recorder = None
+        self.folder = None  # in which it records
+        self.rate = {}
         self.finished = False
         self.owner = os.getpid()
         self.ranks = None
         self.reported = 0
         # Step 0 may be the whole program: who else records, and as which rank, shows later.
-        self.loose = 0 in self.wanted and options["step_by"] in (None, "manual")
-        self.steps = hooks.Steps(self._boundary, self._begin, options["step_by"])
+        self.loose = 0 in self.wanted and options.step_by in (None, "manual")
+        self.steps = hooks.Steps(self._boundary, self._begin, options.step_by)
 
     def install(self):
         """Puts the hooks in; step 0 begins where it may be the whole program."""
@@ -69,7 +77,7 @@ class Run:
         self.ranks = hooks.Ranks()
         if self.loose:
             self._begin()
-            manual = self.options["step_by"] == "manual"
+            manual = self.options.step_by == "manual"
             self.steps.at_start = None if manual else self._begin_anew
 
     def _watch_exit(self):
@@ -91,21 +99,18 @@ class Run:
         joined = self.ranks and self.ranks.joined
         return joined if world == 1 and joined else (rank, world)
 
-    def _path(self):
-        """The trace folder: TRACE for a single process, TRACE/rank-N for a rank."""
+    def _folder(self):
+        """Where the trace lies in the folder of all: "" alone, "rank-N" for a rank."""
         rank, world = self._place()
-        path = Path(self.options["trace"])
         if self.loose:
-            return path / f"process-{os.getpid()}"
-        return path if world == 1 else path / f"rank-{rank}"
+            return f"process-{os.getpid()}"
+        return "" if world == 1 else f"rank-{rank}"
 
     def _clear(self):
         """Removes what an earlier program of the same command recorded before it ended short
         of the steps."""
-        path = str(self._path())
-        if any(r["trace"] == path and not r["finished"] and r["pid"] != os.getpid()
-               for r in read_reports(self.options["reports"])):  # fmt: skip
-            shutil.rmtree(path)
+        if _core.launch_is_left(self.options.reports, self._folder(), os.getpid()):
+            shutil.rmtree(self.options.trace / self._folder())
 
     def _begin(self):
         if self.now not in self.wanted or self.finished:
@@ -113,9 +118,10 @@ class Run:
         try:
             if self.recorder is None:
                 self._clear()
+                self.folder = self._folder()
                 self.recorder = capture.Recorder(
-                    self._path(), self.options["data"], self.options["ops"], self.options["limit"]
-                )
+                    self.options.trace / self.folder, self.options.data, self.options.ops,
+                    self.options.limit)  # fmt: skip
             self.recorder.begin(self.now)
         except Exception as error:
             self._fail(error)
@@ -155,7 +161,7 @@ class Run:
 
     def _is_full(self):
         """Whether the limit ended the recording, which is then over. After the first step it
-        says what is to be expected."""
+        tells what is to be expected."""
         session = self.recorder and self.recorder.session
         if not session:
             return False
@@ -164,8 +170,9 @@ class Run:
             if first:
                 session.flush()
             counts = session.counts()
-            if first and self.last > self.now:
-                say_rate(counts["bytes_written"], self.recorder.room(), self._place()[0])
+            if first and self.last > self.now and self._place()[0] == 0:
+                self.rate = {"first_step_bytes": counts["bytes_written"], "room": self.recorder.room()}
+                self._report()
             if not counts["stopped"]:
                 return False
             self.recorder.steps.remove(self.now)
@@ -175,7 +182,7 @@ class Run:
             return True
         self.finished, self.steps.active = True, False
         self._report(counts=counts)
-        if not self.options["keep_going"]:
+        if not self.options.keep_going:
             leave(2)
         return True
 
@@ -188,7 +195,7 @@ class Run:
             self._fail(error)
             return
         self._report(finished=True, counts=counts)
-        if not self.options["keep_going"]:
+        if not self.options.keep_going:
             await_other_ranks()
             leave(0)
 
@@ -201,11 +208,12 @@ class Run:
         with contextlib.suppress(Exception):
             self.recorder.close(complete=False)
         self._report(error=str(error) or type(error).__name__, taken=taken)
-        if not self.options["keep_going"]:
+        if not self.options.keep_going:
             leave(2)
 
     def _report(self, finished=False, whole=False, counts=None, error=None, taken=False):
-        """Tells `launch`, through a file that stands whole or not at all."""
+        """Tells the program, through a file that stands whole or not at all: what
+        ulpscope/launch.h reads."""
         rank, world = self._place()
         recorder = self.recorder
         what = {
@@ -215,15 +223,16 @@ class Run:
             "finished": finished,
             "whole": whole,
             "counts": counts,
-            "error": error,
+            "error": error and error.encode(errors="replace").decode(),
             "taken": taken,  # the folder is another's: it holds nothing of this run
             "loose": self.loose,
             "steps": recorder.steps if recorder else [],
             "steps_ended": self.now,
-            "trace": str(recorder.path) if recorder and not taken else None,
+            "place": self.folder if recorder and not taken else None,
+            **self.rate,
         }
         self.reported = time.monotonic()
-        name = Path(self.options["reports"]) / f"run-{os.getpid()}"
+        name = Path(self.options.reports) / f"run-{os.getpid()}"
         try:
             name.with_suffix(".part").write_text(json.dumps(what))
             os.replace(name.with_suffix(".part"), name.with_suffix(".json"))
@@ -257,13 +266,6 @@ class Run:
         return (not raised and self.steps.source != "optimizer" and not is_loader_worker()
                 and self.recorder.step is not None and self.recorder.has_calls()
                 and not self.recorder.session.counts()["stopped"])  # fmt: skip
-
-
-def say_rate(written, room, rank):
-    """Says once what a step takes and how many more there is room for."""
-    if rank == 0 and written > 0:
-        print(f"ulpscope: the first step took {size(written)}; there is room for {size(room)}, "
-              f"about {room // written:,} more such steps", file=sys.stderr)  # fmt: skip
 
 
 def is_loader_worker():
