@@ -130,6 +130,16 @@ bool cli_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool cli_split_call(char *text, int64_t *call)
+{
+    char *mark = strrchr(text, '#');
+    const size_t n = mark != NULL ? strspn(mark + 1, "0123456789") : 0;
+    if (n == 0 || n > 18 || mark[1 + n] != '\0' || cli_is_folder(text)) return false;
+    *call = strtoll(mark + 1, NULL, 10);
+    *mark = '\0';
+    return true;
+}
+
 int cli_close_output(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;

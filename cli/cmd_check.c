@@ -278,22 +278,13 @@ static bool take_value(arguments *a, int key)
     }
 }
 
-/* TRACE and N of TRACE#N. A folder may have a # in its name. */
-static bool split_call(arguments *a, const char *text)
+static bool take_trace(arguments *a, const char *text)
 {
-    const char *mark = strrchr(text, '#');
-    const size_t digits = mark != NULL ? strspn(mark + 1, "0123456789") : 0;
-    const bool is_call =
-        digits > 0 && digits < 19 && mark[1 + digits] == '\0' && !cli_is_folder(text);
-    const size_t n = is_call ? (size_t)(mark - text) : strlen(text);
-    if (n >= sizeof a->trace) {
-        cli_fail("%s: the name is too long", text);
-        return false;
-    }
-    memcpy(a->trace, text, n);
-    a->trace[n] = '\0';
+    if ((size_t)snprintf(a->trace, sizeof a->trace, "%s", text) >= sizeof a->trace)
+        return cli_fail("%s: the name is too long", text) == 0;
     a->check.trace = a->trace;
-    return !is_call || cli_number("TRACE#SEQUENCE", mark + 1, &a->check.call);
+    (void)cli_split_call(a->trace, &a->check.call);
+    return true;
 }
 
 static bool is_python(const char *device)
@@ -357,7 +348,7 @@ static bool parse(int argc, char **argv, arguments *a)
     }
     a->check.imports = a->imports;
     a->check.faults = a->faults;
-    return split_call(a, argv[optind]) && check_late(a) && cli_report_ready(&a->report);
+    return take_trace(a, argv[optind]) && check_late(a) && cli_report_ready(&a->report);
 }
 
 /* ---- doing it ---- */

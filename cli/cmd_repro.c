@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope repro: the Python side (ulpscope.session.repro) does it; here are its options.
+// ulpscope repro: its options, checked; the Python side (ulpscope.session.repro) writes
+// the script.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "cli.h"
 #include "cli_python.h"
 
@@ -32,8 +37,71 @@ const cli_page cmd_repro_page = {
     .codes = "0 written, 2 something went wrong",
 };
 
+enum { FOLDER, SEQUENCE, DEVICE, OUT, N_VALUES };
+
+/* What the Python side takes: values by their places, then the modules to import. */
+typedef struct settings {
+    const char **word; /* ends with NULL */
+    size_t n;
+    char sequence[24], out[48];
+} settings;
+
+static bool is_script(const char *path)
+{
+    const size_t n = strlen(path);
+    return n >= 3 && strcmp(path + n - 3, ".py") == 0;
+}
+
+static bool take(settings *s, int key)
+{
+    switch (key) {
+    case OPT_DEVICE:
+        s->word[DEVICE] = optarg;
+        if (strncmp(optarg, "python:", 7) != 0) return true;
+        return cli_fail(
+                   "--device must be one that torch has: the script knows no others") ==
+               0;
+    case OPT_IMPORT:
+        s->word[s->n++] = optarg;
+        return true;
+    case 'o':
+        s->word[OUT] = optarg;
+        return is_script(optarg) || cli_fail("-o must name a file that ends in .py") == 0;
+    default:
+        return false;
+    }
+}
+
+static bool parse(int argc, char **argv, settings *s)
+{
+    int64_t call = -1;
+    for (int key; (key = cli_next(&cmd_repro_page, argc, argv)) != -1;)
+        if (!take(s, key)) return false;
+    if (argc - optind != 1)
+        return cli_fail("one call is needed: ulpscope repro TRACE#SEQUENCE") == 0;
+    char *trace = argv[optind];
+    s->word[FOLDER] = trace;
+    if (!cli_split_call(trace, &call))
+        return cli_fail("%s names no call; write %s#SEQUENCE, e.g. %s#38", trace, trace,
+                        trace) == 0;
+    (void)snprintf(s->sequence, sizeof s->sequence, "%lld", (long long)call);
+    (void)snprintf(s->out, sizeof s->out, "repro-%lld.py", (long long)call);
+    s->word[SEQUENCE] = s->sequence;
+    if (s->word[OUT] == NULL) s->word[OUT] = s->out;
+    if (access(s->word[OUT], F_OK) != 0) return true;
+    return cli_fail("%s is there already; name another file with -o", s->word[OUT]) == 0;
+}
+
 int cmd_repro(int argc, char **argv)
 {
-    (void)argc;
-    return cli_python_exec("ulpscope.session.repro", (const char *const *)(argv + 1));
+    settings s = {.word = calloc(N_VALUES + (size_t)argc + 1, sizeof *s.word),
+                  .n = N_VALUES};
+    cli_begin("repro");
+    if (s.word == NULL) return cli_fail("out of memory");
+    s.word[DEVICE] = "";
+    const int code = parse(argc, argv, &s)
+                         ? cli_python_exec("ulpscope.session.repro", s.word)
+                         : CLI_TROUBLE;
+    free(s.word);
+    return code;
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ulpscope/pattern.h>
 #include <ulpscope/trace.h>
@@ -122,12 +121,7 @@ static bool parse(int argc, char **argv, show_arguments *a)
         return false;
     }
     a->trace = argv[optind];
-    char *hash = strrchr(a->trace, '#');
-    /* A folder may have a # in its name. */
-    if (hash != NULL && strchr(hash, '/') == NULL && access(a->trace, F_OK) != 0) {
-        if (!cli_number("call", hash + 1, &a->call)) return false;
-        *hash = '\0';
-    }
+    (void)cli_split_call(a->trace, &a->call);
     return true;
 }
 

@@ -44,9 +44,9 @@ def write(folder, cases):
     return folder
 
 
-def repro(*words):
-    """What the command says, by its own main."""
-    return _repro.main([str(w) for w in words])
+def repro(trace, call, out, device=""):
+    """What the command says, by its main behind the program."""
+    return _repro.main([str(trace), str(call), device, str(out)])
 
 
 def tried(script, monkeypatch, *words):
@@ -65,7 +65,7 @@ def trace(tmp_path_factory):
 @pytest.mark.parametrize("i", range(len(CASES)), ids=lambda i: CASES[i][0])
 def test_a_call_passes_where_it_was_captured(trace, tmp_path, monkeypatch, capsys, i):
     script = tmp_path / "again.py"
-    assert repro(f"{trace}#{i + 1}", "-o", script) == 0
+    assert repro(trace, i + 1, script) == 0
     assert tried(script, monkeypatch) == 0, capsys.readouterr().out
     assert "DIFFERS" not in capsys.readouterr().out
 
@@ -96,7 +96,7 @@ MISTAKES = {
 def test_a_wrong_device_is_told(trace, tmp_path, monkeypatch, capsys, name):
     i, change = MISTAKES[name]
     script = tmp_path / "again.py"
-    assert repro(f"{trace}#{i + 1}", "-o", script) == 0
+    assert repro(trace, i + 1, script) == 0
     text = script.read_text()
     # The device under test is every run but those of the truth, which come first.
     broken = text.replace("got = run(data, options.device)", "got = BREAK(run, data, options.device)")
@@ -121,7 +121,7 @@ def test_a_wrong_device_is_told(trace, tmp_path, monkeypatch, capsys, name):
 def test_the_script_needs_torch_alone_and_may_have_a_file_beside_it(tmp_path):
     big = torch.randn(300, 300)
     trace = write(tmp_path / "t", [("aten::mm", (big, big), {})])
-    assert repro(f"{trace}#1", "-o", tmp_path / "big.py", "--device", "sim:0") == 0
+    assert repro(trace, 1, tmp_path / "big.py", "sim:0") == 0
     (tmp_path / "elsewhere").mkdir()
     for name in ("big.py", "big.safetensors"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
@@ -154,32 +154,50 @@ def test_a_registered_reference_is_the_truth(tmp_path, monkeypatch, capsys):
 
     ulpscope.reference.register("reproduced::halve")(lambda x: x / 2)
     trace = write(tmp_path / "t", [("reproduced::halve", (X,), {})])
-    assert repro(f"{trace}#1", "-o", tmp_path / "own.py") == 0
+    assert repro(trace, 1, tmp_path / "own.py") == 0
     assert tried(tmp_path / "own.py", monkeypatch) == 1
     assert "DIFFERS" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words, said", [
-    (["{t}"], "names no call"), (["{t}#99"], "99"), (["{t}#1", "-o", "x.txt"], "ends in .py"),
-    (["{t}#1", "--device", "python:a:b"], "one that torch has"), (["{t}#2"], "draws random"),
-    (["{t}#3"], "nobody has written"), (["{t}#1", "-o", "{there}"], "is there already"),
-    (["{t}#4"], "unknown here"), (["{t}/none#1"], "no such"),
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "there.py").write_text("mine")
+    return write(folder / "t", [
+        ("aten::mm", (X, W), {}), ("aten::bernoulli", (X,), {}), ("aten::empty.memory_format", ([4],), {}),
+        ("no::such", (X,), {})])  # fmt: skip
+
+
+@pytest.mark.parametrize("call, said", [
+    (99, "99"), (2, "draws random"), (3, "nobody has written"), (4, "unknown here"),
 ])  # fmt: skip
-def test_what_cannot_be_a_script_is_refused(tmp_path, capsys, words, said):
-    trace = tmp_path / "t"
-    with TraceWriter(trace) as t:
-        t.add("aten::mm", X, W)
-        for op, args in (("aten::bernoulli", (X,)), ("aten::empty.memory_format", ([4],)), ("no::such", (X,))):
-            t.add(op, *args)
-    there = tmp_path / "there.py"
-    there.write_text("mine")
-    words = [w.format(t=trace, there=there) for w in words]
-    try:
-        code = repro(*words) if "-o" in words else repro(*words, "-o", tmp_path / "new.py")
-    except SystemExit as end:
-        code = end.code
-    assert code == 2 and said in capsys.readouterr().err
-    assert there.read_text() == "mine" and not (tmp_path / "new.py").exists()
+def test_what_cannot_be_a_script_is_refused(odd, tmp_path, capsys, call, said):
+    assert repro(odd, call, tmp_path / "new.py") == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "new.py").exists()
+
+
+@pytest.mark.parametrize("words, said", [
+    (["t"], "t names no call; write t#SEQUENCE"), (["t#1", "-o", "x.txt"], "ends in .py"), ([], "one call"),
+    (["t#1", "--device", "python:a:b"], "one that torch has"), (["t#1", "t#2"], "one call"),
+    (["t#1", "-o", "there.py"], "there.py is there already"), (["t#x"], "t#x names no call"),
+    (["t#1", "--dvice", "cpu"], "did you mean --device?"), (["t#1", "-o"], "needs a value"),
+])  # fmt: skip
+def test_options_that_cannot_be_are_refused_before_python_starts(odd, words, said):
+    done = subprocess.run(["ulpscope", "repro", *words], capture_output=True, text=True, cwd=odd.parent,
+                          env={**os.environ, "ULPSCOPE_PYTHON": "/nowhere"}, timeout=60)  # fmt: skip
+    assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("ulpscope repro: ")
+    assert done.stderr.count("\n") == 1 and (odd.parent / "there.py").read_text() == "mine"
+
+
+def test_the_command_writes_the_script(odd, tmp_path):
+    done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--device=cpu"],
+                          capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    assert done.returncode == 0 and "aten::mm in repro-1.py" in done.stderr, done.stderr
+    text = (tmp_path / "repro-1.py").read_text()
+    assert "OPERATOR, DEVICE, IMPORTS = 'aten::mm', 'cpu', ['colorsys']" in text
+    gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x.py"],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert gone.returncode == 2 and "no such" in gone.stderr
 
 
 def test_the_example_in_the_body_runs(monkeypatch, capsys):

@@ -23,7 +23,6 @@ from ..executors.precision import STANDARD, sources_of, space_of
 from ..executors.reference import Reference
 from ..sources.tensors_file import write_tensors, writing
 from . import repro_script
-from .options import Parser
 
 NEXT_STEPS = {"E_VERSION": "; a newer ulpscope is needed",
               "E_CORRUPT": "; it is damaged, capture it or copy it again"}  # fmt: skip
@@ -35,31 +34,13 @@ class Trouble(Exception):
     """Something that ends the run; the text is the sentence that the user gets."""
 
 
-def split_call(text):
-    """TRACE and N of "TRACE#N"; None for no N. A folder may have a # in its name."""
-    path, mark, number = text.rpartition("#")
-    if not mark or not number.isascii() or not number.isdigit() or os.path.isdir(text):
-        return text, None
-    return path, int(number)
+class Options:
+    """What the program read and checked (cli/cmd_repro.c): values by their places, then the
+    modules to import."""
 
-
-def parse(argv):
-    parser = Parser(prog="ulpscope repro")
-    add = parser.add_argument
-    add("trace", metavar="TRACE#SEQUENCE")
-    add("--device", metavar="DEVICE")
-    add("--import", action="append", default=[], dest="imports", metavar="MODULE")
-    add("-o", "--out", metavar="FILE.py")
-    options = parser.parse_args(argv)
-    options.folder, options.sequence = split_call(options.trace)
-    if options.sequence is None:
-        parser.error(f"{options.trace} names no call; write {options.trace}#SEQUENCE, e.g. {options.trace}#38")
-    options.out = options.out or f"repro-{options.sequence}.py"
-    if not options.out.endswith(".py"):
-        parser.error("-o must name a file that ends in .py")
-    if (options.device or "").startswith("python:"):
-        parser.error("--device must be one that torch has: the script knows no others")
-    return options
+    def __init__(self, words):
+        self.folder, sequence, self.device, self.out, *self.imports = words
+        self.sequence = int(sequence)
 
 
 # ---- what is written -----------------------------------------------------------------
@@ -201,8 +182,6 @@ def read(options):
 
 
 def repro(options):
-    if os.path.exists(options.out):
-        raise Trouble(f"{options.out} is there already; name another file with -o")
     try:
         call, row, imports = read(options)
         refuse_odd(call)
@@ -224,10 +203,10 @@ def say(text):
     print(f"ulpscope repro: {text}", file=sys.stderr, flush=True)
 
 
-def main(argv=None):
-    options = parse(argv)
+def main(words=None):
+    """The program's half of the command; `words` as Options has them."""
     try:
-        return repro(options)
+        return repro(Options(sys.argv[1:] if words is None else words))
     except Trouble as trouble:
         say(str(trouble))
     return 2
