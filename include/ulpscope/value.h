@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a call as a tree of values. JSON (docs/trace-format.md, "Arguments")
-// exists at the edge of a trace only. Neighbour: call.h.
+// The arguments, the state and the stack of a call as trees of values. JSON
+// (docs/trace-format.md, "Arguments") exists at the edge of a trace only. Neighbour:
+// call.h.
 //
 // Threads: safe.
 #ifndef ULPSCOPE_VALUE_H
@@ -24,6 +25,7 @@ typedef enum usc_value_kind {
     USC_VALUE_GENERATOR, /* text: its device */
     USC_VALUE_TENSOR,    /* the tensor of role `in` whose path is this place */
     USC_VALUE_LIST,
+    USC_VALUE_MAP,  /* members by their names: of a state, never an argument */
     USC_VALUE_OTHER /* not kept; text: its type */
 } usc_value_kind;
 
@@ -36,11 +38,13 @@ typedef struct usc_value {
         double number[2];       /* FLOAT: the first; COMPLEX: real and imaginary part */
         const char *text;       /* TEXT and whatever has a name */
         struct usc_value *item; /* LIST */
+        const struct usc_argument *member; /* MAP */
     };
-    int64_t n; /* LIST: items */
+    int64_t n; /* LIST: items; MAP: members */
 } usc_value;
 
-/** One argument: by position where `name` is NULL, else by keyword. */
+/** One argument, or member of a map: by position where `name` is NULL, else by keyword.
+ */
 typedef struct usc_argument {
     const char *name;
     usc_value value;
@@ -62,6 +66,21 @@ typedef struct usc_arguments {
  */
 USC_API USC_NODISCARD usc_status usc_arguments_read(const char *json, usc_arguments *out,
                                                     usc_error *err);
+
+/**
+ * Reads the JSON text of a call's state or stack: members of an object by their names, or
+ * items of a list. Objects in it are maps, none stands for anything else.
+ *
+ * Memory:  as usc_arguments_read.
+ * Threads: safe.
+ * Errors:  as usc_arguments_read.
+ */
+USC_API USC_NODISCARD usc_status usc_members_read(const char *json, usc_arguments *out,
+                                                  usc_error *err);
+
+/** A value that is neither list nor map as a person would write it, cut to `size` bytes
+ * with the zero: True, 2.0, float32. "" of lists and maps. */
+USC_API void usc_value_text(const usc_value *value, char *out, size_t size);
 
 /** Frees; an empty one is allowed. */
 USC_API void usc_arguments_free(usc_arguments *a);

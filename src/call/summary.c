@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/line.h"
-#include "base/number.h"
 
 enum { MOST_SHOWN = 4, LONGEST = 400, PATH_SIZE = 96 };
 
@@ -24,18 +23,6 @@ static void tell_tensor(const usc_call_arg *t, usc_line *to)
     for (int i = 0; i < t->ndim; i++)
         usc_line_add(to, "%s%lld", i > 0 ? ", " : "[", (long long)t->sizes[i]);
     usc_line_text(to, t->ndim > 0 ? "]" : "[]");
-}
-
-/* The shortest text that reads back as the number, and always a float's. */
-static void tell_number(double v, usc_line *to)
-{
-    char text[32];
-    for (int digits = 1; digits <= 17; digits++) {
-        (void)usc_format(text, sizeof text, "%.*g", digits, v);
-        if (usc_parse_number(text, NULL) == v) break;
-    }
-    usc_line_text(to, text);
-    if (strspn(text, "-0123456789") == strlen(text)) usc_line_text(to, ".0");
 }
 
 static void tell(const usc_call *call, const usc_value *value, const char *path,
@@ -58,26 +45,16 @@ static void tell(const usc_call *call, const usc_value *value, const char *path,
                  usc_line *to)
 {
     const usc_call_arg *tensor = input_at(call, path);
+    char text[LONGEST];
+    usc_value_text(value, text, sizeof text);
     if (value->kind == USC_VALUE_LIST)
         tell_list(call, value, path, to);
     else if (tensor != NULL)
         tell_tensor(tensor, to);
-    else if (value->kind == USC_VALUE_BOOL)
-        usc_line_text(to, value->truth ? "True" : "False");
-    else if (value->kind == USC_VALUE_INT)
-        usc_line_add(to, "%lld", (long long)value->integer);
-    else if (value->kind == USC_VALUE_FLOAT || value->kind == USC_VALUE_COMPLEX)
-        tell_number(value->number[0], to);
-    else if (value->kind == USC_VALUE_NONE || value->kind == USC_VALUE_TENSOR ||
-             value->kind == USC_VALUE_GENERATOR)
-        usc_line_text(to, "None");
+    else if (value->kind == USC_VALUE_GENERATOR)
+        usc_line_text(to, "None"); /* its device is not the argument */
     else
-        usc_line_text(to, value->text);
-    if (value->kind == USC_VALUE_COMPLEX) {
-        usc_line_text(to, value->number[1] < 0 ? "" : "+");
-        tell_number(value->number[1], to);
-        usc_line_text(to, "j");
-    }
+        usc_line_text(to, text);
 }
 
 void usc_call_summary(const usc_call *call, char *out, size_t size)

@@ -3,12 +3,18 @@
 // lacks: docs/trace-format.md, "Arguments".
 #include <ulpscope/value.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/number.h"
 #include "json/json.h"
 
-static bool read_value(usc_arena *a, const usc_json *from, usc_value *out);
+/* What an object is: a mark of what JSON lacks, or a map. */
+typedef bool (*object_reader)(usc_arena *a, const usc_json *from, usc_value *out);
+
+static bool read_value(usc_arena *a, const usc_json *from, object_reader object,
+                       usc_value *out);
 
 static const char *copied(usc_arena *a, const char *text)
 {
@@ -18,14 +24,15 @@ static const char *copied(usc_arena *a, const char *text)
     return copy;
 }
 
-static bool read_list(usc_arena *a, const usc_json *from, usc_value *out)
+static bool read_list(usc_arena *a, const usc_json *from, object_reader object,
+                      usc_value *out)
 {
     const size_t n = usc_json_size(from);
     out->kind = USC_VALUE_LIST;
     out->n = (int64_t)n;
     out->item = usc_arena_take(a, (n + 1) * sizeof *out->item);
     for (size_t i = 0; out->item != NULL && i < n; i++)
-        if (!read_value(a, usc_json_item(from, i), &out->item[i])) return false;
+        if (!read_value(a, usc_json_item(from, i), object, &out->item[i])) return false;
     return out->item != NULL;
 }
 
@@ -65,7 +72,7 @@ static bool read_mark(usc_arena *a, const char *mark, const usc_json *value,
     return true;
 }
 
-static bool read_object(usc_arena *a, const usc_json *from, usc_value *out)
+static bool read_marked(usc_arena *a, const usc_json *from, usc_value *out)
 {
     void *at = NULL;
     const char *mark;
@@ -74,11 +81,35 @@ static bool read_object(usc_arena *a, const usc_json *from, usc_value *out)
     return read_mark(a, mark, value, out);
 }
 
-static bool read_value(usc_arena *a, const usc_json *from, usc_value *out)
+/* Members of an object; NULL where there is no memory. */
+static usc_argument *read_members(usc_arena *a, const usc_json *from,
+                                  object_reader object, int64_t *n)
+{
+    usc_argument *member = usc_arena_take(a, (usc_json_size(from) + 1) * sizeof *member);
+    const char *name;
+    const usc_json *value;
+    *n = 0;
+    for (void *at = NULL; member != NULL && usc_json_next(from, &at, &name, &value);) {
+        usc_argument *one = &member[(*n)++];
+        one->name = copied(a, name);
+        if (one->name == NULL || !read_value(a, value, object, &one->value)) return NULL;
+    }
+    return member;
+}
+
+static bool read_map(usc_arena *a, const usc_json *from, usc_value *out)
+{
+    out->kind = USC_VALUE_MAP;
+    out->member = read_members(a, from, read_map, &out->n);
+    return out->member != NULL;
+}
+
+static bool read_value(usc_arena *a, const usc_json *from, object_reader object,
+                       usc_value *out)
 {
     *out = (usc_value){0};
-    if (usc_json_is_list(from)) return read_list(a, from, out);
-    if (usc_json_is_object(from)) return read_object(a, from, out);
+    if (usc_json_is_list(from)) return read_list(a, from, object, out);
+    if (usc_json_is_object(from)) return object(a, from, out);
     const char *text = usc_json_as_text(from);
     if (text != NULL) {
         out->kind = USC_VALUE_TEXT;
@@ -97,48 +128,72 @@ static bool read_value(usc_arena *a, const usc_json *from, usc_value *out)
     return true;
 }
 
-/* Those by position, then those by keyword. */
-static bool read_all(usc_arena *a, const usc_json *root, usc_arguments *out)
+static usc_argument *read_items(usc_arena *a, const usc_json *from, object_reader object,
+                                int64_t *n)
 {
-    const usc_json *args = usc_json_get(root, "args"),
-                   *named = usc_json_get(root, "kwargs");
-    const size_t n_args = usc_json_size(args), n = n_args + usc_json_size(named);
-    usc_argument *argument = usc_arena_take(a, (n + 1) * sizeof *argument);
-    if (argument == NULL) return false;
-    size_t i = 0;
-    for (; i < n_args; i++) {
-        argument[i].name = NULL;
-        if (!read_value(a, usc_json_item(args, i), &argument[i].value)) return false;
+    const size_t size = usc_json_size(from);
+    usc_argument *item = usc_arena_take(a, (size + 1) * sizeof *item);
+    *n = (int64_t)size;
+    for (size_t i = 0; item != NULL && i < size; i++) {
+        item[i].name = NULL;
+        if (!read_value(a, usc_json_item(from, i), object, &item[i].value)) return NULL;
     }
-    const char *name;
-    const usc_json *value;
-    for (void *at = NULL; i < n && usc_json_next(named, &at, &name, &value); i++) {
-        argument[i].name = copied(a, name);
-        if (argument[i].name == NULL || !read_value(a, value, &argument[i].value))
-            return false;
-    }
-    *out = (usc_arguments){.n = (int64_t)i, .argument = argument};
+    return item;
+}
+
+/* Those by position, then those by keyword. */
+static bool read_arguments(usc_arena *a, const usc_json *root, usc_arguments *out)
+{
+    int64_t n_args, n_named;
+    const usc_argument *args =
+        read_items(a, usc_json_get(root, "args"), read_marked, &n_args);
+    const usc_argument *named =
+        read_members(a, usc_json_get(root, "kwargs"), read_marked, &n_named);
+    usc_argument *all = usc_arena_take(a, (size_t)(n_args + n_named + 1) * sizeof *all);
+    if (args == NULL || named == NULL || all == NULL) return false;
+    memcpy(all, args, (size_t)n_args * sizeof *all);
+    memcpy(all + n_args, named, (size_t)n_named * sizeof *all);
+    *out = (usc_arguments){.n = n_args + n_named, .argument = all};
     return true;
 }
 
-usc_status usc_arguments_read(const char *json, usc_arguments *out, usc_error *err)
+static bool read_plain(usc_arena *a, const usc_json *root, usc_arguments *out)
+{
+    out->argument = usc_json_is_list(root) ? read_items(a, root, read_map, &out->n)
+                                           : read_members(a, root, read_map, &out->n);
+    return out->argument != NULL;
+}
+
+static usc_status read_text(const char *json, const char *what,
+                            bool (*read)(usc_arena *, const usc_json *, usc_arguments *),
+                            usc_arguments *out, usc_error *err)
 {
     *out = (usc_arguments){0};
     if (json == NULL || *json == '\0') return USC_OK;
     usc_json *root = NULL;
     usc_arena *arena = NULL;
-    usc_status st = usc_json_parse(json, strlen(json), "arguments of a call",
-                                   "not as a trace has them", &root, err);
+    usc_status st =
+        usc_json_parse(json, strlen(json), what, "not as a trace has them", &root, err);
     if (st == USC_OK) {
         arena = usc_libc_alloc.resize(NULL, NULL, 0, sizeof *arena);
         if (arena != NULL) *arena = (usc_arena){.alloc = usc_libc_alloc};
-        if (arena == NULL || !read_all(arena, root, out))
-            st = usc_error_set(err, USC_E_NOMEM, -1, "arguments of a call: no memory");
+        if (arena == NULL || !read(arena, root, out))
+            st = usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", what);
     }
     out->memory = arena;
     if (st != USC_OK) usc_arguments_free(out);
     usc_json_free(root);
     return st;
+}
+
+usc_status usc_arguments_read(const char *json, usc_arguments *out, usc_error *err)
+{
+    return read_text(json, "arguments of a call", read_arguments, out, err);
+}
+
+usc_status usc_members_read(const char *json, usc_arguments *out, usc_error *err)
+{
+    return read_text(json, "facts of a call", read_plain, out, err);
 }
 
 void usc_arguments_free(usc_arguments *a)
@@ -149,4 +204,42 @@ void usc_arguments_free(usc_arguments *a)
         (void)usc_libc_alloc.resize(NULL, arena, sizeof *arena, 0);
     }
     *a = (usc_arguments){0};
+}
+
+/* The shortest text that reads back as the number, and always a float's. */
+static void number_text(double v, char *text, size_t size)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)usc_format(text, size, "%.*g", digits, v);
+        if (usc_parse_number(text, NULL) == v) break;
+    }
+    const size_t n = strlen(text);
+    if (strspn(text, "-0123456789") == n) (void)snprintf(text + n, size - n, ".0");
+}
+
+void usc_value_text(const usc_value *value, char *out, size_t size)
+{
+    char number[2][40] = {"", ""};
+    const char *text = "";
+    if (value->kind == USC_VALUE_FLOAT || value->kind == USC_VALUE_COMPLEX)
+        for (size_t i = 0; i < 2; i++)
+            number_text(value->number[i], number[i], sizeof number[i]);
+    if (value->kind == USC_VALUE_COMPLEX) {
+        (void)snprintf(out, size, "%s%s%sj", number[0], value->number[1] < 0 ? "" : "+",
+                       number[1]);
+        return;
+    }
+    if (value->kind == USC_VALUE_INT) {
+        (void)snprintf(out, size, "%lld", (long long)value->integer);
+        return;
+    }
+    if (value->kind == USC_VALUE_FLOAT)
+        text = number[0];
+    else if (value->kind == USC_VALUE_BOOL)
+        text = value->truth ? "True" : "False";
+    else if (value->kind == USC_VALUE_NONE || value->kind == USC_VALUE_TENSOR)
+        text = "None"; /* a tensor that is not defined */
+    else if (value->kind != USC_VALUE_LIST && value->kind != USC_VALUE_MAP)
+        text = value->text;
+    (void)snprintf(out, size, "%s", text);
 }

@@ -339,10 +339,71 @@ static void test_a_call_in_one_line(void **state)
     assert_string_equal(text, "float32[");
 }
 
+static void test_a_state_is_read_with_maps(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"grad\": true, \"autocast\": {\"cpu\": \"bfloat16\"}, "
+                               "\"rng\": {\"seed\": 5, \"at\": [1, {}]}}";
+    usc_arguments a;
+    usc_error err;
+    assert_int_equal(usc_members_read(text, &a, &err), USC_OK);
+    assert_int_equal(a.n, 3);
+    assert_string_equal(a.argument[0].name, "grad");
+    assert_int_equal(a.argument[0].value.kind, USC_VALUE_BOOL);
+    const usc_value *cast = &a.argument[1].value, *rng = &a.argument[2].value;
+    assert_int_equal(cast->kind, USC_VALUE_MAP); /* no dtype, as in arguments */
+    assert_string_equal(cast->member[0].name, "cpu");
+    assert_string_equal(cast->member[0].value.text, "bfloat16");
+    assert_int_equal(rng->n, 2);
+    const usc_value *at = &rng->member[1].value;
+    assert_int_equal(at->kind, USC_VALUE_LIST);
+    assert_true(at->item[1].kind == USC_VALUE_MAP && at->item[1].n == 0);
+    usc_arguments_free(&a);
+    assert_int_equal(usc_members_read("[[\"a.py\", 3, \"f\"]]", &a, &err), USC_OK);
+    assert_true(a.n == 1 && a.argument[0].name == NULL && a.argument[0].value.n == 3);
+    usc_arguments_free(&a);
+    assert_int_equal(usc_members_read("{\"x\": ", &a, &err), USC_E_CORRUPT);
+    assert_int_equal(usc_members_read("", &a, &err), USC_OK);
+    usc_arguments_free(&a);
+}
+
+static void test_values_are_written_as_people_do(void **state)
+{
+    (void)state;
+    static const struct {
+        usc_value value;
+        const char *text;
+    } cases[] = {
+        {{.kind = USC_VALUE_NONE}, "None"},
+        {{.kind = USC_VALUE_TENSOR}, "None"},
+        {{.kind = USC_VALUE_BOOL, .truth = true}, "True"},
+        {{.kind = USC_VALUE_BOOL}, "False"},
+        {{.kind = USC_VALUE_INT, .integer = INT64_MIN}, "-9223372036854775808"},
+        {{.kind = USC_VALUE_FLOAT, .number = {2}}, "2.0"},
+        {{.kind = USC_VALUE_FLOAT, .number = {0.1}}, "0.1"},
+        {{.kind = USC_VALUE_FLOAT, .number = {1e300}}, "1e+300"},
+        {{.kind = USC_VALUE_FLOAT, .number = {-1.0 / 0.0}}, "-inf"},
+        {{.kind = USC_VALUE_COMPLEX, .number = {1, -0.5}}, "1.0-0.5j"},
+        {{.kind = USC_VALUE_COMPLEX, .number = {0, 3}}, "0.0+3.0j"},
+        {{.kind = USC_VALUE_DTYPE, .text = "float32"}, "float32"},
+        {{.kind = USC_VALUE_LIST}, ""},
+        {{.kind = USC_VALUE_MAP}, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[64];
+        usc_value_text(&cases[i].value, text, sizeof text);
+        assert_string_equal(text, cases[i].text);
+        usc_value_text(&cases[i].value, text, 3);
+        assert_true(strlen(text) < 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_are_what_the_format_says),
+        cmocka_unit_test(test_a_state_is_read_with_maps),
+        cmocka_unit_test(test_values_are_written_as_people_do),
         cmocka_unit_test(test_what_is_no_json_is_corrupt),
         cmocka_unit_test(test_another_device_type_gets_the_outermost_portable_call),
         cmocka_unit_test(test_calls_that_are_not_portable_are_replaced_by_those_below),
