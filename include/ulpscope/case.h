@@ -258,9 +258,6 @@ USC_API USC_NODISCARD usc_status usc_case_say(usc_case *c, usc_verdict verdict,
                                               const char *path, const char *reason,
                                               usc_error *err);
 
-/** Drops the last findings until there are `n`: another reading of the call follows. */
-USC_API void usc_case_drop(usc_case *c, int n);
-
 /** How many findings there are. */
 USC_API int usc_case_count(const usc_case *c);
 

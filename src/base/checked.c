@@ -17,17 +17,3 @@ bool usc_mul_i64(int64_t a, int64_t b, int64_t *out)
     *out = 0;
     return false;
 }
-
-bool usc_add_size(size_t a, size_t b, size_t *out)
-{
-    if (!USC_ADD_OVERFLOWS(a, b, out)) return true;
-    *out = 0;
-    return false;
-}
-
-bool usc_mul_size(size_t a, size_t b, size_t *out)
-{
-    if (!USC_MUL_OVERFLOWS(a, b, out)) return true;
-    *out = 0;
-    return false;
-}

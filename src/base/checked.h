@@ -12,10 +12,4 @@ USC_NODISCARD bool usc_add_i64(int64_t a, int64_t b, int64_t *out);
 /** `*out = a * b` and true, or false and `*out` 0 where the product does not fit. */
 USC_NODISCARD bool usc_mul_i64(int64_t a, int64_t b, int64_t *out);
 
-/** `*out = a + b` and true, or false and `*out` 0 where the sum does not fit. */
-USC_NODISCARD bool usc_add_size(size_t a, size_t b, size_t *out);
-
-/** `*out = a * b` and true, or false and `*out` 0 where the product does not fit. */
-USC_NODISCARD bool usc_mul_size(size_t a, size_t b, size_t *out);
-
 #endif

@@ -185,11 +185,6 @@ usc_status usc_case_say(usc_case *c, usc_verdict verdict, const char *path,
     return USC_OK;
 }
 
-void usc_case_drop(usc_case *c, int n)
-{
-    if (n >= 0 && (size_t)n < c->n_found) c->n_found = (size_t)n;
-}
-
 int usc_case_count(const usc_case *c)
 {
     return (int)c->n_found;

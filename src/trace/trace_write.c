@@ -173,11 +173,6 @@ int64_t usc_trace_find_blob(const usc_trace_writer *w, usc_hash128 hash, int64_t
     return w->n_slots > 0 ? find_slot(w->slots, w->n_slots, hash, size)->blob : 0;
 }
 
-int64_t usc_trace_bytes_written(const usc_trace_writer *w)
-{
-    return w->blob_bytes;
-}
-
 static usc_status grow_slots(usc_trace_writer *w, usc_error *err)
 {
     if ((size_t)w->n_blobs < w->n_slots / 2) return USC_OK;
@@ -240,7 +235,6 @@ static usc_status add_blob(usc_trace_writer *w, usc_hash128 hash, const void *da
     if (st != USC_OK) return st;
     *find_slot(w->slots, w->n_slots, hash, size) = (usc_blob_slot){hash, size, id};
     w->n_blobs = id;
-    w->blob_bytes += size;
     w->pending_bytes += size;
     return USC_OK;
 }

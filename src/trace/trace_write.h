@@ -16,7 +16,4 @@ USC_NODISCARD usc_status usc_trace_put_hashed_blob(usc_trace_writer *w, usc_hash
                                                    const void *data, int64_t size,
                                                    int64_t *blob, usc_error *err);
 
-/** Blob bytes written to shards so far. */
-int64_t usc_trace_bytes_written(const usc_trace_writer *w);
-
 #endif

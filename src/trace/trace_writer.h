@@ -19,7 +19,7 @@ struct usc_trace_writer {
     usc_shard shard;
     usc_blob_slot *slots;
     size_t n_slots;
-    int64_t n_blobs, n_args, next_shard, blob_bytes;
+    int64_t n_blobs, n_args, next_shard;
     bool in_transaction;
     int64_t pending_bytes; /* blob bytes since the last commit */
     int64_t pending_since; /* milliseconds, monotonic: when the transaction began */

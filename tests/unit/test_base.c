@@ -70,18 +70,6 @@ static void test_checked_i64(void **state)
     assert_int_equal(out, 0);
 }
 
-static void test_checked_size(void **state)
-{
-    (void)state;
-    size_t out;
-    assert_true(usc_add_size(SIZE_MAX - 1, 1, &out) && out == SIZE_MAX);
-    assert_false(usc_add_size(SIZE_MAX, 1, &out));
-    assert_int_equal(out, 0);
-    assert_true(usc_mul_size(SIZE_MAX, 1, &out) && out == SIZE_MAX);
-    assert_false(usc_mul_size(SIZE_MAX / 2 + 1, 2, &out));
-    assert_int_equal(out, 0);
-}
-
 /* Values published with xxHash, seed 0: a trace must be checkable with other tools. */
 /* The test's own copy of xxHash has the plain build's flags: long inputs, which take
  * another build where the CPU has it, must hash the same. */
@@ -165,7 +153,6 @@ int main(void)
         cmocka_unit_test(test_unlisted_status_is_unknown),
         cmocka_unit_test(test_error_set_fills_and_cuts),
         cmocka_unit_test(test_checked_i64),
-        cmocka_unit_test(test_checked_size),
         cmocka_unit_test(test_hashes_are_standard_xxh3),
         cmocka_unit_test(test_hashes_are_the_same_on_every_cpu),
         cmocka_unit_test(test_libc_alloc),

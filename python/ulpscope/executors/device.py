@@ -5,7 +5,6 @@ Python callable that stands for one. Knows nothing of references and verdicts.""
 import importlib
 import math
 import re
-import time
 from dataclasses import dataclass, field
 
 import torch
@@ -54,7 +53,6 @@ class Answer:
     outputs: dict  # path -> plain tensor
     trespass: str = ""  # what it wrote that it must not, a clause
     before: dict = field(default_factory=dict)  # written paths: plain content before
-    nanoseconds: int = 0
     notes: list = field(default_factory=list)  # on how it was computed
 
 
@@ -112,7 +110,6 @@ class TorchDevice:
     def _run(self, call, on_host):
         bound = self.bind(call, on_host)
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
-        start = time.perf_counter_ns()
         try:
             result = self.compute(call, bound)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
@@ -121,12 +118,11 @@ class TorchDevice:
             raise
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
             raise refusal(problem) from None
-        spent = time.perf_counter_ns() - start
         wrong = trespass(call, bound)
         private = {base.untyped_storage().data_ptr() for base in bound.bases.values()}
         bound = None  # room for what is kept
         fresh = self.type != "cpu" or space_of(call.op) in STANDARD
-        return Answer(_detached(outputs, private, fresh), wrong, before, spent, self.notes(call))
+        return Answer(_detached(outputs, private, fresh), wrong, before, self.notes(call))
 
 
 class PythonDevice:
@@ -139,15 +135,13 @@ class PythonDevice:
     def run(self, call):
         bound = bind_exact(call, lambda captured: "cpu")
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
-        start = time.perf_counter_ns()
         try:
             with torch.no_grad():
                 result = self.function(call.function, bound.args, bound.kwargs)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
             raise refusal(problem) from None
-        spent = time.perf_counter_ns() - start
-        return Answer(_detached(outputs), trespass(call, bound), before, spent)
+        return Answer(_detached(outputs), trespass(call, bound), before)
 
 
 def _detached(outputs, private=(), fresh=False):
