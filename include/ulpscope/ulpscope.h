@@ -8,6 +8,7 @@
 #include <ulpscope/call.h>
 #include <ulpscope/capture.h>
 #include <ulpscope/case.h>
+#include <ulpscope/cause.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kernels.h>

@@ -36,6 +36,7 @@ void core_lock(PyThread_type_lock lock);
 int core_errors_add(PyObject *module);
 int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
+int py_cause_add(PyObject *module);
 int py_judge_add(PyObject *module);
 int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);

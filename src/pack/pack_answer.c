@@ -389,6 +389,11 @@ usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_error *err)
     if (w->opinions == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "findings: no memory");
     memset(w->opinions, 0, size);
+    const size_t seen = ((size_t)n_most + 1) * sizeof *w->seen;
+    w->seen = usc_arena_take(w->arena, seen);
+    if (w->seen == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "findings: no memory");
+    memset(w->seen, 0, seen);
     return usc_case_open(&options, &w->c, err);
 }
 
@@ -397,6 +402,7 @@ usc_status usc_pack_output(const usc_pack_work *w, const usc_safetensor *device,
 {
     const usc_status st = check_operands(o, err);
     if (st != USC_OK) return st;
+    w->seen[usc_case_count(w->c)] = (usc_pack_seen){device, *o};
     const bool same = same_shape(&device->tensor, &o->reference->tensor);
     const bool computed = device->tensor.dtype != USC_DTYPE_NONE &&
                           o->reference->tensor.dtype != USC_DTYPE_NONE;

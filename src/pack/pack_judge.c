@@ -145,6 +145,47 @@ static usc_status judge_held_to(packed *p, usc_pack_call *call,
     return st;
 }
 
+/* ---- causes ---- */
+
+static usc_status name_inputs(packed *p, const usc_pack_call *call,
+                              const usc_safetensors *tensors, usc_pack_inputs *out,
+                              usc_error *err)
+{
+    const size_t n = usc_json_size(call->inputs);
+    struct usc_pack_input *items = usc_arena_take(&p->arena, n * sizeof *items + 1);
+    *out = (usc_pack_inputs){.tensors = tensors, .items = items};
+    if (items == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
+    for (size_t i = 0; i < n; i++) {
+        const usc_json *input = usc_json_item(call->inputs, i);
+        const char *name = usc_json_as_text(usc_json_get(input, "name"));
+        const char *argument = usc_json_as_text(usc_json_get(input, "argument"));
+        if (name != NULL)
+            items[out->n++] =
+                (struct usc_pack_input){name, argument != NULL ? argument : name};
+    }
+    return USC_OK;
+}
+
+/* The row once more, with its cause where the files show one. The arguments help where
+ * the pack still has them. */
+static usc_status add_cause(packed *p, usc_pack_call *call, usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    usc_cause_found found;
+    usc_pack_inputs inputs = {0};
+    usc_safetensors *tensors = NULL;
+    usc_status st = USC_OK;
+    if (call->inputs_file != NULL &&
+        usc_path_join(path, p->folder, call->inputs_file, NULL) == USC_OK &&
+        usc_safetensors_open(path, p->w.options->alloc, &tensors, NULL) == USC_OK)
+        st = name_inputs(p, call, tensors, &inputs, err);
+    if (st == USC_OK) st = usc_pack_cause(&p->w, &inputs, &found, err);
+    usc_safetensors_close(tensors);
+    if (st != USC_OK || found.code == USC_CAUSE_NONE) return st;
+    return usc_pack_put_cause(&p->w, p->result, &call->row, found.text, err);
+}
+
 /* Verdicts on all outputs of a call. */
 static usc_status judge_call(packed *p, usc_pack_call *call, usc_error *err)
 {
@@ -162,6 +203,7 @@ static usc_status judge_call(packed *p, usc_pack_call *call, usc_error *err)
     }
     call->row.t_judge = call->row.t_total = usc_pack_now() - begin;
     if (st == USC_OK) st = usc_pack_put(&p->w, p->result, &call->row, err);
+    if (st == USC_OK && flagged(p->w.c)) st = add_cause(p, call, err);
     usc_safetensors_close(tensors);
     return st;
 }

@@ -6,6 +6,7 @@
 #define USC_PACK_OPERANDS_H
 
 #include <ulpscope/case.h>
+#include <ulpscope/cause.h>
 #include <ulpscope/pack.h>
 #include <ulpscope/result.h>
 #include <ulpscope/safetensors.h>
@@ -70,6 +71,21 @@ typedef struct usc_pack_opinion {
     int64_t sizes[USC_MAX_DIMS];
 } usc_pack_opinion;
 
+/** What a finding was made from; device NULL where it is none on an output. */
+typedef struct usc_pack_seen {
+    const usc_safetensor *device;
+    usc_pack_operands operands;
+} usc_pack_seen;
+
+/** Arguments of a call. */
+typedef struct usc_pack_inputs {
+    const usc_safetensors *tensors;
+    int n;
+    const struct usc_pack_input {
+        const char *name, *argument; /* in `tensors`; of the operator */
+    } * items;
+} usc_pack_inputs;
+
 /** Where memory of one call and settings come from. */
 typedef struct usc_pack_work {
     usc_arena *arena; /* reset by the caller, call by call */
@@ -78,6 +94,7 @@ typedef struct usc_pack_work {
     usc_standard standard;
     bool foreign;               /* the standard is not our own rule */
     usc_pack_opinion *opinions; /* of findings, as many as there may be */
+    usc_pack_seen *seen;        /* likewise */
 } usc_pack_work;
 
 /** Parses the standard of the options. Errors: USC_E_ARG (names what there is). */
@@ -108,6 +125,17 @@ const char *usc_pack_dtype_text(const usc_safetensor *t);
  */
 USC_NODISCARD usc_status usc_pack_put(const usc_pack_work *w, usc_result *result,
                                       usc_result_row *row, usc_error *err);
+
+/** Names the cause of what the case accuses, if the files show it; NONE else. `inputs`
+ * may be NULL. Errors: USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_pack_cause(const usc_pack_work *w,
+                                        const usc_pack_inputs *inputs,
+                                        usc_cause_found *out, usc_error *err);
+
+/** Puts a row that usc_pack_put has filled in once more, with its cause. */
+USC_NODISCARD usc_status usc_pack_put_cause(const usc_pack_work *w, usc_result *result,
+                                            usc_result_row *row, const char *cause,
+                                            usc_error *err);
 
 /** Creates OUT/result.db for a run on files. */
 USC_NODISCARD usc_status usc_pack_begin(const usc_pack_work *w, const usc_run *run,

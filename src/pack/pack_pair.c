@@ -100,7 +100,11 @@ static usc_status add_tensor(pair *p, const usc_safetensor *t, usc_error *err)
                           .stack = "",
                           .stands_for = 1};
     row.t_judge = row.t_total = usc_pack_now() - begin;
-    return usc_pack_put(&p->w, p->result, &row, err);
+    usc_cause_found found;
+    st = usc_pack_put(&p->w, p->result, &row, err);
+    if (st == USC_OK) st = usc_pack_cause(&p->w, NULL, &found, err);
+    if (st != USC_OK || found.code == USC_CAUSE_NONE) return st;
+    return usc_pack_put_cause(&p->w, p->result, &row, found.text, err);
 }
 
 /* All names of both files, each once, in order. */

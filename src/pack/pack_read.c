@@ -130,6 +130,8 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
     *out = (usc_pack_call){.row = read_row(&t, c, arena),
                            .unjudged = usc_json_text(&t, c, "unjudged", NULL),
                            .file = usc_json_text(&t, c, "operands_file", NULL),
+                           .inputs_file = usc_json_text(&t, c, "inputs_file", NULL),
+                           .inputs = usc_json_list(&t, c, "inputs"),
                            .outputs = usc_json_list(&t, c, "outputs"),
                            .rounded = usc_json_list(&t, rounded, "outputs"),
                            .note = text(&t, rounded, "note")};

@@ -23,9 +23,11 @@ typedef struct usc_pack_entry {
 
 /** One call; lives as long as the manifest, row.stack until the arena is reset. */
 typedef struct usc_pack_call {
-    usc_result_row row;   /* what identifies it */
-    const char *unjudged; /* why none of it can be judged; NULL else */
-    const char *file;     /* of its operands, relative to the pack; NULL for none */
+    usc_result_row row;      /* what identifies it */
+    const char *unjudged;    /* why none of it can be judged; NULL else */
+    const char *file;        /* of its operands, relative to the pack; NULL for none */
+    const char *inputs_file; /* likewise, of its arguments */
+    const usc_json *inputs;  /* names in that file, and arguments */
     const usc_json *outputs;
     int n_outputs;
     const usc_json *rounded; /* the outputs where numbers among the arguments are rounded

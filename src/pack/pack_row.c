@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings of one call as a row of result.db: one sentence, numbers, worst elements. The
-// same words as a check has; no cause, since naming one takes replays.
+// same words as a check has. Neighbour: pack_cause.c, for the second time that it is put.
 #include "base/number.h"
 #include "pack/pack_operands.h"
 
@@ -32,22 +32,11 @@ static const char *text(usc_arena *a, const char *format, ...)
     return out != NULL ? strcpy(out, bytes) : NULL;
 }
 
-/* What the number of bits suggests: a hint, in the sentence only. */
-static const char *likely(const usc_finding *f)
-{
-    if (f->verdict != USC_VERDICT_REDUCED) return NULL;
-    if (f->bits >= 6.5 && f->bits < 9.5) return "consistent with bfloat16 arithmetic";
-    if (f->bits >= 9.5 && f->bits < 12.5)
-        return "consistent with TF32 or float16 arithmetic";
-    return NULL;
-}
-
 static const char *sentence(const usc_pack_work *w, const char *op, const usc_finding *f,
-                            const char *standard)
+                            const char *standard, const char *cause)
 {
     char out[SENTENCE];
-    const usc_said said = {
-        .op = op, .verdict = f->verdict, .worst = f, .cause = likely(f)};
+    const usc_said said = {.op = op, .verdict = f->verdict, .worst = f, .cause = cause};
     if (standard == NULL || f->verdict == USC_VERDICT_UNJUDGED) {
         usc_case_sentence(&said, out, sizeof out);
         return text(w->arena, "%s", out);
@@ -226,11 +215,19 @@ usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_r
     row->yardstick_bits = standard != NULL ? (double)NAN : worst->yardstick_bits;
     row->bound = worst->bound;
     row->output = worst->path;
-    row->sentence = sentence(w, row->op, worst, standard);
+    row->sentence = sentence(w, row->op, worst, standard, "");
     row->notes = all_notes(w, row->notes);
     if (worst->verdict == USC_VERDICT_PASS) row->stack = "";
     const usc_status st = add_details(w, row, usc_verdict_flagged(worst->verdict), err);
     if (st != USC_OK) return st;
+    return w->arena->failed ? no_room(row, err) : usc_result_put(result, row, err);
+}
+
+usc_status usc_pack_put_cause(const usc_pack_work *w, usc_result *result,
+                              usc_result_row *row, const char *cause, usc_error *err)
+{
+    row->cause = cause;
+    row->sentence = sentence(w, row->op, usc_case_worst(w->c), NULL, cause);
     return w->arena->failed ? no_room(row, err) : usc_result_put(result, row, err);
 }
 

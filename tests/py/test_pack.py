@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -151,6 +152,37 @@ def test_faulty_outputs_get_the_verdicts_of_a_check(packed, tmp_path, kind):
     with sim.fault(operators, kind):
         run_pack.main(packed / "pack", tmp_path / "outputs", "sim:0")
     assert assert_same(packed, tmp_path / "outputs", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind, words", [
+    ("drop_tail", "not written"), ("scale", "is multiplied by"), ("nan", "spurious NaN"),
+    ("swap_two", "change places|exchanged"), ("bit_flip", "^bit|sign of one")])  # fmt: skip
+def test_what_the_files_show_is_named(packed, tmp_path, kind, words):
+    operators = "aten::mm,aten::mul,aten::gelu,aten::_softmax,aten::add_,aten::sum,aten::relu"
+    with sim.fault(operators, kind):
+        run_pack.main(packed / "pack", tmp_path / "outputs", "sim:0")
+    _, got = judge(packed / "pack", tmp_path / "outputs", out=tmp_path / "out")
+    accused = [c for c in got.values() if c["verdict"] in ("reduced", "wrong", "nonfinite")]
+    named = [c["cause"] for c in accused if c["cause"] and not c["cause"].startswith("looks like")]
+    assert len(named) >= len(accused) / 2
+    assert all(re.search(words, cause) for cause in named), named
+    assert all(c["sentence"].endswith(c["cause"]) for c in accused)
+    assert not any(c["cause"] for c in got.values() if c not in accused)
+
+
+@pytest.mark.parametrize("with_inputs", [True, False])
+def test_a_lost_write_is_named_where_the_inputs_are_there(packed, honest, tmp_path, with_inputs):
+    number = number_of(packed, "aten::add_.Tensor")
+    pack = shutil.copytree(packed / "pack", tmp_path / "pack")
+    before = plain_tensors.read(pack / f"inputs/{number}.safetensors")["args[0]"]
+    if not with_inputs:
+        shutil.rmtree(pack / "inputs")
+    outputs = shutil.copytree(honest, tmp_path / "outputs")
+    file = outputs / f"{number}.safetensors"
+    plain_tensors.write(file, {name: before for name in plain_tensors.read(file)})
+    _, got = judge(pack, outputs, out=tmp_path / "out")
+    assert got[number]["verdict"] == "wrong"
+    assert ("was lost: not written" in got[number]["cause"]) == with_inputs
 
 
 def test_a_pack_says_what_a_check_of_the_device_says(packed, tmp_path):

@@ -5,20 +5,19 @@ A mistake is named when its emulation on the CPU reproduces what the device gave
 bits on 99 % of the elements that rounding does not explain, or errors at least 8 times
 smaller than those against the truth. Damage to a few elements is named by its place and
 content; noise whose emulation only correlates with it, by its format. docs/causes.md.
-The mistakes: `pattern`, `emulate`, `edits`.
+What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 """
 
-import re
 import warnings
 
 import torch
 
+from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edits as _causes_edits
 from . import emulate as _emulate
-from . import fit, graph, inside, order, pattern, sums, whole
-from . import scale as _causes_scale
-from .evidence import SMALLER, Evidence
+from . import fit, graph, inside, sums
+from .evidence import LEFT_MOST, Evidence, reals
 from .graph import MOST_SINGLE
 from .nodes import Lab
 
@@ -27,21 +26,14 @@ MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer
 GROSS = 2.5  # bits: what has fewer is hardly noise of a format
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
-# What the number of bits speaks for where no emulation reproduces the noise.
-LIKELY = ((5.5, 9.3, "looks like noise consistent with bfloat16 arithmetic (intermediates or accumulator)"),
-          (9.3, 10.2, "looks like noise consistent with bfloat16, float16 or TF32 arithmetic (intermediates or accumulator)"),
-          (10.2, 12.4, "looks like noise consistent with TF32 or float16 arithmetic (intermediates or accumulator)"),
-          (12.4, 20.0, "looks like an inaccurate elementary function or approximation"))  # fmt: skip
 # Another name that explains as much says more.
 VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong index: operand", "the constants",
           "the sign of the factor", "the sign of operand"),
          ("scale factor", "computes with", "wrong variant: div instead", "wrong variant: mul instead"))
-ONLY_SEEN = (pattern.GARBAGE, "by a factor of its own")
 SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
-PLAIN_DIGITS = 5  # of a factor: another is told as seen
 ALIKE = 0.85  # correlations this close cannot be told apart
 
 
@@ -91,22 +83,14 @@ class Search:
         self.accused, self.fine = {}, {}
         for f in verdict.findings:
             if self._usable(f.path):
-                device = self.outputs[f.path] = self._held_against(f)
-                kept = self.accused if f.verdict not in ("pass", "unjudged") else self.fine
-                kept[f.path] = Evidence(device, self.truth(f.path), self._yardstick(f.path))
+                good = f.verdict in ("pass", "unjudged")
+                kept = self.fine if good else self.accused
+                known = {} if good else self._known_of(f)
+                kept[f.path] = Evidence(self.outputs[f.path], self.truth(f.path), self._yardstick(f.path), **known)
         self.path = self._decisive()
-        self.best, self.text, self.sure = 1 / SMALLER, "", True
-        self.alone = 1 / (2 * SMALLER), ""  # (residual, text): in one output, others beside it
+        self.best, self.text, self.sure = LEFT_MOST, "", True
+        self.alone = LEFT_MOST / 2, ""  # (residual, text): in one output, others beside it
         self.followed = []  # (correlation, text)
-
-    def _held_against(self, finding):
-        """The device's output with the true value where its NaN or Inf is excused."""
-        device, truth = self.outputs[finding.path], self.truth(finding.path)
-        if not device.is_floating_point() or finding.verdict in ("pass", "nonfinite"):
-            return device
-        right = truth.to(device.dtype)
-        excused = ~device.isfinite() & right.isfinite()
-        return torch.where(excused, right, device) if bool(excused.any()) else device
 
     def _decisive(self):
         """The output that tells most: values rather than the positions that go with them, which
@@ -141,98 +125,79 @@ class Search:
     def cause(self):
         """The name, "looks like ..." for one that comes near without giving the same numbers."""
         text = self._answer()
-        fits = (text == self.text and not self.sure) or any(words in text for words in ONLY_SEEN)
+        fits = text == self.text and not self.sure
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
     def _answer(self):
         path = self.path
-        device = self.outputs.get(path)
         if path not in self.accused:
-            truth = self.truth(path)
+            device, truth = self.outputs.get(path), self.truth(path)
             known = device is not None and truth is not None and device.shape != truth.shape
-            return order.of_shape(device, truth) if known else ""
-        if self._lost_elsewhere():
-            return pattern.LOST
-        p = pattern.Picture(device, self.truth(path), self._yardstick(path),
-                                    self.verdict.answer.before.get(path), self._inputs(device))  # fmt: skip
-        text = pattern.lost(p) if p.n_bad else ""
-        if not device.is_floating_point():
-            text = order.uniform(p) or text
-        if text:
-            return self._underflow(p, text)
-        if whole.kinds_differ(p):
-            return self._nonfinite(p) or self._uncertain(p)
-        return self._damage(p) or self._whole(p) or self._uncertain(p)
+            return _core.cause_of_shape(reals(device), reals(truth)) if known else ""
+        lost = self._lost_elsewhere()
+        if lost:
+            return lost
+        code, text, _ = self.accused[path].ask("plain")
+        if code == "all_zero":
+            return self._underflow(text)
+        if code == "saturated":
+            return self._stopped() or text
+        return text or self._nonfinite() or self._whole() or self._uncertain()
+
+    def _known_of(self, finding):
+        """What else a result may be taken for: what was there, arguments, other outputs; and the
+        arguments that may be indices of its rows."""
+        device, whole = self.outputs[finding.path], (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+        inputs = {v.argument or p: self._tensor(v) for p, v in self.call.views.items()
+                  if v.dtype in whole or (tuple(v.sizes) == tuple(device.shape) and v.dtype == device.dtype)}  # fmt: skip
+        return {"before": self.verdict.answer.before.get(finding.path), "inputs": inputs,
+                "others": {p: t for p, t in self.reference.truth.items() if p != finding.path},
+                "verdict": self.verdict.verdict, "bits": finding.bits,
+                "odd_is_excused": finding.verdict != "nonfinite"}  # fmt: skip
 
     def _lost_elsewhere(self):
-        """Whether an argument that must be written is as it was, while what is returned is a
-        part of it."""
+        """What is said of an argument that must be written and is as it was, while what is
+        returned is a part of it."""
         for path in self.accused.keys() - {self.path}:
-            before, device = self.verdict.answer.before.get(path), self.verdict.answer.outputs[path]
-            if before is not None and torch.equal(before, device):
-                return True
-        return False
+            there = self.verdict.answer.before.get(path) is not None
+            code, text, _ = self.accused[path].ask("plain") if there else ("", "", 0.0)
+            if code == "lost":
+                return text
+        return ""
 
-    def _damage(self, p):
-        """Limits, and damage that leaves most elements alone."""
-        text, clamped = whole.saturated(p)
-        if text and self._explains(p, clamped):
-            return self._stopped(p) or text
-        text = order.padded(p, self._indices())
-        if text:
-            return text
-        fine = p.finely()
-        if 0 < fine.n_bad < p.n // 2 and fine.n_bad != p.n_bad:
-            text = pattern.damage(fine)
-        return text if text and not text.startswith("saturated") else pattern.damage(p)
-
-    def _inputs(self, device):
-        """Arguments that a lost result may be taken for, by name."""
-        found = {}
-        for path, view in self.call.views.items():
-            if tuple(view.sizes) == tuple(device.shape) and view.dtype == device.dtype:
-                found[view.argument or path] = self._tensor(view)
-        return found
-
-    def _stopped(self, p):
+    def _stopped(self):
         """Sums that all end at one limit: an accumulator too coarse to take another term."""
-        if p.n_bad > p.n // 2 and p.device.is_floating_point() and self._adds():
+        evidence = self.accused[self.path]
+        if evidence.floats and evidence.errors()["far"] > self.outputs[self.path].numel() // 2 and self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
         return self.text
 
-    def _whole(self, p):
+    def _whole(self):
         """Mistakes that concern the whole result."""
-        exact = self._exchanged_outputs(p) or self._moved(p)
-        if exact:
-            return exact
-        scale, scaled = _causes_scale.constant(p)
-        if scale and scaled is not None:
-            return self._better_than(p, scale, scaled)
+        evidence, device = self.accused[self.path], self.outputs[self.path]
+        code, scale, left = evidence.ask("size")
+        if code and left <= 1:
+            return self._better_than(code, scale, left)
         gross = self.worst.bits < GROSS and len(self.lab.nodes()) > MOST_SINGLE
         if gross:  # no format leaves so little, and to try them all takes long
             self._try(self._edits(), share=MEANING)
-        if p.device.is_floating_point():
-            self._try(_emulate.result_candidates(self.lab, p.device))
+        if evidence.floats:
+            self._try(_emulate.result_candidates(self.lab, device))
         self._try(_emulate.input_candidates(self.lab), follow=True)
         self._try(_emulate.inside_candidates(self.lab), follow=True)
-        if self.accused[self.path].mixed() and self._adds():  # noise: of sums before anything else
+        mixed = evidence.errors()["mixed"]
+        if mixed and self._adds():  # noise: of sums before anything else
             self._try(_emulate.accumulator_candidates(self.lab), follow=True, share=NOISE)
         narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
-        brief = narrow and self.accused[self.path].mixed()
+        brief = narrow and mixed
         self._try(self._values() if brief else () if gross else self._edits(), share=MEANING)
-        if p.device.is_floating_point():
+        if evidence.floats:
             if not brief:
-                self._try(fit.fitted(self.lab, self.accused[self.path], self.path, self._spend))
+                self._try(fit.fitted(self.lab, evidence, self.path, self._spend))
             self._try(_emulate.function_candidates(self.lab), follow=True)
             self._try(_emulate.single_candidates(self.lab), follow=True)
             self._try(_emulate.accumulator_candidates(self.lab), follow=True)
-        return (self.text if self.sure else "") or self.alone[1] or scale or self.text or order.reordered(p) or pattern.exchanged(p)
-
-    def _moved(self, p):
-        for text, moved in whole.moved_results(p):
-            if self._explains(p, moved):
-                return text
-        return order.slid(p)
+        return (self.text if self.sure else "") or self.alone[1] or scale or self.text or evidence.ask("order")[1]
 
     def _values(self):
         """Other numbers and flags, which are few."""
@@ -259,62 +224,41 @@ class Search:
         yield from _causes_edits.pair_edits(self.lab)
         yield from graph.place_edits(self.lab)
 
-    def _better_than(self, p, scale, scaled):
+    def _better_than(self, code, scale, left):
         """A factor or an amount has a better name where a variant of the operator gives it
         as well."""
-        if scale.startswith("the sign is flipped"):
+        if code == "sign":
             return scale
-        own = self.accused[self.path].residual(scaled)
         self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
-        if _causes_scale.few_values(p):
-            self._try(_emulate.result_candidates(self.lab, p.device))
+        if self.accused[self.path].errors()["few_values"]:
+            self._try(_emulate.result_candidates(self.lab, self.outputs[self.path]))
             self._try(_emulate.input_candidates(self.lab))
         if self._adds():
             self._try(_emulate.accumulator_candidates(self.lab))
-        better = self.text and self.best <= max(own if own < 1 else 0.0, CERTAIN / 4)
-        return self.text if better else scale if _is_plain(scale) else f"{SEEN}: {scale}"
+        better = self.text and self.best <= max(left if left < 1 else 0.0, CERTAIN / 4)
+        return self.text if better else scale
 
     def _variants(self):
         yield from _causes_edits.scalar_edits(self.lab)
         for node in self.lab.nodes():
-            for make in (inside.node_arguments, inside.node_swaps,
-                         inside.node_slices):
+            for make in (inside.node_arguments, inside.node_swaps, inside.node_slices):
                 for text, edits in make(self.lab, node):
                     yield text, lambda e=edits: self.lab.edited(e)
 
-    def _nonfinite(self, p):
-        """NaN and Inf out of place: saturation, overflow of a lower format, a variant."""
-        text, clamped = whole.saturated(p)
-        if text and self._explains(p, clamped):
-            return text
-        if p.n_bad == 1:
-            text = pattern.damage(p)
-            if text:
-                return text
-        if whole.opposite(p):
-            text = _causes_scale.constant(p)[0]
-            if text.startswith("the sign"):
-                return text
-        damage = text = pattern.damage(p)
-        finite = float(p.truth[p.bad].isfinite().double().mean()) if p.n_bad else 0.0
-        if finite > 0.5 and any(word in text for word in ("repeat", "stale", " zero")):
-            return text
-        text = self._moved(p) or self._overflow()
-        if text:
-            return text
-        if int((p.finely().bad & p.device.isfinite() & p.truth.isfinite()).sum()) >= 16:
-            self._try(self._edits(), share=MEANING)  # what is off is not NaN and Inf alone
-            if self.text:
-                return self.text
-        text = whole.nonfinite(p)
-        if "swallowed" in text and damage:  # by what was not written there
-            return f"{text}; {damage}"
-        return text or damage or self._whole(p)
+    def _nonfinite(self):
+        """NaN and Inf out of place: overflow of a lower format, a variant."""
+        evidence = self.accused[self.path]
+        _, text, _ = evidence.ask("kinds")
+        if not text or self._overflow():
+            return self.text
+        if evidence.errors()["finite"] >= 16:  # what is off is not NaN and Inf alone
+            self._try(self._edits(), share=MEANING)
+        return self.text or text
 
-    def _underflow(self, p, text):
+    def _underflow(self, text):
         """A better name than `text` where a narrower range makes zeros of all there is."""
-        if "all zeros" not in text or not p.device.is_floating_point() or float(
-                p.truth[p.truth.isfinite()].abs().max()) > 2.0**-9:  # fmt: skip
+        truth = self.truth(self.path)
+        if not truth.is_floating_point() or float(truth[truth.isfinite()].abs().max()) > 2.0**-9:
             return text
         for made in (_emulate.input_candidates(self.lab), _emulate.inside_candidates(self.lab)):
             self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
@@ -325,11 +269,14 @@ class Search:
         self._try(_emulate.overflow_candidates(self.lab))
         return self.text
 
-    def _uncertain(self, p):
+    def _uncertain(self):
         """Noise whose emulation goes with it, then what the place alone tells."""
-        return (self._noisy_formula() or _causes_scale.by_sign(p) or self._followed() or _causes_scale.by_slices(p)
-                or self._spectrum(p) or order.content(p) or pattern.damage(p, certain=False)
-                or order.uniform(p) or self._likely(p))  # fmt: skip
+        evidence = self.accused[self.path]
+        text = self._noisy_formula() or evidence.ask("side")[1] or self._followed()
+        if text:
+            return text
+        evidence.hint(self._adds(), {_format_of(t) for v, t in self.followed if v * self._count() ** 0.5 > 4})
+        return evidence.ask("places")[1]
 
     def _noisy_formula(self):
         """Noise as a formula that cancels gives it, whatever the order and the functions: a variance
@@ -345,31 +292,9 @@ class Search:
                 return found[0][0]
         return ""
 
-    def _indices(self):
-        """(name, whole numbers) among the arguments."""
-        for path, view in self.call.views.items():
-            if not view.dtype.is_floating_point and view.dtype != torch.bool:
-                yield view.argument or path, self._tensor(view)
-
     def _tensor(self, view):
         part = self.reference.parts[view.storage, view.dtype]
         return part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
-
-    def _likely(self, p):
-        """What the grid of the result, or the size of noise alone, speaks for."""
-        if not p.device.is_floating_point() or self.worst.bits < 4:
-            return ""
-        grid = _emulate.significant_bits(p.device, 1) if p.device.dtype == torch.float32 else 0
-        own = _emulate.significant_bits(p.truth.float(), 1) if grid else 0
-        if 0 < grid <= 11 and own > grid + 3:
-            name = "bfloat16" if grid <= 8 else "float16"
-            return f"intermediates or accumulator rounded to {name}: the result has {grid} significant bits"
-        if self.verdict.verdict != "reduced" or self.accused[self.path].one_sided():
-            return ""
-        for low, high, text in LIKELY:
-            if low <= self.worst.bits < high:
-                return text
-        return ""
 
     def _followed(self):
         if not self.followed:
@@ -384,15 +309,6 @@ class Search:
             return text.replace("float16", "TF32").replace("TF32", "TF32 or float16")
         return ""
 
-    def _spectrum(self, p):
-        """The format that noise of this size comes from, where it looks like noise."""
-        if self.verdict.verdict != "reduced" and not (
-            self.verdict.verdict == "wrong" and self.worst.bits > 3
-        ):
-            return ""
-        seen = {_format_of(t) for v, t in self.followed if v * self._count() ** 0.5 > 4}
-        return self.accused[self.path].noise_name(p.device, self._adds(), seen)
-
     def _count(self):
         return self.accused[self.path].independent()
 
@@ -401,16 +317,6 @@ class Search:
         return bool(names & (inside.PRODUCTS | {"sum", "mean", "cumsum", "var"}))
 
     # ---- trying ----
-
-    def _exchanged_outputs(self, p):
-        for path, truth in self.reference.truth.items():
-            if path != self.path and truth.shape == p.device.shape:
-                if truth.dtype == p.truth.dtype and self._explains(p, truth):
-                    return f"outputs are exchanged: {self.path} holds {path}"
-        return ""
-
-    def _explains(self, p, emulated):
-        return self.accused[self.path].residual(emulated) <= 1 / SMALLER
 
     def _try(self, candidates, follow=False, share=1.0):
         """Runs candidates until one gives the same bits, or until `share` of the time
@@ -462,9 +368,9 @@ class Search:
         be left alone: then it has a mistake of its own."""
         worst = self.accused[self.path].residual(outputs[self.path])
         for path, evidence in self.accused.items():
-            if worst <= 1 / SMALLER and path != self.path:
+            if worst <= LEFT_MOST and path != self.path:
                 found = evidence.residual(outputs[path])
-                alone = found > 1 / SMALLER and evidence.unmoved(outputs[path])
+                alone = found > LEFT_MOST and evidence.unmoved(outputs[path])
                 worst = max(worst, 1e-3 if alone else found)
         return worst
 
@@ -472,9 +378,9 @@ class Search:
         if not self.accused.keys() <= outputs.keys():
             return
         residual = self._residual(outputs)
-        if residual > 1 / SMALLER and not follow and self._gives_the_bits(outputs, emulate):
+        if residual > LEFT_MOST and not follow and self._gives_the_bits(outputs, emulate):
             residual = 0.0
-        if follow and residual > 1 / SMALLER:
+        if follow and residual > LEFT_MOST:
             value = self.accused[self.path].correlation(outputs[self.path])
             self.followed.append((value, text))
         if residual > 2 * self.best:
@@ -483,7 +389,7 @@ class Search:
             if residual <= 2 * self.best:
                 self.text = self.text.replace("TF32", "TF32 or float16")
                 return
-        sure = self._is_reproduced(outputs, emulate) or (follow and not self.accused[self.path].one_sided())
+        sure = self._is_reproduced(outputs, emulate) or (follow and not self.accused[self.path].errors()["one_sided"])
         vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
             return
@@ -528,12 +434,6 @@ def _vagueness(text, sure):
     if not sure or text.startswith(SEEN):
         return len(VAGUE) + 1
     return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
-
-
-def _is_plain(text):
-    """Whether every number in a text has few digits, as one that somebody wrote down."""
-    return all(len(digits.replace(".", "").strip("0")) <= PLAIN_DIGITS
-               for digits in re.findall(r"\d[\d.]*", text))  # fmt: skip
 
 
 def _format_of(text):

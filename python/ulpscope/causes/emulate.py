@@ -10,6 +10,7 @@ Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import _core
 from ..calls.mode import Mode
 from ..calls.replay import base_name, is_write
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
@@ -405,7 +406,7 @@ def result_candidates(lab, device):
                    lambda n=name: of_results(reference, lambda t: to_format(t, n)))  # fmt: skip
             yield (f"result truncated to {name} instead of rounded",
                    lambda n=name: of_results(reference, lambda t: to_format(t, n, torch.trunc)))  # fmt: skip
-    bits = significant_bits(device)
+    bits = _core.significant_bits(device)
     cut = own[0] - bits
     if 0 < bits and cut > 1:
         yield (f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
@@ -418,14 +419,3 @@ def result_candidates(lab, device):
     for emin in {own[1], -14} if own[0] <= 24 else ():
         yield ("subnormals flushed to zero" + (" (those of float16)" if emin != own[1] else ""),
                lambda e=emin: of_results(reference, lambda t: flushed(t, e)))  # fmt: skip
-
-
-def significant_bits(device, least=4):
-    """The most significand bits that any finite element uses; 0 where fewer than `least`
-    elements tell."""
-    x = device[device.isfinite() & (device != 0)].double()
-    if x.numel() < least:
-        return 0
-    mantissa = (torch.frexp(x)[0].abs() * 2.0**53).long()
-    lowest = mantissa & -mantissa
-    return 53 - int(torch.log2(lowest.double()).min())

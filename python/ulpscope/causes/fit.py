@@ -127,11 +127,12 @@ class _Solver:
         return self.dial.run(value)[self.path]
 
     def _search(self):
-        c, base = self.dial.old, self.evidence.truth
+        device, base = self.evidence.device_and_truth()
+        c = self.dial.old
         for i in range(MOST_STEPS):
             h = STEP * max(abs(c), 1e-3 * abs(self.dial.old))
             slope = self.evidence.seen(self._run(c + h)) - base
-            error = self.evidence.device - base
+            error = device - base
             step = _step(slope, error, self.evidence.off, FOLLOWS if i == 0 else 0.0)
             if step is None:
                 return None if i == 0 else c

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Formats that the result itself speaks for: the grid that it lies on, and noise of a
+// format's size. Neighbours: cause_evidence.c.
+#include "cause/cause_state.h"
+
+#include <string.h>
+
+#include "tensor/walk.h"
+
+/* The significands that were seen, one over the other. */
+typedef struct significands {
+    uint64_t bits;
+    int64_t n;
+} significands;
+
+static void see(significands *g, double x)
+{
+    uint64_t bits = 0;
+    if (!isfinite(x) || x == 0) return;
+    memcpy(&bits, &x, sizeof bits);
+    g->bits |= (bits & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+    g->n++;
+}
+
+/* Bits of the longest. */
+static int length(const significands *g, int64_t least)
+{
+    int n = 53;
+    if (g->n < least || g->n == 0) return 0;
+    for (uint64_t m = g->bits; (m & 1) == 0; m >>= 1)
+        n--;
+    return n;
+}
+
+usc_status usc_cause_grid(const usc_tensor *t, int64_t least, int *out, usc_error *err)
+{
+    double wide[256];
+    unsigned char bytes[256 * sizeof(double)];
+    significands g = {0};
+    usc_walk walk;
+    *out = 0;
+    if (usc_dtype_info_of(t->dtype)->kind != USC_KIND_FLOAT)
+        return usc_error_set(err, USC_E_DTYPE, -1, "no float");
+    const usc_status st = usc_walk_begin(t, true, &walk, err);
+    for (int64_t i = 0; i < walk.n && st == USC_OK; i += 256) {
+        const size_t n = (size_t)(walk.n - i < 256 ? walk.n - i : 256);
+        usc_walk_gather(&walk, i, n, bytes);
+        usc_dtype_widen(t->dtype, bytes, wide, n);
+        for (size_t k = 0; k < n; k++)
+            see(&g, wide[k]);
+    }
+    *out = length(&g, least);
+    return st;
+}
+
+/* Bits that the device's elements use, and those that the truth in float32 does. */
+static void grids(const usc_cause *c, int64_t least, int *device, int *truth)
+{
+    significands d = {0}, t = {0};
+    for (int64_t i = 0; i < c->d.n; i++) {
+        see(&d, value_at(&c->d, i));
+        see(&t, (double)(float)value_at(&c->t, i));
+    }
+    *device = length(&d, least);
+    *truth = length(&t, least);
+}
+
+/* Median and 99th percentile of errors against their elements' size; whether these look
+ * like noise, of both signs and without a few that stand out. */
+static bool is_noise(usc_cause *c, double *middle)
+{
+    const evidence *e = &c->e;
+    double *share = usc_cause_room(c, e->n, sizeof *share);
+    double sum = 0, signs = 0;
+    int64_t n = 0, finite = 0;
+    if (share == NULL) return false;
+    for (int64_t i = 0; i < e->n; i++) {
+        if (!isfinite(e->truth[i])) continue;
+        sum += e->truth[i] * e->truth[i];
+        finite++;
+    }
+    const double typical = finite > 0 ? sqrt(sum / (double)finite) : 0;
+    for (int64_t i = 0; i < e->n; i++) {
+        const double error = e->device[i] - e->truth[i], t = e->truth[i];
+        if (!e->off[i] || !isfinite(error) || !isfinite(t)) continue;
+        signs += (error * t > 0) - (error * t < 0);
+        share[n++] = fabs(error) / fmax(fabs(t), typical / 4);
+    }
+    if (n < 32 || fabs(signs) > 0.5 * (double)n) return false;
+    *middle = usc_cause_nth(share, n, (n + 1) / 2 - 1);
+    return *middle > 0 &&
+           usc_cause_nth(share, n, (99 * n + 99) / 100 - 1) <= 40 * *middle;
+}
+
+bool usc_cause_format(usc_cause *c, usc_cause_found *out)
+{
+    static const struct {
+        const char *name;
+        double low, top;
+    } sizes[] = {{"bfloat16", 0x1p-11, 0x1p-4}, {"float16 or TF32", 0x1p-14, 0x1p-11}};
+    double middle = 0;
+    const bool may = c->verdict == USC_VERDICT_REDUCED ||
+                     (c->verdict == USC_VERDICT_WRONG && c->effective > 3);
+    if (!c->floats || !may || !is_noise(c, &middle)) return false;
+    int grid = 0, own = 0;
+    if (!c->e.low) grids(c, 4, &grid, &own);
+    const int size = middle >= sizes[0].low && middle < sizes[0].top   ? 0
+                     : middle >= sizes[1].low && middle < sizes[1].top ? 1
+                                                                       : -1;
+    if (size < 0) return false;
+    const char *name = sizes[size].name;
+    if ((grid > 0 && grid <= 8) || size == 0)
+        name = grid > 8 && grid <= 11 ? "float16" : "bfloat16";
+    else if (grid > 0 && grid <= 11)
+        name = "float16";
+    const bool held = c->adds && grid > 0 && grid <= 11;
+    const unsigned means = strcmp(name, "bfloat16") == 0 ? USC_CAUSE_BF16
+                           : strcmp(name, "float16") == 0
+                               ? USC_CAUSE_F16
+                               : USC_CAUSE_F16 | USC_CAUSE_TF32;
+    if (!held && (c->formats & means) == 0) return false;
+    return usc_cause_say(
+        out, &(clue){.code = held ? USC_CAUSE_ACCUMULATED : USC_CAUSE_ROUNDED_INSIDE,
+                     .s = name});
+}
+
+bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
+{
+    /* What a number of bits speaks for where nothing reproduces the noise. */
+    static const struct {
+        double low, high;
+        const char *format;
+    } noise[] = {{5.5, 9.3, "bfloat16"},
+                 {9.3, 10.2, "bfloat16, float16 or TF32"},
+                 {10.2, 12.4, "TF32 or float16"},
+                 {12.4, 20.0, NULL}};
+    usc_cause_errors errors;
+    if (!c->floats || !(c->effective >= 4)) return false;
+    int grid = 0, own = 0;
+    if (c->d.dtype == USC_F32) grids(c, 1, &grid, &own);
+    if (grid > 0 && grid <= 11 && own > grid + 3)
+        return usc_cause_say(out, &(clue){.code = USC_CAUSE_GRID,
+                                          .s = grid <= 8 ? "bfloat16" : "float16",
+                                          .n = grid});
+    if (c->verdict != USC_VERDICT_REDUCED ||
+        usc_cause_errors_of(c, &errors, NULL) != USC_OK || errors.one_sided)
+        return false;
+    for (size_t i = 0; i < sizeof noise / sizeof noise[0]; i++)
+        if (c->effective >= noise[i].low && c->effective < noise[i].high)
+            return usc_cause_say(out, &(clue){.code = noise[i].format != NULL
+                                                          ? USC_CAUSE_NOISE
+                                                          : USC_CAUSE_APPROXIMATION,
+                                              .s = noise[i].format});
+    return false;
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// The truth times one factor or plus one amount. What rounding may have done to each
+// element bounds the factor from both sides; it is named where one number lies within
+// nearly all of these bounds. Neighbours: cause_slices.c (one factor for each slice).
+#include "cause/cause_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+
+enum { PLAIN_DIGITS = 5 }; /* of a factor that somebody wrote down */
+
+#define COVERED 0.98 /* share of the elements that one number must suit */
+#define ALIKE 0.005  /* shares this close cannot be told apart */
+
+static double typical(const double *t, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += t[i] * t[i];
+    return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
+/* How many times larger the results are: a factor takes float32's own errors with it. */
+static double growth(const rooms *r, double *work)
+{
+    for (int64_t i = 0; i < r->n; i++)
+        work[i] = fabs(r->t[i]);
+    const double size = usc_cause_middle(work, r->n);
+    for (int64_t i = 0; i < r->n; i++)
+        work[i] = fabs(r->d[i]);
+    return size > 0 ? fmin(usc_cause_middle(work, r->n) / size, 0x1p20) : 1;
+}
+
+bool usc_cause_rooms(usc_cause *c, bool shrunk, rooms *out)
+{
+    const int64_t n = c->d.n, step = usc_cause_step(n, MOST_MIDDLED);
+    const int64_t most = n < MOST_MIDDLED ? n : MOST_MIDDLED;
+    double *all = usc_cause_room(c, 4 * most, sizeof *all);
+    if (all == NULL) return false;
+    *out = (rooms){.d = all, .t = all + most, .room = all + 2 * most};
+    double *work = all + 3 * most;
+    for (int64_t i = 0; i < n; i += step) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        const double y = value_at(&c->y, i);
+        if (!isfinite(d) || !isfinite(t) || !isfinite(y)) continue;
+        out->d[out->n] = d;
+        out->t[out->n] = t;
+        out->room[out->n++] = fabs(y - t);
+    }
+    const double times = growth(out, work), more = fmax(times, 1);
+    memcpy(work, out->room, (size_t)out->n * sizeof *work);
+    const double common = more * usc_cause_middle(work, out->n);
+    const double least = ldexp(1, c->emin - c->bits + 1) +
+                         3 * fmin(common, 0x1p-20 * typical(out->t, out->n));
+    for (int64_t i = 0; i < out->n; i++) /* rounded twice */
+        out->room[i] = 1.03 * ldexp(fabs(out->d[i]) +
+                                        fabs(out->t[i]) * (shrunk ? fmin(times, 1) : 1),
+                                    -c->bits) +
+                       least + 6 * more * out->room[i];
+    return true;
+}
+
+bool usc_cause_few_values(usc_cause *c)
+{
+    enum { MOST = 4 };
+    double seen[MOST];
+    int n = 0;
+    rooms r;
+    if (!c->floats || c->d.n < 8 || !usc_cause_rooms(c, true, &r)) return false;
+    double *away = usc_cause_room(c, r.n, sizeof *away);
+    int64_t k = 0;
+    for (int64_t i = 0; i < r.n && away != NULL; i++)
+        if (r.t[i] != 0) away[k++] = fabs(fabs(r.d[i] / r.t[i]) - 1);
+    if (k == 0) return false;
+    const double apart = 8 * usc_cause_middle(away, k) + 1e-9;
+    const double finely = fmin(fmax(1 / apart, 4), 0x1p18);
+    for (int64_t i = 0; i < r.n; i++) {
+        if (r.t[i] == 0) continue;
+        const double at = rint(log2(fabs(r.t[i])) * finely);
+        int j = 0;
+        while (j < n && seen[j] != at)
+            j++;
+        if (j == MOST) return false;
+        if (j == n) seen[n++] = at;
+    }
+    return true;
+}
+
+/* ---- the number that lies in most of the intervals ---- */
+
+typedef struct bound {
+    double at;
+    int turn; /* 1: an interval begins, -1: one ends */
+} bound;
+
+static int by_place(const void *a, const void *b)
+{
+    const bound *x = a, *y = b;
+    if (x->at < y->at) return -1;
+    return x->at > y->at ? 1 : y->turn - x->turn;
+}
+
+/* The share of n intervals that it lies in. */
+static double stab(usc_cause *c, const double *low, const double *high, int64_t n,
+                   double *value)
+{
+    bound *ends = usc_cause_room(c, 2 * n, sizeof *ends);
+    int64_t depth = 0, deepest = 0, held = 0;
+    double left = 0, right = 0;
+    char text[32];
+    *value = 0;
+    if (ends == NULL || n == 0) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        ends[2 * i] = (bound){low[i], 1};
+        ends[2 * i + 1] = (bound){high[i], -1};
+    }
+    qsort(ends, (size_t)(2 * n), sizeof *ends, by_place);
+    for (int64_t i = 0; i < 2 * n; i++) {
+        depth += ends[i].turn;
+        if (depth <= deepest) continue;
+        deepest = depth;
+        left = ends[i].at;
+        right = ends[i + 1 < 2 * n ? i + 1 : i].at;
+    }
+    *value = left / 2 + right / 2;
+    /* a plain number that as good as all elements allow as well */
+    (void)usc_format(text, sizeof text, "%.3g", *value);
+    const double plain = usc_parse_number(text, NULL);
+    for (int64_t i = 0; i < n; i++)
+        held += low[i] <= plain && plain <= high[i];
+    const double share = (double)deepest / (double)n,
+                 same_share = (double)held / (double)n;
+    if (same_share < share - ALIKE) return share;
+    *value = plain;
+    return same_share;
+}
+
+/* Whether the elements that are large enough to show a change show it, and nothing else:
+ * by a factor (of the truth) or an amount. */
+static bool told(const rooms *r, double factor, double amount)
+{
+    int64_t n = 0, apart = 0, above = 0, near = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const double room = r->room[i], error = r->d[i] - r->t[i];
+        const double change = r->t[i] * (factor - 1) + amount;
+        if (!(room < 0.8 * fabs(change))) continue;
+        n++;
+        apart += fabs(error) > room / 2;
+        above += fabs(error) > room;
+        near += fabs(error - change) <= room;
+    }
+    const double all = (double)n;
+    return n >= 8 && all >= 0.1 * (double)r->n && (double)apart > 0.9 * all &&
+           (double)above > 0.3 * all && (double)near >= COVERED * all;
+}
+
+double usc_cause_factor(usc_cause *c, const rooms *r, double *factor)
+{
+    double *low = usc_cause_room(c, 5 * r->n, sizeof *low);
+    int64_t k = 0, odd = 0;
+    if (low == NULL) return 0;
+    double *high = low + r->n;
+    const rooms seen = {high + r->n, high + 2 * r->n, high + 3 * r->n, 0};
+    for (int64_t i = 0; i < r->n; i++) {
+        const double d = r->d[i], t = r->t[i], room = r->room[i];
+        if (t == 0) {
+            odd += fabs(d) > room;
+            continue;
+        }
+        low[k] = fmin((d - room) / t, (d + room) / t);
+        high[k] = fmax((d - room) / t, (d + room) / t);
+        seen.d[k] = d;
+        seen.t[k] = t;
+        seen.room[k++] = room;
+    }
+    if (k < 8 || (double)odd > 0.02 * (double)r->n) return 0;
+    const double share = stab(c, low, high, k, factor);
+    const rooms all = {seen.d, seen.t, seen.room, k};
+    return share >= COVERED && *factor != 0 && told(&all, *factor, 0) ? share : 0;
+}
+
+static double find_amount(usc_cause *c, const rooms *r, double *amount)
+{
+    double *low = usc_cause_room(c, 2 * r->n, sizeof *low);
+    if (low == NULL) return 0;
+    double *high = low + r->n;
+    for (int64_t i = 0; i < r->n; i++) {
+        low[i] = r->d[i] - r->t[i] - r->room[i];
+        high[i] = r->d[i] - r->t[i] + r->room[i];
+    }
+    const double share = stab(c, low, high, r->n, amount);
+    return share >= COVERED && *amount != 0 && told(r, 1, *amount) ? share : 0;
+}
+
+/* ---- words ---- */
+
+/* Whether a number has few digits, as one that somebody wrote down. */
+static bool plain(double v)
+{
+    char text[32];
+    int n = 0, zeros = 0;
+    (void)usc_format(text, sizeof text, "%.6g", v);
+    for (const char *at = text; *at != '\0' && *at != 'e'; at++) {
+        if (*at < '0' || *at > '9' || (*at == '0' && n == 0)) continue;
+        zeros = *at == '0' ? zeros + 1 : 0;
+        n++;
+    }
+    return n - zeros <= PLAIN_DIGITS;
+}
+
+static bool is_sign(double factor)
+{
+    return fabs(factor + 1) < 0x1p-8;
+}
+
+/* Halves where the data leave room for them. */
+static double neat(double factor)
+{
+    const double near = round(factor * 2) / 2;
+    return near != 0 && fabs(factor / near - 1) < 0x1p-18 ? near : factor;
+}
+
+typedef struct changed {
+    const operand *t;
+    double factor, amount;
+} changed;
+
+static double with_change(const void *ctx, int64_t i)
+{
+    const changed *x = ctx;
+    return value_at(x->t, i) * x->factor + x->amount;
+}
+
+static bool say_size(usc_cause *c, const clue *found, const changed *x,
+                     usc_cause_found *out)
+{
+    (void)usc_cause_say(out, found);
+    out->left = fmin(usc_cause_left(c, with_change, x), 1);
+    return true;
+}
+
+/* ---- one number, or a few: only a factor that is round is believed ---- */
+
+static bool suits(const rooms *r, double v)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        const double d = r->d[i], t = r->t[i], room = r->room[i];
+        if (t == 0) continue;
+        if (!(fabs(d - t * v) <= 2 * room + room * fabs(v))) return false;
+        if (fabs(d - t) <= 8 * room) return false;
+    }
+    return true;
+}
+
+static bool few(const rooms *r, usc_cause_found *out)
+{
+    static const double round_ones[] = {-1,      2,  0.5, 4,   0.25, 3,
+                                        1.0 / 3, 10, 0.1, 1.5, 1.01};
+    int64_t seen = 0;
+    for (int64_t i = 0; i < r->n; i++)
+        seen += r->t[i] != 0;
+    for (size_t i = 0; i < sizeof round_ones / sizeof round_ones[0] && seen > 0; i++)
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            const double v = sign * round_ones[i];
+            if ((v == 1) || !suits(r, v)) continue;
+            return usc_cause_say(
+                out,
+                &(clue){.code = is_sign(v) ? USC_CAUSE_SIGN : USC_CAUSE_FACTOR, .v = v});
+        }
+    return false;
+}
+
+/* The amount that was added to whole numbers. */
+static bool whole_number(const usc_cause *c, usc_cause_found *out)
+{
+    if (c->d.kind == USC_KIND_BOOL || c->d.n < 4) return false;
+    const double amount = value_at(&c->d, 0) - value_at(&c->t, 0);
+    if (amount == 0) return false;
+    for (int64_t i = 1; i < c->d.n; i++)
+        if (value_at(&c->d, i) - value_at(&c->t, i) != amount) return false;
+    return usc_cause_say(out, &(clue){.code = USC_CAUSE_WHOLE_AMOUNT, .v = amount});
+}
+
+/* Whether more leaves the range than a factor takes there. */
+static bool leaves_range(const usc_cause *c)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->d.n; i++)
+        n += isinf(value_at(&c->d, i)) && isfinite(value_at(&c->t, i));
+    return (double)n > 0.05 * (double)c->d.n;
+}
+
+bool usc_cause_size(usc_cause *c, usc_cause_found *out)
+{
+    rooms r, wide;
+    double factor = 1, amount = 0;
+    if (!c->floats) return whole_number(c, out);
+    if (leaves_range(c) || !usc_cause_rooms(c, true, &r)) return false;
+    if (r.n < 8) return few(&r, out);
+    const double by_factor = usc_cause_factor(c, &r, &factor);
+    if (!usc_cause_rooms(c, false, &wide)) return false;
+    const double by_amount = find_amount(c, &wide, &amount);
+    const double best = fmax(by_factor, by_amount);
+    if (best == 0) return false;
+    const changed x = {&c->t, by_factor >= by_amount ? factor : 1,
+                       by_factor >= by_amount ? 0 : amount};
+    factor = neat(factor);
+    clue say = {.code = USC_CAUSE_FACTOR, .v = factor, .u = amount};
+    if (fmin(by_factor, by_amount) > best - ALIKE) {
+        say.code = USC_CAUSE_FACTOR_OR_AMOUNT;
+        say.seen = !plain(factor) || !plain(amount);
+    } else if (by_amount > by_factor) {
+        say.code = USC_CAUSE_AMOUNT;
+        say.v = amount;
+        say.seen = !plain(amount);
+    } else if (is_sign(factor)) {
+        say.code = USC_CAUSE_SIGN;
+    } else {
+        say.seen = !plain(factor);
+    }
+    return say_size(c, &say, &x, out);
+}
+
+/* ---- a factor on the results of one sign alone, as a slope has ---- */
+
+/* The elements of one sign, into `part`; whether those of the other are right. */
+static bool one_side(const rooms *r, int sign, rooms *part)
+{
+    int64_t rest = 0, right = 0;
+    part->n = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        if (r->t[i] * sign > 0) {
+            part->d[part->n] = r->d[i];
+            part->t[part->n] = r->t[i];
+            part->room[part->n++] = r->room[i];
+        } else if (r->t[i] != 0) {
+            rest++;
+            right += fabs(r->d[i] - r->t[i]) <= r->room[i];
+        }
+    }
+    return part->n >= 16 && rest >= 16 && (double)right >= COVERED * (double)rest;
+}
+
+bool usc_cause_by_sign(usc_cause *c, usc_cause_found *out)
+{
+    rooms r;
+    double factor = 1;
+    if (!c->floats || !usc_cause_rooms(c, true, &r)) return false;
+    double *room = usc_cause_room(c, 3 * r.n, sizeof *room);
+    if (room == NULL) return false;
+    rooms part = {room, room + r.n, room + 2 * r.n, 0};
+    for (int sign = -1; sign <= 1; sign += 2) {
+        if (!one_side(&r, sign, &part) || usc_cause_factor(c, &part, &factor) == 0)
+            continue;
+        factor = neat(factor);
+        return usc_cause_say(out, &(clue){.code = is_sign(factor) ? USC_CAUSE_SIDE_SIGN
+                                                                  : USC_CAUSE_SIDE_FACTOR,
+                                          .s = sign < 0 ? "negative" : "positive",
+                                          .v = factor});
+    }
+    return false;
+}
