@@ -25,35 +25,11 @@ static bool is_number(const char *text, const char *ending)
     return n > 0 && strcmp(text + n, ending) == 0;
 }
 
-static bool is_part(const char *name)
-{
-    static const char *const files[] = {"trace.db", "trace.db-journal", "trace.db-wal",
-                                        "trace.db-shm"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        if (strcmp(name, files[i]) == 0) return true;
-    return strncmp(name, "tensors-", 8) == 0 &&
-           (is_number(name + 8, ".safetensors") ||
-            is_number(name + 8, ".safetensors.part"));
-}
-
 /* A folder that holds a trace of its own. */
 static bool is_inner(const char *name)
 {
     return (strncmp(name, "rank-", 5) == 0 && is_number(name + 5, "")) ||
            (strncmp(name, "process-", 8) == 0 && is_number(name + 8, ""));
-}
-
-/* By its first bytes: another may hold its lock. */
-static bool is_trace(const char *path)
-{
-    static const char sqlite[] = "SQLite format 3", ours[] = "ULPT";
-    char head[72];
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    const ssize_t n = read(file, head, sizeof head);
-    (void)close(file);
-    return n == (ssize_t)sizeof head && memcmp(head, sqlite, sizeof sqlite - 1) == 0 &&
-           memcmp(head + 68, ours, 4) == 0;
 }
 
 /* Goes over the parts of the traces in a folder; removes them where `removes`. False
@@ -70,7 +46,7 @@ static bool walk_parts(const char *folder, bool removes, bool says)
         const int n = (int)(e->fts_pathlen - e->fts_namelen - 1); /* of the folder */
         const bool is_folder = e->fts_info == FTS_D || e->fts_info == FTS_DP;
         if (!(is_folder ? is_inner(e->fts_name)
-                        : e->fts_info == FTS_F && is_part(e->fts_name))) {
+                        : e->fts_info == FTS_F && usc_trace_is_file(e->fts_name))) {
             ok = false;
             if (says)
                 cli_fail(
@@ -80,7 +56,7 @@ static bool walk_parts(const char *folder, bool removes, bool says)
             continue;
         }
         (void)snprintf(database, sizeof database, "%.*s/trace.db", n, e->fts_path);
-        if (!removes && !is_folder && !is_trace(database)) {
+        if (!removes && !is_folder && !usc_trace_is_database(database)) {
             ok = false;
             if (says)
                 cli_fail("%.*s is not a trace of ours; name another folder with -o", n,
@@ -258,7 +234,8 @@ static void place(const capture_folder *f, const char *from, int64_t rank, int64
 /* Whether a process recorded without knowing its place; `path` is where. */
 static bool is_loose(const capture_folder *f, const usc_launch_report *r, char *path)
 {
-    return r->loose && has_place(f, r, path, "") && cli_is_folder(path);
+    return r->loose && has_place(f, r, path, "") && is_inner(r->place) &&
+           cli_is_folder(path);
 }
 
 /* The best trace of that rank; NULL where none is worth keeping. */

@@ -57,8 +57,8 @@ bool cli_size(const char *option, const char *text, int64_t *out);
 
 bool cli_is_folder(const char *path);
 
-/** Whether `text` is TRACE#N, and no folder of that name: a folder may have a # in it. Then
- * it is cut to TRACE, and *call is N. */
+/** Whether `text` is TRACE#N, and no folder of that name: a folder may have a # in it.
+ * Then it is cut to TRACE, and *call is N. */
 bool cli_split_call(char *text, int64_t *call);
 
 /** Flushes stdout: CLI_TROUBLE with a sentence where it could not be written. */

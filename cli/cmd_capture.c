@@ -170,14 +170,16 @@ static int build_glue(const cli_python *python)
 }
 
 /* A folder for the reports, in the one for temporary files. */
-static bool make_reports(char *path, size_t size)
+static bool make_reports(char path[PATH_MAX])
 {
     const char *const folders[] = {getenv("TMPDIR"), getenv("TEMP"), getenv("TMP"),
                                    "/tmp", "/var/tmp"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         if (folders[i] == NULL || folders[i][0] == '\0') continue;
-        const int n = snprintf(path, size, "%s/ulpscope-XXXXXX", folders[i]);
-        if ((size_t)n < size && mkdtemp(path) != NULL) return true;
+        char made[PATH_MAX]; /* the command may leave the folder that it is relative to */
+        const int n = snprintf(made, sizeof made, "%s/ulpscope-XXXXXX", folders[i]);
+        if ((size_t)n < sizeof made && mkdtemp(made) != NULL)
+            return realpath(made, path) != NULL;
     }
     return cli_fail(
                "no folder for temporary files can be made: %s; set TMPDIR to one that "
@@ -304,9 +306,9 @@ static int run_into(run *r, capture_folder *folder)
     return code;
 }
 
-static int interrupted(void)
+static int interrupted(bool is_said)
 {
-    (void)cli_fail("interrupted; nothing was recorded");
+    if (!is_said) (void)cli_fail("interrupted; nothing was recorded");
     return 128 + cli_stop_asked();
 }
 
@@ -321,9 +323,9 @@ static int capture(const capture_options *o)
     cli_stop_begin();
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
     const int code = cli_stop_asked() == 0 ? build_glue(&python) : CLI_SAME;
-    if (cli_stop_asked() != 0) return code == CLI_INTERRUPTED ? code : interrupted();
+    if (cli_stop_asked() != 0) return interrupted(code == CLI_INTERRUPTED);
     if (code != 0) return code;
-    if (!make_reports(r.reports, sizeof r.reports)) return CLI_TROUBLE;
+    if (!make_reports(r.reports)) return CLI_TROUBLE;
     int end = CLI_TROUBLE;
     if (set_environment(o, &python, r.reports) &&
         capture_folder_take(&folder, o->output, o->force))

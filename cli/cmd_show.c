@@ -67,13 +67,6 @@ static bool read_steps(show_arguments *a, const char *text)
     return false;
 }
 
-static bool has_step(const show_arguments *a, int64_t step)
-{
-    for (size_t i = 0; i < a->n_steps; i++)
-        if (a->steps[i].first <= step && step <= a->steps[i].last) return true;
-    return a->n_steps == 0;
-}
-
 static bool parse_option(show_arguments *a, int option)
 {
     switch (option) {
@@ -149,7 +142,8 @@ static usc_status keep_steps(usc_trace *t, const show_arguments *a, int64_t *seq
         usc_call call;
         const usc_status st = usc_trace_read_call(t, sequences[i], &call, err);
         if (st != USC_OK) return st;
-        if (has_step(a, call.step)) sequences[(*n_left)++] = sequences[i];
+        if (usc_steps_have(a->steps, a->n_steps, call.step))
+            sequences[(*n_left)++] = sequences[i];
     }
     return USC_OK;
 }

@@ -95,6 +95,9 @@ typedef struct usc_steps {
 USC_API USC_NODISCARD usc_status usc_steps_read(const char *text, usc_steps **out,
                                                 size_t *n, usc_error *err);
 
+/** Whether a step is in one of `n` ranges; of none, it is. */
+USC_API bool usc_steps_have(const usc_steps *steps, size_t n, int64_t step);
+
 /** The calls of one autograd node, in a backward pass. */
 typedef struct usc_backward {
     int64_t of; /* the forward call */

@@ -207,6 +207,14 @@ USC_API USC_NODISCARD usc_status usc_trace_finish(usc_trace_writer *w, bool comp
 
 typedef struct usc_trace usc_trace;
 
+/** Whether a file of that name is part of a trace: its database and what SQLite keeps
+ * beside it, its shards, finished or not. */
+USC_API bool usc_trace_is_file(const char *name);
+
+/** Whether a file is the database of a trace, by its first bytes: it may be written or
+ * locked at the same time. */
+USC_API bool usc_trace_is_database(const char *path);
+
 /**
  * Opens a trace for reading. One that a killed writer left is sealed first (needs write
  * access; without it the open shard is read as it stands). Where the machine died before

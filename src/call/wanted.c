@@ -82,7 +82,7 @@ usc_status usc_steps_read(const char *text, usc_steps **out, size_t *n, usc_erro
 
 /* ---- one call, some steps ---- */
 
-static bool is_in_steps(int64_t step, const usc_steps *steps, size_t n)
+bool usc_steps_have(const usc_steps *steps, size_t n, int64_t step)
 {
     for (size_t i = 0; i < n; i++)
         if (steps[i].first <= step && step <= steps[i].last) return true;
@@ -105,7 +105,7 @@ void usc_calls_wanted(const usc_calls *calls, const usc_wanted *w, int64_t *out,
     *n = 0;
     for (int64_t i = 0; i < w->n_matching; i++) {
         const usc_call *one = usc_calls_find(calls, w->matching[i]);
-        if (one != NULL && is_in_steps(one->step, w->steps, w->n_steps) &&
+        if (one != NULL && usc_steps_have(w->steps, w->n_steps, one->step) &&
             (w->call < 0 || is_near(calls, one, w->call)))
             out[(*n)++] = one->sequence;
     }

@@ -371,6 +371,45 @@ static void survives_each_failed_allocation(void **state)
     assert_true(n_failed >= 3);
 }
 
+static void tells_its_files_without_opening_them(void **state)
+{
+    (void)state;
+    static const char *const ours[] = {"trace.db",
+                                       "trace.db-wal",
+                                       "trace.db-journal",
+                                       "trace.db-shm",
+                                       "tensors-00000.safetensors",
+                                       "tensors-12.safetensors.part"},
+                             *const others[] = {"trace.db-",
+                                                "trace.db.bak",
+                                                "trace",
+                                                "",
+                                                "tensors-.safetensors",
+                                                "tensors-1.st",
+                                                "tensors-1x.safetensors",
+                                                "notes",
+                                                "my-trace.db"};
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        assert_true(usc_trace_is_file(ours[i]));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(usc_trace_is_file(others[i]));
+    char path[256];
+    usc_error err;
+    OK(sample_write(trace_path, NULL, 2, &err));
+    (void)snprintf(path, sizeof path, "%.200s/trace.db", trace_path);
+    assert_true(usc_trace_is_database(path));
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    (void)fseek(file, 71, SEEK_SET);
+    (void)fputc('R', file); /* "ULPR": a result */
+    (void)fclose(file);
+    assert_false(usc_trace_is_database(path));
+    assert_int_equal(truncate(path, 71), 0);
+    assert_false(usc_trace_is_database(path));
+    (void)unlink(path);
+    assert_false(usc_trace_is_database(path));
+}
+
 /* With arguments PATH N it writes a trace of N calls, for tests/py/test_trace_format.py
  * and for tests/golden/trace-v1. */
 int main(int argc, char **argv)
@@ -385,6 +424,7 @@ int main(int argc, char **argv)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(reads_back_what_was_written),
+        TEST(tells_its_files_without_opening_them),
         TEST(leaves_plain_files),
         TEST(rotates_shards),
         TEST(rotates_when_the_header_is_full),
