@@ -362,6 +362,9 @@ static void test_a_state_is_read_with_maps(void **state)
     assert_int_equal(usc_members_read("[[\"a.py\", 3, \"f\"]]", &a, &err), USC_OK);
     assert_true(a.n == 1 && a.argument[0].name == NULL && a.argument[0].value.n == 3);
     usc_arguments_free(&a);
+    assert_int_equal(usc_members_read("[{\"cpu\": 1}]", &a, &err), USC_OK);
+    assert_int_equal(a.argument[0].value.kind, USC_VALUE_MAP);
+    usc_arguments_free(&a);
     assert_int_equal(usc_members_read("{\"x\": ", &a, &err), USC_E_CORRUPT);
     assert_int_equal(usc_members_read("", &a, &err), USC_OK);
     usc_arguments_free(&a);
@@ -382,6 +385,7 @@ static void test_values_are_written_as_people_do(void **state)
         {{.kind = USC_VALUE_FLOAT, .number = {2}}, "2.0"},
         {{.kind = USC_VALUE_FLOAT, .number = {0.1}}, "0.1"},
         {{.kind = USC_VALUE_FLOAT, .number = {1e300}}, "1e+300"},
+        {{.kind = USC_VALUE_FLOAT, .number = {0.1 + 0.2}}, "0.30000000000000004"},
         {{.kind = USC_VALUE_FLOAT, .number = {-1.0 / 0.0}}, "-inf"},
         {{.kind = USC_VALUE_COMPLEX, .number = {1, -0.5}}, "1.0-0.5j"},
         {{.kind = USC_VALUE_COMPLEX, .number = {0, 3}}, "0.0+3.0j"},

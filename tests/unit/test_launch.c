@@ -66,6 +66,8 @@ static void a_report_is_read_whole(void **state)
     assert_true(usc_launch_is_left(&r, "process-7", 8));
     assert_false(usc_launch_is_left(&r, "process-7", 7)); /* its own */
     assert_false(usc_launch_is_left(&r, "process-70", 8));
+    r.report[0].finished = true;
+    assert_false(usc_launch_is_left(&r, "process-7", 8)); /* it has all its steps */
     usc_launch_reports_free(&r);
     drop("run-7.json");
 }

@@ -402,8 +402,12 @@ static void tells_its_files_without_opening_them(void **state)
     assert_non_null(file);
     (void)fseek(file, 71, SEEK_SET);
     (void)fputc('R', file); /* "ULPR": a result */
-    (void)fclose(file);
+    (void)fflush(file);
     assert_false(usc_trace_is_database(path));
+    (void)fseek(file, 71, SEEK_SET);
+    (void)fputc('T', file);
+    (void)fclose(file);
+    assert_true(usc_trace_is_database(path));
     assert_int_equal(truncate(path, 71), 0);
     assert_false(usc_trace_is_database(path));
     (void)unlink(path);
