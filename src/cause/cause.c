@@ -103,7 +103,8 @@ static bool take_operands(usc_cause *c, const usc_cause_operands *o)
     c->floats = info->kind == USC_KIND_FLOAT;
     c->bits = narrow ? info->sig_bits : 24;
     c->emin = narrow ? info->emin : -126;
-    c->emax = narrow ? info->emax : 127;
+    c->least_normal = narrow ? ldexp(1, info->emin) : 0;
+    c->safely = narrow ? ldexp(1, info->emax) : 0;
     c->has_before = o->before != NULL && like(o->before, o->device);
     c->verdict = o->verdict;
     c->effective = o->bits;

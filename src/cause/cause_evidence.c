@@ -84,12 +84,6 @@ static void set_slack(usc_cause *c, evidence *e, double *noise)
     }
 }
 
-static bool differs(const evidence *e, int64_t k)
-{
-    const double own = e->device[k], right = e->rounded[k];
-    return !(same(own, right) || (!e->low && fabs(own - right) <= e->slack[k]));
-}
-
 /* Every so many of the places, at least GLANCE where there are as many. */
 static int sparse(const int64_t *from, int64_t n, int64_t *to)
 {
@@ -142,7 +136,7 @@ bool usc_cause_gather(usc_cause *c)
     }
     if (c->floats) set_slack(c, e, noise);
     for (int64_t k = 0; k < e->n; k++) {
-        e->off[k] = differs(e, k);
+        e->off[k] = differs(e, k, e->device[k]);
         e->n_off += e->off[k];
     }
     return set_glance(c, e);
@@ -157,32 +151,6 @@ int64_t usc_cause_sample(const usc_cause *c, const int64_t **places, const uint8
 
 /* ---- errors of their own ---- */
 
-/* Elements by slice: those that agree in the axes that are left in `step`. */
-typedef struct groups {
-    int64_t n, step[USC_MAX_DIMS];
-} groups;
-
-static groups group_by(const usc_cause *c, uint32_t within)
-{
-    groups g = {.n = 1};
-    for (int a = c->d.ndim - 1; a >= 0; a--) {
-        if ((within >> a & 1) != 0) continue;
-        g.step[a] = g.n;
-        g.n *= c->d.sizes[a];
-    }
-    return g;
-}
-
-static int64_t group_of(const usc_cause *c, const groups *g, int64_t i)
-{
-    int64_t k = 0;
-    for (int a = c->d.ndim - 1; a >= 0; a--) {
-        k += i % c->d.sizes[a] * g->step[a];
-        i /= c->d.sizes[a];
-    }
-    return k;
-}
-
 static bool live(const evidence *e, int64_t k)
 {
     return isfinite(e->device[k]) && isfinite(e->truth[k]);
@@ -192,22 +160,21 @@ static bool live(const evidence *e, int64_t k)
 static bool is_linear(usc_cause *c, uint32_t within)
 {
     const evidence *e = &c->e;
-    const groups g = group_by(c, within);
+    groups g = usc_cause_groups(c, within);
     double *sums = usc_cause_room(c, 4 * g.n + 2 * e->n, sizeof *sums);
     if (sums == NULL) return false;
     memset(sums, 0, (size_t)(4 * g.n) * sizeof *sums);
     double *t = sums, *r = t + g.n, *tt = r + g.n, *tr = tt + g.n;
     double *left = tr + g.n, *error = left + e->n;
     const double size = (double)e->n / (double)g.n;
-    for (int64_t k = 0; k < e->n; k++) {
-        const int64_t i = group_of(c, &g, k);
+    for (int64_t k = 0; k < e->n; k++, usc_cause_advance(&g)) {
         if (!live(e, k)) continue;
-        t[i] += e->truth[k] / size;
-        r[i] += (e->device[k] - e->truth[k]) / size;
+        t[g.row] += e->truth[k] / size;
+        r[g.row] += (e->device[k] - e->truth[k]) / size;
     }
     for (int turn = 0; turn < 2; turn++)
-        for (int64_t k = 0; k < e->n; k++) {
-            const int64_t i = group_of(c, &g, k);
+        for (int64_t k = 0; k < e->n; k++, usc_cause_advance(&g)) {
+            const int64_t i = g.row;
             const bool there = live(e, k);
             const double a = (there ? e->truth[k] : 0) - t[i];
             const double b = (there ? e->device[k] - e->truth[k] : 0) - r[i];
@@ -234,7 +201,7 @@ int64_t usc_cause_independent(usc_cause *c)
     for (int k = -1; k < 2 * rank && e->places == NULL && c->floats && rank > 0; k++) {
         const uint32_t one = k >= 0 ? UINT32_C(1) << (k / 2) : all;
         const uint32_t within = k >= 0 && k % 2 == 1 ? all & ~one : one;
-        const int64_t slices = within != 0 ? group_by(c, within).n : e->n;
+        const int64_t slices = within != 0 ? usc_cause_groups(c, within).n : e->n;
         if (2 * slices < n && is_linear(c, within)) n = slices == 1 ? 1 : 2 * slices;
     }
     if (!c->work.failed) e->independent = n;

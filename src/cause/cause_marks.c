@@ -57,6 +57,27 @@ int64_t usc_cause_inner(const usc_cause *c, int axis)
     return inner;
 }
 
+groups usc_cause_groups(const usc_cause *c, uint32_t within)
+{
+    groups g = {.c = c, .n = 1};
+    for (int a = c->d.ndim - 1; a >= 0; a--) {
+        if ((within >> a & 1) != 0) continue;
+        g.step[a] = g.n;
+        g.n *= c->d.sizes[a];
+    }
+    return g;
+}
+
+void usc_cause_advance(groups *g)
+{
+    for (int a = g->c->d.ndim - 1; a >= 0; a--) {
+        g->row += g->step[a];
+        if (++g->at[a] < g->c->d.sizes[a]) return;
+        g->row -= g->step[a] * g->at[a];
+        g->at[a] = 0;
+    }
+}
+
 /* ---- far off ---- */
 
 static double of_truth(const void *ctx, int64_t i)

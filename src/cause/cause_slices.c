@@ -10,10 +10,9 @@
 /* One output as rows that share a number. */
 typedef struct view {
     usc_cause *c;
-    unsigned axes; /* that share a number */
-    int64_t rows, columns;
-    int64_t step[USC_MAX_DIMS]; /* of the row, by axis; 0: shares */
-    double *weight, *sum;       /* by row */
+    unsigned axes;        /* that share it */
+    groups rows;          /* at the first element */
+    double *weight, *sum; /* by row */
 } view;
 
 /* One element: its ratio or difference, and how far rounding may take that. */
@@ -21,35 +20,6 @@ typedef struct sight {
     double value, room;
     bool seen, right;
 } sight;
-
-static bool open_view(usc_cause *c, unsigned axes, view *v)
-{
-    *v = (view){.c = c, .axes = axes, .rows = 1, .columns = 1};
-    for (int a = c->d.ndim - 1; a >= 0; a--) {
-        if ((axes >> a & 1) != 0) {
-            v->columns *= c->d.sizes[a];
-            continue;
-        }
-        v->step[a] = v->rows;
-        v->rows *= c->d.sizes[a];
-    }
-    return v->rows >= 2 && v->columns >= 4;
-}
-
-/* The row of the element that comes next. */
-typedef struct odometer {
-    int64_t at[USC_MAX_DIMS], row;
-} odometer;
-
-static void advance(const view *v, odometer *o)
-{
-    for (int a = v->c->d.ndim - 1; a >= 0; a--) {
-        o->row += v->step[a];
-        if (++o->at[a] < v->c->d.sizes[a]) return;
-        o->row -= v->step[a] * o->at[a];
-        o->at[a] = 0;
-    }
-}
 
 static sight look(const usc_cause *c, int64_t i, bool factor)
 {
@@ -68,17 +38,17 @@ static sight look(const usc_cause *c, int64_t i, bool factor)
 static bool weigh_rows(view *v, bool factor)
 {
     int64_t seen = 0, right = 0;
-    memset(v->weight, 0, (size_t)v->rows * sizeof *v->weight);
-    memset(v->sum, 0, (size_t)v->rows * sizeof *v->sum);
-    odometer o = {.row = 0};
-    for (int64_t i = 0; i < v->c->d.n; i++, advance(v, &o)) {
+    memset(v->weight, 0, (size_t)v->rows.n * sizeof *v->weight);
+    memset(v->sum, 0, (size_t)v->rows.n * sizeof *v->sum);
+    groups g = v->rows;
+    for (int64_t i = 0; i < v->c->d.n; i++, usc_cause_advance(&g)) {
         const sight s = look(v->c, i, factor);
         if (!s.seen) continue;
         seen++;
         right += s.right;
         const double weight = 1 / fmax(s.room * s.room, 1e-300);
-        v->weight[o.row] += weight;
-        v->sum[o.row] += weight * s.value;
+        v->weight[g.row] += weight;
+        v->sum[g.row] += weight * s.value;
     }
     return (double)seen >= 0.7 * (double)v->c->d.n && (double)right <= 0.7 * (double)seen;
 }
@@ -87,22 +57,23 @@ static bool weigh_rows(view *v, bool factor)
  * how many, 0 where rows have none. */
 static int64_t common(view *v, bool factor, double *out)
 {
-    int64_t seen = 0, good = 0, n = 0;
+    int64_t seen = 0, bad = 0, n = 0;
     const double neutral = factor ? 1 : 0;
     if (!weigh_rows(v, factor)) return 0;
-    odometer o = {.row = 0};
-    for (int64_t i = 0; i < v->c->d.n; i++, advance(v, &o)) {
+    groups g = v->rows;
+    for (int64_t i = 0; i < v->c->d.n; i++, usc_cause_advance(&g)) {
         const sight s = look(v->c, i, factor);
         if (!s.seen) continue;
         seen++;
-        good += fabs(s.value - v->sum[o.row] / v->weight[o.row]) <= s.room;
+        if (fabs(s.value - v->sum[g.row] / v->weight[g.row]) <= s.room) continue;
+        if ((double)++bad > (1 - COVERED) * (double)v->c->d.n) return 0;
     }
-    if ((double)good < COVERED * (double)seen) return 0;
-    for (int64_t row = 0; row < v->rows; row++) {
+    if ((double)bad > (1 - COVERED) * (double)seen) return 0;
+    for (int64_t row = 0; row < v->rows.n; row++) {
         const double off = v->sum[row] / v->weight[row] - neutral;
         if (fabs(off) > 4 / sqrt(v->weight[row])) out[n++] = off;
     }
-    return (double)n >= 0.4 * (double)v->rows ? n : 0;
+    return (double)n >= 0.4 * (double)v->rows.n ? n : 0;
 }
 
 /* ---- where the numbers of the slices come from ---- */
@@ -154,16 +125,17 @@ bool usc_cause_by_slices(usc_cause *c, usc_cause_found *out)
     if (!c->floats || rank < 2 || c->d.n < 32) return false;
     const unsigned all = rank < 32 ? (1u << rank) - 1 : ~0u;
     const unsigned sets[] = {1u << (rank - 1), all & ~1u, all & ~2u, 1u, all & ~3u};
-    for (int k = 0; k < 5; k++) {
-        view v;
+    double *room = usc_cause_room(c, 3 * (c->d.n / 4), sizeof *room);
+    for (int k = 0; k < 5 && room != NULL; k++) {
         bool before = sets[k] == 0;
         for (int j = 0; j < k; j++)
             before |= sets[j] == sets[k];
-        if (before || !open_view(c, sets[k], &v)) continue;
-        v.weight = usc_cause_room(c, 3 * v.rows, sizeof *v.weight);
-        if (v.weight == NULL) return false;
-        v.sum = v.weight + v.rows;
-        double *off = v.sum + v.rows;
+        view v = {.c = c, .axes = sets[k], .rows = usc_cause_groups(c, sets[k])};
+        const int64_t n_rows = v.rows.n;
+        if (before || n_rows < 2 || c->d.n / n_rows < 4) continue;
+        v.weight = room;
+        v.sum = room + n_rows;
+        double *off = v.sum + n_rows;
         for (int way = 0; way < 2; way++) {
             const int64_t n = common(&v, way == 0, off);
             if (n > 0) return say_own(&v, off, n, way == 0, out);

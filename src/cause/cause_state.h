@@ -11,6 +11,7 @@
 #include <ulpscope/cause.h>
 
 #include <math.h>
+#include <string.h>
 
 #include "base/arena.h"
 
@@ -79,6 +80,7 @@ typedef struct evidence {
     int64_t *glance;
     int n_glance, n_far; /* places to look at first: the first n_far are far off */
     int64_t independent; /* 0: not counted yet */
+    double *scratch;     /* 4 n numbers and n bytes, of the run at hand; or NULL */
 } evidence;
 
 struct usc_cause {
@@ -89,8 +91,9 @@ struct usc_cause {
     bool has_before, floats, adds;
     unsigned formats;
     usc_verdict verdict;
-    double effective;     /* bits */
-    int bits, emin, emax; /* of the device's format; float32's where it is wider */
+    double effective;            /* bits */
+    int bits, emin;              /* of the device's format; float32's where it is wider */
+    double least_normal, safely; /* between them a number is rounded to bits; or 0 */
     marks far, fine;
     content held; /* what the last part that was looked at holds */
     evidence e;
@@ -102,9 +105,16 @@ typedef double candidate(const void *ctx, int64_t i);
 static inline double value_at(const operand *o, int64_t i)
 {
     double x = 0;
+    const unsigned char *at = o->data + (size_t)i * o->size;
     if (o->dtype == USC_F32) return (double)((const float *)(const void *)o->data)[i];
     if (o->dtype == USC_F64) return ((const double *)(const void *)o->data)[i];
-    usc_dtype_widen(o->dtype, o->data + (size_t)i * o->size, &x, 1);
+    if (o->dtype == USC_BF16) { /* a float32 without its last bits */
+        const uint32_t bits = (uint32_t) * (const uint16_t *)(const void *)at << 16;
+        float wide;
+        memcpy(&wide, &bits, sizeof wide);
+        return (double)wide;
+    }
+    usc_dtype_widen(o->dtype, at, &x, 1);
     return x;
 }
 
@@ -120,9 +130,25 @@ static inline double rounded(const usc_cause *c, double x)
     unsigned char bytes[16];
     if (c->d.dtype == USC_F32) return (double)(float)x;
     if (c->d.dtype == USC_F64) return x;
+    if (fabs(x) >= c->least_normal && fabs(x) < c->safely) { /* ties to even, in place */
+        const int drop = 53 - c->bits;
+        uint64_t u;
+        memcpy(&u, &x, sizeof u);
+        u += (u >> drop & 1) + (UINT64_C(1) << (drop - 1)) - 1;
+        u &= ~((UINT64_C(1) << drop) - 1);
+        memcpy(&out, &u, sizeof out);
+        return out;
+    }
     usc_dtype_narrow(c->d.dtype, &x, bytes, 1);
     usc_dtype_widen(c->d.dtype, bytes, &out, 1);
     return out;
+}
+
+/** Whether a number is not what rounding the truth gives. */
+static inline bool differs(const evidence *e, int64_t k, double own)
+{
+    const double right = e->rounded[k];
+    return !(same(own, right) || (!e->low && fabs(own - right) <= e->slack[k]));
 }
 
 /* ---- cause.c, cause_words.c ---- */
@@ -148,6 +174,21 @@ int64_t usc_cause_step(int64_t n, int64_t most);
 
 /** Product of the sizes behind an axis. */
 int64_t usc_cause_inner(const usc_cause *c, int axis);
+
+/* Elements by slice: those share a number that agree in all axes but those `within`. */
+typedef struct groups {
+    const usc_cause *c;
+    int64_t n;                  /* slices */
+    int64_t step[USC_MAX_DIMS]; /* of a slice's number, by axis */
+    int64_t at[USC_MAX_DIMS];   /* of the element at hand */
+    int64_t row;                /* its slice */
+} groups;
+
+/** Begins at the first element. */
+groups usc_cause_groups(const usc_cause *c, uint32_t within);
+
+/** Goes to the next element; behind the last, to the first. */
+void usc_cause_advance(groups *g);
 
 /* ---- which elements ---- */
 

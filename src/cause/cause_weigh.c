@@ -20,6 +20,7 @@ enum {
  * and the device are to agree. */
 typedef struct numbers {
     double *value, *own;
+    double *work; /* twice as many */
     uint8_t *counts;
     int64_t n; /* of counts */
 } numbers;
@@ -32,12 +33,6 @@ static int64_t place(const evidence *e, int64_t k)
 static double as_dtype(const usc_cause *c, double x)
 {
     return c->floats ? rounded(c, x) : x;
-}
-
-static bool differs(const evidence *e, int64_t k, double own)
-{
-    return !(same(own, e->rounded[k]) ||
-             (!e->low && fabs(own - e->rounded[k]) <= e->slack[k]));
 }
 
 static double error_at(const evidence *e, int64_t k)
@@ -108,13 +103,18 @@ static void count(const usc_cause *c, numbers *r)
     r->n = strong;
 }
 
+/* The room for one run is used again by the next. */
 static bool make_run(usc_cause *c, candidate *value, const void *ctx, numbers *r)
 {
-    const evidence *e = &c->e;
-    *r = (numbers){.value = usc_cause_room(c, 2 * e->n, sizeof *r->value),
-                   .counts = usc_cause_room(c, e->n, 1)};
-    if (r->value == NULL || r->counts == NULL) return false;
-    r->own = r->value + e->n;
+    evidence *e = &c->e;
+    const size_t n = (size_t)e->n;
+    if (e->scratch == NULL)
+        e->scratch = usc_arena_take(&c->kept, n * (4 * sizeof *e->scratch + 1));
+    if (e->scratch == NULL) return false;
+    *r = (numbers){.value = e->scratch,
+                   .own = e->scratch + n,
+                   .work = e->scratch + 2 * n,
+                   .counts = (uint8_t *)(e->scratch + 4 * n)};
     for (int64_t k = 0; k < e->n; k++) {
         r->value[k] = value(ctx, place(e, k));
         r->own[k] = as_dtype(c, r->value[k]);
@@ -135,10 +135,9 @@ static bool told(usc_cause *c, const numbers *r)
 {
     const evidence *e = &c->e;
     const int64_t own = usc_cause_independent(c);
-    double *bits = usc_cause_room(c, r->n, sizeof *bits), sum = 0;
+    double *bits = r->work, sum = 0;
     int64_t n = 0;
     if (!c->floats) return true;
-    if (bits == NULL) return false;
     for (int64_t k = 0; k < e->n; k++) {
         if (!r->counts[k]) continue;
         const double over = error_at(e, k) / fmax(e->slack[k], 1e-300);
@@ -161,12 +160,11 @@ static double left_at(const usc_cause *c, const numbers *r, int64_t k)
     return isnan(left) ? (double)INFINITY : left;
 }
 
-static double share_left(usc_cause *c, const numbers *r)
+static double share_left(const usc_cause *c, const numbers *r)
 {
     const evidence *e = &c->e;
-    double *left = usc_cause_room(c, 2 * r->n, sizeof *left), *error = left + r->n;
+    double *left = r->work, *error = left + r->n;
     int64_t n = 0, explained = 0, within = 0;
-    if (left == NULL) return (double)INFINITY;
     for (int64_t k = 0; k < e->n; k++) {
         if (!r->counts[k]) continue;
         const double rest = left_at(c, r, k), slack = e->slack[k], all = error_at(e, k);
@@ -345,7 +343,7 @@ usc_status usc_cause_weigh(usc_cause *c, usc_cause_weight weight, const usc_tens
     if (st == USC_OK && both) st = take(c, narrow, &low, err);
     if (st != USC_OK) return st;
     const double found = weighed(c, weight, &given, both ? &low : NULL);
-    if (c->work.failed)
+    if (c->work.failed || c->kept.failed)
         return usc_error_set(err, USC_E_NOMEM, -1, "search for a cause: no memory");
     *out = found;
     return USC_OK;
@@ -358,10 +356,12 @@ usc_status usc_cause_of_size(usc_cause *c, const usc_tensor *runs, int n, bool *
     int64_t strong = 0, off_strong = 0, all = 0, within = 0;
     *out = false;
     usc_arena_reset(&c->work);
-    double *size = usc_cause_room(c, 2 * e->n, sizeof *size), *share = size + e->n;
-    for (int64_t k = 0; k < e->n && size != NULL; k++)
-        size[k] = 0;
-    for (int i = 0; i < n && size != NULL; i++) {
+    double *size = usc_cause_room(c, 2 * e->n, sizeof *size);
+    if (size == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "search for a cause: no memory");
+    double *share = size + e->n;
+    memset(size, 0, (size_t)e->n * sizeof *size);
+    for (int i = 0; i < n; i++) {
         operand o;
         if (!fits(c, &runs[i])) return USC_OK;
         const usc_status st = take(c, &runs[i], &o, err);
@@ -371,8 +371,6 @@ usc_status usc_cause_of_size(usc_cause *c, const usc_tensor *runs, int n, bool *
             size[k] += isfinite(away) ? away * away / n : 0;
         }
     }
-    if (size == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "search for a cause: no memory");
     for (int64_t k = 0; k < e->n; k++) {
         const double rms = sqrt(size[k]), error = error_at(e, k);
         const bool counts = isfinite(error) && rms > 4 * e->slack[k];

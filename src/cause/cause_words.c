@@ -3,7 +3,6 @@
 #include "cause/cause_state.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/line.h"
 #include "base/number.h"

@@ -224,13 +224,13 @@ static usc_status judge_own(const usc_pack_work *w, const usc_safetensor *device
 
 /* ---- other people's rules ---- */
 
-static bool same_shape(const usc_tensor *a, const usc_tensor *b)
+bool usc_pack_same_shape(const usc_tensor *a, const usc_tensor *b)
 {
     return a->ndim == b->ndim &&
            memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
 }
 
-static bool is_float(const usc_safetensor *t)
+bool usc_pack_is_float(const usc_safetensor *t)
 {
     return usc_dtype_info_of(t->tensor.dtype)->kind == USC_KIND_FLOAT;
 }
@@ -241,8 +241,8 @@ static usc_status judge_foreign(const usc_pack_work *w, const usc_safetensor *de
     usc_opinion opinion;
     usc_pack_opinion *kept = &w->opinions[usc_case_count(w->c)];
     usc_standard_operands held = {.device = &device->tensor, .op = o->op};
-    held.of[is_float(o->reference) ? USC_OPERAND_REFERENCE : USC_OPERAND_NATIVE] =
-        &o->reference->tensor;
+    held.of[usc_pack_is_float(o->reference) ? USC_OPERAND_REFERENCE
+                                            : USC_OPERAND_NATIVE] = &o->reference->tensor;
     if (o->native != NULL) held.of[USC_OPERAND_NATIVE] = &o->native->tensor;
     if (o->yardstick != NULL) held.of[USC_OPERAND_YARDSTICK] = &o->yardstick->tensor;
     usc_status st = usc_standard_judge(&w->standard, &held, &opinion, err);
@@ -276,7 +276,7 @@ static usc_status bad(const usc_safetensor *t, const char *what, usc_error *err)
 
 static bool fits(const usc_safetensor *t, const usc_pack_operands *o)
 {
-    return same_shape(&t->tensor, &o->reference->tensor);
+    return usc_pack_same_shape(&t->tensor, &o->reference->tensor);
 }
 
 static usc_status check_floats(const usc_safetensor *t, const usc_pack_operands *o,
@@ -322,7 +322,8 @@ static usc_status check_jumps(const usc_pack_operands *o, usc_error *err)
     const usc_safetensor *places = o->jump_at, *values = o->jump_values;
     if (places == NULL) return USC_OK;
     if (values != NULL && places->tensor.dtype == USC_I64 &&
-        values->tensor.dtype == USC_F64 && same_shape(&places->tensor, &values->tensor))
+        values->tensor.dtype == USC_F64 &&
+        usc_pack_same_shape(&places->tensor, &values->tensor))
         return USC_OK;
     return bad(places, "bad list of jumps", err);
 }
@@ -336,7 +337,7 @@ static usc_status check_writes(const usc_pack_operands *o, usc_error *err)
         rows->tensor.dtype == USC_I64 && values->tensor.dtype != USC_DTYPE_NONE &&
         places->tensor.ndim == 2 && rows->tensor.ndim == 1 &&
         rows->tensor.sizes[0] == places->tensor.sizes[0] &&
-        same_shape(&places->tensor, &values->tensor))
+        usc_pack_same_shape(&places->tensor, &values->tensor))
         return USC_OK;
     return bad(places, "bad list of updates", err);
 }
@@ -351,7 +352,7 @@ static usc_status check_usual(const usc_pack_operands *o, usc_error *err)
         one.sizes[d - 1] = one.sizes[d];
     one.ndim -= stacked;
     if (stacked && one.dtype == o->reference->tensor.dtype &&
-        same_shape(&one, &o->reference->tensor))
+        usc_pack_same_shape(&one, &o->reference->tensor))
         return USC_OK;
     return bad(o->usual, "not along a first axis of the reference's form", err);
 }
@@ -403,11 +404,11 @@ usc_status usc_pack_output(const usc_pack_work *w, const usc_safetensor *device,
     const usc_status st = check_operands(o, err);
     if (st != USC_OK) return st;
     w->seen[usc_case_count(w->c)] = (usc_pack_seen){device, *o};
-    const bool same = same_shape(&device->tensor, &o->reference->tensor);
+    const bool same = usc_pack_same_shape(&device->tensor, &o->reference->tensor);
     const bool computed = device->tensor.dtype != USC_DTYPE_NONE &&
                           o->reference->tensor.dtype != USC_DTYPE_NONE;
     if (w->foreign && same && computed && !o->free && !o->other_dtype &&
-        is_float(device) == is_float(o->reference))
+        usc_pack_is_float(device) == usc_pack_is_float(o->reference))
         return judge_foreign(w, device, o, err);
     return judge_own(w, device, o, err);
 }

@@ -7,11 +7,6 @@
 
 #include <ulpscope/cause.h>
 
-static bool is_float(const usc_safetensor *t)
-{
-    return usc_dtype_info_of(t->tensor.dtype)->kind == USC_KIND_FLOAT;
-}
-
 static bool accused(const usc_pack_work *w, int i)
 {
     return usc_verdict_flagged(usc_case_finding(w->c, i)->verdict) &&
@@ -27,15 +22,10 @@ static int decisive(const usc_pack_work *w)
     for (int i = 0; i < usc_case_count(w->c) && at < 0; i++)
         if (usc_case_finding(w->c, i) == worst && accused(w, i)) at = i;
     for (int i = 0; i < usc_case_count(w->c) && at >= 0; i++)
-        if (!is_float(w->seen[at].device) && accused(w, i) && is_float(w->seen[i].device))
+        if (!usc_pack_is_float(w->seen[at].device) && accused(w, i) &&
+            usc_pack_is_float(w->seen[i].device))
             at = i;
     return at;
-}
-
-static bool same_dims(const usc_tensor *a, const usc_tensor *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
 }
 
 /* What else the output may be taken for: arguments and other outputs of the call. */
@@ -76,8 +66,10 @@ usc_status usc_pack_cause(const usc_pack_work *w, const usc_pack_inputs *inputs,
     const usc_pack_operands *held = &w->seen[at].operands;
     const usc_tensor *device = &w->seen[at].device->tensor;
     const usc_tensor *truth = &held->reference->tensor;
-    if (device->dtype == USC_DTYPE_NONE || truth->dtype == USC_DTYPE_NONE) return USC_OK;
-    if (!same_dims(device, truth)) {
+    if (device->dtype == USC_DTYPE_NONE || truth->dtype == USC_DTYPE_NONE ||
+        held->other_dtype || held->free)
+        return USC_OK; /* the reason says all */
+    if (!usc_pack_same_shape(device, truth)) {
         usc_cause_shape(device, truth, out);
         return USC_OK;
     }

@@ -114,6 +114,10 @@ USC_NODISCARD usc_status usc_pack_say(const usc_pack_work *w, usc_verdict verdic
                                       const char *path, usc_error *err,
                                       const char *format, ...) USC_PRINTF(5, 6);
 
+/** Whether a tensor holds floats; whether two have the same sizes. */
+bool usc_pack_is_float(const usc_safetensor *t);
+bool usc_pack_same_shape(const usc_tensor *a, const usc_tensor *b);
+
 /** The dtype as torch spells it, or as the file does where the table lacks it. */
 const char *usc_pack_dtype_text(const usc_safetensor *t);
 

@@ -39,11 +39,6 @@ static bool refuse(const usc_safetensor *device, const usc_safetensor *reference
     return true;
 }
 
-static bool is_float(const usc_safetensor *t)
-{
-    return usc_dtype_info_of(t->tensor.dtype)->kind == USC_KIND_FLOAT;
-}
-
 static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
 {
     char why[256];
@@ -62,7 +57,7 @@ static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
     const usc_safetensor *s =
         p->scale != NULL ? usc_safetensors_find(p->scale, name) : NULL;
     const bool computed = d != USC_DTYPE_NONE && r != USC_DTYPE_NONE;
-    const bool floats = is_float(device) && is_float(reference);
+    const bool floats = usc_pack_is_float(device) && usc_pack_is_float(reference);
     const usc_pack_operands o = {
         .path = "",
         .op = name,

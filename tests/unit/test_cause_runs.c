@@ -231,7 +231,13 @@ static usc_status ask_everything(const bench *b, const usc_alloc *alloc)
         st = usc_cause_ask(o.c, (usc_cause_look)look, &found, NULL);
         assert_true(st == USC_OK || found.code == USC_CAUSE_NONE);
     }
+    const usc_tensor run = bench_view(b, b->d, USC_F64);
+    double weight;
+    bool of_size;
     if (st == USC_OK) st = usc_cause_errors_of(o.c, &errors, NULL);
+    for (int w = USC_CAUSE_LEFT; w <= USC_CAUSE_FOLLOWS && st == USC_OK; w++)
+        st = usc_cause_weigh(o.c, (usc_cause_weight)w, &run, &run, &weight, NULL);
+    if (st == USC_OK) st = usc_cause_of_size(o.c, &run, 1, &of_size, NULL);
     bench_close(&o);
     return st;
 }
