@@ -291,7 +291,7 @@ def test_the_rooms_of_the_package_import_one_way():
     planted = PACKAGE / "calls" / "planted.py"
     assert room_offences(planted, "def f():\n    from ..judges import excuses\n")
     assert room_offences(planted, "from .. import worker\n")
-    assert room_offences(planted, "from ulpscope.causes.nodes import Lab\n")
+    assert room_offences(planted, "from ulpscope.causes.lab import Lab\n")
     assert room_offences(PACKAGE / "judges" / "planted.py", "from ..calls.replay import _fits\n")
     assert not room_offences(planted, "from .. import _core\nfrom .replay import _fits\n")
 

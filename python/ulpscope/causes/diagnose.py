@@ -16,10 +16,10 @@ from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edits as _causes_edits
 from . import emulate as _emulate
-from . import fit, graph, inside, sums
+from . import edges, fit, inside, sums
+from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, reals
-from .graph import MOST_SINGLE
-from .nodes import Lab
+from .lab import Lab
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
@@ -214,7 +214,7 @@ class Search:
         yield from _causes_edits.tensor_edits(self.lab, single=True)
         yield from _causes_edits.stride_edits(self.lab)
         yield from inside.operator_edits(self.lab, deep=False)
-        yield from graph.first_edits(self.lab)
+        yield from edges.first_edits(self.lab)
         yield from inside.slice_edits(self.lab)
         yield from inside.operator_edits(self.lab, deep=True)
         yield from sums.sum_edits(self.lab)
@@ -222,7 +222,7 @@ class Search:
         yield from _causes_edits.tensor_edits(self.lab)
         yield from _causes_edits.swap_edits(self.lab)
         yield from _causes_edits.pair_edits(self.lab)
-        yield from graph.place_edits(self.lab)
+        yield from edges.place_edits(self.lab)
 
     def _better_than(self, code, scale, left):
         """A factor or an amount has a better name where a variant of the operator gives it

@@ -3,7 +3,7 @@
 or counted twice, an index or a mask that is off by one, an operand read with the wrong
 strides. Each is (text, run): what a report would say, and a function that gives the
 outputs of such a mistake. Neighbours: `inside` (operators inside the call),
-`nodes` (runs them), `diagnose` (chooses).
+`lab` (runs them), `diagnose` (chooses).
 """
 
 import itertools
@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from ..calls.replay import View
-from .nodes import changer, leaves
+from .lab import changer, leaves
 from .slices import half_edits, slice_edits
 
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)

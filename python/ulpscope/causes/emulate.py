@@ -7,15 +7,17 @@ mistake would leave, by path, or raises. The texts are the causes that a report 
 Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
 """
 
+import functools
+
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
-from ..calls.mode import Mode
-from ..calls.replay import base_name, is_write
+from ..calls.replay import base_name, is_write, mapped
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
 from .inside import PRODUCTS
-from .nodes import Edited, doubles
+from .graph import slots_in
+from .lab import doubles
 
 # Operators whose `self` is added to a product, as a bias is.
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
@@ -35,47 +37,6 @@ def outward(x):
 
 ROUNDINGS = {"truncated": torch.trunc, "rounded up": torch.ceil, "rounded down": torch.floor,
              "rounded away from zero": outward}  # fmt: skip
-
-
-class Rounding(Mode):
-    """Rounds what operators give, or what products are given, to a narrower format.
-
-    `what` is "results" (every float result), "products" (float operands of products) or
-    both with "all"; `integer` is the rounding, `last` leaves out the n last results.
-    """
-
-    def __init__(self, name, what="results", integer=torch.round):
-        super().__init__()
-        self.name, self.what, self.integer = name, what, integer
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if self.what in ("products", "all") and _is_product(func):
-            args = [self._operand(a) for a in args]
-        out = func(*args, **(kwargs or {}))
-        if self.what in ("results", "all"):
-            self._round(func, out)
-        return out
-
-    def _operand(self, value):
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
-            return to_format(value, self.name, self.integer).to(value.dtype)
-        return value
-
-    def _round(self, func, out):
-        values = out if isinstance(out, (tuple, list)) else (out,)
-        for value, declared in zip(values, func._schema.returns):
-            is_view = declared.alias_info is not None and not is_write(declared)
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and not is_view:
-                value.copy_(to_format(value, self.name, self.integer))
-
-
-class RoundInside(Rounding):
-    """Rounds every float result of the operators that run under it to a narrower format,
-    as a kernel does that keeps its intermediates in it."""
-
-
-def _is_product(func):
-    return base_name(func._schema.name)[1] in PRODUCTS
 
 
 # ---- inputs --------------------------------------------------------------------------
@@ -162,20 +123,21 @@ def inside_candidates(lab):
     products alone; the whole call in a lower dtype; one of the intermediates."""
     call = lab.call
     products = [n for n in lab.nodes() if n.name in PRODUCTS]
-    whole = len(lab.nodes()) <= 1
+    leaves, top = _leaves(lab), [n for n in lab.nodes() if len(n.place) == 1]
     for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
         for name in LOW:
             yield (f"inputs {way} to {name}: those of the products",
-                   lambda n=name, i=integer: lab.run(lambda: Deep(n, "products", i)))  # fmt: skip
+                   lambda n=name, i=integer: lab.edited(_operands(leaves, n, i)))  # fmt: skip
     for name in LOW:
         text = f"intermediates rounded to {name}"
-        yield text, lambda n=name: lab.run(lambda: Deep(n), dtype=torch.float32)
-        if not whole:
-            yield text, lambda n=name: lab.run(lambda: RoundInside(n), dtype=torch.float32)
-            yield text, lambda n=name: lab.run(lambda: Rounding(n, "all"), dtype=torch.float32)
+        yield text, lambda n=name: lab.edited(_results(leaves, n), dtype=torch.float32)
+        if len(lab.nodes()) > 1:
+            yield text, lambda n=name: lab.edited(_results(top, n), dtype=torch.float32)
+            yield text, lambda n=name: lab.edited(_results(top, n) | _operands(top, n, after=_rounding(n, torch.round)),
+                                                  dtype=torch.float32)
         for keys in input_sets(call, lab.reference)[:1]:
             yield (f"inputs and intermediates rounded to {name}",
-                   lambda n=name, k=keys: _inputs_and_inside(lab, k, n))  # fmt: skip
+                   lambda n=name, k=keys: _inputs_and_inside(lab, leaves, k, n))  # fmt: skip
     for name in ("bfloat16", "float16"):
         yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
                lambda n=name: lab.reference.in_dtype(getattr(torch, n)))  # fmt: skip
@@ -190,26 +152,39 @@ def _all_doubles(outputs):
     return {p: doubles(t) for p, t in outputs.items()}
 
 
-def _inputs_and_inside(lab, keys, name):
+def _inputs_and_inside(lab, leaves, keys, name):
     parts = lab.reference.parts
     contents = {k: to_format(parts[k].data, name).float() for k in keys}
-    return lab.run(lambda: Deep(name), contents=contents, dtype=torch.float32)
+    return lab.edited(_results(leaves, name), dtype=torch.float32, contents=contents)
 
 
-class Deep(Rounding):
-    """Like RoundInside, with compound operators taken apart first."""
+def _leaves(lab):
+    """The operators that nothing simpler computes."""
+    return [n for n in lab.nodes() if not n.inside]
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        from .nodes import inside_of
 
-        function = inside_of(func)
-        if function is not None:
-            try:
-                with self:
-                    return function(*args, **(kwargs or {}))
-            except Exception:  # not for these arguments: it stays whole
-                pass
-        return Rounding.__torch_dispatch__(self, func, types, args, kwargs)
+def _results(nodes, name):
+    """Edits that round every float result to a format."""
+    return {n.place: _rounding(name, torch.round) for n in nodes if _makes_floats(n)}
+
+
+def _makes_floats(node):
+    views = any(r.alias_info is not None and not is_write(r) for r in node.func._schema.returns)
+    return not views and any(s.floats for s in slots_in(node.result))
+
+
+def _operands(nodes, name, integer=torch.round, after=None):
+    """Edits that round the operands of products to a format, and then do `after`."""
+    def operand(value):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
+            return to_format(value, name, integer).to(value.dtype)
+        return value
+
+    def edit(func, args, kwargs):
+        args = [operand(a) for a in args]
+        return func(*args, **kwargs) if after is None else after(func, args, kwargs)
+
+    return {n.place: edit for n in nodes if n.name in PRODUCTS}
 
 
 def single_candidates(lab):
@@ -267,12 +242,12 @@ def _only_moves(node):
 
 def _rounding(name, integer):
     def edit(func, args, kwargs):
-        out = func(*args, **kwargs)
-        values = list(out) if isinstance(out, (tuple, list)) else [out]
-        for value in values:
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                value.copy_(to_format(value, name, integer))
-        return out
+        return mapped(func(*args, **kwargs), rounded)
+
+    def rounded(value):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return to_format(value, name, integer).to(value.dtype)
+        return value
 
     return edit
 
@@ -284,7 +259,7 @@ def overflow_candidates(lab):
         yield ("softmax without subtracting the maximum: overflow in float32",
                lambda: lab.edited(maxima, dtype=torch.float32))  # fmt: skip
         yield ("softmax without subtracting the maximum: overflow in float16",
-               lambda: lab.run(lambda: Half(maxima), dtype=torch.float32))  # fmt: skip
+               lambda: lab.edited(_in_range(_leaves(lab), maxima), dtype=torch.float32))  # fmt: skip
     sums = {n.place: _accumulating("float16", 1) for n in _leaf_only(_adding(lab))}
     if sums:
         yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
@@ -294,7 +269,7 @@ def overflow_candidates(lab):
         yield ("overflow of the elementary functions in float16: beyond 65504 (intermediates rounded to float16)",
                lambda e={n.place: way("float16", torch.round) for n in functions}: lab.edited(e))  # fmt: skip
     yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
-           lambda: lab.run(lambda: Deep("float16"), dtype=torch.float32))  # fmt: skip
+           lambda: lab.edited(_results(_leaves(lab), "float16"), dtype=torch.float32))  # fmt: skip
     yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",
            lambda: of_results(lab.reference, lambda t: to_format(t, "float16")))  # fmt: skip
     for keys in input_sets(lab.call, lab.reference)[:1]:
@@ -306,14 +281,17 @@ def _no_maximum(func, args, kwargs):
     return torch.zeros_like(func(*args, **kwargs))
 
 
-class Half(Edited):
-    """Other operators at some places, every result within float16's range."""
+def _in_range(nodes, edits):
+    """Edits, and every result beyond float16's range infinite."""
+    def over(value):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return torch.where(value.abs() > 65504.0, torch.copysign(value * 0 + torch.inf, value), value)
+        return value
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        if isinstance(out, torch.Tensor) and out.is_floating_point():
-            return torch.where(out.abs() > 65504.0, torch.copysign(out * 0 + torch.inf, out), out)
-        return out
+    def edit(func, args, kwargs, own=None):
+        return mapped(own(func, args, kwargs) if own else func(*args, **kwargs), over)
+
+    return {n.place: functools.partial(edit, own=edits.get(n.place)) for n in nodes if _makes_floats(n)}
 
 
 # ---- accumulators --------------------------------------------------------------------
@@ -349,6 +327,8 @@ def _accumulating(name, chunk):
 
     def apply(func, args, kwargs):
         kind = base_name(func._schema.name)[1]
+        if any(isinstance(a, torch.Tensor) and a.is_complex() for a in args):
+            raise LookupError("complex numbers")
         if kind in ("mm", "bmm", "matmul"):
             return _product(args[0], args[1], name, chunk)
         if kind == "addmm":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .edits import number_leaves, phrase
 from .inside import with_argument
-from .nodes import changer
+from .lab import changer
 
 MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative

@@ -1,252 +1,346 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of one edge of a call's graph, whatever the operators are: an operator left out, an
-operand taken as zero, one or its complement, read from its first slice, from the neighbour or from
-the step before in a loop, two operators in the other order. Operators that one place of the code
-runs, as those of a loop, are changed together. Each is (text, edits for `Lab.edited`); the words
-come from the edge and the change. Neighbours: `inside` (what hangs on the operator),
-`neighbours` (operators for operators), `nodes` (runs them).
+"""One run of a call written down: its operators, what each was given and gave, compound ones with
+the simpler ones that compute the same; and runs that differ from it by an edit, of which only what
+follows is computed, without autograd, dispatch modes or the callable's own Python.
+
+An edit is a place and a function(func, args, kwargs) that runs there in the operator's stead.
+Everything that looks into a run goes through here: `lab` (edits of a call), `program` (a callable
+as its operators). Needs of torch: dispatch modes, schemas, the guard that leaves autograd out.
 """
+
+import functools
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 
-MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
-PARTS = ("add", "sub", "mul", "div", "rsub", "maximum", "logaddexp")
-SHARES = ("sigmoid", "softmax", "_softmax", "rand", "rand_like", "exp")  # what 1 - x may be taken for
-CHOOSING = ("amax", "amin", "max", "min", "argmax", "argmin", "sum", "prod", "sort", "argsort", "topk")
-COMMUTED, SUMS = ("add", "sub", "mul", "div"), ("add", "sub")
+from ..calls.mode import Mode
+from ..calls.replay import base_name, is_write, mapped, written_names
+from ..executors.precision import FUSED, IN_FLOAT64
+from .compound import inside_of
+
+MOST_BYTES = 1 << 29  # that the results of all operators may take
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+PASSING = {"detach", "detach_", "alias", "lift_fresh", "lift"}  # autograd's own; not the same in every run
+SENT = "ulpscope_sent"  # the module that a callable's code is in, over here
 
 
-def groups(lab):
-    """Lists of operators that are changed alike, those of a loop first, then each alone."""
-    held = {}
-    for node in lab.nodes():
-        held.setdefault((node.site or node.place, node.name, len(node.place)), []).append(node)
-    yield from held.values()
-    many = [nodes for nodes in held.values() if len(nodes) > 1]
-    if sum(map(len, many)) <= MOST_SINGLE:
-        yield from ([node] for nodes in many for node in nodes)
+class Unfit(LookupError):
+    """A run that cannot be written down, or an edit that leaves what was written down."""
 
 
-def together(make, lab, nodes):
-    """(text, edits) of one change of all operators of a group."""
-    if len(nodes) == 1:  # of several edits with one text each counts
-        yield from make(lab, nodes[0])
-        return
-    found = [dict(make(lab, node)) for node in nodes]
-    for text in found[0]:
-        if all(text in edits for edits in found):
-            yield text, {place: edit for edits in found for place, edit in edits[text].items()}
+@dataclass(frozen=True)
+class Slot:
+    """Stands for a tensor."""
+
+    number: int
+    shape: tuple
+    dtype: torch.dtype
+    storage: int
+
+    @property
+    def floats(self):
+        return self.dtype.is_floating_point
 
 
-def operand(i, change):
-    """An edit that changes the operand `i`."""
-    def edit(func, args, kwargs):
-        return func(*args[:i], change(args[i]), *args[i + 1 :], **kwargs)
+@dataclass
+class Node:
+    """One operator of a run: where it stands, what it was called with and what it gave, Slots in
+    place of tensors."""
 
-    return edit
+    place: tuple  # counters from the outside in
+    func: object
+    args: list
+    kwargs: dict
+    used: frozenset = frozenset()  # numbers of the slots among the arguments
+    site: tuple = ()  # the place of the code that runs it: several in a loop share one
+    plain: bool = True  # runs as it is: nothing of it has to be kept in a precision
+    result: object = None
+    inside: tuple = ()  # operators that compute the same
+    inner: object = None  # what those give for `result`
+    again: bool = False  # what it makes is written later: it runs in every run
 
+    @property
+    def name(self):
+        return base_name(self.func._schema.name)[1].rstrip("_")
 
-def operands(node):
-    """(number, float argument as Seen) of an operator that writes nothing."""
-    return [(i, a) for i, a in enumerate(node.args) if getattr(a, "floats", False) and not node.writes]
+    @property
+    def writes(self):
+        return any(is_write(a) for a in self.func._schema.arguments)
 
+    @property
+    def made(self):
+        return [s.storage for s in slots_in(self.result)]
 
-# ---- values ----------------------------------------------------------------------------------
+    @property
+    def shape(self):
+        return next((s.shape for s in slots_in(self.result)), ())
 
+    @property
+    def floats(self):
+        return next((s.floats for s in slots_in(self.result)), False)
 
-def values(lab, node):
-    """An operand that is another number everywhere, or the complement of what it is."""
-    for i, _ in operands(node):
-        which = f"operand {i + 1} of {node.name.strip('_')}"
-        if node.name not in PARTS:  # said better as a part that is missing
-            yield f"{which} is taken as one everywhere", {node.place: operand(i, torch.ones_like)}
-            yield f"{which} is taken as zero everywhere", {node.place: operand(i, torch.zeros_like)}
-        yield f"the sign of {which} is flipped", {node.place: operand(i, torch.neg)}
-        if node.name in CHOOSING:
-            yield f"wrong variant: {node.name} of absolute values (abs)", {node.place: operand(i, torch.abs)}
-    if node.name in SHARES and node.floats:
-        yield (f"wrong variant: 1 - {node.name.strip('_')} instead of {node.name.strip('_')} (swapped)",
-               {node.place: lambda func, args, kwargs: 1 - func(*args, **kwargs)})  # fmt: skip
-
-
-def places(lab, node):
-    """An operand read from other places: the first slice for all, the neighbour's, the reverse."""
-    for i, seen in operands(node):
-        which = f"operand {i + 1} of {node.name.strip('_')}"
-        for axis, size in enumerate(seen.shape):
-            if size < 2:
-                continue
-            yield (f"wrong index: {which} is read from its first slice along axis {axis} (broadcast)",
-                   {node.place: operand(i, lambda t, a=axis: t.narrow(a, 0, 1).expand(t.shape))})  # fmt: skip
-            for by in (1, -1) if size > 2 else (1,):
-                yield (f"wrong index: {which} is the neighbour's along axis {axis} (shifted by one)",
-                       {node.place: operand(i, lambda t, a=axis, s=by: t.roll(s, a))})  # fmt: skip
-
-
-# ---- order -----------------------------------------------------------------------------------
-
-
-def maker_of(nodes, at, seen):
-    """The operator before `nodes[at]`, called where that is called, whose result an operand is;
-    None for an input."""
-    beside = nodes[at].place[:-1]
-    for node in reversed(nodes[:at]):
-        if seen.storage in node.made and node.shape == seen.shape and node.place[:-1] == beside:
-            return node
-    return None
+    def value(self, name):
+        """What an argument of the schema was."""
+        for i, a in enumerate(self.func._schema.arguments):
+            if a.name == name:
+                if name in self.kwargs:
+                    return self.kwargs[name]
+                if i < len(self.args):
+                    return self.args[i]
+                return a.default_value if a.has_default_value() else None
+        return None
 
 
-def bypassed(lab):
-    """(text, edits): an operator is given what its operand was made from, though the operand is
-    used elsewhere as well; or it gives that, so that both are left out."""
-    nodes = [n for n in lab.nodes() if not n.writes]
-    for at, outer in enumerate(nodes) if len(nodes) <= MOST_SINGLE else ():
-        for i, seen in operands(outer):
-            inner = maker_of(nodes, at, seen)
-            for k, early in operands(inner) if inner is not None else ():
-                if early.shape != seen.shape or early.dtype != seen.dtype:
-                    continue
-                a, b = inner.name.strip("_"), outer.name.strip("_")
-                yield (f"computes without a step: {b} takes an operand of {a} (dropped contribution)",
-                       _wired(inner, outer, k, i))  # fmt: skip
-                if early.shape == outer.shape:
-                    yield (f"computes without two steps: {a} and {b} are left out (dropped contribution)",
-                           _wired(inner, outer, k, None))  # fmt: skip
+def slots_in(value):
+    """Every Slot of a nest of results or arguments."""
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from slots_in(item)
 
 
-def _wired(inner, outer, k, i):
-    """The operand `k` of one operator as the operand `i` of another, or as what that gives."""
-    held = {}
-
-    def source(func, args, kwargs):
-        held["x"] = args[k]
-        return func(*args, **kwargs)
-
-    def target(func, args, kwargs):
-        return held["x"].clone() if i is None else func(*args[:i], held["x"], *args[i + 1 :], **kwargs)
-
-    return {inner.place: source, outer.place: target}
+# ---- writing down --------------------------------------------------------------------------------
 
 
-def commuted(lab):
-    """(text, edits): a function of a sum or a product taken before what is added or multiplied,
-    or after; a sum and a product in the other order."""
-    nodes = [n for n in lab.nodes() if not n.writes]
-    for at, outer in enumerate(nodes):
-        for i, seen in operands(outer)[:2]:
-            inner = maker_of(nodes, at, seen)
-            if inner is None:
-                continue
-            text = f"wrong order: {outer.name.strip('_')} is taken before {inner.name.strip('_')} instead of after"
-            if i == 0 and _unary(outer) and inner.name in (*COMMUTED, "addmm") and len(inner.args) > 1:
-                for first in (True, False):
-                    yield text, _moved_out(inner, outer, first)
-            both = inner.name in COMMUTED and (inner.name in SUMS) != (outer.name in SUMS)
-            if outer.name in COMMUTED and len(outer.args) > 1 and (both or _unary(inner)):
-                yield text, _moved_in(inner, outer, i)
+class Recording(Mode):
+    """Runs operators as they are and writes down what it sees, with `deep` also the inside of
+    compound ones. `inputs` are the run's tensors by name, `narrow` the dtypes that something
+    below this mode widens."""
+
+    def __init__(self, inputs, deep=True, narrow=()):
+        super().__init__()
+        self.deep, self.narrow = deep, narrow
+        self.nodes, self.tensors, self.size = [], [], 0
+        self.path, self.counter = (), 0
+        self.by_id, self.by_key = {}, {}
+        self.written, self.outside = set(), {}  # storages; numbers of tensors that were no input
+        self.inputs = {name: self._made(t) for name, t in inputs.items()}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if getattr(func, "_opname", "") in PASSING:
+            return func(*args, **kwargs)
+        if not hasattr(func, "_schema"):
+            raise Unfit(str(func))
+        node = self._noted(func, args, kwargs)
+        self.nodes.append(node)
+        out = func(*args, **kwargs)
+        node.result = mapped(out, self._result)
+        if self.deep and not node.writes and inside_of(func) is not None:
+            self._take_apart(node, args, kwargs, out)
+        return out
+
+    def _noted(self, func, args, kwargs):
+        node = Node((*self.path, self.counter), func, *mapped([list(args), kwargs], self._slot))
+        self.counter += 1
+        given = list(slots_in([*node.args, *node.kwargs.values()]))
+        node.used = frozenset(s.number for s in given)
+        node.site = _site()
+        node.plain = not (node.writes or func in IN_FLOAT64 or func._opname in FUSED
+                          or any(s.dtype in self.narrow for s in given)
+                          or any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())))  # fmt: skip
+        given = dict(zip(_defaults(func), node.args)) | node.kwargs
+        names = written_names(func) | (STATISTICS if _keeps_statistics(func, given) else set())
+        self.written |= {s.storage for n in names for s in slots_in(given.get(n))}
+        if _draws(func, given):
+            raise Unfit("draws random numbers")  # which are judged by their statistics
+        return node
+
+    def _take_apart(self, node, args, kwargs, out):
+        """Writes down what computes an operator from simpler ones, if that gives the like."""
+        saved, n, size = (self.path, self.counter), len(self.nodes), self.size
+        self.path, self.counter = node.place, 0
+        try:
+            with self:
+                made = inside_of(node.func)(*args, **kwargs)
+            node.inner = mapped(made, self._slot)
+            if [(s.shape, s.dtype) for s in slots_in(node.inner)] != [
+                (s.shape, s.dtype) for s in slots_in(node.result)]:  # fmt: skip
+                raise Unfit("another result")
+            node.inside = tuple(m for m in self.nodes[n:] if len(m.place) == len(node.place) + 1)
+        except Exception:  # not for these arguments: it stays whole
+            del self.nodes[n:]
+            node.inner, self.size = None, size
+        finally:
+            self.path, self.counter = saved
+
+    def _result(self, value):
+        """The slot of what an operator gave, that of an argument where it gave that back."""
+        return (self._known(value) or self._made(value)) if isinstance(value, torch.Tensor) else value
+
+    def _known(self, tensor):
+        """The slot of this very tensor, None where it is new or was given another shape."""
+        slot, _, key = self.by_id.get(id(tensor), (None, None, None))
+        return slot if key == _key(tensor) else None
+
+    def _made(self, tensor):
+        """The slot of a tensor that is new."""
+        key = _key(tensor)
+        slot = Slot(len(self.tensors), tuple(tensor.shape), tensor.dtype, key[0])
+        self.tensors.append(tensor.detach())
+        self.by_id[id(tensor)] = slot, tensor, key  # alive, so that no address comes twice
+        if not self.path or key not in self.by_key:  # what is outside of a compound one has no other
+            self.by_key[key] = slot
+        self.size += tensor.nbytes
+        if self.size > MOST_BYTES:
+            raise Unfit("more than may be kept")
+        return slot
+
+    def _slot(self, value):
+        return self.slot_of(value) if isinstance(value, torch.Tensor) else value
+
+    def slot_of(self, tensor):
+        """The slot of a tensor, a new one where it comes from outside."""
+        known = self._known(tensor) or self.by_key.get(_key(tensor))
+        if known is None:
+            known = self._made(tensor)
+            self.outside[known.number] = known.storage
+        return known
 
 
-def _unary(node):
-    return (node.floats and len(operands(node)) == 1 and node.shape == getattr(node.args[0], "shape", None)
-            and node.name not in (*COMMUTED, "clone", "_to_copy", "expand"))  # fmt: skip
+def _site():
+    """The place in somebody's own code that is running, () where there is none."""
+    frame = sys._getframe(3)
+    while frame is not None:
+        name = frame.f_globals.get("__name__") or ""
+        if name == SENT or name.partition(".")[0] not in ("torch", "ulpscope", "contextlib"):
+            return (id(frame.f_code), frame.f_lasti)
+        frame = frame.f_back
+    return ()
 
 
-def _moved_out(inner, outer, first):
-    """f(x + c) as f(x) + c, or as x + f(c)."""
-    held = {}
-
-    def before(func, args, kwargs):
-        if inner.name == "addmm":
-            held["rest"] = lambda y: y + args[0]
-            return torch.mm(*args[1:3])
-        x, c = args[:2] if first else (args[1], args[0])
-        if not isinstance(x, torch.Tensor):
-            raise LookupError("a number")
-        held["rest"] = lambda y: func(*((y, c) if first else (c, y)), **kwargs)
-        return x.expand(torch.broadcast_shapes(x.shape, getattr(c, "shape", ()))).clone()
-
-    return {inner.place: before,
-            outer.place: lambda func, args, kwargs: held["rest"](func(*args, **kwargs))}  # fmt: skip
+STATISTICS = {"running_mean", "running_var"}  # written by batch norms whose schemas do not say so
 
 
-def _moved_in(inner, outer, i):
-    """f(x) + c as f(x + c)."""
-    held = {}
-
-    def before(func, args, kwargs):
-        held["f"] = lambda x: func(x, *args[1:], **kwargs)
-        held["x"] = args[0]
-        return func(*args, **kwargs)
-
-    def after(func, args, kwargs):
-        return held["f"](func(*args[:i], held["x"], *args[i + 1 :], **kwargs))
-
-    return {inner.place: before, outer.place: after}
+@functools.cache
+def _defaults(func):
+    """The names of an operator's arguments with their defaults, None where there is none."""
+    return {a.name: a.default_value if a.has_default_value() else None for a in func._schema.arguments}
 
 
-# ---- loops -----------------------------------------------------------------------------------
+def _keeps_statistics(func, given):
+    return "running_mean" in _defaults(func) and bool(given.get("training", given.get("train", True)))
 
 
-def late(lab):
-    """(text, edits): in a loop, an operand that is still the one of the step before."""
-    for nodes in groups(lab):
-        for i, _ in operands(nodes[0]) if len(nodes) > 2 else ():
-            held = {}
-
-            def edit(func, args, kwargs, i=i, held=held):
-                now, before = args[i], held.get("x")
-                held["x"] = now
-                before = torch.zeros_like(now) if before is None or before.shape != now.shape else before
-                return func(*args[:i], before, *args[i + 1 :], **kwargs)
-
-            yield (f"one step late: operand {i + 1} of {nodes[0].name.strip('_')} is the one of the step before",
-                   {n.place: edit for n in nodes}, held)  # fmt: skip
+def _draws(func, given):
+    draws = torch.Tag.nondeterministic_seeded in func.tags
+    return draws and given.get("dropout_p", _defaults(func).get("dropout_p")) != 0
 
 
-def lost(lab):
-    """(text, edits): in a loop, what is carried over is lost every so many steps."""
-    for nodes in groups(lab):
-        for i, _ in operands(nodes[0]) if len(nodes) > 4 else ():
-            for every in [n for n in (2, 4, 5, 8, 10, 16, 32, 64) if n < len(nodes)]:
-                yield (f"starts anew every {every} steps: operand {i + 1} of {nodes[0].name.strip('_')} is lost there",
-                       {n.place: operand(i, torch.zeros_like) for n in nodes[::every]})  # fmt: skip
+def _key(tensor):
+    """What tells a tensor from others: its place in memory and how it is read."""
+    if type(tensor) not in PLAIN or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise Unfit(f"a {type(tensor).__name__} on {tensor.device}")
+    if tensor.is_quantized or tensor._is_zerotensor():
+        raise Unfit("a tensor without elements of its own")
+    return (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
+            tensor.dtype, tensor.is_conj(), tensor.is_neg())  # fmt: skip
 
 
-# ---- numbers that belong together --------------------------------------------------------------
+# ---- runs that differ ----------------------------------------------------------------------------
 
 
-def shares(lab):
-    """(text, edits): of two parts that weigh c and 1 - c one alone counts."""
-    held = [(n, float(n.args[1])) for n in lab.nodes() if n.name == "mul" and not n.writes and len(n.args) > 1
-            and isinstance(n.args[1], float) and 0 < n.args[1] < 1]  # fmt: skip
-    for k, (a, x) in enumerate(held):
-        for b, y in held[k + 1 :]:
-            if abs(x + y - 1) < 1e-9:
-                for one, other, lost in ((a, b, y), (b, a, x)):
-                    yield (f"dropped contribution: the part that weighs {lost:.6g} is missing, the other counts whole",
-                           {one.place: _times(1.0), other.place: _times(0.0)})  # fmt: skip
+class Graph:
+    """A run as it was recorded; `outputs` are its tensors by path, `held` the mode that kept it
+    in one precision, or None."""
+
+    def __init__(self, recording, outputs, held=None):
+        self.nodes, self.tensors, self.inputs = recording.nodes, recording.tensors, recording.inputs
+        self.top = [n for n in self.nodes if len(n.place) == 1]
+        self.places = {n.place for n in self.nodes}
+        self.outputs = {path: recording.slot_of(t) for path, t in outputs.items()}
+        self.held, self.written, self.spoilt = held, recording.written, False
+        own = {s.storage for s in self.inputs.values()}
+        if not self.written.isdisjoint(set(recording.outside.values()) - own):
+            raise Unfit("writes what it was not given")
+        for node in self.nodes:
+            node.again = not self.written.isdisjoint(node.made)
+
+    def run(self, edits, inputs):
+        """The outputs by path with the edits by place, and some inputs that hold something else;
+        all of them, fresh, where the run writes. Unfit where it cannot be told what follows."""
+        if not edits.keys() <= self.places:
+            raise Unfit("no such place")
+        opened = {place[:i] for place in edits for i in range(1, len(place))}
+        values = {self.inputs[path].number: t for path, t in inputs.items()}
+        with torch._C._AutoDispatchBelowAutograd():
+            self._go(self.top, edits, opened, values)
+        found = {path: self._value(slot, values) for path, slot in self.outputs.items()}
+        if any(found[p].shape != s.shape for p, s in self.outputs.items()):
+            raise Unfit("a result of another shape")
+        return found
+
+    def _go(self, nodes, edits, opened, values):
+        for node in nodes:
+            if node.place in opened and node.place not in edits:
+                self._go(node.inside, edits, opened, values)
+                self._keep(node.result, self._filled(node.inner, values), values, whole=True)
+            elif node.place in edits or node.again or not node.used.isdisjoint(values):
+                self._again(node, edits.get(node.place), values)
+
+    def _value(self, slot, values):
+        found = values.get(slot.number)
+        return self.tensors[slot.number] if found is None else found
+
+    def _filled(self, nest, values):
+        return mapped(nest, lambda v: self._value(v, values) if isinstance(v, Slot) else v)
+
+    def _again(self, node, edit, values):
+        """Runs one operator on what is new."""
+        args, kwargs = self._filled([node.args, node.kwargs], values)
+        if edit is not None:
+            out = self._edited(node, edit, tuple(args), kwargs)
+        elif node.plain or self.held is None:
+            out = node.func(*args, **kwargs)
+            out = self.held._wide(out) if self.held is not None else out
+        else:
+            out = self.held.__torch_dispatch__(node.func, (), args, kwargs)
+        self._keep(node.result, out, values)
+
+    def _edited(self, node, edit, args, kwargs):
+        """What an edit gives, in what the operator writes if it does that; Unfit where it wrote
+        what others read: the graph is spoilt by that."""
+        given = [t for t in flat([*args, *kwargs.values()]) if isinstance(t, torch.Tensor)]
+        before = [t._version for t in given]
+        with self.held or nullcontext():
+            out = edit(node.func, args, kwargs)
+        if not node.writes:
+            self.spoilt = any(t._version != v for t, v in zip(given, before))
+            if self.spoilt:
+                raise Unfit("writes what it was given")
+        elif isinstance(out, torch.Tensor) and isinstance(node.result, Slot):
+            into = args[0] if kwargs.get("out") is None else kwargs["out"]
+            out = into if out is into else into.copy_(out)
+        return out
+
+    def _keep(self, result, out, values, whole=False):
+        """Puts results where they belong. Floats may have another shape, as along another axis,
+        but not with `whole`: whole numbers and what a kernel gives are what other kernels trust."""
+        if isinstance(result, Slot):
+            if not isinstance(out, torch.Tensor) or out.dtype != result.dtype:
+                raise Unfit("another kind of result")
+            was = self.tensors[result.number]
+            if out.shape != was.shape and (whole or not out.is_floating_point()):
+                raise Unfit("a result of another shape")
+            if out.shape == was.shape and out.stride() != was.stride():
+                out = torch.empty_like(was).copy_(out)
+            values[result.number] = out
+        elif isinstance(result, (list, tuple)):
+            if not isinstance(out, (list, tuple)) or len(out) != len(result):
+                raise Unfit("another number of results")
+            for one, value in zip(result, out):
+                self._keep(one, value, values, whole)
+        elif result is not out and result != out:
+            raise Unfit("Python may have gone another way")
 
 
-def _times(value):
-    return lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs)
-
-
-def first_edits(lab):
-    """(text, run) of what leaves something out or takes it in another order."""
-    every = list(groups(lab))
-    for text, edits in (*bypassed(lab), *commuted(lab), *shares(lab)):
-        yield text, lambda e=edits: lab.edited(e)
-    for text, edits, held in late(lab):
-        yield text, lambda e=edits, h=held: (h.clear(), lab.edited(e))[1]
-    for nodes in every:
-        for text, edits in together(values, lab, nodes):
-            yield text, lambda e=edits: lab.edited(e)
-    for text, edits in lost(lab):
-        yield text, lambda e=edits: lab.edited(e)
-
-
-def place_edits(lab):
-    """(text, run) of what is read from other places."""
-    for nodes in groups(lab):
-        for text, edits in together(places, lab, nodes):
-            yield text, lambda e=edits: lab.edited(e)
+def flat(values):
+    """The items of a nest of lists."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from flat(value)
+        else:
+            yield value

@@ -2,7 +2,7 @@
 """Mistakes in one operator inside a call: other numbers, another operator in its place, a
 term or the end of a reduction left out, a mask or an index off by one, epsilon on the wrong
 side of a root. Each is (text, edits for `Lab.edited`). Neighbours: `edits` (mistakes
-in the arguments of the whole call), `nodes` (runs them), `diagnose` (chooses).
+in the arguments of the whole call), `lab` (runs them), `diagnose` (chooses).
 """
 
 import re
@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.replay import View
 from .edits import group_edits, other_lists, other_values, phrase, roll_edits, step_edits
-from .graph import groups, together
+from .edges import groups, together
 from .neighbours import formulas, relatives
 from .slices import scaled, sizes_to_drop
 

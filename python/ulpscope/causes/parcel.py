@@ -25,7 +25,7 @@ from ..calls.replay import resolve, widened
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference import Reference
 from ..judges.outputs import Finding
-from .nodes import SENT
+from .graph import SENT
 from .program import Unsendable, program_of
 
 MOST_BYTES = 1 << 31  # of all tensors of one finding

@@ -2,7 +2,7 @@
 """Mistakes in how an operator adds up and rounds to whole numbers: entries that overwrite each
 other where they must be added, casts, every sum of a kernel cut short alike.
 Each is (text, edits for `Lab.edited`). Neighbours: `inside` (other mistakes in one
-operator), `nodes` (runs them), `diagnose` (chooses).
+operator), `lab` (runs them), `diagnose` (chooses).
 """
 
 import torch

@@ -18,7 +18,7 @@ from ..calls.verdicts import FLAGGED
 from ..causes import edits as _causes_edits
 from ..causes import emulate as _emulate
 from ..causes import inside as _causes_inside
-from ..causes.nodes import Lab
+from ..causes.lab import Lab
 from ..executors.device import Answer
 from ..executors.operands import Operands, Timing
 from ..executors.process import die_with_parent
