@@ -3,13 +3,17 @@
 is a definition whose keywords are right at their defaults, and the mistakes that a kernel's author
 makes in it, in words.
 
-Run `python -m verdicts.blind [A|B|AB] [FAMILY ...]` in bench/: what was planted beside what is said.
-Every other mistake of a family is in set B, which nobody read while set A was being mended. Whether
-a name is right is for the reader to say; only names, things seen and silences are counted.
+Run `python -m verdicts.blind [A|B|C|AB] [FAMILY ...]` in bench/: what was planted beside what is said;
+`--json FILE` also writes one line a mistake. Of blind_layers and blind_training every other mistake
+is in set B, which nobody read while set A was being mended; set C is blind_third and its parts, by
+another hand. Whether a name is right is for the reader to say; only names, things seen and silences
+are counted.
 """
 
+import argparse
 import copy
-import sys
+import json
+import os
 
 import torch
 
@@ -18,9 +22,12 @@ import ulpscope
 FAMILIES = {}
 
 
-def family(args):
+def family(args, sets="AB"):
+    """Registers a definition; its mistakes go to the letters of `sets` in turn."""
     def keep(fn):
-        FAMILIES[fn.__name__] = (fn, args, [])
+        if fn.__name__ in FAMILIES:
+            raise ValueError(f"two families are called {fn.__name__}")
+        FAMILIES[fn.__name__] = (fn, args, [], sets)
         return fn
 
     return keep
@@ -64,11 +71,18 @@ def slow_matmul(a, b, acc=bf, step=16):
 
 def kernels(which="AB", only=()):
     """(family, planted, definition, args, wrong kernel) of the sets asked for."""
-    from . import blind_layers, blind_training  # noqa: F401 - they fill FAMILIES
+    from . import (  # noqa: F401 - they fill FAMILIES
+        blind_layers,
+        blind_third,
+        blind_third_layers,
+        blind_third_numbers,
+        blind_third_training,
+        blind_training,
+    )
 
-    for name, (fn, make, mistakes) in FAMILIES.items():
+    for name, (fn, make, mistakes, sets) in FAMILIES.items():
         for i, (words, wrong) in enumerate(mistakes if not only or name in only else ()):
-            if "AB"[i % 2] in which:
+            if sets[i % len(sets)] in which:
                 yield name, words, fn, make(Draw(name)), wrong
 
 
@@ -80,13 +94,29 @@ def kind_of(verdict, cause):
     return "silent" if silent else "named"
 
 
-def main(which="AB", *only):
-    counts = dict.fromkeys(("named", "silent", "not accused"), 0)
+def judged(which, only):
+    """What the judge says of each mistake, as the line that --json writes."""
     for name, words, fn, args, wrong in kernels(which, only):
         found = ulpscope.judge_call(fn, args, outputs=wrong(*copy.deepcopy(args)))
-        kind = kind_of(found.verdict, found.cause)
-        counts[kind] += 1
-        print(f"{kind:11} {name}: {words}\n{'':11} -> {found.verdict}, {found.cause}", flush=True)
+        yield {"family": name, "words": words, "verdict": found.verdict, "cause": found.cause,
+               "class": kind_of(found.verdict, found.cause)}
+
+
+def main(argv=None):
+    take = argparse.ArgumentParser(prog="python -m verdicts.blind", description=__doc__.split("\n\n")[0])
+    take.add_argument("sets", nargs="?", default="AB", help="letters of the sets: A, B, C (default: AB)")
+    take.add_argument("family", nargs="*", help="only these families")
+    take.add_argument("--json", metavar="FILE", default=os.devnull,
+                      help="write one line of JSON a mistake: family, words, verdict, cause, class")
+    asked = take.parse_intermixed_args(argv)
+    counts = dict.fromkeys(("named", "silent", "not accused"), 0)
+    with open(asked.json, "w") as lines:
+        for line in judged(asked.sets, asked.family):
+            kind = line["class"]
+            counts[kind] += 1
+            print(f"{kind:11} {line['family']}: {line['words']}\n"
+                  f"{'':11} -> {line['verdict']}, {line['cause']}", flush=True)
+            print(json.dumps(line), file=lines, flush=True)
     print(", ".join(f"{n} {k}" for k, n in counts.items()))
 
 
@@ -94,4 +124,4 @@ if __name__ == "__main__":
     from verdicts import blind  # the module that the families fill, not this copy of it
 
     torch.set_num_threads(1)
-    blind.main(*sys.argv[1:])
+    blind.main()
