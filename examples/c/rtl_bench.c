@@ -143,10 +143,10 @@ int main(int argc, char **argv)
         usc_case_close(c);
         return 2;
     }
-    const usc_finding *worst = usc_case_worst(c);
+    const usc_finding *worst = usc_findings_worst(usc_case_findings(c));
     const usc_verdict verdict = worst->verdict;
     const usc_said said = {.op = "dot", .verdict = verdict, .worst = worst};
-    usc_case_sentence(&said, sentence, sizeof sentence);
+    usc_said_sentence(&said, sentence, sizeof sentence);
     printf("%s: %s\n", usc_verdict_text(verdict), sentence);
     usc_case_close(c);
     return usc_verdict_flagged(verdict);

@@ -9,7 +9,7 @@
 #ifndef ULPSCOPE_CASE_H
 #define ULPSCOPE_CASE_H
 
-#include <ulpscope/judge.h>
+#include <ulpscope/finding.h>
 
 USC_BEGIN_DECLS
 
@@ -104,81 +104,6 @@ typedef struct usc_given {
     const usc_choice *choice;
 } usc_given;
 
-/* id, code in results, share of an output's elements that it may cover, words of a note.
- * Of the last six whoever runs the calls finds the elements, since a case has one run of
- * the device only. The whole list, with those that are no elements': docs/excuses.md. */
-#define USC_EXCUSE_LIST(X)                                                               \
-    X(CORNER, "corner", 1 / 32., "a corner of the function")                             \
-    X(WRITTEN_TWICE, "written_twice", 1, "several updates write them")                   \
-    X(OUT_OF_RANGE, "out_of_range", 1 / 32., "the integer type does not hold the float") \
-    X(ILL_CONDITIONED, "ill_conditioned", 0.5,                                           \
-      "ill-conditioned, float32 leaves fewer than 4 bits")                               \
-    X(STEP, "step", 1, "a rounding or comparison inside may fall either way")            \
-    X(ORDER_OF_ADDING, "order_of_adding", 1,                                             \
-      "one accumulator loses as much in the order in which the terms come")              \
-    X(FLUSHED, "flushed", 1, "subnormals flushed to zero")                               \
-    X(DTYPE, "dtype", 1, "its narrower dtype does not hold the number")                  \
-    X(ZERO_DIVISION, "zero_division", 1, "integers are divided by zero")                 \
-    X(BAD_INDEX, "bad_index", 1, "an index is out of range")                             \
-    X(OWN_STEPS, "own_steps", 1, "torch's own steps round there")                        \
-    X(MASK_UNCLEAR, "mask_unclear", 0.5,                                                 \
-      "no mask of the dropout inside could be told there")                               \
-    X(MASK_SAMPLE, "mask_sample", 1,                                                     \
-      "the masks of the dropout inside were looked for in a sample")                     \
-    X(SPREAD, "spread", 1, "drawn, and only the spread of the draws was tested")
-
-typedef enum usc_excuse {
-#define USC_EXCUSE_ENUM(id, code, most, words) USC_EXCUSE_##id,
-    USC_EXCUSE_LIST(USC_EXCUSE_ENUM)
-#undef USC_EXCUSE_ENUM
-        USC_N_EXCUSES
-} usc_excuse;
-
-typedef struct usc_excuse_info {
-    const char *code;
-    double most; /* share of an output */
-    const char *words;
-} usc_excuse_info;
-
-/** The row of an excuse; NULL beyond the list. Memory: static. Threads: safe. */
-USC_API const usc_excuse_info *usc_excuse_info_of(usc_excuse excuse);
-
-/** The note on an output of n elements of which `count` went free by an excuse, in `text`
- *  (cut to `size` bytes, 128 are enough); false, and "", where they are too few to be
- * told of. Threads: safe. */
-USC_API bool usc_excuse_note(usc_excuse excuse, int64_t count, int64_t n, char *text,
-                             size_t size);
-
-/* How many numbers of a judgement a finding has. */
-typedef enum usc_finding_numbers {
-    USC_NUMBERS_NONE,
-    USC_NUMBERS_COUNT, /* n_mismatch only */
-    USC_NUMBERS_ALL,
-} usc_finding_numbers;
-
-enum { USC_FINDING_EXAMPLES = 10, USC_FINDING_NOTES = 12 };
-
-/** What is found of one output, or (path "") of the call. Lives as long as its case. */
-typedef struct usc_finding {
-    const char *path;
-    usc_verdict verdict;
-    const char *reason; /* a clause; "" where there is none */
-    double bits, yardstick_bits;
-    bool bound;
-    bool measured; /* by scores, element by element */
-    bool wide;     /* float64: the reference knows no more digits */
-    int64_t n;     /* elements */
-    int ndim;
-    int64_t sizes[USC_MAX_DIMS];
-    usc_finding_numbers numbers;
-    usc_judgement judgement;
-    int64_t excused[USC_N_EXCUSES]; /* elements that went free, by excuse */
-    int n_notes, n_examples;
-    const char *notes[USC_FINDING_NOTES];
-    usc_example examples[USC_FINDING_EXAMPLES];
-    const float *positions; /* failing shares, 64 slices an axis; NULL: it passes */
-} usc_finding;
-
 /** One output of a device, and what is known of it before anything is asked. The zero
  * value of all but path and device is an operator that rounds and of which nothing else
  * is known. */
@@ -205,6 +130,7 @@ typedef struct usc_case_output {
 typedef struct usc_case_options {
     const usc_alloc *alloc; /* NULL: the C library's; copied */
     int n_threads;          /* 0 and 1: the caller's thread only */
+    usc_findings *findings; /* where they go, outliving the case; NULL: its own */
 } usc_case_options;
 
 typedef struct usc_case usc_case;
@@ -252,46 +178,9 @@ USC_API USC_NODISCARD usc_status usc_case_next(usc_case *c, usc_want *out,
 USC_API USC_NODISCARD usc_status usc_case_give(usc_case *c, const usc_given *given,
                                                usc_error *err);
 
-/** Adds a finding without numbers: what is known of the call itself, or of an output that
- * cannot be judged. Copies `path` and `reason`. Errors: USC_E_NOMEM. */
-USC_API USC_NODISCARD usc_status usc_case_say(usc_case *c, usc_verdict verdict,
-                                              const char *path, const char *reason,
-                                              usc_error *err);
-
-/** How many findings there are. */
-USC_API int usc_case_count(const usc_case *c);
-
-/** Finding i, in the order in which outputs were begun; NULL where there is none.
- * Memory: the case's, until it is closed. */
-USC_API const usc_finding *usc_case_finding(const usc_case *c, int i);
-
-/** The finding that decides: the worst, but for outputs in which float32 keeps no bits as
- * long as they hold no more than half of what was judged. NULL where there is none.
- * Memory: the case's. */
-USC_API const usc_finding *usc_case_worst(const usc_case *c);
-
-/**
- * The notes of all findings, each once and in order, with what is to be said of outputs
- * that do not decide, "; " between them; cut where they do not fit.
- */
-USC_API void usc_case_notes(const usc_case *c, char *out, size_t size);
-
-/** What a sentence on a call is made from. Members that are NULL say nothing. */
-typedef struct usc_said {
-    const char *op;
-    usc_verdict verdict;
-    const usc_finding *worst;
-    const char *reason;  /* of the call as a whole, instead of the worst finding's */
-    const char *culprit; /* the operator in it that is to blame */
-    const char *cause;
-} usc_said;
-
-/** One English sentence on the verdict of a call; cut where it does not fit. */
-USC_API void usc_case_sentence(const usc_said *said, char *out, size_t size);
-
-/** Row-major index as coordinates, e.g. "[3, 17]". */
-USC_API void usc_position_text(const usc_finding *f, int64_t flat, char *out,
-                               size_t size);
+/** Its findings, in the order in which outputs were begun. Memory: the case's, or those
+ * of the options. */
+USC_API usc_findings *usc_case_findings(usc_case *c);
 
 USC_END_DECLS
 #endif

@@ -51,6 +51,8 @@ typedef struct usc_judgement {
     char reason[256]; /* one clause, e.g. "worst element off by 1.2e+05 roundings" */
 } usc_judgement;
 
+enum { USC_POSITION_SLICES = 64 }; /* an axis, where positions are told */
+
 /** One element worth showing. */
 typedef struct usc_example {
     int64_t index;    /* flat, row-major */
@@ -160,9 +162,8 @@ USC_API USC_NODISCARD usc_status usc_judge_worst(usc_judge *judge, int n,
  *
  * Errors:  USC_E_ARG before the first look.
  */
-USC_API USC_NODISCARD usc_status usc_judge_positions(usc_judge *judge,
-                                                     float out[USC_MAX_DIMS][64],
-                                                     usc_error *err);
+USC_API USC_NODISCARD usc_status usc_judge_positions(
+    usc_judge *judge, float out[USC_MAX_DIMS][USC_POSITION_SLICES], usc_error *err);
 
 /**
  * Exact comparison of an integer or bool output (also used for raw storages): PASS or

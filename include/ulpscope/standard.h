@@ -109,5 +109,14 @@ USC_API USC_NODISCARD usc_status usc_standard_judge(const usc_standard *standard
                                                     const usc_standard_operands *operands,
                                                     usc_opinion *out, usc_error *err);
 
+/** An opinion as one clause: the standard, its status, why, in which output ("out[0]" and
+ * "" go without saying), and what stood in; cut where it does not fit. */
+USC_API void usc_opinion_text(const usc_standard *standard, const usc_opinion *opinion,
+                              const char *path, char *out, size_t size);
+
+/** Which of the opinions on the outputs of a call is the worst, the first of equals. n is
+ * 1 at the least. */
+USC_API int usc_opinions_worst(const usc_opinion *opinions, int n);
+
 USC_END_DECLS
 #endif

@@ -10,6 +10,7 @@
 #include <ulpscope/case.h>
 #include <ulpscope/cause.h>
 #include <ulpscope/dtype.h>
+#include <ulpscope/finding.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kernels.h>
 #include <ulpscope/launch.h>

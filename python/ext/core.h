@@ -18,6 +18,7 @@ typedef struct core_state {
     PyObject *error;                 /* UlpscopeError */
     PyObject *errors[CORE_N_STATUS]; /* its subclasses: E_NOT_FOUND is NotFoundError */
     PyTypeObject *blob_type;         /* py_trace.c */
+    PyTypeObject *finding_type, *findings_type; /* py_finding.c */
 } core_state;
 
 extern PyModuleDef core_module;
@@ -37,6 +38,7 @@ int core_errors_add(PyObject *module);
 int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
 int py_cause_add(PyObject *module);
+int py_finding_add(PyObject *module);
 int py_judge_add(PyObject *module);
 int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of case.h: `_core.Case`, `excuses`, `sentence`. Tensors come as torch.Tensor
+// Bindings of case.h: `_core.Case`. Tensors come as torch.Tensor
 // on the CPU and are borrowed; a case keeps those alive that it may read again.
-#include "py_judge.h"
+#include "py_finding.h"
 #include "py_tensor.h"
 
 #include <ulpscope/case.h>
@@ -13,6 +13,7 @@ typedef struct case_object {
     usc_case *c;
     PyThread_type_lock lock; /* one thread at a time, also while the GIL is released */
     usc_want want;
+    PyObject *findings;
     PyObject *kept, *last; /* of the output at hand; of the last answer */
 } case_object;
 
@@ -20,16 +21,22 @@ typedef struct case_object {
 
 static int case_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"threads", NULL};
+    static char *names[] = {"findings", "threads", NULL};
     case_object *self = (case_object *)self_object;
     usc_case_options options = {0};
     usc_error err = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|i", names, &options.n_threads))
+    const core_state *state = core_state_of(Py_TYPE(self_object));
+    PyObject *findings;
+    if (state == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|i", names, state->findings_type,
+                                     &findings, &options.n_threads))
         return -1;
     if (self->c != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a case is opened once");
         return -1;
     }
+    options.findings = ((findings_object *)findings)->findings;
+    self->findings = Py_NewRef(findings);
     self->lock = PyThread_allocate_lock();
     self->kept = PyList_New(0);
     if (self->lock == NULL || self->kept == NULL) {
@@ -38,7 +45,7 @@ static int case_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
     }
     const usc_status status = usc_case_open(&options, &self->c, &err);
     if (status == USC_OK) return 0;
-    core_raise(core_state_of(Py_TYPE(self_object)), status, &err);
+    core_raise(state, status, &err);
     return -1;
 }
 
@@ -47,6 +54,7 @@ static void case_dealloc(PyObject *self_object)
     case_object *self = (case_object *)self_object;
     PyTypeObject *type = Py_TYPE(self_object);
     usc_case_close(self->c);
+    Py_XDECREF(self->findings);
     Py_XDECREF(self->kept);
     Py_XDECREF(self->last);
     if (self->lock != NULL) PyThread_free_lock(self->lock);
@@ -285,164 +293,6 @@ static PyObject *case_choose(PyObject *self, PyObject *args, PyObject *kwargs)
     return give(self, &given, args);
 }
 
-/* ---- what was found ---- */
-
-static PyObject *details_of(const usc_finding *f)
-{
-    if (f->numbers == USC_NUMBERS_NONE) return PyDict_New();
-    if (f->numbers == USC_NUMBERS_COUNT)
-        return Py_BuildValue("{s:L}", "n_mismatch", (long long)f->judgement.n_mismatch);
-    PyObject *dict = py_judgement(&f->judgement);
-    if (dict != NULL && py_put(dict, "wide", PyBool_FromLong(f->wide)) < 0)
-        Py_CLEAR(dict);
-    return dict;
-}
-
-static PyObject *excused_of(const usc_finding *f)
-{
-    PyObject *dict = PyDict_New();
-    for (int i = 0; dict != NULL && i < USC_N_EXCUSES; i++)
-        if (f->excused[i] > 0 && py_put(dict, usc_excuse_info_of((usc_excuse)i)->code,
-                                        PyLong_FromLongLong(f->excused[i])) < 0)
-            Py_CLEAR(dict);
-    return dict;
-}
-
-static PyObject *notes_of(const usc_finding *f)
-{
-    PyObject *list = PyList_New(f->n_notes);
-    for (int i = 0; list != NULL && i < f->n_notes; i++) {
-        PyObject *note = PyUnicode_FromString(f->notes[i]);
-        if (note == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, note);
-    }
-    return list;
-}
-
-/* What a finding has beyond plain numbers; -1 with an exception set. */
-static int put_rest(PyObject *dict, const usc_finding *f)
-{
-    const int n_rows = f->positions != NULL ? f->ndim : 0;
-    const char *reason = f->reason;
-    if (py_put(dict, "reason",
-               PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace")) < 0 ||
-        py_put(dict, "details", details_of(f)) < 0 ||
-        py_put(dict, "excuses", excused_of(f)) < 0 ||
-        py_put(dict, "notes", notes_of(f)) < 0 ||
-        py_put(dict, "examples", py_examples(f->examples, f->n_examples)) < 0 ||
-        py_put(dict, "positions", py_slices(f->positions, n_rows)) < 0)
-        return -1;
-    return 0;
-}
-
-static PyObject *case_finding(PyObject *self_object, PyObject *unused)
-{
-    (void)unused;
-    case_object *self = enter(self_object);
-    if (self == NULL) return NULL;
-    const usc_finding *f = usc_case_finding(self->c, usc_case_count(self->c) - 1);
-    PyObject *dict = NULL;
-    if (f == NULL)
-        PyErr_SetString(PyExc_ValueError, "nothing is found yet");
-    else
-        dict = Py_BuildValue("{s:s,s:d,s:d,s:O,s:O,s:L}", "verdict",
-                             usc_verdict_text(f->verdict), "bits", f->bits,
-                             "yardstick_bits", f->yardstick_bits, "bound",
-                             f->bound ? Py_True : Py_False, "measured",
-                             f->measured ? Py_True : Py_False, "n", (long long)f->n);
-    if (dict != NULL && put_rest(dict, f) < 0) Py_CLEAR(dict);
-    PyThread_release_lock(self->lock);
-    return dict;
-}
-
-/* ---- words ---- */
-
-/* What a sentence needs of a finding, in the order in which Python gives it. */
-static int read_finding(PyObject *tuple, usc_finding *f)
-{
-    PyObject *sizes, *example;
-    usc_judgement *j = &f->judgement;
-    long long n, excused, counts[3];
-    int bound, wide, exact, more, numbers;
-    if (!PyArg_ParseTuple(tuple, "ssddpLOpppiLLLLO", &f->path, &f->reason, &f->bits,
-                          &f->yardstick_bits, &bound, &n, &sizes, &wide, &exact, &more,
-                          &numbers, &counts[0], &counts[1], &counts[2], &excused,
-                          &example))
-        return -1;
-    const Py_ssize_t ndim = PyTuple_Check(sizes) ? PyTuple_GET_SIZE(sizes) : -1;
-    if (ndim < 0 || ndim > USC_MAX_DIMS) {
-        PyErr_SetString(PyExc_ValueError, "sizes: a tuple of at most 32 numbers");
-        return -1;
-    }
-    for (int i = 0; i < (int)ndim; i++)
-        f->sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, i));
-    f->ndim = (int)ndim;
-    f->n = n;
-    f->bound = bound;
-    f->wide = wide;
-    f->numbers = (usc_finding_numbers)numbers;
-    f->excused[0] = excused;
-    j->exact = exact;
-    j->yardstick_bound = more;
-    j->n_mismatch = counts[0];
-    j->n_bad = counts[1];
-    j->n_finite = counts[2];
-    f->n_examples = example != Py_None;
-    long long index = 0;
-    if (f->n_examples > 0 &&
-        !PyArg_ParseTuple(example, "Ldd", &index, &f->examples[0].device,
-                          &f->examples[0].reference))
-        return -1;
-    f->examples[0].index = index;
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static PyObject *py_sentence(PyObject *module, PyObject *args)
-{
-    char out[2048];
-    const char *verdict;
-    PyObject *worst;
-    usc_finding f = {0};
-    usc_said said = {0};
-    (void)module;
-    if (!PyArg_ParseTuple(args, "sssssO", &said.op, &verdict, &said.reason, &said.culprit,
-                          &said.cause, &worst))
-        return NULL;
-    if (worst != Py_None && read_finding(worst, &f) < 0) return NULL;
-    said.verdict = usc_verdict_by_text(verdict);
-    said.worst = worst != Py_None ? &f : NULL;
-    usc_case_sentence(&said, out, sizeof out);
-    return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "ignore");
-}
-
-static PyObject *py_excuse_note(PyObject *module, PyObject *args)
-{
-    const char *code;
-    long long count, n;
-    char text[128];
-    (void)module;
-    if (!PyArg_ParseTuple(args, "sLL", &code, &count, &n)) return NULL;
-    for (int i = 0; i < USC_N_EXCUSES; i++) {
-        if (strcmp(usc_excuse_info_of((usc_excuse)i)->code, code) != 0) continue;
-        (void)usc_excuse_note((usc_excuse)i, count, n, text, sizeof text);
-        return PyUnicode_FromString(text);
-    }
-    return PyErr_Format(PyExc_ValueError, "no excuse is named '%s'", code);
-}
-
-static PyMethodDef functions[] = {
-    {"excuse_note", py_excuse_note, METH_VARARGS,
-     "excuse_note(code, count, n) -> str: see usc_excuse_note."},
-    {"sentence", py_sentence, METH_VARARGS,
-     "sentence(op, verdict, reason, culprit, cause, worst) -> str: see "
-     "usc_case_sentence; "
-     "worst: None, or (path, reason, bits, yardstick_bits, bound, n, sizes, wide, exact, "
-     "yardstick_bound, numbers, n_mismatch, n_bad, n_finite, excused, example)."},
-    {NULL, NULL, 0, NULL},
-};
-
 /* ---- the type ---- */
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
@@ -463,12 +313,12 @@ static PyMethodDef case_methods[] = {
     {"choose", METHOD(case_choose), METH_VARARGS | METH_KEYWORDS,
      "choose(values, *, dim, once, cumulative, counts, slack, window): see usc_choice."},
     {"fail", case_fail, METH_VARARGS, "fail(text): whatever makes the operand raised."},
-    {"finding", case_finding, METH_NOARGS, "finding() -> dict: the last finding."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot case_slots[] = {
-    {Py_tp_doc, "Case(threads=0): see ulpscope/case.h."},
+    {Py_tp_doc,
+     "Case(findings, threads=0): findings go into that list; see ulpscope/case.h."},
     {Py_tp_new, METHOD(PyType_GenericNew)},
     {Py_tp_init, METHOD(case_init)},
     {Py_tp_dealloc, METHOD(case_dealloc)},
@@ -483,26 +333,11 @@ static PyType_Spec case_spec = {
     .slots = case_slots,
 };
 
-/* `excuses`: code -> (share of an output that it may cover, words of a note). */
-static int add_excuses(PyObject *module)
-{
-    PyObject *all = PyDict_New();
-    for (int i = 0; all != NULL && i < USC_N_EXCUSES; i++) {
-        const usc_excuse_info *info = usc_excuse_info_of((usc_excuse)i);
-        if (py_put(all, info->code, Py_BuildValue("(ds)", info->most, info->words)) < 0)
-            Py_CLEAR(all);
-    }
-    const int result = all == NULL ? -1 : PyModule_AddObjectRef(module, "excuses", all);
-    Py_XDECREF(all);
-    return result;
-}
-
 int py_case_add(PyObject *module)
 {
-    if (add_excuses(module) < 0) return -1;
     PyObject *type = PyType_FromModuleAndSpec(module, &case_spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Case", type);
     Py_DECREF(type);
-    return result < 0 ? -1 : PyModule_AddFunctions(module, functions);
+    return result;
 }

@@ -57,13 +57,6 @@ def ulpscope_check(request):
     return check
 
 
-class Named:
-    """Stands for a call that could not be made."""
-
-    def __init__(self, op):
-        self.op = op
-
-
 class Recorder:
     """Collects the judged calls of a session and writes OUT/result.db at its end."""
 
@@ -92,7 +85,7 @@ class Recorder:
         source = {"call": len(self.rows) + 1, "op": name, "module": self.test}
         if call is None:
             self.rows.append({**source, "verdict": verdict.verdict, "notes": "; ".join(verdict.notes),
-                              "sentence": wording.sentence(Named(name), verdict)})  # fmt: skip
+                              "sentence": wording.sentence(name, verdict)})  # fmt: skip
             return
         call.row, call.op = {"tensors": []}, name
         timing = verdict.operands.timing.row() if verdict.operands else {}

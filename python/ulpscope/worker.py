@@ -229,7 +229,7 @@ class Bench:
         process.limit("reference")
         call, verdict = collectives.judge(self.ranks, self.row(sequence), timing, self.rule)
         if self.compared:
-            verdict.notes = [*verdict.notes, "no other standard is compared: they know no collectives"]
+            verdict.remarks = [*verdict.remarks, "no other standard is compared: they know no collectives"]
         return call, verdict
 
     def loss_effect(self, call, verdict, backward):

@@ -174,7 +174,7 @@ usc_status usc_case_next(usc_case *c, usc_want *out, usc_error *err)
         c->want.kind = USC_WANT_NOTHING;
         c->answered = false;
         st = failed && must ? fail(c) : c->stage(c, err);
-        if (c->work.failed || c->kept.failed) st = no_memory(c, err);
+        if (c->work.failed || c->found->arena.failed) st = no_memory(c, err);
     }
     usc_float_env_leave(env);
     if (st == USC_OK && c->stage != NULL) *out = c->want;
@@ -349,10 +349,16 @@ usc_status usc_case_open(const usc_case_options *options, usc_case **out, usc_er
     usc_case *c = alloc->resize(alloc->ctx, NULL, 0, sizeof *c);
     if (c == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "a case: no memory");
     memset(c, 0, sizeof *c);
-    c->alloc = c->kept.alloc = c->work.alloc = *alloc;
+    c->alloc = c->work.alloc = *alloc;
     c->n_threads = options->n_threads;
-    *out = c;
-    return USC_OK;
+    c->found = options->findings;
+    c->own = c->found == NULL;
+    const usc_status st = c->own ? usc_findings_open(alloc, &c->found, err) : USC_OK;
+    if (st == USC_OK)
+        *out = c;
+    else
+        usc_case_close(c);
+    return st;
 }
 
 void usc_case_close(usc_case *c)
@@ -360,7 +366,7 @@ void usc_case_close(usc_case *c)
     if (c == NULL) return;
     const usc_alloc alloc = c->alloc;
     usc_judge_close(c->look.judge);
-    usc_arena_free(&c->kept);
+    if (c->own) usc_findings_close(c->found);
     usc_arena_free(&c->work);
     (void)alloc.resize(alloc.ctx, c, sizeof *c, 0);
 }
@@ -372,11 +378,9 @@ static void renew(usc_case *c)
     usc_arena_reset(&c->work);
     const usc_case fresh = {.alloc = c->alloc,
                             .n_threads = c->n_threads,
-                            .kept = c->kept,
                             .work = c->work,
                             .found = c->found,
-                            .n_found = c->n_found,
-                            .capacity = c->capacity};
+                            .own = c->own};
     *c = fresh;
 }
 

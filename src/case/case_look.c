@@ -87,15 +87,15 @@ static usc_status renew_judge(usc_case *c, usc_error *err)
 static usc_status keep_worst(usc_case *c, usc_error *err)
 {
     usc_finding *f = &c->f;
-    float shares[USC_MAX_DIMS][64];
+    float shares[USC_MAX_DIMS][USC_POSITION_SLICES];
     usc_status st = usc_judge_worst(c->look.judge, USC_FINDING_EXAMPLES, f->examples,
                                     &f->n_examples, err);
     if (st == USC_OK) st = usc_judge_positions(c->look.judge, shares, err);
     if (st != USC_OK) return st;
     const size_t size = (size_t)f->ndim * sizeof shares[0];
-    float *kept = usc_arena_take(&c->kept, size + 1);
-    if (kept != NULL) memcpy(kept, shares, size);
-    f->positions = kept;
+    float *room = usc_arena_take(&c->work, size + 1);
+    if (room != NULL) memcpy(room, shares, size);
+    f->positions = room;
     return USC_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <ulpscope/case.h>
 
 #include "base/arena.h"
+#include "case/findings.h"
 
 typedef usc_status usc_case_stage(usc_case *c, usc_error *err);
 
@@ -41,9 +42,9 @@ typedef struct usc_sides {
 struct usc_case {
     usc_alloc alloc;
     int n_threads;
-    usc_arena kept, work; /* of the case; of the present output */
-    usc_finding **found;
-    size_t n_found, capacity;
+    usc_arena work; /* of the present output */
+    usc_findings *found;
+    bool own; /* closes them */
 
     usc_case_output o;
     usc_tensor device, bytes; /* copies of what o points to */
@@ -144,8 +145,8 @@ void usc_case_mark_open(usc_case *c, const usc_choice *choice, const void *got,
 
 /* ---- case_finding.c ---- */
 
-/** A copy that lives as long as the case; "" where there is no memory, which the driver
- * tells. */
+/** A copy that lives as long as the present output; "" where there is no memory, which
+ * the driver tells. */
 const char *usc_case_text(usc_case *c, const char *text);
 
 /** A finding on the present output without numbers. */
@@ -166,11 +167,5 @@ void usc_case_undefined(usc_case *c, int64_t n_differ);
 
 /** Copies c->f to the findings of the case. */
 usc_status usc_case_keep(usc_case *c, usc_error *err);
-
-/** A whole number with commas, e.g. "65,536". */
-typedef struct usc_count_text {
-    char text[32];
-} usc_count_text;
-usc_count_text usc_count(int64_t n);
 
 #endif

@@ -16,7 +16,7 @@ usc_status usc_pack_say(const usc_pack_work *w, usc_verdict verdict, const char 
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return usc_case_say(w->c, verdict, path, text, err);
+    return usc_findings_say(usc_case_findings(w->c), verdict, path, text, err);
 }
 
 const char *usc_pack_dtype_text(const usc_safetensor *t)
@@ -235,25 +235,27 @@ bool usc_pack_is_float(const usc_safetensor *t)
     return usc_dtype_info_of(t->tensor.dtype)->kind == USC_KIND_FLOAT;
 }
 
-static usc_status judge_foreign(const usc_pack_work *w, const usc_safetensor *device,
+static usc_status judge_foreign(usc_pack_work *w, const usc_safetensor *device,
                                 const usc_pack_operands *o, usc_error *err)
 {
-    usc_opinion opinion;
-    usc_pack_opinion *kept = &w->opinions[usc_case_count(w->c)];
+    usc_opinion *said = &w->said.items[w->said.n];
     usc_standard_operands held = {.device = &device->tensor, .op = o->op};
     held.of[usc_pack_is_float(o->reference) ? USC_OPERAND_REFERENCE
                                             : USC_OPERAND_NATIVE] = &o->reference->tensor;
     if (o->native != NULL) held.of[USC_OPERAND_NATIVE] = &o->native->tensor;
     if (o->yardstick != NULL) held.of[USC_OPERAND_YARDSTICK] = &o->yardstick->tensor;
-    usc_status st = usc_standard_judge(&w->standard, &held, &opinion, err);
-    if (st == USC_OK) st = usc_tensor_numel(&device->tensor, &kept->n, err);
+    usc_status st = usc_standard_judge(&w->standard, &held, said, err);
     if (st != USC_OK) return st;
-    kept->standard = w->standard.name;
-    kept->n_metrics = opinion.n_metrics;
-    kept->ndim = device->tensor.ndim;
-    memcpy(kept->sizes, device->tensor.sizes, sizeof kept->sizes);
-    memcpy(kept->metrics, opinion.metrics, sizeof kept->metrics);
-    return usc_case_say(w->c, opinion.verdict, o->path, opinion.reason, err);
+    w->said.paths[w->said.n++] = o->path;
+    usc_finding found = {.path = o->path,
+                         .verdict = said->verdict,
+                         .reason = said->reason,
+                         .bits = (double)NAN, /* it has none */
+                         .yardstick_bits = (double)NAN,
+                         .ndim = device->tensor.ndim};
+    memcpy(found.sizes, device->tensor.sizes, sizeof found.sizes);
+    st = usc_tensor_numel(&device->tensor, &found.n, err);
+    return st == USC_OK ? usc_findings_add(usc_case_findings(w->c), &found, err) : st;
 }
 
 usc_status usc_pack_standard(usc_pack_work *w, usc_error *err)
@@ -383,32 +385,31 @@ usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_error *err)
 {
     const usc_case_options options = {.alloc = w->options->alloc,
                                       .n_threads = w->options->n_threads};
-    const size_t size = ((size_t)n_most + 1) * sizeof *w->opinions;
+    const size_t n = w->foreign ? (size_t)n_most : 0;
     usc_case_close(w->c);
     w->c = NULL;
-    w->opinions = usc_arena_take(w->arena, size);
-    if (w->opinions == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "findings: no memory");
-    memset(w->opinions, 0, size);
     const size_t seen = ((size_t)n_most + 1) * sizeof *w->seen;
+    w->said.n = 0;
+    w->said.items = usc_arena_take(w->arena, n * sizeof *w->said.items + 1);
+    w->said.paths = usc_arena_take(w->arena, n * sizeof *w->said.paths + 1);
     w->seen = usc_arena_take(w->arena, seen);
-    if (w->seen == NULL)
+    if (w->said.items == NULL || w->said.paths == NULL || w->seen == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "findings: no memory");
     memset(w->seen, 0, seen);
     return usc_case_open(&options, &w->c, err);
 }
 
-usc_status usc_pack_output(const usc_pack_work *w, const usc_safetensor *device,
+usc_status usc_pack_output(usc_pack_work *w, const usc_safetensor *device,
                            const usc_pack_operands *o, usc_error *err)
 {
     const usc_status st = check_operands(o, err);
     if (st != USC_OK) return st;
-    w->seen[usc_case_count(w->c)] = (usc_pack_seen){device, *o};
     const bool same = usc_pack_same_shape(&device->tensor, &o->reference->tensor);
     const bool computed = device->tensor.dtype != USC_DTYPE_NONE &&
                           o->reference->tensor.dtype != USC_DTYPE_NONE;
     if (w->foreign && same && computed && !o->free && !o->other_dtype &&
         usc_pack_is_float(device) == usc_pack_is_float(o->reference))
         return judge_foreign(w, device, o, err);
+    w->seen[usc_findings_count(usc_case_findings(w->c))] = (usc_pack_seen){device, *o};
     return judge_own(w, device, o, err);
 }

@@ -9,19 +9,19 @@
 
 static bool accused(const usc_pack_work *w, int i)
 {
-    return usc_verdict_flagged(usc_case_finding(w->c, i)->verdict) &&
-           w->seen[i].device != NULL && w->opinions[i].standard == NULL;
+    return usc_verdict_flagged(usc_findings_at(usc_case_findings(w->c), i)->verdict) &&
+           w->seen[i].device != NULL;
 }
 
 /* The output that tells most: the worst, but values rather than the positions that go
  * with them, which ties leave open. -1 where the worst is no output. */
 static int decisive(const usc_pack_work *w)
 {
-    const usc_finding *worst = usc_case_worst(w->c);
+    const usc_finding *worst = usc_findings_worst(usc_case_findings(w->c));
     int at = -1;
-    for (int i = 0; i < usc_case_count(w->c) && at < 0; i++)
-        if (usc_case_finding(w->c, i) == worst && accused(w, i)) at = i;
-    for (int i = 0; i < usc_case_count(w->c) && at >= 0; i++)
+    for (int i = 0; i < usc_findings_count(usc_case_findings(w->c)) && at < 0; i++)
+        if (usc_findings_at(usc_case_findings(w->c), i) == worst && accused(w, i)) at = i;
+    for (int i = 0; i < usc_findings_count(usc_case_findings(w->c)) && at >= 0; i++)
         if (!usc_pack_is_float(w->seen[at].device) && accused(w, i) &&
             usc_pack_is_float(w->seen[i].device))
             at = i;
@@ -32,7 +32,7 @@ static int decisive(const usc_pack_work *w)
 static usc_status add_others(const usc_pack_work *w, int at, const usc_pack_inputs *in,
                              usc_cause_operands *o, usc_error *err)
 {
-    const int n = usc_case_count(w->c);
+    const int n = usc_findings_count(usc_case_findings(w->c));
     const size_t room = (size_t)(n + in->n) * sizeof *o->others + 1;
     usc_cause_named *named = usc_arena_take(w->arena, room);
     if (named == NULL)
@@ -40,15 +40,17 @@ static usc_status add_others(const usc_pack_work *w, int at, const usc_pack_inpu
     o->others = named;
     for (int i = 0; i < n; i++)
         if (i != at && w->seen[i].device != NULL)
-            named[o->n_others++] = (usc_cause_named){
-                usc_case_finding(w->c, i)->path, w->seen[i].operands.reference->tensor};
+            named[o->n_others++] =
+                (usc_cause_named){usc_findings_at(usc_case_findings(w->c), i)->path,
+                                  w->seen[i].operands.reference->tensor};
     o->inputs = named + o->n_others;
     for (int i = 0; i < in->n; i++) {
         const usc_safetensor *t = usc_safetensors_find(in->tensors, in->items[i].name);
         if (t == NULL) continue;
         named[o->n_others + o->n_inputs++] =
             (usc_cause_named){in->items[i].argument, t->tensor};
-        if (strcmp(in->items[i].name, usc_case_finding(w->c, at)->path) == 0)
+        if (strcmp(in->items[i].name,
+                   usc_findings_at(usc_case_findings(w->c), at)->path) == 0)
             o->before = &t->tensor;
     }
     return USC_OK;
@@ -62,7 +64,7 @@ usc_status usc_pack_cause(const usc_pack_work *w, const usc_pack_inputs *inputs,
     usc_cause *c = NULL;
     *out = (usc_cause_found){0};
     if (at < 0) return USC_OK;
-    const usc_finding *f = usc_case_finding(w->c, at);
+    const usc_finding *f = usc_findings_at(usc_case_findings(w->c), at);
     const usc_pack_operands *held = &w->seen[at].operands;
     const usc_tensor *device = &w->seen[at].device->tensor;
     const usc_tensor *truth = &held->reference->tensor;
@@ -78,7 +80,7 @@ usc_status usc_pack_cause(const usc_pack_work *w, const usc_pack_inputs *inputs,
         .truth = truth,
         .yardstick = held->yardstick != NULL ? &held->yardstick->tensor : truth,
         .odd_is_excused = f->verdict != USC_VERDICT_NONFINITE,
-        .verdict = usc_case_worst(w->c)->verdict,
+        .verdict = usc_findings_worst(usc_case_findings(w->c))->verdict,
         .bits = f->bits,
         .adds = held->products > 1,
         .alloc = w->options->alloc};

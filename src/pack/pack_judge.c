@@ -103,22 +103,46 @@ static usc_status open_operands(packed *p, const usc_pack_call *call,
     return st == USC_OK ? usc_safetensors_open(path, p->w.options->alloc, out, err) : st;
 }
 
-static bool flagged(const usc_case *c)
+static bool flagged(usc_case *c)
 {
-    for (int i = 0; i < usc_case_count(c); i++)
-        if (usc_verdict_flagged(usc_case_finding(c, i)->verdict)) return true;
-    return false;
+    const usc_finding *worst = usc_findings_worst(usc_case_findings(c));
+    return worst != NULL && usc_verdict_flagged(worst->verdict);
 }
 
-static bool passes(const usc_case *c)
+/* What is to be said where numbers were rounded first. */
+static usc_status add_note(packed *p, usc_pack_call *call, usc_error *err)
 {
-    for (int i = 0; i < usc_case_count(c); i++)
-        if (usc_case_finding(c, i)->verdict != USC_VERDICT_PASS) return false;
-    return true;
+    const char *const own = call->row.notes;
+    const size_t size = strlen(own) + strlen(call->note) + 3;
+    char *text = usc_arena_take(&p->arena, size);
+    if (text == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
+    (void)snprintf(text, size, "%s%s%s", own, own[0] != '\0' ? "; " : "", call->note);
+    call->row.notes = text;
+    return USC_OK;
 }
 
-/* Findings on all outputs, by whichever convention on numbers among the arguments suits
- * them better. */
+/* The call with numbers among its arguments rounded first: what is accused and passes so
+ * stands. */
+static usc_status read_so(packed *p, usc_pack_call *call, const usc_safetensors *tensors,
+                          usc_pack_entry *entries, usc_error *err)
+{
+    bool changed = false;
+    const usc_pack_work first = p->w;
+    p->w.c = NULL;
+    usc_status st =
+        usc_manifest_outputs(p->manifest, call->rounded, tensors, entries, err);
+    if (st == USC_OK) st = judge_outputs(p, call, entries, err);
+    if (st == USC_OK)
+        st = usc_findings_read_so(usc_case_findings(first.c), usc_case_findings(p->w.c),
+                                  &changed, err);
+    usc_case_close(p->w.c);
+    p->w = first;
+    return st == USC_OK && changed ? add_note(p, call, err) : st;
+}
+
+/* Findings on all outputs, each by whichever convention on numbers among the arguments
+ * suits it better. */
 static usc_status judge_held_to(packed *p, usc_pack_call *call,
                                 const usc_safetensors *tensors, usc_error *err)
 {
@@ -129,20 +153,9 @@ static usc_status judge_held_to(packed *p, usc_pack_call *call,
     usc_status st =
         usc_manifest_outputs(p->manifest, call->outputs, tensors, entries, err);
     if (st == USC_OK) st = judge_outputs(p, call, entries, err);
-    if (st != USC_OK || call->rounded == NULL || p->w.foreign || !flagged(p->w.c))
-        return st;
-    const usc_pack_work first = p->w;
-    p->w.c = NULL;
-    st = usc_manifest_outputs(p->manifest, call->rounded, tensors, entries, err);
-    if (st == USC_OK) st = judge_outputs(p, call, entries, err);
-    if (st == USC_OK && passes(p->w.c)) {
-        usc_case_close(first.c);
-        if (call->row.notes[0] == '\0') call->row.notes = call->note;
-        return USC_OK;
-    }
-    usc_case_close(p->w.c);
-    p->w = first;
-    return st;
+    if (st != USC_OK || call->rounded == NULL || p->w.foreign) return st;
+    if (!flagged(p->w.c)) return USC_OK;
+    return read_so(p, call, tensors, entries, err);
 }
 
 /* ---- causes ---- */

@@ -61,17 +61,8 @@ typedef struct usc_pack_operands {
     bool bare;         /* nothing is known but the reference, and maybe a scale in S */
 } usc_pack_operands;
 
-/** What another standard says of an output. */
-typedef struct usc_pack_opinion {
-    const char *standard; /* NULL: our own rule */
-    int n_metrics;
-    usc_opinion_metric metrics[USC_OPINION_METRICS];
-    int64_t n;
-    int ndim;
-    int64_t sizes[USC_MAX_DIMS];
-} usc_pack_opinion;
-
-/** What a finding was made from; device NULL where it is none on an output. */
+/** What a finding of our own rule was made from; device NULL where it is none on an
+ * output. */
 typedef struct usc_pack_seen {
     const usc_safetensor *device;
     usc_pack_operands operands;
@@ -92,21 +83,24 @@ typedef struct usc_pack_work {
     const usc_pack_options *options;
     usc_case *c; /* of the call at hand */
     usc_standard standard;
-    bool foreign;               /* the standard is not our own rule */
-    usc_pack_opinion *opinions; /* of findings, as many as there may be */
-    usc_pack_seen *seen;        /* likewise */
+    bool foreign;        /* the standard is not our own rule */
+    usc_pack_seen *seen; /* of findings, as many as there may be */
+    struct usc_pack_opinions {
+        int n; /* as many as there are outputs, at most */
+        usc_opinion *items;
+        const char **paths;
+    } said;
 } usc_pack_work;
 
 /** Parses the standard of the options. Errors: USC_E_ARG (names what there is). */
 USC_NODISCARD usc_status usc_pack_standard(usc_pack_work *w, usc_error *err);
 
-/** Opens the case of a call with at most n_most findings. Errors: USC_E_NOMEM. */
+/** Opens the case of a call with at most n_most outputs. Errors: USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_error *err);
 
 /** Adds the finding on one output to the case. Errors: USC_E_NOMEM, USC_E_CORRUPT and
  * those of the judge that mean a bad pack. */
-USC_NODISCARD usc_status usc_pack_output(const usc_pack_work *w,
-                                         const usc_safetensor *device,
+USC_NODISCARD usc_status usc_pack_output(usc_pack_work *w, const usc_safetensor *device,
                                          const usc_pack_operands *o, usc_error *err);
 
 /** Adds a finding without numbers. */

@@ -34,7 +34,7 @@ class RoundsResults(TorchDispatchMode):
 def verdict_of(device, op, *args, **kwargs):
     call = make_call(op, *args, **kwargs)
     verdict = judge_call(call, PythonDevice(device))
-    print(wording.sentence(call, verdict))
+    print(wording.sentence(call.op, verdict))
     return verdict
 
 

@@ -153,8 +153,8 @@ def test_nan_is_nonfinite():
     verdict = judged(put(5, torch.nan), "aten::mm", randn(8, 8), randn(8, 8))
     assert verdict.verdict == "nonfinite"
     call = make_call("aten::mm", randn(8, 8), randn(8, 8))
-    assert "gives NaN" in wording.sentence(call, verdict)
-    assert "[0, 5]" in wording.sentence(call, verdict)
+    assert "gives NaN" in wording.sentence(call.op, verdict)
+    assert "[0, 5]" in wording.sentence(call.op, verdict)
 
 
 def test_swallowed_nan_is_nonfinite():

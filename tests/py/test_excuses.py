@@ -3,12 +3,10 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ulpscope import _core
-from ulpscope.judges import excuses
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,11 +48,13 @@ def test_what_a_row_names_exists(row):
 
 
 def test_what_is_excused_is_counted_and_said():
-    finding = SimpleNamespace(n=100, details={}, notes=[])
-    excuses.excuse(finding, "spread", 2)
-    assert finding.notes == [] and finding.details["excused"] == 2
-    excuses.excuse(finding, "bad_index", 40)
-    assert finding.details["excused"] == 42 and finding.details["excuse"] == "bad_index,spread"
-    assert finding.notes == ["40 of 100 elements are excused: an index is out of range"]
-    with pytest.raises(ValueError, match="no excuse is named 'luck'"):
-        excuses.excuse(finding, "luck", 1)
+    found = _core.Findings([_core.Finding("out[0]", "pass", n=100)])
+    found.excuse(0, "spread", 2)
+    assert found.notes == [] and found[0].excused == {"spread": 2}
+    found.excuse(0, "bad_index", 40)
+    assert found[0].excused == {"bad_index": 40, "spread": 2}
+    assert found.notes == ["40 of 100 elements are excused: an index is out of range"]
+    row = found.row("aten::relu", "pass")
+    assert [m[:3] for m in row["metrics"]] == [(0, "excused", 42.0), (0, "excuse", 0.0)]
+    with pytest.raises(ValueError, match="luck: no such excuse"):
+        found.excuse(0, "luck", 1)

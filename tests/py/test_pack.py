@@ -393,7 +393,8 @@ def test_other_standards_judge_the_same_pack(packed, honest, tmp_path):
     accused = {c["op"] for c in calls.values() if c["verdict"] == "wrong"}
     # NaN is not close to NaN, there, and an overflow inside float32 is the device's fault
     assert accused == {"aten::log", "aten::native_layer_norm"}
-    assert calls[1]["sentence"] == "aten::mm passes by allclose:1e-3,1e-3"
+    assert calls[1]["sentence"] .startswith(
+        "aten::mm passes: allclose:1e-3,1e-3 says pass, 0 of 384 elements beyond")
     done, calls = judge(packed / "pack", honest, "--standard", "bitwise", out=tmp_path / "bits")
     assert done.returncode == 1
     done, _ = judge(packed / "pack", honest, "--standard", "nosuch", out=tmp_path / "out")

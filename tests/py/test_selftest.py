@@ -14,6 +14,7 @@ from calls import make_call
 from test_check_run import check
 from traces import TraceWriter, small_trace
 
+from ulpscope import _core
 from ulpscope.session import selftest
 
 HERE = Path(__file__).parent
@@ -54,10 +55,7 @@ def test_a_blind_verdict_is_found_out(monkeypatch):
     judge = selftest.judge_outputs
 
     def blind(operands, answer):
-        findings = judge(operands, answer)
-        for finding in findings:
-            finding.verdict = "pass"
-        return findings
+        return _core.Findings([_core.Finding(f.path, "pass") for f in judge(operands, answer)])
 
     monkeypatch.setattr(selftest, "judge_outputs", blind)
     found = selftest.probe(make_call("aten::mm", randn(8, 8), randn(8, 8)))

@@ -98,9 +98,9 @@ static usc_status judge_with(bench *b, const usc_alloc *alloc, usc_finding *out,
         if (st == USC_OK) st = usc_case_next(c, &want, &err);
     }
     if (st == USC_OK) {
-        const usc_finding *f = usc_case_worst(c);
+        const usc_finding *f = usc_findings_worst(usc_case_findings(c));
         const usc_said said = {.op = "scale", .verdict = f->verdict, .worst = f};
-        usc_case_sentence(&said, sentence, size);
+        usc_said_sentence(&said, sentence, size);
         *out = *f; /* its texts are gone with the case */
     }
     usc_case_close(c);
@@ -209,7 +209,7 @@ static void a_tie_may_be_broken_otherwise(void **state)
                 given = (usc_given){.form = USC_GIVEN_NONE};
             assert_int_equal(usc_case_give(c, &given, NULL), USC_OK);
         }
-        const usc_finding *f = usc_case_finding(c, 0);
+        const usc_finding *f = usc_findings_at(usc_case_findings(c), 0);
         assert_int_equal(f->verdict, k == 0 ? USC_VERDICT_PASS : USC_VERDICT_WRONG);
         assert_string_equal(k == 0 ? f->notes[0] : f->reason,
                             k == 0 ? "ties broken otherwise" : "1 elements differ");
@@ -238,7 +238,8 @@ static void answers_that_do_not_fit_are_refused(void **state)
     assert_int_equal(usc_case_give(c, &none, &err), USC_OK);
     assert_int_equal(usc_case_next(c, &want, &err), USC_OK);
     assert_int_equal(want.kind, USC_WANT_NOTHING);
-    assert_int_equal(usc_case_finding(c, 0)->verdict, USC_VERDICT_UNJUDGED);
+    assert_int_equal(usc_findings_at(usc_case_findings(c), 0)->verdict,
+                     USC_VERDICT_UNJUDGED);
     assert_int_equal(usc_case_give(c, &none, &err), USC_E_ARG);
     usc_case_close(c);
     usc_case_close(NULL);

@@ -22,6 +22,7 @@ import time
 
 import torch
 
+from .._core import Findings
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel
 from . import groups as _causes_groups
@@ -219,21 +220,24 @@ class Inquiry:
         self.call, self.verdict, self.seconds = call, verdict, seconds
         self.number, self._parts, self._keep, self._way = next(_numbers), None, None, 0
 
-    def cause(self, findings=None, known=""):
+    def worst_of(self, numbers=None):
+        """The finding that decides, of all or of some by their numbers."""
+        found = self.verdict.findings
+        return found.worst if numbers is None else Findings([found[i] for i in numbers]).worst
+
+    def cause(self, numbers=None, known=""):
         """
         A short clause on what is wrong; UNKNOWN where nothing explains it, and "" where nobody
-        asks. `findings`: only these; `known`: whether it is this, and nothing else is tried.
+        asks. `numbers`: of these findings only; `known`: whether it is this, and nothing else is tried.
         """
-        every = self.verdict.findings
-        mine = every if findings is None else findings
-        worst = min(mine, key=type(mine[0]).order) if mine else None
+        every = range(len(self.verdict.findings)) if numbers is None else numbers
+        worst = self.worst_of(numbers)
         otherwise = diagnose.of_reason(worst)
         if worst is None or self.verdict.operands is None or not worst.path:
             return otherwise
-        numbers = [i for i, f in enumerate(every) if any(f is m for m in mine)]
         try:
             with _asking:
-                return self._asked(numbers, known) or otherwise
+                return self._asked(list(every), known) or otherwise
         except Exception:  # no process, no memory, nothing to send: then it is not known
             return otherwise
 
@@ -299,34 +303,33 @@ class Groups:
     def __init__(self, known=None):
         self.known = known or _causes_groups.Own()
 
-    def cause(self, inquiry, findings=None):
-        """The cause of some findings of an inquiry."""
+    def cause(self, inquiry, numbers=None):
+        """The cause of some findings of an inquiry, by their numbers."""
         if inquiry.verdict.operands is None:
-            return inquiry.cause(findings)
-        group, heard = self._key(inquiry, findings), 0
+            return inquiry.cause(numbers)
+        group, heard = self._key(inquiry, numbers), 0
         while True:
             causes, search = self.known.ask(group, heard)
             heard += len(causes)
             for text in causes:
-                if inquiry.cause(findings, known=text) == text:
+                if inquiry.cause(numbers, known=text) == text:
                     return text
             if search:
-                return self._searched(group, inquiry, findings)
+                return self._searched(group, inquiry, numbers)
             if not causes:
                 return UNKNOWN
 
-    def _searched(self, group, inquiry, findings):
+    def _searched(self, group, inquiry, numbers):
         text = ""
         try:
-            text = inquiry.cause(findings)
+            text = inquiry.cause(numbers)
             return text
         finally:
             self.known.found(group, text if is_named(text) else "")
 
     @staticmethod
-    def _key(inquiry, findings):
-        every = findings or inquiry.verdict.findings
-        worst = min(every, key=type(every[0]).order)
+    def _key(inquiry, numbers):
+        worst = inquiry.worst_of(numbers)
         output = inquiry.verdict.answer.outputs.get(worst.path) if inquiry.verdict.answer else None
         bits = round(worst.bits) if worst.bits == worst.bits else None
         return f"{inquiry.call.op} {getattr(output, 'dtype', None)} {worst.verdict} {bits}"
@@ -342,4 +345,4 @@ def add_cause(call, verdict, seconds=SECONDS, groups=None):
     if verdict.verdict not in FLAGGED or verdict.cause or not seconds:
         return
     inquiry = Inquiry(call, verdict, seconds)
-    verdict.cause = groups.cause(inquiry) if groups and verdict.findings else inquiry.cause()
+    verdict.cause = groups.cause(inquiry) if groups and len(verdict.findings) else inquiry.cause()

@@ -21,10 +21,10 @@ from types import SimpleNamespace
 
 import torch
 
+from .._core import Finding, Findings
 from ..calls.replay import resolve, widened
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference import Reference
-from ..judges.outputs import Finding
 from .graph import SENT
 from .program import Unsendable, program_of
 
@@ -200,7 +200,8 @@ def _pickled(content):
 def _content(call, verdict, reference, function, source):
     answer = replace(verdict.answer, notes=[])
     state = {name: getattr(reference, name) for name in ("truth", "yardstick", "pairs", "undefined", "quantizes")}
-    findings = [replace(f, examples=[], positions=[], details={}) for f in verdict.findings]
+    findings = [(f.path, f.verdict, f.reason, f.bits, f.yardstick_bits, f.n, f.sizes, f.bound, False,
+                 f.measured) for f in verdict.findings]  # fmt: skip
     return {"call": _stripped(call, function), "schema": str(call.schema) if call.schema else "",
             "native": reference.native(), "state": state, "source": source,
             "answer": answer, "findings": findings}  # fmt: skip
@@ -262,8 +263,8 @@ def unpacked(data, buffers):
         reference._chosen = {widened: chosen}
 
     def verdict_on(numbers):
-        findings = [content["findings"][i] for i in numbers]
-        worst = min(findings, key=Finding.order)
+        findings = Findings([Finding(*content["findings"][i]) for i in numbers])
+        worst = findings.worst
         return SimpleNamespace(verdict=worst.verdict, findings=findings, worst=worst, answer=content["answer"],
                                operands=SimpleNamespace(reference=reference))  # fmt: skip
 

@@ -198,9 +198,9 @@ class Answers:
 TIMED = {"slope", "products", "loss", "noise"}  # the others tell what they take themselves
 
 
-def judge(operands, path, device):
-    """What a case finds of one output: the dict of `_core.Case.finding`."""
-    answers, case, timing = Answers(operands, path, device), _core.Case(), operands.timing
+def judge(found, operands, path, device):
+    """Adds what a case finds of one output to `found`."""
+    answers, case, timing = Answers(operands, path, device), _core.Case(found), operands.timing
     known = known_of(operands, path, device)
     try:
         case.begin(path, device, **known)
@@ -217,4 +217,3 @@ def judge(operands, path, device):
             case.fail(clause(problem))
         now = timing.add("perturbed", now) if name in TIMED else time.perf_counter_ns()
     timing.add("judge", now)
-    return case.finding()

@@ -4,13 +4,9 @@ be judged in full where it can be asked again. Serves `session.judging` and `ses
 
 import copy
 import inspect
-import math
 from dataclasses import replace
 
 import torch
-
-from ..calls.verdicts import FLAGGED
-from .draws.sampling import SPREAD_ONLY, few_of
 
 # Arguments that say how likely an element is dropped, and the value that drops none.
 CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropout_prob": 0.0,
@@ -19,13 +15,6 @@ CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropou
 
 # Attributes of modules that say it too, by how their names end; `p` only of what drops.
 ENDINGS = ("dropout", "dropout_p", "drop_prob", "dropout_prob", "drop_rate", "drop_path")
-
-
-def wants_twin(verdict):
-    """Whether a verdict on draws rests on their spread alone, or on less."""
-    if verdict.verdict == "unjudged":
-        return bool(verdict.findings)
-    return verdict.verdict == "pass" and any(f.reason == SPREAD_ONLY for f in verdict.findings)
 
 
 def calm_call(call):
@@ -81,22 +70,3 @@ def _drops(module, name):
     if name == "p":
         return "drop" in type(module).__name__.lower()
     return name in CHANCES or name.endswith(ENDINGS)
-
-
-def with_twin(verdict, twin, said):
-    """The verdict on draws with that on the call without chance: an accusation stands for
-    both, and a pass has its bits. Outputs of too few draws lean on those of the others."""
-    if twin.verdict in FLAGGED:
-        twin.notes = [*twin.notes, f"seen in the same call with {said}"]
-        return twin
-    tested = [f for f in verdict.findings if f.verdict == "pass"]
-    drawn = any(math.isnan(f.bits) for f in tested)
-    others = [f for f in verdict.findings if f.verdict != "pass" and f.reason != few_of(f.n)]
-    if twin.verdict == "pass" and drawn and not others:
-        for finding in tested:  # the values are judged there
-            finding.details.clear()
-            finding.notes.clear()
-        verdict.findings, verdict.verdict = [*twin.findings, *tested], "pass"
-        verdict.notes = [*twin.notes, f"bits are those of the same call with {said}; of the "
-                         "draws only the spread was tested"]  # fmt: skip
-    return verdict

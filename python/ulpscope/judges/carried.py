@@ -9,9 +9,9 @@ import math
 
 import torch
 
+from .._core import Finding, Findings
 from ..calls.exact import carries
 from ..calls.replay import all_finite, same_bytes
-from .outputs import Finding
 
 SAME = "equal in every bit to the CPU's own"
 
@@ -25,8 +25,7 @@ def carried(operands, answer):
         return None
     if not all(same_bytes(answer.outputs[path], right) for path, right in native.items()):
         return None
-    found = [_finding(path, tensor) for path, tensor in answer.outputs.items()]
-    return found or [Finding("", "pass")]
+    return Findings([_finding(path, tensor) for path, tensor in answer.outputs.items()] or [Finding("", "pass")])
 
 
 def _only_carries(operands):
@@ -52,7 +51,7 @@ def _finding(path, tensor):
     if n == 0:
         return Finding(path, "pass", "no elements", math.nan, math.nan)
     bits = 53.0 if tensor.dtype == torch.float64 else 24.0
-    found = Finding(path, "pass", SAME, bits, bits, True, n, sizes)
+    found = Finding(path, "pass", SAME, bits, bits, n, sizes, bound=True)
     values = tensor if tensor.dtype.itemsize > 1 else tensor.float()  # float8 has no isfinite
     if not all_finite(values):
         odd = n - int(values.isfinite().sum())

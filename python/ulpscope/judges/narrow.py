@@ -37,7 +37,7 @@ def followed(call, answer, verdict):
     if verdict.verdict != "wrong" or verdict.operands is None or verdict.part is not None:
         return verdict
     reference = verdict.operands.reference
-    open_ = {f.path: f for f in verdict.findings if f.verdict == "wrong" and f.measured}
+    open_ = {f.path: i for i, f in enumerate(verdict.findings) if f.verdict == "wrong" and f.measured}
     for words, run in runs(reference) if open_ else ():
         try:
             given = run()
@@ -45,9 +45,8 @@ def followed(call, answer, verdict):
             continue
         for path in [p for p in open_ if p in given]:
             if _explains(given[path], answer, verdict.operands, path):
-                finding = open_.pop(path)
-                finding.verdict = "reduced"
-                verdict.notes = [*verdict.notes, f"{path} has the numbers of {words}"]
+                verdict.findings.reduce(open_.pop(path))
+                verdict.remarks.append(f"{path} has the numbers of {words}")
         if not open_:
             break
     verdict.verdict = verdict.worst.verdict

@@ -11,7 +11,6 @@ from ..calls.mode import Mode
 from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen
-from .excuses import excuse
 
 LOW = (torch.float16, torch.bfloat16)
 N_RUNS = 4  # the first without noise
@@ -144,7 +143,7 @@ def forgiven(call, device, verdict, judge):
     if again.verdict != "pass":
         return verdict
     again.answer = verdict.answer
-    for finding in again.findings:
-        excuse(finding, "own_steps", counts.get(finding.path, 0))
-    again.notes = sorted({NOTE, *again.notes, *(n for f in again.findings for n in f.notes)})
+    for i, finding in enumerate(again.findings):
+        again.findings.excuse(i, "own_steps", counts.get(finding.path, 0))
+    again.remarks.append(NOTE)
     return again

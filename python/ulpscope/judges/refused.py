@@ -12,11 +12,9 @@ import torch
 from ..calls.callable import learn
 from ..calls.mode import Mode
 from ..executors.operands import Operands
-from .excuses import excuse
 from .outputs import judge_outputs
 
 DIVIDED, OUT_OF_RANGE = "zero_division", "bad_index"
-WHY = {DIVIDED: "integers are divided by zero", OUT_OF_RANGE: "an index is out of range"}
 MARKS = (17, 91, 53)  # every integer type holds them
 RANGE = re.compile(r"out of (range|bounds)|index .* (invalid|negative)|Expected .*index", re.IGNORECASE)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -134,9 +132,6 @@ def judged_beside(call, answer, problem, timing):
     if not sum(free.values()) or all(free[p] == outputs[p].numel() for p in free):
         return None
     findings = judge_outputs(runs[0], replace(answer, outputs=outputs))
-    for finding in findings:
-        excuse(finding, kind, free.get(finding.path, 0))
-        if finding.verdict == "pass" and free.get(finding.path):
-            finding.verdict, finding.reason = "undefined", WHY[kind]
-            finding.details["n_mismatch"] = free[finding.path]
+    for i, finding in enumerate(findings):
+        findings.refuse(i, kind, free.get(finding.path, 0))
     return runs[0], findings

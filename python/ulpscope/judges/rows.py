@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from .._core import Findings
 from ..calls.replay import base_name, fit
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
 LARGE = 1 << 25  # elements of an output, from which it is judged in pieces
 PIECE = 1 << 21  # elements of a piece
-MOST_NOTES = 3
 UNUSED = -100  # a label of elements that do not count
 
 
@@ -145,32 +145,19 @@ def _at_place(call, answer, i, length):
 
 def merged(answer, judged):
     """The findings on the whole outputs from [(Piece, findings)]."""
-    found = []
-    for path in answer.outputs:
+    found = Findings()
+    for i, (path, tensor) in enumerate(answer.outputs.items()):
         each = [(piece, f) for piece, findings in judged if (f := _about(findings, path))]
-        piece, one = min(each, key=lambda pair: pair[1].order())
-        tensor = answer.outputs[path]
-        whole = replace(one, n=tensor.numel(), sizes=tuple(tensor.shape), positions=[],
-                        details=_counted(one, [f for _, f in each]),
-                        examples=[(piece.place(e[0], path), *e[1:]) for e in one.examples])  # fmt: skip
-        notes = list(dict.fromkeys(n for _, f in each for n in f.notes))
-        whole.notes = notes[:MOST_NOTES] + ([piece.note] if piece.note else [])
-        found.append(whole)
+        piece, one = each[found.join([f for _, f in each], tensor.numel(), tensor.shape)]
+        found.place(i, [piece.place(e[0], path) for e in one.examples])
+        if piece.note:
+            found.note(i, piece.note)
     return found
 
 
 def _about(findings, path):
     """The finding on an output, or that on the call as a whole; None where it is in another piece."""
     return next((f for f in findings if f.path in (path, "")), None)
-
-
-def _counted(one, findings):
-    """The judge's numbers of the piece that decided, with what is counted over all."""
-    details = dict(one.details)
-    for name in ("n_mismatch", "excused", "n_bad"):
-        if any(name in f.details for f in findings):
-            details[name] = sum(f.details.get(name, 0) for f in findings)
-    return details
 
 
 def tensor_of(call, path, view=None):

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass, field
 
 from .. import _core
+from .._core import Finding, Findings
 from ..calls.replay import draws_random, plain, promises_nothing
 from ..calls.verdicts import clause, rank
-from .outputs import Finding
 
 OWN = "ulpscope"
 
@@ -183,11 +183,11 @@ def benchmark_of(call, device):
 
 def findings(said, answer):
     """An opinion as findings, one for each output."""
-    return [
+    return Findings([
         Finding(path, one["verdict"], one["reason"], math.nan, math.nan,
-                n=answer.outputs[path].numel(), sizes=tuple(answer.outputs[path].shape))
+                answer.outputs[path].numel(), answer.outputs[path].shape)
         for path, one in said.outputs.items()
-    ] or [Finding("", said.verdict, said.reason, math.nan, math.nan)]  # fmt: skip
+    ] or [Finding("", said.verdict, said.reason, math.nan, math.nan)])  # fmt: skip
 
 
 def metric_rows(said):

@@ -1,51 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verdict in words and as a row of result.db: one sentence, a summary of the arguments,
-the numbers of the judge. Neighbours: `session.judging` (makes verdicts), `_core.Result`."""
-
-import json
-import math
+"""A verdict as a row of result.db: what its findings say (usc_findings_row), a summary of the
+arguments, what is odd about the inputs. Neighbours: `session.judging` (makes verdicts), `_core.Result`."""
 
 import torch
 
 from .. import _core
 from ..calls.replay import all_finite, base_name, fit
-from ..calls.verdicts import FLAGGED
 from .standards import metric_rows
 
 FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
-METRICS = ("max", "mid", "q99", "rel", "z", "fan_in", "t_max", "t_mid", "n_mismatch", "n_bad")
 
 
-def position(flat, sizes):
-    """Row-major index as a list of coordinates."""
-    out = []
-    for size in reversed(sizes):
-        out.append(flat % size if size else 0)
-        flat //= max(size, 1)
-    return out[::-1]
-
-
-def sentence(call, verdict):
+def sentence(op, verdict):
     """One English sentence on the verdict of a call."""
-    return _core.sentence(call.op, verdict.verdict, verdict.reason, verdict.culprit, verdict.cause,
-                          _told(verdict.worst))  # fmt: skip
-
-
-ALL, COUNT, NONE = 2, 1, 0  # of a judgement's numbers: usc_finding_numbers
-
-
-def _told(worst):
-    """What `_core.sentence` is told of a finding."""
-    if worst is None:
-        return None
-    d = worst.details
-    numbers = ALL if "n_finite" in d else COUNT if d else NONE
-    return (
-        worst.path, worst.reason, worst.bits, worst.yardstick_bits, bool(worst.bound), worst.n,
-        tuple(worst.sizes), bool(d.get("wide")), bool(d.get("exact")), bool(d.get("yardstick_bound")),
-        numbers, d.get("n_mismatch", -1), d.get("n_bad") or 0, d.get("n_finite", -1), d.get("excused") or 0,
-        tuple(worst.examples[0][:3]) if worst.examples else None,
-    )  # fmt: skip
+    return _core.sentence(op, verdict.verdict, verdict.reason, verdict.culprit, verdict.cause, verdict.worst)
 
 
 def describe_arguments(call):
@@ -71,47 +39,19 @@ def _describe(call, value):
 
 def row(call, verdict, timing):
     """The verdict as a row for `_core.Result.put`, without what a trace tells of the call."""
-    worst = verdict.worst
-    flagged = verdict.verdict in FLAGGED
     whole = verdict.operands and not verdict.part
-    parts = verdict.operands.reference.parts if whole else None
-    return dict(
-        verdict=verdict.verdict,
-        culprit=verdict.culprit,
-        bits=worst.bits if worst else 0.0,
-        yardstick_bits=worst.yardstick_bits if worst else 0.0,
-        bound=bool(worst.bound) if worst else False,
-        cause=verdict.cause,
-        sentence=sentence(call, verdict),
-        notes="; ".join(verdict.notes + (["made-up inputs"] if call.made_up else [])),
-        output=worst.path if worst else "",
-        args=describe_arguments(call),
-        **elements(verdict),
-        metrics=((metrics(verdict) if flagged else []) + metric_rows(verdict.opinions)
-                 + _search_time(timing) + odd_inputs(call, parts) + excused(verdict) + _share(verdict) + _reason(verdict)),
-        examples=examples(verdict) if flagged else [],
-        **timing,
-    )
-
-
-def elements(verdict):
-    """{"n_elements": n} of what was judged; {} where nothing was."""
-    n = sum(f.n for f in verdict.findings)
-    return {"n_elements": n} if n else {}
+    remarks = verdict.remarks + (["made-up inputs"] if call.made_up else [])
+    made = verdict.findings.row(call.op, verdict.verdict, reason=verdict.reason, culprit=verdict.culprit,
+                                cause=verdict.cause, notes="; ".join(remarks))  # fmt: skip
+    made["metrics"] += (metric_rows(verdict.opinions) + _search_time(timing) + _share(verdict)
+                        + odd_inputs(call, verdict.operands.reference.parts if whole else None))  # fmt: skip
+    return dict(made, culprit=verdict.culprit, cause=verdict.cause, args=describe_arguments(call), **timing)
 
 
 def _share(verdict):
     """The share of the elements that was judged, where it is not all of them, as a metric."""
     sampled = verdict.part is not None and verdict.part.share < 1
     return [(-1, "sampled", verdict.part.share, None)] if sampled else []
-
-
-def _reason(verdict):
-    """Why it was not judged, as a metric: reports sum up calls by it."""
-    if verdict.verdict not in ("unjudged", "unsupported"):
-        return []
-    reason = verdict.reason or (verdict.worst.reason if verdict.worst else "")
-    return [(-1, "reason", 0.0, reason)] if reason else []
 
 
 def odd_inputs(call, parts=None):
@@ -149,35 +89,3 @@ def _search_time(timing):
     """What the search for the cause took, in nanoseconds: a metric, since few calls have it."""
     spent = timing.get("t_causes", 0)
     return [(-1, "t_causes", float(spent), None)] if spent else []
-
-
-def excused(verdict):
-    """Metrics that count the elements that went free by an excuse, and name the excuses."""
-    found = [(i, f.details) for i, f in enumerate(verdict.findings) if f.details.get("excused")]
-    counts = [(i, "excused", float(d["excused"]), None) for i, d in found]
-    return counts + [(i, "excuse", 0.0, d["excuse"]) for i, d in found]
-
-
-def metrics(verdict):
-    """(output, name, value, text) of every output that was measured."""
-    out = []
-    for i, finding in enumerate(verdict.findings):
-        out.append((i, "path", 0.0, finding.path))
-        out.append((i, "sizes", 0.0, json.dumps(list(finding.sizes))))
-        for name in METRICS:
-            value = finding.details.get(name)
-            if value is not None and math.isfinite(value):
-                out.append((i, name, float(value), None))
-        histogram = finding.details.get("histogram")
-        if histogram and any(histogram):
-            out.append((i, "score_histogram", 0.0, json.dumps(histogram)))
-    return out
-
-
-def examples(verdict):
-    """(output, rank, index, device, reference, yardstick, score) of the worst elements."""
-    return [
-        (i, place, json.dumps(position(flat, finding.sizes)), device, reference, yardstick, score)
-        for i, finding in enumerate(verdict.findings)
-        for place, (flat, device, reference, yardstick, score) in enumerate(finding.examples)
-    ]

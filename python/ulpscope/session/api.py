@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ..calls.callable import Composite, as_numbers, call_of, name_of, same_bytes, storage_bytes
+from .. import _core
+from ..calls.callable import as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ..calls.gradients import differentiated
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ..calls.verdicts import FLAGGED, clause
@@ -18,10 +19,9 @@ from ..executors import registered
 from ..executors.device import Answer, open_device, trespass
 from ..executors.streams import kept_state
 from ..judges import standards, wording
-from ..judges.calm import calm_arguments, calm_module, wants_twin, with_twin
-from ..judges.outputs import Finding
+from ..judges.calm import calm_arguments, calm_module
 from ..sources import stress
-from .judging import Verdict, judge_by, judge_drawn, judge_given
+from .judging import Verdict, calmed, judge_by, judge_drawn, judge_given
 
 
 @dataclass
@@ -202,7 +202,7 @@ class _Check:
     def _with_twin(self, verdict, args, kwargs):
         """A verdict on draws of which only the spread could be tested, with that on the same
         call without chance, where an argument or a module says how likely it is."""
-        twin = self._calm(args, kwargs) if wants_twin(verdict) else None
+        twin = self._calm(args, kwargs) if verdict.findings.want_calm else None
         if twin is None:
             return verdict
         check, args, kwargs, said = twin
@@ -210,7 +210,7 @@ class _Check:
             outputs, moved = check._ran(args, kwargs)
             call = call_of(check.reference, check.state + args, kwargs)
             call.any_float = not self.own
-            return with_twin(verdict, _verdict(call, outputs, moved), said)
+            return calmed(verdict, _verdict(call, outputs, moved), said)
         except Exception:  # it cannot do without: the spread is all there is
             return verdict
 
@@ -308,7 +308,7 @@ def _judged(fn, args, kwargs, judge, name, note=""):
 
 def _told(call, name, verdict, note):
     """The public verdict, after whoever listens was told."""
-    verdict.notes = ([note] if note else []) + list(verdict.notes)
+    verdict.remarks += [note] if note else []
     for listener in LISTENERS:
         listener(name, call, verdict)
     return _public(call, name, verdict)
@@ -321,8 +321,8 @@ def _explained(call, verdict, seconds, groups=None):
         return verdict
     inquiry, groups = host.Inquiry(call, verdict, seconds), groups or host.Groups()
     verdict.cause = verdict.cause or groups.cause(inquiry)
-    verdict.causes = {i: groups.cause(inquiry, [f]) for i, f in enumerate(verdict.findings)
-                      if f.verdict in FLAGGED and f is not verdict.worst}  # fmt: skip
+    verdict.causes = {i: groups.cause(inquiry, [i]) for i, f in enumerate(verdict.findings)
+                      if f.verdict in FLAGGED and f != verdict.worst}  # fmt: skip
     return verdict
 
 
@@ -500,7 +500,7 @@ def _public(call, name, verdict):
         verdict.verdict,
         *_bits(verdict.verdict, verdict.worst),
         verdict.cause,
-        _sentence(name, verdict),
+        wording.sentence(name, verdict),
         outputs,
         list(verdict.notes),
         status=said.status if said else "",
@@ -518,34 +518,26 @@ def _bits(verdict, finding):
 
 def _output(name, verdict, i, finding, cause):
     """The public entry for one finding, with a cause of its own."""
-    alone = Verdict(finding.verdict, [finding], answer=verdict.answer, operands=verdict.operands)
-    alone.cause = verdict.cause if finding is verdict.worst else cause
+    cause = verdict.cause if finding == verdict.worst else cause
     return OutputVerdict(
-        i, finding.path, finding.verdict, *_bits(finding.verdict, finding), alone.cause,
-        _sentence(name, alone), _worst(finding),
+        i, finding.path, finding.verdict, *_bits(finding.verdict, finding), cause,
+        _core.sentence(name, finding.verdict, "", "", cause, finding), _worst(finding),
     )  # fmt: skip
 
 
 def _output_by(call, name, verdict, i, finding):
     """The public entry for what another standard found of one output."""
     said = verdict.opinions[0].about(finding.path)
-    alone = Verdict(said.verdict, [finding], said.text())
     judged = said.outputs.get(finding.path, {})
     return OutputVerdict(
-        i, finding.path, finding.verdict, math.nan, math.nan, "", _sentence(name, alone),
+        i, finding.path, finding.verdict, math.nan, math.nan, "",
+        _core.sentence(name, said.verdict, said.text(), "", "", finding),
         status=said.status, metrics=judged.get("metrics", {}),
     )  # fmt: skip
 
 
-def _sentence(name, verdict):
-    return wording.sentence(Composite(0, name, [], {}, function=_sentence), verdict)
-
-
-def _worst(finding: Finding):
-    return [
-        (tuple(wording.position(flat, finding.sizes)), device, correct)
-        for flat, device, correct, _, _ in finding.examples
-    ]
+def _worst(finding):
+    return [(at, *example[1:3]) for at, example in zip(finding.places, finding.examples, strict=True)]
 
 
 __all__ = ["BadCall", "CallVerdict", "OutputVerdict", "check_call", "judge_call"]

@@ -9,13 +9,13 @@ import time
 
 import torch
 
+from .._core import Finding, Findings
 from ..calls.callable import call_of
 from ..calls.replay import Call
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.device import Answer
 from ..executors.operands import Timing
 from ..judges.hops import ROUNDING, strays
-from ..judges.outputs import Finding
 from ..sources.ranks import OPERATORS, Missing
 from .judging import Verdict, _judge_answer, judge_by
 
@@ -148,7 +148,7 @@ def on_contributions(own, given, got, timing=None, rule=None):
         verdict = on_reduction(call, own.how, parts, flat, timing)
     else:
         verdict = _on_copy(own, given, parts[0], flat)
-    verdict.notes = [*verdict.notes, f"judged as captured, from what {_count(own, given)} gave"]
+    verdict.remarks = [*verdict.remarks, f"judged as captured, from what {_count(own, given)} gave"]
     return call, verdict
 
 
@@ -182,22 +182,9 @@ def _on_copy(own, given, want, got):
 
 def _exact(want, got, bad, note=""):
     """The verdict where elements must be as wanted, but for those that are not `bad`."""
-    if bool(bad.any()):
-        finding = _differing(got, want, bad)
-    else:
-        finding = Finding("out[0]", "pass", n=got.numel(), sizes=tuple(got.shape))
-    return Verdict(finding.verdict, [finding], notes=[note] if note else [])
-
-
-def _differing(got, want, bad):
-    """`wrong` for elements that have to be as wanted, with the first of them as examples."""
-    at = bad.reshape(-1).nonzero().flatten()
-    flat, right = got.reshape(-1), want.reshape(-1)
-    finding = Finding("out[0]", "wrong", f"{len(at):,} elements differ", 0.0, n=got.numel(),
-                      sizes=tuple(got.shape), details={"n_mismatch": len(at)})  # fmt: skip
-    for i in at[:10].tolist():
-        finding.examples.append((i, float(flat[i]), float(right[i]), float(right[i]), math.inf))
-    return finding
+    findings = Findings()
+    findings.differ("out[0]", got, want, bad)
+    return Verdict.of(findings, remarks=[note] if note else [])
 
 
 def _moved_wrongly(own, given, got):
@@ -272,8 +259,8 @@ def _after_hops(call, how, terms, got, timing):
     beyond, good = found
     if good:
         name = str(got.dtype).removeprefix("torch.")
-        finding = Finding("out[0]", "pass", n=got.numel(), sizes=tuple(got.shape))
-        return Verdict("pass", [finding], notes=[f"added in {name} from rank to rank"])
+        found = Findings([Finding("out[0]", "pass", n=got.numel(), sizes=got.shape)])
+        return Verdict.of(found, remarks=[f"added in {name} from rank to rank"])
     want = reduced(how, *(t.double() for t in terms)).to(got.dtype)
     spared = Answer({"out[0]": torch.where(beyond, got, want)})
     verdict = _judge_answer(call, spared, timing)

@@ -3,12 +3,13 @@
 second opinions and the cause. Nothing here raises because of what an operator or a device
 does: that is a verdict."""
 
-import math
 import time
 from dataclasses import dataclass, field, replace
 
 import torch
 
+from .. import _core
+from .._core import Finding, Findings
 from ..calls.contents import LARGE
 from ..calls.exact import carries
 from ..calls.replay import Unsupported, draws_random
@@ -21,13 +22,13 @@ from ..executors.reference import DrawsUnsaid, Reference
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ..executors.streams import kept_state
 from ..judges import standards as _standards
-from ..judges.calm import calm_call, wants_twin, with_twin
+from ..judges.calm import calm_call
 from ..judges.carried import carried
 from ..judges.draws.operators import judge_draws
 from ..judges.narrow import followed
-from ..judges.outputs import Finding, judge_outputs
+from ..judges.outputs import judge_outputs
 from ..judges.own_steps import forgiven
-from ..judges.refused import DIVIDED, WHY, judged_beside, kind_of
+from ..judges.refused import DIVIDED, judged_beside, kind_of
 from ..judges.rows import gathered, merged, pieces, places
 from ..judges.sampled import sampled
 
@@ -36,46 +37,34 @@ SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
 
 @dataclass
 class Verdict:
-    """What is said of one call."""
+    """What is said of one call: what was found, and what is known of it besides."""
 
     verdict: str
-    findings: list = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
     reason: str = ""
     cause: str = ""
     causes: dict = field(default_factory=dict)  # of findings that are not the worst, by number
     culprit: str = ""
-    notes: list = field(default_factory=list)
+    remarks: list = field(default_factory=list)  # notes on the call itself
     answer: object = None
     operands: object = None
     opinions: list = field(default_factory=list)  # of other standards
     part: object = None  # the Piece of a large call that the operands are of
 
+    @classmethod
+    def of(cls, findings, **rest):
+        """That of the finding that decides."""
+        return cls(findings.worst.verdict, findings, **rest)
+
     @property
     def worst(self):
-        """The finding that decided."""
-        return min(deciding(self.findings), key=Finding.order, default=None)
+        """The finding that decides; None where there is none."""
+        return self.findings.worst
 
-
-def deciding(findings):
-    """Those that the verdict on a call is made from: not outputs in which float32 keeps no bits
-    (the mean that a layer_norm of normalised inputs returns beside its result), as long as
-    they hold no more than half of what was judged."""
-    aside = [f for f in findings if _is_ill(f)]
-    if 2 * sum(f.n for f in aside) > sum(f.n for f in findings):
-        return findings
-    return [f for f in findings if not _is_ill(f)]
-
-
-def _is_ill(finding):
-    return finding.verdict == "unjudged" and bool(finding.details.get("n_ill"))
-
-
-def _notes_of(findings):
-    """The notes of all findings, and what to say of outputs that do not decide."""
-    kept = deciding(findings)
-    aside = [f"{f.path} is not judged: {f.reason}" for f in findings
-             if all(f is not k for k in kept)]  # fmt: skip
-    return sorted({n for f in findings for n in f.notes}) + aside
+    @property
+    def notes(self):
+        """Those of the outputs and those on the call."""
+        return [*self.findings.notes, *self.remarks]
 
 
 def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
@@ -105,7 +94,7 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
         timing.add("device", now)
     mark("reference")
     verdict = _judge_ran(call, device, answer, timing, mark, rule, repeat)
-    verdict.notes = verdict.notes + answer.notes
+    verdict.remarks = verdict.remarks + answer.notes
     if rule is None:
         explain(call, verdict, timing, seconds)
     return verdict
@@ -159,10 +148,7 @@ def _refused(call, text):
 
 def judge_drawn(call, answer, again=None):
     """The verdict on an answer that holds random draws; `again` is a second one."""
-    findings = judge_draws(call, answer, again)
-    verdict = Verdict("pass", findings, answer=answer)
-    verdict.verdict = verdict.worst.verdict
-    verdict.notes = _notes_of(findings)
+    verdict = Verdict.of(judge_draws(call, answer, again), answer=answer)
     verdict.cause = diagnose.of_draws(verdict)
     return verdict
 
@@ -185,10 +171,10 @@ def _judge_draws(call, device, answer, timing, mark):
         judged = judge_drawn(call, live)
         if judged.verdict in FLAGGED and verdict.verdict not in FLAGGED:
             verdict = judged
-            verdict.notes.append("seen in the captured run")
+            verdict.remarks.append("seen in the captured run")
     if verdict.verdict == "pass" and seeded and not same_bits(*seeded):
         why = "the same seed does not give the same numbers"
-        verdict.findings, verdict.verdict = [Finding("", "wrong", why, bits=0.0)], "wrong"
+        verdict.findings, verdict.verdict = Findings([Finding("", "wrong", why)]), "wrong"
         verdict.cause = diagnose.of_draws(verdict)
     timing.add("judge", now)
     return _with_twin(call, device, verdict, timing, mark)
@@ -197,7 +183,7 @@ def _judge_draws(call, device, answer, timing, mark):
 def _with_twin(call, device, verdict, timing, mark):
     """The verdict on draws of which only the spread could be tested, with that on the same
     call without chance."""
-    calm = calm_call(call) if wants_twin(verdict) else None
+    calm = calm_call(call) if verdict.findings.want_calm else None
     if calm is None:
         return verdict
     mark("device")
@@ -207,7 +193,20 @@ def _with_twin(call, device, verdict, timing, mark):
         twin = _judge_answer(calm[0], answer, timing)
     except (Unsupported, RuntimeError, DrawsUnsaid):
         return verdict
-    return with_twin(verdict, twin, calm[1])
+    return calmed(verdict, twin, calm[1])
+
+
+def calmed(verdict, calm, said):
+    """The verdict on draws with that on the call without chance, `said` being set: an accusation
+    stands for both, and a pass has its bits."""
+    if calm.verdict in FLAGGED:
+        calm.remarks = [*calm.remarks, f"seen in the same call with {said}"]
+        return calm
+    if verdict.findings.calmed(calm.findings):
+        verdict.verdict = "pass"
+        verdict.remarks = [*calm.remarks, f"bits are those of the same call with {said}; of the "
+                           "draws only the spread was tested"]  # fmt: skip
+    return verdict
 
 
 def _seeded(call, device):
@@ -230,23 +229,13 @@ def _judge_answer(call, answer, timing, operands=None):
         return verdict
     for note, other in readings(call):
         again = _judge_held_to(other, answer, timing)
-        if not _merged(verdict, again):
+        if not verdict.findings.read_so(again.findings):
             continue
-        verdict.notes = _notes_of(verdict.findings) + [note]
+        verdict.verdict = verdict.worst.verdict
+        verdict.remarks.append(note)
         if verdict.verdict not in FLAGGED:
             break
     return followed(call, answer, verdict)
-
-
-def _merged(verdict, other):
-    """Takes what passes by another convention into a verdict; whether that changed it."""
-    passing = {f.path: f for f in other.findings if f.verdict == "pass"}
-    kept = [passing.get(f.path, f) if f.verdict in FLAGGED else f for f in verdict.findings]
-    changed = any(a is not b for a, b in zip(kept, verdict.findings))
-    if changed:
-        verdict.findings = kept
-        verdict.verdict = verdict.worst.verdict
-    return changed
 
 
 def _judge_held_to(call, answer, timing, operands=None):
@@ -267,10 +256,7 @@ def _judge_held_to(call, answer, timing, operands=None):
         if beside is None:
             return _without_reference(call, problem, answer)
         operands, findings = beside
-    verdict = Verdict("pass", findings, answer=answer, operands=operands)
-    verdict.verdict = verdict.worst.verdict
-    verdict.notes = _notes_of(findings)
-    return verdict
+    return Verdict.of(findings, answer=answer, operands=operands)
 
 
 def _in_pieces(call, answer, timing):
@@ -287,30 +273,19 @@ def _in_pieces(call, answer, timing):
         if verdict.operands is None:
             return replace(verdict, answer=answer)
         judged.append((piece, verdict.findings))
-        if kept is None or verdict.worst.order() < kept.worst.order():
+        if kept is None or verdict.worst < kept.worst:
             verdict, kept, piece, part = kept, verdict, part, piece
-        if piece is not None:
-            _spare(piece, verdict.findings)
+        if piece is not None:  # makes room for the operands of the next
+            piece.call = piece.answer = None
     call.storages.let_go()
-    findings = merged(answer, judged)
-    whole = Verdict("pass", findings, answer=answer, operands=kept.operands, part=part)
-    whole.verdict = whole.worst.verdict
-    whole.notes = _notes_of(findings)
-    return whole
-
-
-def _spare(piece, findings):
-    """Makes room for the operands of one piece: this one does not decide."""
-    piece.call = piece.answer = None
-    for finding in findings:
-        finding.judge = None
+    return Verdict.of(merged(answer, judged), answer=answer, operands=kept.operands, part=part)
 
 
 def _without_reference(call, problem, answer):
     """The device answered and the CPU did not."""
     text = clause(problem)
     if kind_of(problem) == DIVIDED:
-        return Verdict("undefined", reason=WHY[DIVIDED], answer=answer)
+        return Verdict("undefined", reason=_core.excuses[DIVIDED][1], answer=answer)
     if is_rejection(call, problem):
         return Verdict("undefined", reason=f"the CPU rejects this call ({text}), the device answers",
                        answer=answer)  # fmt: skip
@@ -357,12 +332,8 @@ def explain(call, verdict, timing, seconds=host.SECONDS, groups=None):
 def _unsaid(verdict):
     """The verdict on draws that an operator does not admit: values that nothing but their
     spread speaks for do not acquit what was accused."""
-    for finding in verdict.findings:
-        if finding.verdict == "pass" and math.isnan(finding.bits) and finding.n:
-            finding.verdict = "unjudged"
-            finding.reason = f"differs from its reference, which draws random numbers: {finding.reason}"
-    if verdict.findings:
-        verdict.verdict = verdict.worst.verdict
+    verdict.findings.unsaid()
+    verdict.verdict = verdict.worst.verdict
     return verdict
 
 
@@ -402,8 +373,6 @@ def _make_room(verdict):
     if verdict.part is not None:  # a view of it
         kept = verdict.part.answer
         kept.outputs = {p: t.clone() for p, t in kept.outputs.items()}
-    for finding in verdict.findings:
-        finding.judge = None
     make_brief(verdict.answer)
 
 

@@ -6,11 +6,12 @@ import math
 
 import torch
 
+from ..._core import Finding, Findings
 from ...calls.callable import call_of
 from ...calls.verdicts import FLAGGED
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
-from ..outputs import Finding, judge_outputs
+from ..outputs import judge_outputs
 from .laws import Draws, bernoulli
 
 PLAIN = {"dropout", "dropout_", "native_dropout", "_fused_dropout"}
@@ -41,7 +42,7 @@ def judge(name, arguments, outputs, values=True):
     p = 1 - p if name == "_fused_dropout" else p
     rule = _Alpha(x, p) if name in ALPHA else _Plain(x, p)
     kept, shown = rule.mask(y)
-    findings = []
+    findings = Findings()
     if len(paths) > 1:
         kept, shown = outputs[paths[1]].to(torch.bool), torch.ones_like(shown)
     if values:
@@ -109,13 +110,13 @@ def _judge_values(path, rule, x, kept, y):
     operands = Operands(call, Timing())
     operands.begin()
     findings = judge_outputs(operands, Answer({"out[0]": y}))
-    for finding in findings:
-        finding.path = path
+    for i in range(len(findings)):
+        findings.rename(i, path)
     if findings[0].verdict in FLAGGED and y.dtype in (torch.bfloat16, torch.float16):
         want = rule.native(x, kept)
         if bool(((y - want).abs() <= torch.finfo(y.dtype).eps * want.abs()).all()):
-            return [Finding(path, "pass", n=y.numel(), sizes=tuple(y.shape),
-                            notes=["the scale is rounded to the dtype of the input"])]  # fmt: skip
+            findings = Findings([Finding(path, "pass", n=y.numel(), sizes=y.shape)])
+            findings.note(0, "the scale is rounded to the dtype of the input")
     return findings
 
 
@@ -177,4 +178,4 @@ def _judge_rrelu(arguments, outputs):
         if bool((gap > 4 * eps * y.double().abs() + torch.finfo(y.dtype).tiny).any()):
             outside = "noise that does not belong to the result"
     draws = Draws(begin, end, known, outside, 4 * eps)
-    return {paths[0]: draws}, [Finding(p, "pass") for p in paths[1:]]
+    return {paths[0]: draws}, Findings([Finding(p, "pass") for p in paths[1:]])

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..._core import Finding
 from ...calls.mode import Mode
 from ...calls.replay import base_name
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
-from ..excuses import excuse
-from ..outputs import Finding, judge_outputs
+from ..outputs import judge_outputs
 from . import sampling, solve
 from .evenness import count_is_odd
 from .laws import bernoulli
@@ -422,9 +422,9 @@ def judge(call, answer, again=None):
         first.clear = first.sure
     findings = _by_rule(found, first, answer)
     if odd is not None and all(f.verdict == "pass" for f in findings):
-        findings.append(odd)
+        findings.extend([odd])
     if any(float(t.double().mean()) < MOSTLY for t in first.shown) and odd is None:
-        findings += [f for f in sampling.judge(call, answer, again) if f.verdict != "pass"]
+        findings.extend([f for f in sampling.judge(call, answer, again) if f.verdict != "pass"])
     second = masks_of(found, again.outputs) if again is not None else None
     draws = [(found.seen.get(i, found.driver), _draws(found, first, i), second and _draws(found, second, i))
              for i in range(len(found.shapes))]  # fmt: skip
@@ -445,8 +445,8 @@ def _by_rule(found, first, answer):
                 outputs[path] = torch.where(unclear, truth.to(outputs[path].dtype), outputs[path])
     findings = judge_outputs(operands, Answer(outputs, "", answer.before))
     whole = found.looked is None or len(found.looked) == len(first.clear)
-    for finding in findings:
-        excuse(finding, "mask_unclear" if whole else "mask_sample", counts.get(finding.path, 0))
+    for i, finding in enumerate(findings):
+        findings.excuse(i, "mask_unclear" if whole else "mask_sample", counts.get(finding.path, 0))
     return findings
 
 
@@ -472,7 +472,7 @@ def _unexplained(found, first, answer):
         return None
     why = f"no mask explains {n - k:,} of {n:,} parts, of honest outputs {1 - found.share:.1%} of them"
     y = answer.outputs[found.driver]
-    return Finding(found.driver, "wrong", why, bits=0.0, n=y.numel(), sizes=tuple(y.shape))
+    return Finding(found.driver, "wrong", why, n=y.numel(), sizes=y.shape)
 
 
 def _draws(found, first, i):

@@ -9,11 +9,11 @@ Known operators by their law (`laws`), dropouts by their mask and the values kep
 
 import torch
 
+from ..._core import Finding, Findings
 from ...calls.arguments import arguments_of
 from ...calls.replay import base_name, bind_exact
 from ...calls.verdicts import clause
 from ...executors.streams import kept_state
-from ..outputs import Finding
 from . import dropouts, masks, sampling
 from .evenness import (
     ENOUGH,
@@ -42,7 +42,7 @@ def judge_draws(call, answer, again=None):
         with kept_state([*call.args, *call.kwargs.values()]):
             return _judged(call, answer, again)
     except Exception as problem:
-        return [Finding("", "unjudged", f"draws random numbers: {clause(problem)}")]
+        return Findings([Finding("", "unjudged", f"draws random numbers: {clause(problem)}")])
 
 
 def _judged(call, answer, again):
@@ -55,11 +55,11 @@ def _judged(call, answer, again):
             findings = _by_masks(call, answer, again) or sampling.judge(call, answer, again)
         else:
             findings = _by_name(name, arguments, outputs, second)
-            for finding in findings:
-                finding.path = next((at for at, to in paths.items() if to == finding.path), "")
+            for i, finding in enumerate(findings):
+                findings.rename(i, next((at for at, to in paths.items() if to == finding.path), ""))
     if answer.trespass:
-        findings.append(Finding("", "wrong", answer.trespass, bits=0.0))
-    return findings or [Finding("", "pass")]
+        findings.extend([Finding("", "wrong", answer.trespass)])
+    return findings or Findings([Finding("", "pass")])
 
 
 def _by_masks(call, answer, again):
@@ -71,7 +71,8 @@ def _by_masks(call, answer, again):
     if found is None:
         return None
     findings, draws = found
-    return findings + [_finding(path, first, second) for path, first, second in draws]
+    findings.extend([_finding(path, first, second) for path, first, second in draws])
+    return findings
 
 
 def _operator(call, answer):
@@ -96,11 +97,12 @@ def _by_name(name, arguments, outputs, second):
     if dropouts.is_one(name):
         first, values = dropouts.judge(name, arguments, outputs)
         other = second and dropouts.judge(name, arguments, second, values=False)[0]
-        return values + [_finding(p, d, other and other.get(p)) for p, d in first.items()]
+        values.extend([_finding(p, d, other and other.get(p)) for p, d in first.items()])
+        return values
     (path, tensor), *_ = outputs.items()
     draws = _draws(name, arguments, tensor)
     other = second and _draws(name, arguments, second[path])
-    return [_finding(path, draws, other, tensor)]
+    return Findings([_finding(path, draws, other, tensor)])
 
 
 def _draws(name, arguments, tensor):
@@ -129,9 +131,9 @@ def _finding(path, draws, other, tensor=None):
         problem = other.outside or relation(some(points(draws, 0)), some(points(other, 1)), both)
     if problem:
         kind = "nonfinite" if problem.startswith(("nan at", "inf at", "-inf at")) else "wrong"
-        return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
+        return Finding(path, kind, problem, 0.0, n=n, sizes=sizes)
     if 0 < known < ENOUGH:
-        return drawn(path, few_of(known), n, sizes, "unjudged")
+        return drawn(path, few_of(known), n, sizes, "unjudged", few=known == n)
     tell = f", as far as {known:,} draws tell" if known else ""
     return drawn(path, f"drawn by its law{tell}", n, sizes)
 

@@ -12,10 +12,10 @@ import math
 
 import torch
 
+from ..._core import Finding, Findings
 from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
-from ..excuses import excuse
-from ..outputs import Finding, judged
+from ..outputs import judge_output
 from .evenness import ENOUGH
 
 N_DRAWS = 40
@@ -35,8 +35,8 @@ def forms(call, answer):
     native = reference.native() or reference.narrow()
     if native.keys() != answer.outputs.keys():
         counts = f"{len(answer.outputs)} outputs where the operator has {len(native)}"
-        return [Finding("", "wrong", counts, bits=0.0)]
-    found = []
+        return Findings([Finding("", "wrong", counts)])
+    found = Findings()
     for path, want in native.items():
         got = answer.outputs[path]
         exact = reference.native() is not None and not getattr(call, "any_float", False)
@@ -44,7 +44,7 @@ def forms(call, answer):
                            ("dtype", got.dtype, want.dtype)):  # fmt: skip
             if a != b and (what == "shape" or exact) and not found:
                 text = f"{what} {a} where the operator gives {b}".replace("torch.", "")
-                found = [Finding(path, "wrong", text, bits=0.0)]
+                found = Findings([Finding(path, "wrong", text)])
     return found
 
 
@@ -55,7 +55,10 @@ def judge(call, answer, again=None):
     for k in range(N_DRAWS):
         torch.manual_seed(0x0DD5EED + k)
         draws.append(reference.narrow())
-    return [_output(call, answer, again, path, draws) for path in answer.outputs]
+    found = Findings()
+    for path in answer.outputs:
+        _output(found, call, answer, again, path, draws)
+    return found
 
 
 def few_of(n):
@@ -63,23 +66,24 @@ def few_of(n):
     return f"draws random numbers: {n} elements are too few to tell"
 
 
-def drawn(path, reason, n, sizes, verdict="pass"):
+def drawn(path, reason, n, sizes, verdict="pass", few=False):
     """The finding on an output of which only the draws were tested: it has no bits."""
-    return Finding(path, verdict, reason, math.nan, math.nan, n=n, sizes=sizes)
+    return Finding(path, verdict, reason, math.nan, math.nan, n, sizes, few=few)
 
 
-def _output(call, answer, again, path, draws):
+def _output(found, call, answer, again, path, draws):
+    """Adds the finding on one output."""
     device = answer.outputs[path]
     rows = [d[path] for d in draws]
     n, sizes = device.numel(), tuple(device.shape)
     if any(r.shape != device.shape for r in rows):
         why = "draws random numbers, and its shape hangs on them"
-        return Finding(path, "unjudged", why, n=n, sizes=sizes)
+        return found.extend([Finding(path, "unjudged", why, n=n, sizes=sizes)])
     if all(torch.equal(r, rows[0]) for r in rows[1:]) and n:
         operands = Operands(call, Timing())
         operands.reference.may_draw = True
         operands.begin()
-        return judged(operands, answer, path)
+        return judge_output(found, operands, answer, path)
     problem = _compare(device, rows)
     if not problem and again is not None and n >= ENOUGH:
         twin = again.outputs.get(path)
@@ -87,10 +91,11 @@ def _output(call, answer, again, path, draws):
             problem = "two calls give the same numbers"
     if problem:
         kind = "nonfinite" if problem.startswith("NaN") else "wrong"
-        return Finding(path, kind, problem, bits=0.0, n=n, sizes=sizes)
+        return found.extend([Finding(path, kind, problem, 0.0, n=n, sizes=sizes)])
     if n < ENOUGH:
-        return drawn(path, few_of(n), n, sizes, "unjudged")
-    return excuse(drawn(path, SPREAD_ONLY, n, sizes), "spread", n)
+        return found.extend([drawn(path, few_of(n), n, sizes, "unjudged", few=True)])
+    found.extend([drawn(path, SPREAD_ONLY, n, sizes)])
+    return found.excuse(len(found) - 1, "spread", n)
 
 
 def _compare(device, rows):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verdict in words, and which finding decides it. Neighbours: case_state.h.
-#include "case/case_state.h"
+// A verdict in words. Neighbours: findings.h.
+#include "case/findings.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -26,83 +26,19 @@ static void say(line *l, const char *format, ...)
     l->used = n > 0 ? l->used + (size_t)n : l->used;
 }
 
-/* ---- which decides ---- */
-
-/* An output in which float32 keeps no bits. */
-static bool is_ill(const usc_finding *f)
+void usc_position(const usc_finding *f, int64_t flat, int64_t at[USC_MAX_DIMS])
 {
-    return f->numbers == USC_NUMBERS_ALL && f->verdict == USC_VERDICT_UNJUDGED &&
-           f->judgement.n_ill > 0;
-}
-
-/* Whether such outputs stand aside: the mean that a layer_norm of normalised inputs
- * returns beside its result. */
-static bool ill_stand_aside(const usc_case *c)
-{
-    int64_t n = 0, n_ill = 0;
-    for (size_t i = 0; i < c->n_found; i++) {
-        n += c->found[i]->n;
-        if (is_ill(c->found[i])) n_ill += c->found[i]->n;
+    for (int i = f->ndim - 1; i >= 0; i--) {
+        at[i] = f->sizes[i] > 0 ? flat % f->sizes[i] : 0;
+        flat /= f->sizes[i] > 0 ? f->sizes[i] : 1;
     }
-    return n_ill > 0 && 2 * n_ill <= n;
 }
-
-/* The worst first; what has no bits comes after what has. */
-static bool before(const usc_finding *a, const usc_finding *b)
-{
-    if (a->verdict != b->verdict) return a->verdict < b->verdict;
-    if (isnan(a->bits) || isnan(b->bits)) return !isnan(a->bits);
-    return a->bits < b->bits;
-}
-
-const usc_finding *usc_case_worst(const usc_case *c)
-{
-    const bool aside = ill_stand_aside(c);
-    const usc_finding *worst = NULL;
-    for (size_t i = 0; i < c->n_found; i++)
-        if (!(aside && is_ill(c->found[i])) &&
-            (worst == NULL || before(c->found[i], worst)))
-            worst = c->found[i];
-    return worst;
-}
-
-/* The least note behind `after`; NULL where there is none. */
-static const char *next_note(const usc_case *c, const char *after)
-{
-    const char *least = NULL;
-    for (size_t i = 0; i < c->n_found; i++)
-        for (int k = 0; k < c->found[i]->n_notes; k++) {
-            const char *note = c->found[i]->notes[k];
-            if ((after == NULL || strcmp(note, after) > 0) &&
-                (least == NULL || strcmp(note, least) < 0))
-                least = note;
-        }
-    return least;
-}
-
-void usc_case_notes(const usc_case *c, char *out, size_t size)
-{
-    line l = {.out = out, .size = size};
-    if (size > 0) out[0] = '\0';
-    const char *note = NULL;
-    while ((note = next_note(c, note)) != NULL)
-        say(&l, "%s%s", l.used > 0 ? "; " : "", note);
-    for (size_t i = 0; i < c->n_found && ill_stand_aside(c); i++)
-        if (is_ill(c->found[i]))
-            say(&l, "%s%s is not judged: %s", l.used > 0 ? "; " : "", c->found[i]->path,
-                c->found[i]->reason);
-}
-
-/* ---- words ---- */
 
 void usc_position_text(const usc_finding *f, int64_t flat, char *out, size_t size)
 {
     int64_t at[USC_MAX_DIMS];
     line l = {.out = out, .size = size};
-    for (int i = f->ndim - 1; i >= 0; i--) {
-        at[i] = f->sizes[i] > 0 ? flat % f->sizes[i] : 0;
-        flat /= f->sizes[i] > 0 ? f->sizes[i] : 1;
-    }
+    usc_position(f, flat, at);
     say(&l, "[");
     for (int i = 0; i < f->ndim; i++)
         say(&l, "%s%lld", i > 0 ? ", " : "", (long long)at[i]);
@@ -224,7 +160,7 @@ static void say_statement(line *l, const usc_said *s)
         say_example_or_reason(l, s->verdict, f, where);
 }
 
-void usc_case_sentence(const usc_said *s, char *out, size_t size)
+void usc_said_sentence(const usc_said *s, char *out, size_t size)
 {
     line l = {.out = out, .size = size};
     if (size > 0) out[0] = '\0';

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said of a call: `_core.sentence`, `settle`, `no_worse`, `position`, and the row
+// of
+// `_core.Findings`. Neighbour: py_finding.c.
+#include "py_finding.h"
+#include "py_judge.h"
+
+#include <string.h>
+
+enum { SENTENCE = 2048, MOST_ANSWERS = 256 };
+
+/* The entry behind an argument, NULL for None; -1 with an exception set for all else. */
+static int read_entry(const core_state *state, PyObject *given, const usc_finding **out)
+{
+    *out = NULL;
+    if (given == Py_None) return 0;
+    if (state == NULL || Py_TYPE(given) != state->finding_type) {
+        if (state != NULL) PyErr_SetString(PyExc_TypeError, "not a Finding");
+        return -1;
+    }
+    *out = ((finding_object *)given)->f;
+    return 0;
+}
+
+static PyObject *py_sentence(PyObject *module, PyObject *args)
+{
+    char out[SENTENCE];
+    const char *verdict;
+    PyObject *worst;
+    usc_said said = {0};
+    if (!PyArg_ParseTuple(args, "sssssO", &said.op, &verdict, &said.reason, &said.culprit,
+                          &said.cause, &worst) ||
+        read_entry(PyModule_GetState(module), worst, &said.worst) < 0 ||
+        (said.verdict = py_verdict(verdict)) == USC_N_VERDICTS)
+        return NULL;
+    usc_said_sentence(&said, out, sizeof out);
+    return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "ignore");
+}
+
+static PyObject *py_no_worse(PyObject *module, PyObject *args)
+{
+    PyObject *device, *own;
+    const usc_finding *a, *b;
+    const core_state *state = PyModule_GetState(module);
+    if (!PyArg_ParseTuple(args, "OO", &device, &own) ||
+        read_entry(state, device, &a) < 0 || read_entry(state, own, &b) < 0)
+        return NULL;
+    return PyBool_FromLong(a != NULL && b != NULL && usc_finding_no_worse(a, b));
+}
+
+/* (kind, verdict, worst, reason) of one answer. */
+static int read_answer(const core_state *state, PyObject *item, usc_said_of *out)
+{
+    int kind;
+    const char *verdict;
+    PyObject *worst;
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "isOs", &kind, &verdict, &worst, &out->reason)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "an answer is a tuple");
+        return -1;
+    }
+    out->kind = (usc_run_kind)kind;
+    out->verdict = py_verdict(verdict);
+    return out->verdict == USC_N_VERDICTS ? -1 : read_entry(state, worst, &out->worst);
+}
+
+static PyObject *py_settle(PyObject *module, PyObject *list)
+{
+    usc_said_of said[MOST_ANSWERS];
+    usc_settled out;
+    const Py_ssize_t n = PyList_Check(list) ? PyList_GET_SIZE(list) : 0;
+    if (n < 2 || n > MOST_ANSWERS)
+        return PyErr_Format(PyExc_ValueError, "a list of 2 to %d answers", MOST_ANSWERS);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (read_answer(PyModule_GetState(module), PyList_GET_ITEM(list, i), &said[i]) <
+            0)
+            return NULL;
+    usc_settle_answers(said, (int)n, &out);
+    return Py_BuildValue("(isss)", out.i, usc_verdict_text(out.verdict), out.reason,
+                         out.note);
+}
+
+static PyMethodDef functions[] = {
+    {"sentence", py_sentence, METH_VARARGS,
+     "sentence(op, verdict, reason, culprit, cause, worst) -> str: see "
+     "usc_said_sentence; "
+     "worst: a Finding or None."},
+    {"no_worse", py_no_worse, METH_VARARGS,
+     "no_worse(device, own) -> bool: see usc_finding_no_worse."},
+    {"settle", py_settle, METH_O,
+     "settle([(kind, verdict, worst, reason)]) -> (i, verdict, reason, note): see "
+     "usc_settle_answers; kind: usc_run_kind."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- rows ---- */
+
+/* Text as it came from wherever; None for NULL. */
+static PyObject *text(const char *bytes)
+{
+    if (bytes == NULL) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "replace");
+}
+
+static PyObject *metrics_list(const usc_result_row *row)
+{
+    PyObject *list = PyList_New(row->n_metrics);
+    for (int i = 0; list != NULL && i < row->n_metrics; i++) {
+        const usc_metric *m = &row->metrics[i];
+        PyObject *one =
+            Py_BuildValue("(isdN)", m->output, m->name, m->value, text(m->text));
+        if (one == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, one);
+    }
+    return list;
+}
+
+static PyObject *examples_list(const usc_result_row *row)
+{
+    PyObject *list = PyList_New(row->n_examples);
+    for (int i = 0; list != NULL && i < row->n_examples; i++) {
+        const usc_result_example *e = &row->examples[i];
+        PyObject *one = Py_BuildValue("(iisdddd)", e->output, e->rank, e->index,
+                                      e->device, e->reference, e->yardstick, e->score);
+        if (one == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, one);
+    }
+    return list;
+}
+
+static PyObject *row_dict(const usc_result_row *row)
+{
+    return Py_BuildValue("{s:s,s:d,s:d,s:O,s:N,s:N,s:N,s:L,s:N,s:N}", "verdict",
+                         row->verdict, "bits", row->bits, "yardstick_bits",
+                         row->yardstick_bits, "bound", row->bound ? Py_True : Py_False,
+                         "output", text(row->output), "sentence", text(row->sentence),
+                         "notes", text(row->notes), "n_elements",
+                         (long long)row->n_elements, "metrics", metrics_list(row),
+                         "examples", examples_list(row));
+}
+
+PyObject *py_findings_row(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"op", "verdict", "reason", "culprit", "cause", "notes", NULL};
+    const char *verdict;
+    usc_said said = {0};
+    usc_result_row row = {0};
+    usc_error err = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|$zzzz", names, &said.op, &verdict,
+                                     &said.reason, &said.culprit, &said.cause,
+                                     &row.notes) ||
+        (said.verdict = py_verdict(verdict)) == USC_N_VERDICTS)
+        return NULL;
+    const usc_status st =
+        usc_findings_row(((findings_object *)self)->findings, &said, &row, &err);
+    if (st != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), st, &err);
+    return row_dict(&row);
+}
+
+int py_finding_said_add(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}

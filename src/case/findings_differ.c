@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs that must be as wanted, element by element. Neighbours: findings.h.
+#include "case/findings.h"
+#include "kernels/walk_load.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+usc_differing_text usc_differing(int64_t n)
+{
+    usc_differing_text out;
+    (void)snprintf(out.text, sizeof out.text, "%s elements differ", usc_count(n).text);
+    return out;
+}
+
+void usc_finding_differs(usc_finding *one, const usc_tensor *got, const usc_tensor *want,
+                         const usc_tensor *marks)
+{
+    const usc_walk walks[3] = {usc_walk_over(got), usc_walk_over(want),
+                               usc_walk_over(marks)};
+    usc_walk_room room[3];
+    double values[2][USC_JUDGE_BLOCK];
+    int64_t n_differ = 0;
+    one->n_examples = 0;
+    for (int64_t i = 0; i < one->n; i += USC_JUDGE_BLOCK) {
+        const size_t m =
+            (size_t)(one->n - i < USC_JUDGE_BLOCK ? one->n - i : USC_JUDGE_BLOCK);
+        const uint8_t *marked = usc_walk_raw(&walks[2], i, m, &room[2]);
+        const double *device = NULL, *right = NULL;
+        for (size_t k = 0; k < m; k++) {
+            if (marked[k] == 0) continue;
+            n_differ++;
+            if (one->n_examples == USC_FINDING_EXAMPLES) continue;
+            if (device == NULL) {
+                device = usc_walk_load(&walks[0], i, m, &room[0], values[0]);
+                right = usc_walk_load(&walks[1], i, m, &room[1], values[1]);
+            }
+            one->examples[one->n_examples++] = (usc_example){
+                i + (int64_t)k, device[k], right[k], right[k], (double)INFINITY};
+        }
+    }
+    one->judgement.n_mismatch = n_differ;
+    if (one->numbers == USC_NUMBERS_NONE) one->numbers = USC_NUMBERS_COUNT;
+}
+
+static bool fits(const usc_tensor *a, const usc_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
+}
+
+usc_status usc_findings_differ(usc_findings *f, const char *path, const usc_tensor *got,
+                               const usc_tensor *want, const usc_tensor *marks,
+                               usc_error *err)
+{
+    if (!fits(got, want) || !fits(got, marks))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: shapes differ", path);
+    if (got->dtype == USC_DTYPE_NONE || want->dtype == USC_DTYPE_NONE ||
+        usc_dtype_info_of(marks->dtype)->size != 1)
+        return usc_error_set(err, USC_E_DTYPE, -1, "%s: nobody compares that dtype",
+                             path);
+    usc_finding one = {.path = path, .yardstick_bits = 24, .ndim = got->ndim};
+    memcpy(one.sizes, got->sizes, sizeof one.sizes);
+    const usc_status st = usc_tensor_numel(got, &one.n, err);
+    if (st != USC_OK) return st;
+    usc_finding_differs(&one, got, want, marks);
+    const int64_t n = one.judgement.n_mismatch;
+    const usc_differing_text why = usc_differing(n);
+    one.verdict = n > 0 ? USC_VERDICT_WRONG : USC_VERDICT_PASS;
+    one.reason = n > 0 ? why.text : "";
+    one.bits = n > 0 ? 0 : 24;
+    if (n == 0) one.numbers = USC_NUMBERS_NONE;
+    return usc_findings_add(f, &one, err);
+}
