@@ -146,6 +146,8 @@ USC_BEGIN_DECLS
     X(ROUNDED_INSIDE, "format", 0, "intermediates rounded to $s")                        \
     X(GRID, "format", 0,                                                                 \
       "intermediates or accumulator rounded to $s: the result has $n significant bits")  \
+    X(CUT, "format", 0,                                                                  \
+      "the result has $n significant bits: rounded or truncated to $s")                  \
     X(NOISE, "noise", 0,                                                                 \
       "looks like noise consistent with $s arithmetic (intermediates or accumulator)")   \
     X(APPROXIMATION, "noise", 0,                                                         \
@@ -197,7 +199,8 @@ typedef enum usc_cause_look {
     USC_CAUSE_ORDER,   /* the right values in other places */
     USC_CAUSE_SIDE,    /* a factor of one sign */
     USC_CAUSE_PLACES,  /* what place, content and size of the errors speak for */
-    USC_CAUSE_ANYTHING /* all of these, one after the other */
+    USC_CAUSE_ANYTHING /* all of these, one after the other; where no run of the operator
+                          has come between, statistics of slices are only seen */
 } usc_cause_look;
 
 enum { USC_CAUSE_TEXT = 320 };

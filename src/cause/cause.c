@@ -270,6 +270,7 @@ usc_status usc_cause_ask(usc_cause *c, usc_cause_look look, usc_cause_found *out
     const bool all = look == USC_CAUSE_ANYTHING;
     const usc_cause_look last = all ? USC_CAUSE_PLACES : look;
     assert(c && out);
+    c->alone = all;
     for (int i = all ? USC_CAUSE_PLAIN : (int)look; i <= (int)last; i++) {
         *out = nothing;
         usc_arena_reset(&c->work);

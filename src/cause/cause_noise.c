@@ -124,6 +124,19 @@ bool usc_cause_format(usc_cause *c, usc_cause_found *out)
                      .s = name});
 }
 
+/* Whether nearly all elements are the truth, within one unit of a grid. A search has
+ * tried before whether rounding the truth gives them. */
+static bool only_cut(const usc_cause *c, int bits)
+{
+    int64_t near = 0;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        near += same(d, t) ||
+                (t != 0 && isfinite(t) && fabs(d - t) <= ldexp(1, ilogb(t) + 1 - bits));
+    }
+    return (double)near >= 0.99 * (double)c->d.n;
+}
+
 bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
 {
     /* What a number of bits speaks for where nothing reproduces the noise. */
@@ -139,7 +152,9 @@ bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
     int grid = 0, own = 0;
     if (c->d.dtype == USC_F32) grids(c, 1, &grid, &own);
     if (grid > 0 && grid <= 11 && own > grid + 3)
-        return usc_cause_say(out, &(clue){.code = USC_CAUSE_GRID,
+        return usc_cause_say(out, &(clue){.code = c->alone && only_cut(c, grid)
+                                                      ? USC_CAUSE_CUT
+                                                      : USC_CAUSE_GRID,
                                           .s = grid <= 8 ? "bfloat16" : "float16",
                                           .n = grid});
     if (c->verdict != USC_VERDICT_REDUCED ||

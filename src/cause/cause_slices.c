@@ -98,7 +98,7 @@ static bool say_own(const view *v, double *off, int64_t n, bool factor,
 {
     double size = 0;
     int64_t above = 0;
-    clue say = {.place = PLACE_AXES, .axes = v->axes};
+    clue say = {.place = PLACE_AXES, .axes = v->axes, .seen = v->c->alone};
     for (int64_t i = 0; i < n; i++) {
         size = fmax(size, fabs(off[i]));
         above += off[i] > 0;

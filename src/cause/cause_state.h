@@ -89,6 +89,7 @@ struct usc_cause {
     operand *inputs, *others;
     int n_inputs, n_others;
     bool has_before, floats, adds;
+    bool alone; /* nobody runs the operator between the questions */
     unsigned formats;
     usc_verdict verdict;
     double effective;            /* bits */

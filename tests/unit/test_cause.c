@@ -175,6 +175,7 @@ static void s_inform(bench *b) { bench_noise(b, 0x1p-7, 7, USC_CAUSE_BF16); }
 static void m_inform(bench *b) { bench_noise(b, 0x1p-7, 7, 0); }
 static void s_accumulated(bench *b) { on_grid(b, 7); b->adds = true; }
 static void m_accumulated(bench *b) { on_grid(b, 7); }
+static void s_cut(bench *b) { b->bits = 8; for (int64_t i = 0; i < b->n; i++) b->d[i] = ldexp(trunc(ldexp(b->t[i], 7 - ilogb(b->t[i]))), ilogb(b->t[i]) - 7); }
 static void m_grid(bench *b) { bench_noise(b, 0x1p-6, 6.5, 0); }
 static void s_noise(bench *b) { bench_noise(b, 0x1p-9, 9, 0); }
 static void s_approximate(bench *b) { bench_noise(b, 0x1p-14, 14, 0); }
@@ -269,14 +270,15 @@ static const row rows[] = {
     {"the sign is flipped in 32 slices along axis 1 (a factor of some results)", USC_F32, 3, s_somesign, m_partial},
     {"looks like: dropped contribution: each slice along axis 1 is too small by a factor of its own, as where part "
      "of a sum (partial sums) is missing from its statistic", USC_F32, 3, s_partial, m_partial},
-    {"dropped contribution: part of the sum that each slice along axis 1 shares is missing (an amount of its own)",
+    {"looks like: dropped contribution: part of the sum that each slice along axis 1 shares is missing (an amount of its own)",
      USC_F32, 3, s_missing, m_partial},
-    {"intermediates rounded to bfloat16: the statistic of each slice along axis 1", USC_F32, 3, s_statistic, m_partial},
+    {"looks like: intermediates rounded to bfloat16: the statistic of each slice along axis 1", USC_F32, 3, s_statistic, m_partial},
     {"looks like: each slice along axis 1 is off by a factor of its own: its statistic is wrong", USC_F32, 3, s_factors, m_partial},
-    {"each slice along axis 1 is off by an amount of its own: its statistic is wrong", USC_F32, 3, s_amounts, m_partial},
+    {"looks like: each slice along axis 1 is off by an amount of its own: its statistic is wrong", USC_F32, 3, s_amounts, m_partial},
     {"intermediates rounded to bfloat16", USC_F32, 3, s_inform, m_inform},
     {"accumulated in bfloat16 (low-precision accumulator)", USC_F32, 3, s_accumulated, m_accumulated},
     {"intermediates or accumulator rounded to bfloat16: the result has 8 significant bits", USC_F32, 3, m_accumulated, m_grid},
+    {"the result has 8 significant bits: rounded or truncated to bfloat16", USC_F32, 3, s_cut, m_grid},
     {"looks like noise consistent with bfloat16 arithmetic (intermediates or accumulator)", USC_F32, 3, s_noise, m_noise},
     {"looks like an inaccurate elementary function or approximation", USC_F32, 3, s_approximate, m_noise},
 };
@@ -310,6 +312,20 @@ static void each_pattern_is_named_and_its_near_miss_is_not(void **state)
         wrong++;
     }
     assert_int_equal(wrong, 0);
+}
+
+/* What runs of the operator have not explained otherwise is a name. */
+static void statistics_of_slices_are_names_behind_a_search(void **state)
+{
+    static bench b;
+    (void)state;
+    bench_begin(&b, USC_F32, 3);
+    s_statistic(&b);
+    assert_string_equal(bench_ask(&b, USC_CAUSE_PLACES).text,
+                        "intermediates rounded to bfloat16: the statistic of each slice "
+                        "along axis 1");
+    s_factors(&b);
+    assert_memory_equal(bench_ask(&b, USC_CAUSE_PLACES).text, "looks like: ", 12);
 }
 
 static void what_is_right_has_no_cause(void **state)
@@ -347,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_pattern_is_named_and_its_near_miss_is_not),
+        cmocka_unit_test(statistics_of_slices_are_names_behind_a_search),
         cmocka_unit_test(what_is_right_has_no_cause),
         cmocka_unit_test(what_nobody_knows_is_not_named),
     };
