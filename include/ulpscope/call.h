@@ -53,9 +53,10 @@ typedef struct usc_call {
  * "float32[6, 8], 1". At most 400 bytes, cut at a character.
  *
  * Memory:  allocates and frees; `out` gets at most `size` bytes with the zero.
- * Errors:  none: what cannot be read is left out.
+ * Errors:  USC_E_NOMEM, `out` is empty then; what cannot be read is left out.
  */
-USC_API void usc_call_summary(const usc_call *call, char *out, size_t size);
+USC_API USC_NODISCARD usc_status usc_call_summary(const usc_call *call, char *out,
+                                                  size_t size, usc_error *err);
 
 /* ---- lists ---- */
 

@@ -122,8 +122,13 @@ USC_API USC_NODISCARD usc_status usc_result_set(usc_result *r, const char *key,
                                                 const char *value, usc_error *err);
 
 /** Value of a key of table run, NULL if none; while what is there is to be replaced, the
- * value that comes. Memory: until the next usc_result_get with `r`; may be called inside
- * usc_result_walk. */
+ * value that comes. Memory: until the next usc_result_find or usc_result_get with `r`;
+ * may be called inside usc_result_walk. Errors: USC_E_NOMEM, USC_E_CORRUPT, USC_E_IO
+ * (file named); *out is NULL then. */
+USC_API USC_NODISCARD usc_status usc_result_find(usc_result *r, const char *key,
+                                                 const char **out, usc_error *err);
+
+/** The same, NULL where it could not be read. Memory: as usc_result_find. */
 USC_API const char *usc_result_get(usc_result *r, const char *key);
 
 /** Calls that already have a verdict, ascending. Memory: *out is owned by `r`, until its

@@ -233,8 +233,7 @@ USC_API USC_NODISCARD usc_status usc_trace_open(const char *path, const usc_allo
 /** Frees a reader and everything that it handed out; NULL is allowed. */
 USC_API void usc_trace_close(usc_trace *t);
 
-/** Value of a meta key, NULL where there is none. Memory: until the next call with `t`.
- */
+/** Value of a meta key, NULL where there is none. Memory: until `t` is closed. */
 USC_API const char *usc_trace_meta(usc_trace *t, const char *key);
 
 /**

@@ -57,12 +57,24 @@ static void tell(const usc_call *call, const usc_value *value, const char *path,
         usc_line_text(to, text);
 }
 
-void usc_call_summary(const usc_call *call, char *out, size_t size)
+/* The first bytes of a text, cut at a character. */
+static void copy_start(const usc_line *from, char *out, size_t size)
+{
+    size_t n = from->n < LONGEST ? from->n : LONGEST;
+    if (n >= size) n = size - 1;
+    while (n > 0 && n < from->n && ((unsigned char)from->text[n] & 0xc0) == 0x80)
+        n--;
+    if (n > 0) memcpy(out, from->text, n);
+    out[n] = '\0';
+}
+
+usc_status usc_call_summary(const usc_call *call, char *out, size_t size, usc_error *err)
 {
     usc_arguments given;
     usc_line to = {0};
-    if (size == 0) return;
-    (void)!usc_arguments_read(call->args, &given, NULL);
+    if (size == 0) return USC_OK;
+    out[0] = '\0';
+    usc_status st = usc_arguments_read(call->args, &given, err);
     int64_t position = 0;
     for (int64_t i = 0; i < given.n; i++) {
         const usc_argument *a = &given.argument[i];
@@ -75,14 +87,10 @@ void usc_call_summary(const usc_call *call, char *out, size_t size)
             (void)snprintf(place, sizeof place, "args[%lld]", (long long)position++);
         tell(call, &a->value, place, &to);
     }
-    size_t n = to.text != NULL ? to.n : 0;
-    if (n > LONGEST) n = LONGEST;
-    if (n >= size) n = size - 1;
-    while (n > 0 && to.text != NULL && n < to.n &&
-           ((unsigned char)to.text[n] & 0xc0) == 0x80)
-        n--;
-    if (n > 0) memcpy(out, to.text, n);
-    out[n] = '\0';
+    if (to.failed)
+        st = usc_error_set(err, USC_E_NOMEM, -1, "arguments of a call: no memory");
+    if (st != USC_E_NOMEM) copy_start(&to, out, size);
     usc_line_free(&to);
     usc_arguments_free(&given);
+    return st == USC_E_NOMEM ? st : USC_OK;
 }

@@ -38,10 +38,11 @@ static usc_status status_of(int code)
 
 usc_status usc_db_error(usc_db *db, const char *doing, usc_error *err)
 {
-    if (db->handle == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", db->path);
-    const int code = sqlite3_extended_errcode(db->handle);
+    const int code =
+        db->handle != NULL ? sqlite3_extended_errcode(db->handle) : SQLITE_NOMEM;
     const usc_status st = status_of(code);
+    if (st == USC_E_NOMEM) /* SQLite's text may say what it wanted memory for */
+        return usc_error_set(err, st, -1, "%s: %s: no memory", db->path, doing);
     /* A read past the end of the file is damage, not the operating system's doing. */
     if (code == SQLITE_IOERR_SHORT_READ)
         return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s: the file ends too early",

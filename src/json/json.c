@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -21,13 +22,21 @@ static json_t *bare(const usc_json *value)
     return u.out;
 }
 
+/* jansson calls a token for which it had no memory an invalid one, or says nothing: what
+ * it refuses is read once more, and refused for good only where there is memory. */
+static bool is_refused(const json_error_t *e)
+{
+    void *some = malloc(BUFSIZ);
+    free(some);
+    return some != NULL && json_error_code(e) != json_error_out_of_memory;
+}
+
 static usc_status done(json_t *root, const json_error_t *e, const char *name,
                        const char *else_what, usc_json **out, usc_error *err)
 {
     *out = root;
     if (root != NULL) return USC_OK;
-    if (json_error_code(e) == json_error_out_of_memory)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", name);
+    if (!is_refused(e)) return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", name);
     return usc_error_set(err, USC_E_CORRUPT, e->position,
                          "%s: %s: line %d, column %d: %s", name, else_what, e->line,
                          e->column, e->text);
@@ -38,6 +47,7 @@ usc_status usc_json_parse(const char *text, size_t size, const char *name,
 {
     json_error_t e;
     json_t *root = json_loadb(text, size, FLAGS, &e);
+    if (root == NULL) root = json_loadb(text, size, FLAGS, &e);
     return done(root, &e, name, else_what, out, err);
 }
 
@@ -46,7 +56,10 @@ usc_status usc_json_read(FILE *file, const char *name, const char *else_what,
 {
     json_error_t e;
     *out = NULL;
+    const long start = ftell(file);
     json_t *root = json_loadf(file, FLAGS, &e);
+    if (root == NULL && !ferror(file) && start >= 0 && fseek(file, start, SEEK_SET) == 0)
+        root = json_loadf(file, FLAGS, &e);
     if (ferror(file)) {
         const int code = errno;
         json_decref(root);
@@ -202,11 +215,15 @@ bool usc_json_next(const usc_json *object, void **at, const char **key,
     return true;
 }
 
-bool usc_json_valid(const char *text)
+usc_status usc_json_valid(const char *text, bool *out, usc_error *err)
 {
-    json_t *root = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_error_t e;
+    json_t *root = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    if (root == NULL) root = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    *out = root != NULL;
     json_decref(root);
-    return root != NULL;
+    if (*out || is_refused(&e)) return USC_OK;
+    return usc_error_set(err, USC_E_NOMEM, -1, "JSON: no memory");
 }
 
 static const char *print(const usc_json *value, size_t flags, usc_arena *arena)
@@ -214,8 +231,11 @@ static const char *print(const usc_json *value, size_t flags, usc_arena *arena)
     const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
     char *out = usc_arena_take(arena, size + 1);
     if (out == NULL) return NULL;
-    if (json_dumpb(value, out, size, flags | JSON_ENCODE_ANY) != size)
+    /* nothing is what it prints without memory */
+    if (size == 0 || json_dumpb(value, out, size, flags | JSON_ENCODE_ANY) != size) {
         arena->failed = true;
+        return NULL;
+    }
     out[size] = '\0';
     return out;
 }

@@ -86,8 +86,8 @@ bool usc_json_is_list(const usc_json *value);
 bool usc_json_next(const usc_json *object, void **at, const char **key,
                    const usc_json **value);
 
-/** Whether a text is one JSON value and nothing else. */
-bool usc_json_valid(const char *text);
+/** Whether a text is one JSON value and nothing else. Errors: USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_json_valid(const char *text, bool *out, usc_error *err);
 
 /** A text as JSON, in quotes, in the arena; NULL where it is no UTF-8 or there is no
  * memory (arena->failed). */

@@ -67,8 +67,10 @@ static usc_status load_database(source *s, const char *path, usc_error *err)
     usc_status st = usc_result_open_file(path, &r, err);
     if (st != USC_OK) return st;
     s->path = path;
-    const char *standard = usc_result_get(r, "standard");
-    st = standard != NULL ? check_standard(s, standard, err) : not_ours(path, err);
+    const char *standard;
+    st = usc_result_find(r, "standard", &standard, err);
+    if (st == USC_OK)
+        st = standard != NULL ? check_standard(s, standard, err) : not_ours(path, err);
     if (st == USC_OK) st = usc_result_walk_parts(r, USC_RESULT_BARE, add_row, s, err);
     usc_result_close(r);
     return st;

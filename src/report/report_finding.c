@@ -228,7 +228,7 @@ usc_status usc_finding_add(usc_report *r, const usc_result_row *row, usc_verdict
 {
     usc_finding *f = usc_finding_of(r, row, v);
     usc_place *place = f != NULL ? usc_report_take(r, sizeof *place) : NULL;
-    if (place == NULL || (place->text = place_of(r, row)) == NULL)
+    if (place == NULL || (place->text = place_of(r, row)) == NULL || r->arena.failed)
         return usc_report_no_memory(r, err);
     place->next = f->places;
     f->places = place;

@@ -115,6 +115,25 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     return usc_finding_add(r, row, v, err);
 }
 
+static usc_status keep_key(void *ctx, const char *key, const char *value, usc_error *err)
+{
+    usc_report *r = ctx;
+    usc_run_key *k = usc_report_take(r, sizeof *k);
+    if (k == NULL || (k->key = usc_report_keep(r, key)) == NULL ||
+        (k->value = usc_report_keep(r, value)) == NULL)
+        return usc_report_no_memory(r, err);
+    k->next = r->run;
+    r->run = k;
+    return USC_OK;
+}
+
+const char *usc_report_run(const usc_report *r, const char *key)
+{
+    for (const usc_run_key *k = r->run; k != NULL; k = k->next)
+        if (strcmp(k->key, key) == 0) return k->value;
+    return "";
+}
+
 usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
                            usc_report **out, usc_error *err)
 {
@@ -145,6 +164,7 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
     }
     r->folder = folder;
     st = usc_result_open(out_folder, &r->result, err);
+    if (st == USC_OK) st = usc_result_walk_run(r->result, keep_key, r, err);
     if (st == USC_OK)
         st = usc_result_walk_parts(r->result, USC_RESULT_LEAN, sum_row, r, err);
     if (st == USC_OK) usc_findings_usual_last(r);
@@ -166,12 +186,6 @@ void usc_report_close(usc_report *report)
     usc_result_close(report->result);
     usc_arena_free(&report->arena);
     alloc->resize(alloc->ctx, report, sizeof *report, 0);
-}
-
-const char *usc_report_run(const usc_report *r, const char *key)
-{
-    const char *value = usc_result_get(r->result, key);
-    return value != NULL ? value : "";
 }
 
 bool usc_report_unfinished(const usc_report *r)
@@ -235,9 +249,10 @@ usc_source_line usc_source_line_of(usc_report *r, const char *stack)
 {
     usc_source_line found = {.file = ""};
     usc_json *root = NULL;
-    if (stack == NULL || stack[0] != '[' ||
-        usc_json_parse(stack, strlen(stack), "stack", "", &root, NULL) != USC_OK)
-        return found;
+    if (stack == NULL || stack[0] != '[') return found;
+    const usc_status st = usc_json_parse(stack, strlen(stack), "stack", "", &root, NULL);
+    r->arena.failed |= st == USC_E_NOMEM;
+    if (st != USC_OK) return found;
     const usc_json *frame = frame_of(root);
     const char *kept =
         frame != NULL
@@ -253,9 +268,14 @@ usc_source_line usc_source_line_of(usc_report *r, const char *stack)
 
 void usc_out_raw_json(usc_out *o, const char *json, const char *empty)
 {
-    if (json == NULL || json[0] == '\0')
+    bool valid = false;
+    if (json == NULL || json[0] == '\0') {
         usc_out_text(o, empty);
-    else if (usc_json_valid(json))
+        return;
+    }
+    const usc_status st = usc_json_valid(json, &valid, o->err);
+    if (o->status == USC_OK) o->status = st;
+    if (valid)
         usc_out_text(o, json);
     else
         usc_out_json(o, json);

@@ -94,11 +94,17 @@ typedef struct usc_excused {
 
 #define USC_EXCUSED_MUCH 0.03
 
+typedef struct usc_run_key {
+    struct usc_run_key *next;
+    const char *key, *value;
+} usc_run_key;
+
 struct usc_report {
     const usc_alloc *alloc;
     usc_arena arena; /* every string and node below */
     const char *folder;
     usc_result *result;
+    usc_run_key *run; /* table run */
     int64_t n_rows, n_calls;
     int64_t n[USC_N_VERDICTS];
     usc_finding *findings, **findings_end; /* worst first */
@@ -122,7 +128,7 @@ struct usc_report {
 /** Zeroed memory that lives as long as the report; NULL where there is none. */
 void *usc_report_take(usc_report *r, size_t size);
 
-/** Value of a key of table run, "" where there is none. Valid until the next read. */
+/** Value of a key of table run, "" where there is none. */
 const char *usc_report_run(const usc_report *r, const char *key);
 
 /** Whether the check ended before every selected call had a verdict. */

@@ -18,6 +18,7 @@
 #define USC_RESULT_SQL_LIST(X)                                                           \
     X(SET_RUN, "INSERT OR REPLACE INTO run VALUES (?1, ?2)")                             \
     X(GET_RUN, "SELECT value FROM run WHERE key = ?1")                                   \
+    X(EACH_RUN, "SELECT key, value FROM run")                                            \
     X(PUT_VERDICT,                                                                       \
       "INSERT OR REPLACE INTO verdict(" USC_VERDICT_COLUMNS ") VALUES (?1, ?2, ?3, ?4, " \
       "?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, " \

@@ -115,25 +115,36 @@ bool usc_result_live(const usc_result *r)
     return r->live;
 }
 
-const char *usc_result_get(usc_result *r, const char *key)
-{
-    assert(r && key);
-    sqlite3_stmt *s;
-    bool row = false;
-    const char *value = NULL;
-    usc_arena_reset(&r->value);
-    if (r->stale) return usc_result_new_field(r, key);
-    if (usc_db_get(&r->db, USC_RESULT_SQL_GET_RUN, &s, NULL) != USC_OK) return NULL;
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    if (usc_db_step(&r->db, s, &row, NULL) == USC_OK && row)
-        value = usc_db_text(&r->value, s, 0);
-    sqlite3_reset(s);
-    return value;
-}
-
 static usc_status no_memory(const usc_result *r, usc_error *err)
 {
     return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", r->folder);
+}
+
+usc_status usc_result_find(usc_result *r, const char *key, const char **out,
+                           usc_error *err)
+{
+    assert(r && key && out);
+    sqlite3_stmt *s;
+    bool row = false;
+    *out = NULL;
+    usc_arena_reset(&r->value);
+    if (r->stale) {
+        *out = usc_result_new_field(r, key);
+        return USC_OK;
+    }
+    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_GET_RUN, &s, err);
+    if (st != USC_OK) return st;
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    st = usc_db_step(&r->db, s, &row, err);
+    if (st == USC_OK && row) *out = usc_db_text(&r->value, s, 0);
+    sqlite3_reset(s);
+    return st == USC_OK && r->value.failed ? no_memory(r, err) : st;
+}
+
+const char *usc_result_get(usc_result *r, const char *key)
+{
+    const char *value = NULL;
+    return usc_result_find(r, key, &value, NULL) == USC_OK ? value : NULL;
 }
 
 usc_status usc_result_done(usc_result *r, const int64_t **out, int64_t *n, usc_error *err)
@@ -181,55 +192,67 @@ static const char *text(usc_result *r, sqlite3_stmt *s, int column)
     return value != NULL ? value : "";
 }
 
-static usc_status read_metrics(usc_result *r, usc_result_row *row, usc_error *err)
+static void read_metric(usc_result *r, sqlite3_stmt *s, void *out)
+{
+    *(usc_metric *)out = (usc_metric){.output = sqlite3_column_int(s, 0),
+                                      .name = text(r, s, 1),
+                                      .value = number(s, 2),
+                                      .text = usc_db_text(&r->arena, s, 3)};
+}
+
+static void read_example(usc_result *r, sqlite3_stmt *s, void *out)
+{
+    *(usc_result_example *)out = (usc_result_example){.output = sqlite3_column_int(s, 0),
+                                                      .rank = sqlite3_column_int(s, 1),
+                                                      .index = text(r, s, 2),
+                                                      .device = number(s, 3),
+                                                      .reference = number(s, 4),
+                                                      .yardstick = number(s, 5),
+                                                      .score = number(s, 6)};
+}
+
+/* All rows that a statement gives for a call, `size` bytes each, in the arena. */
+static usc_status read_list(usc_result *r, int statement, int64_t call,
+                            void (*read_one)(usc_result *, sqlite3_stmt *, void *),
+                            size_t size, const void **out, int *n, usc_error *err)
 {
     sqlite3_stmt *s;
     bool more = false;
-    size_t capacity = 0, n = 0;
-    usc_metric *metrics = NULL;
-    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_GET_METRICS, &s, err);
+    size_t capacity = 0, used = 0;
+    char *items = NULL;
+    *out = NULL;
+    *n = 0;
+    usc_status st = usc_db_get(&r->db, statement, &s, err);
     if (st != USC_OK) return st;
-    sqlite3_bind_int64(s, 1, row->call);
+    sqlite3_bind_int64(s, 1, call);
     while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
-        if (n == capacity)
-            metrics = usc_arena_grow(&r->arena, metrics, n, &capacity, sizeof *metrics);
-        if (metrics == NULL) break;
-        metrics[n++] = (usc_metric){.output = sqlite3_column_int(s, 0),
-                                    .name = text(r, s, 1),
-                                    .value = number(s, 2),
-                                    .text = usc_db_text(&r->arena, s, 3)};
+        if (used == capacity)
+            items = usc_arena_grow(&r->arena, items, used, &capacity, size);
+        if (items == NULL) break; /* the arena knows */
+        read_one(r, s, items + size * used++);
     }
     sqlite3_reset(s);
-    row->metrics = metrics;
-    row->n_metrics = (int)n;
+    *out = items;
+    *n = items != NULL ? (int)used : 0;
+    return st;
+}
+
+static usc_status read_metrics(usc_result *r, usc_result_row *row, usc_error *err)
+{
+    const void *list;
+    const usc_status st = read_list(r, USC_RESULT_SQL_GET_METRICS, row->call, read_metric,
+                                    sizeof(usc_metric), &list, &row->n_metrics, err);
+    row->metrics = list;
     return st;
 }
 
 static usc_status read_examples(usc_result *r, usc_result_row *row, usc_error *err)
 {
-    sqlite3_stmt *s;
-    bool more = false;
-    size_t capacity = 0, n = 0;
-    usc_result_example *examples = NULL;
-    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_GET_EXAMPLES, &s, err);
-    if (st != USC_OK) return st;
-    sqlite3_bind_int64(s, 1, row->call);
-    while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
-        if (n == capacity)
-            examples =
-                usc_arena_grow(&r->arena, examples, n, &capacity, sizeof *examples);
-        if (examples == NULL) break;
-        examples[n++] = (usc_result_example){.output = sqlite3_column_int(s, 0),
-                                             .rank = sqlite3_column_int(s, 1),
-                                             .index = text(r, s, 2),
-                                             .device = number(s, 3),
-                                             .reference = number(s, 4),
-                                             .yardstick = number(s, 5),
-                                             .score = number(s, 6)};
-    }
-    sqlite3_reset(s);
-    row->examples = examples;
-    row->n_examples = (int)n;
+    const void *list;
+    const usc_status st =
+        read_list(r, USC_RESULT_SQL_GET_EXAMPLES, row->call, read_example,
+                  sizeof(usc_result_example), &list, &row->n_examples, err);
+    row->examples = list;
     return st;
 }
 
@@ -297,4 +320,23 @@ usc_status usc_result_walk(usc_result *r,
 {
     assert(r && each);
     return usc_result_walk_parts(r, USC_RESULT_ALL, each, ctx, err);
+}
+
+usc_status usc_result_walk_run(usc_result *r,
+                               usc_status (*each)(void *ctx, const char *key,
+                                                  const char *value, usc_error *err),
+                               void *ctx, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool more = false;
+    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_EACH_RUN, &s, err);
+    if (st != USC_OK) return st;
+    while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
+        usc_arena_reset(&r->arena);
+        const char *key = text(r, s, 0), *value = text(r, s, 1);
+        st = r->arena.failed ? no_memory(r, err) : each(ctx, key, value, err);
+        if (st != USC_OK) break;
+    }
+    sqlite3_reset(s);
+    return st;
 }

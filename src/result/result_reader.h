@@ -20,6 +20,13 @@ typedef enum usc_result_parts {
 USC_NODISCARD usc_status usc_result_open_file(const char *path, usc_result **out,
                                               usc_error *err);
 
+/** Calls `each` for every key of table run. What it gets is valid inside the call only;
+ * its status ends the walk. Errors: as usc_result_walk. */
+USC_NODISCARD usc_status usc_result_walk_run(
+    usc_result *r,
+    usc_status (*each)(void *ctx, const char *key, const char *value, usc_error *err),
+    void *ctx, usc_error *err);
+
 /** usc_result_walk over part of what there is. */
 USC_NODISCARD usc_status usc_result_walk_parts(
     usc_result *r, usc_result_parts parts,

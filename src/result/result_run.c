@@ -107,10 +107,13 @@ usc_status usc_result_begin(usc_result *r, usc_error *err)
 
 /* ---- going on, or not ---- */
 
-static bool has_value(usc_result *r, const char *key, const char *value)
+static usc_status has_value(usc_result *r, const char *key, const char *value, bool *out,
+                            usc_error *err)
 {
-    const char *there = usc_result_get(r, key);
-    return there != NULL && strcmp(there, value) == 0;
+    const char *there;
+    const usc_status st = usc_result_find(r, key, &there, err);
+    *out = there != NULL && strcmp(there, value) == 0;
+    return st;
 }
 
 /* USC_E_EXISTS where OUT holds another run; `err` tells then which field differs. A
@@ -120,25 +123,31 @@ static usc_status compare_run(usc_result *r, bool finished, usc_error *err)
 {
     run_field fields[N_RUN_FIELDS];
     fields_of(&r->run, fields);
-    const bool same_path = has_value(r, "trace", r->run.trace);
-    for (int i = 0; i < N_RUN_FIELDS; i++) {
+    bool same_path = false;
+    usc_status st = has_value(r, "trace", r->run.trace, &same_path, err);
+    for (int i = 0; i < N_RUN_FIELDS && st == USC_OK; i++) {
         const char *key = fields[i].key, *is = key[strlen(key) - 1] == 's' ? "are" : "is";
-        if (!fields[i].compared || has_value(r, key, fields[i].value)) continue;
+        const char *there;
+        if (!fields[i].compared) continue;
         if (finished && same_path && strcmp(key, "trace_id") == 0) continue;
-        const char *there = usc_result_get(r, key);
+        st = usc_result_find(r, key, &there, err);
+        if (st != USC_OK) return st;
+        if (there != NULL && strcmp(there, fields[i].value) == 0) continue;
         return usc_error_set(err, USC_E_EXISTS, -1,
                              "%s: holds another run%s: its %s %s '%.120s', not '%.120s'",
                              r->folder, finished ? "" : ", which was cut short", key, is,
                              there != NULL ? there : "", fields[i].value);
     }
-    return USC_OK;
+    return st;
 }
 
-static bool has_no_verdict(usc_result *r)
+static usc_status has_no_verdict(usc_result *r, bool *out, usc_error *err)
 {
     const int64_t *calls;
     int64_t n;
-    return usc_result_done(r, &calls, &n, NULL) == USC_OK && n == 0;
+    const usc_status st = usc_result_done(r, &calls, &n, err);
+    *out = st == USC_OK && n == 0;
+    return st;
 }
 
 /* Goes on in the database at `path`, which exists, or marks what it holds as stale. */
@@ -150,9 +159,11 @@ static usc_status go_on(usc_result *r, const char *path, bool force, usc_error *
     if (st == USC_OK) st = usc_db_open_writable(&r->db, &usc_result_kind, path, err);
     if (st == USC_OK) st = usc_db_check(&r->db, err);
     if (st != USC_OK) return st;
-    const bool finished = has_value(r, "state", "done");
-    const bool anew = force || has_no_verdict(r);
-    if (!anew) st = compare_run(r, finished, err);
+    bool finished = false, anew = false;
+    st = has_value(r, "state", "done", &finished, err);
+    if (st == USC_OK) st = has_no_verdict(r, &anew, err);
+    anew |= force;
+    if (st == USC_OK && !anew) st = compare_run(r, finished, err);
     r->stale = st == USC_OK && (anew || finished);
     return st;
 }
@@ -256,7 +267,8 @@ void usc_result_discard(usc_result *r)
 {
     if (r == NULL) return;
     char path[USC_PATH_SIZE], folder[USC_PATH_SIZE];
-    const bool ours = r->created && has_no_verdict(r);
+    bool ours = false;
+    if (r->created) (void)!has_no_verdict(r, &ours, NULL);
     const int n_made = r->n_made;
     const bool named = usc_path_join(path, r->folder, "result.db", NULL) == USC_OK;
     snprintf(folder, sizeof folder, "%s", r->folder);

@@ -137,7 +137,8 @@ static void remark_on_end(usc_check *c)
                      "calls that follow are missing",
                      (long long)step);
     }
-    if (text.text != NULL) remark(c, text.text);
+    if (!text.failed) remark(c, text.text);
+    c->remarks.failed |= text.failed;
     usc_line_free(&text);
 }
 
@@ -156,7 +157,8 @@ static void remark_on(usc_check *c)
         "%ld compiled %s not recorded: what torch.compile generated is not judged "
         "here; capture --no-compile, or check --via inductor",
         n, n == 1 ? "region was" : "regions were");
-    if (text.text != NULL) remark(c, text.text);
+    if (!text.failed) remark(c, text.text);
+    c->remarks.failed |= text.failed;
     usc_line_free(&text);
 }
 
@@ -197,8 +199,9 @@ usc_status usc_check_choose(usc_check *c, usc_error *err)
     if (wanted == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "trace: no memory");
     filters_of(c->options, &filters);
     const bool narrow = filters.n > 0;
+    if (filters.failed) st = usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
     usc_line_free(&filters);
-    if (narrow) st = find_wanted(c, wanted, &n_wanted, err);
+    if (st == USC_OK && narrow) st = find_wanted(c, wanted, &n_wanted, err);
     (void)snprintf(target, sizeof target, "%.*s", (int)strcspn(c->options->device, ":"),
                    c->options->device);
     const usc_select_options options = {.target = target,

@@ -61,17 +61,26 @@ static double timeout_of(const usc_check *c)
 
 /* ---- beginning ---- */
 
+static usc_status no_memory(usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
+}
+
 /* What computed before, held against what computes now. */
 static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error *err)
 {
     char changed[400] = "it does not say what computed";
     usc_json *before = NULL;
-    const char *known = usc_result_get(c->result, "inputs");
-    if (known != NULL && usc_json_parse(known, strlen(known), "inputs", "are no JSON",
-                                        &before, NULL) == USC_OK)
-        usc_identity_difference(before, facts, changed, sizeof changed);
+    const char *known;
+    usc_status st = usc_result_find(c->result, "inputs", &known, err);
+    if (st != USC_OK) return st;
+    if (known != NULL)
+        st = usc_json_parse(known, strlen(known), "inputs", "are no JSON", &before, err);
+    if (before != NULL &&
+        !usc_identity_difference(before, facts, changed, sizeof changed))
+        st = no_memory(err);
     usc_json_free(before);
-    if (changed[0] == '\0') return USC_OK;
+    if (st == USC_E_NOMEM || changed[0] == '\0') return st;
     return usc_error_set(err, USC_E_EXISTS, -1,
                          "%s holds a run that was cut short, and since then: %s; --force "
                          "begins anew, -o names another folder",
@@ -89,23 +98,22 @@ static usc_status begin(void *ctx, const usc_json *message, usc_error *err)
     usc_arena arena = {.alloc = usc_libc_alloc};
     char selected[24];
     (void)usc_format(selected, sizeof selected, "%lld", (long long)c->picks.n);
-    char regions_text[24]; /* a key's value lives until the next is asked for */
     const char *regions = usc_trace_meta(c->trace, "compiled_regions");
-    (void)snprintf(regions_text, sizeof regions_text, "%s",
-                   regions != NULL ? regions : "0");
     const char *complete = usc_trace_meta(c->trace, "complete");
     const bool cut = complete != NULL && strcmp(complete, "0") == 0;
     const usc_json *environment = usc_json_get(message, "environment");
+    const char *inputs = usc_json_print(facts, &arena);
+    const char *said = environment != NULL ? usc_json_print(environment, &arena) : NULL;
+    if (arena.failed || c->remarks.failed) st = no_memory(err);
     const struct {
         const char *key, *value;
-    } keys[] = {{"inputs", usc_json_print(facts, &arena)},
+    } keys[] = {{"inputs", inputs},
                 {"state", "running"},
                 {"n_selected", selected},
                 {"remarks", c->remarks.text != NULL ? c->remarks.text : ""},
-                {"compiled_regions", regions_text},
+                {"compiled_regions", regions != NULL ? regions : "0"},
                 {"trace_incomplete", cut ? "1" : "0"},
-                {"environment",
-                 environment != NULL ? usc_json_print(environment, &arena) : NULL}};
+                {"environment", said}};
     for (size_t i = 0; st == USC_OK && i < sizeof keys / sizeof keys[0]; i++)
         if (keys[i].value != NULL)
             st = usc_result_set(c->result, keys[i].key, keys[i].value, err);
@@ -264,7 +272,8 @@ static void say_idle(usc_check *c)
             usc_line_add(&idle, "%s%.*s", idle.n > 0 ? "; " : "", (int)n, p);
         p = next;
     }
-    if (idle.n > 0) usc_check_say(c, "planted, but fired at no call: %s", idle.text);
+    if (idle.n > 0 && !c->fired.failed)
+        usc_check_say(c, "planted, but fired at no call: %s", idle.text);
     usc_line_free(&idle);
 }
 
@@ -370,8 +379,7 @@ static usc_status work_through(usc_check *c, int jobs, bool *stopped, usc_error 
                                     .memory = memory,
                                     .meet = true};
     usc_status st = USC_OK;
-    if (settings.failed || c->texts.failed)
-        st = usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
+    if (settings.failed || c->texts.failed) st = no_memory(err);
     show_progress(c);
     if (st == USC_OK) st = usc_crew_run(&crew, &work, c->hooks, stopped, err);
     usc_line_free(&settings);
@@ -420,7 +428,7 @@ static usc_status check_all(usc_check *c, usc_run_end *end, usc_error *err)
     const char *before = usc_result_get(c->result, "seconds");
     c->before = before != NULL ? usc_parse_number(before, NULL) : 0;
     int64_t *todo = malloc((size_t)(c->picks.n + 1) * sizeof *todo);
-    if (todo == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
+    if (todo == NULL) return no_memory(err);
     usc_status st = find_todo(c, todo, &n_todo, err);
     if (st == USC_OK) st = check_calls(c, todo, n_todo, end, err);
     free(todo);

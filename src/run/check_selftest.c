@@ -66,7 +66,9 @@ static void add_text(self_test *s, text_item **list, const char *text)
         list = &(*list)->next;
     }
     text_item *item = usc_arena_take(&s->arena, sizeof *item);
-    if (item != NULL) *item = (text_item){.text = kept(s, text)};
+    const char *copy = kept(s, text);
+    if (item == NULL || copy == NULL) return; /* the arena knows */
+    *item = (text_item){.text = copy};
     *list = item;
 }
 
@@ -144,7 +146,7 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
 /* ---- which calls ---- */
 
 /* Calls of one operator on the same shapes and dtypes are probed once. */
-static usc_hash128 key_of(const usc_call *call)
+static usc_hash128 key_of(self_test *s, const usc_call *call)
 {
     usc_line text = {0};
     usc_line_text(&text, call->op);
@@ -156,6 +158,7 @@ static usc_hash128 key_of(const usc_call *call)
             usc_line_add(&text, " %lld", (long long)t->sizes[axis]);
     }
     const usc_hash128 key = usc_hash_bytes(text.text, text.n);
+    s->arena.failed |= text.failed;
     usc_line_free(&text);
     return key;
 }
@@ -167,9 +170,10 @@ static void choose(self_test *s)
     s->call = usc_arena_take(&s->arena, (size_t)(picks->n + 1) * sizeof *s->call);
     for (int64_t i = 0; s->call != NULL && i < picks->n; i++) {
         const usc_call *call = usc_calls_find(s->check->calls, picks->pick[i].call);
-        if (call != NULL && usc_keys_put(&seen, key_of(call), s->n) == s->n)
+        if (call != NULL && usc_keys_put(&seen, key_of(s, call), s->n) == s->n)
             s->call[s->n++] = call->sequence;
     }
+    s->arena.failed |= seen.failed;
     usc_keys_free(&seen);
 }
 
@@ -240,7 +244,8 @@ usc_status usc_check_self_test(usc_check *c, bool *stopped, usc_error *err)
     const usc_crew_settings crew = {
         .text = settings.text, .size = (int)jobs, .timeout = timeout};
     usc_status st = USC_OK;
-    if (settings.failed) st = usc_error_set(err, USC_E_NOMEM, -1, "self-test: no memory");
+    if (settings.failed || c->texts.failed || s.arena.failed)
+        st = usc_error_set(err, USC_E_NOMEM, -1, "self-test: no memory");
     if (st == USC_OK) st = usc_crew_run(&crew, &work, c->hooks, stopped, err);
     if (st == USC_OK && !*stopped) st = keep(&s, err);
     usc_line_free(&settings);

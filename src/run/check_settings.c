@@ -18,6 +18,7 @@ static const char *or_empty(const char *text)
 
 static const char *kept(usc_arena *arena, usc_line *line)
 {
+    arena->failed |= line->failed;
     char *copy = line->failed ? NULL : usc_arena_take(arena, line->n + 1);
     if (copy != NULL) memcpy(copy, line->text != NULL ? line->text : "", line->n + 1);
     usc_line_free(line);

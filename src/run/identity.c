@@ -96,7 +96,7 @@ static const char *next_change(const usc_json *const facts[2], const char *last)
     return found;
 }
 
-void usc_identity_difference(const usc_json *before, const usc_json *now, char *out,
+bool usc_identity_difference(const usc_json *before, const usc_json *now, char *out,
                              size_t size)
 {
     const usc_json *const facts[2] = {before, now};
@@ -108,8 +108,10 @@ void usc_identity_difference(const usc_json *before, const usc_json *now, char *
         tell_change(key, text_of(before, key), text_of(now, key), &text);
     }
     if (n > MOST_TOLD) usc_line_add(&text, ", and %d more", n - MOST_TOLD);
+    const bool told = !text.failed;
     if (size > 0) (void)snprintf(out, size, "%s", text.text != NULL ? text.text : "");
     usc_line_free(&text);
+    return told;
 }
 
 /* ---- whether a run is done ---- */

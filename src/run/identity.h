@@ -8,8 +8,9 @@
 
 #include "json/json.h"
 
-/** What of two sets of facts is not the same, as a clause; "" where nothing is. */
-void usc_identity_difference(const usc_json *before, const usc_json *now, char *out,
+/** What of two sets of facts is not the same, as a clause; "" where nothing is.
+ * False: no memory, and `out` may lack some of it. */
+bool usc_identity_difference(const usc_json *before, const usc_json *now, char *out,
                              size_t size);
 
 #endif

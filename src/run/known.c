@@ -42,16 +42,18 @@ static usc_known_group *group_of(usc_known *k, const char *name)
     const int64_t *there = usc_keys_find(&k->groups, key);
     if (there != NULL) return (usc_known_group *)(intptr_t)*there;
     usc_known_group *g = usc_arena_take(&k->arena, sizeof *g);
+    k->failed |= g == NULL;
     if (g == NULL) return NULL;
     *g = (usc_known_group){.before = k->last, .busy = -1};
     g->end = &g->first;
     k->last = g;
     (void)usc_keys_put(&k->groups, key, (int64_t)(intptr_t)g);
+    k->failed |= k->groups.failed;
     return g;
 }
 
-static void answer(const usc_known_hearer *to, int who, const text_item *causes,
-                   bool search)
+static void answer(usc_known *k, const usc_known_hearer *to, int who,
+                   const text_item *causes, bool search)
 {
     usc_line line = {0};
     usc_line_text(&line, "{\"causes\": [");
@@ -60,13 +62,13 @@ static void answer(const usc_known_hearer *to, int who, const text_item *causes,
         usc_line_json(&line, c->text);
     }
     usc_line_add(&line, "], \"search\": %s}\n", search ? "true" : "false");
-    to->tell(to->ctx, who,
-             line.failed ? "{\"causes\": [], \"search\": false}\n" : line.text);
+    k->failed |= line.failed;
+    if (!line.failed) to->tell(to->ctx, who, line.text);
     usc_line_free(&line);
 }
 
 /* Whether the asker was told something; else it has to wait. */
-static bool ask(usc_known_group *g, int who, int64_t heard, int64_t most,
+static bool ask(usc_known *k, usc_known_group *g, int who, int64_t heard, int64_t most,
                 const usc_known_hearer *to)
 {
     const text_item *rest = g->first;
@@ -78,7 +80,7 @@ static bool ask(usc_known_group *g, int who, int64_t heard, int64_t most,
         g->busy = who;
         g->searches++;
     }
-    answer(to, who, rest, search);
+    answer(k, to, who, rest, search);
     return true;
 }
 
@@ -88,6 +90,7 @@ static void let_wait(usc_known *k, usc_known_group *g, waiting w)
     while (*end != NULL)
         end = &(*end)->next;
     waiting *item = usc_arena_take(&k->arena, sizeof *item);
+    k->failed |= item == NULL;
     if (item == NULL) return;
     *item = w;
     item->next = NULL;
@@ -98,9 +101,7 @@ void usc_known_ask(usc_known *k, int who, const char *group, int64_t heard, int6
                    const usc_known_hearer *to)
 {
     usc_known_group *g = group_of(k, group);
-    if (g == NULL)
-        answer(to, who, NULL, false);
-    else if (!ask(g, who, heard, most, to))
+    if (g != NULL && !ask(k, g, who, heard, most, to))
         let_wait(k, g, (waiting){.who = who, .heard = heard, .most = most});
 }
 
@@ -110,6 +111,7 @@ static void end_search(usc_known *k, usc_known_group *g, const char *cause,
     const size_t n = strlen(cause);
     g->busy = -1;
     text_item *item = n > 0 ? usc_arena_take(&k->arena, sizeof *item + n + 1) : NULL;
+    k->failed |= n > 0 && item == NULL;
     if (item != NULL) {
         item->next = NULL;
         memcpy(item->text, cause, n + 1);
@@ -119,7 +121,7 @@ static void end_search(usc_known *k, usc_known_group *g, const char *cause,
     waiting *waits = g->waits;
     g->waits = NULL;
     for (; waits != NULL; waits = waits->next)
-        if (!ask(g, waits->who, waits->heard, waits->most, to)) let_wait(k, g, *waits);
+        if (!ask(k, g, waits->who, waits->heard, waits->most, to)) let_wait(k, g, *waits);
 }
 
 void usc_known_found(usc_known *k, const char *group, const char *cause,

@@ -14,6 +14,7 @@ typedef struct usc_known {
     usc_arena arena;
     usc_keys groups; /* hash of a name -> usc_known_group */
     usc_known_group *last;
+    bool failed; /* no memory at some time: somebody was not told */
 } usc_known;
 
 /** Who is told what: `line` answers the worker of number `who`. */

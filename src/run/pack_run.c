@@ -147,7 +147,7 @@ static usc_status work_through(packing *p, bool *stopped, usc_error *err)
 
 /* ---- the manifest ---- */
 
-static void put_head(packing *p, FILE *file)
+static usc_status put_head(packing *p, FILE *file, usc_error *err)
 {
     const usc_pack_run_options *o = p->options;
     const char *trace = usc_absolute(&p->texts, o->trace);
@@ -163,8 +163,10 @@ static void put_head(packing *p, FILE *file)
     usc_line_json(&text, o->ops != NULL ? o->ops : "");
     usc_line_add(&text, ",\n \"distinct\": %s,\n \"calls\": [\n",
                  o->distinct ? "true" : "false");
-    if (text.text != NULL) fputs(text.text, file);
+    const bool made = !text.failed && !p->texts.failed;
+    if (made) fputs(text.text, file);
     usc_line_free(&text);
+    return made ? USC_OK : no_memory(err);
 }
 
 /* Two levels deeper than it is by itself. */
@@ -192,7 +194,7 @@ static usc_status write_manifest(packing *p, usc_error *err)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", p->part);
     FILE *file = fopen(path, "w");
     if (file == NULL) return unwritten(path, err);
-    put_head(p, file);
+    const usc_status st = put_head(p, file, err);
     for (int64_t i = 0; i < p->picks.n; i++) {
         put_entry(p->entry[i], file);
         fputs(i + 1 < p->picks.n ? ",\n" : "\n", file);
@@ -200,7 +202,7 @@ static usc_status write_manifest(packing *p, usc_error *err)
     fputs(" ]\n}\n", file);
     const bool failed = ferror(file) != 0;
     if (fclose(file) != 0 || failed) return unwritten(path, err);
-    return USC_OK;
+    return st;
 }
 
 /* ---- folders ---- */

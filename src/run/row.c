@@ -97,7 +97,7 @@ static void tell_call(usc_row *r, const usc_calls *calls, const usc_pick *pick)
     if (r->verdict != USC_VERDICT_PASS) row->stack = or_empty(call->frames);
     if (f != NULL) return;
     char summary[SUMMARY_SIZE];
-    usc_call_summary(call, summary, sizeof summary);
+    r->arena.failed |= usc_call_summary(call, summary, sizeof summary, NULL) != USC_OK;
     row->args = kept(r, summary);
     row->n_elements = elements_given(call);
 }
@@ -230,7 +230,8 @@ usc_status usc_row_lost(const usc_calls *calls, const usc_pick *pick, usc_verdic
     tell_call(out, calls, pick);
     usc_line sentence = {0};
     usc_line_add(&sentence, "%s: %s", out->row.op, reason);
-    out->row.sentence = sentence.text != NULL ? kept(out, sentence.text) : "";
+    out->row.sentence = sentence.failed ? "" : kept(out, sentence.text);
+    out->arena.failed |= sentence.failed;
     usc_line_free(&sentence);
     usc_metric *metrics = begin_metrics(out, calls, pick, 1);
     if (metrics != NULL)

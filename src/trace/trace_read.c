@@ -108,6 +108,28 @@ static usc_status open_parts(usc_trace *t, usc_error *err)
     return check_shards(t, err);
 }
 
+static usc_status read_meta(usc_trace *t, usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    usc_status st = usc_db_get(&t->db, USC_SQL_EACH_META, &s, err);
+    if (st != USC_OK) return st;
+    while ((st = usc_db_step(&t->db, s, &row, err)) == USC_OK && row) {
+        usc_trace_meta_row *m = usc_arena_take(&t->meta_texts, sizeof *m);
+        const char *key = usc_db_text(&t->meta_texts, s, 0);
+        const char *value = usc_db_text(&t->meta_texts, s, 1);
+        if (t->meta_texts.failed) {
+            st = usc_error_set(err, USC_E_NOMEM, -1, "trace %s: no memory", t->folder);
+            break;
+        }
+        if (key == NULL) continue;
+        *m = (usc_trace_meta_row){.next = t->meta, .key = key, .value = value};
+        t->meta = m;
+    }
+    sqlite3_reset(s);
+    return st;
+}
+
 usc_status usc_trace_open(const char *path, const usc_alloc *alloc, usc_trace **out,
                           usc_error *err)
 {
@@ -118,12 +140,14 @@ usc_status usc_trace_open(const char *path, const usc_alloc *alloc, usc_trace **
     usc_trace *t = alloc->resize(alloc->ctx, NULL, 0, sizeof *t);
     if (t == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "trace %s: no memory", path);
-    *t = (usc_trace){.alloc = *alloc, .arena = {.alloc = *alloc}};
+    *t = (usc_trace){
+        .alloc = *alloc, .arena = {.alloc = *alloc}, .meta_texts = {.alloc = *alloc}};
     const int n = snprintf(t->folder, sizeof t->folder, "%s", path);
     usc_status st = USC_OK;
     if (n < 0 || n >= USC_PATH_SIZE)
         st = usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", path);
     if (st == USC_OK) st = open_parts(t, err);
+    if (st == USC_OK) st = read_meta(t, err);
     if (st == USC_OK) {
         *out = t;
         t = NULL;
@@ -139,22 +163,16 @@ void usc_trace_close(usc_trace *t)
     usc_trace_forget_shards(t);
     usc_db_close(&t->db);
     usc_arena_free(&t->arena);
+    usc_arena_free(&t->meta_texts);
     alloc.resize(alloc.ctx, t, sizeof *t, 0);
 }
 
 const char *usc_trace_meta(usc_trace *t, const char *key)
 {
     assert(t && key);
-    sqlite3_stmt *s;
-    bool row = false;
-    const char *value = NULL;
-    usc_arena_reset(&t->arena);
-    if (usc_db_get(&t->db, USC_SQL_GET_META, &s, NULL) != USC_OK) return NULL;
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    if (usc_db_step(&t->db, s, &row, NULL) == USC_OK && row)
-        value = usc_db_text(&t->arena, s, 0);
-    sqlite3_reset(s);
-    return value;
+    for (const usc_trace_meta_row *m = t->meta; m != NULL; m = m->next)
+        if (strcmp(m->key, key) == 0) return m->value;
+    return NULL;
 }
 
 /* ---- calls ---- */

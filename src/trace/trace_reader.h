@@ -15,10 +15,17 @@ typedef struct usc_shard_map {
     struct usc_shard_map *next;
 } usc_shard_map;
 
+typedef struct usc_trace_meta_row {
+    struct usc_trace_meta_row *next;
+    const char *key, *value;
+} usc_trace_meta_row;
+
 struct usc_trace {
     usc_alloc alloc;
     usc_db db;
     usc_arena arena; /* what the last call handed out */
+    usc_arena meta_texts;
+    usc_trace_meta_row *meta; /* all of it, read once */
     usc_shard_map *maps;
     int64_t *checked; /* blobs that were read in part, and are what was written */
     size_t n_checked;

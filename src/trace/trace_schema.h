@@ -34,6 +34,7 @@
     X(PUT_ARG, "INSERT INTO arg VALUES (?1, ?2, ?3, ?4, ?5)")                            \
     X(PUT_NOTE, "INSERT INTO note VALUES (?1, ?2, ?3)")                                  \
     X(GET_META, "SELECT value FROM meta WHERE key = ?1")                                 \
+    X(EACH_META, "SELECT key, value FROM meta")                                          \
     X(GET_SHARDS, "SELECT shard, max(\"offset\" + bytes) FROM blob GROUP BY shard")      \
     X(GET_CALL,                                                                          \
       "SELECT c.step, c.phase, c.parent, c.thread, c.module, c.stack, c.args, c.state, " \

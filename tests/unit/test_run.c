@@ -275,7 +275,7 @@ static void test_what_changed_is_named(void **state)
             assert_int_equal(usc_json_parse(facts[i][k], strlen(facts[i][k]), "facts", "",
                                             &sides[k], NULL),
                              USC_OK);
-        usc_identity_difference(sides[0], sides[1], text, sizeof text);
+        assert_true(usc_identity_difference(sides[0], sides[1], text, sizeof text));
         assert_string_equal(text, facts[i][2]);
         usc_json_free(sides[0]);
         usc_json_free(sides[1]);
