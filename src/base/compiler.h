@@ -21,6 +21,16 @@
 /* For parts of a loop that become constants only once they stand in it. */
 #define USC_ALWAYS_INLINE inline __attribute__((always_inline))
 
+/* In front of a loop of a few constant turns over vectors: it becomes straight code. */
+#if defined(__clang__)
+#define USC_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define USC_UNROLLED _Pragma("GCC unroll 8")
+#endif
+
+/* Asks for memory that is read soon; any address will do. */
+#define USC_PREFETCH(at) __builtin_prefetch(at)
+
 /* Whether the processor and the system have an instruction set; x86 names. */
 #if defined(__x86_64__) || defined(__i386__)
 #define USC_CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name) != 0)

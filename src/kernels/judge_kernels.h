@@ -150,13 +150,13 @@ extern const usc_judge_kernels usc_judge_kernels_avx2, usc_judge_kernels_avx512;
 /* In files of their own; `screen`, `weigh` and `round` of the tables above. */
 bool usc_judge_screen_avx2(const usc_score_params *p, usc_dtype dtype,
                            const usc_screen_operands *o, size_t count, usc_screened *out);
-bool usc_judge_screen_f32_avx2(const float *d, const double *r, size_t count,
-                               usc_screened *out);
+bool usc_judge_screen_f32_avx2(const usc_score_params *p, const usc_screen_operands *o,
+                               size_t count, usc_screened *out);
 bool usc_judge_screen_avx512(const usc_score_params *p, usc_dtype dtype,
                              const usc_screen_operands *o, size_t count,
                              usc_screened *out);
-bool usc_judge_screen_f32_avx512(const float *d, const double *r, size_t count,
-                                 usc_screened *out);
+bool usc_judge_screen_f32_avx512(const usc_score_params *p, const usc_screen_operands *o,
+                                 size_t count, usc_screened *out);
 void usc_judge_weigh_avx2(const usc_score_params *p, const usc_weigh_rule *rule,
                           const usc_weigh_operands *o, size_t n, usc_weighed *out);
 void usc_judge_round_avx2(usc_dtype dtype, const double *x, size_t n, double *out);

@@ -14,12 +14,14 @@ enum { MAX_CONTENDERS = 3 };
 typedef struct contender {
     const char *name;
     const usc_judge_kernels *table;
-    bool (*screen_f32)(const float *d, const double *r, size_t count, usc_screened *out);
+    bool (*screen_f32)(const usc_score_params *p, const usc_screen_operands *o,
+                       size_t count, usc_screened *out);
 } contender;
 
 #if defined(USC_SIMDE)
 extern const usc_judge_kernels usc_judge_kernels_emulated;
-bool usc_judge_screen_f32_emulated(const float *d, const double *r, size_t count,
+bool usc_judge_screen_f32_emulated(const usc_score_params *p,
+                                   const usc_screen_operands *o, size_t count,
                                    usc_screened *out);
 #endif
 
