@@ -197,13 +197,18 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
                          size_t count)
 {
     const usc_judge *j = p->j;
-    if (p->view->appeal || p->call != NULL || j->wide || j->kernels->screen == NULL ||
-        !(s->visible >= VISIBLE))
+    const bool bare = p->view->exact || j->n_replays == 0; /* S = N = 0 */
+    if (p->view->appeal || p->call != NULL || j->kernels->screen == NULL ||
+        (j->wide && !bare) || !(s->visible >= VISIBLE))
         return false;
-    usc_screen_operands o = {.d = usc_walk_raw(&j->d, at, count, &s->room),
-                             .r = usc_walk_load(&j->r, at, count, &s->r_room, s->r)};
-    if (p->view->exact || j->n_replays == 0) {
-        ; /* S = N = 0 */
+    const bool as_is = j->dtype == USC_F32 || j->dtype == USC_F16 || j->dtype == USC_BF16;
+    usc_screen_operands o = {.r = usc_walk_load(&j->r, at, count, &s->r_room, s->r)};
+    if (as_is)
+        o.d = usc_walk_raw(&j->d, at, count, &s->room);
+    else
+        o.d = usc_walk_load(&j->d, at, count, &s->room, s->d);
+    if (bare) {
+        ; /* none is read */
     } else if (j->lazy) {
         if (j->yk.dtype != USC_F32) return false;
         o.rk = usc_walk_load(&j->rk, at, count, &s->k_room, s->k);
@@ -214,7 +219,8 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
         o.n = x.n;
     }
     s->quick.max = s->tally.max; /* a larger one must be found */
-    return j->kernels->screen(&p->params, j->dtype, &o, count, &s->quick);
+    return j->kernels->screen(&p->params, as_is ? j->dtype : USC_F64, &o, count,
+                              &s->quick);
 }
 
 /* Elements that a flushing device may give are right: as if they were the truth, they are

@@ -62,7 +62,7 @@ static inline void usc_count_eight(uint64_t bins, usc_counters *c)
     c->of[7][bins >> 56]++;
 }
 
-/** What usc_judge_kernels.screen reads of a block; d lies in the device's dtype. */
+/** What usc_judge_kernels.screen reads of a block. */
 typedef struct usc_screen_operands {
     const void *d;
     const double *r;
@@ -118,9 +118,10 @@ typedef struct usc_judge_kernels {
                        const double *rk, const double *yk, size_t count, float *s,
                        float *n, uint8_t *flags);
     /* A quicker score and bin for blocks of ordinary elements whose scores are at most
-     * out->max; NULL where there is none. Adds to *out. False, and *out as it was, where
-     * an element is special, ill-conditioned or above that, or count is no multiple
-     * of 16. */
+     * out->max; NULL where there is none. `dtype` is how o->d is read: float32, float16,
+     * bfloat16, or float64 for all others, widened. Adds to *out. False, and *out as it
+     * was, where an element is special, ill-conditioned or above that, or count is no
+     * multiple of 16. */
     bool (*screen)(const usc_score_params *p, usc_dtype dtype,
                    const usc_screen_operands *o, size_t count, usc_screened *out);
     /* The appeal over n elements, n % 4 == 0, none of which is special; NULL where there

@@ -34,8 +34,8 @@ static const usc_score_params params = {
 static double any_number(uint64_t *seed)
 {
     static const double specials[] = {
-        0.0, -0.0, INFINITY,   -INFINITY,  NAN,   0x1p-133,  0x1p-126,
-        1.0, -2.0, 0x1.fep127, 0x1.ffp127, 1e300, 0x1p-1074, 3.4e38};
+        0.0, -0.0, (double)INFINITY, -(double)INFINITY, (double)NAN, 0x1p-133,  0x1p-126,
+        1.0, -2.0, 0x1.fep127,       0x1.ffp127,        1e300,       0x1p-1074, 3.4e38};
     const double pick = fixture_random(seed);
     if (pick < 0.05) return specials[(int)(pick * 20 * 14)];
     const int exponent = (int)(fixture_random(seed) * 200) - 100;
@@ -116,7 +116,7 @@ typedef struct screen_case {
     contender by;
     usc_dtype dtype;
     usc_score_params params;
-    unsigned char raw[4 * N];
+    unsigned char raw[8 * N];
     double d[N], r[N], rk[N];
     float s[N], n[N], yk[N];
     bool without; /* no replay yet */
@@ -244,16 +244,63 @@ static void gives_the_scores_of_the_definition(const contender *by)
     }
 }
 
+/* What has no lanes of its own is widened, and screened as float64. */
+static void widened_outputs_count_as_the_definition(const contender *by)
+{
+    const usc_dtype dtypes[] = {USC_F64, USC_F8_E4M3, USC_F8_E5M2};
+    static const double zeros[N];
+    static screen_case c;
+    static double scores[N];
+    static uint8_t bins[N];
+    static usc_screened found;
+    uint64_t seed = 77002;
+    int64_t n_seen[3] = {0};
+    for (int round = 0; round < 300; round++) {
+        const bool wide = round % 3 == 0;
+        fill_screen(&c, dtypes[round % 3], &seed);
+        memset(c.s, 0, sizeof c.s);
+        memset(c.n, 0, sizeof c.n);
+        if (wide) c.params.unit = 0x1p-53;
+        if (wide) c.params.floor = 0x1p-1021;
+        for (int i = 0; wide && i < N; i++)
+            c.r[i] = c.d[i] * (1 + (i % 9 - 4) * 0x1p-53);
+        usc_score_sums sums = {0};
+        if (wide)
+            usc_judge_score_wide(&c.params, c.d, c.r, zeros, zeros, N, scores, &sums);
+        else
+            usc_judge_kernels_scalar.score(&c.params, c.d, c.r, c.s, c.n, N, scores,
+                                           &sums);
+        usc_judge_kernels_scalar.bin(scores, N, bins);
+        int64_t counts[USC_N_SCORE_BINS] = {0}, n_mismatch = 0;
+        for (int i = 0; i < N; i++) {
+            n_mismatch += scores[i] > 0;
+            if (scores[i] > 0) counts[bins[i]]++;
+        }
+        const usc_screen_operands o = {.d = c.d, .r = c.r};
+        memset(&found, 0, sizeof found);
+        found.max = 1e300;
+        assert_true(by->table->screen(&c.params, USC_F64, &o, N, &found));
+        assert_int_equal(found.n_mismatch, n_mismatch);
+        n_seen[round % 3] += n_mismatch;
+        for (int i = 1; i < USC_N_SCORE_BINS; i++)
+            assert_int_equal(counted(&found, i), counts[i]);
+    }
+    for (int k = 0; k < 3; k++)
+        assert_true(n_seen[k] > 0);
+}
+
 static void test_screen_gives_the_scores_of_the_definition(void **state)
 {
     (void)state;
     for_each(gives_the_scores_of_the_definition);
+    for_each(widened_outputs_count_as_the_definition);
 }
 
 /* One planted element in an ordinary block is enough to be sent away. */
 static void refuses_what_is_not_ordinary(const contender *by)
 {
-    static const double values[] = {NAN, INFINITY, -INFINITY, 1e300, 0x1p128};
+    static const double values[] = {(double)NAN, (double)INFINITY, -(double)INFINITY,
+                                    1e300, 0x1p128};
     static screen_case c;
     c.by = *by;
     uint64_t seed = 5;
