@@ -173,7 +173,7 @@ double usc_json_as_number(const usc_json *value)
 {
     if (json_is_number(value)) return json_number_value(value);
     const char *text = json_string_value(value);
-    if (text == NULL) return NAN;
+    if (text == NULL) return (double)NAN;
     char *end;
     const double number = usc_parse_number(text, &end);
     return end != text && *end == '\0' ? number : (double)NAN;

@@ -28,10 +28,10 @@ static const struct limit {
     {"nearly every element", 8, 8, 10, 512},
     /* honest kernels reach 0.69; beyond it bad conditioning would hide the device's own
      * errors */
-    {"against float32 on the CPU", 24, 8, INFINITY, INFINITY},
+    {"against float32 on the CPU", 24, 8, (double)INFINITY, (double)INFINITY},
     /* a wrong eps or n - 1 for n shifts all elements one way long before they are large
      */
-    {"one-sided", 8, 0.5, INFINITY, INFINITY},
+    {"one-sided", 8, 0.5, (double)INFINITY, (double)INFINITY},
 };
 enum { WORST, TYPICAL, NEARLY_ALL, RELATIVE, ONE_SIDED };
 
@@ -163,7 +163,8 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
 
 static void look(usc_judge *j, usc_judgement *out)
 {
-    usc_view view = {.exact = j->exact && !j->wide, .near = INFINITY, .expect = 1};
+    usc_view view = {
+        .exact = j->exact && !j->wide, .near = (double)INFINITY, .expect = 1};
     view.t_fast = view.exact ? 0 : T_FAST;
     view.t_max = view.t_fast;
     usc_tally tally;
@@ -352,7 +353,8 @@ static usc_view view_of_appeal(const usc_judge *j, const usc_appeal *appeal)
      */
     const bool exact = j->exact && appeal->movement;
     const double fan_in = exact ? 1 : appeal->fan_in;
-    usc_view view = {.appeal = true, .exact = exact, .expect = 1, .near = INFINITY};
+    usc_view view = {
+        .appeal = true, .exact = exact, .expect = 1, .near = (double)INFINITY};
     view.t_max = exact ? 0 : limit_of(j, WORST, fan_in);
     view.t_fast = fmin(view.t_max, T_FAST);
     if (fan_in >= 8 && !j->small)

@@ -224,8 +224,8 @@ static wide_state wide_begin(const double *sum, const double *squares)
     return (wide_state){
         .sum = _mm256_loadu_pd(sum),
         .squares = _mm256_loadu_pd(squares),
-        .min = _mm256_set1_pd(INFINITY),
-        .max = _mm256_set1_pd(-INFINITY),
+        .min = _mm256_set1_pd((double)INFINITY),
+        .max = _mm256_set1_pd(-(double)INFINITY),
         .zeros = _mm256_setzero_si256(),
         .tinies = _mm256_setzero_si256(),
     };

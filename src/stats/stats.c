@@ -175,8 +175,8 @@ static void merge_lanes(usc_stats_lanes *into, const usc_stats_lanes *from,
 static void begin_share(share *s, job *j, int64_t first, int64_t step)
 {
     *s = (share){.job = j, .first = first, .step = step};
-    s->lanes.min = INFINITY;
-    s->lanes.max = -INFINITY;
+    s->lanes.min = (double)INFINITY;
+    s->lanes.max = -(double)INFINITY;
 }
 
 static void merge_share(share *into, const share *from)

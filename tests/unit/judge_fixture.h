@@ -84,7 +84,7 @@ static inline fixture fixture_faulty(usc_dtype dtype, int64_t n, int bits, int s
         if (kind == 0 || kind == 6) d = 0;
         if (kind == 3 && i % 3 == 0) d = 0x1p-60 * noise;
         if (kind == 5) d = (double)f.y[i];
-        if (kind == 7 && step > 60) d = INFINITY;
+        if (kind == 7 && step > 60) d = (double)INFINITY;
         fixture_set(&f, i, d);
     }
     return f;

@@ -115,10 +115,11 @@ static inline usc_report *report_sample(const char *folder)
         row.sentence = i == 0 ? "linear computed with 10.8 effective bits" : "another";
         report_put(r, &row);
     }
-    const usc_metric metrics[] = {{0, "max", INFINITY, NULL},
+    const usc_metric metrics[] = {{0, "max", (double)INFINITY, NULL},
                                   {0, "path", 0, "out[0]"},
                                   {0, "score_histogram", 0, "[0, 3, 1]"}};
-    const usc_result_example examples[] = {{0, 0, "[0, 2]", NAN, 0.5, 0.25, INFINITY}};
+    const usc_result_example examples[] = {
+        {0, 0, "[0, 2]", (double)NAN, 0.5, 0.25, (double)INFINITY}};
     usc_result_row adamw = report_row(2, "aten::_fused_adamw_", "wrong");
     adamw.module = "";
     adamw.phase = "optimizer";

@@ -149,11 +149,16 @@ static void test_float8_overflows_to_inf_or_nan(void **state)
         double x;
         uint8_t code[4];
     } rows[] = {
-        {464.0, {0x5f, 0x7e, 0x63, 0x80}},     {464.0001, {0x5f, 0x7f, 0x63, 0x80}},
-        {-464.0001, {0xdf, 0xff, 0xe3, 0x80}}, {61439.0, {0x7b, 0x7f, 0x7f, 0x80}},
-        {61440.0, {0x7c, 0x7f, 0x80, 0x80}},   {248.0, {0x5c, 0x78, 0x60, 0x80}},
-        {247.9, {0x5c, 0x77, 0x60, 0x7f}},     {-0.0, {0x80, 0x80, 0x00, 0x00}},
-        {-1e-9, {0x80, 0x80, 0x00, 0x00}},     {-INFINITY, {0xfc, 0xff, 0x80, 0x80}},
+        {464.0, {0x5f, 0x7e, 0x63, 0x80}},
+        {464.0001, {0x5f, 0x7f, 0x63, 0x80}},
+        {-464.0001, {0xdf, 0xff, 0xe3, 0x80}},
+        {61439.0, {0x7b, 0x7f, 0x7f, 0x80}},
+        {61440.0, {0x7c, 0x7f, 0x80, 0x80}},
+        {248.0, {0x5c, 0x78, 0x60, 0x80}},
+        {247.9, {0x5c, 0x77, 0x60, 0x7f}},
+        {-0.0, {0x80, 0x80, 0x00, 0x00}},
+        {-1e-9, {0x80, 0x80, 0x00, 0x00}},
+        {-(double)INFINITY, {0xfc, 0xff, 0x80, 0x80}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (int k = 0; k < 4; k++) {
@@ -213,9 +218,9 @@ static void test_narrow_rounds_once(void **state)
 {
     (void)state;
     printf("seed %llu\n", (unsigned long long)seed);
-    const double fixed[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 0x1p-1074, 0x1p-1022,
-                            1e308, 65519.999, 65520.0, 65504.0, 0x1.ffffffp127,
-                            0x1.fffffefp127,
+    const double fixed[] = {0.0, -0.0, (double)INFINITY, -(double)INFINITY, (double)NAN,
+                            0x1p-1074, 0x1p-1022, 1e308, 65519.999, 65520.0, 65504.0,
+                            0x1.ffffffp127, 0x1.fffffefp127,
                             /* float32 on the way would make these ties */
                             1.0 + 0x1p-8 + 0x1p-40, 1.0 + 0x1p-11 + 0x1p-40};
     for (usc_dtype dtype = USC_F64; dtype < USC_N_DTYPES; dtype++) {
@@ -297,14 +302,14 @@ static void test_integers_round_and_clamp(void **state)
     assert_int_equal(narrowed_int(USC_U8, 255.6), 255);
     assert_int_equal((int8_t)narrowed_int(USC_I8, -1e9), INT8_MIN);
     assert_int_equal((int8_t)narrowed_int(USC_I8, 127.5), INT8_MAX);
-    assert_int_equal((int8_t)narrowed_int(USC_I8, NAN), 0);
+    assert_int_equal((int8_t)narrowed_int(USC_I8, (double)NAN), 0);
     assert_true(narrowed_int(USC_I64, 0x1p63) == INT64_MAX);
-    assert_true(narrowed_int(USC_I64, -INFINITY) == INT64_MIN);
+    assert_true(narrowed_int(USC_I64, -(double)INFINITY) == INT64_MIN);
     assert_true(narrowed_int(USC_I64, -0x1p62) == -((int64_t)1 << 62));
     assert_true((uint64_t)narrowed_int(USC_U64, 0x1p64) == UINT64_MAX);
     assert_int_equal(narrowed_int(USC_BOOL, 0x1p-1074), 1);
     assert_int_equal(narrowed_int(USC_BOOL, -0.0), 0);
-    assert_int_equal(narrowed_int(USC_BOOL, NAN), 1);
+    assert_int_equal(narrowed_int(USC_BOOL, (double)NAN), 1);
 }
 
 static void test_kernels_select(void **state)

@@ -133,13 +133,13 @@ static void test_overflow_to_inf_is_a_rounding(void **state)
     fixture f = fixture_make(USC_F16, 40);
     f.r[3] = 65520; /* the smallest that rounds to Inf */
     f.y[3] = 65520;
-    fixture_set(&f, 3, INFINITY);
+    fixture_set(&f, 3, (double)INFINITY);
     assert_int_equal(fixture_judge(&f).verdict, USC_VERDICT_PASS);
-    f.r[3] = f.y[3] = 60000; /* Inf here is an error */
+    f.r[3] = (double)(f.y[3] = 60000); /* Inf here is an error */
     usc_judgement v = fixture_judge(&f);
     assert_int_equal(v.verdict, USC_VERDICT_NONFINITE);
     assert_int_equal(v.i_bad, 3);
-    f.r[3] = f.y[3] = 1e6; /* and so is the largest number here */
+    f.r[3] = (double)(f.y[3] = 1e6); /* and so is the largest number here */
     fixture_set(&f, 3, 65504);
     v = fixture_judge(&f);
     assert_int_equal(v.verdict, USC_VERDICT_NONFINITE);
@@ -150,7 +150,7 @@ static void test_overflow_to_inf_is_a_rounding(void **state)
 static void test_nan_and_inf_must_stand_where_the_truth_has_them(void **state)
 {
     (void)state;
-    const double nan = NAN, inf = INFINITY;
+    const double nan = (double)NAN, inf = (double)INFINITY;
     const struct {
         double r, y, d;
         usc_verdict expected;
@@ -178,7 +178,7 @@ static void test_flushed_subnormals_are_a_note(void **state)
 {
     (void)state;
     fixture f = fixture_make(USC_F32, 64);
-    f.r[5] = f.y[5] = 0x1p-130f;
+    f.r[5] = (double)(f.y[5] = 0x1p-130f);
     fixture_set(&f, 5, 0);
     usc_judgement v = fixture_judge(&f);
     assert_int_equal(v.verdict, USC_VERDICT_PASS);
@@ -207,7 +207,7 @@ static void test_what_is_kept_elsewhere_is_not_flushed(void **state)
     for (int n_zero = 1; n_zero <= 64; n_zero += 21) {
         fixture f = fixture_make(USC_F32, 64);
         for (int64_t i = 0; i < 64; i++) {
-            f.r[i] = f.y[i] = (float)((double)(i + 1) * 0x1p-135);
+            f.r[i] = (double)(f.y[i] = (float)((double)(i + 1) * 0x1p-135));
             fixture_set(&f, i, i < n_zero ? 0 : f.r[i]);
         }
         const usc_judgement v = fixture_judge(&f);
@@ -239,7 +239,7 @@ static void test_float16_flushing_is_reduced(void **state)
 {
     (void)state;
     fixture f = fixture_make(USC_F16, 64);
-    f.r[5] = f.y[5] = 0x1p-16f;
+    f.r[5] = (double)(f.y[5] = 0x1p-16f);
     fixture_set(&f, 5, 0);
     const usc_judgement v = fixture_judge(&f);
     assert_int_equal(v.verdict, USC_VERDICT_REDUCED);
@@ -427,7 +427,7 @@ static void test_a_truth_without_numbers_claims_no_bits(void **state)
                 v = fixture_judge(&f);
                 assert_int_equal(v.verdict, USC_VERDICT_NONFINITE);
                 assert_int_equal(v.i_bad, 1);
-                f.r[7] = f.y[7] = 2;
+                f.r[7] = (double)(f.y[7] = 2);
                 fixture_set(&f, 1, (double)NAN);
                 fixture_set(&f, 7, 2.0);
                 v = fixture_judge(&f);

@@ -23,8 +23,8 @@ static fixture spoiled(usc_dtype dtype, int64_t n)
         fixture_set(&f, 200, f.r[200] * 2);
         f.r[100] = (double)INFINITY;
         f.y[100] = INFINITY;
-        f.r[101] = f.y[101] = 0;
-        f.r[102] = f.y[102] = 0x1p-140f;
+        f.r[101] = (double)(f.y[101] = 0);
+        f.r[102] = (double)(f.y[102] = 0x1p-140f);
         fixture_set(&f, 100, (double)INFINITY);
         fixture_set(&f, 101, 0x1p-60);
         fixture_set(&f, 102, 0);
@@ -143,7 +143,7 @@ static void test_pairs_know_the_modulus(void **state)
     (void)state;
     fixture f = fixture_make(USC_F32, 2000);
     for (int64_t i = 1; i < f.n; i += 2) {
-        f.r[i] = f.y[i] = 0;
+        f.r[i] = (double)(f.y[i] = 0);
         fixture_set(&f, i, 3.9 * 0x1p-24 * f.r[i - 1]);
     }
     assert_int_equal(judge_pairs(&f).verdict, USC_VERDICT_PASS);

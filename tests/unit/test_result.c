@@ -46,8 +46,10 @@ static int remove_folder(void **state)
 static usc_status put(usc_result *r, int64_t call, const char *verdict, double bits,
                       usc_error *err)
 {
-    const usc_metric metrics[] = {{0, "max", 2.5, NULL}, {0, "sizes", NAN, "[3]"}};
-    const usc_result_example example = {0, 0, "[2]", NAN, 1, -INFINITY, 7};
+    const usc_metric metrics[] = {{0, "max", 2.5, NULL},
+                                  {0, "sizes", (double)NAN, "[3]"}};
+    const usc_result_example example = {0, 0, "[2]", (double)NAN, 1, -(double)INFINITY,
+                                        7};
     const usc_result_row row = {.call = call,
                                 .op = "aten::mm",
                                 .verdict = verdict,
@@ -320,10 +322,10 @@ static void walks_the_worst_first(void **state)
     OK(put(r, 1, "pass", 20, &err));
     OK(put(r, 2, "wrong", 9, &err));
     OK(put(r, 3, "wrong", 4, &err));
-    OK(put(r, 4, "crashed", NAN, &err));
+    OK(put(r, 4, "crashed", (double)NAN, &err));
     OK(put(r, 5, "pass", 20, &err));
     OK(put(r, 5, "reduced", 11, &err)); /* replaces */
-    OK(put(r, 6, "wrong", NAN, &err));
+    OK(put(r, 6, "wrong", (double)NAN, &err));
     usc_result_close(r);
     OK(usc_result_open(out_path, &r, &err));
     OK(usc_result_walk(r, see, &s, &err));

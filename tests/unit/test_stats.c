@@ -28,9 +28,24 @@ static uint64_t next_random(void)
     return seed * 0x2545f4914f6cdd1du;
 }
 
-static const double specials[] = {
-    0.0,       -0.0,    1.0,     -1.0, INFINITY,  -INFINITY, NAN,     0x1p-126, 0x1p-127,
-    -0x1p-149, 0x1p-14, 0x1p-15, 1e38, -0x1p-133, 0x1p-1030, 65504.0, 255.0,    -128.0};
+static const double specials[] = {0.0,
+                                  -0.0,
+                                  1.0,
+                                  -1.0,
+                                  (double)INFINITY,
+                                  -(double)INFINITY,
+                                  (double)NAN,
+                                  0x1p-126,
+                                  0x1p-127,
+                                  -0x1p-149,
+                                  0x1p-14,
+                                  0x1p-15,
+                                  1e38,
+                                  -0x1p-133,
+                                  0x1p-1030,
+                                  65504.0,
+                                  255.0,
+                                  -128.0};
 
 static double random_value(int mode)
 {
@@ -87,7 +102,7 @@ static void naive_counts(const usc_tensor *t, usc_stats *want, long double *abso
     long double sum = 0, squares = 0;
     int64_t n_finite = 0;
     want->n = numel_of(t);
-    want->min = want->max = NAN;
+    want->min = want->max = (double)NAN;
     want->sorted = info->kind != USC_KIND_FLOAT;
     for (int64_t i = 0; i < want->n; i++) {
         const double x = element(t, i);
@@ -132,10 +147,10 @@ static void check(const usc_tensor *t, bool full_histogram)
     assert_int_equal(got.n_neg_inf, want.n_neg_inf);
     assert_int_equal(got.n_zero, want.n_zero);
     assert_int_equal(got.n_subnormal, want.n_subnormal);
-    assert_near(got.min, want.min, 0);
-    assert_near(got.max, want.max, 0);
-    assert_near(got.mean, want.mean, absolute);
-    assert_near(got.l2, want.l2, want.l2);
+    assert_near(got.min, (long double)want.min, 0);
+    assert_near(got.max, (long double)want.max, 0);
+    assert_near(got.mean, (long double)want.mean, absolute);
+    assert_near(got.l2, (long double)want.l2, (long double)want.l2);
     assert_int_equal(got.sorted, want.sorted);
     if (!full_histogram) return;
     assert_int_equal(got.n_histogram, want.n_histogram);
@@ -292,7 +307,7 @@ static void test_histogram_is_sampled_beyond_the_limit(void **state)
 static void test_float64_beyond_the_range_of_squares(void **state)
 {
     (void)state;
-    double x[] = {1.5e308, 1.5e308, -1e308, INFINITY};
+    double x[] = {1.5e308, 1.5e308, -1e308, (double)INFINITY};
     int64_t n = 4;
     usc_tensor t;
     usc_stats s;
@@ -406,7 +421,7 @@ static void test_json(void **state)
     usc_stats s;
     char text[512];
     assert_int_equal(usc_stats_compute(&t, NULL, &s, NULL), USC_OK);
-    s.l2 = NAN;
+    s.l2 = (double)NAN;
     const size_t length = usc_stats_to_json(&s, text, sizeof text);
     assert_int_equal(length, strlen(text));
     assert_string_equal(

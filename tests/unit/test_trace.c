@@ -306,7 +306,7 @@ static void keeps_statistics(void **state)
     usc_trace *t;
     usc_call call;
     static usc_stats stats;
-    stats = (usc_stats){.n = 3, .n_nan = 1, .min = -1.5, .max = 2, .mean = NAN};
+    stats = (usc_stats){.n = 3, .n_nan = 1, .min = -1.5, .max = 2, .mean = (double)NAN};
     stats.histogram[1][150] = 2;
     const usc_storage_row storage = {1, "cuda:0", 12};
     const usc_version_row version = {1, 1, 0, 0, 0};
