@@ -8,6 +8,7 @@
 #include <ulpscope/alloc.h>
 
 #include "base/number.h"
+#include "base/utf8.h"
 
 static bool reserve(usc_line *l, size_t more)
 {
@@ -53,44 +54,14 @@ void usc_line_add(usc_line *l, const char *format, ...)
     l->n += (size_t)n;
 }
 
-/* Bytes of the UTF-8 sequence at `p`, 0 where there is none: overlong forms, surrogates
- * and what lies above U+10FFFF are none. */
-static size_t sequence_at(const unsigned char *p)
+static void put(void *ctx, const char *bytes, size_t n)
 {
-    static const struct {
-        unsigned char first, last, low, high; /* of the first byte, of the second */
-        size_t n;
-    } rows[] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-                {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-                {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-                {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
-    if (p[0] < 0x80) return 1;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (p[0] < rows[i].first || p[0] > rows[i].last) continue;
-        if (p[1] < rows[i].low || p[1] > rows[i].high) return 0;
-        for (size_t k = 2; k < rows[i].n; k++)
-            if ((p[k] & 0xc0) != 0x80) return 0;
-        return rows[i].n;
-    }
-    return 0;
+    usc_line_put(ctx, bytes, n);
 }
 
 void usc_line_json(usc_line *l, const char *text)
 {
-    usc_line_put(l, "\"", 1);
-    for (const unsigned char *p = (const unsigned char *)text; *p != '\0';) {
-        const size_t n = sequence_at(p);
-        if (n == 0)
-            usc_line_add(l, "\\udc%02x", *p);
-        else if (*p < 0x20)
-            usc_line_add(l, "\\u%04x", *p);
-        else if (*p == '"' || *p == '\\')
-            usc_line_add(l, "\\%c", *p);
-        else
-            usc_line_put(l, (const char *)p, n);
-        p += n > 0 ? n : 1;
-    }
-    usc_line_put(l, "\"", 1);
+    (void)usc_json_string(text, USC_JSON_BAD_KEPT, put, l);
 }
 
 void usc_line_count(usc_line *l, int64_t n)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/utf8.h"
 
 enum { FLAGS = JSON_REJECT_DUPLICATES };
 
@@ -240,11 +241,19 @@ static const char *print(const usc_json *value, size_t flags, usc_arena *arena)
     return out;
 }
 
+static void put(void *ctx, const char *bytes, size_t n)
+{
+    char **at = ctx;
+    memcpy(*at, bytes, n);
+    *at += n;
+}
+
 const char *usc_json_quoted(const char *text, usc_arena *arena)
 {
-    json_t *value = json_string(text);
-    const char *out = value != NULL ? usc_json_print(value, arena) : NULL;
-    json_decref(value);
+    char *out = usc_arena_take(arena, 6 * strlen(text) + 3), *end = out;
+    if (out == NULL || !usc_json_string(text, USC_JSON_BAD_REPLACED, put, &end))
+        return NULL;
+    *end = '\0';
     return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JUnit XML as Jenkins, GitLab and others read it: one suite, a test case per operator,
 // module, phase and arguments, so that a case keeps its name from run to run.
+#include "base/utf8.h"
 #include "report/report_cases.h"
 
 #include <string.h>

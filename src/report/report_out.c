@@ -2,6 +2,7 @@
 // The buffered writer of all renderers; its contract stands in report_out.h.
 #include "report/report_out.h"
 #include "base/number.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <math.h>
@@ -141,30 +142,14 @@ void usc_out_json_number(usc_out *o, double v)
     if (!isfinite(v)) put(o, '"');
 }
 
+static void put_json(void *ctx, const char *bytes, size_t n)
+{
+    usc_out_bytes(ctx, bytes, n);
+}
+
 void usc_out_json(usc_out *o, const char *text)
 {
-    put(o, '"');
-    while (*text != '\0') {
-        uint32_t code;
-        size_t plain = 0;
-        while (text[plain] >= 0x20 && text[plain] < 0x7f && text[plain] != '"' &&
-               text[plain] != '\\')
-            plain++;
-        usc_out_bytes(o, text, plain);
-        text += plain;
-        if (*text == '\0') break;
-        const size_t n = usc_utf8_next(text, &code);
-        if (n == 0)
-            usc_out_text(o, "\xef\xbf\xbd");
-        else if (code == '"' || code == '\\')
-            usc_out_format(o, "\\%c", *text);
-        else if (code < 0x20 || code == 0x7f)
-            usc_out_format(o, "\\u%04x", (unsigned)code);
-        else
-            usc_out_bytes(o, text, n);
-        text += n > 0 ? n : 1;
-    }
-    put(o, '"');
+    (void)usc_json_string(text, USC_JSON_BAD_REPLACED, put_json, o);
 }
 
 void usc_out_csv(usc_out *o, const char *text)
@@ -204,29 +189,6 @@ void usc_out_html(usc_out *o, const char *text)
             put(o, *text);
         }
     }
-}
-
-size_t usc_utf8_next(const char *text, uint32_t *code)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {
-        {0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t n = 1; n <= 4; n++) {
-        if ((s[0] & forms[n - 1].mask) != forms[n - 1].lead) continue;
-        uint32_t c = s[0] & (unsigned char)~forms[n - 1].mask;
-        for (size_t i = 1; i < n; i++) {
-            if ((s[i] & 0xc0) != 0x80) return 0; /* also the end of the text */
-            c = (c << 6) | (s[i] & 0x3f);
-        }
-        if (c < forms[n - 1].least || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-            return 0;
-        *code = c;
-        return n;
-    }
-    return 0;
 }
 
 /* East Asian wide and emoji take two columns, combining marks none. */

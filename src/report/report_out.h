@@ -50,10 +50,6 @@ typedef struct usc_text {
 /** A sink that appends to `text`, which starts zeroed and stays NUL-terminated. */
 usc_sink usc_text_sink(usc_text *text);
 
-/** Length of the UTF-8 sequence at `text` (not empty); 0 where it is not UTF-8. Its code
- * point goes to *code. */
-size_t usc_utf8_next(const char *text, uint32_t *code);
-
 /** Columns that the first `n` bytes of `text` take on a terminal. */
 int usc_utf8_width(const char *text, size_t n);
 

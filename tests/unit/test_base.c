@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status list, errors, checked arithmetic, hashes, and the probe that other tests use.
 #include "alloc_probe.h"
+#include "base/arena.h"
 #include "base/checked.h"
 #include "base/float_env.h"
 #include "base/hash.h"
+#include "base/line.h"
+#include "json/json.h"
 
 #include <ulpscope/status.h>
 
@@ -146,9 +149,43 @@ static void test_float_env_undoes_flush_to_zero(void **state)
 }
 #endif
 
+/* One writer of JSON strings: what is no UTF-8 is replaced, or kept for Python. */
+static void json_strings_are_escaped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *kept, *quoted; /* NULL: no text */
+    } rows[] = {
+        {"", "\"\"", "\"\""},
+        {"a\"b\\c", "\"a\\\"b\\\\c\"", "\"a\\\"b\\\\c\""},
+        {"\n\x01\x7f", "\"\\u000a\\u0001\\u007f\"", "\"\\u000a\\u0001\\u007f\""},
+        {"\xc3\xa9\xf0\x9f\x98\x80", "\"\xc3\xa9\xf0\x9f\x98\x80\"",
+         "\"\xc3\xa9\xf0\x9f\x98\x80\""},
+        {"a\xff", "\"a\\udcff\"", NULL},
+        {"\xc0\x80", "\"\\udcc0\\udc80\"", NULL},            /* too long a form of 0 */
+        {"\xed\xa0\x80", "\"\\udced\\udca0\\udc80\"", NULL}, /* a surrogate */
+        {"\xe2\x82", "\"\\udce2\\udc82\"", NULL},            /* cut */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        usc_line line = {0};
+        usc_arena arena = {.alloc = usc_libc_alloc};
+        usc_line_json(&line, rows[i].text);
+        assert_string_equal(line.text, rows[i].kept);
+        const char *quoted = usc_json_quoted(rows[i].text, &arena);
+        if (rows[i].quoted != NULL)
+            assert_string_equal(quoted, rows[i].quoted);
+        else
+            assert_null(quoted);
+        assert_false(arena.failed);
+        usc_line_free(&line);
+        usc_arena_free(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_strings_are_escaped),
         cmocka_unit_test(test_every_status_has_name_and_text),
         cmocka_unit_test(test_unlisted_status_is_unknown),
         cmocka_unit_test(test_error_set_fills_and_cuts),
