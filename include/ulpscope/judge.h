@@ -240,5 +240,49 @@ USC_API USC_NODISCARD usc_status usc_perturb(const usc_tensor *x,
                                              const usc_perturbation *how, double *out,
                                              usc_error *err);
 
+/**
+ * Whether float32 lies further from float64 than it seldom does, at more than one element
+ * of 20: *far. Both may compute another function then, unless usc_judge_explain tells
+ * why.
+ *
+ * Shapes:  equal dims, any strides; float32 or float64. `marks` has room for a byte an
+ *          element, row-major: 1 where it does.
+ * Memory:  allocates nothing, keeps no pointer.
+ * Threads: safe while nobody writes the tensors.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE; *far is false then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_apart(const usc_tensor *truth,
+                                                 const usc_tensor *yardstick,
+                                                 uint8_t *marks, bool *far,
+                                                 usc_error *err);
+
+/**
+ * Takes the marks from elements that a rounding of the inputs or of the steps inside
+ * moves as much: from `was` to `moved`, 16 times. *far: whether too many are left.
+ *
+ * Shapes, Memory, Threads, Errors: as usc_judge_apart.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_explain(const usc_tensor *truth,
+                                                   const usc_tensor *yardstick,
+                                                   const usc_tensor *moved,
+                                                   const usc_tensor *was, uint8_t *marks,
+                                                   bool *far, usc_error *err);
+
+/**
+ * Whether an output has the very errors of an emulation, the same call in a narrower
+ * format: 95 % of all elements that either has moved lie 8 times nearer to it than it
+ * lies to the truth, and by 24 bits in all, which no other mistake does by chance.
+ *
+ * Shapes:  equal dims, any strides; device, yardstick and emulated any float dtype, truth
+ *          float64. `same` has room for a byte an element, row-major: 1 where the error
+ * is the emulation's own. Numbers: the emulation counts rounded to the device's dtype,
+ * and as it is. Memory:  allocates nothing, keeps no pointer. Threads: safe while nobody
+ * writes the tensors. Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is false then, and `same`
+ * unset.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_same_errors(
+    const usc_tensor *device, const usc_tensor *truth, const usc_tensor *yardstick,
+    const usc_tensor *emulated, uint8_t *same, bool *out, usc_error *err);
+
 USC_END_DECLS
 #endif

@@ -385,18 +385,20 @@ static PyType_Spec judge_spec = {
 
 /* Where the doubles of `out` begin, which must have the form of `like`; NULL with an
  * exception. */
-static double *room_like(PyObject *out, const usc_tensor *view, const usc_tensor *like)
+static void *room_like(PyObject *out, const usc_tensor *view, const usc_tensor *like,
+                       size_t item_size)
 {
-    bool fits = view->dtype == USC_F64 && view->ndim == like->ndim;
+    bool fits =
+        usc_dtype_info_of(view->dtype)->size == item_size && view->ndim == like->ndim;
     for (int i = 0; fits && i < like->ndim; i++)
         fits = view->sizes[i] == like->sizes[i];
-    if (!fits || !usc_tensor_contiguous(view)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "out must be contiguous, float64 and of the shape of x");
-        return NULL;
-    }
+    if (!fits || !usc_tensor_contiguous(view))
+        return PyErr_Format(PyExc_ValueError,
+                            "out must be contiguous, of the shape of the operand and of "
+                            "%zu bytes an element",
+                            item_size);
     PyObject *address = PyObject_CallMethod(out, "data_ptr", NULL);
-    double *to = address != NULL ? PyLong_AsVoidPtr(address) : NULL;
+    void *to = address != NULL ? PyLong_AsVoidPtr(address) : NULL;
     Py_XDECREF(address);
     static double nothing; /* an empty tensor has no address */
     return to != NULL || PyErr_Occurred() ? to : &nothing;
@@ -419,13 +421,60 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
 
     usc_error err = {0};
     usc_status status;
-    double *to = room_like(out, &target, &source);
+    double *to = room_like(out, &target, &source, sizeof *to);
     if (to == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
     status = usc_perturb(&source, &how, to, &err);
     Py_END_ALLOW_THREADS;
     if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
     Py_RETURN_NONE;
+}
+
+static PyObject *py_same_errors(PyObject *module, PyObject *args)
+{
+    PyObject *given[5];
+    usc_tensor t[5];
+    usc_error err = {0};
+    bool out = false;
+    if (!PyArg_ParseTuple(args, "OOOOO", &given[0], &given[1], &given[2], &given[3],
+                          &given[4]))
+        return NULL;
+    for (int i = 0; i < 5; i++)
+        if (py_tensor_borrow(given[i], &t[i]) < 0) return NULL;
+    usc_status status;
+    uint8_t *same = room_like(given[4], &t[4], &t[0], sizeof *same);
+    if (same == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_same_errors(&t[0], &t[1], &t[2], &t[3], same, &out, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
+    return PyBool_FromLong(out);
+}
+
+/* Whether too many elements of float32 lie far from float64: marks where, or takes marks
+ * from what a replay explains. */
+static PyObject *py_apart(PyObject *module, PyObject *args)
+{
+    PyObject *given[5] = {NULL};
+    usc_tensor t[5];
+    usc_error err = {0};
+    bool far = false;
+    int n = 0;
+    if (!PyArg_ParseTuple(args, "OOO|OO", &given[0], &given[1], &given[2], &given[3],
+                          &given[4]))
+        return NULL;
+    for (; n < 5 && given[n] != NULL; n++)
+        if (py_tensor_borrow(given[n], &t[n]) < 0) return NULL;
+    if (n == 4) return PyErr_Format(PyExc_TypeError, "what it was before is missing");
+    usc_status status;
+    uint8_t *marks = room_like(given[2], &t[2], &t[0], sizeof *marks);
+    if (marks == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = n == 3 ? usc_judge_apart(&t[0], &t[1], marks, &far, &err)
+                    : usc_judge_explain(&t[0], &t[1], &t[3], &t[4], marks, &far, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
+    return PyBool_FromLong(far);
 }
 
 static PyObject *py_steep(PyObject *module, PyObject *args)
@@ -492,6 +541,12 @@ static PyObject *py_stats(PyObject *module, PyObject *tensor)
 static PyMethodDef functions[] = {
     {"perturb", METHOD(py_perturb), METH_VARARGS | METH_KEYWORDS,
      "perturb(x, out, seed, replay, argument, delta=0, share=0): see usc_perturb."},
+    {"same_errors", py_same_errors, METH_VARARGS,
+     "same_errors(device, truth, yardstick, emulated, same) -> bool: see "
+     "usc_judge_same_errors; `same` takes where, a bool tensor."},
+    {"apart", py_apart, METH_VARARGS,
+     "apart(truth, yardstick, marks, moved=None, was=None) -> bool: see usc_judge_apart; "
+     "with a replay usc_judge_explain. `marks` takes where, a bool tensor."},
     {"steep", py_steep, METH_VARARGS,
      "steep(truth, moved, share) -> bool: see usc_judge_steep."},
     {"exact", py_exact, METH_VARARGS,

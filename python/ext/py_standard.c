@@ -5,6 +5,8 @@
 
 #include <ulpscope/standard.h>
 
+#include <string.h>
+
 typedef struct standard_object {
     PyObject_HEAD usc_standard standard;
 } standard_object;
@@ -101,6 +103,54 @@ static PyObject *standard_judge(PyObject *self, PyObject *args, PyObject *kwargs
                          metrics_dict(&out));
 }
 
+/* The words and the verdict of an opinion; -1 with an exception set. */
+static int read_opinion(PyObject *dict, usc_opinion *o)
+{
+    static const char *const keys[] = {"verdict", "status", "reason", "stand_in"};
+    const char *texts[4];
+    for (int i = 0; i < 4; i++) {
+        PyObject *value = PyDict_Check(dict) ? PyDict_GetItemString(dict, keys[i]) : NULL;
+        texts[i] = value != NULL ? PyUnicode_AsUTF8(value) : NULL;
+        if (texts[i] != NULL) continue;
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "not an opinion");
+        return -1;
+    }
+    o->verdict = usc_verdict_by_text(texts[0]);
+    (void)snprintf(o->status, sizeof o->status, "%s", texts[1]);
+    (void)snprintf(o->reason, sizeof o->reason, "%s", texts[2]);
+    (void)snprintf(o->stand_in, sizeof o->stand_in, "%s", texts[3]);
+    return 0;
+}
+
+static PyObject *standard_text(PyObject *self, PyObject *args)
+{
+    char out[1024];
+    const char *path;
+    PyObject *said;
+    usc_opinion o = {0};
+    if (!PyArg_ParseTuple(args, "Os", &said, &path) || read_opinion(said, &o) < 0)
+        return NULL;
+    usc_opinion_text(&((standard_object *)self)->standard, &o, path, out, sizeof out);
+    return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "replace");
+}
+
+static PyObject *standard_worst(PyObject *self, PyObject *said)
+{
+    (void)self;
+    PyObject *list = PySequence_List(said);
+    const Py_ssize_t n = list != NULL ? PyList_GET_SIZE(list) : 0;
+    usc_opinion *all = PyMem_Calloc((size_t)n + 1, sizeof *all);
+    if (all == NULL) PyErr_NoMemory();
+    if (n == 0 && list != NULL) PyErr_SetString(PyExc_ValueError, "no opinions");
+    for (Py_ssize_t i = 0; i < n && all != NULL; i++)
+        if (read_opinion(PyList_GET_ITEM(list, i), &all[i]) < 0) break;
+    PyObject *worst =
+        PyErr_Occurred() ? NULL : PyLong_FromLong(usc_opinions_worst(all, (int)n));
+    PyMem_Free(all);
+    Py_XDECREF(list);
+    return worst;
+}
+
 static PyGetSetDef standard_members[] = {
     {"name", standard_name, NULL, "As it was written.", NULL},
     {"needs", standard_needs, NULL, "Names of the operands that the rule reads.", NULL},
@@ -111,6 +161,11 @@ static PyMethodDef standard_methods[] = {
     {"judge", (PyCFunction)(void (*)(void))standard_judge, METH_VARARGS | METH_KEYWORDS,
      "judge(device, *, reference=None, native=None, yardstick=None, benchmark=None,\n"
      "op=None) -> dict of verdict, status, reason, stand_in, metrics."},
+    {"text", standard_text, METH_VARARGS,
+     "text(opinion, path) -> str: a dict of `judge` as one clause; see "
+     "usc_opinion_text."},
+    {"worst", standard_worst, METH_O | METH_STATIC,
+     "worst(opinions) -> int: which of dicts of `judge` is the worst."},
     {NULL, NULL, 0, NULL},
 };
 

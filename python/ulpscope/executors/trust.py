@@ -5,12 +5,11 @@ nothing. Serves `reference` and `judges.outputs`."""
 
 import torch
 
+from .. import _core
+
 STEADY = 2.0**-16  # of a result's size: two runs of one function differ by no more
 SAMPLE = 4096
 FEW = 8
-FAR = 2.0**-14  # of a result's size: float32 seldom loses as much
-NOISE = 16  # times what moved inputs, or other roundings of the steps, do
-MOST_APART = 0.05  # of the elements may lie further off: single steps and bad tails
 REPLAYS = 4
 
 
@@ -67,33 +66,27 @@ def largest_input(reference):
 
 def is_another_function(reference, path):
     """Whether float32 and float64 differ on more than a few elements by what no rounding
-    explains: neither that of the inputs nor that of the steps inside. What lies between them
-    is then no measure of what float32 loses."""
-    truth, yardstick = reference.truth[path], reference.yardstick[path].double()
+    explains: neither that of the inputs nor that of the steps inside (usc_judge_apart)."""
+    truth, yardstick = reference.truth[path], reference.yardstick[path]
     if truth.shape != yardstick.shape or reference.never_rounds():
         return False
-    apart = (yardstick - truth).abs()
-    known = apart.isfinite()
-    odd = known & (apart > FAR * truth.abs().clamp(min=size(truth)))
-    least = MOST_APART * int(known.sum())
-    if int(odd.sum()) <= least:
-        return False
-    for moved, was in _otherwise(reference, path):
-        if moved.shape == truth.shape:
-            odd &= ~(apart <= NOISE * (moved - was).abs().nan_to_num(nan=torch.inf))
-        if int(odd.sum()) <= least:
+    marks = torch.empty(truth.shape, dtype=torch.bool)
+    far = _core.apart(truth.double(), yardstick, marks)
+    for moved, was in _otherwise(reference, path) if far else ():
+        far = moved.shape != truth.shape or _core.apart(truth.double(), yardstick, marks, moved, was)
+        if not far:
             return False
-    return not reference.overflows()  # float32 fails there: a case excuses it
+    return far and not reference.overflows()  # float32 fails there: a case excuses it
 
 
 def _otherwise(reference, path):
     """Results beside those that they differ from by rounding alone: in either precision on inputs
     moved by 16 roundings, steps included, and in float32 with its own steps rounded otherwise."""
-    truth, yardstick = reference.truth[path], reference.yardstick[path].double()
+    truth, yardstick = reference.truth[path].double(), reference.yardstick[path]
     for k in range(REPLAYS):
         wide, narrow = reference.raw_replay(k)
         if path in wide:
-            yield wide[path], truth
-            yield narrow[path].double(), yardstick
+            yield wide[path].double(), truth
+            yield narrow[path], yardstick
     for narrow in reference.rounded_otherwise(path):
         yield narrow, yardstick

@@ -2,21 +2,19 @@
 """Whether a narrower format explains an output that would be called wrong: noise that lies on few
 elements, or that cancels to much more than it was, is no other formula. The same call is computed
 in bfloat16, float16 and TF32 on the CPU, and only one that gives the very errors counts: element by
-element, on what it moves as well as on what the device has moved. Serves `session.judging`."""
+element, on what it moves as well as on what the device has moved (usc_judge_same_errors). Serves
+`session.judging`."""
 
 from dataclasses import replace
 
 import torch
 
-from ..executors.formats import FORMATS, LOW, OWN_FORMAT, to_dtype, to_format
+from .. import _core
+from ..executors.formats import LOW, OWN_FORMAT, to_format
 from ..executors.noise import Steps
 from ..executors.precision import kernel_is_reference
 from .outputs import judge_outputs
 
-NEARER = 8.0  # times nearer to the emulation than that is to the truth: so its error is the same
-EXPLAINED = 0.95  # share of the elements, of all that either has moved
-PROOF = 24.0  # bits of agreement, of all elements together, that no other mistake has by chance
-ROUNDINGS = 8.0  # of float32's own loss, that any order of adding may lose
 NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -88,32 +86,13 @@ def _in_format(outputs, name):
 def _explains(emulated, answer, operands, path):
     """Whether an emulation has the errors of an output, and what it leaves open is not wrong."""
     device, truth = answer.outputs[path], operands.reference.truth[path]
-    if emulated.shape != device.shape or device.dtype not in OWN_FORMAT:
+    if emulated.shape != device.shape or device.dtype not in OWN_FORMAT or not emulated.is_floating_point():
         return False
-    same = _same_errors(device, truth, operands.reference.yardstick[path], emulated)
-    if same is None:
+    same = torch.empty(device.shape, dtype=torch.bool)
+    if not _core.same_errors(device, truth, operands.reference.yardstick[path], emulated, same):
         return False
     right = operands.reference.truth.items()
     outputs = {p: t.to(answer.outputs[p].dtype) for p, t in right if p in answer.outputs}
     outputs[path] = torch.where(same, outputs[path], device)
     rest = judge_outputs(operands, replace(answer, outputs=outputs, trespass=""))
     return all(f.verdict in ("pass", "reduced") for f in rest if f.path == path)
-
-
-def _same_errors(device, truth, yardstick, emulated):
-    """Elements whose error is the emulation's own; None where they do not prove that it is how
-    the device computed."""
-    d, t, e = device.double(), truth.double(), emulated.double()
-    own = to_dtype(e, device.dtype)
-    lost = (yardstick.double() - t).abs()
-    slack = 1.02 * 2.0 ** -FORMATS[OWN_FORMAT[device.dtype]][0] * t.abs() + ROUNDINGS * lost
-    error, moved = (d - t).abs(), (own - t).abs()
-    counts = (error > slack) | (moved > slack)
-    left = torch.minimum((d - own).abs(), (d - e).abs())
-    same = (left <= torch.maximum(slack, (e - t).abs() / NEARER)) | (d == own)
-    if not bool(counts.any()) or float(same[counts].double().mean()) < EXPLAINED:
-        return None
-    agreed = torch.maximum(error, moved) / torch.maximum(left, slack).clamp(min=1e-300)
-    bits = torch.log2(agreed.nan_to_num(nan=1.0).clamp(1.0, 2.0**24))
-    bits = bits[counts & same & (error > slack)]
-    return same if float(bits.sum()) >= PROOF else None

@@ -8,12 +8,12 @@ standard that cannot say anything says `unjudged`; nothing here raises.
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.replay import draws_random, plain, promises_nothing
-from ..calls.verdicts import clause, rank
+from ..calls.verdicts import clause
 
 OWN = "ulpscope"
 
@@ -24,8 +24,6 @@ COMPARED = (
     "allclose:1e-8,1e-5", "ulp:1", "bitwise", "cosine:0.99", "neuron-3way",
     "inductor-same", "ggml-nmse", "kernelbench",
 )  # fmt: skip
-
-STATUS_ORDER = ("error", "fail", "warning", "unjudged", "pass")
 
 
 def parsed(name):
@@ -47,7 +45,7 @@ def chosen(rule=None, compare=False):
 class Opinion:
     """What a standard says of a call: its worst output's verdict."""
 
-    standard: str
+    standard: object
     verdict: str = "unjudged"
     status: str = "unjudged"
     reason: str = ""
@@ -60,21 +58,14 @@ class Opinion:
         judged = self.outputs.get(path)
         if judged is None:
             return self
-        return Opinion(self.standard, judged["verdict"], judged["status"], judged["reason"],
-                       judged["stand_in"], path, {path: judged})  # fmt: skip
+        words = {k: judged[k] for k in ("verdict", "status", "reason", "stand_in")}
+        return Opinion(self.standard, **words, path=path, outputs={path: judged})
 
     def text(self):
         """One clause: the standard, its status, why, and what stood in."""
         if self.verdict == "unjudged" and not self.path:
             return self.reason
-        where = "" if self.path in ("", "out[0]") else f" in {self.path}"
-        status = "" if self.verdict == "unjudged" else f"{self.status}, "
-        stand_in = f" ({self.stand_in})" if self.stand_in else ""
-        return f"{self.standard} says {status}{self.reason}{where}{stand_in}"
-
-
-def _order(said):
-    return rank(said["verdict"]), STATUS_ORDER.index(said["status"])
+        return self.standard.text(vars(self), self.path)
 
 
 class Sources:
@@ -119,7 +110,7 @@ def _judged(standard, call, path, device, sources):
 
 def opinion(standard, call, answer, sources):
     """What a standard says of a call."""
-    out = Opinion(standard.name)
+    out = Opinion(standard)
     if promises_nothing(call):
         out.reason = "the operator promises no values"
         return out
@@ -137,10 +128,8 @@ def opinion(standard, call, answer, sources):
         out.verdict = out.status = "pass"
         out.reason = "no output to compare"
         return out
-    out.path, worst = min(out.outputs.items(), key=lambda item: _order(item[1]))
-    out.verdict, out.status = worst["verdict"], worst["status"]
-    out.reason, out.stand_in = worst["reason"], worst["stand_in"]
-    return out
+    worst = list(out.outputs)[standard.worst(out.outputs.values())]
+    return replace(out.about(worst), outputs=out.outputs)
 
 
 def opinions(standards, call, answer, operands, benchmark=None):
@@ -168,7 +157,7 @@ def _draws_unsaid(call, operands):
 
 
 def _unjudged(standards, reason):
-    return [Opinion(s.name, reason=reason) for s in standards]
+    return [Opinion(s, reason=reason) for s in standards]
 
 
 def benchmark_of(call, device):
@@ -198,7 +187,7 @@ def metric_rows(said):
         value = {"pass": 1.0, "wrong": 0.0}.get(one.verdict, math.nan)
         text = {"verdict": one.verdict, "status": one.status, "reason": one.reason,
                 "output": one.path, "stand_in": one.stand_in}  # fmt: skip
-        out.append((-1, f"standard:{one.standard}", value, json.dumps(text)))
+        out.append((-1, f"standard:{one.standard.name}", value, json.dumps(text)))
         for i, judged in enumerate(one.outputs.values()):
-            out += [(i, f"{one.standard}.{k}", v, None) for k, v in judged["metrics"].items()]
+            out += [(i, f"{one.standard.name}.{k}", v, None) for k, v in judged["metrics"].items()]
     return out
