@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from ulpscope import _core
+from ulpscope.calls.mode import Mode
 from ulpscope.executors import jumps, operands as _operands
+from ulpscope.executors.algorithms import accumulated
 from ulpscope.calls.callable import call_of
 from ulpscope.executors.device import Answer
 from ulpscope.executors.linear import is_sum_of_products, moved_by_slope, n_products
@@ -230,3 +232,39 @@ def test_steps_are_found_as_by_definition():
     with pytest.raises(_core.UlpscopeError, match="float64"):
         _core.steep(torch.ones(3), torch.ones(3), 0.1)
     assert not _core.steep(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64), 0.1)
+
+
+def test_an_output_of_lists_is_looked_at_in_its_place_alone():
+    """What float32 loses further away and in one accumulator is bit by bit that of the whole call,
+    for one place in so many."""
+    lists = [[torch.randn(9, 5), torch.randn(3, 4), torch.zeros(3)] for _ in range(3)]
+    made = call(aten._foreach_addcdiv_.ScalarList, *lists, [0.5, 0.25, 3.0])
+    operands = Operands(made, Timing())
+    operands.begin()
+    for path in made.written():
+        alone = operands.reference_of(path)
+        assert alone is not operands.reference and len(alone.call.views) == 3
+        assert list(alone.call.written()) == [path]
+        for a, b in zip(alone.losses(path), operands.reference.losses(path), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+    plain = Operands(call(aten.mul.Tensor, torch.randn(3), torch.randn(3)), Timing())
+    assert plain.reference_of("out[0]") is plain.reference
+
+
+def test_steps_of_one_accumulator_pass_no_mode():
+    """A sum of n terms is n steps: a mode that saw each would cost a hundred times the sum."""
+    class Counts(Mode):
+        seen = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Counts.seen += 1
+            return func(*args, **(kwargs or {}))
+
+    a, b = torch.randn(4, 300), torch.randn(300, 5)
+    with Counts():
+        one = accumulated(aten.mm.default, (a, b), {}, False)
+    assert Counts.seen == 0
+    total = torch.zeros(4, 5)
+    for i in range(300):
+        total += a[:, i, None] * b[i]
+    assert torch.equal(one, total)

@@ -4,7 +4,7 @@ win. Serves `judges.answers` and `judges.pack_operands`."""
 
 import torch
 
-from .indices import operator_of
+from .indices import name_of_one, operator_of
 
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
           "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
@@ -16,8 +16,10 @@ def updates(call, device):
     values, one row for each update, and the number of the place that an update goes to. None
     where it does not overwrite, or not into such an output.
     """
+    if name_of_one(call) not in WRITES:
+        return None
     name, arguments = operator_of(call)
-    if name not in WRITES or arguments.get("accumulate") or arguments.get("reduce"):
+    if arguments.get("accumulate") or arguments.get("reduce"):
         return None
     try:
         return _updates(name, arguments, device)

@@ -20,7 +20,12 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 
 def accumulated(func, args, kwargs, back):
     """The float32 result of an operator that adds, with every sum in one accumulator; None for
-    all others."""
+    all others. Modes around it are not asked: it is float32 throughout, in thousands of steps."""
+    with torch._C._DisableTorchDispatch():
+        return _accumulated(func, args, kwargs, back)
+
+
+def _accumulated(func, args, kwargs, back):
     name = func._schema.name.split("::")[1]
     if name in PRODUCTS:
         return _product(name, args, kwargs, back)

@@ -77,6 +77,10 @@ class Operands:
         place, reference = self._at(path)
         return self._kept(k, place, reference)
 
+    def reference_of(self, path):
+        """What replays one output: of a call over lists its own place, the call for all others."""
+        return self._at(path)[1]
+
     def _at(self, path):
         """The place in the lists that an output has, and the reference of it alone; None and
         that of the whole call for all others."""
@@ -172,7 +176,8 @@ def at_place(reference, place, length):
     out.moving = {k: p for k, p in reference.moving.items() if k in keys}
     out.parts = {k: p for k, p in reference.parts.items() if k in keys}
     out._sources, out._chosen, out._shares = None, {}, {}
-    out.__dict__.pop("_written", None)
+    for kept in ("_written", "largest_input", "overflows"):
+        out.__dict__.pop(kept, None)
     return out
 
 

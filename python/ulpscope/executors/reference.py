@@ -31,7 +31,7 @@ from .jumps import PART, STEEP, freed
 from .noise import Accumulated, Flush, Noise, Steps, Watch, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
-from .trust import equal, fits, moves, near, size
+from .trust import equal, fits, most, moves, near, size
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
@@ -319,6 +319,11 @@ class Reference:
         """How many numbers replays perturb."""
         return sum(part.data.numel() for part in self.moving.values())
 
+    @cached_property
+    def largest_input(self):
+        """The size of the largest input that replays perturb."""
+        return max((most(p.data) for p in self.moving.values()), default=0.0)
+
     def _perturbed(self, replay, delta=0.0, share=0.0):
         contents = {}
         for key, part in self.moving.items():
@@ -565,6 +570,7 @@ class Reference:
         same = (flushed == plain) | (flushed.isnan() & plain.isnan())
         return torch.where(same, yardstick.to(flushed.dtype), flushed)
 
+    @cached_property
     def overflows(self):
         """Whether a step inside the call overflows float32 on these inputs."""
         function = self._own or cpu_kernel(self.call)

@@ -14,7 +14,6 @@ from ..calls.writes import updates
 from ..executors.jumps import FIRST_NEAR, PART, REACH
 from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ..executors.orders import is_whole
-from ..executors.trust import largest_input
 from . import corners, discrete
 
 ROUNDINGS = 16  # of a callable, otherwise than the device's
@@ -53,6 +52,7 @@ class Answers:
     def __init__(self, operands, path, device):
         self.operands, self.path, self.device = operands, path, device
         self.reference, self.call = operands.reference, operands.call
+        self.own = operands.reference_of(path)  # that of its place, in a call over lists
         self._runs = {}  # want -> what gives its answers one after the other
         self._contents = None  # inputs that were moved last
         self._keys = None  # of what is differentiated
@@ -107,16 +107,16 @@ class Answers:
             case.give(self.reference.truth[self.path], self.reference.yardstick[self.path])
 
     def fan_in(self, case, k):
-        case.tell(number=self.operands.fan_in(self.path), size=largest_input(self.reference))
+        case.tell(number=self.operands.fan_in(self.path), size=self.reference.largest_input)
 
     def flushed(self, case, k):
         case.give(self._next("flushed", k, lambda: self.operands.flushed(self.path)))
 
     def loss(self, case, k):
-        case.give(self._next("loss", k, lambda: self.reference.losses(self.path)))
+        case.give(self._next("loss", k, lambda: self.own.losses(self.path)))
 
     def noise(self, case, k):
-        case.give(self._next("noise", k, lambda: self.reference.noises(self.path)))
+        case.give(self._next("noise", k, lambda: self.own.noises(self.path)))
 
     # ---- excuses ----
 
@@ -124,10 +124,10 @@ class Answers:
         case.tell(number=is_whole(self.reference, self.path))
 
     def rounded(self, case, k):
-        case.give(self._next("rounded", k, lambda: self.reference.rounded_otherwise(self.path)))
+        case.give(self._next("rounded", k, lambda: self.own.rounded_otherwise(self.path)))
 
     def overflows(self, case, k):
-        case.tell(number=self.reference.overflows())
+        case.tell(number=self.reference.overflows)
 
     def steps(self, case, k):
         jumps = self.reference.jumps.get(self.path)
@@ -144,7 +144,7 @@ class Answers:
         case.give(self.reference.wide(near)[self.path])
 
     def added(self, case, k):
-        case.give(self.reference.lost_by_order(self.path))
+        case.give(self.own.lost_by_order(self.path))
 
     # ---- what is not promised ----
 

@@ -21,7 +21,6 @@ from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ..executors.operands import Operands, Timing
 from ..executors.orders import is_whole
 from ..executors.reference import FAR_REPLAYS, Reference
-from ..executors.trust import largest_input
 from . import corners as _corners
 from . import discrete
 from .answers import REAL_PART
@@ -45,9 +44,10 @@ class Kept(Reference):
     def _pair(self, k, delta=0.0):
         if k < FAR_REPLAYS:
             return super()._pair(k, delta)
-        if k not in self._far:
-            self._far[k] = super()._pair(k, delta)
-        return self._far[k]
+        key = k, id(self.call)  # of a call over lists each place has a reference and a call
+        if key not in self._far:
+            self._far[key] = super()._pair(k, delta)
+        return self._far[key]
 
 
 class Sums:
@@ -109,7 +109,7 @@ def float_sums(operands):
 def last_losses(operands, path, sums):
     """[(how many, N)] after each half of a check's last appeal: what float32 loses further
     away, then what it loses where its steps round otherwise."""
-    reference = operands.reference
+    reference = operands.reference_of(path)
     first, narrow = operands.replay(0)
     out = []
     for losses in (reference.losses(path), reference.noises(path)):
@@ -187,7 +187,7 @@ def float_output(operands, path, sums, put):
         put("yardstick", sums.yardstick)
     never = reference.never_rounds()
     entry = {"never_rounds": never, "fan_in": operands.fan_in(path)}
-    entry["natural"] = largest_input(reference)
+    entry["natural"] = reference.largest_input
     if operands.is_another_function(path):
         entry["functions"] = True
     entry.update(put_looks(operands, path, sums, same, put))
@@ -203,7 +203,7 @@ def float_output(operands, path, sums, put):
         entry["whole"] = True
     if _may_overflow(operands, sums):
         entry["overflows"] = True
-    put_added(reference, path, put)
+    put_added(operands.reference_of(path), path, put)
     kinds = other_kinds(operands, path, sums.truth)
     if kinds is not None:
         put("kinds", kinds)
@@ -228,7 +228,7 @@ def other_kinds(operands, path, truth):
         return None
     out = torch.zeros(truth.shape, dtype=torch.uint8)
     try:
-        for other in operands.reference.rounded_otherwise(path):
+        for other in operands.reference_of(path).rounded_otherwise(path):
             out |= other.isnan() * 1 | (other == torch.inf) * 2 | (other == -torch.inf) * 4
             out |= (truth.isnan() & other.isinf()) * 6  # there its sign is a matter of luck
     except Exception:  # the operator does not exist there: nothing is learnt
@@ -243,7 +243,7 @@ def _may_overflow(operands, sums):
     if not bool((sums.truth.isfinite() & ~(off < sums.truth.abs() / 8)).any()):
         return False
     try:
-        return operands.reference.overflows()
+        return operands.reference.overflows
     except Exception:  # whatever a step raises
         return False
 
