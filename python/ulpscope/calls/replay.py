@@ -6,6 +6,7 @@ and a function that reads a blob. `executors.reference` replays a call on the CP
 precision, `Device` runs it on the device under test.
 """
 
+import cmath
 import importlib
 import math
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -211,8 +212,8 @@ def fit(raw, dtype):
 def all_finite(x):
     """Whether no element is NaN or Inf. A sum that holds one is none of the finite numbers; one
     of finite numbers may overflow, and only then they are looked at one by one."""
-    total = x.sum(dtype=torch.float32 if x.dtype.itemsize < 4 else None)
-    return bool(total.isfinite()) or bool(x.isfinite().all())
+    total = x.sum(dtype=torch.float32 if x.dtype.itemsize < 4 else None).item()
+    return cmath.isfinite(total) or bool(x.isfinite().all())
 
 
 def equal_bytes(a, b):

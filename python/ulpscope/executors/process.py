@@ -19,6 +19,7 @@ ADDRESSES = 1 << 30  # of stacks and arenas, which take room but no memory
 free = _core.memory_free
 _free, _hard = resource.getrlimit(resource.RLIMIT_AS)
 _seen = [-FRESH, 0]  # when, and what was free
+_statm = [None, None]  # of which process, and the descriptor
 _room = [0]  # bytes that the call in work may take; 0: what is free is all that counts
 
 
@@ -43,12 +44,11 @@ def limit(phase):
 
 
 def _mapped():
-    """Bytes of address space that this process has mapped."""
-    fd = os.open("/proc/self/statm", os.O_RDONLY)
-    try:
-        return int(os.read(fd, 64).split()[0]) * PAGE
-    finally:
-        os.close(fd)
+    """Bytes of address space that this process has mapped. The file stays open: it is asked at
+    every call. That of a parent tells of the parent."""
+    if _statm[0] != os.getpid():
+        _statm[:] = os.getpid(), os.open("/proc/self/statm", os.O_RDONLY)
+    return int(os.pread(_statm[1], 64, 0).split()[0]) * PAGE
 
 
 def die_with_parent():

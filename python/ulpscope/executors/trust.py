@@ -3,6 +3,8 @@
 throughout, whether float32 and float64 compute one function, whether a result is more than
 nothing. Serves `reference` and `judges.outputs`."""
 
+import math
+
 import torch
 
 from .. import _core
@@ -49,6 +51,8 @@ def moves(t, truth):
 
 def size(x):
     """Root mean square of the finite elements."""
+    if x.numel() and math.isfinite(whole := float(x.square().mean())):
+        return math.sqrt(whole)  # none of them is anything else
     live = x[x.isfinite()]
     return float(live.square().mean().sqrt()) if live.numel() else 0.0
 

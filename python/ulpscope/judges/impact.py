@@ -7,6 +7,7 @@ not at all: whatever could be another tensor leaves the effect out.
 """
 
 import json
+import math
 import re
 
 import torch
@@ -41,9 +42,12 @@ def loss_effect(trace, call, answer, truth, backward):
     gradient = _gradient(trace, call.row, path, len(floats) == 1, backward)
     if gradient is None or gradient.shape != device.shape:
         return None
-    products = gradient.double() * (device.double() - right.double())
-    products = products[products.isfinite()]
-    return float(products.sum().abs()) if products.numel() else None
+    products = (device.double() - right).mul_(gradient)
+    total = float(products.sum())
+    if not math.isfinite(total):
+        products = products[products.isfinite()]
+        total = float(products.sum()) if products.numel() else math.nan
+    return None if math.isnan(total) else abs(total)
 
 
 # ---- the gradient --------------------------------------------------------------------

@@ -43,7 +43,7 @@ def builtin(*operators, **fixed):
 def find(op):
     """The built-in reference of `ns::name.overload` as a function of (schema, args,
     kwargs), or None."""
-    _load()
+    load()
     exact = op.removesuffix(".default")
     entry = _table.get(exact) or _table.get(exact.split(".")[0])
     if entry is None:
@@ -64,11 +64,12 @@ def _parameters(function):
 
 def known():
     """Names of all operators with a built-in reference, sorted."""
-    _load()
+    load()
     return sorted(_table)
 
 
-def _load():
+def load():
+    """Loads the formulas, which the first search for one does otherwise."""
     # Each fills the table; one that somebody imported before must not hide the others.
     from . import aten, attention, norms, quantized, recurrent  # noqa: F401
 

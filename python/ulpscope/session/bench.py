@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope check` in a worker (`worker`): the calls of a trace, judged on a device one by one, and
+what the coordinator is told of each. Everything that a call needs is loaded with this, before
+the first one's time begins to count.
+"""
+
+import json
+import sys
+import time
+
+from .. import _core
+from ..calls.contents import Reader
+from ..calls.read_call import call_from
+from ..calls.replay import BadCall, is_collective
+from ..calls.verdicts import FLAGGED, UNKNOWN
+from ..causes import host
+from ..causes.groups import SEARCHES
+from ..executors import formulas, module_call, process
+from ..executors.device import DeviceDied, open_device
+from ..executors.threads import Threads
+from ..judges import impact, standards, wording
+from ..judges.usual import is_usual
+from ..sources.ranks import Ranks
+from ..sources.standin import stand_in
+from . import collectives, judging, selftest
+
+
+class Shared:
+    """What is known of groups of findings, which the coordinator keeps for all workers."""
+    def __init__(self, channel):
+        self.channel = channel
+
+    def ask(self, group, heard):
+        """As `causes.groups.Known.ask`; waits where somebody else searches."""
+        self.channel.send(group=group, heard=heard, most=SEARCHES)
+        answer = json.loads(sys.stdin.readline())
+        return answer["causes"], answer["search"]
+
+    def found(self, group, cause):
+        """As `causes.groups.Known.found`."""
+        self.channel.send(found=group, text=cause)
+
+
+class Bench:
+    """Everything a worker holds while it works: trace, device, channel."""
+    def __init__(self, settings, channel):
+        formulas.load()
+        self.channel, self.path = channel, settings["trace"]
+        self.repeat = settings.get("repeat", 2)
+        self.rule, self.compared = standards.chosen(settings["standard"], settings["compare"])
+        self.trace = _core.Trace(self.path)
+        self.device = open_device(settings["device"], settings["home"], settings["via"], self.mark)
+        self.threads, self.fair = Threads(settings["threads"]), settings["memory"]
+        self.trace_id, self.causes = settings["trace_id"], settings["causes"]
+        self.groups = host.Groups(Shared(channel))
+        self._ranks = None
+        self._row = None
+        self._phase = None  # of the call in work
+        self._fired = set()
+
+    @property
+    def ranks(self):
+        """The traces of all ranks, opened for the first collective."""
+        if self._ranks is None:
+            self._ranks = Ranks(self.path)
+        return self._ranks
+
+    def call(self, sequence, module=None):
+        """The call, or the forward of a module, rebuilt from the trace."""
+        made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+        if module:
+            return module_call.module_call(module, self.trace.call, self.trace.blob, made)
+        return call_from(self.row(sequence), Reader(self.trace), made)
+
+    def row(self, sequence):
+        """What the trace tells of a call; the last one is kept."""
+        if self._row is None or self._row["sequence"] != sequence:
+            self._row = self.trace.call(sequence)
+        return self._row
+
+    def mark(self, phase):
+        """Tells of a phase that begins, unless it is in that one, and bounds what it may take."""
+        if phase != self._phase:
+            self._phase = phase
+            self.channel.phase(phase)
+            process.limit(phase)
+
+    def judge(self, sequence, timing, module=None):
+        since = time.perf_counter_ns()
+        call = self.call(sequence, module)
+        timing.wide += time.perf_counter_ns() - since
+        return call, judging.judge_call(call, self.device, timing, self.mark, self.rule, seconds=0,
+                                        repeat=self.repeat)  # fmt: skip
+
+    def fired(self):
+        """Planted faults that fired since this was asked last, by their texts."""
+        sim = sys.modules.get("ulpscope.sim")
+        now = {f["fault"] for f in sim.faults_fired() if f["fired"]} if sim else set()
+        new, self._fired = sorted(now - self._fired), now
+        return new
+
+    def work(self, request):
+        """The row for one request, whether the device survived, and a function that gives the
+        row with the cause, None where none is to be sought."""
+        timing = judging.Timing()
+        sequence = request["call"]
+        process.share(max(request.get("room", 0), self.fair) if "room" in request else 0)
+        process.limit("device")
+        self._phase = "device"  # which the coordinator takes for granted
+        if request.get("self_test"):
+            return self.probe(sequence), True, None
+        try:
+            return self.judged(request, timing)
+        except BadCall as problem:
+            row = self.plain(sequence, "unjudged", str(problem), request)
+            return row | {"unknown": problem.importable}, True, None
+        except DeviceDied as problem:
+            return self.plain(sequence, "crashed", f"the device reports: {problem}", request), False, None
+        except _core.CorruptError:
+            raise  # nothing that is read from this trace can be trusted
+        except Exception as problem:  # ours, or a device with errors of its own kind
+            why = f"the check of it failed, {type(problem).__name__}: {problem}"
+            return self.plain(sequence, "unjudged", why, request), True, None
+
+    def judged(self, request, timing):
+        """What `work` gives for a call that can be judged."""
+        sequence, module, below = request["call"], request.get("module"), None
+        since = time.perf_counter_ns()
+        self.threads.suit(None if module else self.row(sequence))
+        collective = not module and is_collective(self.row(sequence)["op"])
+        timing.wide += time.perf_counter_ns() - since
+        if collective:
+            call, verdict = self.collective(sequence, timing)
+        else:
+            call, verdict = self.judge(sequence, timing, module)
+            if verdict.verdict in FLAGGED and request.get("children"):
+                below = self.name_culprit(verdict, request["children"], timing)
+            if self.compared:
+                judging.compare_standards(self.compared, call, self.device, verdict, timing)
+
+        effect = [] if collective else self.loss_effect(call, verdict, request.get("backward"))
+        if not collective and self.rule is None and verdict.verdict in FLAGGED:
+            effect += [(-1, "usual", 1.0, None)] if is_usual(call, verdict) else []
+
+        def told():
+            row = wording.row(call, verdict, timing.row())
+            row["metrics"] += effect + (module_call.arguments(call) if module else [])
+            return row
+
+        search = self.search(call, verdict, below, timing, told)
+        verdict.cause = verdict.cause or (UNKNOWN if search else "")
+        row = told()
+        verdict.cause = "" if search else verdict.cause
+        return row, True, search
+
+    def search(self, call, verdict, below, timing, told):
+        """A function that seeks the cause and gives the row with it; None where there is nothing
+        to be sought. The verdict of the culprit below has the better cause."""
+        if verdict.verdict not in FLAGGED or verdict.cause or verdict.operands is None:
+            return None
+        if self.rule is not None or not self.causes:
+            return None
+
+        def run():
+            if below is not None:
+                judging.explain(*below, timing, self.causes, self.groups)
+                verdict.cause = below[1].cause if host.is_named(below[1].cause) else ""
+            judging.explain(call, verdict, timing, self.causes, self.groups)
+            return told()
+
+        return run
+
+    def collective(self, sequence, timing):
+        """A collective and its verdict: judged as captured, since it cannot run alone."""
+        self.mark("reference")
+        call, verdict = collectives.judge(self.ranks, self.row(sequence), timing, self.rule)
+        if self.compared:
+            verdict.remarks = [*verdict.remarks, "no other standard is compared: they know no collectives"]
+        return call, verdict
+
+    def loss_effect(self, call, verdict, backward):
+        """The metric that tells what the error means for the loss, as a list; empty where
+        the trace does not tell."""
+        reference = verdict.operands.reference if verdict.operands else None
+        if reference is None or verdict.answer is None or call.made_up or call.composite:
+            return []
+        try:
+            found = impact.loss_effect(self.trace, call, verdict.answer.outputs, reference.truth, backward)
+        except _core.CorruptError:
+            raise
+        except Exception:  # a trace that names what it does not hold: the verdict stands
+            return []
+        return [] if found is None else [(-1, "loss", found, None)]
+
+    def probe(self, sequence):
+        """What the verdict would have caught on a call: no row, `session.selftest` keeps it."""
+        self.channel.phase("reference")
+        if is_collective(self.row(sequence)["op"]):
+            return {"self_test": {"skipped": "a collective is judged as captured, nothing is planted"}}
+        try:
+            return {"self_test": selftest.probe_apart(self.call(sequence))}
+        except Exception as problem:
+            return {"self_test": {"skipped": f"no reference: {problem}"[:200]}}
+
+    def plain(self, sequence, verdict, reason, request):
+        """A row for a call of which nothing could be measured."""
+        module = request.get("module")
+        source = module["source"] if module else self.trace.call(sequence)
+        return {"verdict": verdict, "sentence": f"{source['op']}: {reason}"}
+
+    def name_culprit(self, verdict, children, timing):
+        """Replays the ATen calls below a call that did not pass: the first that does not
+        pass either, with its verdict, is where the fault lies. None where all pass."""
+        for sequence in children:
+            if is_collective(self.row(sequence)["op"]):
+                continue
+            try:
+                call, below = self.judge(sequence, timing)
+            except BadCall:
+                continue
+            if below.verdict in FLAGGED:
+                verdict.culprit = call.op
+                return call, below
+        return None
