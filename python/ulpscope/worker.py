@@ -102,6 +102,10 @@ def main():
 
         glue._say = lambda text: channel.send(say=text)
         before = identity.loaded()
+        if settings.get("causes"):
+            from .causes import host
+
+            host.reserve()
         prepare(settings)
         bench, facts = opened(settings, channel, before)
     except Exception as problem:  # whatever it is, the coordinator says it

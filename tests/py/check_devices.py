@@ -32,6 +32,8 @@ d.search = search
 if "SEARCH" in os.environ:  # what the process that searches for causes does
     from ulpscope.causes import host
 
+    if "SEARCH_FORKED" not in os.environ:
+        host.end()  # one that waits has not got it
     head, _, tail = host.BOOT.partition("from ulpscope")
     host.BOOT = f"{head}exec({SEARCH!r}); from ulpscope{tail}"
 

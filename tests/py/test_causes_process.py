@@ -210,6 +210,76 @@ def test_nothing_is_left_behind():
     raise AssertionError(f"one of the processes {pids} is left")
 
 
+# ---- forked ahead --------------------------------------------------------------------------
+
+AHEAD = """
+import os, sys, torch, ulpscope
+from ulpscope.causes import host
+x, w = torch.randn(48, 96), torch.randn(96, 32)
+if sys.argv[1] == "thread":
+    import threading
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+elif sys.argv[1] == "pool":
+    torch.set_num_threads(2)
+    torch.randn(1000, 1000).exp()
+    assert len(os.listdir("/proc/self/task")) > 1
+elif sys.argv[1] == "user":
+    os.register_at_fork(before=lambda: print("forked", flush=True))
+if sys.argv[1] != "user":
+    print(host.reserve(), flush=True)
+children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+print(*children, flush=True)
+if sys.argv[1] == "asleep":
+    sys.stdin.read()
+print(ulpscope.judge_call(torch.mm, (x, w), {}, torch.mm(x.bfloat16().float(), w)).cause, flush=True)
+print(host._helper.process.pid, flush=True)
+"""
+
+
+def ahead(what):
+    run = subprocess.run([sys.executable, "-c", AHEAD, what], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def test_a_process_forked_ahead_searches_like_one_that_was_started():
+    there, child, cause, asked = ahead("alone")
+    assert there == "True" and child == asked
+    assert "bfloat16" in cause
+
+
+@pytest.mark.parametrize("what", ["thread", "pool"])
+def test_nothing_is_forked_beside_threads(what):
+    there, children, cause, asked = ahead(what)
+    assert (there, children) == ("False", "") and "bfloat16" in cause and asked
+
+
+def test_a_program_that_asks_is_not_forked():
+    children, cause, asked = ahead("user")
+    assert children == "" and "bfloat16" in cause and asked
+
+
+def test_one_that_waits_ends_with_the_program():
+    host = subprocess.Popen([sys.executable, "-c", AHEAD, "asleep"], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert host.stdout.readline() == "True\n"
+    child = int(host.stdout.readline())
+    mine = {os.readlink(f"/proc/{host.pid}/fd/{fd}") for fd in (0, 1)}
+    for _ in range(100):
+        held = {os.readlink(f"/proc/{child}/fd/{fd}") for fd in os.listdir(f"/proc/{child}/fd")}
+        if not held & mine:
+            break
+        time.sleep(0.1)
+    assert not held & mine and is_there(child) and os.getsid(child) == child
+    host.kill()
+    host.wait()
+    for _ in range(100):
+        if not is_there(child):
+            return
+        time.sleep(0.1)
+    raise AssertionError("it waits for ever")
+
+
 # ---- in a check ----------------------------------------------------------------------------
 
 
@@ -256,7 +326,20 @@ def test_a_check_keeps_its_verdicts_and_searches_once_for_what_is_alike(alike, t
     assert len(spent) == 41 and spent[len(spent) // 2] < 0.25e9
 
 
-def test_a_verdict_is_on_disk_before_its_cause_is_sought(tmp_path, monkeypatch):
+FORKED = """
+import os, sys
+def changed():
+    if "ulpscope.causes.diagnose" in sys.modules and "SEARCH" not in globals():
+        from check_devices import SEARCH
+        exec(SEARCH, globals())
+        globals()["SEARCH"] = True
+if os.environ.get("SEARCH_FORKED"):
+    os.register_at_fork(after_in_child=changed)
+"""
+
+
+@pytest.mark.parametrize("way", ["started", "forked"])
+def test_a_verdict_is_on_disk_before_its_cause_is_sought(tmp_path, monkeypatch, way):
     """However the search for it ends."""
     ends = {"mm": "crash", "bmm": "hang", "addmm": "killed", "mv": "honest"}
     out, operands = tmp_path / "out", [torch.randn(24, 40), torch.randn(40, 16)]
@@ -267,7 +350,11 @@ def test_a_verdict_is_on_disk_before_its_cause_is_sought(tmp_path, monkeypatch):
         t.add("aten::mv", operands[0], torch.randn(40))
     monkeypatch.setenv("SEARCH", ",".join(f"{op}={end}" for op, end in ends.items()))
     monkeypatch.setenv("SEARCH_LOG", str(out))
-    run = check(tmp_path / "trace", out, "--causes", "0.3", fault=",".join(f"{op}=half" for op in ends))
+    if way == "forked":
+        (tmp_path / "sitecustomize.py").write_text(FORKED)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+        monkeypatch.setenv("SEARCH_FORKED", "1")
+    run = check(tmp_path / "trace", out, "--causes", "0.6", fault=",".join(f"{op}=half" for op in ends))
     assert run.returncode == 1
     found = {r["op"].removeprefix("aten::"): r for r in rows(out)}
     assert {op: r["verdict"] for op, r in found.items()} == dict.fromkeys(ends, "reduced")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks for causes: the search runs in a process of its own (`process`), started at the
-first accusation, so that whatever a wrongly used kernel does, the asking program goes on.
+first accusation, so that whatever a wrongly used kernel does, the asking program goes on. A
+worker of a check, which is ours, forks the first one ahead (`reserve`): loading torch anew takes
+longer than most searches.
 
 Requests and answers are JSON lines on two pipes, tensors lie in memory shared with that process.
 A search that dies is taken up behind the mistake that was its end; a process that is gone is
@@ -9,6 +11,7 @@ directory, no generator.
 """
 
 import atexit
+import gc
 import itertools
 import json
 import os
@@ -26,7 +29,7 @@ from .._core import Findings
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel
 from . import groups as _causes_groups
-from .process import GRACE_SECONDS, Limit
+from .process import APART, GRACE_SECONDS, Limit, waits
 
 SECONDS = 2.0  # that a search may take, if nobody says otherwise
 START_SECONDS = 120  # importing torch on a busy machine
@@ -55,30 +58,55 @@ def _python():
     raise OSError("no python interpreter found")
 
 
+def _started(passed, owner):
+    """A new interpreter that searches."""
+    path = [os.getcwd() if p == "" else p for p in sys.path]
+    return subprocess.Popen(
+        [_python(), "-I", "-c", BOOT, json.dumps(path), *map(str, passed), str(owner)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        pass_fds=passed, start_new_session=True, env={**os.environ, **APART},
+    )  # fmt: skip
+
+
+class _Forked:
+    """A fork of this process that waits for work."""
+
+    def __init__(self, passed, owner):
+        gc.freeze()  # what is there is shared until it is written, which a collection does
+        self.status, self.pid = None, os.fork()
+        if not self.pid:
+            waits(*passed, owner)
+
+    def poll(self):
+        return self._ended(os.WNOHANG)
+
+    def wait(self):
+        return self._ended(0)
+
+    def _ended(self, options):
+        if self.status is None and os.waitpid(self.pid, options)[0]:
+            self.status = 0
+        return self.status
+
+
 class Helper:
     """The process that searches, as seen from here."""
 
-    def __init__(self):
+    def __init__(self, make=_started):
         self.owner = os.getpid()
         self.memory = _shared_memory()
         requests, self.ask = os.pipe()
         self.answers, answers = os.pipe()
         self.buffer, self.number, self.id = b"", None, 0
-        path = [os.getcwd() if p == "" else p for p in sys.path]
-        passed = [requests, answers, self.memory]
-        environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}
         try:
-            self.process = subprocess.Popen(
-                [_python(), "-I", "-c", BOOT, json.dumps(path), *map(str, passed), str(self.owner)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=passed, start_new_session=True, env=environment,
-            )  # fmt: skip
+            self.process = make([requests, answers, self.memory], self.owner)
         except BaseException:
             self._close([self.memory, self.ask, self.answers])
             raise
         finally:
             self._close([requests, answers])
         self.ready = False
+        self.asleep = make is _Forked
 
     @staticmethod
     def _close(descriptors):
@@ -141,6 +169,9 @@ class Helper:
 
     def wait_until_ready(self):
         """Returns once torch is there: nothing of that counts as searching."""
+        if self.asleep:
+            os.write(self.ask, b"\n")
+            self.asleep = False
         if not self.ready:
             self.ready = next(self.messages(time.monotonic() + START_SECONDS))["ready"]
 
@@ -160,6 +191,32 @@ def _the_helper():
     if _helper is None or _helper.owner != os.getpid():  # after a fork it is the parent's
         _helper = Helper()
     return _helper
+
+
+def reserve():
+    """Forks a process that searches when it is asked; whether it is there. Only where this process
+    is ours, and nothing but torch was loaded: no device, and no thread that was not ended for the
+    fork, as numpy's are by handlers of their own."""
+    global _helper
+    if _helper is not None or not os.path.isdir("/proc/self/task"):
+        return False
+    if torch._C._get_privateuse1_backend_name() != "privateuseone" or torch.cuda.is_initialized():
+        return False
+    if threading.active_count() > 1:
+        return False
+    _helper = Helper(_Forked)
+    if not _is_alone():
+        end()
+    return _helper is not None
+
+
+def _is_alone():
+    """Whether no other thread runs in this process; one that has been waited for goes in a moment."""
+    for _ in range(20):
+        if len(os.listdir("/proc/self/task")) == 1:
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def end():

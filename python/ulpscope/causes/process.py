@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that searches for causes: it runs torch's kernels with arguments that they may not
-survive, so nothing else lives here. Started by `host`, by which the pipes are described;
-ends with it, however that ends, or when nobody asks for a while.
+survive, so nothing else lives here. Started by `host`, by which the pipes are described, or
+forked by it before anything but torch was there; ends with it, however that ends, or when
+nobody asks for a while.
 
 It loads torch once and searches in a fork of itself: one that dies is replaced within
 milliseconds, and the next goes on behind the mistake that was the end of the last.
 """
 
+import contextlib
 import importlib
 import json
 import mmap
@@ -21,6 +23,7 @@ import types
 
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 60  # without a question: then this process ends
+APART = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}  # devices are not its own
 IDLE = 9  # exit code of a fork that was not asked
 GRACE_SECONDS = 1.0  # for one run that began in time
 LONGEST_SECONDS = 1e8  # that a timer takes
@@ -44,6 +47,34 @@ def main(arguments):
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, IDLE):
             os._exit(0)
         message = {"died": True, "late": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM}
+
+
+def waits(requests, answers, memory, parent):
+    """The life of a process that `host` forked: nothing of its parent's is kept open, and nothing
+    is done until the first byte comes."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null, fd)
+        _close_all_but({0, 1, 2, requests, answers, memory})
+        os.environ |= APART
+        poll = select.poll()
+        poll.register(requests, select.POLLIN)
+        while not poll.poll(1000 * LOOK_SECONDS):
+            if os.getppid() != parent:
+                os._exit(0)
+        if os.read(requests, 1):
+            main((requests, answers, memory, parent))
+    finally:
+        os._exit(0)
+
+
+def _close_all_but(kept):
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if fd not in kept:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(fd)
 
 
 def load():
