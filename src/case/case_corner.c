@@ -25,55 +25,77 @@ static usc_case_stage take_probe;
 
 /* ---- sums that no choice changes, as what tied maxima share ---- */
 
-/* The ways to sum up: over each dimension, then over the last two and more, to all. */
+/* A way to sum up: over each dimension, then over the last two and more, to all. Sums lie
+ * one behind the other, each the sum of `n` elements that are `inner` apart. */
+typedef struct {
+    int64_t outer, n, inner;
+} sum_way;
+
 static int n_ways(const usc_case *c)
 {
     const int ndim = c->truth.ndim;
     return ndim < 2 ? ndim : 2 * ndim - 1;
 }
 
-static bool is_summed(const usc_case *c, int way, int d)
+static int64_t product(const int64_t *sizes, int from, int to)
+{
+    int64_t n = 1;
+    for (int d = from; d < to; d++)
+        n *= sizes[d];
+    return n;
+}
+
+static sum_way way_of(const usc_case *c, int number)
 {
     const int ndim = c->truth.ndim;
-    return way < ndim ? d == way : d >= ndim - (way - ndim + 2);
+    const bool one = number < ndim;
+    const int first = one ? number : 2 * ndim - number - 2,
+              last = one ? number + 1 : ndim;
+    return (sum_way){product(c->truth.sizes, 0, first),
+                     product(c->truth.sizes, first, last),
+                     product(c->truth.sizes, last, ndim)};
+}
+
+static int64_t n_sums(sum_way way)
+{
+    return way.outer * way.inner;
 }
 
 /* Which sum an element is part of. */
-static int64_t sum_of(const usc_case *c, int way, int64_t flat)
+static int64_t sum_of(sum_way way, int64_t i)
 {
-    int64_t at = 0, stride = 1;
-    for (int d = c->truth.ndim - 1; d >= 0; d--) {
-        const int64_t size = c->truth.sizes[d];
-        if (!is_summed(c, way, d)) {
-            at += flat % size * stride;
-            stride *= size;
-        }
-        flat /= size;
-    }
-    return at;
+    return i / (way.n * way.inner) * way.inner + i % way.inner;
 }
 
-/* Sums of `values`, or of the sizes of the sides where that is NULL, each at the place of
- * its number; `out` has room for as many as there are elements. */
-static void sum_up(const usc_case *c, int way, const double *values, double *out);
+static void sum_up(sum_way way, const double *values, double *out)
+{
+    memset(out, 0, (size_t)n_sums(way) * sizeof *out);
+    for (int64_t o = 0; o < way.outer; o++, out += way.inner)
+        for (int64_t k = 0; k < way.n; k++, values += way.inner)
+            for (int64_t i = 0; i < way.inner; i++)
+                out[i] += values[i];
+}
 
 static bool take_sums(usc_case *c, const double *values)
 {
     usc_sides *s = &c->sides;
     const bool first = s->low_sums == NULL;
     if (first) {
-        const int64_t n = c->n * n_ways(c);
+        int64_t n = 0;
+        for (int way = 0; way < n_ways(c); way++)
+            n += n_sums(way_of(c, way));
         s->low_sums = usc_case_room(c, n, sizeof *s->low_sums);
         s->high_sums = usc_case_room(c, n, sizeof *s->high_sums);
         s->sums = usc_case_room(c, c->n, sizeof *s->sums);
     }
     if (c->work.failed) return false;
-    for (int way = 0; way < n_ways(c); way++) {
-        double *low = s->low_sums + way * c->n, *high = s->high_sums + way * c->n;
-        sum_up(c, way, values, s->sums);
-        for (int64_t i = 0; i < c->n; i++) {
-            low[i] = first ? s->sums[i] : fmin(low[i], s->sums[i]);
-            high[i] = first ? s->sums[i] : fmax(high[i], s->sums[i]);
+    double *low = s->low_sums, *high = s->high_sums;
+    for (int number = 0; number < n_ways(c); number++) {
+        const sum_way way = way_of(c, number);
+        sum_up(way, values, s->sums);
+        for (int64_t i = 0; i < n_sums(way); i++, low++, high++) {
+            *low = first ? s->sums[i] : fmin(*low, s->sums[i]);
+            *high = first ? s->sums[i] : fmax(*high, s->sums[i]);
         }
     }
     return true;
@@ -86,32 +108,32 @@ static double size_at(const usc_case *c, int64_t i)
     return fmax(fabs(c->sides.low[i]), fabs(c->sides.high[i]));
 }
 
-static void sum_up(const usc_case *c, int way, const double *values, double *out)
-{
-    memset(out, 0, (size_t)c->n * sizeof *out);
-    for (int64_t i = 0; i < c->n; i++)
-        out[sum_of(c, way, i)] += values != NULL ? values[i] : size_at(c, i);
-}
-
 /* Elements of sums that no choice changes, and that are others on the device, stay. */
 static void keep_unbalanced(usc_case *c)
 {
     usc_sides *s = &c->sides;
     const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
     const double share = fmax(SAME, 4 * ldexp(1, 1 - bits));
+    double *sizes = usc_case_room(c, c->n, sizeof *sizes);
     double *size = usc_case_room(c, c->n, sizeof *size);
-    if (s->low_sums == NULL || size == NULL) return;
-    for (int way = 0; way < n_ways(c); way++) {
-        const double *low = s->low_sums + way * c->n, *high = s->high_sums + way * c->n;
-        sum_up(c, way, c->d, s->sums);
-        sum_up(c, way, NULL, size);
+    if (s->low_sums == NULL || sizes == NULL || size == NULL) return;
+    for (int64_t i = 0; i < c->n; i++)
+        sizes[i] = size_at(c, i);
+    const double *low = s->low_sums, *high = s->high_sums;
+    for (int number = 0; number < n_ways(c); number++) {
+        const sum_way way = way_of(c, number);
+        sum_up(way, c->d, s->sums);
+        sum_up(way, sizes, size);
         for (int64_t i = 0; i < c->n; i++) {
-            const int64_t k = sum_of(c, way, i);
+            if (!s->asked[i]) continue;
+            const int64_t k = sum_of(way, i);
             const bool fixed = high[k] - low[k] <= GRID * size[k];
             if (fixed &&
                 fabs(s->sums[k] - low[k]) > share * fmax(size[k], fabs(s->sums[k])))
                 s->asked[i] = 0;
         }
+        low += n_sums(way);
+        high += n_sums(way);
     }
 }
 
