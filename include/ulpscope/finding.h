@@ -135,6 +135,18 @@ USC_API USC_NODISCARD usc_status usc_findings_differ(usc_findings *f, const char
                                                      const usc_tensor *marks,
                                                      usc_error *err);
 
+/**
+ * Adds a pass on an output that equals the CPU's own in every bit: `form` says its path,
+ * n and sizes. float_size: bytes of an element, 0 of what is no float; n_odd: elements
+ * that are NaN or Inf.
+ *
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_findings_same(usc_findings *f,
+                                                   const usc_finding *form,
+                                                   int float_size, int64_t n_odd,
+                                                   usc_error *err);
+
 /* ---- what they come to ---- */
 
 /** The finding that decides: the worst, but for outputs in which float32 keeps no bits as

@@ -543,6 +543,21 @@ static PyObject *findings_differ(PyObject *self, PyObject *args)
                 &err);
 }
 
+static PyObject *findings_same(PyObject *self, PyObject *args)
+{
+    long long n, n_odd;
+    int float_size;
+    PyObject *sizes;
+    usc_finding form = {0};
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "sLOiL", &form.path, &n, &sizes, &float_size, &n_odd) ||
+        read_sizes(sizes, &form) < 0)
+        return NULL;
+    form.n = n;
+    return told(self, usc_findings_same(list_of(self), &form, float_size, n_odd, &err),
+                &err);
+}
+
 static PyObject *findings_extend(PyObject *self, PyObject *items)
 {
     if (extend(self, items) < 0) return NULL;
@@ -568,6 +583,8 @@ static PyMethodDef findings_methods[] = {
     {"extend", findings_extend, METH_O, "extend(findings): copies of them, at the end."},
     {"differ", findings_differ, METH_VARARGS,
      "differ(path, got, want, marks): see usc_findings_differ."},
+    {"same", findings_same, METH_VARARGS,
+     "same(path, n, sizes, float_size, n_odd): see usc_findings_same."},
     {"excuse", findings_excuse, METH_VARARGS,
      "excuse(i, code, n): see usc_findings_excuse."},
     {"refuse", findings_refuse, METH_VARARGS,

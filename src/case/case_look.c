@@ -99,17 +99,6 @@ static usc_status keep_worst(usc_case *c, usc_error *err)
     return USC_OK;
 }
 
-static void note_odd(usc_case *c)
-{
-    const usc_judgement *j = &c->f.judgement;
-    if (j->n == j->n_finite) return;
-    if (j->n_finite > 0)
-        usc_case_note(c, "truth is NaN or Inf at %s of %s elements",
-                      usc_count(j->n - j->n_finite).text, usc_count(j->n).text);
-    else
-        usc_case_note(c, "nothing finite to judge");
-}
-
 /* The look is over. */
 static usc_status done(usc_case *c, usc_error *err)
 {
@@ -126,7 +115,7 @@ static usc_status done(usc_case *c, usc_error *err)
         usc_case_excuse(c, USC_EXCUSE_ILL_CONDITIONED, j->n_ill);
     if (j->flushes) usc_case_note(c, "flushes subnormals");
     usc_case_excuse(c, USC_EXCUSE_FLUSHED, j->n_flushed);
-    note_odd(c);
+    usc_findings_noted_odd(c->found, f, j->n - j->n_finite);
     usc_status st = USC_OK;
     if (f->verdict != USC_VERDICT_PASS) st = keep_worst(c, err);
     usc_judge_close(c->look.judge);

@@ -156,6 +156,16 @@ void usc_findings_excused(usc_findings *f, usc_finding *one, usc_excuse excuse,
                            excuses[excuse].words);
 }
 
+void usc_findings_noted_odd(usc_findings *f, usc_finding *one, int64_t n_odd)
+{
+    if (n_odd == 0) return;
+    if (n_odd < one->n)
+        usc_findings_noted(f, one, "truth is NaN or Inf at %s of %s elements",
+                           usc_count(n_odd).text, usc_count(one->n).text);
+    else
+        usc_findings_noted(f, one, "nothing finite to judge");
+}
+
 usc_status usc_findings_note(usc_findings *f, int i, const char *note, usc_error *err)
 {
     usc_findings_noted(f, f->items[i], "%s", note);

@@ -27,6 +27,9 @@ void usc_findings_noted(usc_findings *f, usc_finding *one, const char *format, .
 void usc_findings_excused(usc_findings *f, usc_finding *one, usc_excuse excuse,
                           int64_t n);
 
+/** Notes how many elements are no numbers in truth. */
+void usc_findings_noted_odd(usc_findings *f, usc_finding *one, int64_t n_odd);
+
 /** Takes the place of finding i, or of none where i is the count. NULL: no memory. */
 usc_finding *usc_findings_put(usc_findings *f, size_t i, const usc_finding *one);
 

@@ -73,3 +73,24 @@ usc_status usc_findings_differ(usc_findings *f, const char *path, const usc_tens
     if (n == 0) one.numbers = USC_NUMBERS_NONE;
     return usc_findings_add(f, &one, err);
 }
+
+usc_status usc_findings_same(usc_findings *f, const usc_finding *form, int float_size,
+                             int64_t n_odd, usc_error *err)
+{
+    usc_finding one = {.path = form->path,
+                       .verdict = USC_VERDICT_PASS,
+                       .reason = "equal in every bit to the CPU's own",
+                       .bits = float_size == 8 ? 53 : 24,
+                       .bound = float_size > 0,
+                       .n = form->n,
+                       .ndim = form->ndim};
+    memcpy(one.sizes, form->sizes, sizeof one.sizes);
+    one.yardstick_bits = one.bits;
+    if (float_size > 0 && one.n == 0) {
+        one.reason = "no elements";
+        one.bits = one.yardstick_bits = (double)NAN;
+        one.bound = false;
+    }
+    usc_findings_noted_odd(f, &one, n_odd);
+    return usc_findings_add(f, &one, err);
+}

@@ -268,6 +268,26 @@ static void only_what_is_marked_differs(void **state)
     usc_findings_close(f);
 }
 
+static void what_has_the_cpus_bytes_passes(void **state)
+{
+    (void)state;
+    usc_findings *f = opened();
+    usc_finding form = {.path = "out[0]", .n = 4, .ndim = 1, .sizes = {4}};
+    assert_int_equal(usc_findings_same(f, &form, 4, 1, NULL), USC_OK);
+    assert_int_equal(usc_findings_same(f, &form, 0, 0, NULL), USC_OK);
+    assert_int_equal(usc_findings_same(f, &form, 8, 4, NULL), USC_OK);
+    form.n = form.sizes[0] = 0;
+    assert_int_equal(usc_findings_same(f, &form, 4, 0, NULL), USC_OK);
+    const usc_finding *one = usc_findings_at(f, 0);
+    assert_true(one->bits == 24 && one->bound);
+    assert_string_equal(one->notes[0], "truth is NaN or Inf at 1 of 4 elements");
+    assert_false(usc_findings_at(f, 1)->bound);
+    assert_true(usc_findings_at(f, 2)->bits == 53);
+    assert_string_equal(usc_findings_at(f, 2)->notes[0], "nothing finite to judge");
+    assert_true(isnan(usc_findings_at(f, 3)->bits));
+    usc_findings_close(f);
+}
+
 static const usc_metric *metric(const usc_result_row *row, const char *name)
 {
     for (int i = 0; i < row->n_metrics; i++)
@@ -354,6 +374,7 @@ int main(void)
         cmocka_unit_test(an_output_is_no_worse_than_the_cpus_own),
         cmocka_unit_test(answers_that_differ_are_settled),
         cmocka_unit_test(only_what_is_marked_differs),
+        cmocka_unit_test(what_has_the_cpus_bytes_passes),
         cmocka_unit_test(a_row_says_what_its_findings_say),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(excuses_are_found_by_their_codes),

@@ -5,15 +5,9 @@ precision, no replay is asked. Where a byte differs nothing is said here: then t
 looks at all. Serves `session.judging`.
 """
 
-import math
-
-import torch
-
 from .._core import Finding, Findings
 from ..calls.exact import carries
 from ..calls.replay import all_finite, same_bytes
-
-SAME = "equal in every bit to the CPU's own"
 
 
 def carried(operands, answer):
@@ -25,7 +19,10 @@ def carried(operands, answer):
         return None
     if not all(same_bytes(answer.outputs[path], right) for path, right in native.items()):
         return None
-    return Findings([_finding(path, tensor) for path, tensor in answer.outputs.items()] or [Finding("", "pass")])
+    found = Findings()
+    for path, tensor in answer.outputs.items():
+        _add(found, path, tensor)
+    return found or Findings([Finding("", "pass")])
 
 
 def _only_carries(operands):
@@ -44,17 +41,9 @@ def _kept(call, native):
     return len(floats | got) < 2 and (floats >= got or not given)
 
 
-def _finding(path, tensor):
-    n, sizes = tensor.numel(), tuple(tensor.shape)
-    if not tensor.dtype.is_floating_point:
-        return Finding(path, "pass", SAME, n=n, sizes=sizes)
-    if n == 0:
-        return Finding(path, "pass", "no elements", math.nan, math.nan)
-    bits = 53.0 if tensor.dtype == torch.float64 else 24.0
-    found = Finding(path, "pass", SAME, bits, bits, n, sizes, bound=True)
-    values = tensor if tensor.dtype.itemsize > 1 else tensor.float()  # float8 has no isfinite
-    if not all_finite(values):
-        odd = n - int(values.isfinite().sum())
-        found.notes.append(f"truth is NaN or Inf at {odd:,} of {n:,} elements" if odd < n
-                           else "nothing finite to judge")  # fmt: skip
-    return found
+def _add(found, path, tensor):
+    n, size, odd = tensor.numel(), 0, 0
+    if tensor.dtype.is_floating_point:
+        values = tensor if tensor.dtype.itemsize > 1 else tensor.float()  # float8 has no isfinite
+        size, odd = tensor.dtype.itemsize, 0 if all_finite(values) else n - int(values.isfinite().sum())
+    found.same(path, n, tensor.shape, size, odd)
