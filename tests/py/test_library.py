@@ -140,7 +140,16 @@ def rtl_bench(program, env, _):
     assert done.returncode == 1 and done.stdout.startswith("reduced: dot computed with ")
 
 
-EXPECTED = {"judge_two_buffers": judge_two_buffers, "print_trace": print_trace, "rtl_bench": rtl_bench}
+def write_trace(program, env, tmp_path):
+    must(program, tmp_path / "t", env=env)
+    assert "aten::mm" in must("ulpscope", "show", tmp_path / "t")
+    done = must("ulpscope", "check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "out")
+    assert "verdicts    1 pass" in done
+    assert run(program, tmp_path / "t", env=env).returncode == 2  # it is there
+    assert run(program, env=env).returncode == 2
+
+
+EXPECTED = {"write_trace": write_trace, "judge_two_buffers": judge_two_buffers, "print_trace": print_trace, "rtl_bench": rtl_bench}
 
 
 def test_the_code_of_the_manual_is_code_of_the_examples():

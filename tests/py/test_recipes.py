@@ -3,9 +3,11 @@
 code is put where its first line says, the copy is built, and what was added works. Each recipe
 stays within the folder that the table names."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 
 
@@ -20,7 +23,7 @@ def recipes(text):
     """{change: [(file, how, code)]} of the sections `Add a ...`."""
     found = {}
     for title, body in re.findall(r"^## Add (an? [^\n]+)\n(.*?)(?=^## |\Z)", text, re.M | re.S):
-        blocks = re.findall(r"^```c\n// ([^,\n]+), ([^\n]+)\n(.*?)^```$", body, re.M | re.S)
+        blocks = re.findall(r"^```(?:c|python)\n(?://|#) ([^,\n]+), ([^\n]+)\n(.*?)^```$", body, re.M | re.S)
         if blocks:
             found[title] = blocks
     return found
@@ -39,13 +42,13 @@ def followed(text, how, code):
     macro = re.search(rf"^#define {name}\(X\)(?:.*\\\n)+.*\n", text, re.M)
     if macro:
         return text[: macro.end() - 1] + " \\\n" + code + text[macro.end():]
-    table = re.search(rf"\b{name}\[[^\]]*\] = \{{.*?^(?=\}};)", text, re.M | re.S)
+    table = re.search(rf"\b{name}(?:\[[^\]]*\])? = \{{.*?^(?=\}})", text, re.M | re.S)
     assert table, f"no list {name}"
     return text[: table.end()] + code + text[table.end():]
 
 
 def test_each_recipe_touches_the_folder_that_the_table_names():
-    named = dict(re.findall(r"^\| (an? [^|]+?) \| `([\w/]+)/` \|", PAGE, re.M))
+    named = dict(re.findall(r"^\| (an? [^|]+?) \| `([\w/]+)/`", PAGE, re.M))
     blocks = recipes(PAGE)
     assert blocks and blocks.keys() <= named.keys()
     for change, parts in blocks.items():
@@ -67,7 +70,7 @@ def test_a_block_that_has_no_place_is_an_error():
 def built(tmp_path_factory):
     """The build folder of a copy to which everything was added."""
     copy = tmp_path_factory.mktemp("copy")
-    for name in ("include", "src", "cli", "cmake", "sim", "tests", "examples"):
+    for name in ("include", "src", "cli", "cmake", "sim", "tests", "examples", "python"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("py", "__pycache__"))
     shutil.copy(ROOT / "CMakeLists.txt", copy)
     for file, how, code in sum(recipes(PAGE).values(), []):
@@ -80,8 +83,8 @@ def built(tmp_path_factory):
     return copy / "b"
 
 
-def run(*command, code=0):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+def run(*command, code=0, **options):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -110,3 +113,16 @@ def test_a_standard_judges(built, tmp_path, off, code):
     assert ("off by up to 0.75" in " ".join(said.split())) == bool(code)
 
 
+def test_a_neighbour_is_named(built, tmp_path):
+    """In the copy's Python, with the extension of this build: lgamma is named where digamma was asked."""
+    package = tmp_path / "ulpscope"
+    shutil.copytree(built.parent / "python" / "ulpscope", package)
+    for path in (BUILD / "python" / "ulpscope").iterdir():
+        if path.suffix == ".so" or path.name in ("glue", "include"):
+            (package / path.name).symlink_to(path)
+    code = ("import torch, ulpscope\n"
+            "x = torch.linspace(2.5, 9, 1000)\n"
+            "print(ulpscope.judge_call(torch.digamma, (x,), None, x.lgamma()).sentence)")  # fmt: skip
+    for where, named in ((tmp_path, True), (BUILD / "python", False)):
+        said = run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(where)})
+        assert ("lgamma instead of digamma" in said) == named, said
