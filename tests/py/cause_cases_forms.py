@@ -87,7 +87,7 @@ def layouts():
          lambda x: x.sin().roll(7, 1))
     case("neighbours repeat", "every other element repeats", torch.sin, lambda: (randn(8, 14),),
          lambda x: x.sin()[:, ::2].repeat_interleave(2, 1))
-    case("step of windows", "step 2 of a unfold", lambda x: x.unfold(-1, 4, 2).sin(), lambda: (randn(3, 17),),
+    case("step of windows", "step of a unfold|step were 1", lambda x: x.unfold(-1, 4, 2).sin(), lambda: (randn(3, 17),),
          lambda x: x.unfold(-1, 4, 1)[:, :7].sin())
     case("variance of fewer rows", "last 1 of 40 along axis 0", lambda x: x.var(0), lambda: (randn(40, 12),),
          lambda x: x[:-1].var(0))

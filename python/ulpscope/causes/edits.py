@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from ..calls.replay import View
-from .lab import changer, leaves
+from .lab import leaves
 from .slices import half_edits, slice_edits
 
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
@@ -178,25 +178,13 @@ def scalar_edits(lab):
     for path, name, old in _scalars(call):
         for new in other_values(name, old):
             yield (phrase(_op(call), name, old, new),
-                   lambda p=path, v=new: lab.run(change=changer([p], lambda _: v)))  # fmt: skip
+                   lambda p=path, v=new: lab.changed(lambda _: {p: v}))  # fmt: skip
     floats = [(p, n, v) for p, n, v in _scalars(call) if isinstance(v, float) and n]
     for i, (p, n, v) in enumerate(floats[:8]):
         for q, m, w in floats[i + 1 : 8]:
             if v != w:
                 yield (f"the arguments {n} and {m} are exchanged (swapped)",
-                       lambda a=(p, w), b=(q, v): lab.run(change=_numbers(a, b)))  # fmt: skip
-
-
-def _numbers(*some):
-    """Other numbers at several places."""
-    edits = [changer([p], lambda _, v=v: v) for p, v in some]
-
-    def change(args, kwargs):
-        for edit in edits:
-            args, kwargs = edit(args, kwargs)
-        return args, kwargs
-
-    return change
+                       lambda other={p: w, q: v}: lab.changed(lambda _: other))  # fmt: skip
 
 
 def _op(call):
@@ -230,10 +218,10 @@ def optional_edits(lab):
     """The call without one of its tensors."""
     call = lab.call
     for name, paths, _ in _tensors(call):
-        missing = changer(paths, lambda _: None)
+        missing = dict.fromkeys(paths)
         kind = "bias is missing" if name in ("bias", "b") else "argument is ignored"
         kind = "mask is missing" if "mask" in name else kind
-        yield f"dropped contribution: {name}, the {kind}", lambda c=missing: lab.run(change=c)
+        yield f"dropped contribution: {name}, the {kind}", lambda m=missing: lab.changed(lambda _: m)
 
 
 def tensor_edits(lab, single=False, masks=False):
@@ -241,16 +229,14 @@ def tensor_edits(lab, single=False, masks=False):
     tensors of one element alone, as step counts are, with `masks` on masks and
     indices alone."""
     call = lab.call
-    written = set(call.written())
     for name, paths, views in _tensors(call):
         if masks != (not views[0].dtype.is_floating_point) or (
             not masks and single != all(n == 1 for n in views[0].sizes)
         ):
             continue
         sizes = {n for p, v in call.views.items() if p not in paths and v.dtype.is_floating_point for n in v.sizes}
-        for text, change in _misread(name, views[0], len(views), sizes):
-            edit = changer(paths, change, written)
-            yield text, lambda c=edit: lab.run(change=c)
+        for text, change in misread(name, views[0], len(views), sizes):
+            yield text, lambda some=paths, c=change: lab.changed(lambda t: {p: c(t[p]) for p in some})
 
 
 def pair_edits(lab):
@@ -262,9 +248,9 @@ def pair_edits(lab):
     for (n1, p1, v1), (n2, p2, _) in pairs if len(pairs) <= 6 else ():
         for axis in [a for a, size in enumerate(v1.sizes) if size > 1]:
             for by in (1, -1):
-                edit = changer([p1, p2], lambda t, a=axis, s=by: t.roll(s, a))
                 yield (f"index shifted by one: {n1} and {n2} along axis {axis}",
-                       lambda e=edit: lab.run(change=e))  # fmt: skip
+                       lambda some=(p1, p2), a=axis, s=by: lab.changed(
+                           lambda t: {p: t[p].roll(s, a) for p in some}))  # fmt: skip
 
 
 def swap_edits(lab):
@@ -276,7 +262,7 @@ def swap_edits(lab):
         for n2, p2, v2 in tensors[i + 1 : 8]:
             if (any_size or tuple(v1.sizes) == tuple(v2.sizes)) and v1.dtype == v2.dtype:
                 yield (f"the arguments {n1} and {n2} are exchanged (swapped)",
-                       lambda a=p1, b=p2: lab.run(change=_swapping(a, b)))  # fmt: skip
+                       lambda a=p1, b=p2: lab.changed(lambda t: {a: t[b].clone(), b: t[a].clone()}))  # fmt: skip
     for node in lab.nodes():
         seen = [a for a in node.args[:2] if hasattr(a, "shape")]
         if len(seen) == 2 and len({(a.shape, a.dtype) for a in seen}) == 1 and not node.writes:
@@ -288,26 +274,7 @@ def _operands_swapped(func, args, kwargs):
     return func(args[1], args[0], *args[2:], **kwargs)
 
 
-def _swapping(a, b):
-    """Exchanges two tensors, or their contents where they may be written."""
-    def apply(args, kwargs):
-        held = {}
-
-        def note(value, path):
-            held[path] = value.clone()
-            return value
-
-        for path in (a, b):
-            changer([path], lambda t, q=path: note(t, q))(args, kwargs)
-        for path, other in ((a, b), (b, a)):
-            stays = (path,) if held[path].shape == held[other].shape else ()
-            args, kwargs = changer([path], lambda t, q=other: held[q], stays)(args, kwargs)
-        return args, kwargs
-
-    return apply
-
-
-def _misread(name, view, count, sizes=()):
+def misread(name, view, count, sizes=()):
     if view.dtype == torch.bool:
         yield from _mask_edits(name, view)
         return
@@ -454,9 +421,9 @@ def stride_edits(lab):
     sets += [[a] for a in odd]
     for some in sets:
         for again in (True, False):
-            edit = changer([p for _, p in some], lambda t, w=again: as_contiguous(t, w))
             yield (f"wrong stride: {' and '.join(n for n, _ in some)} read as if contiguous",
-                   lambda e=edit: lab.run(change=e))  # fmt: skip
+                   lambda some=some, w=again: lab.changed(
+                       lambda t: {p: as_contiguous(t[p], w) for _, p in some}))  # fmt: skip
 
 
 def dense(view):

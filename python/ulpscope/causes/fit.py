@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from .edits import number_leaves, phrase
 from .inside import with_argument
-from .lab import changer
 
 MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
@@ -55,7 +54,7 @@ def dials(lab):
 
 def _of_call(lab):
     op = lab.call.op.rpartition("::")[2].split(".")[0]
-    return [Dial(float(old), lambda v, p=p: lab.run(change=changer([p], lambda _: v)),
+    return [Dial(float(old), lambda v, p=p: lab.changed(lambda _: {p: v}),
                  lambda v, n=name, o=float(old): phrase(op, n, o, v))
             for p, name, old in number_leaves(lab.call) if isinstance(old, float) and old and name]  # fmt: skip
 

@@ -252,7 +252,7 @@ class Graph:
         self.top = [n for n in self.nodes if len(n.place) == 1]
         self.places = {n.place for n in self.nodes}
         self.outputs = {path: recording.slot_of(t) for path, t in outputs.items()}
-        self.held, self.written, self.spoilt = held, recording.written, False
+        self.held, self.written = held, recording.written
         own = {s.storage for s in self.inputs.values()}
         if not self.written.isdisjoint(set(recording.outside.values()) - own):
             raise Unfit("writes what it was not given")
@@ -277,7 +277,7 @@ class Graph:
         for node in nodes:
             if node.place in opened and node.place not in edits:
                 self._go(node.inside, edits, opened, values)
-                self._keep(node.result, self._filled(node.inner, values), values, whole=True)
+                self._keep(node.result, self._filled(node.inner, values), values, shapes=True)
             elif node.place in edits or node.again or not node.used.isdisjoint(values):
                 self._again(node, edits.get(node.place), values)
 
@@ -292,38 +292,40 @@ class Graph:
         """Runs one operator on what is new."""
         args, kwargs = self._filled([node.args, node.kwargs], values)
         if edit is not None:
-            out = self._edited(node, edit, tuple(args), kwargs)
+            out = self._edited(node, edit, values)
         elif node.plain or self.held is None:
             out = node.func(*args, **kwargs)
             out = self.held._wide(out) if self.held is not None else out
         else:
             out = self.held.__torch_dispatch__(node.func, (), args, kwargs)
-        self._keep(node.result, out, values)
+        indices = edit is not None and isinstance(out, torch.Tensor) and not out.is_floating_point()
+        self._keep(node.result, out, values, shapes=indices)
 
-    def _edited(self, node, edit, args, kwargs):
-        """What an edit gives, in what the operator writes if it does that; Unfit where it wrote
-        what others read: the graph is spoilt by that."""
-        given = [t for t in flat([*args, *kwargs.values()]) if isinstance(t, torch.Tensor)]
-        before = [t._version for t in given]
+    def _edited(self, node, edit, values):
+        """What an edit gives, in what the operator writes if it does that. What else the edit may
+        write is a copy: others read it."""
+        def own(value):
+            if not isinstance(value, Slot):
+                return value
+            tensor = self._value(value, values)
+            return tensor if value.storage in self.written else tensor.clone()
+
+        args, kwargs = mapped([node.args, node.kwargs], own)
         with self.held or nullcontext():
-            out = edit(node.func, args, kwargs)
-        if not node.writes:
-            self.spoilt = any(t._version != v for t, v in zip(given, before))
-            if self.spoilt:
-                raise Unfit("writes what it was given")
-        elif isinstance(out, torch.Tensor) and isinstance(node.result, Slot):
+            out = edit(node.func, tuple(args), kwargs)
+        if node.writes and isinstance(out, torch.Tensor) and isinstance(node.result, Slot):
             into = args[0] if kwargs.get("out") is None else kwargs["out"]
-            out = into if out is into else into.copy_(out)
+            return out if out is into else into.copy_(out)
         return out
 
-    def _keep(self, result, out, values, whole=False):
-        """Puts results where they belong. Floats may have another shape, as along another axis,
-        but not with `whole`: whole numbers and what a kernel gives are what other kernels trust."""
+    def _keep(self, result, out, values, shapes=False):
+        """Puts results where they belong. They may have another shape, as along another axis, but
+        not with `shapes`: indices that were edited and what one kernel gives to another are trusted."""
         if isinstance(result, Slot):
             if not isinstance(out, torch.Tensor) or out.dtype != result.dtype:
                 raise Unfit("another kind of result")
             was = self.tensors[result.number]
-            if out.shape != was.shape and (whole or not out.is_floating_point()):
+            if out.shape != was.shape and shapes:
                 raise Unfit("a result of another shape")
             if out.shape == was.shape and out.stride() != was.stride():
                 out = torch.empty_like(was).copy_(out)
@@ -332,15 +334,6 @@ class Graph:
             if not isinstance(out, (list, tuple)) or len(out) != len(result):
                 raise Unfit("another number of results")
             for one, value in zip(result, out):
-                self._keep(one, value, values, whole)
+                self._keep(one, value, values, shapes)
         elif result is not out and result != out:
             raise Unfit("Python may have gone another way")
-
-
-def flat(values):
-    """The items of a nest of lists."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from flat(value)
-        else:
-            yield value

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.replay import View
-from .edits import group_edits, other_lists, other_values, phrase, roll_edits, step_edits
+from .edits import misread, other_lists, other_values, phrase, step_edits
 from .edges import groups, together
 from .neighbours import formulas, relatives
 from .slices import scaled, sizes_to_drop
@@ -328,23 +328,12 @@ def _without(i, axis, count, _):
 
 
 def node_masks(lab, node):
-    """A mask or an index inside that is off by one, ignored or inverted."""
+    """A mask or an index inside that is off by one, ignored, inverted or read otherwise."""
     for i, seen in enumerate(node.args):
-        if not hasattr(seen, "shape") or seen.floats or not seen.shape:
-            continue
-        what = "mask" if seen.dtype == torch.bool else "index"
-        view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
-        edits = list(roll_edits(f"the {what}", view)) if len(seen.shape) else []
-        if seen.dtype == torch.bool:
-            edits += group_edits(f"the {what}", view)
-            edits += [(f"the {what} is ignored", torch.zeros_like),
-                      (f"the {what} is ignored", torch.ones_like),
-                      (f"the {what} is inverted", torch.logical_not)]  # fmt: skip
-        else:
-            edits += [("index shifted by one", lambda t: (t + 1).clamp(max=int(t.max()))),
-                      ("index shifted by one", lambda t: (t - 1).clamp(min=int(t.min())))]
-        for text, change in edits:
-            yield text, {node.place: _changed(i, change)}
+        if hasattr(seen, "shape") and not seen.floats and not seen.dtype.is_complex and seen.shape and not node.writes:
+            what = "inside" if seen.dtype == torch.bool else "the index inside"
+            for text, change in misread(what, View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu"), 1):
+                yield text, {node.place: _changed(i, change)}
 
 
 def _changed(i, change):
@@ -356,85 +345,39 @@ def _changed(i, change):
     return edit
 
 
-def halves_as_pairs(lab):
-    """Halves of an axis read as every other element of it, as two layouts of rotary embeddings
-    have it."""
-    edits = {}
-    for node in lab.nodes():
-        seen = node.args[0] if node.args else None
-        if node.name in ("slice", "split", "chunk") and getattr(seen, "shape", ()) and not node.writes:
-            edits[node.place] = _paired
-    if edits:
-        yield "wrong stride: halves are read interleaved, as pairs of neighbours", edits
-
-
-def pairs_as_halves(lab):
-    """Every other element of an axis read as one half of it."""
-    edits = {}
-    for node in lab.nodes():
-        seen = node.args[0] if node.args else None
-        if node.name == "slice" and node.value("step") == 2 and getattr(seen, "shape", ()):
-            edits[node.place] = _halved
-    if edits:
-        yield "wrong stride: pairs of neighbours (interleaved) are read as halves", edits
-
-
-def _halved(func, args, kwargs):
-    out, x = func(*args, **kwargs), args[0]
-    for axis in range(x.dim()):
-        if 2 * out.shape[axis] == x.shape[axis]:
-            second = out.storage_offset() != x.storage_offset()
-            return x.narrow(axis, out.shape[axis] * second, out.shape[axis])
-    return out
+RELAID = {True: "halves are read interleaved, as pairs of neighbours", False: "pairs of neighbours (interleaved) are read as halves"}
 
 
 def layouts(lab):
-    """(text, run): halves taken for pairs or the reverse, also where the result is written."""
-    for make, way in ((halves_as_pairs, (2, -1)), (pairs_as_halves, (-1, 2))):
-        for text, edits in make(lab):
-            yield text, lambda e=edits: lab.edited(e)
-            yield (f"{text}, and so written", lambda e=edits, w=way: {
+    """(text, run): halves taken for pairs or the reverse, as two layouts of rotary embeddings have
+    it, also where the result is written; steps over an axis ignored."""
+    for node in lab.nodes():
+        if node.name in ("slice", "unfold") and isinstance(node.value("step"), int) and node.value("step") > 1:
+            edit = with_argument("step", 1, node.shape)
+            yield f"wrong stride: the step of a {node.name} is ignored", lambda e={node.place: edit}: lab.edited(e)
+    cuts = [n for n in lab.nodes() if n.name in ("slice", "split", "chunk") and not n.writes]
+    for pairs, text in RELAID.items():
+        edits = {n.place: _relaid(pairs) for n in cuts if pairs == (n.name != "slice" or n.value("step") == 1)}
+        if edits:
+            yield f"wrong stride: {text}", lambda e=edits: lab.edited(e)
+            yield (f"wrong stride: {text}, and so written", lambda e=edits, w=(2, -1) if pairs else (-1, 2): {
                 p: t.unflatten(-1, w).transpose(-1, -2).flatten(-2) if t.dim() and t.shape[-1] % 2 == 0 else t
                 for p, t in lab.edited(e).items()})  # fmt: skip
 
 
-def steps_ignored(lab):
-    """Every so many elements of an axis read as if they were neighbours."""
-    for node in lab.nodes():
-        step = node.value("step") if node.name in ("slice", "unfold") else 1
-        if isinstance(step, int) and step > 1:
-            edit = _neighbours if node.name == "slice" else _neighbouring
-            yield f"wrong stride: the step {step} of a {node.name} is ignored", {node.place: edit}
+def _relaid(pairs):
+    """Cuts an axis into every other element, or into halves, where the operator does the other."""
+    def edit(func, args, kwargs):
+        out, x = func(*args, **kwargs), args[0]
+        parts = list(out) if isinstance(out, (list, tuple)) else [out]
+        axis = next((a for a in range(x.dim()) if all(2 * p.shape[a] == x.shape[a] for p in parts)), None)
+        if axis is None:
+            return out
+        other = x.unflatten(axis, (-1, 2)).unbind(axis + 1) if pairs else x.chunk(2, axis)
+        made = [other[int(p.storage_offset() != x.storage_offset())] for p in parts]
+        return made if isinstance(out, (list, tuple)) else made[0]
 
-
-def _neighbouring(func, args, kwargs):
-    """Windows one after the other."""
-    out = func(*args, **kwargs)
-    x, axis, size = args[0], args[1] % args[0].dim(), args[2]
-    return x.unfold(axis, size, 1).narrow(axis, 0, out.shape[axis])
-
-
-def _neighbours(func, args, kwargs):
-    out, x = func(*args, **kwargs), args[0]
-    for axis in range(x.dim()):
-        if out.stride(axis) != x.stride(axis):
-            first = (out.storage_offset() - x.storage_offset()) // max(x.stride(axis), 1)
-            return x.narrow(axis, first, out.shape[axis])
-    return out
-
-
-def _paired(func, args, kwargs):
-    out = func(*args, **kwargs)
-    x = args[0]
-    parts = list(out) if isinstance(out, (list, tuple)) else [out]
-    axis = next((a for a in range(x.dim()) if 2 * parts[0].shape[a] == x.shape[a]), None)
-    if axis is None:
-        return out
-    every = [x.narrow(axis, i, x.shape[axis] - i).index_select(
-        axis, torch.arange(0, x.shape[axis] - i, 2)) for i in (0, 1)]  # fmt: skip
-    if isinstance(out, (list, tuple)):
-        return every if len(out) == 2 else out
-    return every[int(out.storage_offset() != x.storage_offset())]
+    return edit
 
 
 ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
@@ -463,7 +406,7 @@ def by_name(lab):
     for node in lab.nodes():
         held.setdefault(GRADIENT.sub("", node.name), []).append(node)
     for nodes in held.values():
-        if 1 < len(nodes) <= MOST_ALIKE and len({n.site or n.place for n in nodes}) > 1:
+        if 1 < len(nodes) <= MOST_ALIKE and len({(n.site or n.place, len(n.place)) for n in nodes}) > 1:
             yield nodes
 
 
@@ -471,7 +414,7 @@ def operator_edits(lab, deep):
     """Everything that may be wrong with one operator inside the call: with those that it calls,
     or with `deep` those that these are made of."""
     every = [nodes for nodes in groups(lab) if (len(nodes[0].place) > 1) == deep]
-    for text, e in (*steps_ignored(lab), *exchanged_numbers(lab)) if not deep else ():
+    for text, e in exchanged_numbers(lab) if not deep else ():
         yield text, lambda e=e: lab.edited(e)
     yield from layouts(lab) if not deep else ()
     kinds = (node_terms, node_without, node_arguments, node_swaps, node_forms, node_masks)
@@ -483,7 +426,7 @@ def operator_edits(lab, deep):
 
 
 def slice_edits(lab):
-    """Reductions that leave something out or count it twice."""
-    for nodes in groups(lab):
+    """Reductions that leave something out or count it twice, all of a call or one of them."""
+    for nodes in (*by_name(lab), *groups(lab)):
         for text, edits in together(node_slices, lab, nodes):
             yield text, lambda e=edits: lab.edited(e)

@@ -5,7 +5,7 @@ and `edges` say which are worth a try; `diagnose` whether one explains what a de
 of torch: what `graph` needs.
 """
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import torch
 
@@ -24,33 +24,48 @@ class Lab:
 
     # ---- runs ----
 
-    def run(self, change, dtype=None):
-        """The call's outputs by path, floats as doubles, on the arguments that `change(args,
-        kwargs)` gives instead of its own."""
+    def changed(self, make, dtype=None):
+        """The call's outputs by path, floats as doubles, with other arguments: those that
+        `make(tensors by path)` gives, by path."""
         dtype = dtype or self.dtype
-        found = self._by_inputs(change, dtype)
-        if found is not None:
-            return found
-        source, wide = self.source(), dtype == torch.float64
-
-        def function(*args, **kwargs):
-            args, kwargs = change(list(args), dict(kwargs))
-            return source.run(*args, **kwargs)
-
-        def held(*args, **kwargs):
-            with self.precision(wide):
-                return function(*args, **kwargs)
-
+        graph, wide = self.graph(dtype), dtype == torch.float64
+        if graph is not None:
+            bound = self.bound(wide)
+            new = self._made(make, bound, graph.held)
+            if all(p in graph.inputs and _alike(bound.tensors[p], v) for p, v in new.items()):
+                with suppress(LookupError):
+                    return _finished(graph.run({}, self._put(bound, new) if graph.written else new))
+        source = self.source()
         try:
-            return self._outputs(held if source.held else function, wide)
+            return self._run(make, wide, self.precision(wide) if source.held else None)
         except Exception:  # one that cannot bear to be held to a precision runs as it is
             if not source.held:
                 raise
-            return self._outputs(function, wide)
+            return self._run(make, wide, None)
 
-    def _outputs(self, function, wide):
+    @staticmethod
+    def _made(make, bound, held):
+        with torch.no_grad(), held or nullcontext():
+            return make(bound.tensors)
+
+    def _run(self, make, wide, held):
         bound = self.bound(wide)
+        arguments = _replaced([bound.args, bound.kwargs], self._put(bound, self._made(make, bound, held)))
+        bound.args, bound.kwargs = arguments
+
+        def function(*args, **kwargs):
+            with held or nullcontext():
+                return self.source().run(*args, **kwargs)
+
         return _finished(outputs_of(self.call, bound, bound.run(function)))
+
+    def _put(self, bound, new):
+        """All tensors of a run, and what is new in it; what the call writes stays the same tensor."""
+        for path in set(self.call.written()) & new.keys():
+            if bound.tensors[path].shape == new[path].shape:
+                with torch.no_grad():
+                    new = new | {path: bound.tensors[path].copy_(new[path])}
+        return bound.tensors | new
 
     def edited(self, edits, dtype=None, contents=None):
         """The call with other operators at some places, and with other contents of its inputs as
@@ -60,33 +75,7 @@ class Lab:
         if graph is None:
             raise LookupError("nothing is known of the inside")
         fresh = self.bound(dtype == torch.float64, contents).tensors if graph.written or contents else {}
-        return self._of(graph, edits, fresh)
-
-    def _of(self, graph, edits, inputs):
-        try:
-            return _finished(graph.run(edits, inputs))
-        finally:
-            if graph.spoilt:
-                self._graphs.clear()
-
-    def _by_inputs(self, change, dtype):
-        """The outputs where `change` gives some tensors other contents and nothing else; None
-        where the call has to be run, or where that costs nothing more."""
-        graph = self.graph(dtype) if self.source().held else None
-        if graph is None:
-            return None
-        bound = self.bound(dtype == torch.float64)
-        fresh = {path: t._version for path, t in bound.tensors.items()}
-        with graph.held:
-            args, kwargs = change(list(bound.args), dict(bound.kwargs))
-        written = {p: t.detach() for p, t in bound.tensors.items() if t._version != fresh[p]}
-        inputs = changed_inputs((bound.args, bound.kwargs), (args, kwargs), bound.tensors, written)
-        if inputs is None:
-            return None
-        try:
-            return self._of(graph, {}, bound.tensors | inputs if graph.written else inputs)
-        except LookupError:
-            return None
+        return _finished(graph.run(edits, fresh))
 
     # ---- what is run ----
 
@@ -142,38 +131,23 @@ def doubles(tensor):
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def changed_inputs(before, after, tensors, written):
-    """
-    Which inputs, by path, a change of arguments has given other contents; None where it changed
-    anything else.
-
-    Shapes: `before` and `after` are (args, kwargs); `tensors` the inputs by path, as in `before`,
-    `written` those of them that were written.
-    """
-    paths = {id(t): path for path, t in tensors.items()}
-    found = dict(written)
-
-    def same(a, b):
-        if isinstance(a, torch.Tensor):
-            return _replaced(a, b, paths, found)
-        if isinstance(a, (list, tuple)):
-            return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-        if isinstance(a, dict):
-            return type(a) is type(b) and a.keys() == b.keys() and all(same(v, b[k]) for k, v in a.items())
-        return a is b or (type(a) is type(b) and isinstance(a, (bool, int, float, str)) and a == b)
-
-    return found if same(list(before), list(after)) else None
+def _alike(old, new):
+    """Whether a tensor may stand for another where a run was written down."""
+    return type(new) in PLAIN and (new.shape, new.dtype) == (old.shape, old.dtype)
 
 
-def _replaced(a, b, paths, found):
-    if a is b:
-        return True
-    if type(b) not in PLAIN or id(a) not in paths:
-        return False
-    if (a.shape, a.dtype, a.stride()) != (b.shape, b.dtype, b.stride()):
-        return False
-    found[paths[id(a)]] = b.detach()
-    return True
+def _replaced(arguments, new):
+    """Arguments, [positional, by name], with what is new by path."""
+    def leaf(value, path):
+        if path in new:
+            made = new[path]
+            grad = isinstance(value, torch.Tensor) and value.requires_grad and isinstance(made, torch.Tensor)
+            return made.detach().requires_grad_() if grad and made is not value else made
+        if isinstance(value, dict):
+            return rebuilt(value, lambda k, v: leaf(v, f"{path}.{k}"))
+        return rebuilt(value, lambda i, v: leaf(v, f"{path}[{i}]")) if isinstance(value, (list, tuple)) else value
+
+    return [leaf(value, path) for value, path in zip(arguments, ("args", "kwargs"))]
 
 
 # ---- arguments of the call -----------------------------------------------------------
@@ -223,31 +197,3 @@ def names_of(call):
         head = len(call.args) - len(names)
         names = [""] * max(head, 0) + names
     return (names + [""] * len(call.args))[: len(call.args)]
-
-
-def changer(paths, change, written=()):
-    """A `change` for Lab.run that replaces the leaves at `paths` by `change(leaf)`; a tensor
-    that the call writes is overwritten, so that it stays the same tensor."""
-    paths = set(paths)
-
-    def leaf(value, path):
-        if path in paths:
-            new = change(value)
-            if path in written and isinstance(value, torch.Tensor):
-                with torch.no_grad():
-                    value.copy_(new)
-                return value
-            if isinstance(value, torch.Tensor) and value.requires_grad:
-                new = new.detach().requires_grad_()
-            return new
-        if isinstance(value, dict):
-            return rebuilt(value, lambda k, v: leaf(v, f"{path}.{k}"))
-        if isinstance(value, (list, tuple)):
-            return rebuilt(value, lambda i, v: leaf(v, f"{path}[{i}]"))
-        return value
-
-    def apply(args, kwargs):
-        return ([leaf(a, f"args[{i}]") for i, a in enumerate(args)],
-                {k: leaf(v, f"kwargs.{k}") for k, v in kwargs.items()})  # fmt: skip
-
-    return apply

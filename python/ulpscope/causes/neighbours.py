@@ -94,6 +94,16 @@ def _cancels(formula, instead, function):
     return f"{formula} instead of {instead}: cancellation near zero", _in_single(function)
 
 
+def _cast(whole):
+    """A cast to whole numbers that rounds before."""
+    def cast(x, *args, dtype=None, **kwargs):
+        if dtype is None or dtype.is_floating_point or not x.is_floating_point():
+            raise LookupError("no such cast")
+        return torch.ops.aten._to_copy(whole(x), *args, dtype=dtype, **kwargs)
+
+    return cast
+
+
 UPPER = "of two middle values the upper counts (shifted by one among the sorted)"
 BORDERS = {"replicate": "repeats the edge", "reflect": "reflects", "circular": "goes around"}
 CORNERS = (", corners aligned", True), (", corners not aligned", False)
@@ -136,6 +146,9 @@ FORMULAS = {
     "hardsigmoid": [("0.2 x + 0.5 instead of x / 6 + 0.5 (another slope)",
                      lambda x, *a, **k: (0.2 * x + 0.5).clamp(0, 1))],
     "log": [("log2 instead of log", lambda x: x.log() / math.log(2))],
+    "_to_copy": [("the cast to whole numbers is rounded to nearest instead of truncated", _cast(torch.round)),
+           ("the cast to whole numbers is rounded down instead of truncated (floor)", _cast(torch.floor)),
+           ("the cast to whole numbers is rounded up instead of truncated (ceil)", _cast(torch.ceil))],
     "median": [(UPPER, _upper), ("mean instead of median", lambda x, *a: x.mean(*a))],
     "nanmedian": [(UPPER, _upper), ("mean instead of median (nanmean)", lambda x, *a: x.nanmean(*a))],
     "topk": [("the largest by absolute value (abs)",

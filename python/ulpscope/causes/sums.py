@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes in how an operator adds up and rounds to whole numbers: entries that overwrite each
-other where they must be added, casts, every sum of a kernel cut short alike.
+"""Mistakes in how an operator adds up: entries that overwrite each other where they must be added,
+scans, variances in one pass.
 Each is (text, edits for `Lab.edited`). Neighbours: `inside` (other mistakes in one
 operator), `lab` (runs them), `diagnose` (chooses).
 """
@@ -11,9 +11,10 @@ from ..executors.noise import Noise
 from .inside import apart
 from .neighbours import NAIVE
 
-ADDING = {"index_add", "scatter_add", "index_put", "embedding_dense_backward", "_unsafe_index_put",
-          "scatter_reduce", "_index_put_impl", "embedding_backward", "bincount"}  # fmt: skip
-COMPARED = 1 << 16  # entries that are put one by one
+# Which arguments hold the index and what is added.
+ADDING = {"index_add": (2, 3), "scatter_add": (2, 3), "scatter_reduce": (2, 3), "index_put": (1, 2),
+          "_unsafe_index_put": (1, 2), "_index_put_impl": (1, 2), "embedding_dense_backward": (1, 0),
+          "bincount": (0, 1)}  # fmt: skip
 
 
 # What a scan begins with.
@@ -56,11 +57,10 @@ def _each(change, *outs):
 def sum_edits(lab):
     """(text, run) of all of them."""
     for node in lab.nodes():
-        for make in (overwriting, casting, scanning):
+        for make in (overwriting, scanning):
             for text, edit in make(node):
                 yield text, lambda e={node.place: edit}: lab.edited(e)
     yield from list(one_pass_runs(lab))[:1]
-    yield from every_sum(lab)
 
 
 # ---- entries that share a place ------------------------------------------------------
@@ -68,124 +68,52 @@ def sum_edits(lab):
 
 def overwriting(node):
     """Where several entries go to one place, one of them is left."""
-    if node.name not in ADDING:
-        return
-    for keep, way in ((False, "the place is overwritten"), (True, "only one of them is added")):
+    for kept, way in ((False, "the place is overwritten"), (True, "only one of them is added")) if node.name in ADDING else ():
         for last in (True, False):
             yield (f"dropped contribution: of duplicate indices only the {'last' if last else 'first'} "
-                   f"counts ({way} by {node.name.strip('_')})", _putting(node.name, keep, last))  # fmt: skip
+                   f"counts ({way} by {node.name.strip('_')})",
+                   lambda func, args, kwargs, k=kept, e=last: _one_entry(func, list(args), kwargs, k, e))  # fmt: skip
 
 
-def _putting(name, keep, last):
-    """`keep`: what was in the place stays as a summand."""
-    def edit(func, args, kwargs):
-        return PUT[name](args, keep, last) if name in PUT else _by_dim(args, keep, last, kwargs.get("alpha", 1))
-
-    return edit
-
-
-def _unique_last(index, last):
-    """Positions of the last, or first, entry of each value."""
-    index = index.reshape(-1)
-    if index.numel() > COMPARED:
-        raise LookupError("too many entries")
-    held = {}
-    for at, value in enumerate(index.tolist()):
-        if last or value not in held:
-            held[value] = at
-    return torch.tensor(sorted(held.values()), dtype=torch.long)
+def _one_entry(func, args, kwargs, kept, last):
+    """Entries that share a place with a later one, or an earlier one, zero; the place emptied
+    before unless it is `kept`."""
+    name = func._opname.rstrip("_")
+    at, of = ADDING[name]
+    place, like = _places(name, args, at, of)
+    _, same = place.reshape(-1).unique(return_inverse=True)
+    count = torch.arange(same.numel())
+    one = torch.zeros_like(same).scatter_reduce(0, same, count, "amax" if last else "amin", include_self=False)
+    chosen = (one[same] == count).view(like)
+    if at and of > at and not kept:  # into something
+        hit = func(torch.zeros_like(args[0]), *args[1:of], torch.ones_like(args[of]), *args[of + 1 :], **kwargs)
+        args[0] = args[0].where(hit == 0, 0)
+    args[of] = args[of].where(chosen, 0)
+    return func(*args, **kwargs)
 
 
-def _rows(into, dim, index, source, keep, last):
-    """index_add and its like: whole slices."""
-    out = into.clone()
-    at = _unique_last(index, last)
-    part = source.index_select(dim, at)
-    where = index.reshape(-1).index_select(0, at)
-    if keep:
-        part = part + out.index_select(dim, where)
-    return out.index_copy_(dim, where, part.to(out.dtype))
-
-
-def _by_dim(args, keep, last, alpha=1):
-    """index_add(self, dim, index, source) or scatter_add of the same form."""
-    into, dim, index, source = args[:4]
-    source = source * alpha
-    if index.dim() <= 1 and source.dim() != index.dim():
-        return _rows(into, dim, index, source, keep, last)
-    return _scattered(into, dim, index, source, keep, last)
-
-
-def _scattered(into, dim, index, source, keep, last):
-    """scatter_add: one place for each element."""
-    if index.numel() > COMPARED:
-        raise LookupError("too many entries")
-    source = source[tuple(slice(0, n) for n in index.shape)]
-    places = list(torch.meshgrid(*[torch.arange(n) for n in index.shape], indexing="ij"))
-    places[dim] = index
-    flat = torch.zeros(index.shape, dtype=torch.long)
-    for place, size in zip(places, into.shape):
-        flat = flat * size + place
-    at = _unique_last(flat, last)
-    out = into.clone().reshape(-1)
-    where, part = flat.reshape(-1)[at], source.reshape(-1)[at].to(out.dtype)
-    out[where] = out[where] + part if keep else part
-    return out.reshape(into.shape)
-
-
-def _put(args, keep, last):
-    """index_put(self, indices, values, accumulate) with indices of the first axes."""
-    into, indices, values = args[:3]
-    if any(i is None for i in indices) or not (len(args) > 3 and args[3]):
-        raise LookupError("another form")
-    indices = torch.broadcast_tensors(*indices)
-    rest, flat = into.shape[len(indices) :], torch.zeros_like(indices[0])
-    for index, size in zip(indices, into.shape):
-        flat = flat * size + torch.where(index < 0, index + size, index)
-    source = values.expand(*flat.shape, *rest).reshape(-1, *rest)
-    out = _rows(into.reshape(-1, *rest), 0, flat.reshape(-1), source, keep, last)
-    return out.reshape(into.shape)
-
-
-def _counted(args, keep, last):
-    """bincount(self, weights, minlength)."""
-    index, weights = args[:2]
-    size = max(int(index.max()) + 1, args[2] if len(args) > 2 else 0)
-    return _rows(weights.new_zeros(size), 0, index, weights, keep, last)
-
-
-def _embedding(args, keep, last):
-    """embedding_dense_backward(grad, indices, num_weights, padding, scale)."""
-    grad, index, rows = args[:3]
-    flat = grad.reshape(-1, grad.shape[-1])
-    out = _rows(flat.new_zeros(rows, grad.shape[-1]), 0, index, flat, keep, last)
-    if len(args) > 3 and args[3] >= 0:
-        out[args[3]] = 0
-    return out
-
-
-PUT = {"index_put": _put, "_unsafe_index_put": _put, "_index_put_impl": _put,
-       "embedding_dense_backward": _embedding, "bincount": _counted}  # fmt: skip
-
-
-# ---- casts to whole numbers ----------------------------------------------------------
-
-
-CASTS = (("rounded to nearest instead of truncated", torch.round),
-         ("rounded down instead of truncated (floor)", torch.floor),
-         ("rounded up instead of truncated (ceil)", torch.ceil))  # fmt: skip
-
-
-def casting(node):
-    """A cast from a float to whole numbers that rounds otherwise."""
-    if node.name not in ("_to_copy", "to", "int", "long") or not node.args:
-        return
-    seen = node.args[0]
-    if not getattr(seen, "floats", False) or node.floats:
-        return
-    for text, integer in CASTS:
-        yield (f"the cast to whole numbers is {text}",
-               lambda func, args, kwargs, i=integer: func(i(args[0]), *args[1:], **kwargs))  # fmt: skip
+def _places(name, args, at, of):
+    """(a number for the place of every entry, the shape of these for the source)."""
+    index, into = args[at], args[0]
+    if name.endswith(("index_put", "_index_put_impl")):
+        if not (len(args) > 3 and args[3]) or any(i is None for i in index):
+            raise LookupError("another form")
+        index, place = torch.broadcast_tensors(*index), 0
+        for i, size in zip(index, into.shape):
+            place = place * size + i % size
+        args[of] = args[of].expand(*place.shape, *into.shape[len(index) :])
+        return place, (*place.shape, *[1] * (into.dim() - len(index)))
+    if name == "index_add":
+        return index, [-1 if d == args[1] % into.dim() else 1 for d in range(into.dim())]
+    if name.startswith("scatter"):
+        if len(args) > 4 and args[4] != "sum":
+            raise LookupError("no sum")
+        args[of] = args[of][tuple(slice(0, n) for n in index.shape)]
+        grid, place = [torch.arange(n) for n in index.shape], 0
+        for d, (i, size) in enumerate(zip(torch.meshgrid(*grid, indexing="ij"), into.shape)):
+            place = place * size + (index if d == args[1] % into.dim() else i)
+        return place, index.shape
+    return index, (*index.shape, *[1] * (args[of].dim() - index.dim()))
 
 
 # ---- variance in one pass ------------------------------------------------------------
@@ -245,29 +173,3 @@ def _rounded_otherwise(formula, seed):
         return apart(noisy, args[0].float()).to(args[0].dtype)
 
     return edit
-
-
-# ---- every sum alike -----------------------------------------------------------------
-
-
-def every_sum(lab):
-    """All reductions of a call without their last terms, or without a part in the middle."""
-    from .inside import REDUCING, _hole, _reduced_axes, _times
-
-    nodes = [n for n in lab.nodes() if n.name in REDUCING]
-    leaves = [n for n in nodes if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]
-    of = {n.place: [a for a in _reduced_axes(n, 0, n.args[0])] for n in leaves
-          if n.args and hasattr(n.args[0], "shape")}  # fmt: skip
-    sizes = {n.place: n.args[0].shape for n in leaves if n.place in of}
-    of = {p: axes[0] for p, axes in of.items() if len(axes) == 1}
-    if len(of) < 2:
-        return
-    top = max(sizes[p][a] for p, a in of.items())
-    for t in sorted({1, top % 32, top % 16, top % 64, top // 2} - {0}):
-        edits = {p: _times(0, a, -t, 0) for p, a in of.items() if sizes[p][a] > t}
-        yield (f"dropped contribution: the last {t} of {top} in every sum is missing",
-               lambda e=edits: lab.edited(e))  # fmt: skip
-    for m, i in ((4, 1), (4, 2), (2, 0)):
-        edits = {p: _hole(0, a, i * sizes[p][a] // m, (i + 1) * sizes[p][a] // m - i * sizes[p][a] // m)
-                 for p, a in of.items() if sizes[p][a] >= m}  # fmt: skip
-        yield (f"dropped contribution: a part of {top} in every sum is missing", lambda e=edits: lab.edited(e))
