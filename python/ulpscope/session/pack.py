@@ -93,7 +93,7 @@ class Packer:
 
     def work(self, request):
         """The entry of one call as a row; one that cannot be rebuilt is unjudged. As
-        `worker.Bench.work`."""
+        `bench.Bench.work`."""
         sequence, stands_for = request["call"], request["stands_for"]
         row = self.trace.call(sequence)
         try:
