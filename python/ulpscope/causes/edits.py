@@ -383,6 +383,11 @@ def shifted(t, by, axis):
     return out
 
 
+def step_by_one(name):
+    yield f"index shifted by one: {name} + 1", lambda t: (t + 1).clamp(max=int(t.max()))
+    yield f"index shifted by one: {name} - 1", lambda t: (t - 1).clamp(min=int(t.min()))
+
+
 def _range(index, sizes):
     """How many values an index may have: the least size of a tensor beside it that holds all."""
     top = int(index.max()) + 1
@@ -391,9 +396,7 @@ def _range(index, sizes):
 
 def _shape_edits(name, view, sizes=()):
     if not view.dtype.is_floating_point and not view.dtype.is_complex:
-        yield (f"index shifted by one: {name} + 1",
-               lambda t: (t + 1).clamp(max=int(t.max())))  # fmt: skip
-        yield f"index shifted by one: {name} - 1", lambda t: (t - 1).clamp(min=int(t.min()))
+        yield from step_by_one(name)
         yield (f"wrong index: {name} is clamped below the last (saturated at the maximum less one)",
                lambda t: t.clamp(max=max(int(t.max()) - 1, int(t.min()))))  # fmt: skip
         for by in (1, -1) if view.sizes else ():

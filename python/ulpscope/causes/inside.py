@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.replay import View
-from .edits import misread, other_lists, other_values, phrase, step_edits
+from .edits import misread, other_lists, other_values, phrase, roll_edits, step_by_one, step_edits
 from .edges import groups, together
 from .neighbours import formulas, relatives
 from .slices import scaled, sizes_to_drop
@@ -328,12 +328,14 @@ def _without(i, axis, count, _):
 
 
 def node_masks(lab, node):
-    """A mask or an index inside that is off by one, ignored, inverted or read otherwise."""
+    """A mask inside that is read otherwise than it lies there, an index that is off by one."""
     for i, seen in enumerate(node.args):
-        if hasattr(seen, "shape") and not seen.floats and not seen.dtype.is_complex and seen.shape and not node.writes:
-            what = "inside" if seen.dtype == torch.bool else "the index inside"
-            for text, change in misread(what, View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu"), 1):
-                yield text, {node.place: _changed(i, change)}
+        if not hasattr(seen, "shape") or seen.floats or seen.dtype.is_complex or not seen.shape or node.writes:
+            continue
+        view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
+        off = (*step_by_one("the index inside"), *roll_edits("the index inside", view))
+        for text, change in misread("inside", view, 1) if seen.dtype == torch.bool else off:
+            yield text, {node.place: _changed(i, change)}
 
 
 def _changed(i, change):

@@ -64,7 +64,7 @@ class Lab:
         for path in set(self.call.written()) & new.keys():
             if bound.tensors[path].shape == new[path].shape:
                 with torch.no_grad():
-                    new = new | {path: bound.tensors[path].copy_(new[path])}
+                    new = new | {path: bound.tensors[path].copy_(new[path].clone())}
         return bound.tensors | new
 
     def edited(self, edits, dtype=None, contents=None):
