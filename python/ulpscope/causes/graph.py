@@ -234,7 +234,7 @@ def _key(tensor):
     """What tells a tensor from others: its place in memory and how it is read."""
     if type(tensor) not in PLAIN or tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise Unfit(f"a {type(tensor).__name__} on {tensor.device}")
-    if tensor.is_quantized or tensor._is_zerotensor():
+    if tensor._is_zerotensor():
         raise Unfit("a tensor without elements of its own")
     return (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
             tensor.dtype, tensor.is_conj(), tensor.is_neg())  # fmt: skip

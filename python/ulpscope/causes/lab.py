@@ -120,7 +120,19 @@ class Lab:
                 return source.run(*args, **kwargs)
 
         result = bound.run(function)
-        return Graph(recording, outputs_of(self.call, bound, result), held)
+        quantized = any(t.is_quantized for t in tensors_in(result))
+        with recording if quantized else nullcontext():  # its integers are what is judged
+            outputs = outputs_of(self.call, bound, result)
+        return Graph(recording, outputs, held)
+
+
+def tensors_in(result):
+    """Every tensor of a nest of results."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (list, tuple)):
+        for item in result:
+            yield from tensors_in(item)
 
 
 def _finished(outputs):
