@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of finding.h: `_core.Findings`, a list, `_core.Finding`, one entry of it
-// (which keeps the list alive), and what is said of a call. Neighbour: py_finding_said.c.
+// Bindings of finding.h: `_core.Finding`, one entry of a list
+// (which keeps the list alive). Neighbours: py_findings.c, py_finding_said.c.
 #include "py_finding.h"
 #include "py_judge.h"
 #include "py_tensor.h"
@@ -10,7 +10,7 @@
 
 /* ---- entries ---- */
 
-static PyObject *entry_of(PyObject *list, const usc_finding *f)
+PyObject *py_finding_of(PyObject *list, const usc_finding *f)
 {
     const core_state *state = core_state_of(Py_TYPE(list));
     if (state == NULL || f == NULL) {
@@ -29,7 +29,7 @@ static PyObject *text(const char *bytes)
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "replace");
 }
 
-static PyObject *text_list(const char *const *items, int n)
+PyObject *py_text_list(const char *const *items, int n)
 {
     PyObject *list = PyList_New(n);
     for (int i = 0; list != NULL && i < n; i++) {
@@ -133,7 +133,7 @@ static PyObject *finding_get(PyObject *self, void *member)
     case EXCUSED:
         return excused_of(f);
     case NOTES:
-        return text_list(f->notes, f->n_notes);
+        return py_text_list(f->notes, f->n_notes);
     case EXAMPLES:
         return py_examples(f->examples, f->n_examples);
     case PLACES:
@@ -144,7 +144,7 @@ static PyObject *finding_get(PyObject *self, void *member)
     Py_RETURN_NONE;
 }
 
-static int read_sizes(PyObject *sizes, usc_finding *f)
+int py_sizes_read(PyObject *sizes, usc_finding *f)
 {
     if (sizes == NULL) return 0;
     const Py_ssize_t ndim = PySequence_Size(sizes);
@@ -184,7 +184,8 @@ static int read_finding(PyObject *args, PyObject *kwargs, usc_finding *f)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|sOdLOppp", names, &f->path,
                                      &verdict, &reason, &bits, &f->yardstick_bits, &n,
                                      &sizes, &bound, &few, &measured) ||
-        (f->verdict = py_verdict(verdict)) == USC_N_VERDICTS || read_sizes(sizes, f) < 0)
+        (f->verdict = py_verdict(verdict)) == USC_N_VERDICTS ||
+        py_sizes_read(sizes, f) < 0)
         return -1;
     f->reason = reason;
     f->bits = f->verdict == USC_VERDICT_WRONG ? 0 : 24;
@@ -207,7 +208,7 @@ static PyObject *finding_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     usc_error err = {0};
     usc_findings *findings = ((findings_object *)list)->findings;
     const usc_status st = usc_findings_add(findings, &f, &err);
-    PyObject *entry = st == USC_OK ? entry_of(list, usc_findings_at(findings, 0))
+    PyObject *entry = st == USC_OK ? py_finding_of(list, usc_findings_at(findings, 0))
                                    : core_raise(state, st, &err);
     Py_DECREF(list);
     return entry;
@@ -286,343 +287,7 @@ static PyType_Spec finding_spec = {
     .slots = finding_slots,
 };
 
-/* ---- lists ---- */
-
-static usc_findings *list_of(PyObject *self)
-{
-    return ((findings_object *)self)->findings;
-}
-
-/* None, or what a status says. */
-static PyObject *told(PyObject *self, usc_status st, const usc_error *err)
-{
-    if (st == USC_OK) Py_RETURN_NONE;
-    return core_raise(core_state_of(Py_TYPE(self)), st, err);
-}
-
-static PyObject *told_flag(PyObject *self, usc_status st, bool flag, const usc_error *err)
-{
-    return st == USC_OK ? PyBool_FromLong(flag) : told(self, st, err);
-}
-
-/* Appends copies of all that `items` yields. */
-static int extend(PyObject *self, PyObject *items)
-{
-    const core_state *state = core_state_of(Py_TYPE(self));
-    PyObject *all = PySequence_Fast(items, "findings: not a sequence");
-    if (state == NULL || all == NULL) {
-        Py_XDECREF(all);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(all); i++) {
-        usc_error err = {0};
-        PyObject *item = PySequence_Fast_GET_ITEM(all, i);
-        usc_status st = USC_E_ARG;
-        if (Py_TYPE(item) != state->finding_type)
-            PyErr_SetString(PyExc_TypeError, "not a Finding");
-        else if ((st = usc_findings_add(list_of(self), ((finding_object *)item)->f,
-                                        &err)) != USC_OK)
-            core_raise(state, st, &err);
-        if (st != USC_OK) break;
-    }
-    Py_DECREF(all);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static PyObject *findings_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    PyObject *items = NULL;
-    usc_error err = {0};
-    (void)kwargs;
-    if (!PyArg_ParseTuple(args, "|O:Findings", &items)) return NULL;
-    findings_object *self = (findings_object *)type->tp_alloc(type, 0);
-    if (self == NULL) return NULL;
-    const usc_status st = usc_findings_open(NULL, &self->findings, &err);
-    if (st != USC_OK) core_raise(core_state_of(type), st, &err);
-    if (st == USC_OK && (items == NULL || extend((PyObject *)self, items) == 0))
-        return (PyObject *)self;
-    Py_DECREF(self);
-    return NULL;
-}
-
-static void findings_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    usc_findings_close(list_of(self));
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-static Py_ssize_t findings_length(PyObject *self)
-{
-    return usc_findings_count(list_of(self));
-}
-
-static PyObject *findings_item(PyObject *self, Py_ssize_t i)
-{
-    return entry_of(self, usc_findings_at(list_of(self), (int)i));
-}
-
-static PyObject *findings_worst(PyObject *self, void *unused)
-{
-    (void)unused;
-    const usc_finding *worst = usc_findings_worst(list_of(self));
-    if (worst == NULL) Py_RETURN_NONE;
-    return entry_of(self, worst);
-}
-
-static PyObject *findings_notes(PyObject *self, void *unused)
-{
-    (void)unused;
-    const char *const *notes;
-    int n;
-    usc_error err = {0};
-    const usc_status st = usc_findings_notes(list_of(self), &notes, &n, &err);
-    return st == USC_OK ? text_list(notes, n) : told(self, st, &err);
-}
-
-static PyObject *findings_wants_calm(PyObject *self, void *unused)
-{
-    (void)unused;
-    return PyBool_FromLong(usc_findings_want_calm(list_of(self)));
-}
-
-/* The place of a finding; -1 with an exception set where there is none. */
-static int place_of(PyObject *self, int i)
-{
-    if (usc_findings_at(list_of(self), i) != NULL) return i;
-    PyErr_SetString(PyExc_IndexError, "no such finding");
-    return -1;
-}
-
-static PyObject *add_excused(PyObject *self, PyObject *args,
-                             usc_status (*add)(usc_findings *, int, usc_excuse, int64_t,
-                                               usc_error *))
-{
-    int i;
-    const char *code;
-    long long n;
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "isL", &i, &code, &n) || place_of(self, i) < 0)
-        return NULL;
-    const usc_excuse excuse = usc_excuse_by_code(code);
-    if (excuse == USC_N_EXCUSES)
-        return PyErr_Format(PyExc_ValueError, "%s: no such excuse", code);
-    return told(self, add(list_of(self), i, excuse, n, &err), &err);
-}
-
-static PyObject *findings_excuse(PyObject *self, PyObject *args)
-{
-    return add_excused(self, args, usc_findings_excuse);
-}
-
-static PyObject *findings_refuse(PyObject *self, PyObject *args)
-{
-    return add_excused(self, args, usc_findings_refuse);
-}
-
-static PyObject *findings_note(PyObject *self, PyObject *args)
-{
-    int i;
-    const char *note;
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "is", &i, &note) || place_of(self, i) < 0) return NULL;
-    return told(self, usc_findings_note(list_of(self), i, note, &err), &err);
-}
-
-static PyObject *findings_rename(PyObject *self, PyObject *args)
-{
-    int i;
-    const char *path;
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "is", &i, &path) || place_of(self, i) < 0) return NULL;
-    return told(self, usc_findings_rename(list_of(self), i, path, &err), &err);
-}
-
-static PyObject *findings_reduce(PyObject *self, PyObject *args)
-{
-    int i;
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "i", &i) || place_of(self, i) < 0) return NULL;
-    return told(self, usc_findings_reduce(list_of(self), i, &err), &err);
-}
-
-/* The list behind an argument; NULL with an exception set. */
-static usc_findings *other_list(PyObject *self, PyObject *other)
-{
-    if (Py_TYPE(other) == Py_TYPE(self)) return list_of(other);
-    PyErr_SetString(PyExc_TypeError, "not Findings");
-    return NULL;
-}
-
-static PyObject *findings_read_so(PyObject *self, PyObject *other)
-{
-    bool changed = false;
-    usc_error err = {0};
-    const usc_findings *list = other_list(self, other);
-    if (list == NULL) return NULL;
-    const usc_status st = usc_findings_read_so(list_of(self), list, &changed, &err);
-    return told_flag(self, st, changed, &err);
-}
-
-static PyObject *findings_calmed(PyObject *self, PyObject *other)
-{
-    bool taken = false;
-    usc_error err = {0};
-    const usc_findings *list = other_list(self, other);
-    if (list == NULL) return NULL;
-    const usc_status st = usc_findings_calmed(list_of(self), list, &taken, &err);
-    return told_flag(self, st, taken, &err);
-}
-
-static PyObject *findings_unsaid(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    usc_error err = {0};
-    return told(self, usc_findings_unsaid(list_of(self), &err), &err);
-}
-
-/* ---- pieces ---- */
-
-static PyObject *findings_join(PyObject *self, PyObject *args)
-{
-    PyObject *parts, *sizes;
-    long long n;
-    int decides = 0;
-    usc_finding form = {0};
-    usc_error err = {0};
-    const core_state *state = core_state_of(Py_TYPE(self));
-    if (state == NULL ||
-        !PyArg_ParseTuple(args, "O!LO", &PyList_Type, &parts, &n, &sizes) ||
-        read_sizes(sizes, &form) < 0)
-        return NULL;
-    usc_whole whole = {.n_parts = (int)PyList_GET_SIZE(parts), .n = n, .ndim = form.ndim};
-    memcpy(whole.sizes, form.sizes, sizeof whole.sizes);
-    const usc_finding **given = PyMem_Calloc((size_t)whole.n_parts + 1, sizeof *given);
-    if (given == NULL) return PyErr_NoMemory();
-    for (int i = 0; i < whole.n_parts; i++) {
-        PyObject *item = PyList_GET_ITEM(parts, i);
-        if (Py_TYPE(item) != state->finding_type) {
-            PyMem_Free(given);
-            return PyErr_Format(PyExc_TypeError, "not a Finding");
-        }
-        given[i] = ((finding_object *)item)->f;
-    }
-    whole.parts = given;
-    const usc_status st = usc_findings_join(list_of(self), &whole, &decides, &err);
-    PyMem_Free(given);
-    return st == USC_OK ? PyLong_FromLong(decides) : told(self, st, &err);
-}
-
-static PyObject *findings_place(PyObject *self, PyObject *args)
-{
-    int i;
-    PyObject *flat;
-    int64_t at[USC_FINDING_EXAMPLES];
-    if (!PyArg_ParseTuple(args, "iO!", &i, &PyList_Type, &flat) || place_of(self, i) < 0)
-        return NULL;
-    int n = 0;
-    for (; n < (int)PyList_GET_SIZE(flat) && n < USC_FINDING_EXAMPLES; n++)
-        at[n] = PyLong_AsLongLong(PyList_GET_ITEM(flat, n));
-    if (PyErr_Occurred()) return NULL;
-    usc_findings_place(list_of(self), i, at, n);
-    Py_RETURN_NONE;
-}
-
-static PyObject *findings_differ(PyObject *self, PyObject *args)
-{
-    const char *path;
-    PyObject *given[3];
-    usc_tensor t[3];
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "sOOO", &path, &given[0], &given[1], &given[2]))
-        return NULL;
-    for (int i = 0; i < 3; i++)
-        if (py_tensor_borrow(given[i], &t[i]) < 0) return NULL;
-    return told(self, usc_findings_differ(list_of(self), path, &t[0], &t[1], &t[2], &err),
-                &err);
-}
-
-static PyObject *findings_same(PyObject *self, PyObject *args)
-{
-    long long n, n_odd;
-    int float_size;
-    PyObject *sizes;
-    usc_finding form = {0};
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "sLOiL", &form.path, &n, &sizes, &float_size, &n_odd) ||
-        read_sizes(sizes, &form) < 0)
-        return NULL;
-    form.n = n;
-    return told(self, usc_findings_same(list_of(self), &form, float_size, n_odd, &err),
-                &err);
-}
-
-static PyObject *findings_extend(PyObject *self, PyObject *items)
-{
-    if (extend(self, items) < 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *findings_repr(PyObject *self)
-{
-    PyObject *list = PySequence_List(self);
-    PyObject *out = list != NULL ? PyObject_Repr(list) : NULL;
-    Py_XDECREF(list);
-    return out;
-}
-
-static PyGetSetDef findings_members[] = {
-    {"worst", findings_worst, NULL, "The finding that decides, or None.", NULL},
-    {"notes", findings_notes, NULL, "See usc_findings_notes.", NULL},
-    {"want_calm", findings_wants_calm, NULL, "See usc_findings_want_calm.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyMethodDef findings_methods[] = {
-    {"extend", findings_extend, METH_O, "extend(findings): copies of them, at the end."},
-    {"differ", findings_differ, METH_VARARGS,
-     "differ(path, got, want, marks): see usc_findings_differ."},
-    {"same", findings_same, METH_VARARGS,
-     "same(path, n, sizes, float_size, n_odd): see usc_findings_same."},
-    {"excuse", findings_excuse, METH_VARARGS,
-     "excuse(i, code, n): see usc_findings_excuse."},
-    {"refuse", findings_refuse, METH_VARARGS,
-     "refuse(i, code, n): see usc_findings_refuse."},
-    {"note", findings_note, METH_VARARGS, "note(i, text)."},
-    {"rename", findings_rename, METH_VARARGS, "rename(i, path)."},
-    {"reduce", findings_reduce, METH_VARARGS, "reduce(i): `wrong` becomes `reduced`."},
-    {"read_so", findings_read_so, METH_O,
-     "read_so(other) -> bool: see usc_findings_read_so."},
-    {"calmed", findings_calmed, METH_O, "calmed(calm) -> bool: see usc_findings_calmed."},
-    {"unsaid", findings_unsaid, METH_NOARGS, "unsaid(): see usc_findings_unsaid."},
-    {"join", findings_join, METH_VARARGS,
-     "join(parts, n, sizes) -> int: see usc_findings_join."},
-    {"place", findings_place, METH_VARARGS, "place(i, flat): see usc_findings_place."},
-    {"row", (PyCFunction)(void (*)(void))py_findings_row, METH_VARARGS | METH_KEYWORDS,
-     "row(op, verdict, *, reason, culprit, cause, notes, metrics) -> dict: see "
-     "usc_findings_row."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot findings_slots[] = {
-    {Py_tp_doc, "Findings(findings=()): those of one call; see ulpscope/finding.h."},
-    {Py_tp_new, (void *)findings_new},
-    {Py_tp_dealloc, (void *)findings_dealloc},
-    {Py_tp_repr, (void *)findings_repr},
-    {Py_tp_getset, findings_members},
-    {Py_tp_methods, findings_methods},
-    {Py_sq_length, (void *)findings_length},
-    {Py_sq_item, (void *)findings_item},
-    {0, NULL},
-};
-
-static PyType_Spec findings_spec = {
-    .name = "ulpscope._core.Findings",
-    .basicsize = sizeof(findings_object),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = findings_slots,
-};
+/* ---- what is added to the module ---- */
 
 static PyTypeObject *added(PyObject *module, const char *name, PyType_Spec *spec)
 {
@@ -649,7 +314,7 @@ int py_finding_add(PyObject *module)
 {
     core_state *state = PyModule_GetState(module);
     state->finding_type = added(module, "Finding", &finding_spec);
-    state->findings_type = added(module, "Findings", &findings_spec);
+    state->findings_type = added(module, "Findings", &py_findings_spec);
     if (state->finding_type == NULL || state->findings_type == NULL) return -1;
     return add_excuses(module) < 0 ? -1 : py_finding_said_add(module);
 }

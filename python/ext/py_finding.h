@@ -22,6 +22,16 @@ typedef struct finding_object {
 /** The verdict of that name; USC_N_VERDICTS with an exception set. */
 usc_verdict py_verdict(const char *name);
 
+/** An entry of a list, which it keeps alive; IndexError where `f` is NULL. */
+PyObject *py_finding_of(PyObject *list, const usc_finding *f);
+
+PyObject *py_text_list(const char *const *items, int n);
+
+/** Takes the sizes of an output from a sequence; -1 with an exception set. */
+int py_sizes_read(PyObject *sizes, usc_finding *f);
+
+extern PyType_Spec py_findings_spec;
+
 /** Findings.row. */
 PyObject *py_findings_row(PyObject *self, PyObject *args, PyObject *kwargs);
 
