@@ -311,7 +311,9 @@ def _told(call, name, verdict, note):
     verdict.remarks += [note] if note else []
     for listener in LISTENERS:
         listener(name, call, verdict)
-    return _public(call, name, verdict)
+    told = _public(call, name, verdict)
+    told.notes.sort(key=lambda n: n != note)  # which case it is comes first
+    return told
 
 
 def _explained(call, verdict, seconds, groups=None):
