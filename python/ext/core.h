@@ -31,6 +31,9 @@ core_state *core_state_of(PyTypeObject *type);
  * always NULL. */
 PyObject *core_raise(const core_state *state, usc_status status, const usc_error *err);
 
+/** Text of bytes from wherever: what is no UTF-8 is replaced; None for NULL. */
+PyObject *core_text(const char *bytes);
+
 /** Waits for a lock with the GIL released where it must wait. */
 void core_lock(PyThread_type_lock lock);
 

@@ -68,13 +68,19 @@ static int set_attribute(PyObject *object, const char *name, PyObject *value)
     return result;
 }
 
+PyObject *core_text(const char *bytes)
+{
+    if (bytes == NULL) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "replace");
+}
+
 PyObject *core_raise(const core_state *state, usc_status status, const usc_error *err)
 {
     PyObject *kind = state->error;
     if ((unsigned)status < CORE_N_STATUS && state->errors[status] != NULL)
         kind = state->errors[status];
     const char *text = err->text[0] != '\0' ? err->text : usc_status_text(status);
-    PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    PyObject *message = core_text(text);
     if (message == NULL) return NULL;
     PyObject *error = PyObject_CallOneArg(kind, message);
     Py_DECREF(message);

@@ -24,16 +24,11 @@ PyObject *py_finding_of(PyObject *list, const usc_finding *f)
     return (PyObject *)entry;
 }
 
-static PyObject *text(const char *bytes)
-{
-    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "replace");
-}
-
 PyObject *py_text_list(const char *const *items, int n)
 {
     PyObject *list = PyList_New(n);
     for (int i = 0; list != NULL && i < n; i++) {
-        PyObject *one = text(items[i]);
+        PyObject *one = core_text(items[i]);
         if (one == NULL)
             Py_CLEAR(list);
         else
@@ -111,11 +106,11 @@ static PyObject *finding_get(PyObject *self, void *member)
     const usc_finding *f = ((finding_object *)self)->f;
     switch ((enum member)(intptr_t)member) {
     case PATH:
-        return text(f->path);
+        return core_text(f->path);
     case VERDICT:
-        return text(usc_verdict_text(f->verdict));
+        return core_text(usc_verdict_text(f->verdict));
     case REASON:
-        return text(f->reason);
+        return core_text(f->reason);
     case BITS:
         return PyFloat_FromDouble(f->bits);
     case YARDSTICK_BITS:

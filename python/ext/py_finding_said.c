@@ -95,20 +95,13 @@ static PyMethodDef functions[] = {
 
 /* ---- rows ---- */
 
-/* Text as it came from wherever; None for NULL. */
-static PyObject *text(const char *bytes)
-{
-    if (bytes == NULL) Py_RETURN_NONE;
-    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "replace");
-}
-
 static PyObject *metrics_list(const usc_result_row *row)
 {
     PyObject *list = PyList_New(row->n_metrics);
     for (int i = 0; list != NULL && i < row->n_metrics; i++) {
         const usc_metric *m = &row->metrics[i];
         PyObject *one =
-            Py_BuildValue("(isdN)", m->output, m->name, m->value, text(m->text));
+            Py_BuildValue("(isdN)", m->output, m->name, m->value, core_text(m->text));
         if (one == NULL)
             Py_CLEAR(list);
         else
@@ -137,10 +130,10 @@ static PyObject *row_dict(const usc_result_row *row)
     return Py_BuildValue("{s:s,s:d,s:d,s:O,s:N,s:N,s:N,s:L,s:N,s:N}", "verdict",
                          row->verdict, "bits", row->bits, "yardstick_bits",
                          row->yardstick_bits, "bound", row->bound ? Py_True : Py_False,
-                         "output", text(row->output), "sentence", text(row->sentence),
-                         "notes", text(row->notes), "n_elements",
-                         (long long)row->n_elements, "metrics", metrics_list(row),
-                         "examples", examples_list(row));
+                         "output", core_text(row->output), "sentence",
+                         core_text(row->sentence), "notes", core_text(row->notes),
+                         "n_elements", (long long)row->n_elements, "metrics",
+                         metrics_list(row), "examples", examples_list(row));
 }
 
 PyObject *py_findings_row(PyObject *self, PyObject *args, PyObject *kwargs)

@@ -87,10 +87,8 @@ PyObject *py_judgement(const usc_judgement *j)
     PyObject *dict = PyDict_New();
     if (dict == NULL) return NULL;
     if (py_put(dict, "verdict", PyUnicode_FromString(usc_verdict_text(j->verdict))) < 0 ||
-        py_put(dict, "reason",
-               PyUnicode_DecodeUTF8(j->reason, (Py_ssize_t)strlen(j->reason),
-                                    "replace")) < 0 ||
-        put_counts(dict, j) < 0 || put_numbers(dict, j) < 0 || put_flags(dict, j) < 0 ||
+        py_put(dict, "reason", core_text(j->reason)) < 0 || put_counts(dict, j) < 0 ||
+        put_numbers(dict, j) < 0 || put_flags(dict, j) < 0 ||
         py_put(dict, "histogram", int_list(j->histogram, USC_N_SCORE_BINS)) < 0)
         Py_CLEAR(dict);
     return dict;

@@ -277,9 +277,7 @@ static PyObject *result_get(result_object *self, PyObject *arg)
     Py_BEGIN_ALLOW_THREADS;
     value = usc_result_get(self->result, key);
     Py_END_ALLOW_THREADS;
-    PyObject *text =
-        value != NULL ? PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace")
-                      : Py_NewRef(Py_None);
+    PyObject *text = core_text(value);
     PyThread_release_lock(self->lock);
     return text;
 }

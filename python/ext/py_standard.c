@@ -131,7 +131,7 @@ static PyObject *standard_text(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Os", &said, &path) || read_opinion(said, &o) < 0)
         return NULL;
     usc_opinion_text(&((standard_object *)self)->standard, &o, path, out, sizeof out);
-    return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "replace");
+    return core_text(out);
 }
 
 static PyObject *standard_worst(PyObject *self, PyObject *said)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `_core.Trace`: a trace opened for reading (ulpscope/trace.h). Blobs are read-only
 // memoryviews; the files stay mapped until the last of them is gone.
-#include "core.h"
+#include "py_judge.h"
 
 #include <stdbool.h>
 #include <ulpscope/trace.h>
@@ -22,29 +22,14 @@ typedef struct blob_object {
 
 /* ---- building ---- */
 
-static PyObject *text_or_none(const char *text)
-{
-    if (text == NULL) Py_RETURN_NONE;
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-}
-
-/* Adds value to dict under key, taking over the reference. */
-static int put(PyObject *dict, const char *key, PyObject *value)
-{
-    if (value == NULL) return -1;
-    const int result = PyDict_SetItemString(dict, key, value);
-    Py_DECREF(value);
-    return result;
-}
-
 static int put_int(PyObject *dict, const char *key, int64_t value)
 {
-    return put(dict, key, PyLong_FromLongLong(value));
+    return py_put(dict, key, PyLong_FromLongLong(value));
 }
 
 static int put_text(PyObject *dict, const char *key, const char *value)
 {
-    return put(dict, key, text_or_none(value));
+    return py_put(dict, key, core_text(value));
 }
 
 static PyObject *dims_tuple(const int64_t *dims, int n)
@@ -75,10 +60,10 @@ static PyObject *arg_dict(const usc_call_arg *a)
         put_int(d, "first", a->first) == 0 && put_text(d, "form", a->form) == 0 &&
         put_text(d, "device", a->device) == 0 &&
         put_text(d, "dtype", a->dtype_name) == 0 &&
-        put(d, "sizes", dims_tuple(a->sizes, a->ndim)) == 0 &&
-        put(d, "strides", dims_tuple(a->strides, a->ndim)) == 0 &&
+        py_put(d, "sizes", dims_tuple(a->sizes, a->ndim)) == 0 &&
+        py_put(d, "strides", dims_tuple(a->strides, a->ndim)) == 0 &&
         put_int(d, "offset", a->offset) == 0 &&
-        put(d, "requires_grad", PyBool_FromLong(a->requires_grad)) == 0 &&
+        py_put(d, "requires_grad", PyBool_FromLong(a->requires_grad)) == 0 &&
         put_text(d, "stats", a->stats) == 0;
     if (!ok) Py_CLEAR(d);
     return d;
@@ -112,8 +97,8 @@ static PyObject *call_dict(const usc_call *c)
         put_text(d, "module_class", c->module_class) == 0 &&
         put_text(d, "frames", c->frames) == 0 && put_text(d, "args", c->args) == 0 &&
         put_text(d, "state", c->state) == 0 && put_text(d, "status", c->status) == 0 &&
-        put(d, "composite", PyBool_FromLong(c->composite)) == 0 &&
-        put(d, "tensors", arg_list(c)) == 0;
+        py_put(d, "composite", PyBool_FromLong(c->composite)) == 0 &&
+        py_put(d, "tensors", arg_list(c)) == 0;
     if (!ok) Py_CLEAR(d);
     return d;
 }
@@ -212,7 +197,7 @@ static PyObject *trace_meta(trace_object *self, PyObject *arg)
     Py_BEGIN_ALLOW_THREADS;
     value = usc_trace_meta(self->trace, key);
     Py_END_ALLOW_THREADS;
-    PyObject *result = text_or_none(value);
+    PyObject *result = core_text(value);
     leave(self);
     return result;
 }
