@@ -424,6 +424,15 @@ def bind_cast(call, parts, dtype_of, contents=None, written=None):
     return _bound(call, tensors, bases, dtype_of)
 
 
+def tensors_in(result):
+    """Every tensor of a nest of lists and tuples."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (list, tuple)):
+        for item in result:
+            yield from tensors_in(item)
+
+
 def flatten(result, path="out"):
     """Tensors (and numbers, as 0-d tensors) of a result, with their paths: a single
     result is out[0], an element of a returned list out[0][1]."""

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 
 import torch
 
-from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, widened
+from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.precision import Source, Widen, cpu_kernel
 from .graph import PLAIN, Graph, Recording
 
@@ -124,15 +124,6 @@ class Lab:
         with recording if quantized else nullcontext():  # its integers are what is judged
             outputs = outputs_of(self.call, bound, result)
         return Graph(recording, outputs, held)
-
-
-def tensors_in(result):
-    """Every tensor of a nest of results."""
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (list, tuple)):
-        for item in result:
-            yield from tensors_in(item)
 
 
 def _finished(outputs):

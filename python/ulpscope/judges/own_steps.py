@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ..calls.mode import Mode
-from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain
+from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain, tensors_in
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen
 
@@ -38,7 +38,7 @@ class Correct(Mode):
         out = func(*args, **kwargs)
         wide = _run(func, given, torch.float64)
         narrow = _run(func, given, torch.float32) if self.random else wide
-        results = [_tensors(r) for r in (out, wide, narrow)]
+        results = [list(tensors_in(r)) for r in (out, wide, narrow)]
         if written and not results[0]:
             raise BadCall("a step gives nothing but what it writes")
         for target, right, lost in zip(*results, strict=True):
@@ -51,12 +51,6 @@ class Correct(Mode):
         loss = (narrow.double() - right).abs().nan_to_num(0, 0, 0)
         size = torch.maximum(loss, loss.square().mean().sqrt()) + 2.0**-24 * right.abs()
         return right + 2 * size * (2 * torch.rand(right.shape, generator=self.random) - 1)
-
-
-def _tensors(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [t for item in value for t in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
 def _on_host(value):
