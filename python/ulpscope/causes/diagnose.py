@@ -8,6 +8,8 @@ content; noise whose emulation only correlates with it, by its format. docs/caus
 What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 """
 
+import math
+import statistics
 import warnings
 
 import torch
@@ -34,6 +36,9 @@ SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
+HINTS = 4.0  # standard deviations of a correlation that are worth a remark
+DRAWS, SIGMAS = 6, 6.0  # of noise by chance; standard deviations beyond it that a format needs
+TOP = 1 - 2.0**-20  # a correlation whose inverse hyperbolic tangent is finite
 ALIKE = 0.85  # correlations this close cannot be told apart
 
 
@@ -90,7 +95,7 @@ class Search:
         self.path = self._decisive()
         self.best, self.text, self.sure = LEFT_MOST, "", True
         self.alone = LEFT_MOST / 2, ""  # (residual, text): in one output, others beside it
-        self.followed = []  # (correlation, text)
+        self.followed = []  # (correlation, text, correlation that as much noise has by chance)
 
     def _decisive(self):
         """The output that tells most: values rather than the positions that go with them, which
@@ -188,7 +193,7 @@ class Search:
         mixed = evidence.errors()["mixed"]
         if mixed and self._adds():  # noise: of sums before anything else
             self._try(_emulate.accumulator_candidates(self.lab), follow=True, share=NOISE)
-        narrow = max(self.followed, default=(0.0, ""))[0] >= FOLLOWS
+        narrow = max(self.followed, default=(0.0,))[0] >= FOLLOWS
         brief = narrow and mixed
         self._try(self._values() if brief else () if gross else self._edits(), share=MEANING)
         if evidence.floats:
@@ -196,6 +201,7 @@ class Search:
                 self._try(fit.fitted(self.lab, evidence, self.path, self._spend))
             self._try(_emulate.function_candidates(self.lab), follow=True)
             self._try(_emulate.single_candidates(self.lab), follow=True)
+            self._try(_emulate.several_candidates(self.lab, self._follows, self._spend), follow=True)
             self._try(_emulate.accumulator_candidates(self.lab), follow=True)
         return (self.text if self.sure else "") or self.alone[1] or scale or self.text or evidence.ask("order")[1]
 
@@ -275,7 +281,8 @@ class Search:
         text = self._noisy_formula() or evidence.ask("side")[1] or self._followed()
         if text:
             return text
-        evidence.hint(self._adds(), {_format_of(t) for v, t in self.followed if v * self._count() ** 0.5 > 4})
+        some = [] if self._by_chance() else self.followed
+        evidence.hint(self._adds(), {_format_of(t) for v, t, _ in some if v * self._count() ** 0.5 > HINTS})
         return evidence.ask("places")[1]
 
     def _noisy_formula(self):
@@ -297,17 +304,31 @@ class Search:
         return part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
 
     def _followed(self):
-        if not self.followed:
+        """The format whose rounding the errors follow, unless they follow noise of that size at the
+        same place as well, as they do where the truth itself is rounded on the way."""
+        alike = self._alike()
+        if not alike or self._by_chance():
             return ""
-        value, text = max(self.followed)
-        if value < max(NAMED, 6.0 / self._count() ** 0.5):
+        value, text, _ = max(alike, key=lambda f: ("truncated" not in f[1], f[0]))
+        # neither cut off digits nor what is off by more than any format hangs on an order of adding
+        loose = "truncated" not in text and self.worst.bits >= GROSS
+        if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
-        rivals = {_format_of(t) for v, t in self.followed if v >= ALIKE * value}
+        rivals = {_format_of(t) for _, t, _ in alike}
         if len(rivals) == 1:
             return text
         if rivals == {"TF32", "float16"}:
-            return text.replace("float16", "TF32").replace("TF32", "TF32 or float16")
+            return text.replace("float16", "TF32").replace("TF32", BOTH)
         return ""
+
+    def _alike(self):
+        """What the errors follow best, and what they follow nearly as well; the best last."""
+        best = max((f[0] for f in self.followed), default=0.0)
+        return sorted(f for f in self.followed if f[0] >= ALIKE * best)
+
+    def _by_chance(self):
+        """Whether it is the size of a rounding alone that the errors follow."""
+        return any(value < reach for value, _, reach in self._alike())
 
     def _count(self):
         return self.accused[self.path].independent()
@@ -332,7 +353,7 @@ class Search:
                 self._weigh_run(text, emulate, follow)
             for state in self.limit.noted():
                 self._take_up(state)
-            if self._settled() and "inputs rounded to TF32" not in (self.text, text):
+            if self._settled() and "TF32" not in text:  # another format of as many bits comes next
                 return
 
     def _weigh_run(self, text, emulate, follow):
@@ -381,13 +402,12 @@ class Search:
         if residual > LEFT_MOST and not follow and self._gives_the_bits(outputs, emulate):
             residual = 0.0
         if follow and residual > LEFT_MOST:
-            value = self.accused[self.path].correlation(outputs[self.path])
-            self.followed.append((value, text))
+            self._follow(outputs, text, emulate)
         if residual > 2 * self.best:
             return
         if "TF32" in self.text and text == self.text.replace("TF32", "float16"):
             if residual <= 2 * self.best:
-                self.text = self.text.replace("TF32", "TF32 or float16")
+                self.text = self.text.replace("TF32", BOTH)
                 return
         sure = self._is_reproduced(outputs, emulate) or (follow and not self.accused[self.path].errors()["one_sided"])
         vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
@@ -397,6 +417,31 @@ class Search:
             self._keep_alone(residual, text)
             return
         self.best, self.text, self.sure = min(residual, self.best), text, sure
+
+    def _follows(self, outputs):
+        return self.accused[self.path].correlation(outputs[self.path])
+
+    def _follow(self, outputs, text, emulate):
+        """Notes how far the errors go with those of a format, and how far chance would take them."""
+        value = self._follows(outputs)
+        best = max((f[0] for f in self.followed), default=0.0)
+        asked = value >= ALIKE * best and value >= min(NAMED, HINTS / self._count() ** 0.5)
+        self.followed.append((value, text, self._reach(emulate) if asked else 0.0))
+
+    def _reach(self, emulate):
+        """The correlation that noise of the same size at the same edges reaches: its mean and six
+        standard deviations more, which are large where few errors are independent."""
+        found = []
+        for seed in range(DRAWS):
+            self.lab.chance = torch.Generator().manual_seed(seed)
+            try:
+                found.append(math.atanh(max(-TOP, min(TOP, self._follows(emulate())))))
+            finally:
+                self.lab.chance = None
+            if self.limit.over():
+                break
+        spread = statistics.stdev(found) if len(found) > 2 else 0.0
+        return math.tanh(statistics.fmean(found) + SIGMAS * max(spread, self._count() ** -0.5))
 
     def _is_reproduced(self, outputs, emulate):
         """Whether all that an emulation changes of what is accused is as the device has it, to

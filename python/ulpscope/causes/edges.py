@@ -16,13 +16,19 @@ CHOOSING = ("amax", "amin", "max", "min", "argmax", "argmin", "sum", "prod", "so
 COMMUTED, SUMS = ("add", "sub", "mul", "div"), ("add", "sub")
 
 
-def groups(lab):
-    """Lists of operators that are changed alike, those of a loop first, then each alone."""
+def sites(lab):
+    """Lists of operators that one place of the code runs, as those of a loop."""
     held = {}
     for node in lab.nodes():
         held.setdefault((node.site or node.place, node.name, len(node.place)), []).append(node)
-    yield from held.values()
-    many = [nodes for nodes in held.values() if len(nodes) > 1]
+    return list(held.values())
+
+
+def groups(lab):
+    """Lists of operators that are changed alike, those of a loop first, then each alone."""
+    held = sites(lab)
+    yield from held
+    many = [nodes for nodes in held if len(nodes) > 1]
     if sum(map(len, many)) <= MOST_SINGLE:
         yield from ([node] for nodes in many for node in nodes)
 

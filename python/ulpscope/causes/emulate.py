@@ -8,6 +8,7 @@ Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
 """
 
 import functools
+import itertools
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _core
 from ..calls.replay import base_name, is_write, mapped
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
+from .edges import groups, sites
 from .inside import PRODUCTS
 from .graph import slots_in
 from .lab import doubles
@@ -22,6 +24,10 @@ from .lab import doubles
 # Operators whose `self` is added to a product, as a bias is.
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
 MANY_NODES = 48
+FLOAT8 = ("float8 (e4m3)", "float8 (e5m2)")
+FEW, MANY = 8, 4096  # different numbers that speak of a format, among so many
+MOST_TOGETHER = 8  # places whose roundings are put together
+SOME = 0.1  # correlation of one of them
 CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 4096  # additions that an accumulator is emulated for
 
@@ -77,7 +83,7 @@ def input_sets(call, reference):
 def rounded_inputs(lab, keys, name, integer=torch.round):
     """The call on inputs rounded to a format."""
     parts = lab.reference.parts
-    return lab.reference.wide({k: to_format(parts[k].data, name, integer) for k in keys})
+    return lab.reference.wide({k: lab.rounded(parts[k].data, name, integer) for k in keys})
 
 
 def input_candidates(lab):
@@ -92,15 +98,13 @@ def input_candidates(lab):
                    lambda k=keys, n=name: rounded_inputs(lab, k, n, torch.trunc))  # fmt: skip
         for name in ("bfloat16", "float16"):
             yield (f"inputs and result rounded to {name}",
-                   lambda k=keys, n=name: _rounded(rounded_inputs(lab, k, n), n))  # fmt: skip
+                   lambda k=keys, n=name: _rounded(lab, rounded_inputs(lab, k, n), n))  # fmt: skip
     for keys in input_sets(call, reference)[:1]:
         yield "subnormals flushed to zero in the inputs", lambda k=keys: _flushed_inputs(lab, k)
 
 
-def _rounded(outputs, name, integer=torch.round):
-    return {
-        p: to_format(t, name, integer) if t.is_floating_point() else t for p, t in outputs.items()
-    }
+def _rounded(lab, outputs, name):
+    return {p: lab.rounded(t, name) if t.is_floating_point() else t for p, t in outputs.items()}
 
 
 def flushed(x, emin):
@@ -127,13 +131,13 @@ def inside_candidates(lab):
     for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
         for name in LOW:
             yield (f"inputs {way} to {name}: those of the products",
-                   lambda n=name, i=integer: lab.edited(_operands(leaves, n, i)))  # fmt: skip
+                   lambda n=name, i=integer: lab.edited(_operands(lab, leaves, n, i)))  # fmt: skip
     for name in LOW:
         text = f"intermediates rounded to {name}"
-        yield text, lambda n=name: lab.edited(_results(leaves, n), dtype=torch.float32)
+        yield text, lambda n=name: lab.edited(_results(lab, leaves, n), dtype=torch.float32)
         if len(lab.nodes()) > 1:
-            yield text, lambda n=name: lab.edited(_results(top, n), dtype=torch.float32)
-            yield text, lambda n=name: lab.edited(_results(top, n) | _operands(top, n, after=_rounding(n, torch.round)),
+            yield text, lambda n=name: lab.edited(_results(lab, top, n), dtype=torch.float32)
+            yield text, lambda n=name: lab.edited(_results(lab, top, n) | _operands(lab, top, n, after=_rounding(lab, n)),
                                                   dtype=torch.float32)
         for keys in input_sets(call, lab.reference)[:1]:
             yield (f"inputs and intermediates rounded to {name}",
@@ -154,8 +158,8 @@ def _all_doubles(outputs):
 
 def _inputs_and_inside(lab, leaves, keys, name):
     parts = lab.reference.parts
-    contents = {k: to_format(parts[k].data, name).float() for k in keys}
-    return lab.edited(_results(leaves, name), dtype=torch.float32, contents=contents)
+    contents = {k: lab.rounded(parts[k].data, name).float() for k in keys}
+    return lab.edited(_results(lab, leaves, name), dtype=torch.float32, contents=contents)
 
 
 def _leaves(lab):
@@ -163,9 +167,9 @@ def _leaves(lab):
     return [n for n in lab.nodes() if not n.inside]
 
 
-def _results(nodes, name):
+def _results(lab, nodes, name):
     """Edits that round every float result to a format."""
-    return {n.place: _rounding(name, torch.round) for n in nodes if _makes_floats(n)}
+    return {n.place: _rounding(lab, name) for n in nodes if _makes_floats(n)}
 
 
 def _makes_floats(node):
@@ -173,11 +177,11 @@ def _makes_floats(node):
     return not views and any(s.floats for s in slots_in(node.result))
 
 
-def _operands(nodes, name, integer=torch.round, after=None):
+def _operands(lab, nodes, name, integer=torch.round, after=None):
     """Edits that round the operands of products to a format, and then do `after`."""
     def operand(value):
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
-            return to_format(value, name, integer).to(value.dtype)
+            return lab.rounded(value, name, integer).to(value.dtype)
         return value
 
     def edit(func, args, kwargs):
@@ -188,16 +192,48 @@ def _operands(nodes, name, integer=torch.round, after=None):
 
 
 def single_candidates(lab):
-    """One of the intermediates rounded, cut off or flushed."""
-    nodes = [n for n in lab.nodes() if n.floats and not _only_moves(n)]
-    for name in ("bfloat16", "float16", "TF32"):
-        for node in nodes[:MANY_NODES]:
-            yield (f"intermediates rounded to {name}: {node.name.lstrip('_')}",
-                   lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.round)}))  # fmt: skip
-    for node in nodes[:MANY_NODES]:
-        for name in ("bfloat16", "float16"):
-            yield (f"intermediates truncated instead of rounded to {name}: {node.name.lstrip('_')}",
-                   lambda n=name, p=node.place: lab.edited({p: _rounding(n, torch.trunc)}))  # fmt: skip
+    """The intermediates of one place of the code rounded or cut off."""
+    for way, integer, names in (("rounded", torch.round, ("bfloat16", "TF32", "float16", *FLOAT8)),
+                                ("truncated instead of rounded", torch.trunc, ("bfloat16", "float16"))):  # fmt: skip
+        for name in names:
+            for nodes in _roundable(lab)[:MANY_NODES]:
+                yield (_at(way, name, [nodes]),
+                       lambda n=name, s=nodes, i=integer: lab.edited(_every(lab, [s], n, i)))  # fmt: skip
+
+
+def _roundable(lab):
+    """Operators by place of the code whose results somebody may keep in a narrower format."""
+    return [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes[0])]
+
+
+def _may_be_narrow(lab, node):
+    """Whether an operator computes numbers, and not a few that are the same everywhere: those in a
+    format are another constant."""
+    if not node.floats or _only_moves(node):
+        return False
+    made = lab.graph(torch.float64).tensors[next(slots_in(node.result)).number]
+    return made.reshape(-1)[:MANY].unique().numel() >= min(FEW, made.numel())
+
+
+def _at(way, name, places):
+    return f"intermediates {way} to {name}: {' and '.join(nodes[0].name.lstrip('_') for nodes in places)}"
+
+
+def _every(lab, places, name, integer=torch.round):
+    return {n.place: _rounding(lab, name, integer) for nodes in places for n in nodes}
+
+
+def several_candidates(lab, follows, spend):
+    """The results of two or three places rounded, of those that explain some of the noise alone.
+    `follows(outputs)` is the correlation with the device's errors, `spend` as in `fit`."""
+    places = [nodes for nodes in sites(lab) if _may_be_narrow(lab, nodes[0])][:MANY_NODES]
+    for name in ("bfloat16", "float16", *FLOAT8):
+        held = [(follows(lab.edited(_every(lab, [nodes], name))), i)
+                for i, nodes in enumerate(places) if len(places) > 2 and spend(1)]  # fmt: skip
+        best = [places[i] for v, i in sorted(held, reverse=True) if v >= SOME][:MOST_TOGETHER]
+        for count in (2, 3):
+            for some in itertools.combinations(best, count):
+                yield _at("rounded", name, some), lambda n=name, s=some: lab.edited(_every(lab, s, n))
 
 
 FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "erf",
@@ -214,17 +250,17 @@ def function_candidates(lab):
     nodes = _functions(lab)
     for name in LOW if len(nodes) > 1 else ():
         for way in (_rounding, _rounding_both):
-            edits = {n.place: way(name, torch.round) for n in nodes}
+            edits = {n.place: way(lab, name) for n in nodes}
             yield (f"intermediates rounded to {name}: the elementary functions",
                    lambda e=edits: lab.edited(e))  # fmt: skip
 
 
-def _rounding_both(name, integer):
+def _rounding_both(lab, name):
     """What an operator is given and what it gives, rounded."""
-    after = _rounding(name, integer)
+    after = _rounding(lab, name)
 
     def edit(func, args, kwargs):
-        first = to_format(args[0], name, integer).to(args[0].dtype)
+        first = lab.rounded(args[0], name).to(args[0].dtype)
         return after(func, (first, *args[1:]), kwargs)
 
     return edit
@@ -240,13 +276,13 @@ def _only_moves(node):
     return node.name in MOVES
 
 
-def _rounding(name, integer):
+def _rounding(lab, name, integer=torch.round):
     def edit(func, args, kwargs):
         return mapped(func(*args, **kwargs), rounded)
 
     def rounded(value):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return to_format(value, name, integer).to(value.dtype)
+            return lab.rounded(value, name, integer).to(value.dtype)
         return value
 
     return edit
@@ -260,16 +296,16 @@ def overflow_candidates(lab):
                lambda: lab.edited(maxima, dtype=torch.float32))  # fmt: skip
         yield ("softmax without subtracting the maximum: overflow in float16",
                lambda: lab.edited(_in_range(_leaves(lab), maxima), dtype=torch.float32))  # fmt: skip
-    sums = {n.place: _accumulating("float16", 1) for n in _leaf_only(_adding(lab))}
+    sums = {n.place: _accumulating(lab, "float16", 1) for n in _leaf_only(_adding(lab))}
     if sums:
         yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
                lambda: lab.edited(sums, dtype=torch.float32))  # fmt: skip
     functions = _functions(lab)
     for way in (_rounding, _rounding_both) if functions else ():
         yield ("overflow of the elementary functions in float16: beyond 65504 (intermediates rounded to float16)",
-               lambda e={n.place: way("float16", torch.round) for n in functions}: lab.edited(e))  # fmt: skip
+               lambda e={n.place: way(lab, "float16") for n in functions}: lab.edited(e))  # fmt: skip
     yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
-           lambda: lab.edited(_results(_leaves(lab), "float16"), dtype=torch.float32))  # fmt: skip
+           lambda: lab.edited(_results(lab, _leaves(lab), "float16"), dtype=torch.float32))  # fmt: skip
     yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",
            lambda: of_results(lab.reference, lambda t: to_format(t, "float16")))  # fmt: skip
     for keys in input_sets(lab.call, lab.reference)[:1]:
@@ -309,7 +345,7 @@ def accumulator_candidates(lab):
         for chunk in CHUNKS:
             edits = {}
             for node in _leaf_only(nodes):
-                edits[node.place] = _accumulating(name, chunk)
+                edits[node.place] = _accumulating(lab, name, chunk)
             if edits:
                 yield (f"accumulated in {name} (low-precision accumulator)",
                        lambda e=edits: lab.edited(e, dtype=torch.float32))  # fmt: skip
@@ -320,7 +356,7 @@ def _leaf_only(nodes):
             if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]  # fmt: skip
 
 
-def _accumulating(name, chunk):
+def _accumulating(lab, name, chunk):
     def edit(func, args, kwargs):
         with _disable_current_modes():  # thousands of small steps, none of which needs watching
             return apply(func, args, kwargs)
@@ -330,25 +366,29 @@ def _accumulating(name, chunk):
         if any(isinstance(a, torch.Tensor) and a.is_complex() for a in args):
             raise LookupError("complex numbers")
         if kind in ("mm", "bmm", "matmul"):
-            return _product(args[0], args[1], name, chunk)
+            return _product(lab, args[0], args[1], name, chunk)
         if kind == "addmm":
             alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
-            return beta * args[0] + alpha * _product(args[1], args[2], name, chunk)
-        return _summed(func, args, kwargs, kind, name, chunk)
+            return beta * args[0] + alpha * _product(lab, args[1], args[2], name, chunk)
+        return _summed(lab, func, args, kwargs, kind, name, chunk)
 
     return edit
 
 
-def _product(a, b, name, chunk):
+def _once(lab, x, name):
+    return rounded_once(x, name) if lab.chance is None else lab.rounded(x, name).to(x.dtype)
+
+
+def _product(lab, a, b, name, chunk):
     total = torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
     if a.shape[-1] // chunk > MOST_STEPS:
         raise LookupError("too many additions")
     for k in range(0, a.shape[-1], chunk):
-        total = rounded_once(total + a[..., k : k + chunk] @ b[..., k : k + chunk, :], name)
+        total = _once(lab, total + a[..., k : k + chunk] @ b[..., k : k + chunk, :], name)
     return total
 
 
-def _summed(func, args, kwargs, kind, name, chunk):
+def _summed(lab, func, args, kwargs, kind, name, chunk):
     x = args[0]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
@@ -360,7 +400,7 @@ def _summed(func, args, kwargs, kind, name, chunk):
         raise LookupError("too many additions")
     total = torch.zeros(flat.shape[:-1], dtype=x.dtype)
     for k in range(0, flat.shape[-1], chunk):
-        total = rounded_once(total + flat[..., k : k + chunk].sum(-1), name)
+        total = _once(lab, total + flat[..., k : k + chunk].sum(-1), name)
     if kind == "mean":
         total = total / flat.shape[-1]
     return total.reshape([1 if d in dims else n for d, n in enumerate(x.shape)]) if keepdim else total

@@ -10,6 +10,7 @@ from contextlib import nullcontext, suppress
 import torch
 
 from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
+from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
 from .graph import PLAIN, Graph, Recording
 
@@ -20,6 +21,7 @@ class Lab:
     def __init__(self, call, reference):
         self.call, self.reference = call, reference
         self.dtype = torch.float64  # of runs that do not say
+        self.chance = None  # a generator, in runs whose roundings are to tell nothing but their size
         self._graphs = {}  # dtype -> Graph, or None
 
     # ---- runs ----
@@ -77,6 +79,12 @@ class Lab:
         fresh = self.bound(dtype == torch.float64, contents).tensors if graph.written or contents else {}
         return _finished(graph.run(edits, fresh))
 
+    def rounded(self, x, name, integer=torch.round):
+        """`x` rounded to a format, as doubles; with `chance` moved as far, to no grid."""
+        if self.chance is None:
+            return to_format(x, name, integer)
+        return to_format(x, name, lambda y: y + _drawn(y, integer, self.chance))
+
     # ---- what is run ----
 
     def bound(self, wide, contents=None):
@@ -124,6 +132,12 @@ class Lab:
         with recording if quantized else nullcontext():  # its integers are what is judged
             outputs = outputs_of(self.call, bound, result)
         return Graph(recording, outputs, held)
+
+
+def _drawn(y, integer, chance):
+    """As far as `integer` moves a number, as often the same way."""
+    part = torch.rand(y.shape, generator=chance, dtype=y.dtype)
+    return part - 0.5 if integer is torch.round else -part * y.sign()
 
 
 def _finished(outputs):

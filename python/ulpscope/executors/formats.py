@@ -10,6 +10,8 @@ FORMATS = {
     "bfloat16": (8, -126, 127),
     "float16": (11, -14, 15),
     "float32": (24, -126, 127),
+    "float8 (e4m3)": (4, -6, 8),
+    "float8 (e5m2)": (3, -14, 15),
 }
 LOW = ("TF32", "float16", "bfloat16")
 OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
