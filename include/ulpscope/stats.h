@@ -13,6 +13,25 @@ USC_BEGIN_DECLS
 #define USC_N_BINADES 280
 #define USC_BINADE_MIN (-150)
 
+/* What the last two axes are like, as statistics see them (usc_stats.structure): rows run
+ * along the last one, matrices are the last two. Bit, text in trace.db */
+#define USC_STRUCTURE_LIST(X)                                                            \
+    X(ROWS_RISE, 0, "rows_rise")       /* no row falls anywhere */                       \
+    X(ROWS_FALL, 1, "rows_fall")       /* no row rises anywhere */                       \
+    X(ROWS_UNIQUE, 2, "rows_unique")   /* integers: no row has a value twice */          \
+    X(ROWS_SUM_ONE, 3, "rows_sum_one") /* not negative, the sum of each row is 1 */      \
+    X(ROWS_NORM_ONE, 4, "rows_norm_one")                                                 \
+    X(ROWS_ONE_HOT, 5, "rows_one_hot") /* zero but for one element, always the same */   \
+    X(LOWER, 6, "lower")               /* above the diagonal stands `fill` alone */      \
+    X(UPPER, 7, "upper")               /* below the diagonal stands `fill` alone */      \
+    X(SYMMETRIC, 8, "symmetric")
+
+enum {
+#define USC_STRUCTURE_ENUM(id, bit, text) USC_##id = 1 << (bit),
+    USC_STRUCTURE_LIST(USC_STRUCTURE_ENUM)
+#undef USC_STRUCTURE_ENUM
+};
+
 typedef struct usc_stats {
     int64_t n; /* elements looked at: all of them */
     int64_t n_nan, n_pos_inf, n_neg_inf;
@@ -27,6 +46,12 @@ typedef struct usc_stats {
     bool unique;              /* integers: no value twice; false where not looked for
                                  (more than 2^16 elements that are not sorted). Both are
                                  false for floats */
+    int64_t int_above_min;    /* integers up to 2^14 elements: the smallest value above */
+    int64_t int_below_max;    /* int_min, the largest below int_max; else those two */
+    unsigned structure;       /* USC_STRUCTURE_LIST; found on samples of rows */
+    double fill;              /* LOWER, UPPER: what stands beyond the diagonal */
+    uint64_t fingerprint;     /* xxh3 of samples, as metrics.md has it: equal elements in
+                                 the walk's order have equal ones; 0: not taken */
     int64_t n_histogram;      /* finite non-zero elements counted below: all of them up to
                                  2^13 elements, else those of every k-th block of 512;
                                  floats: broadcast elements once */
@@ -35,7 +60,7 @@ typedef struct usc_stats {
 
 typedef struct usc_stats_options {
     int n_threads;     /* 0 and 1: the caller's thread only; above 16: 16 */
-    bool no_histogram; /* leave the exponent histogram empty */
+    bool no_histogram; /* leave out the histogram, the structure and the fingerprint */
 } usc_stats_options;
 
 /**

@@ -301,5 +301,18 @@ USC_API void usc_trace_hash(const void *data, size_t size, char out[33]);
  */
 USC_API size_t usc_stats_to_json(const usc_stats *stats, char *buffer, size_t size);
 
+/**
+ * Reads what usc_stats_to_json wrote, now or in an earlier version: members that are not
+ * there are zero, `min`, `max`, `mean` and `l2` NaN, the second extremes the extremes;
+ * members and structures that are not known are passed over. n_histogram is counted.
+ *
+ * Memory:  what the text needs while it is read.
+ * Threads: safe.
+ * Errors:  USC_E_CORRUPT (not JSON, or a member of a kind that it cannot have: the text
+ *          names it), USC_E_NOMEM; *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_stats_from_json(const char *text, usc_stats *out,
+                                                     usc_error *err);
+
 USC_END_DECLS
 #endif

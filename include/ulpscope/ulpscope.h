@@ -11,6 +11,7 @@
 #include <ulpscope/cause.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/finding.h>
+#include <ulpscope/generate.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kernels.h>
 #include <ulpscope/launch.h>

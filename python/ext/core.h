@@ -42,6 +42,7 @@ int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
 int py_cause_add(PyObject *module);
 int py_finding_add(PyObject *module);
+int py_generate_add(PyObject *module);
 int py_judge_add(PyObject *module);
 int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);

@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/float_env.h"
 #include "kernels/kernels.h"
+#include "stats/stats_structure.h"
 #include "stats/stats_unique.h"
 #include "tensor/walk.h"
 
@@ -339,6 +340,7 @@ usc_status usc_stats_compute(const usc_tensor *t, const usc_stats_options *optio
 
     const usc_float_env env = usc_float_env_enter();
     compute(&j, options->n_threads, out);
+    if (!options->no_histogram) usc_stats_structure(t, &j.walk, out);
     usc_float_env_leave(env);
     return USC_OK;
 }

@@ -18,11 +18,12 @@ static void append_axis(usc_walk *walk, int64_t size, int64_t stride)
     walk->ndim++;
 }
 
-/* Turns axes to run upwards, leaves broadcast ones out, and sorts the rest by falling
- * stride (equal strides keep their order). Axes of size 1 are gone already. */
-static void order_by_memory(usc_walk *walk, const usc_tensor *t)
+/* Axes of a view in the order of memory, without those of size 1 and the broadcast ones:
+ * turned to run upwards from `base`, sorted by falling stride (equal strides keep their
+ * order). The rest of `*walk` is set, its axes are for the caller to merge. */
+static int axes_by_memory(const usc_tensor *t, usc_walk *walk, int64_t *sizes,
+                          int64_t *strides)
 {
-    int64_t sizes[USC_MAX_DIMS], strides[USC_MAX_DIMS];
     int n = 0;
     for (int i = 0; i < t->ndim; i++) {
         const int64_t size = t->sizes[i];
@@ -45,6 +46,13 @@ static void order_by_memory(usc_walk *walk, const usc_tensor *t)
         sizes[at] = size;
         strides[at] = stride;
     }
+    return n;
+}
+
+static void order_by_memory(usc_walk *walk, const usc_tensor *t)
+{
+    int64_t sizes[USC_MAX_DIMS], strides[USC_MAX_DIMS];
+    const int n = axes_by_memory(t, walk, sizes, strides);
     for (int i = 0; i < n; i++)
         append_axis(walk, sizes[i], strides[i]);
 }
@@ -81,6 +89,21 @@ usc_status usc_walk_begin(const usc_tensor *t, bool row_major, usc_walk *out,
     else
         order_by_memory(out, t);
     return USC_OK;
+}
+
+void usc_walk_matrix(const usc_tensor *t, bool row_major, int64_t *rows, int64_t *columns)
+{
+    int64_t sizes[USC_MAX_DIMS], strides[USC_MAX_DIMS];
+    int n = 0;
+    usc_walk unused = start(t, 1);
+    unused.n = 0; /* nothing is walked, only ordered */
+    if (!row_major)
+        n = axes_by_memory(t, &unused, sizes, strides);
+    else
+        for (int i = 0; i < t->ndim; i++)
+            if (t->sizes[i] != 1) sizes[n++] = t->sizes[i];
+    *columns = n > 0 ? sizes[n - 1] : 1;
+    *rows = n > 1 ? sizes[n - 2] : 1;
 }
 
 usc_walk usc_walk_over(const usc_tensor *t)

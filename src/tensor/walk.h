@@ -29,6 +29,11 @@ USC_NODISCARD usc_status usc_walk_begin(const usc_tensor *t, bool row_major,
 /** A row-major walk over a tensor that was checked before. */
 usc_walk usc_walk_over(const usc_tensor *t);
 
+/** Sizes of the last two axes in the order of the walk that usc_walk_begin would make;
+ * 1 where there is none. The view was checked before. */
+void usc_walk_matrix(const usc_tensor *t, bool row_major, int64_t *rows,
+                     int64_t *columns);
+
 /** Whether the elements of the walk lie one behind the other from `base`. */
 bool usc_walk_dense(const usc_walk *walk);
 

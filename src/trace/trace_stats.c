@@ -7,6 +7,13 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "trace/trace_stats.h"
+
+const usc_structure_name usc_structure_names[] = {
+#define STRUCTURE_NAME(id, bit, text) {USC_##id, text},
+    USC_STRUCTURE_LIST(STRUCTURE_NAME)
+#undef STRUCTURE_NAME
+        {0, NULL}};
 
 /* Counts what does not fit any more, as snprintf does. */
 typedef struct writer {
@@ -81,6 +88,54 @@ static void put_bins(writer *w, const char *name, const int32_t bins[USC_N_BINAD
     put(w, "}");
 }
 
+/* Names of what the rows and matrices are like. */
+static void put_structure(writer *w, unsigned structure)
+{
+    const char *comma = "";
+    put_name(w, "structure");
+    put(w, "[");
+    for (const usc_structure_name *name = usc_structure_names; name->text; name++) {
+        if ((structure & name->bit) == 0) continue;
+        put(w, comma);
+        put(w, "\"");
+        put(w, name->text);
+        put(w, "\"");
+        comma = ",";
+    }
+    put(w, "],");
+}
+
+/* May be an infinity, for which JSON has no number: a text. */
+static void put_fill(writer *w, double fill)
+{
+    if (isfinite(fill)) {
+        put_double(w, "fill", fill);
+        return;
+    }
+    put_name(w, "fill");
+    put(w, fill > 0 ? "\"inf\"," : "\"-inf\",");
+}
+
+/* 16 hexadecimal digits: not every reader keeps 64 bits of an integer. */
+static void put_fingerprint(writer *w, uint64_t value)
+{
+    char digits[] = "\"0123456789abcdef\",";
+    for (int i = 16; i >= 1; i--, value >>= 4)
+        digits[i] = "0123456789abcdef"[value & 15];
+    put_name(w, "fingerprint");
+    put(w, digits);
+}
+
+/* Members that say nothing are left out: there is a row for each tensor of a trace. */
+static void put_form(writer *w, const usc_stats *s)
+{
+    if (s->int_above_min != s->int_min) put_int(w, "int_above_min", s->int_above_min);
+    if (s->int_below_max != s->int_max) put_int(w, "int_below_max", s->int_below_max);
+    if (s->structure != 0) put_structure(w, s->structure);
+    if ((s->structure & (USC_LOWER | USC_UPPER)) != 0) put_fill(w, s->fill);
+    if (s->fingerprint != 0) put_fingerprint(w, s->fingerprint);
+}
+
 size_t usc_stats_to_json(const usc_stats *stats, char *buffer, size_t size)
 {
     writer w = {.buffer = buffer, .size = size};
@@ -99,6 +154,7 @@ size_t usc_stats_to_json(const usc_stats *stats, char *buffer, size_t size)
     put_int(&w, "int_max", stats->int_max);
     put_bool(&w, "sorted", stats->sorted);
     put_bool(&w, "unique", stats->unique);
+    put_form(&w, stats);
     put_int(&w, "n_histogram", stats->n_histogram);
     put(&w, "\"histogram\":{");
     put_bins(&w, "pos", stats->histogram[0]);

@@ -2,6 +2,7 @@
 """Stand-ins for tensors that were not kept: like the tensor, and the same on every run."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from ulpscope.sources.standin import stand_in
 
 
 def tensor(stats, sizes=(4000,), dtype="float32", path="args[0]"):
-    return dict(path=path, dtype=dtype, sizes=list(sizes), stats=json.dumps(stats))
+    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    return dict(path=path, role="in", dtype=dtype, sizes=list(sizes), strides=strides, stats=stats and json.dumps(stats))
 
 
 FLOATS = dict(

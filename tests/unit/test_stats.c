@@ -428,7 +428,8 @@ static void test_json(void **state)
         text, "{\"n\":4,\"n_nan\":1,\"n_pos_inf\":0,\"n_neg_inf\":0,\"n_zero\":0,"
               "\"n_subnormal\":0,\"min\":-3,\"max\":0.30000001192092896,"
               "\"mean\":-0.81666666269302368,\"l2\":null,\"int_min\":0,"
-              "\"int_max\":0,\"sorted\":false,\"unique\":false,\"n_histogram\":3,"
+              "\"int_max\":0,\"sorted\":false,\"unique\":false,"
+              "\"fingerprint\":\"0d6797d7f3491713\",\"n_histogram\":3,"
               "\"histogram\":{\"pos\":{\"-2\":2},\"neg\":{\"1\":1}}}");
     assert_int_equal(usc_stats_to_json(&s, NULL, 0), length);
     assert_int_equal(usc_stats_to_json(&s, text, 6), length);

@@ -5,6 +5,7 @@ with a function that reads a blob. `replay` has what such a call is.
 """
 
 import json
+import math
 from functools import partial
 
 import torch
@@ -192,10 +193,11 @@ def fill_storage(call, item, read_blob, stand_in):
     if stand_in is None:
         raise BadCall(f"the content of {item['path']} was not captured")
     raw = torch.zeros(item["storage_bytes"], dtype=torch.uint8)
-    for other in call.row["tensors"]:
-        if other["role"] == "in" and other["storage"] == item["storage"]:
-            view = call.views[other["path"]]
-            _put_view(fit(raw, view.dtype), view, stand_in(other))
+    shown = [t for t in call.row["tensors"] if t["role"] == "in" and t["storage"] == item["storage"]]
+    # what a view of a part shows is more exact there than what the whole does
+    for other in sorted(shown, key=lambda t: -math.prod(t["sizes"])):
+        view = call.views[other["path"]]
+        _put_view(fit(raw, view.dtype), view, stand_in(other))
     call.storages[item["storage"]] = raw
     call.made_up = True
 

@@ -67,10 +67,11 @@ class Bench:
 
     def call(self, sequence, module=None):
         """The call, or the forward of a module, rebuilt from the trace."""
-        made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+        row = None if module else self.row(sequence)
+        made = lambda tensor: stand_in(self.trace_id, sequence, tensor, row)  # noqa: E731
         if module:
             return module_call.module_call(module, self.trace.call, self.trace.blob, made)
-        return call_from(self.row(sequence), Reader(self.trace), made)
+        return call_from(row, Reader(self.trace), made)
 
     def row(self, sequence):
         """What the trace tells of a call; the last one is kept."""

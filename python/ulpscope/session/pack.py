@@ -97,7 +97,7 @@ class Packer:
         sequence, stands_for = request["call"], request["stands_for"]
         row = self.trace.call(sequence)
         try:
-            made = lambda tensor: stand_in(self.trace_id, sequence, tensor)  # noqa: E731
+            made = lambda tensor: stand_in(self.trace_id, sequence, tensor, row)  # noqa: E731
             call = call_from(row, self.trace.blob, made)
             entry = pack_call(row, call, stands_for, self.folder)
         except (OSError, _core.CorruptError):

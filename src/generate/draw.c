@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counter-based generator: words, numbers, places. Nothing here calls libm but for
+// sqrt, which IEEE 754 rounds exactly: other functions differ between machines.
+#include <ulpscope/generate.h>
+
+#include <math.h>
+
+enum { ROUNDS = 10, FEISTEL_ROUNDS = 6 };
+
+/* One round of Philox: two products of 32 x 32 bits, their halves crossed over. */
+static void philox_round(uint32_t c[4], const uint32_t key[2])
+{
+    const uint64_t a = (uint64_t)0xD2511F53u * c[0];
+    const uint64_t b = (uint64_t)0xCD9E8D57u * c[2];
+    const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
+                              (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
+    for (int i = 0; i < 4; i++)
+        c[i] = next[i];
+}
+
+void usc_draw_words(usc_draw d, uint64_t i, uint32_t out[4])
+{
+    uint32_t key[2] = {(uint32_t)d.seed, (uint32_t)(d.seed >> 32)};
+    out[0] = (uint32_t)i;
+    out[1] = (uint32_t)(i >> 32);
+    out[2] = (uint32_t)d.stream;
+    out[3] = (uint32_t)(d.stream >> 32);
+    for (int round = 0; round < ROUNDS; round++) {
+        philox_round(out, key);
+        key[0] += 0x9E3779B9u; /* the golden ratio, and sqrt(3) - 1 */
+        key[1] += 0xBB67AE85u;
+    }
+}
+
+/* 53 bits of two words. */
+static double fraction(uint32_t high, uint32_t low)
+{
+    return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
+}
+
+double usc_draw_uniform(usc_draw d, uint64_t i)
+{
+    uint32_t w[4];
+    usc_draw_words(d, i, w);
+    return fraction(w[0], w[1]);
+}
+
+/* Natural logarithm of x in (0, 1], to some 1e-15 of it: x = 2^e m, and log m by the
+ * series of atanh. */
+static double log_of(double x)
+{
+    int e;
+    double m = frexp(x, &e); /* exact */
+    if (m < 0x1.6a09e667f3bcdp-1) m *= 2, e--;
+    const double s = (m - 1) / (m + 1), square = s * s;
+    double sum = 0;
+    for (int k = 21; k >= 1; k -= 2)
+        sum = sum * square + 1.0 / k;
+    return 2 * s * sum + e * 0x1.62e42fefa39efp-1;
+}
+
+/* cos(2 pi u) for u in [0, 1): the quarter turn nearest to u, and what is left of it by
+ * the series of sine or cosine. */
+static double cos_of_turn(double u)
+{
+    const int quarter = (int)(4 * u + 0.5);
+    const double x = (u - 0.25 * quarter) * 0x1.921fb54442d18p2, square = x * x;
+    double sine = 0, cosine = 0;
+    for (int k = 16; k >= 2; k -= 2) {
+        cosine = (1 - cosine) * square / (k * (k - 1));
+        sine = (1 - sine) * square / (k * (k + 1));
+    }
+    const double values[4] = {1 - cosine, -x * (1 - sine), cosine - 1, x * (1 - sine)};
+    return values[quarter % 4];
+}
+
+double usc_draw_normal(usc_draw d, uint64_t i)
+{
+    uint32_t w[4];
+    usc_draw_words(d, i, w);
+    const double radius = sqrt(-2 * log_of(1 - fraction(w[0], w[1])));
+    return radius * cos_of_turn(fraction(w[2], w[3]));
+}
+
+/* A keyed function of a half, for the Feistel network below. */
+static uint64_t mixed(uint64_t half, uint64_t key)
+{
+    uint64_t x = half + key;
+    x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
+    x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ x >> 33;
+}
+
+/* A Feistel network is a permutation of all numbers of twice `bits` bits; walking on from
+ * a number outside of [0, n) until one is inside makes it one of [0, n). */
+uint64_t usc_draw_place(usc_draw d, uint64_t i, uint64_t n)
+{
+    int bits = 1;
+    while (bits < 32 && ((n - 1) >> (2 * bits)) != 0)
+        bits++;
+    const uint64_t mask = (UINT64_C(1) << bits) - 1;
+    const uint64_t key = mixed(d.stream, mixed(d.seed, UINT64_C(0x9e3779b97f4a7c15)));
+    if (n <= 1) return 0;
+    do {
+        uint64_t left = i >> bits, right = i & mask;
+        for (uint64_t round = 1; round <= FEISTEL_ROUNDS; round++) {
+            const uint64_t next = left ^ (mixed(right, key * (2 * round + 1)) & mask);
+            left = right;
+            right = next;
+        }
+        i = left << bits | right;
+    } while (i >= n);
+    return i;
+}
