@@ -9,6 +9,7 @@
 #include <ulpscope/capture.h>
 #include <ulpscope/case.h>
 #include <ulpscope/cause.h>
+#include <ulpscope/draw.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/finding.h>
 #include <ulpscope/generate.h>

@@ -41,6 +41,7 @@ int core_errors_add(PyObject *module);
 int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
 int py_cause_add(PyObject *module);
+int py_draw_add(PyObject *module);
 int py_finding_add(PyObject *module);
 int py_generate_add(PyObject *module);
 int py_judge_add(PyObject *module);

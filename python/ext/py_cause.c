@@ -18,14 +18,6 @@ typedef struct cause_object {
 
 /* ---- opening ---- */
 
-static int borrow_optional(PyObject *tensor, usc_tensor *room, const usc_tensor **out)
-{
-    *out = NULL;
-    if (tensor == NULL || tensor == Py_None) return 0;
-    *out = room;
-    return py_tensor_borrow(tensor, room);
-}
-
 /* Tensors of a dict by name, as an array that the caller frees with PyMem_Free(). */
 static int borrow_named(PyObject *dict, usc_cause_named **out, int *n)
 {
@@ -100,7 +92,7 @@ static int cause_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
     if (result == 0 &&
         (py_tensor_borrow(device, &d) < 0 || py_tensor_borrow(truth, &t) < 0 ||
          py_tensor_borrow(yardstick, &y) < 0 ||
-         borrow_optional(before, &b, &o.before) < 0 ||
+         py_tensor_borrow_optional(before, &b, &o.before) < 0 ||
          borrow_named(inputs, &in, &o.n_inputs) < 0 ||
          borrow_named(others, &other, &o.n_others) < 0))
         result = -1;
@@ -196,7 +188,7 @@ static PyObject *cause_weigh(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "sO|O", &name, &run, &narrow)) return NULL;
     const int weight = index_of(name, weights, USC_CAUSE_FOLLOWS + 1);
     if (weight < 0 || py_tensor_borrow(run, &r) < 0 ||
-        borrow_optional(narrow, &n, &also) < 0)
+        py_tensor_borrow_optional(narrow, &n, &also) < 0)
         return NULL;
     usc_cause *c = enter(self);
     if (c == NULL) return NULL;

@@ -68,3 +68,11 @@ int py_tensor_borrow(PyObject *tensor, usc_tensor *out)
     Py_DECREF(address);
     return PyErr_Occurred() ? -1 : 0;
 }
+
+int py_tensor_borrow_optional(PyObject *tensor, usc_tensor *room, const usc_tensor **out)
+{
+    *out = NULL;
+    if (tensor == NULL || tensor == Py_None) return 0;
+    *out = room;
+    return py_tensor_borrow(tensor, room);
+}

@@ -11,4 +11,7 @@
  * set: not on the CPU (ValueError), a dtype that is not in the table (TypeError). */
 int py_tensor_borrow(PyObject *tensor, usc_tensor *out);
 
+/** The same into `room`; `*out` is NULL for NULL and None. */
+int py_tensor_borrow_optional(PyObject *tensor, usc_tensor *room, const usc_tensor **out);
+
 #endif

@@ -165,6 +165,23 @@ def apart(truth: Any, yardstick: Any, marks: Any, moved: Any = None, was: Any = 
 def same_errors(
     device: Any, truth: Any, yardstick: Any, emulated: Any, same: Any
 ) -> bool: ...
+def draw_known(op: str) -> bool: ...
+def draw_count_odd(k: int, n: int, p: float) -> bool: ...
+def draw_judge(
+    findings: Findings,
+    op: str,
+    arguments: dict[str, Any],
+    outputs: list[tuple[str, Any, Any]],
+    complex_parts: bool = False,
+) -> None: ...
+def draw_judge_mask(
+    findings: Findings,
+    path: str,
+    first: tuple[Any, Any],
+    again: tuple[Any, Any] | None,
+    chance: Any,
+    honest: tuple[int, int] = (0, 0),
+) -> None: ...
 def exact(device: Any, reference: Any) -> dict[str, Any]: ...
 def stats(tensor: Any) -> dict[str, Any]: ...
 def stand_in(

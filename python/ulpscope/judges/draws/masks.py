@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ... import _core
 from ..._core import Finding
 from ...calls.mode import Mode
 from ...calls.replay import base_name
@@ -23,8 +24,6 @@ from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
 from ..outputs import judge_outputs
 from . import sampling, solve
-from .evenness import count_is_odd
-from .laws import bernoulli
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
 MOST_WORK = 2**28  # multiplications of one step of one search: as many blocks are looked at
@@ -35,7 +34,6 @@ MOST_NUMBERS = 2**23  # of all tables of coefficients
 SECONDS = 4.0  # for one search, reckoned from the first runs
 AFFINE = 1e-9
 ALMOST_ALL = 0.9995  # blocks found, and those left out do not bend the law of the mask
-Z_RATE = 5.5
 MOSTLY = 0.5  # less of a mask shown, and its law is tested as that of any draws
 BEYOND = 32  # times what honest blocks leave open, and a mask does not explain a block
 SEED = 0xD1CE
@@ -409,8 +407,7 @@ def _is_sound(found, answer):
 
 def judge(call, answer, again=None):
     """
-    Findings on the values of an answer, and for each mask (path, its Draws, those of the
-    second answer or None). None where the masks cannot be found.
+    Findings on the values of an answer and on the masks, None where these cannot be found.
     """
     torch.manual_seed(SEED)  # the same verdict whenever it is asked for
     found = search(call, answer)
@@ -426,9 +423,9 @@ def judge(call, answer, again=None):
     if any(float(t.double().mean()) < MOSTLY for t in first.shown) and odd is None:
         findings.extend([f for f in sampling.judge(call, answer, again) if f.verdict != "pass"])
     second = masks_of(found, again.outputs) if again is not None else None
-    draws = [(found.seen.get(i, found.driver), _draws(found, first, i), second and _draws(found, second, i))
-             for i in range(len(found.shapes))]  # fmt: skip
-    return findings, draws
+    for i in range(len(found.shapes)):
+        _judge_mask(findings, found, i, first, second)
+    return findings
 
 
 def _by_rule(found, first, answer):
@@ -468,40 +465,18 @@ def _unexplained(found, first, answer):
         return None
     n, k = len(found.looked), int(first.clear.sum())
     share = found.share - min(0.01, max(1 - found.share, 0.001))
-    if k >= n * share or not count_is_odd(k, n, share):
+    if k >= n * share or not _core.draw_count_odd(k, n, share):
         return None
     why = f"no mask explains {n - k:,} of {n:,} parts, of honest outputs {1 - found.share:.1%} of them"
     y = answer.outputs[found.driver]
     return Finding(found.driver, "wrong", why, n=y.numel(), sizes=y.shape)
 
 
-def _draws(found, first, i):
-    """A mask as draws, those that the output does not show left out."""
-    kept, shown = first.masks[i].reshape(-1), first.shown[i].reshape(-1)
-    chance = found.chances[i]
-    if not isinstance(chance, float):
-        chance = chance.reshape(-1)
-    draws = bernoulli(torch.where(shown, kept, 1.0), chance)
-    draws.known = draws.known & shown
+def _judge_mask(findings, found, i, first, second):
+    """Adds the finding on mask i, of which an output may show a part."""
+    honest = (0, 0)
     if i not in found.seen and found.columns is not None and found.share < ALMOST_ALL:
-        draws.odd, draws.hits = _rate_is_odd(kept[shown], *found.rates[i]), None
-        draws.known = torch.zeros_like(draws.known)
-        return draws
-    if isinstance(chance, float) and 0 < chance < 1:
-        draws.hits, draws.chance, draws.odd = kept[shown] != 0, chance, ""
-    half = torch.full_like(draws.low, 0.5)
-    draws.low, draws.high = (torch.where(draws.known, t, half) for t in (draws.low, draws.high))
-    return draws
-
-
-def _rate_is_odd(kept, ones, total):
-    """How often elements were kept, against honest outputs: blocks of many drops are found less
-    often, so that the law does not tell. A clause, "" where it is as it must be."""
-    n, k = kept.numel(), int(kept.sum())
-    p = (k + ones) / max(n + total, 1)
-    if not n or not total or not 0 < p < 1:
-        return ""
-    z = (k / n - ones / total) / math.sqrt(p * (1 - p) * (1 / n + 1 / total))
-    if abs(z) <= Z_RATE:
-        return ""
-    return f"{k:,} kept among {n:,} where honest outputs keep {ones / total:.2%} (z = {z:.1f})"
+        honest = found.rates[i]
+    again = second and (second.masks[i], second.shown[i])
+    _core.draw_judge_mask(findings, found.seen.get(i, found.driver), (first.masks[i], first.shown[i]),
+                          again, found.chances[i], honest)  # fmt: skip

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random operators. No two devices draw the same numbers, so that draws are judged by
+// what all honest draws have in common: values that can be drawn, the law, independence
+// of place, two calls that have nothing to do with each other. Nothing here runs an
+// operator or draws. What is promised: docs/operators.md; every formula:
+// docs/metrics.md, 4.
+//
+// Numbers: one order on one thread: the same bits whatever the number of threads, the ISA
+//          and the float modes of the caller.
+// Threads: safe while nobody writes the operands, one thread at a time per list of
+//          findings.
+#ifndef ULPSCOPE_DRAW_H
+#define ULPSCOPE_DRAW_H
+
+#include <ulpscope/finding.h>
+
+USC_BEGIN_DECLS
+
+/** What an operator was given, by its name in the schema. */
+typedef struct usc_draw_argument {
+    const char *name;
+    double number;
+    const usc_tensor *tensor; /* NULL: the number */
+} usc_draw_argument;
+
+/** What a device gave for one output, and when it was asked once more. */
+typedef struct usc_draw_output {
+    const char *path;
+    const usc_tensor *first;
+    const usc_tensor *again; /* NULL: it was not asked, or gave another shape */
+} usc_draw_output;
+
+/** One call of a random operator. */
+typedef struct usc_draw_call {
+    const char *op; /* bare name: "bernoulli_" of aten::bernoulli_.float */
+    const usc_draw_argument *arguments;
+    int n_arguments;
+    bool complex_parts; /* draws are real and imaginary parts: of variance 1 together */
+    const usc_draw_output *outputs; /* in the operator's order */
+    int n_outputs;
+} usc_draw_call;
+
+/** Whether the law of the operator with that bare name is known. Threads: safe. */
+USC_API bool usc_draw_known(const char *op);
+
+/**
+ * Adds the findings on the outputs of a call of an operator whose law is known.
+ *
+ * Shapes:  tensors among the arguments broadcast to the output; those of multinomial are
+ *          rows of weights. Any dtype of the table, any strides.
+ * Memory:  up to 48 bytes an element of what is looked at, freed on return.
+ * Errors:  USC_E_ARG where the law is not known or an argument is missing, USC_E_SHAPE,
+ *          USC_E_NOMEM; some findings may have been added then.
+ */
+USC_API USC_NODISCARD usc_status usc_draw_judge(const usc_draw_call *call,
+                                                usc_findings *f, usc_error *err);
+
+/** Zeros and ones that were drawn inside a call, as far as its output shows them. */
+typedef struct usc_draw_mask {
+    const char *path;                           /* of the output that shows them */
+    const usc_tensor *kept;                     /* not 0: a one */
+    const usc_tensor *shown;                    /* not 0: to be seen; NULL: all */
+    const usc_tensor *kept_again, *shown_again; /* of another answer; NULL */
+    double chance;                              /* of a one */
+    const usc_tensor *chances;                  /* the same for each; NULL */
+    /* Of honest outputs so many were ones among so many, as far as they show them: then
+     * the law does not tell. 0: the law does. */
+    int64_t honest_kept, honest_n;
+} usc_draw_mask;
+
+/**
+ * Adds the finding on a mask.
+ *
+ * Shapes:  shown that of kept, chances broadcast to it.
+ * Memory:  as usc_draw_judge.
+ * Errors:  USC_E_SHAPE, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_draw_judge_mask(const usc_draw_mask *mask,
+                                                     usc_findings *f, usc_error *err);
+
+/** Whether k hits of n are too many or too few for probability p: the exact binomial
+ * tail, with a chance of 1e-7 of a false alarm on either side. Threads: safe. */
+USC_API bool usc_draw_count_odd(int64_t k, int64_t n, double p);
+
+USC_END_DECLS
+#endif

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bindings of draw.h: functions that add findings on draws to a list. Tensors come as
+// torch.Tensor on the CPU and are borrowed from arguments that the caller holds.
+#include "py_finding.h"
+#include "py_tensor.h"
+
+#include <ulpscope/draw.h>
+
+enum { MOST_ARGUMENTS = 32, MOST_OUTPUTS = 8 };
+
+static core_state *state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+/* None, or the exception of a status. */
+static PyObject *done(PyObject *module, usc_status status, const usc_error *err)
+{
+    if (status != USC_OK) return core_raise(state_of(module), status, err);
+    Py_RETURN_NONE;
+}
+
+static usc_findings *list_of(PyObject *findings)
+{
+    return ((findings_object *)findings)->findings;
+}
+
+/* A number, or a tensor; -1 with an exception set. */
+static int read_value(PyObject *value, double *number, usc_tensor *room,
+                      const usc_tensor **tensor)
+{
+    *tensor = NULL;
+    *number = 0;
+    if (!PyFloat_Check(value) && !PyLong_Check(value))
+        return py_tensor_borrow_optional(value, room, tensor);
+    *number = PyFloat_AsDouble(value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *draw_known(PyObject *module, PyObject *args)
+{
+    const char *op;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "s", &op)) return NULL;
+    return PyBool_FromLong(usc_draw_known(op));
+}
+
+static PyObject *draw_count_odd(PyObject *module, PyObject *args)
+{
+    long long k, n;
+    double p;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "LLd", &k, &n, &p)) return NULL;
+    return PyBool_FromLong(usc_draw_count_odd(k, n, p));
+}
+
+/* ---- a call ---- */
+
+typedef struct read_call {
+    usc_draw_argument arguments[MOST_ARGUMENTS];
+    usc_draw_output outputs[MOST_OUTPUTS];
+    usc_tensor given[MOST_ARGUMENTS], got[2 * MOST_OUTPUTS];
+} read_call;
+
+static int read_arguments(PyObject *dict, read_call *r)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    int n = 0;
+    while (PyDict_Next(dict, &at, &key, &value)) {
+        if (n == MOST_ARGUMENTS) {
+            PyErr_SetString(PyExc_ValueError, "too many arguments");
+            return -1;
+        }
+        usc_draw_argument *a = &r->arguments[n];
+        a->name = PyUnicode_AsUTF8(key);
+        if (a->name == NULL ||
+            read_value(value, &a->number, &r->given[n], &a->tensor) < 0)
+            return -1;
+        n++;
+    }
+    return n;
+}
+
+static int read_outputs(PyObject *list, read_call *r)
+{
+    const Py_ssize_t n = PyList_GET_SIZE(list);
+    if (n > MOST_OUTPUTS) {
+        PyErr_SetString(PyExc_ValueError, "too many outputs");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *first, *again;
+        usc_draw_output *o = &r->outputs[i];
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "sOO", &o->path, &first,
+                              &again) ||
+            py_tensor_borrow_optional(first, &r->got[2 * i], &o->first) < 0 ||
+            py_tensor_borrow_optional(again, &r->got[2 * i + 1], &o->again) < 0)
+            return -1;
+        if (o->first == NULL) {
+            PyErr_SetString(PyExc_TypeError, "an output is None");
+            return -1;
+        }
+    }
+    return (int)n;
+}
+
+static PyObject *draw_judge(PyObject *module, PyObject *args)
+{
+    const char *op;
+    PyObject *findings, *arguments, *outputs;
+    int complex_parts = 0;
+    read_call r;
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "O!sO!O!|p", state_of(module)->findings_type, &findings,
+                          &op, &PyDict_Type, &arguments, &PyList_Type, &outputs,
+                          &complex_parts))
+        return NULL;
+    usc_draw_call call = {.op = op,
+                          .arguments = r.arguments,
+                          .n_arguments = read_arguments(arguments, &r),
+                          .complex_parts = complex_parts,
+                          .outputs = r.outputs};
+    if (call.n_arguments < 0) return NULL;
+    call.n_outputs = read_outputs(outputs, &r);
+    if (call.n_outputs < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_draw_judge(&call, list_of(findings), &err);
+    Py_END_ALLOW_THREADS;
+    return done(module, st, &err);
+}
+
+/* ---- masks ---- */
+
+/* (kept, shown), or None; -1 with an exception set. */
+static int read_pair(PyObject *pair, usc_tensor room[2], const usc_tensor **kept,
+                     const usc_tensor **shown)
+{
+    PyObject *first, *second;
+    *kept = *shown = NULL;
+    if (pair == Py_None) return 0;
+    if (!PyArg_ParseTuple(pair, "OO", &first, &second)) return -1;
+    return py_tensor_borrow_optional(first, &room[0], kept) < 0 ||
+                   py_tensor_borrow_optional(second, &room[1], shown) < 0
+               ? -1
+               : 0;
+}
+
+static PyObject *draw_judge_mask(PyObject *module, PyObject *args)
+{
+    PyObject *findings, *first, *again, *chance;
+    usc_draw_mask m = {0};
+    usc_tensor room[5];
+    long long kept = 0, n = 0;
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "O!sOOO|(LL)", state_of(module)->findings_type, &findings,
+                          &m.path, &first, &again, &chance, &kept, &n) ||
+        read_pair(first, &room[0], &m.kept, &m.shown) < 0 ||
+        read_pair(again, &room[2], &m.kept_again, &m.shown_again) < 0 ||
+        read_value(chance, &m.chance, &room[4], &m.chances) < 0)
+        return NULL;
+    if (m.kept == NULL) return PyErr_Format(PyExc_TypeError, "no mask");
+    m.honest_kept = kept;
+    m.honest_n = n;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_draw_judge_mask(&m, list_of(findings), &err);
+    Py_END_ALLOW_THREADS;
+    return done(module, st, &err);
+}
+
+static PyMethodDef functions[] = {
+    {"draw_known", draw_known, METH_VARARGS, "draw_known(op) -> bool: by a bare name."},
+    {"draw_count_odd", draw_count_odd, METH_VARARGS,
+     "draw_count_odd(k, n, p) -> bool: see usc_draw_count_odd."},
+    {"draw_judge", draw_judge, METH_VARARGS,
+     "draw_judge(findings, op, arguments, outputs, complex_parts=False): numbers and\n"
+     "tensors by name, [(path, tensor, tensor of another answer or None)]; see\n"
+     "usc_draw_judge."},
+    {"draw_judge_mask", draw_judge_mask, METH_VARARGS,
+     "draw_judge_mask(findings, path, (kept, shown), the same of another answer or "
+     "None,\n"
+     "chance, (honest_kept, honest_n)=(0, 0)): see usc_draw_judge_mask."},
+    {NULL, NULL, 0, NULL},
+};
+
+int py_draw_add(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}

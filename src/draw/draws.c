@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Draws of one output while they are gathered. Neighbours: draws.h.
+#include "draw/draws.h"
+
+#include "draw/draw_special.h"
+#include "kernels/walk_load.h"
+
+#include <math.h>
+
+/* Where points fall in their parts; no device is ever seeded with it. */
+#define DITHER UINT64_C(0x5eed0fe7e2)
+
+void usc_draws_begin(usc_draws *d, usc_arena *arena, int64_t n)
+{
+    *d = (usc_draws){.arena = arena, .n = n};
+    d->n_u = n < USC_DRAW_MOST ? n : USC_DRAW_MOST;
+    d->u = usc_arena_take(arena, (size_t)d->n_u * sizeof *d->u);
+    for (int64_t i = 0; i < d->n_u && d->u != NULL; i++)
+        d->u[i] = (double)NAN;
+}
+
+int64_t usc_draws_place(const usc_draws *d, int64_t i)
+{
+    if (d->n == d->n_u || i < USC_DRAW_MOST / 2) return i;
+    const int64_t behind = d->n - i;
+    return behind <= USC_DRAW_MOST / 2 ? d->n_u - behind : -1;
+}
+
+void usc_draws_put(usc_draws *d, uint64_t stream, int64_t i, double low, double high)
+{
+    const int64_t at = usc_draws_place(d, i);
+    d->n_known++;
+    if (at >= 0)
+        d->u[at] = low + usc_even_number(DITHER + stream, (uint64_t)i) * (high - low);
+}
+
+void usc_draws_refuse(usc_draws *d, int64_t i, double value)
+{
+    if (d->n_impossible++ > 0) return;
+    d->impossible = value;
+    d->at = i;
+}
+
+double *usc_draws_doubles(usc_arena *arena, const usc_tensor *t, int64_t n)
+{
+    double *out = usc_arena_take(arena, (size_t)n * sizeof *out);
+    const usc_walk walk = usc_walk_over(t);
+    usc_walk_room room;
+    for (int64_t at = 0; at < n && out != NULL; at += USC_JUDGE_BLOCK) {
+        const size_t count =
+            (size_t)(n - at < USC_JUDGE_BLOCK ? n - at : USC_JUDGE_BLOCK);
+        const double *v = usc_walk_load(&walk, at, count, &room, out + at);
+        for (size_t i = 0; i < count && v != out + at; i++)
+            out[at + (int64_t)i] = v[i];
+    }
+    return out;
+}
+
+usc_status usc_draws_broadcast(const usc_tensor *t, const usc_tensor *like,
+                               usc_tensor *out, usc_error *err)
+{
+    const int more = like->ndim - t->ndim;
+    *out = *like;
+    out->data = t->data;
+    out->dtype = t->dtype;
+    for (int axis = 0; axis < like->ndim; axis++) {
+        const int64_t size = axis < more ? 1 : t->sizes[axis - more];
+        out->strides[axis] = size == 1 ? 0 : t->strides[axis - more];
+        if (size != 1 && size != like->sizes[axis])
+            return usc_error_set(err, USC_E_SHAPE, axis,
+                                 "a parameter has %lld there, the draws %lld",
+                                 (long long)size, (long long)like->sizes[axis]);
+    }
+    if (more < 0)
+        return usc_error_set(err, USC_E_SHAPE, like->ndim,
+                             "a parameter has %d axes, the draws %d", t->ndim,
+                             like->ndim);
+    return USC_OK;
+}
