@@ -17,8 +17,9 @@ typedef struct capture_options {
     const char *step_list; /* as it was written */
     usc_steps *steps;      /* the same: ascending, apart from each other */
     size_t n_steps;
-    const char *data, *ops, *output, *step_by; /* ops, step_by: NULL where not given */
-    int64_t limit;                             /* 0: none */
+    const char *data, *level, *ops, *output,
+        *step_by;  /* ops, step_by: NULL where not given */
+    int64_t limit; /* 0: none */
     bool force, no_compile, keep_going;
     char **command; /* ends with NULL */
 } capture_options;

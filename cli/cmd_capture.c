@@ -22,6 +22,7 @@
 enum {
     OPT_STEPS = 256,
     OPT_DATA,
+    OPT_LEVEL,
     OPT_OPS,
     OPT_LIMIT,
     OPT_FORCE,
@@ -35,6 +36,9 @@ static const cli_entry own_options[] = {
      "steps to record, from 0, e.g. 2,5-8; 0 where nothing steps: the whole program"},
     {OPT_DATA, "data", "[full|stats]", "full",
      "keep the tensors, or only statistics of them"},
+    {OPT_LEVEL, "level", "[aten|api|api,aten]", "aten",
+     "record operators, the Python functions that call them "
+     "(torch.nn.functional.linear), or both, operators below their function"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {'o', "output", "TRACE", "ulpscope-trace", "folder of the trace"},
@@ -113,6 +117,9 @@ static bool take(capture_options *o, int key)
     case OPT_DATA:
         o->data = optarg;
         return true;
+    case OPT_LEVEL:
+        o->level = optarg;
+        return true;
     case OPT_OPS:
         o->ops = *optarg != '\0' ? optarg : NULL;
         return check_ops(optarg);
@@ -140,7 +147,7 @@ static bool take(capture_options *o, int key)
 
 static bool parse(int argc, char **argv, capture_options *o)
 {
-    *o = (capture_options){.data = "full", .output = "ulpscope-trace"};
+    *o = (capture_options){.data = "full", .level = "aten", .output = "ulpscope-trace"};
     if (!take_steps(o, "1")) return false;
     for (int key; (key = cli_next(&cmd_capture_page, argc, argv)) != -1;)
         if (!take(o, key)) return false;
@@ -201,6 +208,7 @@ static bool write_options(const capture_options *o, const char *reports,
                                   limit,
                                   o->step_by != NULL ? o->step_by : "",
                                   o->keep_going ? "1" : "",
+                                  o->level,
                                   trace};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;

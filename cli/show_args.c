@@ -55,6 +55,9 @@ static const char *kind_text(const usc_value *value)
     case USC_VALUE_COMPLEX:
     case USC_VALUE_TENSOR:
     case USC_VALUE_LIST:
+    case USC_VALUE_TUPLE:
+    case USC_VALUE_SLICE:
+    case USC_VALUE_ELLIPSIS:
     case USC_VALUE_MAP:
         break;
     }
@@ -83,24 +86,26 @@ static void put_value(const usc_call *call, const char *path, const usc_value *v
         put_tensor(call, path);
         return;
     }
-    if (value->kind != USC_VALUE_LIST && value->kind != USC_VALUE_MAP) {
+    const bool list = usc_value_has_items(value);
+    if (!list && value->kind != USC_VALUE_MAP) {
         put_scalar(value);
         return;
     }
-    const bool list = value->kind == USC_VALUE_LIST;
-    if (list) putchar('[');
+    if (value->kind == USC_VALUE_SLICE) fputs("slice", stdout);
+    if (list) putchar(value->kind == USC_VALUE_LIST ? '[' : '(');
     for (int64_t i = 0; i < value->n; i++) {
         if (i > 0) fputs(", ", stdout);
         if (list) {
             (void)snprintf(inner, sizeof inner, "%s[%lld]", path, (long long)i);
             put_value(call, inner, &value->item[i]);
         } else {
+            (void)snprintf(inner, sizeof inner, "%s.%s", path, value->member[i].name);
             show_plain(value->member[i].name);
             putchar(' ');
-            put_value(call, path, &value->member[i].value);
+            put_value(call, inner, &value->member[i].value);
         }
     }
-    if (list) putchar(']');
+    if (list) putchar(value->kind == USC_VALUE_LIST ? ']' : ')');
 }
 
 /* "    PATH   VALUE" for each argument or member. */

@@ -429,9 +429,14 @@ void Kernel::operator()(const OperatorHandle &handle, DispatchKeySet keys, Stack
     if (t_depth != 0 || !is_real(keys)) return run(*op_, handle, keys, stack);
     adopt_new_operators();
     Use use;
+    if (use) meet_thread(*use.get());
     const IValue *values = stack->data() + (stack->size() - op_->arguments.size());
     if (!use || !(op_->selected || parent_selected()) || asks_for_meta(*op_, values))
         return run(*op_, handle, keys, stack);
+    if (!use->aten) {
+        guarded(*use.get(), *op_, [&] { note_api(*use.get()); });
+        return run(*op_, handle, keys, stack);
+    }
     int64_t sequence = 0;
     {
         Inside inside;

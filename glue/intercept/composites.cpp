@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The outermost composite call (linear, scaled_dot_product_attention) becomes the parent
-// of the calls below it. A RecordFunction callback sees it above autocast; its row is
-// written when the first call below it is, so that views and size queries leave none.
+// of the calls below it, and has the API call around it as its own (apis.cpp). A
+// RecordFunction callback sees it above autocast; its row is written when the first call
+// below it is, so that views and size queries leave none.
 #include "intercept.h"
 
 #include <ATen/record_function.h>
@@ -99,6 +100,7 @@ int64_t write_row(Session &session, const Pending &pending, const Where &where)
     call.module = where.module;
     call.stack = where.stack;
     call.thread = where.thread;
+    call.parent = api_of(session, where);
     call.args = args.c_str();
     call.state = pending.autocast.empty() ? nullptr : pending.autocast.c_str();
     call.composite = true;
@@ -129,7 +131,7 @@ void watch_composites(bool on)
 int64_t parent_of(Session &session, const Where &where)
 {
     Pending *pending = t_pending;
-    if (pending == nullptr) return 0;
+    if (pending == nullptr) return api_of(session, where);
     if (pending->serial != session.serial) {
         pending->serial = session.serial;
         pending->sequence = write_row(session, *pending, where);
@@ -139,7 +141,7 @@ int64_t parent_of(Session &session, const Where &where)
 
 bool parent_selected()
 {
-    return t_pending != nullptr && t_pending->op->selected;
+    return (t_pending != nullptr && t_pending->op->selected) || api_selected();
 }
 
 } // namespace intercept

@@ -105,7 +105,8 @@ void set_geometry(usc_capture_tensor &out, const at::TensorImpl &t)
 }
 
 void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_arg,
-                  int i_item, const Argument *argument);
+                  int i_item, const Argument *argument, const char *path = nullptr,
+                  usc_maybe maybe = USC_MAYBE_NOT);
 
 void set_storage(usc_capture_tensor &out, const at::TensorImpl &t)
 {
@@ -148,13 +149,15 @@ void describe_parts(Tensors &out, const at::Tensor &tensor)
         if (!part.defined()) continue;
         describe_one(out, part, whole.role, whole.i_arg, whole.i_item, nullptr);
         out.back().keyword = whole.keyword;
+        out.back().path = whole.path;
+        out.back().maybe = whole.maybe;
         out.back().written = whole.written;
         out.back().part = name;
     }
 }
 
 void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_arg,
-                  int i_item, const Argument *argument)
+                  int i_item, const Argument *argument, const char *path, usc_maybe maybe)
 {
     if (!tensor.defined()) return;
     usc_capture_tensor &d = out.emplace_back();
@@ -166,6 +169,8 @@ void describe_one(Tensors &out, const at::Tensor &tensor, usc_role role, int i_a
     d.role = role;
     d.i_arg = i_arg;
     d.i_item = i_item;
+    d.path = path;
+    d.maybe = maybe;
     if (argument != nullptr) {
         d.written = argument->written;
         d.unread = argument->unread && role == USC_ROLE_IN;
@@ -212,6 +217,12 @@ void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
         int i_item = 0;
         describe_items(out, value, role, i_arg, &i_item, argument);
     }
+}
+
+void describe_at(Tensors &out, const at::Tensor &tensor, usc_role role, const char *path,
+                 usc_maybe maybe)
+{
+    describe_one(out, tensor, role, 0, -1, nullptr, path, maybe);
 }
 
 void each_tensor(const IValue &value, const std::function<void(const at::Tensor &)> &f)

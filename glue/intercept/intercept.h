@@ -63,7 +63,7 @@ struct Session {
     usc_capture *capture;
     usc_intercept_place place;
     std::string ops;
-    bool debug;
+    bool aten, debug;
     int64_t serial;
 };
 
@@ -136,6 +136,9 @@ using Tensors = std::vector<usc_capture_tensor>;
 /** Appends the tensors in `value` (a tensor, or lists of them) as argument `i_arg`. */
 void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
               const Argument *argument);
+/** Appends a tensor at a place that only a path can say; `path` must outlive `out`. */
+void describe_at(Tensors &out, const at::Tensor &tensor, usc_role role, const char *path,
+                 usc_maybe maybe);
 /** Why a described tensor has no content in the trace, as a sentence; empty: it has, or
  * nobody expects any. */
 std::string why_bare(const usc_capture_tensor &t);
@@ -185,11 +188,29 @@ void forget_forward_calls();
 
 /** Starts and stops watching for composite calls. */
 void watch_composites(bool on);
-/** Sequence of the composite call around this thread, whose row is written now if it was
- * not; 0: none. */
+/** Sequence of the composite or else API call around this thread, whose row is written
+ * now if it was not; 0: none. */
 int64_t parent_of(Session &session, const Where &where);
-/** Whether the composite call around this thread was asked for by the pattern. */
+/** Whether a composite or API call around this thread was asked for by the pattern. */
 bool parent_selected();
+
+/* ---- apis.cpp ---- */
+
+/** Has API calls of this thread seen from here on, where they are not yet. */
+void meet_thread(const Session &session);
+/** Sequence of the API call around this thread, whose row is written now if it was not;
+ * 0: none. */
+int64_t api_of(Session &session, const Where &where);
+/** Whether the API call around this thread was asked for by the pattern. */
+bool api_selected();
+/** Writes the row of the API call around this thread if it is due: where operators are
+ * not recorded. */
+void note_api(Session &session);
+usc_intercept_api *api_enter(usc_intercept_api *call);
+void api_add(void *object, usc_role role, const char *path);
+void api_end(usc_intercept_api *call, bool ok);
+/** Whether this glue can look into Python's tensors. */
+bool knows_python();
 
 /* ---- collectives.cpp ---- */
 

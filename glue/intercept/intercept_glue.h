@@ -9,6 +9,15 @@
 
 USC_BEGIN_DECLS
 
+/** A call of a Python function (torch.nn.functional.linear) around calls of operators,
+ * while it runs. Memory of the extension, which derives from it. */
+typedef struct usc_intercept_api {
+    int64_t op;               /* usc_capture_op */
+    bool selected;            /* by the PATTERN: so are the calls below it */
+    int64_t serial, sequence; /* the glue's; sequence 0: it has no row, for no operator
+                                 was called */
+} usc_intercept_api;
+
 /** Where the calling thread is in the user's program, as only the extension knows. All
  * are called with or without the GIL. */
 typedef struct usc_intercept_place {
@@ -18,11 +27,17 @@ typedef struct usc_intercept_place {
     bool (*optimizer)(void);          /* whether this thread is inside optimizer.step() */
     bool (*graph)(const char *type);  /* whether this thread's stream of a device type is
                                          recording a graph: nothing may be read then */
+    void (*meet)(void); /* NULL: API calls are not recorded. This thread is met for the
+                           first time: they are to be seen here as well */
+    /* JSON of an API call's arguments, after table.api_add for each tensor among them;
+       this thread's until the next; NULL: the call is left out */
+    const char *(*describe)(usc_intercept_api *call);
 } usc_intercept_place;
 
 typedef struct usc_intercept_options {
     usc_intercept_place place;
     const char *ops; /* PATTERN; NULL: every operator */
+    bool aten;       /* record operators; else only the API calls around them */
     bool debug;      /* hash inputs around each call, note writes that no schema tells */
 } usc_intercept_options;
 
@@ -44,6 +59,18 @@ typedef struct usc_intercept_table {
     void (*adopt)(void);
     /** Whether this thread runs a node of an autograd graph. */
     bool (*backward)(void);
+    /**
+     * This thread is inside that API call from here on, NULL: inside none; returns the
+     * one before. Its row is written when an operator is called that is recorded, or
+     * would be: reading a shape leaves none.
+     */
+    usc_intercept_api *(*api_enter)(usc_intercept_api *call);
+    /** Takes note of a tensor (a PyObject *, under the GIL) for the row, or the end, of
+     * this thread's API call. NULL: this glue was built without Python's headers. */
+    void (*api_add)(void *object, usc_role role, const char *path);
+    /** Ends the row of a call, if it has one, with the tensors that were added. Without
+     * the GIL. */
+    void (*api_end)(usc_intercept_api *call, bool ok);
     /** Device types that calls touched so far, e.g. "cpu,sim". Static text per call. */
     const char *(*devices)(void);
 } usc_intercept_table;

@@ -174,9 +174,9 @@ usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_erro
         forget_forward_calls();
         return USC_OK;
     }
-    auto session = std::make_unique<Session>(Session{c, options->place,
-                                                     options->ops ? options->ops : "",
-                                                     options->debug, ++r.n_sessions});
+    auto session = std::make_unique<Session>(
+        Session{c, options->place, options->ops ? options->ops : "", options->aten,
+                options->debug, ++r.n_sessions});
     static const int at_fork = pthread_atfork(nullptr, nullptr, forget_session);
     if (at_fork != 0) return usc_error_set(err, USC_E_NOMEM, -1, "pthread_atfork failed");
     forget_forward_calls();
@@ -190,7 +190,7 @@ usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_erro
             r.arrived.clear();
             r.any_arrived.store(false);
         }
-        watch_composites(true);
+        watch_composites(options->aten);
     } catch (const std::exception &e) {
         drop_kernels(r);
         return usc_error_set(err, USC_E_UNSUPPORTED, -1,
@@ -287,6 +287,13 @@ int64_t operator_id(const Session &session, Operator &op)
 } // namespace intercept
 
 extern "C" USC_API const usc_intercept_table usc_intercept;
-const usc_intercept_table usc_intercept = {
-    &intercept::storage_hooks,      intercept::attach,      intercept::detach,
-    intercept::adopt_new_operators, intercept::in_backward, intercept::devices_seen};
+const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
+                                           intercept::attach,
+                                           intercept::detach,
+                                           intercept::adopt_new_operators,
+                                           intercept::in_backward,
+                                           intercept::api_enter,
+                                           intercept::knows_python() ? intercept::api_add
+                                                                     : nullptr,
+                                           intercept::api_end,
+                                           intercept::devices_seen};

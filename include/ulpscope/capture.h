@@ -60,6 +60,14 @@ typedef struct usc_capture_options {
     usc_trace_options trace;
 } usc_capture_options;
 
+/** Of a call that no schema describes: what tells whether it wrote an argument. One that
+ * it did not write gets no row. */
+typedef enum usc_maybe {
+    USC_MAYBE_NOT,     /* it did */
+    USC_MAYBE_CALLS,   /* the calls inside it, which are recorded too */
+    USC_MAYBE_CONTENT, /* its bytes */
+} usc_maybe;
+
 /** A tensor as a call sees it. */
 typedef struct usc_capture_tensor {
     usc_tensor view;        /* data, dtype, sizes, strides; data NULL where unreadable */
@@ -80,6 +88,9 @@ typedef struct usc_capture_tensor {
     int i_item;          /* index inside a list argument, -1 if not in a list */
     const char *keyword; /* keyword-only argument: its name; else NULL */
     const char *part;    /* "values": a part of the tensor at this place; static text */
+    const char *path;    /* its place where the numbers cannot say it: "args[0][1][2]",
+                            "out[0].loss"; NULL: they do */
+    usc_maybe maybe;     /* MUTATED: whether it was written is for the session to find */
 } usc_capture_tensor;
 
 typedef struct usc_capture_call {

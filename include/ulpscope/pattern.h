@@ -4,8 +4,10 @@
 // A PATTERN is a comma-separated list of globs (`*` any run of characters, `?` one);
 // spaces around a glob do not count, `!` before it excludes. A glob with `::` is held
 // against `ns::name.overload` and `ns::name`, one without against `name.overload` and
-// `name`. The overload of a name without one is `default`. An operator matches where at
-// least one plain glob does (or there is none) and no excluding glob does.
+// `name`. The overload of a name without one is `default`. A Python function has no `::`
+// in its name: a glob is held against all of it (`torch.nn.functional.linear`) and
+// against its last word (`linear`). An operator matches where at least one plain glob
+// does (or there is none) and no excluding glob does.
 //
 // Threads: safe.
 #ifndef ULPSCOPE_PATTERN_H

@@ -25,7 +25,10 @@ typedef enum usc_value_kind {
     USC_VALUE_GENERATOR, /* text: its device */
     USC_VALUE_TENSOR,    /* the tensor of role `in` whose path is this place */
     USC_VALUE_LIST,
-    USC_VALUE_MAP,  /* members by their names: of a state, never an argument */
+    USC_VALUE_TUPLE, /* as LIST; where a tuple says something else (an index) */
+    USC_VALUE_SLICE, /* as LIST, of three: begin, end, step */
+    USC_VALUE_ELLIPSIS,
+    USC_VALUE_MAP,  /* members by their names: of a state, or a dict among arguments */
     USC_VALUE_OTHER /* not kept; text: its type */
 } usc_value_kind;
 
@@ -37,10 +40,10 @@ typedef struct usc_value {
         int64_t integer;
         double number[2];       /* FLOAT: the first; COMPLEX: real and imaginary part */
         const char *text;       /* TEXT and whatever has a name */
-        struct usc_value *item; /* LIST */
+        struct usc_value *item; /* LIST, TUPLE, SLICE */
         const struct usc_argument *member; /* MAP */
     };
-    int64_t n; /* LIST: items; MAP: members */
+    int64_t n; /* items or members */
 } usc_value;
 
 /** One argument, or member of a map: by position where `name` is NULL, else by keyword.
@@ -78,8 +81,11 @@ USC_API USC_NODISCARD usc_status usc_arguments_read(const char *json, usc_argume
 USC_API USC_NODISCARD usc_status usc_members_read(const char *json, usc_arguments *out,
                                                   usc_error *err);
 
-/** A value that is neither list nor map as a person would write it, cut to `size` bytes
- * with the zero: True, 2.0, float32. "" of lists and maps. */
+/** Whether a value is made of `n` items. */
+USC_API bool usc_value_has_items(const usc_value *value);
+
+/** A value that has neither items nor members as a person would write it, cut to `size`
+ * bytes with the zero: True, 2.0, float32. "" of the others. */
 USC_API void usc_value_text(const usc_value *value, char *out, size_t size);
 
 /** Frees; an empty one is allowed. */

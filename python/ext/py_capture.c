@@ -2,12 +2,13 @@
 // `_core.Capture`: a capture session fed by the interception glue. Python says when a
 // step begins and ends; calls never come through here. Neighbour: py_place.c.
 #include "core.h"
+#include "py_api.h"
 #include "py_place.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 typedef struct capture_object {
     PyObject_HEAD; /* the semicolon is for the formatter */
@@ -15,13 +16,22 @@ typedef struct capture_object {
     int n_users; /* threads that use the session with the GIL released; under the GIL */
     const usc_intercept_table *glue;
     PyObject *ops; /* str or None */
+    int aten;      /* record operators, not only the API calls around them */
     int debug;
-    pid_t owner; /* a forked child must not touch the session: its writer is not there */
+    unsigned
+        n_forks; /* a forked child must not touch the session: its writer is not there */
 } capture_object;
+
+static unsigned n_forks; /* between the first process and this one */
+
+static void count_fork(void)
+{
+    ++n_forks;
+}
 
 static bool is_usable(capture_object *self)
 {
-    if (self->session != NULL && self->owner == getpid()) return true;
+    if (self->session != NULL && self->n_forks == n_forks) return true;
     PyErr_SetString(PyExc_RuntimeError, self->session == NULL
                                             ? "the capture is closed"
                                             : "the capture belongs to another process");
@@ -54,16 +64,16 @@ static const usc_intercept_table *load_glue(const char *path)
 
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path",      "glue",   "stats_only", "ops", "debug",
-                            "ring_size", "frames", "limit",      NULL};
+    static char *names[] = {"path",      "glue",   "stats_only", "ops",  "debug",
+                            "ring_size", "frames", "limit",      "aten", NULL};
     PyObject *path = NULL;
     const char *glue;
-    int stats_only = 0, debug = 0;
+    int stats_only = 0, debug = 0, aten = 1;
     long long ring_size = 0, limit = 0;
     PyObject *ops = Py_None, *frames = NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O&s|pOpLO!L", names, PyUnicode_FSConverter, &path, &glue,
-            &stats_only, &ops, &debug, &ring_size, &PyList_Type, &frames, &limit))
+            args, kwargs, "O&s|pOpLO!Lp", names, PyUnicode_FSConverter, &path, &glue,
+            &stats_only, &ops, &debug, &ring_size, &PyList_Type, &frames, &limit, &aten))
         return NULL;
     const usc_intercept_table *table = load_glue(glue);
     capture_object *self = NULL;
@@ -77,7 +87,8 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->glue = table;
     self->ops = Py_NewRef(ops);
     self->debug = debug;
-    self->owner = getpid();
+    self->aten = aten;
+    self->n_forks = n_forks;
 
     const usc_capture_options options = {
         .stats_only = stats_only != 0, .ring_size = ring_size, .limit_bytes = limit};
@@ -101,8 +112,10 @@ static PyObject *capture_begin(capture_object *self, PyObject *arg)
     if (step == -1 && PyErr_Occurred()) return NULL;
     const char *ops = self->ops == Py_None ? NULL : PyUnicode_AsUTF8(self->ops);
     if (ops == NULL && self->ops != Py_None) return NULL;
-    const usc_intercept_options options = {
-        .place = py_place(), .ops = ops, .debug = self->debug != 0};
+    const usc_intercept_options options = {.place = py_place(),
+                                           .ops = ops,
+                                           .aten = self->aten != 0,
+                                           .debug = self->debug != 0};
     usc_capture *const session = borrow(self);
     if (session == NULL) return NULL;
     usc_error err = {0};
@@ -210,7 +223,7 @@ static usc_status close_session(capture_object *self, bool complete, usc_error *
 {
     usc_capture *const session = self->session;
     self->session = NULL;
-    if (session == NULL || self->owner != getpid()) return USC_OK;
+    if (session == NULL || self->n_forks != n_forks) return USC_OK;
     usc_status status;
     while (self->n_users > 0) {
         Py_BEGIN_ALLOW_THREADS;
@@ -268,7 +281,7 @@ static PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_doc,
      "Capture(path, glue, stats_only=False, ops=None, debug=False, ring_size=0, "
-     "frames=[]): a session of usc_capture_open."},
+     "frames=[], limit=0, aten=True): a session of usc_capture_open."},
     {0, NULL},
 };
 
@@ -279,9 +292,26 @@ static PyType_Spec spec = {
     .slots = slots,
 };
 
+py_api_target py_capture_target(PyObject *capture)
+{
+    if (strcmp(Py_TYPE(capture)->tp_name, spec.name) != 0) return (py_api_target){0};
+    capture_object *self = (capture_object *)capture;
+    if (self->session == NULL || self->n_forks != n_forks) return (py_api_target){0};
+    return (py_api_target){.session = self->session,
+                           .glue = self->glue,
+                           .ops =
+                               self->ops == Py_None ? NULL : PyUnicode_AsUTF8(self->ops)};
+}
+
 /* Adds what this file and py_place.c bind to `_core`; 0, or -1 with an exception set. */
 int py_capture_add(PyObject *module)
 {
+    static bool counting;
+    if (!counting && pthread_atfork(NULL, NULL, count_fork) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    counting = true;
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Capture", type);

@@ -3,6 +3,7 @@
 // frames as JSON only for a new key; its innermost nn.Module, kept per thread.
 #define Py_BUILD_CORE_MODULE 1 /* for pycore_frame.h, see first_frame() */
 #include "py_place.h"
+#include "py_api.h"
 
 #if PY_VERSION_HEX < 0x030d0000 && !defined(PYPY_VERSION)
 #include <internal/pycore_frame.h>
@@ -345,5 +346,7 @@ usc_intercept_place py_place(void)
     return (usc_intercept_place){.stack = current_stack,
                                  .module = current_module,
                                  .optimizer = in_optimizer,
+                                 .meet = py_api_meet(),
+                                 .describe = py_api_describe,
                                  .graph = in_graph != NULL ? is_in_graph : NULL};
 }

@@ -73,10 +73,20 @@ static bool name_match(span glob, span name, span overload)
            glob_match((span){glob.at, glob.n - n}, name);
 }
 
+/* A Python function: by its whole name, or by the last word of it. */
+static bool function_match(span glob, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    const char *last = dot != NULL ? dot + 1 : name;
+    return glob_match(glob, (span){name, strlen(name)}) ||
+           glob_match(glob, (span){last, strlen(last)});
+}
+
 static bool op_match(span glob, const char *op_name)
 {
     const char *colons = strstr(op_name, "::");
-    const char *base = colons != NULL ? colons + 2 : op_name;
+    if (colons == NULL) return function_match(glob, op_name);
+    const char *base = colons + 2;
     const char *dot = strchr(base, '.');
     const char *end = dot != NULL ? dot : base + strlen(base);
     const span overload = dot != NULL ? (span){dot + 1, strlen(dot + 1)} : (span){end, 0};

@@ -135,8 +135,10 @@ static void look_at(usc_calls *c, const usc_value *value, usc_call_facts *f)
         f->devices |= bit_of(c, value->text);
     else if (value->kind == USC_VALUE_OTHER)
         f->portable = false;
-    for (int64_t i = 0; value->kind == USC_VALUE_LIST && i < value->n; i++)
+    for (int64_t i = 0; usc_value_has_items(value) && i < value->n; i++)
         look_at(c, &value->item[i], f);
+    for (int64_t i = 0; value->kind == USC_VALUE_MAP && i < value->n; i++)
+        look_at(c, &value->member[i].value, f);
 }
 
 static usc_status facts_of_arguments(usc_calls *c, const usc_call *call,

@@ -47,7 +47,7 @@ static void tell(const usc_call *call, const usc_value *value, const char *path,
     const usc_call_arg *tensor = input_at(call, path);
     char text[LONGEST];
     usc_value_text(value, text, sizeof text);
-    if (value->kind == USC_VALUE_LIST)
+    if (usc_value_has_items(value))
         tell_list(call, value, path, to);
     else if (tensor != NULL)
         tell_tensor(tensor, to);

@@ -36,6 +36,12 @@ static bool read_list(usc_arena *a, const usc_json *from, object_reader object,
     return out->item != NULL;
 }
 
+bool usc_value_has_items(const usc_value *value)
+{
+    return value->kind == USC_VALUE_LIST || value->kind == USC_VALUE_TUPLE ||
+           value->kind == USC_VALUE_SLICE;
+}
+
 static usc_value_kind kind_of_mark(const char *mark)
 {
     static const struct {
@@ -51,11 +57,39 @@ static usc_value_kind kind_of_mark(const char *mark)
     return USC_VALUE_OTHER;
 }
 
+static bool read_marked(usc_arena *a, const usc_json *from, usc_value *out);
+
+static usc_argument *read_members(usc_arena *a, const usc_json *from,
+                                  object_reader object, int64_t *n);
+
+/* A tuple, slice or dict of Python; false: the mark is none of them. */
+static bool is_nest(const char *mark)
+{
+    return strcmp(mark, "tuple") == 0 || strcmp(mark, "slice") == 0 ||
+           strcmp(mark, "dict") == 0;
+}
+
+static bool read_nest(usc_arena *a, const char *mark, const usc_json *value,
+                      usc_value *out)
+{
+    if (strcmp(mark, "dict") == 0) {
+        out->kind = USC_VALUE_MAP;
+        out->member = read_members(a, value, read_marked, &out->n);
+        return out->member != NULL;
+    }
+    if (!read_list(a, value, read_marked, out)) return false;
+    out->kind = *mark == 't' ? USC_VALUE_TUPLE : USC_VALUE_SLICE;
+    return true;
+}
+
 static bool read_mark(usc_arena *a, const char *mark, const usc_json *value,
                       usc_value *out)
 {
+    if (is_nest(mark)) return read_nest(a, mark, value, out);
     if (strcmp(mark, "tensor") == 0) {
         out->kind = usc_json_is_true(value) ? USC_VALUE_TENSOR : USC_VALUE_NONE;
+    } else if (strcmp(mark, "ellipsis") == 0) {
+        out->kind = USC_VALUE_ELLIPSIS;
     } else if (strcmp(mark, "float") == 0) {
         out->kind = USC_VALUE_FLOAT;
         out->number[0] = usc_json_as_number(value);
@@ -239,7 +273,9 @@ void usc_value_text(const usc_value *value, char *out, size_t size)
         text = value->truth ? "True" : "False";
     else if (value->kind == USC_VALUE_NONE || value->kind == USC_VALUE_TENSOR)
         text = "None"; /* a tensor that is not defined */
-    else if (value->kind != USC_VALUE_LIST && value->kind != USC_VALUE_MAP)
+    else if (value->kind == USC_VALUE_ELLIPSIS)
+        text = "...";
+    else if (!usc_value_has_items(value) && value->kind != USC_VALUE_MAP)
         text = value->text;
     (void)snprintf(out, size, "%s", text);
 }

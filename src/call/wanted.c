@@ -115,12 +115,13 @@ void usc_calls_wanted(const usc_calls *calls, const usc_wanted *w, int64_t *out,
 
 enum { MOST_LIKELY = 3, WORD_SIZE = 96 };
 
-/* The last name in `text`, in small letters, without underscores around it: "mm" of
- * "aten::mm.out". */
+/* The name in `text`, in small letters, without underscores around it: "mm" of
+ * "aten::mm.out", "linear" of "torch.nn.functional.linear". */
 static void bare_name(const char *op, char *out)
 {
     const char *colon = strstr(op, "::");
-    const char *p = colon != NULL ? colon + 2 : op;
+    const char *dot = strrchr(op, '.');
+    const char *p = colon != NULL ? colon + 2 : dot != NULL ? dot + 1 : op;
     while (*p == '_')
         p++;
     size_t n = strcspn(p, ".");

@@ -115,7 +115,9 @@ static bool is_taken_anew(plan *p, const usc_touch *at)
     const usc_role role = at->t->role;
     if (s == NULL) return true;
     if (role != USC_ROLE_IN && s->writer == p->sequence) return false;
-    if (role == USC_ROLE_MUTATED && s->writer < p->sequence) return true;
+    if (role == USC_ROLE_MUTATED && s->writer < p->sequence &&
+        at->t->maybe != USC_MAYBE_CONTENT)
+        return at->t->maybe == USC_MAYBE_NOT;
     return s->readable && differs(p, at);
 }
 

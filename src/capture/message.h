@@ -96,7 +96,7 @@ typedef struct usc_tensor_message {
 typedef struct usc_arg_message {
     int64_t tensor;
     int32_t role, i_arg, i_item;
-    bool has_keyword, has_part; /* then texts follow, in this order */
+    bool has_keyword, has_part, has_path; /* then texts follow, in this order */
 } usc_arg_message;
 
 /* A write that nobody announced, seen by a call. */

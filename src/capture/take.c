@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
+#define LEFT_OUT (-1) /* instead of the id of a tensor's row: it gets none */
+
 /* ---- tensor rows ---- */
 
 static bool wants_stats(const usc_touch *at)
@@ -373,18 +375,24 @@ typedef struct call_payload {
 static void pack_args(usc_packer *p, const call_payload *call)
 {
     const int64_t *ids = call->c->ids.at;
-    usc_pack_i64(p, call->n);
+    int64_t n = 0;
+    for (int i = 0; i < call->n; i++)
+        n += ids[i] != LEFT_OUT;
+    usc_pack_i64(p, n);
     for (int i = 0; i < call->n; i++) {
         const usc_capture_tensor *t = &call->tensors[i];
+        if (ids[i] == LEFT_OUT) continue;
         const usc_arg_message m = {.tensor = ids[i],
                                    .role = (int32_t)t->role,
                                    .i_arg = t->i_arg,
                                    .i_item = t->i_item,
                                    .has_keyword = t->keyword != NULL,
-                                   .has_part = t->part != NULL};
+                                   .has_part = t->part != NULL,
+                                   .has_path = t->path != NULL};
         usc_pack_bytes(p, &m, sizeof m);
         if (t->keyword != NULL) usc_pack_text(p, t->keyword);
         if (t->part != NULL) usc_pack_text(p, t->part);
+        if (t->path != NULL) usc_pack_text(p, t->path);
     }
 }
 
@@ -416,8 +424,11 @@ static bool touch_all(usc_capture *c, const call_payload *call, bool mutated)
     if (!usc_session_scratch(c, &c->ids, (size_t)call->n * sizeof(int64_t))) return false;
     int64_t *ids = c->ids.at;
     for (int i = 0; i < call->n; i++) {
-        if ((call->tensors[i].role == USC_ROLE_MUTATED) != mutated) continue;
-        ids[i] = touch_tensor(c, &call->tensors[i], call->sequence);
+        const usc_capture_tensor *t = &call->tensors[i];
+        if ((t->role == USC_ROLE_MUTATED) != mutated) continue;
+        ids[i] = mutated && !usc_touch_was_written(c, t, call->sequence)
+                     ? LEFT_OUT
+                     : touch_tensor(c, t, call->sequence);
         if (ids[i] == 0) return false;
     }
     return true;

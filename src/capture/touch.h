@@ -43,6 +43,9 @@ usc_bytes usc_touch_pieces(const usc_touch *at);
  * some of what the view reaches; returns how many. None where no look is needed. */
 int usc_touch_looks(const usc_touch *at, usc_bytes *looks);
 
+/** Whether a call wrote an argument, as far as can be told: usc_capture_tensor.maybe. */
+bool usc_touch_was_written(usc_capture *c, const usc_capture_tensor *t, int64_t call);
+
 /** Whether what the view can reach is as it was taken. */
 bool usc_touch_is_unchanged(usc_capture *c, usc_touch *at);
 

@@ -140,12 +140,13 @@ static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
 /* ---- calls ---- */
 
 static void arg_path(char *path, size_t size, const usc_arg_message *m,
-                     const char *keyword, const char *part)
+                     const char *keyword, const char *whole, const char *part)
 {
     const char *list = m->role == USC_ROLE_OUT ? "out" : "args";
-    int n = keyword != NULL ? snprintf(path, size, "kwargs.%s", keyword)
-                            : snprintf(path, size, "%s[%d]", list, (int)m->i_arg);
-    if (m->i_item >= 0 && n > 0 && (size_t)n < size)
+    int n = whole != NULL     ? snprintf(path, size, "%s", whole)
+            : keyword != NULL ? snprintf(path, size, "kwargs.%s", keyword)
+                              : snprintf(path, size, "%s[%d]", list, (int)m->i_arg);
+    if (whole == NULL && m->i_item >= 0 && n > 0 && (size_t)n < size)
         n += snprintf(path + n, size - (size_t)n, "[%d]", (int)m->i_item);
     if (part != NULL && n > 0 && (size_t)n < size)
         snprintf(path + n, size - (size_t)n, ".%s", part);
@@ -159,7 +160,9 @@ static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_er
         char path[256];
         memcpy(&m, usc_unpack_bytes(u, sizeof m), sizeof m);
         const char *keyword = m.has_keyword ? usc_unpack_text(u) : NULL;
-        arg_path(path, sizeof path, &m, keyword, m.has_part ? usc_unpack_text(u) : NULL);
+        const char *part = m.has_part ? usc_unpack_text(u) : NULL;
+        arg_path(path, sizeof path, &m, keyword, m.has_path ? usc_unpack_text(u) : NULL,
+                 part);
         const usc_arg_row row = {
             .call = call, .role = (usc_role)m.role, .path = path, .tensor = m.tensor};
         st = usc_trace_put_arg(c->trace, &row, err);

@@ -370,6 +370,32 @@ static void test_a_state_is_read_with_maps(void **state)
     usc_arguments_free(&a);
 }
 
+static void test_tuples_slices_and_dicts_are_values(void **state)
+{
+    (void)state;
+    usc_arguments a;
+    usc_error err;
+    assert_int_equal(
+        usc_arguments_read("{\"args\": [{\"tuple\": [1, {\"ellipsis\": true}]}, "
+                           "{\"slice\": [null, 2, {\"tensor\": true}]}, "
+                           "{\"dict\": {\"a\": {\"dtype\": \"int8\"}}}]}",
+                           &a, &err),
+        USC_OK);
+    assert_int_equal(a.n, 3);
+    const usc_value *v = &a.argument[0].value;
+    assert_int_equal(v->kind, USC_VALUE_TUPLE);
+    assert_true(usc_value_has_items(v) && v->n == 2);
+    assert_int_equal(v->item[1].kind, USC_VALUE_ELLIPSIS);
+    v = &a.argument[1].value;
+    assert_true(v->kind == USC_VALUE_SLICE && v->n == 3);
+    assert_int_equal(v->item[2].kind, USC_VALUE_TENSOR);
+    v = &a.argument[2].value;
+    assert_true(v->kind == USC_VALUE_MAP && v->n == 1 && !usc_value_has_items(v));
+    assert_string_equal(v->member[0].name, "a");
+    assert_int_equal(v->member[0].value.kind, USC_VALUE_DTYPE);
+    usc_arguments_free(&a);
+}
+
 static void test_values_are_written_as_people_do(void **state)
 {
     (void)state;
@@ -390,7 +416,10 @@ static void test_values_are_written_as_people_do(void **state)
         {{.kind = USC_VALUE_COMPLEX, .number = {1, -0.5}}, "1.0-0.5j"},
         {{.kind = USC_VALUE_COMPLEX, .number = {0, 3}}, "0.0+3.0j"},
         {{.kind = USC_VALUE_DTYPE, .text = "float32"}, "float32"},
+        {{.kind = USC_VALUE_ELLIPSIS}, "..."},
         {{.kind = USC_VALUE_LIST}, ""},
+        {{.kind = USC_VALUE_TUPLE}, ""},
+        {{.kind = USC_VALUE_SLICE}, ""},
         {{.kind = USC_VALUE_MAP}, ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -407,6 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_are_what_the_format_says),
         cmocka_unit_test(test_a_state_is_read_with_maps),
+        cmocka_unit_test(test_tuples_slices_and_dicts_are_values),
         cmocka_unit_test(test_values_are_written_as_people_do),
         cmocka_unit_test(test_what_is_no_json_is_corrupt),
         cmocka_unit_test(test_another_device_type_gets_the_outermost_portable_call),

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 DATA = ("full", "stats")
+LEVELS = ("api", "aten")
 
 
 def parse_steps(steps):
@@ -69,6 +70,14 @@ def check_ops(ops):
         raise ValueError(f"ops: {error}") from None
 
 
+def parse_levels(level):
+    """The levels in "api,aten" or an iterable of them. ValueError for anything else."""
+    levels = [w.strip() for w in level.split(",")] if isinstance(level, str) else list(level)
+    if not levels or not set(levels) <= set(LEVELS):
+        raise ValueError(f"level {level!r}: {', '.join(LEVELS)} or both")
+    return levels
+
+
 def frame_rules():
     """Which files a recorded Python stack shows: the user's, and the line in an
     nn.Module; the machinery of torch and of this package is left out."""
@@ -89,13 +98,14 @@ class Recorder:
     """One trace. The session is opened when the first step begins, so that a process
     that never gets there leaves nothing behind."""
 
-    def __init__(self, path, data="full", ops=None, limit=None):
+    def __init__(self, path, data="full", ops=None, limit=None, level="aten"):
         if data not in DATA:
             raise ValueError(f"data '{data}': it is 'full' or 'stats'")
         check_ops(ops)
         self.path = Path(path)
         self.data = data
         self.ops = ops
+        self.levels = parse_levels(level)
         self.limit = limit  # bytes of tensor data; None: what the disk leaves
         self.session = None
         self.steps = []
@@ -107,8 +117,8 @@ class Recorder:
 
     def begin(self, step):
         """Records from here on, as `step`."""
+        from . import apis, regions
         from . import hooks as _hooks
-        from . import regions
 
         if self.session is None:
             self._open()
@@ -120,10 +130,11 @@ class Recorder:
             self.session.begin_step(step)
             return
         graphs = _hooks.Graphs()  # asked for by begin_step
+        functions = [apis.Apis(self.session)] if "api" in self.levels else []
         self.session.begin_step(step)
         self.modules = _hooks.Modules(self.session)
         self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
-                      regions.Regions(self.generated)]  # fmt: skip
+                      regions.Regions(self.generated), *functions]  # fmt: skip
 
     def end(self, goes_on=False):
         """Ends the step that is recorded, if one is. Where the next one begins at once
@@ -195,6 +206,7 @@ class Recorder:
             debug=os.environ.get("ULPSCOPE_CAPTURE_DEBUG", "") not in ("", "0"),
             frames=frame_rules(),
             limit=self.room(),
+            aten="aten" in self.levels,
         )
         for key, value in environment(self.data, self.ops).items():
             self.session.meta(key, value)
@@ -310,6 +322,8 @@ class capture:  # noqa: N801 - it is used like a function
     overrides. Without `steps` and `step_by` the whole block is step 0, and each
     `c.step()` begins another.
     `data`: "full" keeps the tensors, "stats" only statistics of them.
+    `level`: "aten" records operators, "api" the Python functions that call them
+    (torch.nn.functional.linear), "api,aten" both, operators below their function.
     `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
 
     Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes
@@ -323,14 +337,14 @@ class capture:  # noqa: N801 - it is used like a function
     the folder holds anything.
     """
 
-    def __init__(self, path, steps=None, data="full", ops=None, step_by=None):
+    def __init__(self, path, steps=None, data="full", ops=None, step_by=None, level="aten"):
         from . import hooks as _hooks
 
         if step_by is not None and step_by not in _hooks.SOURCES:
             raise ValueError(f"step_by '{step_by}': one of {', '.join(_hooks.SOURCES)}")
         self.whole = steps is None and step_by is None
         self.wanted = None if steps is None else parse_steps(steps)
-        self.recorder = Recorder(path, data, ops)
+        self.recorder = Recorder(path, data, ops, level=level)
         self.hooks = _hooks.Steps(self._boundary, source="manual" if self.whole else step_by)
         self.now = 0
         self.counts = None

@@ -21,6 +21,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -124,7 +125,8 @@ def _standard(compiler: list[str]) -> str:
 
 def _compile_flags() -> list[str]:
     home = _torch_home() / "include"
-    include = [home, home / "torch/csrc/api/include", PACKAGE / "include"]
+    include = [home, home / "torch/csrc/api/include", PACKAGE / "include",
+               sysconfig.get_paths()["include"]]  # fmt: skip
     return _FLAGS + [f"-I{path}" for path in include]
 
 

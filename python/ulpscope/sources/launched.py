@@ -46,7 +46,7 @@ class Options:
 
     def __init__(self, reports):
         words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")
-        steps, self.data, ops, limit, step_by, keep_going, trace, _ = words
+        steps, self.data, ops, limit, step_by, keep_going, self.level, trace, _ = words
         self.steps, self.ops, self.limit = capture.parse_steps(steps), ops or None, int(limit) or None
         self.step_by, self.keep_going = step_by or None, bool(keep_going)
         self.trace, self.reports = Path(trace), reports
@@ -121,7 +121,7 @@ class Run:
                 self.folder = self._folder()
                 self.recorder = capture.Recorder(
                     self.options.trace / self.folder, self.options.data, self.options.ops,
-                    self.options.limit)  # fmt: skip
+                    self.options.limit, self.options.level)  # fmt: skip
             self.recorder.begin(self.now)
         except Exception as error:
             self._fail(error)

@@ -14,33 +14,25 @@ PLACES = (
 )
 
 
-class Regions:
-    """
-    Counts generated graphs while it is installed, each once however often it runs. Loads
-    nothing of torch's compiler: a module that is not there yet is met when the program
-    imports it.
-    """
+class Meeting:
+    """Calls `met(module)` for modules that are there, and for others when the program imports
+    them: it loads nothing itself."""
 
-    def __init__(self, ran):
-        self.ran = ran  # id -> graph, kept alive so that no other gets its id
-        self.undo = []
-        self.waits = {name: owner for name, owner in PLACES if name not in sys.modules}
-        for name, owner in PLACES:
-            if name in sys.modules:
-                self._watch(sys.modules[name], owner)
+    def __init__(self, **met):
+        self.waits = {name: f for name, f in met.items() if name not in sys.modules}
+        for name in met.keys() - self.waits.keys():
+            met[name](sys.modules[name])
         sys.meta_path.insert(0, self)
 
     def remove(self):
-        """Takes the hooks out."""
+        """Waits no longer."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        while self.undo:
-            self.undo.pop()()
 
     def find_spec(self, name, path=None, target=None):
         """Python's question where a module is: of those waited for, to be there behind it."""
-        owner = self.waits.pop(name, None)
-        if owner is None:
+        met = self.waits.pop(name, None)
+        if met is None:
             return None
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
@@ -50,12 +42,27 @@ class Regions:
         def exec_module(module):
             execute(module)
             if self in sys.meta_path:
-                self._watch(module, owner)
+                met(module)
 
         spec.loader.exec_module = exec_module
         return spec
 
-    def _watch(self, module, name):
+
+class Regions:
+    """Counts generated graphs while it is installed, each once however often it runs."""
+
+    def __init__(self, ran):
+        self.ran = ran  # id -> graph, kept alive so that no other gets its id
+        self.undo = []
+        self.meeting = Meeting(**{name: functools.partial(self._watch, owner) for name, owner in PLACES})
+
+    def remove(self):
+        """Takes the hooks out."""
+        self.meeting.remove()
+        while self.undo:
+            self.undo.pop()()
+
+    def _watch(self, name, module):
         owner = getattr(module, name, None)
         if not isinstance(owner, type):
             return

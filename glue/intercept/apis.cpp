@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of Python functions (torch.nn.functional.linear, Tensor.add) as parents of the
+// composite calls and operators below them. The extension says when one begins and ends
+// (python/ext/py_api.c); its row is written when the first call below it is, so that
+// reading a shape leaves none.
+#include "intercept.h"
+
+#include <deque>
+
+/* Only to compile for: what a PyObject of torch.Tensor looks like. */
+#if __has_include(<Python.h>)
+#include <torch/csrc/autograd/python_variable.h>
+#define USC_KNOWS_PYTHON true
+#else
+#define USC_KNOWS_PYTHON false
+#endif
+
+namespace intercept
+{
+
+namespace
+{
+
+thread_local usc_intercept_api *t_api = nullptr;
+thread_local int64_t t_met = 0; /* serial of the session */
+
+/* What is known of the API call whose row is being written, or ended, on this thread. */
+struct Row {
+    Tensors tensors;
+    std::deque<std::string> paths; /* a deque: its texts stay where they are */
+    std::string autocast;          /* as the call began */
+
+    void clear()
+    {
+        tensors.clear();
+        paths.clear();
+    }
+};
+
+Row &row()
+{
+    thread_local Row instance;
+    return instance;
+}
+
+int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
+{
+    Row &r = row();
+    r.clear();
+    const char *args = session.place.describe(&api);
+    if (args == nullptr) return 0;
+    usc_capture_call call = {};
+    call.op = api.op;
+    call.phase = where.phase;
+    call.module = where.module;
+    call.stack = where.stack;
+    call.thread = where.thread;
+    call.args = args;
+    call.state = r.autocast.empty() ? nullptr : r.autocast.c_str();
+    call.composite = true;
+    call.tensors = r.tensors.data();
+    call.n_tensors = static_cast<int>(r.tensors.size());
+    const int64_t sequence = usc_capture_begin(session.capture, &call);
+    r.clear();
+    return sequence;
+}
+
+} // namespace
+
+/* Not from inside a backward pass, whose state of the thread is another's. */
+void meet_thread(const Session &session)
+{
+    if (session.place.meet == nullptr || t_met == session.serial || in_backward()) return;
+    t_met = session.serial;
+    if (t_api != nullptr) return; /* they are seen */
+    Inside inside;
+    session.place.meet();
+}
+
+int64_t api_of(Session &session, const Where &where)
+{
+    usc_intercept_api *api = t_api;
+    if (api == nullptr) return 0;
+    if (api->serial != session.serial) {
+        api->serial = session.serial;
+        api->sequence = write_row(session, *api, where);
+    }
+    return api->sequence;
+}
+
+bool api_selected()
+{
+    return t_api != nullptr && t_api->selected;
+}
+
+void note_api(Session &session)
+{
+    if (t_api == nullptr || t_api->serial == session.serial || !t_api->selected) return;
+    Inside inside;
+    (void)api_of(session, where_now(session));
+}
+
+usc_intercept_api *api_enter(usc_intercept_api *call)
+{
+    usc_intercept_api *const before = t_api;
+    t_api = call;
+    if (call != nullptr) row().autocast = autocast_state();
+    return before;
+}
+
+void api_end(usc_intercept_api *call, bool ok)
+{
+    Row &r = row();
+    Inside inside;
+    Use use;
+    if (use && call->sequence != 0 && use->serial == call->serial) {
+        for (usc_capture_tensor &t : r.tensors)
+            if (t.role == USC_ROLE_MUTATED && !use->aten) t.maybe = USC_MAYBE_CONTENT;
+        usc_capture_end(use->capture, call->sequence, r.tensors.data(),
+                        static_cast<int>(r.tensors.size()), ok);
+    }
+    r.clear();
+}
+
+#if USC_KNOWS_PYTHON
+void api_add(void *object, usc_role role, const char *path)
+{
+    Row &r = row();
+    const at::Tensor &tensor = THPVariable_Unpack(static_cast<PyObject *>(object));
+    describe_at(r.tensors, tensor, role, r.paths.emplace_back(path).c_str(),
+                role == USC_ROLE_MUTATED ? USC_MAYBE_CALLS : USC_MAYBE_NOT);
+}
+#else
+void api_add(void *, usc_role, const char *)
+{
+}
+#endif
+
+bool knows_python()
+{
+    return USC_KNOWS_PYTHON;
+}
+
+} // namespace intercept

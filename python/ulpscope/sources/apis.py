@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python functions as calls of a trace: what each is called, and the function mode that sees
+them put where it hurts nobody. Needs torch's stack of function modes (private names, each with
+a way on without it). Rows are written by the extension (python/ext/py_api.c).
+
+A name is where people find the function: torch.nn.functional.linear, torch.Tensor.add (which
+`a + b` calls), torch.linalg.norm, torch.ops.mylib.scale.
+"""
+
+import functools
+import os
+import threading
+import types
+
+import torch
+from torch.utils._device import DeviceContext
+
+from .. import _core
+from .regions import Meeting
+
+# Where a function that is found in several places is named after: the first of them.
+SPACES = ("nn.functional", "linalg", "fft", "special", "sparse", "signal.windows", "nn.init", "nested", "distributed", "")
+
+# They run a backward pass, in which functions of the program's own are called.
+PASSED_THROUGH = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+
+
+@functools.cache
+def known():
+    """Function -> name, of all that torch shows."""
+    found = {}
+    for space in SPACES:
+        module = functools.reduce(lambda m, part: getattr(m, part, None), filter(None, space.split(".")), torch)
+        prefix = f"torch.{space}." if space else "torch."
+        for name, function in vars(module).items() if module is not None else ():
+            if callable(function) and not issubclass(type(function), (type, types.ModuleType)):
+                _add(found, function, prefix, name)
+    for owner in reversed(torch.Tensor.__mro__[:-1]):
+        for name, function in vars(owner).items():
+            _add(found, function, "torch.Tensor.", name)
+    return found
+
+
+def _add(found, function, prefix, name):
+    try:
+        found.setdefault(function, prefix + name)
+    except TypeError:  # it cannot be hashed: torch hands out none of those
+        pass
+
+
+def name_of(function):
+    """The name of a function that torch dispatches; None where its calls are of no interest,
+    True where it is to be passed through."""
+    if function in PASSED_THROUGH:
+        return True
+    overload = getattr(function, "_overloadname", None)
+    if overload is not None:  # an OpOverload
+        return "torch.ops." + str(function._name).removesuffix(".default").replace("::", ".")
+    packet = getattr(function, "_qualified_op_name", None)
+    if isinstance(packet, str):
+        return "torch.ops." + packet.replace("::", ".")
+    if isinstance(function, torch._ops.OperatorBase):
+        return None  # a higher-order operator, made of functions
+    if getattr(function, "__name__", "") in ("__get__", "__set__", "__delete__"):
+        function = function.__self__  # of a property
+    name = known().get(function)
+    if name is None:
+        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    head, _, last = name.rpartition(".")
+    if head == "torch.distributed.distributed_c10d" and hasattr(torch.distributed, last):
+        return f"torch.distributed.{last}"
+    if last.startswith("_") and hasattr(torch.nn.functional, last[1:]) and head == "torch.nn.functional":
+        name = f"{head}.{last[1:]}"  # half of a function that chooses between two
+    return name
+
+
+running = []  # the Apis that are installed
+
+
+def _leave_child():
+    """A forked child (a data-loader worker) records nothing."""
+    while running:
+        running[-1].remove()
+
+
+os.register_at_fork(after_in_child=_leave_child)
+
+
+class Apis:
+    """
+    The mode on the stack of the thread that makes it, until `remove`; on that of any other
+    thread from its first operator on.
+
+    No other thread's stack can be reached from here: theirs keep the mode, which then only
+    calls what it is given, until they meet what hides it, which stays for them.
+    """
+
+    def __init__(self, session):
+        c = torch._C
+        stack = (c._push_on_torch_function_stack, c._pop_torch_function_stack,
+                 getattr(c, "_skip_one_hop_torch_function", None))  # fmt: skip
+        kinds = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
+        self.mode = _core.ApiMode(session, name_of, stack, kinds)
+        self.undo = []
+        self.thread = threading.local()  # .hidden: the mode is off its stack for a while
+        self.home = threading.get_ident()
+        self.met = False  # other threads were
+        self.active = True
+        self.put_in()
+        running.append(self)
+        self._hide_from_fast_paths()
+        meeting = Meeting(**{"torch._dynamo.eval_frame": self._hide_from_compiler})
+        self.undo.append(meeting.remove)
+        for name in getattr(torch.distributed, "__all__", ()) or vars(torch.distributed):
+            self._see_collective(vars(torch.distributed).get(name))
+        _core.meet_threads(self._meet)
+
+    def remove(self):
+        """Takes it out, and what hides it where no other thread needs that."""
+        self.active = False
+        running.remove(self)
+        _core.meet_threads(None)
+        self.take_out()
+        while self.undo and not self.met:
+            self.undo.pop()()
+
+    def _meet(self):
+        if threading.get_ident() != self.home and not getattr(self.thread, "hidden", False):
+            self.met = True
+            self.put_in()
+
+    def put_in(self):
+        """Below the modes of the program, which takes them off in the order in which it put
+        them on; a default device's belongs at the bottom."""
+        self.thread.hidden = False
+        if not self.active:
+            return
+        modes = [m for m in popped() if m is not self.mode]
+        at = sum(isinstance(m, DeviceContext) for m in modes[:1])
+        pushed([*modes[:at], self.mode, *modes[at:]])
+
+    def take_out(self):
+        """Whether it was there."""
+        modes = popped()
+        pushed([m for m in modes if m is not self.mode])
+        there = any(m is self.mode for m in modes)
+        self.thread.hidden = there or getattr(self.thread, "hidden", False)
+        return there
+
+    def calls(self, function):
+        """`function` as a function whose calls are seen."""
+
+        @functools.wraps(function)
+        def seen(*args, **kwargs):
+            return self.mode.__torch_function__(function, (), args, kwargs)
+
+        return seen
+
+    def _see_collective(self, function):
+        """Functions of torch.distributed ask no mode. All that move tensors are wrapped to log
+        what they raise: what is wrapped is replaced, so that it is seen by whatever name the
+        program has the function."""
+        if type(function) is not types.FunctionType:
+            return
+        wrapped = getattr(function, "__wrapped__", None)
+        for cell in function.__closure__ or () if wrapped is not None else ():
+            if cell.cell_contents is wrapped:
+                cell.cell_contents = self.calls(wrapped)
+                self.undo.append(functools.partial(setattr, cell, "cell_contents", wrapped))
+
+    def _hide_from_fast_paths(self):
+        """Modules ask whether anybody overrides functions, and take another way then."""
+        original = torch.overrides.has_torch_function
+
+        @functools.wraps(original)
+        def has_torch_function(args):
+            was_there = self.take_out()
+            try:
+                return original(args)
+            finally:
+                if was_there:
+                    self.put_in()
+
+        torch.overrides.has_torch_function = has_torch_function
+        self.undo.append(lambda: setattr(torch.overrides, "has_torch_function", original))
+
+    def _hide_from_compiler(self, module):
+        """A compiler would compile the mode as well, and again whenever it comes or goes."""
+        original = getattr(module, "set_eval_frame", None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def set_eval_frame(callback):
+            if callback is not None:
+                self.take_out()
+            before = original(callback)
+            if callback is None and before is not None and getattr(self.thread, "hidden", False):
+                self.put_in()
+            return before
+
+        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+            if getattr(module, name, None) is original:
+                setattr(module, name, set_eval_frame)
+                self.undo.append(functools.partial(setattr, module, name, original))
+
+
+def popped():
+    """All modes of this thread's stack, the bottom first, taken off."""
+    n = torch._C._len_torch_function_stack()
+    return [torch._C._pop_torch_function_stack() for _ in range(n)][::-1]
+
+
+def pushed(modes):
+    """Puts modes on, the first at the bottom."""
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
