@@ -34,8 +34,10 @@ static void tell(void *ctx, const char *what, int64_t done, int64_t total,
 
 static char *const *command(void *ctx, usc_error *err)
 {
-    static char flag[] = "-m", module[] = "ulpscope.worker";
+    static char flag[] = "-m", module[64];
     cli_hooks *h = ctx;
+    (void)snprintf(module, sizeof module, "%s",
+                   h->module != NULL ? h->module : "ulpscope.worker");
     if (!cli_python_find(&h->python, err)) return NULL;
     h->command[0] = h->python.program;
     h->command[1] = flag;

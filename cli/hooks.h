@@ -13,6 +13,7 @@
 typedef struct cli_hooks {
     usc_run_hooks hooks;
     cli_python python;
+    const char *module; /* that a worker runs; NULL: ulpscope.worker */
     char *command[4];
     cli_progress progress;
 } cli_hooks;

@@ -17,6 +17,7 @@ static const cli_command commands[] = {
     {cmd_check, "replay a trace on a device and judge every call", &cmd_check_page},
     {cmd_report, "show what a check found; write CSV, JSON and HTML", &cmd_report_page},
     {cmd_pack, "write inputs and operands for devices without torch", &cmd_pack_page},
+    {cmd_import, "make a trace of another tool's dump", &cmd_import_page},
     {cmd_judge, "verdicts on outputs that lie in files", &cmd_judge_page},
     {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
     {cmd_repro, "write one call as a script that needs torch alone", &cmd_repro_page},

@@ -12,10 +12,12 @@
 #include <ulpscope/draw.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/finding.h>
+#include <ulpscope/foreign.h>
 #include <ulpscope/generate.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kernels.h>
 #include <ulpscope/launch.h>
+#include <ulpscope/npy.h>
 #include <ulpscope/pack.h>
 #include <ulpscope/pattern.h>
 #include <ulpscope/report.h>

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs a trace: which calls, one worker or more, and the manifest of what they wrote.
 // The folder is made beside its place and moved there when it is complete.
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "run/check.h"
 #include "run/crew.h"
 
@@ -26,7 +25,7 @@ typedef struct packing {
     const char **entry; /* of the manifest, by pick */
     bool *unjudged;
     int64_t next, n_done;
-    char part[PATH_MAX];
+    char part[USC_PATH_SIZE];
 } packing;
 
 static usc_status no_memory(usc_error *err)
@@ -207,57 +206,13 @@ static usc_status write_manifest(packing *p, usc_error *err)
 
 /* ---- folders ---- */
 
-static void remove_all(const char *folder)
-{
-    char path[PATH_MAX];
-    DIR *dir = opendir(folder);
-    for (const struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path)
-            continue;
-        if (unlink(path) != 0) remove_all(path);
-    }
-    if (dir != NULL) (void)closedir(dir);
-    (void)rmdir(folder);
-}
-
-static usc_status make_folder(const char *folder, const char *name, usc_error *err)
-{
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s%s", folder, name) >= (int)sizeof path)
-        return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", folder);
-    for (char *at = path + 1;; at++) {
-        if (*at != '/' && *at != '\0') continue;
-        const char was = *at;
-        *at = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) return unwritten(path, err);
-        *at = was;
-        if (was == '\0') return USC_OK;
-    }
-}
-
 static usc_status make_folders(packing *p, usc_error *err)
 {
-    remove_all(p->part);
-    usc_status st = make_folder(p->part, "", err);
-    if (st == USC_OK) st = make_folder(p->part, "/inputs", err);
-    if (st == USC_OK) st = make_folder(p->part, "/operands", err);
+    usc_folder_remove(p->part);
+    usc_status st = usc_folder_make(p->part, "", err);
+    if (st == USC_OK) st = usc_folder_make(p->part, "/inputs", err);
+    if (st == USC_OK) st = usc_folder_make(p->part, "/operands", err);
     return st;
-}
-
-static usc_status name_part(packing *p, usc_error *err)
-{
-    const char *out = p->options->out;
-    size_t n = strlen(out);
-    while (n > 1 && out[n - 1] == '/')
-        n--;
-    if (access(out, F_OK) == 0)
-        return usc_error_set(err, USC_E_EXISTS, -1,
-                             "%s is there already; name another folder with -o", out);
-    if (snprintf(p->part, sizeof p->part, "%.*s.part", (int)n, out) >=
-        (int)sizeof p->part)
-        return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", out);
-    return USC_OK;
 }
 
 /* ---- what is said ---- */
@@ -302,7 +257,8 @@ static void say_packed(const packing *p)
 
 static usc_status begin(packing *p, usc_error *err)
 {
-    usc_status st = name_part(p, err);
+    usc_status st = usc_folder_part(p->options->out, p->part, err);
+    if (st != USC_OK) p->part[0] = '\0';
     if (st != USC_OK) return st;
     st = usc_trace_open(p->options->trace, NULL, &p->trace, err);
     if (st == USC_OK) st = choose(p, err);
@@ -335,7 +291,7 @@ usc_status usc_pack_trace(const usc_pack_run_options *options, const usc_run_hoo
     *end = USC_RUN_DONE;
     usc_status st = begin(&p, err);
     if (st == USC_OK) st = pack_all(&p, end, err);
-    if (p.part[0] != '\0') remove_all(p.part);
+    if (p.part[0] != '\0') usc_folder_remove(p.part);
     usc_selection_free(&p.picks);
     usc_calls_free(p.calls);
     usc_trace_close(p.trace);

@@ -164,6 +164,21 @@ char *usc_worker_line(usc_worker *w)
     return line;
 }
 
+bool usc_worker_bytes(usc_worker *w, void *out, size_t size)
+{
+    const size_t there = w->buffer.n - w->taken;
+    const size_t first = there < size ? there : size;
+    if (first > 0) memcpy(out, w->buffer.text + w->taken, first);
+    w->taken += first;
+    for (size_t got = first; got < size;) {
+        const ssize_t n = read(w->out, (char *)out + got, size - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        got += (size_t)n;
+    }
+    return true;
+}
+
 static int reap(pid_t process, int limit_ms)
 {
     int status = 0;

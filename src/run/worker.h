@@ -37,6 +37,10 @@ bool usc_worker_read(usc_worker *w);
  * until the next call with `w`. */
 char *usc_worker_line(usc_worker *w);
 
+/** Reads exactly `size` bytes that follow the last line; false once the worker is gone.
+ */
+bool usc_worker_bytes(usc_worker *w, void *out, size_t size);
+
 /** Ends the process (at once, or once it has had time to go) and frees; its status, as
  * waitpid gives it. */
 int usc_worker_end(usc_worker *w, bool kill_it);

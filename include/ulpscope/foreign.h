@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dumps of other tools as traces, and traces as dumps that other tools read:
+// docs/foreign-dumps.md. Whatever a dump says is checked before it is believed, and
+// nothing in it is ever run: files of torch are opened by a worker process of the program
+// that hooks->command names, which loads tensors and plain values and nothing else.
+//
+// Threads: safe; hooks are called in the thread that asked.
+#ifndef ULPSCOPE_FOREIGN_H
+#define ULPSCOPE_FOREIGN_H
+
+#include <ulpscope/run.h>
+
+USC_BEGIN_DECLS
+
+/* What a member of dump.json may have at most, in bytes: it is held in memory. */
+#define USC_IMPORT_LARGEST_CALL ((int64_t)64 << 20)
+
+typedef struct usc_import_options {
+    const char *dump;   /* a folder, or its JSON file */
+    const char *trace;  /* the folder to write; it must not be there, or be empty */
+    const char *device; /* on which the dump was taken; NULL: what its kind is taken on */
+    const char *rank; /* which process, where the dump has several; NULL: the only one */
+    bool
+        skip_damaged; /* tensors that cannot be read lose their content, not the import */
+} usc_import_options;
+
+/** What was imported. */
+typedef struct usc_import_counts {
+    const char *format; /* "msprobe", "ascend-v1", "ditorch"; static */
+    int64_t steps, calls, tensors;
+    int64_t with_content; /* tensors whose content is in the trace */
+    int64_t bytes;        /* of content, equal bytes counted once for each tensor */
+    int64_t damaged;      /* tensors whose content was skipped */
+    int64_t modules;      /* entries on modules, of which only the place is kept */
+    int64_t others;       /* entries that are no calls */
+    char first_damage[USC_ERROR_TEXT];
+} usc_import_counts;
+
+/**
+ * Imports a dump: writes a trace. The folder appears when it is complete; of an import
+ * that fails or is stopped nothing stays.
+ *
+ * Memory:  holds one call of the dump and one tensor at a time, and some 100 bytes for
+ *          each call.
+ * Errors:  USC_E_NOT_FOUND (no such dump, or nothing in it), USC_E_EXISTS, USC_E_ARG
+ *          (several processes and none named), USC_E_CORRUPT, USC_E_SHAPE, USC_E_DTYPE,
+ *          USC_E_RANGE, USC_E_UNSUPPORTED, USC_E_IO, USC_E_NOMEM. The text names the
+ *          file, the call and the argument.
+ */
+USC_API USC_NODISCARD usc_status usc_import(const usc_import_options *options,
+                                            const usc_run_hooks *hooks,
+                                            usc_import_counts *counts, usc_run_end *end,
+                                            usc_error *err);
+
+USC_END_DECLS
+#endif

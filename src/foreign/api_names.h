@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a dump names an API and how a trace does: the one place that knows both.
+#ifndef USC_FOREIGN_API_NAMES_H
+#define USC_FOREIGN_API_NAMES_H
+
+#include <stddef.h>
+
+#include <ulpscope/api.h>
+
+enum { USC_API_NAME = 256 };
+
+/** What a member of a dump is about. */
+typedef enum usc_dumped {
+    USC_DUMPED_FORWARD,  /* Functional.linear.0.forward */
+    USC_DUMPED_BACKWARD, /* Functional.linear.0.backward */
+    USC_DUMPED_MODULE,   /* Module.layers.0.Linear.forward.0 */
+    USC_DUMPED_OTHER     /* gradients of parameters, single values */
+} usc_dumped;
+
+typedef struct usc_api_name {
+    usc_dumped kind;
+    char call[USC_API_NAME]; /* without the direction: Functional.linear.0 */
+    char op[USC_API_NAME];   /* of the trace: torch.nn.functional.linear */
+} usc_api_name;
+
+/** Takes the name of a member apart. False: it is no name that a dump has. */
+bool usc_api_name_read(const char *text, usc_api_name *out);
+
+/** The dump's name without the number of the call, Functional.linear, of an operator of a
+ * trace; `size` bytes at `out`. False: dumps have no such name. */
+bool usc_api_name_write(const char *op, char *out, size_t size);
+
+/** Path and class of the module in Module.layers.0.attn.Attention.forward.0, for `size`
+ * bytes each. False: it names no module. */
+bool usc_api_module(const char *text, char *path, char *class_name, size_t size);
+
+/** Whether a call of that operator leaves its result in its first argument. */
+bool usc_api_writes_first(const char *op);
+
+/** Whether it gives another dtype because it was asked to, not because of autocast. */
+bool usc_api_casts(const char *op);
+
+#endif

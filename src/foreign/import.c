@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// An import from its beginning to its end: which kind of dump it is, the trace that it
+// becomes, and the rows that all kinds share.
+#include "foreign/importing.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/folder.h"
+#include "base/number.h"
+
+usc_status usc_importing_wrong(const usc_importing *im, usc_status st,
+                               const char *argument, usc_error *err, const char *format,
+                               ...)
+{
+    char text[USC_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    (void)usc_format_list(text, sizeof text, format, args);
+    va_end(args);
+    return usc_error_set(err, st, -1, "%.160s: %.100s%s%s: %s", im->file,
+                         im->member != NULL ? im->member : "",
+                         argument != NULL && *argument != '\0' ? ": " : "",
+                         argument != NULL ? argument : "", text);
+}
+
+bool usc_importing_stopped(usc_importing *im)
+{
+    const usc_run_hooks *h = im->hooks;
+    if (h == NULL) return false;
+    if (h->progress != NULL && im->total > 0)
+        h->progress(h->ctx, "importing", im->done, im->total, 0);
+    return h->stopped != NULL && h->stopped(h->ctx);
+}
+
+/* ---- rows ---- */
+
+static usc_status name_row(usc_keys *keys, const char *name, int64_t *last, int64_t *row,
+                           bool *is_new, usc_error *err)
+{
+    *row = usc_keys_put(keys, usc_key_of(name), *last + 1);
+    if (keys->failed) return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", name);
+    *is_new = *row == *last + 1;
+    *last += *is_new;
+    return USC_OK;
+}
+
+usc_status usc_importing_module(usc_importing *im, const char *path,
+                                const char *class_name, int64_t *out, usc_error *err)
+{
+    char both[2 * USC_API_NAME];
+    bool is_new = false;
+    (void)snprintf(both, sizeof both, "%s %s", path, class_name);
+    const usc_status st = name_row(&im->modules, both, &im->n_modules, out, &is_new, err);
+    if (st != USC_OK || !is_new) return st;
+    const usc_module_row row = {*out, path, class_name};
+    return usc_trace_put_module(im->trace, &row, err);
+}
+
+static usc_status put_op(usc_importing *im, const char *name, int64_t *out,
+                         usc_error *err)
+{
+    bool is_new = false;
+    const usc_status st = name_row(&im->ops, name, &im->n_ops, out, &is_new, err);
+    if (st != USC_OK || !is_new) return st;
+    const usc_op_row row = {*out, name, ""};
+    return usc_trace_put_op(im->trace, &row, err);
+}
+
+void usc_importing_begin(usc_importing *im, const char *file, const char *member)
+{
+    usc_line args = im->call.args;
+    im->file = file;
+    im->member = member;
+    usc_arena_reset(&im->texts);
+    usc_line_clear(&args);
+    im->call = (usc_import_call){.sequence = im->counts->calls + 1, .args = args};
+}
+
+usc_status usc_importing_put(usc_importing *im, const usc_import_facts *facts,
+                             usc_error *err)
+{
+    usc_call_row row = {.sequence = im->call.sequence,
+                        .step = im->step,
+                        .phase = facts->phase,
+                        .module = facts->module,
+                        .stack = facts->stack,
+                        .thread = 1,
+                        .args = im->call.args.text,
+                        .state = facts->state,
+                        .status = "ok"};
+    if (im->call.args.failed || im->texts.failed)
+        return usc_importing_wrong(im, USC_E_NOMEM, NULL, err, "no memory");
+    usc_status st = put_op(im, facts->op, &row.op, err);
+    if (st == USC_OK) st = usc_trace_put_call(im->trace, &row, err);
+    for (const usc_import_arg *a = im->call.first; st == USC_OK && a != NULL;
+         a = a->next) {
+        const usc_arg_row arg = {row.sequence, a->role, a->path, a->tensor};
+        st = usc_trace_put_arg(im->trace, &arg, err);
+    }
+    if (st == USC_OK) st = usc_trace_tick(im->trace, err);
+    im->counts->calls += st == USC_OK;
+    return st;
+}
+
+void usc_importing_begin_step(usc_importing *im, int64_t step)
+{
+    im->step = step;
+    im->first_of_step = im->counts->calls + 1;
+    usc_keys_free(&im->calls);
+    usc_keys_free(&im->stacks);
+    usc_keys_free(&im->places);
+}
+
+usc_status usc_importing_end_step(usc_importing *im, usc_error *err)
+{
+    if (im->counts->calls < im->first_of_step) return USC_OK;
+    const usc_step_row row = {im->step, im->first_of_step, im->counts->calls, true};
+    im->counts->steps++;
+    return usc_trace_put_step(im->trace, &row, err);
+}
+
+/* ---- the whole ---- */
+
+static usc_status create(usc_importing *im, usc_error *err)
+{
+    const char *out = im->options->trace;
+    usc_status st = usc_folder_part(out, im->part, err);
+    if (st != USC_OK) {
+        im->part[0] = '\0';
+        return st;
+    }
+    usc_folder_remove(im->part);
+    st = usc_trace_create(im->part, NULL, &im->trace, err);
+    if (st == USC_OK)
+        st = usc_trace_set_meta(im->trace, "imported_from", im->options->dump, err);
+    return st;
+}
+
+static usc_status read_dump(usc_importing *im, bool *stopped, usc_error *err)
+{
+    usc_status st = usc_import_msprobe(im, im->options->dump, stopped, err);
+    if (st == USC_OK && !*stopped && im->counts->calls == 0)
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: no call of an API in it%s",
+                           im->options->dump,
+                           im->counts->modules > 0
+                               ? ", only nn.Modules (level L0): dump at level L1 or mix"
+                               : "");
+    if (st == USC_OK)
+        st = usc_trace_set_meta(im->trace, "imported_format", im->counts->format, err);
+    return st;
+}
+
+static void free_all(usc_importing *im)
+{
+    usc_torch_files_close(&im->files);
+    usc_line_free(&im->call.args);
+    usc_arena_free(&im->texts);
+    usc_keys_free(&im->ops);
+    usc_keys_free(&im->modules);
+    usc_keys_free(&im->calls);
+    usc_keys_free(&im->stacks);
+    usc_keys_free(&im->places);
+}
+
+usc_status usc_import(const usc_import_options *options, const usc_run_hooks *hooks,
+                      usc_import_counts *counts, usc_run_end *end, usc_error *err)
+{
+    usc_error own;
+    bool stopped = false;
+    if (err == NULL) err = &own;
+    *counts = (usc_import_counts){0};
+    *end = USC_RUN_DONE;
+    usc_importing im = {.options = options,
+                        .hooks = hooks,
+                        .counts = counts,
+                        .device = options->device != NULL ? options->device : "npu:0",
+                        .files = {.hooks = hooks},
+                        .texts = {.alloc = usc_libc_alloc}};
+    usc_status st = create(&im, err);
+    if (st == USC_OK) st = read_dump(&im, &stopped, err);
+    const bool good = st == USC_OK && !stopped;
+    usc_error why = {0};
+    const usc_status finished = usc_trace_finish(im.trace, good, &why);
+    if (good && finished != USC_OK) st = usc_error_set(err, finished, -1, "%s", why.text);
+    if (good && st == USC_OK && rename(im.part, options->trace) != 0)
+        st = usc_error_set(err, USC_E_IO, -1, "%s cannot be written", options->trace);
+    if (im.part[0] != '\0') usc_folder_remove(im.part);
+    if (stopped) *end = USC_RUN_INTERRUPTED;
+    free_all(&im);
+    return st;
+}
