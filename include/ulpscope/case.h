@@ -10,6 +10,7 @@
 #define ULPSCOPE_CASE_H
 
 #include <ulpscope/finding.h>
+#include <ulpscope/kept.h>
 
 USC_BEGIN_DECLS
 
@@ -33,11 +34,12 @@ USC_BEGIN_DECLS
     X(ROUNDED, "rounded", 1)     /* k; a: Y with other roundings [kinds] */              \
     X(OVERFLOWS, "overflows", 1) /* number: 1 if a step inside overflows float32 */      \
     X(STEPS, "steps", 1)         /* a: places, b: values that replays crossed to */      \
-    X(NEAR_STEP, "near_step", 0) /* k; a: R of inputs moved by 2^-22 */                  \
+    X(NEAR_STEP, "near_step",                                                            \
+      0) /* k; a: R of inputs moved by 2^-22 [low, high, where] */                       \
     X(NEARER_STEP, "nearer_step", 0) /* k; a: the same, a 4096th of the way */           \
     X(ADDED, "added", 0)             /* a: what one accumulator loses at the most */     \
     X(CHOICE, "choice", 1)           /* choice: how an index was chosen */               \
-    X(ADMISSIBLE, "admissible", 1)   /* k; a, b: replay k */                             \
+    X(ADMISSIBLE, "admissible", 1)   /* k; a, b: replay k [runs] */                      \
     X(ROUNDING, "rounding", 0)       /* k; a: the call with other roundings, native */   \
     X(HELD, "held", 1)               /* a: bool, what the integer type does not hold */  \
     X(USUAL, "usual", 1)             /* a: [K, ...] what conversions give instead */     \
@@ -45,7 +47,8 @@ USC_BEGIN_DECLS
     X(PROBE, "probe", 0)             /* k; a: R of jittered inputs [low, high, where] */ \
     X(NEARER_PROBE, "nearer_probe", 0)     /* k; a: the same of half the jitter */       \
     X(SETTLED_PROBE, "settled_probe", 0)   /* k; a: PROBE k, activations settled */      \
-    X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */
+    X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */       \
+    X(TIED, "tied", 0) /* after PROBE in sums: a, b: least, most of sums [low, high] */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -64,22 +67,6 @@ typedef struct usc_want {
 /** Name of a want, e.g. "replay"; "unknown" otherwise. Memory: static. Threads: safe. */
 USC_API const char *usc_want_text(usc_want_kind kind);
 
-enum { USC_POOLED = 3 };
-
-/** How an index output chose. */
-typedef struct usc_choice {
-    const usc_tensor *values; /* NULL: the output is no index */
-    int dim;                  /* -1: over all values, flattened */
-    bool once;                /* no index comes twice along dim */
-    bool cumulative;          /* an index is not behind its own place */
-    bool counts;              /* values that come as often are as good (mode) */
-    double slack;             /* values that differ by this share are equal */
-    int n_window;             /* pooled dimensions, the last ones; 0: no pooling */
-    /* -1: kernel anywhere, 0: adaptive */
-    int64_t kernel[USC_POOLED], stride[USC_POOLED];
-    int64_t padding[USC_POOLED], dilation[USC_POOLED];
-} usc_choice;
-
 typedef enum usc_given_form {
     USC_GIVEN_NONE, /* there is none, or no more of them */
     USC_GIVEN_AS_ASKED,
@@ -91,10 +78,11 @@ typedef enum usc_given_form {
  * An answer. Tensors may be NULL where the list above has none of that letter.
  *
  * Sums:  S of a slope (a); S and N (a, b: float32 or float64, in float32 roundings of
- * one, docs/metrics.md, 2; NULL where they are 0) of all replays up to want.upto, of all
- *        losses, of all noises; for ROUNDED a uint8 of kinds that may stand where the
- * truth is none (1 NaN, 2 Inf, 4 -Inf); for PROBE both sides of every corner (float64)
- *        and where there is one (uint8 or bool).
+ *        one, docs/metrics.md, 2; NULL where they are 0) of all replays up to want.upto,
+ *        of all losses, of all noises; for ROUNDED a uint8 of kinds that may stand where
+ *        the truth is none (1 NaN, 2 Inf, 4 -Inf); for PROBE both sides of every corner
+ *        (float64) and where there is one (uint8 or bool), and for NEAR_STEP of steps;
+ *        for ADMISSIBLE all that runs gave, along a first axis.
  */
 typedef struct usc_given {
     usc_given_form form;
@@ -125,6 +113,9 @@ typedef struct usc_case_output {
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
     bool bare;         /* nothing is known but the reference, and maybe a scale: REPLAY
                           is answered in sums of S alone, and nothing is excused */
+    bool keep; /* `device` is nobody's output but has the form of a right one: nothing is
+                  judged, all is asked that may be asked of any output, and what the
+                  answers come to is kept (usc_case_kept) */
 } usc_case_output;
 
 typedef struct usc_case_options {
@@ -177,6 +168,10 @@ USC_API USC_NODISCARD usc_status usc_case_next(usc_case *c, usc_want *out,
  */
 USC_API USC_NODISCARD usc_status usc_case_give(usc_case *c, const usc_given *given,
                                                usc_error *err);
+
+/** What was kept of output `i` of those that were to be kept, in the order in which they
+ * were begun; NULL beyond. Memory: the case's, until it is closed. */
+USC_API const usc_kept *usc_case_kept(const usc_case *c, int i);
 
 /** Its findings, in the order in which outputs were begun. Memory: the case's, or those
  * of the options. */

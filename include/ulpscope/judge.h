@@ -118,6 +118,16 @@ USC_API USC_NODISCARD usc_status usc_judge_first(usc_judge *judge,
                                                  usc_judgement *out, usc_error *err);
 
 /**
+ * S and N as the replays so far, one at least, make them, in float32 roundings of one;
+ * NaN where a replay gave no number. `s` and `n` have room for a double an element,
+ * row-major.
+ *
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_sums(usc_judge *judge, double *s, double *n,
+                                                usc_error *err);
+
+/**
  * First look: PASS, or UNJUDGED where float32 keeps no bits, or needs_appeal. Most good
  * outputs end here. It may come before any replay: replays only widen the scale of a
  * score, so that a PASS stands, with bits that are a lower bound.

@@ -15,6 +15,7 @@
 #include <ulpscope/foreign.h>
 #include <ulpscope/generate.h>
 #include <ulpscope/judge.h>
+#include <ulpscope/kept.h>
 #include <ulpscope/kernels.h>
 #include <ulpscope/launch.h>
 #include <ulpscope/npy.h>

@@ -19,6 +19,7 @@ typedef struct core_state {
     PyObject *errors[CORE_N_STATUS]; /* its subclasses: E_NOT_FOUND is NotFoundError */
     PyTypeObject *blob_type;         /* py_trace.c */
     PyTypeObject *finding_type, *findings_type; /* py_finding.c */
+    PyTypeObject *case_type;                    /* py_case.c */
 } core_state;
 
 extern PyModuleDef core_module;
@@ -46,6 +47,7 @@ int py_draw_add(PyObject *module);
 int py_finding_add(PyObject *module);
 int py_generate_add(PyObject *module);
 int py_judge_add(PyObject *module);
+int py_kept_add(PyObject *module);
 int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);
 int py_result_add(PyObject *module);

@@ -10,9 +10,9 @@
 /* Adds what one file binds; 0, or -1 with an exception set. */
 static int (*const add[])(PyObject *module) = {
     core_errors_add, /* first: the others raise what it makes */
-    py_api_add,      py_capture_add,  py_case_add,     py_cause_add,  py_draw_add,
-    py_finding_add,  py_generate_add, py_judge_add,    py_launch_add, py_pattern_add,
-    py_result_add,   py_run_add,      py_standard_add, py_trace_add,
+    py_api_add,      py_capture_add,  py_case_add,  py_cause_add,    py_draw_add,
+    py_finding_add,  py_generate_add, py_judge_add, py_kept_add,     py_launch_add,
+    py_pattern_add,  py_result_add,   py_run_add,   py_standard_add, py_trace_add,
 };
 
 core_state *core_state_of(PyTypeObject *type)
@@ -53,6 +53,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->blob_type);
     Py_VISIT(state->finding_type);
     Py_VISIT(state->findings_type);
+    Py_VISIT(state->case_type);
     for (int i = 0; i < CORE_N_STATUS; i++)
         Py_VISIT(state->errors[i]);
     return 0;
@@ -65,6 +66,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->blob_type);
     Py_CLEAR(state->finding_type);
     Py_CLEAR(state->findings_type);
+    Py_CLEAR(state->case_type);
     for (int i = 0; i < CORE_N_STATUS; i++)
         Py_CLEAR(state->errors[i]);
     return 0;

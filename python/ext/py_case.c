@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bindings of case.h: `_core.Case`. Tensors come as torch.Tensor
 // on the CPU and are borrowed; a case keeps those alive that it may read again.
+#include "py_case.h"
 #include "py_finding.h"
 #include "py_tensor.h"
-
-#include <ulpscope/case.h>
 
 #include <string.h>
 
@@ -88,7 +87,7 @@ static PyObject *leave(case_object *self, usc_status status, const usc_error *er
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[10];
+    int flags[11];
 } known;
 
 static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
@@ -97,12 +96,13 @@ static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
     static char *names[] = {"path",     "device",     "bytes",        "dtype",
                             "captured", "free",       "exact",        "pairs",
                             "rounding", "linear",     "never_rounds", "gradient",
-                            "single",   "admissible", "any_float",    NULL};
+                            "single",   "admissible", "any_float",    "keep",
+                            NULL};
     int *f = k->flags;
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzpppppppppp", names, path,
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzppppppppppp", names, path,
                                        device, &k->bytes, &k->dtype, &k->captured, &f[0],
                                        &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
-                                       &f[8], &f[9]);
+                                       &f[8], &f[9], &f[10]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -120,7 +120,8 @@ static usc_case_output output_of(const char *path, const known *k)
                              .gradient = f[6],
                              .single = f[7],
                              .admissible = f[8],
-                             .any_float = f[9]};
+                             .any_float = f[9],
+                             .keep = f[10]};
 }
 
 /* Keeps what the case points into: args and kwargs hold it. */
@@ -293,6 +294,29 @@ static PyObject *case_choose(PyObject *self, PyObject *args, PyObject *kwargs)
     return give(self, &given, args);
 }
 
+/* ---- what is kept ---- */
+
+const usc_case *py_case_of(PyObject *object, const core_state *state)
+{
+    if (!PyObject_TypeCheck(object, state->case_type) ||
+        ((case_object *)object)->c == NULL) {
+        PyErr_SetString(PyExc_TypeError, "not an open Case");
+        return NULL;
+    }
+    return ((case_object *)object)->c;
+}
+
+static PyObject *case_kept(PyObject *self_object, PyObject *args)
+{
+    const char *prefix;
+    if (!PyArg_ParseTuple(args, "s", &prefix)) return NULL;
+    case_object *self = enter(self_object);
+    if (self == NULL) return NULL;
+    PyObject *entries = py_kept_entries(self->c, prefix);
+    PyThread_release_lock(self->lock);
+    return entries;
+}
+
 /* ---- the type ---- */
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
@@ -312,6 +336,9 @@ static PyMethodDef case_methods[] = {
      "bytes(tensor, dtype): bytes of a dtype that the table lacks."},
     {"choose", METHOD(case_choose), METH_VARARGS | METH_KEYWORDS,
      "choose(values, *, dim, once, cumulative, counts, slack, window): see usc_choice."},
+    {"kept", case_kept, METH_VARARGS,
+     "kept(prefix) -> list of dict: what was kept of each output, as a pack's manifest "
+     "says it; operands are named with that prefix."},
     {"fail", case_fail, METH_VARARGS, "fail(text): whatever makes the operand raised."},
     {NULL, NULL, 0, NULL},
 };
@@ -337,7 +364,7 @@ int py_case_add(PyObject *module)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, &case_spec, NULL);
     if (type == NULL) return -1;
-    const int result = PyModule_AddObjectRef(module, "Case", type);
-    Py_DECREF(type);
-    return result;
+    core_state *state = PyModule_GetState(module);
+    state->case_type = (PyTypeObject *)type; /* takes it over */
+    return PyModule_AddObjectRef(module, "Case", type);
 }

@@ -118,9 +118,8 @@ def main():
         except _core.CorruptError as problem:
             channel.send(fatal=f"{problem}; the trace is damaged, capture it or copy it again")
             return 2
-        except OSError as problem:  # what a pack is written to
-            channel.send(fatal=f"{problem.filename or 'a file'}: {problem.strerror or problem}; nothing "
-                         "was packed: make room, or name another folder with -o")  # fmt: skip
+        except _core.IoError as problem:  # what a pack is written to
+            channel.send(fatal=f"{problem}; nothing was packed: make room, or name another folder with -o")
             return 2
         channel.send(row={**row, "fired": bench.fired()}, leaving=not alive, searching=search is not None)
         if search is not None:

@@ -89,6 +89,13 @@ bool usc_case_fits(const usc_tensor *a, const usc_tensor *b)
            memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
 }
 
+bool usc_case_stacked(const usc_case *c, const usc_tensor *t)
+{
+    const int ndim = c->device.ndim;
+    return t->dtype == c->device.dtype && t->ndim == ndim + 1 &&
+           memcmp(&t->sizes[1], c->device.sizes, (size_t)ndim * sizeof t->sizes[0]) == 0;
+}
+
 bool usc_case_is_float(const usc_tensor *t)
 {
     return usc_dtype_info_of(t->dtype)->kind == USC_KIND_FLOAT;
@@ -174,7 +181,8 @@ usc_status usc_case_next(usc_case *c, usc_want *out, usc_error *err)
         c->want.kind = USC_WANT_NOTHING;
         c->answered = false;
         st = failed && must ? fail(c) : c->stage(c, err);
-        if (c->work.failed || c->found->arena.failed) st = no_memory(c, err);
+        if (c->work.failed || c->keeping.failed || c->found->arena.failed)
+            st = no_memory(c, err);
     }
     usc_float_env_leave(env);
     if (st == USC_OK && c->stage != NULL) *out = c->want;
@@ -236,6 +244,7 @@ static usc_status route(usc_case *c, usc_error *err)
 {
     (void)err;
     if (c->o.free) {
+        if (c->kept != NULL) usc_case_keep_free(c);
         usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
         return usc_case_go(c, usc_case_end);
     }
@@ -248,12 +257,16 @@ static usc_status route(usc_case *c, usc_error *err)
                           "a float where the operator gives integers");
         return usc_case_go(c, usc_case_end);
     }
-    return usc_case_go(c, usc_case_float);
+    return usc_case_go(c, c->kept != NULL ? usc_case_keep_float : usc_case_float);
 }
 
 static usc_status check_dtype(usc_case *c, usc_error *err)
 {
     (void)err;
+    if (c->kept != NULL) {
+        usc_case_keep_dtype(c);
+        return usc_case_go(c, route);
+    }
     if (usc_case_given(c, USC_GIVEN_AS_ASKED) && strcmp(c->text, dtype_text(c)) != 0) {
         usc_case_conclude(c, USC_VERDICT_WRONG, "dtype %s where the operator gives %s",
                           dtype_text(c), c->text);
@@ -293,8 +306,9 @@ static usc_status check_shape(usc_case *c, usc_error *err)
     }
     const usc_status st = widen_truth(c, err);
     if (st != USC_OK) return st;
-    if (c->o.captured != NULL && strcmp(c->o.captured, dtype_text(c)) == 0)
-        return usc_case_go(c, route);
+    const bool as_captured =
+        c->o.captured != NULL && strcmp(c->o.captured, dtype_text(c)) == 0;
+    if (as_captured && c->kept == NULL) return usc_case_go(c, route);
     return usc_case_ask(c, USC_WANT_DTYPE, 0, check_dtype);
 }
 
@@ -305,7 +319,9 @@ static usc_status keep(usc_case *c, usc_error *err)
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
     c->stage = NULL;
-    return usc_case_keep(c, err);
+    if (c->kept == NULL) return usc_case_keep(c, err);
+    usc_case_keep_end(c);
+    return USC_OK;
 }
 
 /* What is narrower than somebody else's formula gives says so, and what it does not hold
@@ -333,7 +349,7 @@ usc_status usc_case_end(usc_case *c, usc_error *err)
     (void)err;
     const bool blamed =
         c->f.verdict == USC_VERDICT_WRONG || c->f.verdict == USC_VERDICT_REDUCED;
-    if (!c->o.any_float || blamed || !usc_case_is_float(&c->device))
+    if (!c->o.any_float || blamed || !usc_case_is_float(&c->device) || c->kept != NULL)
         return usc_case_go(c, keep);
     return usc_case_ask(c, USC_WANT_NATIVE, 0, in_own_dtype);
 }
@@ -349,7 +365,7 @@ usc_status usc_case_open(const usc_case_options *options, usc_case **out, usc_er
     usc_case *c = alloc->resize(alloc->ctx, NULL, 0, sizeof *c);
     if (c == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "a case: no memory");
     memset(c, 0, sizeof *c);
-    c->alloc = c->work.alloc = *alloc;
+    c->alloc = c->work.alloc = c->keeping.alloc = *alloc;
     c->n_threads = options->n_threads;
     c->found = options->findings;
     c->own = c->found == NULL;
@@ -368,6 +384,7 @@ void usc_case_close(usc_case *c)
     usc_judge_close(c->look.judge);
     if (c->own) usc_findings_close(c->found);
     usc_arena_free(&c->work);
+    usc_arena_free(&c->keeping);
     (void)alloc.resize(alloc.ctx, c, sizeof *c, 0);
 }
 
@@ -380,7 +397,11 @@ static void renew(usc_case *c)
                             .n_threads = c->n_threads,
                             .work = c->work,
                             .found = c->found,
-                            .own = c->own};
+                            .own = c->own,
+                            .keeping = c->keeping,
+                            .all = c->all,
+                            .n_all = c->n_all,
+                            .all_room = c->all_room};
     *c = fresh;
 }
 
@@ -395,7 +416,8 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
         c->bytes = *o->bytes;
         c->o.bytes = &c->bytes;
     }
-    const usc_status st = usc_tensor_numel(&c->device, &c->n, err);
+    usc_status st = usc_tensor_numel(&c->device, &c->n, err);
+    if (st == USC_OK && o->keep) st = usc_case_keep_begin(c, err);
     if (st != USC_OK) return st;
     return usc_case_ask(c, USC_WANT_REFERENCE, 0, check_shape);
 }

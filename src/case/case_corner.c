@@ -76,14 +76,21 @@ static void sum_up(sum_way way, const double *values, double *out)
                 out[i] += values[i];
 }
 
+/* How many there are in all ways. */
+static int64_t n_all_sums(const usc_case *c)
+{
+    int64_t n = 0;
+    for (int way = 0; way < n_ways(c); way++)
+        n += n_sums(way_of(c, way));
+    return n;
+}
+
 static bool take_sums(usc_case *c, const double *values)
 {
     usc_sides *s = &c->sides;
     const bool first = s->low_sums == NULL;
     if (first) {
-        int64_t n = 0;
-        for (int way = 0; way < n_ways(c); way++)
-            n += n_sums(way_of(c, way));
+        const int64_t n = n_all_sums(c);
         s->low_sums = usc_case_room(c, n, sizeof *s->low_sums);
         s->high_sums = usc_case_room(c, n, sizeof *s->high_sums);
         s->sums = usc_case_room(c, c->n, sizeof *s->sums);
@@ -219,6 +226,16 @@ static usc_status weigh_settled(usc_case *c)
     return free_asked(c);
 }
 
+static usc_status keep(usc_case *c)
+{
+    uint8_t *where = usc_case_room(c, c->n, 1);
+    if (where == NULL) return USC_OK; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++)
+        where[i] = is_corner(c, i);
+    usc_case_keep_corners(c, where, n_all_sums(c));
+    return give_up(c);
+}
+
 static usc_status weigh(usc_case *c)
 {
     usc_sides *s = &c->sides;
@@ -268,6 +285,7 @@ static usc_status go_on(usc_case *c)
     if (c->want.k + 1 < PROBES)
         return usc_case_ask(c, settled ? USC_WANT_SETTLED_PROBE : USC_WANT_PROBE,
                             c->want.k + 1, take_probe);
+    if (c->kept != NULL) return keep(c);
     return settled ? weigh_settled(c) : weigh(c);
 }
 
@@ -296,6 +314,25 @@ static usc_status take_nearer(usc_case *c, usc_error *err)
     return probed(c);
 }
 
+static bool are_sums(const usc_case *c, const usc_tensor *t)
+{
+    return t != NULL && t->dtype == USC_F64 && t->ndim == 1 &&
+           t->sizes[0] == n_all_sums(c) && usc_tensor_contiguous(t);
+}
+
+/* Their sums; without them nobody knows which of them no choice changes. */
+static usc_status take_tied(usc_case *c, usc_error *err)
+{
+    (void)err;
+    usc_sides *s = &c->sides;
+    const bool told = are_sums(c, c->given.a) && are_sums(c, c->given.b);
+    const size_t size = (size_t)n_all_sums(c) * sizeof *s->low_sums;
+    if (!told) s->low_sums = NULL;
+    if (told) memcpy(s->low_sums, c->given.a->data, size);
+    if (told) memcpy(s->high_sums, c->given.b->data, size);
+    return weigh(c);
+}
+
 /* Both sides of all corners at once. */
 static usc_status take_sides(usc_case *c, usc_error *err)
 {
@@ -307,13 +344,12 @@ static usc_status take_sides(usc_case *c, usc_error *err)
     const double *from = usc_case_wide(c, low), *to = usc_case_wide(c, high);
     const double *corner = usc_case_wide(c, where);
     if (from == NULL || to == NULL || corner == NULL) return USC_OK;
-    c->sides.low_sums = NULL; /* which sums no choice changes is not told */
     for (int64_t i = 0; i < c->n; i++) {
         c->sides.low[i] = from[i];
         c->sides.high[i] = to[i];
         c->sides.rough[i] = corner[i] != 0 ? 0 : TWICE;
     }
-    return weigh(c);
+    return usc_case_ask(c, USC_WANT_TIED, 0, take_tied);
 }
 
 static usc_status take_probe(usc_case *c, usc_error *err)

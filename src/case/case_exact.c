@@ -43,43 +43,82 @@ static bool close_equal(usc_case *c, const usc_tensor *other)
     return true;
 }
 
+/* What all of them gave, at once: along a first axis. */
+static usc_status take_all_admissible(usc_case *c, usc_error *err)
+{
+    const usc_tensor *all = c->given.a;
+    if (all == NULL) return usc_case_go(c, usc_case_free);
+    if (!usc_case_stacked(c, all))
+        return usc_error_set(err, USC_E_SHAPE, -1,
+                             "%s: admissible numbers are not along a first axis of its "
+                             "form",
+                             c->o.path);
+    const size_t size = usc_dtype_info_of(all->dtype)->size;
+    usc_tensor one = c->device;
+    const unsigned char *raw = usc_case_plain(c, all);
+    for (int64_t k = 0; k < all->sizes[0] && raw != NULL; k++) {
+        const usc_status st =
+            usc_tensor_make(&one, raw + (size_t)(k * c->n) * size, all->dtype,
+                            c->device.ndim, c->device.sizes, err);
+        if (st != USC_OK || !close_equal(c, &one)) return st; /* the driver tells */
+    }
+    return any_open(c) ? usc_case_go(c, usc_case_free) : broken_otherwise(c);
+}
+
 static usc_status take_admissible(usc_case *c, usc_error *err)
 {
-    (void)err;
-    const bool rounding = c->rounding;
+    if (usc_case_given(c, USC_GIVEN_SUMS)) return take_all_admissible(c, err);
+    const bool rounding = c->rounding, kept = c->kept != NULL;
     const int k = c->want.k;
     const bool none = usc_case_given(c, USC_GIVEN_NONE);
-    if (usc_case_given(c, USC_GIVEN_AS_ASKED) &&
-        !(close_equal(c, c->given.a) && close_equal(c, c->given.b)))
+    if (usc_case_given(c, USC_GIVEN_AS_ASKED) && kept) {
+        usc_case_keep_run(c, c->given.a);
+        usc_case_keep_run(c, c->given.b);
+    } else if (usc_case_given(c, USC_GIVEN_AS_ASKED) &&
+               !(close_equal(c, c->given.a) && close_equal(c, c->given.b)))
         return USC_OK; /* the driver tells */
-    if (!any_open(c)) return broken_otherwise(c);
+    if (!kept && !any_open(c)) return broken_otherwise(c);
     if (!none && k + 1 < STEP_REPLAYS)
         return usc_case_ask(c, rounding ? USC_WANT_ROUNDING : USC_WANT_ADMISSIBLE, k + 1,
                             take_admissible);
+    if (rounding && kept) usc_case_keep_runs(c);
     if (rounding) return usc_case_go(c, usc_case_free);
     c->rounding = true;
     return usc_case_ask(c, USC_WANT_ROUNDING, 0, take_admissible);
+}
+
+static usc_status ask_admissible(usc_case *c)
+{
+    if (c->o.admissible) return usc_case_ask(c, USC_WANT_ADMISSIBLE, 0, take_admissible);
+    return usc_case_go(c, usc_case_free);
 }
 
 static usc_status take_choice(usc_case *c, usc_error *err)
 {
     (void)err;
     static const usc_choice none;
+    const bool known = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.choice != NULL;
+    if (c->kept != NULL) {
+        if (known) usc_case_keep_choice(c, c->given.choice);
+        return ask_admissible(c);
+    }
     usc_tensor got = c->device, want = c->native;
     const void *a = usc_case_plain(c, &got), *b = usc_case_plain(c, &want);
     c->open = usc_case_room(c, c->n, 1);
     if (a == NULL || b == NULL || c->open == NULL) return USC_OK; /* the driver tells */
-    const bool known = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.choice != NULL;
     usc_case_mark_open(c, known ? c->given.choice : &none, a, b, c->open);
     if (!any_open(c)) return broken_otherwise(c);
-    if (c->o.admissible) return usc_case_ask(c, USC_WANT_ADMISSIBLE, 0, take_admissible);
-    return usc_case_go(c, usc_case_free);
+    return ask_admissible(c);
 }
 
 static usc_status take_native(usc_case *c, usc_error *err)
 {
     const bool known = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL;
     c->native = known ? *c->given.a : c->yardstick;
+    if (c->kept != NULL) {
+        usc_case_keep_native(c);
+        return usc_case_ask(c, USC_WANT_CHOICE, 0, take_choice);
+    }
     if (c->native.dtype != c->device.dtype || !usc_case_fits(&c->native, &c->device)) {
         usc_case_conclude(c, USC_VERDICT_UNJUDGED,
                           "no reference in this dtype on the CPU");

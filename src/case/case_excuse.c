@@ -9,7 +9,9 @@
 #define NO_BIT 8        /* an error of 1/8 and more leaves none right */
 #define MOST_SHARED 0.5 /* of the elements: more, and what is left says little */
 
-static usc_case_stage find_lost;
+static usc_case_stage find_lost, keep_overflows;
+
+static usc_status ask_overflows(usc_case *c);
 
 static bool same_number(double a, double b)
 {
@@ -34,6 +36,8 @@ usc_status usc_case_float(usc_case *c, usc_error *err)
 /* ---- NaN and Inf that hang on the formula ---- */
 
 /* The kind of a number that is none: 1 NaN, 2 Inf, 4 -Inf. */
+enum { INFINITIES = 2 | 4 };
+
 static unsigned kind_of(double v)
 {
     return isnan(v) ? 1 : v > 0 ? 2 : 4;
@@ -54,8 +58,12 @@ static usc_status after_kinds(usc_case *c, usc_error *err)
 static usc_status spare_kinds(usc_case *c, usc_error *err)
 {
     int64_t n = 0;
+    if (c->kept != NULL) {
+        usc_case_keep_kinds(c);
+        return ask_overflows(c);
+    }
     for (int64_t i = 0; i < c->n; i++) {
-        c->marks[i] = c->marks[i] && is_odd(c, i);
+        c->marks[i] = is_odd(c, i) && (c->marks[i] & kind_of(c->d[i])) != 0;
         n += c->marks[i];
     }
     if (n == 0) return usc_case_go(c, find_lost);
@@ -64,7 +72,14 @@ static usc_status spare_kinds(usc_case *c, usc_error *err)
     return usc_case_look(c, &c->spared, after_kinds, err);
 }
 
-/* Where the truth is NaN, the sign of the other's infinity is a matter of luck too. */
+/* Which kinds may stand where another computation gives `other`: where the truth is NaN,
+ * the sign of its infinity is a matter of luck too. */
+static unsigned kinds_by(const usc_case *c, int64_t i, double other)
+{
+    if (isfinite(c->r[i]) || isfinite(other)) return 0;
+    return isnan(c->r[i]) && isinf(other) ? INFINITIES : kind_of(other);
+}
+
 static usc_status take_kinds(usc_case *c, usc_error *err)
 {
     const int k = c->want.k;
@@ -74,11 +89,8 @@ static usc_status take_kinds(usc_case *c, usc_error *err)
         return spare_kinds(c, err);
     const double *other = usc_case_wide(c, c->given.a);
     if (other == NULL) return USC_OK;
-    for (int64_t i = 0; i < c->n; i++) {
-        const bool lucky = isnan(c->r[i]) && isinf(other[i]);
-        c->marks[i] |= sums ? ((unsigned)other[i] & kind_of(c->d[i])) != 0
-                            : same_number(other[i], c->d[i]) || lucky;
-    }
+    for (int64_t i = 0; i < c->n; i++)
+        c->marks[i] |= (uint8_t)(sums ? (unsigned)other[i] : kinds_by(c, i, other[i]));
     return sums ? spare_kinds(c, err)
                 : usc_case_ask(c, USC_WANT_ROUNDED, k + 1, take_kinds);
 }
@@ -96,7 +108,41 @@ usc_status usc_case_excuses(usc_case *c, usc_error *err)
     return usc_case_ask(c, USC_WANT_ROUNDED, 0, take_kinds);
 }
 
+usc_status usc_case_kinds(usc_case *c, usc_error *err)
+{
+    (void)err;
+    bool any = false;
+    for (int64_t i = 0; i < c->n && !any; i++)
+        any = !isfinite(c->r[i]);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (!any || c->marks == NULL) return ask_overflows(c);
+    return usc_case_ask(c, USC_WANT_ROUNDED, 0, take_kinds);
+}
+
 /* ---- where float32 fails ---- */
+
+/* Whether float32 has no right bit of a number. */
+static bool has_no_bit(const usc_case *c, int64_t i)
+{
+    return isfinite(c->r[i]) && !(fabs(c->y[i] - c->r[i]) < fabs(c->r[i]) / NO_BIT);
+}
+
+/* Of an output that is kept. */
+static usc_status ask_overflows(usc_case *c)
+{
+    bool any = false;
+    for (int64_t i = 0; i < c->n && c->y != NULL && !any; i++)
+        any = has_no_bit(c, i);
+    return any ? usc_case_ask(c, USC_WANT_OVERFLOWS, 0, keep_overflows)
+               : usc_case_go(c, usc_case_steps);
+}
+
+static usc_status keep_overflows(usc_case *c, usc_error *err)
+{
+    (void)err;
+    c->kept->overflows = c->given.number != 0;
+    return usc_case_go(c, usc_case_steps);
+}
 
 /* Goes on to what hangs on steps, with the device's own output. */
 static usc_status leave(usc_case *c)
@@ -163,9 +209,8 @@ static bool mark_lost(usc_case *c, bool blind_too)
     for (int64_t i = 0; i < c->n; i++) {
         const double d = c->d[i], r = c->r[i], y = c->y[i];
         const double want = usc_case_rounded(c, r);
-        const bool blind = isfinite(r) && !isfinite(d) &&
-                           usc_case_rounded(c, y) != want &&
-                           !(fabs(y - r) < fabs(r) / NO_BIT);
+        const bool blind =
+            !isfinite(d) && usc_case_rounded(c, y) != want && has_no_bit(c, i);
         any_blind |= blind;
         c->marks[i] =
             (isfinite(want) && !isfinite(y) && isfinite(d)) || (blind && blind_too);

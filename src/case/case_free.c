@@ -74,14 +74,14 @@ static usc_status free_range(usc_case *c)
 static usc_status take_usual(usc_case *c, usc_error *err)
 {
     const usc_tensor *usual = c->given.a;
-    usc_tensor one = c->device;
-    one.ndim++;
-    one.sizes[0] = usual != NULL ? usual->sizes[0] : 0;
-    memcpy(&one.sizes[1], c->device.sizes, (USC_MAX_DIMS - 1) * sizeof one.sizes[0]);
-    if (usual == NULL || usual->dtype != c->device.dtype || !usc_case_fits(usual, &one))
+    if (usual == NULL || !usc_case_stacked(c, usual))
         return usc_error_set(err, USC_E_SHAPE, -1,
                              "%s: conversions are not along a first axis of its form",
                              c->o.path);
+    if (c->kept != NULL) {
+        usc_case_keep_usual(c, usual);
+        return ask_writes(c);
+    }
     const size_t size = usc_dtype_info_of(c->device.dtype)->size;
     const unsigned char *got = usc_case_plain(c, &c->device);
     const unsigned char *all = usc_case_plain(c, usual);
@@ -109,6 +109,10 @@ static usc_status take_held(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++) {
         c->marks[i] = open[i] != 0;
         n += c->marks[i];
+    }
+    if (c->kept != NULL) {
+        usc_case_keep_held(c, n > 0);
+        return n > 0 ? usc_case_ask(c, USC_WANT_USUAL, 0, take_usual) : ask_writes(c);
     }
     const double most = usc_excuse_info_of(USC_EXCUSE_OUT_OF_RANGE)->most;
     if (n > 0 && (double)n > fmax(1, most * (double)c->n))
@@ -148,6 +152,10 @@ static bool mark_writes(usc_case *c)
     const double *values = usc_case_wide(c, c->given.b);
     const double *got = usc_case_wide(c, &c->device);
     const int64_t *counts = count_rows(c, c->given.c, n_updates);
+    if (c->kept != NULL && row != NULL && counts != NULL) {
+        usc_case_keep_writes(c, counts, row);
+        return true; /* nothing is marked */
+    }
     if (places == NULL || row == NULL || values == NULL || got == NULL || counts == NULL)
         return false;
     for (int64_t u = 0; u < n_updates; u++) {
@@ -173,7 +181,7 @@ static usc_status take_writes(usc_case *c, usc_error *err)
     }
     if (usc_case_is_float(&c->device) && !c->o.exact)
         return usc_case_go(c, usc_case_corners);
-    usc_case_differ(c, &c->device, &c->native);
+    if (c->kept == NULL) usc_case_differ(c, &c->device, &c->native);
     return usc_case_go(c, usc_case_end);
 }
 
@@ -190,6 +198,6 @@ usc_status usc_case_free(usc_case *c, usc_error *err)
     c->open = usc_case_room(c, c->n, 1);
     if (c->open == NULL || !usc_case_load(c)) return USC_OK; /* the driver tells */
     for (int64_t i = 0; i < c->n; i++)
-        c->open[i] = c->d[i] != usc_case_rounded(c, c->r[i]);
+        c->open[i] = c->kept != NULL || c->d[i] != usc_case_rounded(c, c->r[i]);
     return ask_writes(c);
 }

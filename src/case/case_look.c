@@ -13,7 +13,6 @@
 #define LOSS_WEIGHT 2    /* a few among the replays: about their root mean square */
 #define MOST_BITS_LESS 3 /* what only other roundings excuse does not decide alone */
 #define NOTHING 0x1p-40  /* of the inputs: a sum that float64 cannot tell from zero */
-enum { REPLAYS = 4 };
 
 static usc_case_stage feed, at_loss;
 
@@ -74,7 +73,7 @@ static bool turn(const usc_case *c, usc_tensor *tensors, int n)
 }
 
 /* A judge that has seen no replay and knows places. */
-static usc_status renew_judge(usc_case *c, usc_error *err)
+usc_status usc_case_renew_judge(usc_case *c, usc_error *err)
 {
     usc_tensor three[3];
     take_three(c, three);
@@ -175,7 +174,7 @@ static usc_status feed_sums(usc_case *c, usc_error *err)
                              c->o.path);
     const void *s = a != NULL ? usc_case_plain(c, a) : NULL;
     const void *n = b != NULL ? usc_case_plain(c, b) : NULL;
-    usc_status st = renew_judge(c, err);
+    usc_status st = usc_case_renew_judge(c, err);
     if (st == USC_OK) st = feed_way(c, s, n, 1, err);
     if (st == USC_OK) st = feed_way(c, s, n, -1, err);
     return st == USC_OK ? usc_judge_look(c->look.judge, &c->look.j, err) : st;
@@ -249,11 +248,12 @@ static usc_status begin_appeal(usc_case *c)
 }
 
 /* A loss of float32, as a replay that did not move. */
-static usc_status feed_loss(usc_case *c, usc_error *err)
+usc_status usc_case_feed_loss(usc_case *c, bool *fed, usc_error *err)
 {
     const usc_tensor *given = c->given.a;
     usc_tensor replay[2];
-    if (c->look.odd || !usc_case_fits(given, &c->truth)) return USC_OK;
+    *fed = !c->look.odd && usc_case_fits(given, &c->truth);
+    if (!*fed) return USC_OK;
     const double *lost = usc_case_wide(c, given);
     const void *wide = usc_case_plain(c, &c->first[0]);
     const void *narrow = usc_case_plain(c, &c->first[1]);
@@ -270,11 +270,12 @@ static usc_status at_loss(usc_case *c, usc_error *err)
 {
     const int k = c->want.k;
     const bool more = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL;
+    bool fed;
     usc_status st = USC_OK;
     if (usc_case_given(c, USC_GIVEN_SUMS))
         st = feed_sums(c, err);
     else if (more)
-        st = feed_loss(c, err);
+        st = usc_case_feed_loss(c, &fed, err);
     if (st != USC_OK) return st;
     return more ? usc_case_ask(c, c->look.losses, k + 1, at_loss) : begin_appeal(c);
 }
@@ -284,19 +285,19 @@ static usc_status at_loss(usc_case *c, usc_error *err)
 static usc_status ask_replay(usc_case *c, int k)
 {
     const usc_status st = usc_case_ask(c, USC_WANT_REPLAY, k, feed);
-    c->want.upto = k < 1 ? 1 : k < 2 ? 2 : REPLAYS;
+    c->want.upto = k < 1 ? 1 : k < 2 ? 2 : USC_CASE_REPLAYS;
     return st;
 }
 
 static usc_status decide(usc_case *c, usc_error *err)
 {
     if (!c->look.j.needs_appeal) return after_appeal(c, err);
-    return c->look.fed < REPLAYS ? ask_replay(c, c->look.fed) : begin_appeal(c);
+    return c->look.fed < USC_CASE_REPLAYS ? ask_replay(c, c->look.fed) : begin_appeal(c);
 }
 
 /* A replay; where the operator's shape depends on values, the unperturbed result stands
  * in for it. */
-static usc_status feed_replay(usc_case *c, usc_error *err)
+usc_status usc_case_feed_replay(usc_case *c, usc_error *err)
 {
     usc_tensor three[3];
     take_three(c, three);
@@ -309,7 +310,7 @@ static usc_status feed_replay(usc_case *c, usc_error *err)
     c->first[0] = *wide;
     c->first[1] = *narrow;
     usc_status st = USC_OK;
-    if (!c->look.fresh) st = renew_judge(c, err);
+    if (!c->look.fresh) st = usc_case_renew_judge(c, err);
     return st == USC_OK ? usc_judge_first(c->look.judge, &c->first[0], &c->first[1],
                                           &c->look.j, err)
                         : st;
@@ -322,7 +323,7 @@ static usc_status feed(usc_case *c, usc_error *err)
         c->look.fed = c->want.upto;
         return st == USC_OK ? decide(c, err) : st;
     }
-    usc_status st = feed_replay(c, err);
+    usc_status st = usc_case_feed_replay(c, err);
     if (st != USC_OK || c->look.fed == 3) return st == USC_OK ? ask_replay(c, 3) : st;
     if (c->look.fed > 1) st = usc_judge_look(c->look.judge, &c->look.j, err);
     return st == USC_OK ? decide(c, err) : st;

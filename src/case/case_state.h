@@ -3,7 +3,8 @@
 // or decides, and names the stage that comes after it. case.c drives and knows the form
 // of an output; case_look.c looks at floats; case_excuse.c, case_steps.c, case_free.c and
 // case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
-// agree in every bit; case_finding.c keeps what was found.
+// agree in every bit; case_finding.c keeps what was found;
+// case_keep.c what is asked for an output that is judged later.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
@@ -13,6 +14,8 @@
 #include "case/findings.h"
 
 typedef usc_status usc_case_stage(usc_case *c, usc_error *err);
+
+enum { USC_CASE_REPLAYS = 4 }; /* before the last look */
 
 /* A look at one version of the output. */
 typedef struct usc_look {
@@ -77,6 +80,13 @@ struct usc_case {
     usc_excuse excuse;
     usc_sides sides;                /* of steps nearby, or of corners */
     double *first_low, *first_high; /* of corners, before activations were settled */
+
+    usc_kept *kept;    /* of the output at hand; NULL: it is judged */
+    usc_arena keeping; /* of all that is kept */
+    usc_kept **all;
+    size_t n_all, all_room;
+    unsigned char *runs; /* that gave other whole numbers, one behind the other */
+    size_t n_runs, runs_room;
 };
 
 /* ---- case.c ---- */
@@ -105,6 +115,9 @@ const double *usc_case_wide(usc_case *c, const usc_tensor *t);
 bool usc_case_load(usc_case *c);
 
 bool usc_case_fits(const usc_tensor *a, const usc_tensor *b);
+
+/** Whether a tensor has the output's form and dtype, along a first axis. */
+bool usc_case_stacked(const usc_case *c, const usc_tensor *t);
 
 bool usc_case_is_float(const usc_tensor *t);
 
@@ -142,6 +155,41 @@ usc_case_stage usc_case_freed;
  * chooses a value as good. `got` and `want`: both in a row. */
 void usc_case_mark_open(usc_case *c, const usc_choice *choice, const void *got,
                         const void *want, uint8_t *open);
+
+/** Where the truth is no number: of which kind a device's may be; then OVERFLOWS. Of an
+ * output that is kept. */
+usc_case_stage usc_case_kinds;
+
+/* ---- case_look.c, of an output that is kept ---- */
+
+/** A judge that has seen no replay. */
+usc_status usc_case_renew_judge(usc_case *c, usc_error *err);
+
+/** Feeds the judge the replay, the loss (*fed: whether it fits) that was given. */
+usc_status usc_case_feed_replay(usc_case *c, usc_error *err);
+usc_status usc_case_feed_loss(usc_case *c, bool *fed, usc_error *err);
+
+/* ---- case_keep.c: where c->kept is not NULL ---- */
+
+usc_status usc_case_keep_begin(usc_case *c, usc_error *err);
+usc_case_stage usc_case_keep_float; /* in the place of usc_case_float */
+void usc_case_keep_end(usc_case *c);
+
+/* What was given, or has been found out. */
+void usc_case_keep_dtype(usc_case *c);
+void usc_case_keep_free(usc_case *c);
+void usc_case_keep_kinds(usc_case *c);
+void usc_case_keep_steps(usc_case *c);
+void usc_case_keep_nearby(usc_case *c);
+void usc_case_keep_added(usc_case *c);
+void usc_case_keep_native(usc_case *c);
+void usc_case_keep_choice(usc_case *c, const usc_choice *how);
+void usc_case_keep_run(usc_case *c, const usc_tensor *run);
+void usc_case_keep_runs(usc_case *c);
+void usc_case_keep_held(usc_case *c, bool any);
+void usc_case_keep_usual(usc_case *c, const usc_tensor *usual);
+void usc_case_keep_writes(usc_case *c, const int64_t *counts, const int64_t *rows);
+void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums);
 
 /* ---- case_finding.c ---- */
 

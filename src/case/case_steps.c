@@ -24,6 +24,7 @@ static usc_case_stage take_moved, after_crossed, take_added;
 static usc_status leave(usc_case *c)
 {
     const usc_verdict v = c->f.verdict;
+    if (c->kept != NULL) return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
     if (v == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
     if (v != USC_VERDICT_WRONG && v != USC_VERDICT_REDUCED)
         return usc_case_go(c, usc_case_free);
@@ -76,6 +77,11 @@ static usc_status take_steps(usc_case *c, usc_error *err)
     const usc_status st = check_list(c, &n, err);
     c->marks = usc_case_room(c, c->n, 1);
     if (st != USC_OK || c->marks == NULL) return st;
+    if (c->kept != NULL) {
+        if (n == 0) return leave(c); /* no steps nearby either */
+        usc_case_keep_steps(c);
+        return look_nearby(c);
+    }
     const int64_t *places = c->given.a->data;
     const double *values = c->given.b->data;
     for (int64_t k = 0; k < n; k++)
@@ -127,6 +133,7 @@ static bool is_slope(double far, double near)
 }
 
 static usc_status go_on(usc_case *c, usc_error *err);
+static usc_status weigh_nearby(usc_case *c, usc_error *err);
 
 static usc_status take_nearer(usc_case *c, usc_error *err)
 {
@@ -150,9 +157,29 @@ static usc_status take_nearer(usc_case *c, usc_error *err)
     return go_on(c, err);
 }
 
+/* What all replays gave, at once. */
+static usc_status take_nearby(usc_case *c, usc_error *err)
+{
+    const usc_tensor *low = c->given.a, *high = c->given.b, *where = c->given.c;
+    if (low == NULL || high == NULL || where == NULL || !usc_case_fits(low, &c->truth) ||
+        !usc_case_fits(high, &c->truth) || !usc_case_fits(where, &c->truth))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: sides of steps do not fit",
+                             c->o.path);
+    const double *from = usc_case_wide(c, low), *to = usc_case_wide(c, high);
+    const double *near = usc_case_wide(c, where);
+    if (from == NULL || to == NULL || near == NULL) return USC_OK;
+    for (int64_t i = 0; i < c->n; i++) {
+        c->sides.low[i] = from[i];
+        c->sides.high[i] = to[i];
+        c->marks[i] = near[i] != 0;
+    }
+    return weigh_nearby(c, err);
+}
+
 static usc_status take_moved(usc_case *c, usc_error *err)
 {
     const usc_given_form form = c->given.form;
+    if (form == USC_GIVEN_SUMS) return take_nearby(c, err);
     if (form == USC_GIVEN_NONE) {
         c->want.k = NEAR_STEPS;
         return go_on(c, err);
@@ -173,9 +200,16 @@ static usc_status take_moved(usc_case *c, usc_error *err)
 
 static usc_status go_on(usc_case *c, usc_error *err)
 {
-    const usc_sides *s = &c->sides;
     if (c->want.k + 1 < NEAR_STEPS)
         return usc_case_ask(c, USC_WANT_NEAR_STEP, c->want.k + 1, take_moved);
+    if (c->kept == NULL) return weigh_nearby(c, err);
+    usc_case_keep_nearby(c);
+    return leave(c);
+}
+
+static usc_status weigh_nearby(usc_case *c, usc_error *err)
+{
+    const usc_sides *s = &c->sides;
     int64_t n = 0;
     for (int64_t i = 0; i < c->n; i++) {
         const double slack = ROUNDINGS * fmax(fabs(s->low[i]), fabs(s->high[i]));
@@ -218,6 +252,10 @@ static usc_status after_added(usc_case *c, usc_error *err)
 static usc_status take_added(usc_case *c, usc_error *err)
 {
     c->d = NULL;
+    if (c->kept != NULL) {
+        usc_case_keep_added(c);
+        return usc_case_go(c, usc_case_free);
+    }
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
         !usc_case_fits(c->given.a, &c->truth))
         return usc_case_go(c, usc_case_free);

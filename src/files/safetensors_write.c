@@ -43,7 +43,7 @@ static usc_status no_memory(const output *o, usc_error *err)
 
 static usc_status os_error(const output *o, usc_error *err)
 {
-    return usc_error_set(err, USC_E_IO, -1, "%s: %s", o->part, strerror(errno));
+    return usc_error_set(err, USC_E_IO, -1, "%s: %s", o->path, strerror(errno));
 }
 
 /* ---- what is to be written ---- */

@@ -139,6 +139,20 @@ usc_status usc_judge_replay(usc_judge *judge, const usc_tensor *reference_k,
     return USC_OK;
 }
 
+usc_status usc_judge_sums(usc_judge *judge, double *s, double *n, usc_error *err)
+{
+    assert(judge && judge->n_replays > 0);
+    const usc_status st = usc_judge_store(judge, err);
+    if (st != USC_OK) return st;
+    static const usc_view view;
+    const usc_score_params p = usc_judge_params(judge, &view);
+    for (int64_t i = 0; i < judge->n; i++) {
+        s[i] = p.s_factor * usc_judge_stored(judge, judge->s, i);
+        n[i] = p.n_factor * usc_judge_stored(judge, judge->n_acc, i);
+    }
+    return USC_OK;
+}
+
 usc_status usc_judge_first(usc_judge *judge, const usc_tensor *reference_1,
                            const usc_tensor *yardstick_1, usc_judgement *out,
                            usc_error *err)

@@ -87,11 +87,6 @@ double usc_judge_median_size(usc_judge *j)
     return median_of(&found);
 }
 
-static double stored(const usc_judge *j, const void *sums, size_t i)
-{
-    return j->wide ? ((const double *)sums)[i] : (double)((const float *)sums)[i];
-}
-
 /* Adds the S and the scale of a block's elements, and the squares of R. */
 static double count_scales(usc_judge *j, const usc_score_params *p, int64_t at, sizes *s,
                            sizes *scale)
@@ -103,8 +98,8 @@ static double count_scales(usc_judge *j, const usc_score_params *p, int64_t at, 
     double squares = 0;
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(r[i])) continue;
-        const double si = p->s_factor * stored(j, x.s, i);
-        const double ni = p->n_factor * stored(j, x.n, i);
+        const double si = p->s_factor * usc_judge_stored(j, x.s, (int64_t)i);
+        const double ni = p->n_factor * usc_judge_stored(j, x.n, (int64_t)i);
         squares += r[i] * r[i];
         count_size(s, si);
         count_size(scale, fmax(fabs(r[i]), fmax(si, ni)));

@@ -128,6 +128,12 @@ typedef struct usc_scales {
     const void *s, *n;
 } usc_scales;
 
+/** One of them, in units of its factor. */
+static inline double usc_judge_stored(const usc_judge *j, const void *sums, int64_t i)
+{
+    return j->wide ? ((const double *)sums)[i] : (double)((const float *)sums)[i];
+}
+
 /** The scales of a block whose D and R are loaded; uses the scratch's k and y. */
 usc_scales usc_judge_scales(const usc_judge *j, usc_judge_scratch *s, bool exact,
                             int64_t at, size_t count, const double *d, const double *r);

@@ -49,7 +49,7 @@ static double at(const usc_safetensor *t, int64_t i)
 static usc_status s_with_losses(const usc_pack_work *w, const usc_pack_operands *o,
                                 int more, usc_tensor *out, usc_error *err)
 {
-    const usc_safetensor *all = o->s[USC_PACK_MORE], *one = o->s[USC_PACK_FIRST];
+    const usc_safetensor *all = o->s4, *one = o->s1;
     int64_t n = 0;
     usc_status st = usc_tensor_numel(&o->reference->tensor, &n, err);
     if (st != USC_OK) return st;
@@ -95,16 +95,15 @@ static usc_given sums(const usc_safetensor *a, const usc_safetensor *b,
 
 static usc_given replays(const usc_pack_operands *o, int upto)
 {
-    const usc_pack_look look = upto == 1   ? USC_PACK_FIRST
-                               : upto == 2 ? USC_PACK_SECOND
-                                           : USC_PACK_MORE;
-    return sums(o->s[look], o->n[look], NULL);
+    if (upto == 1) return sums(o->s1, o->n1, NULL);
+    return upto == 2 ? sums(o->s2, o->n2, NULL) : sums(o->s4, o->n4, NULL);
 }
 
 static usc_given flushed(const usc_pack_operands *o, int k)
 {
-    for (int i = 0; i < USC_PACK_FLUSHED; i++)
-        if (o->flushed[i] != NULL && k-- == 0) return tensors(o->flushed[i], NULL, NULL);
+    const usc_safetensor *const all[] = {o->flushed1, o->flushed2, o->flushed3};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i] != NULL && k-- == 0) return tensors(all[i], NULL, NULL);
     return (usc_given){.form = USC_GIVEN_NONE};
 }
 
@@ -134,9 +133,9 @@ static usc_given native(const usc_pack_operands *o, room *r)
 
 static usc_given choice(const usc_pack_operands *o, room *r)
 {
-    if (o->choice_values == NULL) return (usc_given){.form = USC_GIVEN_NONE};
-    r->choice = o->choice;
-    r->choice.values = &o->choice_values->tensor;
+    if (o->choice == NULL) return (usc_given){.form = USC_GIVEN_NONE};
+    r->choice = o->how;
+    r->choice.values = &o->choice->tensor;
     return (usc_given){.form = USC_GIVEN_AS_ASKED, .choice = &r->choice};
 }
 
@@ -144,8 +143,8 @@ static usc_status losses(const usc_pack_work *w, const usc_pack_operands *o,
                          bool with_noise, room *r, usc_given *out, usc_error *err)
 {
     const int more = with_noise ? o->far + o->noise : o->far;
-    *out = sums(NULL, o->n[with_noise ? USC_PACK_NOISE : USC_PACK_FAR], NULL);
-    if (o->s[USC_PACK_MORE] == NULL && o->s[USC_PACK_FIRST] == NULL) return USC_OK;
+    *out = sums(NULL, with_noise ? o->n_noise : o->n_far, NULL);
+    if (o->s4 == NULL && o->s1 == NULL) return USC_OK;
     out->a = &r->s;
     return s_with_losses(w, o, more, &r->s, err);
 }
@@ -170,7 +169,7 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
     if (kind == USC_WANT_REFERENCE) *out = tensors(o->reference, o->yardstick, NULL);
     if (kind == USC_WANT_DTYPE) *out = dtype(o);
     if (kind == USC_WANT_NATIVE) *out = native(o, r);
-    if (kind == USC_WANT_SLOPE) *out = sums(o->s[USC_PACK_SLOPE], NULL, NULL);
+    if (kind == USC_WANT_SLOPE) *out = sums(o->slope, NULL, NULL);
     if (kind == USC_WANT_PRODUCTS) *out = number(o->products, 0);
     if (kind == USC_WANT_FUNCTIONS) *out = flag(o->functions);
     if (kind == USC_WANT_REPLAY) *out = replays(o, want->upto);
@@ -180,6 +179,10 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
     if (kind == USC_WANT_ROUNDED && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
     if (kind == USC_WANT_OVERFLOWS) *out = flag(o->overflows);
     if (kind == USC_WANT_STEPS) *out = tensors(o->jump_at, o->jump_values, NULL);
+    if (kind == USC_WANT_NEAR_STEP && o->near_steps != NULL)
+        *out = sums(o->near_low, o->near_high, o->near_steps);
+    if (kind == USC_WANT_ADMISSIBLE) *out = sums(o->admissible, NULL, NULL);
+    if (kind == USC_WANT_TIED) *out = tensors(o->sums_low, o->sums_high, NULL);
     if (kind == USC_WANT_ADDED) *out = tensors(o->added, NULL, NULL);
     if (kind == USC_WANT_CHOICE) *out = choice(o, r);
     if (kind == USC_WANT_USUAL) *out = tensors(o->usual, NULL, NULL);
@@ -207,6 +210,7 @@ static usc_status judge_own(const usc_pack_work *w, const usc_safetensor *device
         .linear = o->products >= 1,
         .gradient = o->side_low != NULL,
         .single = true,
+        .admissible = o->admissible != NULL,
         .bare = o->bare,
     };
     usc_want want;
@@ -297,17 +301,17 @@ static usc_status check_marks(const usc_safetensor *t, const usc_pack_operands *
     return bad(t, "not uint8 of the reference's shape", err);
 }
 
-/* Both sides of every corner and where there is one, or nothing. */
-static usc_status check_sides(const usc_pack_operands *o, usc_error *err)
+/* Two sides and where they are, or nothing. */
+static usc_status check_sides(const usc_pack_operands *o, const usc_safetensor *low,
+                              const usc_safetensor *high, const usc_safetensor *where,
+                              const char *what, usc_error *err)
 {
-    const usc_safetensor *low = o->side_low, *high = o->side_high;
     if (low == NULL && high == NULL) return USC_OK;
-    if (low != NULL && high != NULL && o->unpromised != NULL &&
-        low->tensor.dtype == USC_F64 && high->tensor.dtype == USC_F64 && fits(low, o) &&
-        fits(high, o))
+    if (low != NULL && high != NULL && where != NULL && low->tensor.dtype == USC_F64 &&
+        high->tensor.dtype == USC_F64 && fits(low, o) && fits(high, o))
         return USC_OK;
-    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: sides of corners do not fit",
-                         o->reference->path);
+    return usc_error_set(err, USC_E_CORRUPT, -1, "%s: sides of %s do not fit",
+                         o->reference->path, what);
 }
 
 /* Values to choose among, of any shape: whoever reads them looks at that. */
@@ -345,10 +349,11 @@ static usc_status check_writes(const usc_pack_operands *o, usc_error *err)
 }
 
 /* Values of the reference's dtype and shape, along a first axis. */
-static usc_status check_usual(const usc_pack_operands *o, usc_error *err)
+static usc_status check_stacked(const usc_pack_operands *o, const usc_safetensor *t,
+                                usc_error *err)
 {
-    if (o->usual == NULL) return USC_OK;
-    usc_tensor one = o->usual->tensor;
+    if (t == NULL) return USC_OK;
+    usc_tensor one = t->tensor;
     const bool stacked = one.ndim > 0;
     for (int d = 1; d < one.ndim; d++)
         one.sizes[d - 1] = one.sizes[d];
@@ -356,25 +361,28 @@ static usc_status check_usual(const usc_pack_operands *o, usc_error *err)
     if (stacked && one.dtype == o->reference->tensor.dtype &&
         usc_pack_same_shape(&one, &o->reference->tensor))
         return USC_OK;
-    return bad(o->usual, "not along a first axis of the reference's form", err);
+    return bad(t, "not along a first axis of the reference's form", err);
 }
 
 static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
 {
-    usc_status st = check_floats(o->yardstick, o, err);
-    for (int i = 0; i < USC_PACK_LOOKS && st == USC_OK; i++) {
-        st = check_floats(o->s[i], o, err);
-        if (st == USC_OK) st = check_floats(o->n[i], o, err);
-    }
-    for (int i = 0; i < USC_PACK_FLUSHED && st == USC_OK; i++)
-        st = check_floats(o->flushed[i], o, err);
-    if (st != USC_OK) return st;
-    st = check_floats(o->added, o, err);
-    if (st == USC_OK) st = check_marks(o->unpromised, o, err);
-    if (st == USC_OK) st = check_sides(o, err);
-    if (st == USC_OK) st = check_usual(o, err);
-    if (st == USC_OK) st = check_marks(o->kinds, o, err);
-    if (st == USC_OK) st = check_choice(o->choice_values, err);
+    const usc_safetensor *const floats[] = {
+        o->yardstick, o->slope,    o->s1,       o->s2,    o->s4,
+        o->n1,        o->n2,       o->n4,       o->n_far, o->n_noise,
+        o->flushed1,  o->flushed2, o->flushed3, o->added};
+    const usc_safetensor *const marks[] = {o->unpromised, o->kinds, o->near_steps};
+    usc_status st = USC_OK;
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0] && st == USC_OK; i++)
+        st = check_floats(floats[i], o, err);
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0] && st == USC_OK; i++)
+        st = check_marks(marks[i], o, err);
+    if (st == USC_OK)
+        st = check_sides(o, o->side_low, o->side_high, o->unpromised, "corners", err);
+    if (st == USC_OK)
+        st = check_sides(o, o->near_low, o->near_high, o->near_steps, "steps", err);
+    if (st == USC_OK) st = check_stacked(o, o->usual, err);
+    if (st == USC_OK) st = check_stacked(o, o->admissible, err);
+    if (st == USC_OK) st = check_choice(o->choice, err);
     if (st == USC_OK) st = check_writes(o, err);
     return st == USC_OK ? check_jumps(o, err) : st;
 }

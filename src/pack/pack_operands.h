@@ -14,51 +14,26 @@
 
 #include "base/arena.h"
 
-/* The looks of a check at a float output, in order; each has its own S and N. */
-typedef enum usc_pack_look {
-    USC_PACK_SLOPE, /* a closed form's S and no N */
-    USC_PACK_FIRST, /* one replay */
-    USC_PACK_SECOND,
-    USC_PACK_MORE,  /* all replays, with an appeal */
-    USC_PACK_FAR,   /* what float32 loses further away counts as well */
-    USC_PACK_NOISE, /* ... and what it loses where its steps round otherwise */
-    USC_PACK_LOOKS
-} usc_pack_look;
-
-enum { USC_PACK_FLUSHED = 3 };
-
-/** What an output is held against. Tensors may be NULL but for the reference. */
+/** What an output is held against: as it was kept (kept.h). Tensors may be NULL but for
+ * the reference. */
 typedef struct usc_pack_operands {
     const char *path, *op;
-    const usc_safetensor *reference, *yardstick, *native;
-    const usc_safetensor *s[USC_PACK_LOOKS]; /* up to MORE; NULL: nowhere above |R| */
-    const usc_safetensor *n[USC_PACK_LOOKS]; /* from FIRST on; NULL: likewise */
-    const usc_safetensor *flushed[USC_PACK_FLUSHED];
-    const usc_safetensor *jump_at, *jump_values;
-    const usc_safetensor *unpromised; /* at corners, or what the integer type lacks */
-    const usc_safetensor *side_low, *side_high; /* F64: of corners */
-    const usc_safetensor *usual; /* [K, ...]: what conversions give where it is open */
-    const usc_safetensor *write_at, *writes, *write_rows; /* updates that meet */
-    const usc_safetensor *added; /* the most that one accumulator loses */
-    const usc_safetensor *kinds; /* of NaN and Inf that may stand for another: 1, 2, 4 */
-    const usc_safetensor *choice_values; /* NULL: the output is no index */
-    usc_choice choice;                   /* its values are not set here */
-    const char *usual_dtype;             /* that the operator gives; NULL: nobody knows */
-    bool other_dtype;                    /* the device gave one that is not allowed */
-    double fan_in;
-    double products;   /* fan-in of the closed form; 0: there is none */
-    double natural;    /* size of the inputs where the truth is nothing beside them */
-    int replays;       /* that S and N of MORE come from */
-    int far, noise;    /* losses that FAR and NOISE have besides */
-    bool never_rounds; /* the operator gives the only right value, to the last bit */
-    bool functions;    /* float32 and float64 compute two functions */
-    bool overflows;    /* a step inside overflows float32 */
-    bool pairs;        /* complex, the last axis has real and imaginary part */
-    bool rounding;     /* the operator gives the exact value, whatever the input */
-    bool whole;        /* no order of adding rounds */
-    bool exact;        /* held to the reference's bits, also if it is a float */
-    bool free;         /* the operator promises no values */
-    bool bare;         /* nothing is known but the reference, and maybe a scale in S */
+#define USC_KEPT_FIELD(name) const usc_safetensor *name;
+    USC_KEPT_LIST(USC_KEPT_FIELD)
+#undef USC_KEPT_FIELD
+#define USC_KEPT_FIELD(name) bool name;
+    USC_KEPT_FLAG_LIST(USC_KEPT_FIELD)
+#undef USC_KEPT_FIELD
+#define USC_KEPT_FIELD(name) int name;
+    USC_KEPT_COUNT_LIST(USC_KEPT_FIELD)
+#undef USC_KEPT_FIELD
+#define USC_KEPT_FIELD(name) double name;
+    USC_KEPT_NUMBER_LIST(USC_KEPT_FIELD)
+#undef USC_KEPT_FIELD
+    usc_choice how;          /* its values are `choice` */
+    const char *usual_dtype; /* that the operator gives; NULL: nobody knows */
+    bool other_dtype;        /* the device gave one that is not allowed */
+    bool bare; /* nothing is known but the reference, and maybe a scale in s1 to s4 */
 } usc_pack_operands;
 
 /** What a finding of our own rule was made from; device NULL where it is none on an

@@ -58,15 +58,16 @@ static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
         p->scale != NULL ? usc_safetensors_find(p->scale, name) : NULL;
     const bool computed = d != USC_DTYPE_NONE && r != USC_DTYPE_NONE;
     const bool floats = usc_pack_is_float(device) && usc_pack_is_float(reference);
-    const usc_pack_operands o = {
-        .path = "",
-        .op = name,
-        .reference = reference,
-        .s = {[USC_PACK_FIRST] = s, [USC_PACK_SECOND] = s, [USC_PACK_MORE] = s},
-        .usual_dtype = usc_pack_dtype_text(reference),
-        .other_dtype = computed && !floats && d != r,
-        .fan_in = 1,
-        .bare = true};
+    const usc_pack_operands o = {.path = "",
+                                 .op = name,
+                                 .reference = reference,
+                                 .s1 = s,
+                                 .s2 = s,
+                                 .s4 = s,
+                                 .usual_dtype = usc_pack_dtype_text(reference),
+                                 .other_dtype = computed && !floats && d != r,
+                                 .fan_in = 1,
+                                 .bare = true};
     return usc_pack_output(&p->w, device, &o, err);
 }
 

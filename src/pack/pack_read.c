@@ -166,38 +166,9 @@ static const usc_safetensor *operand(usc_json_taker *t, const usc_json *names,
 static void find_operands(usc_json_taker *t, const usc_json *names,
                           const usc_safetensors *tensors, usc_pack_operands *o)
 {
-    const struct {
-        const char *key;
-        const usc_safetensor **place;
-    } table[] = {{"reference", &o->reference},
-                 {"yardstick", &o->yardstick},
-                 {"native", &o->native},
-                 {"slope", &o->s[USC_PACK_SLOPE]},
-                 {"s1", &o->s[USC_PACK_FIRST]},
-                 {"s2", &o->s[USC_PACK_SECOND]},
-                 {"s4", &o->s[USC_PACK_MORE]},
-                 {"n1", &o->n[USC_PACK_FIRST]},
-                 {"n2", &o->n[USC_PACK_SECOND]},
-                 {"n4", &o->n[USC_PACK_MORE]},
-                 {"n_far", &o->n[USC_PACK_FAR]},
-                 {"n_noise", &o->n[USC_PACK_NOISE]},
-                 {"flushed1", &o->flushed[0]},
-                 {"flushed2", &o->flushed[1]},
-                 {"flushed3", &o->flushed[2]},
-                 {"jump_at", &o->jump_at},
-                 {"jump_values", &o->jump_values},
-                 {"choice", &o->choice_values},
-                 {"unpromised", &o->unpromised},
-                 {"kinds", &o->kinds},
-                 {"side_low", &o->side_low},
-                 {"side_high", &o->side_high},
-                 {"usual", &o->usual},
-                 {"added", &o->added},
-                 {"write_at", &o->write_at},
-                 {"writes", &o->writes},
-                 {"write_rows", &o->write_rows}};
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        *table[i].place = operand(t, names, tensors, table[i].key);
+#define FIND(name) o->name = operand(t, names, tensors, #name);
+    USC_KEPT_LIST(FIND)
+#undef FIND
 }
 
 static void read_window(usc_json_taker *t, const usc_json *window, usc_choice *c)
@@ -251,21 +222,16 @@ static void read_output(usc_json_taker *t, const usc_json *output,
                           .unjudged = usc_json_text(t, output, "unjudged", NULL)};
     usc_pack_operands *o = &e->operands;
     o->path = text(t, output, "path");
-    o->free = usc_json_flag(t, output, "free");
-    o->never_rounds = usc_json_flag(t, output, "never_rounds");
-    o->overflows = usc_json_flag(t, output, "overflows");
-    o->fan_in = usc_json_number(t, output, "fan_in", 0);
-    o->products = usc_json_number(t, output, "products", 0);
-    o->natural = usc_json_number(t, output, "natural", 0);
-    o->replays = count(t, output, "replays");
-    o->far = count(t, output, "far");
-    o->noise = count(t, output, "noise");
-    o->rounding = usc_json_flag(t, output, "rounding");
-    o->whole = usc_json_flag(t, output, "whole");
-    o->exact = usc_json_flag(t, output, "exact");
-    o->functions = usc_json_flag(t, output, "functions");
-    o->pairs = usc_json_flag(t, output, "pairs");
-    read_choice(t, usc_json_object(t, output, "choice"), &o->choice);
+#define READ(name) o->name = usc_json_flag(t, output, #name);
+    USC_KEPT_FLAG_LIST(READ)
+#undef READ
+#define READ(name) o->name = count(t, output, #name);
+    USC_KEPT_COUNT_LIST(READ)
+#undef READ
+#define READ(name) o->name = usc_json_number(t, output, #name, 0);
+    USC_KEPT_NUMBER_LIST(READ)
+#undef READ
+    read_choice(t, usc_json_object(t, output, "choice"), &o->how);
     read_dtypes(t, output, e);
     find_operands(t, usc_json_object(t, output, "operands"), tensors, o);
     if (e->unjudged == NULL && o->reference == NULL)

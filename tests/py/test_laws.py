@@ -33,7 +33,8 @@ MAY_USE = folders((ROOT / "cmake" / "folders.cmake").read_text())
 HEADER_OWNER = {
     "stats.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "result.h": "result",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
-    "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "finding.h": "case", "draw.h": "draw", "value.h": "call",
+    "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
+    "finding.h": "case", "draw.h": "draw", "value.h": "call",
     "call.h": "call", "launch.h": "capture",
     "run.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign",
 }

@@ -369,10 +369,7 @@ static void what_cannot_be_written_leaves_nothing(void **state)
         {path, {{"a", t}, {"\xff", t}}, USC_E_ARG, "no tensor's name"},
         {path, {{"a", t}, {"b", none}}, USC_E_DTYPE, "b has no dtype"},
         {path, {{"a", t}, {"b", bad}}, USC_E_SHAPE, "negative"},
-        {"/nonexistent/x",
-         {{"a", t}, {"b", t}},
-         USC_E_IO,
-         "/nonexistent/x.part: No such"},
+        {"/nonexistent/x", {{"a", t}, {"b", t}}, USC_E_IO, "/nonexistent/x: No such"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         assert_int_equal(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How operators choose indices, which tells a case what is as good, and orders that nobody
-promised. Serves `judges.answers`, `judges.outputs`, `callable` and `judges.pack_operands`."""
+promised. Serves `judges.answers`, `judges.outputs` and `callable`."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls that overwrite write, and where: of several updates of one place none is promised to
-win. Serves `judges.answers` and `judges.pack_operands`."""
+win. Serves `judges.answers`."""
 
 import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums that no order of adding rounds: all terms are multiples of one number, and the sum of their
 sizes is below 2^24 times that. Elsewhere a sum that a CPU gives exactly is luck. Serves
-`judges.outputs`, `noise` and `judges.pack_operands`."""
+`judges.answers` and `noise`."""
 
 import torch
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a case asks of one output (docs/case.md), answered by running the call on the CPU. Asks
-`executors.operands` and `executors.reference`; serves `outputs`. Nothing here decides."""
+`executors.operands` and `executors.reference`; serves `outputs` and `kept`. Nothing here decides."""
 
 import time
 
@@ -25,15 +25,22 @@ def short(dtype):
     return str(dtype).removeprefix("torch.")
 
 
+def captured_dtype(call, path):
+    """The dtype that an output had when it was captured, of its parts if it is complex; None where
+    nobody knows."""
+    views = call.views if path in call.views else call.results
+    captured = views[path].dtype if path in views else None
+    return REAL_PART.get(captured, captured)
+
+
 def known_of(operands, path, device):
     """What is known of an output before anything is asked: keywords of `_core.Case.begin`."""
     call, reference = operands.call, operands.reference
     single = bool(name_of_one(call)) or not call.composite
     quantizes = reference.quantizes or "fake_quant" in name_of_one(call)
-    views = call.views if path in call.views else call.results
-    captured = views[path].dtype if path in views else None
+    captured = captured_dtype(call, path)
     return dict(
-        captured=short(REAL_PART.get(captured, captured)) if captured else None,
+        captured=short(captured) if captured else None,
         free=promises_nothing(call), exact=reference.quantizes and path.endswith(".scale"),
         pairs=path in reference.pairs, rounding=discrete.is_rounding(call),
         linear=is_sum_of_products(call), never_rounds=reference.never_rounds(),
@@ -200,8 +207,13 @@ TIMED = {"slope", "products", "loss", "noise"}  # the others tell what they take
 
 def judge(found, operands, path, device):
     """Adds what a case finds of one output to `found`."""
-    answers, case, timing = Answers(operands, path, device), _core.Case(found), operands.timing
-    known = known_of(operands, path, device)
+    answer_all(_core.Case(found), operands, path, device)
+
+
+def answer_all(case, operands, path, device, **more):
+    """Answers what a case asks of one output; `more`: of `_core.Case.begin`."""
+    answers, timing = Answers(operands, path, device), operands.timing
+    known = known_of(operands, path, device) | more
     try:
         case.begin(path, device, **known)
     except TypeError:  # a dtype of which only bytes are known

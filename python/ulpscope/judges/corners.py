@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Probes of gradients at a corner of their function, where any subgradient is right. Which
-elements go free there is decided by a case. Serves `answers`, `calls.callable` and `pack_operands`.
+elements go free there is decided by a case. Serves `answers`.
 
 A corner is found by moving what is differentiated, and nothing else, by less than any slope
 could show. Labels, masks and saved results belong to the definition: at them nothing is open.
@@ -10,11 +10,7 @@ import torch
 
 from ..calls.mode import Mode
 
-PROBES = 48
-FIRST = 12  # of them tell whether there is a corner at all
-TWICE = 8  # of them are looked at from half the distance as well
 JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
-JUMP = 2.0**-10  # of the result: far above it
 GRID = 2.0**-36  # of the largest: far above what a jitter becomes on its way
 
 # Arguments of ATen's gradients of which they are the gradient.
@@ -113,46 +109,6 @@ def probe(reference, path, keys, k, by, settled=False):
             return reference.call.function(*args, **kwargs)
 
     return reference.wide(_jittered(reference, keys, k, by), run if settled else None)[path]
-
-
-class Sides:
-    """Both sides of the corners of one output, as a pack keeps them: by the probes that a case
-    asks for (src/case/case_corner.c)."""
-
-    def __init__(self, reference, path):
-        self.reference, self.path, self.keys = reference, path, differentiated(reference)
-        truth = reference.truth[path]
-        self.low, self.high = truth.clone(), truth.clone()
-        self.rough = torch.zeros_like(truth, dtype=torch.int32)
-        n = 0
-        for k in range(PROBES if self.keys else 0):
-            n += self._add(k)
-            if n == FIRST + 1 and not bool(self.corners().any()):
-                break
-
-    def _add(self, k):
-        """Adds a probe; whether the operator exists there."""
-        moved = self._moved(k, JITTER)
-        if moved is None:
-            return False
-        self.low, self.high = torch.fmin(self.low, moved), torch.fmax(self.high, moved)
-        nearer = self._moved(k, JITTER / 2) if k < TWICE else None
-        if nearer is not None:  # beside a corner nothing hangs on the distance
-            larger = torch.maximum(moved.abs(), nearer.abs())
-            self.rough += (moved - nearer).abs() > JUMP * larger
-        return True
-
-    def corners(self):
-        """Where the probes differ as they do beside a corner."""
-        size = torch.maximum(self.low.abs(), self.high.abs())
-        return (self.high - self.low > JUMP * size) & (self.rough <= TWICE / 2)
-
-    def _moved(self, k, by):
-        try:
-            moved = probe(self.reference, self.path, self.keys, k, by)
-        except Exception:  # the operator does not exist there: nothing is learnt
-            return None
-        return moved if moved.shape == self.low.shape else None
 
 
 def _jittered(reference, keys, k, by):

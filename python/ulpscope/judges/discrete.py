@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversions that the integer type does not hold, and what they give; roundings. Serves
-`answers` and `pack_operands`."""
+`answers`."""
 
 import torch
 

@@ -14,10 +14,10 @@ from .. import _core
 from ..calls.read_call import call_from
 from ..calls.replay import DeviceAt, TensorAt, fit, seen_as
 from ..calls.verdicts import clause
-from ..judges.pack_operands import name_of, outputs_of_call, rounded_outputs
+from ..judges.answers import short
+from ..judges.kept import outputs_of_call, rounded_outputs
 from ..judges.wording import describe_arguments
 from ..sources.standin import stand_in
-from ..sources.tensors_file import write_tensors
 
 
 def plain_argument(value):
@@ -27,10 +27,10 @@ def plain_argument(value):
     if isinstance(value, (list, tuple)):
         return [plain_argument(v) for v in value]
     if isinstance(value, torch.dtype):
-        return {"dtype": name_of(value)}
+        return {"dtype": short(value)}
     if isinstance(value, (torch.layout, torch.memory_format)):
         kind = "layout" if isinstance(value, torch.layout) else "memory_format"
-        return {kind: name_of(value)}
+        return {kind: short(value)}
     if isinstance(value, DeviceAt):
         return {"device": value.device}
     if isinstance(value, complex):
@@ -51,7 +51,7 @@ def inputs_of(call, tensors):
         tensor = raw.as_strided(view.sizes, view.strides, view.offset)
         tensor = seen_as(tensor, view.form).resolve_conj().resolve_neg().contiguous()
         tensors[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        entries.append({"name": path, "argument": view.argument, "dtype": name_of(view.dtype),
+        entries.append({"name": path, "argument": view.argument, "dtype": short(view.dtype),
                         "shape": list(view.sizes), "strides": list(view.strides),
                         "written": path in written})  # fmt: skip
     return entries
@@ -59,8 +59,8 @@ def inputs_of(call, tensors):
 
 def pack_call(row, call, stands_for, folder):
     """Writes the files of one call; its entry in the manifest."""
-    inputs, operands = {}, {}
-    outputs, reason = outputs_of_call(call, operands)
+    inputs, (case, reason) = {}, outputs_of_call(call)
+    rounded = None if reason else rounded_outputs(call)
     name = f"{call.sequence}.safetensors"
     entry = {
         "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
@@ -70,18 +70,23 @@ def pack_call(row, call, stands_for, folder):
         "kwargs": {k: plain_argument(v) for k, v in call.kwargs.items()},
         "summary": describe_arguments(call), "stands_for": stands_for,
         "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
-        "inputs": inputs_of(call, inputs), "outputs": outputs,
+        "inputs": inputs_of(call, inputs), "outputs": named(call, case.kept("")),
     }  # fmt: skip
-    entry.update({} if reason else rounded_outputs(call, operands))
+    operands = [(case, "")]
+    if rounded is not None:
+        operands.append((rounded[0], "rounded/"))
+        entry["rounded"] = {"note": rounded[1], "outputs": named(call, rounded[0].kept("rounded/"))}
     if reason:
         entry["unjudged"] = reason
-    if inputs:
-        entry["inputs_file"] = f"inputs/{name}"
-        write_tensors(os.path.join(folder, "inputs", name), inputs)
-    if operands:
-        entry["operands_file"] = f"operands/{name}"
-        write_tensors(os.path.join(folder, "operands", name), operands)
+    for kind, parts in (("inputs", [inputs]), ("operands", operands)):
+        if _core.write_tensors(os.path.join(folder, kind, name), *parts):
+            entry[f"{kind}_file"] = f"{kind}/{name}"
     return entry
+
+
+def named(call, outputs):
+    """Entries with the names that the outputs have in a device's file."""
+    return [{**o, "name": f"{call.sequence}/{o['path']}"} for o in outputs]
 
 
 class Packer:
@@ -100,7 +105,7 @@ class Packer:
             made = lambda tensor: stand_in(self.trace_id, sequence, tensor, row)  # noqa: E731
             call = call_from(row, self.trace.blob, made)
             entry = pack_call(row, call, stands_for, self.folder)
-        except (OSError, _core.CorruptError):
+        except (_core.IoError, _core.CorruptError):
             raise  # no call can be packed
         except Exception as problem:  # a dtype that files cannot hold, an unknown operator
             entry = {"call": sequence, "op": row["op"], "unjudged": clause(problem),

@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import zlib
+from contextlib import contextmanager
 
 import torch
 
@@ -21,7 +22,6 @@ from ..calls.verdicts import clause
 from ..executors.placement import known_on_host
 from ..executors.precision import STANDARD, sources_of, space_of
 from ..executors.reference import Reference
-from ..sources.tensors_file import write_tensors, writing
 from . import repro_script
 
 NEXT_STEPS = {"E_VERSION": "; a newer ulpscope is needed",
@@ -110,15 +110,25 @@ def embedded(tensors, out):
     """The lines FILE and DATA; writes the tensors beside the script where they are many."""
     if sum(t.numel() for t in tensors.values()) > INLINE:
         path = out.removesuffix(".py") + ".safetensors"
-        write_tensors(path, tensors)
+        _core.write_tensors(path, tensors)
         return f"FILE, DATA = {os.path.basename(path)!r}, None\n", path
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "inputs")
-        write_tensors(path, tensors)
+        _core.write_tensors(path, tensors)
         with open(path, "rb") as file:
             text = base64.b85encode(zlib.compress(file.read(), 9)).decode()
     lines = [f'    "{text[i : i + 100]}"\n' for i in range(0, len(text), 100)]
     return f"FILE, DATA = None, (\n{''.join(lines)})\n", None
+
+
+@contextmanager
+def writing(path, *how, **more):
+    """open() whose every error names the file, also those of writing and closing."""
+    try:
+        with open(path, *how, **more) as file:
+            yield file
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, path) from None
 
 
 def table(name, rows, why):

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the outputs of one call are judged against later, from files: a case in C asks for all that
+it may ask of any output and keeps what it comes to (usc_case_kept). Serves `session.pack`.
+"""
+
+from .. import _core
+from ..calls.replay import draws_random, promises_nothing
+from ..calls.verdicts import clause
+from ..executors.conventions import with_rounded_scalars
+from ..executors.device import learn_writes
+from ..executors.operands import Operands, Timing
+from ..executors.reference import FAR_REPLAYS, Reference
+from .answers import answer_all, captured_dtype
+
+RANDOM = "draws random numbers, which takes a device that can be asked again"
+
+
+class Shared(Reference):
+    """A reference that computes what float32 loses far away once for all outputs."""
+
+    def __init__(self, call):
+        super().__init__(call)
+        self._far = {}
+
+    def _pair(self, k, delta=0.0):
+        if k < FAR_REPLAYS:
+            return super()._pair(k, delta)
+        key = k, id(self.call)  # of a call over lists each place has a reference and a call
+        if key not in self._far:
+            self._far[key] = super()._pair(k, delta)
+        return self._far[key]
+
+
+def form_of(operands, path):
+    """An output of the form that a right one has: the truth in the dtype that was captured, or
+    that the CPU gives."""
+    reference = operands.reference
+    native = (reference.native() or {}).get(path, reference.yardstick[path])
+    return reference.truth[path].to(captured_dtype(operands.call, path) or native.dtype)
+
+
+def outputs_of_call(call):
+    """A case that has kept what the outputs of a call are judged against, and why they cannot be
+    judged ("" where they can)."""
+    case = _core.Case(_core.Findings())
+    if draws_random(call):
+        return case, RANDOM
+    learn_writes(call)
+    operands = Operands(call, Timing())
+    operands.reference = Shared(call)
+    try:
+        operands.begin()
+        if not promises_nothing(call) and operands.reference.is_random():
+            return case, RANDOM
+        for path in operands.reference.truth:
+            answer_all(case, operands, path, form_of(operands, path), keep=True)
+    except Exception as problem:  # whatever an operator raises
+        return _core.Case(_core.Findings()), f"no float64 reference: {clause(problem)}"
+    return case, ""
+
+
+def rounded_outputs(call):
+    """A case of what outputs may be instead, where numbers among the arguments are rounded first,
+    as eager kernels do, and the note of a verdict by them; None where there is none."""
+    for note, other in with_rounded_scalars(call):  # of several dtypes, the first
+        case, reason = outputs_of_call(other)
+        return None if reason else (case, note)
+    return None
