@@ -78,6 +78,28 @@ typedef struct usc_draw_mask {
 USC_API USC_NODISCARD usc_status usc_draw_judge_mask(const usc_draw_mask *mask,
                                                      usc_findings *f, usc_error *err);
 
+/** One answer among draws of the CPU, where no law is known. */
+typedef struct usc_draw_crowd {
+    const char *path;
+    const usc_tensor *device;
+    const usc_tensor *again; /* the answer to the same call once more; NULL */
+    const usc_tensor *draws; /* each of another seed */
+    int n_draws;
+} usc_draw_crowd;
+
+enum { USC_DRAW_CROWD = 40 }; /* draws that make one */
+
+/**
+ * Adds the finding on an output whose law nobody wrote down: it must lie where the draws
+ * do. `unjudged` where their shapes differ, or few elements tell nothing.
+ *
+ * Shapes:  any, any strides, any dtypes of the table.
+ * Memory:  looks at 65,536 elements at the most; frees all on return.
+ * Errors:  USC_E_ARG for fewer than 3 draws, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_draw_judge_crowd(const usc_draw_crowd *crowd,
+                                                      usc_findings *f, usc_error *err);
+
 /** Whether k hits of n are too many or too few for probability p: the exact binomial
  * tail, with a chance of 1e-7 of a false alarm on either side. Threads: safe. */
 USC_API bool usc_draw_count_odd(int64_t k, int64_t n, double p);

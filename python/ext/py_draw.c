@@ -170,6 +170,30 @@ static PyObject *draw_judge_mask(PyObject *module, PyObject *args)
     return done(module, st, &err);
 }
 
+/* ---- a crowd ---- */
+
+static PyObject *draw_judge_crowd(PyObject *module, PyObject *args)
+{
+    PyObject *findings, *device, *again, *draws;
+    usc_tensor first, second, rows[USC_DRAW_CROWD];
+    usc_draw_crowd c = {.device = &first, .draws = rows};
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "O!sOOO!", state_of(module)->findings_type, &findings,
+                          &c.path, &device, &again, &PyList_Type, &draws) ||
+        py_tensor_borrow(device, &first) < 0 ||
+        py_tensor_borrow_optional(again, &second, &c.again) < 0)
+        return NULL;
+    for (; c.n_draws < (int)PyList_GET_SIZE(draws) && c.n_draws < USC_DRAW_CROWD;
+         c.n_draws++)
+        if (py_tensor_borrow(PyList_GET_ITEM(draws, c.n_draws), &rows[c.n_draws]) < 0)
+            return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_draw_judge_crowd(&c, list_of(findings), &err);
+    Py_END_ALLOW_THREADS;
+    return done(module, st, &err);
+}
+
 static PyMethodDef functions[] = {
     {"draw_known", draw_known, METH_VARARGS, "draw_known(op) -> bool: by a bare name."},
     {"draw_count_odd", draw_count_odd, METH_VARARGS,
@@ -182,10 +206,14 @@ static PyMethodDef functions[] = {
      "draw_judge_mask(findings, path, (kept, shown), the same of another answer or "
      "None,\n"
      "chance, (honest_kept, honest_n)=(0, 0)): see usc_draw_judge_mask."},
+    {"draw_judge_crowd", draw_judge_crowd, METH_VARARGS,
+     "draw_judge_crowd(findings, path, device, again, draws): `again` may be None; see\n"
+     "usc_draw_judge_crowd."},
     {NULL, NULL, 0, NULL},
 };
 
 int py_draw_add(PyObject *module)
 {
+    if (PyModule_AddIntConstant(module, "draw_crowd", USC_DRAW_CROWD) < 0) return -1;
     return PyModule_AddFunctions(module, functions);
 }

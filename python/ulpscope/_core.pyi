@@ -176,6 +176,11 @@ def draw_judge(
     outputs: list[tuple[str, Any, Any]],
     complex_parts: bool = False,
 ) -> None: ...
+draw_crowd: int
+
+def draw_judge_crowd(
+    findings: Findings, path: str, device: Any, again: Any, draws: list[Any]
+) -> None: ...
 def draw_judge_mask(
     findings: Findings,
     path: str,

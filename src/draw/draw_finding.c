@@ -106,9 +106,7 @@ usc_status usc_draws_finding(usc_findings *f, const char *path, const usc_tensor
         return usc_draws_say(f, odd_number ? USC_VERDICT_NONFINITE : USC_VERDICT_WRONG,
                              path, t, why.text, false, err);
     if (d->n_known > 0 && d->n_known < USC_DRAW_ENOUGH) {
-        (void)usc_clause_set(&why,
-                             "draws random numbers: %s elements are too few to tell",
-                             usc_count(d->n_known).text);
+        (void)usc_clause_set(&why, USC_DRAW_FEW, usc_count(d->n_known).text);
         return usc_draws_say(f, USC_VERDICT_UNJUDGED, path, t, why.text,
                              d->n_known == d->n, err);
     }

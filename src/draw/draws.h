@@ -19,6 +19,9 @@ enum {
     USC_DRAW_MOST = 1 << 22 /* more tell nothing more: the first and last of them */
 };
 
+/* What is said of fewer draws than USC_DRAW_ENOUGH; a format of how many. */
+#define USC_DRAW_FEW "draws random numbers: %s elements are too few to tell"
+
 /** A clause on what is odd; "" for nothing. */
 typedef struct usc_clause {
     char text[240];

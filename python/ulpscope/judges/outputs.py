@@ -14,14 +14,18 @@ def judge_outputs(operands, answer):
     """Findings for every output of an answer."""
     truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
     if truth.keys() != promised:
-        counts = f"{len(promised)} outputs where the operator has {len(truth)}"
-        return Findings([Finding("", "wrong", counts)])
+        return miscounted(promised, truth)
     answer, found = replace(answer, outputs=aligned(operands.call, answer.outputs, truth)), Findings()
     for path in truth:
         judge_output(found, operands, answer, path)
     if answer.trespass:
         found.extend([Finding("", "wrong", answer.trespass)])
     return found if len(found) else Findings([Finding("", "pass")])
+
+
+def miscounted(got, want):
+    """The finding on another number of outputs."""
+    return Findings([Finding("", "wrong", f"{len(got)} outputs where the operator has {len(want)}")])
 
 
 def judge_output(found, operands, answer, path):
