@@ -20,6 +20,8 @@ static const cli_command commands[] = {
     {cmd_import, "make a trace of another tool's dump", &cmd_import_page},
     {cmd_judge, "verdicts on outputs that lie in files", &cmd_judge_page},
     {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
+    {cmd_overflow, "where NaN and Inf are born, and whether rightly",
+     &cmd_overflow_page},
     {cmd_repro, "write one call as a script that needs torch alone", &cmd_repro_page},
     {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
     {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},

@@ -81,19 +81,6 @@ static void put_arg(const usc_call_arg *arg)
     putchar('\n');
 }
 
-/* Statistics are one flat JSON object; `name` with its quotes and colon is unique in it.
- */
-static bool stat_of(const char *stats, const char *name, double *out)
-{
-    char member[32];
-    (void)snprintf(member, sizeof member, "\"%s\":", name);
-    const char *at = strstr(stats, member);
-    if (at == NULL) return false;
-    char *end = NULL;
-    *out = strtod(at + strlen(member), &end);
-    return end != at + strlen(member); /* null: no finite element */
-}
-
 static void put_stats(const usc_call_arg *arg)
 {
     static const char *const values[] = {"min", "max", "mean", "l2"};
@@ -106,9 +93,9 @@ static void put_stats(const usc_call_arg *arg)
     double v;
     fputs("            ", stdout);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
-        if (stat_of(arg->stats, values[i], &v)) (void)printf(" %s %.6g", values[i], v);
+        if (usc_call_arg_stat(arg, values[i], &v)) (void)printf(" %s %.6g", values[i], v);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (stat_of(arg->stats, counts[i][0], &v) && v > 0)
+        if (usc_call_arg_stat(arg, counts[i][0], &v) && v > 0)
             (void)printf(", %.0f %s", v, counts[i][1]);
     putchar('\n');
 }

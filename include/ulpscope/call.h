@@ -37,6 +37,13 @@ typedef struct usc_call_arg {
     const char *form;  /* as in usc_tensor_row */
 } usc_call_arg;
 
+/**
+ * One number of the statistics of an argument, by the name of its field (stats.h):
+ * "n_nan", "max". False, and 0 in *out, where there is none: no statistics, or no finite
+ * element.
+ */
+USC_API bool usc_call_arg_stat(const usc_call_arg *arg, const char *name, double *out);
+
 /** One call. Texts may be NULL where a trace does not tell. */
 typedef struct usc_call {
     int64_t sequence, step, parent, thread;
@@ -162,7 +169,9 @@ USC_API void usc_selection_free(usc_selection *s);
 typedef struct usc_wanted {
     const int64_t *matching; /* numbers that pass other filters, ascending */
     int64_t n_matching;
-    int64_t call; /* this one or those below it; -1: any */
+    int64_t call;         /* this one or those below it; -1: any */
+    const int64_t *calls; /* these or those below them, ascending; NULL: any */
+    int64_t n_calls;
     const usc_steps *steps;
     size_t n_steps; /* 0: any */
 } usc_wanted;

@@ -37,6 +37,7 @@ typedef struct usc_judgement {
     int64_t n_ill;     /* free: fewer than 4 bits are right, or could be told; 0 if few */
     int64_t n_flushed; /* excused: subnormals flushed to zero */
     int64_t n_finite;  /* truth is finite: elsewhere only NaN and Inf can be checked */
+    int64_t n_nan_inf; /* the device gave NaN or Inf, rightly or not */
     double max, mid, q99, rel; /* scores: worst, median, 99th percentile over mismatches;
                                   median relative to max(|R|, N) alone */
     double z, mean_sign;       /* one-sidedness: sum of signs / sqrt(m); mean of signs */

@@ -41,7 +41,9 @@ typedef struct usc_check_options {
     const char *faults;      /* planted in the simulated device; NULL: none */
     const char *ops, *module, *phase, *step; /* filters; NULL: all */
     int64_t call;                            /* one call and those below; -1: all */
-    const char *const *imports;              /* modules and files to import */
+    const int64_t *calls; /* these and those below, ascending; NULL: all */
+    int64_t n_calls;
+    const char *const *imports; /* modules and files to import */
     int n_imports;
     bool modules, distinct, compare_standards, self_test, force, verbose;
     int jobs;            /* workers; 0: one for each core */

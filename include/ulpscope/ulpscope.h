@@ -12,6 +12,7 @@
 #include <ulpscope/draw.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/finding.h>
+#include <ulpscope/flow.h>
 #include <ulpscope/foreign.h>
 #include <ulpscope/generate.h>
 #include <ulpscope/judge.h>

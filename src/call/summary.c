@@ -6,8 +6,24 @@
 #include <string.h>
 
 #include "base/line.h"
+#include "base/number.h"
 
 enum { MOST_SHOWN = 4, LONGEST = 400, PATH_SIZE = 96 };
+
+bool usc_call_arg_stat(const usc_call_arg *arg, const char *name, double *out)
+{
+    char member[32], *end;
+    *out = 0;
+    if (arg->stats == NULL) return false;
+    (void)snprintf(member, sizeof member, "\"%s\":", name);
+    const char *at = strstr(arg->stats, member); /* it stands there once */
+    if (at == NULL) return false;
+    at += strlen(member);
+    const double value = usc_parse_number(at, &end);
+    if (end == at) return false; /* null: no finite element */
+    *out = value;
+    return true;
+}
 
 static const usc_call_arg *input_at(const usc_call *call, const char *path)
 {

@@ -89,10 +89,24 @@ bool usc_steps_have(const usc_steps *steps, size_t n, int64_t step)
     return n == 0;
 }
 
-/* Whether a call is `of` or lies below it. */
-static bool is_near(const usc_calls *c, const usc_call *call, int64_t of)
+static bool is_in(const int64_t *list, int64_t n, int64_t call)
 {
-    while (call != NULL && call->sequence != of)
+    int64_t low = 0, high = n;
+    while (low < high) {
+        const int64_t mid = low + (high - low) / 2;
+        if (list[mid] < call)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < n && list[low] == call;
+}
+
+/* Whether a call is one of the list or lies below one. */
+static bool is_near(const usc_calls *c, const usc_call *call, const int64_t *of,
+                    int64_t n)
+{
+    while (call != NULL && !is_in(of, n, call->sequence))
         call = call->parent != 0 && call->parent < call->sequence
                    ? usc_calls_find(c, call->parent)
                    : NULL;
@@ -106,7 +120,8 @@ void usc_calls_wanted(const usc_calls *calls, const usc_wanted *w, int64_t *out,
     for (int64_t i = 0; i < w->n_matching; i++) {
         const usc_call *one = usc_calls_find(calls, w->matching[i]);
         if (one != NULL && usc_steps_have(w->steps, w->n_steps, one->step) &&
-            (w->call < 0 || is_near(calls, one, w->call)))
+            (w->call < 0 || is_near(calls, one, &w->call, 1)) &&
+            (w->calls == NULL || is_near(calls, one, w->calls, w->n_calls)))
             out[(*n)++] = one->sequence;
     }
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { SENTENCE = 2048, N_NUMBERS = 10, INDEX = 1024, HISTOGRAM = 4096 };
-enum { OF_ONE = N_NUMBERS + 5, OF_CALL = 1 }; /* metrics at the most */
+enum { OF_ONE = N_NUMBERS + 6, OF_CALL = 1 }; /* metrics at the most */
 
 /* Metrics as they are filled in. */
 typedef struct metrics {
@@ -101,6 +101,13 @@ static void add_excused(metrics *m, int output, const usc_finding *f)
     add_text(m, output, "excuse", codes);
 }
 
+/* NaN and Inf of the device, right ones too: whether an overflow was seen at all. */
+static void add_nan_inf(metrics *m, int output, const usc_finding *f)
+{
+    if (f->numbers == USC_NUMBERS_ALL && f->judgement.n_nan_inf > 0)
+        add_number(m, output, "n_nan_inf", (double)f->judgement.n_nan_inf);
+}
+
 /* Why it was not judged: reports sum up calls by it. */
 static void add_reason(metrics *m, const usc_said *said)
 {
@@ -122,6 +129,7 @@ static void put_metrics(usc_findings *f, const usc_said *said, usc_result_row *r
         if (accused) add_form(&m, (int)i, f->items[i]);
         if (accused) add_numbers(&m, (int)i, f->items[i]);
         add_excused(&m, (int)i, f->items[i]);
+        add_nan_inf(&m, (int)i, f->items[i]);
     }
     add_reason(&m, said);
     if (row->n_metrics > 0)

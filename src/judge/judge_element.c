@@ -277,6 +277,7 @@ void usc_judge_element(usc_block *b, size_t i)
         t->n_failing += f.score > p->view->t_fast || f.bad;
     }
     t->n_undefined += !isfinite(f.r);
+    t->n_nan_inf += !isfinite(b->d[i]);
     t->n_free += f.free;
     t->n_bad += f.bad;
     const bool nonfinite = f.bad || (f.limit && f.score > p->view->t_max);

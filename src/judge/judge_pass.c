@@ -305,6 +305,7 @@ static void merge(usc_tally *to, const usc_tally *from)
     to->n_signs += from->n_signs;
     to->sum_signs += from->sum_signs;
     to->n_undefined += from->n_undefined;
+    to->n_nan_inf += from->n_nan_inf;
     to->n_below += from->n_below;
     if (to->n_nonfinite == 0) to->i_nonfinite = from->i_nonfinite;
     to->n_nonfinite += from->n_nonfinite;

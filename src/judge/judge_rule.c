@@ -98,6 +98,7 @@ static void fill_spectrum(const usc_judge *j, const usc_view *view, const usc_ta
     out->n_bad = t->n_nonfinite;
     out->n_free = t->n_free;
     out->n_finite = j->n - t->n_undefined;
+    out->n_nan_inf = t->n_nan_inf;
     out->n_ill = many_ill(j, t) ? t->n_ill : 0;
     out->max = t->max;
     out->mid = usc_judge_quantile(t->scores, t->n_mismatch, t->max, 0.5);

@@ -39,6 +39,7 @@ typedef struct usc_tally {
     int64_t n_over_ulp;            /* further from R than one ulp of the output */
     int64_t n_signs, sum_signs;
     int64_t n_undefined; /* truth is NaN or Inf */
+    int64_t n_nan_inf;   /* the device gave NaN or Inf */
     int64_t n_below;     /* R = 0 and D not: needs the typical size of R */
     int64_t i_worst, i_nonfinite;
     double max, rel_max;

@@ -35,6 +35,8 @@ static void filters_of(const usc_check_options *o, usc_line *to)
     } filters[] = {
         {"ops", o->ops}, {"module", o->module}, {"phase", o->phase}, {"step", o->step}};
     if (o->call >= 0) usc_line_add(to, "#%lld", (long long)o->call);
+    if (o->calls != NULL)
+        usc_line_add(to, "%sa list of %lld", to->n > 0 ? " " : "", (long long)o->n_calls);
     for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
         if (filters[i].value != NULL && filters[i].value[0] != '\0')
             usc_line_add(to, "%s--%s '%s'", to->n > 0 ? " " : "", filters[i].name,
@@ -47,7 +49,7 @@ static usc_status find_wanted(usc_check *c, int64_t *out, int64_t *n, usc_error 
     const usc_trace_filter filter = {
         .ops = o->ops, .module = o->module, .phase = o->phase, .step = -1};
     usc_steps *steps = NULL;
-    usc_wanted w = {.call = o->call};
+    usc_wanted w = {.call = o->call, .calls = o->calls, .n_calls = o->n_calls};
     usc_status st = USC_OK;
     if (o->step != NULL) st = usc_steps_read(o->step, &steps, &w.n_steps, err);
     w.steps = steps;

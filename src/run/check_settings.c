@@ -37,6 +37,14 @@ static void list_texts(const char *const *texts, int n, usc_line *to)
     usc_line_text(to, "]");
 }
 
+static void put_numbers(const int64_t *numbers, int64_t n, usc_line *to)
+{
+    usc_line_text(to, "[");
+    for (int64_t i = 0; i < n; i++)
+        usc_line_add(to, "%s%lld", i > 0 ? ", " : "", (long long)numbers[i]);
+    usc_line_text(to, "]");
+}
+
 static void put_text(const char *name, const char *value, usc_line *to)
 {
     if (value == NULL || value[0] == '\0') return;
@@ -55,6 +63,10 @@ const char *usc_check_option_text(usc_check *c)
     list_texts(o->imports, o->n_imports, &to);
     if (o->compare_standards) usc_line_text(&to, ", \"compare_standards\": true");
     if (o->call > 0) usc_line_add(&to, ", \"call\": %lld", (long long)o->call);
+    if (o->calls != NULL) {
+        usc_line_text(&to, ", \"calls\": ");
+        put_numbers(o->calls, o->n_calls, &to);
+    }
     put_text("module", o->module, &to);
     put_text("phase", o->phase, &to);
     put_text("step", o->step, &to);
@@ -158,14 +170,6 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
     usc_line_add(to, ", \"compare\": %s", o->compare_standards ? "true" : "false");
     usc_line_add(to, ", \"causes\": %.17g, \"repeat\": %d}", o->causes,
                  o->repeat > 0 ? o->repeat : USC_RUN_REPEAT);
-}
-
-static void put_numbers(const int64_t *numbers, int64_t n, usc_line *to)
-{
-    usc_line_text(to, "[");
-    for (int64_t i = 0; i < n; i++)
-        usc_line_add(to, "%s%lld", i > 0 ? ", " : "", (long long)numbers[i]);
-    usc_line_text(to, "]");
 }
 
 /* What a compiler made of a whole is not looked for in its parts: they would all have to

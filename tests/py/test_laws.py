@@ -35,7 +35,7 @@ HEADER_OWNER = {
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
     "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
     "finding.h": "case", "draw.h": "draw", "value.h": "call",
-    "call.h": "call", "launch.h": "capture",
+    "call.h": "call", "launch.h": "capture", "flow.h": "flow",
     "run.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign",
 }
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels

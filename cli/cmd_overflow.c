@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope overflow: where NaN and Inf are born in a trace, forward and backward, and
+// whether an honest computation gives them as well.
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ulpscope/version.h>
+
+#include "hooks.h"
+#include "overflow.h"
+
+enum { MOST_IMPORTS = 64, MOST_REPLAYED = 1000 };
+
+enum {
+    OPT_DEVICE = 256,
+    OPT_NO_REPLAY,
+    OPT_ALL,
+    OPT_STEP,
+    OPT_LIMIT,
+    OPT_IMPORT,
+    OPT_FAULTS,
+    OPT_JSON
+};
+
+static const cli_entry own_options[] = {
+    {OPT_DEVICE, "device", "DEVICE", NULL,
+     "where births are run again (default: the device that the trace is from)"},
+    {OPT_NO_REPLAY, "no-replay", NULL, NULL,
+     "only tell where they are born: needs no torch and no device"},
+    {OPT_STEP, "step", "LIST", NULL, "only births of these steps, e.g. 2 or 2,5-8"},
+    {OPT_ALL, "all", NULL, NULL,
+     "also what a number asked for: masks of -inf and their like"},
+    {OPT_LIMIT, "limit", "N", "50", "at most N of them in words"},
+    {OPT_IMPORT, "import", "MODULE", NULL,
+     "import this module or FILE.py first: it registers custom operators; may be "
+     "repeated"},
+    {OPT_FAULTS, "faults", "SPEC", NULL,
+     "plant faults in the simulated device, as in ulpscope check"},
+    {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
+    {'o', "out", "OUT", NULL, "keep the verdicts on the births in this folder"},
+    {OPT_JSON, "json", NULL, NULL, "one JSON object per birth and line"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_overflow_page = {
+    .command = "overflow",
+    .usage = "TRACE [OPTIONS]",
+    .about =
+        "Names the calls of a trace at which NaN or Inf is born, of all phases: those "
+        "that only carry it on are counted, not accused. Statistics suffice for that. "
+        "Each birth is then run again on DEVICE and judged against float64:\n"
+        " abnormal  the device's fault: the true result is finite\n"
+        " normal    rightly so: beyond the dtype, or float32 overflows as well\n"
+        " untold    nobody could tell, and why\n"
+        "A call is told by what comes in: where NaN or Inf comes in already, one more "
+        "that is born there does not show; mend the first and look again.\n",
+    .options = options,
+    .examples = "  ulpscope overflow ulpscope-trace\n"
+                "  ulpscope overflow ulpscope-trace --no-replay --step 1\n"
+                "  ulpscope overflow ulpscope-trace --json | jq 'select(.told == "
+                "\"abnormal\")'\n",
+    .codes =
+        "0 none is born, or all are normal; 1 one is abnormal (with --no-replay: one "
+        "is born); 2 one could not be told, or something went wrong",
+};
+
+typedef struct arguments {
+    usc_check_options check;
+    overflow_words words;
+    usc_steps *steps;
+    const char *imports[MOST_IMPORTS];
+    bool no_replay;
+} arguments;
+
+static bool take_number(arguments *a, int key)
+{
+    int64_t n;
+    if (key == OPT_LIMIT) return cli_number("--limit", optarg, &a->words.limit);
+    if (!cli_number("-j", optarg, &n)) return false;
+    a->check.jobs = n < 1 << 20 ? (int)n : 1 << 20;
+    return true;
+}
+
+static bool take_steps(arguments *a)
+{
+    if (usc_steps_read(optarg, &a->steps, &a->words.n_steps, NULL) == USC_OK) return true;
+    cli_fail("--step '%s': no list of steps; write 2 or 2,5-8", optarg);
+    return false;
+}
+
+static bool take_import(arguments *a)
+{
+    if (a->check.n_imports == MOST_IMPORTS) {
+        cli_fail("more than %d --import", MOST_IMPORTS);
+        return false;
+    }
+    a->imports[a->check.n_imports++] = optarg;
+    return true;
+}
+
+static bool take(arguments *a, int key)
+{
+    switch (key) {
+    case OPT_DEVICE:
+        a->check.device = optarg;
+        return true;
+    case OPT_NO_REPLAY:
+        a->no_replay = true;
+        return true;
+    case OPT_ALL:
+        a->words.all = true;
+        return true;
+    case OPT_JSON:
+        a->words.json = true;
+        return true;
+    case OPT_STEP:
+        return take_steps(a);
+    case OPT_IMPORT:
+        return take_import(a);
+    case OPT_FAULTS:
+        a->check.faults = optarg;
+        return true;
+    case 'o':
+        a->check.out = optarg;
+        return true;
+    case OPT_LIMIT:
+    case 'j':
+        return take_number(a, key);
+    default:
+        return false;
+    }
+}
+
+static bool parse(int argc, char **argv, arguments *a)
+{
+    *a = (arguments){.words = {.limit = 50}, .check = {.call = -1, .force = true}};
+    for (int key; (key = cli_next(&cmd_overflow_page, argc, argv)) != -1;)
+        if (!take(a, key)) return false;
+    const char *why = NULL;
+    if (argc - optind != 1)
+        why = "one trace is needed, e.g. ulpscope overflow ulpscope-trace";
+    else if (a->no_replay && (a->check.device != NULL || a->check.out != NULL))
+        why = "--no-replay runs nothing: leave out --device and -o";
+    if (why != NULL) {
+        cli_fail("%s; see ulpscope overflow --help", why);
+        return false;
+    }
+    a->check.trace = a->words.trace = argv[optind];
+    a->check.imports = a->imports;
+    a->words.steps = a->steps;
+    a->check.cores = cli_cores();
+    a->check.threads = cli_threads();
+    a->check.version = USC_VERSION;
+    return true;
+}
+
+/* ---- running births again ---- */
+
+/* The births of the wanted steps, ascending; the number of them. */
+static int64_t list_births(const overflow_found *f, const overflow_words *w,
+                           int64_t *calls)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->n && n < MOST_REPLAYED; i++)
+        if (overflow_is_birth(&f->source[i]) &&
+            usc_steps_have(w->steps, w->n_steps, f->source[i].step))
+            calls[n++] = f->source[i].event.call;
+    return n;
+}
+
+static bool same_type(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, ":");
+    return n == strcspn(b, ":") && strncmp(a, b, n) == 0;
+}
+
+/* Device of the first tensor of a call. Memory: the caller's room. */
+static usc_status device_of(usc_trace *t, int64_t sequence, char *out, size_t size,
+                            usc_error *err)
+{
+    usc_call call;
+    const usc_status st = usc_trace_read_call(t, sequence, &call, err);
+    const char *device = "cpu";
+    for (int i = 0; st == USC_OK && i < call.n_args; i++)
+        if (call.arg[i].role == USC_ROLE_OUT && call.arg[i].device != NULL) {
+            device = call.arg[i].device;
+            break;
+        }
+    (void)snprintf(out, size, "%s", device);
+    return st;
+}
+
+/* The results of a check in a folder of its own go with it. */
+static void remove_folder(const char *folder)
+{
+    static const char *const files[] = {"result.db", "result.db-wal", "result.db-shm",
+                                        "result.db-journal"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        (void)unlink(path);
+    }
+    (void)rmdir(folder);
+}
+
+/* A fresh folder below the one for temporary files; false after a sentence. */
+static bool make_folder(char *out, size_t size)
+{
+    const char *base = getenv("TMPDIR");
+    if (base == NULL || base[0] == '\0') base = "/tmp";
+    if ((size_t)snprintf(out, size, "%s/ulpscope-overflow-XXXXXX", base) < size &&
+        mkdtemp(out) != NULL)
+        return true;
+    cli_fail("no folder can be made in %s: %s; set TMPDIR, or name one with -o", base,
+             strerror(errno));
+    return false;
+}
+
+static int run_births(arguments *a, overflow_found *f, usc_trace *t)
+{
+    char home[64], folder[PATH_MAX] = "";
+    usc_error err;
+    usc_run_end end = USC_RUN_DONE;
+    cli_hooks hooks;
+    usc_status st = device_of(t, a->check.calls[0], home, sizeof home, &err);
+    if (st != USC_OK) return cli_fail("%s", err.text);
+    if (a->check.device == NULL) a->check.device = home;
+    if (a->check.faults != NULL) (void)setenv("ULPSCOPE_SIM_FAULTS", a->check.faults, 1);
+    if (same_type(a->check.device, "sim"))
+        a->check.faults = getenv("ULPSCOPE_SIM_FAULTS");
+    if (a->check.out == NULL) {
+        if (!make_folder(folder, sizeof folder)) return CLI_TROUBLE;
+        a->check.out = folder;
+    }
+    cli_hooks_begin(&hooks, "overflow");
+    st = usc_check_trace(&a->check, &hooks.hooks, &end, &err);
+    cli_hooks_end(&hooks);
+    if (st == USC_OK && end == USC_RUN_DONE)
+        st = overflow_hear(f, t, a->check.out, same_type(home, a->check.device), &err);
+    if (folder[0] != '\0') remove_folder(folder);
+    if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
+    if (st == USC_OK) return CLI_SAME;
+    cli_fail("%s", err.text);
+    return cli_fail("births could not be run again on %s; --device names another device, "
+                    "--no-replay tells only where they are",
+                    a->check.device);
+}
+
+/* ---- the whole ---- */
+
+static int code_of(const overflow_found *f, const arguments *a)
+{
+    int code = CLI_SAME;
+    for (int64_t i = 0; i < f->n; i++) {
+        const overflow_source *s = &f->source[i];
+        if (!overflow_is_birth(s) ||
+            !usc_steps_have(a->words.steps, a->words.n_steps, s->step))
+            continue;
+        if (a->no_replay || s->told == OVERFLOW_ABNORMAL) return CLI_DIFFERS;
+        if (s->told == OVERFLOW_UNTOLD) code = CLI_TROUBLE;
+    }
+    return code;
+}
+
+static int tell(arguments *a, overflow_found *f, usc_trace *t)
+{
+    usc_error err;
+    int trouble = CLI_SAME;
+    if (f->n_calls > 0 && !f->statistics)
+        return cli_fail("%s has no statistics of its tensors: it cannot tell; capture it "
+                        "again",
+                        a->check.trace);
+    int64_t *calls = malloc(MOST_REPLAYED * sizeof *calls);
+    if (calls == NULL) return cli_fail("out of memory");
+    a->check.calls = calls;
+    a->check.n_calls = list_births(f, &a->words, calls);
+    if (!a->no_replay && a->check.n_calls > 0) trouble = run_births(a, f, t);
+    free(calls);
+    if (trouble == CLI_INTERRUPTED) return trouble;
+    const usc_status st = overflow_say(f, t, &a->words, &err);
+    if (st != USC_OK) return cli_fail("%s", err.text);
+    return cli_close_output(trouble != CLI_SAME ? trouble : code_of(f, a));
+}
+
+int cmd_overflow(int argc, char **argv)
+{
+    arguments a;
+    overflow_found found = {0};
+    usc_trace *t = NULL;
+    usc_error err;
+    cli_begin("overflow");
+    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    usc_status st = usc_trace_open(a.check.trace, NULL, &t, &err);
+    if (st == USC_OK) st = overflow_find(t, &found, &err);
+    const int code = st == USC_OK ? tell(&a, &found, t) : cli_fail("%s", err.text);
+    overflow_free(&found);
+    usc_trace_close(t);
+    free(a.steps);
+    return code;
+}

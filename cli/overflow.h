@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ulpscope overflow` found, and how it says so. Neighbours: cmd_overflow.c
+// (options, the whole), overflow_find.c (sources in a trace), overflow_say.c (text and
+// JSON).
+#ifndef ULPSCOPE_CLI_OVERFLOW_H
+#define ULPSCOPE_CLI_OVERFLOW_H
+
+#include <ulpscope/flow.h>
+#include <ulpscope/run.h>
+#include <ulpscope/trace.h>
+
+/* What a replay says of a birth. */
+typedef enum overflow_told {
+    OVERFLOW_UNTOLD,  /* nobody replayed it, or that told nothing */
+    OVERFLOW_NORMAL,  /* an honest computation gives NaN or Inf as well */
+    OVERFLOW_ABNORMAL /* it does not: the device's fault */
+} overflow_told;
+
+/* A call at which NaN or Inf comes to be, and what becomes of them. */
+typedef struct overflow_source {
+    usc_flow_event event;
+    int64_t step;
+    int64_t n_carried, last; /* calls that carry it on, the last of them */
+    int64_t n_ended;
+    overflow_told told;
+    char *sentence; /* of the replay, NULL: none; malloc'd */
+} overflow_source;
+
+typedef struct overflow_found {
+    overflow_source *source; /* ascending by call */
+    int64_t n, size;
+    int64_t n_calls; /* all calls that were looked at */
+    int64_t n_odd;   /* of them with NaN or Inf */
+    bool statistics; /* the trace has any */
+} overflow_found;
+
+/** Goes through a trace. Memory: freed by overflow_free. Errors: those of the trace. */
+USC_NODISCARD usc_status overflow_find(usc_trace *t, overflow_found *out, usc_error *err);
+
+void overflow_free(overflow_found *f);
+
+/** Whether a source is a birth: what a replay can say something of. */
+bool overflow_is_birth(const overflow_source *s);
+
+/** Takes what a check of the births left in folder `out`. `home`: it ran on the type of
+ * device that the trace is from. Errors: those of the results and the trace. */
+USC_NODISCARD usc_status overflow_hear(overflow_found *f, usc_trace *t, const char *out,
+                                       bool home, usc_error *err);
+
+typedef struct overflow_words {
+    bool json, all; /* all: sources that were meant as well */
+    int64_t limit;
+    const usc_steps *steps;
+    size_t n_steps;
+    const char *trace;
+} overflow_words;
+
+/** Prints what was found. Errors: those of the trace. */
+USC_NODISCARD usc_status overflow_say(const overflow_found *f, usc_trace *t,
+                                      const overflow_words *words, usc_error *err);
+
+#endif

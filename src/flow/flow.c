@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where NaN and Inf come from, by the statistics that a trace keeps of every tensor.
+#include <ulpscope/flow.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/dtype.h>
+#include <ulpscope/pattern.h>
+
+#include "base/keys.h"
+
+/* What leaves memory as it finds it. */
+#define UNWRITTEN "aten::empty*,aten::new_empty*,aten::resize*"
+
+/* What a storage holds since a call wrote it: the number of the call where that began and
+ * which sign of Inf was meant, in one number of the table. */
+enum { MEANT_POS = 1, MEANT_NEG = 2, GARBAGE = 4, N_FLAGS = 8 };
+
+struct usc_flow {
+    usc_keys storages;
+};
+
+static const char *const texts[USC_N_FLOW_KINDS] = {
+#define TEXT(id, text) [USC_FLOW_##id] = (text),
+    USC_FLOW_LIST(TEXT)
+#undef TEXT
+};
+
+const char *usc_flow_text(usc_flow_kind kind)
+{
+    return (unsigned)kind < USC_N_FLOW_KINDS ? texts[kind] : "unknown";
+}
+
+usc_status usc_flow_create(usc_flow **out, usc_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "flow: no memory");
+    return USC_OK;
+}
+
+void usc_flow_free(usc_flow *flow)
+{
+    if (flow == NULL) return;
+    usc_keys_free(&flow->storages);
+    free(flow);
+}
+
+/* ---- what is known of a storage ---- */
+
+static usc_hash128 key_of(const usc_call_arg *arg)
+{
+    return usc_hash_bytes(&arg->storage, sizeof arg->storage);
+}
+
+/* 0: nothing is known of it. */
+static int64_t mark_of(const usc_flow *flow, const usc_call_arg *arg)
+{
+    const int64_t *mark = usc_keys_find(&flow->storages, key_of(arg));
+    return mark != NULL ? *mark : 0;
+}
+
+static void set_mark(usc_flow *flow, const usc_call_arg *arg, int64_t source, int flags)
+{
+    const int64_t mark = source * N_FLAGS + flags;
+    (void)usc_keys_put(&flow->storages, key_of(arg), mark);
+    int64_t *place = usc_keys_find(&flow->storages, key_of(arg));
+    if (place != NULL) *place = mark;
+}
+
+/* ---- what statistics say ---- */
+
+typedef struct counts {
+    int64_t n, nan, pos, neg;
+} counts;
+
+static double number_of(const usc_call_arg *arg, const char *name)
+{
+    double value;
+    (void)usc_call_arg_stat(arg, name, &value);
+    return value;
+}
+
+static counts counts_of(const usc_call_arg *arg)
+{
+    return (counts){(int64_t)number_of(arg, "n"), (int64_t)number_of(arg, "n_nan"),
+                    (int64_t)number_of(arg, "n_pos_inf"),
+                    (int64_t)number_of(arg, "n_neg_inf")};
+}
+
+static bool any(const counts *c)
+{
+    return c->nan > 0 || c->pos > 0 || c->neg > 0;
+}
+
+/* ---- what comes in ---- */
+
+typedef struct inputs {
+    counts all;
+    int arg;    /* the first that brings any; one that is not overwritten before others */
+    int widest; /* holds the largest finite value */
+    double largest;
+    bool stray_pos, stray_neg; /* Inf of that sign, and nobody meant it */
+} inputs;
+
+static bool is_overwritten(const usc_call *call, const usc_call_arg *in)
+{
+    for (int i = 0; i < call->n_args; i++)
+        if (call->arg[i].role == USC_ROLE_MUTATED &&
+            strcmp(call->arg[i].path, in->path) == 0)
+            return true;
+    return false;
+}
+
+static void add_input(const usc_flow *flow, const usc_call *call, int i, inputs *in)
+{
+    const usc_call_arg *arg = &call->arg[i];
+    const int64_t mark = mark_of(flow, arg);
+    if (arg->stats == NULL || (mark % N_FLAGS & GARBAGE) != 0) return;
+    const double size = fmax(fabs(number_of(arg, "min")), fabs(number_of(arg, "max")));
+    if (in->widest < 0 || size > in->largest) {
+        in->widest = i;
+        in->largest = size;
+    }
+    const counts c = counts_of(arg);
+    if (!any(&c)) return;
+    if (in->arg < 0 || is_overwritten(call, &call->arg[in->arg])) in->arg = i;
+    in->all.nan += c.nan;
+    in->all.pos += c.pos;
+    in->all.neg += c.neg;
+    in->stray_pos |= c.pos > 0 && (mark % N_FLAGS & MEANT_POS) == 0;
+    in->stray_neg |= c.neg > 0 && (mark % N_FLAGS & MEANT_NEG) == 0;
+}
+
+/* Flags of the numbers among the arguments that ask for NaN or Inf; -1 for none. */
+static int asked_of(const usc_value *value)
+{
+    int asked = -1;
+    if (value->kind == USC_VALUE_LIST)
+        for (int64_t i = 0; i < value->n; i++) {
+            const int one = asked_of(&value->item[i]);
+            if (one >= 0) asked = (asked < 0 ? 0 : asked) | one;
+        }
+    if (value->kind != USC_VALUE_FLOAT || isfinite(value->number[0])) return asked;
+    if (isnan(value->number[0])) return 0;
+    return value->number[0] > 0 ? MEANT_POS : MEANT_NEG;
+}
+
+static usc_status read_asked(const usc_call *call, int *asked, usc_error *err)
+{
+    usc_arguments a;
+    *asked = -1;
+    if (call->args == NULL || strstr(call->args, "\"float\"") == NULL) return USC_OK;
+    const usc_status st = usc_arguments_read(call->args, &a, err);
+    for (int64_t i = 0; st == USC_OK && i < a.n; i++) {
+        const int one = asked_of(&a.argument[i].value);
+        if (one >= 0) *asked = (*asked < 0 ? 0 : *asked) | one;
+    }
+    usc_arguments_free(&a);
+    return st == USC_E_NOMEM ? st : USC_OK; /* what cannot be read asks for nothing */
+}
+
+/* ---- what comes out ---- */
+
+static bool is_result(const usc_call_arg *arg)
+{
+    return arg->role != USC_ROLE_IN;
+}
+
+/* The kind of a call that gave `out`, where Inf was asked for by numbers (-1: none was).
+ */
+static usc_flow_kind kind_of(const counts *out, const inputs *in, int asked)
+{
+    const bool inf_in = in->all.pos > 0 || in->all.neg > 0;
+    if (out->nan > 0) {
+        if (in->all.nan > 0) return USC_FLOW_CARRIED;
+        if (asked >= 0) return USC_FLOW_WRITTEN;
+        return inf_in ? USC_FLOW_TURNED : USC_FLOW_BORN;
+    }
+    const bool pos = out->pos > 0 && (asked < 0 || (asked & MEANT_POS) == 0);
+    const bool neg = out->neg > 0 && (asked < 0 || (asked & MEANT_NEG) == 0);
+    if (in->arg < 0) return pos || neg ? USC_FLOW_BORN : USC_FLOW_WRITTEN;
+    /* a mask of -inf explains -inf alone */
+    const bool meant_alone = !in->stray_pos && !in->stray_neg && in->all.nan == 0;
+    if (meant_alone && ((pos && in->all.pos == 0) || (neg && in->all.neg == 0)))
+        return USC_FLOW_TURNED;
+    return USC_FLOW_CARRIED;
+}
+
+/* The result that shows it: the first with NaN, else the first with Inf; -1: none. */
+static int showing(const usc_call *call, counts *all)
+{
+    int found = -1;
+    bool has_nan = false;
+    for (int i = 0; i < call->n_args; i++) {
+        if (!is_result(&call->arg[i])) continue;
+        const counts c = counts_of(&call->arg[i]);
+        if (any(&c) && (found < 0 || (c.nan > 0 && !has_nan))) {
+            found = i;
+            has_nan = c.nan > 0;
+        }
+        all->nan += c.nan;
+        all->pos += c.pos;
+        all->neg += c.neg;
+    }
+    return found;
+}
+
+static bool is_whole(const usc_call_arg *arg, const counts *c)
+{
+    const size_t size = usc_dtype_info_of(usc_dtype_by_name(arg->dtype_name))->size;
+    return c->n * (int64_t)size >= arg->storage_bytes;
+}
+
+/* Results that hold NaN or Inf have them from `source`. What of a storage was not looked
+ * at keeps what was known of it. */
+static void mark_results(usc_flow *flow, const usc_call *call, int64_t source, int flags)
+{
+    for (int i = 0; i < call->n_args; i++) {
+        const counts c = counts_of(&call->arg[i]);
+        const int64_t mark = mark_of(flow, &call->arg[i]);
+        const bool garbage = (mark % N_FLAGS & GARBAGE) != 0;
+        if (!is_result(&call->arg[i])) continue;
+        if (any(&c))
+            set_mark(flow, &call->arg[i], source, flags);
+        else if (garbage && is_whole(&call->arg[i], &c))
+            set_mark(flow, &call->arg[i], 0, 0);
+    }
+}
+
+static int meant_by(const usc_flow *flow, const usc_call *call, const inputs *in)
+{
+    if (in->arg < 0) return 0;
+    const int flags = (int)(mark_of(flow, &call->arg[in->arg]) % N_FLAGS);
+    return (in->stray_pos ? 0 : flags & MEANT_POS) |
+           (in->stray_neg ? 0 : flags & MEANT_NEG);
+}
+
+static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int asked,
+                   usc_flow_event *out)
+{
+    counts results = {0};
+    int flags = 0;
+    out->arg = showing(call, &results);
+    out->from = in->arg >= 0 ? in->arg : in->widest;
+    out->largest = in->largest;
+    if (out->arg < 0 && in->arg < 0) {
+        mark_results(flow, call, 0, 0);
+        out->from = -1;
+        return;
+    }
+    out->kind = out->arg < 0 ? USC_FLOW_ENDED : kind_of(&results, in, asked);
+    out->source = call->sequence;
+    if (out->kind == USC_FLOW_CARRIED || out->kind == USC_FLOW_ENDED) {
+        const usc_call_arg *from = &call->arg[in->arg];
+        const int64_t source = mark_of(flow, from) / N_FLAGS;
+        if (source == 0) { /* nobody that was seen wrote it */
+            out->kind = USC_FLOW_ENTERED;
+            out->arg = in->arg;
+            set_mark(flow, from, call->sequence, 0);
+        }
+        out->source = source != 0 ? source : call->sequence;
+        flags = meant_by(flow, call, in);
+        if (out->arg < 0) out->arg = in->arg;
+    } else if (out->kind == USC_FLOW_WRITTEN && asked > 0) {
+        flags = asked;
+    }
+    mark_results(flow, call, out->source, flags);
+    const counts c = counts_of(&call->arg[out->arg]);
+    out->n = c.n, out->n_nan = c.nan, out->n_pos_inf = c.pos, out->n_neg_inf = c.neg;
+}
+
+static void mark_garbage(usc_flow *flow, const usc_call *call)
+{
+    for (int i = 0; i < call->n_args; i++)
+        if (is_result(&call->arg[i])) set_mark(flow, &call->arg[i], 0, GARBAGE);
+}
+
+usc_status usc_flow_call(usc_flow *flow, const usc_call *call, usc_flow_event *out,
+                         usc_error *err)
+{
+    int asked = -1;
+    inputs in = {.arg = -1, .widest = -1};
+    *out = (usc_flow_event){.call = call->sequence, .arg = -1, .from = -1};
+    if (call->n_children > 0 || call->op == NULL) return USC_OK;
+    if (usc_pattern_match(UNWRITTEN, call->op)) {
+        mark_garbage(flow, call);
+    } else {
+        const usc_status st = read_asked(call, &asked, err);
+        if (st != USC_OK) return st;
+        for (int i = 0; i < call->n_args; i++)
+            if (call->arg[i].role == USC_ROLE_IN) add_input(flow, call, i, &in);
+        settle(flow, call, &in, asked, out);
+    }
+    if (flow->storages.failed)
+        return usc_error_set(err, USC_E_NOMEM, -1, "flow: no memory");
+    return USC_OK;
+}
