@@ -78,6 +78,26 @@ typedef struct usc_draw_mask {
 USC_API USC_NODISCARD usc_status usc_draw_judge_mask(const usc_draw_mask *mask,
                                                      usc_findings *f, usc_error *err);
 
+/** Blocks of an output, each a sum over zeros and ones that were drawn. */
+typedef struct usc_mask_sums {
+    const usc_tensor *columns; /* (blocks, equations, unknowns): what a one adds */
+    const usc_tensor *base;    /* (blocks, equations): what there is without */
+    const usc_tensor *got;     /* the same of the output */
+    double eps;                /* of the output's dtype */
+    uint8_t *kept, *shown;     /* (blocks, unknowns): a one; the output shows it */
+    uint8_t *sure;             /* (blocks): some mask comes near */
+    double *left;              /* (blocks): what the mask leaves open, of its size */
+} usc_mask_sums;
+
+/**
+ * Finds the mask that explains each block best: as much of it ones as possible.
+ *
+ * Shapes:  as above, contiguous room behind the pointers; any floats, any strides.
+ * Errors:  USC_E_SHAPE, USC_E_RANGE, USC_E_NOMEM; nothing has been written then.
+ */
+USC_API USC_NODISCARD usc_status usc_draw_find_masks(const usc_mask_sums *sums,
+                                                     usc_error *err);
+
 /** One answer among draws of the CPU, where no law is known. */
 typedef struct usc_draw_crowd {
     const char *path;

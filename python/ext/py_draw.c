@@ -170,6 +170,45 @@ static PyObject *draw_judge_mask(PyObject *module, PyObject *args)
     return done(module, st, &err);
 }
 
+/* Where `n` elements of a contiguous tensor of the caller begin; NULL with an exception
+ * set. */
+static void *room_of(PyObject *tensor, usc_dtype dtype, int64_t n)
+{
+    usc_tensor t;
+    int64_t numel = 0;
+    if (py_tensor_borrow(tensor, &t) < 0) return NULL;
+    if (t.dtype == dtype && usc_tensor_contiguous(&t) &&
+        usc_tensor_numel(&t, &numel, NULL) == USC_OK && numel == n)
+        return (void *)(uintptr_t)t.data;
+    PyErr_SetString(PyExc_ValueError, "no room of that form");
+    return NULL;
+}
+
+static PyObject *draw_find_masks(PyObject *module, PyObject *args)
+{
+    PyObject *in[3], *out[4];
+    usc_tensor t[3];
+    usc_mask_sums m = {.columns = &t[0], .base = &t[1], .got = &t[2]};
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "OOOdOOOO", &in[0], &in[1], &in[2], &m.eps, &out[0],
+                          &out[1], &out[2], &out[3]))
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        if (py_tensor_borrow(in[i], &t[i]) < 0) return NULL;
+    if (t[0].ndim != 3) return PyErr_Format(PyExc_ValueError, "columns have three axes");
+    const int64_t n = t[0].sizes[0], k = t[0].sizes[2];
+    m.kept = room_of(out[0], USC_BOOL, n * k);
+    m.shown = m.kept != NULL ? room_of(out[1], USC_BOOL, n * k) : NULL;
+    m.sure = m.shown != NULL ? room_of(out[2], USC_BOOL, n) : NULL;
+    m.left = m.sure != NULL ? room_of(out[3], USC_F64, n) : NULL;
+    if (m.left == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_draw_find_masks(&m, &err);
+    Py_END_ALLOW_THREADS;
+    return done(module, st, &err);
+}
+
 /* ---- a crowd ---- */
 
 static PyObject *draw_judge_crowd(PyObject *module, PyObject *args)
@@ -206,6 +245,9 @@ static PyMethodDef functions[] = {
      "draw_judge_mask(findings, path, (kept, shown), the same of another answer or "
      "None,\n"
      "chance, (honest_kept, honest_n)=(0, 0)): see usc_draw_judge_mask."},
+    {"draw_find_masks", draw_find_masks, METH_VARARGS,
+     "draw_find_masks(columns, base, got, eps, kept, shown, sure, left): fills the last\n"
+     "four, three of bool and one of float64; see usc_draw_find_masks."},
     {"draw_judge_crowd", draw_judge_crowd, METH_VARARGS,
      "draw_judge_crowd(findings, path, device, again, draws): `again` may be None; see\n"
      "usc_draw_judge_crowd."},

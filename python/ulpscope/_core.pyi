@@ -178,6 +178,9 @@ def draw_judge(
 ) -> None: ...
 draw_crowd: int
 
+def draw_find_masks(
+    columns: Any, base: Any, got: Any, eps: float, kept: Any, shown: Any, sure: Any, left: Any
+) -> None: ...
 def draw_judge_crowd(
     findings: Findings, path: str, device: Any, again: Any, draws: list[Any]
 ) -> None: ...

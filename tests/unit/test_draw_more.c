@@ -235,12 +235,84 @@ static void draws_of_few_values_admit_no_others(void **state)
                         "64 elements have values that no draw of the CPU has");
 }
 
+/* ---- masks behind sums ---- */
+
+enum { BLOCKS = 40, EQUATIONS = 16, UNKNOWNS = 40 };
+
+static double columns[BLOCKS][EQUATIONS][UNKNOWNS], base[BLOCKS][EQUATIONS],
+    got[BLOCKS][EQUATIONS];
+static uint8_t ones[BLOCKS][UNKNOWNS], found[BLOCKS][UNKNOWNS], seen[BLOCKS][UNKNOWNS],
+    sure[BLOCKS];
+static double left_open[BLOCKS];
+
+/* Sums over masks that drop one of ten, rounded as float32 does. */
+static void sum_masks(void)
+{
+    for (int b = 0; b < BLOCKS; b++) {
+        for (int j = 0; j < UNKNOWNS; j++)
+            ones[b][j] = stream_even() >= 0.1;
+        for (int e = 0; e < EQUATIONS; e++) {
+            double sum = base[b][e] = stream_normal();
+            for (int j = 0; j < UNKNOWNS; j++) {
+                columns[b][e][j] = j == 5 ? 0 : stream_normal();
+                sum += ones[b][j] != 0 ? columns[b][e][j] : 0;
+            }
+            got[b][e] = (double)(float)sum;
+        }
+    }
+}
+
+static usc_status find_all(int64_t n_equations)
+{
+    usc_tensor c, rest, sums;
+    const int64_t three[] = {BLOCKS, EQUATIONS, UNKNOWNS}, two[] = {BLOCKS, n_equations};
+    assert_int_equal(usc_tensor_make(&c, columns, USC_F64, 3, three, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&rest, base, USC_F64, 2, two, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&sums, got, USC_F64, 2, two, NULL), USC_OK);
+    const usc_mask_sums of = {.columns = &c,
+                              .base = &rest,
+                              .got = &sums,
+                              .eps = 0x1p-23,
+                              .kept = found[0],
+                              .shown = seen[0],
+                              .sure = sure,
+                              .left = left_open};
+    return usc_draw_find_masks(&of, NULL);
+}
+
+static void masks_behind_sums_are_found(void **state)
+{
+    (void)state;
+    stream_seed(7);
+    sum_masks();
+    assert_int_equal(find_all(EQUATIONS), USC_OK);
+    int n_right = 0;
+    for (int b = 0; b < BLOCKS; b++) {
+        bool right = true;
+        for (int j = 0; j < UNKNOWNS; j++) {
+            assert_int_equal(seen[b][j], j != 5); /* which adds nothing */
+            right = right && (found[b][j] == ones[b][j] || j == 5);
+        }
+        n_right += right;
+        assert_true(!right || left_open[b] < 1e-7);
+        assert_true(right || left_open[b] > 1e-4); /* a wrong mask shows by itself */
+    }
+    assert_true(n_right >= BLOCKS - 2);
+    for (int b = 0; b < BLOCKS; b++)
+        for (int e = 0; e < EQUATIONS; e++)
+            got[b][e] += 0.05 * got[b][e] * (e % 2 == 0 ? 1 : -1);
+    assert_int_equal(find_all(EQUATIONS), USC_OK);
+    for (int b = 0; b < BLOCKS; b++)
+        assert_true(left_open[b] > 1e-4); /* no mask explains a wrong kernel */
+    assert_int_equal(find_all(EQUATIONS - 1), USC_E_SHAPE);
+}
+
 /* ---- formulas ---- */
 
-static void near(double got, double want, double within)
+static void near(double value, double want, double within)
 {
-    if (!(fabs(got - want) <= within * fabs(want)))
-        fail_msg("%.17g for %.17g", got, want);
+    if (!(fabs(value - want) <= within * fabs(want)))
+        fail_msg("%.17g for %.17g", value, want);
 }
 
 static void functions_have_their_known_values(void **state)
@@ -305,6 +377,7 @@ int main(void)
         cmocka_unit_test(masks_are_judged_as_far_as_they_show),
         cmocka_unit_test(an_answer_must_lie_among_the_draws),
         cmocka_unit_test(draws_of_few_values_admit_no_others),
+        cmocka_unit_test(masks_behind_sums_are_found),
         cmocka_unit_test(functions_have_their_known_values),
         cmocka_unit_test(correlations_are_those_of_the_plain_sum),
         cmocka_unit_test(rare_hits_have_their_exact_tail),

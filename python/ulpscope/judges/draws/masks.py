@@ -4,7 +4,7 @@ call is a function like any other, and judged as one. Serves `operators`.
 
 A mask is found where the device returns it, where few unknown zeros and ones decide a block of
 the output (all are tried), or where the output is a sum over a mask's elements, as of an
-attention's weights (`solve`). Whether the search can be trusted on a call, tell outputs of the
+attention's weights (`_core.draw_find_masks`). Whether the search can be trusted on a call, tell outputs of the
 CPU whose masks are known; where it cannot, nobody is accused and nothing claimed.
 """
 
@@ -23,7 +23,7 @@ from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
 from ..outputs import judge_outputs
-from . import sampling, solve
+from . import sampling
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
 MOST_WORK = 2**28  # multiplications of one step of one search: as many blocks are looked at
@@ -344,17 +344,13 @@ def _values(found, y, eps):
     if found.columns is None:
         return _nearest(found, y, eps)
     at, (n, _, k) = found.looked, found.columns.shape
-    columns, left = found.columns[at], (y - found.base)[at]
-    # Whatever was drawn: what an output shows by chance has another law.
-    size = found.base[at].abs().amax(1) + columns.abs().sum(2).amax(1)
-    shown = columns.abs().amax(1) > 64 * eps * size[:, None]
-    masks, sure = solve.settled(columns, left, solve.ones_of(columns, left))
-    open_ = (left - (columns @ masks[..., None])[..., 0]).abs().amax(1) / size.clamp(min=1e-300)
+    kept, shown = torch.empty(len(at), k, dtype=torch.bool), torch.empty(len(at), k, dtype=torch.bool)
+    sure, left = torch.empty(len(at), dtype=torch.bool), torch.empty(len(at), dtype=torch.float64)
+    _core.draw_find_masks(found.columns[at], found.base[at], y[at], eps, kept, shown, sure, left)
     none = torch.zeros(n, dtype=torch.bool)
-    values = torch.ones(n, k, dtype=torch.float64).index_put((at,), masks)
+    values = torch.ones(n, k, dtype=torch.float64).index_put((at,), kept.double())
     return (values, torch.zeros(n, k, dtype=torch.bool).index_put((at,), shown),
-            none.index_put((at,), open_ <= found.left),
-            none.index_put((at,), (sure | ~shown).all(1)), open_)  # fmt: skip
+            none.index_put((at,), left <= found.left), none.index_put((at,), sure), left)  # fmt: skip
 
 
 def _nearest(found, y, eps):
