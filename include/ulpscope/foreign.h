@@ -52,5 +52,34 @@ USC_API USC_NODISCARD usc_status usc_import(const usc_import_options *options,
                                             usc_import_counts *counts, usc_run_end *end,
                                             usc_error *err);
 
+typedef struct usc_export_options {
+    const char *trace, *out; /* folders; `out` must not be there */
+    const char *format;      /* "msprobe", "ascend-v1" */
+    const char *ops;         /* PATTERN; NULL: all */
+} usc_export_options;
+
+/** What was exported. */
+typedef struct usc_export_counts {
+    int64_t calls, tensors, with_content;
+    int64_t nameless; /* calls of operators for which the format has no name: left out */
+    char first_nameless[128];
+} usc_export_counts;
+
+/** The formats of an export, with commas between. Memory: static. */
+USC_API const char *usc_export_formats(void);
+
+/**
+ * Exports a trace as a dump: the calls that no other call made. The folder appears when
+ * it is complete; of an export that fails or is stopped nothing stays.
+ *
+ * Memory:  holds one call at a time; tensors are mapped.
+ * Errors:  those of usc_trace_open and usc_trace_select, USC_E_ARG (no such format),
+ *          USC_E_EXISTS, USC_E_NOT_FOUND (no call that the format can name), USC_E_IO.
+ */
+USC_API USC_NODISCARD usc_status usc_export(const usc_export_options *options,
+                                            const usc_run_hooks *hooks,
+                                            usc_export_counts *counts, usc_run_end *end,
+                                            usc_error *err);
+
 USC_END_DECLS
 #endif

@@ -100,6 +100,7 @@ static usc_status put_typed(usc_importing *im, const usc_json *value, const char
     const char *name = strncmp(type, "numpy.", 6) == 0 ? type + 6 : type;
     const usc_json *held = usc_json_get(value, "value");
     const char *text = usc_json_as_text(held);
+    if (text == NULL) text = usc_json_as_text(usc_json_get(value, "format"));
     if (is_one_of(name, bare))
         put_bare(im, held, name);
     else if (strcmp(type, "ellipsis") == 0)

@@ -173,6 +173,47 @@ usc_status usc_torch_files_storage(usc_torch_files *f, int64_t i, const void **b
     return USC_OK;
 }
 
+static void put_numbers(usc_line *to, const char *name, const int64_t *numbers, int n)
+{
+    usc_line_add(to, ", \"%s\": [", name);
+    for (int i = 0; i < n; i++)
+        usc_line_add(to, "%s%lld", i > 0 ? ", " : "", (long long)numbers[i]);
+    usc_line_text(to, "]");
+}
+
+static void put_save(usc_line *to, const usc_torch_save *t)
+{
+    usc_line_text(to, "{\"dtype\": ");
+    usc_line_json(to, t->dtype_name);
+    usc_line_add(to, ", \"bytes\": %lld", (long long)t->size);
+    put_numbers(to, "sizes", t->sizes, t->ndim);
+    put_numbers(to, "strides", t->strides, t->ndim);
+    usc_line_text(to, "}");
+}
+
+usc_status usc_torch_files_save(usc_torch_files *f, const char *path, const char *value,
+                                const usc_torch_save *tensors, int64_t n, usc_error *err)
+{
+    usc_line request = {0};
+    usc_status st = start(f, err);
+    if (st != USC_OK) return st;
+    usc_line_text(&request, "{\"save\": ");
+    usc_line_json(&request, path);
+    usc_line_add(&request, ", \"value\": %s, \"tensors\": [", value);
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0) usc_line_text(&request, ", ");
+        put_save(&request, &tensors[i]);
+    }
+    usc_line_text(&request, "]}\n");
+    if (request.failed) st = usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", path);
+    if (st == USC_OK) usc_worker_tell(&f->worker, request.text);
+    for (int64_t i = 0; st == USC_OK && i < n; i++)
+        usc_worker_send(&f->worker, tensors[i].bytes, (size_t)tensors[i].size);
+    usc_line_free(&request);
+    if (st == USC_OK) st = hear(f, err);
+    return st == USC_OK ? refusal(f, err) : st;
+}
+
 void usc_torch_files_close(usc_torch_files *f)
 {
     if (f->runs) (void)usc_worker_end(&f->worker, false);

@@ -55,6 +55,22 @@ USC_NODISCARD usc_status usc_torch_files_storage(usc_torch_files *f, int64_t i,
                                                  const void **bytes, int64_t *size,
                                                  usc_error *err);
 
+/** A tensor to write: dtype by torch's name, of bytes that hold all that it shows. */
+typedef struct usc_torch_save {
+    const char *dtype_name;
+    int ndim;
+    const int64_t *sizes, *strides; /* in elements */
+    const void *bytes;              /* from its first element on */
+    int64_t size;
+} usc_torch_save;
+
+/** Writes `value`, JSON of the kind that usc_torch_files_open gives, with its tensors as
+ * a file of torch.save. Errors: USC_E_IO. */
+USC_NODISCARD usc_status usc_torch_files_save(usc_torch_files *f, const char *path,
+                                              const char *value,
+                                              const usc_torch_save *tensors, int64_t n,
+                                              usc_error *err);
+
 /** Ends the worker, if there is one. */
 void usc_torch_files_close(usc_torch_files *f);
 

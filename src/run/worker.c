@@ -124,16 +124,21 @@ usc_status usc_worker_start(usc_worker *w, char *const command[], const char *se
     return st;
 }
 
-void usc_worker_tell(usc_worker *w, const char *line)
+void usc_worker_send(usc_worker *w, const void *bytes, size_t size)
 {
-    size_t left = strlen(line);
-    while (w->in >= 0 && left > 0) {
-        const ssize_t n = send(w->in, line, left, MSG_NOSIGNAL);
+    const char *at = bytes;
+    while (w->in >= 0 && size > 0) {
+        const ssize_t n = send(w->in, at, size, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return;
-        line += n;
-        left -= (size_t)n;
+        at += n;
+        size -= (size_t)n;
     }
+}
+
+void usc_worker_tell(usc_worker *w, const char *line)
+{
+    usc_worker_send(w, line, strlen(line));
 }
 
 bool usc_worker_read(usc_worker *w)

@@ -30,6 +30,9 @@ USC_NODISCARD usc_status usc_worker_start(usc_worker *w, char *const command[],
 /** Sends a line. That nobody reads it any more shows when `out` ends. */
 void usc_worker_tell(usc_worker *w, const char *line);
 
+/** Sends bytes, as a line announced them. */
+void usc_worker_send(usc_worker *w, const void *bytes, size_t size);
+
 /** Reads what is there; false once the worker is gone. */
 bool usc_worker_read(usc_worker *w);
 

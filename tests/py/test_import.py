@@ -184,3 +184,56 @@ def test_an_interrupted_import_leaves_nothing(tmp_path):
     assert "nothing was written" in process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert sorted(p.name for p in tmp_path.iterdir()) == ["dump.json"]
+
+
+def content(trace):
+    """What a trace holds, without its own numbers for storages and tensors."""
+    opened, found = calls(trace)
+    return [
+        (c["op"], c["args"], c["state"], c["phase"], c["step"], c["module_path"], c["frames"],
+         [(t["role"], t["path"], t["dtype"], tuple(t["sizes"]), t["requires_grad"],
+           bytes(opened.blob(t["blob"])) if t["blob"] else t["stats"]) for t in c["tensors"]])
+        for c in found
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["tensor", "statistics"])
+def test_what_is_exported_is_imported_as_it_was(tmp_path, kind):
+    ulpscope("import", GOLDEN / kind, "-o", tmp_path / "a")
+    ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump")
+    ulpscope("import", tmp_path / "dump", "-o", tmp_path / "b")
+    assert content(tmp_path / "a") == content(tmp_path / "b") != []
+
+
+def test_a_captured_trace_survives_the_way_there_and_back(tmp_path):
+    import ulpscope as package
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.split(x.t() @ x, 2, dim=1)[1].clone().mul_(2.0)
+
+    with package.capture(tmp_path / "a", steps=[0]):
+        Model()(torch.randn(4, 5, dtype=torch.bfloat16))
+        package.step()
+    ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump")
+    ulpscope("import", tmp_path / "dump", "-o", tmp_path / "b")
+
+    def plain(trace):
+        opened, found = calls(trace)
+        top = [c for c in found if not c["parent"]]
+        return [(c["op"], c["args"], [(t["role"], t["path"], tensor_of(opened, t).tolist())
+                                      for t in c["tensors"] if t["role"] != "mutated"])
+                for c in top]  # fmt: skip
+
+    assert plain(tmp_path / "a") == plain(tmp_path / "b")
+    assert any(name == "aten::mul_.Tensor" for name, *_ in plain(tmp_path / "b"))
+
+
+def test_an_export_leaves_nothing_half(tmp_path):
+    ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
+    assert "there is no format" in ulpscope("export", tmp_path / "a", "-o", tmp_path / "x", "--format", "y", code=2)
+    assert "no call that msprobe has a name for" in ulpscope(
+        "export", tmp_path / "a", "-o", tmp_path / "x", "--ops", "nothing", code=2)  # fmt: skip
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    (tmp_path / "x").mkdir()
+    assert "is there already" in ulpscope("export", tmp_path / "a", "-o", tmp_path / "x", code=2)

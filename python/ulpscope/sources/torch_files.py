@@ -3,9 +3,10 @@
 ulpscope.sources.torch_files FD SETTINGS`. Of torch it needs torch.load(weights_only=True), which
 makes tensors and plain values and refuses whatever else a pickle asks for.
 
-Requests are lines of JSON on standard input: {"open": path}. The answer on FD is one line,
-{"value": what lies in it, "tensors": [...], "storages": [bytes, ...]} with the bytes of each
-storage behind it, or {"refused": sentence, "kind": "corrupt", "unsupported" or "io"}.
+Requests are lines of JSON on standard input. {"open": path} is answered on FD by one line,
+{"value": what lies in it, "tensors": [...], "storages": [bytes, ...]}, with the bytes of each
+storage behind it; {"save": path, "value": ..., "tensors": [...]} with the bytes of each tensor
+behind it by {}. Either by {"refused": sentence, "kind": "corrupt", "unsupported" or "io"}.
 """
 
 import json
@@ -113,6 +114,39 @@ def answer(out, request):
     out.flush()
 
 
+def save(request, source):
+    """Writes a value with its tensors, each of them contiguous."""
+    tensors = []
+    for said in request["tensors"]:
+        raw = torch.frombuffer(bytearray(source.read(said["bytes"]) or b"\0" * 16), dtype=torch.uint8)
+        dtype = getattr(torch, said["dtype"])
+        elements = raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+        tensors.append(elements.as_strided(said["sizes"], said["strides"]).clone(memory_format=torch.contiguous_format))
+    try:
+        torch.save(made(request["value"], tensors), request["save"])
+    except (OSError, RuntimeError) as problem:  # torch's own writer raises the latter
+        return {"refused": f"{request['save']}: {problem}", "kind": "io"}
+    return {}
+
+
+def made(value, tensors):
+    """What `Contents.value` said, once more."""
+    if isinstance(value, list):
+        return [made(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, held),) = value.items()
+    if kind == "tensor":
+        return tensors[held]
+    if kind == "members":
+        return {k: made(v, tensors) for k, v in held.items()}
+    if kind == "tuple":
+        return tuple(made(held, tensors))
+    if kind in ("float", "complex"):
+        return float(held) if kind == "float" else complex(*map(float, held))
+    return torch.device(held) if kind == "device" else getattr(torch, held, None)
+
+
 def put(out, message):
     out.write(json.dumps(message).encode() + b"\n")
     out.flush()
@@ -125,8 +159,12 @@ def main():
                                   "there, or name an interpreter that has it in ULPSCOPE_PYTHON"})  # fmt: skip
     torch.set_num_threads(1)
     put(out, {"ready": True})
-    for line in sys.stdin:
-        answer(out, json.loads(line))
+    while line := sys.stdin.buffer.readline():
+        request = json.loads(line)
+        if "save" in request:
+            put(out, save(request, sys.stdin.buffer))
+        else:
+            answer(out, request)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope export: its options; the writing is the library's (ulpscope/foreign.h).
+#include <ulpscope/foreign.h>
+#include <ulpscope/pattern.h>
+
+#include "hooks.h"
+
+enum { OPT_FORMAT = 256, OPT_OPS };
+
+static const cli_entry own_options[] = {
+    {OPT_FORMAT, "format", "FORMAT", NULL, "msprobe (default) or ascend-v1"},
+    {'o', "out", "DIR", NULL, "the folder to write; it must not be there yet"},
+    {OPT_OPS, "ops", "PATTERN", NULL,
+     "only these operators: globs, comma-separated, ! excludes"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_export_page = {
+    .command = "export",
+    .usage = "TRACE -o DIR [--format FORMAT] [OPTIONS]",
+    .about =
+        "Writes the calls of a trace as a dump that another tool reads:\n"
+        "\n"
+        "  msprobe     DIR/step0/rank0/dump.json, stack.json, construct.json, and "
+        "tensors\n"
+        "              as .pt in dump_tensor_data: for its acc_check and compare\n"
+        "  ascend-v1   DIR/step0/forward_info_0.json, stack_info_0.json, and tensors as\n"
+        "              .pt in forward_real_data: for the run_ut.py of 2023\n"
+        "\n"
+        "Calls that another call made are left out, and so are those of operators for "
+        "which the format has no name. Files of torch are written by torch itself. See "
+        "docs/foreign-dumps.md.\n",
+    .options = options,
+    .examples = "  ulpscope export ulpscope-trace -o dump\n"
+                "  msprobe compare -tp dump/step0/rank0/dump.json -gp "
+                "other/step0/rank0/dump.json\n",
+    .codes = "0 exported, 2 something went wrong (nothing is left behind)",
+};
+
+static bool take(usc_export_options *o, int key)
+{
+    usc_error err;
+    switch (key) {
+    case 'o':
+        o->out = optarg;
+        return true;
+    case OPT_FORMAT:
+        o->format = optarg;
+        return true;
+    case OPT_OPS:
+        o->ops = optarg;
+        if (usc_pattern_check(optarg, &err) == USC_OK) return true;
+        cli_fail("--ops: %s", err.text);
+        return false;
+    default:
+        return false;
+    }
+}
+
+static bool parse(int argc, char **argv, usc_export_options *o)
+{
+    *o = (usc_export_options){.format = "msprobe"};
+    for (int key; (key = cli_next(&cmd_export_page, argc, argv)) != -1;)
+        if (!take(o, key)) return false;
+    const char *why = NULL;
+    if (o->out == NULL) why = "-o DIR is needed, the folder to write";
+    if (argc - optind != 1)
+        why = "one trace is needed, e.g. ulpscope export ulpscope-trace -o dump";
+    if (why != NULL) {
+        cli_fail("%s; see ulpscope export --help", why);
+        return false;
+    }
+    o->trace = argv[optind];
+    return true;
+}
+
+static void say_counts(const usc_export_options *o, const usc_export_counts *c)
+{
+    char calls[32], tensors[32], content[32], left[32];
+    (void)printf("%s call%s in %s (%s), %s tensor%s, %s with content\n",
+                 cli_grouped(c->calls, calls), c->calls == 1 ? "" : "s", o->out,
+                 o->format, cli_grouped(c->tensors, tensors), c->tensors == 1 ? "" : "s",
+                 cli_grouped(c->with_content, content));
+    if (c->nameless > 0)
+        (void)printf("left out: %s call%s for which %s has no name, e.g. of %s\n",
+                     cli_grouped(c->nameless, left), c->nameless == 1 ? "" : "s",
+                     o->format, c->first_nameless);
+}
+
+int cmd_export(int argc, char **argv)
+{
+    usc_export_options o;
+    usc_export_counts counts;
+    usc_run_end end;
+    usc_error err;
+    cli_hooks hooks;
+    cli_begin("export");
+    if (!parse(argc, argv, &o)) return CLI_TROUBLE;
+    cli_hooks_begin(&hooks, "export");
+    hooks.module = "ulpscope.sources.torch_files";
+    const usc_status st = usc_export(&o, &hooks.hooks, &counts, &end, &err);
+    cli_hooks_end(&hooks);
+    if (st != USC_OK) return cli_fail("%s", err.text);
+    if (end != USC_RUN_DONE) {
+        (void)fprintf(stderr, "ulpscope export: interrupted; nothing was written\n");
+        return CLI_INTERRUPTED;
+    }
+    say_counts(&o, &counts);
+    return cli_close_output(CLI_SAME);
+}

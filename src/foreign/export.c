@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// An export from its beginning to its end: the calls of a trace, step by step, in the
+// names and files of another tool.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/folder.h"
+#include "base/number.h"
+#include "foreign/exporting.h"
+
+static const usc_export_kind *const kinds[] = {&usc_export_msprobe,
+                                               &usc_export_ascend_v1};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+const char *usc_export_formats(void)
+{
+    return "msprobe, ascend-v1";
+}
+
+static usc_status find_kind(usc_exporting *ex, usc_error *err)
+{
+    const char *wanted = ex->options->format;
+    for (int i = 0; wanted != NULL && i < N_KINDS; i++)
+        if (strcmp(kinds[i]->name, wanted) == 0) ex->kind = kinds[i];
+    return ex->kind != NULL
+               ? USC_OK
+               : usc_error_set(err, USC_E_ARG, -1,
+                               "there is no format '%.40s' of dumps; %s are",
+                               wanted != NULL ? wanted : "", usc_export_formats());
+}
+
+/* ---- calls ---- */
+
+/* Functional.linear.3: the number counts the calls of that name within a step. */
+static bool name_call(usc_exporting *ex)
+{
+    char name[USC_API_NAME];
+    if (!usc_api_name_write(ex->call.op, name, sizeof name)) {
+        if (ex->counts->nameless++ == 0)
+            (void)usc_format(ex->counts->first_nameless,
+                             sizeof ex->counts->first_nameless, "%s", ex->call.op);
+        return false;
+    }
+    const usc_hash128 key = usc_key_of(name);
+    const int64_t number = usc_keys_put(&ex->numbers, key, 0);
+    int64_t *place = usc_keys_find(&ex->numbers, key);
+    if (place != NULL) ++*place;
+    (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)number);
+    return true;
+}
+
+static usc_status put_call(usc_exporting *ex, usc_error *err)
+{
+    static const char none[] = "{\"args\": [], \"kwargs\": {}}";
+    usc_json *args = NULL;
+    if (!name_call(ex)) return USC_OK;
+    if (ex->numbers.failed)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", ex->options->trace);
+    const char *text = ex->call.args != NULL ? ex->call.args : none;
+    usc_status st = usc_json_parse(text, strlen(text), ex->options->trace,
+                                   "arguments that are no JSON", &args, err);
+    ex->args = args;
+    if (st == USC_OK) st = ex->kind->put_call(ex, err);
+    usc_json_free(args);
+    usc_arena_reset(&ex->texts);
+    ex->counts->calls += st == USC_OK;
+    return st;
+}
+
+static bool is_stopped(const usc_exporting *ex, const usc_run_hooks *h, int64_t done,
+                       int64_t total)
+{
+    (void)ex;
+    if (h == NULL) return false;
+    if (h->progress != NULL) h->progress(h->ctx, "exporting", done, total, 0);
+    return h->stopped != NULL && h->stopped(h->ctx);
+}
+
+static usc_status change_step(usc_exporting *ex, int64_t *step, int64_t next,
+                              usc_error *err)
+{
+    usc_status st = USC_OK;
+    if (*step == next) return USC_OK;
+    if (*step >= 0) st = ex->kind->end_step(ex, err);
+    usc_keys_free(&ex->numbers);
+    ex->first = true;
+    *step = next;
+    return st == USC_OK && next >= 0 ? ex->kind->begin_step(ex, next, err) : st;
+}
+
+/* Whether a tensor of these calls has content: a trace has it of all or of none, but for
+ * what could not be read. */
+static usc_status find_content(usc_exporting *ex, const int64_t *sequences, int64_t n,
+                               usc_error *err)
+{
+    usc_status st = USC_OK;
+    for (int64_t i = 0; st == USC_OK && i < n && !ex->has_content; i++) {
+        st = usc_trace_read_call(ex->trace, sequences[i], &ex->call, err);
+        for (int k = 0; st == USC_OK && k < ex->call.n_args; k++)
+            ex->has_content = ex->has_content || ex->call.arg[k].blob != 0;
+    }
+    return st;
+}
+
+static usc_status put_calls(usc_exporting *ex, const usc_run_hooks *hooks, bool *stopped,
+                            usc_error *err)
+{
+    const usc_trace_filter filter = {
+        .ops = ex->options->ops, .step = -1, .top_only = true};
+    const int64_t *found;
+    int64_t n, step = -1;
+    usc_status st = usc_trace_select(ex->trace, &filter, &found, &n, err);
+    if (st != USC_OK) return st;
+    int64_t *sequences =
+        malloc(((size_t)n + 1) * sizeof *sequences); /* next call frees */
+    if (sequences == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", ex->options->trace);
+    if (n > 0) memcpy(sequences, found, (size_t)n * sizeof *sequences);
+    st = find_content(ex, sequences, n, err);
+    for (int64_t i = 0; st == USC_OK && i < n && !*stopped; i++) {
+        *stopped = is_stopped(ex, hooks, i, n);
+        if (*stopped) break;
+        st = usc_trace_read_call(ex->trace, sequences[i], &ex->call, err);
+        if (st == USC_OK) st = change_step(ex, &step, ex->call.step, err);
+        if (st == USC_OK) st = put_call(ex, err);
+    }
+    if (st == USC_OK && !*stopped) st = change_step(ex, &step, -1, err);
+    free(sequences);
+    if (st == USC_OK && !*stopped && ex->counts->calls == 0)
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1,
+                           "%s: no call that %s has a name for%s%s", ex->options->trace,
+                           ex->kind->name, ex->counts->nameless > 0 ? ", e.g. " : "",
+                           ex->counts->first_nameless);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static void close_files(usc_exporting *ex)
+{
+    FILE **const files[] = {&ex->calls, &ex->stacks, &ex->places};
+    for (int i = 0; i < 3; i++) {
+        if (*files[i] != NULL) (void)fclose(*files[i]);
+        *files[i] = NULL;
+    }
+}
+
+static usc_status begin(usc_exporting *ex, usc_error *err)
+{
+    usc_status st = find_kind(ex, err);
+    if (st == USC_OK) st = usc_trace_open(ex->options->trace, NULL, &ex->trace, err);
+    if (st != USC_OK) return st;
+    st = usc_folder_part(ex->options->out, ex->part, err);
+    if (st != USC_OK) {
+        ex->part[0] = '\0';
+        return st;
+    }
+    usc_folder_remove(ex->part);
+    return usc_folder_make(ex->part, "", err);
+}
+
+usc_status usc_export(const usc_export_options *options, const usc_run_hooks *hooks,
+                      usc_export_counts *counts, usc_run_end *end, usc_error *err)
+{
+    usc_error own;
+    bool stopped = false;
+    if (err == NULL) err = &own;
+    *counts = (usc_export_counts){0};
+    *end = USC_RUN_DONE;
+    usc_exporting ex = {.options = options,
+                        .counts = counts,
+                        .files = {.hooks = hooks},
+                        .texts = {.alloc = usc_libc_alloc}};
+    usc_status st = begin(&ex, err);
+    if (st == USC_OK) st = put_calls(&ex, hooks, &stopped, err);
+    close_files(&ex);
+    if (st == USC_OK && !stopped && rename(ex.part, options->out) != 0)
+        st = usc_error_set(err, USC_E_IO, -1, "%s cannot be written: %s", options->out,
+                           strerror(errno));
+    if (ex.part[0] != '\0') usc_folder_remove(ex.part);
+    if (stopped) *end = USC_RUN_INTERRUPTED;
+    usc_torch_files_close(&ex.files);
+    usc_keys_free(&ex.numbers);
+    usc_arena_free(&ex.texts);
+    usc_trace_close(ex.trace);
+    return st;
+}

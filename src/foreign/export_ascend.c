@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dumps of msprobe (step0/rank0/dump.json and its neighbours) and of the tool before it
+// (forward_info_0.json, stack_info_0.json): the same descriptions under other names.
+#include <errno.h>
+#include <string.h>
+
+#include "base/folder.h"
+#include "base/number.h"
+#include "foreign/exporting.h"
+
+static usc_status unwritten(const usc_exporting *ex, usc_error *err)
+{
+    return usc_error_set(err, USC_E_IO, -1, "%s: %s; nothing was exported", ex->folder,
+                         strerror(errno));
+}
+
+static FILE *open_file(const usc_exporting *ex, const char *name)
+{
+    char path[USC_PATH_SIZE];
+    return usc_path_join(path, ex->folder, name, NULL) == USC_OK ? fopen(path, "wbe")
+                                                                 : NULL;
+}
+
+static usc_status open_files(usc_exporting *ex, const char *const names[3],
+                             const char *data, usc_error *err)
+{
+    const usc_status st = usc_folder_make(ex->folder, data, err);
+    if (st != USC_OK) return st;
+    ex->calls = open_file(ex, names[0]);
+    ex->stacks = open_file(ex, names[1]);
+    ex->places = open_file(ex, names[2]);
+    return ex->calls != NULL && ex->stacks != NULL && ex->places != NULL
+               ? USC_OK
+               : unwritten(ex, err);
+}
+
+static usc_status close_file(const usc_exporting *ex, FILE **file, const char *end,
+                             usc_error *err)
+{
+    const bool good = fputs(end, *file) >= 0 && ferror(*file) == 0;
+    const bool closed = fclose(*file) == 0;
+    *file = NULL;
+    return good && closed ? USC_OK : unwritten(ex, err);
+}
+
+static usc_status write_line(const usc_exporting *ex, FILE *file, usc_line *line,
+                             usc_error *err)
+{
+    if (line->failed)
+        return usc_error_set(err, USC_E_NOMEM, -1, "call %lld: no memory",
+                             (long long)ex->call.sequence);
+    return fwrite(line->text, 1, line->n, file) == line->n ? USC_OK : unwritten(ex, err);
+}
+
+/* ---- what both describe ---- */
+
+static usc_status put_kwargs(usc_exporting *ex, usc_line *to, usc_error *err)
+{
+    const char *key;
+    const usc_json *value;
+    usc_status st = USC_OK;
+    bool first = true;
+    usc_line_text(to, "{");
+    for (void *at = NULL; st == USC_OK && usc_json_next(usc_json_get(ex->args, "kwargs"),
+                                                        &at, &key, &value);) {
+        char path[256];
+        (void)usc_format(path, sizeof path, "kwargs.%s", key);
+        if (!first) usc_line_text(to, ", ");
+        first = false;
+        usc_line_json(to, key);
+        usc_line_text(to, ": ");
+        st = usc_export_value(ex, value, path, to, err);
+    }
+    usc_line_text(to, "}");
+    return st;
+}
+
+static usc_status put_args(usc_exporting *ex, usc_line *to, usc_error *err)
+{
+    const usc_json *args = usc_json_get(ex->args, "args");
+    if (usc_json_is_list(args)) return usc_export_value(ex, args, "args", to, err);
+    usc_line_text(to, "[]");
+    return USC_OK;
+}
+
+/* The stack as a list of lines. */
+static usc_status put_frames(const usc_exporting *ex, usc_line *to, usc_error *err)
+{
+    usc_json *frames = NULL;
+    const char *text = ex->call.frames != NULL ? ex->call.frames : "[]";
+    const usc_status st = usc_json_parse(text, strlen(text), ex->options->trace,
+                                         "a stack that is no JSON", &frames, err);
+    usc_line_text(to, "[");
+    for (size_t i = 0; st == USC_OK && i < usc_json_size(frames); i++) {
+        const usc_json *frame = usc_json_item(frames, i);
+        const char *file = usc_json_as_text(usc_json_item(frame, 0));
+        const char *name = usc_json_as_text(usc_json_item(frame, 2));
+        int64_t line = 0;
+        usc_line one = {0};
+        (void)usc_json_as_integer(usc_json_item(frame, 1), &line);
+        usc_line_add(&one, "File %s, line %lld, in %s, \n ", file != NULL ? file : "?",
+                     (long long)line, name != NULL ? name : "?");
+        if (i > 0) usc_line_text(to, ", ");
+        usc_line_json(to, one.text != NULL ? one.text : "");
+        usc_line_free(&one);
+    }
+    usc_line_text(to, "]");
+    usc_json_free(frames);
+    return st;
+}
+
+/* ---- msprobe ---- */
+
+static usc_status begin_msprobe(usc_exporting *ex, int64_t step, usc_error *err)
+{
+    static const char *const names[] = {"dump.json", "stack.json", "construct.json"};
+    if (usc_format(ex->folder, sizeof ex->folder, "%s/step%lld/rank0", ex->part,
+                   (long long)step) >= (int)sizeof ex->folder)
+        return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", ex->part);
+    const usc_status st = open_files(ex, names, "/dump_tensor_data", err);
+    if (st != USC_OK) return st;
+    usc_line head = {0};
+    usc_line_add(&head,
+                 "{\n \"task\": \"%s\",\n \"level\": \"mix\",\n \"framework\": "
+                 "\"pytorch\",\n \"dump_data_dir\": ",
+                 ex->has_content ? "tensor" : "statistics");
+    char data[USC_PATH_SIZE];
+    (void)usc_format(data, sizeof data, "%s/step%lld/rank0/dump_tensor_data",
+                     ex->options->out, (long long)step);
+    if (ex->has_content)
+        usc_line_json(&head, data);
+    else
+        usc_line_text(&head, "null");
+    usc_line_text(&head, ",\n \"data\": {");
+    const usc_status written = write_line(ex, ex->calls, &head, err);
+    usc_line_free(&head);
+    return fputs("{", ex->stacks) >= 0 && fputs("{", ex->places) >= 0
+               ? written
+               : unwritten(ex, err);
+}
+
+static usc_status put_msprobe_places(usc_exporting *ex, usc_line *to, usc_error *err)
+{
+    const char *comma = ex->first ? "\n " : ",\n ";
+    usc_line_clear(to);
+    usc_line_add(to, "%s\"%lld\": [[\"%s.forward\"], ", comma,
+                 (long long)ex->counts->calls, ex->name);
+    usc_status st = put_frames(ex, to, err);
+    usc_line_text(to, "]");
+    if (st == USC_OK) st = write_line(ex, ex->stacks, to, err);
+    if (st != USC_OK) return st;
+    usc_line_clear(to);
+    usc_line_add(to, "%s\"%s.forward\": ", comma, ex->name);
+    usc_line module = {0};
+    if (ex->call.phase != NULL && strcmp(ex->call.phase, "optimizer") == 0)
+        usc_line_text(&module, "optimizer");
+    else if (ex->call.module_path != NULL && ex->call.module_class != NULL)
+        usc_line_add(&module, "Module.%s%s%s.forward.0", ex->call.module_path,
+                     ex->call.module_path[0] != '\0' ? "." : "", ex->call.module_class);
+    if (module.n > 0)
+        usc_line_json(to, module.text);
+    else
+        usc_line_text(to, "null");
+    usc_line_free(&module);
+    return write_line(ex, ex->places, to, err);
+}
+
+static usc_status put_msprobe(usc_exporting *ex, usc_error *err)
+{
+    usc_line line = {0};
+    usc_line_add(&line, "%s\n  \"%s.forward\": {\"input_args\": ", ex->first ? "" : ",",
+                 ex->name);
+    usc_status st = put_args(ex, &line, err);
+    usc_line_text(&line, ", \"input_kwargs\": ");
+    if (st == USC_OK) st = put_kwargs(ex, &line, err);
+    usc_line_text(&line, ", \"output\": ");
+    if (st == USC_OK) st = usc_export_results(ex, &line, err);
+    usc_line_text(&line, "}");
+    if (st == USC_OK) st = write_line(ex, ex->calls, &line, err);
+    if (st == USC_OK) st = put_msprobe_places(ex, &line, err);
+    ex->first = false;
+    usc_line_free(&line);
+    return st;
+}
+
+static usc_status end_msprobe(usc_exporting *ex, usc_error *err)
+{
+    usc_status st = close_file(ex, &ex->calls, "\n }\n}\n", err);
+    if (st == USC_OK) st = close_file(ex, &ex->stacks, "\n}\n", err);
+    return st == USC_OK ? close_file(ex, &ex->places, "\n}\n", err) : st;
+}
+
+const usc_export_kind usc_export_msprobe = {"msprobe", begin_msprobe, put_msprobe,
+                                            end_msprobe};
+
+/* ---- the tool before it: names with stars, no results ---- */
+
+static usc_status begin_v1(usc_exporting *ex, int64_t step, usc_error *err)
+{
+    static const char *const names[] = {"forward_info_0.json", "stack_info_0.json",
+                                        "backward_info_0.json"};
+    if (usc_format(ex->folder, sizeof ex->folder, "%s/step%lld", ex->part,
+                   (long long)step) >= (int)sizeof ex->folder)
+        return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", ex->part);
+    const usc_status st = open_files(ex, names, "/forward_real_data", err);
+    if (st != USC_OK) return st;
+    return fputs("{", ex->calls) >= 0 && fputs("{", ex->stacks) >= 0 &&
+                   fputs("{", ex->places) >= 0
+               ? USC_OK
+               : unwritten(ex, err);
+}
+
+static void put_starred(const usc_exporting *ex, usc_line *to)
+{
+    char name[sizeof ex->name];
+    (void)usc_format(name, sizeof name, "%s", ex->name);
+    char *first = strchr(name, '.'), *last = strrchr(name, '.');
+    if (first != NULL) *first = '*';
+    if (last != NULL) *last = '*';
+    usc_line_add(to, "%s", ex->first ? "\n" : ",\n");
+    usc_line_json(to, name);
+    usc_line_text(to, ": ");
+}
+
+static usc_status put_v1(usc_exporting *ex, usc_error *err)
+{
+    usc_line line = {0};
+    put_starred(ex, &line);
+    usc_line_text(&line, "{\"args\": ");
+    usc_status st = put_args(ex, &line, err);
+    usc_line_text(&line, ", \"kwargs\": ");
+    if (st == USC_OK) st = put_kwargs(ex, &line, err);
+    usc_line_text(&line, "}");
+    if (st == USC_OK) st = write_line(ex, ex->calls, &line, err);
+    usc_line_clear(&line);
+    put_starred(ex, &line);
+    if (st == USC_OK) st = put_frames(ex, &line, err);
+    if (st == USC_OK) st = write_line(ex, ex->stacks, &line, err);
+    ex->first = false;
+    usc_line_free(&line);
+    return st;
+}
+
+static usc_status end_v1(usc_exporting *ex, usc_error *err)
+{
+    usc_status st = close_file(ex, &ex->calls, "\n}", err);
+    if (st == USC_OK) st = close_file(ex, &ex->stacks, "\n}", err);
+    return st == USC_OK ? close_file(ex, &ex->places, "\n}", err) : st;
+}
+
+const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1, end_v1};
