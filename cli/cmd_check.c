@@ -44,8 +44,10 @@ static const cli_entry options[] = {
      "judge what torch.compile generates for DEVICE with this backend (inductor), call "
      "by "
      "call; needs a C++ compiler for --device cpu"},
-    {OPT_LEVEL, "level", "[call|module]", "call",
-     "judge every call, or the forward of every module as one graph"},
+    {OPT_LEVEL, "level", "[call|api|module]", "call",
+     "judge every operator call, every call of a Python function as a whole (captured "
+     "with --level api,aten; also where --ops matches nothing else), or the forward of "
+     "every module as one graph"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {OPT_MODULE, "module", "GLOB", NULL, "only these modules: 'layers.3.*'"},
@@ -204,7 +206,9 @@ static bool take_text(arguments *a, int key)
         o->via = optarg;
         return true;
     case OPT_LEVEL:
-        o->modules = strcmp(optarg, "module") == 0;
+        o->level = strcmp(optarg, "api") == 0      ? USC_LEVEL_API
+                   : strcmp(optarg, "module") == 0 ? USC_LEVEL_MODULE
+                                                   : USC_LEVEL_CALL;
         return true;
     case OPT_OPS:
         o->ops = optarg;
@@ -303,10 +307,10 @@ static const char *contradiction(const arguments *a)
                "sim:0";
     if (o->via != NULL && o->via[0] != '\0' && is_python(o->device))
         return "--via: torch.compile needs a device that torch knows, e.g. --device cpu";
-    if (o->modules && is_python(o->device))
+    if (o->level == USC_LEVEL_MODULE && is_python(o->device))
         return "--level module: a callable computes single operators; name a device that "
                "torch knows, e.g. --device cpu";
-    if (o->modules && o->self_test)
+    if (o->level == USC_LEVEL_MODULE && o->self_test)
         return "--self-test is about single calls; leave out --level module";
     return NULL;
 }

@@ -142,18 +142,31 @@ typedef struct usc_selection {
     void *memory;
 } usc_selection;
 
+/** What is replayed as one: a call of an operator (or of what stands for it), of a Python
+ * function, or the forward of a module. */
+typedef enum usc_level {
+    USC_LEVEL_CALL,
+    USC_LEVEL_API,
+    USC_LEVEL_MODULE,
+} usc_level;
+
+/** Whether a call is one of a Python function: its name has no "::". */
+USC_API bool usc_call_is_api(const usc_call *call);
+
 typedef struct usc_select_options {
     const char *target;    /* device type that will replay; NULL: the home */
     const int64_t *wanted; /* ascending; NULL: all */
     int64_t n_wanted;
     bool distinct; /* one for each signature */
-    bool modules;  /* forwards of modules, not calls */
+    usc_level level;
 } usc_select_options;
 
 /**
  * Which calls a replay takes. On the device type that captured them the ATen calls; on
  * any other the outermost portable call stands for the ATen calls below it, so that the
- * target's own fused kernels are what is tested.
+ * target's own fused kernels are what is tested. At the level of Python functions the
+ * outermost of them stands for what is below it on every device; of one that is not
+ * portable the ATen calls are taken.
  *
  * Memory:  *out is freed by usc_selection_free and needs `calls`.
  * Errors:  USC_E_NOMEM; *out is empty then.

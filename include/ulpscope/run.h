@@ -45,7 +45,8 @@ typedef struct usc_check_options {
     int64_t n_calls;
     const char *const *imports; /* modules and files to import */
     int n_imports;
-    bool modules, distinct, compare_standards, self_test, force, verbose;
+    usc_level level;
+    bool distinct, compare_standards, self_test, force, verbose;
     int jobs;            /* workers; 0: one for each core */
     int cores;           /* that may be used; at least 1 */
     int threads;         /* of each worker; 0: an equal part of the cores */

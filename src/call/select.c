@@ -59,6 +59,11 @@ static bool is_silent(const char *op)
     return false;
 }
 
+static bool is_collective(const char *op)
+{
+    return strncmp(op, "c10d::", 6) == 0 || strncmp(op, "_c10d_functional::", 18) == 0;
+}
+
 /* Index of the type that captured the calls: the accelerator that most of them use; -1
  * for the cpu, where none uses one. */
 static int home_of(const usc_calls *c)
@@ -73,6 +78,18 @@ static int home_of(const usc_calls *c)
         if (counts[t] > 0 && (home < 0 || counts[t] > counts[home])) home = t;
     }
     return home;
+}
+
+bool usc_call_is_api(const usc_call *call)
+{
+    return call->op != NULL && strstr(call->op, "::") == NULL;
+}
+
+/* Whether calls of its kind stand for what is below them at that level. */
+static bool is_of_level(const usc_call *call, usc_level level)
+{
+    if (level == USC_LEVEL_CALL) return true;
+    return (level == USC_LEVEL_API) == usc_call_is_api(call);
 }
 
 /* The calls of a list as a forest of those that can be replayed. */
@@ -91,7 +108,14 @@ static bool is_usable(const usc_calls *c, int64_t i, int home)
     return home < 0 || (c->fact[i].devices >> home & 1);
 }
 
-static bool plant(forest *f, int home, usc_arena *arena)
+/* What waits for other ranks cannot be replayed, nor what is around it. */
+static void spoil_above(forest *f, int64_t i)
+{
+    while ((i = usc_calls_index(f->calls, f->calls->call[i].parent)) >= 0)
+        f->whole[i] = false;
+}
+
+static bool plant(forest *f, int home, usc_level level, usc_arena *arena)
 {
     const usc_calls *c = f->calls;
     const size_t n = (size_t)c->n + 1;
@@ -102,11 +126,13 @@ static bool plant(forest *f, int home, usc_arena *arena)
     if (arena->failed) return false;
     for (int64_t i = 0; i < c->n; i++) {
         f->usable[i] = is_usable(c, i, home);
-        f->whole[i] = f->usable[i] && c->call[i].composite && c->fact[i].portable;
+        f->whole[i] = f->usable[i] && c->call[i].composite && c->fact[i].portable &&
+                      is_of_level(&c->call[i], level);
         f->below[i] = f->next[i] = -1;
     }
     for (int64_t i = c->n; i-- > 0;) {
         const int64_t parent = usc_calls_index(c, c->call[i].parent);
+        if (is_collective(c->call[i].op)) spoil_above(f, i);
         if (!f->usable[i] || parent < 0) continue;
         f->next[i] = f->below[parent];
         f->below[parent] = i;
@@ -133,17 +159,37 @@ static void add_leaves(const forest *f, int64_t i, usc_numbers *leaves, usc_aren
             (void)usc_numbers_add(leaves, f->calls->call[b].sequence, arena);
 }
 
+/* Whether a Python function is above a call. */
+static bool is_below_api(const forest *f, int64_t i)
+{
+    while ((i = usc_calls_index(f->calls, f->calls->call[i].parent)) >= 0)
+        if (usc_call_is_api(&f->calls->call[i])) return true;
+    return false;
+}
+
+/* Whether a call is replayed, `leaves`: with all others that have none below them. */
+static bool is_picked(const forest *f, int64_t i, usc_level level, bool leaves)
+{
+    const bool composite = f->calls->call[i].composite;
+    if (!f->usable[i]) return false;
+    if (leaves) return !composite;
+    if (is_covered(f, i)) return false;
+    if (level != USC_LEVEL_API) return !composite || f->whole[i];
+    return composite ? f->whole[i] : is_below_api(f, i);
+}
+
 static void pick_all(usc_picks *p, int home, bool at_home)
 {
+    const usc_level level = p->options->level;
+    const bool alone = at_home && level != USC_LEVEL_API;
     forest f = {.calls = p->calls};
-    if (!plant(&f, home, p->arena)) return;
+    if (!plant(&f, home, level, p->arena)) return;
     for (int64_t i = 0; i < p->calls->n; i++) {
         const usc_call *call = &p->calls->call[i];
-        if (!f.usable[i] || (at_home && call->composite)) continue;
-        if (!at_home && (is_covered(&f, i) || (call->composite && !f.whole[i]))) continue;
+        if (!is_picked(&f, i, level, alone)) continue;
         usc_pick *pick = usc_picks_add(p, call->sequence);
         if (pick == NULL) return;
-        if (!at_home && f.whole[i]) {
+        if (!alone && f.whole[i]) {
             usc_numbers leaves = {0};
             add_leaves(&f, i, &leaves, p->arena);
             pick->child = leaves.at;
@@ -314,7 +360,7 @@ static void link_all(usc_picks *p)
 
 static void choose(usc_picks *p)
 {
-    if (p->options->modules) {
+    if (p->options->level == USC_LEVEL_MODULE) {
         usc_picks_forwards(p);
         return;
     }

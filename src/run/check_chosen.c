@@ -60,6 +60,19 @@ static usc_status find_wanted(usc_check *c, int64_t *out, int64_t *n, usc_error 
     return st;
 }
 
+/* Whether calls of Python functions are what was asked for, by number or by a pattern
+ * that matches nothing else. */
+static bool names_api(const usc_check *c, const int64_t *wanted, int64_t n)
+{
+    const usc_check_options *o = c->options;
+    const usc_call *one = o->call >= 0 ? usc_calls_find(c->calls, o->call) : NULL;
+    if (o->level != USC_LEVEL_CALL) return false;
+    if (one != NULL) return usc_call_is_api(one);
+    for (int64_t i = 0; i < n; i++)
+        if (!usc_call_is_api(usc_calls_find(c->calls, wanted[i]))) return false;
+    return n > 0;
+}
+
 /* ---- nothing is left ---- */
 
 static int compare_texts(const void *a, const void *b)
@@ -86,7 +99,7 @@ static usc_status nothing_left(const usc_check *c, const int64_t *wanted, int64_
                                usc_error *err)
 {
     const usc_check_options *o = c->options;
-    const char *what = o->modules ? "forward of a module" : "call";
+    const char *what = o->level == USC_LEVEL_MODULE ? "forward of a module" : "call";
     usc_line told = {0}, more = {0};
     char likely[256] = "";
     usc_status st;
@@ -95,7 +108,7 @@ static usc_status nothing_left(const usc_check *c, const int64_t *wanted, int64_
         st = usc_error_set(err, USC_E_NOT_FOUND, -1,
                            "no %s of %s can be replayed: nothing to check", what,
                            o->trace);
-    } else if (n > 0 && !o->modules) {
+    } else if (n > 0 && o->level != USC_LEVEL_MODULE) {
         name_ops(c, wanted, n, &more);
         st = usc_error_set(
             err, USC_E_NOT_FOUND, -1,
@@ -206,11 +219,12 @@ usc_status usc_check_choose(usc_check *c, usc_error *err)
     if (st == USC_OK && narrow) st = find_wanted(c, wanted, &n_wanted, err);
     (void)snprintf(target, sizeof target, "%.*s", (int)strcspn(c->options->device, ":"),
                    c->options->device);
-    const usc_select_options options = {.target = target,
-                                        .wanted = narrow ? wanted : NULL,
-                                        .n_wanted = n_wanted,
-                                        .distinct = c->options->distinct,
-                                        .modules = c->options->modules};
+    usc_select_options options = {.target = target,
+                                  .wanted = narrow ? wanted : NULL,
+                                  .n_wanted = n_wanted,
+                                  .distinct = c->options->distinct,
+                                  .level = c->options->level};
+    if (names_api(c, wanted, n_wanted)) options.level = USC_LEVEL_API;
     if (st == USC_OK) st = usc_select(c->calls, &options, &c->picks, err);
     if (st == USC_OK && c->picks.n == 0) st = nothing_left(c, wanted, n_wanted, err);
     if (st == USC_OK) remark_on(c);

@@ -70,7 +70,8 @@ const char *usc_check_option_text(usc_check *c)
     put_text("module", o->module, &to);
     put_text("phase", o->phase, &to);
     put_text("step", o->step, &to);
-    if (o->modules) put_text("level", "module", &to);
+    if (o->level != USC_LEVEL_CALL)
+        put_text("level", o->level == USC_LEVEL_API ? "api" : "module", &to);
     if (o->timeout > 0 && (o->timeout < USC_RUN_TIMEOUT || o->timeout > USC_RUN_TIMEOUT))
         usc_line_add(&to, ", \"timeout\": %.17g", o->timeout);
     if (o->repeat > 0 && o->repeat != USC_RUN_REPEAT)

@@ -233,7 +233,7 @@ static void test_a_module_is_the_run_of_its_calls(void **state)
     } expected[] = {{"", 4}, {"a", 2}, {"a.b", 1}, {"a.c", 1}, {"d", 1}, {"a.b", 1}};
     usc_selection s;
     usc_calls *calls = calls_of(rows, 5);
-    const usc_select_options options = {.target = "cpu", .modules = true};
+    const usc_select_options options = {.target = "cpu", .level = USC_LEVEL_MODULE};
     assert_int_equal(usc_select(calls, &options, &s, NULL), USC_OK);
     assert_int_equal(s.n, 6);
     int64_t numbers = 0;

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from . import contents
+from .callable import Composite, learn, parameter_names
 from .contents import Reader
 from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
 
@@ -40,6 +41,14 @@ def _decode_mark(mark, path):
         return complex(*(float(part) for part in value))
     if kind == "generator":
         return None
+    if kind == "tuple":
+        return tuple(decode(value, path))
+    if kind == "dict":
+        return {k: decode(v, f"{path}.{k}") for k, v in value.items()}
+    if kind == "slice" and not any(isinstance(v, dict) for v in value):
+        return slice(*value)
+    if kind == "ellipsis":
+        return ...
     raise BadCall(f"argument {path} ({value}) was not kept in the trace")
 
 
@@ -82,6 +91,8 @@ def call_from(row, read_blob, stand_in=None):
     if any(is_sparse(item) for item in row["tensors"] if item["role"] == "in"):
         return sparse_call(call, row)
     call.live = _live_reader(row, read_blob)
+    if call.composite:
+        learn(call)
     return call
 
 
@@ -91,7 +102,7 @@ def bare_call(row):
         raise BadCall("what it gives comes from other ranks, which a replay does not have")
     text = row["args"]
     arguments = json.loads(text) if isinstance(text, str) else text or {}
-    return Call(
+    call = (Call if "::" in row["op"] else Composite)(
         sequence=row["sequence"],
         op=row["op"],
         args=decode(arguments.get("args", []), "args"),
@@ -101,6 +112,13 @@ def bare_call(row):
         mutated={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
         row=row,
     )
+    if call.composite:
+        call.schema = None  # learnt by running
+        for i, name in enumerate(parameter_names(call.function, len(call.args))):
+            for path, view in call.views.items():
+                if path.split("]")[0] == f"args[{i}":
+                    view.argument = name
+    return call
 
 
 def is_sparse(item):

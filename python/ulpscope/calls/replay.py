@@ -7,7 +7,6 @@ precision, `Device` runs it on the device under test.
 """
 
 import cmath
-import importlib
 import math
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
@@ -16,6 +15,7 @@ from typing import ClassVar
 import torch
 
 from .contents import Contents
+from .functions import find as function_named
 from .homes import OPERATOR_HOMES, operator
 
 FUNCTIONAL = "_c10d_functional::"
@@ -190,17 +190,19 @@ def unknown(name):
 
 
 def resolve(name):
-    """The callable behind `ns::op.overload` or a dotted Python name under torch."""
+    """The callable behind `ns::op.overload`, or a function of `functions`."""
     if "::" in name:
         found = operator(name)
         if found is not None:
             return found
         raise unknown(name)
-    module, _, attribute = name.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError):
-        raise BadCall(f"function {name} is unknown here") from None
+    found = function_named(name)
+    if found is None:
+        problem = BadCall(f"function {name} is unknown here; name the module or the .py file that "
+                          "registers it with --import")  # fmt: skip
+        problem.importable = not name.startswith("torch.")
+        raise problem
+    return found
 
 
 def fit(raw, dtype):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.replay import (
     Unsupported,
@@ -112,7 +113,8 @@ class TorchDevice:
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         try:
             result = self.compute(call, bound)
-            outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
+            outputs = as_numbers(call, outputs_of(call, bound, result))
+            outputs = {p: plain(t) for p, t in outputs.items()}
             result = None
         except (torch.OutOfMemoryError, Unsupported):
             raise

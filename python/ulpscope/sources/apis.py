@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python functions as calls of a trace: what each is called, and the function mode that sees
-them put where it hurts nobody. Needs torch's stack of function modes (private names, each with
-a way on without it). Rows are written by the extension (python/ext/py_api.c).
-
-A name is where people find the function: torch.nn.functional.linear, torch.Tensor.add (which
-`a + b` calls), torch.linalg.norm, torch.ops.mylib.scale.
+"""Python functions as calls of a trace: the function mode that sees them, put where it hurts
+nobody. Needs torch's stack of function modes (private names, each with a way on without it).
+Rows are written by the extension (python/ext/py_api.c), names are `calls.functions`.
 """
 
 import functools
@@ -16,63 +13,8 @@ import torch
 from torch.utils._device import DeviceContext
 
 from .. import _core
+from ..calls.functions import name_of
 from .regions import Meeting
-
-# Where a function that is found in several places is named after: the first of them.
-SPACES = ("nn.functional", "linalg", "fft", "special", "sparse", "signal.windows", "nn.init", "nested", "distributed", "")
-
-# They run a backward pass, in which functions of the program's own are called.
-PASSED_THROUGH = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
-
-
-@functools.cache
-def known():
-    """Function -> name, of all that torch shows."""
-    found = {}
-    for space in SPACES:
-        module = functools.reduce(lambda m, part: getattr(m, part, None), filter(None, space.split(".")), torch)
-        prefix = f"torch.{space}." if space else "torch."
-        for name, function in vars(module).items() if module is not None else ():
-            if callable(function) and not issubclass(type(function), (type, types.ModuleType)):
-                _add(found, function, prefix, name)
-    for owner in reversed(torch.Tensor.__mro__[:-1]):
-        for name, function in vars(owner).items():
-            _add(found, function, "torch.Tensor.", name)
-    return found
-
-
-def _add(found, function, prefix, name):
-    try:
-        found.setdefault(function, prefix + name)
-    except TypeError:  # it cannot be hashed: torch hands out none of those
-        pass
-
-
-def name_of(function):
-    """The name of a function that torch dispatches; None where its calls are of no interest,
-    True where it is to be passed through."""
-    if function in PASSED_THROUGH:
-        return True
-    overload = getattr(function, "_overloadname", None)
-    if overload is not None:  # an OpOverload
-        return "torch.ops." + str(function._name).removesuffix(".default").replace("::", ".")
-    packet = getattr(function, "_qualified_op_name", None)
-    if isinstance(packet, str):
-        return "torch.ops." + packet.replace("::", ".")
-    if isinstance(function, torch._ops.OperatorBase):
-        return None  # a higher-order operator, made of functions
-    if getattr(function, "__name__", "") in ("__get__", "__set__", "__delete__"):
-        function = function.__self__  # of a property
-    name = known().get(function)
-    if name is None:
-        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-    head, _, last = name.rpartition(".")
-    if head == "torch.distributed.distributed_c10d" and hasattr(torch.distributed, last):
-        return f"torch.distributed.{last}"
-    if last.startswith("_") and hasattr(torch.nn.functional, last[1:]) and head == "torch.nn.functional":
-        name = f"{head}.{last[1:]}"  # half of a function that chooses between two
-    return name
-
 
 running = []  # the Apis that are installed
 

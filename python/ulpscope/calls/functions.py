@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python functions by their names, and back. Needs torch's namespaces as they are. A name is
+where people find the function: torch.nn.functional.linear, torch.Tensor.add (which `a + b`
+calls), torch.linalg.norm, torch.ops.mylib.scale.
+
+A trace may come from anywhere: only functions that compute are found by a name, never what
+else can be reached from torch (torch.load, torch.os.system).
+"""
+
+import functools
+import types
+
+import torch
+
+from .homes import operator
+
+# Where a function that is found in several places is named after: the first of them.
+SPACES = ("nn.functional", "linalg", "fft", "special", "sparse", "signal.windows", "nn.init", "nested", "distributed", "")
+
+# They run a backward pass, in which functions of the program's own are called.
+PASSED_THROUGH = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+
+
+@functools.cache
+def known():
+    """Function -> name, of all that torch shows."""
+    found = {}
+    for space in SPACES:
+        module = functools.reduce(lambda m, part: getattr(m, part, None), filter(None, space.split(".")), torch)
+        prefix = f"torch.{space}." if space else "torch."
+        for name, function in vars(module).items() if module is not None else ():
+            if callable(function) and not issubclass(type(function), (type, types.ModuleType)):
+                _add(found, function, prefix, name)
+    for owner in reversed(torch.Tensor.__mro__[:-1]):
+        for name, function in vars(owner).items():
+            _add(found, function, "torch.Tensor.", name)
+    return found
+
+
+def _add(found, function, prefix, name):
+    try:
+        found.setdefault(function, prefix + name)
+    except TypeError:  # it cannot be hashed: torch hands out none of those
+        pass
+
+
+def name_of(function):
+    """The name of a function that torch dispatches; None where its calls are of no interest,
+    True where it is to be passed through."""
+    if function in PASSED_THROUGH:
+        return True
+    overload = getattr(function, "_overloadname", None)
+    if overload is not None:  # an OpOverload
+        return "torch.ops." + str(function._name).removesuffix(".default").replace("::", ".")
+    packet = getattr(function, "_qualified_op_name", None)
+    if isinstance(packet, str):
+        return "torch.ops." + packet.replace("::", ".")
+    if isinstance(function, torch._ops.OperatorBase):
+        return None  # a higher-order operator, made of functions
+    if getattr(function, "__name__", "") in ("__get__", "__set__", "__delete__"):
+        function = function.__self__  # of a property
+    name = known().get(function)
+    if name is None:
+        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    head, _, last = name.rpartition(".")
+    if head == "torch.distributed.distributed_c10d" and hasattr(torch.distributed, last):
+        return f"torch.distributed.{last}"
+    if last.startswith("_") and hasattr(torch.nn.functional, last[1:]) and head == "torch.nn.functional":
+        name = f"{head}.{last[1:]}"  # half of a function that chooses between two
+    return name
+
+
+COMPUTE = ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
+           "torch._C._nested", "torch.functional", "torch.nn.functional", "torch.nn.init",
+           "torch.signal.windows.windows")  # fmt: skip
+METHODS = {"__contains__", "__floordiv__", "__len__", "__rdiv__", "__rfloordiv__", "__rlshift__", "__rmatmul__",
+           "__rmod__", "__rpow__", "__rrshift__", "__rsub__", "index", "istft", "lu", "norm", "pow", "pow_", "split",
+           "stft", "unique", "unique_consecutive"}  # fmt: skip  # those of torch.Tensor that are Python
+NO_COMPUTATION = {"torch.from_file", "torch.Tensor.backward", "torch.Tensor.share_memory_"}
+registered = {}  # name -> function, of the program's own: `operator`
+
+
+@functools.cache
+def by_name():
+    """Name -> function, of torch's that compute."""
+    return {name: f for f, name in known().items() if name not in NO_COMPUTATION and _computes(f)}
+
+
+def _computes(function):
+    kind = type(function)
+    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType):
+        return True
+    if kind is types.BuiltinFunctionType and getattr(torch._C._VariableFunctions, function.__name__, None) == function:
+        return True
+    if kind in (types.FunctionType, types.BuiltinFunctionType):
+        module = getattr(function, "__module__", "")
+        return module in COMPUTE or (module == "torch._tensor" and function.__name__ in METHODS)
+    return False
+
+
+def find(name):
+    """The function that computes what a trace calls `name`; None where there is none."""
+    if name in registered:
+        return registered[name]
+    if name.startswith("torch.ops."):
+        space, _, rest = name.removeprefix("torch.ops.").partition(".")
+        return operator(f"{space}::{rest}")
+    found = by_name().get(name)
+    return found.__get__ if type(found) is types.GetSetDescriptorType else found
