@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pack answers what a case asks of the device's own worker: of quantizations, gradients at
+corners, tied maxima, sums over steps and narrower arithmetic, honest and with a planted bug, it
+comes to the verdict of a check."""
+
+import json
+import os
+import subprocess
+from itertools import zip_longest
+from pathlib import Path
+
+import plain_tensors
+import pytest
+import torch
+import wanted_ops
+from calls import make_call
+from test_corners import OPERATORS as CORNERS
+from test_quantized import OPERATORS as QUANTIZED
+from test_quantized import both, times_inverse
+from traces import TraceWriter
+
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
+
+HERE = Path(__file__).resolve().parent
+
+
+def normal(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# Two maxima of two rows of forty are tied.
+X = normal(40, 64)
+X[3, 7] = X[3, 30] = X[20, 0] = X[20, 63] = 9.0
+TIED = ("wanted::amax_backward", (normal(40, 1, seed=2), X))
+# Eight of 100 numbers of every row lie just below a step.
+LEVELS = torch.randint(64, 512, (60, 8), generator=torch.Generator().manual_seed(3)) / 64
+STEPS = ("wanted::floors", (torch.cat([normal(60, 92, seed=4), torch.nextafter(LEVELS, LEVELS - 1)], 1),))
+
+# A third of 2,000 numbers lies where the last step inside the range ends.
+NEAR = 0.03 * 124.5 * (1 + 2.0**-23 * normal(2000, seed=5))
+RANGE = ("aten::fake_quantize_per_tensor_affine_cachemask",
+         (torch.where(normal(2000, seed=6) > 0.4, NEAR, normal(2000, seed=7)), 0.03, 3, -128, 127))  # fmt: skip
+
+
+def to_the_first(grad, x):
+    return torch.zeros_like(x).scatter(-1, x.argmax(-1, keepdim=True), grad)
+
+
+def beyond(n):
+    """Some numbers just below a step are taken to be upon it; `n` more than there are."""
+    return lambda x: wanted_ops.floors(x) + torch.arange(60) % 5 + n
+
+
+OWN = {
+    "shared evenly": (TIED, wanted_ops.amax_backward, "pass"),
+    "all to the first": (TIED, to_the_first, "undefined"),
+    "all to each": (TIED, lambda g, x: g * (x == x.amax(-1, keepdim=True)), "wrong"),
+    "none to any": (TIED, lambda g, x: g * 0 * x, "wrong"),
+    "a range that ends at a tie": (RANGE, lambda x, s, *a: both(x, torch.tensor(s), *a, by=times_inverse), "pass"),
+    "a range that ends before": (RANGE, lambda x, s, z, lo, hi: both(x, torch.tensor(s), z, lo, hi - 2), "wrong"),
+    "other steps": (STEPS, beyond(0), "pass"),
+    "more steps than there are": (STEPS, beyond(8), "wrong"),
+    "fewer": (STEPS, beyond(-8), "wrong"),
+}  # fmt: skip
+CASES = {
+    **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
+    **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
+       for k, ((op, *args), f, _) in CORNERS.items()},
+    **{k: v[:2] for k, v in OWN.items()},
+}  # fmt: skip
+
+
+def operator(op):
+    name, _, overload = op.partition("::")[2].partition(".")
+    return getattr(getattr(torch.ops.aten, name), overload or "default")
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """name -> (what a check says, what the pack of the same call says)."""
+    folder = tmp_path_factory.mktemp("wants")
+    calls, checked = {}, {}
+    with TraceWriter(folder / "trace") as t:
+        for (op, args), _ in CASES.values():
+            if id(args) not in calls:
+                calls[id(args)] = (len(calls) + 1, args)
+                t.add(op, *args, out=results(op, args))
+    for name, ((op, args), computes) in CASES.items():
+        device = PythonDevice(lambda _, a, k, computes=computes: computes(*a, **k))
+        checked[name] = judge_call(make_call(op, *args, live=results(op, args)), device)
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    run("pack", folder / "trace", "-o", folder / "pack", "--import", "wanted_ops", env=environment)
+    packed = {}
+    groups = {}
+    for name, ((_, args), _) in CASES.items():
+        groups.setdefault(calls[id(args)][0], []).append(name)
+    for turn, names in enumerate(zip_longest(*groups.values())):
+        packed.update(judged(folder, turn, dict(zip(groups, names)), checked))
+    return {name: (verdict.verdict, packed[name]) for name, verdict in checked.items()}
+
+
+def results(op, args):
+    """What the CPU gives, as it is captured."""
+    space, _, rest = op.partition("::")
+    name, _, overload = rest.partition(".")
+    out = getattr(getattr(getattr(torch.ops, space), name), overload or "default")(
+        *(a.clone() if isinstance(a, torch.Tensor) else a for a in args))  # fmt: skip
+    return list(out) if isinstance(out, tuple) else [out]
+
+
+def run(*words, **more):
+    done = subprocess.run(["ulpscope", *map(str, words)], capture_output=True, text=True, **more)
+    assert done.returncode < 2, done.stderr
+
+
+def judged(folder, turn, names, checked):
+    """name -> verdict on one set of outputs: of each call one."""
+    given, low = {}, []
+    for number, name in names.items():
+        for path, tensor in checked[name].answer.outputs.items() if name else ():
+            given[f"{number}/{path}"] = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+            low += [f"{number}/{path}"] if tensor.dtype == torch.bfloat16 else []
+    plain_tensors.write(folder / f"{turn}.safetensors", {k: v.numpy() for k, v in given.items()}, low)
+    run("judge", folder / "pack", folder / f"{turn}.safetensors", "-o", folder / f"out{turn}")
+    found = json.loads((folder / f"out{turn}" / "result.json").read_text())["calls"]
+    return {names[c["call"]]: c["verdict"] for c in found if names[c["call"]]}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pack_says_what_a_check_says(said, name):
+    checked, packed = said[name]
+    assert packed == checked
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_check_says(said, name):
+    accused = ("wrong", "reduced") if OWN[name][2] == "wrong" else (OWN[name][2],)
+    assert said[name][0] in accused
