@@ -114,6 +114,11 @@ USC_API USC_NODISCARD usc_status usc_standard_judge(const usc_standard *standard
 USC_API void usc_opinion_text(const usc_standard *standard, const usc_opinion *opinion,
                               const char *path, char *out, size_t size);
 
+/** The name that a number of an opinion has among the metrics of a call, behind that of
+ * its standard: "ulp:1.max_ulp"; cut where it does not fit. */
+USC_API void usc_opinion_metric_name(const usc_standard *standard, const char *metric,
+                                     char *out, size_t size);
+
 /** Which of the opinions on the outputs of a call is the worst, the first of equals. n is
  * 1 at the least. */
 USC_API int usc_opinions_worst(const usc_opinion *opinions, int n);

@@ -103,6 +103,15 @@ static PyObject *standard_judge(PyObject *self, PyObject *args, PyObject *kwargs
                          metrics_dict(&out));
 }
 
+static PyObject *standard_metric_name(PyObject *self, PyObject *metric)
+{
+    char out[256];
+    const char *name = PyUnicode_AsUTF8(metric);
+    if (name == NULL) return NULL;
+    usc_opinion_metric_name(&((standard_object *)self)->standard, name, out, sizeof out);
+    return core_text(out);
+}
+
 /* The words and the verdict of an opinion; -1 with an exception set. */
 static int read_opinion(PyObject *dict, usc_opinion *o)
 {
@@ -161,6 +170,8 @@ static PyMethodDef standard_methods[] = {
     {"judge", (PyCFunction)(void (*)(void))standard_judge, METH_VARARGS | METH_KEYWORDS,
      "judge(device, *, reference=None, native=None, yardstick=None, benchmark=None,\n"
      "op=None) -> dict of verdict, status, reason, stand_in, metrics."},
+    {"metric_name", standard_metric_name, METH_O,
+     "metric_name(metric) -> str: its name among the metrics of a call."},
     {"text", standard_text, METH_VARARGS,
      "text(opinion, path) -> str: a dict of `judge` as one clause; see "
      "usc_opinion_text."},

@@ -144,6 +144,7 @@ class Standard:
     name: str
     needs: tuple[str, ...]
     def __new__(cls, name: str) -> Standard: ...
+    def metric_name(self, metric: str) -> str: ...
     def judge(
         self,
         device: Any,

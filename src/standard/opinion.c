@@ -19,6 +19,12 @@ void usc_opinion_text(const usc_standard *standard, const usc_opinion *o,
                    o->stand_in, stood_in ? ")" : "");
 }
 
+void usc_opinion_metric_name(const usc_standard *standard, const char *metric, char *out,
+                             size_t size)
+{
+    (void)snprintf(out, size, "%s.%s", standard->name, metric);
+}
+
 /* Statuses of all standards, the worst first. */
 static int rank(const char *status)
 {

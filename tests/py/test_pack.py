@@ -393,6 +393,9 @@ def test_other_standards_judge_the_same_pack(packed, honest, tmp_path):
     accused = {c["op"] for c in calls.values() if c["verdict"] == "wrong"}
     # NaN is not close to NaN, there, and an overflow inside float32 is the device's fault
     assert accused == {"aten::log", "aten::native_layer_norm"}
+    (number,) = [n for n, c in calls.items() if c["op"] == "aten::log"]
+    names = {m["name"] for m in calls[number]["metrics"] if m["name"].startswith("allclose")}
+    assert "allclose:1e-3,1e-3.mismatched" in names  # as a check names them
     assert calls[1]["sentence"] .startswith(
         "aten::mm passes: allclose:1e-3,1e-3 says pass, 0 of 384 elements beyond")
     done, calls = judge(packed / "pack", honest, "--standard", "bitwise", out=tmp_path / "bits")

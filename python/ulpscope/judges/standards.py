@@ -189,5 +189,6 @@ def metric_rows(said):
                 "output": one.path, "stand_in": one.stand_in}  # fmt: skip
         out.append((-1, f"standard:{one.standard.name}", value, json.dumps(text)))
         for i, judged in enumerate(one.outputs.values()):
-            out += [(i, f"{one.standard.name}.{k}", v, None) for k, v in judged["metrics"].items()]
+            name = one.standard.metric_name
+            out += [(i, name(k), v, None) for k, v in judged["metrics"].items()]
     return out
