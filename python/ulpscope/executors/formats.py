@@ -60,10 +60,3 @@ def rounded_once(x, name):
 def to_format(x, name, integer=torch.round):
     """`x` rounded to a named format, as doubles."""
     return quantize(x, *FORMATS[name], integer)
-
-
-def to_dtype(x, dtype):
-    """`x` rounded once to `dtype`, as doubles."""
-    if dtype == torch.float32:
-        return x.float().double()
-    return to_format(x, OWN_FORMAT[dtype]) if dtype in OWN_FORMAT else x.to(dtype).double()
