@@ -108,7 +108,7 @@ static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
         c->n_pass++;
         return USC_OK;
     }
-    usc_finding *f = usc_finding_of(r, row, v);
+    usc_report_finding *f = usc_report_finding_of(r, row, v);
     usc_case_row *added = usc_report_take(r, sizeof *added);
     if (f == NULL || added == NULL) return usc_report_no_memory(r, err);
     if (usc_index_add(r, &r->rows_index, &added->indexed,
@@ -147,11 +147,11 @@ const usc_case_row *usc_case_row_of(const usc_report *r, int64_t call)
 }
 
 unsigned usc_row_marks(const usc_report *r, const usc_result_row *row,
-                       const usc_finding *f)
+                       const usc_report_finding *f)
 {
     if (f == NULL) return 0;
     const usc_case_row *found = r->has_baseline ? usc_case_row_of(r, row->call) : NULL;
     return (found != NULL && found->known ? USC_MARK_KNOWN : 0U) |
-           (usc_finding_allowed(f, r->options) ? USC_MARK_ALLOWED : 0U) |
+           (usc_report_finding_allowed(f, r->options) ? USC_MARK_ALLOWED : 0U) |
            (f->usual ? USC_MARK_USUAL : 0U);
 }

@@ -17,7 +17,7 @@ typedef struct usc_known {
 /* A call of this run that did not pass, the worst first. */
 typedef struct usc_case_row {
     usc_indexed indexed;
-    const usc_finding *finding;
+    const usc_report_finding *finding;
     int64_t call;
     usc_source_line source;
     const char *sentence;

@@ -55,9 +55,9 @@ typedef struct rows {
 static bool put_marks(const rows *w, const usc_result_row *row, usc_verdict verdict)
 {
     const usc_row_facts facts = usc_row_facts_of(row);
-    const usc_finding *f = NULL;
+    const usc_report_finding *f = NULL;
     if (verdict != USC_VERDICT_PASS) {
-        f = usc_finding_of(w->r, row, verdict);
+        f = usc_report_finding_of(w->r, row, verdict);
         if (f == NULL) return false;
     }
     const unsigned marks = usc_row_marks(w->r, row, f);

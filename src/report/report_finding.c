@@ -138,7 +138,7 @@ static bool same_cause(const char *kept, const char *cause)
 }
 
 /* Causes that may be one begin alike. */
-static uint64_t hash_of(const usc_finding *f)
+static uint64_t hash_of(const usc_report_finding *f)
 {
     const char *open = strstr(f->cause, " or ");
     const size_t n = open != NULL ? (size_t)(open - f->cause) : strlen(f->cause);
@@ -150,7 +150,7 @@ static uint64_t hash_of(const usc_finding *f)
     return usc_index_hash_text(h, f->kind);
 }
 
-static bool same_finding(const usc_finding *a, const usc_finding *b)
+static bool same_finding(const usc_report_finding *a, const usc_report_finding *b)
 {
     return a->verdict == b->verdict && a->usual == b->usual &&
            strcmp(a->op, b->op) == 0 && strcmp(a->culprit, b->culprit) == 0 &&
@@ -158,17 +158,18 @@ static bool same_finding(const usc_finding *a, const usc_finding *b)
 }
 
 /* The finding under the narrower of two names; NULL without memory. */
-static usc_finding *named_closer(usc_report *r, usc_finding *f, const char *cause)
+static usc_report_finding *named_closer(usc_report *r, usc_report_finding *f,
+                                        const char *cause)
 {
     if (!leaves_open(f->cause, cause)) return f;
     f->cause = usc_report_keep(r, cause);
     return f->cause != NULL ? f : NULL;
 }
 
-static usc_finding *new_finding(usc_report *r, const usc_result_row *row,
-                                const usc_finding *key)
+static usc_report_finding *new_finding(usc_report *r, const usc_result_row *row,
+                                       const usc_report_finding *key)
 {
-    usc_finding *f = usc_report_take(r, sizeof *f);
+    usc_report_finding *f = usc_report_take(r, sizeof *f);
     if (f == NULL) return NULL;
     *f = *key;
     f->op = usc_report_keep(r, key->op);
@@ -192,23 +193,24 @@ static usc_finding *new_finding(usc_report *r, const usc_result_row *row,
     return f;
 }
 
-usc_finding *usc_finding_of(usc_report *r, const usc_result_row *row, usc_verdict v)
+usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *row,
+                                          usc_verdict v)
 {
     char kind[KIND_SIZE] = "";
     const char *reason = reason_of(row, v);
     const char *cause = text_of(row->cause);
     if (cause[0] == '\0') without_numbers(reason, kind);
-    const usc_finding key = {.reason = reason,
-                             .kind = kind,
-                             .usual = usc_row_facts_of(row).usual,
-                             .op = row->op,
-                             .culprit = text_of(row->culprit),
-                             .cause = cause,
-                             .verdict = v};
+    const usc_report_finding key = {.reason = reason,
+                                    .kind = kind,
+                                    .usual = usc_row_facts_of(row).usual,
+                                    .op = row->op,
+                                    .culprit = text_of(row->culprit),
+                                    .cause = cause,
+                                    .verdict = v};
     usc_indexed *node = usc_index_first(&r->findings_index, hash_of(&key));
     for (; node != NULL; node = usc_index_next(node))
-        if (same_finding((usc_finding *)node, &key))
-            return named_closer(r, (usc_finding *)node, cause);
+        if (same_finding((usc_report_finding *)node, &key))
+            return named_closer(r, (usc_report_finding *)node, cause);
     return new_finding(r, row, &key);
 }
 
@@ -223,10 +225,10 @@ static const char *place_of(usc_report *r, const usc_result_row *row)
     return text;
 }
 
-usc_status usc_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
-                           usc_error *err)
+usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
+                                  usc_error *err)
 {
-    usc_finding *f = usc_finding_of(r, row, v);
+    usc_report_finding *f = usc_report_finding_of(r, row, v);
     usc_place *place = f != NULL ? usc_report_take(r, sizeof *place) : NULL;
     if (place == NULL || (place->text = place_of(r, row)) == NULL || r->arena.failed)
         return usc_report_no_memory(r, err);
@@ -238,7 +240,7 @@ usc_status usc_finding_add(usc_report *r, const usc_result_row *row, usc_verdict
     return USC_OK;
 }
 
-const char *usc_finding_reason(const usc_finding *f)
+const char *usc_report_finding_reason(const usc_report_finding *f)
 {
     if (f->cause[0] != '\0') return f->cause;
     return f->reason[0] != '\0' ? f->reason : f->sentence;
@@ -248,9 +250,9 @@ const char *usc_finding_reason(const usc_finding *f)
 
 void usc_findings_usual_last(usc_report *r)
 {
-    usc_finding *usual = NULL, **usual_end = &usual, **at = &r->findings;
+    usc_report_finding *usual = NULL, **usual_end = &usual, **at = &r->findings;
     while (*at != NULL && usc_verdict_flagged((*at)->verdict)) {
-        usc_finding *f = *at;
+        usc_report_finding *f = *at;
         if (!f->usual) {
             at = &f->next;
             continue;
@@ -268,7 +270,7 @@ void usc_findings_usual_last(usc_report *r)
 }
 
 typedef struct ranked {
-    usc_finding *f;
+    usc_report_finding *f;
     size_t i;
 } ranked;
 
@@ -287,7 +289,7 @@ usc_status usc_findings_by_loss(usc_report *r, usc_error *err)
     ranked *all = usc_report_take(r, (n + 1) * sizeof *all);
     if (all == NULL) return usc_report_no_memory(r, err);
     size_t i = 0;
-    for (usc_finding *f = r->findings; f != NULL; f = f->next, i++)
+    for (usc_report_finding *f = r->findings; f != NULL; f = f->next, i++)
         all[i] = (ranked){f, i};
     qsort(all, n, sizeof *all, by_loss);
     r->findings_end = &r->findings;
@@ -330,7 +332,7 @@ usc_status usc_allow_parse(const char *text, usc_allow *out, usc_error *err)
 
 /* Either name may match; a pattern that excludes something must let both through, lest
  * it excuse what it was told to leave out. */
-static bool names_it(const char *pattern, const usc_finding *f)
+static bool names_it(const char *pattern, const usc_report_finding *f)
 {
     const bool op = usc_pattern_match(pattern, f->op);
     if (f->culprit[0] == '\0') return op;
@@ -339,7 +341,7 @@ static bool names_it(const char *pattern, const usc_finding *f)
 }
 
 /* "usual", or "usual:PATTERN", holds for what torch's own CPU kernel does no better. */
-static bool excuses(const usc_allow *allow, const usc_finding *f)
+static bool excuses(const usc_allow *allow, const usc_report_finding *f)
 {
     static const char usual[] = "usual";
     const size_t n = sizeof usual - 1;
@@ -351,26 +353,29 @@ static bool excuses(const usc_allow *allow, const usc_finding *f)
     return f->usual && (pattern[n] == '\0' || names_it(pattern + n + 1, f));
 }
 
-static bool may_flag(const usc_finding *f, const usc_report_options *options)
+static bool may_flag(const usc_report_finding *f, const usc_report_options *options)
 {
     const bool strict = options != NULL && options->strict;
     const bool open = is_missing(f->verdict) || f->verdict == USC_VERDICT_UNDEFINED;
     return usc_verdict_flagged(f->verdict) || (strict && open);
 }
 
-bool usc_finding_counts(const usc_finding *f, const usc_report_options *options)
+bool usc_report_finding_counts(const usc_report_finding *f,
+                               const usc_report_options *options)
 {
-    return may_flag(f, options) && !usc_finding_allowed(f, options);
+    return may_flag(f, options) && !usc_report_finding_allowed(f, options);
 }
 
-bool usc_finding_allowed(const usc_finding *f, const usc_report_options *options)
+bool usc_report_finding_allowed(const usc_report_finding *f,
+                                const usc_report_options *options)
 {
     for (int i = 0; options != NULL && i < options->n_allow; i++)
         if (excuses(&options->allow[i], f)) return may_flag(f, options);
     return false;
 }
 
-bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options)
+bool usc_report_finding_flagged(const usc_report_finding *f,
+                                const usc_report_options *options)
 {
-    return f->n_known < f->n_rows && usc_finding_counts(f, options);
+    return f->n_known < f->n_rows && usc_report_finding_counts(f, options);
 }

@@ -104,7 +104,7 @@ static void put_opinions(page *p, const usc_result_row *row)
 
 /* A call has an element of its own where it has numbers, so that they are parsed when
  * somebody opens it. */
-static bool is_detailed(page *p, const usc_result_row *row, usc_finding *f)
+static bool is_detailed(page *p, const usc_result_row *row, usc_report_finding *f)
 {
     const bool any = row->n_metrics > 0 || (row->stack != NULL && row->stack[0] != '\0');
     const int64_t of_finding = f != NULL ? f->n_detailed : MANY_OF_FINDING - 1;
@@ -129,11 +129,11 @@ static bool put_texts(page *p, const char *const texts[], size_t n)
 }
 
 static usc_status finding_of(page *p, const usc_result_row *row, usc_verdict verdict,
-                             usc_finding **out, usc_error *err)
+                             usc_report_finding **out, usc_error *err)
 {
     *out = NULL;
     if (verdict == USC_VERDICT_PASS) return USC_OK;
-    *out = usc_finding_of(p->r, row, verdict);
+    *out = usc_report_finding_of(p->r, row, verdict);
     return *out != NULL ? USC_OK : usc_report_no_memory(p->r, err);
 }
 
@@ -143,7 +143,7 @@ static usc_status put_row(void *ctx, const usc_result_row *row, usc_error *err)
     page *p = ctx;
     const usc_verdict verdict = usc_verdict_by_text(row->verdict);
     const usc_row_facts facts = usc_row_facts_of(row);
-    usc_finding *f;
+    usc_report_finding *f;
     const usc_status st = finding_of(p, row, verdict, &f, err);
     if (st != USC_OK) return st;
     const unsigned marks = usc_row_marks(p->r, row, f) | (row->bound ? MARK_BOUND : 0U) |
@@ -176,7 +176,7 @@ static usc_status put_row(void *ctx, const usc_result_row *row, usc_error *err)
 static usc_status put_numbers(void *ctx, const usc_result_row *row, usc_error *err)
 {
     page *p = ctx;
-    usc_finding *f;
+    usc_report_finding *f;
     p->full = p->n_detailed == MOST_DETAILED;
     if (p->full) return USC_E_BUSY; /* ends the walk */
     const usc_status st = finding_of(p, row, usc_verdict_by_text(row->verdict), &f, err);
@@ -194,7 +194,7 @@ static usc_status put_numbers(void *ctx, const usc_result_row *row, usc_error *e
 static void begin_walk(page *p)
 {
     p->n_detailed = 0;
-    for (usc_finding *f = p->r->findings; f != NULL; f = f->next)
+    for (usc_report_finding *f = p->r->findings; f != NULL; f = f->next)
         f->n_detailed = 0;
 }
 

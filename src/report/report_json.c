@@ -111,9 +111,9 @@ static void standards(usc_out *o, const usc_report *r)
 static void sums(usc_out *o, const usc_report *r)
 {
     int64_t n_known = 0, n_allowed = 0, n_usual = 0;
-    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next) {
         n_known += f->n_known;
-        n_allowed += usc_finding_allowed(f, r->options) ? f->n_rows : 0;
+        n_allowed += usc_report_finding_allowed(f, r->options) ? f->n_rows : 0;
         n_usual += f->usual ? f->n_rows : 0;
     }
     member_int(o, "n_known", n_known);
@@ -176,7 +176,7 @@ static void summary(usc_out *o, usc_report *r)
     usc_out_text(o, "}");
 }
 
-static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
+static usc_status finding(usc_out *o, usc_report *r, const usc_report_finding *f)
 {
     usc_text modules = {0};
     const usc_sink sink = usc_text_sink(&modules);
@@ -197,7 +197,7 @@ static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
     comma(o);
     member(o, "sentence", f->sentence);
     comma(o);
-    member(o, "reason", usc_finding_reason(f));
+    member(o, "reason", usc_report_finding_reason(f));
     comma(o);
     member(o, "modules", modules.bytes);
     comma(o);
@@ -214,7 +214,7 @@ static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
     member_loss(o, f->loss);
     comma(o);
     member_int(o, "n_known", f->n_known);
-    member_bool(o, "allowed", usc_finding_allowed(f, r->options));
+    member_bool(o, "allowed", usc_report_finding_allowed(f, r->options));
     member_bool(o, "usual", f->usual);
     comma(o);
     member(o, "file", f->source.file);
@@ -225,7 +225,7 @@ static usc_status finding(usc_out *o, usc_report *r, const usc_finding *f)
 }
 
 /* Whether a finding is among the first `at_most` of its kind, accused or not. */
-static bool kept(const usc_finding *f, int64_t at_most, int64_t n[2])
+static bool kept(const usc_report_finding *f, int64_t at_most, int64_t n[2])
 {
     return n[usc_verdict_flagged(f->verdict)]++ < at_most;
 }
@@ -241,7 +241,7 @@ usc_status usc_report_json_head(usc_out *o, usc_report *r, int64_t at_most)
     summary(o, r);
     usc_out_text(o, ",\n\"findings\": [");
     int64_t n[2] = {0}, n_put = 0;
-    for (usc_finding *f = r->findings; f != NULL; f = f->next) {
+    for (usc_report_finding *f = r->findings; f != NULL; f = f->next) {
         f->i = -1;
         if (!kept(f, at_most, n)) continue;
         usc_out_text(o, n_put > 0 ? "," : "");
@@ -273,8 +273,9 @@ static usc_status marks(usc_out *o, usc_report *r, const usc_result_row *row,
                         usc_verdict verdict)
 {
     const usc_row_facts facts = usc_row_facts_of(row);
-    const usc_finding *f = NULL;
-    if (verdict != USC_VERDICT_PASS && (f = usc_finding_of(r, row, verdict)) == NULL)
+    const usc_report_finding *f = NULL;
+    if (verdict != USC_VERDICT_PASS &&
+        (f = usc_report_finding_of(r, row, verdict)) == NULL)
         return usc_report_no_memory(r, o->err);
     const unsigned is = usc_row_marks(r, row, f);
     member_bool(o, "known", (is & USC_MARK_KNOWN) != 0);

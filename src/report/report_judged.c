@@ -17,8 +17,8 @@ double usc_report_judged(const usc_report *r, const usc_report_options *options)
     int64_t n_missing = r->n[USC_VERDICT_UNDEFINED] + r->n[USC_VERDICT_UNJUDGED] +
                         r->n[USC_VERDICT_UNSUPPORTED];
     int64_t n = r->n_rows;
-    for (const usc_finding *f = r->findings; f != NULL; f = f->next)
-        if (is_missing(f->verdict) && usc_finding_allowed(f, &all)) {
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
+        if (is_missing(f->verdict) && usc_report_finding_allowed(f, &all)) {
             n_missing -= f->n_rows;
             n -= f->n_rows;
         }
@@ -38,8 +38,8 @@ bool usc_report_thin(const usc_report *r, const usc_report_options *options)
 
 int usc_report_exit_code(const usc_report *report, const usc_report_options *options)
 {
-    for (const usc_finding *f = report->findings; f != NULL; f = f->next)
-        if (usc_finding_flagged(f, options)) return 1;
+    for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
+        if (usc_report_finding_flagged(f, options)) return 1;
     const int64_t n_judged =
         report->n[USC_VERDICT_PASS] + report->n[USC_VERDICT_NONFINITE] +
         report->n[USC_VERDICT_WRONG] + report->n[USC_VERDICT_REDUCED] +

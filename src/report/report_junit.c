@@ -38,7 +38,7 @@ static void attribute(usc_out *o, const char *name, const char *value)
 
 static bool fails(const usc_case_row *row, const usc_report_options *options)
 {
-    return !row->known && usc_finding_counts(row->finding, options);
+    return !row->known && usc_report_finding_counts(row->finding, options);
 }
 
 static bool skipped(const usc_case_row *row)

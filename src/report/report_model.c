@@ -112,7 +112,7 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     usc_status st = sum_excused(r, &facts, row->call, err);
     if (st == USC_OK) st = usc_report_add_standards(r, row, v, err);
     if (st != USC_OK || v == USC_VERDICT_PASS) return st;
-    return usc_finding_add(r, row, v, err);
+    return usc_report_finding_add(r, row, v, err);
 }
 
 static usc_status keep_key(void *ctx, const char *key, const char *value, usc_error *err)

@@ -44,7 +44,7 @@ typedef struct usc_source_line {
 } usc_source_line;
 
 /* Calls that do not pass, with the same operator, culprit, verdict and cause. */
-typedef struct usc_finding {
+typedef struct usc_report_finding {
     usc_indexed indexed;
     const char *reason; /* of calls not judged; else "" */
     const char *kind;   /* that reason without its numbers: what tells findings apart */
@@ -62,8 +62,8 @@ typedef struct usc_finding {
     usc_source_line source; /* of the worst call */
     double loss;            /* largest effect on the loss; NaN: not known */
     usc_place *places;      /* one per row, latest first */
-    struct usc_finding *next;
-} usc_finding;
+    struct usc_report_finding *next;
+} usc_report_finding;
 
 typedef struct usc_op_sum {
     usc_indexed indexed;
@@ -107,7 +107,7 @@ struct usc_report {
     usc_run_key *run; /* table run */
     int64_t n_rows, n_calls;
     int64_t n[USC_N_VERDICTS];
-    usc_finding *findings, **findings_end; /* worst first */
+    usc_report_finding *findings, **findings_end; /* worst first */
     usc_index findings_index, ops_index;
     usc_op_sum *ops; /* the one with the worst finding first */
     usc_op_sum **ops_end;
@@ -141,7 +141,7 @@ bool usc_report_live(const usc_report *r);
 bool usc_report_over_budget(const usc_report *r);
 
 /** Why, without repeating operator and verdict: the cause, else from the sentence. */
-const char *usc_finding_reason(const usc_finding *f);
+const char *usc_report_finding_reason(const usc_report_finding *f);
 
 /** Copy of a text in the report's memory, "" for NULL; NULL where there is no memory. */
 const char *usc_report_keep(usc_report *r, const char *text);
@@ -154,23 +154,27 @@ const usc_op_sum *usc_report_op(const usc_report *r, const char *op);
 
 /** The finding that a row belongs to, made where there is none yet; NULL without memory.
  */
-usc_finding *usc_finding_of(usc_report *r, const usc_result_row *row, usc_verdict v);
+usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *row,
+                                          usc_verdict v);
 
 /** Adds a row that does not pass to its finding. Errors: USC_E_NOMEM. */
-usc_status usc_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
-                           usc_error *err);
+usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
+                                  usc_error *err);
 
 /** Puts accused findings that are usual behind the other accused ones. */
 void usc_findings_usual_last(usc_report *r);
 
 /** Whether a verdict like this is flagged under the options, whatever the baseline. */
-bool usc_finding_counts(const usc_finding *f, const usc_report_options *options);
+bool usc_report_finding_counts(const usc_report_finding *f,
+                               const usc_report_options *options);
 
 /** Whether it would be flagged, did `--allow` not say otherwise. */
-bool usc_finding_allowed(const usc_finding *f, const usc_report_options *options);
+bool usc_report_finding_allowed(const usc_report_finding *f,
+                                const usc_report_options *options);
 
 /** Whether a finding counts for exit code 1. */
-bool usc_finding_flagged(const usc_finding *f, const usc_report_options *options);
+bool usc_report_finding_flagged(const usc_report_finding *f,
+                                const usc_report_options *options);
 
 /** Whether a verdict comes with effective bits that mean something. */
 bool usc_bits_shown(usc_verdict verdict, double bits);
@@ -184,7 +188,7 @@ enum {
 
 /** The marks of a row; `f` is its finding, NULL for a pass. */
 unsigned usc_row_marks(const usc_report *r, const usc_result_row *row,
-                       const usc_finding *f);
+                       const usc_report_finding *f);
 
 /** Where the caller's own code made a call: the innermost frame of a stack that is no
  * installed package, else the innermost. Memory: the report's. */

@@ -203,7 +203,8 @@ static usc_status add_path(usc_report *r, families *all, const char *path, usc_e
     return USC_OK;
 }
 
-usc_status usc_places_put(usc_out *o, usc_report *r, const usc_finding *f, int at_most)
+usc_status usc_places_put(usc_out *o, usc_report *r, const usc_report_finding *f,
+                          int at_most)
 {
     const char **paths = usc_report_take(r, (size_t)f->n_rows * sizeof *paths);
     if (paths == NULL) return usc_report_no_memory(r, o->err);

@@ -10,7 +10,7 @@
  *
  * Memory:  scratch in the report's arena. Errors: USC_E_NOMEM, those of `o`.
  */
-USC_NODISCARD usc_status usc_places_put(usc_out *o, usc_report *r, const usc_finding *f,
-                                        int at_most);
+USC_NODISCARD usc_status usc_places_put(usc_out *o, usc_report *r,
+                                        const usc_report_finding *f, int at_most);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { MOST = 5 };
 
-static int64_t n_new(const usc_finding *f)
+static int64_t n_new(const usc_report_finding *f)
 {
     return f->n_rows - f->n_known;
 }
@@ -17,7 +17,7 @@ static void put_name(usc_out *o, const char *text)
     usc_out_terminal(o, text, strlen(text));
 }
 
-static void put_finding(usc_out *o, const usc_finding *f)
+static void put_finding(usc_out *o, const usc_report_finding *f)
 {
     put_name(o, f->op);
     usc_out_format(o, " %s", usc_verdict_text(f->verdict));
@@ -32,8 +32,9 @@ static void put_flagged(usc_out *o, usc_report *r, const usc_report_options *opt
 {
     int n = 0;
     bool *named = usc_report_take(r, (size_t)r->n_ops * USC_N_VERDICTS);
-    for (const usc_finding *f = r->findings; f != NULL && named != NULL; f = f->next) {
-        if (!usc_finding_flagged(f, options)) continue;
+    for (const usc_report_finding *f = r->findings; f != NULL && named != NULL;
+         f = f->next) {
+        if (!usc_report_finding_flagged(f, options)) continue;
         const usc_op_sum *op = usc_report_op(r, f->op);
         bool *before = &named[op->i * USC_N_VERDICTS + (int)f->verdict];
         if (*before) continue;
@@ -69,11 +70,11 @@ static void put_rest(usc_out *o, const usc_report *r)
 void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *options)
 {
     int64_t n = 0, n_known = 0, n_allowed = 0;
-    for (const usc_finding *f = r->findings; f != NULL; f = f->next) {
-        if (usc_finding_counts(f, options)) {
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next) {
+        if (usc_report_finding_counts(f, options)) {
             n += n_new(f);
             n_known += f->n_known;
-        } else if (usc_finding_allowed(f, options)) {
+        } else if (usc_report_finding_allowed(f, options)) {
             n_allowed += f->n_rows;
         }
     }
@@ -135,8 +136,8 @@ usc_status usc_report_annotations(usc_report *report, const usc_report_options *
 {
     usc_out o;
     usc_out_begin(&o, sink, err);
-    for (const usc_finding *f = report->findings; f != NULL; f = f->next) {
-        if (!usc_finding_flagged(f, options)) continue;
+    for (const usc_report_finding *f = report->findings; f != NULL; f = f->next) {
+        if (!usc_report_finding_flagged(f, options)) continue;
         usc_out_text(&o, "::error ");
         if (f->source.file[0] != '\0') {
             usc_out_text(&o, "file=");

@@ -70,7 +70,7 @@ static double shown(double bits)
     return bits > 0 ? bits : 0; /* less than none is none */
 }
 
-static void bits_text(const usc_finding *f, char *out, size_t size)
+static void bits_text(const usc_report_finding *f, char *out, size_t size)
 {
     if (!usc_bits_shown(f->verdict, f->bits))
         (void)snprintf(out, size, "-");
@@ -82,10 +82,10 @@ static void bits_text(const usc_finding *f, char *out, size_t size)
 }
 
 /* Why a finding that looks flagged is not, or not all of it. */
-static void mark(usc_table *t, const usc_finding *f, int indent)
+static void mark(usc_table *t, const usc_report_finding *f, int indent)
 {
     char words[64] = "";
-    if (!usc_finding_counts(f, t->options))
+    if (!usc_report_finding_counts(f, t->options))
         (void)snprintf(words, sizeof words, " (allowed)");
     else if (f->n_known == f->n_rows)
         (void)snprintf(words, sizeof words, " (known)");
@@ -97,7 +97,7 @@ static void mark(usc_table *t, const usc_finding *f, int indent)
         usc_table_wrap(t, " (usual: torch's own CPU kernel does no better)", indent);
 }
 
-static void loss(usc_table *t, const usc_finding *f, int indent)
+static void loss(usc_table *t, const usc_report_finding *f, int indent)
 {
     char words[64];
     (void)usc_format(words, sizeof words, "loss ±%.2g%s", f->loss,
@@ -106,7 +106,7 @@ static void loss(usc_table *t, const usc_finding *f, int indent)
     usc_table_wrap(t, words, indent);
 }
 
-static usc_status finding(usc_table *t, const usc_finding *f)
+static usc_status finding(usc_table *t, const usc_report_finding *f)
 {
     static const int columns[] = {14, 14, 7};
     const int indent = t->width >= 80 ? columns[0] + columns[1] + columns[2] + 2 : 4;
@@ -152,7 +152,7 @@ static usc_status finding(usc_table *t, const usc_finding *f)
     return t->o->status;
 }
 
-static bool listed(const usc_finding *f)
+static bool listed(const usc_report_finding *f)
 {
     return f->verdict != USC_VERDICT_UNJUDGED && f->verdict != USC_VERDICT_UNSUPPORTED;
 }
@@ -160,7 +160,7 @@ static bool listed(const usc_finding *f)
 static usc_status findings(usc_table *t)
 {
     bool any = false;
-    for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
+    for (const usc_report_finding *f = t->r->findings; f != NULL; f = f->next) {
         if (!listed(f)) continue;
         if (!any) {
             usc_table_color(t, "2");
@@ -331,7 +331,7 @@ static void gone(usc_table *t, bool checked_again, const char *what)
 static void baseline(usc_table *t)
 {
     int64_t n = 0, n_known = 0;
-    for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
+    for (const usc_report_finding *f = t->r->findings; f != NULL; f = f->next) {
         if (!usc_verdict_flagged(f->verdict)) continue;
         n += f->n_rows;
         n_known += f->n_known;
@@ -348,7 +348,7 @@ static void reasons(usc_table *t, usc_verdict verdict)
 {
     if (t->r->n[verdict] == 0) return;
     const char *name = usc_verdict_text(verdict);
-    for (const usc_finding *f = t->r->findings; f != NULL; f = f->next) {
+    for (const usc_report_finding *f = t->r->findings; f != NULL; f = f->next) {
         if (f->verdict != verdict) continue;
         usc_text s = {0};
         const usc_sink sink = usc_text_sink(&s);
@@ -357,7 +357,7 @@ static void reasons(usc_table *t, usc_verdict verdict)
         usc_out_format(&o, "%lld × ", (long long)f->n_rows);
         usc_out_text(&o, f->op);
         usc_out_text(&o, ": ");
-        usc_out_text(&o, usc_finding_reason(f));
+        usc_out_text(&o, usc_report_finding_reason(f));
         (void)!usc_out_end(&o);
         usc_table_line(t, name, s.bytes);
         name = "";

@@ -70,7 +70,7 @@ static void a_reason_is_read_from_its_metric(void **state)
     row.n_metrics = 1;
     report_put(r, &row);
     usc_report *report = report_finish(r, folder, "done");
-    assert_string_equal(usc_finding_reason(report->findings), "too large");
+    assert_string_equal(usc_report_finding_reason(report->findings), "too large");
     usc_report_close(report);
 }
 
@@ -140,7 +140,7 @@ static void usual_findings_stand_behind_the_others(void **state)
     report_put(r, &row);
     usc_report *report = report_finish(r, folder, "done");
     static const char *const order[] = {"a::worst", "a::least", "a::usual", "a::open"};
-    const usc_finding *f = report->findings;
+    const usc_report_finding *f = report->findings;
     for (int i = 0; i < 4; i++, f = f->next)
         assert_string_equal(f->op, order[i]);
     assert_null(f);
@@ -179,8 +179,8 @@ static void usual_findings_can_be_allowed(void **state)
         if (usc_allow_parse(cases[i].allow, &allow, &err) != USC_OK)
             fail_msg("%s", err.text);
         const usc_report_options options = {.allow = &allow, .n_allow = 1};
-        for (const usc_finding *f = report->findings; f != NULL; f = f->next)
-            assert_int_equal(usc_finding_allowed(f, &options),
+        for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
+            assert_int_equal(usc_report_finding_allowed(f, &options),
                              f->usual ? cases[i].usual : cases[i].device);
         usc_report_close(report);
     }
