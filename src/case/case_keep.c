@@ -104,7 +104,9 @@ static usc_status put_sums(usc_case *c, const usc_tensor **s_to, const usc_tenso
     for (int64_t i = 0; i < c->n; i++)
         if (!isfinite(c->r[i])) s[i] = n[i] = 0;
     const bool same = c->kept->of.yardstick == NULL;
-    if (s_to != NULL && matters(c, s)) put_sum(c, s_to, s);
+    const bool shows = s_to != NULL && matters(c, s);
+    c->s_matters |= shows;
+    if (s_to != NULL && (shows || s_to != &c->kept->of.slope)) put_sum(c, s_to, s);
     if (n_to != NULL && (same ? any_at_all(c, n) : matters(c, n))) put_sum(c, n_to, n);
     return USC_OK;
 }
@@ -167,6 +169,7 @@ static usc_status take_functions(usc_case *c, usc_error *err)
 {
     (void)err;
     c->kept->functions = c->given.number != 0;
+    c->s_matters = false; /* that of the slope is another */
     return ask_replay(c, 0);
 }
 
@@ -179,7 +182,8 @@ static usc_status take_replay(usc_case *c, usc_error *err)
     if (st == USC_OK && n == 2) st = put_sums(c, &of->s2, &of->n2, err);
     if (st != USC_OK || n < USC_CASE_REPLAYS) return st == USC_OK ? ask_replay(c, n) : st;
     st = put_sums(c, &of->s4, &of->n4, err);
-    /* of few and of many replays alike: S is told of all or of none */
+    /* Losses are weighed with the S of one replay and of all: told of all or of none. */
+    if (!c->s_matters) of->s1 = of->s2 = of->s4 = NULL;
     return st == USC_OK ? usc_case_ask(c, USC_WANT_FAN_IN, 0, take_fan_in) : st;
 }
 

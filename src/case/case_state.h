@@ -85,6 +85,7 @@ struct usc_case {
     usc_arena keeping; /* of all that is kept */
     usc_kept **all;
     size_t n_all, all_room;
+    bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
 };
