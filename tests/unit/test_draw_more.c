@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random operators: categories, masks that show in part, answers among draws of the CPU,
 // and each formula against what is known of it. Laws: test_draw.c.
+#include "alloc_probe.h"
 #include "draw_stream.h"
 
 #include <ulpscope/draw.h>
@@ -370,6 +371,51 @@ static void rare_hits_have_their_exact_tail(void **state)
     assert_false(usc_draw_count_odd(500000 + 2000, 1000000, 0.5));
 }
 
+/* ---- no memory ---- */
+
+static usc_status judge_small(alloc_probe *probe, const char *op)
+{
+    static double x[N];
+    static float y[N];
+    usc_tensor input, output;
+    const int64_t n = N;
+    usc_findings *f = NULL;
+    for (int i = 0; i < N; i++) {
+        x[i] = i + 1;
+        y[i] = stream_even() < 0.5 ? 0 : (float)(2 * x[i]);
+    }
+    assert_int_equal(usc_tensor_make(&input, x, USC_F64, 1, &n, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&output, y, USC_F32, 1, &n, NULL), USC_OK);
+    const usc_draw_argument with[] = {{"p", 0.5, NULL}, {"input", 0, &input}};
+    const usc_draw_output out = {"out[0]", &output, &output};
+    const usc_draw_call call = {
+        .op = op, .arguments = with, .n_arguments = 2, .outputs = &out, .n_outputs = 1};
+    usc_status st = usc_findings_open(&probe->alloc, &f, NULL);
+    if (st == USC_OK) st = usc_draw_judge(&call, f, NULL);
+    usc_findings_close(f);
+    return st;
+}
+
+static void a_refused_request_is_told(void **state)
+{
+    (void)state;
+    static const char *const ops[] = {"dropout", "rand", "randperm", "normal_"};
+    for (int k = 0; k < 4; k++) {
+        usc_status st = USC_E_NOMEM;
+        int n = 0;
+        while (st == USC_E_NOMEM) {
+            alloc_probe probe;
+            (void)alloc_probe_bind(&probe, ++n);
+            st = judge_small(&probe, ops[k]);
+            assert_int_equal(probe.live_bytes, 0);
+            assert_int_equal(probe.n_wrong_sizes, 0);
+            assert_true(st == USC_E_NOMEM || probe.n_requests < n);
+        }
+        assert_int_equal(st, USC_OK);
+        assert_true(n > 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +424,7 @@ int main(void)
         cmocka_unit_test(an_answer_must_lie_among_the_draws),
         cmocka_unit_test(draws_of_few_values_admit_no_others),
         cmocka_unit_test(masks_behind_sums_are_found),
+        cmocka_unit_test(a_refused_request_is_told),
         cmocka_unit_test(functions_have_their_known_values),
         cmocka_unit_test(correlations_are_those_of_the_plain_sum),
         cmocka_unit_test(rare_hits_have_their_exact_tail),
