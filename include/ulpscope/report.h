@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include <ulpscope/alloc.h>
+#include <ulpscope/result.h>
 #include <ulpscope/status.h>
 #include <ulpscope/verdict.h>
 
@@ -117,6 +118,20 @@ USC_API USC_NODISCARD usc_status usc_report_json(usc_report *report, const usc_s
 /** report.html: one self-contained page. Errors: as usc_report_csv. */
 USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_sink *sink,
                                                  usc_error *err);
+
+/**
+ * The text of a bug report on one call, in Markdown: what, where, numbers, environment.
+ * Names may hold whatever they like, they end up as text.
+ *
+ * run:     device and trace are said, and the members of `environment`; texts may be
+ * NULL. again:   Markdown that says how to see it again; NULL for nothing. Errors:  those
+ * of the sink.
+ */
+USC_API USC_NODISCARD usc_status usc_report_markdown(const usc_run *run,
+                                                     const usc_result_row *row,
+                                                     const char *again,
+                                                     const usc_sink *sink,
+                                                     usc_error *err);
 
 /**
  * One line without a line feed: "3 of 264 calls flagged: aten::mm reduced (11.1 bits)".

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// `_core.Result`: OUT/result.db while a check writes it (ulpscope/result.h).
+// `_core.Result`: OUT/result.db while a check writes it (ulpscope/result.h); `markdown`:
+// one row as a bug report (ulpscope/report.h).
 #include "core.h"
 
 #include <stdbool.h>
+#include <ulpscope/report.h>
 #include <ulpscope/result.h>
 
 typedef struct result_object {
@@ -134,6 +136,44 @@ static usc_result_example *read_examples(PyObject *tuple)
     return out;
 }
 
+/* A row with what its texts, metrics and examples lie in. */
+typedef struct given_row {
+    usc_result_row row;
+    PyObject *dict;
+    usc_metric *metrics;
+    usc_result_example *examples;
+} given_row;
+
+static void drop_row(given_row *given)
+{
+    PyMem_Free(given->metrics);
+    PyMem_Free(given->examples);
+    Py_XDECREF(given->dict);
+}
+
+/* False with an exception set; to be dropped either way. */
+static bool take_row(given_row *given, PyObject *arg)
+{
+    *given = (given_row){.row = {.stands_for = 1}};
+    if (!PyDict_Check(arg)) {
+        PyErr_SetString(PyExc_TypeError, "a row is a dict");
+        return false;
+    }
+    usc_result_row *row = &given->row;
+    given->dict = PyDict_Copy(arg);
+    if (given->dict == NULL || !read_row(given->dict, row)) return false;
+    PyObject *metrics = freeze(given->dict, "metrics");
+    PyObject *examples = metrics != NULL ? freeze(given->dict, "examples") : NULL;
+    if (examples == NULL || (given->metrics = read_metrics(metrics)) == NULL ||
+        (given->examples = read_examples(examples)) == NULL)
+        return false;
+    row->metrics = given->metrics;
+    row->n_metrics = (int)PyTuple_GET_SIZE(metrics);
+    row->examples = given->examples;
+    row->n_examples = (int)PyTuple_GET_SIZE(examples);
+    return true;
+}
+
 /* ---- the object ---- */
 
 static PyObject *result_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -223,37 +263,18 @@ static void result_dealloc(result_object *self)
 
 static PyObject *result_put(result_object *self, PyObject *arg)
 {
-    if (!PyDict_Check(arg)) {
-        PyErr_SetString(PyExc_TypeError, "a row is a dict");
-        return NULL;
-    }
-    usc_result_row row = {.stands_for = 1};
-    usc_metric *metrics = NULL;
-    usc_result_example *examples = NULL;
+    given_row given;
     PyObject *result = NULL;
-    PyObject *dict = PyDict_Copy(arg);
-    if (dict == NULL || !read_row(dict, &row)) goto done;
-    PyObject *metric_tuple = freeze(dict, "metrics");
-    PyObject *example_tuple = metric_tuple != NULL ? freeze(dict, "examples") : NULL;
-    if (example_tuple == NULL) goto done;
-    metrics = read_metrics(metric_tuple);
-    examples = metrics != NULL ? read_examples(example_tuple) : NULL;
-    if (examples == NULL || !enter(self)) goto done;
-    row.metrics = metrics;
-    row.n_metrics = (int)PyTuple_GET_SIZE(metric_tuple);
-    row.examples = examples;
-    row.n_examples = (int)PyTuple_GET_SIZE(example_tuple);
+    if (!take_row(&given, arg) || !enter(self)) goto done;
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = usc_result_put(self->result, &row, &err);
+    status = usc_result_put(self->result, &given.row, &err);
     Py_END_ALLOW_THREADS;
     result = finish(self, status, &err);
 
 done:
-    PyMem_Free(metrics);
-    PyMem_Free(examples);
-    Py_XDECREF(dict);
+    drop_row(&given);
     return result;
 }
 
@@ -318,6 +339,46 @@ static PyObject *result_exit(result_object *self, PyObject *args)
     return result_close(self, NULL);
 }
 
+/* ---- a row as a bug report ---- */
+
+static usc_status append(void *ctx, const char *bytes, size_t n, usc_error *err)
+{
+    PyObject **text = ctx; /* bytes, NULL with an exception set where memory ran out */
+    PyBytes_ConcatAndDel(text, PyBytes_FromStringAndSize(bytes, (Py_ssize_t)n));
+    return *text != NULL ? USC_OK : usc_error_set(err, USC_E_NOMEM, -1, "no memory");
+}
+
+static PyObject *py_markdown(PyObject *module, PyObject *args)
+{
+    PyObject *row, *run_dict, *text = NULL;
+    const char *again;
+    given_row given = {0};
+    usc_run run = {0};
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "OO!s:markdown", &row, &PyDict_Type, &run_dict, &again))
+        return NULL;
+    if (!take_row(&given, row) || !read_run(run_dict, &run)) goto done;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, 0);
+    const usc_sink sink = {append, &bytes};
+    const usc_status st = usc_report_markdown(&run, &given.row, again, &sink, &err);
+    if (st == USC_OK)
+        text = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes),
+                                    "replace");
+    else if (bytes != NULL)
+        core_raise(PyModule_GetState(module), st, &err);
+    Py_XDECREF(bytes);
+
+done:
+    drop_row(&given);
+    return text;
+}
+
+static PyMethodDef functions[] = {
+    {"markdown", py_markdown, METH_VARARGS,
+     "markdown(row, run, again) -> str: see usc_report_markdown."},
+    {NULL, NULL, 0, NULL},
+};
+
 /* ---- the type ---- */
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
@@ -360,5 +421,5 @@ int py_result_add(PyObject *module)
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Result", type);
     Py_DECREF(type);
-    return result;
+    return result < 0 ? result : PyModule_AddFunctions(module, functions);
 }

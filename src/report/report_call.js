@@ -139,13 +139,15 @@ function scriptOf(c) {
   return words.join(" ");
 }
 
-function copyButton(text) {
-  const button = el("button", { type: "button", class: "chip dim" }, "copy");
+/* `text` may be a function: what nobody copies is not made. */
+function copyButton(text, name = "copy", title = null) {
+  const button = el("button", { type: "button", class: "chip dim", title }, name);
   const done = () => {
     button.textContent = "copied";
-    setTimeout(() => { button.textContent = "copy"; }, 1500);
+    setTimeout(() => { button.textContent = name; }, 1500);
   };
   button.addEventListener("click", () => {
+    if (typeof text === "function") text = text();
     const old = () => { // where the page may not write the clipboard by itself
       const area = el("textarea", { "aria-hidden": "true" });
       area.value = text;
@@ -158,6 +160,18 @@ function copyButton(text) {
     else old();
   });
   return button;
+}
+
+const COPY_MARKDOWN = ["copy Markdown", "the text of a bug report on this call: what, where, numbers, environment"];
+
+/* Buttons that hand a finding on: the command that writes its worst call as a script, and the bug
+   report on it, which stands among the numbers of that call. */
+function handOn(f) {
+  const c = { call: f.worst_call, op: f.op }, element = byId(`data-${f.worst_call}`);
+  const script = data.run.trace && !c.op.startsWith("module:") ? scriptOf(c) : null;
+  return el("div", { class: "chips hand" },
+    script && copyButton(script, "copy repro", "the command that writes this call as a script for torch alone"),
+    element && copyButton(() => JSON.parse(element.textContent).markdown, ...COPY_MARKDOWN));
 }
 
 function againCard(c) {
@@ -255,7 +269,8 @@ function drawCall(c) {
   const heading = el("h1", { tabindex: "-1" }, el("code", null, named(c)));
   byId("call").replaceChildren(...[
     el("nav", { class: "crumbs", "aria-label": "Calls" }, el("a", { href: hashOf(state) }, "← All calls"), neighbours(c)),
-    heading, el("p", { class: "lead" }, pill(c.verdict), " ", c.sentence || c.cause), left_out,
+    heading, el("p", { class: "lead" }, pill(c.verdict), " ", c.sentence || c.cause),
+    details.markdown ? el("p", null, copyButton(details.markdown, ...COPY_MARKDOWN)) : null, left_out,
     el("div", { class: "columns" }, el("div", { class: "card" }, el("h2", null, "Call"), factsOf(c)),
       el("div", { class: "card" }, el("h2", null, "Effective bits"), bitsBar(c),
         el("p", { class: "quiet" }, "The bar is what the device computed with, of float32's 24; the mark is what float32 gives on the CPU."),

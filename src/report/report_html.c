@@ -7,6 +7,7 @@
 
 #include "report/report_index.h"
 #include "report/report_json.h"
+#include "report/report_markdown.h"
 #include "report/report_standards.h"
 #include "result/result_reader.h"
 
@@ -173,21 +174,34 @@ static usc_status put_row(void *ctx, const usc_result_row *row, usc_error *err)
     return p->o->status;
 }
 
+/* The bug report on the worst call of a finding, for the button that copies it. */
+static usc_status put_markdown(page *p, const usc_result_row *row,
+                               const usc_report_finding *f)
+{
+    if (f == NULL || f->worst_call != row->call) return USC_OK;
+    const char *text = usc_markdown_text(p->r, row);
+    if (text == NULL) return usc_report_no_memory(p->r, p->o->err);
+    usc_out_text(p->o, ", \"markdown\": ");
+    usc_out_json(p->o, text);
+    return USC_OK;
+}
+
 static usc_status put_numbers(void *ctx, const usc_result_row *row, usc_error *err)
 {
     page *p = ctx;
     usc_report_finding *f;
     p->full = p->n_detailed == MOST_DETAILED;
     if (p->full) return USC_E_BUSY; /* ends the walk */
-    const usc_status st = finding_of(p, row, usc_verdict_by_text(row->verdict), &f, err);
+    usc_status st = finding_of(p, row, usc_verdict_by_text(row->verdict), &f, err);
     if (st != USC_OK || !is_detailed(p, row, f)) return st;
     usc_out_format(p->o, "<script type=\"application/json\" id=\"data-%lld\">{",
                    (long long)row->call);
     p->o->in_script = true;
     usc_report_json_numbers(p->o, row);
+    st = put_markdown(p, row, f);
     p->o->in_script = false;
     usc_out_text(p->o, "}</script>\n");
-    return p->o->status;
+    return st != USC_OK ? st : p->o->status;
 }
 
 /* The second walk makes the same choices as the first. */

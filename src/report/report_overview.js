@@ -75,7 +75,8 @@ function findingCard(f, i) {
       marks && el("span", { class: "quiet" }, marks)),
     el("p", { class: "sentence" }, f.sentence || f.cause),
     el("p", { class: "places quiet mono" }, f.modules),
-    el("div", { class: "side" }, bitsBar(f), typeof f.loss === "number" ? el("span", { class: "quiet" }, `loss ±${lossText(f)}`) : null));
+    el("div", { class: "side" }, bitsBar(f), typeof f.loss === "number" ? el("span", { class: "quiet" }, `loss ±${lossText(f)}`) : null,
+      handOn(f)));
 }
 
 function drawAccused() {

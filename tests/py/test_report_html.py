@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import os
@@ -87,6 +88,26 @@ def test_commands_of_a_call_can_be_typed(sample, tmp_path):
         text = subprocess.run([BUILD / "bin" / "ulpscope", "help", name], capture_output=True, text=True).stdout
         for option in re.findall(r" (--?[a-z][a-z-]*)", command):
             assert re.search(rf"{option}\b", text), command
+
+
+def copied(page: Path, press: str, profile: Path) -> str:
+    """What a page writes to the clipboard when a button is pressed."""
+    spy = """<script>addEventListener("load", () => { Object.defineProperty(navigator, "clipboard", {value: {
+      writeText: (text) => { document.title = text; return Promise.resolve(); } }}); %s.click(); });</script>"""
+    twin = page.with_name("pressed.html")
+    twin.write_text(page.read_text().replace("</body>", spy % press + "</body>"))
+    title = re.search(r"<title>(.*?)</title>", dom(twin, "", profile), flags=re.S).group(1)
+    return html.unescape(title)
+
+
+def test_a_finding_can_be_handed_on(sample, tmp_path):
+    button = 'document.querySelectorAll(".finding")[1].querySelectorAll("button")[%d]'
+    assert copied(sample, button % 0, tmp_path) == "ulpscope repro 'demo#10' --device sim:0"
+    told = copied(sample, button % 1, tmp_path)
+    assert told.startswith("## `aten::linear` on `sim:0`: reduced") and "- Cause: inputs rounded to TF32" in told
+    assert "- Where: call 10 of `demo`, step 1, forward, in `layers.0.attn` (Attention)" in told
+    assert "copy Markdown" in dom(sample, "#call-10", tmp_path).split("<article", 1)[1]
+    assert "copy Markdown" not in dom(sample, "#call-11", tmp_path).split("<article", 1)[1]
 
 
 def test_a_call_that_is_not_there_is_said_so(sample, tmp_path):

@@ -148,6 +148,76 @@ static void html_is_escaped_and_self_contained(void **state)
     free(html);
 }
 
+static char *markdown_of(const usc_run *run, const usc_result_row *row, const char *again)
+{
+    report_memory m = {0};
+    const usc_sink sink = {report_memory_write, &m};
+    usc_error err;
+    if (usc_report_markdown(run, row, again, &sink, &err) != USC_OK)
+        fail_msg("%s", err.text);
+    return m.bytes;
+}
+
+static void a_bug_report_says_what_where_numbers_and_environment(void **state)
+{
+    (void)state;
+    const usc_run run = {.trace = "t",
+                         .device = "npu:0",
+                         .faults = "",
+                         .environment = "{\"torch\": \"2.13.0\", \"cores\": 2}"};
+    const usc_metric path = {1, "path", 0, "out[1]"};
+    const usc_result_example worst = {1, 0, "[0, 3]", (double)NAN, 0.5, 0.25, 9};
+    usc_result_row row = report_row(7, "aten::_softmax", "reduced");
+    row.bits = 8.04;
+    row.sentence = "_softmax computed with 8.0 effective bits";
+    row.metrics = &path;
+    row.n_metrics = 1;
+    row.examples = &worst;
+    row.n_examples = 1;
+    char *text = markdown_of(&run, &row, "`python repro.py`, which fails");
+    assert_string_equal(
+        text,
+        "## `aten::_softmax` on `npu:0`: reduced\n\n"
+        "\\_softmax computed with 8.0 effective bits\n\n"
+        "- Effective bits: 8.0, of which float32 on the CPU gives 23.5\n"
+        "- Arguments: `float32[2, 3]`\n- Decided by: `out[0]`\n"
+        "- Where: call 7 of `t`, step 1, forward, in `layers.0.attn` (Attention)\n\n"
+        "Worst elements:\n\n| Element | Device | Correct (float64) | Float32 on the CPU "
+        "|\n|---|---:|---:|---:|\n| out\\[1\\]\\[0, 3\\] | nan | 0.5 | 0.25 |\n\n"
+        "To see it again: `python repro.py`, which fails\n\n"
+        "Environment:\n\n- device: `npu:0`\n- torch: 2.13.0\n- cores: 2\n");
+    free(text);
+}
+
+/* A name that would end the code, open a tag or begin a line is text; what is no JSON is
+ * left out. */
+static void a_bug_report_survives_names_and_broken_json(void **state)
+{
+    (void)state;
+    const usc_run run = {.device = "a`b", .environment = "{broken"};
+    usc_result_row row = report_row(1, "evil`\n# x", "unjudged");
+    row.sentence = "<b> *x* [y](z)\n# w";
+    row.bits = (double)NAN;
+    char *text = markdown_of(&run, &row, NULL);
+    assert_contains(text, "## `evil' # x` on `a'b`: unjudged\n");
+    assert_contains(text, "\\<b\\> \\*x\\* \\[y\\](z) # w\n");
+    assert_lacks(text, "Effective bits");
+    assert_contains(text, "Environment:\n\n- device: `a'b`\n");
+    free(text);
+}
+
+/* One for each finding: a page of 5,000 calls of the same kind does not repeat it. */
+static void html_holds_a_bug_report_per_finding(void **state)
+{
+    (void)state;
+    char *html = report_render(report, usc_report_html);
+    char *json = report_render(report, usc_report_json);
+    assert_contains(html, "\"markdown\": \"## `aten::linear` on `sim:0`: reduced");
+    assert_int_equal(count(html, "\"markdown\": \"## "), count(json, "\"worst_call\":"));
+    free(json);
+    free(html);
+}
+
 static void files_are_written_whole(void **state)
 {
     (void)state;
@@ -281,6 +351,9 @@ int main(int argc, char **argv)
         FILES_TEST(csv_quotes_what_needs_it),
         FILES_TEST(details_have_a_row_per_metric),
         FILES_TEST(html_is_escaped_and_self_contained),
+        cmocka_unit_test(a_bug_report_says_what_where_numbers_and_environment),
+        cmocka_unit_test(a_bug_report_survives_names_and_broken_json),
+        FILES_TEST(html_holds_a_bug_report_per_finding),
         FILES_TEST(files_are_written_whole),
         FILES_TEST(a_file_that_cannot_be_written_is_named),
         cmocka_unit_test(five_thousand_calls_are_fine),
