@@ -11,6 +11,7 @@
 
 enum {
     CHUNK = 256,          /* elements widened at once */
+    FIRST = 16,           /* the same at the start of a row: most are left there */
     MAX_ROWS = 16,        /* rows looked at */
     MAX_LOOKED = 65536,   /* elements looked at in all; also the longest row */
     MAX_SECOND = 1 << 14, /* integers of which the second extremes are found */
@@ -74,10 +75,10 @@ static unsigned look_at_row(const look *l, unsigned open, int64_t i_row)
     uint64_t raw[CHUNK];
     row_sums row = {0};
     const int64_t start = i_row * l->columns;
-    for (int64_t from = 0; open != 0 && from < l->columns; from += CHUNK) {
-        const int64_t rest = l->columns - from;
-        /* most rows are left after a few elements */
-        const size_t n = rest < CHUNK ? (size_t)rest : CHUNK;
+    size_t n = 0;
+    for (int64_t from = 0; open != 0 && from < l->columns; from += (int64_t)n) {
+        const int64_t rest = l->columns - from, most = from == 0 ? FIRST : CHUNK;
+        n = (size_t)(rest < most ? rest : most);
         usc_walk_gather(l->walk, start + from, n, raw);
         usc_dtype_widen(l->walk->dtype, raw, values, n);
         for (size_t i = 0; open != 0 && i < n; i++)
@@ -128,10 +129,11 @@ static unsigned candidates(const look *l)
     return open;
 }
 
-/* A row of the sample, spread over all rows. */
+/* A row of the sample, spread over all rows. Those of the middle come first: rows on both
+ * sides of which there are elements beyond the diagonal rule out most. */
 static int64_t sampled_row(const look *l, int64_t k, int64_t n)
 {
-    return n > 1 ? k * (l->n_rows - 1) / (n - 1) : 0;
+    return n > 1 ? (k + n / 2) % n * (l->n_rows - 1) / (n - 1) : l->n_rows / 2;
 }
 
 static bool is_symmetric(const look *l)
@@ -162,6 +164,10 @@ static unsigned structure_of(look *l)
         if (open != 0) open = look_at_row(l, open, sampled_row(l, k, n));
         unique = unique && row_is_unique(l, sampled_row(l, k, n));
     }
+    /* one value beyond the diagonal, another before it: the counts give the other side */
+    const unsigned sides = USC_LOWER | USC_UPPER;
+    if ((open & sides) == sides && !(l->lower_fill == l->upper_fill))
+        open &= ~(unsigned)USC_UPPER;
     if (unique) open |= USC_ROWS_UNIQUE;
     if (is_symmetric(l)) open |= USC_SYMMETRIC;
     return open;
@@ -173,7 +179,8 @@ static void second_extremes(const usc_walk *walk, usc_stats *s)
 {
     s->int_above_min = s->int_min;
     s->int_below_max = s->int_max;
-    if (walk->n > MAX_SECOND || walk->dtype == USC_BOOL || fabs(s->min) > 0x1p53 ||
+    const bool may_be_apart = s->int_min < -1 || s->max > 0x1p24;
+    if (walk->n > MAX_SECOND || !may_be_apart || fabs(s->min) > 0x1p53 ||
         fabs(s->max) > 0x1p53)
         return;
     double values[CHUNK], above = s->max, below = s->min;

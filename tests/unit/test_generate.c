@@ -302,6 +302,19 @@ static void test_forms_are_found_and_kept(void **state)
     }
 }
 
+static void test_a_causal_mask_is_kept_as_it_is(void **state)
+{
+    (void)state;
+    for (int i = 0; i < R * C; i++)
+        real[i] = i % C > i / C;
+    const usc_tensor t = tensor_of(real, USC_BOOL, R, C);
+    const usc_stats s = stats_of(&t);
+    make(&t, &s, NULL, made);
+    assert_memory_equal(made, real, R * C);
+    real[5] = 0; /* planted: no triangle any more */
+    assert_int_equal(stats_of(&t).structure & (USC_LOWER | USC_ROWS_RISE), 0);
+}
+
 static void test_rows_without_repetition(void **state)
 {
     (void)state;
@@ -564,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_integers_keep_order_and_uniqueness),
         cmocka_unit_test(test_a_value_for_none_stays_alone),
         cmocka_unit_test(test_forms_are_found_and_kept),
+        cmocka_unit_test(test_a_causal_mask_is_kept_as_it_is),
         cmocka_unit_test(test_rows_without_repetition),
         cmocka_unit_test(test_definite_matrices_have_a_root),
         cmocka_unit_test(test_indices_stay_inside),
