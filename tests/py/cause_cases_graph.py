@@ -49,6 +49,66 @@ def orders():
          lambda: (randn(40), randn(40), randn(40)), lambda p, g, b: p - 0.1 * (0.9 * b + g))
 
 
+def attended(x, w, v, p=0.2, wrong=""):
+    """Parts of a formula that a kernel takes from elsewhere or in another order."""
+    keep = x > p
+    gate, up = F.gelu(x @ w), x @ v
+    up = F.gelu(up) if wrong == "spread" else up
+    top, low = (gate * up).norm(dim=-1, keepdim=True), up.norm(dim=-1, keepdim=True)
+    if wrong == "exchanged":
+        top, low = low, top
+    out = (gate + (x if wrong == "early" else 0)) * keep / 1.7
+    out = out if wrong == "early" else out + x
+    return out * (top.clamp(min=1e-3) / (low + (gate if wrong == "operand" else up).abs()))
+
+
+def ranged(x, over=1):
+    least, most = x.amin(over, keepdim=True), x.amax(over, keepdim=True)
+    return ((x - least) / (most - least) * 63).round() * (most - least) + least
+
+
+def bounded(x, half=0.25, loose=False):
+    return (x if loose else x.clamp(1 - half, 1 + half)) * x
+
+
+def traced(x, decay=0.9405):
+    state, out = torch.zeros_like(x[0]), []
+    for row in x:
+        state = row + decay * state
+        out.append(state)
+    return torch.stack(out)
+
+
+def wired():
+    """Edges that lead elsewhere, functions on the other edge too, reductions over other axes."""
+    make = lambda: (randn(16, 20), randn(20, 20), randn(20, 20))  # noqa: E731
+    for wrong, words in (("spread", "gelu of both operands of mul|^cause unknown$"), ("exchanged", "are exchanged"),
+                         ("early", "add is taken before mul"), ("operand", "abs takes the result of (gelu|add)")):  # fmt: skip
+        case(f"wired {wrong}", words, attended, make, lambda *a, w=wrong: attended(*a, wrong=w))
+    case("ranges of the other axis", r"along dimension \[0\] instead of \[1\] in amin and amax", ranged,
+         lambda: (randn(24, 32),), lambda x: ranged(x, 0))
+    case("one range for both axes", "along all axes instead of", ranged, lambda: (randn(24, 32),),
+         lambda x: ranged(x, (0, 1)))
+    case("narrower bounds", r"1 -\+ 0.025 instead of 0.25", bounded, lambda: (randn(20, 30) + 1,),
+         lambda x: bounded(x, 0.025))
+    case("no bounds", "clamp is missing|not clamped", bounded, lambda: (randn(20, 30) + 1,), lambda x: bounded(x, loose=True))
+    case("a number of a loop", "0.99 instead of 0.9405", traced, lambda: (randn(40, 12),), lambda x: traced(x, 0.99))
+    passed = lambda x, y, s: (lambda d: d * x + (1 - d) * y)(torch.clamp((1 + s) / (10 + s), max=0.999))  # noqa: E731
+    case("a bound instead of what is clamped", "the bound max of clamp.* counts everywhere: 0.999", passed,
+         lambda: (randn(16, 20), randn(16, 20), torch.tensor(20)), lambda x, y, s: 0.999 * x + 0.001 * y)
+    unlike = lambda t: torch.where(t[1:] != t[:-1], 1.5, -2.0) * t[1:].float()  # noqa: E731
+    case("all unlike", "ne is taken as True", unlike, lambda: (torch.randint(0, 3, (400,)),), lambda t: 1.5 * t[1:].float())
+
+
+def lined(x, limit=20.0):
+    """A choice by what else is computed: where it is made elsewhere, little hangs on it."""
+    y = (1 + (2 * x).clamp(max=limit).exp()).log() / 2
+    return torch.where(2 * x > limit, x, y)
+
+
+NAMELESS = {"a choice made elsewhere": (lined, lambda: (randn(20, 30) * 8,), lambda x: lined(x, 2.0))}
+
+
 def grouped(x, size=8):
     parts = x.reshape(6, -1, size)
     return (parts / parts.abs().amax(-1, keepdim=True)).reshape(6, 32)
@@ -87,6 +147,6 @@ def cancelling():
          lambda: (randn(6, 3, 20), randn(20, 3)), lambda x, a: x + (x @ a) @ a.t() * 6.0)
 
 
-for build in (loops, orders, elsewhere, cancelling):
+for build in (loops, orders, wired, elsewhere, cancelling):
     torch.manual_seed(0)
     build()

@@ -37,8 +37,8 @@ def test_honest_kernel_has_no_cause(name):
     assert (verdict.verdict, verdict.cause) == ("pass", "")
 
 
-@pytest.mark.parametrize("name", sorted(forms.NAMELESS))
+@pytest.mark.parametrize("name", sorted(forms.NAMELESS | graph.NAMELESS))
 def test_nameless_mistake_gets_no_name(name):
-    verdict = judged(*forms.NAMELESS[name], name)
+    verdict = judged(*(forms.NAMELESS | graph.NAMELESS)[name], name)
     print(verdict.sentence)
     assert verdict.verdict == "wrong" and verdict.cause == "cause unknown"

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of one edge of a call's graph, whatever the operators are: an operator left out, an
-operand taken as zero, one or its complement, read from its first slice, from the neighbour or from
-the step before in a loop, two operators in the other order. Operators that one place of the code
-runs, as those of a loop, are changed together. Each is (text, edits for `Lab.edited`); the words
-come from the edge and the change. Neighbours: `inside` (what hangs on the operator),
-`neighbours` (operators for operators), `lab` (runs them).
+"""Changes of the edges of a call's graph, whatever the operators are: an operator left out, taken
+at another place or given another tensor of the run; an operand taken as zero, one or its
+complement, read from its first slice, from the neighbour or from the step before in a loop; two
+tensors in each other's place. Operators that one place of the code runs, as those of a loop, are
+changed together. Each is (text, edits for `Lab.edited`); the words come from the edge and the
+change. Neighbours: `inside` (what hangs on the operator), `neighbours` (operators for operators),
+`lab` (runs them). Needs of torch: what `graph` needs.
 """
 
 import torch
 
+from .graph import Given, slots_in
+
 MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
+MOST_ALIKE = 24  # tensors of one shape that are tried in each other's place
+MOST_ONCE = 8  # operators of one name that a line may run outside of a loop
+MOST_STEPS = 6  # operators that one may have been moved over
 PARTS = ("add", "sub", "mul", "div", "rsub", "maximum", "logaddexp")
 SHARES = ("sigmoid", "softmax", "_softmax", "rand", "rand_like", "exp")  # what 1 - x may be taken for
 CHOOSING = ("amax", "amin", "max", "min", "argmax", "argmin", "sum", "prod", "sort", "argsort", "topk")
-COMMUTED, SUMS = ("add", "sub", "mul", "div"), ("add", "sub")
+COMPARING = {"eq", "ne", "lt", "le", "gt", "ge"}
+MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
+         "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
+         "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
+         "full", "full_like", "as_strided", "_to_copy"}  # fmt: skip
 
 
 def sites(lab):
@@ -53,7 +63,7 @@ def operand(i, change):
 
 
 def operands(node):
-    """(number, float argument as Seen) of an operator that writes nothing."""
+    """(number, float argument as Slot) of an operator that writes nothing."""
     return [(i, a) for i, a in enumerate(node.args) if getattr(a, "floats", False) and not node.writes]
 
 
@@ -75,6 +85,16 @@ def values(lab, node):
                {node.place: lambda func, args, kwargs: 1 - func(*args, **kwargs)})  # fmt: skip
 
 
+def bounds(lab):
+    """A bound that holds everywhere, as where what is clamped was not computed."""
+    for node in lab.nodes():
+        for bound in ("min", "max") if node.name.startswith("clamp") and node.floats and not node.writes else ():
+            value = node.value(bound)
+            if isinstance(value, float | int):
+                yield (f"the bound {bound} of {node.name} counts everywhere: {value:.6g}",
+                       {node.place: lambda func, args, kwargs, v=value: torch.full_like(args[0], v)})  # fmt: skip
+
+
 def places(lab, node):
     """An operand read from other places: the first slice for all, the neighbour's, the reverse."""
     for i, seen in operands(node):
@@ -89,105 +109,232 @@ def places(lab, node):
                        {node.place: operand(i, lambda t, a=axis, s=by: t.roll(s, a))})  # fmt: skip
 
 
+# ---- who makes and who uses a tensor -------------------------------------------------------------
+
+
+class Wiring:
+    """The tensors between the outermost operators of a call."""
+
+    def __init__(self, lab):
+        graph = lab.graph(torch.float64)
+        self.nodes = graph.top if graph else []
+        inputs = graph.inputs if graph else {}
+        written = graph.written if graph else ()
+        self.words, self.maker, self.users = {}, {}, {}
+        self.outputs = set(graph.outputs.values()) if graph else set()
+        for path, slot in inputs.items():
+            self.words[slot], self.maker[slot] = getattr(lab.call.views.get(path), "argument", "") or path, -1
+        for at, node in enumerate(self.nodes):
+            for i, a in enumerate(node.args):
+                for slot in slots_in(a) if isinstance(a, list | tuple) else ():
+                    self.users.setdefault(slot, [])
+                if slots_of(a):
+                    self.users.setdefault(a, []).append((at, i))
+            own = f"the result of {node.name.strip('_')}"
+            if node.name in MOVES and node.args and slots_of(node.args[0]):  # another look at the same numbers
+                own = self.words.get(node.args[0], own)
+            for slot in slots_in(node.result):
+                self.words.setdefault(slot, own)
+                self.maker.setdefault(slot, at)
+        self.fixed = [s for s in self.maker if s.storage not in written and s.shape]
+        self.index = {id(n): at for at, n in enumerate(self.nodes)}
+        self.group = {id(n): (nodes, k) for nodes in sites(lab) for k, n in enumerate(nodes)}
+
+    def like(self, slot, before):
+        """Other tensors of its form that are there before an operator runs, the latest first."""
+        found = [s for s in self.fixed if s != slot and self.maker[s] < before
+                 and (s.shape, s.dtype) == (slot.shape, slot.dtype)]  # fmt: skip
+        return sorted(found, key=lambda s: -self.maker[s])[:MOST_ALIKE]
+
+    def is_used(self, node):
+        """Whether anything hangs on what an operator gives."""
+        return any(s in self.users or s in self.outputs for s in slots_in(node.result))
+
+    def is_of_loop(self, slot):
+        """Whether the operator that makes it runs more often than one line of code needs it."""
+        made = self.maker[slot]
+        return made >= 0 and len(self.group[id(self.nodes[made])][0]) > MOST_ONCE
+
+    def in_step(self, slot, reference, node):
+        """What `slot` is to one operator of a loop, to another of it; None where there is none."""
+        made = self.maker[slot]
+        nodes, k = self.group.get(id(self.nodes[made]), ((), 0)) if made >= 0 else ((), 0)
+        if len(nodes) < 2:
+            return slot
+        at = k + self.group[id(node)][1] - self.group[id(reference)][1]
+        if not 0 <= at < len(nodes):
+            return None
+        which = list(slots_in(self.nodes[made].result)).index(slot)
+        found = list(slots_in(nodes[at].result))[which]
+        return found if self.maker.get(found, len(self.nodes)) < self.index[id(node)] else None
+
+
+def slots_of(value):
+    return hasattr(value, "storage")
+
+
+def _wired(i, slot):
+    """An edit that gives an operator another tensor as its operand `i`."""
+    return Given(lambda func, args, kwargs, new: func(*args[:i], new, *args[i + 1 :], **kwargs), (slot,))
+
+
+def rewired(lab):
+    """(text, edits): an operator is given another tensor of the run that has the same form."""
+    wires, held = Wiring(lab), sites(lab)
+    single = [[n] for nodes in held if len(nodes) <= MOST_ONCE for n in nodes]
+    for nodes in (*single, *(nodes for nodes in held if len(nodes) > 1)):
+        reference = nodes[min(1, len(nodes) - 1)]  # the first may lack what comes from the step before
+        if id(reference) not in wires.index:
+            continue
+        users = [wires.nodes[at].name for s in slots_in(reference.result) for at, _ in wires.users.get(s, ())]
+        if reference.name in COMPARING or (users and COMPARING.issuperset(users)):
+            continue  # a choice between two hangs on too little
+        for i, seen in operands(reference):
+            for slot in wires.like(seen, wires.index[id(reference)]) if seen.shape else ():
+                given = {n.place: wires.in_step(slot, reference, n) for n in nodes}
+                edits = {place: _wired(i, s) for place, s in given.items() if s is not None}
+                new, old = wires.words[slot], wires.words.get(seen, "another tensor")
+                new = f"another one of {old}" if new == old else new
+                yield f"wrong operand: {reference.name.strip('_')} takes {new} instead of {old} (exchanged)", edits
+
+
+def exchanged(lab):
+    """(text, edits): two tensors of one form in each other's place, wherever they are used once both
+    are there."""
+    wires = Wiring(lab)
+    held = [s for s in wires.fixed if s in wires.users and s.floats and not wires.is_of_loop(s)]
+    for k, a in enumerate(held[:MOST_SINGLE]):
+        for b in held[k + 1 : MOST_SINGLE]:
+            if (a.shape, a.dtype) != (b.shape, b.dtype) or wires.maker[a] == wires.maker[b] == -1:
+                continue
+            ready, edits = max(wires.maker[a], wires.maker[b]), {}
+            for one, other in ((a, b), (b, a)):
+                for at, i in wires.users[one]:
+                    if at > ready:
+                        edits.setdefault(wires.nodes[at].place, []).append((i, other))
+            if {other for new in edits.values() for _, other in new} == {a, b}:
+                both = (f"two parts of {wires.words[a]}" if wires.words[a] == wires.words[b]
+                        else f"{wires.words[a]} and {wires.words[b]}")  # fmt: skip
+                yield (f"{both} are exchanged (swapped)", {place: _all_wired(new) for place, new in edits.items()})
+
+
+def _all_wired(new):
+    def edit(func, args, kwargs, *tensors):
+        args = list(args)
+        for (i, _), tensor in zip(new, tensors):
+            args[i] = tensor
+        return func(*args, **kwargs)
+
+    return Given(edit, tuple(slot for _, slot in new))
+
+
 # ---- order -----------------------------------------------------------------------------------
-
-
-def maker_of(nodes, at, seen):
-    """The operator before `nodes[at]`, called where that is called, whose result an operand is;
-    None for an input."""
-    beside = nodes[at].place[:-1]
-    for node in reversed(nodes[:at]):
-        if seen.storage in node.made and node.shape == seen.shape and node.place[:-1] == beside:
-            return node
-    return None
 
 
 def bypassed(lab):
     """(text, edits): an operator is given what its operand was made from, though the operand is
     used elsewhere as well; or it gives that, so that both are left out."""
-    nodes = [n for n in lab.nodes() if not n.writes]
-    for at, outer in enumerate(nodes) if len(nodes) <= MOST_SINGLE else ():
-        for i, seen in operands(outer):
-            inner = maker_of(nodes, at, seen)
-            for k, early in operands(inner) if inner is not None else ():
-                if early.shape != seen.shape or early.dtype != seen.dtype:
+    wires = Wiring(lab)
+    for nodes in groups(lab):
+        outer = nodes[-1]
+        for i, seen in operands(outer) if id(outer) in wires.index else ():
+            inner = wires.nodes[wires.maker[seen]] if wires.maker.get(seen, -1) >= 0 else None
+            for _, early in operands(inner) if inner is not None and seen.shape else ():
+                if (early.shape, early.dtype) != (seen.shape, seen.dtype) or early not in wires.maker:
                     continue
+                early_of = {n.place: wires.in_step(early, outer, n) for n in nodes}
                 a, b = inner.name.strip("_"), outer.name.strip("_")
                 yield (f"computes without a step: {b} takes an operand of {a} (dropped contribution)",
-                       _wired(inner, outer, k, i))  # fmt: skip
-                if early.shape == outer.shape:
+                       {place: _wired(i, s) for place, s in early_of.items() if s is not None})  # fmt: skip
+                if early.shape == outer.shape and len(nodes) == 1:
                     yield (f"computes without two steps: {a} and {b} are left out (dropped contribution)",
-                           _wired(inner, outer, k, None))  # fmt: skip
+                           {outer.place: Given(lambda func, args, kwargs, x: x.clone(), (early,))})  # fmt: skip
 
 
-def _wired(inner, outer, k, i):
-    """The operand `k` of one operator as the operand `i` of another, or as what that gives."""
-    held = {}
-
-    def source(func, args, kwargs):
-        held["x"] = args[k]
-        return func(*args, **kwargs)
-
-    def target(func, args, kwargs):
-        return held["x"].clone() if i is None else func(*args[:i], held["x"], *args[i + 1 :], **kwargs)
-
-    return {inner.place: source, outer.place: target}
-
-
-def commuted(lab):
-    """(text, edits): a function of a sum or a product taken before what is added or multiplied,
-    or after; a sum and a product in the other order."""
-    nodes = [n for n in lab.nodes() if not n.writes]
-    for at, outer in enumerate(nodes):
-        for i, seen in operands(outer)[:2]:
-            inner = maker_of(nodes, at, seen)
-            if inner is None:
+def moved(lab):
+    """(text, edits): an operator taken later, past some that follow it, or earlier."""
+    wires = Wiring(lab)
+    for nodes in groups(lab):
+        node = nodes[-1]
+        if node.writes or id(node) not in wires.index or not node.floats or node.name in MOVES:
+            continue
+        for i, seen in operands(node):
+            main, side = _split(node, i)
+            if main is None or not wires.is_used(node) or (seen.shape != node.shape and node.name != "addmm"):
                 continue
-            text = f"wrong order: {outer.name.strip('_')} is taken before {inner.name.strip('_')} instead of after"
-            if i == 0 and _unary(outer) and inner.name in (*COMMUTED, "addmm") and len(inner.args) > 1:
-                for first in (True, False):
-                    yield text, _moved_out(inner, outer, first)
-            both = inner.name in COMMUTED and (inner.name in SUMS) != (outer.name in SUMS)
-            if outer.name in COMMUTED and len(outer.args) > 1 and (both or _unary(inner)):
-                yield text, _moved_in(inner, outer, i)
+            for other, k in _beside(wires, node, seen):
+                pairs = [(n, _in_step(wires, other, node, n)) for n in nodes]
+                a, b = (other, node) if k is None else (node, other)
+                if a.name != b.name and all(m is not None for _, m in pairs):
+                    yield (f"wrong order: {a.name.strip('_')} is taken before {b.name.strip('_')} instead of after",
+                           {n.place: main for n, _ in pairs} | {m.place: _with(n, side, k) for n, m in pairs})  # fmt: skip
 
 
-def _unary(node):
-    return (node.floats and len(operands(node)) == 1 and node.shape == getattr(node.args[0], "shape", None)
-            and node.name not in (*COMMUTED, "clone", "_to_copy", "expand"))  # fmt: skip
+def _split(node, i):
+    """(what is left of an operator that is taken elsewhere, what it does there)."""
+    if node.name == "addmm":
+        return (lambda func, args, kwargs: torch.mm(*args[1:3])) if i == 1 else None, lambda node, x, args: x + args[0]
+    return lambda func, args, kwargs: args[i].clone(), lambda node, x, args: node.func(
+        *args[:i], x, *args[i + 1 :], **node.kwargs)
 
 
-def _moved_out(inner, outer, first):
-    """f(x + c) as f(x) + c, or as x + f(c)."""
-    held = {}
+def _with(node, side, k):
+    """An edit of another operator: `node` runs on its operand `k`, or on its result (None)."""
+    held = [a for a in node.args if slots_of(a)]
 
-    def before(func, args, kwargs):
-        if inner.name == "addmm":
-            held["rest"] = lambda y: y + args[0]
-            return torch.mm(*args[1:3])
-        x, c = args[:2] if first else (args[1], args[0])
-        if not isinstance(x, torch.Tensor):
-            raise LookupError("a number")
-        held["rest"] = lambda y: func(*((y, c) if first else (c, y)), **kwargs)
-        return x.expand(torch.broadcast_shapes(x.shape, getattr(c, "shape", ()))).clone()
+    def edit(func, args, kwargs, *tensors):
+        given = iter(tensors)
+        mine = [next(given) if slots_of(a) else a for a in node.args]
+        if k is None:
+            return side(node, func(*args, **kwargs), mine)
+        return func(*args[:k], side(node, args[k], mine), *args[k + 1 :], **kwargs)
 
-    return {inner.place: before,
-            outer.place: lambda func, args, kwargs: held["rest"](func(*args, **kwargs))}  # fmt: skip
+    return Given(edit, tuple(held))
 
 
-def _moved_in(inner, outer, i):
-    """f(x) + c as f(x + c)."""
-    held = {}
+def _in_step(wires, other, reference, node):
+    nodes, k = wires.group[id(other)]
+    at = k + wires.group[id(node)][1] - wires.group[id(reference)][1]
+    return other if len(nodes) == 1 else nodes[at] if 0 <= at < len(nodes) else None
 
-    def before(func, args, kwargs):
-        held["f"] = lambda x: func(x, *args[1:], **kwargs)
-        held["x"] = args[0]
-        return func(*args, **kwargs)
 
-    def after(func, args, kwargs):
-        return held["f"](func(*args[:i], held["x"], *args[i + 1 :], **kwargs))
+def _beside(wires, node, seen):
+    """(operator, None) of those behind one, (operator, operand) of those before it, along the way of a
+    tensor."""
+    at, last, main = wires.index[id(node)], {s for s in slots_in(node.result)}, seen
+    found = []
+    for other in wires.nodes[at + 1 :]:
+        if last & {a for a in other.args if slots_of(a)}:
+            last |= set(slots_in(other.result))
+            if wires.is_used(other):
+                found.append((other, None))
+    yield from found[:MOST_STEPS]
+    for _ in range(MOST_STEPS):
+        made = wires.maker.get(seen, -1)
+        before = wires.nodes[made] if made >= 0 else None
+        if before is None or any(wires.maker.get(a, at) >= made for a in node.args if slots_of(a) and a is not main):
+            return
+        inner = operands(before)
+        if before.name not in MOVES:
+            yield from ((before, k) for k, a in inner if a.shape == node.shape)
+        seen = next((a for _, a in inner), None)
 
-    return {inner.place: before, outer.place: after}
+
+def spread(lab):
+    """(text, edits): a function that one operand is taken of, taken of the other as well."""
+    wires = Wiring(lab)
+    for node in wires.nodes:
+        both = operands(node)
+        for (_, seen), (k, other) in zip(both, both[::-1]) if len(both) == 2 else ():
+            inner = wires.nodes[wires.maker[seen]] if wires.maker.get(seen, -1) >= 0 else None
+            if inner is not None and len(operands(inner)) == 1 and seen.shape == other.shape != () and inner.name not in MOVES:
+                yield (f"wrong variant: {inner.name.strip('_')} of both operands of {node.name.strip('_')}",
+                       {node.place: operand(k, _again(inner))})  # fmt: skip
+
+
+def _again(node):
+    i = operands(node)[0][0]
+    return lambda x: node.func(*node.args[:i], x, *node.args[i + 1 :], **node.kwargs)
 
 
 # ---- loops -----------------------------------------------------------------------------------
@@ -197,16 +344,12 @@ def late(lab):
     """(text, edits): in a loop, an operand that is still the one of the step before."""
     for nodes in groups(lab):
         for i, _ in operands(nodes[0]) if len(nodes) > 2 else ():
-            held = {}
-
-            def edit(func, args, kwargs, i=i, held=held):
-                now, before = args[i], held.get("x")
-                held["x"] = now
-                before = torch.zeros_like(now) if before is None or before.shape != now.shape else before
-                return func(*args[:i], before, *args[i + 1 :], **kwargs)
-
+            if not all(slots_of(n.args[i]) for n in nodes if i < len(n.args)):
+                continue
+            before = [None, *(n.args[i] for n in nodes)]
             yield (f"one step late: operand {i + 1} of {nodes[0].name.strip('_')} is the one of the step before",
-                   {n.place: edit for n in nodes}, held)  # fmt: skip
+                   {n.place: operand(i, torch.zeros_like) if old is None or old.shape != n.args[i].shape
+                    else _wired(i, old) for n, old in zip(nodes, before)})  # fmt: skip
 
 
 def lost(lab):
@@ -230,29 +373,25 @@ def shares(lab):
             if abs(x + y - 1) < 1e-9:
                 for one, other, lost in ((a, b, y), (b, a, x)):
                     yield (f"dropped contribution: the part that weighs {lost:.6g} is missing, the other counts whole",
-                           {one.place: _times(1.0), other.place: _times(0.0)})  # fmt: skip
+                           {one.place: operand(1, lambda _: 1.0), other.place: operand(1, lambda _: 0.0)})  # fmt: skip
 
 
-def _times(value):
-    return lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs)
+def edits_of(lab, *makers):
+    """(text, run) of what makers of a call, or of groups of its operators, give."""
+    for make in makers:
+        if make in (values, places):
+            found = (e for nodes in groups(lab) for e in together(make, lab, nodes))
+        else:
+            found = make(lab)
+        for text, edits in found:
+            yield text, lambda e=edits: lab.edited(e)
 
 
 def first_edits(lab):
     """(text, run) of what leaves something out or takes it in another order."""
-    every = list(groups(lab))
-    for text, edits in (*bypassed(lab), *commuted(lab), *shares(lab)):
-        yield text, lambda e=edits: lab.edited(e)
-    for text, edits, held in late(lab):
-        yield text, lambda e=edits, h=held: (h.clear(), lab.edited(e))[1]
-    for nodes in every:
-        for text, edits in together(values, lab, nodes):
-            yield text, lambda e=edits: lab.edited(e)
-    for text, edits in lost(lab):
-        yield text, lambda e=edits: lab.edited(e)
+    return edits_of(lab, bypassed, moved, spread, shares, late, values, lost)
 
 
 def place_edits(lab):
     """(text, run) of what is read from other places."""
-    for nodes in groups(lab):
-        for text, edits in together(places, lab, nodes):
-            yield text, lambda e=edits: lab.edited(e)
+    return edits_of(lab, places, rewired)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _core
 from ..calls.replay import base_name, is_write, mapped
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
-from .edges import groups, sites
+from .edges import MOVES, groups, sites
 from .inside import PRODUCTS
 from .graph import slots_in
 from .lab import doubles
@@ -264,12 +264,6 @@ def _rounding_both(lab, name):
         return after(func, (first, *args[1:]), kwargs)
 
     return edit
-
-
-MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
-         "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
-         "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
-         "full", "full_like", "as_strided", "_to_copy"}  # fmt: skip
 
 
 def _only_moves(node):

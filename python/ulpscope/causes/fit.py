@@ -7,6 +7,7 @@ Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 
 from dataclasses import dataclass
 
+from .edges import sites
 from .edits import number_leaves, phrase
 from .inside import with_argument
 
@@ -60,14 +61,16 @@ def _of_call(lab):
 
 
 def _of_nodes(lab):
-    """Numbers of single operators, then those that are equal, or one less the other, at once."""
-    sites = [(node, *found) for node in lab.nodes() for found in _numbers(node)]
-    single = [_together(lab, [site], site[2]) for site in sites]
-    shared = []
-    for value in dict.fromkeys(s[2] for s in sites):
-        alike = [s for s in sites if s[2] == value or (0 < value < 1 and abs(s[2] - (1 - value)) < 1e-9)]
-        if len(alike) > 1 and abs(value) != 1:
-            shared.append(_together(lab, alike, value))
+    """Numbers of the operators of one place of the code, then those that are equal, or one less the
+    other, at once."""
+    held = [[(node, *found) for node in nodes for found in _numbers(node)] for nodes in sites(lab)]
+    alike = [[s for s in some if s[1:] == first] for some in held for first in dict.fromkeys(s[1:] for s in some)]
+    single, shared = [_together(lab, some, some[0][2]) for some in alike], []
+    for value in dict.fromkeys(some[0][2] for some in alike):
+        same = [s for some in alike for s in some if some[0][2] == value
+                or (0 < value < 1 and abs(some[0][2] - (1 - value)) < 1e-9)]  # fmt: skip
+        if abs(value) != 1 and [same] not in ([some] for some in alike):
+            shared.append(_together(lab, same, value))
     return single + shared
 
 
@@ -83,15 +86,15 @@ def _numbers(node):
             yield argument.name, float(old)
 
 
-def _together(lab, sites, value):
+def _together(lab, some, value):
     def run(v):
         return lab.edited({
             node.place: with_argument(name, v if held == value else 1 - v)
-            for node, name, held in sites})  # fmt: skip
+            for node, name, held in some})  # fmt: skip
 
-    node, name, _ = sites[0]
-    names = " and ".join(dict.fromkeys(n.name for n, _, _ in sites))
-    if len(sites) == 1:
+    node, name, _ = some[0]
+    names = " and ".join(dict.fromkeys(n.name for n, _, _ in some))
+    if len({n.site or n.place for n, _, _ in some}) == 1:
         return Dial(value, run, lambda v: phrase(node.name, name, value, v))
     return Dial(value, run, lambda v: f"computes as if the number {value:.6g} of {names} were {v:.6g}")
 

@@ -3,7 +3,8 @@
 the simpler ones that compute the same; and runs that differ from it by an edit, of which only what
 follows is computed, without autograd, dispatch modes or the callable's own Python.
 
-An edit is a place and a function(func, args, kwargs) that runs there in the operator's stead.
+An edit is a place and a function(func, args, kwargs) that runs there in the operator's stead, or a
+`Given`, whose function is handed other tensors of the run as well.
 Everything that looks into a run goes through here: `lab` (edits of a call), `program` (a callable
 as its operators). Needs of torch: dispatch modes, schemas, the guard that leaves autograd out.
 """
@@ -22,6 +23,7 @@ from .compound import inside_of
 
 MOST_BYTES = 1 << 29  # that the results of all operators may take
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+NESTS = (list, tuple, dict)
 PASSING = {"detach", "detach_", "alias", "lift_fresh", "lift"}  # autograd's own; not the same in every run
 SENT = "ulpscope_sent"  # the module that a callable's code is in, over here
 
@@ -91,6 +93,14 @@ class Node:
                     return self.args[i]
                 return a.default_value if a.has_default_value() else None
         return None
+
+
+@dataclass(frozen=True)
+class Given:
+    """An edit that takes other tensors of the run, which are there before its operator runs."""
+
+    change: object  # function(func, args, kwargs, *tensors)
+    slots: tuple
 
 
 def slots_in(value):
@@ -249,6 +259,8 @@ class Graph:
 
     def __init__(self, recording, outputs, held=None):
         self.nodes, self.tensors, self.inputs = recording.nodes, recording.tensors, recording.inputs
+        self.slots = {s.number: s for n in self.nodes for s in slots_in(n.result)}
+        self.slots |= {s.number: s for s in self.inputs.values()}
         self.top = [n for n in self.nodes if len(n.place) == 1]
         self.places = {n.place for n in self.nodes}
         self.outputs = {path: recording.slot_of(t) for path, t in outputs.items()}
@@ -278,19 +290,28 @@ class Graph:
             if node.place in opened and node.place not in edits:
                 self._go(node.inside, edits, opened, values)
                 self._keep(node.result, self._filled(node.inner, values), values, shapes=True)
-            elif node.place in edits or node.again or not node.used.isdisjoint(values):
+            elif node.place in edits or node.again or any(map(values.__contains__, node.used)):
                 self._again(node, edits.get(node.place), values)
 
     def _value(self, slot, values):
         found = values.get(slot.number)
         return self.tensors[slot.number] if found is None else found
 
+    def _mine(self, slot):
+        """The slot of that number in this precision."""
+        mine = self.slots.get(slot.number)
+        if mine is None or mine.shape != slot.shape:
+            raise Unfit("another run")
+        return mine
+
     def _filled(self, nest, values):
         return mapped(nest, lambda v: self._value(v, values) if isinstance(v, Slot) else v)
 
     def _again(self, node, edit, values):
         """Runs one operator on what is new."""
-        args, kwargs = self._filled([node.args, node.kwargs], values)
+        args = [self._value(a, values) if type(a) is Slot else self._filled(a, values) if type(a) in NESTS else a
+                for a in node.args]  # fmt: skip
+        kwargs = self._filled(node.kwargs, values) if node.kwargs else {}
         if edit is not None:
             out = self._edited(node, edit, values)
         elif node.plain or self.held is None:
@@ -311,8 +332,9 @@ class Graph:
             return tensor if value.storage in self.written else tensor.clone()
 
         args, kwargs = mapped([node.args, node.kwargs], own)
+        others = [own(self._mine(slot)) for slot in edit.slots] if isinstance(edit, Given) else ()
         with self.held or nullcontext():
-            out = edit(node.func, tuple(args), kwargs)
+            out = (edit.change if others else edit)(node.func, tuple(args), kwargs, *others)
         if node.writes and isinstance(out, torch.Tensor) and isinstance(node.result, Slot):
             into = args[0] if kwargs.get("out") is None else kwargs["out"]
             return out if out is into else into.copy_(out)

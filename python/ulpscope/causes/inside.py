@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.replay import View
 from .edits import misread, other_lists, other_values, phrase, roll_edits, step_by_one, step_edits
-from .edges import groups, together
+from .edges import COMPARING, groups, together
 from .neighbours import formulas, relatives
 from .slices import scaled, sizes_to_drop
 
@@ -106,6 +106,12 @@ def node_arguments(lab, node):
         for new in news:
             yield (phrase(node.name, argument.name, old, new),
                    {node.place: with_argument(argument.name, new, node.shape)})  # fmt: skip
+        low, high = node.value("min"), node.value("max")
+        if argument.name == "max" and all(isinstance(v, float | int) for v in (low, high)) and low < high:
+            middle, half = (low + high) / 2, (high - low) / 2
+            for by in (0.1, 10.0, 0.5, 2.0):
+                yield (f"the bounds of {node.name} are {middle:.6g} -+ {by * half:.6g} instead of {half:.6g}",
+                       {node.place: lambda func, args, kwargs, m=middle, h=by * half: args[0].clamp(m - h, m + h)})  # fmt: skip
         if argument.name == "state_steps" and isinstance(old, list):
             for text, change in step_edits("state_steps"):
                 yield text, {node.place: with_argument(
@@ -117,6 +123,35 @@ def node_arguments(lab, node):
 
 
 WHOLE = ("sum", "mean", "amax", "amin")
+AXED = {*WHOLE, "var", "std", "var_mean", "linalg_vector_norm", "norm", "prod", "logsumexp", "_softmax", "softmax"}
+
+
+def axes(lab):
+    """(text, edits): reductions over other axes, each and those that share theirs together."""
+    held = {}
+    for nodes in groups(lab):
+        dim = nodes[0].value("dim")
+        dim = [dim] if isinstance(dim, int) else dim
+        if nodes[0].name in AXED and dim and len(nodes[0].place) == 1 and hasattr(nodes[0].args[0], "shape"):
+            held.setdefault((tuple(dim), nodes[0].args[0].shape), []).append(nodes)
+    for (dim, shape), every in held.items():
+        for some in (*([nodes] for nodes in every), *([every] if len(every) > 1 else ())):
+            of = " and ".join(dict.fromkeys(nodes[0].name.strip("_") for nodes in some))
+            for new in _other_axes(dim, len(shape)):
+                edits = {n.place: with_argument("dim", new if isinstance(n.value("dim"), list) else new[0])
+                         for nodes in some for n in nodes}  # fmt: skip
+                if len(new) == 1 or all(isinstance(nodes[0].value("dim"), list) for nodes in some):
+                    along = "all axes" if len(new) == len(shape) else f"dimension {list(new)}"
+                    yield f"along {along} instead of {list(dim)} in {of}", edits
+
+
+def _other_axes(dim, rank):
+    """One axis for another, one more, one less."""
+    own = [d % rank for d in dim]
+    others = [d for d in range(rank) if d not in own]
+    yield from ([d] for d in others if len(own) == 1)
+    yield from (sorted([*own, d]) for d in others)
+    yield from ([d for d in own if d != lost] for lost in own if len(own) > 1)
 
 
 def _over_all(shape):
@@ -214,7 +249,7 @@ def _rest(name, second, kwargs):
 UNARY = {"sqrt": "the root", "exp": "exp", "log": "log", "log1p": "log1p", "log2": "log2",
          "abs": "the absolute value", "neg": "the sign", "sigmoid": "sigmoid", "tanh": "tanh",
          "relu": "relu", "reciprocal": "the reciprocal", "deg2rad": "deg2rad", "rad2deg": "rad2deg",
-         "sign": "sign", "square": "the square", "erf": "erf", "round": "the rounding",
+         "clamp": "the clamp", "clamp_min": "the clamp", "clamp_max": "the clamp", "sign": "sign", "square": "the square", "erf": "erf", "round": "the rounding",
          "rsqrt": "the reciprocal root", "cumsum": "the running sum", "silu": "silu", "gelu": "gelu",
          "_softmax": "softmax", "_log_softmax": "log_softmax"}  # fmt: skip
 
@@ -329,6 +364,9 @@ def _without(i, axis, count, _):
 
 def node_masks(lab, node):
     """A mask inside that is read otherwise than it lies there, an index that is off by one."""
+    for like in (torch.zeros_like, torch.ones_like) if node.name in COMPARING and not node.writes else ():
+        yield (f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
+               {node.place: lambda func, args, kwargs, of=like: of(func(*args, **kwargs))})  # fmt: skip
     for i, seen in enumerate(node.args):
         if not hasattr(seen, "shape") or seen.floats or seen.dtype.is_complex or not seen.shape or node.writes:
             continue
