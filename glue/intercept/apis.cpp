@@ -5,6 +5,9 @@
 // reading a shape leaves none.
 #include "intercept.h"
 
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/grad_mode.h>
+
 #include <deque>
 
 /* Only to compile for: what a PyObject of torch.Tensor looks like. */
@@ -29,6 +32,9 @@ struct Row {
     Tensors tensors;
     std::deque<std::string> paths; /* a deque: its texts stay where they are */
     std::string autocast;          /* as the call began */
+    ApiForward forward;            /* of the row that was written last */
+    std::vector<ApiInput> inputs;
+    std::vector<const at::Tensor *> outputs;
 
     void clear()
     {
@@ -47,6 +53,7 @@ int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
 {
     Row &r = row();
     r.clear();
+    r.inputs.clear();
     const char *args = session.place.describe(&api);
     if (args == nullptr) return 0;
     usc_capture_call call = {};
@@ -61,6 +68,11 @@ int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
     call.tensors = r.tensors.data();
     call.n_tensors = static_cast<int>(r.tensors.size());
     const int64_t sequence = usc_capture_begin(session.capture, &call);
+    r.forward.serial = session.serial;
+    r.forward.op = api.op;
+    r.forward.sequence = sequence;
+    r.forward.module = where.module;
+    r.forward.stack = where.stack;
     r.clear();
     return sequence;
 }
@@ -93,6 +105,11 @@ bool api_selected()
     return t_api != nullptr && t_api->selected;
 }
 
+int64_t api_sequence()
+{
+    return t_api != nullptr ? t_api->sequence : 0;
+}
+
 void note_api(Session &session)
 {
     if (t_api == nullptr || t_api->serial == session.serial || !t_api->selected) return;
@@ -104,7 +121,9 @@ usc_intercept_api *api_enter(usc_intercept_api *call)
 {
     usc_intercept_api *const before = t_api;
     t_api = call;
-    if (call != nullptr) row().autocast = autocast_state();
+    if (call == nullptr) return before;
+    row().autocast = autocast_state();
+    row().forward.first_node = at::sequence_number::peek();
     return before;
 }
 
@@ -118,7 +137,13 @@ void api_end(usc_intercept_api *call, bool ok)
             if (t.role == USC_ROLE_MUTATED && !use->aten) t.maybe = USC_MAYBE_CONTENT;
         usc_capture_end(use->capture, call->sequence, r.tensors.data(),
                         static_cast<int>(r.tensors.size()), ok);
+        try {
+            if (ok && at::GradMode::is_enabled())
+                watch_backward(r.forward, r.inputs, r.outputs);
+        } catch (...) { /* a graph that cannot be walked has no backward call */
+        }
     }
+    r.outputs.clear();
     r.clear();
 }
 
@@ -129,6 +154,10 @@ void api_add(void *object, usc_role role, const char *path)
     const at::Tensor &tensor = THPVariable_Unpack(static_cast<PyObject *>(object));
     describe_at(r.tensors, tensor, role, r.paths.emplace_back(path).c_str(),
                 role == USC_ROLE_MUTATED ? USC_MAYBE_CALLS : USC_MAYBE_NOT);
+    if (role == USC_ROLE_OUT) r.outputs.push_back(&tensor);
+    if (role == USC_ROLE_IN && tensor.requires_grad())
+        r.inputs.push_back(
+            {&tensor, tensor.grad_fn().get(), static_cast<uint32_t>(tensor.output_nr())});
 }
 #else
 void api_add(void *, usc_role, const char *)

@@ -31,6 +31,7 @@ namespace
 struct Forward {
     int64_t module, stack;
     int64_t sequence; /* 0: not known, or the call has no node */
+    int64_t api;      /* sequence of the API call around it */
 };
 
 struct ForwardCalls {
@@ -60,7 +61,7 @@ void remember_forward(Where &where)
     ForwardCalls &calls = forward_calls();
     std::lock_guard<std::mutex> lock(calls.mutex);
     const bool first =
-        calls.places.try_emplace(key, Forward{where.module, where.stack, 0}).second;
+        calls.places.try_emplace(key, Forward{where.module, where.stack, 0, 0}).second;
     if (first && at::GradMode::is_enabled()) where.key = key;
 }
 
@@ -71,7 +72,9 @@ void number_forward(const Where &where, int64_t sequence)
     ForwardCalls &calls = forward_calls();
     std::lock_guard<std::mutex> lock(calls.mutex);
     const auto found = calls.places.find(where.key);
-    if (found != calls.places.end()) found->second.sequence = sequence;
+    if (found == calls.places.end()) return;
+    found->second.sequence = sequence;
+    found->second.api = api_sequence();
 }
 
 template <class Node> bool find_forward(const Node &node, Where &where)
@@ -82,18 +85,12 @@ template <class Node> bool find_forward(const Node &node, Where &where)
         calls.places.find(node_key(node->sequence_nr(), node->thread_id()));
     if (found == calls.places.end()) return false;
     where.forward = found->second.sequence;
+    where.backward = backward_of(found->second.api);
     if (where.forward != 0) where.node = node->name();
     if (found->second.module == 0 && found->second.stack == 0) return false;
     where.module = found->second.module;
     where.stack = found->second.stack;
     return true;
-}
-
-int64_t thread_number()
-{
-    static std::atomic<int64_t> n_threads{0};
-    thread_local const int64_t number = ++n_threads;
-    return number;
 }
 
 /* ---- the call ---- */
@@ -272,6 +269,7 @@ int64_t begin(Session &session, Operator &op, const IValue *values)
     call.stack = where.stack;
     call.thread = where.thread;
     call.parent = parent_of(session, where);
+    if (call.parent == 0) call.parent = where.backward;
     call.args = s.args.c_str();
     call.state = state.empty() ? nullptr : state.c_str();
     s.tensors.clear();
@@ -391,8 +389,16 @@ void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeyS
 
 } // namespace
 
+int64_t thread_number()
+{
+    static std::atomic<int64_t> n_threads{0};
+    thread_local const int64_t number = ++n_threads;
+    return number;
+}
+
 void forget_forward_calls()
 {
+    forget_backward();
     ForwardCalls &calls = forward_calls();
     std::lock_guard<std::mutex> lock(calls.mutex);
     calls.places.clear();
@@ -405,7 +411,7 @@ bool in_backward()
 
 Where where_now(Session &session)
 {
-    Where where = {USC_PHASE_FORWARD, 0, 0, thread_number(), 0, 0, {}};
+    Where where = {USC_PHASE_FORWARD, 0, 0, thread_number(), 0, 0, 0, {}};
     const auto node = torch::autograd::get_current_node();
     if (node) {
         where.phase = USC_PHASE_BACKWARD;

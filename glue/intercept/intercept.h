@@ -14,6 +14,11 @@
 #include <string>
 #include <vector>
 
+namespace torch::autograd
+{
+struct Node;
+}
+
 namespace intercept
 {
 
@@ -178,9 +183,11 @@ struct Where {
     int64_t module, stack, thread;
     uint64_t key;     /* of the autograd node whose forward call this may be; 0: none */
     int64_t forward;  /* sequence of the call whose autograd node runs now; 0: none */
+    int64_t backward; /* of the API call around that one: its backward call; 0: none */
     std::string node; /* its name, as "MulBackward0" */
 };
 Where where_now(Session &session);
+int64_t thread_number();
 bool in_backward();
 void forget_forward_calls();
 
@@ -209,6 +216,31 @@ void note_api(Session &session);
 usc_intercept_api *api_enter(usc_intercept_api *call);
 void api_add(void *object, usc_role role, const char *path);
 void api_end(usc_intercept_api *call, bool ok);
+/** The sequence of the row of the API call around this thread; 0: it has none yet. */
+int64_t api_sequence();
+
+/* ---- apis_backward.cpp ---- */
+
+/* An API call that ended, and what its graph is told by. */
+struct ApiForward {
+    int64_t serial, op, sequence, module, stack;
+    uint64_t first_node; /* autograd's number of the first node that it can have made */
+};
+
+/* An input that asks for a gradient, before the call. */
+struct ApiInput {
+    const at::Tensor *tensor;    /* valid as long as the call */
+    torch::autograd::Node *node; /* NULL: a leaf */
+    uint32_t nr;
+};
+
+/** Records the backward pass of a call when it comes. */
+void watch_backward(const ApiForward &f, std::vector<ApiInput> inputs,
+                    const std::vector<const at::Tensor *> &outputs);
+/** The backward call that belongs to a forward call of an API; 0: none was recorded. */
+int64_t backward_of(int64_t forward);
+void forget_backward();
+
 /** Whether this glue can look into Python's tensors. */
 bool knows_python();
 

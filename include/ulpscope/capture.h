@@ -166,6 +166,10 @@ USC_API int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call);
 USC_API void usc_capture_end(usc_capture *c, int64_t sequence,
                              const usc_capture_tensor *tensors, int n, bool ok);
 
+/** Further results (role OUT) of a call that has ended, or will. Threads: safe. */
+USC_API void usc_capture_more(usc_capture *c, int64_t sequence,
+                              const usc_capture_tensor *tensors, int n);
+
 /** A remark for table note. Threads: safe. */
 USC_API void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind,
                               const char *text);

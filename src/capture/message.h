@@ -92,6 +92,9 @@ typedef struct usc_tensor_message {
     int64_t from, size;
 } usc_tensor_message;
 
+/* How a call is left by an END message: further results may come without an end. */
+typedef enum usc_end { USC_END_RAISED, USC_END_OK, USC_END_NOT } usc_end;
+
 /* One argument or result in a CALL or END message. */
 typedef struct usc_arg_message {
     int64_t tensor;

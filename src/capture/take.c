@@ -367,7 +367,7 @@ typedef struct call_payload {
     usc_capture *c;
     const usc_call_row *row; /* CALL */
     int64_t sequence;        /* END */
-    bool ok;
+    usc_end how;
     const usc_capture_tensor *tensors;
     int n;
 } call_payload;
@@ -413,7 +413,7 @@ static void pack_end(usc_packer *p, const void *what)
 {
     const call_payload *call = what;
     usc_pack_i64(p, call->sequence);
-    usc_pack_i64(p, call->ok);
+    usc_pack_i64(p, call->how);
     pack_args(p, call);
 }
 
@@ -477,15 +477,27 @@ int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
     return sequence;
 }
 
-void usc_capture_end(usc_capture *c, int64_t sequence, const usc_capture_tensor *tensors,
-                     int n, bool ok)
+static void end(usc_capture *c, int64_t sequence, const usc_capture_tensor *tensors,
+                int n, usc_end how)
 {
     if (sequence == 0 || atomic_load(&c->failed)) return;
     usc_fetch_ahead(c, tensors, n, sequence);
     const call_payload payload = {
-        .c = c, .sequence = sequence, .ok = ok, .tensors = tensors, .n = n};
+        .c = c, .sequence = sequence, .how = how, .tensors = tensors, .n = n};
     /* What was written first: results may be views of it. */
     if (touch_all(c, &payload, true) && touch_all(c, &payload, false))
         usc_session_send(c, USC_MESSAGE_END, pack_end, &payload);
     leave(c);
+}
+
+void usc_capture_end(usc_capture *c, int64_t sequence, const usc_capture_tensor *tensors,
+                     int n, bool ok)
+{
+    end(c, sequence, tensors, n, ok ? USC_END_OK : USC_END_RAISED);
+}
+
+void usc_capture_more(usc_capture *c, int64_t sequence, const usc_capture_tensor *tensors,
+                      int n)
+{
+    end(c, sequence, tensors, n, USC_END_NOT);
 }

@@ -198,10 +198,11 @@ static usc_status put_call(usc_capture *c, usc_unpacker *u, usc_error *err)
 static usc_status put_end(usc_capture *c, usc_unpacker *u, usc_error *err)
 {
     const int64_t sequence = usc_unpack_i64(u);
-    const bool ok = usc_unpack_i64(u) != 0;
+    const int64_t how = usc_unpack_i64(u);
     const usc_status st = put_args(c, u, sequence, err);
-    if (st != USC_OK) return st;
-    return usc_trace_end_call(c->trace, sequence, ok ? "ok" : "raised", err);
+    if (st != USC_OK || how == USC_END_NOT) return st;
+    return usc_trace_end_call(c->trace, sequence, how == USC_END_OK ? "ok" : "raised",
+                              err);
 }
 
 /* ---- the rest ---- */

@@ -110,3 +110,80 @@ def test_functions_are_found_by_their_names():
         function = resolve(name)
         assert callable(function) and functions.name_of(function) == name
     assert resolve("torch.Tensor.T")(X).shape == (64, 24)
+
+
+# ---- backward --------------------------------------------------------------------------
+
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = torch.nn.Linear(16, 24), torch.nn.LayerNorm(24)
+
+    def forward(self, x):
+        y = F.gelu(self.norm(self.inner(x)))
+        q, k, v = y.chunk(3, -1)
+        return F.relu(q @ k.T + v @ v.T, inplace=True)
+
+
+def trained(path, device="sim", **options):
+    torch.manual_seed(3)
+    model, x = Small().to(device), torch.randn(6, 16).to(device)
+    with ulpscope.capture(path, level="api,aten", **options):
+        loss = F.cross_entropy(model(x), torch.arange(6, device=device))
+        loss.backward()
+    return model
+
+
+def backward_rows(path):
+    from test_capture import read
+
+    calls = read(path)
+    return calls, [c for c in calls if "::" not in c["op"] and c["phase"] == "backward"]
+
+
+def test_gradients_in_and_out_are_a_call_of_the_function(tmp_path):
+    import json
+
+    model = trained(tmp_path / "t")
+    calls, rows = backward_rows(tmp_path / "t")
+    by_number = {c["sequence"]: c for c in calls}
+    linear = next(c for c in rows if c["op"] == "torch.nn.functional.linear")
+    forward = by_number[json.loads(linear["state"])["forward"]]
+    assert forward["op"] == linear["op"] and forward["module_path"] == linear["module_path"] == "inner"
+    sizes = {(t["role"], t["path"]): t["sizes"] for t in linear["tensors"]}
+    assert sizes == {("in", "args[0]"): (6, 24), ("out", "out[0]"): (24, 16), ("out", "out[1]"): (24,)}
+    below = {c["op"].split(".")[0] for c in calls if c["parent"] == linear["sequence"]}
+    assert "aten::mm" in below
+    chunk = next(c for c in rows if c["op"] == "torch.Tensor.chunk")
+    assert json.loads(chunk["args"])["args"] == [{"tensor": True}] * 3
+    assert model.inner.weight.grad is not None
+
+
+def test_an_honest_backward_pass_is_judged_and_passes(tmp_path):
+    trained(tmp_path / "t")
+    code = check(tmp_path / "t", tmp_path / "out", "--level", "api", "--phase", "backward")
+    rows = verdicts(tmp_path / "out")
+    assert code == 0, rows
+    judged = {op for op, verdict, *_ in rows if verdict == "pass"}
+    assert judged >= {"torch.nn.functional.linear", "torch.nn.functional.layer_norm", "torch.nn.functional.gelu",
+                      "torch.Tensor.matmul", "torch.nn.functional.relu", "torch.nn.functional.cross_entropy",
+                      "torch.Tensor.chunk"}, rows  # fmt: skip
+
+
+def test_a_fault_of_the_backward_pass_alone_is_found(tmp_path):
+    trained(tmp_path / "t")
+    code = check(tmp_path / "t", tmp_path / "out", "--level", "api", "--faults",
+                 "native_layer_norm_backward:scale:factor=1.01")  # fmt: skip
+    rows = [r for r in verdicts(tmp_path / "out") if r[1] != "pass"]
+    assert code == 1 and [r[0] for r in rows] == ["torch.nn.functional.layer_norm"], rows
+    assert rows[0][2].startswith("aten::native_layer_norm_backward")
+
+
+def test_gradients_are_the_same_to_the_bit(tmp_path):
+    torch.manual_seed(3)
+    plain, x = Small(), torch.randn(6, 16)
+    F.cross_entropy(plain(x), torch.arange(6)).backward()
+    watched = trained(tmp_path / "t", "cpu")
+    for a, b in zip(plain.parameters(), watched.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad) and a.grad.stride() == b.grad.stride()

@@ -77,14 +77,17 @@ def view_of(row):
     )
 
 
-def call_from(row, read_blob, stand_in=None):
+def call_from(row, read_blob, stand_in=None, derive=None):
     """
     Builds a Call from a row of the trace.
 
     `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
-    `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall.
+    `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall. Of a
+    Python function `derive(call)` may give another one to be called.
     """
     call = bare_call(row)
+    if derive is not None:
+        call.function = derive(call)
     for item in row["tensors"]:
         if item["role"] == "in" and item["storage"] not in call.storages:
             fill_storage(call, item, read_blob, stand_in)

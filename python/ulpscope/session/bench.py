@@ -9,6 +9,7 @@ import sys
 import time
 
 from .. import _core
+from ..calls.api_backward import backward_call, forward_of
 from ..calls.contents import Reader
 from ..calls.read_call import call_from
 from ..calls.replay import BadCall, is_collective
@@ -71,7 +72,11 @@ class Bench:
         made = lambda tensor: stand_in(self.trace_id, sequence, tensor, row)  # noqa: E731
         if module:
             return module_call.module_call(module, self.trace.call, self.trace.blob, made)
-        return call_from(row, Reader(self.trace), made)
+        forward = forward_of(row)
+        if forward is None:
+            return call_from(row, Reader(self.trace), made)
+        plain = lambda tensor: stand_in(self.trace_id, sequence, tensor, None)  # noqa: E731
+        return backward_call(row, self.trace.call(forward), Reader(self.trace), plain)
 
     def row(self, sequence):
         """What the trace tells of a call; the last one is kept."""

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward pass of a Python function: a call of its own, whose arguments are the
+// gradients that come in, and whose results are those of the function's inputs. Hooks on
+// the nodes of its graph see both; they keep no tensor and change none. Neighbour:
+// apis.cpp, the forward call.
+#include "intercept.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace intercept
+{
+
+namespace
+{
+
+namespace ag = torch::autograd;
+
+enum { MOST_NODES = 4096 };
+
+/* What the hooks of one forward call share. */
+struct Watched {
+    int64_t serial, op, module, stack;
+    int64_t forward; /* sequence */
+    size_t n_outputs;
+    std::vector<std::string> inputs;  /* paths of their gradients; empty: not told */
+    std::atomic<int64_t> sequence{0}; /* of the latest backward call */
+};
+
+using WatchedRef = std::shared_ptr<Watched>;
+
+/* By the forward call's number, for the operators that run in its nodes. */
+struct Table {
+    std::mutex mutex;
+    std::unordered_map<int64_t, WatchedRef> by_forward;
+};
+
+Table &table()
+{
+    static Table *const instance = new Table;
+    return *instance;
+}
+
+/* Nothing of ours may reach the user's program. */
+template <class Work> void guarded(Work work)
+{
+    try {
+        Inside inside;
+        work();
+    } catch (...) {
+    }
+}
+
+void begin(Session &session, Watched &w, const ag::variable_list &grads,
+           const std::vector<std::pair<uint32_t, size_t>> &outputs)
+{
+    Tensors tensors;
+    std::vector<std::string> paths(w.n_outputs);
+    std::vector<bool> there(w.n_outputs, false);
+    for (const auto &[nr, output] : outputs) {
+        if (nr >= grads.size() || !grads[nr].defined()) continue;
+        paths[output] = "args[" + std::to_string(output) + "]";
+        there[output] = true;
+        describe_at(tensors, grads[nr], USC_ROLE_IN, paths[output].c_str(),
+                    USC_MAYBE_NOT);
+    }
+    if (tensors.empty()) return;
+    std::string args = "{\"args\": [";
+    for (size_t i = 0; i < w.n_outputs; ++i)
+        args +=
+            std::string(i > 0 ? ", " : "") + (there[i] ? "{\"tensor\": true}" : "null");
+    args += "], \"kwargs\": {}}";
+    const std::string state = "{\"forward\": " + std::to_string(w.forward) + "}";
+    usc_capture_call call = {};
+    call.op = w.op;
+    call.phase = USC_PHASE_BACKWARD;
+    call.module = w.module;
+    call.stack = w.stack;
+    call.thread = thread_number();
+    call.args = args.c_str();
+    call.state = state.c_str();
+    call.composite = true;
+    call.tensors = tensors.data();
+    call.n_tensors = static_cast<int>(tensors.size());
+    w.sequence = usc_capture_begin(session.capture, &call);
+    usc_capture_end(session.capture, w.sequence, nullptr, 0, true);
+}
+
+/* Compiled autograd asks a hook how it is to be compiled: not at all. Whether its
+ * question is const depends on torch. */
+struct Uncompiled {
+};
+
+struct Incoming : ag::FunctionPreHook {
+    WatchedRef watched;
+    std::vector<std::pair<uint32_t, size_t>> outputs; /* of the node, of the call */
+
+    ag::variable_list operator()(const ag::variable_list &grads) override
+    {
+        guarded([&] {
+            Use use;
+            if (use && use->serial == watched->serial && t_depth == 1)
+                begin(*use.get(), *watched, grads, outputs);
+        });
+        return grads;
+    }
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &) const
+    {
+    }
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &)
+    {
+    }
+};
+
+struct Outgoing : ag::FunctionPostHook {
+    WatchedRef watched;
+    std::vector<std::pair<size_t, size_t>> inputs; /* of the node's edges, of the call */
+
+    ag::variable_list operator()(const ag::variable_list &outputs,
+                                 const ag::variable_list &) override
+    {
+        guarded([&] {
+            Use use;
+            if (!use || use->serial != watched->serial || t_depth != 1) return;
+            Tensors tensors;
+            for (const auto &[edge, input] : inputs)
+                if (edge < outputs.size() && outputs[edge].defined())
+                    describe_at(tensors, outputs[edge], USC_ROLE_OUT,
+                                watched->inputs[input].c_str(), USC_MAYBE_NOT);
+            if (!tensors.empty())
+                usc_capture_more(use->capture, watched->sequence, tensors.data(),
+                                 static_cast<int>(tensors.size()));
+        });
+        return outputs;
+    }
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &) const
+    {
+    }
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &)
+    {
+    }
+};
+
+/* ---- the graph of one call ---- */
+
+struct EdgeOut {
+    ag::Node *node;
+    size_t edge, input;
+};
+
+bool is_made_here(const ag::Node &node, uint64_t first)
+{
+    return node.sequence_nr() >= first && node.sequence_nr() != UINT64_MAX;
+}
+
+/* The edges that leave the graph towards inputs. */
+std::vector<EdgeOut> edges_out(const std::vector<ag::Node *> &roots, uint64_t first,
+                               const std::vector<ApiInput> &inputs)
+{
+    std::vector<EdgeOut> found;
+    std::vector<ag::Node *> left = roots;
+    std::unordered_set<ag::Node *> seen(roots.begin(), roots.end());
+    while (!left.empty() && seen.size() < MOST_NODES) {
+        ag::Node *node = left.back();
+        left.pop_back();
+        for (size_t i = 0; i < node->next_edges().size(); ++i) {
+            const ag::Edge &edge = node->next_edges()[i];
+            ag::Node *next = edge.function.get();
+            if (next == nullptr) continue;
+            bool input = false;
+            for (size_t k = 0; k < inputs.size(); ++k) {
+                if (inputs[k].node != next || inputs[k].nr != edge.input_nr) continue;
+                found.push_back({node, i, k});
+                input = true;
+            }
+            if (!input && is_made_here(*next, first) && seen.insert(next).second)
+                left.push_back(next);
+        }
+    }
+    return found;
+}
+
+/* A gradient that comes along several ways is their sum, which no hook sees. */
+void drop_sums(std::vector<EdgeOut> &edges, size_t n_inputs)
+{
+    std::vector<int> n(n_inputs, 0);
+    for (const EdgeOut &e : edges)
+        ++n[e.input];
+    edges.erase(std::remove_if(edges.begin(), edges.end(),
+                               [&](const EdgeOut &e) { return n[e.input] > 1; }),
+                edges.end());
+}
+
+void hook_inputs(const WatchedRef &w, const std::vector<EdgeOut> &edges)
+{
+    std::unordered_map<ag::Node *, std::unique_ptr<Outgoing>> hooks;
+    for (const EdgeOut &e : edges) {
+        auto &hook = hooks[e.node];
+        if (!hook) hook = std::make_unique<Outgoing>();
+        hook->watched = w;
+        hook->inputs.emplace_back(e.edge, e.input);
+    }
+    for (auto &[node, hook] : hooks)
+        node->add_post_hook(std::move(hook));
+}
+
+} // namespace
+
+void watch_backward(const ApiForward &f, std::vector<ApiInput> inputs,
+                    const std::vector<const at::Tensor *> &outputs)
+{
+    std::unordered_map<ag::Node *, std::unique_ptr<Incoming>> hooks;
+    std::vector<ag::Node *> roots;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        ag::Node *node =
+            outputs[i]->requires_grad() ? outputs[i]->grad_fn().get() : nullptr;
+        if (node == nullptr || !is_made_here(*node, f.first_node)) continue;
+        auto &hook = hooks[node];
+        if (!hook) {
+            hook = std::make_unique<Incoming>();
+            roots.push_back(node);
+        }
+        hook->outputs.emplace_back(outputs[i]->output_nr(), i);
+    }
+    if (hooks.empty()) return;
+    auto w = std::make_shared<Watched>();
+    w->serial = f.serial;
+    w->op = f.op;
+    w->module = f.module;
+    w->stack = f.stack;
+    w->forward = f.sequence;
+    w->n_outputs = outputs.size();
+    for (size_t k = 0; k < inputs.size(); ++k) {
+        w->inputs.push_back("out[" + std::to_string(k) + "]");
+        if (inputs[k].node == nullptr) { /* a leaf, whose node may have come since */
+            const auto node = ag::impl::try_get_grad_accumulator(*inputs[k].tensor);
+            inputs[k].node = node.get();
+        }
+    }
+    std::vector<EdgeOut> edges = edges_out(roots, f.first_node, inputs);
+    drop_sums(edges, inputs.size());
+    hook_inputs(w, edges);
+    for (auto &[node, hook] : hooks) {
+        hook->watched = w;
+        node->add_pre_hook(std::move(hook));
+    }
+    Table &t = table();
+    std::lock_guard<std::mutex> lock(t.mutex);
+    t.by_forward[f.sequence] = w;
+}
+
+int64_t backward_of(int64_t forward)
+{
+    if (forward == 0) return 0;
+    Table &t = table();
+    std::lock_guard<std::mutex> lock(t.mutex);
+    const auto found = t.by_forward.find(forward);
+    return found == t.by_forward.end() ? 0 : found->second->sequence.load();
+}
+
+void forget_backward()
+{
+    Table &t = table();
+    std::lock_guard<std::mutex> lock(t.mutex);
+    t.by_forward.clear();
+}
+
+} // namespace intercept
