@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Made-up data. A counter-based generator: element i of a stream is a function of (seed,
 // stream, i), the same on every machine, thread and order. On it stand stand-ins, tensors
-// drawn from the statistics of real ones. docs/stand-ins.md.
+// drawn from the statistics of real ones (docs/stand-ins.md), and values on which kernels
+// break.
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
 #ifndef ULPSCOPE_GENERATE_H
@@ -100,6 +101,56 @@ USC_API USC_NODISCARD usc_status usc_stand_in_make(const usc_tensor *like,
 /** Bytes that usc_stand_in_make writes. Errors: USC_E_SHAPE, USC_E_RANGE; *out is 0. */
 USC_API USC_NODISCARD usc_status usc_stand_in_size(const usc_tensor *like, size_t *out,
                                                    usc_error *err);
+
+/* ---- hard cases ---- */
+
+/* Kinds of values on which kernels break. Id, text, the recipe in stress.c, whether
+ * floats and whether integers may have them. Their order is a promise: case k of a seed.
+ */
+#define USC_STRESS_LIST(X)                                                               \
+    X(WIDE, "wide-exponents", wide, true, false)                                         \
+    X(CANCELLATION, "cancellation", cancelling, true, false)                             \
+    X(COMMON_OFFSET, "common-offset", common_offset, true, false)                        \
+    X(ZEROS, "zeros", zeros, true, false)                                                \
+    X(ALL_ZEROS, "all-zeros", all_zeros, true, true)                                     \
+    X(SUBNORMALS, "subnormals", subnormals, true, false)                                 \
+    X(NEAR_OVERFLOW, "near-overflow", near_overflow, true, false)                        \
+    X(TIES, "ties", ties, true, false)                                                   \
+    X(OUTLIERS, "outliers", outliers, true, false)                                       \
+    X(NAN, "nan", with_nan, true, false)                                                 \
+    X(INF, "inf", with_inf, true, false)                                                 \
+    X(NORMAL, "normal", normal_at, true, false)                                          \
+    X(INDEX, "index", indices, false, true)                                              \
+    X(MASK, "mask", mask, true, true)                                                    \
+    X(ONE_HOT, "one-hot", one_hot, true, true)                                           \
+    X(SORTED, "sorted", sorted, true, true)
+
+typedef enum usc_stress {
+#define USC_STRESS_ENUM(id, text, recipe, floats, integers) USC_STRESS_##id,
+    USC_STRESS_LIST(USC_STRESS_ENUM)
+#undef USC_STRESS_ENUM
+        USC_N_STRESS
+} usc_stress;
+
+/** Text of a kind, "unknown" for other values; and back, USC_N_STRESS for others. Memory:
+ * static. */
+USC_API const char *usc_stress_text(usc_stress kind);
+USC_API usc_stress usc_stress_by_text(const char *text);
+
+/**
+ * Fills `out` with values of a kind for a tensor of the form of `like`, an example that
+ * says the domain: what is never negative stays so, what lies in [0, 1] stays there,
+ * integers do not exceed the largest one.
+ *
+ * Shapes:  any; `out` is contiguous, of like's dtype, `size` its bytes.
+ * Numbers: of `draw`, like's form and domain alone; no finite float beyond the dtype's.
+ * Memory:  allocates nothing.
+ * Errors:  USC_E_DTYPE for a kind that the dtype cannot have, USC_E_ARG (size), and those
+ *          of usc_stats_compute; `out` is unspecified then.
+ */
+USC_API USC_NODISCARD usc_status usc_stress_make(usc_stress kind, const usc_tensor *like,
+                                                 usc_draw draw, void *out, size_t size,
+                                                 usc_error *err);
 
 USC_END_DECLS
 #endif

@@ -46,16 +46,16 @@ typedef struct usc_stats {
     bool unique;              /* integers: no value twice; false where not looked for
                                  (more than 2^16 elements that are not sorted). Both are
                                  false for floats */
-    int64_t int_above_min;    /* integers up to 2^14 elements that go below -1 or beyond */
-    int64_t int_below_max;    /* 2^24: the smallest value above int_min, the largest below
-                                 int_max; else those two */
-    unsigned structure;       /* USC_STRUCTURE_LIST; found on samples of rows */
-    double fill;              /* LOWER, UPPER: what stands beyond the diagonal */
-    uint64_t fingerprint;     /* xxh3 of samples, as metrics.md has it: equal elements in
-                                 the walk's order have equal ones; 0: not taken */
-    int64_t n_histogram;      /* finite non-zero elements counted below: all of them up to
-                                 2^13 elements, else those of every k-th block of 512;
-                                 floats: broadcast elements once */
+    int64_t int_above_min; /* integers up to 2^14 elements that go below -1 or beyond */
+    int64_t int_below_max; /* 2^24: the smallest value above int_min, the largest below
+                              int_max; else those two */
+    unsigned structure;    /* USC_STRUCTURE_LIST; found on samples of rows */
+    double fill;           /* LOWER, UPPER: what stands beyond the diagonal */
+    uint64_t fingerprint;  /* xxh3 of samples, as metrics.md has it: equal elements in
+                              the walk's order have equal ones; 0: not taken */
+    int64_t n_histogram;   /* finite non-zero elements counted below: all of them up to
+                              2^13 elements, else those of every k-th block of 512;
+                              floats: broadcast elements once */
     int32_t histogram[2][USC_N_BINADES]; /* [0] positive, [1] negative */
 } usc_stats;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of generate.h: `_core.stand_in`.
+// Bindings of generate.h: `_core.stand_in`, `_core.stress`.
 #include "core.h"
+#include "py_tensor.h"
 
 #include <ulpscope/generate.h>
 #include <ulpscope/trace.h>
@@ -131,7 +132,39 @@ static PyObject *stand_in(PyObject *module, PyObject *args)
     return made(state, &arg, &options, trace, sequence);
 }
 
+static PyObject *stress(PyObject *module, PyObject *args)
+{
+    const core_state *state = PyModule_GetState(module);
+    const char *text;
+    PyObject *like;
+    unsigned long long seed, stream;
+    usc_tensor view;
+    usc_error err = {0};
+    int64_t n = 0;
+    if (!PyArg_ParseTuple(args, "sOKK", &text, &like, &seed, &stream)) return NULL;
+    const usc_stress kind = usc_stress_by_text(text);
+    if (kind == USC_N_STRESS)
+        return PyErr_Format(PyExc_ValueError, "no values of kind '%s'", text);
+    if (py_tensor_borrow(like, &view) < 0) return NULL;
+    usc_status st = usc_tensor_numel(&view, &n, &err);
+    if (st != USC_OK) return core_raise(state, st, &err);
+    const size_t size = (size_t)n * usc_dtype_info_of(view.dtype)->size;
+    PyObject *bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (bytes == NULL) return NULL;
+    char *to = PyByteArray_AS_STRING(bytes);
+    const usc_draw draw = {.seed = seed, .stream = stream};
+    Py_BEGIN_ALLOW_THREADS st = usc_stress_make(kind, &view, draw, to, size, &err);
+    Py_END_ALLOW_THREADS if (st != USC_OK)
+    {
+        Py_DECREF(bytes);
+        return core_raise(state, st, &err);
+    }
+    return bytes;
+}
+
 static PyMethodDef functions[] = {
+    {"stress", stress, METH_VARARGS,
+     "stress(kind, like, seed, stream) -> bytearray: see usc_stress_make."},
     {"stand_in", stand_in, METH_VARARGS,
      "stand_in(trace, sequence, tensor, call) -> bytearray: see usc_stand_in_make. "
      "`tensor`\nis a row of `call`, a row of a trace or None."},

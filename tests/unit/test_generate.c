@@ -396,6 +396,63 @@ static void test_indices_stay_inside(void **state)
         assert_true(y[i] == -100 || (y[i] >= 0 && y[i] < 9));
 }
 
+/* ---- hard cases ---- */
+
+static void test_hard_values_are_what_their_names_say(void **state)
+{
+    (void)state;
+    enum { N = 64 * 40 };
+    fill(USC_F32, N, 0);
+    const usc_tensor like = tensor_of(real, USC_F32, 64, 40);
+    usc_stats of[USC_N_STRESS];
+    for (int k = 0; k < USC_N_STRESS; k++) {
+        const usc_stress kind = usc_stress_by_text(usc_stress_text((usc_stress)k));
+        assert_int_equal(kind, k);
+        usc_error err = {0};
+        const usc_status st = usc_stress_make(kind, &like, test_draw, made, 4 * N, &err);
+        assert_int_equal(st, kind == USC_STRESS_INDEX ? USC_E_DTYPE : USC_OK);
+        if (st != USC_OK) continue;
+        assert_int_equal(usc_stress_make(kind, &like, test_draw, again, 4 * N, NULL), 0);
+        assert_memory_equal(made, again, 4 * N);
+        const usc_tensor m = tensor_of(made, USC_F32, 64, 40);
+        of[k] = stats_of(&m);
+        assert_true((of[k].n_nan > 0) == (kind == USC_STRESS_NAN));
+        assert_true((of[k].n_pos_inf + of[k].n_neg_inf > 0) == (kind == USC_STRESS_INF));
+    }
+    assert_true(of[USC_STRESS_ZEROS].n_zero > N / 3);
+    assert_int_equal(of[USC_STRESS_ALL_ZEROS].n_zero, N);
+    assert_true(of[USC_STRESS_SUBNORMALS].n_subnormal > N / 3);
+    assert_true(of[USC_STRESS_NEAR_OVERFLOW].max > 1e34);
+    assert_true(of[USC_STRESS_OUTLIERS].max > 100 && of[USC_STRESS_WIDE].max > 1e4);
+    assert_true(of[USC_STRESS_COMMON_OFFSET].min > 90);
+    assert_true(fabs(of[USC_STRESS_CANCELLATION].mean) < 0.01);
+    assert_true(of[USC_STRESS_TIES].min >= -1 && of[USC_STRESS_TIES].max <= 1);
+    assert_true((of[USC_STRESS_ONE_HOT].structure & USC_ROWS_ONE_HOT) != 0);
+    assert_true((of[USC_STRESS_SORTED].structure & USC_ROWS_RISE) != 0);
+}
+
+static void test_hard_values_keep_to_the_domain(void **state)
+{
+    (void)state;
+    fill(USC_F32, 400, 2);
+    const usc_tensor like = tensor_of(real, USC_F32, 20, 20);
+    for (int k = 0; k < USC_N_STRESS; k++) {
+        if (k == USC_STRESS_INDEX) continue;
+        assert_int_equal(
+            usc_stress_make((usc_stress)k, &like, test_draw, made, 1600, NULL), 0);
+        const usc_tensor m = tensor_of(made, USC_F32, 20, 20);
+        assert_true(!(stats_of(&m).min < 0));
+    }
+    int64_t *x = (int64_t *)(void *)real;
+    for (int i = 0; i < 400; i++)
+        x[i] = i % 13;
+    const usc_tensor labels = tensor_of(real, USC_I64, 20, 20);
+    assert_int_equal(
+        usc_stress_make(USC_STRESS_INDEX, &labels, test_draw, made, 3200, NULL), 0);
+    const usc_tensor m = tensor_of(made, USC_I64, 20, 20);
+    assert_true(stats_of(&m).int_min >= 0 && stats_of(&m).int_max == 12);
+}
+
 /* ---- reproducibility ---- */
 
 static void test_equal_tensors_stay_equal_and_others_differ(void **state)
@@ -581,6 +638,8 @@ int main(void)
         cmocka_unit_test(test_rows_without_repetition),
         cmocka_unit_test(test_definite_matrices_have_a_root),
         cmocka_unit_test(test_indices_stay_inside),
+        cmocka_unit_test(test_hard_values_are_what_their_names_say),
+        cmocka_unit_test(test_hard_values_keep_to_the_domain),
         cmocka_unit_test(test_equal_tensors_stay_equal_and_others_differ),
         cmocka_unit_test(test_the_bits_of_a_stand_in),
         cmocka_unit_test(test_statistics_that_cannot_be_are_refused),

@@ -8,13 +8,13 @@ keeps its values, what is never negative stays so, what lies in [0, 1] stays the
 
 import math
 import sys
-import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import torch
 
+from .. import _core
 from ..calls.replay import counts_only, mapped
 from ..calls.verdicts import rank
 
@@ -53,113 +53,18 @@ def takes(pattern, name):
 # ---- values --------------------------------------------------------------------------
 
 
-class Domain:
-    """What the example tells of the values that a tensor may have."""
-
-    def __init__(self, tensor):
-        live = tensor.detach().double()
-        live = live[live.isfinite()]
-        low, high = (float(live.min()), float(live.max())) if live.numel() else (-1.0, 1.0)
-        self.positive, self.unit = low >= 0 and high > 0, low >= 0 and 0 < high <= 1
-
-    def hold(self, values):
-        """Values drawn into the domain; NaN stays."""
-        if self.unit:
-            values = values.abs()
-            return torch.where(values > 1, 1 / values, values)
-        return values.abs() if self.positive else values
+# Kinds of values by `_core.stress`; the order is that of USC_STRESS_LIST: case k of a seed.
+VALUES = ("wide-exponents", "cancellation", "common-offset", "zeros", "all-zeros", "subnormals",
+          "near-overflow", "ties", "outliers", "nan", "inf")  # fmt: skip
 
 
-def _normal(shape, g):
-    return torch.randn(shape, generator=g, dtype=torch.float64)
-
-
-def _some(shape, share, g):
-    """A mask with about that share of elements, at least one where there is any."""
-    mask = torch.rand(shape, generator=g) < share
-    if mask.numel() and not bool(mask.any()):
-        mask.view(-1)[int(torch.randint(mask.numel(), (1,), generator=g))] = True
-    return mask
-
-
-def _wide(x, info, g):
-    octaves = 3 if info.bits == 16 and info.max < 1e5 else 10
-    return _normal(x.shape, g) * torch.exp2((octaves * _normal(x.shape, g)).clamp(-40, 40))
-
-
-def _cancelling(x, info, g):
-    """Neighbours along the last dimension that almost cancel."""
-    out = _normal(x.shape, g)
-    n = out.shape[-1] // 2 if out.ndim else 0
-    if n:
-        small = 1 + 2.0**-8 * _normal(out[..., :n].shape, g)
-        out[..., 1 : 2 * n : 2] = -out[..., 0 : 2 * n : 2] * small
-    return out
-
-
-def _zeros(x, info, g):
-    out = torch.where(_some(x.shape, 0.5, g), 0.0, _normal(x.shape, g))
-    out = torch.where((out == 0) & _some(x.shape, 0.5, g), -0.0, out)
-    if out.ndim and out.shape[0] > 1:
-        out[0] = 0
-    return out
-
-
-def _subnormal(x, info, g):
-    tiny = _normal(x.shape, g) * info.tiny
-    return torch.where(_some(x.shape, 0.75, g), tiny, _normal(x.shape, g))
-
-
-def _huge(x, info, g):
-    """A few values whose squares overflow; sums of several of them do not, as then it hangs
-    on the order of adding whether an honest kernel overflows."""
-    most = info.max * torch.exp2(-5 - 3 * torch.rand(x.shape, generator=g, dtype=torch.float64))
-    out = _normal(x.shape, g)
-    return torch.where(_some(x.shape, 1 / 64, g), most.copysign(out), out)
-
-
-def _ties(x, info, g):
-    return torch.randint(-4, 5, x.shape, generator=g).double() / 4
-
-
-def _outliers(x, info, g):
-    out = _normal(x.shape, g)
-    return torch.where(_some(x.shape, 1 / 64, g), 200 * out, out)
-
-
-def _nan(x, info, g):
-    return torch.where(_some(x.shape, 1 / 256, g), math.nan, _normal(x.shape, g))
-
-
-def _inf(x, info, g):
-    out = _normal(x.shape, g)
-    return torch.where(_some(x.shape, 1 / 256, g), out.sign() * math.inf, out)
-
-
-VALUES = {
-    "wide-exponents": _wide,
-    "cancellation": _cancelling,
-    "common-offset": lambda x, info, g: 100 + _normal(x.shape, g),
-    "zeros": _zeros,
-    "all-zeros": lambda x, info, g: torch.zeros(x.shape, dtype=torch.float64),
-    "subnormals": _subnormal,
-    "near-overflow": _huge,
-    "ties": _ties,
-    "outliers": _outliers,
-    "nan": _nan,
-    "inf": _inf,
-}
-
-
-def _drawn(tensor, make, g):
+def _drawn(tensor, kind, seed, place):
     """A tensor of the same form with values of a kind; what is no float, or counts, stays."""
     if not tensor.is_floating_point() or tensor.numel() == 0 or counts_only(tensor.detach().flatten()):
         return tensor
-    info = torch.finfo(tensor.dtype)
-    values = Domain(tensor).hold(make(tensor, info, g))
-    finite = values.isfinite()
-    values = torch.where(finite, values.clamp(-info.max, info.max), values)
-    return _like(tensor, values.to(tensor.dtype))
+    stream = VALUES.index(kind) << 32 | place
+    raw = _core.stress(kind, tensor.detach().cpu(), seed, stream)
+    return _like(tensor, torch.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape))
 
 
 def _like(tensor, values):
@@ -299,28 +204,28 @@ def changed(value, change):
 def cases(args, kwargs, seed=0, pattern=""):
     """Every case of an example call whose name the pattern takes, each made from the
     example and the seed alone. The example itself comes first, as "given"."""
-    for name, change in _changes(tensors_of((args, kwargs))):
-        if not takes(pattern, name):
-            continue
-        g = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        yield Case(name, *changed((tuple(args), dict(kwargs)), lambda t: change(t, g)))  # noqa: B023
+    tensors = tensors_of((args, kwargs))
+    places = {id(t): place for place, t in enumerate(tensors)}
+    for name, change in _changes(tensors, places, seed):
+        if takes(pattern, name):
+            yield Case(name, *changed((tuple(args), dict(kwargs)), change))
 
 
-def _changes(tensors):
+def _changes(tensors, places, seed):
     """(name, change of a tensor) of every case."""
-    yield "given", lambda t, g: t
-    for name, make in VALUES.items():
-        yield name, lambda t, g, make=make: _drawn(t, make, g)
+    yield "given", lambda t: t
+    for kind in VALUES:
+        yield kind, lambda t, kind=kind: _drawn(t, kind, seed, places[id(t)])
     for old in symbols(tensors):
         for new in awkward(old):
             if any(_volume(t, old, new) > MAX_ELEMENTS for t in tensors):
                 continue
-            yield f"size-{old}-to-{new}", lambda t, g, old=old, new=new: _within(
+            yield f"size-{old}-to-{new}", lambda t, old=old, new=new: _within(
                 _resized(t, old, new), old, new
             )
     for name, layout in LAYOUTS.items():
         if any(layout(t.detach()) is not None for t in tensors):
-            yield name, lambda t, g, layout=layout: _laid(t, layout)
+            yield name, lambda t, layout=layout: _laid(t, layout)
 
 
 def _laid(tensor, layout):
