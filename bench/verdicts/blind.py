@@ -6,14 +6,16 @@ makes in it, in words.
 Run `python -m verdicts.blind [A|B|C|AB] [FAMILY ...]` in bench/: what was planted beside what is said;
 `--json FILE` also writes one line a mistake. Of blind_layers and blind_training every other mistake
 is in set B, which nobody read while set A was being mended; set C is blind_third and its parts, by
-another hand. Whether a name is right is for the reader to say; only names, things seen and silences
+another hand; a further set is further files `blind_*.py` with a letter of its own. Whether a name is right is for the reader to say; only names, things seen and silences
 are counted.
 """
 
 import argparse
 import copy
+import importlib
 import json
 import os
+import pathlib
 
 import torch
 
@@ -71,14 +73,8 @@ def slow_matmul(a, b, acc=bf, step=16):
 
 def kernels(which="AB", only=()):
     """(family, planted, definition, args, wrong kernel) of the sets asked for."""
-    from . import (  # noqa: F401 - they fill FAMILIES
-        blind_layers,
-        blind_third,
-        blind_third_layers,
-        blind_third_numbers,
-        blind_third_training,
-        blind_training,
-    )
+    for file in sorted(pathlib.Path(__file__).parent.glob("blind_*.py")):  # they fill FAMILIES
+        importlib.import_module(f"{__package__}.{file.stem}")
 
     for name, (fn, make, mistakes, sets) in FAMILIES.items():
         for i, (words, wrong) in enumerate(mistakes if not only or name in only else ()):
@@ -104,7 +100,7 @@ def judged(which, only):
 
 def main(argv=None):
     take = argparse.ArgumentParser(prog="python -m verdicts.blind", description=__doc__.split("\n\n")[0])
-    take.add_argument("sets", nargs="?", default="AB", help="letters of the sets: A, B, C (default: AB)")
+    take.add_argument("sets", nargs="?", default="AB", help="letters of the sets (default: AB)")
     take.add_argument("family", nargs="*", help="only these families")
     take.add_argument("--json", metavar="FILE", default=os.devnull,
                       help="write one line of JSON a mistake: family, words, verdict, cause, class")
