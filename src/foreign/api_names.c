@@ -159,3 +159,34 @@ bool usc_api_casts(const char *op)
     bare(op, name, sizeof name);
     return is_among(name, casts);
 }
+
+/* torch's own list of what autocast runs in the narrower dtype (ATen/autocast_mode.h). */
+bool usc_api_is_narrowed(const char *op)
+{
+    static const char *const narrowed[] = {"linear",
+                                           "matmul",
+                                           "__matmul__",
+                                           "__rmatmul__",
+                                           "mm",
+                                           "bmm",
+                                           "mv",
+                                           "addmm",
+                                           "addmv",
+                                           "addbmm",
+                                           "baddbmm",
+                                           "chain_matmul",
+                                           "multi_dot",
+                                           "einsum",
+                                           "conv1d",
+                                           "conv2d",
+                                           "conv3d",
+                                           "conv_tbc",
+                                           "conv_transpose1d",
+                                           "conv_transpose2d",
+                                           "conv_transpose3d",
+                                           "scaled_dot_product_attention",
+                                           NULL};
+    char name[USC_API_NAME];
+    bare(op, name, sizeof name);
+    return is_among(name, narrowed);
+}

@@ -37,6 +37,9 @@ bool usc_api_module(const char *text, char *path, char *class_name, size_t size)
 /** Whether a call of that operator leaves its result in its first argument. */
 bool usc_api_writes_first(const char *op);
 
+/** Whether autocast rounds its inputs to the narrower dtype before it runs. */
+bool usc_api_is_narrowed(const char *op);
+
 /** Whether it gives another dtype because it was asked to, not because of autocast. */
 bool usc_api_casts(const char *op);
 

@@ -90,7 +90,9 @@ usc_status usc_importing_put(usc_importing *im, const usc_import_facts *facts,
                         .thread = 1,
                         .args = im->call.args.text,
                         .state = facts->state,
-                        .status = "ok"};
+                        .status = "ok",
+                        /* a Python function stands for the operators that it calls */
+                        .composite = strstr(facts->op, "::") == NULL};
     if (im->call.args.failed || im->texts.failed)
         return usc_importing_wrong(im, USC_E_NOMEM, NULL, err, "no memory");
     usc_status st = put_op(im, facts->op, &row.op, err);
@@ -141,7 +143,12 @@ static usc_status create(usc_importing *im, usc_error *err)
 
 static usc_status read_dump(usc_importing *im, bool *stopped, usc_error *err)
 {
-    usc_status st = usc_import_msprobe(im, im->options->dump, stopped, err);
+    char folder[USC_PATH_SIZE], pid[32];
+    const char *dump = im->options->dump;
+    usc_status st = usc_import_find_ascend_v1(im, dump, folder, pid, err);
+    if (st == USC_OK)
+        st = pid[0] != '\0' ? usc_import_ascend_v1(im, folder, pid, stopped, err)
+                            : usc_import_msprobe(im, dump, stopped, err);
     if (st == USC_OK && !*stopped && im->counts->calls == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: no call of an API in it%s",
                            im->options->dump,

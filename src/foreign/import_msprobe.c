@@ -143,8 +143,8 @@ static usc_status find_dumps(usc_importing *im, const char *dump, dumps *d,
     if (st == USC_OK && d->n == 0)
         st = usc_error_set(
             err, USC_E_NOT_FOUND, -1,
-            "%s: no dump in it: dump.json of msprobe is looked for, in it and "
-            "in step*/rank*",
+            "%s: no dump in it: dump.json is looked for, in it and "
+            "in step*/rank*, and forward_info_*.json",
             dump);
     if (st != USC_OK) return st;
     qsort(d->at, d->n, sizeof *d->at, by_step);
@@ -154,28 +154,13 @@ static usc_status find_dumps(usc_importing *im, const char *dump, dumps *d,
 /* ---- one dump.json ---- */
 
 /* Under autocast a dump has the arguments from before and the result from after: float32
- * in, a narrower float out, and no call that was asked to change the dtype. */
-static const char *state_of(usc_importing *im, const char *op, const usc_json *out)
+ * in and a narrower float out of a call that autocast narrows. */
+static usc_dtype narrowed_to(const char *op, const usc_json *out)
 {
-    static const char *const dtypes[] = {"", "float16", "bfloat16"};
-    const char *dtype = usc_json_as_text(usc_json_get(usc_json_item(out, 0), "dtype"));
-    char type[32];
-    if (dtype == NULL || im->call.n_floats[0] == 0 || usc_api_casts(op) ||
-        strstr(im->call.args.text != NULL ? im->call.args.text : "", "\"dtype\"") != NULL)
-        return NULL;
-    for (int i = 1; i < 3; i++) {
-        if (strcmp(dtype + (strncmp(dtype, "torch.", 6) == 0 ? 6 : 0), dtypes[i]) != 0 ||
-            im->call.n_floats[i] > 0)
-            continue;
-        (void)usc_format(type, sizeof type, "%.*s", (int)strcspn(im->device, ":"),
-                         im->device);
-        char *text = usc_arena_take(&im->texts, 96);
-        if (text != NULL)
-            (void)usc_format(text, 96, "{\"autocast\": {\"%s\": \"%s\"}}", type,
-                             dtypes[i]);
-        return text;
-    }
-    return NULL;
+    const char *name = usc_json_as_text(usc_json_get(usc_json_item(out, 0), "dtype"));
+    const usc_dtype dtype = name != NULL ? usc_dtype_by_name(name) : USC_DTYPE_NONE;
+    const bool half = dtype == USC_F16 || dtype == USC_BF16;
+    return half && usc_api_is_narrowed(op) ? dtype : USC_DTYPE_NONE;
 }
 
 static const usc_import_arg *written_by(const usc_importing *im, const char *op,
@@ -185,29 +170,6 @@ static const usc_import_arg *written_by(const usc_importing *im, const char *op,
         usc_api_writes_first(op))
         return usc_import_input(im, "args[0]");
     return usc_import_input(im, "kwargs.out");
-}
-
-static usc_status take_arguments(usc_importing *im, const usc_json *args,
-                                 const usc_json *kwargs, usc_error *err)
-{
-    const char *key;
-    const usc_json *value;
-    usc_line *to = &im->call.args;
-    usc_line_text(to, "{\"args\": ");
-    usc_status st = usc_import_value(im, args, "args", err);
-    usc_line_text(to, ", \"kwargs\": {");
-    for (void *at = NULL; st == USC_OK && usc_json_next(kwargs, &at, &key, &value);) {
-        char path[USC_API_NAME];
-        if (usc_format(path, sizeof path, "kwargs.%s", key) >= (int)sizeof path)
-            return usc_importing_wrong(im, USC_E_CORRUPT, "kwargs", err,
-                                       "a name too long");
-        if (to->text[to->n - 1] != '{') usc_line_text(to, ", ");
-        usc_line_json(to, key);
-        usc_line_text(to, ": ");
-        st = usc_import_value(im, value, path, err);
-    }
-    usc_line_text(to, "}}");
-    return st;
 }
 
 static int64_t known_of(const usc_keys *keys, const char *call)
@@ -232,7 +194,8 @@ static usc_status take_forward(usc_importing *im, const usc_api_name *name,
         return usc_importing_wrong(im, USC_E_CORRUPT, NULL, err, "stands twice");
     if (usc_api_casts(name->op))
         im->call.cast_to = usc_json_as_text(usc_json_get(usc_json_item(out, 0), "dtype"));
-    usc_status st = take_arguments(im, args, kwargs, err);
+    im->call.narrow_to = narrowed_to(name->op, out);
+    usc_status st = usc_import_arguments(im, args, kwargs, err);
     if (st == USC_OK)
         st = usc_import_results(im, out, written_by(im, name->op, kwargs), err);
     if (st != USC_OK) return st;
@@ -241,9 +204,14 @@ static usc_status take_forward(usc_importing *im, const usc_api_name *name,
                                     .phase = place < 0 ? USC_PHASE_OPTIMIZER
                                                        : USC_PHASE_FORWARD,
                                     .module = place > 0 ? place : 0,
-                                    .stack = known_of(&im->stacks, name->call),
-                                    .state = state_of(im, name->op, out)};
-    return usc_importing_put(im, &facts, err);
+                                    .stack = known_of(&im->stacks, name->call)};
+
+    static const char said[] =
+        "it ran under autocast: its float32 inputs are kept as autocast rounded them";
+    st = usc_importing_put(im, &facts, err);
+    return st == USC_OK && im->call.narrowed
+               ? usc_trace_put_note(im->trace, sequence, "autocast", said, err)
+               : st;
 }
 
 static usc_status take_member(usc_importing *im, const usc_json *value, usc_error *err)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -244,12 +245,33 @@ static usc_status import_file(usc_importing *im, found *f, const usc_import_plac
 
 /* ---- rows ---- */
 
-static void count_float(usc_importing *im, usc_dtype dtype, usc_role role)
+/* What autocast did before the call: a trace holds the call as it ran below. */
+static usc_status narrow(usc_importing *im, const usc_import_place *to, found *f,
+                         void **buffer, usc_error *err)
 {
-    if (role != USC_ROLE_IN) return;
-    const usc_dtype floats[] = {USC_F32, USC_F16, USC_BF16};
-    for (int i = 0; i < 3; i++)
-        im->call.n_floats[i] += dtype == floats[i];
+    enum { BLOCK = 256 };
+    double wide[BLOCK];
+    const usc_dtype dtype = im->call.narrow_to;
+    if (dtype == USC_DTYPE_NONE || to->role != USC_ROLE_IN || f->view.dtype != USC_F32)
+        return USC_OK;
+    const size_t n = (size_t)f->storage_bytes / sizeof(float);
+    const size_t size = usc_dtype_info_of(dtype)->size;
+    unsigned char *out = f->bytes != NULL ? malloc(n * size + 1) : NULL;
+    if (f->bytes != NULL && out == NULL)
+        return usc_importing_wrong(im, USC_E_NOMEM, to->path, err, "no memory");
+    for (size_t i = 0; out != NULL && i < n; i += BLOCK) {
+        const size_t part = n - i < BLOCK ? n - i : BLOCK;
+        usc_dtype_widen(USC_F32, (const unsigned char *)f->bytes + i * sizeof(float),
+                        wide, part);
+        usc_dtype_narrow(dtype, wide, out + i * size, part);
+    }
+    *buffer = out;
+    f->bytes = out;
+    f->view.dtype = dtype;
+    f->dtype_name = usc_dtype_info_of(dtype)->name;
+    f->storage_bytes = (int64_t)(n * size);
+    im->call.narrowed = true;
+    return USC_OK;
 }
 
 static usc_status put_storage(usc_importing *im, const found *f, const usc_import_arg *on,
@@ -293,8 +315,8 @@ usc_status usc_import_add(usc_importing *im, const usc_import_place *to, int64_t
     return USC_OK;
 }
 
-static usc_status put_rows(usc_importing *im, const found *f, const usc_import_place *to,
-                           usc_error *err)
+static usc_status put_found(usc_importing *im, const found *f, const usc_import_place *to,
+                            usc_error *err)
 {
     usc_stats own;
     const usc_stats *stats = f->has_stats ? &f->stats : NULL;
@@ -319,13 +341,23 @@ static usc_status put_rows(usc_importing *im, const found *f, const usc_import_p
     if (st == USC_OK) st = usc_trace_put_tensor(im->trace, &row, err);
     if (st == USC_OK) st = usc_import_add(im, to, row.id, storage, err);
     if (st != USC_OK) return st;
-    count_float(im, f->view.dtype, to->role);
     im->counts->tensors++;
     if (f->bytes != NULL) {
         im->counts->with_content++;
         im->counts->bytes += f->storage_bytes;
     }
     return USC_OK;
+}
+
+static usc_status put_rows(usc_importing *im, const found *f, const usc_import_place *to,
+                           usc_error *err)
+{
+    found own = *f;
+    void *buffer = NULL;
+    usc_status st = narrow(im, to, &own, &buffer, err);
+    if (st == USC_OK) st = put_found(im, &own, to, err);
+    free(buffer);
+    return st;
 }
 
 /* A tensor without its content: its shape must be known then. */

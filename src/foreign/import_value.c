@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "foreign/importing.h"
 
 static bool is_one_of(const char *text, const char *const *list)
@@ -151,6 +152,29 @@ usc_status usc_import_value(usc_importing *im, const usc_json *value, const char
     usc_line_text(&im->call.args, "{\"tensor\": true}");
     const usc_import_place to = {.role = USC_ROLE_IN, .path = path, .from = value};
     return usc_import_tensor(im, &to, err);
+}
+
+usc_status usc_import_arguments(usc_importing *im, const usc_json *args,
+                                const usc_json *kwargs, usc_error *err)
+{
+    const char *key;
+    const usc_json *value;
+    usc_line *to = &im->call.args;
+    usc_line_text(to, "{\"args\": ");
+    usc_status st = usc_import_value(im, args, "args", err);
+    usc_line_text(to, ", \"kwargs\": {");
+    for (void *at = NULL; st == USC_OK && usc_json_next(kwargs, &at, &key, &value);) {
+        char path[USC_API_NAME];
+        if (usc_format(path, sizeof path, "kwargs.%s", key) >= (int)sizeof path)
+            return usc_importing_wrong(im, USC_E_CORRUPT, "kwargs", err,
+                                       "a name too long");
+        if (to->text[to->n - 1] != '{') usc_line_text(to, ", ");
+        usc_line_json(to, key);
+        usc_line_text(to, ": ");
+        st = usc_import_value(im, value, path, err);
+    }
+    usc_line_text(to, "}}");
+    return st;
 }
 
 const usc_import_arg *usc_import_input(const usc_importing *im, const char *path)

@@ -29,7 +29,9 @@ typedef struct usc_import_call {
     usc_line args; /* JSON */
     usc_import_arg *first, *last;
     const char *cast_to; /* dtype that a call gives which was asked for one; else NULL */
-    int64_t n_floats[3]; /* float tensors before the call: float32, float16, bfloat16 */
+    usc_dtype
+        narrow_to; /* to which autocast rounded its float32 inputs; NONE: it did not */
+    bool narrowed; /* there was one */
 } usc_import_call;
 
 typedef struct usc_importing {
@@ -104,6 +106,10 @@ USC_NODISCARD usc_status usc_importing_construct(usc_importing *im, const char *
 USC_NODISCARD usc_status usc_import_value(usc_importing *im, const usc_json *value,
                                           const char *path, usc_error *err);
 
+/** The arguments of the call: a list of values and an object of them. */
+USC_NODISCARD usc_status usc_import_arguments(usc_importing *im, const usc_json *args,
+                                              const usc_json *kwargs, usc_error *err);
+
 /** Takes what a call returned, a list of values. `written` is the argument that the first
  * of them is, too; NULL: none. */
 USC_NODISCARD usc_status usc_import_results(usc_importing *im, const usc_json *list,
@@ -135,5 +141,16 @@ USC_NODISCARD usc_status usc_import_add(usc_importing *im, const usc_import_plac
 
 USC_NODISCARD usc_status usc_import_msprobe(usc_importing *im, const char *dump,
                                             bool *stopped, usc_error *err);
+
+/** Where DUMP is, or holds, the file forward_info_PID.json of one process: its path,
+ * folder and PID. Errors: USC_E_ARG (several). *pid is empty where it is no such dump. */
+USC_NODISCARD usc_status usc_import_find_ascend_v1(const usc_importing *im,
+                                                   const char *dump, char *folder,
+                                                   char pid[32], usc_error *err);
+
+/** Imports what usc_import_find_ascend_v1 found. */
+USC_NODISCARD usc_status usc_import_ascend_v1(usc_importing *im, const char *folder,
+                                              const char *pid, bool *stopped,
+                                              usc_error *err);
 
 #endif

@@ -60,6 +60,16 @@ static usc_status find_wanted(usc_check *c, int64_t *out, int64_t *n, usc_error 
     return st;
 }
 
+/* Whether a trace holds calls of Python functions alone: --level api, or a dump. */
+static bool holds_api_alone(const usc_check *c)
+{
+    int64_t n;
+    const usc_call *call = usc_calls_list(c->calls, &n);
+    for (int64_t i = 0; i < n; i++)
+        if (!usc_call_is_api(&call[i])) return false;
+    return n > 0;
+}
+
 /* Whether calls of Python functions are what was asked for, by number or by a pattern
  * that matches nothing else. */
 static bool names_api(const usc_check *c, const int64_t *wanted, int64_t n)
@@ -224,7 +234,9 @@ usc_status usc_check_choose(usc_check *c, usc_error *err)
                                   .n_wanted = n_wanted,
                                   .distinct = c->options->distinct,
                                   .level = c->options->level};
-    if (names_api(c, wanted, n_wanted)) options.level = USC_LEVEL_API;
+    if (names_api(c, wanted, n_wanted) ||
+        (options.level == USC_LEVEL_CALL && holds_api_alone(c)))
+        options.level = USC_LEVEL_API;
     if (st == USC_OK) st = usc_select(c->calls, &options, &c->picks, err);
     if (st == USC_OK && c->picks.n == 0) st = nothing_left(c, wanted, n_wanted, err);
     if (st == USC_OK) remark_on(c);

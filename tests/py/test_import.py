@@ -55,6 +55,8 @@ def test_what_msprobe_wrote_is_in_the_trace_bit_by_bit(tmp_path):
         for said, item in zip(args, tensors, strict=name != "Torch.cat.0.forward"):
             file = GOLDEN / "tensor/step0/rank0/dump_tensor_data" / said["data_name"]
             there = torch.load(file, weights_only=True)
+            if name == "Functional.linear.0.forward":  # it ran under autocast
+                there = there.to(torch.bfloat16)
             assert torch.equal(tensor_of(trace, item), there) and item["device"] == "cpu"
             compared += 1
     assert compared > 20
@@ -62,7 +64,6 @@ def test_what_msprobe_wrote_is_in_the_trace_bit_by_bit(tmp_path):
     assert by_op["torch.nn.functional.linear"]["module_path"] == "fc"
     assert by_op["torch.Tensor.add_"]["phase"] == "optimizer"
     assert "/train/make.py" in by_op["torch.split"]["frames"]
-    assert by_op["torch.nn.functional.linear"]["state"] == '{"autocast": {"cpu": "bfloat16"}}'
     assert by_op["torch.Tensor.to"]["args"].endswith('{"dtype": "float32"}], "kwargs": {}}')
 
 
@@ -70,9 +71,8 @@ def test_statistics_become_calls_that_stand_ins_are_made_for(tmp_path):
     ulpscope("import", GOLDEN / "statistics", "-o", tmp_path / "t", "--device", "cpu")
     _, found = calls(tmp_path / "t")
     assert all(t["blob"] == 0 and json.loads(t["stats"])["n"] > 0 for c in found for t in c["tensors"])
-    said = ulpscope("check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "o", "--ops",
-                    "torch.nn.functional.gelu,torch.nn.functional.layer_norm", "-j", "1")  # fmt: skip
-    assert "2 pass" in said
+    said = ulpscope("check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "o", "-j", "1")
+    assert "19 pass" in said
 
 
 NAN, INF = float("nan"), float("inf")
@@ -95,9 +95,8 @@ def test_whatever_maximum_and_minimum_say_there_is_a_stand_in(tmp_path):
 
 def test_a_check_of_an_imported_trace_passes_on_an_honest_device(tmp_path):
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "t", "--device", "cpu")
-    said = ulpscope("check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "o", "--ops",
-                    "torch.nn.functional.*,!torch.nn.functional.linear,torch.cat,torch.topk", "-j", "1")  # fmt: skip
-    assert "5 pass" in said
+    said = ulpscope("check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "o", "-j", "1")
+    assert "19 pass" in said  # all of them, at the level of functions
 
 
 class Malice:
@@ -203,6 +202,19 @@ def test_what_is_exported_is_imported_as_it_was(tmp_path, kind):
     ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump")
     ulpscope("import", tmp_path / "dump", "-o", tmp_path / "b")
     assert content(tmp_path / "a") == content(tmp_path / "b") != []
+
+
+def test_the_first_generation_comes_back_without_results(tmp_path):
+    ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
+    ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump", "--format", "ascend-v1")
+    assert "(ascend-v1)" in ulpscope("import", tmp_path / "dump" / "step0", "-o", tmp_path / "b")
+
+    def inputs(trace):
+        return [(op, args, frames, [t for t in tensors if t[0] == "in"])
+                for op, args, _, _, _, _, frames, tensors in content(trace)]  # fmt: skip
+
+    first, again = inputs(tmp_path / "a"), inputs(tmp_path / "b")
+    assert first == again and len(first) > 15
 
 
 def test_a_captured_trace_survives_the_way_there_and_back(tmp_path):

@@ -223,19 +223,32 @@ static void what_a_call_wrote_stands_in_the_storage_of_its_argument(void **state
     usc_trace_close(t);
 }
 
-static void autocast_is_seen_by_its_results(void **state)
+static void what_autocast_rounded_is_kept_as_it_ran(void **state)
 {
     (void)state;
+    const void *bytes;
+    int64_t size;
+    usc_error err;
 #define HALF                                                                             \
     "{\"type\": \"torch.Tensor\", \"dtype\": \"torch.bfloat16\", \"shape\": [2, 3]}"
-    write_dump(CALL("Functional.linear.0.forward", TENSOR(""), HALF) ", " CALL(
-        "Tensor.to.0.forward", TENSOR("") ", {}",
-        HALF) ", " CALL("Tensor.mul.0.forward", HALF "," TENSOR(""), HALF));
+    write_npy("a.npy", "<f4");
+    write_dump(CALL("Functional.linear.0.forward", HALF "," FILED("a.npy"),
+                    HALF) ", " CALL("Tensor.to.0.forward", TENSOR("") ", {}",
+                                    HALF) ", " CALL("Functional.linear.1.forward",
+                                                    TENSOR(""), TENSOR("")));
     usc_trace *t = imported();
-    assert_string_equal(call_of(t, 1).state, "{\"autocast\": {\"npu\": \"bfloat16\"}}");
-    assert_null(call_of(t, 2).state);
-    assert_non_null(strstr(call_of(t, 2).args, "{\"dtype\": \"bfloat16\"}"));
-    assert_null(call_of(t, 3).state);
+    const usc_call linear = call_of(t, 1);
+    assert_null(linear.state);
+    const usc_call_arg *weight = arg_of(&linear, USC_ROLE_IN, "args[1]");
+    assert_string_equal(weight->dtype_name, "bfloat16");
+    assert_int_equal(usc_trace_blob(t, weight->blob, &bytes, &size, &err), USC_OK);
+    const uint16_t values[6] = {0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0};
+    assert_int_equal(size, sizeof values);
+    assert_memory_equal(bytes, values, sizeof values);
+    const usc_call cast = call_of(t, 2);
+    assert_string_equal(arg_of(&cast, USC_ROLE_IN, "args[0]")->dtype_name, "float32");
+    assert_non_null(strstr(cast.args, "{\"dtype\": \"bfloat16\"}"));
+    assert_string_equal(call_of(t, 3).arg[0].dtype_name, "float32");
     usc_trace_close(t);
 }
 
@@ -405,6 +418,39 @@ static void a_cut_dump_is_noticed_before_anything_is_written(void **state)
     assert_non_null(strstr(err.text, "a dump of mindspore"));
 }
 
+static void the_first_generation_has_stars_and_paths(void **state)
+{
+    (void)state;
+    static const char forward[] = "{\n\"Functional*relu*0\": {\"args\": [{\"type\": "
+                                  "\"torch.Tensor\", \"datapath\": "
+                                  "\"/gone/../forward_real_data/x.npy\", "
+                                  "\"requires_grad\": true}, {\"type\": \"bool\", "
+                                  "\"value\": true}], \"kwargs\": {}}}";
+    static const char stack[] =
+        "{\"Functional*relu*0\": [\"File a.py, line 3, in f, \\n x\"]}";
+    char path[1024];
+    usc_error err;
+    write_npy("x.npy", "<f4");
+    write_file("forward_info_12.json", forward, sizeof forward - 1);
+    write_file("stack_info_12.json", stack, sizeof stack - 1);
+    assert_int_equal(import_as(false, NULL, &err), USC_E_NOT_FOUND); /* no such folder */
+    char from[1024];
+    snprintf(from, sizeof from, "%s/dump_tensor_data", dump);
+    snprintf(path, sizeof path, "%s/forward_real_data", dump);
+    assert_int_equal(rename(from, path), 0);
+    usc_trace *t = imported();
+    const usc_call call = call_of(t, 1);
+    assert_string_equal(call.op, "torch.nn.functional.relu");
+    assert_string_equal(call.frames, "[[\"a.py\", 3, \"f\"]]");
+    assert_int_equal(arg_of(&call, USC_ROLE_IN, "args[0]")->sizes[1], 3);
+    assert_true(arg_of(&call, USC_ROLE_IN, "args[0]")->requires_grad);
+    usc_trace_close(t);
+    write_file("forward_info_7.json", forward, sizeof forward - 1);
+    assert_int_equal(import_as(false, NULL, &err), USC_E_ARG);
+    assert_non_null(strstr(err.text, "several processes"));
+    assert_int_equal(import_as(false, "12", &err), USC_OK);
+}
+
 static void a_trace_that_is_there_is_kept(void **state)
 {
     (void)state;
@@ -453,12 +499,13 @@ int main(void)
         TEST(arguments_of_every_kind_are_kept),
         TEST(content_is_that_of_the_file),
         TEST(what_a_call_wrote_stands_in_the_storage_of_its_argument),
-        TEST(autocast_is_seen_by_its_results),
+        TEST(what_autocast_rounded_is_kept_as_it_ran),
         TEST(places_come_from_the_other_two_files),
         TEST(statistics_say_that_there_was_a_nan_or_an_infinity),
         TEST(what_is_no_sound_dump_is_refused_and_leaves_nothing),
         TEST(damaged_files_can_be_skipped),
         TEST(a_cut_dump_is_noticed_before_anything_is_written),
+        TEST(the_first_generation_has_stars_and_paths),
         TEST(a_trace_that_is_there_is_kept),
         TEST(steps_are_one_trace_and_processes_are_not),
     };
