@@ -114,6 +114,8 @@ def main():
             row("stats", big, folder / "t", data="stats"),
             row("full", big, folder / "t", data="full"),
             row("ten steps, stats", big, folder / "t", 10, data="stats", step_by="optimizer"),
+            row("functions and operators, stats", big, folder / "t", data="stats", level="api,aten"),
+            row("functions, stats", big, folder / "t", data="stats", level="api"),
             *msprobe_rows(big, folder),
         ]
     if "--json" in sys.argv:

@@ -117,6 +117,15 @@ void note_api(Session &session)
     (void)api_of(session, where_now(session));
 }
 
+void api_begin()
+{
+    Use use;
+    try {
+        if (use) note_api(*use.get());
+    } catch (...) { /* nothing of ours may reach the user's program */
+    }
+}
+
 usc_intercept_api *api_enter(usc_intercept_api *call)
 {
     usc_intercept_api *const before = t_api;
@@ -134,7 +143,7 @@ void api_end(usc_intercept_api *call, bool ok)
     Use use;
     if (use && call->sequence != 0 && use->serial == call->serial) {
         for (usc_capture_tensor &t : r.tensors)
-            if (t.role == USC_ROLE_MUTATED && !use->aten) t.maybe = USC_MAYBE_CONTENT;
+            if (t.maybe == USC_MAYBE_CALLS && !use->aten) t.maybe = USC_MAYBE_CONTENT;
         usc_capture_end(use->capture, call->sequence, r.tensors.data(),
                         static_cast<int>(r.tensors.size()), ok);
         try {
@@ -148,19 +157,18 @@ void api_end(usc_intercept_api *call, bool ok)
 }
 
 #if USC_KNOWS_PYTHON
-void api_add(void *object, usc_role role, const char *path)
+void api_add(void *object, usc_role role, const char *path, usc_maybe maybe)
 {
     Row &r = row();
     const at::Tensor &tensor = THPVariable_Unpack(static_cast<PyObject *>(object));
-    describe_at(r.tensors, tensor, role, r.paths.emplace_back(path).c_str(),
-                role == USC_ROLE_MUTATED ? USC_MAYBE_CALLS : USC_MAYBE_NOT);
+    describe_at(r.tensors, tensor, role, r.paths.emplace_back(path).c_str(), maybe);
     if (role == USC_ROLE_OUT) r.outputs.push_back(&tensor);
     if (role == USC_ROLE_IN && tensor.requires_grad())
         r.inputs.push_back(
             {&tensor, tensor.grad_fn().get(), static_cast<uint32_t>(tensor.output_nr())});
 }
 #else
-void api_add(void *, usc_role, const char *)
+void api_add(void *, usc_role, const char *, usc_maybe)
 {
 }
 #endif

@@ -214,7 +214,8 @@ bool api_selected();
  * not recorded. */
 void note_api(Session &session);
 usc_intercept_api *api_enter(usc_intercept_api *call);
-void api_add(void *object, usc_role role, const char *path);
+void api_add(void *object, usc_role role, const char *path, usc_maybe maybe);
+void api_begin();
 void api_end(usc_intercept_api *call, bool ok);
 /** The sequence of the row of the API call around this thread; 0: it has none yet. */
 int64_t api_sequence();

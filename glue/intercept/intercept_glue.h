@@ -67,7 +67,10 @@ typedef struct usc_intercept_table {
     usc_intercept_api *(*api_enter)(usc_intercept_api *call);
     /** Takes note of a tensor (a PyObject *, under the GIL) for the row, or the end, of
      * this thread's API call. NULL: this glue was built without Python's headers. */
-    void (*api_add)(void *object, usc_role role, const char *path);
+    void (*api_add)(void *object, usc_role role, const char *path, usc_maybe maybe);
+    /** Writes the row of this thread's API call now: of one below which no operator may
+     * be called. Without the GIL. */
+    void (*api_begin)(void);
     /** Ends the row of a call, if it has one, with the tensors that were added. Without
      * the GIL. */
     void (*api_end)(usc_intercept_api *call, bool ok);

@@ -295,5 +295,6 @@ const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
                                            intercept::api_enter,
                                            intercept::knows_python() ? intercept::api_add
                                                                      : nullptr,
+                                           intercept::api_begin,
                                            intercept::api_end,
                                            intercept::devices_seen};

@@ -22,6 +22,8 @@ typedef struct running {
     usc_intercept_api told; /* first: the glue gives this back */
     mode_object *mode;
     PyObject *args, *kwargs; /* borrowed; kwargs may be NULL */
+    PyObject
+        *writes; /* of an operator of the program's own: a set of places; else NULL */
 } running;
 
 /* This thread is inside a call: what Python functions call in turn is theirs. */
@@ -89,16 +91,29 @@ static long long kind_of(const py_api_target *to, PyObject *name)
     return op << 2 | (long long)usc_pattern_match(to->ops, text) << 1;
 }
 
+/* What is known: a kind, or a tuple of it and the places that an operator writes. */
+static long long read_kind(PyObject *known, PyObject **writes)
+{
+    if (!PyTuple_Check(known)) return PyLong_AsLongLong(known);
+    *writes = PyTuple_GET_ITEM(known, 1);
+    return PyLong_AsLongLong(PyTuple_GET_ITEM(known, 0));
+}
+
 /* NOT_SEEN where anything fails: the user's call must not. */
-static long long find_kind(mode_object *self, const py_api_target *to, PyObject *func)
+static long long find_kind(mode_object *self, const py_api_target *to, PyObject *func,
+                           PyObject **writes)
 {
     PyObject *found = PyDict_GetItemWithError(self->known, func);
-    if (found != NULL) return PyLong_AsLongLong(found);
+    if (found != NULL) return read_kind(found, writes);
     PyErr_Clear(); /* an object that cannot be hashed */
     PyObject *name = PyObject_CallOneArg(self->namer, func);
-    const long long kind = name == NULL ? NOT_SEEN : kind_of(to, name);
+    const bool own = name != NULL && PyTuple_Check(name) && PyTuple_GET_SIZE(name) == 2;
+    PyObject *text = own ? PyTuple_GET_ITEM(name, 0) : name;
+    const long long kind = name == NULL ? NOT_SEEN : kind_of(to, text);
+    PyObject *value = own ? Py_BuildValue("(LO)", kind, PyTuple_GET_ITEM(name, 1))
+                          : PyLong_FromLongLong(kind);
+    if (own && value != NULL) *writes = PyTuple_GET_ITEM(value, 1);
     Py_XDECREF(name);
-    PyObject *value = PyLong_FromLongLong(kind);
     if (value != NULL) (void)PyDict_SetItem(self->known, func, value);
     Py_XDECREF(value);
     PyErr_Clear();
@@ -113,8 +128,9 @@ static void end_row(running *call, PyObject *result)
     if (to.glue == NULL) return;
     PyObject *kind, *raised, *trace;
     PyErr_Fetch(&kind, &raised, &trace);
-    py_api_results(&call->mode->types, to.glue->api_add, call->args, call->kwargs,
-                   result);
+    py_api_results(&call->mode->types, to.glue->api_add, call->args, call->kwargs, result,
+                   call->writes,
+                   call->writes != NULL ? USC_MAYBE_CONTENT : USC_MAYBE_CALLS);
     Py_BEGIN_ALLOW_THREADS;
     to.glue->api_end(&call->told, result != NULL);
     Py_END_ALLOW_THREADS;
@@ -122,15 +138,22 @@ static void end_row(running *call, PyObject *result)
 }
 
 static PyObject *run_recorded(mode_object *self, const py_api_target *to, long long kind,
-                              PyObject *func, PyObject *args, PyObject *kwargs)
+                              PyObject *writes, PyObject *func, PyObject *args,
+                              PyObject *kwargs)
 {
     running call = {.told = {.op = kind >> 2, .selected = (kind & 2) != 0},
                     .mode = self,
                     .args = args,
-                    .kwargs = kwargs};
+                    .kwargs = kwargs,
+                    .writes = writes};
     const usc_intercept_table *glue = to->glue; /* stays loaded */
     usc_intercept_api *const before = glue->api_enter(&call.told);
     t_inside = true;
+    if (writes != NULL) {
+        Py_BEGIN_ALLOW_THREADS;
+        glue->api_begin();
+        Py_END_ALLOW_THREADS;
+    }
     PyObject *result = PyObject_Call(func, args, kwargs);
     t_inside = false;
     (void)glue->api_enter(before);
@@ -176,10 +199,11 @@ static PyObject *mode_function(mode_object *self, PyObject *const *a, Py_ssize_t
     if (args == NULL) return NULL;
     const py_api_target to = py_capture_target(self->capture);
     long long kind = NOT_SEEN;
-    if (to.glue != NULL && !t_inside) kind = find_kind(self, &to, a[0]);
+    PyObject *writes = NULL; /* kept by `known` */
+    if (to.glue != NULL && !t_inside) kind = find_kind(self, &to, a[0], &writes);
     PyObject *result;
     if (kind > PASSED_THROUGH)
-        result = run_recorded(self, &to, kind, a[0], args, kwargs);
+        result = run_recorded(self, &to, kind, writes, a[0], args, kwargs);
     else if (kind == PASSED_THROUGH && self->through != Py_None)
         result = run_through(self, a[0], a[1], args, kwargs);
     else

@@ -20,6 +20,8 @@ typedef struct walk {
     const py_api_types *types;
     py_api_take *take;
     usc_role role;
+    PyObject *writes;
+    usc_maybe maybe;
     bool json;
     int depth;
     char path[PATH_SIZE];
@@ -357,11 +359,25 @@ static bool put_of_torch(const walk *w, PyObject *value)
     return true;
 }
 
+/* Of the argument that the present path leads into. */
+static usc_maybe maybe_written(const walk *w)
+{
+    if (w->role != USC_ROLE_MUTATED) return USC_MAYBE_NOT;
+    if (w->writes == NULL) return w->maybe;
+    const bool named = strncmp(w->path, "kwargs.", 7) == 0;
+    const size_t n = named ? 7 + strcspn(w->path + 7, ".[") : strcspn(w->path, "]") + 1;
+    PyObject *place = PyUnicode_FromStringAndSize(w->path, (Py_ssize_t)n);
+    const int there = place != NULL ? PySet_Contains(w->writes, place) : -1;
+    if (there < 0) PyErr_Clear();
+    Py_XDECREF(place);
+    return there > 0 ? USC_MAYBE_NOT : w->maybe;
+}
+
 static void put_value(walk *w, PyObject *value)
 {
     if (is_a(value, w->types->tensor)) {
         put(w, "{\"tensor\": true}");
-        w->take(value, w->role, w->path);
+        w->take(value, w->role, w->path, maybe_written(w));
     } else if (value == Py_None) {
         put(w, "null");
     } else if (PyBool_Check(value)) {
@@ -406,9 +422,13 @@ const char *py_api_arguments(const py_api_types *types, py_api_take *take, PyObj
 }
 
 void py_api_results(const py_api_types *types, py_api_take *take, PyObject *args,
-                    PyObject *kwargs, PyObject *result)
+                    PyObject *kwargs, PyObject *result, PyObject *writes, usc_maybe maybe)
 {
-    walk w = {.types = types, .take = take, .role = USC_ROLE_MUTATED};
+    walk w = {.types = types,
+              .take = take,
+              .role = USC_ROLE_MUTATED,
+              .writes = writes,
+              .maybe = maybe};
     walk_arguments(&w, args, kwargs);
     if (result == NULL) return;
     const bool several = PyTuple_Check(result);

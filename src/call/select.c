@@ -172,7 +172,9 @@ static bool is_picked(const forest *f, int64_t i, usc_level level, bool leaves)
 {
     const bool composite = f->calls->call[i].composite;
     if (!f->usable[i]) return false;
-    if (leaves) return !composite;
+    if (leaves)
+        return !composite ||
+               (f->below[i] < 0 && f->whole[i] && usc_call_is_api(&f->calls->call[i]));
     if (is_covered(f, i)) return false;
     if (level != USC_LEVEL_API) return !composite || f->whole[i];
     return composite ? f->whole[i] : is_below_api(f, i);

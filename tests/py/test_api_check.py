@@ -187,3 +187,44 @@ def test_gradients_are_the_same_to_the_bit(tmp_path):
     watched = trained(tmp_path / "t", "cpu")
     for a, b in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(a.grad, b.grad) and a.grad.stride() == b.grad.stride()
+
+
+# ---- operators of the program's own -----------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["aten", "api,aten"])
+def test_a_function_that_no_dispatcher_sees_becomes_a_call(tmp_path, level):
+    from api_kernels import silent
+    from test_capture import notes, read
+
+    x, out = torch.arange(64.0), torch.zeros(64)
+    with ulpscope.capture(tmp_path / "t", level=level):
+        silent(x, out=out)
+        out + 1
+    call = next(c for c in read(tmp_path / "t") if c["op"] == "api_kernels.silent")
+    assert {(t["role"], t["path"]) for t in call["tensors"]} == {
+        ("in", "args[0]"), ("in", "kwargs.out"), ("mutated", "kwargs.out"), ("out", "out[0]")}  # fmt: skip
+    assert not notes(tmp_path / "t")
+    code = check(tmp_path / "t", tmp_path / "out", "--ops", "api_kernels.*", device="cpu")
+    assert code == 0 and [r[:2] for r in verdicts(tmp_path / "out")] == [("api_kernels.silent", "pass")]
+
+
+def test_an_operator_is_a_parent_and_plain_outside_a_capture(tmp_path):
+    from api_kernels import rotate
+    from test_capture import read
+
+    x, out = torch.arange(8.0), torch.zeros(8)
+    rotate(x, out)
+    assert out[0] == 14
+    with ulpscope.capture(tmp_path / "t"):
+        rotate(x, out, by=2)
+    calls = read(tmp_path / "t")
+    call = next(c for c in calls if c["op"] == "api_kernels.rotate")
+    assert "aten::roll" in {c["op"] for c in calls if c["parent"] == call["sequence"]}
+    code = check(tmp_path / "t", tmp_path / "out", "--ops", "api_kernels.rotate", device="cpu")
+    assert code == 0 and [r[:2] for r in verdicts(tmp_path / "out")] == [("api_kernels.rotate", "pass")]
+
+
+def test_mutates_must_name_parameters():
+    with pytest.raises(ValueError, match="no parameter"):
+        ulpscope.operator(lambda x: x, mutates=["y"])

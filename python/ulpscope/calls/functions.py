@@ -49,6 +49,8 @@ def name_of(function):
     True where it is to be passed through."""
     if function in PASSED_THROUGH:
         return True
+    if function in written:
+        return next(n for n, f in registered.items() if f is function), written[function]
     overload = getattr(function, "_overloadname", None)
     if overload is not None:  # an OpOverload
         return "torch.ops." + str(function._name).removesuffix(".default").replace("::", ".")
@@ -77,7 +79,8 @@ METHODS = {"__contains__", "__floordiv__", "__len__", "__rdiv__", "__rfloordiv__
            "__rmod__", "__rpow__", "__rrshift__", "__rsub__", "index", "istft", "lu", "norm", "pow", "pow_", "split",
            "stft", "unique", "unique_consecutive"}  # fmt: skip  # those of torch.Tensor that are Python
 NO_COMPUTATION = {"torch.from_file", "torch.Tensor.backward", "torch.Tensor.share_memory_"}
-registered = {}  # name -> function, of the program's own: `operator`
+registered = {}  # name -> function, of the program's own: `sources.operators`
+written = {}  # such a function -> the places that it writes, as "args[1]" and "kwargs.out"
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from torch.utils._device import DeviceContext
 
 from .. import _core
 from ..calls.functions import name_of
+from . import operators
 from .regions import Meeting
 
 running = []  # the Apis that are installed
@@ -28,6 +29,26 @@ def _leave_child():
 os.register_at_fork(after_in_child=_leave_child)
 
 
+def mode_for(session):
+    """The mode that records into a session. RuntimeError where the glue cannot look into Python."""
+    c = torch._C
+    stack = (c._push_on_torch_function_stack, c._pop_torch_function_stack,
+             getattr(c, "_skip_one_hop_torch_function", None))  # fmt: skip
+    kinds = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
+    return _core.ApiMode(session, name_of, stack, kinds)
+
+
+class Operators:
+    """Functions that the program made operators are seen until `remove`."""
+
+    def __init__(self, mode):
+        operators.modes.append(mode)
+
+    def remove(self):
+        """They are not."""
+        operators.modes.clear()
+
+
 class Apis:
     """
     The mode on the stack of the thread that makes it, until `remove`; on that of any other
@@ -37,12 +58,8 @@ class Apis:
     calls what it is given, until they meet what hides it, which stays for them.
     """
 
-    def __init__(self, session):
-        c = torch._C
-        stack = (c._push_on_torch_function_stack, c._pop_torch_function_stack,
-                 getattr(c, "_skip_one_hop_torch_function", None))  # fmt: skip
-        kinds = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
-        self.mode = _core.ApiMode(session, name_of, stack, kinds)
+    def __init__(self, mode):
+        self.mode = mode
         self.undo = []
         self.thread = threading.local()  # .hidden: the mode is off its stack for a while
         self.home = threading.get_ident()

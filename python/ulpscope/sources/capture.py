@@ -7,6 +7,7 @@ go out through the C session; Python only says which step it is.
 """
 
 import contextlib
+import inspect
 import json
 import multiprocessing
 import os
@@ -117,8 +118,8 @@ class Recorder:
 
     def begin(self, step):
         """Records from here on, as `step`."""
-        from . import apis, regions
         from . import hooks as _hooks
+        from . import regions
 
         if self.session is None:
             self._open()
@@ -130,11 +131,24 @@ class Recorder:
             self.session.begin_step(step)
             return
         graphs = _hooks.Graphs()  # asked for by begin_step
-        functions = [apis.Apis(self.session)] if "api" in self.levels else []
+        functions = self._functions()
         self.session.begin_step(step)
         self.modules = _hooks.Modules(self.session)
         self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
                       regions.Regions(self.generated), *functions]  # fmt: skip
+
+    def _functions(self):
+        """Hooks for Python functions: those that the program made operators, at each level."""
+        from . import apis
+
+        try:
+            mode = apis.mode_for(self.session)
+        except RuntimeError:
+            if "api" in self.levels:
+                raise
+            return []
+        found = [apis.Operators(mode)]
+        return found + [apis.Apis(mode)] if "api" in self.levels else found
 
     def end(self, goes_on=False):
         """Ends the step that is recorded, if one is. Where the next one begins at once
@@ -237,6 +251,8 @@ def operator_sources():
     """
     import torch
 
+    from ..calls import functions
+
     folder = os.path.dirname(torch.__file__)
     found = set(torch.ops.loaded_libraries)
     for name in torch._C._dispatch_get_all_op_names():
@@ -249,6 +265,9 @@ def operator_sources():
             file = function.__code__.co_filename if function is not None else ""
         if file and not file.startswith(folder) and os.path.isfile(file):
             found.add(os.path.abspath(file))
+    for function in functions.registered.values():
+        with contextlib.suppress(TypeError):  # of no file
+            found.add(os.path.abspath(inspect.getfile(function)))
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script and os.path.abspath(script) in found and not guarded(script):
         found.remove(os.path.abspath(script))

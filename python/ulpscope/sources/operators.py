@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope.operator`: any Python callable becomes a call of a trace: the launch of a Triton
+kernel, a function of an extension, whatever torch's dispatcher does not see. Needs nothing of
+torch itself."""
+
+import functools
+import inspect
+from pathlib import Path
+
+from ..calls import functions
+
+modes = []  # the ApiMode of the capture that runs
+
+
+def operator(function=None, *, mutates=(), name=None):
+    """
+    Makes the calls of a function those of an operator, in every capture:
+
+        @ulpscope.operator(mutates=["out"])
+        def rotate(x, out):
+            rotate_kernel[grid](x, out, x.numel())
+
+    `mutates` names the parameters that it writes; what else changed is found by its content.
+    `name`: what it is called in traces; without it FILE.FUNCTION. A check finds it by that name
+    where the file that defines it is imported, which a trace remembers. Raises ValueError where
+    `mutates` names no parameter.
+    """
+    if function is None:
+        return functools.partial(operator, mutates=mutates, name=name)
+    places = _places(function, [mutates] if isinstance(mutates, str) else list(mutates))
+    functions.registered[name or _name_of(function)] = function
+    functions.written[function] = places
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if not modes:
+            return function(*args, **kwargs)
+        return modes[-1].__torch_function__(function, (), args, kwargs)
+
+    return call
+
+
+def _name_of(function):
+    where = Path(inspect.getfile(function)).stem
+    return f"{where}.{function.__qualname__.replace('<locals>.', '')}"
+
+
+def _places(function, mutates):
+    names = list(inspect.signature(function).parameters) if mutates else []
+    missing = [n for n in mutates if n not in names]
+    if missing:
+        raise ValueError(f"mutates: {missing[0]} is no parameter of {function.__qualname__}")
+    return frozenset(p for n in mutates for p in (f"args[{names.index(n)}]", f"kwargs.{n}"))
