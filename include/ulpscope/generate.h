@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Made-up data. A counter-based generator: element i of a stream is a function of (seed,
-// stream, i), the same on every machine, thread and order. On it stand stand-ins, tensors
+// number, i), the same on every machine, thread and order. On it stand stand-ins, tensors
 // drawn from the statistics of real ones (docs/stand-ins.md), and values on which kernels
 // break.
 //
@@ -16,28 +16,28 @@ USC_BEGIN_DECLS
 /* ---- the generator ---- */
 
 /** A stream of draws: 2^64 seeds, 2^64 streams of each, 2^64 elements of each. */
-typedef struct usc_draw {
-    uint64_t seed, stream;
-} usc_draw;
+typedef struct usc_stream {
+    uint64_t seed, number;
+} usc_stream;
 
 /**
  * The four words of element `i`: Philox 4x32-10 (Salmon et al., "Parallel random numbers:
- * as easy as 1, 2, 3", 2011), key `seed`, counter (i, stream), lower words first.
+ * as easy as 1, 2, 3", 2011), key `seed`, counter (i, number), lower words first.
  */
-USC_API void usc_draw_words(usc_draw d, uint64_t i, uint32_t out[4]);
+USC_API void usc_stream_words(usc_stream d, uint64_t i, uint32_t out[4]);
 
 /** A double of [0, 1) from words 0 and 1 of element `i`: a multiple of 2^-53. */
-USC_API double usc_draw_uniform(usc_draw d, uint64_t i);
+USC_API double usc_stream_uniform(usc_stream d, uint64_t i);
 
 /**
  * A double of N(0, 1) from element `i`, by Box and Muller. Numbers: of IEEE additions,
  * products, divisions and square roots alone, so that the bits are the same everywhere.
  */
-USC_API double usc_draw_normal(usc_draw d, uint64_t i);
+USC_API double usc_stream_normal(usc_stream d, uint64_t i);
 
 /** The place of `i` < `n` in a permutation of 0 .. n - 1: no place comes twice. `n` is
  * at most 2^63. */
-USC_API uint64_t usc_draw_place(usc_draw d, uint64_t i, uint64_t n);
+USC_API uint64_t usc_stream_place(usc_stream d, uint64_t i, uint64_t n);
 
 /* ---- stand-ins ---- */
 
@@ -74,8 +74,8 @@ USC_API USC_NODISCARD usc_status usc_stand_in_need(const usc_call *call,
  * depends on them and on nothing else: equal tensors stay equal, in whichever call,
  * argument or trace they stand. Without one, on trace, call and path.
  */
-USC_API usc_draw usc_stand_in_draw(const usc_stats *stats, const char *trace,
-                                   int64_t call, const char *path);
+USC_API usc_stream usc_stand_in_stream(const usc_stats *stats, const char *trace,
+                                       int64_t call, const char *path);
 
 /**
  * Fills `out` with a stand-in for a tensor of the form of `like` (whose data are not
@@ -95,8 +95,8 @@ USC_API usc_draw usc_stand_in_draw(const usc_stats *stats, const char *trace,
 USC_API USC_NODISCARD usc_status usc_stand_in_make(const usc_tensor *like,
                                                    const usc_stats *stats,
                                                    const usc_stand_in_options *options,
-                                                   usc_draw draw, void *out, size_t size,
-                                                   usc_error *err);
+                                                   usc_stream stream, void *out,
+                                                   size_t size, usc_error *err);
 
 /** Bytes that usc_stand_in_make writes. Errors: USC_E_SHAPE, USC_E_RANGE; *out is 0. */
 USC_API USC_NODISCARD usc_status usc_stand_in_size(const usc_tensor *like, size_t *out,
@@ -143,14 +143,14 @@ USC_API usc_stress usc_stress_by_text(const char *text);
  * integers do not exceed the largest one.
  *
  * Shapes:  any; `out` is contiguous, of like's dtype, `size` its bytes.
- * Numbers: of `draw`, like's form and domain alone; no finite float beyond the dtype's.
+ * Numbers: of `stream`, like's form and domain alone; no finite float beyond the dtype's.
  * Memory:  allocates nothing.
  * Errors:  USC_E_DTYPE for a kind that the dtype cannot have, USC_E_ARG (size), and those
  *          of usc_stats_compute; `out` is unspecified then.
  */
 USC_API USC_NODISCARD usc_status usc_stress_make(usc_stress kind, const usc_tensor *like,
-                                                 usc_draw draw, void *out, size_t size,
-                                                 usc_error *err);
+                                                 usc_stream stream, void *out,
+                                                 size_t size, usc_error *err);
 
 USC_END_DECLS
 #endif

@@ -105,9 +105,9 @@ static PyObject *made(const core_state *state, const usc_call_arg *arg,
     PyObject *bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
     if (bytes == NULL) return NULL;
     char *to = PyByteArray_AS_STRING(bytes);
-    const usc_draw draw = usc_stand_in_draw(&stats, trace, sequence, arg->path);
+    const usc_stream stream = usc_stand_in_stream(&stats, trace, sequence, arg->path);
     Py_BEGIN_ALLOW_THREADS st =
-        usc_stand_in_make(&like, &stats, options, draw, to, size, &err);
+        usc_stand_in_make(&like, &stats, options, stream, to, size, &err);
     Py_END_ALLOW_THREADS if (st != USC_OK)
     {
         Py_DECREF(bytes);
@@ -152,8 +152,8 @@ static PyObject *stress(PyObject *module, PyObject *args)
     PyObject *bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
     if (bytes == NULL) return NULL;
     char *to = PyByteArray_AS_STRING(bytes);
-    const usc_draw draw = {.seed = seed, .stream = stream};
-    Py_BEGIN_ALLOW_THREADS st = usc_stress_make(kind, &view, draw, to, size, &err);
+    const usc_stream of = {.seed = seed, .number = stream};
+    Py_BEGIN_ALLOW_THREADS st = usc_stress_make(kind, &view, of, to, size, &err);
     Py_END_ALLOW_THREADS if (st != USC_OK)
     {
         Py_DECREF(bytes);

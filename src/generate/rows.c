@@ -79,9 +79,10 @@ static void normalise(unsigned structure, double *row, int64_t n)
 
 /* ---- one-hot ---- */
 
-static void make_one_hot(usc_draw d, int64_t i_row, double value, double *row, int64_t n)
+static void make_one_hot(usc_stream d, int64_t i_row, double value, double *row,
+                         int64_t n)
 {
-    const double u = usc_draw_uniform(d, (uint64_t)i_row);
+    const double u = usc_stream_uniform(d, (uint64_t)i_row);
     const int64_t hot = (int64_t)(u * (double)n);
     for (int64_t i = 0; i < n; i++)
         row[i] = i == hot ? value : 0;
@@ -91,7 +92,7 @@ static void make_one_hot(usc_draw d, int64_t i_row, double value, double *row, i
 
 /* A diagonal of d ... 1.5 d with noise of spectral norm 0.4 d around it: definite, and
  * its largest element the one that the real matrix had. */
-static void make_definite(const usc_shape *s, double largest, usc_draw d, int64_t from,
+static void make_definite(const usc_shape *s, double largest, usc_stream d, int64_t from,
                           double *row)
 {
     const int64_t size = s->columns, matrix = from / (size * size);
@@ -100,9 +101,9 @@ static void make_definite(const usc_shape *s, double largest, usc_draw d, int64_
     for (int64_t c = 0; c < size; c++) {
         const int64_t i = first + (c < r ? r * size + c : c * size + r);
         if (c == r)
-            row[c] = base * (1 + 0.5 * usc_draw_uniform(d, (uint64_t)i));
+            row[c] = base * (1 + 0.5 * usc_stream_uniform(d, (uint64_t)i));
         else
-            row[c] = base * 0.2 / sqrt((double)size) * usc_draw_normal(d, (uint64_t)i);
+            row[c] = base * 0.2 / sqrt((double)size) * usc_stream_normal(d, (uint64_t)i);
     }
 }
 
@@ -128,18 +129,18 @@ static void make_solvable(const usc_shape *s, int64_t from, double *row)
 }
 
 void usc_rows_form_floats(const usc_shape *shape, usc_need need, const usc_stats *s,
-                          usc_draw draw, int64_t from, int64_t n, double *row)
+                          usc_stream stream, int64_t from, int64_t n, double *row)
 {
     const unsigned has = shape->structure;
     const double largest = fmax(fabs(s->min), fabs(s->max));
     const bool square = shape->rows == shape->columns;
     if (need == USC_NEED_DEFINITE && square) {
-        make_definite(shape, largest, draw, from, row);
+        make_definite(shape, largest, stream, from, row);
         return;
     }
     if (need == USC_NEED_TRIANGULAR && square) make_solvable(shape, from, row);
     if ((has & USC_ROWS_ONE_HOT) != 0) {
-        make_one_hot(draw, from / n, s->max, row, n);
+        make_one_hot(stream, from / n, s->max, row, n);
         return;
     }
     if (rises(has) || falls(has)) qsort(row, (size_t)n, sizeof *row, by_value);

@@ -25,17 +25,17 @@ static uint64_t bits_of(double x)
     return bits;
 }
 
-usc_draw usc_stand_in_draw(const usc_stats *stats, const char *trace, int64_t call,
-                           const char *path)
+usc_stream usc_stand_in_stream(const usc_stats *stats, const char *trace, int64_t call,
+                               const char *path)
 {
     const uint64_t words[] = {stats->fingerprint,      (uint64_t)stats->n,
                               (uint64_t)stats->n_zero, bits_of(stats->mean),
                               bits_of(stats->l2),      bits_of(stats->min),
                               bits_of(stats->max),     stats->structure};
     if (stats->fingerprint != 0)
-        return (usc_draw){.seed = usc_hash64_bytes(words, sizeof words)};
-    return (usc_draw){.seed = usc_hash64_bytes(trace, strlen(trace)),
-                      .stream = usc_hash64_bytes(path, strlen(path)) + (uint64_t)call};
+        return (usc_stream){.seed = usc_hash64_bytes(words, sizeof words)};
+    return (usc_stream){.seed = usc_hash64_bytes(trace, strlen(trace)),
+                        .number = usc_hash64_bytes(path, strlen(path)) + (uint64_t)call};
 }
 
 /* ---- one element ---- */
@@ -45,14 +45,14 @@ typedef struct maker {
     const usc_stand_in_options *options;
     usc_stats whole; /* of integers: the same with min and max of the exact ones */
     usc_shape shape;
-    usc_draw values, places; /* streams */
+    usc_stream values, places; /* streams */
     usc_bins bins;
 } maker;
 
 /* Where in its bin an element stands, 0 ... 1, leaning so that the mean is met. */
 static double fraction(const maker *m, int64_t i, const usc_bin *bin, int64_t rank)
 {
-    const double t = m->bins.tilt, u = usc_draw_uniform(m->values, (uint64_t)i);
+    const double t = m->bins.tilt, u = usc_stream_uniform(m->values, (uint64_t)i);
     if (m->stats->sorted) return ((double)(rank - bin->first) + u) / (double)bin->count;
     return t > 0 ? u + t * (1 - u) : u * (1 + t);
 }
@@ -101,7 +101,7 @@ static int64_t mirrored(const usc_shape *s, int64_t i)
 static const usc_bin *bin_of_element(const maker *m, int64_t i, int64_t *rank)
 {
     const uint64_t n = (uint64_t)m->shape.n_drawn;
-    *rank = m->stats->sorted ? i : (int64_t)usc_draw_place(m->places, (uint64_t)i, n);
+    *rank = m->stats->sorted ? i : (int64_t)usc_stream_place(m->places, (uint64_t)i, n);
     return usc_bins_find(&m->bins, *rank);
 }
 
@@ -150,7 +150,7 @@ static uint64_t unique_sorted(const maker *m, int64_t i)
 {
     const uint64_t span = (uint64_t)m->stats->int_max - (uint64_t)m->stats->int_min;
     const uint64_t slack = span - (uint64_t)(m->shape.n - 1);
-    const double u = usc_draw_uniform(m->values, (uint64_t)i);
+    const double u = usc_stream_uniform(m->values, (uint64_t)i);
     uint64_t ahead = part_of(slack, ((double)i + u) / (double)m->shape.n);
     if (i == 0) ahead = 0;
     if (i == m->shape.n - 1) ahead = slack;
@@ -159,13 +159,13 @@ static uint64_t unique_sorted(const maker *m, int64_t i)
 
 /* The place of the extremes: a permutation of the range is turned so that place 0 has
  * the smallest, and those that would have the largest and the second place change. */
-static uint64_t unique_value(const maker *m, usc_draw d, int64_t i)
+static uint64_t unique_value(const maker *m, usc_stream d, int64_t i)
 {
     const uint64_t low = (uint64_t)m->stats->int_min;
     const uint64_t span = (uint64_t)m->stats->int_max - low;
     if (span == UINT64_MAX || span + 1 > UINT64_C(1) << 62)
-        return low + usc_draw_place(d, (uint64_t)i, UINT64_C(1) << 62);
-    return low + usc_draw_place(d, (uint64_t)i, span + 1);
+        return low + usc_stream_place(d, (uint64_t)i, UINT64_C(1) << 62);
+    return low + usc_stream_place(d, (uint64_t)i, span + 1);
 }
 
 /* Changes two elements so that the smallest and the largest number are there. */
@@ -200,13 +200,13 @@ static void make_integers(const maker *m, int64_t from, int64_t n, uint64_t *val
 {
     const bool rows_unique = (m->shape.structure & USC_ROWS_UNIQUE) != 0;
     const uint64_t span = (uint64_t)m->stats->int_max - (uint64_t)m->stats->int_min;
-    usc_draw d = m->places;
+    usc_stream d = m->places;
     for (int64_t k = 0; k < n; k++) {
         const int64_t i = from + k;
         if (all_unique(m))
             values[k] = m->stats->sorted ? unique_sorted(m, i) : unique_value(m, d, i);
         else if (rows_unique && span >= (uint64_t)(m->shape.columns - 1)) {
-            d.stream = m->places.stream + (uint64_t)(i / m->shape.columns) * 2;
+            d.number = m->places.number + (uint64_t)(i / m->shape.columns) * 2;
             values[k] = unique_value(m, d, i % m->shape.columns);
         } else
             values[k] = drawn_integer(m, i);
@@ -329,14 +329,14 @@ static void take_range(maker *m)
 }
 
 usc_status usc_stand_in_make(const usc_tensor *like, const usc_stats *stats,
-                             const usc_stand_in_options *options, usc_draw draw,
+                             const usc_stand_in_options *options, usc_stream stream,
                              void *out, size_t size, usc_error *err)
 {
     static const usc_stand_in_options none = {0};
     assert(like && stats);
     maker m = {.stats = stats, .options = options != NULL ? options : &none};
-    m.values = m.places = draw;
-    m.places.stream ^= UINT64_C(1) << 63;
+    m.values = m.places = stream;
+    m.places.number ^= UINT64_C(1) << 63;
     usc_status st = read_shape(like, &m.shape, err);
     if (st != USC_OK) return st;
     const size_t needed = (size_t)m.shape.n * usc_dtype_info_of(like->dtype)->size;

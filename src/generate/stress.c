@@ -15,7 +15,7 @@ enum { CHUNK = 256 };
 /* What a recipe knows of the tensor. */
 typedef struct frame {
     const usc_dtype_info *info;
-    usc_draw d;
+    usc_stream d;
     int64_t n, columns, first; /* first: elements of the first slice, 0 where it is all */
     int64_t highest;           /* of integers: the largest that the example has */
     bool positive, unit;       /* what floats of the example keep to */
@@ -23,20 +23,20 @@ typedef struct frame {
 
 typedef double recipe(const frame *f, int64_t i);
 
-/* A draw of its own for each purpose. */
-static usc_draw purpose(const frame *f, unsigned which)
+/* A stream of its own for each purpose. */
+static usc_stream purpose(const frame *f, unsigned which)
 {
-    return (usc_draw){.seed = f->d.seed, .stream = f->d.stream ^ (uint64_t)which << 56};
+    return (usc_stream){.seed = f->d.seed, .number = f->d.number ^ (uint64_t)which << 56};
 }
 
 static double normal_at(const frame *f, int64_t i)
 {
-    return usc_draw_normal(f->d, (uint64_t)i);
+    return usc_stream_normal(f->d, (uint64_t)i);
 }
 
 static double uniform_at(const frame *f, unsigned which, int64_t i)
 {
-    return usc_draw_uniform(purpose(f, which), (uint64_t)i);
+    return usc_stream_uniform(purpose(f, which), (uint64_t)i);
 }
 
 /* About that share of the elements, at least one. */
@@ -49,7 +49,7 @@ static bool some(const frame *f, unsigned which, double share, int64_t i)
 static double wide(const frame *f, int64_t i)
 {
     const double octaves = f->info->size < 4 && f->info->largest < 1e5 ? 3 : 10;
-    const double e = octaves * usc_draw_normal(purpose(f, 1), (uint64_t)i);
+    const double e = octaves * usc_stream_normal(purpose(f, 1), (uint64_t)i);
     return ldexp(normal_at(f, i), (int)fmax(-40, fmin(40, e)));
 }
 
@@ -59,7 +59,7 @@ static double cancelling(const frame *f, int64_t i)
     const int64_t column = i % f->columns;
     if (column % 2 == 0) return normal_at(f, i);
     return -normal_at(f, i - 1) *
-           (1 + 0x1p-8 * usc_draw_normal(purpose(f, 1), (uint64_t)i));
+           (1 + 0x1p-8 * usc_stream_normal(purpose(f, 1), (uint64_t)i));
 }
 
 static double common_offset(const frame *f, int64_t i)
@@ -173,7 +173,8 @@ static double held(const frame *f, double x)
     return isinf(x) ? x : fmax(-f->info->largest, fmin(f->info->largest, x));
 }
 
-static usc_status read_frame(const usc_tensor *like, usc_draw d, frame *f, usc_error *err)
+static usc_status read_frame(const usc_tensor *like, usc_stream d, frame *f,
+                             usc_error *err)
 {
     usc_stats s;
     const usc_status st = usc_stats_compute(like, NULL, &s, err);
@@ -201,12 +202,12 @@ static USC_NOINLINE void fill(const frame *f, usc_stress kind, usc_dtype dtype,
     }
 }
 
-usc_status usc_stress_make(usc_stress kind, const usc_tensor *like, usc_draw draw,
+usc_status usc_stress_make(usc_stress kind, const usc_tensor *like, usc_stream stream,
                            void *out, size_t size, usc_error *err)
 {
     frame f;
     assert(like && (unsigned)kind < USC_N_STRESS);
-    usc_status st = read_frame(like, draw, &f, err);
+    usc_status st = read_frame(like, stream, &f, err);
     if (st != USC_OK) return st;
     const bool is_float = f.info->kind == USC_KIND_FLOAT;
     if (!(is_float ? kinds[kind].for_floats : kinds[kind].for_integers))

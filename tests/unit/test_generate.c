@@ -18,12 +18,12 @@
 enum { MAX_N = 40000, COUNTED = 8192 };
 static double wide[MAX_N];
 static unsigned char real[8 * MAX_N], made[8 * MAX_N], again[8 * MAX_N];
-static const usc_draw test_draw = {.seed = 20261123, .stream = 7};
+static const usc_stream test_stream = {.seed = 20261123, .number = 7};
 static uint64_t n_drawn;
 
 static double uniform(void)
 {
-    return usc_draw_uniform(test_draw, n_drawn++);
+    return usc_stream_uniform(test_stream, n_drawn++);
 }
 
 static int64_t below(int64_t n)
@@ -38,7 +38,7 @@ static void test_words_are_the_published_ones(void **state)
 {
     (void)state;
     static const struct {
-        usc_draw d;
+        usc_stream d;
         uint64_t i;
         uint32_t words[4];
     } known[] = {
@@ -52,7 +52,7 @@ static void test_words_are_the_published_ones(void **state)
     };
     for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
         uint32_t words[4];
-        usc_draw_words(known[k].d, known[k].i, words);
+        usc_stream_words(known[k].d, known[k].i, words);
         assert_memory_equal(words, known[k].words, sizeof words);
     }
 }
@@ -63,7 +63,7 @@ static void test_normal_has_its_moments_and_its_bits(void **state)
     enum { N = 200000 };
     double sum[5] = {0};
     for (uint64_t i = 0; i < N; i++) {
-        const double x = usc_draw_normal(test_draw, i);
+        const double x = usc_stream_normal(test_stream, i);
         for (int k = 1; k < 5; k++)
             sum[k] += pow(x, k);
     }
@@ -72,11 +72,11 @@ static void test_normal_has_its_moments_and_its_bits(void **state)
     /* Box and Muller by libm, which may differ in its last bits */
     for (uint64_t i = 0; i < 1000; i++) {
         uint32_t w[4];
-        usc_draw_words(test_draw, i, w);
+        usc_stream_words(test_stream, i, w);
         const double a = (double)(((uint64_t)w[0] << 32 | w[1]) >> 11) * 0x1p-53;
         const double b = (double)(((uint64_t)w[2] << 32 | w[3]) >> 11) * 0x1p-53;
         const double x = sqrt(-2 * log(1 - a)) * cos(2 * 3.14159265358979323846 * b);
-        assert_true(fabs(usc_draw_normal(test_draw, i) - x) < 1e-13);
+        assert_true(fabs(usc_stream_normal(test_stream, i) - x) < 1e-13);
     }
 }
 
@@ -88,14 +88,14 @@ static void test_places_are_permutations(void **state)
         memset(seen, 0, sizeof seen);
         uint64_t n_fixed = 0;
         for (uint64_t i = 0; i < n; i++) {
-            const uint64_t at = usc_draw_place(test_draw, i, n);
+            const uint64_t at = usc_stream_place(test_stream, i, n);
             assert_true(at < n && !seen[at]);
             seen[at] = 1;
             n_fixed += at == i;
         }
         assert_true(n < 100 || n_fixed < 10);
     }
-    assert_true(usc_draw_place(test_draw, 5, UINT64_C(1) << 63) < UINT64_C(1) << 63);
+    assert_true(usc_stream_place(test_stream, 5, UINT64_C(1) << 63) < UINT64_C(1) << 63);
 }
 
 /* ---- statistics of tensors of all kinds ---- */
@@ -122,8 +122,8 @@ static void make(const usc_tensor *like, const usc_stats *s,
     usc_error err = {0};
     size_t size;
     assert_int_equal(usc_stand_in_size(like, &size, NULL), USC_OK);
-    const usc_draw draw = usc_stand_in_draw(s, "trace", 3, "args[0]");
-    if (usc_stand_in_make(like, s, options, draw, out, size, &err) != USC_OK)
+    const usc_stream stream = usc_stand_in_stream(s, "trace", 3, "args[0]");
+    if (usc_stand_in_make(like, s, options, stream, out, size, &err) != USC_OK)
         fail_msg("%s", err.text);
 }
 
@@ -132,7 +132,8 @@ static void fill(usc_dtype dtype, int64_t n, int mode)
 {
     const int spread = 1 + (int)below(12);
     for (int64_t i = 0; i < n; i++) {
-        double x = ldexp(usc_draw_normal(test_draw, n_drawn++), (int)below(spread) - 4);
+        double x =
+            ldexp(usc_stream_normal(test_stream, n_drawn++), (int)below(spread) - 4);
         if (mode == 1 && uniform() < 0.3) x = 0;
         if (mode == 2) x = fabs(x);
         if (mode == 3 && uniform() < 0.1)
@@ -214,8 +215,8 @@ static void test_integers_keep_order_and_uniqueness(void **state)
         const int64_t n = 2 + below(500);
         for (int64_t i = 0; i < n; i++)
             x[i] = k % 2 ? (i > 0 ? x[i - 1] : -50) + below(k % 3 + 1) + (k % 5 > 0)
-                         : (int64_t)usc_draw_place(test_draw, (uint64_t)i,
-                                                   (uint64_t)(n + k)) -
+                         : (int64_t)usc_stream_place(test_stream, (uint64_t)i,
+                                                     (uint64_t)(n + k)) -
                                20;
         const usc_tensor t = tensor_of(real, USC_I64, 1, n);
         const usc_stats s = stats_of(&t);
@@ -256,7 +257,7 @@ static void fill_form(unsigned form)
     for (int r = 0; r < R; r++) {
         double sum = 0, squares = 0;
         for (int c = 0; c < C; c++) {
-            double x = usc_draw_normal(test_draw, n_drawn++);
+            double x = usc_stream_normal(test_stream, n_drawn++);
             if (form == USC_ROWS_SUM_ONE) x = fabs(x);
             if (form == USC_ROWS_RISE) x = c + 0.5 * uniform();
             if (form == USC_ROWS_FALL) x = -c + 0.5 * uniform();
@@ -320,8 +321,8 @@ static void test_rows_without_repetition(void **state)
     (void)state;
     int64_t *x = (int64_t *)(void *)real;
     for (int64_t i = 0; i < 20 * 16; i++) {
-        const usc_draw d = {.seed = 5, .stream = (uint64_t)(i / 16)};
-        x[i] = (int64_t)usc_draw_place(d, (uint64_t)(i % 16), 16);
+        const usc_stream d = {.seed = 5, .number = (uint64_t)(i / 16)};
+        x[i] = (int64_t)usc_stream_place(d, (uint64_t)(i % 16), 16);
     }
     const usc_tensor t = tensor_of(real, USC_I64, 20, 16);
     const usc_stats s = stats_of(&t);
@@ -409,10 +410,12 @@ static void test_hard_values_are_what_their_names_say(void **state)
         const usc_stress kind = usc_stress_by_text(usc_stress_text((usc_stress)k));
         assert_int_equal(kind, k);
         usc_error err = {0};
-        const usc_status st = usc_stress_make(kind, &like, test_draw, made, 4 * N, &err);
+        const usc_status st =
+            usc_stress_make(kind, &like, test_stream, made, 4 * N, &err);
         assert_int_equal(st, kind == USC_STRESS_INDEX ? USC_E_DTYPE : USC_OK);
         if (st != USC_OK) continue;
-        assert_int_equal(usc_stress_make(kind, &like, test_draw, again, 4 * N, NULL), 0);
+        assert_int_equal(usc_stress_make(kind, &like, test_stream, again, 4 * N, NULL),
+                         0);
         assert_memory_equal(made, again, 4 * N);
         const usc_tensor m = tensor_of(made, USC_F32, 64, 40);
         of[k] = stats_of(&m);
@@ -439,7 +442,7 @@ static void test_hard_values_keep_to_the_domain(void **state)
     for (int k = 0; k < USC_N_STRESS; k++) {
         if (k == USC_STRESS_INDEX) continue;
         assert_int_equal(
-            usc_stress_make((usc_stress)k, &like, test_draw, made, 1600, NULL), 0);
+            usc_stress_make((usc_stress)k, &like, test_stream, made, 1600, NULL), 0);
         const usc_tensor m = tensor_of(made, USC_F32, 20, 20);
         assert_true(!(stats_of(&m).min < 0));
     }
@@ -448,7 +451,7 @@ static void test_hard_values_keep_to_the_domain(void **state)
         x[i] = i % 13;
     const usc_tensor labels = tensor_of(real, USC_I64, 20, 20);
     assert_int_equal(
-        usc_stress_make(USC_STRESS_INDEX, &labels, test_draw, made, 3200, NULL), 0);
+        usc_stress_make(USC_STRESS_INDEX, &labels, test_stream, made, 3200, NULL), 0);
     const usc_tensor m = tensor_of(made, USC_I64, 20, 20);
     assert_true(stats_of(&m).int_min >= 0 && stats_of(&m).int_max == 12);
 }
@@ -464,8 +467,8 @@ static void test_equal_tensors_stay_equal_and_others_differ(void **state)
     turned.strides[0] = 1;
     turned.strides[1] = 30;
     const usc_stats s = stats_of(&t), same = stats_of(&turned);
-    const usc_draw a = usc_stand_in_draw(&s, "trace", 1, "args[0]");
-    const usc_draw b = usc_stand_in_draw(&same, "other", 9, "args[1]");
+    const usc_stream a = usc_stand_in_stream(&s, "trace", 1, "args[0]");
+    const usc_stream b = usc_stand_in_stream(&same, "other", 9, "args[1]");
     assert_memory_equal(&a, &b, sizeof a);
     make(&t, &s, NULL, made);
     make(&turned, &same, NULL, again);
@@ -476,13 +479,13 @@ static void test_equal_tensors_stay_equal_and_others_differ(void **state)
     x[0] = x[1];
     x[1] = first;
     const usc_stats other = stats_of(&t);
-    const usc_draw c = usc_stand_in_draw(&other, "trace", 1, "args[0]");
+    const usc_stream c = usc_stand_in_stream(&other, "trace", 1, "args[0]");
     assert_true(c.seed != a.seed);
     usc_stats old = s;
     old.fingerprint = 0; /* an older trace: by its place */
-    const usc_draw d = usc_stand_in_draw(&old, "trace", 1, "args[0]");
-    const usc_draw e = usc_stand_in_draw(&old, "trace", 2, "args[0]");
-    assert_true(d.stream != e.stream && d.seed == e.seed);
+    const usc_stream d = usc_stand_in_stream(&old, "trace", 1, "args[0]");
+    const usc_stream e = usc_stand_in_stream(&old, "trace", 2, "args[0]");
+    assert_true(d.number != e.number && d.seed == e.seed);
 }
 
 /* The bits are a promise: they are the same in every release and on every machine. */
@@ -509,7 +512,8 @@ static void assert_refused(usc_dtype dtype, usc_stats s, const char *why)
     usc_error err = {0};
     const usc_tensor like = tensor_of(NULL, dtype, 10, 10);
     const size_t size = 100 * usc_dtype_info_of(dtype)->size;
-    const usc_status st = usc_stand_in_make(&like, &s, NULL, test_draw, made, size, &err);
+    const usc_status st =
+        usc_stand_in_make(&like, &s, NULL, test_stream, made, size, &err);
     assert_int_equal(st, USC_E_CORRUPT);
     if (strstr(err.text, why) == NULL) fail_msg("%s", err.text);
 }
@@ -573,7 +577,7 @@ static void test_random_statistics_never_crash(void **state)
         s.structure = (unsigned)below(512);
         const usc_stand_in_options o = {.need = (usc_need)below(4), .limit = below(3)};
         const size_t size = 100 * usc_dtype_info_of(dtype)->size;
-        n_made += usc_stand_in_make(&t, &s, &o, test_draw, made, size, NULL) == USC_OK;
+        n_made += usc_stand_in_make(&t, &s, &o, test_stream, made, size, NULL) == USC_OK;
     }
     assert_true(n_made > 500 && n_made < 3500);
 }

@@ -18,13 +18,13 @@ static void philox_round(uint32_t c[4], const uint32_t key[2])
         c[i] = next[i];
 }
 
-void usc_draw_words(usc_draw d, uint64_t i, uint32_t out[4])
+void usc_stream_words(usc_stream d, uint64_t i, uint32_t out[4])
 {
     uint32_t key[2] = {(uint32_t)d.seed, (uint32_t)(d.seed >> 32)};
     out[0] = (uint32_t)i;
     out[1] = (uint32_t)(i >> 32);
-    out[2] = (uint32_t)d.stream;
-    out[3] = (uint32_t)(d.stream >> 32);
+    out[2] = (uint32_t)d.number;
+    out[3] = (uint32_t)(d.number >> 32);
     for (int round = 0; round < ROUNDS; round++) {
         philox_round(out, key);
         key[0] += 0x9E3779B9u; /* the golden ratio, and sqrt(3) - 1 */
@@ -38,10 +38,10 @@ static double fraction(uint32_t high, uint32_t low)
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
 }
 
-double usc_draw_uniform(usc_draw d, uint64_t i)
+double usc_stream_uniform(usc_stream d, uint64_t i)
 {
     uint32_t w[4];
-    usc_draw_words(d, i, w);
+    usc_stream_words(d, i, w);
     return fraction(w[0], w[1]);
 }
 
@@ -74,10 +74,10 @@ static double cos_of_turn(double u)
     return values[quarter % 4];
 }
 
-double usc_draw_normal(usc_draw d, uint64_t i)
+double usc_stream_normal(usc_stream d, uint64_t i)
 {
     uint32_t w[4];
-    usc_draw_words(d, i, w);
+    usc_stream_words(d, i, w);
     const double radius = sqrt(-2 * log_of(1 - fraction(w[0], w[1])));
     return radius * cos_of_turn(fraction(w[2], w[3]));
 }
@@ -93,13 +93,13 @@ static uint64_t mixed(uint64_t half, uint64_t key)
 
 /* A Feistel network is a permutation of all numbers of twice `bits` bits; walking on from
  * a number outside of [0, n) until one is inside makes it one of [0, n). */
-uint64_t usc_draw_place(usc_draw d, uint64_t i, uint64_t n)
+uint64_t usc_stream_place(usc_stream d, uint64_t i, uint64_t n)
 {
     int bits = 1;
     while (bits < 32 && ((n - 1) >> (2 * bits)) != 0)
         bits++;
     const uint64_t mask = (UINT64_C(1) << bits) - 1;
-    const uint64_t key = mixed(d.stream, mixed(d.seed, UINT64_C(0x9e3779b97f4a7c15)));
+    const uint64_t key = mixed(d.number, mixed(d.seed, UINT64_C(0x9e3779b97f4a7c15)));
     if (n <= 1) return 0;
     do {
         uint64_t left = i >> bits, right = i & mask;
