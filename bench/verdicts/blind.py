@@ -3,11 +3,13 @@
 is a definition whose keywords are right at their defaults, and the mistakes that a kernel's author
 makes in it, in words.
 
-Run `python -m verdicts.blind [A|B|C|AB] [FAMILY ...]` in bench/: what was planted beside what is said;
-`--json FILE` also writes one line a mistake. Of blind_layers and blind_training every other mistake
-is in set B, which nobody read while set A was being mended; set C is blind_third and its parts, by
-another hand; a further set is further files `blind_*.py` with a letter of its own. Whether a name is right is for the reader to say; only names, things seen and silences
-are counted.
+Run `python -m verdicts.blind [A|B|C|D|AB] [FAMILY ...]` in bench/: what was planted beside what is said;
+`--json FILE` also writes one line a mistake; `--right` runs the right kernels of a set instead, other
+algorithms and orders by the same hand, none of which may be accused. Of blind_layers and blind_training
+every other mistake is in set B, which nobody read while set A was being mended; set C is blind_third and
+its parts, set D blind_fourth_a to _i, each by another hand; a further set is further files `blind_*.py`
+with a letter of its own. Whether a name is right is for the reader to say; only names, things seen and
+silences are counted.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import torch
 import ulpscope
 
 FAMILIES = {}
+RIGHT = {}  # family: [(words, right kernel)]
 
 
 def family(args, sets="AB"):
@@ -37,6 +40,11 @@ def family(args, sets="AB"):
 
 def mistake(fn, words, wrong=None, **keywords):
     FAMILIES[fn.__name__][2].append((words, wrong or (lambda *a: fn(*a, **keywords))))
+
+
+def honest(fn, words, kernel):
+    """Registers a right kernel of a family: it must not be accused."""
+    RIGHT.setdefault(fn.__name__, []).append((words, kernel))
 
 
 class Draw:
@@ -71,15 +79,16 @@ def slow_matmul(a, b, acc=bf, step=16):
     return total.to(a.dtype)
 
 
-def kernels(which="AB", only=()):
-    """(family, planted, definition, args, wrong kernel) of the sets asked for."""
+def kernels(which="AB", only=(), right=False):
+    """(family, planted, definition, args, wrong kernel) of the sets asked for; or the right ones."""
     for file in sorted(pathlib.Path(__file__).parent.glob("blind_*.py")):  # they fill FAMILIES
         importlib.import_module(f"{__package__}.{file.stem}")
 
     for name, (fn, make, mistakes, sets) in FAMILIES.items():
-        for i, (words, wrong) in enumerate(mistakes if not only or name in only else ()):
+        planted = RIGHT.get(name, []) if right else mistakes
+        for i, (words, kernel) in enumerate(planted if not only or name in only else ()):
             if sets[i % len(sets)] in which:
-                yield name, words, fn, make(Draw(name)), wrong
+                yield name, words, fn, make(Draw(name)), kernel
 
 
 def kind_of(verdict, cause):
@@ -90,10 +99,10 @@ def kind_of(verdict, cause):
     return "silent" if silent else "named"
 
 
-def judged(which, only):
+def judged(which, only, right=False):
     """What the judge says of each mistake, as the line that --json writes."""
-    for name, words, fn, args, wrong in kernels(which, only):
-        found = ulpscope.judge_call(fn, args, outputs=wrong(*copy.deepcopy(args)))
+    for name, words, fn, args, kernel in kernels(which, only, right):
+        found = ulpscope.judge_call(fn, args, outputs=kernel(*copy.deepcopy(args)))
         yield {"family": name, "words": words, "verdict": found.verdict, "cause": found.cause,
                "class": kind_of(found.verdict, found.cause)}
 
@@ -104,10 +113,11 @@ def main(argv=None):
     take.add_argument("family", nargs="*", help="only these families")
     take.add_argument("--json", metavar="FILE", default=os.devnull,
                       help="write one line of JSON a mistake: family, words, verdict, cause, class")
+    take.add_argument("--right", action="store_true", help="the right kernels of the sets, none to be accused")
     asked = take.parse_intermixed_args(argv)
     counts = dict.fromkeys(("named", "silent", "not accused"), 0)
     with open(asked.json, "w") as lines:
-        for line in judged(asked.sets, asked.family):
+        for line in judged(asked.sets, asked.family, asked.right):
             kind = line["class"]
             counts[kind] += 1
             print(f"{kind:11} {line['family']}: {line['words']}\n"
