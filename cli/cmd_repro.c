@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope repro: its options, checked; the Python side (ulpscope.session.repro) writes
-// the script.
+// the folder.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ static const cli_entry own_options[] = {
      "what the script tries unless told otherwise (default: what captured the trace)"},
     {OPT_IMPORT, "import", "MODULE", NULL,
      "import this first: it registers custom operators; may be repeated"},
-    {'o', "out", "FILE.py", "repro-SEQUENCE.py", "the script; it must not be there yet"},
+    {'o', "out", "DIR", "repro-SEQUENCE", "the folder; it must not be there yet"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -24,16 +24,18 @@ const cli_page cmd_repro_page = {
     .command = "repro",
     .usage = "TRACE#SEQUENCE [OPTIONS]",
     .about =
-        "Writes one call of a trace as a script that needs torch alone, for those who "
-        "mend the device: its arguments as they were captured, the call in one line, "
-        "and a comparison with float64 and float32 on the CPU. Tensors of more than "
-        "256 KiB lie in FILE.safetensors beside it.\n"
+        "Writes one call of a trace into a folder to hand to those who mend the device:\n"
+        "repro.py, at most 40 lines that need torch alone (and take the verdict from "
+        "ulpscope where it is installed); inputs, device and reference.safetensors; and "
+        "report.md, the text of a bug report.\n"
+        "The script has run in a process of its own before it is said to fail; one that "
+        "did not fail there, or could not be tried, says so. A call that fails is made "
+        "smaller while verdict and cause stay: sizes first, then values.\n"
         "The script exits with 0 where the device is about as good as float32 on the "
-        "CPU, 1 where it is not, 2 where it could not be tried. `ulpscope check "
-        "TRACE#SEQUENCE` judges more strictly.\n",
+        "CPU, 1 where it is not, 2 where it could not be tried.\n",
     .options = options,
     .examples = "  ulpscope repro ulpscope-trace#38 --device npu:0\n"
-                "  python repro-38.py --device npu:0 --import torch_npu\n",
+                "  python repro-38/repro.py --device npu:0 --import torch_npu\n",
     .codes = "0 written, 2 something went wrong",
 };
 
@@ -45,12 +47,6 @@ typedef struct settings {
     size_t n;
     char sequence[24], out[48];
 } settings;
-
-static bool is_script(const char *path)
-{
-    const size_t n = strlen(path);
-    return n >= 3 && strcmp(path + n - 3, ".py") == 0;
-}
 
 static bool take(settings *s, int key)
 {
@@ -66,7 +62,7 @@ static bool take(settings *s, int key)
         return true;
     case 'o':
         s->word[OUT] = optarg;
-        return is_script(optarg) || cli_fail("-o must name a file that ends in .py") == 0;
+        return true;
     default:
         return false;
     }
@@ -85,11 +81,12 @@ static bool parse(int argc, char **argv, settings *s)
         return cli_fail("%s names no call; write %s#SEQUENCE, e.g. %s#38", trace, trace,
                         trace) == 0;
     (void)snprintf(s->sequence, sizeof s->sequence, "%lld", (long long)call);
-    (void)snprintf(s->out, sizeof s->out, "repro-%lld.py", (long long)call);
+    (void)snprintf(s->out, sizeof s->out, "repro-%lld", (long long)call);
     s->word[SEQUENCE] = s->sequence;
     if (s->word[OUT] == NULL) s->word[OUT] = s->out;
     if (access(s->word[OUT], F_OK) != 0) return true;
-    return cli_fail("%s is there already; name another file with -o", s->word[OUT]) == 0;
+    return cli_fail("%s is there already; name another folder with -o", s->word[OUT]) ==
+           0;
 }
 
 int cmd_repro(int argc, char **argv)

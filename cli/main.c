@@ -23,7 +23,7 @@ static const cli_command commands[] = {
     {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
     {cmd_overflow, "where NaN and Inf are born, and whether rightly",
      &cmd_overflow_page},
-    {cmd_repro, "write one call as a script that needs torch alone", &cmd_repro_page},
+    {cmd_repro, "hand on a failing call: a small script, a bug report", &cmd_repro_page},
     {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
     {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},
 };

@@ -10,6 +10,7 @@
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/result.h>
+#include <ulpscope/safetensors.h>
 #include <ulpscope/status.h>
 #include <ulpscope/verdict.h>
 
@@ -119,6 +120,13 @@ USC_API USC_NODISCARD usc_status usc_report_json(usc_report *report, const usc_s
 USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_sink *sink,
                                                  usc_error *err);
 
+/** What became of the script of a call in a process of its own. */
+typedef struct usc_script_run {
+    int code;         /* it exited with, negative for a signal */
+    bool alone;       /* it fails by its own comparison, too */
+    const char *said; /* why it could not be tried; NULL is "" */
+} usc_script_run;
+
 /**
  * The text of a bug report on one call, in Markdown: what, where, numbers, environment.
  * Names may hold whatever they like, they end up as text.
@@ -129,9 +137,38 @@ USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_s
  */
 USC_API USC_NODISCARD usc_status usc_report_markdown(const usc_run *run,
                                                      const usc_result_row *row,
-                                                     const char *again,
+                                                     const usc_script_run *tried,
                                                      const usc_sink *sink,
                                                      usc_error *err);
+
+/**
+ * What a script says of itself, for its docstring: operator, device and place; on a
+ * second line the verdict and what became of it, where it was `tried`. Errors: those of
+ * the sink.
+ */
+USC_API USC_NODISCARD usc_status usc_report_about(const usc_run *run,
+                                                  const usc_result_row *row,
+                                                  const usc_script_run *tried,
+                                                  const usc_sink *sink, usc_error *err);
+
+/** What stands in a script in the place of `@name`. */
+typedef struct usc_script_part {
+    const char *name, *text;
+} usc_script_part;
+
+/**
+ * A script of at most 40 lines that runs one call and compares it with the CPU, for
+ * readers who have torch alone. Its parts: about, where, dtype, arguments, operator,
+ * imports, device; each is Python, `about` the text of a docstring of two lines.
+ * `tensors` (contiguous) stand in it by value where they are few and small; else it reads
+ * inputs.safetensors beside it.
+ *
+ * Errors:  USC_E_ARG (a part is missing: named), those of the sink.
+ */
+USC_API USC_NODISCARD usc_status usc_report_script(const usc_script_part *parts, size_t n,
+                                                   const usc_named_tensor *tensors,
+                                                   size_t n_tensors, const usc_sink *sink,
+                                                   usc_error *err);
 
 /**
  * One line without a line feed: "3 of 264 calls flagged: aten::mm reduced (11.1 bits)".

@@ -47,6 +47,13 @@ int py_draw_add(PyObject *module);
 int py_finding_add(PyObject *module);
 int py_generate_add(PyObject *module);
 int py_judge_add(PyObject *module);
+/** A sink's write that appends to the bytes object at `ctx`; NULL there, with an
+ * exception set, where memory ran out. */
+usc_status py_append(void *ctx, const char *bytes, size_t n, usc_error *err);
+
+/** What was appended as a text, taking over the reference; NULL where it is NULL. */
+PyObject *py_appended(PyObject *bytes);
+
 int py_kept_add(PyObject *module);
 int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bindings of kept.h and of the writer in safetensors.h: what a case has kept as entries
-// of a manifest, and `_core.write_tensors`.
+// of a manifest, and `_core.write_tensors`; `script`, which holds tensors too.
 #include "py_case.h"
 #include "py_judge.h"
 #include "py_tensor.h"
 
+#include <ulpscope/report.h>
 #include <ulpscope/safetensors.h>
 
 #include <string.h>
@@ -214,7 +215,52 @@ static PyObject *write_tensors(PyObject *module, PyObject *args)
     return result;
 }
 
+/* ---- a script ---- */
+
+enum { MOST_PARTS = 32 };
+
+/* Texts of a dict; -1 with an exception set. */
+static int read_parts(PyObject *dict, usc_script_part parts[MOST_PARTS])
+{
+    Py_ssize_t at = 0;
+    int n = 0;
+    for (PyObject *key, *value; n < MOST_PARTS && PyDict_Next(dict, &at, &key, &value);
+         n++)
+        if ((parts[n].name = PyUnicode_AsUTF8(key)) == NULL ||
+            (parts[n].text = PyUnicode_AsUTF8(value)) == NULL)
+            return -1;
+    return n;
+}
+
+static PyObject *py_script(PyObject *module, PyObject *args)
+{
+    PyObject *dict, *tensors, *bytes = NULL;
+    usc_script_part parts[MOST_PARTS];
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "O!O!:script", &PyDict_Type, &dict, &PyDict_Type,
+                          &tensors))
+        return NULL;
+    const int n = read_parts(dict, parts);
+    batch b = {.names = n < 0 ? NULL : PyList_New(0)};
+    if (b.names == NULL || add_tensors(&b, tensors) < 0) goto done;
+    bytes = PyBytes_FromStringAndSize(NULL, 0);
+    const usc_sink sink = {py_append, &bytes};
+    const usc_status st =
+        usc_report_script(parts, (size_t)n, b.items, (size_t)b.n, &sink, &err);
+    if (st != USC_OK && bytes != NULL) {
+        core_raise(PyModule_GetState(module), st, &err);
+        Py_CLEAR(bytes);
+    }
+
+done:
+    Py_XDECREF(b.names);
+    PyMem_Free(b.items);
+    return py_appended(bytes);
+}
+
 static PyMethodDef kept_methods[] = {
+    {"script", py_script, METH_VARARGS,
+     "script(parts, tensors) -> str: see usc_report_script."},
     {"write_tensors", write_tensors, METH_VARARGS,
      "write_tensors(path, *parts) -> bool: a safetensors file of {name: tensor}s and of "
      "what cases have kept, (Case, prefix of names); False, and no file, where that is "

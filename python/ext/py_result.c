@@ -341,41 +341,73 @@ static PyObject *result_exit(result_object *self, PyObject *args)
 
 /* ---- a row as a bug report ---- */
 
-static usc_status append(void *ctx, const char *bytes, size_t n, usc_error *err)
+usc_status py_append(void *ctx, const char *bytes, size_t n, usc_error *err)
 {
     PyObject **text = ctx; /* bytes, NULL with an exception set where memory ran out */
     PyBytes_ConcatAndDel(text, PyBytes_FromStringAndSize(bytes, (Py_ssize_t)n));
     return *text != NULL ? USC_OK : usc_error_set(err, USC_E_NOMEM, -1, "no memory");
 }
 
-static PyObject *py_markdown(PyObject *module, PyObject *args)
+PyObject *py_appended(PyObject *bytes)
 {
-    PyObject *row, *run_dict, *text = NULL;
-    const char *again;
+    PyObject *text = bytes == NULL
+                         ? NULL
+                         : PyUnicode_DecodeUTF8(PyBytes_AS_STRING(bytes),
+                                                PyBytes_GET_SIZE(bytes), "replace");
+    Py_XDECREF(bytes);
+    return text;
+}
+
+typedef usc_status hand_on(const usc_run *, const usc_result_row *,
+                           const usc_script_run *, const usc_sink *, usc_error *);
+
+/* args: row, run, and what became of a script, (code, alone, said) or None. */
+static PyObject *handed_on(PyObject *module, PyObject *args, hand_on *function)
+{
+    PyObject *row, *run_dict, *tried, *text = NULL;
     given_row given = {0};
     usc_run run = {0};
+    usc_script_run script = {0};
     usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "OO!s:markdown", &row, &PyDict_Type, &run_dict, &again))
+    int alone = 0;
+    if (!PyArg_ParseTuple(args, "OO!O", &row, &PyDict_Type, &run_dict, &tried))
         return NULL;
+    if (tried != Py_None &&
+        !PyArg_ParseTuple(tried, "ips", &script.code, &alone, &script.said))
+        return NULL;
+    script.alone = alone != 0;
     if (!take_row(&given, row) || !read_run(run_dict, &run)) goto done;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, 0);
-    const usc_sink sink = {append, &bytes};
-    const usc_status st = usc_report_markdown(&run, &given.row, again, &sink, &err);
-    if (st == USC_OK)
-        text = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes),
-                                    "replace");
-    else if (bytes != NULL)
+    const usc_sink sink = {py_append, &bytes};
+    const usc_status st =
+        function(&run, &given.row, tried != Py_None ? &script : NULL, &sink, &err);
+    if (st != USC_OK && bytes != NULL) {
         core_raise(PyModule_GetState(module), st, &err);
-    Py_XDECREF(bytes);
+        Py_CLEAR(bytes);
+    }
+    text = py_appended(bytes);
 
 done:
     drop_row(&given);
     return text;
 }
 
+static PyObject *py_markdown(PyObject *module, PyObject *args)
+{
+    return handed_on(module, args, usc_report_markdown);
+}
+
+static PyObject *py_about(PyObject *module, PyObject *args)
+{
+    return handed_on(module, args, usc_report_about);
+}
+
 static PyMethodDef functions[] = {
     {"markdown", py_markdown, METH_VARARGS,
-     "markdown(row, run, again) -> str: see usc_report_markdown."},
+     "markdown(row, run, tried) -> str: see usc_report_markdown; tried is (code, alone, "
+     "said) or None."},
+    {"about", py_about, METH_VARARGS,
+     "about(row, run, tried) -> str: see usc_report_about."},
     {NULL, NULL, 0, NULL},
 };
 

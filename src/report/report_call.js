@@ -134,7 +134,8 @@ function commandOf(c) {
 function scriptOf(c) {
   const [device, via] = data.run.device.split(" via ");
   if (via || device.startsWith("python:")) return null;
-  const words = ["ulpscope", "repro", quoted(`${data.run.trace}#${c.call}`), "--device", quoted(device)];
+  const faults = data.run.faults ? [`ULPSCOPE_SIM_FAULTS=${quoted(data.run.faults)}`] : [];
+  const words = [...faults, "ulpscope", "repro", quoted(`${data.run.trace}#${c.call}`), "--device", quoted(device)];
   for (const name of (data.run.options && data.run.options.import) || []) words.push("--import", quoted(name));
   return words.join(" ");
 }

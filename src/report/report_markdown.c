@@ -57,23 +57,23 @@ static void put_bits(usc_out *o, const usc_result_row *row)
     usc_out_text(o, "\n");
 }
 
-static void put_where(usc_out *o, const usc_run *run, const usc_result_row *row)
+/* Where a call stands; `put` writes names. */
+static void put_where(usc_out *o, const usc_run *run, const usc_result_row *row,
+                      void (*put)(usc_out *, const char *))
 {
-    usc_out_format(o, "- Where: call %lld", (long long)row->call);
+    usc_out_format(o, "call %lld", (long long)row->call);
     if (has(run->trace)) {
         usc_out_text(o, " of ");
-        put_code(o, run->trace);
+        put(o, run->trace);
     }
     usc_out_format(o, ", step %lld", (long long)row->step);
     if (has(row->phase)) usc_out_format(o, ", %s", row->phase);
-    if (has(row->module)) {
-        usc_out_text(o, ", in ");
-        put_code(o, row->module);
-        usc_out_text(o, has(row->module_class) ? " (" : "");
-        put_plain(o, row->module_class);
-        usc_out_text(o, has(row->module_class) ? ")" : "");
-    }
-    usc_out_text(o, "\n");
+    if (!has(row->module)) return;
+    usc_out_text(o, ", in ");
+    put(o, row->module);
+    usc_out_text(o, has(row->module_class) ? " (" : "");
+    put_plain(o, row->module_class);
+    usc_out_text(o, has(row->module_class) ? ")" : "");
 }
 
 static const char *path_of(const usc_result_row *row, int output)
@@ -129,8 +129,29 @@ static void put_environment(usc_out *o, const usc_run *run)
     usc_json_free(root);
 }
 
+/* ---- what became of a script ---- */
+
+static void put_tried(usc_out *o, const usc_script_run *t,
+                      void (*put)(usc_out *, const char *))
+{
+    if (t->code < 0) {
+        usc_out_format(o, "in a process of its own it ends that process (signal %d)",
+                       -t->code);
+    } else if (t->code == 1) {
+        usc_out_text(o, "in a process of its own it fails (exit code 1), ");
+        usc_out_text(o, t->alone ? "also by its own comparison (--plain)"
+                                 : "but its own comparison is too coarse to see it");
+    } else if (t->code == 0) {
+        usc_out_text(o, "NOT REPRODUCED: in a process of its own it does not fail");
+    } else {
+        usc_out_text(o, "NOT TRIED: ");
+        put(o, t->said);
+    }
+}
+
 usc_status usc_report_markdown(const usc_run *run, const usc_result_row *row,
-                               const char *again, const usc_sink *sink, usc_error *err)
+                               const usc_script_run *tried, const usc_sink *sink,
+                               usc_error *err)
 {
     usc_out o;
     usc_out_begin(&o, sink, err);
@@ -147,14 +168,50 @@ usc_status usc_report_markdown(const usc_run *run, const usc_result_row *row,
     put_fact(&o, "Arguments", row->args, true);
     put_fact(&o, "Decided by", row->output, true);
     put_fact(&o, "Notes", row->notes, false);
-    put_where(&o, run, row);
+    usc_out_text(&o, "- Where: ");
+    put_where(&o, run, row, put_code);
+    usc_out_text(&o, "\n");
     put_examples(&o, row);
-    if (has(again)) {
-        usc_out_text(&o, "\nTo see it again: ");
-        usc_out_text(&o, again);
+    if (tried != NULL) {
+        usc_out_text(&o, "\nTo see it again: `python repro.py`; ");
+        put_tried(&o, tried, put_plain);
         usc_out_text(&o, "\n");
     }
     put_environment(&o, run);
+    return usc_out_end(&o);
+}
+
+/* ---- in a script ---- */
+
+/* Text of a docstring: on one line, and nothing in it ends that. */
+static void put_quoted(usc_out *o, const char *text)
+{
+    for (; text != NULL && *text != '\0'; text++) {
+        const char c = (unsigned char)*text < 0x20 ? ' '
+                       : *text == '\\'             ? '/'
+                       : *text == '"'              ? '\''
+                                                   : *text;
+        usc_out_bytes(o, &c, 1);
+    }
+}
+
+usc_status usc_report_about(const usc_run *run, const usc_result_row *row,
+                            const usc_script_run *tried, const usc_sink *sink,
+                            usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    put_quoted(&o, row->op);
+    usc_out_text(&o, " on ");
+    put_quoted(&o, run->device);
+    usc_out_text(&o, ", ");
+    put_where(&o, run, row, put_quoted);
+    if (tried != NULL) {
+        usc_out_text(&o, "\n");
+        put_quoted(&o, row->sentence);
+        usc_out_text(&o, has(row->sentence) ? "; " : "");
+        put_tried(&o, tried, put_quoted);
+    }
     return usc_out_end(&o);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ulpscope repro`: a call as a script that torch alone runs, honest devices and wrong ones."""
+"""`ulpscope repro`: a call handed on as a script that torch alone runs, small and proven."""
 
+import json
 import os
 import subprocess
 import sys
@@ -49,12 +50,27 @@ def repro(trace, call, out, device=""):
     return _repro.main([str(trace), str(call), device, str(out)])
 
 
-def tried(script, monkeypatch, *words):
-    """Exit code of a script that was written, in this process."""
-    space = {"__name__": "script", "__file__": str(script)}
-    exec(compile(script.read_text(), str(script), "exec"), space)
+def script_of(trace, call, out, device=""):
+    """The script alone, which nobody has tried."""
+    options = _repro.Options([str(trace), str(call), device, str(out)])
+    call, row, imports = _repro.read(options)
+    out.mkdir()
+    _repro.Folder(options, row, imports, call).script(str(out), _repro.Failure(call))
+    return out / "repro.py"
+
+
+def tried(script, monkeypatch, *words, broken=None):
+    """Exit code of a script that was written, in this process; `broken` stands for the run on the
+    device under test."""
+    text = script.read_text()
+    assert len(text.splitlines()) <= 40
+    if broken is not None:
+        text = text.replace("ran = run(*arguments(", "ran = BREAK(run, *arguments(")
+        assert "BREAK" in text
     monkeypatch.setattr(sys, "argv", [str(script), *words])
-    return space["main"]()
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(text, str(script), "exec"), {"__name__": "script", "__file__": str(script), "BREAK": broken})
+    return int(ended.value.code)
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +78,14 @@ def trace(tmp_path_factory):
     return write(tmp_path_factory.mktemp("repro") / "trace", CASES)
 
 
+HOW = pytest.mark.parametrize("words", [[], ["--plain"]], ids=["ulpscope", "plain"])
+
+
+@HOW
 @pytest.mark.parametrize("i", range(len(CASES)), ids=lambda i: CASES[i][0])
-def test_a_call_passes_where_it_was_captured(trace, tmp_path, monkeypatch, capsys, i):
-    script = tmp_path / "again.py"
-    assert repro(trace, i + 1, script) == 0
-    assert tried(script, monkeypatch) == 0, capsys.readouterr().out
-    assert "DIFFERS" not in capsys.readouterr().out
-
-
-def wrong(op, change):
-    """The operator with a mistake in its results or written arguments."""
-    def made(*args, **kwargs):
-        out = op(*args, **kwargs)
-        return change(args[0] if out is None else out)
-
-    return made
+def test_a_call_passes_where_it_was_captured(trace, tmp_path, monkeypatch, capsys, i, words):
+    script = script_of(trace, i + 1, tmp_path / "again")
+    assert tried(script, monkeypatch, *words) == 0, capsys.readouterr()
 
 
 MISTAKES = {
@@ -92,71 +101,134 @@ MISTAKES = {
 }
 
 
+@HOW
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_wrong_device_is_told(trace, tmp_path, monkeypatch, capsys, name):
+def test_a_wrong_device_is_told(trace, tmp_path, monkeypatch, capsys, name, words):
     i, change = MISTAKES[name]
-    script = tmp_path / "again.py"
-    assert repro(trace, i + 1, script) == 0
-    text = script.read_text()
-    # The device under test is every run but those of the truth, which come first.
-    broken = text.replace("got = run(data, options.device)", "got = BREAK(run, data, options.device)")
-    assert broken != text
-    space = {"__name__": "script", "__file__": str(script)}
-    exec(compile(broken, str(script), "exec"), space)
 
-    def run_broken(run, data, device):
-        right = space["operator"]
-        space["operator"] = lambda op: wrong(right(op), change)
-        try:
-            return run(data, device)
-        finally:
-            space["operator"] = right
+    def broken(run, args, kwargs):
+        out, args, kwargs = run(args, kwargs)
+        made = change(args[0] if out is None else out)
+        return (None if out is None else made), args, kwargs
 
-    space["BREAK"] = run_broken
-    monkeypatch.setattr(sys, "argv", [str(script)])
-    assert space["main"]() == 1
-    assert "DIFFERS" in capsys.readouterr().out
+    script = script_of(trace, i + 1, tmp_path / "again")
+    assert tried(script, monkeypatch, *words, broken=broken) == 1
+    assert ("DIFFERS" in capsys.readouterr().out) == bool(words)
 
 
-def test_the_script_needs_torch_alone_and_may_have_a_file_beside_it(tmp_path):
+def run_script(folder, *words, env=None):
+    return subprocess.run([sys.executable, folder / "repro.py", *words], env=env or os.environ,
+                          capture_output=True, text=True, timeout=200)  # fmt: skip
+
+
+def test_the_script_needs_torch_alone_and_the_folder_can_move(tmp_path):
     big = torch.randn(300, 300)
     trace = write(tmp_path / "t", [("aten::mm", (big, big), {})])
-    assert repro(trace, 1, tmp_path / "big.py", "sim:0") == 0
-    (tmp_path / "elsewhere").mkdir()
-    for name in ("big.py", "big.safetensors"):
-        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "ULPSCOPE_SIM_FAULTS")}
-
-    def run(env, *words):
-        return subprocess.run([sys.executable, tmp_path / "elsewhere" / "big.py", *words], env=env,
-                              capture_output=True, text=True, timeout=120)  # fmt: skip
-
-    text = (tmp_path / "elsewhere" / "big.py").read_text()
-    assert "import ulpscope" not in text
-    (tmp_path / "elsewhere" / "big.py").write_text(text.replace("['ulpscope.sim']", "[]"))
-    on_cpu = run({**clean, "PYTHONSAFEPATH": "1"}, "--device", "cpu")
-    assert on_cpu.returncode == 0, on_cpu.stdout + on_cpu.stderr
-    nowhere = run(clean, "--device", "sim:0")
+    script_of(trace, 1, tmp_path / "big", "sim:0")
+    (tmp_path / "big").rename(tmp_path / "elsewhere")
+    folder, known = tmp_path / "elsewhere", os.environ
+    clean = {k: v for k, v in known.items() if k not in ("PYTHONPATH", "ULPSCOPE_SIM_FAULTS")}
+    clean["PYTHONSAFEPATH"] = "1"
+    text = (folder / "repro.py").read_text()
+    (folder / "repro.py").write_text(text.replace("['ulpscope.sim']", "[]"))
+    on_cpu = run_script(folder, "--device", "cpu", env=clean)
+    assert on_cpu.returncode == 0 and on_cpu.stdout.startswith("ok: [300, 300]"), on_cpu
+    nowhere = run_script(folder, "--device", "sim:0", env=clean)
     assert nowhere.returncode == 2 and "could not be tried" in nowhere.stderr
     sim = ("--device", "sim:0", "--import", "ulpscope.sim")
-    assert run({**clean, "PYTHONPATH": os.environ["PYTHONPATH"]}, *sim).returncode == 0
-    faulty = {**clean, "PYTHONPATH": os.environ["PYTHONPATH"], "ULPSCOPE_SIM_FAULTS": "mm:tf32"}
-    told = run(faulty, *sim)
-    assert told.returncode == 1 and "DIFFERS out[0]" in told.stdout
-    crash = run({**faulty, "ULPSCOPE_SIM_FAULTS": "mm:crash"}, *sim)
-    assert crash.returncode < 0  # a call that kills the device's process does so here
+    assert run_script(folder, *sim).returncode == 0
+    told = run_script(folder, *sim, "--plain", env={**known, "ULPSCOPE_SIM_FAULTS": "mm:tf32"})
+    assert told.returncode == 1 and "DIFFERS" in told.stdout
 
 
-def test_a_registered_reference_is_the_truth(tmp_path, monkeypatch, capsys):
+def test_a_registered_reference_is_the_truth(tmp_path, monkeypatch):
     @torch.library.custom_op("reproduced::halve", mutates_args=())
     def halve(x: torch.Tensor) -> torch.Tensor:
         return x.bfloat16().to(x.dtype) / 2
 
     ulpscope.reference.register("reproduced::halve")(lambda x: x / 2)
     trace = write(tmp_path / "t", [("reproduced::halve", (X,), {})])
-    assert repro(trace, 1, tmp_path / "own.py") == 0
-    assert tried(tmp_path / "own.py", monkeypatch) == 1
-    assert "DIFFERS" in capsys.readouterr().out
+    assert tried(script_of(trace, 1, tmp_path / "own"), monkeypatch) == 1
+
+
+ADAM = [[torch.randn(32, 16) for _ in range(3)] for _ in range(3)] + [[torch.rand(32, 16) for _ in range(3)]]
+STEPS = [torch.tensor(3.0) for _ in range(3)]
+RATES = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8, "amsgrad": False, "maximize": False}
+FAULTS = {
+    "mm:tf32": (("aten::mm", (X, W), {}), "TF32"),
+    "_softmax:bf16_intermediates": (("aten::_softmax", (torch.randn(4, 32, 32), -1, False), {}), "bfloat16"),
+    "native_layer_norm:bf16_intermediates": (
+        ("aten::native_layer_norm", (torch.randn(4, 16, 64), [64], W[0].clone(), W[1].clone(), 1e-5), {}), "bfloat16"),
+    "_fused_adamw_:step_plus_one": (("aten::_fused_adamw_", (*ADAM, [], STEPS), RATES), ""),
+    "embedding:drop_tail:n=3": (("aten::embedding", (W, torch.randint(0, 64, (8, 16))), {}), ""),
+    "argmax:swap_two": (("aten::argmax", (X, 1), {}), ""),
+    "gelu:nan:index=5": (("aten::gelu", (X,), {}), ""),
+}  # fmt: skip
+
+
+def command(trace, out, faults="", device="sim:0"):
+    return subprocess.run(["ulpscope", "repro", f"{trace}#1", "--device", device, "-o", out], capture_output=True,
+                          text=True, timeout=300, env={**os.environ, "ULPSCOPE_SIM_FAULTS": faults})  # fmt: skip
+
+
+def elements(folder):
+    raw = (folder / "inputs.safetensors").read_bytes()
+    first = 8 + int.from_bytes(raw[:8], "little")
+    return sum(torch.Size(v["shape"]).numel() for v in json.loads(raw[8:first]).values())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_handed_on_small_and_proven(tmp_path, fault):
+    case, cause = FAULTS[fault]
+    trace = write(tmp_path / "t", [case])
+    done = command(trace, tmp_path / "out", fault)
+    assert done.returncode == 0 and "in a process of its own it fails" in done.stderr, done.stderr
+    names = {"repro.py", "report.md", "inputs.safetensors", "device.safetensors", "reference.safetensors"}
+    assert set(os.listdir(tmp_path / "out")) == names and set(os.listdir(tmp_path)) == {"t", "out"}
+    given = script_of(trace, 1, tmp_path / "whole", "sim:0").parent
+    assert elements(tmp_path / "out") < elements(given) / 2
+    assert len((tmp_path / "out" / "repro.py").read_text().splitlines()) <= 40
+    told = (tmp_path / "out" / "report.md").read_text()
+    assert told.startswith(f"## `{case[0]}` on `sim:0`: ") and cause in told and "it fails (exit code 1)" in told
+    alone = run_script(tmp_path / "out", env={**os.environ, "ULPSCOPE_SIM_FAULTS": fault})
+    assert alone.returncode == 1, alone
+    if fault.startswith("mm"):  # the fault, and nothing else, is what fails
+        assert run_script(tmp_path / "out", env={**os.environ, "ULPSCOPE_SIM_FAULTS": ""}).returncode == 0
+
+
+def test_an_honest_call_is_told_as_not_failing(tmp_path):
+    done = command(write(tmp_path / "t", [CASES[0]]), tmp_path / "out")
+    assert done.returncode == 0 and "NOT REPRODUCED" in done.stderr and "smaller" not in done.stderr
+    for name in ("repro.py", "report.md"):
+        assert "NOT REPRODUCED" in (tmp_path / "out" / name).read_text()
+
+
+def test_without_the_device_what_was_captured_is_written(tmp_path):
+    done = command(write(tmp_path / "t", [CASES[0]]), tmp_path / "out", device="npu:0")
+    assert done.returncode == 0 and "NOT TRIED" in done.stderr, done.stderr
+    assert "NOT TRIED" in (tmp_path / "out" / "repro.py").read_text()
+    assert "on `npu:0`: unjudged" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_call_that_kills_its_process_is_handed_on(tmp_path):
+    done = command(write(tmp_path / "t", [CASES[0]]), tmp_path / "out", "mm:crash")
+    assert done.returncode == 0 and "ends that process" in done.stderr, done.stderr
+    assert ": crashed" in (tmp_path / "out" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError(28, "No space left on device", "x")], ids=repr)
+def test_nothing_half_written_stays(tmp_path, monkeypatch, capsys, problem):
+    def ends(*_):
+        raise problem
+
+    monkeypatch.setattr(_repro.Folder, "prove", ends)
+    trace = write(tmp_path / "t", [CASES[0]])
+    if isinstance(problem, OSError):
+        assert repro(trace, 1, tmp_path / "out") == 2 and "No space left" in capsys.readouterr().err
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            repro(trace, 1, tmp_path / "out")
+    assert os.listdir(tmp_path) == ["t"]
 
 
 @pytest.fixture(scope="module")
@@ -172,12 +244,12 @@ def odd(tmp_path_factory):
     (99, "99"), (2, "draws random"), (3, "nobody has written"), (4, "unknown here"),
 ])  # fmt: skip
 def test_what_cannot_be_a_script_is_refused(odd, tmp_path, capsys, call, said):
-    assert repro(odd, call, tmp_path / "new.py") == 2 and said in capsys.readouterr().err
-    assert not (tmp_path / "new.py").exists()
+    assert repro(odd, call, tmp_path / "new") == 2 and said in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("words, said", [
-    (["t"], "t names no call; write t#SEQUENCE"), (["t#1", "-o", "x.txt"], "ends in .py"), ([], "one call"),
+    (["t"], "t names no call; write t#SEQUENCE"), ([], "one call"),
     (["t#1", "--device", "python:a:b"], "one that torch has"), (["t#1", "t#2"], "one call"),
     (["t#1", "-o", "there.py"], "there.py is there already"), (["t#x"], "t#x names no call"),
     (["t#1", "--dvice", "cpu"], "did you mean --device?"), (["t#1", "-o"], "needs a value"),
@@ -189,18 +261,11 @@ def test_options_that_cannot_be_are_refused_before_python_starts(odd, words, sai
     assert done.stderr.count("\n") == 1 and (odd.parent / "there.py").read_text() == "mine"
 
 
-def test_the_command_writes_the_script(odd, tmp_path):
+def test_the_command_writes_the_folder(odd, tmp_path):
     done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--device=cpu"],
                           capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
-    assert done.returncode == 0 and "aten::mm in repro-1.py" in done.stderr, done.stderr
-    text = (tmp_path / "repro-1.py").read_text()
-    assert "OPERATOR, DEVICE, IMPORTS = 'aten::mm', 'cpu', ['colorsys']" in text
-    gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x.py"],
+    assert done.returncode == 0 and f"{tmp_path}/repro-1: aten::mm" in done.stderr, done.stderr
+    assert "['colorsys'] + option" in (tmp_path / "repro-1" / "repro.py").read_text()
+    gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x"],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
-    assert gone.returncode == 2 and "no such" in gone.stderr
-
-
-def test_the_example_in_the_body_runs(monkeypatch, capsys):
-    from pathlib import Path
-
-    assert tried(Path(_repro.repro_script.__file__), monkeypatch) == 0
+    assert gone.returncode == 2 and "no such" in gone.stderr and not (tmp_path / "x").exists()

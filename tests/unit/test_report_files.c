@@ -148,12 +148,13 @@ static void html_is_escaped_and_self_contained(void **state)
     free(html);
 }
 
-static char *markdown_of(const usc_run *run, const usc_result_row *row, const char *again)
+static char *markdown_of(const usc_run *run, const usc_result_row *row,
+                         const usc_script_run *tried)
 {
     report_memory m = {0};
     const usc_sink sink = {report_memory_write, &m};
     usc_error err;
-    if (usc_report_markdown(run, row, again, &sink, &err) != USC_OK)
+    if (usc_report_markdown(run, row, tried, &sink, &err) != USC_OK)
         fail_msg("%s", err.text);
     return m.bytes;
 }
@@ -166,6 +167,7 @@ static void a_bug_report_says_what_where_numbers_and_environment(void **state)
                          .faults = "",
                          .environment = "{\"torch\": \"2.13.0\", \"cores\": 2}"};
     const usc_metric path = {1, "path", 0, "out[1]"};
+    const usc_script_run failed = {.code = 1, .alone = true};
     const usc_result_example worst = {1, 0, "[0, 3]", (double)NAN, 0.5, 0.25, 9};
     usc_result_row row = report_row(7, "aten::_softmax", "reduced");
     row.bits = 8.04;
@@ -174,7 +176,7 @@ static void a_bug_report_says_what_where_numbers_and_environment(void **state)
     row.n_metrics = 1;
     row.examples = &worst;
     row.n_examples = 1;
-    char *text = markdown_of(&run, &row, "`python repro.py`, which fails");
+    char *text = markdown_of(&run, &row, &failed);
     assert_string_equal(
         text,
         "## `aten::_softmax` on `npu:0`: reduced\n\n"
@@ -184,7 +186,9 @@ static void a_bug_report_says_what_where_numbers_and_environment(void **state)
         "- Where: call 7 of `t`, step 1, forward, in `layers.0.attn` (Attention)\n\n"
         "Worst elements:\n\n| Element | Device | Correct (float64) | Float32 on the CPU "
         "|\n|---|---:|---:|---:|\n| out\\[1\\]\\[0, 3\\] | nan | 0.5 | 0.25 |\n\n"
-        "To see it again: `python repro.py`, which fails\n\n"
+        "To see it again: `python repro.py`; in a process of its own it fails (exit code "
+        "1), "
+        "also by its own comparison (--plain)\n\n"
         "Environment:\n\n- device: `npu:0`\n- torch: 2.13.0\n- cores: 2\n");
     free(text);
 }
@@ -204,6 +208,90 @@ static void a_bug_report_survives_names_and_broken_json(void **state)
     assert_lacks(text, "Effective bits");
     assert_contains(text, "Environment:\n\n- device: `a'b`\n");
     free(text);
+}
+
+static char *about_of(const usc_result_row *row, const usc_script_run *tried)
+{
+    const usc_run run = {.trace = "a\"\"\"b", .device = "npu:0"};
+    report_memory m = {0};
+    const usc_sink sink = {report_memory_write, &m};
+    usc_error err;
+    if (usc_report_about(&run, row, tried, &sink, &err) != USC_OK)
+        fail_msg("%s", err.text);
+    return m.bytes;
+}
+
+static void a_script_says_what_it_is_and_whether_it_was_seen_to_fail(void **state)
+{
+    (void)state;
+    usc_result_row row = report_row(7, "aten::mm", "wrong");
+    row.sentence = "one\ntwo \\\"\"\"";
+    char *text = about_of(&row, NULL);
+    assert_string_equal(text, "aten::mm on npu:0, call 7 of a'''b, step 1, forward, in "
+                              "layers.0.attn (Attention)");
+    free(text);
+    static const struct {
+        usc_script_run tried;
+        const char *line;
+    } cases[] = {
+        {{.code = 0}, "\none two /'''; NOT REPRODUCED: "},
+        {{.code = 1}, "it fails (exit code 1), but its own comparison"},
+        {{.code = 2, .said = "no\nnpu\""}, "NOT TRIED: no npu'"},
+        {{.code = -11}, "ends that process (signal 11)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        text = about_of(&row, &cases[i].tried);
+        assert_contains(text, cases[i].line);
+        assert_int_equal(count(text, "\n"), 1);
+        free(text);
+    }
+}
+
+static char *script_of(const usc_script_part *parts, size_t n, const usc_tensor *t,
+                       size_t n_tensors, usc_status expected)
+{
+    usc_named_tensor tensors[4];
+    for (size_t i = 0; i < n_tensors; i++)
+        tensors[i] = (usc_named_tensor){"args[0]", *t};
+    report_memory m = {0};
+    const usc_sink sink = {report_memory_write, &m};
+    usc_error err;
+    assert_int_equal(usc_report_script(parts, n, tensors, n_tensors, &sink, &err),
+                     expected);
+    if (expected != USC_OK) assert_contains(err.text, "imports");
+    return m.bytes;
+}
+
+/* Values that read back as they were, where they are few; else a file. Never over 40
+ * lines. */
+static void a_script_holds_few_numbers_and_reads_many(void **state)
+{
+    (void)state;
+    static const usc_script_part parts[] = {
+        {"about", "two\nlines"}, {"where", "device"}, {"dtype", "cast(x.dtype)"},
+        {"arguments", "[], {}"}, {"operator", "op"},  {"device", "'cpu'"},
+        {"imports", "[]"}};
+    const size_t n = sizeof parts / sizeof parts[0];
+    float few[] = {0.1F, -0.0F, NAN, 16777216.0F};
+    static float many[65];
+    const int64_t sizes[] = {2, 2}, long_ = 65;
+    usc_tensor t;
+    usc_error err;
+    assert_int_equal(usc_tensor_make(&t, few, USC_F32, 2, sizes, &err), USC_OK);
+    char *text = script_of(parts, n, &t, 3, USC_OK);
+    assert_contains(text, "torch.tensor([0.1, -0.0, float(\"nan\"), 16777216], "
+                          "dtype=torch.float32).reshape(2, 2)");
+    assert_in_range(count(text, "\n"), 20, 40);
+    free(text);
+    text = script_of(parts, n, &t, 4, USC_OK); /* too many lines */
+    assert_contains(text, "{\"F32\": torch.float32}[dtype]");
+    free(text);
+    assert_int_equal(usc_tensor_make(&t, many, USC_F32, 1, &long_, &err), USC_OK);
+    text = script_of(parts, n, &t, 1, USC_OK);
+    assert_contains(text, "inputs.safetensors");
+    assert_in_range(count(text, "\n"), 20, 40);
+    free(text);
+    free(script_of(parts, n - 1, &t, 1, USC_E_ARG));
 }
 
 /* One for each finding: a page of 5,000 calls of the same kind does not repeat it. */
@@ -353,6 +441,8 @@ int main(int argc, char **argv)
         FILES_TEST(html_is_escaped_and_self_contained),
         cmocka_unit_test(a_bug_report_says_what_where_numbers_and_environment),
         cmocka_unit_test(a_bug_report_survives_names_and_broken_json),
+        cmocka_unit_test(a_script_says_what_it_is_and_whether_it_was_seen_to_fail),
+        cmocka_unit_test(a_script_holds_few_numbers_and_reads_many),
         FILES_TEST(html_holds_a_bug_report_per_finding),
         FILES_TEST(files_are_written_whole),
         FILES_TEST(a_file_that_cannot_be_written_is_named),

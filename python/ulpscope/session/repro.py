@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ulpscope repro TRACE#N`: one call as a script for those who mend the device. It needs torch
-alone: its body is `repro_script`, in which the part about the call is written anew.
-"""
+"""`ulpscope repro TRACE#N`: a folder to hand to those who mend the device: the call as a script
+that torch alone runs (`repro_script`), what went in and came out, and a bug report. The script
+has run in a process of its own before anybody reads that it fails. Needs of torch what replays
+need."""
 
-import base64
 import json
 import os
-import re
+import shutil
+import subprocess
 import sys
 import tempfile
-import zlib
-from contextlib import contextmanager
-
-import torch
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from .. import _core
 from ..calls.homes import import_modules
 from ..calls.read_call import call_from
-from ..calls.replay import DeviceAt, TensorAt, draws_random, promises_nothing, segments
-from ..calls.verdicts import clause
-from ..executors.placement import known_on_host
-from ..executors.precision import STANDARD, sources_of, space_of
+from ..calls.replay import draws_random, plain, promises_nothing
+from ..calls.verdicts import FLAGGED, clause
+from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
+from ..executors.precision import STANDARD, space_of
 from ..executors.reference import Reference
-from . import repro_script
+from ..judges import wording
+from . import identity, repro_script, shrink
+from .judging import Verdict, judge_call, judge_given
 
 NEXT_STEPS = {"E_VERSION": "; a newer ulpscope is needed",
               "E_CORRUPT": "; it is damaged, capture it or copy it again"}  # fmt: skip
-INLINE = 1 << 18  # bytes of tensors that a script itself holds
-MARKS = re.compile(r"(?<=# ==== the call ====\n).*(?=# ==== what tries it ====\n)", re.DOTALL)
+SECONDS = 180  # that the script may take
 
 
 class Trouble(Exception):
@@ -40,127 +40,103 @@ class Options:
 
     def __init__(self, words):
         self.folder, sequence, self.device, self.out, *self.imports = words
-        self.sequence = int(sequence)
+        self.sequence, self.out = int(sequence), os.path.abspath(self.out)
+
+
+@dataclass
+class Failure:
+    """A call, what is said of it, and what its script did: (exit code, negative for a signal;
+    whether it fails by its own comparison too; the last line of what it could not do)."""
+
+    call: object
+    verdict: Verdict = field(default_factory=lambda: Verdict("unjudged"))
+    tried: tuple | None = None
+
+    @property
+    def fails(self):
+        return self.tried[0] == 1 or self.tried[0] < 0
 
 
 # ---- what is written -----------------------------------------------------------------
 
 
-class Source:
-    """The Python text of a call's arguments. `home` is the device that captured them."""
+class Folder:
+    """What is written of a call of a trace on a device; a script and a bug report speak of the
+    row that `row` gives."""
 
-    def __init__(self, home):
-        self.home = home
+    def __init__(self, options, row, imports, call):
+        self.options, self.imports, self.home = options, imports, repro_script.home_of(call)
+        self.device = options.device or self.home
+        self.known = {k: row.get(k) for k in ("step", "phase", "module_class", "op")}
+        self.known |= {"call": row["sequence"], "module": row.get("module_path")}
+        facts = identity.environment() | identity.device_facts(self.device)
+        self.run = {"trace": options.folder, "device": self.device, "environment": json.dumps(facts)}
 
-    def of(self, value):
-        if isinstance(value, TensorAt):
-            return f't["{value.path}"]'
-        if isinstance(value, (list, tuple)):
-            return f"[{', '.join(map(self.of, value))}]"
-        if isinstance(value, torch.dtype):
-            return f"dtype({value})"
-        if isinstance(value, DeviceAt):
-            return "device" if value.device.split(":")[0] == self.home else f"torch.device({value.device!r})"
-        if isinstance(value, float) and (value != value or abs(value) == float("inf")):
-            return f'float("{value}")'
-        return repr(value)  # torch.strided and the like are written as they are read
+    def row(self, failure):
+        return wording.row(failure.call, failure.verdict, {}) | self.known
 
-    def call(self, call):
-        words = ["op", *map(self.of, call.args), *(f"{k}={self.of(v)}" for k, v in call.kwargs.items())]
-        lines = [f"    return op({', '.join(words[1:])})"]
-        if len(lines[0]) > 100:
-            lines = ["    return op(", *(f"        {word}," for word in words[1:]), "    )"]
-        return "\n".join(["def call(op, t, dtype, device):", *lines])
+    def about(self, failure):
+        """What was found, in words for the terminal."""
+        return _core.about(self.row(failure), self.run, failure.tried).partition("\n")[2]
 
+    def script(self, path, failure):
+        """Writes the script and what it reads."""
+        inputs = os.path.join(path, "inputs.safetensors")
+        about = _core.about(self.row(failure), self.run, failure.tried)
+        write(path, "repro.py", repro_script.text_of(failure.call, self.home, self.device, self.imports, about, inputs))
 
-def home_of(call):
-    """The type of the device that captured a call."""
-    kinds = [v.device.split(":")[0] for v in (*call.views.values(), *call.results.values())]
-    return next((kind for kind in kinds if kind != "cpu"), "cpu")
+    def prove(self, path, failure):
+        """Runs the script in a process of its own."""
+        def run(*more):
+            words = [sys.executable, os.path.join(path, "repro.py"), *more]
+            try:
+                return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                return subprocess.CompletedProcess(words, 2, "", f"no end after {SECONDS} s")
 
+        done = run()
+        alone = done.returncode == 1 and run("--plain").returncode == 1
+        failure.tried = done.returncode, alone, (done.stderr.strip().splitlines() or [""])[-1]
 
-def stored(call):
-    """Names, tables and bytes of what a call reads: (TENSORS, STORAGES, {name: tensor})."""
-    parts, names, tensors, held, data = segments(call), {}, {}, {}, {}
-    host = {(call.views[p].storage, call.views[p].dtype) for p in known_on_host(call)}
-    for path, view in call.views.items():
-        key = view.storage, view.dtype
-        name = names.setdefault(key, path)
-        if name == path:
-            data[name] = parts[key].data.contiguous().view(torch.uint8).clone()
-            held[name] = view.dtype, bool(parts[key].steers), key in host
-        tensors[path] = (name, view.sizes, view.strides, view.offset - parts[key].first, view.form)
-    return tensors, held, data
-
-
-def truths(call):
-    """What a call must give where a formula of ours and not its own kernel says so."""
-    if not sources_of(call)[0].partial and space_of(call.op) in STANDARD:
-        return {}
-    reference = Reference(call)
-    found = {}
-    for kind, outputs in (("float64", reference.wide()), ("float32", reference.narrow())):
-        for path, t in outputs.items():
-            if t.is_floating_point():
-                found[f"{kind} of {path}"] = t.double().contiguous().reshape(-1).view(torch.uint8)
-    return found
+    def rest(self, path, failure):
+        """Writes the outputs and the bug report, and the script with what is known now."""
+        if failure.verdict.answer is not None:
+            write_tensors(path, "device", failure.verdict.answer.outputs)
+        right = None
+        with suppress(RuntimeError, ValueError, TypeError):  # the verdict says why there is none
+            right = Reference(failure.call).wide()
+        if right:
+            write_tensors(path, "reference", right)
+        self.script(path, failure)
+        write(path, "report.md", _core.markdown(self.row(failure), self.run, failure.tried))
 
 
-def embedded(tensors, out):
-    """The lines FILE and DATA; writes the tensors beside the script where they are many."""
-    if sum(t.numel() for t in tensors.values()) > INLINE:
-        path = out.removesuffix(".py") + ".safetensors"
-        _core.write_tensors(path, tensors)
-        return f"FILE, DATA = {os.path.basename(path)!r}, None\n", path
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "inputs")
-        _core.write_tensors(path, tensors)
-        with open(path, "rb") as file:
-            text = base64.b85encode(zlib.compress(file.read(), 9)).decode()
-    lines = [f'    "{text[i : i + 100]}"\n' for i in range(0, len(text), 100)]
-    return f"FILE, DATA = None, (\n{''.join(lines)})\n", None
+def write_tensors(path, name, tensors):
+    _core.write_tensors(os.path.join(path, name + ".safetensors"), {p: t.contiguous() for p, t in tensors.items()})
+
+
+def write(path, name, text):
+    with open(os.path.join(path, name), "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)
 
 
 @contextmanager
-def writing(path, *how, **more):
-    """open() whose every error names the file, also those of writing and closing."""
+def scratch(out):
+    """A folder beside `out`, of which nothing stays unless it is put in its place."""
+    parent, name = os.path.split(out)
+    room = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
     try:
-        with open(path, *how, **more) as file:
-            yield file
-    except OSError as problem:
-        raise OSError(problem.errno, problem.strerror, path) from None
+        os.mkdir(os.path.join(room, name))
+        yield os.path.join(room, name)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
 
 
-def table(name, rows, why):
-    return f"# {why}\n{name} = {{\n" + "".join(f"    {k!r}: {v!r},\n" for k, v in rows.items()) + "}\n"
-
-
-def told(row, trace):
-    """Where the call was."""
-    module = row.get("module_path") or ""
-    where = f", in {module} ({row.get('module_class') or 'a module'})" if module else ""
-    return f"call {row['sequence']} of {trace}: step {row.get('step') or 0}, {row.get('phase') or 'forward'}{where}"
-
-
-def script_of(call, row, options, imports):
-    """The text of the script, and the file beside it or None."""
-    home = home_of(call)
-    tensors, held, data = stored(call)
-    data |= truths(call)
-    held_in, beside = embedded(data, options.out)
-    device = options.device or home
-    if device.split(":")[0] == "sim":
-        imports = ["ulpscope.sim", *imports]
-    part = (
-        f"FOUND = {told(row, options.folder)!r}\n"
-        f"OPERATOR, DEVICE, IMPORTS = {call.op!r}, {device!r}, {imports!r}\n\n\n"
-        f"{Source(home).call(call)}\n\n\n"
-        + table("TENSORS", tensors, "path: storage, sizes, strides, offset, lazy form")
-        + table("STORAGES", held, "name: dtype, whether every run gets it as it is, whether it stays on the host")
-        + f"WRITTEN = {call.written()!r}\n{held_in}"
-    )
-    with open(repro_script.__file__, encoding="utf-8") as file:
-        return MARKS.sub(lambda _: part, file.read()), beside
+def put(path, out):
+    """Gives a scratch folder the name `out`, in place of one that was there."""
+    if os.path.exists(out):
+        os.rename(out, path + "-old")
+    os.rename(path, out)
 
 
 # ---- the command ---------------------------------------------------------------------
@@ -191,22 +167,60 @@ def read(options):
     return call, row, list(dict.fromkeys(imports + options.imports))
 
 
+def captured(call, failure, folder):
+    """The verdict on what the captured run got, where it ran on that type of device."""
+    paths = {**dict.fromkeys(call.results, "out"), **dict.fromkeys(call.mutated, "mutated")}
+    kept = {p: call.live(p, role) for p, role in paths.items()}
+    if folder.device.split(":")[0] != folder.home or not kept or any(t is None for t in kept.values()):
+        return Verdict("crashed" if failure.fails else "unjudged", reason=failure.tried[2] or "its process ends")
+    return judge_given(call, Answer({p: plain(t) for p, t in kept.items()}))
+
+
 def repro(options):
-    try:
-        call, row, imports = read(options)
-        refuse_odd(call)
-        text, beside = script_of(call, row, options, imports)
-        with writing(options.out, "w", encoding="utf-8") as file:
-            file.write(text)
-    except Trouble:
-        raise
-    except (OSError, _core.UlpscopeError) as problem:
-        raise Trouble(f"{problem}{NEXT_STEPS.get(getattr(problem, 'status', ''), '')}") from None
-    except Exception as problem:  # an operator unknown here, contents that were not kept
-        raise Trouble(f"call {options.sequence}: {clause(problem)}") from None
-    both = f"{options.out} and {beside}" if beside else options.out
-    say(f"{call.op} in {both}; torch is all it needs: python {options.out}")
+    call, row, imports = read(options)
+    refuse_odd(call)
+    folder = Folder(options, row, imports, call)
+    failure, device = Failure(call), None
+    with scratch(options.out) as path:
+        folder.script(path, failure)
+        folder.prove(path, failure)
+        try:
+            device = open_device(folder.device, folder.home) if failure.tried[0] in (0, 1) else None
+            failure.verdict = judge_call(call, device) if device else captured(call, failure, folder)
+        except (DeviceDied, UnknownDevice) as problem:
+            device, failure.verdict = None, Verdict("unjudged", reason=str(problem))
+        folder.rest(path, failure)
+        put(path, options.out)
+    say(f"{options.out}: {folder.about(failure)}")
+    if device is not None and failure.fails and failure.verdict.verdict in FLAGGED:
+        smaller(folder, failure, device)
     return 0
+
+
+def smaller(folder, failure, device):
+    """Puts the smallest call that fails as well in its place, once its script was seen to fail."""
+    small = Failure(*shrink.shrunk(failure.call, failure.verdict, device))
+    if small.call is failure.call:
+        return
+    with scratch(folder.options.out) as path:
+        folder.script(path, small)
+        folder.prove(path, small)
+        if not small.fails or failure.tried[1] > small.tried[1]:
+            return say("made smaller it does not fail by itself: it stays as captured")
+        folder.rest(path, small)
+        put(path, folder.options.out)
+    say(f"made smaller: {wording.describe_arguments(small.call)} of {wording.describe_arguments(failure.call)}")
+
+
+def trouble(problem, options):
+    """The sentence on whatever ended the run."""
+    if isinstance(problem, OSError) and problem.filename is None:  # a full disk
+        problem = OSError(problem.errno, problem.strerror, options.out)
+    if isinstance(problem, (OSError, _core.UlpscopeError)):
+        return f"{problem}{NEXT_STEPS.get(getattr(problem, 'status', ''), '')}"
+    if isinstance(problem, Trouble):
+        return str(problem)
+    return f"call {options.sequence}: {clause(problem)}"  # an operator unknown here, contents not kept
 
 
 def say(text):
@@ -215,10 +229,11 @@ def say(text):
 
 def main(words=None):
     """The program's half of the command; `words` as Options has them."""
+    options = Options(sys.argv[1:] if words is None else words)
     try:
-        return repro(Options(sys.argv[1:] if words is None else words))
-    except Trouble as trouble:
-        say(str(trouble))
+        return repro(options)
+    except Exception as problem:
+        say(trouble(problem, options))
     return 2
 
 

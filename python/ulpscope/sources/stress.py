@@ -84,10 +84,10 @@ def _overlaps(tensor):
 # ---- sizes ---------------------------------------------------------------------------
 
 
-def symbols(tensors):
-    """The distinct sizes above 1 among tensors, as they are met. Dimensions of one size
+def symbols(shapes):
+    """The distinct sizes above 1 among shapes, as they are met. Dimensions of one size
     are taken for the same one."""
-    found = dict.fromkeys(n for t in tensors for n in t.shape if n > 1)
+    found = dict.fromkeys(n for shape in shapes for n in shape if n > 1)
     return list(found)[:N_SYMBOLS]
 
 
@@ -114,11 +114,11 @@ def _resized(tensor, old, new):
     return out.contiguous().requires_grad_(tensor.requires_grad)
 
 
-def _within(tensor, old, new):
-    """Indices into a dimension that was `old` long, drawn into its new size."""
+def within(tensor, old, new, first=0):
+    """Indices into a dimension that was `old` long, drawn into the `new` places from `first` on."""
     if tensor.dtype not in (torch.int32, torch.int64) or not tensor.numel() or not new:
         return tensor
-    return tensor % new if new <= int(tensor.max()) < old else tensor
+    return (tensor - first) % new if new <= int(tensor.max()) < old else tensor
 
 
 # ---- layouts -------------------------------------------------------------------------
@@ -216,11 +216,11 @@ def _changes(tensors, places, seed):
     yield "given", lambda t: t
     for kind in VALUES:
         yield kind, lambda t, kind=kind: _drawn(t, kind, seed, places[id(t)])
-    for old in symbols(tensors):
+    for old in symbols(t.shape for t in tensors):
         for new in awkward(old):
             if any(_volume(t, old, new) > MAX_ELEMENTS for t in tensors):
                 continue
-            yield f"size-{old}-to-{new}", lambda t, old=old, new=new: _within(
+            yield f"size-{old}-to-{new}", lambda t, old=old, new=new: within(
                 _resized(t, old, new), old, new
             )
     for name, layout in LAYOUTS.items():
