@@ -242,6 +242,20 @@ usc_status usc_npy_read(const void *bytes, int64_t size, int64_t file_size,
     return st;
 }
 
+/* NumPy pads its headers, others do not: then the data move down to where their dtype
+ * wants them, in the private map alone. */
+static usc_status place(usc_npy *npy, const char *path, usc_error *err)
+{
+    unsigned char *const map = npy->map;
+    const int64_t first = npy->header.first;
+    const int64_t at = first - first % npy->header.item_size;
+    if (at != first && mprotect(map, (size_t)npy->size, PROT_READ | PROT_WRITE) != 0)
+        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", path);
+    if (at != first) memmove(map + at, map + first, (size_t)(npy->size - first));
+    npy->header.tensor.data = map + at;
+    return USC_OK;
+}
+
 usc_status usc_npy_open(const char *path, usc_npy *out, usc_error *err)
 {
     assert(path && out);
@@ -267,10 +281,8 @@ usc_status usc_npy_open(const char *path, usc_npy *out, usc_error *err)
     if (st != USC_OK) return st;
     out->size = info.st_size;
     st = usc_npy_read(out->map, out->size, out->size, path, &out->header, err);
-    if (st == USC_OK)
-        out->header.tensor.data = (const unsigned char *)out->map + out->header.first;
-    else
-        usc_npy_close(out);
+    if (st == USC_OK) st = place(out, path, err);
+    if (st != USC_OK) usc_npy_close(out);
     return st;
 }
 

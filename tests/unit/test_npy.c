@@ -149,6 +149,7 @@ static void a_file_is_mapped_and_given_back(void **state)
     assert_int_equal(fclose(f), 0);
     assert_int_equal(usc_npy_open(path, &npy, &err), USC_OK);
     assert_memory_equal(npy.header.tensor.data, "\0\1\2\3", 4);
+    assert_true(npy.header.first % 2 == 1 && (uintptr_t)npy.header.tensor.data % 2 == 0);
     usc_npy_close(&npy);
     usc_npy_close(&npy);
     f = fopen(path, "wb");
