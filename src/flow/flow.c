@@ -83,11 +83,17 @@ static double number_of(const usc_call_arg *arg, const char *name)
     return value;
 }
 
+/* What no number of elements can be counts as none. */
+static int64_t count_of(const usc_call_arg *arg, const char *name)
+{
+    const double value = number_of(arg, name);
+    return value > 0 && value < 0x1p53 ? (int64_t)value : 0;
+}
+
 static counts counts_of(const usc_call_arg *arg)
 {
-    return (counts){(int64_t)number_of(arg, "n"), (int64_t)number_of(arg, "n_nan"),
-                    (int64_t)number_of(arg, "n_pos_inf"),
-                    (int64_t)number_of(arg, "n_neg_inf")};
+    return (counts){count_of(arg, "n"), count_of(arg, "n_nan"),
+                    count_of(arg, "n_pos_inf"), count_of(arg, "n_neg_inf")};
 }
 
 static bool any(const counts *c)
