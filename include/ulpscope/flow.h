@@ -11,14 +11,23 @@
 
 USC_BEGIN_DECLS
 
-/* name, text, what it means:
+/* name, text:
+ *
  * BORN     NaN or Inf came out, all inputs were finite
+ *
  * TURNED   NaN came out, of inputs that had Inf and no NaN: inf - inf, 0 * inf, a row
- * that is masked whole; or an Inf of a sign that was not meant, beside a meant one
+ *          that is masked whole; or an Inf of a sign that was not meant, beside a meant
+ *          one
+ *
  * WRITTEN  an argument that is a number asked for it: fill_(-inf), full(..., nan)
+ *
  * ENTERED  it came from outside of the calls seen: data, a parameter, an operator that
- * was not captured; the call is the first that read it CARRIED  it came in, and so it
- * came out ENDED    it came in, and nothing of it came out: masks, where, nan_to_num
+ *          was not captured; the call is the first that read it
+ *
+ * CARRIED  it came in, and so it came out
+ *
+ * ENDED    it came in, and nothing of it came out: masks, where, nan_to_num
+ *
  * CLEAN    none of it */
 #define USC_FLOW_LIST(X)                                                                 \
     X(CLEAN, "clean")                                                                    \

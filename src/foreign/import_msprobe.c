@@ -141,11 +141,10 @@ static usc_status find_dumps(usc_importing *im, const char *dump, dumps *d,
     usc_status st = is_file(folder, "dump.json") ? add_dump(d, 0, "", folder, err)
                                                  : find_below(d, folder, -1, err);
     if (st == USC_OK && d->n == 0)
-        st = usc_error_set(
-            err, USC_E_NOT_FOUND, -1,
-            "%s: no dump in it: dump.json is looked for, in it and "
-            "in step*/rank*, and forward_info_*.json",
-            dump);
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1,
+                           "%s: no dump in it: dump.json is looked for, in it and "
+                           "in step*/rank*, and forward_info_*.json",
+                           dump);
     if (st != USC_OK) return st;
     qsort(d->at, d->n, sizeof *d->at, by_step);
     return choose_rank(d, dump, im->options->rank, err);
