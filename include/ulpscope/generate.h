@@ -8,6 +8,7 @@
 #ifndef ULPSCOPE_GENERATE_H
 #define ULPSCOPE_GENERATE_H
 
+#include <ulpscope/alloc.h>
 #include <ulpscope/call.h>
 #include <ulpscope/stats.h>
 
@@ -54,6 +55,7 @@ typedef struct usc_stand_in_options {
     int64_t limit;    /* INDEX: size of the axis that is indexed; 0: not known */
     bool has_ignored; /* INDEX: one value stands for "none" and is kept as it is */
     int64_t ignored;
+    const usc_alloc *alloc; /* NULL: the C library's */
 } usc_stand_in_options;
 
 /**
@@ -87,7 +89,7 @@ USC_API usc_stream usc_stand_in_stream(const usc_stats *stats, const char *trace
  *          (usc_stand_in_size).
  * Numbers: docs/stand-ins.md. Counts of NaN, Inf, zero, subnormals and binades are exact
  *          where the statistics counted every element; min and max are met exactly.
- * Memory:  allocates while it runs what one row needs.
+ * Memory:  allocates while it runs 64 KiB and what one row needs.
  * Errors:  USC_E_CORRUPT for statistics that no tensor of that form has (what and how
  *          many), USC_E_ARG (size), USC_E_DTYPE, USC_E_SHAPE, USC_E_RANGE, USC_E_NOMEM;
  *          `out` is unspecified then.

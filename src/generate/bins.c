@@ -215,7 +215,8 @@ static usc_bin int_bin(const usc_stats *s, bool is_unsigned, int sign, int b)
     const int e = b + USC_BINADE_MIN;
     const uint64_t low = (uint64_t)s->int_min, high = (uint64_t)s->int_max;
     const uint64_t above = (uint64_t)s->int_above_min, below = (uint64_t)s->int_below_max;
-    usc_bin bin = {.negative = sign != 0, .int_lo = e < 64 ? UINT64_C(1) << e : 0};
+    if (e < 0 || e > 63) return (usc_bin){.lo = 1}; /* ends above hi: no integers there */
+    usc_bin bin = {.negative = sign != 0, .int_lo = UINT64_C(1) << e};
     bin.int_hi = bin.int_lo * 2 - 1;
     /* magnitudes: of negative numbers the smallest one has the largest */
     const bool low_here = sign != 0 || is_unsigned || s->int_min > 0;

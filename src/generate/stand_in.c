@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -40,12 +39,13 @@ usc_stream usc_stand_in_stream(const usc_stats *stats, const char *trace, int64_
 
 /* ---- one element ---- */
 
+/* Too large for the stacks of some threads. */
 typedef struct maker {
     const usc_stats *stats;
     const usc_stand_in_options *options;
     usc_stats whole; /* of integers: the same with min and max of the exact ones */
     usc_shape shape;
-    usc_stream values, places; /* streams */
+    usc_stream values, places;
     usc_bins bins;
 } maker;
 
@@ -302,17 +302,23 @@ static int64_t run_of(const maker *m)
     return CHUNK;
 }
 
-/* Kept apart so that nothing moves out from between the changes of the float modes. */
-static USC_NOINLINE usc_status make(maker *m, void *out, usc_error *err)
+static usc_status no_memory(usc_error *err)
 {
-    usc_status st = usc_bins_make(m->stats, &m->shape, &m->bins, err);
+    return usc_error_set(err, USC_E_NOMEM, -1, "stand-in: no memory");
+}
+
+/* Kept apart so that nothing moves out from between the changes of the float modes. */
+static USC_NOINLINE usc_status make(maker *m, const usc_alloc *alloc, void *out,
+                                    usc_error *err)
+{
+    const usc_status st = usc_bins_make(m->stats, &m->shape, &m->bins, err);
     if (st != USC_OK) return st;
     const int64_t run = run_of(m);
-    void *scratch = malloc((size_t)run * sizeof(double));
-    if (scratch == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "stand-in: no memory");
+    const size_t room = (size_t)run * sizeof(double);
+    void *scratch = alloc->resize(alloc->ctx, NULL, 0, room);
+    if (scratch == NULL) return no_memory(err);
     make_runs(m, run, scratch, out);
-    free(scratch);
+    (void)alloc->resize(alloc->ctx, scratch, room, 0);
     return USC_OK;
 }
 
@@ -334,20 +340,26 @@ usc_status usc_stand_in_make(const usc_tensor *like, const usc_stats *stats,
 {
     static const usc_stand_in_options none = {0};
     assert(like && stats);
-    maker m = {.stats = stats, .options = options != NULL ? options : &none};
-    m.values = m.places = stream;
-    m.places.number ^= UINT64_C(1) << 63;
-    usc_status st = read_shape(like, &m.shape, err);
+    if (options == NULL) options = &none;
+    const usc_alloc *alloc = options->alloc != NULL ? options->alloc : &usc_libc_alloc;
+    usc_shape shape;
+    usc_status st = read_shape(like, &shape, err);
     if (st != USC_OK) return st;
-    const size_t needed = (size_t)m.shape.n * usc_dtype_info_of(like->dtype)->size;
+    const size_t needed = (size_t)shape.n * usc_dtype_info_of(like->dtype)->size;
     if (size != needed)
         return usc_error_set(err, USC_E_ARG, -1, "stand-in: room for %zu bytes, not %zu",
                              size, needed);
-    if (m.shape.n == 0) return USC_OK;
-    if (!m.shape.is_float) take_range(&m);
-    m.shape.structure = stats->structure;
+    if (shape.n == 0) return USC_OK;
+    shape.structure = stats->structure;
+    maker *m = alloc->resize(alloc->ctx, NULL, 0, sizeof *m);
+    if (m == NULL) return no_memory(err);
+    *m = (maker){.stats = stats, .options = options, .shape = shape};
+    m->values = m->places = stream;
+    m->places.number ^= UINT64_C(1) << 63;
+    if (!shape.is_float) take_range(m);
     const usc_float_env env = usc_float_env_enter();
-    st = make(&m, out, err);
+    st = make(m, alloc, out, err);
     usc_float_env_leave(env);
+    (void)alloc->resize(alloc->ctx, m, sizeof *m, 0);
     return st;
 }

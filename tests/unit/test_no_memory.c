@@ -15,7 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ulpscope/generate.h>
 #include <ulpscope/run.h>
+#include <ulpscope/trace.h>
 
 extern char **environ;
 
@@ -200,6 +202,40 @@ static void reports(void **state)
     }
     sample_remove(folder);
     free(folder);
+}
+
+/* ---- stand-ins ---- */
+
+static usc_status stand_in(attempt *a, usc_error *err)
+{
+    static const char *const text =
+        "{\"n\":64,\"n_zero\":4,\"min\":1,\"max\":3,\"mean\":2,\"l2\":9,"
+        "\"structure\":[\"symmetric\"],\"histogram\":{\"pos\":{\"0\":30,\"1\":30}}}";
+    const usc_call_arg arg = {.path = "args[0]", .dtype_name = "float32"};
+    const usc_call call = {.op = "aten::linalg_cholesky_ex",
+                           .args = "{\"args\": [{\"tensor\": true}], \"kwargs\": {}}",
+                           .n_args = 1,
+                           .arg = &arg};
+    const usc_tensor like = {
+        .dtype = USC_F32, .ndim = 2, .sizes = {8, 8}, .strides = {8, 1}};
+    char made[64 * sizeof(float)];
+    usc_stats s;
+    usc_stand_in_options options;
+    usc_status st = usc_stats_from_json(text, &s, err);
+    if (st == USC_OK) st = usc_stand_in_need(&call, &arg, &options, err);
+    if (st != USC_OK) return st;
+    const usc_stream stream = usc_stand_in_stream(&s, "trace", 1, "args[0]");
+    st = usc_stand_in_make(&like, &s, &options, stream, made, sizeof made, err);
+    if (st == USC_OK) keep(a, made, sizeof made);
+    return st;
+}
+
+static void stand_ins(void **state)
+{
+    (void)state;
+    attempt a = {.name = "stand-in", .act = stand_in};
+    try_requests(&a, false);
+    if (a.n_wrong > 0) fail_msg("%d failures were not heard, or misheard", a.n_wrong);
 }
 
 /* ---- checks and packs, whose workers are shell scripts ---- */
@@ -403,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reports),
+        cmocka_unit_test(stand_ins),
         cmocka_unit_test(checks),
         cmocka_unit_test(checks_with_a_budget_a_filter_and_distinct),
         cmocka_unit_test(checks_that_test_themselves),
