@@ -42,6 +42,7 @@ typedef struct draw_row {
             0                                                                            \
         }                                                                                \
     }
+#define UNSAID ((double)NAN) /* no usual value: what the call says */
 #define NOTHING                                                                          \
     {                                                                                    \
         "", NULL, 0                                                                      \
@@ -78,15 +79,15 @@ static const draw_row rows[] = {
     LAW("randn_like",        normal,      ZERO, ONE),
     LAW("normal",            normal,      {"mean", NULL, 0}, {"std", NULL, 1}),
     LAW("normal_functional", normal,      {"mean", NULL, 0}, {"std", NULL, 1}),
-    LAW("randint",           whole,       {"low", NULL, 0}, {"high", NULL, NAN}),
-    LAW("randint_like",      whole,       {"low", NULL, 0}, {"high", NULL, NAN}),
-    LAW("bernoulli",         bernoulli,   {"p", "self", NAN}, NOTHING),
+    LAW("randint",           whole,       {"low", NULL, 0}, {"high", NULL, UNSAID}),
+    LAW("randint_like",      whole,       {"low", NULL, 0}, {"high", NULL, UNSAID}),
+    LAW("bernoulli",         bernoulli,   {"p", "self", UNSAID}, NOTHING),
     LAW("exponential",       exponential, {"lambd", NULL, 1}, NOTHING),
     LAW("cauchy",            cauchy,      {"median", NULL, 0}, {"sigma", NULL, 1}),
     LAW("log_normal",        log_normal,  {"mean", NULL, 1}, {"std", NULL, 2}),
-    LAW("geometric",         geometric,   {"p", NULL, NAN}, NOTHING),
-    LAW("poisson",           poisson,     {"self", NULL, NAN}, NOTHING),
-    {"random", ANY_WHOLE, &usc_law_whole, {{"from", NULL, 0}, {"to", NULL, NAN}}, {0}},
+    LAW("geometric",         geometric,   {"p", NULL, UNSAID}, NOTHING),
+    LAW("poisson",           poisson,     {"self", NULL, UNSAID}, NOTHING),
+    {"random", ANY_WHOLE, &usc_law_whole, {{"from", NULL, 0}, {"to", NULL, UNSAID}}, {0}},
     {"randperm", PERMUTATION, NULL, {NOTHING}, {0}},
     {"multinomial", CATEGORIES, NULL, {{"replacement", NULL, 0}}, {0}},
     DROP("dropout", 0),
