@@ -48,7 +48,8 @@ USC_BEGIN_DECLS
     X(NEARER_PROBE, "nearer_probe", 0)     /* k; a: the same of half the jitter */       \
     X(SETTLED_PROBE, "settled_probe", 0)   /* k; a: PROBE k, activations settled */      \
     X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */       \
-    X(TIED, "tied", 0) /* after PROBE in sums: a, b: least, most of sums [low, high] */
+    X(TIED, "tied", 0) /* after PROBE in sums: a, b: least, most of sums [low, high] */  \
+    X(NARROW, "narrow", 0) /* k; a: the call as usc_narrow_how(k) says */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -66,6 +67,14 @@ typedef struct usc_want {
 
 /** Name of a want, e.g. "replay"; "unknown" otherwise. Memory: static. Threads: safe. */
 USC_API const char *usc_want_text(usc_want_kind kind);
+
+/**
+ * What is emulated for NARROW k: "kernel" (the operator's own in that dtype), "inputs" (R
+ * of rounded inputs), "arithmetic" (the result of every step rounded); "" where nobody is
+ * asked, NULL beyond the last. `*format`: "TF32", "float16", "bfloat16", or "" for the
+ * dtypes of the call. Memory: static. Threads: safe.
+ */
+USC_API const char *usc_narrow_how(int k, const char **format);
 
 typedef enum usc_given_form {
     USC_GIVEN_NONE, /* there is none, or no more of them */
@@ -111,6 +120,7 @@ typedef struct usc_case_output {
     bool single;       /* the call is one operator, no callable of several */
     bool admissible;   /* whole numbers that hang on roundings: ADMISSIBLE may be asked */
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
+    bool narrow;       /* NARROW may be asked */
     bool bare;         /* nothing is known but the reference, and maybe a scale: REPLAY
                           is answered in sums of S alone, and nothing is excused */
     bool keep; /* `device` is nobody's output but has the form of a right one: nothing is

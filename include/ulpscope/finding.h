@@ -186,11 +186,6 @@ USC_API USC_NODISCARD usc_status usc_findings_refuse(usc_findings *f, int i,
                                                      usc_excuse excuse, int64_t n,
                                                      usc_error *err);
 
-/** Finding i, `wrong`, has the numbers of a narrower format: it is `reduced`. Errors:
- * USC_E_NOMEM. */
-USC_API USC_NODISCARD usc_status usc_findings_reduce(usc_findings *f, int i,
-                                                     usc_error *err);
-
 /**
  * Another reading of the call, which is as right: of each output that is accused and
  * passes by it, that finding stands. *changed: whether there was one.

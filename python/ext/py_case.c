@@ -87,22 +87,21 @@ static PyObject *leave(case_object *self, usc_status status, const usc_error *er
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[11];
+    int flags[12];
 } known;
 
 static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
                         PyObject **device, known *k)
 {
-    static char *names[] = {"path",     "device",     "bytes",        "dtype",
-                            "captured", "free",       "exact",        "pairs",
-                            "rounding", "linear",     "never_rounds", "gradient",
-                            "single",   "admissible", "any_float",    "keep",
-                            NULL};
+    static char *names[] = {
+        "path",   "device",     "bytes",     "dtype",  "captured",     "free",
+        "exact",  "pairs",      "rounding",  "linear", "never_rounds", "gradient",
+        "single", "admissible", "any_float", "keep",   "narrow",       NULL};
     int *f = k->flags;
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzppppppppppp", names, path,
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzpppppppppppp", names, path,
                                        device, &k->bytes, &k->dtype, &k->captured, &f[0],
                                        &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
-                                       &f[8], &f[9], &f[10]);
+                                       &f[8], &f[9], &f[10], &f[11]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -121,7 +120,8 @@ static usc_case_output output_of(const char *path, const known *k)
                              .single = f[7],
                              .admissible = f[8],
                              .any_float = f[9],
-                             .keep = f[10]};
+                             .keep = f[10],
+                             .narrow = f[11]};
 }
 
 /* Keeps what the case points into: args and kwargs hold it. */
@@ -360,11 +360,30 @@ static PyType_Spec case_spec = {
     .slots = case_slots,
 };
 
+/* `narrow_runs`: how and in which format, of the want "narrow" k. */
+static int add_narrow_runs(PyObject *module)
+{
+    PyObject *rows = PyList_New(0);
+    const char *how, *format;
+    int bad = rows == NULL;
+    for (int k = 0; !bad && (how = usc_narrow_how(k, &format)) != NULL; k++) {
+        PyObject *row = Py_BuildValue("(ss)", how, format);
+        bad = row == NULL || PyList_Append(rows, row) < 0;
+        Py_XDECREF(row);
+    }
+    PyObject *all = bad ? NULL : PyList_AsTuple(rows);
+    Py_XDECREF(rows);
+    const int result =
+        all == NULL ? -1 : PyModule_AddObjectRef(module, "narrow_runs", all);
+    Py_XDECREF(all);
+    return result;
+}
+
 int py_case_add(PyObject *module)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, &case_spec, NULL);
     if (type == NULL) return -1;
     core_state *state = PyModule_GetState(module);
     state->case_type = (PyTypeObject *)type; /* takes it over */
-    return PyModule_AddObjectRef(module, "Case", type);
+    return PyModule_AddObjectRef(module, "Case", type) < 0 ? -1 : add_narrow_runs(module);
 }

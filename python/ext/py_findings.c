@@ -156,14 +156,6 @@ static PyObject *findings_rename(PyObject *self, PyObject *args)
     return told(self, usc_findings_rename(list_of(self), i, path, &err), &err);
 }
 
-static PyObject *findings_reduce(PyObject *self, PyObject *args)
-{
-    int i;
-    usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "i", &i) || place_of(self, i) < 0) return NULL;
-    return told(self, usc_findings_reduce(list_of(self), i, &err), &err);
-}
-
 /* The list behind an argument; NULL with an exception set. */
 static usc_findings *other_list(PyObject *self, PyObject *other)
 {
@@ -308,7 +300,6 @@ static PyMethodDef findings_methods[] = {
      "refuse(i, code, n): see usc_findings_refuse."},
     {"note", findings_note, METH_VARARGS, "note(i, text)."},
     {"rename", findings_rename, METH_VARARGS, "rename(i, path)."},
-    {"reduce", findings_reduce, METH_VARARGS, "reduce(i): `wrong` becomes `reduced`."},
     {"read_so", findings_read_so, METH_O,
      "read_so(other) -> bool: see usc_findings_read_so."},
     {"calmed", findings_calmed, METH_O, "calmed(calm) -> bool: see usc_findings_calmed."},

@@ -428,27 +428,6 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-static PyObject *py_same_errors(PyObject *module, PyObject *args)
-{
-    PyObject *given[5];
-    usc_tensor t[5];
-    usc_error err = {0};
-    bool out = false;
-    if (!PyArg_ParseTuple(args, "OOOOO", &given[0], &given[1], &given[2], &given[3],
-                          &given[4]))
-        return NULL;
-    for (int i = 0; i < 5; i++)
-        if (py_tensor_borrow(given[i], &t[i]) < 0) return NULL;
-    usc_status status;
-    uint8_t *same = room_like(given[4], &t[4], &t[0], sizeof *same);
-    if (same == NULL) return NULL;
-    Py_BEGIN_ALLOW_THREADS;
-    status = usc_judge_same_errors(&t[0], &t[1], &t[2], &t[3], same, &out, &err);
-    Py_END_ALLOW_THREADS;
-    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
-    return PyBool_FromLong(out);
-}
-
 /* Whether too many elements of float32 lie far from float64: marks where, or takes marks
  * from what a replay explains. */
 static PyObject *py_apart(PyObject *module, PyObject *args)
@@ -539,9 +518,6 @@ static PyObject *py_stats(PyObject *module, PyObject *tensor)
 static PyMethodDef functions[] = {
     {"perturb", METHOD(py_perturb), METH_VARARGS | METH_KEYWORDS,
      "perturb(x, out, seed, replay, argument, delta=0, share=0): see usc_perturb."},
-    {"same_errors", py_same_errors, METH_VARARGS,
-     "same_errors(device, truth, yardstick, emulated, same) -> bool: see "
-     "usc_judge_same_errors; `same` takes where, a bool tensor."},
     {"apart", py_apart, METH_VARARGS,
      "apart(truth, yardstick, marks, moved=None, was=None) -> bool: see usc_judge_apart; "
      "with a replay usc_judge_explain. `marks` takes where, a bool tensor."},

@@ -347,6 +347,7 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
 usc_status usc_case_end(usc_case *c, usc_error *err)
 {
     (void)err;
+    if (usc_case_may_be_narrow(c)) return usc_case_go(c, usc_case_narrow);
     const bool blamed =
         c->f.verdict == USC_VERDICT_WRONG || c->f.verdict == USC_VERDICT_REDUCED;
     if (!c->o.any_float || blamed || !usc_case_is_float(&c->device) || c->kept != NULL)

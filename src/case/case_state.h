@@ -3,8 +3,8 @@
 // or decides, and names the stage that comes after it. case.c drives and knows the form
 // of an output; case_look.c looks at floats; case_excuse.c, case_steps.c, case_free.c and
 // case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
-// agree in every bit; case_finding.c keeps what was found;
-// case_keep.c what is asked for an output that is judged later.
+// agree in every bit; case_narrow.c tries narrower formats; case_finding.c keeps what was
+// found; case_keep.c what is asked for an output that is judged later.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
@@ -78,6 +78,15 @@ struct usc_case {
     int64_t n_marks;  /* elements of the excuse at hand */
     int64_t n_before; /* of the same excuse, earlier */
     usc_excuse excuse;
+    struct {
+        bool tried, weighing;    /* what an emulation leaves open is judged */
+        int row;                 /* of all emulations */
+        usc_finding found;       /* without them */
+        usc_tensor device;       /* as it came */
+        const double *of_inputs; /* R of rounded inputs, in inputs_room */
+        double *inputs_room, *rounded;
+        uint8_t *same; /* what an emulation explains */
+    } narrow;
     usc_sides sides;                /* of steps nearby, or of corners */
     double *first_low, *first_high; /* of corners, before activations were settled */
 
@@ -148,6 +157,11 @@ usc_case_stage usc_case_corners;   /* sides of corners */
 usc_case_stage usc_case_not_exact; /* what passed, where one value alone is right */
 usc_case_stage usc_case_exact;     /* what must agree in every bit */
 usc_case_stage usc_case_bytes;     /* dtypes that nobody here computes with */
+
+/** Whether an output is to be held against narrower formats, before its finding stands;
+ * that. */
+bool usc_case_may_be_narrow(const usc_case *c);
+usc_case_stage usc_case_narrow;
 
 /** c->marks go free; c->spared is the output without them. */
 usc_case_stage usc_case_freed;

@@ -35,13 +35,6 @@ usc_status usc_findings_refuse(usc_findings *f, int i, usc_excuse excuse, int64_
     return usc_findings_status(f, err);
 }
 
-usc_status usc_findings_reduce(usc_findings *f, int i, usc_error *err)
-{
-    assert(f->items[i]->verdict == USC_VERDICT_WRONG);
-    f->items[i]->verdict = USC_VERDICT_REDUCED;
-    return usc_findings_status(f, err);
-}
-
 static double largest_score(const usc_finding *f)
 {
     return f->numbers == USC_NUMBERS_ALL ? f->judgement.max : (double)INFINITY;

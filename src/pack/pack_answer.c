@@ -211,6 +211,7 @@ static usc_status judge_own(const usc_pack_work *w, const usc_safetensor *device
         .gradient = o->side_low != NULL,
         .single = true,
         .admissible = o->admissible != NULL,
+        .narrow = !o->bare,
         .bare = o->bare,
     };
     usc_want want;

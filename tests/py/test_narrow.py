@@ -77,15 +77,16 @@ def lows(name):
 
 @pytest.fixture
 def findings(monkeypatch):
-    """The verdicts of all outputs, before and after somebody looked for a narrower format."""
-    seen, own = [], judging.followed
+    """The verdicts of all outputs, without and with a look for a narrower format."""
+    seen, own = [], judging.judge_outputs
 
-    def followed(call, answer, verdict):
-        before = [f.verdict for f in verdict.findings]
-        seen[:] = [(before, [f.verdict for f in own(call, answer, verdict).findings])]
-        return verdict
+    def judged(operands, answer, narrow=False):
+        found = own(operands, answer, narrow)
+        if narrow:
+            seen[:] = [([f.verdict for f in own(operands, answer)], [f.verdict for f in found])]
+        return found
 
-    monkeypatch.setattr(judging, "followed", followed)
+    monkeypatch.setattr(judging, "judge_outputs", judged)
     return lambda fn, args, outputs: (judge_call(fn, args, outputs=outputs, cause=False), *seen[0])
 
 

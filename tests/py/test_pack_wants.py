@@ -52,6 +52,10 @@ def beyond(n):
     return lambda x: wanted_ops.floors(x) + torch.arange(60) % 5 + n
 
 
+# Some probabilities are none in float16; the mistake is that of a kernel that rounds to it.
+PEAKED = ("aten::_softmax", (20 * normal(4, 6, seed=8) * torch.tensor([1.0, 1, 1, 1e-3, 1e-3, 1e-3]), -1, False))
+KEPT = torch.tensor([1.0, 1, 0, 1]).unsqueeze(1)
+
 OWN = {
     "shared evenly": (TIED, wanted_ops.amax_backward, "pass"),
     "all to the first": (TIED, to_the_first, "undefined"),
@@ -62,6 +66,8 @@ OWN = {
     "other steps": (STEPS, beyond(0), "pass"),
     "more steps than there are": (STEPS, beyond(8), "wrong"),
     "fewer": (STEPS, beyond(-8), "wrong"),
+    "a result rounded to float16": (PEAKED, lambda x, *a: x.softmax(-1).half().float(), "reduced"),
+    "rounded so, and a row lost": (PEAKED, lambda x, *a: x.softmax(-1).half().float() * KEPT, "wrong"),
 }  # fmt: skip
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},

@@ -197,6 +197,72 @@ static void another_dtype_is_wrong(void **state)
     free_bench(&b);
 }
 
+/* ---- narrower formats ---- */
+
+/* A third of the results are none in float16, all of them are rounded to it: far too few
+ * bits, and the very numbers of that format. */
+static bench rounded_to_float16(void)
+{
+    bench b = make_bench(USC_F32);
+    b.o.captured = "float32";
+    b.o.narrow = true;
+    for (int i = 0; i < N; i++) {
+        unsigned char place[8];
+        double v = b.f.r[i] *= i % 3 == 0 ? 0x1p-30 : 1;
+        b.f.y[i] = (float)v;
+        usc_dtype_narrow(USC_F16, &v, place, 1);
+        usc_dtype_widen(USC_F16, place, &v, 1);
+        fixture_set(&b.f, i, v);
+    }
+    return b;
+}
+
+static void what_a_rounded_result_explains_is_reduced(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = rounded_to_float16();
+    const usc_finding f = judged(&b, text, sizeof text);
+    assert_int_equal(f.verdict, USC_VERDICT_REDUCED);
+    assert_int_equal(f.n_notes, 1);
+    assert_non_null(strstr(b.asked, "narrow ")); /* of the formats before it */
+    b.o.narrow = false;
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_WRONG);
+    assert_null(strstr(b.asked, "narrow"));
+    free_bench(&b);
+}
+
+/* Another mistake besides, on few elements, and none but another on all of them. */
+static void what_it_leaves_open_stays_wrong(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = rounded_to_float16();
+    for (int i = 1; i < 8; i++)
+        fixture_set(&b.f, i, 3 * b.f.r[i]);
+    const usc_finding few = judged(&b, text, sizeof text);
+    assert_int_equal(few.verdict, USC_VERDICT_WRONG);
+    assert_int_equal(few.n_notes, 0);
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, 1.3 * b.f.r[i]);
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_WRONG);
+    free_bench(&b);
+}
+
+static void narrow_runs_have_names(void **state)
+{
+    (void)state;
+    const char *format, *how;
+    int n = 0, n_own = 0;
+    for (; (how = usc_narrow_how(n, &format)) != NULL; n++)
+        n_own += strcmp(how, "kernel") == 0;
+    assert_int_equal(n, 15);
+    assert_int_equal(n_own, 3);
+    assert_null(usc_narrow_how(-1, &format));
+    assert_string_equal(usc_narrow_how(2, &format), "inputs");
+    assert_string_equal(format, "TF32");
+}
+
 enum { ROWS = 3, WIDTH = 4 };
 
 /* The case of an index output; *verdict and the text of its finding where it is OK. */
@@ -281,23 +347,18 @@ static void answers_that_do_not_fit_are_refused(void **state)
 }
 
 /* Every n-th request fails, and every one behind the n-th: USC_E_NOMEM, nothing leaks. */
-static void no_memory_is_said_and_nothing_leaks(void **state)
+static void refuse_memory(bench *b)
 {
-    (void)state;
     char text[256];
     usc_finding f;
-    bench b = make_bench(USC_F32);
-    b.o.gradient = b.o.linear = true;
-    for (int i = 0; i < N; i++)
-        fixture_set(&b.f, i, b.f.r[i] * (1 + (i % 2 ? 0x1p-9 : -0x1p-9)));
     for (int mode = 0; mode < 4; mode++) {
-        b.rich = mode >= 2;
-        const usc_verdict right = judged(&b, text, sizeof text).verdict;
+        b->rich = mode >= 2;
+        const usc_verdict right = judged(b, text, sizeof text).verdict;
         for (int fail_at = 1;; fail_at++) {
             alloc_probe probe;
             const usc_alloc *alloc = alloc_probe_bind(&probe, fail_at);
             probe.fail_after = mode % 2 != 0;
-            const usc_status st = judge_with(&b, alloc, &f, text, sizeof text);
+            const usc_status st = judge_with(b, alloc, &f, text, sizeof text);
             assert_int_equal(probe.live_bytes, 0);
             assert_int_equal(probe.n_wrong_sizes, 0);
             if (st == USC_OK) break;
@@ -306,6 +367,18 @@ static void no_memory_is_said_and_nothing_leaks(void **state)
         }
         assert_int_equal(f.verdict, right);
     }
+}
+
+static void no_memory_is_said_and_nothing_leaks(void **state)
+{
+    (void)state;
+    bench b = make_bench(USC_F32), narrow = rounded_to_float16();
+    b.o.gradient = b.o.linear = true;
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, b.f.r[i] * (1 + (i % 2 ? 0x1p-9 : -0x1p-9)));
+    refuse_memory(&b);
+    refuse_memory(&narrow);
+    free_bench(&narrow);
     free_bench(&b);
 }
 
@@ -354,6 +427,9 @@ int main(void)
         cmocka_unit_test(what_is_accused_is_asked_all_before),
         cmocka_unit_test(an_answer_that_fails_is_unjudged_or_left_out),
         cmocka_unit_test(another_dtype_is_wrong),
+        cmocka_unit_test(what_a_rounded_result_explains_is_reduced),
+        cmocka_unit_test(what_it_leaves_open_stays_wrong),
+        cmocka_unit_test(narrow_runs_have_names),
         cmocka_unit_test(a_tie_may_be_broken_otherwise),
         cmocka_unit_test(answers_that_do_not_fit_are_refused),
         cmocka_unit_test(no_memory_is_said_and_nothing_leaks),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of narrower formats: doubles rounded to them, by whatever rounding to integers.
-Neighbours: `judges.narrow` (whether a narrower run explains an output), `causes.emulate` (causes)."""
+Neighbours: `judges.answers` (runs in them), `causes.emulate` (causes)."""
 
 import torch
 
@@ -55,6 +55,12 @@ def rounded_once(x, name):
     if x.dtype == torch.float32 and name in NATIVE:
         return x.to(NATIVE[name]).to(x.dtype)
     return to_format(x, name).to(x.dtype)
+
+
+def rounded_inputs(reference, name):
+    """The floats among its inputs, rounded to a format; none that steer."""
+    return {k: to_format(p.data, name) for k, p in reference.parts.items()
+            if p.dtype.is_floating_point and not p.steers}  # fmt: skip
 
 
 def to_format(x, name, integer=torch.round):

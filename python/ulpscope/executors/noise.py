@@ -11,6 +11,7 @@ from torch._decomp import decomposition_table
 
 from ..calls.mode import Mode
 from .algorithms import accumulated, by_matrix, n_points
+from .formats import to_format
 from .orders import PRODUCTS, adds, is_whole_step
 from .precision import sound
 
@@ -108,6 +109,17 @@ class Steps(Mode):
 
     def _softmax_gradient(self, cotangent, p, dim, out):
         return out
+
+
+class RoundedSteps(Steps):
+    """Rounds what every step gives to a narrower format."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def _step(self, func, args, kwargs, out):
+        return to_format(out, self.name).to(out.dtype)
 
 
 class Flush(Steps):

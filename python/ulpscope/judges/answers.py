@@ -11,9 +11,12 @@ from ..calls.indices import choice_fields, choice_of, name_of_one
 from ..calls.replay import promises_nothing
 from ..calls.verdicts import clause
 from ..calls.writes import updates
+from ..executors.formats import NATIVE, rounded_inputs
 from ..executors.jumps import FIRST_NEAR, PART, REACH
 from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
+from ..executors.noise import RoundedSteps
 from ..executors.orders import is_whole
+from ..executors.precision import kernel_is_reference
 from . import corners, discrete
 
 ROUNDINGS = 16  # of a callable, otherwise than the device's
@@ -183,6 +186,23 @@ class Answers:
     def nearer_settled(self, case, k):
         self._probe(case, k, corners.JITTER / 2, True)
 
+    # ---- narrower formats ----
+
+    def narrow(self, case, k):
+        """The call with roundings to a narrower format. An operator's own kernel is none where it may
+        be what is under test."""
+        how, name = _core.narrow_runs[k]
+        if how == "inputs":
+            return case.give(self.reference.wide(rounded_inputs(self.reference, name)).get(self.path))
+        if how == "arithmetic":
+            return case.give(self.reference.in_float32(RoundedSteps(name)).get(self.path))
+        if not kernel_is_reference(self.call):
+            return case.give()
+        if name:
+            return case.give(self.reference.in_dtype(NATIVE[name]).get(self.path))
+        low = any(p.dtype in NATIVE.values() for p in self.reference.parts.values())
+        return case.give((low and self.reference.native() or {}).get(self.path))
+
     # ---- what chooses ----
 
     def choice(self, case, k):
@@ -202,12 +222,12 @@ class Answers:
         return case.give() if outputs is None else case.give(outputs.get(self.path))
 
 
-TIMED = {"slope", "products", "loss", "noise"}  # the others tell what they take themselves
+TIMED = {"slope", "products", "loss", "noise", "narrow"}  # the others tell what they take themselves
 
 
-def judge(found, operands, path, device):
-    """Adds what a case finds of one output to `found`."""
-    answer_all(_core.Case(found), operands, path, device)
+def judge(found, operands, path, device, narrow):
+    """Adds what a case finds of one output to `found`, held against `narrow` formats or not."""
+    answer_all(_core.Case(found), operands, path, device, narrow=narrow)
 
 
 def answer_all(case, operands, path, device, **more):

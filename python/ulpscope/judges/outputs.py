@@ -10,14 +10,15 @@ from ..calls.verdicts import clause
 from . import answers
 
 
-def judge_outputs(operands, answer):
-    """Findings for every output of an answer."""
+def judge_outputs(operands, answer, narrow=False):
+    """Findings for every output of an answer; with `narrow` what is wrong is held against
+    narrower formats."""
     truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
     if truth.keys() != promised:
         return miscounted(promised, truth)
     answer, found = replace(answer, outputs=aligned(operands.call, answer.outputs, truth)), Findings()
     for path in truth:
-        judge_output(found, operands, answer, path)
+        judge_output(found, operands, answer, path, narrow)
     if answer.trespass:
         found.extend([Finding("", "wrong", answer.trespass)])
     return found if len(found) else Findings([Finding("", "pass")])
@@ -28,9 +29,9 @@ def miscounted(got, want):
     return Findings([Finding("", "wrong", f"{len(got)} outputs where the operator has {len(want)}")])
 
 
-def judge_output(found, operands, answer, path):
+def judge_output(found, operands, answer, path, narrow):
     """Adds the finding on one output; `unjudged` where its reference fails."""
     try:
-        answers.judge(found, operands, path, answer.outputs[path])
+        answers.judge(found, operands, path, answer.outputs[path], narrow)
     except Exception as problem:
         found.extend([Finding(path, "unjudged", f"no reference: {clause(problem)}")])

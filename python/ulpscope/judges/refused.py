@@ -131,7 +131,7 @@ def judged_beside(call, answer, problem, timing):
         outputs[path] = torch.where(hangs, truth.to(device.dtype), device)
     if not sum(free.values()) or all(free[p] == outputs[p].numel() for p in free):
         return None
-    findings = judge_outputs(runs[0], replace(answer, outputs=outputs))
+    findings = judge_outputs(runs[0], replace(answer, outputs=outputs), narrow=True)
     for i, finding in enumerate(findings):
         findings.refuse(i, kind, free.get(finding.path, 0))
     return runs[0], findings

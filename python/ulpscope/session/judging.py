@@ -25,7 +25,6 @@ from ..judges import standards as _standards
 from ..judges.calm import calm_call
 from ..judges.carried import carried
 from ..judges.draws.operators import judge_draws
-from ..judges.narrow import followed
 from ..judges.outputs import judge_outputs
 from ..judges.own_steps import forgiven
 from ..judges.refused import DIVIDED, judged_beside, kind_of
@@ -224,7 +223,7 @@ def _seeded(call, device):
 def _judge_answer(call, answer, timing, operands=None):
     """The verdict over one answer, of every output by whichever reading of the call suits it
     better; `unjudged` with the reason where anything fails."""
-    verdict = _judge_held_to(call, answer, timing, operands)
+    verdict = _judge_held_to(call, answer, timing, operands, narrow=True)
     if verdict.verdict not in FLAGGED or verdict.operands is None:
         return verdict
     for note, other in readings(call):
@@ -235,10 +234,10 @@ def _judge_answer(call, answer, timing, operands=None):
         verdict.remarks.append(note)
         if verdict.verdict not in FLAGGED:
             break
-    return followed(call, answer, verdict)
+    return verdict
 
 
-def _judge_held_to(call, answer, timing, operands=None):
+def _judge_held_to(call, answer, timing, operands=None, narrow=False):
     large = _in_pieces(call, answer, timing)
     if large is not None:
         return large
@@ -248,7 +247,7 @@ def _judge_held_to(call, answer, timing, operands=None):
         findings = carried(operands, answer)
         if findings is None:
             operands.begin()
-            findings = judge_outputs(operands, answer)
+            findings = judge_outputs(operands, answer, narrow)
     except DrawsUnsaid:
         raise
     except Exception as problem:
