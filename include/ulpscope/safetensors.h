@@ -84,5 +84,18 @@ USC_API USC_NODISCARD usc_status usc_safetensors_write(const char *path,
                                                        int64_t n, const usc_alloc *alloc,
                                                        usc_error *err);
 
+/**
+ * As usc_safetensors_write, not flushed: for one of many files of a folder that is
+ * flushed as a whole before anybody is told of it. After a power loss a file may be there
+ * and be torn.
+ *
+ * Threads: as there.
+ * Errors:  as there.
+ */
+USC_API USC_NODISCARD usc_status usc_safetensors_put(const char *path,
+                                                     const usc_named_tensor *tensors,
+                                                     int64_t n, const usc_alloc *alloc,
+                                                     usc_error *err);
+
 USC_END_DECLS
 #endif

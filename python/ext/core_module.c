@@ -7,12 +7,30 @@
 
 #include <stdlib.h>
 
+/* The files that bind something: one a line, so that additions do not meet. */
+#define FILE_LIST(X)                                                                     \
+    X(api)                                                                               \
+    X(capture)                                                                           \
+    X(case)                                                                              \
+    X(cause)                                                                             \
+    X(draw)                                                                              \
+    X(finding)                                                                           \
+    X(generate)                                                                          \
+    X(judge)                                                                             \
+    X(kept)                                                                              \
+    X(launch)                                                                            \
+    X(pattern)                                                                           \
+    X(result)                                                                            \
+    X(run)                                                                               \
+    X(standard)                                                                          \
+    X(trace)
+
 /* Adds what one file binds; 0, or -1 with an exception set. */
 static int (*const add[])(PyObject *module) = {
     core_errors_add, /* first: the others raise what it makes */
-    py_api_add,      py_capture_add,  py_case_add,  py_cause_add,    py_draw_add,
-    py_finding_add,  py_generate_add, py_judge_add, py_kept_add,     py_launch_add,
-    py_pattern_add,  py_result_add,   py_run_add,   py_standard_add, py_trace_add,
+#define ADD(name) py_##name##_add,
+    FILE_LIST(ADD)
+#undef ADD
 };
 
 core_state *core_state_of(PyTypeObject *type)

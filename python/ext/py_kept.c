@@ -192,7 +192,7 @@ static PyObject *write_batch(const char *path, const batch *b, const core_state 
     usc_error err = {0};
     usc_status st = USC_OK;
     Py_BEGIN_ALLOW_THREADS;
-    if (b->n > 0) st = usc_safetensors_write(path, b->items, b->n, NULL, &err);
+    if (b->n > 0) st = usc_safetensors_put(path, b->items, b->n, NULL, &err);
     Py_END_ALLOW_THREADS;
     return st == USC_OK ? PyBool_FromLong(b->n > 0) : core_raise(state, st, &err);
 }
@@ -264,7 +264,7 @@ static PyMethodDef kept_methods[] = {
     {"write_tensors", write_tensors, METH_VARARGS,
      "write_tensors(path, *parts) -> bool: a safetensors file of {name: tensor}s and of "
      "what cases have kept, (Case, prefix of names); False, and no file, where that is "
-     "nothing. See usc_safetensors_write."},
+     "nothing. See usc_safetensors_put: whoever writes many flushes their folder."},
     {NULL, NULL, 0, NULL},
 };
 

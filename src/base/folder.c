@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making and removing folders.
+// Making, flushing and removing folders.
 #include "base/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -52,4 +53,15 @@ usc_status usc_folder_part(const char *out, char *part, usc_error *err)
     if (snprintf(part, USC_PATH_SIZE, "%.*s.part", (int)n, out) >= USC_PATH_SIZE)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", out);
     return USC_OK;
+}
+
+usc_status usc_folder_flush(const char *folder, usc_error *err)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool flushed = fd >= 0 && syncfs(fd) == 0;
+    usc_status st = USC_OK;
+    if (!flushed)
+        st = usc_error_set(err, USC_E_IO, -1, "%s: %s", folder, strerror(errno));
+    if (fd >= 0) (void)close(fd);
+    return st;
 }

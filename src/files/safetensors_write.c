@@ -34,6 +34,7 @@ typedef struct output {
     char *header;
     size_t used, room;
     int fd;
+    bool flush;
 } output;
 
 static usc_status no_memory(const output *o, usc_error *err)
@@ -189,7 +190,7 @@ static usc_status write_file(output *o, usc_error *err)
     usc_status st = write_all(o, o->header, o->used, err);
     for (size_t i = 0; i < o->n && st == USC_OK; i++)
         st = write_item(o, &o->items[i], block, err);
-    if (st == USC_OK && fsync(o->fd) != 0) st = os_error(o, err);
+    if (st == USC_OK && o->flush && fsync(o->fd) != 0) st = os_error(o, err);
     if (close(o->fd) != 0 && st == USC_OK) st = os_error(o, err);
     if (st == USC_OK && rename(o->part, o->path) != 0) st = os_error(o, err);
     if (st != USC_OK) (void)unlink(o->part);
@@ -203,17 +204,32 @@ static usc_status name_part(output *o, usc_error *err)
     return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", o->path);
 }
 
+static usc_status write_tensors(output *o, const usc_named_tensor *tensors,
+                                const usc_alloc *alloc, usc_error *err)
+{
+    assert(o->path);
+    assert(o->n == 0 || tensors);
+    o->arena.alloc = alloc != NULL ? *alloc : usc_libc_alloc;
+    usc_status st = name_part(o, err);
+    if (st == USC_OK) st = take_items(o, tensors, err);
+    if (st == USC_OK) st = make_header(o, err);
+    if (st == USC_OK) st = write_file(o, err);
+    usc_arena_free(&o->arena);
+    return st;
+}
+
 usc_status usc_safetensors_write(const char *path, const usc_named_tensor *tensors,
                                  int64_t n, const usc_alloc *alloc, usc_error *err)
 {
-    assert(path);
-    assert(n >= 0 && (n == 0 || tensors));
-    if (alloc == NULL) alloc = &usc_libc_alloc;
-    output o = {.arena = {.alloc = *alloc}, .path = path, .n = (size_t)n};
-    usc_status st = name_part(&o, err);
-    if (st == USC_OK) st = take_items(&o, tensors, err);
-    if (st == USC_OK) st = make_header(&o, err);
-    if (st == USC_OK) st = write_file(&o, err);
-    usc_arena_free(&o.arena);
-    return st;
+    assert(n >= 0);
+    output o = {.path = path, .n = (size_t)n, .flush = true};
+    return write_tensors(&o, tensors, alloc, err);
+}
+
+usc_status usc_safetensors_put(const char *path, const usc_named_tensor *tensors,
+                               int64_t n, const usc_alloc *alloc, usc_error *err)
+{
+    assert(n >= 0);
+    output o = {.path = path, .n = (size_t)n};
+    return write_tensors(&o, tensors, alloc, err);
 }

@@ -276,6 +276,7 @@ static usc_status pack_all(packing *p, usc_run_end *end, usc_error *err)
     usc_status st = work_through(p, &stopped, err);
     *end = stopped ? USC_RUN_INTERRUPTED : USC_RUN_DONE;
     if (st == USC_OK && !stopped) st = write_manifest(p, err);
+    if (st == USC_OK && !stopped) st = usc_folder_flush(p->part, err);
     if (st == USC_OK && !stopped && rename(p->part, p->options->out) != 0)
         st = unwritten(p->options->out, err);
     if (st == USC_OK && !stopped) say_packed(p);

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "base/folder.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -327,7 +329,10 @@ static void what_is_written_is_read_again(void **state)
                                     {"empty", view_of(f, USC_F32, 0, 5)},
                                     {"single", {.data = f, .dtype = USC_F32}}};
     for (int64_t n = 0; n <= 6; n++) {
-        assert_int_equal(usc_safetensors_write(path, all, n, NULL, NULL), USC_OK);
+        const bool put = n % 2 == 1; /* not flushed: the same file */
+        assert_int_equal(
+            (put ? usc_safetensors_put : usc_safetensors_write)(path, all, n, NULL, NULL),
+            USC_OK);
         usc_safetensors *set = open_file(path);
         assert_int_equal(usc_safetensors_count(set), n);
         for (int64_t i = 0; i < n; i++) {
@@ -399,6 +404,15 @@ static void writing_without_memory_is_said(void **state)
     }
 }
 
+static void a_folder_is_flushed_or_named(void **state)
+{
+    (void)state;
+    usc_error err;
+    assert_int_equal(usc_folder_flush(folder, &err), USC_OK);
+    assert_int_equal(usc_folder_flush("/nowhere/at/all", &err), USC_E_IO);
+    assert_non_null(strstr(err.text, "/nowhere/at/all"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
@@ -414,6 +428,7 @@ int main(void)
         TEST(what_is_written_is_read_again),
         TEST(what_cannot_be_written_leaves_nothing),
         TEST(writing_without_memory_is_said),
+        TEST(a_folder_is_flushed_or_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
