@@ -36,7 +36,7 @@ static usc_status check_counts(const usc_stats *s, const usc_shape *shape, usc_e
                            left);
         if (i < 4) left -= all[i].value;
     }
-    if (shape->n == 0 || s->n % shape->n != 0)
+    if (s->n < shape->n || s->n % shape->n != 0)
         return corrupt(err, "n", s->n, "against elements of the tensor,", shape->n);
     const usc_dtype_info *info = usc_dtype_info_of(shape->dtype);
     const bool no_inf = !shape->is_float || info->top != USC_TOP_INF;

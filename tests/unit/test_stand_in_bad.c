@@ -27,6 +27,8 @@ static void test_statistics_that_cannot_be_are_refused(void **state)
     usc_stats s = good;
     s.n = 90;
     assert_refused(USC_F32, s, "n 90 against");
+    s.n = 0;
+    assert_refused(USC_F32, s, "n 0 against");
     s = good;
     s.n_nan = 60;
     s.n_zero = 50;
