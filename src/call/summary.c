@@ -2,6 +2,7 @@
 // The arguments of a call in one line, as a person would write them.
 #include <ulpscope/call.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ bool usc_call_arg_stat(const usc_call_arg *arg, const char *name, double *out)
     if (at == NULL) return false;
     at += strlen(member);
     const double value = usc_parse_number(at, &end);
-    if (end == at) return false; /* null: no finite element */
+    if (end == at || !isfinite(value)) return false; /* null: no finite element */
     *out = value;
     return true;
 }
