@@ -135,14 +135,13 @@ static void test_calls_with_calls_below_and_odd_rows_tell_nothing(void **state)
     usc_flow *flow = NULL;
     usc_flow_event event;
     usc_call_arg arg = {.role = USC_ROLE_OUT, .path = "out[0]", .storage = 1};
-    static const char *const stats[] = {
-        NULL,
-        "",
-        "{",
-        "{\"n_nan\":null}",
-        "{\"n_nan\":x}",
-        "{\"n_nan\":-1}",
-        "{\"n_nan\":1e300,\"n_pos_inf\":1e17}"};
+    static const char *const stats[] = {NULL,
+                                        "",
+                                        "{",
+                                        "{\"n_nan\":null}",
+                                        "{\"n_nan\":x}",
+                                        "{\"n_nan\":-1}",
+                                        "{\"n_nan\":1e300,\"n_pos_inf\":1e17}"};
     assert_int_equal(usc_flow_create(&flow, NULL), USC_OK);
     usc_call call = {.sequence = 1, .op = "aten::linear", .n_args = 1, .arg = &arg};
     for (size_t i = 0; i < sizeof stats / sizeof *stats; i++) {
