@@ -46,7 +46,7 @@ def matmul_cases():
     case("mm tf32", "TF32", mm, make, lambda a, b: tf32(a) @ tf32(b))
     case("mm bf16 in", "inputs.*bfloat16", mm, make, lambda a, b: low(a, bf) @ low(b, bf))
     case("mm trunc in", "truncated", mm, make, lambda a, b: cut(a, 16) @ cut(b, 16))
-    case("mm fp16 out", "rounded to float16", mm, make, lambda a, b: low(a @ b, fp))
+    case("mm fp16 out", "rounded to TF32 or float16", mm, make, lambda a, b: low(a @ b, fp))
     case("mm out trunc", "truncated", mm, make, lambda a, b: cut(a @ b, 16))
 
     def accumulate(dtype, step=1):

@@ -36,6 +36,30 @@ def loops():
     case("state lost at borders", "starts anew every 8 steps", scan, make, lambda *a: scan(*a, every=8))
 
 
+    case("gated loop without its bias", "bias|b is ignored|taken as zero", gated, lambda: (
+        randn(5, 10, 8), randn(8, 8), randn(8)), lambda x, w, b: gated(x, w, 0 * b))
+    case("balanced along one axis alone", r"along dimension \[1\] instead of \[0\] in sum", balanced, lambda: (
+        randn(9, 12),), lambda x: balanced(x, over=1))
+
+
+def gated(x, w, b):
+    """A recurrence whose operators change dtypes and shapes as well."""
+    h = torch.zeros_like(x[:, 0])
+    for t in range(x.shape[1]):
+        z = F.linear(h, w, b).sigmoid()
+        h = z * h + (1 - z) * x[:, t]
+    return h
+
+
+def balanced(x, rounds=4, over=0):
+    """Rows and columns are divided by their sums, round by round."""
+    x = x.exp()
+    for _ in range(rounds):
+        x = x / x.sum(1, keepdim=True)
+        x = x / x.sum(over, keepdim=True)
+    return x
+
+
 def orders():
     four = lambda: (randn(8, 32), randn(24, 32), randn(24), randn(8, 24))  # noqa: E731
     gated = lambda x, w, b, r: r + F.gelu(F.linear(x, w, b))  # noqa: E731
@@ -106,7 +130,10 @@ def lined(x, limit=20.0):
     return torch.where(2 * x > limit, x, y)
 
 
-NAMELESS = {"a choice made elsewhere": (lined, lambda: (randn(20, 30) * 8,), lambda x: lined(x, 2.0))}
+NAMELESS = {
+    "a choice made elsewhere": (lined, lambda: (randn(20, 30) * 8,), lambda x: lined(x, 2.0)),
+    "a round less": (balanced, lambda: (randn(9, 12) * 3,), lambda x: balanced(x, 3)),
+}
 
 
 def grouped(x, size=8):

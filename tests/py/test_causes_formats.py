@@ -54,6 +54,32 @@ def rounds(x, steps=5, dtype=None):
     return x
 
 
+def tf32(x):
+    return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def decayed(x, keep, kept=lambda t: t):
+    """As `leaky`, and a product behind it that hides no size."""
+    state, out = torch.zeros_like(x[0]), []
+    for row in x:
+        state = kept(state * keep + row)
+        out.append(state * 1.5)
+    return torch.stack(out)
+
+
+def phased(at, base, dtype=None):
+    return low(at[:, None] * base, dtype).cos()
+
+
+def totals(x, w, dtype=None):
+    """A sum for each row, which all elements of the row are divided by."""
+    return x / low((x.abs() * w).sum(-1, keepdim=True), dtype)
+
+
+def of_size(size):
+    return lambda: (randn(24, 40) * size, torch.rand(40))
+
+
 def rows():
     return (randn(3, 40, 20) * 2,)
 
@@ -63,10 +89,21 @@ NAMED = {
     "hidden layer in float8": (r"to float8 \(e4m3\): silu$", hidden,
                                lambda: (randn(24, 20), randn(20, 36), randn(36, 16)), {"dtype": torch.float8_e4m3fn}),
     "state of a loop": ("to bfloat16: add$", leaky, lambda: (randn(24, 40), torch.rand(40)), {"dtype": bf}),
+    "a sum for each of many rows": ("bfloat16", totals, lambda: (randn(60, 90), torch.rand(90)), {"dtype": bf}),
+    "phase in float16": ("to TF32 or float16: mul$", phased, lambda: (torch.arange(40.0) + 0.3, torch.rand(24) + 0.1),
+                         {"dtype": torch.float16}),
     "few errors decide": ("bfloat16", rounds, lambda: (randn(16, 24),), {"dtype": bf}),
     "state in float16": ("to TF32 or float16", leaky, lambda: (randn(24, 40), torch.rand(40)), {"dtype": torch.float16}),
 }  # fmt: skip
+TWINS = {  # of 11 bits both: the range alone tells one from the other
+    "in the range of both": ("to TF32 or float16: add$", of_size(1.0), tf32),
+    "float16 in the range of both": ("to TF32 or float16: add$", of_size(1.0), lambda t: low(t, torch.float16)),
+    "beyond float16's largest": ("to TF32: add$", of_size(1e5), tf32),
+    "among float16's subnormals": ("to float16: add$", of_size(1e-5), lambda t: low(t, torch.float16)),
+    "below float16's normal numbers": ("to TF32: add$", of_size(1e-5), tf32),
+}  # fmt: skip
 OTHERS = {
+    "a sum for each of four rows": (totals, lambda: (randn(4, 90), torch.rand(90)), {"dtype": bf}),
     "ranges of the other axis": (quantized, rows, {"over": 2}),
     "one level less": (quantized, rows, {"levels": 254}),
     "a constant that a format moves": (lambda x, c=0.9405: torch.stack([c * t.cumsum(0) for t in x.unbind()]),
@@ -95,3 +132,11 @@ def test_noise_of_a_formats_size_is_named_no_format(name):
     print(verdict.sentence)
     assert verdict.verdict in ("reduced", "wrong")
     assert not re.search("^(?!looks like).*(rounded|truncated|computed in)", verdict.cause)
+
+
+@pytest.mark.parametrize("name", sorted(TWINS))
+def test_one_format_of_eleven_bits_alone_is_named_where_its_range_tells(name):
+    words, make, kept = TWINS[name]
+    verdict = judged(decayed, make, {"kept": kept}, name)
+    print(verdict.sentence)
+    assert verdict.verdict in ("reduced", "wrong") and re.search(words, verdict.cause)

@@ -33,7 +33,7 @@ def test_honest_device_passes(name):
         ("tf32", "inputs rounded to TF32 or float16"),
         ("bf16_inputs", "inputs rounded to bfloat16"),
         ("bf16_output", "result rounded to bfloat16"),
-        ("fp16_output", "result rounded to float16"),
+        ("fp16_output", "result rounded to TF32 or float16"),
         ("truncate", "the last 8 bits of the result are cut off (truncated instead of rounded)"),
         ("scale", "the result is multiplied by 1.01"),
         ("nan", "one element is NaN: spurious NaN"),

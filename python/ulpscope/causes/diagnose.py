@@ -21,7 +21,7 @@ from . import emulate as _emulate
 from . import edges, fit, inside, sums
 from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, reals
-from .lab import Lab
+from .lab import TWINS, Lab
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
@@ -34,6 +34,8 @@ VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong
          ("scale factor", "computes with 1 ", "computes with the square", "wrong variant: div instead", "wrong variant: mul instead"))
 SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
+OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
+LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
 HINTS = 4.0  # standard deviations of a correlation that are worth a remark
@@ -95,6 +97,7 @@ class Search:
         self.path = self._decisive()
         self.best, self.text, self.sure = LEFT_MOST, "", True
         self.alone = LEFT_MOST / 2, ""  # (residual, text): in one output, others beside it
+        self.shown = False  # whether the result alone shows where a range ends
         self.followed = []  # (correlation, text, correlation that as much noise has by chance)
 
     def _decisive(self):
@@ -143,6 +146,7 @@ class Search:
         if lost:
             return lost
         code, text, _ = self.accused[path].ask("plain")
+        self.shown = bool(code)
         if code == "all_zero":
             return self._underflow(text)
         if code == "saturated":
@@ -319,8 +323,8 @@ class Search:
         rivals = {_format_of(t) for _, t, _ in alike}
         if len(rivals) == 1:
             return text
-        if rivals == {"TF32", "float16"}:
-            return text.replace("float16", "TF32").replace("TF32", BOTH)
+        if rivals <= {"TF32", "float16", BOTH}:
+            return text.replace(_format_of(text), BOTH)
         return ""
 
     def _alike(self):
@@ -355,7 +359,7 @@ class Search:
                 self._weigh_run(text, emulate, follow)
             for state in self.limit.noted():
                 self._take_up(state)
-            if self._settled() and "TF32" not in text:  # another format of as many bits comes next
+            if self._settled():
                 return
 
     def _weigh_run(self, text, emulate, follow):
@@ -398,7 +402,7 @@ class Search:
         return worst
 
     def _weigh(self, text, outputs, follow, emulate=None):
-        if not self.accused.keys() <= outputs.keys():
+        if not self.accused.keys() <= outputs.keys() or self._says_too_much(text):
             return
         residual = self._residual(outputs)
         if residual > LEFT_MOST and not follow and self._gives_the_bits(outputs, emulate):
@@ -407,10 +411,6 @@ class Search:
             self._follow(outputs, text, emulate)
         if residual > 2 * self.best:
             return
-        if "TF32" in self.text and text == self.text.replace("TF32", "float16"):
-            if residual <= 2 * self.best:
-                self.text = self.text.replace("TF32", BOTH)
-                return
         sure = self._is_reproduced(outputs, emulate) or (follow and not self.accused[self.path].errors()["one_sided"])
         vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
         if not vague and self.text and self.best <= CERTAIN**2 and sure <= self.sure:
@@ -420,7 +420,28 @@ class Search:
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
             self._keep_alone(residual, text)
             return
-        self.best, self.text, self.sure = min(residual, self.best), text, sure
+        self.best, self.text, self.sure = min(residual, self.best), self._told(text, outputs, emulate), sure
+
+    def _says_too_much(self, text):
+        """Whether a format is claimed of fewer errors than tell it from another number."""
+        shown = self.shown or text.startswith(OTHERWISE)
+        return _format_of(text) != text and not shown and self._count() < LEAST_ERRORS
+
+    def _told(self, text, outputs, emulate):
+        """A name with both formats of 11 bits unless the range of one shows in the result."""
+        own = _format_of(text)
+        other = self._in_twin(emulate) if own in TWINS else None
+        nearer = 0 if other is None else self.accused[self.path].nearer(outputs[self.path], other[self.path])
+        if other is None or nearer > 0:
+            return text
+        return text.replace(own, TWINS[own] if nearer else BOTH)
+
+    def _in_twin(self, emulate):
+        try:
+            found = self.lab.in_twin(emulate)
+        except Exception:  # not in that format
+            return None
+        return found if found and self.path in found else None
 
     def _follows(self, outputs):
         return self.accused[self.path].correlation(outputs[self.path])
@@ -430,6 +451,10 @@ class Search:
         value = self._follows(outputs)
         best = max((f[0] for f in self.followed), default=0.0)
         asked = value >= ALIKE * best and value >= min(NAMED, HINTS / self._count() ** 0.5)
+        own = _format_of(text)
+        other = self._in_twin(emulate) if asked and own in TWINS else None
+        if other is not None and ALIKE * value <= self._follows(other) <= value / ALIKE:
+            text = text.replace(own, BOTH)
         self.followed.append((value, text, self._reach(emulate) if asked else 0.0))
 
     def _reach(self, emulate):
@@ -486,4 +511,4 @@ def _vagueness(text, sure):
 
 
 def _format_of(text):
-    return next((n for n in ("bfloat16", "TF32", "float16") if n in text), text)
+    return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)

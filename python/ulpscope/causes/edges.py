@@ -15,6 +15,7 @@ from .graph import Given, slots_in
 MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
 MOST_ALIKE = 24  # tensors of one shape that are tried in each other's place
 MOST_ONCE = 8  # operators of one name that a line may run outside of a loop
+MOST_CALLS = 2  # of one place that are no loop yet
 MOST_STEPS = 6  # operators that one may have been moved over
 PARTS = ("add", "sub", "mul", "div", "rsub", "maximum", "logaddexp")
 SHARES = ("sigmoid", "softmax", "_softmax", "rand", "rand_like", "exp")  # what 1 - x may be taken for
@@ -23,7 +24,7 @@ COMPARING = {"eq", "ne", "lt", "le", "gt", "ge"}
 MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
          "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
          "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
-         "full", "full_like", "as_strided", "_to_copy"}  # fmt: skip
+         "full", "full_like", "as_strided", "_to_copy", "to"}  # fmt: skip
 
 
 def sites(lab):
@@ -34,11 +35,38 @@ def sites(lab):
     return list(held.values())
 
 
+def leads(lab, slots, first, last):
+    """Numbers of the tensors that hang on some, by what runs from `first` up to `last`."""
+    seen = {s.number for s in slots}
+    for node in lab.graph(torch.float64).top[first.place[0] : last.place[0]]:
+        if not seen.isdisjoint(node.used):
+            seen |= {s.number for s in slots_in(node.result)}
+    return seen
+
+
+def is_loop(lab, nodes):
+    """Whether operators of one place are the steps of a loop: each hangs on what the one before gave."""
+    if len(nodes) <= MOST_CALLS:
+        return False
+    before, last = nodes[-2:]
+    top = lab.graph(torch.float64).top[last.place[0]]
+    return not leads(lab, slots_in(before.result), before, last).isdisjoint(top.used)
+
+
+def is_carried(lab, nodes, i):
+    """Whether operand `i` of a loop's operator hangs on what it was one step before."""
+    if len(nodes) <= MOST_CALLS or nodes[0].name in MOVES:
+        return False
+    old, new = (n.args[i] if i < len(n.args) else None for n in nodes[-2:])
+    return slots_of(old) and slots_of(new) and old != new and new.number in leads(lab, [old], nodes[-3], nodes[-1])
+
+
 def groups(lab):
-    """Lists of operators that are changed alike, those of a loop first, then each alone."""
+    """Lists of operators that are changed alike, those of a loop first, then each alone. One step of
+    a loop is never changed alone: no code does that, and it may be as good as a step less."""
     held = sites(lab)
     yield from held
-    many = [nodes for nodes in held if len(nodes) > 1]
+    many = [nodes for nodes in held if len(nodes) > 1 and not is_loop(lab, nodes)]
     if sum(map(len, many)) <= MOST_SINGLE:
         yield from ([node] for nodes in many for node in nodes)
 
@@ -181,7 +209,7 @@ def _wired(i, slot):
 def rewired(lab):
     """(text, edits): an operator is given another tensor of the run that has the same form."""
     wires, held = Wiring(lab), sites(lab)
-    single = [[n] for nodes in held if len(nodes) <= MOST_ONCE for n in nodes]
+    single = [[n] for nodes in held if len(nodes) <= MOST_ONCE and not is_loop(lab, nodes) for n in nodes]
     for nodes in (*single, *(nodes for nodes in held if len(nodes) > 1)):
         reference = nodes[min(1, len(nodes) - 1)]  # the first may lack what comes from the step before
         if id(reference) not in wires.index:
@@ -343,8 +371,8 @@ def _again(node):
 def late(lab):
     """(text, edits): in a loop, an operand that is still the one of the step before."""
     for nodes in groups(lab):
-        for i, _ in operands(nodes[0]) if len(nodes) > 2 else ():
-            if not all(slots_of(n.args[i]) for n in nodes if i < len(n.args)):
+        for i, _ in operands(nodes[0]):
+            if not is_carried(lab, nodes, i) or not all(slots_of(n.args[i]) for n in nodes if i < len(n.args)):
                 continue
             before = [None, *(n.args[i] for n in nodes)]
             yield (f"one step late: operand {i + 1} of {nodes[0].name.strip('_')} is the one of the step before",
@@ -356,6 +384,8 @@ def lost(lab):
     """(text, edits): in a loop, what is carried over is lost every so many steps."""
     for nodes in groups(lab):
         for i, _ in operands(nodes[0]) if len(nodes) > 4 else ():
+            if not is_carried(lab, nodes, i):
+                continue
             for every in [n for n in (2, 4, 5, 8, 10, 16, 32, 64) if n < len(nodes)]:
                 yield (f"starts anew every {every} steps: operand {i + 1} of {nodes[0].name.strip('_')} is lost there",
                        {n.place: operand(i, torch.zeros_like) for n in nodes[::every]})  # fmt: skip

@@ -25,7 +25,7 @@ from .lab import doubles
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
 MANY_NODES = 48
 FLOAT8 = ("float8 (e4m3)", "float8 (e5m2)")
-FEW, MANY = 8, 4096  # different numbers that speak of a format, among so many
+FEW, MANY = 8, 4096  # different numbers that speak of a format; so many are looked at
 MOST_TOGETHER = 8  # places whose roundings are put together
 SOME = 0.1  # correlation of one of them
 CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -203,16 +203,16 @@ def single_candidates(lab):
 
 def _roundable(lab):
     """Operators by place of the code whose results somebody may keep in a narrower format."""
-    return [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes[0])]
+    return [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes)]
 
 
-def _may_be_narrow(lab, node):
-    """Whether an operator computes numbers, and not a few that are the same everywhere: those in a
+def _may_be_narrow(lab, nodes):
+    """Whether operators compute numbers, and not a few that are the same everywhere: those in a
     format are another constant."""
-    if not node.floats or _only_moves(node):
+    if not nodes[0].floats or _only_moves(nodes[0]):
         return False
-    made = lab.graph(torch.float64).tensors[next(slots_in(node.result)).number]
-    return made.reshape(-1)[:MANY].unique().numel() >= min(FEW, made.numel())
+    made = [lab.graph(torch.float64).tensors[next(slots_in(n.result)).number] for n in nodes[:FEW]]
+    return torch.cat([t.reshape(-1)[:MANY] for t in made]).unique().numel() >= FEW
 
 
 def _at(way, name, places):
@@ -226,7 +226,7 @@ def _every(lab, places, name, integer=torch.round):
 def several_candidates(lab, follows, spend):
     """The results of two or three places rounded, of those that explain some of the noise alone.
     `follows(outputs)` is the correlation with the device's errors, `spend` as in `fit`."""
-    places = [nodes for nodes in sites(lab) if _may_be_narrow(lab, nodes[0])][:MANY_NODES]
+    places = [nodes for nodes in sites(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
     for name in ("bfloat16", "float16", *FLOAT8):
         held = [(follows(lab.edited(_every(lab, [nodes], name))), i)
                 for i, nodes in enumerate(places) if len(places) > 2 and spend(1)]  # fmt: skip
@@ -370,7 +370,7 @@ def _accumulating(lab, name, chunk):
 
 
 def _once(lab, x, name):
-    return rounded_once(x, name) if lab.chance is None else lab.rounded(x, name).to(x.dtype)
+    return rounded_once(x, name) if lab.plain else lab.rounded(x, name).to(x.dtype)
 
 
 def _product(lab, a, b, name, chunk):
@@ -417,9 +417,9 @@ def result_candidates(lab, device):
     for name in ("bfloat16", "float16", "TF32"):
         if FORMATS[name][0] < own[0] or FORMATS[name][1] > own[1]:
             yield (f"result rounded to {name}",
-                   lambda n=name: of_results(reference, lambda t: to_format(t, n)))  # fmt: skip
+                   lambda n=name: of_results(reference, lambda t: lab.rounded(t, n)))  # fmt: skip
             yield (f"result truncated to {name} instead of rounded",
-                   lambda n=name: of_results(reference, lambda t: to_format(t, n, torch.trunc)))  # fmt: skip
+                   lambda n=name: of_results(reference, lambda t: lab.rounded(t, n, torch.trunc)))  # fmt: skip
     bits = _core.significant_bits(device)
     cut = own[0] - bits
     if 0 < bits and cut > 1:

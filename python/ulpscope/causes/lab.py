@@ -14,6 +14,8 @@ from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
 from .graph import PLAIN, Graph, Recording
 
+TWINS = {"TF32": "float16", "float16": "TF32"}  # 11 bits each; their range alone is another
+
 
 class Lab:
     """One call, the graphs of its runs in two precisions."""
@@ -22,6 +24,7 @@ class Lab:
         self.call, self.reference = call, reference
         self.dtype = torch.float64  # of runs that do not say
         self.chance = None  # a generator, in runs whose roundings are to tell nothing but their size
+        self.twin, self.twins = False, 0  # whether float16 and TF32 change places; how often they did
         self._graphs = {}  # dtype -> Graph, or None
 
     # ---- runs ----
@@ -80,10 +83,27 @@ class Lab:
         return _finished(graph.run(edits, fresh))
 
     def rounded(self, x, name, integer=torch.round):
-        """`x` rounded to a format, as doubles; with `chance` moved as far, to no grid."""
+        """`x` rounded to a format, as doubles; with `chance` moved as far, to no grid, and with `twin`
+        to the other format of as many bits."""
+        if self.twin and name in TWINS:
+            name, self.twins = TWINS[name], self.twins + 1
         if self.chance is None:
             return to_format(x, name, integer)
         return to_format(x, name, lambda y: y + _drawn(y, integer, self.chance))
+
+    @property
+    def plain(self):
+        """Whether roundings are those that an emulation asks for."""
+        return self.chance is None and not self.twin
+
+    def in_twin(self, run):
+        """What a run gives with float16 for TF32 and TF32 for float16; None where it rounds to neither."""
+        self.twin, self.twins = True, 0
+        try:
+            outputs = run()
+        finally:
+            self.twin = False
+        return outputs if self.twins else None
 
     # ---- what is run ----
 
