@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope export: its options; the writing is the library's (ulpscope/foreign.h).
+#include <limits.h>
+
 #include <ulpscope/foreign.h>
 #include <ulpscope/pattern.h>
 
 #include "hooks.h"
 
-enum { OPT_FORMAT = 256, OPT_OPS };
+enum { OPT_FORMAT = 256, OPT_OPS, OPT_PROCESS };
 
 static const cli_entry own_options[] = {
     {OPT_FORMAT, "format", "FORMAT", NULL, "msprobe (default) or ascend-v1"},
     {'o', "out", "DIR", NULL, "the folder to write; it must not be there yet"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
+    {OPT_PROCESS, "process", "PID", "0", "ascend-v1: forward_info_PID.json"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -38,6 +41,15 @@ const cli_page cmd_export_page = {
     .codes = "0 exported, 2 something went wrong (nothing is left behind)",
 };
 
+static bool take_process(usc_export_options *o)
+{
+    int64_t n;
+    if (!cli_number("--process", optarg, &n)) return false;
+    if (n > INT_MAX) return cli_fail("--process %s: no such process", optarg) == 0;
+    o->process = (int)n;
+    return true;
+}
+
 static bool take(usc_export_options *o, int key)
 {
     usc_error err;
@@ -48,6 +60,8 @@ static bool take(usc_export_options *o, int key)
     case OPT_FORMAT:
         o->format = optarg;
         return true;
+    case OPT_PROCESS:
+        return take_process(o);
     case OPT_OPS:
         o->ops = optarg;
         if (usc_pattern_check(optarg, &err) == USC_OK) return true;

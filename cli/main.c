@@ -19,6 +19,8 @@ static const cli_command commands[] = {
     {cmd_pack, "write inputs and operands for devices without torch", &cmd_pack_page},
     {cmd_import, "make a trace of another tool's dump", &cmd_import_page},
     {cmd_export, "write a trace as another tool's dump", &cmd_export_page},
+    {cmd_compat, "what other tools are called by, for those who used them",
+     &cmd_compat_page},
     {cmd_judge, "verdicts on outputs that lie in files", &cmd_judge_page},
     {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
     {cmd_overflow, "where NaN and Inf are born, and whether rightly", &cmd_overflow_page},

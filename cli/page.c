@@ -31,7 +31,7 @@ static void wrap(const char *text, int at, int indent, FILE *to)
     (void)fputc('\n', to);
 }
 
-static void print_entry(const cli_entry *e, FILE *to)
+static void print_entry(const cli_page *page, const cli_entry *e, FILE *to)
 {
     char name[80], help[768];
     const bool letter = e->key < 128;
@@ -45,8 +45,10 @@ static void print_entry(const cli_entry *e, FILE *to)
     if (letter)
         n = snprintf(name, sizeof name, "  -%c%s", e->key, e->name != NULL ? ", " : "");
     (void)snprintf(name + n, sizeof name - (size_t)n, "%s%s%s%s%s", letter ? "" : "  ",
-                   e->name != NULL ? "--" : "", e->name != NULL ? e->name : "",
-                   *value != '\0' ? " " : "", value);
+                   e->name == NULL                                  ? ""
+                   : page->one_dash && strchr(e->name, '-') == NULL ? "-"
+                                                                    : "--",
+                   e->name != NULL ? e->name : "", *value != '\0' ? " " : "", value);
     if (e->initial != NULL)
         (void)snprintf(help, sizeof help, "%s (default %s)", e->help, e->initial);
     else
@@ -81,7 +83,7 @@ void cli_page_print(const cli_page *page, FILE *to)
     for (int l = 0; page->options[l] != NULL; l++) {
         if (l == 0) (void)fputc('\n', to);
         for (const cli_entry *e = page->options[l]; e->key != 0; e++)
-            print_entry(e, to);
+            print_entry(page, e, to);
     }
     if (page->examples != NULL) (void)fprintf(to, "\nexamples:\n%s", page->examples);
     char codes[512];
@@ -165,7 +167,9 @@ int cli_next(const cli_page *page, int argc, char **argv)
     const parser p = parser_of(page);
     opterr = 0;
     const int at = optind;
-    const int key = getopt_long(argc, argv, p.letters, p.longs, NULL);
+    const int key = page->one_dash
+                        ? getopt_long_only(argc, argv, p.letters, p.longs, NULL)
+                        : getopt_long(argc, argv, p.letters, p.longs, NULL);
     const cli_entry *e = entry_of(page, key == '?' || key == ':' ? optopt : key);
     if (key == -1) return -1;
     if (key != '?' && key != ':')

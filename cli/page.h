@@ -24,6 +24,7 @@ typedef struct cli_page {
     const cli_entry *const *options; /* lists, each ends with a zero row; NULL ends */
     const char *examples;            /* lines as they are; NULL: none */
     const char *codes;               /* what follows "exit code: " */
+    bool one_dash;                   /* -forward is --forward, as argparse has it */
     bool stops;                      /* options end at the first word that is none */
 } cli_page;
 

@@ -9,6 +9,7 @@
 #define ULPSCOPE_FOREIGN_H
 
 #include <ulpscope/run.h>
+#include <ulpscope/verdict.h>
 
 USC_BEGIN_DECLS
 
@@ -19,6 +20,8 @@ typedef struct usc_import_options {
     const char *dump;   /* a folder, or its JSON file */
     const char *trace;  /* the folder to write; it must not be there, or be empty */
     const char *device; /* on which the dump was taken; NULL: what its kind is taken on */
+    const char *backward; /* of ascend-v1, the file of gradients; NULL: the one beside the
+                             calls where there is one, "": none */
     const char *rank; /* which process, where the dump has several; NULL: the only one */
     bool
         skip_damaged; /* tensors that cannot be read lose their content, not the import */
@@ -56,6 +59,7 @@ typedef struct usc_export_options {
     const char *trace, *out; /* folders; `out` must not be there */
     const char *format;      /* "msprobe", "ascend-v1" */
     const char *ops;         /* PATTERN; NULL: all */
+    int process;             /* ascend-v1: names the files of this process */
 } usc_export_options;
 
 /** What was exported. */
@@ -80,6 +84,52 @@ USC_API USC_NODISCARD usc_status usc_export(const usc_export_options *options,
                                             const usc_run_hooks *hooks,
                                             usc_export_counts *counts, usc_run_end *end,
                                             usc_error *err);
+
+typedef struct usc_precheck_options {
+    const char *trace;   /* imported from ascend-v1 */
+    const char *results; /* of its check, asked for "ascend-v1" (usc_check_options); NULL:
+                            none yet, the tables are empty */
+    const char *result_csv, *details_csv; /* the files to write; they change as a whole */
+} usc_precheck_options;
+
+/** Calls, forward and backward as one. Failed: one of them did. */
+typedef struct usc_precheck_counts {
+    int64_t total, passed, failed, skipped;
+} usc_precheck_counts;
+
+/**
+ * Writes the two tables of the Ascend precheck: a row for each call in the order of the
+ * dump, and one for each output.
+ *
+ * Memory:  holds what the tables say.
+ * Errors:  those of usc_trace_open, usc_result_open and usc_result_walk; USC_E_IO.
+ */
+USC_API USC_NODISCARD usc_status usc_precheck_tables(const usc_precheck_options *options,
+                                                     usc_precheck_counts *counts,
+                                                     usc_error *err);
+
+/** One call of a precheck, forward or backward. */
+typedef struct usc_precheck_call {
+    int64_t sequence;
+    const char *name; /* the dump's */
+    bool backward;
+    usc_verdict verdict;
+    const char *word; /* of the first table: "TRUE", "FALSE", "SKIP" */
+    const char *sentence;
+    double n_nan_inf; /* that the device gave */
+} usc_precheck_call;
+
+/**
+ * Calls `each` for every call that has a verdict, in the order of the dump; its status
+ * ends the walk. The names of tables in `options` are not needed.
+ *
+ * Memory:  what `each` gets is valid inside the call only.
+ * Errors:  those of usc_precheck_tables and of `each`.
+ */
+USC_API USC_NODISCARD usc_status usc_precheck_walk(
+    const usc_precheck_options *options,
+    usc_status (*each)(void *ctx, const usc_precheck_call *call, usc_error *err),
+    void *ctx, usc_error *err);
 
 USC_END_DECLS
 #endif

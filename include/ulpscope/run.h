@@ -38,6 +38,7 @@ typedef struct usc_check_options {
     const char *device;      /* "sim:0", "python:MODULE:FUNCTION" */
     const char *via;         /* backend of torch.compile; NULL or "": none */
     const char *standard;    /* NULL: ulpscope */
+    const char *compared;    /* one more that is asked; NULL: see compare_standards */
     const char *faults;      /* planted in the simulated device; NULL: none */
     const char *ops, *module, *phase, *step; /* filters; NULL: all */
     int64_t call;                            /* one call and those below; -1: all */

@@ -47,6 +47,36 @@ static bool name_call(usc_exporting *ex)
     int64_t *place = usc_keys_find(&ex->numbers, key);
     if (place != NULL) ++*place;
     (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)number);
+    if (ex->kind->takes_backward) {
+        char forward[32];
+        (void)usc_format(forward, sizeof forward, "forward %lld",
+                         (long long)ex->call.sequence);
+        (void)usc_keys_put(&ex->numbers, usc_key_of(forward), number);
+    }
+    return true;
+}
+
+/* A function's backward pass has the name of its forward call; one that is not in the
+ * dump, or a pass of a second node of it, none. */
+static bool name_backward(usc_exporting *ex)
+{
+    int64_t forward = 0;
+    usc_json *state = NULL;
+    usc_error ignored;
+    if (!ex->kind->takes_backward || ex->call.state == NULL ||
+        usc_json_parse(ex->call.state, strlen(ex->call.state), "state", "no JSON", &state,
+                       &ignored) != USC_OK)
+        return false;
+    (void)usc_json_as_integer(usc_json_get(state, "forward"), &forward);
+    usc_json_free(state);
+    char key[32], name[USC_API_NAME];
+    (void)usc_format(key, sizeof key, "forward %lld", (long long)forward);
+    int64_t *number = usc_keys_find(&ex->numbers, usc_key_of(key));
+    if (number == NULL || *number < 0 ||
+        !usc_api_name_write(ex->call.op, name, sizeof name))
+        return false;
+    (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)*number);
+    *number = -1;
     return true;
 }
 
@@ -54,7 +84,10 @@ static usc_status put_call(usc_exporting *ex, usc_error *err)
 {
     static const char none[] = "{\"args\": [], \"kwargs\": {}}";
     usc_json *args = NULL;
-    if (!name_call(ex)) return USC_OK;
+    const bool is_api = strstr(ex->call.op, "::") == NULL;
+    ex->backward =
+        is_api && ex->call.phase != NULL && strcmp(ex->call.phase, "backward") == 0;
+    if (ex->backward ? !name_backward(ex) : !name_call(ex)) return USC_OK;
     if (ex->numbers.failed)
         return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", ex->options->trace);
     const char *text = ex->call.args != NULL ? ex->call.args : none;

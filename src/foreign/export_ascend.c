@@ -117,6 +117,7 @@ static usc_status begin_msprobe(usc_exporting *ex, int64_t step, usc_error *err)
     if (usc_format(ex->folder, sizeof ex->folder, "%s/step%lld/rank0", ex->part,
                    (long long)step) >= (int)sizeof ex->folder)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", ex->part);
+    (void)usc_format(ex->data, sizeof ex->data, "dump_tensor_data");
     const usc_status st = open_files(ex, names, "/dump_tensor_data", err);
     if (st != USC_OK) return st;
     usc_line head = {0};
@@ -191,18 +192,33 @@ static usc_status end_msprobe(usc_exporting *ex, usc_error *err)
 }
 
 const usc_export_kind usc_export_msprobe = {"msprobe", begin_msprobe, put_msprobe,
-                                            end_msprobe};
+                                            end_msprobe, false};
 
 /* ---- the tool before it: names with stars, no results ---- */
 
 static usc_status begin_v1(usc_exporting *ex, int64_t step, usc_error *err)
 {
-    static const char *const names[] = {"forward_info_0.json", "stack_info_0.json",
-                                        "backward_info_0.json"};
+    const int process = ex->options->process;
+    char data[64], texts[3][64];
+    const char *const names[] = {texts[0], texts[1], texts[2]};
+    static const char *const words[] = {"forward", "stack", "backward"};
+    for (int i = 0; i < 3; i++)
+        (void)usc_format(texts[i], sizeof texts[i], "%s_info_%d.json", words[i], process);
     if (usc_format(ex->folder, sizeof ex->folder, "%s/step%lld", ex->part,
                    (long long)step) >= (int)sizeof ex->folder)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", ex->part);
-    const usc_status st = open_files(ex, names, "/forward_real_data", err);
+    ex->first_backward = true;
+    for (int i = 1; i >= 0; i--) { /* several processes write into one folder */
+        (void)usc_format(ex->data, sizeof ex->data, "%sward_real_data",
+                         i > 0 ? "back" : "for");
+        if (process > 0)
+            (void)usc_format(ex->data + strlen(ex->data),
+                             sizeof ex->data - strlen(ex->data), "/rank%d", process);
+        (void)usc_format(data, sizeof data, "/%s", ex->has_content ? ex->data : "");
+        const usc_status made = usc_folder_make(ex->folder, data, err);
+        if (made != USC_OK) return made;
+    }
+    const usc_status st = open_files(ex, names, data, err);
     if (st != USC_OK) return st;
     return fputs("{", ex->calls) >= 0 && fputs("{", ex->stacks) >= 0 &&
                    fputs("{", ex->places) >= 0
@@ -222,8 +238,24 @@ static void put_starred(const usc_exporting *ex, usc_line *to)
     usc_line_text(to, ": ");
 }
 
+/* NAME: [gradients of the results], in backward_info. */
+static usc_status put_v1_backward(usc_exporting *ex, usc_error *err)
+{
+    usc_line line = {0};
+    const bool first = ex->first;
+    ex->first = ex->first_backward;
+    put_starred(ex, &line);
+    ex->first = first;
+    ex->first_backward = false;
+    usc_status st = put_args(ex, &line, err);
+    if (st == USC_OK) st = write_line(ex, ex->places, &line, err);
+    usc_line_free(&line);
+    return st;
+}
+
 static usc_status put_v1(usc_exporting *ex, usc_error *err)
 {
+    if (ex->backward) return put_v1_backward(ex, err);
     usc_line line = {0};
     put_starred(ex, &line);
     usc_line_text(&line, "{\"args\": ");
@@ -248,4 +280,5 @@ static usc_status end_v1(usc_exporting *ex, usc_error *err)
     return st == USC_OK ? close_file(ex, &ex->places, "\n}", err) : st;
 }
 
-const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1, end_v1};
+const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1, end_v1,
+                                              true};

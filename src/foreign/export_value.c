@@ -122,7 +122,8 @@ static void file_name(const usc_exporting *ex, const usc_call_arg *arg, char *ou
         kind = "kwargs";
         path = arg->path + 6;
     }
-    int n = usc_format(out, size, "%s.forward.%s", ex->name, kind);
+    int n = usc_format(out, size, "%s.%s.%s", ex->name,
+                       ex->backward ? "backward" : "forward", kind);
     for (; path != NULL && *path != '\0' && n > 0 && (size_t)n + 5 < size; path++)
         if (*path != ']') out[n++] = *path == '[' || *path == '/' ? '.' : *path;
     (void)usc_format(out + n, size - (size_t)n, ".pt");
@@ -141,16 +142,20 @@ static usc_status put_file(usc_exporting *ex, const usc_call_arg *arg, usc_line 
     if (st != USC_OK || bytes == NULL) return st;
     t.bytes = bytes;
     file_name(ex, arg, name, sizeof name);
+    char folder[sizeof ex->data];
+    (void)usc_format(folder, sizeof folder, "%s%s", ex->backward ? "back" : "",
+                     ex->data + (ex->backward ? 3 : 0)); /* forward_... */
     const bool old = ex->kind == &usc_export_ascend_v1;
-    if (usc_format(path, sizeof path, "%s/%s/%s", ex->folder,
-                   old ? "forward_real_data" : "dump_tensor_data",
-                   name) >= (int)sizeof path)
+    if (usc_format(path, sizeof path, "%s/%s/%s", ex->folder, folder, name) >=
+        (int)sizeof path)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", ex->folder);
     st = usc_torch_files_save(&ex->files, path, "{\"tensor\": 0}", &t, 1, err);
     if (st != USC_OK) return st;
     ex->counts->with_content++;
     usc_line_text(to, old ? ", \"datapath\": " : ", \"data_name\": ");
-    if (old) (void)usc_format(path, sizeof path, "./step1/forward_real_data/%s", name);
+    if (old) /* as seen from where the folder of the steps will be */
+        (void)usc_format(path, sizeof path, "./step%lld/%s/%s", (long long)ex->call.step,
+                         folder, name);
     usc_line_json(to, old ? path : name);
     return USC_OK;
 }

@@ -25,6 +25,7 @@ typedef struct usc_export_kind {
     usc_status (*begin_step)(usc_exporting *ex, int64_t step, usc_error *err);
     usc_status (*put_call)(usc_exporting *ex, usc_error *err);
     usc_status (*end_step)(usc_exporting *ex, usc_error *err);
+    bool takes_backward; /* functions' backward passes are calls, too */
 } usc_export_kind;
 
 struct usc_exporting {
@@ -40,8 +41,11 @@ struct usc_exporting {
     usc_keys numbers;              /* of this step: how many calls a name has had */
     FILE *calls, *stacks, *places; /* open files of the step */
     bool has_content;              /* some tensor of the trace */
+    bool backward;                 /* the call is a function's backward pass */
+    bool first_backward;           /* no such call was written */
     bool first;                    /* no call was written to them */
     char folder[USC_PATH_SIZE];    /* of the step */
+    char data[64];                 /* where in it tensors lie */
     char part[USC_PATH_SIZE];
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dumps of the tool before msprobe: forward_info_PID.json has a call for each member,
-// without results; real data lie in forward_real_data.
+// without results; backward_info_PID.json the gradients of their results, which makes a
+// second call of each. Real data lie in forward_real_data and backward_real_data.
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,7 +63,121 @@ usc_status usc_import_find_ascend_v1(const usc_importing *im, const char *dump,
     return USC_OK;
 }
 
-static usc_status take_call(usc_importing *im, const usc_json *value, usc_error *err)
+/* ---- gradients ---- */
+
+/* Those of all calls: backward_info is read before the calls, in another order. */
+typedef struct gradients {
+    usc_keys places; /* name -> index */
+    usc_json **at;   /* what the file has of a call, the only item of a list */
+    int64_t n, room, n_used;
+} gradients;
+
+static usc_status keep_gradient(gradients *g, const char *name, usc_json *value,
+                                usc_error *err)
+{
+    if (g->n == g->room) {
+        const int64_t room = g->room > 0 ? 2 * g->room : 64;
+        usc_json **more = realloc(g->at, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            usc_json_free(value);
+            return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", name);
+        }
+        g->at = more;
+        g->room = room;
+    }
+    (void)usc_keys_put(&g->places, usc_key_of(name), g->n);
+    g->at[g->n++] = value;
+    return USC_OK;
+}
+
+static void free_gradients(gradients *g)
+{
+    for (int64_t i = 0; i < g->n; i++)
+        usc_json_free(g->at[i]);
+    free(g->at);
+    usc_keys_free(&g->places);
+}
+
+static usc_status read_gradients(const char *path, gradients *g, usc_error *err)
+{
+    usc_json_stream s = {0};
+    const char *key;
+    usc_status st = usc_json_stream_open(&s, path, USC_IMPORT_LARGEST_CALL, err);
+    while (st == USC_OK && (st = usc_json_stream_next(&s, &key, err)) == USC_OK &&
+           key != NULL) {
+        usc_api_name name;
+        usc_json *value = NULL;
+        const bool known = usc_api_name_read(key, &name);
+        st = usc_json_stream_value(&s, &value, err);
+        if (st == USC_OK && known)
+            st = keep_gradient(g, name.call, value, err);
+        else
+            usc_json_free(value);
+    }
+    usc_json_stream_close(&s);
+    return st == USC_OK && g->places.failed
+               ? usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", path)
+               : st;
+}
+
+/* ---- calls ---- */
+
+/* The name that the dump has for a call, and of a backward pass its forward call. */
+static const char *state_of(usc_importing *im, int64_t forward)
+{
+    usc_line text = {0};
+    usc_line_text(&text, "{");
+    if (forward > 0) usc_line_add(&text, "\"forward\": %lld, ", (long long)forward);
+    usc_line_text(&text, "\"dumped\": ");
+    usc_line_json(&text, im->member);
+    usc_line_text(&text, "}");
+    char *out = text.failed ? NULL : usc_arena_take(&im->texts, text.n + 1);
+    if (out != NULL) memcpy(out, text.text, text.n + 1);
+    usc_line_free(&text);
+    return out;
+}
+
+static usc_status put_call(usc_importing *im, const usc_api_name *name, int64_t forward,
+                           usc_error *err)
+{
+    const int64_t *stack = usc_keys_find(&im->stacks, usc_key_of(name->call));
+    const usc_import_facts facts = {.op = name->op,
+                                    .phase = forward > 0 ? USC_PHASE_BACKWARD
+                                                         : USC_PHASE_FORWARD,
+                                    .stack = stack != NULL ? *stack : 0,
+                                    .state = state_of(im, forward)};
+    if (facts.state == NULL)
+        return usc_importing_wrong(im, USC_E_NOMEM, NULL, err, "no memory");
+    return usc_importing_put(im, &facts, err);
+}
+
+static bool asks_for_gradients(const usc_importing *im)
+{
+    for (const usc_import_arg *a = im->call.first; a != NULL; a = a->next)
+        if (usc_json_is_true(usc_json_get(a->from, "requires_grad"))) return true;
+    return false;
+}
+
+/* The backward pass of the call just put: its arguments are the gradients. */
+static usc_status take_backward(usc_importing *im, const usc_api_name *name,
+                                const usc_json *given, usc_error *err)
+{
+    const int64_t forward = im->call.sequence;
+    char folder[USC_PATH_SIZE];
+    strcpy(folder, im->folder);
+    char *data = strstr(im->folder, "forward_real_data");
+    usc_importing_begin(im, im->file, im->member);
+    if (data != NULL) { /* a letter longer */
+        memmove(data + 8, data + 7, strlen(data + 7) + 1);
+        memcpy(data, "backward", 8);
+    }
+    const usc_status st = usc_import_arguments(im, given, NULL, err);
+    strcpy(im->folder, folder);
+    return st == USC_OK ? put_call(im, name, forward, err) : st;
+}
+
+static usc_status take_call(usc_importing *im, const usc_json *value, gradients *g,
+                            usc_error *err)
 {
     usc_api_name name;
     const usc_json *args = usc_json_get(value, "args");
@@ -73,16 +189,18 @@ static usc_status take_call(usc_importing *im, const usc_json *value, usc_error 
     if (!usc_json_is_list(args) || !usc_json_is_object(kwargs))
         return usc_importing_wrong(im, USC_E_CORRUPT, NULL, err,
                                    "'args' is no list or 'kwargs' no object");
-    const usc_status st = usc_import_arguments(im, args, kwargs, err);
-    const int64_t *stack = usc_keys_find(&im->stacks, usc_key_of(name.call));
-    const usc_import_facts facts = {
-        .op = name.op, .phase = USC_PHASE_FORWARD, .stack = stack != NULL ? *stack : 0};
-    return st == USC_OK ? usc_importing_put(im, &facts, err) : st;
+    usc_status st = usc_import_arguments(im, args, kwargs, err);
+    if (st == USC_OK) st = put_call(im, &name, 0, err);
+    const int64_t *at = usc_keys_find(&g->places, usc_key_of(name.call));
+    const usc_json *given = at != NULL ? usc_json_item(g->at[*at], 0) : NULL;
+    if (st != USC_OK || !usc_json_is_list(given) || !asks_for_gradients(im)) return st;
+    g->n_used++;
+    return take_backward(im, &name, given, err);
 }
 
-/* `work` false: only counts the members, which also shows whether the file is whole. */
-static usc_status read_file(usc_importing *im, const char *path, bool work, bool *stopped,
-                            usc_error *err)
+/* `g` NULL: only counts the members, which also shows whether the file is whole. */
+static usc_status read_file(usc_importing *im, const char *path, gradients *g,
+                            bool *stopped, usc_error *err)
 {
     usc_json_stream s = {0};
     const char *key;
@@ -90,14 +208,21 @@ static usc_status read_file(usc_importing *im, const char *path, bool work, bool
     while (st == USC_OK && (st = usc_json_stream_next(&s, &key, err)) == USC_OK &&
            key != NULL) {
         usc_json *value;
-        im->total += !work;
-        if (!work) continue;
+        im->total += g == NULL;
+        if (g == NULL) continue;
         *stopped = usc_importing_stopped(im);
         if (*stopped) break;
-        usc_importing_begin(im, path, key);
-        st = usc_json_stream_value(&s, &value, err);
-        if (st == USC_OK) st = take_call(im, usc_json_item(value, 0), err);
-        usc_json_free(value);
+        char *member = strdup(key); /* a value that is taken ends it */
+        if (member == NULL)
+            st = usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", path);
+        else
+            st = usc_json_stream_value(&s, &value, err);
+        if (st == USC_OK) {
+            usc_importing_begin(im, path, member);
+            st = take_call(im, usc_json_item(value, 0), g, err);
+            usc_json_free(value);
+        }
+        free(member);
         im->done++;
     }
     usc_json_stream_close(&s);
@@ -112,32 +237,41 @@ static usc_status name_file(char *out, const char *folder, const char *kind,
     return usc_path_join(out, folder, name, err);
 }
 
-/* Its backward passes are told to be left out. */
-static usc_status count_backward(usc_importing *im, const char *folder, const char *pid,
-                                 bool *stopped, usc_error *err)
+/* Where the tensors lie: forward_real_data/rankPID, or without it. */
+static usc_status data_folder(usc_importing *im, const char *folder, const char *pid,
+                              usc_error *err)
 {
-    char path[USC_PATH_SIZE];
-    const int64_t before = im->total;
-    usc_status st = name_file(path, folder, "backward", pid, err);
-    if (st == USC_OK && access(path, F_OK) == 0)
-        st = read_file(im, path, false, stopped, err);
-    im->counts->others += im->total - before;
-    im->total = before;
+    char path[USC_PATH_SIZE], rank[48];
+    struct stat info;
+    usc_status st = usc_path_join(im->folder, folder, "forward_real_data", err);
+    (void)usc_format(rank, sizeof rank, "rank%s", pid);
+    if (st == USC_OK && strlen(im->folder) + 2 >= sizeof im->folder)
+        st = usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", folder);
+    if (st == USC_OK && usc_path_join(path, im->folder, rank, NULL) == USC_OK &&
+        stat(path, &info) == 0)
+        strcpy(im->folder, path);
     return st;
 }
 
 usc_status usc_import_ascend_v1(usc_importing *im, const char *folder, const char *pid,
                                 bool *stopped, usc_error *err)
 {
-    char path[USC_PATH_SIZE], stacks[USC_PATH_SIZE];
+    char path[USC_PATH_SIZE], other[USC_PATH_SIZE];
+    gradients g = {0};
+    const char *backward = im->options->backward;
     im->counts->format = "ascend-v1";
     usc_importing_begin_step(im, 0);
-    usc_status st = usc_path_join(im->folder, folder, "forward_real_data", err);
-    if (st == USC_OK) st = name_file(stacks, folder, "stack", pid, err);
+    usc_status st = data_folder(im, folder, pid, err);
     if (st == USC_OK) st = name_file(path, folder, "forward", pid, err);
-    if (st == USC_OK) st = read_file(im, path, false, stopped, err);
-    if (st == USC_OK) st = count_backward(im, folder, pid, stopped, err);
-    if (st == USC_OK) st = usc_importing_stacks(im, stacks, err);
-    if (st == USC_OK) st = read_file(im, path, true, stopped, err);
+    if (st == USC_OK) st = read_file(im, path, NULL, stopped, err);
+    if (st == USC_OK) st = name_file(other, folder, "backward", pid, err);
+    if (backward == NULL && st == USC_OK && access(other, F_OK) == 0) backward = other;
+    if (st == USC_OK && backward != NULL && backward[0] != '\0')
+        st = read_gradients(backward, &g, err);
+    if (st == USC_OK) st = name_file(other, folder, "stack", pid, err);
+    if (st == USC_OK) st = usc_importing_stacks(im, other, err);
+    if (st == USC_OK && !*stopped) st = read_file(im, path, &g, stopped, err);
+    im->counts->others += g.n - g.n_used;
+    free_gradients(&g);
     return st == USC_OK ? usc_importing_end_step(im, err) : st;
 }

@@ -168,7 +168,11 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
     const char *recorded = usc_recorded_imports(c->trace, &c->texts);
     usc_line_add(to, ", \"recorded\": %s, \"imports\": ", or_empty(recorded));
     list_texts(o->imports, o->n_imports, to);
-    usc_line_add(to, ", \"compare\": %s", o->compare_standards ? "true" : "false");
+    usc_line_text(to, ", \"compare\": ");
+    if (o->compared != NULL)
+        usc_line_json(to, o->compared);
+    else
+        usc_line_text(to, o->compare_standards ? "true" : "false");
     usc_line_add(to, ", \"causes\": %.17g, \"repeat\": %d}", o->causes,
                  o->repeat > 0 ? o->repeat : USC_RUN_REPEAT);
 }

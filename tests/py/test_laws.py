@@ -261,6 +261,7 @@ ROOMS = {
     "judges": {"calls", "sources", "executors"},
     "causes": {"calls", "executors", "judges"},
     "session": {"calls", "sources", "executors", "judges", "causes"},
+    "compat": {"calls", "sources", "executors", "judges", "causes", "session"},
 }  # fmt: skip
 
 

@@ -37,8 +37,10 @@ def parsed(name):
 
 
 def chosen(rule=None, compare=False):
-    """The standard that decides (None: our own) and those that are only asked as well."""
-    return parsed(rule), [_core.Standard(name) for name in COMPARED] if compare else []
+    """The standard that decides (None: our own) and those that are only asked as well: all,
+    or the one that `compare` names."""
+    names = (compare,) if isinstance(compare, str) else COMPARED if compare else ()
+    return parsed(rule), [_core.Standard(name) for name in names]
 
 
 @dataclass
@@ -102,10 +104,10 @@ def _judged(standard, call, path, device, sources):
     given = {name: sources.of(name, path) for name in _core.operands}
     given = {name: tensor for name, tensor in given.items() if tensor is not None}
     try:
-        return standard.judge(device, op=call.op, **given)
+        said = standard.judge(device, op=call.op, **given)
     except (TypeError, ValueError, _core.UlpscopeError) as problem:  # a dtype of its own kind
-        return {"verdict": "unjudged", "status": "unjudged", "reason": clause(problem),
-                "stand_in": "", "metrics": {}}  # fmt: skip
+        said = {"verdict": "unjudged", "status": "unjudged", "reason": clause(problem), "stand_in": "", "metrics": {}}
+    return said | {"form": f"{str(device.dtype).removeprefix('torch.')}{list(device.shape)}"}
 
 
 def opinion(standard, call, answer, sources):
@@ -181,7 +183,8 @@ def findings(said, answer):
 
 def metric_rows(said):
     """(output, name, value, text) of opinions, for result.db: `standard:NAME` of the call
-    with 1 for pass, 0 for wrong, and NAME.METRIC of each output."""
+    with 1 for pass, 0 for wrong, and of each output NAME.status,
+    NAME.form (dtype and shape) and NAME.METRIC."""
     out = []
     for one in said:
         value = {"pass": 1.0, "wrong": 0.0}.get(one.verdict, math.nan)
@@ -190,5 +193,7 @@ def metric_rows(said):
         out.append((-1, f"standard:{one.standard.name}", value, json.dumps(text)))
         for i, judged in enumerate(one.outputs.values()):
             name = one.standard.metric_name
+            passed = {"pass": 1.0, "wrong": 0.0}.get(judged["verdict"], math.nan)
+            out += [(i, name("status"), passed, judged["status"]), (i, name("form"), math.nan, judged["form"])]
             out += [(i, name(k), v, None) for k, v in judged["metrics"].items()]
     return out

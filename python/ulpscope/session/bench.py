@@ -42,6 +42,15 @@ class Shared:
         self.channel.send(found=group, text=cause)
 
 
+def rebuilt(trace, trace_id, row):
+    """The call that a row of a trace tells of."""
+    forward = forward_of(row)
+    made = lambda tensor: stand_in(trace_id, row["sequence"], tensor, None if forward else row)  # noqa: E731
+    if forward is None:
+        return call_from(row, Reader(trace), made)
+    return backward_call(row, trace.call(forward), Reader(trace), made)
+
+
 class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
     def __init__(self, settings, channel):
@@ -68,15 +77,10 @@ class Bench:
 
     def call(self, sequence, module=None):
         """The call, or the forward of a module, rebuilt from the trace."""
-        row = None if module else self.row(sequence)
-        made = lambda tensor: stand_in(self.trace_id, sequence, tensor, row)  # noqa: E731
-        if module:
-            return module_call.module_call(module, self.trace.call, self.trace.blob, made)
-        forward = forward_of(row)
-        if forward is None:
-            return call_from(row, Reader(self.trace), made)
-        plain = lambda tensor: stand_in(self.trace_id, sequence, tensor, None)  # noqa: E731
-        return backward_call(row, self.trace.call(forward), Reader(self.trace), plain)
+        if not module:
+            return rebuilt(self.trace, self.trace_id, self.row(sequence))
+        made = lambda tensor: stand_in(self.trace_id, sequence, tensor, None)  # noqa: E731
+        return module_call.module_call(module, self.trace.call, self.trace.blob, made)
 
     def row(self, sequence):
         """What the trace tells of a call; the last one is kept."""

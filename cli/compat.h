@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ulpscope compat` was told, and its parts.
+#ifndef ULPSCOPE_CLI_COMPAT_H
+#define ULPSCOPE_CLI_COMPAT_H
+
+#include <getopt.h>
+
+#include "cli.h"
+
+typedef struct compat_arguments {
+    const char *name; /* of the package to install */
+    const char *forward, *backward, *out, *csv;
+    const char *device_type, *ops, *error_data;
+    int device_id;
+    bool save_errors, compiled;
+} compat_arguments;
+
+/* Each runs a part and gives the exit code. */
+int compat_install(const compat_arguments *a);
+int compat_run_ut(const compat_arguments *a);
+int compat_run_overflow(const compat_arguments *a);
+
+#endif

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""msCheckerConfig: what config.yaml says, and what a program changes of it. Needs no torch."""
+
+import ast
+import difflib
+import os
+import sys
+from pathlib import Path
+
+KINDS = {"dump_path": str, "jit_compile": bool, "real_data": bool, "error_data_path": str,
+         "target_iter": list, "white_list": list, "enable_dataloader": bool, "device": str}  # fmt: skip
+INITIAL = {"dump_path": "./", "jit_compile": False, "real_data": False, "error_data_path": "./",
+           "target_iter": [1], "white_list": [], "enable_dataloader": True, "device": ""}  # fmt: skip
+OWN = Path(__file__).resolve().parents[1]
+
+
+def package():
+    """The folder of config.yaml: that of the installed shim where it is what was imported."""
+    shim = getattr(sys.modules.get("api_accuracy_checker"), "__file__", None)
+    return Path(shim).resolve().parent if shim else OWN
+
+
+def read_yaml(path):
+    """The keys of a file of `key: value` lines, where a value is a scalar, a list in brackets or
+    lines that begin with a dash. ValueError for anything else."""
+    found, key = {}, None
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        line = line.split(" #")[0].rstrip()
+        if not line or line.lstrip().startswith("#") or line == "---":
+            continue
+        if line.lstrip().startswith("- ") and key is not None and isinstance(found[key], (list, type(None))):
+            found[key] = [*(found[key] or []), scalar(line.lstrip()[2:])]
+            continue
+        key, colon, value = line.partition(":")
+        if not colon or key != key.strip():
+            raise ValueError(f"{path}:{number}: '{line}' is no 'key: value'")
+        value = value.strip()
+        if value.startswith("["):
+            if not value.endswith("]"):
+                raise ValueError(f"{path}:{number}: the list does not end on its line")
+            found[key] = [scalar(item) for item in value[1:-1].split(",") if item.strip()]
+        else:
+            found[key] = scalar(value) if value else None
+    return found
+
+
+def scalar(text):
+    """A value as YAML has it: true and True, numbers, text with quotes or without."""
+    text = text.strip()
+    known = {"true": True, "false": False, "null": None, "~": None}
+    if text.lower() in known:
+        return known[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+class Config:
+    """The settings as attributes."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        said = read_yaml(path) if self.path.is_file() else {}
+        self._values = dict(INITIAL)
+        self._values.update((k, self._valid(k, v)) for k, v in said.items() if k in KINDS and v is not None)
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name not in self._values:
+            raise AttributeError(name)
+        return self._values[name]
+
+    def __str__(self):
+        return "\n".join(f"{k}={v}" for k, v in self._values.items())
+
+    def update_config(self, dump_path=None, real_data=None, target_iter=None, white_list=None, error_data_path=None):
+        """Changes what is given. ValueError where a value is of another type, `dump_path` or
+        `error_data_path` is no folder, or a name of `white_list` is unknown."""
+        given = {"dump_path": dump_path, "real_data": real_data, "target_iter": target_iter,
+                 "white_list": white_list, "error_data_path": error_data_path}  # fmt: skip
+        valid = {k: self._valid(k, v) for k, v in given.items() if v is not None}
+        for key in ("dump_path", "error_data_path"):
+            if key in valid and not os.path.isdir(valid[key]):
+                raise ValueError(f"{key} '{valid[key]}' is no existing folder")
+        self._values.update(valid)
+
+    def _valid(self, key, value):
+        kind = KINDS[key]
+        if not isinstance(value, kind):
+            raise ValueError(f"{key} must be {kind.__name__} type, not {type(value).__name__}")
+        if key == "target_iter":
+            whole = all(isinstance(i, int) and not isinstance(i, bool) for i in value)
+            if not value or not whole or min(value) < 0:
+                raise ValueError("target_iter must be a list of one int or more, each of them 0 or above")
+        if key == "white_list":
+            check_white_list(value, self.path.parent)
+        return value
+
+
+def check_white_list(names, folder=OWN):
+    """ValueError where a name is not in support_wrap_ops.yaml, with the one that it is like."""
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("white_list must be a list of str")
+    if not names:
+        return
+    path = folder / "hook_module" / "support_wrap_ops.yaml"
+    known = {name for space in read_yaml(path if path.is_file() else OWN / "hook_module" / path.name).values()
+             for name in space or []}  # fmt: skip
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ValueError(f"white_list: {name} is not in support_wrap_ops.yaml"
+                             + (f"; did you mean {near[0]}?" if near else ""))  # fmt: skip
+
+
+def pattern(names):
+    """Calls of these names as a PATTERN. `a + b` is recorded as what it
+    calls, add, `a += b` as add_: a list that says __add__ means these."""
+    means = list(names)
+    for name in names:
+        bare = name[2:-2] if name.startswith("__") and name.endswith("__") else ""
+        if bare:
+            means += [bare, bare[1:] + "_"] if bare[0] == "i" else [bare]  # __iadd__, __invert__
+    return ",".join(f"*.{name}" for name in means)
+
+
+msCheckerConfig = Config(package() / "config.yaml")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python run_ut.py` and `python run_overflow_check.py`: both hand over to the program `ulpscope
+compat`. Of torch they need which kind of device there is."""
+
+import os
+import sys
+from pathlib import Path
+
+KINDS = ("npu", "cuda", "musa")
+
+
+def device_type(config):
+    """The kind of device to test: $ULPSCOPE_COMPAT_DEVICE, else what config.yaml names, else what
+    torch has, else the CPU."""
+    wanted = os.environ.get("ULPSCOPE_COMPAT_DEVICE") or config.device
+    if wanted:
+        return wanted
+    import torch
+
+    for kind in KINDS:
+        try:
+            __import__(f"torch_{kind}")
+        except ImportError:
+            pass
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_available():
+            return kind
+    return "cpu"
+
+
+def hand_over(part, script=None):
+    """Becomes `ulpscope compat PART` with the options of this process; 2 where it cannot.
+    `script` lies in the run_ut folder whose package has the config.yaml that counts."""
+    from ..common.config import Config, msCheckerConfig, pattern
+
+    words = sys.argv[1:]
+    try:
+        config = msCheckerConfig if script is None else Config(Path(script).resolve().parents[1] / "config.yaml")
+        if "-h" not in words and "--help" not in words:
+            words = ["--device-type", device_type(config), "--error-data", config.error_data_path, *words]
+            if config.white_list:
+                words += ["--ops", pattern(config.white_list)]
+            if config.jit_compile:
+                words.insert(0, "-j")
+        os.execv(sys.executable, [sys.executable, "-m", "ulpscope", "compat", part, *words])
+    except (OSError, ValueError) as problem:
+        print(f"{part}: {problem}", file=sys.stderr)
+        return 2
