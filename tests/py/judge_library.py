@@ -34,7 +34,7 @@ class Judgement(c.Structure):
                 ("yardstick_bound", c.c_bool), ("bits", c.c_double), ("yardstick_bits", c.c_double),
                 ("n", c.c_int64), ("n_mismatch", c.c_int64),
                 ("n_bad", c.c_int64), ("n_free", c.c_int64), ("n_ill", c.c_int64), ("n_flushed", c.c_int64),
-                ("n_finite", c.c_int64), ("max", c.c_double),
+                ("n_finite", c.c_int64), ("n_nan_inf", c.c_int64), ("max", c.c_double),
                 ("mid", c.c_double), ("q99", c.c_double), ("rel", c.c_double),
                 ("z", c.c_double), ("mean_sign", c.c_double), ("spread", c.c_double),
                 ("expected_share", c.c_double), ("fan_in", c.c_double), ("t_max", c.c_double),
