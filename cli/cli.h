@@ -38,8 +38,8 @@ int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
 extern const cli_page cmd_capture_page, cmd_check_page, cmd_report_page, cmd_pack_page,
-    cmd_compat_page, cmd_import_page, cmd_export_page, cmd_judge_page, cmd_show_page, cmd_overflow_page,
-    cmd_repro_page, cmd_info_page, cmd_completion_page;
+    cmd_compat_page, cmd_import_page, cmd_export_page, cmd_judge_page, cmd_show_page,
+    cmd_overflow_page, cmd_repro_page, cmd_info_page, cmd_completion_page;
 
 /** What cli_fail says stands for a command from here on: `ulpscope check: ...`. */
 void cli_begin(const char *command);
