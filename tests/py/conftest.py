@@ -3,6 +3,8 @@
 
 import signal
 
+import torch
+
 from ulpscope.causes import host
 
 # What a test asks for is the name, and not how busy the machine is.
@@ -11,3 +13,7 @@ host.SECONDS = 20.0
 # A shell that runs the tests in the background has interrupts ignored, and all children
 # would inherit that; some tests interrupt theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A device's backward runs in a thread that keeps the number of threads it was born with, and
+# bits hang on it: tests of one process that use the device before and after another set it.
+torch.set_num_threads(1)

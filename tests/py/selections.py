@@ -9,6 +9,7 @@ import ulpscope
 
 _lib = c.CDLL(str(Path(ulpscope.__file__).parent / "libulpscope.so"))
 I64, P = c.c_int64, c.POINTER
+MODULE_LEVEL = 2  # usc_level
 
 
 class Backward(c.Structure):
@@ -31,7 +32,7 @@ class Selection(c.Structure):
 
 class Options(c.Structure):
     _fields_ = [("target", c.c_char_p), ("wanted", P(I64)), ("n_wanted", I64), ("distinct", c.c_bool),
-                ("modules", c.c_bool)]  # fmt: skip
+                ("level", c.c_int)]  # fmt: skip
 
 
 @dataclass
@@ -67,7 +68,7 @@ def picks(path, target, modules=False):
     for sequence in found[: n.value]:
         assert _lib.usc_trace_read_call(trace, I64(sequence), row, None) == 0
         assert _lib.usc_calls_add(calls, row, None) == 0
-    options = Options(target.encode(), None, 0, False, modules)
+    options = Options(target.encode(), None, 0, False, MODULE_LEVEL if modules else 0)
     assert _lib.usc_select(calls, c.byref(options), c.byref(chosen), None) == 0
     out = [_pick(raw) for raw in chosen.pick[: chosen.n]]
     _lib.usc_selection_free(c.byref(chosen))
