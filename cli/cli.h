@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include <ulpscope/call.h>
 #include <ulpscope/report.h>
 #include <ulpscope/standard.h>
 #include <ulpscope/status.h>
@@ -59,6 +60,24 @@ bool cli_real(const char *text, double *out);
 
 /** Parses "6GiB", "500MB" or a number of bytes; false after a sentence on stderr. */
 bool cli_size(const char *option, const char *text, int64_t *out);
+
+/** Takes the value of --step, which show and overflow have; false after a sentence. */
+bool cli_steps(usc_steps **steps, size_t *n);
+
+/** Takes the value of -j, a number of workers; false after a sentence. */
+bool cli_jobs(int *jobs);
+
+enum { CLI_MAX_IMPORTS = 64 };
+
+/** Takes the value of one more --import; false after a sentence. */
+bool cli_import(const char *imports[CLI_MAX_IMPORTS], int *n);
+
+/** Whether two devices are of one type: sim and sim:0 are. */
+bool cli_same_type(const char *a, const char *b);
+
+/** The faults planted in a device, from the option (`given`, NULL: none) or the
+ * environment, where it reads them; NULL for one that is not simulated. */
+const char *cli_faults(const char *device, const char *given);
 
 bool cli_is_folder(const char *path);
 

@@ -124,6 +124,44 @@ bool cli_size(const char *option, const char *text, int64_t *out)
     return false;
 }
 
+bool cli_steps(usc_steps **steps, size_t *n)
+{
+    if (usc_steps_read(optarg, steps, n, NULL) == USC_OK) return true;
+    cli_fail("--step '%s': no list of steps; write 2 or 2,5-8", optarg);
+    return false;
+}
+
+bool cli_jobs(int *jobs)
+{
+    int64_t n;
+    if (!cli_number("-j", optarg, &n)) return false;
+    *jobs = n < 1 << 20 ? (int)n : 1 << 20;
+    return true;
+}
+
+bool cli_import(const char *imports[CLI_MAX_IMPORTS], int *n)
+{
+    if (*n == CLI_MAX_IMPORTS) {
+        cli_fail("more than %d --import", CLI_MAX_IMPORTS);
+        return false;
+    }
+    imports[(*n)++] = optarg;
+    return true;
+}
+
+bool cli_same_type(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, ":");
+    return n == strcspn(b, ":") && strncmp(a, b, n) == 0;
+}
+
+const char *cli_faults(const char *device, const char *given)
+{
+    static const char name[] = "ULPSCOPE_SIM_FAULTS";
+    if (given != NULL) (void)setenv(name, given, 1);
+    return cli_same_type(device, "sim") ? getenv(name) : NULL;
+}
+
 bool cli_is_folder(const char *path)
 {
     struct stat info;

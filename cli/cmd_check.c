@@ -11,8 +11,6 @@
 #include "cli.h"
 #include "hooks.h"
 
-enum { MOST_IMPORTS = 64 };
-
 enum {
     OPT_VIA = 256,
     OPT_LEVEL,
@@ -125,17 +123,12 @@ const cli_page cmd_check_page = {
 typedef struct arguments {
     usc_check_options check;
     cli_report report;
-    const char *imports[MOST_IMPORTS];
+    const char *imports[CLI_MAX_IMPORTS];
     const char *faults; /* NULL: not given */
     char trace[PATH_MAX];
 } arguments;
 
 /* ---- values ---- */
-
-static bool is_sim(const char *device)
-{
-    return strncmp(device, "sim", 3) == 0 && (device[3] == '\0' || device[3] == ':');
-}
 
 /* A number of seconds; `off` counts as 0 where that is allowed. */
 static bool read_seconds(const char *option, const char *text, bool or_off, double *out)
@@ -181,16 +174,6 @@ static bool read_count(const char *option, const char *text, int *out)
     }
     cli_fail("%s must be 1 or more", option);
     return false;
-}
-
-static bool add_import(arguments *a, const char *module)
-{
-    if (a->check.n_imports == MOST_IMPORTS) {
-        cli_fail("more than %d --import", MOST_IMPORTS);
-        return false;
-    }
-    a->imports[a->check.n_imports++] = module;
-    return true;
 }
 
 /* ---- options ---- */
@@ -276,7 +259,7 @@ static bool take_value(arguments *a, int key)
     case OPT_BUDGET:
         return read_budget(optarg, &o->budget);
     case OPT_IMPORT:
-        return add_import(a, optarg);
+        return cli_import(a->imports, &a->check.n_imports);
     default:
         return cli_report_option(&a->report, key);
     }
@@ -302,7 +285,7 @@ static const char *contradiction(const arguments *a)
     const usc_check_options *o = &a->check;
     if (o->device == NULL) return "--device DEVICE is needed, e.g. --device npu:0";
     if (o->device[0] == '\0') return "--device names no device";
-    if (a->faults != NULL && a->faults[0] != '\0' && !is_sim(o->device))
+    if (a->faults != NULL && a->faults[0] != '\0' && !cli_same_type(o->device, "sim"))
         return "--faults: only the simulated device has planted faults; use --device "
                "sim:0";
     if (o->via != NULL && o->via[0] != '\0' && is_python(o->device))
@@ -370,15 +353,6 @@ static int check_one(const usc_check_options *o, const cli_report *report)
     return cli_report_show(report, o->out);
 }
 
-/* The planted faults, from the option or the environment, where the device reads them;
- * one that is not simulated has none. */
-static const char *planted(const arguments *a)
-{
-    static const char name[] = "ULPSCOPE_SIM_FAULTS";
-    if (a->faults != NULL) (void)setenv(name, a->faults, 1);
-    return is_sim(a->check.device) ? getenv(name) : NULL;
-}
-
 int cmd_check(int argc, char **argv)
 {
     arguments a;
@@ -387,7 +361,7 @@ int cmd_check(int argc, char **argv)
     a.check.cores = cli_cores();
     a.check.threads = cli_threads();
     a.check.version = USC_VERSION;
-    a.check.faults = planted(&a);
+    a.check.faults = cli_faults(a.check.device, a.faults);
     if (cli_next_rank(a.check.trace, -1, "trace.db") >= 0)
         return cli_check_ranks(&a.check, &a.report, check_one);
     return check_one(&a.check, &a.report);

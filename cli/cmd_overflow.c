@@ -3,17 +3,16 @@
 // whether an honest computation gives them as well.
 #include "cli.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ulpscope/version.h>
 
 #include "hooks.h"
 #include "overflow.h"
+#include "scratch.h"
 
-enum { MOST_IMPORTS = 64, MOST_REPLAYED = 1000 };
+enum { MOST_REPLAYED = 1000 };
 
 enum {
     OPT_DEVICE = 256,
@@ -73,35 +72,9 @@ typedef struct arguments {
     usc_check_options check;
     overflow_words words;
     usc_steps *steps;
-    const char *imports[MOST_IMPORTS];
+    const char *imports[CLI_MAX_IMPORTS];
     bool no_replay;
 } arguments;
-
-static bool take_number(arguments *a, int key)
-{
-    int64_t n;
-    if (key == OPT_LIMIT) return cli_number("--limit", optarg, &a->words.limit);
-    if (!cli_number("-j", optarg, &n)) return false;
-    a->check.jobs = n < 1 << 20 ? (int)n : 1 << 20;
-    return true;
-}
-
-static bool take_steps(arguments *a)
-{
-    if (usc_steps_read(optarg, &a->steps, &a->words.n_steps, NULL) == USC_OK) return true;
-    cli_fail("--step '%s': no list of steps; write 2 or 2,5-8", optarg);
-    return false;
-}
-
-static bool take_import(arguments *a)
-{
-    if (a->check.n_imports == MOST_IMPORTS) {
-        cli_fail("more than %d --import", MOST_IMPORTS);
-        return false;
-    }
-    a->imports[a->check.n_imports++] = optarg;
-    return true;
-}
 
 static bool take(arguments *a, int key)
 {
@@ -119,9 +92,9 @@ static bool take(arguments *a, int key)
         a->words.json = true;
         return true;
     case OPT_STEP:
-        return take_steps(a);
+        return cli_steps(&a->steps, &a->words.n_steps);
     case OPT_IMPORT:
-        return take_import(a);
+        return cli_import(a->imports, &a->check.n_imports);
     case OPT_FAULTS:
         a->check.faults = optarg;
         return true;
@@ -129,8 +102,9 @@ static bool take(arguments *a, int key)
         a->check.out = optarg;
         return true;
     case OPT_LIMIT:
+        return cli_number("--limit", optarg, &a->words.limit);
     case 'j':
-        return take_number(a, key);
+        return cli_jobs(&a->check.jobs);
     default:
         return false;
     }
@@ -173,12 +147,6 @@ static int64_t list_births(const overflow_found *f, const overflow_words *w,
     return n;
 }
 
-static bool same_type(const char *a, const char *b)
-{
-    const size_t n = strcspn(a, ":");
-    return n == strcspn(b, ":") && strncmp(a, b, n) == 0;
-}
-
 /* Device of the first tensor of a call. Memory: the caller's room. */
 static usc_status device_of(usc_trace *t, int64_t sequence, char *out, size_t size,
                             usc_error *err)
@@ -195,32 +163,6 @@ static usc_status device_of(usc_trace *t, int64_t sequence, char *out, size_t si
     return st;
 }
 
-/* The results of a check in a folder of its own go with it. */
-static void remove_folder(const char *folder)
-{
-    static const char *const files[] = {"result.db", "result.db-wal", "result.db-shm",
-                                        "result.db-journal"};
-    char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        (void)unlink(path);
-    }
-    (void)rmdir(folder);
-}
-
-/* A fresh folder below the one for temporary files; false after a sentence. */
-static bool make_folder(char *out, size_t size)
-{
-    const char *base = getenv("TMPDIR");
-    if (base == NULL || base[0] == '\0') base = "/tmp";
-    if ((size_t)snprintf(out, size, "%s/ulpscope-overflow-XXXXXX", base) < size &&
-        mkdtemp(out) != NULL)
-        return true;
-    cli_fail("no folder can be made in %s: %s; set TMPDIR, or name one with -o", base,
-             strerror(errno));
-    return false;
-}
-
 static int run_births(arguments *a, overflow_found *f, usc_trace *t)
 {
     char home[64], folder[PATH_MAX] = "";
@@ -230,19 +172,19 @@ static int run_births(arguments *a, overflow_found *f, usc_trace *t)
     usc_status st = device_of(t, a->check.calls[0], home, sizeof home, &err);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (a->check.device == NULL) a->check.device = home;
-    if (a->check.faults != NULL) (void)setenv("ULPSCOPE_SIM_FAULTS", a->check.faults, 1);
-    if (same_type(a->check.device, "sim"))
-        a->check.faults = getenv("ULPSCOPE_SIM_FAULTS");
+    a->check.faults = cli_faults(a->check.device, a->check.faults);
     if (a->check.out == NULL) {
-        if (!make_folder(folder, sizeof folder)) return CLI_TROUBLE;
+        if (!cli_scratch_make("ulpscope-overflow", folder, sizeof folder))
+            return CLI_TROUBLE;
         a->check.out = folder;
     }
     cli_hooks_begin(&hooks, "overflow");
     st = usc_check_trace(&a->check, &hooks.hooks, &end, &err);
     cli_hooks_end(&hooks);
     if (st == USC_OK && end == USC_RUN_DONE)
-        st = overflow_hear(f, t, a->check.out, same_type(home, a->check.device), &err);
-    if (folder[0] != '\0') remove_folder(folder);
+        st =
+            overflow_hear(f, t, a->check.out, cli_same_type(home, a->check.device), &err);
+    if (folder[0] != '\0') cli_scratch_remove(folder);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
     if (st == USC_OK) return CLI_SAME;
     cli_fail("%s", err.text);

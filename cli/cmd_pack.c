@@ -2,8 +2,6 @@
 // ulpscope pack: its options; the packing is the library's (ulpscope/run.h).
 #include "hooks.h"
 
-enum { MOST_IMPORTS = 64 };
-
 enum { OPT_OPS = 256, OPT_DISTINCT, OPT_IMPORT };
 
 static const cli_entry own_options[] = {
@@ -46,12 +44,11 @@ const cli_page cmd_pack_page = {
 
 typedef struct arguments {
     usc_pack_run_options pack;
-    const char *imports[MOST_IMPORTS];
+    const char *imports[CLI_MAX_IMPORTS];
 } arguments;
 
 static bool take(arguments *a, int key)
 {
-    int64_t jobs;
     switch (key) {
     case 'o':
         a->pack.out = optarg;
@@ -63,13 +60,9 @@ static bool take(arguments *a, int key)
         a->pack.distinct = true;
         return true;
     case OPT_IMPORT:
-        if (a->pack.n_imports == MOST_IMPORTS) return false;
-        a->imports[a->pack.n_imports++] = optarg;
-        return true;
+        return cli_import(a->imports, &a->pack.n_imports);
     case 'j':
-        if (!cli_number("-j", optarg, &jobs)) return false;
-        a->pack.jobs = jobs < 1 << 20 ? (int)jobs : 1 << 20;
-        return true;
+        return cli_jobs(&a->pack.jobs);
     default:
         return false;
     }

@@ -60,13 +60,6 @@ typedef struct show_arguments {
     char *trace;
 } show_arguments;
 
-static bool read_steps(show_arguments *a, const char *text)
-{
-    if (usc_steps_read(text, &a->steps, &a->n_steps, NULL) == USC_OK) return true;
-    cli_fail("--step '%s': no list of steps; write 2 or 2,5-8", text);
-    return false;
-}
-
 static bool parse_option(show_arguments *a, int option)
 {
     switch (option) {
@@ -87,7 +80,7 @@ static bool parse_option(show_arguments *a, int option)
         cli_fail("--phase '%s': forward, backward or optimizer is needed", optarg);
         return false;
     case OPT_STEP:
-        return read_steps(a, optarg);
+        return cli_steps(&a->steps, &a->n_steps);
     case OPT_CALL:
         return cli_number("--call", optarg, &a->call);
     case OPT_LIMIT:

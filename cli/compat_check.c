@@ -19,6 +19,7 @@
 
 #include "cli_python.h"
 #include "hooks.h"
+#include "scratch.h"
 
 enum { STAMP = 14, REFRESH = 2 };
 
@@ -147,9 +148,7 @@ static int check(precheck *p, bool tables)
                            .device = p->device,
                            .via = p->a->compiled ? "inductor" : NULL,
                            .compared = "ascend-v1",
-                           .faults = strcmp(p->a->device_type, "sim") == 0
-                                         ? getenv("ULPSCOPE_SIM_FAULTS")
-                                         : NULL,
+                           .faults = cli_faults(p->device, NULL),
                            .ops = p->a->ops,
                            .call = -1,
                            .causes = tables ? USC_RUN_CAUSES : 0,
@@ -313,31 +312,14 @@ static usc_status say_overflow(void *ctx, const usc_precheck_call *call, usc_err
     return USC_OK;
 }
 
-static void remove_work(const precheck *p)
-{
-    char path[PATH_MAX + 16];
-    static char *const files[] = {"results/result.db",
-                                  "results",
-                                  "trace/trace.db",
-                                  "trace/tensors-00000.safetensors",
-                                  "trace",
-                                  ""};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", p->work, files[i]);
-        (void)remove(path);
-    }
-}
-
 int compat_run_overflow(const compat_arguments *a)
 {
     precheck p = {.a = a};
     overflows found = {0};
     usc_error err;
-    const char *base = getenv("TMPDIR");
-    if (!take_now(&p, base != NULL && base[0] != '\0' ? base : "/tmp") || !name_files(&p))
+    if (!take_now(&p, ".") || !name_files(&p) ||
+        !cli_scratch_make("ulpscope-overflow", p.work, sizeof p.work))
         return CLI_TROUBLE;
-    (void)snprintf(p.work, sizeof p.work, "%s/ulpscope-overflow-XXXXXX", p.folder);
-    if (mkdtemp(p.work) == NULL) return cli_fail("%s: %s", p.work, strerror(errno));
     (void)snprintf(p.trace, sizeof p.trace, "%.*s/trace", PATH_MAX - 16, p.work);
     (void)snprintf(p.results, sizeof p.results, "%.*s/results", PATH_MAX - 16, p.work);
     int code = import_dump(&p);
@@ -347,7 +329,7 @@ int compat_run_overflow(const compat_arguments *a)
         if (usc_precheck_walk(&o, say_overflow, &found, &err) != USC_OK)
             code = cli_fail("%s", err.text);
     }
-    remove_work(&p);
+    cli_scratch_remove(p.work);
     if (code != CLI_SAME) return code;
     return cli_close_output(found.n_abnormal > 0 ? CLI_DIFFERS
                             : found.n_untold > 0 ? CLI_TROUBLE

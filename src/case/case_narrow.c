@@ -5,7 +5,6 @@
 // errors counts (usc_judge_same_errors), and what it leaves open must not be wrong by
 // itself. Neighbours: case_state.h.
 #include "case/case_state.h"
-#include "kernels/kernels.h"
 
 #include <math.h>
 #include <stdio.h>
