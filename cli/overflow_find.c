@@ -86,19 +86,15 @@ usc_status overflow_find(usc_trace *t, overflow_found *out, usc_error *err)
     int64_t n;
     usc_status st = usc_trace_select(t, NULL, &found, &n, err);
     if (st != USC_OK) return st;
-    int64_t *own = malloc((size_t)(n + 1) * sizeof *own); /* until the next call */
-    if (own == NULL) return no_memory(err);
-    memcpy(own, found, (size_t)n * sizeof *own);
     st = usc_flow_create(&flow, err);
     for (int64_t i = 0; i < n && st == USC_OK; i++) {
         usc_call call;
         usc_flow_event event;
-        st = usc_trace_read_call(t, own[i], &call, err);
+        st = usc_trace_read_call(t, found[i], &call, err);
         if (st == USC_OK) st = usc_flow_call(flow, &call, &event, err);
         if (st == USC_OK && !count(out, &call, &event)) st = no_memory(err);
     }
     usc_flow_free(flow);
-    free(own);
     return st;
 }
 

@@ -256,7 +256,7 @@ typedef struct usc_trace_filter {
 /**
  * Sequence numbers of the calls that pass `filter` (NULL: all), ascending.
  *
- * Memory:  *out is owned by `t` and valid until the next call with `t`.
+ * Memory:  *out is owned by `t` and valid until the next usc_trace_select with `t`.
  * Errors:  USC_E_ARG (bad pattern), USC_E_CORRUPT, USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_trace_select(usc_trace *t,

@@ -141,15 +141,10 @@ static usc_status put_calls(usc_exporting *ex, const usc_run_hooks *hooks, bool 
 {
     const usc_trace_filter filter = {
         .ops = ex->options->ops, .step = -1, .top_only = true};
-    const int64_t *found;
+    const int64_t *sequences;
     int64_t n, step = -1;
-    usc_status st = usc_trace_select(ex->trace, &filter, &found, &n, err);
+    usc_status st = usc_trace_select(ex->trace, &filter, &sequences, &n, err);
     if (st != USC_OK) return st;
-    int64_t *sequences =
-        malloc(((size_t)n + 1) * sizeof *sequences); /* next call frees */
-    if (sequences == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", ex->options->trace);
-    if (n > 0) memcpy(sequences, found, (size_t)n * sizeof *sequences);
     st = find_content(ex, sequences, n, err);
     for (int64_t i = 0; st == USC_OK && i < n && !*stopped; i++) {
         *stopped = is_stopped(ex, hooks, i, n);
@@ -159,7 +154,6 @@ static usc_status put_calls(usc_exporting *ex, const usc_run_hooks *hooks, bool 
         if (st == USC_OK) st = put_call(ex, err);
     }
     if (st == USC_OK && !*stopped) st = change_step(ex, &step, -1, err);
-    free(sequences);
     if (st == USC_OK && !*stopped && ex->counts->calls == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1,
                            "%s: no call that %s has a name for%s%s", ex->options->trace,

@@ -13,15 +13,11 @@ usc_status usc_read_calls(usc_trace *trace, usc_calls *calls, usc_error *err)
     int64_t n;
     usc_status st = usc_trace_select(trace, NULL, &found, &n, err);
     if (st != USC_OK) return st;
-    int64_t *own = malloc((size_t)(n + 1) * sizeof *own); /* until the next call */
-    if (own == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "trace: no memory");
-    memcpy(own, found, (size_t)n * sizeof *own);
     for (int64_t i = 0; i < n && st == USC_OK; i++) {
         usc_call call;
-        st = usc_trace_read_call(trace, own[i], &call, err);
+        st = usc_trace_read_call(trace, found[i], &call, err);
         if (st == USC_OK) st = usc_calls_add(calls, &call, err);
     }
-    free(own);
     return st;
 }
 

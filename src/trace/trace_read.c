@@ -140,8 +140,10 @@ usc_status usc_trace_open(const char *path, const usc_alloc *alloc, usc_trace **
     usc_trace *t = alloc->resize(alloc->ctx, NULL, 0, sizeof *t);
     if (t == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "trace %s: no memory", path);
-    *t = (usc_trace){
-        .alloc = *alloc, .arena = {.alloc = *alloc}, .meta_texts = {.alloc = *alloc}};
+    *t = (usc_trace){.alloc = *alloc,
+                     .arena = {.alloc = *alloc},
+                     .selected = {.alloc = *alloc},
+                     .meta_texts = {.alloc = *alloc}};
     const int n = snprintf(t->folder, sizeof t->folder, "%s", path);
     usc_status st = USC_OK;
     if (n < 0 || n >= USC_PATH_SIZE)
@@ -163,6 +165,7 @@ void usc_trace_close(usc_trace *t)
     usc_trace_forget_shards(t);
     usc_db_close(&t->db);
     usc_arena_free(&t->arena);
+    usc_arena_free(&t->selected);
     usc_arena_free(&t->meta_texts);
     alloc.resize(alloc.ctx, t, sizeof *t, 0);
 }
@@ -338,7 +341,7 @@ usc_status usc_trace_select(usc_trace *t, const usc_trace_filter *filter,
     bool row = false;
     size_t capacity = 0, used = 0;
     int64_t *found = NULL;
-    usc_arena_reset(&t->arena);
+    usc_arena_reset(&t->selected);
     usc_status st = usc_pattern_check(filter->ops, err);
     if (st == USC_OK) st = usc_db_get(&t->db, USC_SQL_SELECT, &s, err);
     if (st != USC_OK) return st;
@@ -349,7 +352,7 @@ usc_status usc_trace_select(usc_trace *t, const usc_trace_filter *filter,
     sqlite3_bind_int(s, 5, filter->top_only);
     while ((st = usc_db_step(&t->db, s, &row, err)) == USC_OK && row) {
         if (used == capacity)
-            found = usc_arena_grow(&t->arena, found, used, &capacity, sizeof *found);
+            found = usc_arena_grow(&t->selected, found, used, &capacity, sizeof *found);
         if (found == NULL) {
             st = usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory for %zu calls",
                                t->folder, used);

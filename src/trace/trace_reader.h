@@ -23,7 +23,8 @@ typedef struct usc_trace_meta_row {
 struct usc_trace {
     usc_alloc alloc;
     usc_db db;
-    usc_arena arena; /* what the last call handed out */
+    usc_arena arena;    /* what the last call handed out */
+    usc_arena selected; /* and the last selection */
     usc_arena meta_texts;
     usc_trace_meta_row *meta; /* all of it, read once */
     usc_shard_map *maps;
