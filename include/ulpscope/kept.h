@@ -66,6 +66,16 @@ USC_BEGIN_DECLS
     X(products) /* fan-in of the closed form; 0: there is none */                        \
     X(natural)  /* size of the inputs where the truth is nothing beside them */
 
+#define USC_KEPT_FLAG(name) bool name;
+#define USC_KEPT_COUNT(name) int name;
+#define USC_KEPT_NUMBER(name) double name;
+
+/* Flags, counts and numbers as members of a struct. */
+#define USC_KEPT_FACTS                                                                   \
+    USC_KEPT_FLAG_LIST(USC_KEPT_FLAG)                                                    \
+    USC_KEPT_COUNT_LIST(USC_KEPT_COUNT)                                                  \
+    USC_KEPT_NUMBER_LIST(USC_KEPT_NUMBER)
+
 enum { USC_POOLED = 3 };
 
 /** How an index output chose. */
@@ -90,15 +100,7 @@ typedef struct usc_kept {
     int ndim;
     int64_t sizes[USC_MAX_DIMS];
     usc_choice how; /* its values are `choice` */
-#define USC_KEPT_FIELD(name) bool name;
-    USC_KEPT_FLAG_LIST(USC_KEPT_FIELD)
-#undef USC_KEPT_FIELD
-#define USC_KEPT_FIELD(name) int name;
-    USC_KEPT_COUNT_LIST(USC_KEPT_FIELD)
-#undef USC_KEPT_FIELD
-#define USC_KEPT_FIELD(name) double name;
-    USC_KEPT_NUMBER_LIST(USC_KEPT_FIELD)
-#undef USC_KEPT_FIELD
+    USC_KEPT_FACTS
     struct usc_kept_tensors {
 #define USC_KEPT_FIELD(name) const usc_tensor *name;
         USC_KEPT_LIST(USC_KEPT_FIELD)

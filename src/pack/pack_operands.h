@@ -21,15 +21,7 @@ typedef struct usc_pack_operands {
 #define USC_KEPT_FIELD(name) const usc_safetensor *name;
     USC_KEPT_LIST(USC_KEPT_FIELD)
 #undef USC_KEPT_FIELD
-#define USC_KEPT_FIELD(name) bool name;
-    USC_KEPT_FLAG_LIST(USC_KEPT_FIELD)
-#undef USC_KEPT_FIELD
-#define USC_KEPT_FIELD(name) int name;
-    USC_KEPT_COUNT_LIST(USC_KEPT_FIELD)
-#undef USC_KEPT_FIELD
-#define USC_KEPT_FIELD(name) double name;
-    USC_KEPT_NUMBER_LIST(USC_KEPT_FIELD)
-#undef USC_KEPT_FIELD
+    USC_KEPT_FACTS
     usc_choice how;          /* its values are `choice` */
     const char *usual_dtype; /* that the operator gives; NULL: nobody knows */
     bool other_dtype;        /* the device gave one that is not allowed */

@@ -21,19 +21,10 @@ static usc_import_counts counts;
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
+    *state = folder = sample_folder();
     snprintf(dump, sizeof dump, "%s/dump", folder);
     snprintf(trace, sizeof trace, "%s/trace", folder);
     return mkdir(dump, 0777);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
-    return 0;
 }
 
 static void write_file(const char *name, const void *bytes, size_t n)
@@ -494,7 +485,7 @@ static void steps_are_one_trace_and_processes_are_not(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
     const struct CMUnitTest tests[] = {
         TEST(arguments_of_every_kind_are_kept),
         TEST(content_is_that_of_the_file),

@@ -17,17 +17,8 @@ static char path[600];
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
+    *state = folder = sample_folder();
     snprintf(path, sizeof path, "%s/d.json", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
     return 0;
 }
 
@@ -168,5 +159,5 @@ int main(void)
         cmocka_unit_test(a_cut_file_is_told_from_one_that_is_no_json),
         cmocka_unit_test(one_member_is_bounded_and_the_file_is_not),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, sample_teardown);
 }

@@ -22,16 +22,7 @@ static char *folder;
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
+    *state = folder = sample_folder();
     return 0;
 }
 
@@ -227,5 +218,5 @@ int main(void)
         cmocka_unit_test(integers_must_be_equal_and_misfits_are_named),
         cmocka_unit_test(no_memory_is_said_and_nothing_leaks),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, sample_teardown);
 }

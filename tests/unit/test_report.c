@@ -9,16 +9,7 @@ static char *folder;
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
+    *state = folder = sample_folder();
     return 0;
 }
 
@@ -357,7 +348,7 @@ static void an_error_of_the_sink_comes_back(void **state)
 }
 
 #define REPORT_TEST(name)                                                                \
-    cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+    cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
 
 int main(void)
 {

@@ -8,16 +8,7 @@ static char *folder;
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
+    *state = folder = sample_folder();
     return 0;
 }
 
@@ -223,7 +214,7 @@ static void what_was_excused_is_told_where_it_is_much(void **state)
     }
 }
 
-#define MANY_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define MANY_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
 
 int main(void)
 {

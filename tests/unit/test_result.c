@@ -24,17 +24,8 @@ static const usc_run run = {.trace = "/t",
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
+    *state = folder = sample_folder();
     snprintf(out_path, sizeof out_path, "%s/out", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
     return 0;
 }
 
@@ -371,7 +362,7 @@ static void names_what_is_missing_or_damaged(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
     const struct CMUnitTest tests[] = {
         TEST(goes_on_in_the_same_run),
         TEST(refuses_each_other_run),

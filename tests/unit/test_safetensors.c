@@ -23,17 +23,8 @@ static char path[512];
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
+    *state = folder = sample_folder();
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
     return 0;
 }
 
@@ -415,7 +406,7 @@ static void a_folder_is_flushed_or_named(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
     const struct CMUnitTest tests[] = {
         TEST(tensors_come_by_name_with_shape_dtype_and_bytes),
         TEST(an_unknown_dtype_is_kept_as_bytes),

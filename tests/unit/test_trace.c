@@ -18,17 +18,8 @@ static char *folder, trace_path[600];
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
+    *state = folder = sample_folder();
     snprintf(trace_path, sizeof trace_path, "%s/t", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
     return 0;
 }
 
@@ -425,7 +416,7 @@ int main(int argc, char **argv)
         if (st != USC_OK) print_error("%s\n", err.text);
         return st == USC_OK ? 0 : 2;
     }
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
     const struct CMUnitTest tests[] = {
         TEST(reads_back_what_was_written),
         TEST(tells_its_files_without_opening_them),

@@ -22,17 +22,8 @@ static uint64_t random_state;
 
 static int make_folder(void **state)
 {
-    (void)state;
-    folder = sample_folder();
+    *state = folder = sample_folder();
     snprintf(trace_path, sizeof trace_path, "%s/t", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    sample_remove(folder);
-    free(folder);
     return 0;
 }
 
@@ -559,7 +550,7 @@ static void reads_the_trace_of_format_1(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
     const struct CMUnitTest tests[] = {
         TEST(keeps_what_it_promised_when_killed),
         TEST(is_sealed_by_the_next_open),

@@ -42,6 +42,14 @@ static inline void sample_remove(const char *folder)
     rmdir(folder);
 }
 
+/** Ends a group of tests whose state is a folder of sample_folder: it goes. */
+static inline int sample_teardown(void **state)
+{
+    sample_remove(*state);
+    free(*state);
+    return 0;
+}
+
 /** Bytes of the blob of call `i`: size and content depend on `i` alone. */
 static inline int64_t sample_size(int64_t i)
 {
