@@ -64,6 +64,11 @@ void usc_line_json(usc_line *l, const char *text)
     (void)usc_json_string(text, USC_JSON_BAD_KEPT, put, l);
 }
 
+void usc_line_csv(usc_line *l, const char *text)
+{
+    usc_csv_string(text, put, l);
+}
+
 void usc_line_count(usc_line *l, int64_t n)
 {
     char digits[24];

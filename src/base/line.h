@@ -27,6 +27,9 @@ void usc_line_add(usc_line *l, const char *format, ...) USC_PRINTF(2, 3);
  * Python makes the byte again: names of files may hold any. */
 void usc_line_json(usc_line *l, const char *text);
 
+/** Appends a field of CSV, in quotes where it needs them. */
+void usc_line_csv(usc_line *l, const char *text);
+
 /** Appends a whole number with commas between thousands. */
 void usc_line_count(usc_line *l, int64_t n);
 

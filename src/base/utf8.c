@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 
 #include <stdio.h>
+#include <string.h>
 
 size_t usc_utf8_next(const char *text, uint32_t *code)
 {
@@ -70,4 +71,19 @@ bool usc_json_string(const char *text, usc_json_bad bad,
     }
     put(ctx, "\"", 1);
     return good;
+}
+
+void usc_csv_string(const char *text, void (*put)(void *ctx, const char *bytes, size_t n),
+                    void *ctx)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        put(ctx, text, strlen(text));
+        return;
+    }
+    put(ctx, "\"", 1);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') put(ctx, "\"", 1);
+        put(ctx, text, 1);
+    }
+    put(ctx, "\"", 1);
 }

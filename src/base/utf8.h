@@ -22,4 +22,8 @@ typedef enum usc_json_bad {
 bool usc_json_string(const char *text, usc_json_bad bad,
                      void (*put)(void *ctx, const char *bytes, size_t n), void *ctx);
 
+/** Writes a text as a field of CSV, piece by piece: in quotes where it needs them. */
+void usc_csv_string(const char *text, void (*put)(void *ctx, const char *bytes, size_t n),
+                    void *ctx);
+
 #endif

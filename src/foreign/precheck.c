@@ -173,21 +173,6 @@ static const char *word_of(const item *i)
 
 /* ---- writing ---- */
 
-static void put_text(usc_line *to, const char *text)
-{
-    const bool bare = strpbrk(text, ",\"\n\r") == NULL;
-    if (bare) {
-        usc_line_text(to, text);
-        return;
-    }
-    usc_line_text(to, "\"");
-    for (; *text != '\0'; text++) {
-        if (*text == '"') usc_line_text(to, "\"");
-        usc_line_put(to, text, 1);
-    }
-    usc_line_text(to, "\"");
-}
-
 /* A number in 14 digits; a space where there is none. */
 static void put_number(usc_line *to, double value, bool known)
 {
@@ -208,7 +193,7 @@ static void put_own(usc_line *to, const item *i)
     const bool has_bits = i != NULL && isfinite(i->bits) && i->n_outputs > 0;
     if (has_bits) usc_line_add(to, "%.3g", i->bits);
     usc_line_text(to, ",");
-    if (i != NULL) put_text(to, i->cause);
+    if (i != NULL) usc_line_csv(to, i->cause);
 }
 
 /* What there is to say of a call that is not as it should be, by either rule. */
@@ -224,14 +209,14 @@ static void put_message(usc_line *to, const item *forward, const item *backward)
         if (text.n > 0) usc_line_text(&text, "; ");
         usc_line_text(&text, i->verdict != USC_VERDICT_PASS ? i->sentence : i->reason);
     }
-    put_text(to, text.text != NULL ? text.text : "");
+    usc_line_csv(to, text.text != NULL ? text.text : "");
     to->failed = to->failed || text.failed;
     usc_line_free(&text);
 }
 
 static void put_result(usc_line *to, const item *forward, const item *backward)
 {
-    put_text(to, forward != NULL ? forward->name : backward->name);
+    usc_line_csv(to, forward != NULL ? forward->name : backward->name);
     usc_line_add(to, ",%s,%s,", word_of(forward), word_of(backward));
     put_message(to, forward, backward);
     put_own(to, forward);
@@ -259,14 +244,14 @@ static void put_output(usc_line *to, const item *i, int k)
     const char *raised = bench_dtype(dtype);
     const bool is_exact = !isnan(o->mismatched);
     const bool measured = !isnan(o->share[0]);
-    put_text(to, i->name);
+    usc_line_csv(to, i->name);
     usc_line_add(to, ".%s.output.%d,", i->backward ? "backward" : "forward", k);
     if (raised != NULL)
         usc_line_add(to, "%s,", raised);
     else
         usc_line_add(to, "torch.%s,", dtype);
     usc_line_add(to, "torch.%s,", dtype);
-    put_text(to, o->form + n);
+    usc_line_csv(to, o->form + n);
     usc_line_text(to, ",");
     put_number(to, o->cosine, !isnan(o->cosine));
     put_number(to, o->max_abs, measured || !isnan(o->max_abs));

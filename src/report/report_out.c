@@ -142,28 +142,19 @@ void usc_out_json_number(usc_out *o, double v)
     if (!isfinite(v)) put(o, '"');
 }
 
-static void put_json(void *ctx, const char *bytes, size_t n)
+static void put_piece(void *ctx, const char *bytes, size_t n)
 {
     usc_out_bytes(ctx, bytes, n);
 }
 
 void usc_out_json(usc_out *o, const char *text)
 {
-    (void)usc_json_string(text, USC_JSON_BAD_REPLACED, put_json, o);
+    (void)usc_json_string(text, USC_JSON_BAD_REPLACED, put_piece, o);
 }
 
 void usc_out_csv(usc_out *o, const char *text)
 {
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        usc_out_text(o, text);
-        return;
-    }
-    put(o, '"');
-    for (; *text != '\0'; text++) {
-        if (*text == '"') put(o, '"');
-        put(o, *text);
-    }
-    put(o, '"');
+    usc_csv_string(text, put_piece, o);
 }
 
 void usc_out_html(usc_out *o, const char *text)
