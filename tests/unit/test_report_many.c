@@ -214,7 +214,8 @@ static void what_was_excused_is_told_where_it_is_much(void **state)
     }
 }
 
-#define MANY_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
+#define MANY_TEST(name)                                                                  \
+    cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
 
 int main(void)
 {
