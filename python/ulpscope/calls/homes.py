@@ -64,13 +64,21 @@ def import_it(module):
     spec.loader.exec_module(sys.modules[name])
 
 
+def _file(module):
+    """One name for a file, whatever path is said for it; the name of a module as it is."""
+    return os.path.realpath(module) if module.endswith((".py", ".so")) else module
+
+
 def import_modules(recorded, named):
-    """What the captured program had, as far as it is here, and what --import names."""
+    """What the captured program had, as far as it is here, and what --import names. A file that
+    registers operators may be run once only."""
     for module in recorded:
         # It may be gone: then its operators are unknown here, and the verdict of their calls
         # says what to do.
         with contextlib.suppress(Exception):
             import_it(module)
+    there = {_file(module) for module in recorded}
     for module in named:
-        if module not in recorded:
+        if _file(module) not in there:
+            there.add(_file(module))
             import_it(module)
