@@ -14,7 +14,7 @@
 
 #define START_SECONDS 600.0 /* importing torch, compiling glue on a busy machine */
 
-enum { PHASE_SIZE = 32, NO_JOB = -1, TURN_MS = 1000 };
+enum { NO_JOB = -1, TURN_MS = 1000 };
 
 typedef struct member {
     usc_worker worker;
@@ -22,8 +22,8 @@ typedef struct member {
     bool ready, idle;
     int64_t job;       /* that it works on */
     int64_t searching; /* whose row is here, while its cause is sought */
-    char phase[PHASE_SIZE];
-    double since;
+    char phase[USC_WORKER_NOTE_SIZE];
+    double since; /* when that began */
 } member;
 
 typedef struct crew {
@@ -82,6 +82,19 @@ static usc_status hire(crew *c)
     (void)strcpy(m->phase, "start");
     c->member[c->n++] = m;
     return USC_OK;
+}
+
+/* Where a member has come to since this was looked at; of the last call it says nothing.
+ */
+static void look(member *m)
+{
+    char phase[USC_WORKER_NOTE_SIZE];
+    double since;
+    if (m->job == NO_JOB || !usc_worker_note(&m->worker, phase, &since) ||
+        since < m->since)
+        return;
+    (void)strcpy(m->phase, phase);
+    m->since = since;
 }
 
 static void tell_known(void *ctx, int who, const char *line)
@@ -194,6 +207,7 @@ static usc_status bury(crew *c, member *m)
 {
     char how[64], words[256];
     usc_worker_last_words(&m->worker, words, sizeof words);
+    look(m);
     const int status = fire(c, m, false); /* it is going: let it say how */
     usc_worker_death(status, how, sizeof how);
     usc_status st = USC_OK;
@@ -271,13 +285,9 @@ static usc_status understand(crew *c, member *m, const usc_json *message)
 {
     const char *fatal = usc_json_as_text(usc_json_get(message, "fatal"));
     const char *words = usc_json_as_text(usc_json_get(message, "say"));
-    const char *phase = usc_json_as_text(usc_json_get(message, "phase"));
     if (fatal != NULL) return usc_error_set(c->err, USC_E_ARG, -1, "%s", fatal);
     if (words != NULL) {
         if (c->hooks->say != NULL) c->hooks->say(c->hooks->ctx, words);
-    } else if (phase != NULL) {
-        (void)snprintf(m->phase, sizeof m->phase, "%s", phase);
-        m->since = usc_run_clock();
     } else if (!share(c, m, message)) {
         return take_in(c, m, message);
     }
@@ -329,6 +339,7 @@ static usc_status dismiss_late(crew *c)
 {
     for (int i = 0; i < c->n; i++) {
         member *m = c->member[i];
+        if ((is_busy(m) || !m->ready) && left_of(c, m) < 0) look(m);
         if ((is_busy(m) || !m->ready) && left_of(c, m) < 0) return give_up(c, m);
     }
     return USC_OK;

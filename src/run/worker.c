@@ -8,12 +8,16 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { END_MS = 10000, PAUSE_MS = 2, LONGEST_WORDS = 200 };
+
+/* What a process is given. */
+enum { IN, OUT, NOTE, LOG, N_ENDS };
 
 static usc_status refused(const char *what, int code, usc_error *err)
 {
@@ -40,17 +44,19 @@ static char **command_of(char *const command[], char *fd, char *settings)
 }
 
 /* A session of its own: what a terminal sends to us is ours to pass on. */
-static int spawn(pid_t *process, char **argv, char *const environment[], int in, int out,
-                 int log)
+static int spawn(pid_t *process, char **argv, char *const environment[],
+                 const int theirs[N_ENDS])
 {
+    const int log = theirs[LOG];
     char *none[] = {NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     sigset_t no_signals;
     (void)sigemptyset(&no_signals);
     (void)posix_spawn_file_actions_init(&files);
-    (void)posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO + 1);
-    (void)posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    (void)posix_spawn_file_actions_adddup2(&files, theirs[OUT], STDERR_FILENO + 1);
+    (void)posix_spawn_file_actions_adddup2(&files, theirs[NOTE], USC_WORKER_NOTE);
+    (void)posix_spawn_file_actions_adddup2(&files, theirs[IN], STDIN_FILENO);
     (void)posix_spawn_file_actions_adddup2(&files, log, STDOUT_FILENO);
     (void)posix_spawn_file_actions_adddup2(&files, log, STDERR_FILENO);
     (void)posix_spawnattr_init(&how);
@@ -73,9 +79,11 @@ static int lifted(int fd)
     return above;
 }
 
-static bool open_ends(usc_worker *w, int theirs[2])
+static bool open_ends(usc_worker *w, int theirs[N_ENDS])
 {
     int in[2], out[2];
+    w->note = memfd_create("ulpscope", MFD_CLOEXEC);
+    if (w->note < 0) return false;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0) return false;
     if (pipe2(out, O_CLOEXEC) != 0) {
         (void)close(in[0]);
@@ -84,18 +92,22 @@ static bool open_ends(usc_worker *w, int theirs[2])
     }
     w->in = in[0];
     w->out = out[0];
-    theirs[0] = lifted(in[1]);
-    theirs[1] = lifted(out[1]);
+    theirs[IN] = lifted(in[1]);
+    theirs[OUT] = lifted(out[1]);
+    theirs[NOTE] = lifted(dup(w->note));
     w->log = tmpfile();
-    return w->log != NULL && fcntl(fileno(w->log), F_SETFD, FD_CLOEXEC) == 0;
+    if (w->log == NULL || fcntl(fileno(w->log), F_SETFD, FD_CLOEXEC) != 0) return false;
+    theirs[LOG] = lifted(dup(fileno(w->log)));
+    return theirs[NOTE] >= 0 && theirs[LOG] >= 0;
 }
 
 static void close_ours(usc_worker *w)
 {
     if (w->in >= 0) (void)close(w->in);
     if (w->out >= 0) (void)close(w->out);
+    if (w->note >= 0) (void)close(w->note);
     if (w->log != NULL) (void)fclose(w->log);
-    w->in = w->out = -1;
+    w->in = w->out = w->note = -1;
     w->log = NULL;
     usc_line_free(&w->buffer);
 }
@@ -103,20 +115,18 @@ static void close_ours(usc_worker *w)
 usc_status usc_worker_start(usc_worker *w, char *const command[], const char *settings,
                             char *const environment[], usc_error *err)
 {
-    int theirs[2] = {-1, -1};
+    int theirs[N_ENDS] = {-1, -1, -1, -1};
     char fd[] = USC_WORKER_FD, *own = strdup(settings);
-    *w = (usc_worker){.in = -1, .out = -1};
+    *w = (usc_worker){.in = -1, .out = -1, .note = -1};
     char **argv = own != NULL ? command_of(command, fd, own) : NULL;
     usc_status st = USC_OK;
     if (argv == NULL) st = usc_error_set(err, USC_E_NOMEM, -1, "a worker: no memory");
     if (st == USC_OK && !open_ends(w, theirs)) st = refused("a worker", errno, err);
     if (st == USC_OK) {
-        const int log = lifted(dup(fileno(w->log)));
-        const int code = spawn(&w->process, argv, environment, theirs[0], theirs[1], log);
-        if (log >= 0) (void)close(log);
+        const int code = spawn(&w->process, argv, environment, theirs);
         if (code != 0) st = refused(argv[0], code, err);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < N_ENDS; i++)
         if (theirs[i] >= 0) (void)close(theirs[i]);
     if (st != USC_OK) close_ours(w);
     free(argv);
@@ -181,6 +191,20 @@ bool usc_worker_bytes(usc_worker *w, void *out, size_t size)
         if (n <= 0) return false;
         got += (size_t)n;
     }
+    return true;
+}
+
+bool usc_worker_note(const usc_worker *w, char name[USC_WORKER_NOTE_SIZE], double *since)
+{
+    char text[USC_WORKER_NOTE_SIZE] = "", *end = NULL;
+    const ssize_t n = pread(w->note, text, sizeof text - 1, 0);
+    char *gap = n > 0 ? strchr(text, ' ') : NULL;
+    if (gap == NULL || gap == text) return false;
+    *gap = '\0';
+    *since =
+        (double)strtoll(gap + 1, &end, 10) / 1e9; /* no number with a locale's point */
+    if (end == gap + 1 || *end != '\n') return false;
+    (void)strcpy(name, text);
     return true;
 }
 

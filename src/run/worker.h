@@ -12,10 +12,13 @@
 #include "base/line.h"
 
 #define USC_WORKER_FD "3" /* the descriptor on which a worker answers */
+#define USC_WORKER_NOTE 4 /* the file in which it keeps what it is at */
+#define USC_WORKER_NOTE_SIZE 64
 
 typedef struct usc_worker {
     pid_t process;
     int in, out; /* we write and read here; -1: closed */
+    int note;    /* the file USC_WORKER_NOTE; -1: closed */
     FILE *log;   /* what it writes on its own */
     usc_line buffer;
     size_t taken; /* bytes of the buffer that were handed out */
@@ -43,6 +46,11 @@ char *usc_worker_line(usc_worker *w);
 /** Reads exactly `size` bytes that follow the last line; false once the worker is gone.
  */
 bool usc_worker_bytes(usc_worker *w, void *out, size_t size);
+
+/** What the process is at, and since when (CLOCK_MONOTONIC; here seconds), as it wrote it
+ * at the start of its file: "NAME NANOSECONDS\n". False where that says nothing. It is
+ * read where a process died or is late, so that telling it wakes nobody. */
+bool usc_worker_note(const usc_worker *w, char name[USC_WORKER_NOTE_SIZE], double *since);
 
 /** Ends the process (at once, or once it has had time to go) and frees; its status, as
  * waitpid gives it. */
