@@ -21,6 +21,42 @@ static const struct {
 };
 enum { N_SPACES = sizeof spaces / sizeof spaces[0] };
 
+/* Methods by which Python runs an operator of the language, and the name under which
+ * torch hands it on: a trace has the latter (docs/levels.md), msprobe wraps the former.
+ * Of several that torch hands on under one name, the first is what is written most often.
+ */
+static const struct {
+    const char *dunder, *method;
+} operators[] = {
+    {"__add__", "add"},
+    {"__radd__", "add"},
+    {"__iadd__", "add_"},
+    {"__sub__", "sub"},
+    {"__isub__", "sub_"},
+    {"__mul__", "mul"},
+    {"__rmul__", "mul"},
+    {"__imul__", "mul_"},
+    {"__truediv__", "div"},
+    {"__div__", "div"},
+    {"__itruediv__", "div_"},
+    {"__idiv__", "div_"},
+    {"__rtruediv__", "__rdiv__"},
+    {"__mod__", "remainder"},
+    {"__imod__", "remainder_"},
+    {"__ifloordiv__", "floor_divide_"},
+    {"__matmul__", "matmul"},
+    {"__ge__", "ge"},
+    {"__gt__", "gt"},
+    {"__le__", "le"},
+    {"__lt__", "lt"},
+    {"__ne__", "ne"},
+    {"__rand__", "bitwise_and"},
+    {"__ror__", "bitwise_or"},
+    {"__rxor__", "bitwise_xor"},
+    {"__nonzero__", "__bool__"},
+};
+enum { N_OPERATORS = sizeof operators / sizeof operators[0] };
+
 static bool is_number(const char *text, size_t n)
 {
     return n > 0 && n < 19 && strspn(text, "0123456789") >= n;
@@ -39,6 +75,19 @@ static bool is_word(const char *text, size_t n, const char *word)
     return n == strlen(word) && memcmp(text, word, n) == 0;
 }
 
+static const char tensor_space[] = "torch.Tensor.";
+
+void usc_api_canonical(char *op, size_t size)
+{
+    const size_t space = sizeof tensor_space - 1;
+    if (strncmp(op, tensor_space, space) != 0) return;
+    for (int i = 0; i < N_OPERATORS; i++)
+        if (strcmp(op + space, operators[i].dunder) == 0) {
+            (void)snprintf(op + space, size - space, "%s", operators[i].method);
+            return;
+        }
+}
+
 /* PREFIX.name.NUMBER, of which `n` bytes count. */
 static bool read_call(const char *text, size_t n, usc_api_name *out)
 {
@@ -52,8 +101,11 @@ static bool read_call(const char *text, size_t n, usc_api_name *out)
         const size_t prefix = strlen(spaces[i].prefix);
         if (strncmp(text, spaces[i].prefix, prefix) != 0) continue;
         const int name = (int)(number - 1 - text) - (int)prefix;
-        return name > 0 && snprintf(out->op, sizeof out->op, "%s%.*s", spaces[i].space,
-                                    name, text + prefix) < (int)sizeof out->op;
+        if (name <= 0 || snprintf(out->op, sizeof out->op, "%s%.*s", spaces[i].space,
+                                  name, text + prefix) >= (int)sizeof out->op)
+            return false;
+        usc_api_canonical(out->op, sizeof out->op);
+        return true;
     }
     return false;
 }
@@ -91,8 +143,22 @@ bool usc_api_name_read(const char *text, usc_api_name *out)
     return read_call(name, n, out);
 }
 
-bool usc_api_name_write(const char *op, char *out, size_t size)
+/* The operator of the language for a method that returns a new tensor. Of those that
+ * write (add_), the method itself is what an optimizer calls. */
+static const char *operator_of(const char *method)
 {
+    const size_t n = strlen(method);
+    const bool writes = n > 1 && method[n - 1] == '_' && method[n - 2] != '_';
+    for (int i = 0; i < N_OPERATORS && !writes; i++)
+        if (strcmp(operators[i].method, method) == 0) return operators[i].dunder;
+    return method;
+}
+
+bool usc_api_name_write(const char *op, bool as_operators, char *out, size_t size)
+{
+    const size_t methods = sizeof tensor_space - 1;
+    if (as_operators && strncmp(op, tensor_space, methods) == 0)
+        return snprintf(out, size, "Tensor.%s", operator_of(op + methods)) < (int)size;
     for (int i = 0; i < N_SPACES; i++) {
         const size_t space = strlen(spaces[i].space);
         if (strncmp(op, spaces[i].space, space) == 0 && op[space] != '\0')

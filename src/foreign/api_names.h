@@ -17,6 +17,10 @@ typedef enum usc_dumped {
     USC_DUMPED_OTHER     /* gradients of parameters, single values */
 } usc_dumped;
 
+/* A member of an entry on a backward pass that exports write, other tools do not: "node"
+ * as in theirs, or "arguments", gradients of those that ask for one. */
+#define USC_GRADIENTS_OF "gradients_of"
+
 typedef struct usc_api_name {
     usc_dumped kind;
     char call[USC_API_NAME]; /* without the direction: Functional.linear.0 */
@@ -26,9 +30,14 @@ typedef struct usc_api_name {
 /** Takes the name of a member apart. False: it is no name that a dump has. */
 bool usc_api_name_read(const char *text, usc_api_name *out);
 
+/** Makes the name that a capture has of the name of a function, `size` bytes: what `a +
+ * b` calls is torch.Tensor.add, not torch.Tensor.__add__. */
+void usc_api_canonical(char *op, size_t size);
+
 /** The dump's name without the number of the call, Functional.linear, of an operator of a
- * trace; `size` bytes at `out`. False: dumps have no such name. */
-bool usc_api_name_write(const char *op, char *out, size_t size);
+ * trace; `size` bytes at `out`. `as_operators`: torch.Tensor.add is Tensor.__add__.
+ * False: dumps have no such name. */
+bool usc_api_name_write(const char *op, bool as_operators, char *out, size_t size);
 
 /** Path and class of the module in Module.layers.0.attn.Attention.forward.0, for `size`
  * bytes each. False: it names no module. */

@@ -32,11 +32,45 @@ static usc_status find_kind(usc_exporting *ex, usc_error *err)
 
 /* ---- calls ---- */
 
+/* A member of the call's state: a number, a text in `text`. */
+static void read_state(const usc_exporting *ex, const char *key, int64_t *number,
+                       char *text, size_t size)
+{
+    usc_json *state = NULL;
+    usc_error ignored;
+    if (ex->call.state == NULL ||
+        usc_json_parse(ex->call.state, strlen(ex->call.state), "state", "no JSON", &state,
+                       &ignored) != USC_OK)
+        return;
+    const usc_json *held = usc_json_get(state, key);
+    if (number != NULL) (void)usc_json_as_integer(held, number);
+    if (text != NULL && usc_json_as_text(held) != NULL)
+        (void)usc_format(text, size, "%s", usc_json_as_text(held));
+    usc_json_free(state);
+}
+
+/* The name that the call had in the dump that it was imported from. */
+static bool name_as_dumped(usc_exporting *ex)
+{
+    char dumped[USC_API_NAME] = "";
+    usc_api_name name;
+    read_state(ex, "dumped", NULL, dumped, sizeof dumped);
+    if (!usc_api_name_read(dumped, &name) || name.call[0] == '\0') return false;
+    (void)usc_format(ex->name, sizeof ex->name, "%s", name.call);
+    return true;
+}
+
 /* Functional.linear.3: the number counts the calls of that name within a step. */
 static bool name_call(usc_exporting *ex)
 {
-    char name[USC_API_NAME];
-    if (!usc_api_name_write(ex->call.op, name, sizeof name)) {
+    char name[USC_API_NAME], forward[32];
+    (void)usc_format(forward, sizeof forward, "forward %lld",
+                     (long long)ex->call.sequence);
+    if (name_as_dumped(ex)) {
+        (void)usc_keys_put(&ex->numbers, usc_key_of(forward), 0);
+        return true;
+    }
+    if (!usc_api_name_write(ex->call.op, ex->kind->as_operators, name, sizeof name)) {
         if (ex->counts->nameless++ == 0)
             (void)usc_format(ex->counts->first_nameless,
                              sizeof ex->counts->first_nameless, "%s", ex->call.op);
@@ -47,12 +81,7 @@ static bool name_call(usc_exporting *ex)
     int64_t *place = usc_keys_find(&ex->numbers, key);
     if (place != NULL) ++*place;
     (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)number);
-    if (ex->kind->takes_backward) {
-        char forward[32];
-        (void)usc_format(forward, sizeof forward, "forward %lld",
-                         (long long)ex->call.sequence);
-        (void)usc_keys_put(&ex->numbers, usc_key_of(forward), number);
-    }
+    (void)usc_keys_put(&ex->numbers, usc_key_of(forward), number);
     return true;
 }
 
@@ -61,21 +90,16 @@ static bool name_call(usc_exporting *ex)
 static bool name_backward(usc_exporting *ex)
 {
     int64_t forward = 0;
-    usc_json *state = NULL;
-    usc_error ignored;
-    if (!ex->kind->takes_backward || ex->call.state == NULL ||
-        usc_json_parse(ex->call.state, strlen(ex->call.state), "state", "no JSON", &state,
-                       &ignored) != USC_OK)
-        return false;
-    (void)usc_json_as_integer(usc_json_get(state, "forward"), &forward);
-    usc_json_free(state);
     char key[32], name[USC_API_NAME];
+    read_state(ex, "forward", &forward, NULL, 0);
     (void)usc_format(key, sizeof key, "forward %lld", (long long)forward);
     int64_t *number = usc_keys_find(&ex->numbers, usc_key_of(key));
-    if (number == NULL || *number < 0 ||
-        !usc_api_name_write(ex->call.op, name, sizeof name))
-        return false;
-    (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)*number);
+    if (number == NULL || *number < 0) return false;
+    if (!name_as_dumped(ex)) {
+        if (!usc_api_name_write(ex->call.op, ex->kind->as_operators, name, sizeof name))
+            return false;
+        (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)*number);
+    }
     *number = -1;
     return true;
 }

@@ -140,24 +140,34 @@ static usc_status begin_msprobe(usc_exporting *ex, int64_t step, usc_error *err)
                : unwritten(ex, err);
 }
 
+static const char *way_of(const usc_exporting *ex)
+{
+    return ex->backward ? "backward" : "forward";
+}
+
+/* Backward passes have a place and no stack. */
 static usc_status put_msprobe_places(usc_exporting *ex, usc_line *to, usc_error *err)
 {
     const char *comma = ex->first ? "\n " : ",\n ";
+    usc_status st = USC_OK;
     usc_line_clear(to);
     usc_line_add(to, "%s\"%lld\": [[\"%s.forward\"], ", comma,
                  (long long)ex->counts->calls, ex->name);
-    usc_status st = put_frames(ex, to, err);
-    usc_line_text(to, "]");
-    if (st == USC_OK) st = write_line(ex, ex->stacks, to, err);
+    if (!ex->backward) {
+        st = put_frames(ex, to, err);
+        usc_line_text(to, "]");
+        if (st == USC_OK) st = write_line(ex, ex->stacks, to, err);
+    }
     if (st != USC_OK) return st;
     usc_line_clear(to);
-    usc_line_add(to, "%s\"%s.forward\": ", comma, ex->name);
+    usc_line_add(to, "%s\"%s.%s\": ", comma, ex->name, way_of(ex));
     usc_line module = {0};
     if (ex->call.phase != NULL && strcmp(ex->call.phase, "optimizer") == 0)
         usc_line_text(&module, "optimizer");
     else if (ex->call.module_path != NULL && ex->call.module_class != NULL)
-        usc_line_add(&module, "Module.%s%s%s.forward.0", ex->call.module_path,
-                     ex->call.module_path[0] != '\0' ? "." : "", ex->call.module_class);
+        usc_line_add(&module, "Module.%s%s%s.%s.0", ex->call.module_path,
+                     ex->call.module_path[0] != '\0' ? "." : "", ex->call.module_class,
+                     way_of(ex));
     if (module.n > 0)
         usc_line_json(to, module.text);
     else
@@ -169,11 +179,15 @@ static usc_status put_msprobe_places(usc_exporting *ex, usc_line *to, usc_error 
 static usc_status put_msprobe(usc_exporting *ex, usc_error *err)
 {
     usc_line line = {0};
-    usc_line_add(&line, "%s\n  \"%s.forward\": {\"input_args\": ", ex->first ? "" : ",",
-                 ex->name);
+    usc_line_add(&line, "%s\n  \"%s.%s\": {\"%s\": ", ex->first ? "" : ",", ex->name,
+                 way_of(ex), ex->backward ? "input" : "input_args");
     usc_status st = put_args(ex, &line, err);
-    usc_line_text(&line, ", \"input_kwargs\": ");
-    if (st == USC_OK) st = put_kwargs(ex, &line, err);
+    if (!ex->backward) {
+        usc_line_text(&line, ", \"input_kwargs\": ");
+        if (st == USC_OK) st = put_kwargs(ex, &line, err);
+    } else if (strstr(ex->call.state, "\"gradients\"") == NULL) {
+        usc_line_text(&line, ", \"" USC_GRADIENTS_OF "\": \"arguments\"");
+    }
     usc_line_text(&line, ", \"output\": ");
     if (st == USC_OK) st = usc_export_results(ex, &line, err);
     usc_line_text(&line, "}");
@@ -192,7 +206,7 @@ static usc_status end_msprobe(usc_exporting *ex, usc_error *err)
 }
 
 const usc_export_kind usc_export_msprobe = {"msprobe", begin_msprobe, put_msprobe,
-                                            end_msprobe, false};
+                                            end_msprobe, true};
 
 /* ---- the tool before it: names with stars, no results ---- */
 
@@ -281,4 +295,4 @@ static usc_status end_v1(usc_exporting *ex, usc_error *err)
 }
 
 const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1, end_v1,
-                                              true};
+                                              false};

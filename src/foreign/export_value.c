@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments and tensors of a trace as dumps describe them; the tensors' files.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -143,9 +144,9 @@ static usc_status put_file(usc_exporting *ex, const usc_call_arg *arg, usc_line 
     t.bytes = bytes;
     file_name(ex, arg, name, sizeof name);
     char folder[sizeof ex->data];
-    (void)usc_format(folder, sizeof folder, "%s%s", ex->backward ? "back" : "",
-                     ex->data + (ex->backward ? 3 : 0)); /* forward_... */
-    const bool old = ex->kind == &usc_export_ascend_v1;
+    const bool old = ex->kind == &usc_export_ascend_v1, back = old && ex->backward;
+    (void)usc_format(folder, sizeof folder, "%s%s", back ? "back" : "",
+                     ex->data + (back ? 3 : 0)); /* forward_... */
     if (usc_format(path, sizeof path, "%s/%s/%s", ex->folder, folder, name) >=
         (int)sizeof path)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", ex->folder);
@@ -273,30 +274,52 @@ usc_status usc_export_value(usc_exporting *ex, const usc_json *value, const char
     return USC_OK;
 }
 
+/* How many places of the list hold something. */
+static int count_results(const usc_exporting *ex)
+{
+    int n = 0, at;
+    for (int i = 0; i < ex->call.n_args; i++)
+        if (ex->call.arg[i].role == USC_ROLE_OUT &&
+            sscanf(ex->call.arg[i].path, "out[%d]", &at) == 1 && at >= n && at < 1 << 16)
+            n = at + 1;
+    return n;
+}
+
+static usc_status put_inner_results(usc_exporting *ex, int i, usc_line *to,
+                                    usc_error *err)
+{
+    char path[64];
+    usc_status st = USC_OK;
+    usc_line_text(to, "[");
+    for (int k = 0; st == USC_OK; k++) {
+        (void)usc_format(path, sizeof path, "out[%d][%d]", i, k);
+        const usc_call_arg *inner = usc_export_arg(ex, USC_ROLE_OUT, path);
+        if (inner == NULL) break;
+        if (k > 0) usc_line_text(to, ", ");
+        st = put_tensor(ex, inner, to, err);
+    }
+    usc_line_text(to, "]");
+    return st;
+}
+
 usc_status usc_export_results(usc_exporting *ex, usc_line *to, usc_error *err)
 {
     usc_status st = USC_OK;
     char path[64];
+    const int n = count_results(ex);
     usc_line_text(to, "[");
-    for (int i = 0; st == USC_OK; i++) {
+    for (int i = 0; st == USC_OK && i < n; i++) {
         (void)usc_format(path, sizeof path, "out[%d]", i);
         const usc_call_arg *arg = usc_export_arg(ex, USC_ROLE_OUT, path);
         (void)usc_format(path, sizeof path, "out[%d][0]", i);
-        const usc_call_arg *inner = usc_export_arg(ex, USC_ROLE_OUT, path);
-        if (arg == NULL && inner == NULL) break;
+        const bool is_list = usc_export_arg(ex, USC_ROLE_OUT, path) != NULL;
         if (i > 0) usc_line_text(to, ", ");
-        if (arg != NULL) {
+        if (arg != NULL)
             st = put_tensor(ex, arg, to, err);
-            continue;
-        }
-        usc_line_text(to, "[");
-        for (int k = 0; st == USC_OK && inner != NULL; k++) {
-            if (k > 0) usc_line_text(to, ", ");
-            st = put_tensor(ex, inner, to, err);
-            (void)usc_format(path, sizeof path, "out[%d][%d]", i, k + 1);
-            inner = usc_export_arg(ex, USC_ROLE_OUT, path);
-        }
-        usc_line_text(to, "]");
+        else if (is_list)
+            st = put_inner_results(ex, i, to, err);
+        else
+            usc_line_text(to, "null");
     }
     usc_line_text(to, "]");
     return st;

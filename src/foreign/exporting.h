@@ -25,7 +25,7 @@ typedef struct usc_export_kind {
     usc_status (*begin_step)(usc_exporting *ex, int64_t step, usc_error *err);
     usc_status (*put_call)(usc_exporting *ex, usc_error *err);
     usc_status (*end_step)(usc_exporting *ex, usc_error *err);
-    bool takes_backward; /* functions' backward passes are calls, too */
+    bool as_operators; /* torch.Tensor.add is Tensor.__add__ */
 } usc_export_kind;
 
 struct usc_exporting {

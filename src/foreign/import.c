@@ -79,6 +79,32 @@ void usc_importing_begin(usc_importing *im, const char *file, const char *member
     im->call = (usc_import_call){.sequence = im->counts->calls + 1, .args = args};
 }
 
+const char *usc_importing_state(usc_importing *im, const char *dumped, int64_t forward,
+                                bool of_node)
+{
+    usc_line text = {0};
+    usc_line_text(&text, "{");
+    if (forward > 0) usc_line_add(&text, "\"forward\": %lld, ", (long long)forward);
+    if (of_node) usc_line_text(&text, "\"gradients\": \"node\", ");
+    usc_line_text(&text, "\"dumped\": ");
+    usc_line_json(&text, dumped);
+    usc_line_text(&text, "}");
+    char *out = text.failed ? NULL : usc_arena_take(&im->texts, text.n + 1);
+    if (out != NULL) memcpy(out, text.text, text.n + 1);
+    im->texts.failed = im->texts.failed || out == NULL;
+    usc_line_free(&text);
+    return out;
+}
+
+bool usc_importing_asks(const usc_importing *im)
+{
+    for (const usc_import_arg *a = im->call.first; a != NULL; a = a->next)
+        if (a->role == USC_ROLE_IN &&
+            usc_json_is_true(usc_json_get(a->from, "requires_grad")))
+            return true;
+    return false;
+}
+
 usc_status usc_importing_put(usc_importing *im, const usc_import_facts *facts,
                              usc_error *err)
 {

@@ -122,40 +122,16 @@ static usc_status read_gradients(const char *path, gradients *g, usc_error *err)
 
 /* ---- calls ---- */
 
-/* The name that the dump has for a call, and of a backward pass its forward call. */
-static const char *state_of(usc_importing *im, int64_t forward)
-{
-    usc_line text = {0};
-    usc_line_text(&text, "{");
-    if (forward > 0) usc_line_add(&text, "\"forward\": %lld, ", (long long)forward);
-    usc_line_text(&text, "\"dumped\": ");
-    usc_line_json(&text, im->member);
-    usc_line_text(&text, "}");
-    char *out = text.failed ? NULL : usc_arena_take(&im->texts, text.n + 1);
-    if (out != NULL) memcpy(out, text.text, text.n + 1);
-    usc_line_free(&text);
-    return out;
-}
-
 static usc_status put_call(usc_importing *im, const usc_api_name *name, int64_t forward,
                            usc_error *err)
 {
     const int64_t *stack = usc_keys_find(&im->stacks, usc_key_of(name->call));
-    const usc_import_facts facts = {.op = name->op,
-                                    .phase = forward > 0 ? USC_PHASE_BACKWARD
-                                                         : USC_PHASE_FORWARD,
-                                    .stack = stack != NULL ? *stack : 0,
-                                    .state = state_of(im, forward)};
-    if (facts.state == NULL)
-        return usc_importing_wrong(im, USC_E_NOMEM, NULL, err, "no memory");
+    const usc_import_facts facts = {
+        .op = name->op,
+        .phase = forward > 0 ? USC_PHASE_BACKWARD : USC_PHASE_FORWARD,
+        .stack = stack != NULL ? *stack : 0,
+        .state = usc_importing_state(im, im->member, forward, false)};
     return usc_importing_put(im, &facts, err);
-}
-
-static bool asks_for_gradients(const usc_importing *im)
-{
-    for (const usc_import_arg *a = im->call.first; a != NULL; a = a->next)
-        if (usc_json_is_true(usc_json_get(a->from, "requires_grad"))) return true;
-    return false;
 }
 
 /* The backward pass of the call just put: its arguments are the gradients. */
@@ -193,7 +169,7 @@ static usc_status take_call(usc_importing *im, const usc_json *value, gradients 
     if (st == USC_OK) st = put_call(im, &name, 0, err);
     const int64_t *at = usc_keys_find(&g->places, usc_key_of(name.call));
     const usc_json *given = at != NULL ? usc_json_item(g->at[*at], 0) : NULL;
-    if (st != USC_OK || !usc_json_is_list(given) || !asks_for_gradients(im)) return st;
+    if (st != USC_OK || !usc_json_is_list(given) || !usc_importing_asks(im)) return st;
     g->n_used++;
     return take_backward(im, &name, given, err);
 }

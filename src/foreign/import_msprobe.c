@@ -199,18 +199,50 @@ static usc_status take_forward(usc_importing *im, const usc_api_name *name,
         st = usc_import_results(im, out, written_by(im, name->op, kwargs), err);
     if (st != USC_OK) return st;
     const int64_t place = known_of(&im->places, name->call);
-    const usc_import_facts facts = {.op = name->op,
-                                    .phase = place < 0 ? USC_PHASE_OPTIMIZER
-                                                       : USC_PHASE_FORWARD,
-                                    .module = place > 0 ? place : 0,
-                                    .stack = known_of(&im->stacks, name->call)};
+    const usc_import_facts facts = {
+        .op = name->op,
+        .phase = place < 0 ? USC_PHASE_OPTIMIZER : USC_PHASE_FORWARD,
+        .module = place > 0 ? place : 0,
+        .stack = known_of(&im->stacks, name->call),
+        .state = usc_importing_state(im, name->call, 0, false)};
 
     static const char said[] =
         "it ran under autocast: its float32 inputs are kept as autocast rounded them";
+    int64_t *known = usc_keys_find(&im->calls, usc_key_of(name->call));
+    if (known != NULL && !usc_importing_asks(im)) *known = -sequence;
     st = usc_importing_put(im, &facts, err);
     return st == USC_OK && im->call.narrowed
                ? usc_trace_put_note(im->trace, sequence, "autocast", said, err)
                : st;
+}
+
+/* The gradients that came into the last node of a function in autograd, and those that
+ * this node gave, in the order of its own inputs: what a hook on it sees. */
+static usc_status take_backward(usc_importing *im, const usc_api_name *name,
+                                const usc_json *value, usc_error *err)
+{
+    const usc_json *given = usc_json_get(value, "input");
+    const usc_json *found = usc_json_get(value, "output");
+    const char *of = usc_json_as_text(usc_json_get(value, USC_GRADIENTS_OF));
+    const int64_t forward = known_of(&im->calls, name->call), own = im->call.sequence;
+    if (forward <= 0 || !usc_json_is_list(given)) {
+        im->counts->others++;
+        return USC_OK;
+    }
+    if (usc_keys_put(&im->calls, usc_key_of(im->member), own) != own)
+        return usc_importing_wrong(im, USC_E_CORRUPT, NULL, err, "stands twice");
+    const bool of_node = of == NULL || strcmp(of, "arguments") != 0;
+    const int64_t place = known_of(&im->places, name->call);
+    usc_status st = usc_import_arguments(im, given, NULL, err);
+    if (st == USC_OK) st = usc_import_results(im, found, NULL, err);
+    if (st != USC_OK) return st;
+    const usc_import_facts facts = {
+        .op = name->op,
+        .phase = USC_PHASE_BACKWARD,
+        .module = place > 0 ? place : 0,
+        .stack = known_of(&im->stacks, name->call),
+        .state = usc_importing_state(im, name->call, forward, of_node)};
+    return usc_importing_put(im, &facts, err);
 }
 
 static usc_status take_member(usc_importing *im, const usc_json *value, usc_error *err)
@@ -218,12 +250,13 @@ static usc_status take_member(usc_importing *im, const usc_json *value, usc_erro
     usc_api_name name;
     const bool known = usc_api_name_read(im->member, &name);
     im->counts->modules += known && name.kind == USC_DUMPED_MODULE;
-    im->counts->others +=
-        !known || name.kind == USC_DUMPED_OTHER || name.kind == USC_DUMPED_BACKWARD;
-    if (!known || name.kind != USC_DUMPED_FORWARD) return USC_OK;
+    im->counts->others += !known || name.kind == USC_DUMPED_OTHER;
+    if (!known || name.kind == USC_DUMPED_MODULE || name.kind == USC_DUMPED_OTHER)
+        return USC_OK;
     if (!usc_json_is_object(value))
         return usc_importing_wrong(im, USC_E_CORRUPT, NULL, err, "is no object");
-    return take_forward(im, &name, value, err);
+    return name.kind == USC_DUMPED_FORWARD ? take_forward(im, &name, value, err)
+                                           : take_backward(im, &name, value, err);
 }
 
 static usc_status read_data(usc_importing *im, usc_json_stream *s, bool *stopped,

@@ -48,7 +48,7 @@ typedef struct usc_importing {
     char folder[USC_PATH_SIZE]; /* of its tensors */
     int64_t n_tensors, n_storages, n_versions, n_ops, n_modules, n_stacks;
     usc_keys ops, modules; /* of the trace: name -> row */
-    usc_keys calls;        /* of this step: name -> sequence */
+    usc_keys calls; /* of this step: name -> sequence; negative: asks for no gradient */
     usc_keys stacks,
         places; /* of this step: name -> stack; -> module, or -1: optimizer */
     int64_t step, first_of_step;
@@ -71,6 +71,15 @@ typedef struct usc_import_facts {
     int64_t module, stack;
     const char *state; /* NULL: nothing */
 } usc_import_facts;
+
+/** State of a call: its name in the dump, of a backward pass (`forward` > 0) its forward
+ * call. `of_node`: its results are the gradients that the function's last node of
+ * autograd gave, not those of the function's arguments. Memory: of the call. */
+const char *usc_importing_state(usc_importing *im, const char *dumped, int64_t forward,
+                                bool of_node);
+
+/** Whether an input of the call asks for a gradient. */
+bool usc_importing_asks(const usc_importing *im);
 
 /** Puts the call with its arguments. */
 USC_NODISCARD usc_status usc_importing_put(usc_importing *im,

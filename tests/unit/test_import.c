@@ -229,7 +229,7 @@ static void what_autocast_rounded_is_kept_as_it_ran(void **state)
                                                     TENSOR(""), TENSOR("")));
     usc_trace *t = imported();
     const usc_call linear = call_of(t, 1);
-    assert_null(linear.state);
+    assert_string_equal(linear.state, "{\"dumped\": \"Functional.linear.0\"}");
     const usc_call_arg *weight = arg_of(&linear, USC_ROLE_IN, "args[1]");
     assert_string_equal(weight->dtype_name, "bfloat16");
     assert_int_equal(usc_trace_blob(t, weight->blob, &bytes, &size, &err), USC_OK);
@@ -240,6 +240,43 @@ static void what_autocast_rounded_is_kept_as_it_ran(void **state)
     assert_string_equal(arg_of(&cast, USC_ROLE_IN, "args[0]")->dtype_name, "float32");
     assert_non_null(strstr(cast.args, "{\"dtype\": \"bfloat16\"}"));
     assert_string_equal(call_of(t, 3).arg[0].dtype_name, "float32");
+    usc_trace_close(t);
+}
+
+static void a_backward_pass_is_a_call_of_its_forward_call(void **state)
+{
+    (void)state;
+#define BACKWARD(name, in, out, more)                                                    \
+    ", \"" name ".backward\": {\"input\": [" in "], \"output\": [" out "]" more "}"
+    const char *const wants = TENSOR(", \"requires_grad\": true");
+    char text[4096];
+    snprintf(text, sizeof text,
+             CALL("Tensor.__mul__.0.forward", "%s, %s", TENSOR("")) ", " CALL(
+                 "Torch.abs.0.forward", TENSOR(""), TENSOR("")) "%s",
+             wants, wants,
+             BACKWARD("Torch.abs.0", TENSOR(""), TENSOR(""), "") /* asks for none */
+             BACKWARD("Torch.exp.0", TENSOR(""), TENSOR(""), "") /* of no call */
+             BACKWARD("Tensor.__mul__.0", TENSOR(""), "null, " TENSOR(""), ""));
+    write_dump(text);
+    usc_trace *t = imported();
+    assert_int_equal(counts.calls, 3);
+    assert_int_equal(counts.others, 2);
+    const usc_call back = call_of(t, 3);
+    assert_string_equal(back.op, "torch.Tensor.mul");
+    assert_string_equal(back.phase, "backward");
+    assert_string_equal(back.state, "{\"forward\": 1, \"gradients\": \"node\", "
+                                    "\"dumped\": \"Tensor.__mul__.0\"}");
+    assert_int_equal(back.n_args, 2);
+    assert_non_null(arg_of(&back, USC_ROLE_IN, "args[0]"));
+    assert_non_null(arg_of(&back, USC_ROLE_OUT, "out[1]"));
+    usc_trace_close(t);
+    snprintf(text, sizeof text, CALL("Torch.abs.0.forward", "%s", TENSOR("")) "%s", wants,
+             BACKWARD("Torch.abs.0", TENSOR(""), TENSOR(""),
+                      ", \"gradients_of\": \"arguments\""));
+    write_dump(text);
+    t = imported();
+    assert_string_equal(call_of(t, 2).state,
+                        "{\"forward\": 1, \"dumped\": \"Torch.abs.0\"}");
     usc_trace_close(t);
 }
 
@@ -491,6 +528,7 @@ int main(void)
         TEST(content_is_that_of_the_file),
         TEST(what_a_call_wrote_stands_in_the_storage_of_its_argument),
         TEST(what_autocast_rounded_is_kept_as_it_ran),
+        TEST(a_backward_pass_is_a_call_of_its_forward_call),
         TEST(places_come_from_the_other_two_files),
         TEST(statistics_say_that_there_was_a_nan_or_an_infinity),
         TEST(what_is_no_sound_dump_is_refused_and_leaves_nothing),

@@ -5,6 +5,7 @@ trace's row of the forward call beside that of the backward one. Serves `session
 """
 
 import json
+from dataclasses import replace
 
 import torch
 
@@ -21,7 +22,9 @@ def forward_of(row):
 
 
 def backward_call(row, forward, read_blob, stand_in=None):
-    """The call of that row; `forward` is the row of its forward call."""
+    """The call of that row; `forward` is the row of its forward call. Where the row has the
+    gradients that the last node of autograd gave (what hooks of other tools see), they are taken
+    for those of the arguments that they belong to."""
     given = [t for t in forward["tensors"] if t["role"] == "in"]
     asked = [_below(t["path"]) for t in given if t["requires_grad"]]
     arguments = json.loads(forward["args"])
@@ -33,9 +36,12 @@ def backward_call(row, forward, read_blob, stand_in=None):
     args = [arguments["args"], {"dict": arguments["kwargs"]}, grads]
     merged = {**row, "tensors": tensors, "args": json.dumps({"args": args, "kwargs": {}})}
     writes = any(t["role"] == "mutated" for t in forward["tensors"])
-    call = call_from(merged, read_blob, stand_in, lambda call: _derived(call, asked, writes))
+    node = {}
+    call = call_from(merged, read_blob, stand_in, lambda call: _derived(call, asked, writes, node))
     if call.random:
         raise BadCall("it draws random numbers in its forward pass, which no replay draws again")
+    if json.loads(row["state"]).get("gradients") == "node":
+        _of_arguments(call, asked, node)
     return call
 
 
@@ -43,8 +49,76 @@ def _below(path):
     return path.replace("args", "args[0]", 1) if path.startswith("args") else path.replace("kwargs", "args[1]", 1)
 
 
-def _derived(call, asked, writes):
-    """What gives the gradients of the arguments at the paths `asked`, in their order."""
+# Nodes that hand a gradient on as it is, in another shape.
+MOVES = {"TBackward0", "TransposeBackward0", "PermuteBackward0", "ViewBackward0", "UnsafeViewBackward0",
+         "CloneBackward0"}  # fmt: skip
+
+
+def _inputs_of(outputs, leaves):
+    """Of the only node of autograd that gave all outputs: for each of its inputs the path of the
+    leaf, and the nodes that only move its gradient there; None for an input that is no leaf, or
+    one to which other ways lead as well."""
+    nodes = {o.grad_fn for o in outputs if o.grad_fn is not None}
+    if len(nodes) != 1:
+        return []
+    paths = {id(leaf): path for path, leaf in leaves.items() if leaf is not None}
+    inputs = [at for at, _ in nodes.pop().next_functions]
+    ways = [path for at in inputs for path in _leaves_below(at, paths)]
+    found = []
+    for at in inputs:
+        moves = []
+        while at is not None and at.name() in MOVES:
+            moves.append(at)
+            at = at.next_functions[0][0]
+        path = paths.get(id(getattr(at, "variable", None)))
+        found.append((path, moves) if ways.count(path) == 1 else None)
+    return found
+
+
+def _leaves_below(node, paths):
+    """Paths of the leaves to which a node's gradient goes on."""
+    found, seen, ahead = set(), set(), [node]
+    while ahead:
+        at = ahead.pop()
+        if at is None or at in seen:
+            continue
+        seen.add(at)
+        found.add(paths.get(id(getattr(at, "variable", None))))
+        ahead.extend(below for below, _ in at.next_functions)
+    return found - {None}
+
+
+def _of_arguments(call, asked, node):
+    """Makes what was captured of the node's inputs that of the arguments: an argument has a
+    gradient from the trace where one input of the node is that argument."""
+    inputs = node.get("inputs", [])
+    places = {}
+    for j, path in enumerate(asked):
+        at = [i for i, found in enumerate(inputs) if found and found[0] == path]
+        if len(at) == 1 and f"out[{at[0]}]" in call.results:
+            places[f"out[{j}]"] = at[0]
+    sees, read = call.results, call.live
+    call.results = {path: replace(sees[f"out[{i}]"], path=path) for path, i in places.items()}
+
+    def live(path, role):
+        if role != "out" or path not in places:
+            return read(path, role) if role != "out" else None
+        i = places[path]
+        tensor, given = read(f"out[{i}]", role), call.views[asked[int(path[4:-1])]]
+        for move in inputs[i][1] if tensor is not None else ():
+            try:
+                tensor = move(tensor)
+            except RuntimeError:  # recorded on a device that takes the function apart in another way
+                return None
+        fits = tensor is not None and tuple(tensor.shape) == given.sizes and tensor.dtype == given.dtype
+        return tensor if fits else None
+
+    call.live = live
+
+
+def _derived(call, asked, writes, node):
+    """What gives the gradients of the arguments at the paths `asked`, in their order; notes in
+    `node` what its first run tells of the node that gave the results."""
     forward = call.function
 
     def run(args, kwargs, grads):
@@ -53,6 +127,8 @@ def _derived(call, asked, writes):
             args = _with_leaves(args, "args[0]", leaves, writes)
             kwargs = _with_leaves(kwargs, "args[1]", leaves, writes)
             outputs = list(_all_tensors(forward(*args, **kwargs)))
+            if "inputs" not in node:
+                node["inputs"] = _inputs_of(outputs, leaves)
             pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, grads, strict=False)
                      if g is not None and o.requires_grad]  # fmt: skip
             return tuple(torch.autograd.grad([o for o, _ in pairs], list(leaves.values()),
