@@ -266,14 +266,15 @@ bool write_arguments(std::string &out, const Operator &op, const IValue *values)
     return true;
 }
 
-/* The seed, not the state: a random operator is judged by its statistics. */
+/* The seed, not the state: a random operator is judged by its statistics. As text: it has
+ * 64 bits without sign, more than readers of JSON take for a number. */
 std::string random_state(const IValue *values, size_t n)
 {
     try {
         const at::Generator given = generator_among(values, n);
         if (!given.defined()) return {};
-        return "{\"rng\": {\"device\": \"" + given.device().str() +
-               "\", \"seed\": " + std::to_string(given.current_seed()) + "}}";
+        return "{\"rng\": {\"device\": \"" + given.device().str() + "\", \"seed\": \"" +
+               std::to_string(given.current_seed()) + "\"}}";
     } catch (const std::exception &) {
         return {}; /* a device without a default generator has no seed to tell */
     }
