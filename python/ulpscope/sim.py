@@ -322,6 +322,6 @@ def set_protection(on: bool) -> None:
 _lib = _load_runtime()
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
+plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
 _register()
 atexit.register(_lib_glue.usc_glue_sim_settle)
-plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))

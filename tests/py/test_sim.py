@@ -11,6 +11,7 @@ import io
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import torch
@@ -552,3 +553,18 @@ def test_many_faults_on_one_operator_all_fire_and_too_many_are_refused():
     sim.clear_faults()
     with pytest.raises(ValueError, match="32 are planted already"):
         sim.plant(";".join(["aten::clone:nan"] * 33))
+
+
+def test_a_fault_that_cannot_be_planted_is_told_at_each_import():
+    code = """
+        for _ in range(2):
+            try:
+                import ulpscope.sim
+            except ValueError as problem:
+                print(problem)
+    """
+    said = child(textwrap.dedent(code), ULPSCOPE_SIM_FAULTS="mm:no_such_kind").stdout.splitlines()
+    assert len(said) == 2 and said[0] == said[1] and "no_such_kind" in said[0]
+    planted = child("import ulpscope.sim, torch; a = torch.ones(4, 4, device='sim'); print((a @ a).sum().item())",
+                   ULPSCOPE_SIM_FAULTS="mm:scale:factor=2").stdout
+    assert planted.strip() == "128.0"
