@@ -24,12 +24,15 @@ USC_BEGIN_DECLS
     X(NATIVE, "native", 1)       /* a: the CPU's own in the dtypes captured; text */     \
     X(SLOPE, "slope", 0)         /* a: R moved by the slope [S] */                       \
     X(PRODUCTS, "products", 1)   /* number: products that are added, at the least */     \
-    X(FUNCTIONS, "functions", 1) /* number: 1 if float32 computes another function */    \
+    X(FUNCTIONS, "functions", 1) /* k; a: R, b: Y, of REPLAY k with its steps [number:   \
+                                    1 if float32 computes another function] */           \
     X(REPLAY, "replay", 1)       /* k; a: R, b: Y, of perturbed inputs [S, N] */         \
     X(FAN_IN, "fan_in", 1)       /* number: F; size: the largest input */                \
     X(FLUSHED, "flushed", 0)     /* k; a: Y with subnormals flushed */                   \
-    X(LOSS, "loss", 0)           /* k; a: float32's, far away [S, N] */                  \
-    X(NOISE, "noise", 0)         /* k; a: float32's, rounded otherwise [S, N] */         \
+    X(LOSS, "loss", 0)           /* k; a: R, b: Y, of inputs k far away; of k = 0 the    \
+                                    captured ones [S, N] */                              \
+    X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N]  \
+                                  */                                                     \
     X(WHOLE, "whole", 0)         /* number: 1 if no order of adding rounds it */         \
     X(ROUNDED, "rounded", 1)     /* k; a: Y with other roundings [kinds] */              \
     X(OVERFLOWS, "overflows", 1) /* number: 1 if a step inside overflows float32 */      \
@@ -37,14 +40,15 @@ USC_BEGIN_DECLS
     X(NEAR_STEP, "near_step",                                                            \
       0) /* k; a: R of inputs moved by 2^-22 [low, high, where] */                       \
     X(NEARER_STEP, "nearer_step", 0) /* k; a: the same, a 4096th of the way */           \
-    X(ADDED, "added", 0)             /* a: what one accumulator loses at the most */     \
-    X(CHOICE, "choice", 1)           /* choice: how an index was chosen */               \
-    X(ADMISSIBLE, "admissible", 1)   /* k; a, b: replay k [runs] */                      \
-    X(ROUNDING, "rounding", 0)       /* k; a: the call with other roundings, native */   \
-    X(HELD, "held", 1)               /* a: bool, what the integer type does not hold */  \
-    X(USUAL, "usual", 1)             /* a: [K, ...] what conversions give instead */     \
-    X(WRITES, "writes", 1)           /* a: places, b: values [U, R], c: rows [U] */      \
-    X(PROBE, "probe", 0)             /* k; a: R of jittered inputs [low, high, where] */ \
+    X(ADDED, "added", 0)   /* k = 0, 1; a: Y of one accumulator that begins with the     \
+                              first, the last term [what it loses at the most] */        \
+    X(CHOICE, "choice", 1) /* choice: how an index was chosen */                         \
+    X(ADMISSIBLE, "admissible", 1) /* k; a, b: replay k [runs] */                        \
+    X(ROUNDING, "rounding", 0)     /* k; a: the call with other roundings, native */     \
+    X(HELD, "held", 1)             /* a: bool, what the integer type does not hold */    \
+    X(USUAL, "usual", 1)           /* a: [K, ...] what conversions give instead */       \
+    X(WRITES, "writes", 1)         /* a: places, b: values [U, R], c: rows [U] */        \
+    X(PROBE, "probe", 0)           /* k; a: R of jittered inputs [low, high, where] */   \
     X(NEARER_PROBE, "nearer_probe", 0)     /* k; a: the same of half the jitter */       \
     X(SETTLED_PROBE, "settled_probe", 0)   /* k; a: PROBE k, activations settled */      \
     X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */       \
@@ -57,6 +61,12 @@ typedef enum usc_want_kind {
 #undef USC_WANT_ENUM
         USC_N_WANTS
 } usc_want_kind;
+
+/* What is known of a run with other roundings, as a sum. */
+typedef enum usc_noise {
+    USC_NOISE_OWN_STEPS = 1, /* the call's own steps: what they lose is believed */
+    USC_NOISE_ROUGH = 2,     /* functions miss their limits */
+} usc_noise;
 
 /** What a case needs next. */
 typedef struct usc_want {
@@ -79,7 +89,7 @@ USC_API const char *usc_narrow_how(int k, const char **format);
 typedef enum usc_given_form {
     USC_GIVEN_NONE, /* there is none, or no more of them */
     USC_GIVEN_AS_ASKED,
-    USC_GIVEN_SUMS,   /* no single run, but what all of them come to */
+    USC_GIVEN_SUMS,   /* no single run, but what all of them come to: [...] */
     USC_GIVEN_FAILED, /* whatever makes it raised: `text` says what */
 } usc_given_form;
 
@@ -120,9 +130,10 @@ typedef struct usc_case_output {
     bool single;       /* the call is one operator, no callable of several */
     bool admissible;   /* whole numbers that hang on roundings: ADMISSIBLE may be asked */
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
-    bool narrow;       /* NARROW may be asked */
-    bool bare;         /* nothing is known but the reference, and maybe a scale: REPLAY
-                          is answered in sums of S alone, and nothing is excused */
+    bool two_functions; /* float32 and float64 are known to compute two */
+    bool narrow;        /* NARROW may be asked */
+    bool bare;          /* nothing is known but the reference, and maybe a scale: REPLAY
+                           is answered in sums of S alone, and nothing is excused */
     bool keep; /* `device` is nobody's output but has the form of a right one: nothing is
                   judged, all is asked that may be asked of any output, and what the
                   answers come to is kept (usc_case_kept) */

@@ -216,7 +216,7 @@ USC_API USC_NODISCARD usc_status usc_judge_pair(const usc_tensor *device,
                                                 usc_judgement *out, usc_error *err);
 
 /**
- * Whether any element of a perturbed replay moved by more than `share` of max(|truth|,
+ * Whether any element of a perturbed replay moved by more than 2^-12 of max(|truth|,
  * root mean square of the finite truth), or out of the finite: it may have crossed a
  * step. Elements whose truth is not finite do not count.
  *
@@ -225,8 +225,57 @@ USC_API USC_NODISCARD usc_status usc_judge_pair(const usc_tensor *device,
  * Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is false then.
  */
 USC_API USC_NODISCARD usc_status usc_judge_steep(const usc_tensor *truth,
-                                                 const usc_tensor *moved, double share,
-                                                 bool *out, usc_error *err);
+                                                 const usc_tensor *moved, bool *out,
+                                                 usc_error *err);
+
+/* How far inputs are moved that look for steps, and the part of the way that a second run
+ * goes to tell a step from a slope. */
+#define USC_NEAR_REACH 0x1p-22
+#define USC_NEARER_PART 0x1p-12
+
+/**
+ * A pair of replays with every step that it crossed replaced by the slope beside it:
+ * `wide` for `moved`, `low` for `narrow`. `crossed`: 1 where the input lies beside such a
+ * step, not upon it. *any: whether there was a step; else the replays stand.
+ *
+ * Shapes:  equal dims, any strides; truth and moved float64, yardstick, narrow and nearer
+ *          (the result on inputs moved USC_NEARER_PART as far) float64 or float32. The
+ *          others have room for as many elements, row-major.
+ * Memory:  allocates nothing, keeps no pointer.
+ * Threads: safe while nobody writes the tensors.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE; *any is false then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_free_steps(
+    const usc_tensor *truth, const usc_tensor *yardstick, const usc_tensor *moved,
+    const usc_tensor *narrow, const usc_tensor *nearer, double *wide, double *low,
+    uint8_t *crossed, bool *any, usc_error *err);
+
+/* What a reference is asked that nobody has tested yet. */
+typedef enum usc_trust {
+    USC_TRUST_STEADY,       /* a second run gives the first, but for roundings */
+    USC_TRUST_COARSE,       /* float32 holds the float64 result */
+    USC_TRUST_STILL_COARSE, /* also on inputs that it does not hold, which moved it */
+    USC_TRUST_STEPS,        /* step by step float64 gives the same */
+    USC_N_TRUSTS
+} usc_trust;
+
+/** Name of a question, e.g. "steady"; "unknown" otherwise. Memory: static. Threads: safe.
+ */
+USC_API const char *usc_trust_text(usc_trust question);
+
+/**
+ * Answers a question about `result` beside the one `before`.
+ *
+ * Shapes:  any; of another shape nothing is true. Others than floats: one dtype, of which
+ *          every element counts for STEADY, and nothing else is true.
+ * Memory:  allocates nothing, keeps no pointer.
+ * Threads: safe while nobody writes the tensors.
+ * Errors:  USC_E_DTYPE, USC_E_SHAPE; *out is false then.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_trust(usc_trust question,
+                                                 const usc_tensor *result,
+                                                 const usc_tensor *before, bool *out,
+                                                 usc_error *err);
 
 /**
  * Perturbed inputs of replay k: out_i = float32(x_i (1 + delta h s_i)) with s_i = +-1

@@ -204,7 +204,8 @@ static PyObject *case_give(PyObject *self, PyObject *args)
     PyObject *of[3] = {Py_None, Py_None, Py_None};
     usc_tensor tensors[3];
     const usc_tensor *seen[3] = {NULL, NULL, NULL};
-    if (!PyArg_ParseTuple(args, "|OOO", &of[0], &of[1], &of[2])) return NULL;
+    double number = 0;
+    if (!PyArg_ParseTuple(args, "|OOOd", &of[0], &of[1], &of[2], &number)) return NULL;
     for (int i = 0; i < 3; i++) {
         if (of[i] == Py_None) continue;
         if (py_tensor_borrow(of[i], &tensors[i]) < 0) return NULL;
@@ -214,7 +215,8 @@ static PyObject *case_give(PyObject *self, PyObject *args)
     const usc_given given = {.form = none ? USC_GIVEN_NONE : USC_GIVEN_AS_ASKED,
                              .a = seen[0],
                              .b = seen[1],
-                             .c = seen[2]};
+                             .c = seen[2],
+                             .number = number};
     return give(self, &given, args);
 }
 
@@ -328,8 +330,8 @@ static PyMethodDef case_methods[] = {
     {"next", case_next, METH_NOARGS,
      "next() -> (want, k), or None where the finding stands."},
     {"give", case_give, METH_VARARGS,
-     "give(a=None, b=None, c=None): tensors; none where there is no such operand, or no "
-     "more."},
+     "give(a=None, b=None, c=None, number=0): tensors, and what is known of them; none "
+     "where there is no such operand, or no more."},
     {"tell", METHOD(case_tell), METH_VARARGS | METH_KEYWORDS,
      "tell(number=0, size=0, text=None): an answer without tensors."},
     {"bytes", case_bytes, METH_VARARGS,

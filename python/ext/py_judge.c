@@ -5,8 +5,11 @@
 #include "py_judge.h"
 #include "py_tensor.h"
 
+#include <ulpscope/case.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/stats.h>
+
+#include <string.h>
 
 int py_put(PyObject *dict, const char *key, PyObject *value)
 {
@@ -457,18 +460,68 @@ static PyObject *py_apart(PyObject *module, PyObject *args)
 static PyObject *py_steep(PyObject *module, PyObject *args)
 {
     PyObject *truth, *moved;
-    double share;
     usc_tensor t, m;
-    if (!PyArg_ParseTuple(args, "OOd", &truth, &moved, &share)) return NULL;
+    if (!PyArg_ParseTuple(args, "OO", &truth, &moved)) return NULL;
     if (py_tensor_borrow(truth, &t) < 0 || py_tensor_borrow(moved, &m) < 0) return NULL;
 
     bool found;
     usc_error err = {0};
     usc_status status;
-    Py_BEGIN_ALLOW_THREADS status = usc_judge_steep(&t, &m, share, &found, &err);
+    Py_BEGIN_ALLOW_THREADS status = usc_judge_steep(&t, &m, &found, &err);
     Py_END_ALLOW_THREADS return status == USC_OK
         ? PyBool_FromLong(found)
         : core_raise(PyModule_GetState(module), status, &err);
+}
+
+enum { N_REPLAYS = 5, N_FREED = 8 };
+
+static PyObject *py_free_steps(PyObject *module, PyObject *args)
+{
+    PyObject *of[N_FREED];
+    usc_tensor t[N_FREED];
+    void *to[N_FREED - N_REPLAYS];
+    bool any;
+    usc_error err = {0};
+    usc_status status;
+    if (!PyArg_ParseTuple(args, "OOOOOOOO", &of[0], &of[1], &of[2], &of[3], &of[4],
+                          &of[5], &of[6], &of[7]))
+        return NULL;
+    for (int i = 0; i < N_FREED; i++) {
+        if (py_tensor_borrow(of[i], &t[i]) < 0) return NULL;
+        if (i < N_REPLAYS) continue;
+        to[i - N_REPLAYS] =
+            room_like(of[i], &t[i], &t[0], i < N_FREED - 1 ? sizeof(double) : 1);
+        if (to[i - N_REPLAYS] == NULL) return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_free_steps(&t[0], &t[1], &t[2], &t[3], &t[4], to[0], to[1], to[2],
+                                  &any, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
+    return PyBool_FromLong(any);
+}
+
+static PyObject *py_trust(PyObject *module, PyObject *args)
+{
+    const char *name;
+    PyObject *result, *before;
+    usc_tensor r, b;
+    int question = 0;
+    bool answer;
+    usc_error err = {0};
+    usc_status status;
+    if (!PyArg_ParseTuple(args, "sOO", &name, &result, &before)) return NULL;
+    while (question < USC_N_TRUSTS &&
+           strcmp(usc_trust_text((usc_trust)question), name) != 0)
+        question++;
+    if (question == USC_N_TRUSTS)
+        return PyErr_Format(PyExc_ValueError, "nothing is known of '%s'", name);
+    if (py_tensor_borrow(result, &r) < 0 || py_tensor_borrow(before, &b) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_judge_trust((usc_trust)question, &r, &b, &answer, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
+    return PyBool_FromLong(answer);
 }
 
 static PyObject *py_exact(PyObject *module, PyObject *args)
@@ -522,7 +575,12 @@ static PyMethodDef functions[] = {
      "apart(truth, yardstick, marks, moved=None, was=None) -> bool: see usc_judge_apart; "
      "with a replay usc_judge_explain. `marks` takes where, a bool tensor."},
     {"steep", py_steep, METH_VARARGS,
-     "steep(truth, moved, share) -> bool: see usc_judge_steep."},
+     "steep(truth, moved) -> bool: see usc_judge_steep."},
+    {"free_steps", py_free_steps, METH_VARARGS,
+     "free_steps(truth, yardstick, moved, narrow, nearer, wide, low, crossed) -> bool: "
+     "see usc_judge_free_steps; the last three take what it gives."},
+    {"trust", py_trust, METH_VARARGS,
+     "trust(question, result, before) -> bool: see usc_judge_trust."},
     {"exact", py_exact, METH_VARARGS,
      "exact(device, reference) -> dict: integers, bools and bytes, element by element."},
     {"stats", py_stats, METH_O, "stats(tensor) -> dict: statistics without histogram."},
@@ -548,7 +606,14 @@ static int add_verdicts(PyObject *module)
 
 int py_judge_add(PyObject *module)
 {
-    if (add_verdicts(module) < 0) return -1;
+    if (add_verdicts(module) < 0 ||
+        PyModule_AddObject(module, "near_reach", PyFloat_FromDouble(USC_NEAR_REACH)) <
+            0 ||
+        PyModule_AddObject(module, "nearer_part", PyFloat_FromDouble(USC_NEARER_PART)) <
+            0 ||
+        PyModule_AddIntConstant(module, "noise_own_steps", USC_NOISE_OWN_STEPS) < 0 ||
+        PyModule_AddIntConstant(module, "noise_rough", USC_NOISE_ROUGH) < 0)
+        return -1;
     PyObject *type = PyType_FromModuleAndSpec(module, &judge_spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Judge", type);

@@ -9,8 +9,8 @@
 
 #define PLAIN 0x1p60 /* S above it may tell of an overflow */
 
-static usc_case_stage take_native, take_slope, take_products, take_functions, take_replay;
-static usc_case_stage take_fan_in, take_flushed, take_loss, take_whole;
+static usc_case_stage take_native, take_slope, take_products, ask_trust, take_functions;
+static usc_case_stage take_replay, take_fan_in, take_flushed, take_loss, take_whole;
 
 /* ---- what is kept ---- */
 
@@ -121,7 +121,7 @@ static usc_status ask_replay(usc_case *c, int k)
 static usc_status after_native(usc_case *c)
 {
     return c->o.linear ? usc_case_ask(c, USC_WANT_SLOPE, 0, take_slope)
-                       : usc_case_ask(c, USC_WANT_FUNCTIONS, 0, take_functions);
+                       : usc_case_go(c, ask_trust);
 }
 
 usc_status usc_case_keep_float(usc_case *c, usc_error *err)
@@ -150,7 +150,7 @@ static usc_status take_native(usc_case *c, usc_error *err)
 static usc_status take_slope(usc_case *c, usc_error *err)
 {
     if (!given_one(c) || !usc_case_fits(c->given.a, &c->truth))
-        return usc_case_ask(c, USC_WANT_FUNCTIONS, 0, take_functions);
+        return usc_case_go(c, ask_trust);
     usc_status st = usc_case_renew_judge(c, err);
     if (st == USC_OK) st = usc_judge_replay(c->look.judge, c->given.a, c->given.a, err);
     if (st == USC_OK) st = put_sums(c, &c->kept->of.slope, NULL, err);
@@ -162,13 +162,18 @@ static usc_status take_products(usc_case *c, usc_error *err)
 {
     (void)err;
     c->kept->products = c->given.number >= 1 ? c->given.number : 1;
-    return usc_case_ask(c, USC_WANT_FUNCTIONS, 0, take_functions);
+    return usc_case_go(c, ask_trust);
+}
+
+static usc_status ask_trust(usc_case *c, usc_error *err)
+{
+    return usc_case_trust(c, take_functions, err);
 }
 
 static usc_status take_functions(usc_case *c, usc_error *err)
 {
     (void)err;
-    c->kept->functions = c->given.number != 0;
+    c->kept->functions = c->trust.known == ANOTHER_FUNCTION;
     c->s_matters = false; /* that of the slope is another */
     return ask_replay(c, 0);
 }
@@ -269,8 +274,7 @@ void usc_case_keep_nearby(usc_case *c)
 
 void usc_case_keep_added(usc_case *c)
 {
-    if (given_one(c) && usc_case_fits(c->given.a, &c->truth))
-        put_tensor(c, &c->kept->of.added, c->given.a);
+    if (c->added != NULL) put_like(c, &c->kept->of.added, c->added, USC_F64);
 }
 
 void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums)

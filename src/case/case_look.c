@@ -250,17 +250,17 @@ static usc_status begin_appeal(usc_case *c)
 /* A loss of float32, as a replay that did not move. */
 usc_status usc_case_feed_loss(usc_case *c, bool *fed, usc_error *err)
 {
-    const usc_tensor *given = c->given.a;
     usc_tensor replay[2];
-    *fed = !c->look.odd && usc_case_fits(given, &c->truth);
+    *fed = !c->look.odd && usc_case_fits(c->given.a, &c->truth);
     if (!*fed) return USC_OK;
-    const double *lost = usc_case_wide(c, given);
     const void *wide = usc_case_plain(c, &c->first[0]);
     const void *narrow = usc_case_plain(c, &c->first[1]);
-    if (lost == NULL || wide == NULL || narrow == NULL || !make_room(c, replay))
+    if (wide == NULL || narrow == NULL || !make_room(c, replay))
         return USC_OK; /* the driver tells */
+    *fed = usc_case_find_loss(c, c->low);
+    if (!*fed) return USC_OK;
     for (int64_t i = 0; i < c->n; i++) {
-        c->low[i] = at(&c->first[0], wide, i) + LOSS_WEIGHT * lost[i];
+        c->low[i] = at(&c->first[0], wide, i) + LOSS_WEIGHT * c->low[i];
         if (!isfinite(c->low[i])) c->low[i] = at(&c->first[1], narrow, i);
     }
     return usc_judge_replay(c->look.judge, &c->first[0], &replay[1], err);
@@ -332,7 +332,7 @@ static usc_status feed(usc_case *c, usc_error *err)
 static usc_status first_replay(usc_case *c, usc_error *err)
 {
     (void)err;
-    if (c->given.number != 0 && usc_case_given(c, USC_GIVEN_AS_ASKED)) {
+    if (c->trust.known == ANOTHER_FUNCTION) {
         usc_case_conclude(c, USC_VERDICT_UNJUDGED,
                           "the reference hangs on the dtype: float32 and float64 compute "
                           "another function there");
@@ -343,16 +343,12 @@ static usc_status first_replay(usc_case *c, usc_error *err)
 
 /* ---- before any replay ---- */
 
-static usc_status ask_functions(usc_case *c)
-{
-    return usc_case_ask(c, USC_WANT_FUNCTIONS, 0, first_replay);
-}
-
 /* Without N, bits are a lower bound. */
 static usc_status after_slope(usc_case *c, usc_error *err)
 {
     usc_judgement *j = &c->look.j;
-    if (j->verdict != USC_VERDICT_PASS || j->needs_appeal) return ask_functions(c);
+    if (j->verdict != USC_VERDICT_PASS || j->needs_appeal)
+        return usc_case_trust(c, first_replay, err);
     j->bound = j->n_mismatch > 0;
     return done(c, err);
 }
@@ -382,7 +378,8 @@ static usc_status at_slope(usc_case *c, usc_error *err)
 {
     const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
                      usc_case_fits(c->given.a, &c->truth);
-    if (!one && !usc_case_given(c, USC_GIVEN_SUMS)) return ask_functions(c);
+    if (!one && !usc_case_given(c, USC_GIVEN_SUMS))
+        return usc_case_trust(c, first_replay, err);
     c->look.fresh = false;
     const usc_status st = judge_slope(c, err);
     c->look.fresh = false; /* the judge is used up */
@@ -404,5 +401,5 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     if (st != USC_OK) return st;
     if (c->look.j.verdict == USC_VERDICT_PASS) return done(c, err); /* beside |R| alone */
     if (c->o.linear) return usc_case_ask(c, USC_WANT_SLOPE, 0, at_slope);
-    return ask_functions(c);
+    return usc_case_trust(c, first_replay, err);
 }

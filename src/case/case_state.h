@@ -4,7 +4,8 @@
 // of an output; case_look.c looks at floats; case_excuse.c, case_steps.c, case_free.c and
 // case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
 // agree in every bit; case_narrow.c tries narrower formats; case_finding.c keeps what was
-// found; case_keep.c what is asked for an output that is judged later.
+// found; case_trust.c whether float32 is a yardstick; case_keep.c what is asked for an
+// output that is judged later.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
@@ -94,6 +95,12 @@ struct usc_case {
     usc_arena keeping; /* of all that is kept */
     usc_kept **all;
     size_t n_all, all_room;
+    struct {
+        enum { UNKNOWN, ONE_FUNCTION, ANOTHER_FUNCTION } known;
+        uint8_t *far; /* where float32 lies far from float64 */
+        usc_case_stage *then;
+    } trust;
+    double *added;       /* the most that one accumulator loses */
     bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
@@ -148,6 +155,14 @@ bool usc_case_put_right(usc_case *c, const usc_tensor *from);
 /** Looks at `device`; c->f is what is found when `after` runs. */
 usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *after,
                          usc_error *err);
+
+/** What float32 lost in the run that was given of LOSS or NOISE, element by element;
+ * false where that is not believed, or there is no memory. */
+bool usc_case_find_loss(usc_case *c, double *out);
+
+/** Finds out whether float32 and float64 compute one function, once for an output, and
+ * goes on with `then`, which reads c->trust.known. */
+usc_status usc_case_trust(usc_case *c, usc_case_stage *then, usc_error *err);
 
 usc_case_stage usc_case_float;     /* a float output, from its first look on */
 usc_case_stage usc_case_excuses;   /* where float32 fails as well */

@@ -4,14 +4,13 @@
 // rounds had the very values: no step lies between them and the truth. Then what one
 // accumulator loses. Neighbours: case_state.h.
 #include "case/case_state.h"
+#include "judge/slopes.h"
 
 #include <math.h>
 #include <string.h>
 
 #define EPS 4.0           /* a step is met within so many ulps of 1 */
 #define NEAR_STEPS 16     /* replays that look for steps nearby */
-#define PART 0x1p-12      /* of the way goes the nearer of two replays */
-#define STEEP 0x1p-12     /* below it a difference needs no second look */
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
 #define FEW_SLACK 1.25    /* of so few none is another's luck */
@@ -109,27 +108,8 @@ usc_status usc_case_steps(usc_case *c, usc_error *err)
 
 static double typical(const usc_case *c)
 {
-    double sum = 0;
-    int64_t n = 0;
-    for (int64_t i = 0; i < c->n; i++)
-        if (isfinite(c->r[i])) {
-            sum += c->r[i] * c->r[i];
-            n++;
-        }
-    return n > 0 ? sqrt(sum / (double)n) : 0;
-}
-
-/* Whether an element moved more than a slope usually does, or out of the finite. */
-static bool is_suspect(const usc_case *c, double usual, int64_t i, double moved)
-{
-    const double size = fmax(fabs(c->r[i]), usual);
-    return isfinite(c->r[i]) && !(fabs(moved - c->r[i]) <= STEEP * size);
-}
-
-/* Whether a difference grew with the distance, within a factor of 2. */
-static bool is_slope(double far, double near)
-{
-    return far * PART >= near / 2 && far * PART <= near * 2;
+    const usc_walk walk = usc_walk_over(&c->truth);
+    return usc_judge_typical(&walk, c->n);
 }
 
 static usc_status go_on(usc_case *c, usc_error *err);
@@ -147,8 +127,8 @@ static usc_status take_nearer(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++) {
         const double m = s->moved[i];
         const double far = fabs(m - c->r[i]), near = fabs(nearer[i] - c->r[i]);
-        if (!isfinite(m) || !is_suspect(c, usual, i, m) || !(near * 2 <= far) ||
-            is_slope(far, near))
+        if (!isfinite(m) || !usc_is_suspect(c->r[i], m, usual) ||
+            !usc_is_beside(far, near) || usc_is_slope(far, near))
             continue;
         c->marks[i] = 1;
         s->low[i] = fmin(s->low[i], m);
@@ -193,7 +173,7 @@ static usc_status take_moved(usc_case *c, usc_error *err)
     const double usual = typical(c);
     bool any = false;
     for (int64_t i = 0; i < c->n && !any; i++)
-        any = is_suspect(c, usual, i, moved[i]);
+        any = usc_is_suspect(c->r[i], moved[i], usual);
     return any ? usc_case_ask(c, USC_WANT_NEARER_STEP, c->want.k, take_nearer)
                : go_on(c, err);
 }
@@ -247,21 +227,37 @@ static usc_status after_added(usc_case *c, usc_error *err)
     return usc_case_go(c, usc_case_end);
 }
 
+/* The most that runs lose, which add up from the first term on and from the last; false
+ * where a run is missing. */
+static bool add_loss(usc_case *c)
+{
+    const bool sums = usc_case_given(c, USC_GIVEN_SUMS);
+    if ((!sums && !usc_case_given(c, USC_GIVEN_AS_ASKED)) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth) || !usc_case_load(c))
+        return false;
+    const double *run = usc_case_wide(c, c->given.a);
+    if (c->want.k == 0) c->added = usc_case_room(c, c->n, sizeof *c->added);
+    if (run == NULL || c->added == NULL) return false;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double lost = sums ? run[i] : fabs(run[i] - c->r[i]);
+        if (isfinite(lost) && lost > c->added[i]) c->added[i] = lost;
+    }
+    return true;
+}
+
 /* Without the elements that are off by no more than an accumulator loses that takes the
  * terms as they come. */
 static usc_status take_added(usc_case *c, usc_error *err)
 {
+    if (!add_loss(c)) c->added = NULL;
+    if (c->added != NULL && c->want.k == 0 && !usc_case_given(c, USC_GIVEN_SUMS))
+        return usc_case_ask(c, USC_WANT_ADDED, 1, take_added);
     c->d = NULL;
-    if (c->kept != NULL) {
-        usc_case_keep_added(c);
-        return usc_case_go(c, usc_case_free);
-    }
-    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
-        !usc_case_fits(c->given.a, &c->truth))
-        return usc_case_go(c, usc_case_free);
-    const double *most = usc_case_wide(c, c->given.a);
+    if (c->kept != NULL) usc_case_keep_added(c);
+    if (c->kept != NULL || c->added == NULL) return usc_case_go(c, usc_case_free);
+    const double *most = c->added;
     c->marks = usc_case_room(c, c->n, 1);
-    if (most == NULL || c->marks == NULL || !usc_case_load(c)) return USC_OK;
+    if (c->marks == NULL || !usc_case_load(c)) return USC_OK;
     const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
     const double slack = c->n >= FEW ? ORDER_SLACK : FEW_SLACK;
     c->n_marks = 0;

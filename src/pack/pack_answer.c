@@ -183,7 +183,7 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
         *out = sums(o->near_low, o->near_high, o->near_steps);
     if (kind == USC_WANT_ADMISSIBLE) *out = sums(o->admissible, NULL, NULL);
     if (kind == USC_WANT_TIED) *out = tensors(o->sums_low, o->sums_high, NULL);
-    if (kind == USC_WANT_ADDED) *out = tensors(o->added, NULL, NULL);
+    if (kind == USC_WANT_ADDED && o->added != NULL) *out = sums(o->added, NULL, NULL);
     if (kind == USC_WANT_CHOICE) *out = choice(o, r);
     if (kind == USC_WANT_USUAL) *out = tensors(o->usual, NULL, NULL);
     if (kind == USC_WANT_WRITES) *out = tensors(o->write_at, o->writes, o->write_rows);
@@ -211,6 +211,7 @@ static usc_status judge_own(const usc_pack_work *w, const usc_safetensor *device
         .gradient = o->side_low != NULL,
         .single = true,
         .admissible = o->admissible != NULL,
+        .two_functions = o->functions,
         .narrow = !o->bare,
         .bare = o->bare,
     };

@@ -3,15 +3,18 @@
 one pass that finds steps. Each says what the replays would have said, and lets no planted
 fault through."""
 
+import itertools
+
 import pytest
 import torch
 
 from ulpscope import _core
 from ulpscope.calls.mode import Mode
-from ulpscope.executors import jumps, operands as _operands
+from ulpscope.executors import operands as _operands
 from ulpscope.executors.algorithms import accumulated
 from ulpscope.calls.callable import call_of
 from ulpscope.executors.device import Answer
+from ulpscope.executors.jumps import freed
 from ulpscope.executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ulpscope.executors.operands import Operands, Timing
 from ulpscope.judges.outputs import judge_outputs
@@ -225,13 +228,60 @@ def test_steps_are_found_as_by_definition():
         moved = truth * (1 + far * torch.randn(truth.shape)) + far / 50 * torch.randn(truth.shape)
         if i % 11 == 0:
             moved[1, 1] = torch.nan
-        expected = bool(jumps.suspects(truth, moved).any())
-        assert _core.steep(truth, moved, jumps.STEEP) == expected
+        expected = bool(suspects(truth, moved).any())
+        assert _core.steep(truth, moved) == expected
         found += expected
+        yardstick, narrow = truth.float(), moved.float()
+        nearer = truth + (moved - truth) * torch.tensor((0, 1, PART, PART * 3))[torch.randint(4, truth.shape)]
+        wide, low, jump = freed(truth, yardstick, moved, narrow, nearer)
+        for got, right in zip((wide, low, *(vars(jump).values() if jump else ())),
+                              slow_freed(truth, yardstick, moved, narrow, nearer), strict=False):  # fmt: skip
+            torch.testing.assert_close(got, right, rtol=1e-15, atol=0, equal_nan=True)
+        assert expected or jump is None
     assert 20 < found < 180
     with pytest.raises(_core.UlpscopeError, match="float64"):
-        _core.steep(torch.ones(3), torch.ones(3), 0.1)
-    assert not _core.steep(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64), 0.1)
+        _core.steep(torch.ones(3), torch.ones(3))
+    assert not _core.steep(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64))
+
+
+PART = 2.0**-12
+
+
+def suspects(truth, moved):
+    live = truth[truth.isfinite()]
+    typical = float(live.square().mean().sqrt()) if live.numel() else 0.0
+    return truth.isfinite() & ~((moved - truth).abs() <= PART * truth.abs().clamp(min=typical))
+
+
+def slow_freed(truth, yardstick, moved, narrow, nearer):
+    """The definition of usc_judge_free_steps; without steps its first two alone."""
+    far, near = (moved - truth).abs(), (nearer - truth).abs()
+    slope = (far * PART >= near / 2) & (far * PART <= near * 2) & moved.isfinite()
+    odd = suspects(truth, moved) & ~slope
+    step, lost = nearer - truth, yardstick.double() - truth
+    crossed = ~((step.abs() * 2 <= far) & nearer.isfinite())
+    most = far.nan_to_num(nan=torch.inf)
+    smooth = truth + torch.where(crossed, torch.zeros_like(step), step / PART).clamp(-most, most)
+    at = (odd & ~crossed & moved.isfinite()).flatten().nonzero().flatten()
+    low = torch.where(odd & lost.isfinite(), (smooth + lost).to(narrow.dtype), narrow)
+    return torch.where(odd, smooth, moved), low, at, moved.flatten()[at]
+
+
+def test_a_reference_is_trusted_as_it_deserves():
+    ask, x = _core.trust, torch.randn(5000, dtype=torch.float64)
+    low, moved = x.float().double(), (x * (1 + 2.0**-20)).float().double()
+    for question, result, before, answer in (
+        ("steady", x * (1 + 2.0**-20), x, True), ("steady", x + 0.01 * (x > 2), x, False),
+        ("steady", x[:9], x, False), ("steady", x.long(), x.long(), True),
+        ("steady", x.long() + (x > 2), x.long(), False),
+        ("coarse", low, low, True), ("coarse", x, x, False), ("coarse", x.round(), x.round(), False),
+        ("still_coarse", moved, low, True), ("still_coarse", low, low, False), ("still_coarse", x, low, False),
+        ("still_coarse", torch.where(torch.arange(5000) % 3 > 0, low, moved), low, False),
+        ("steps", x * (1 + 2.0**-30), x, True), ("steps", x * (1 + 2.0**-18), x, False),
+    ):  # fmt: skip
+        assert ask(question, result, before) == answer, (question, answer)
+    with pytest.raises(ValueError, match="nothing is known"):
+        ask("kindness", x, x)
 
 
 def test_an_output_of_lists_is_looked_at_in_its_place_alone():
@@ -245,7 +295,8 @@ def test_an_output_of_lists_is_looked_at_in_its_place_alone():
         alone = operands.reference_of(path)
         assert alone is not operands.reference and len(alone.call.views) == 3
         assert list(alone.call.written()) == [path]
-        for a, b in zip(alone.losses(path), operands.reference.losses(path), strict=True):
+        of_one, of_all = (itertools.chain(*r.far_away(path)) for r in (alone, operands.reference))
+        for a, b in zip(of_one, of_all, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
     plain = Operands(call(aten.mul.Tensor, torch.randn(3), torch.randn(3)), Timing())
     assert plain.reference_of("out[0]") is plain.reference

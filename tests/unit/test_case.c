@@ -19,6 +19,8 @@ typedef struct bench {
     float *low;
     const char *fails; /* this want fails */
     bool rich;         /* wants that need no answer have one, too */
+    bool overflows;    /* a step in float32 does */
+    double moves;      /* what moved inputs make of a result, of its size */
     const char *dtype; /* that the operator gives, or NULL */
     char asked[MOST_ASKED * 16];
 } bench;
@@ -67,7 +69,7 @@ static bool answers_all(bench *b, const usc_want *want, usc_given *out)
                                          USC_WANT_PROBE, USC_WANT_NEARER_PROBE};
     *out = (usc_given){.form = USC_GIVEN_AS_ASKED};
     for (int i = 0; i < 4; i++) {
-        if (want->kind == low[i]) out->a = &b->yardstick;
+        if (want->kind == low[i]) out->a = out->b = &b->yardstick;
         if (want->kind == wide[i]) *out = replay(b, want->k);
     }
     return out->a != NULL && want->k < 4;
@@ -92,6 +94,14 @@ static usc_given answer(bench *b, const usc_want *want)
     if (want->kind == USC_WANT_REPLAY) return replay(b, want->k);
     if (want->kind == USC_WANT_DTYPE && b->dtype != NULL)
         return (usc_given){.form = USC_GIVEN_AS_ASKED, .text = b->dtype};
+    if (want->kind == USC_WANT_FUNCTIONS && b->moves > 0) {
+        const usc_given given = replay(b, want->k);
+        for (int i = 0; i < N; i++)
+            b->wide[i] = b->f.r[i] * (1 + b->moves);
+        return given;
+    }
+    if (want->kind == USC_WANT_OVERFLOWS)
+        return (usc_given){.form = USC_GIVEN_AS_ASKED, .number = b->overflows};
     if (want->kind == USC_WANT_FAN_IN)
         return (usc_given){.form = USC_GIVEN_AS_ASKED, .number = 1};
     return (usc_given){.form = USC_GIVEN_NONE};
@@ -159,9 +169,8 @@ static void what_is_accused_is_asked_all_before(void **state)
     assert_true(f.bits > 7 && f.bits < 10);
     assert_int_equal(f.n_examples, USC_FINDING_EXAMPLES);
     assert_string_equal(b.asked,
-                        "reference functions replay0 replay1 replay2 replay3 fan_in "
-                        "flushed loss fan_in flushed noise fan_in flushed steps "
-                        "added writes ");
+                        "reference replay0 replay1 replay2 replay3 fan_in flushed loss "
+                        "fan_in flushed noise fan_in flushed steps added writes ");
     assert_non_null(strstr(text, "scale computed with 9"));
     b.o.never_rounds = true; /* then no other rounding can excuse it */
     assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
@@ -182,6 +191,42 @@ static void an_answer_that_fails_is_unjudged_or_left_out(void **state)
     assert_string_equal(text, "scale is unjudged: no reference: no such kernel");
     b.fails = "loss";
     assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    free_bench(&b);
+}
+
+/* float32 with another function at one element of ten; what is asked of it. */
+static usc_finding judged_apart(bench *b, char *text, size_t size)
+{
+    for (int i = 0; i < N; i++) {
+        if (i % 10 == 0) b->f.y[i] = (float)(b->f.r[i] * 1.01);
+        fixture_set(&b->f, i, b->f.r[i] * (1 + 0x1p-9));
+    }
+    return judged(b, text, size);
+}
+
+static void a_yardstick_of_another_function_is_none(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    b.o.captured = "float32";
+    assert_int_equal(judged_apart(&b, text, sizeof text).verdict, USC_VERDICT_UNJUDGED);
+    assert_non_null(strstr(text, "compute another function"));
+    assert_string_equal(b.asked, "reference functions functions functions functions "
+                                 "rounded overflows ");
+    b.overflows = true; /* which an excuse knows */
+    (void)judged_apart(&b, text, sizeof text);
+    assert_null(strstr(text, "compute another function"));
+    b.overflows = false;
+    b.moves = 0.01; /* the slope explains it */
+    assert_true(usc_verdict_flagged(judged_apart(&b, text, sizeof text).verdict));
+    assert_non_null(strstr(b.asked, "reference functions replay0"));
+    b.moves = 0;
+    b.o.two_functions = true; /* whoever judges later knows */
+    for (int i = 0; i < N; i++)
+        b.f.y[i] = (float)b.f.r[i];
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_UNJUDGED);
+    assert_string_equal(b.asked, "reference ");
     free_bench(&b);
 }
 
@@ -426,6 +471,7 @@ int main(void)
         cmocka_unit_test(what_is_right_is_asked_nothing_more),
         cmocka_unit_test(what_is_accused_is_asked_all_before),
         cmocka_unit_test(an_answer_that_fails_is_unjudged_or_left_out),
+        cmocka_unit_test(a_yardstick_of_another_function_is_none),
         cmocka_unit_test(another_dtype_is_wrong),
         cmocka_unit_test(what_a_rounded_result_explains_is_reduced),
         cmocka_unit_test(what_it_leaves_open_stays_wrong),

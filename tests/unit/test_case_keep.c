@@ -164,6 +164,9 @@ static usc_given real_number(table *t, const usc_want *want)
     case USC_WANT_SLOPE:
     case USC_WANT_REPLAY:
         return pair(t, 0x1p-2);
+    case USC_WANT_LOSS:
+        if (want->k < RUNS) return pair(t, 0x1p-20);
+        return (usc_given){.form = USC_GIVEN_NONE};
     case USC_WANT_PRODUCTS:
     case USC_WANT_FAN_IN:
     case USC_WANT_OVERFLOWS:
@@ -173,7 +176,6 @@ static usc_given real_number(table *t, const usc_want *want)
     case USC_WANT_WRITES:
         return writes(t, false);
     case USC_WANT_FLUSHED:
-    case USC_WANT_LOSS:
     case USC_WANT_NOISE:
     case USC_WANT_ROUNDED:
         if (want->k >= RUNS) return (usc_given){.form = USC_GIVEN_NONE};

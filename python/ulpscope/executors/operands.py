@@ -18,7 +18,6 @@ import torch
 from ..calls.replay import base_name
 from .precision import FUSED
 from .reference import Reference
-from .trust import is_another_function
 
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 SOME = 4  # one in so many places asks: the others will
@@ -53,7 +52,6 @@ class Operands:
         self.reference = Reference(call)
         self._replays, self._held = {}, 0
         self._places = {}  # place in the lists -> Reference
-        self._another = {}  # path -> whether float32 and float64 are two functions there
         self._flushed = {}  # place, or None -> what flushes
 
     def begin(self):
@@ -126,14 +124,6 @@ class Operands:
         given = [f[path] for f in self._flushed[place] if path in f and f[path].shape == plain.shape]
         given = [torch.where(plain.isnan(), plain, f) for f in given]  # zeros make no NaN right
         return [f for f in given if bool(((f != plain) & ~plain.isnan()).any())]
-
-    def is_another_function(self, path):
-        """Whether float32 and float64 compute another function there."""
-        if path not in self._another:
-            now = time.perf_counter_ns()
-            self._another[path] = is_another_function(self._at(path)[1], path)
-            self.timing.add("perturbed", now)
-        return self._another[path]
 
     def fan_in(self, path):
         now = time.perf_counter_ns()

@@ -27,11 +27,10 @@ from ..calls.replay import (
     widened,
 )  # fmt: skip
 from ..calls.writes import WRITES
-from .jumps import PART, STEEP, freed
+from .jumps import freed
 from .noise import Accumulated, Flush, Noise, Steps, Watch, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
-from .trust import equal, fits, most, moves, near, size
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
@@ -39,7 +38,6 @@ FEW_OUTPUTS = 64
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
 N_NOISES = 5
-MOST_NOISE = 256
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
 
 
@@ -251,7 +249,7 @@ class Reference:
             again = self.narrow()
         finally:
             torch.random.set_rng_state(now)
-        return all(p in again and near(t, again[p]) for p, t in self.yardstick.items())
+        return all(p in again and _core.trust("steady", again[p], t) for p, t in self.yardstick.items())
 
     @property
     def _hangs_on_dtype(self):
@@ -270,15 +268,14 @@ class Reference:
         rounds to something coarser on purpose does not move with its inputs."""
         if not self._untested():
             return False
-        coarse = [p for p, t in self.truth.items() if t.is_floating_point() and fits(t, t)]
+        coarse = [p for p, t in self.truth.items() if _core.trust("coarse", t, t)]
         if not coarse or not self.moving:
             return False
         try:
             moved = self.wide({k: t * FINE for k, t in self._perturbed(0).items()})
         except Exception:  # outside its domain: nothing learnt
             return False
-        return any(fits(moved[p], self.truth[p], moved=True) and moves(moved[p], self.truth[p])
-                   for p in coarse if p in moved)  # fmt: skip
+        return any(_core.trust("still_coarse", moved[p], self.truth[p]) for p in coarse if p in moved)
 
     def native(self):
         """The call on the CPU in the very dtypes captured; None where the CPU refuses."""
@@ -322,7 +319,7 @@ class Reference:
     @cached_property
     def largest_input(self):
         """The size of the largest input that replays perturb."""
-        return max((most(p.data) for p in self.moving.values()), default=0.0)
+        return max((_largest(p.data) for p in self.moving.values()), default=0.0)
 
     def _perturbed(self, replay, delta=0.0, share=0.0):
         contents = {}
@@ -344,8 +341,9 @@ class Reference:
         """Input k, perturbed by `delta`."""
         return self._perturbed(k, delta)
 
-    def drawn_near(self, contents, part):
+    def drawn_near(self, contents):
         """Perturbed inputs, with only a part of the way gone."""
+        part = _core.nearer_part
         return {key: self.parts[key].data.to(t.dtype).lerp(t, part) for key, t in contents.items()}
 
     def replay(self, k):
@@ -355,7 +353,7 @@ class Reference:
         odd = [p for p in wide if self._is_odd(p, wide, narrow)]
         if not odd:
             return wide, narrow
-        nearer = self.wide(self.drawn_near(contents, PART))
+        nearer = self.wide(self.drawn_near(contents))
         for path in odd:
             if path in nearer and nearer[path].shape == wide[path].shape:
                 wide[path], narrow[path], jump = freed(
@@ -372,7 +370,7 @@ class Reference:
             return False
         if not truth.shape == moved.shape == narrow[path].shape:
             return False
-        return _core.steep(truth, moved, STEEP)
+        return _core.steep(truth, moved)
 
     def _pair(self, k, delta=0.0):
         """Truth and yardstick on perturbed input k, and the input."""
@@ -389,18 +387,17 @@ class Reference:
         """Truth and yardstick on perturbed input k, jumps and all."""
         return self._pair(k)[:2]
 
-    def losses(self, path):
-        """What float32 loses on inputs further away, element by element: where a formula
+    def far_away(self, path):
+        """Truth and yardstick of one output, and both on inputs further away: where a formula
         cancels, all replays close by may repeat one lucky rounding."""
         truth = self.truth[path]
-        yield self.yardstick[path].double() - truth
+        yield truth, self.yardstick[path]
         for k, delta in enumerate(FAR_DELTAS):
             wide, narrow, _ = self._pair(FAR_REPLAYS + k, delta)
             if path not in wide or not wide[path].shape == truth.shape == narrow[path].shape:
                 return
-            lost = (narrow[path].double() - wide[path]).abs()
-            # No more than the same share of the result where the result has grown.
-            yield lost * (truth.abs() / wide[path].abs()).clamp(max=1.0)
+            yield wide[path], narrow[path]
+
     def _has_steps(self):
         """Whether the call computes in several steps that another device may round
         otherwise."""
@@ -412,24 +409,13 @@ class Reference:
         return True
 
     def noises(self, path):
-        """What float32 loses when every rounding inside a call falls otherwise. Of an operator
-        that could not be taken apart a loss out of all proportion is not believed. What a
-        function loses by missing its limit (tanh of 100 is not quite 1) counts up to one
-        rounding of the output's largest element."""
-        truth = self.truth[path]
-        usual = (self.yardstick[path].double() - truth).abs()
-        live = truth[truth.isfinite()].abs()
-        cap = 2.0**-24 * float(live.max()) if live.numel() else 0.0
+        """One output of float32 when every rounding inside a call falls otherwise, and whether
+        functions miss their limits, where there is one."""
         for rough in (False, True):
-            if rough and not self._settled:
-                return
-            for narrow in self.rounded_otherwise(path, rough):
-                lost = (narrow - truth).abs()
-                most = max(MOST_NOISE * size(usual), 2.0**-12 * size(truth))
-                if self._same_apart() or size(lost) <= most:
-                    yield lost.clamp(max=cap) if rough else lost
+            if not rough or self._settled:
+                yield from ((run, rough) for run in self.rounded_otherwise(path, rough))
 
-    def _same_apart(self):
+    def same_apart(self):
         """Whether the call's steps compute the same as the call: torch's formula of an
         attention may keep other statistics than its kernel for the backward reads."""
         if self._apart is None:
@@ -440,11 +426,8 @@ class Reference:
                     return function(*args, **kwargs)
 
             found = self._run_composite(widened, None, apart)
-            self._apart = all(
-                found[p].shape == t.shape and size(found[p].double() - t) <= 2.0**-20 * size(t)
-                for p, t in self.truth.items()
-                if t.is_floating_point() and p in found
-            )
+            self._apart = all(_core.trust("steps", found[p], t) for p, t in self.truth.items()
+                              if t.is_floating_point() and p in found)  # fmt: skip
         return self._apart
 
     def rounded_otherwise(self, path, rough=True):
@@ -452,7 +435,7 @@ class Reference:
         are held to their limits unless `rough`."""
         if not self._has_steps() or getattr(self.call, "keeps_low", False):
             return  # an ulp of a step in 16 bits is no rounding of float32
-        function, apart = self._own or cpu_kernel(self.call), self._same_apart()
+        function, apart = self._own or cpu_kernel(self.call), self.same_apart()
 
         def noisy(*args, **kwargs):
             with Noise(self.seed + i, apart, rough) as noise:
@@ -466,12 +449,12 @@ class Reference:
                 return
             yield narrow[path].double()
 
-    def lost_by_order(self, path):
-        """The most that one accumulator loses in every sum inside, from its first term on or from
-        its last, element by element; None for a call that adds nothing."""
-        most, function = None, self._own or cpu_kernel(self.call)
+    def added_in_order(self, path):
+        """One output of float32 with one accumulator in every sum inside, from its first term on and
+        from its last; nothing of a call that adds nothing."""
+        function = self._own or cpu_kernel(self.call)
         for back in (False, True):
-            mode = Accumulated(back, self._same_apart())
+            mode = Accumulated(back, self.same_apart())
 
             def added(*args, mode=mode, **kwargs):
                 with mode:
@@ -479,10 +462,8 @@ class Reference:
 
             narrow = self._run_composite(computed, None, added)
             if not mode.any or path not in narrow or narrow[path].shape != self.truth[path].shape:
-                return None
-            lost = (narrow[path].double() - self.truth[path]).abs().nan_to_num(0, 0, 0)
-            most = lost if most is None else torch.maximum(most, lost)
-        return most
+                return
+            yield narrow[path]
 
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""
@@ -600,7 +581,7 @@ class Reference:
             second = self.narrow()
         finally:
             torch.random.set_rng_state(state)
-        return any(not equal(first[p], second[p]) for p in first)
+        return any(not _is_same(first[p], second[p]) for p in first)
 
 
 def _moved_on(state):
@@ -628,6 +609,16 @@ def _flushing_to_zero():
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+def _is_same(a, b):
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _largest(x):
+    """The largest size of a finite element."""
+    x = x.float() if x.element_size() == 1 else x  # float8 has no abs of its own
+    return float(x.abs().nan_to_num(0, 0, 0).max())
 
 
 def _differ(a, b):

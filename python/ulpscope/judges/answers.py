@@ -12,7 +12,7 @@ from ..calls.replay import promises_nothing
 from ..calls.verdicts import clause
 from ..calls.writes import updates
 from ..executors.formats import NATIVE, rounded_inputs
-from ..executors.jumps import FIRST_NEAR, PART, REACH
+from ..executors.jumps import FIRST_NEAR
 from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ..executors.noise import RoundedSteps
 from ..executors.orders import is_whole
@@ -107,7 +107,8 @@ class Answers:
         case.tell(number=n_products(self.reference, self.path))
 
     def functions(self, case, k):
-        case.tell(number=self.operands.is_another_function(self.path))
+        wide, narrow = self.own.raw_replay(k)
+        case.give(wide.get(self.path), narrow.get(self.path))
 
     def replay(self, case, k):
         wide, narrow = self.operands.replay_of(self.path, k)
@@ -123,10 +124,12 @@ class Answers:
         case.give(self._next("flushed", k, lambda: self.operands.flushed(self.path)))
 
     def loss(self, case, k):
-        case.give(self._next("loss", k, lambda: self.own.losses(self.path)))
+        case.give(*self._next("loss", k, lambda: self.own.far_away(self.path)) or ())
 
     def noise(self, case, k):
-        case.give(self._next("noise", k, lambda: self.own.noises(self.path)))
+        run, rough = self._next("noise", k, lambda: self.own.noises(self.path)) or (None, False)
+        own = run is not None and self.own.same_apart()
+        case.give(run, None, None, own * _core.noise_own_steps + rough * _core.noise_rough)
 
     # ---- excuses ----
 
@@ -146,15 +149,15 @@ class Answers:
         return case.give(torch.cat([j.where for j in jumps]), torch.cat([j.values for j in jumps]))
 
     def near_step(self, case, k):
-        self._contents = self.reference.moved(FIRST_NEAR + k, REACH)
+        self._contents = self.reference.moved(FIRST_NEAR + k, _core.near_reach)
         case.give(self.reference.wide(self._contents)[self.path])
 
     def nearer_step(self, case, k):
-        near = self.reference.drawn_near(self._contents, PART)
+        near = self.reference.drawn_near(self._contents)
         case.give(self.reference.wide(near)[self.path])
 
     def added(self, case, k):
-        case.give(self.own.lost_by_order(self.path))
+        case.give(self._next("added", k, lambda: self.own.added_in_order(self.path)))
 
     # ---- what is not promised ----
 
@@ -222,7 +225,7 @@ class Answers:
         return case.give() if outputs is None else case.give(outputs.get(self.path))
 
 
-TIMED = {"slope", "products", "loss", "noise", "narrow"}  # the others tell what they take themselves
+TIMED = {"slope", "products", "functions", "loss", "noise", "narrow"}  # the others tell what they take themselves
 
 
 def judge(found, operands, path, device, narrow):
