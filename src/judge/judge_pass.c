@@ -201,7 +201,7 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
     if (p->view->appeal || p->call != NULL || j->kernels->screen == NULL ||
         (j->wide && !bare) || !(s->visible >= VISIBLE))
         return false;
-    const bool as_is = j->dtype == USC_F32 || j->dtype == USC_F16 || j->dtype == USC_BF16;
+    const bool as_is = usc_screens(j->dtype);
     usc_screen_operands o = {.r = usc_walk_load(&j->r, at, count, &s->r_room, s->r)};
     if (as_is)
         o.d = usc_walk_raw(&j->d, at, count, &s->room);

@@ -118,9 +118,9 @@ typedef struct usc_judge_kernels {
                        const double *rk, const double *yk, size_t count, float *s,
                        float *n, uint8_t *flags);
     /* A quicker score and bin for blocks of ordinary elements whose scores are at most
-     * out->max; NULL where there is none. `dtype` is how o->d is read: float32, float16,
-     * bfloat16, or float64 for all others, widened. Adds to *out. False, and *out as it
-     * was, where an element is special, ill-conditioned or above that, or count is no
+     * out->max; NULL where there is none. `dtype` is how o->d is read: one of
+     * usc_screens(), or float64 for all others, widened. Adds to *out. False, and *out as
+     * it was, where an element is special, ill-conditioned or above that, or count is no
      * multiple of 16. */
     bool (*screen)(const usc_score_params *p, usc_dtype dtype,
                    const usc_screen_operands *o, size_t count, usc_screened *out);
@@ -143,6 +143,13 @@ typedef struct usc_judge_kernels {
 
 /* Flushing matters where it moves the result by more than so many roundings. */
 #define USC_FLUSH_SHOWS 16.0
+
+/* Whether `screen` reads a device's output of this dtype as it is. */
+static inline bool usc_screens(usc_dtype dtype)
+{
+    return dtype == USC_F32 || dtype == USC_F16 || dtype == USC_BF16 ||
+           dtype == USC_F8_E4M3 || dtype == USC_F8_E5M2;
+}
 
 extern const usc_judge_kernels usc_judge_kernels_scalar;
 #if defined(__x86_64__)

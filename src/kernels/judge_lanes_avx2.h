@@ -5,6 +5,7 @@
 #ifndef USC_JUDGE_LANES_AVX2_H
 #define USC_JUDGE_LANES_AVX2_H
 
+#include "kernels/float8.h"
 #include "kernels/judge_avx2.h"
 
 enum { DOUBLES = 4, FLOATS = 8 };
@@ -119,6 +120,13 @@ static USC_ALWAYS_INLINE doubles d_load_half(usc_dtype dtype, const uint16_t *x)
     const __m128i words = _mm_loadl_epi64((const __m128i *)(const void *)x);
     if (dtype == USC_F16) return d_of(_mm_cvtph_ps(words));
     return d_of(_mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), words)));
+}
+
+static USC_ALWAYS_INLINE doubles d_load_byte(usc_dtype dtype, const uint8_t *x)
+{
+    const __m128i bytes = _mm_loadu_si32(x);
+    const narrow value = _mm_cvtph_ps(usc_half_of_bytes(dtype, bytes));
+    return d_of(_mm_mul_ps(value, _mm_set1_ps(usc_half_factor(dtype))));
 }
 
 static inline double d_largest(doubles x)

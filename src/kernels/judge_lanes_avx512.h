@@ -4,6 +4,7 @@
 #ifndef USC_JUDGE_LANES_AVX512_H
 #define USC_JUDGE_LANES_AVX512_H
 
+#include "kernels/float8.h"
 #include "kernels/judge_avx512.h"
 
 enum { DOUBLES = 8, FLOATS = 16 };
@@ -122,6 +123,13 @@ static USC_ALWAYS_INLINE doubles d_load_half(usc_dtype dtype, const uint16_t *x)
     if (dtype == USC_F16) return d_of(_mm256_cvtph_ps(words));
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16);
     return d_of(_mm256_castsi256_ps(bits));
+}
+
+static USC_ALWAYS_INLINE doubles d_load_byte(usc_dtype dtype, const uint8_t *x)
+{
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)x);
+    const narrow value = _mm256_cvtph_ps(usc_half_of_bytes(dtype, bytes));
+    return d_of(_mm256_mul_ps(value, _mm256_set1_ps(usc_half_factor(dtype))));
 }
 
 static inline double d_largest(doubles x)

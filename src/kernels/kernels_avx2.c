@@ -2,6 +2,7 @@
 // The kernels for AVX2 with FMA and F16C; compiled with their flags, so nothing here may
 // run before cpu_probe.c has said yes, and nothing inline is shared with other units.
 #include "base/compiler.h"
+#include "kernels/float8.h"
 #include "kernels/kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -301,9 +302,34 @@ static void widen_bf16(const void *src, double *dst, size_t n)
     scalar.widen[USC_BF16](s + i, dst + i, n - i);
 }
 
+static USC_ALWAYS_INLINE void widen_f8(usc_dtype dtype, const uint8_t *s, double *dst,
+                                       size_t n)
+{
+    const __m256 factor = _mm256_set1_ps(usc_half_factor(dtype));
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(s + i));
+        const __m256 x = _mm256_cvtph_ps(usc_half_of_bytes(dtype, bytes));
+        store_widened(_mm256_mul_ps(x, factor), dst + i);
+    }
+    scalar.widen[dtype](s + i, dst + i, n - i);
+}
+
+static void widen_e5m2(const void *src, double *dst, size_t n)
+{
+    widen_f8(USC_F8_E5M2, src, dst, n);
+}
+
+static void widen_e4m3(const void *src, double *dst, size_t n)
+{
+    widen_f8(USC_F8_E4M3, src, dst, n);
+}
+
 bool usc_kernels_fill_avx2(usc_kernels *kernels)
 {
     usc_kernels_fill_scalar(&scalar);
+    kernels->widen[USC_F8_E5M2] = widen_e5m2;
+    kernels->widen[USC_F8_E4M3] = widen_e4m3;
     kernels->widen[USC_F32] = widen_f32;
     kernels->widen[USC_F16] = widen_f16;
     kernels->widen[USC_BF16] = widen_bf16;

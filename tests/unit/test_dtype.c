@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 static uint64_t seed = 20261122;
 
 static uint64_t next_random(void)
@@ -279,9 +281,9 @@ static void test_widen_has_equal_bits_on_every_isa(void **state)
                 const size_t n = size == 8 ? lengths[i] / 2 : lengths[i];
                 const char *at = (const char *)src + offset * size;
                 assert_int_equal(usc_kernels_select("scalar", NULL), USC_OK);
-                usc_dtype_widen((usc_dtype)d, at, a, n);
+                usc_kernels_widen((usc_dtype)d, at, a, n);
                 assert_int_equal(usc_kernels_select(NULL, NULL), USC_OK);
-                usc_dtype_widen((usc_dtype)d, at, b, n);
+                usc_kernels_widen((usc_dtype)d, at, b, n);
                 assert_memory_equal(a, b, n * sizeof a[0]);
             }
 }
