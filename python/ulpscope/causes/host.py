@@ -4,10 +4,9 @@ first accusation, so that whatever a wrongly used kernel does, the asking progra
 worker of a check, which is ours, forks the first one ahead (`reserve`): loading torch anew takes
 longer than most searches.
 
-Requests and answers are JSON lines on two pipes, tensors lie in memory shared with that process.
-A search that dies is taken up behind the mistake that was its end; a process that is gone is
-replaced at the next question. This process changes nothing of its own: no signal, no working
-directory, no generator.
+Requests and answers are JSON on a pair of sockets, a finding lies in memory shared with that process.
+One that is gone is replaced at the next question. This process changes nothing of its own: no
+signal, no working directory, no generator.
 """
 
 import atexit
@@ -15,31 +14,29 @@ import gc
 import itertools
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+from multiprocessing.connection import Pipe
 
 import torch
 
 from .._core import Findings
 from ..calls.verdicts import FLAGGED, UNKNOWN
-from . import diagnose, parcel
-from . import groups as _causes_groups
-from .process import APART, GRACE_SECONDS, Limit, waits
+from . import diagnose, parcel, process
+from .groups import Own
 
 SECONDS = 2.0  # that a search may take, if nobody says otherwise
 START_SECONDS = 120  # importing torch on a busy machine
 TRIES = 2  # processes that one finding may cost
-DEATHS = 30  # searches that one finding may cost
+LONGEST = 1e6  # seconds that a poll takes
 BOOT = ("import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-        "from ulpscope.causes.process import main; main(sys.argv[2:])")  # fmt: skip
+        "from ulpscope.causes.process import main; main(*map(int, sys.argv[2:]))")  # fmt: skip
 
 _numbers = itertools.count(1)
 _asking = threading.Lock()
+_helper = None
 
 
 class Gone(Exception):
@@ -58,132 +55,81 @@ def _python():
     raise OSError("no python interpreter found")
 
 
-def _started(passed, owner):
+def _started(desk, memory, owner):
     """A new interpreter that searches."""
     path = [os.getcwd() if p == "" else p for p in sys.path]
     return subprocess.Popen(
-        [_python(), "-I", "-c", BOOT, json.dumps(path), *map(str, passed), str(owner)],
+        [_python(), "-I", "-c", BOOT, json.dumps(path), *map(str, (desk, memory, owner))],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        pass_fds=passed, start_new_session=True, env={**os.environ, **APART},
+        pass_fds=(desk, memory), start_new_session=True, env={**os.environ, **process.APART},
     )  # fmt: skip
 
 
 class _Forked:
     """A fork of this process that waits for work."""
 
-    def __init__(self, passed, owner):
+    def __init__(self, desk, memory, owner):
         gc.freeze()  # what is there is shared until it is written, which a collection does
-        self.status, self.pid = None, os.fork()
+        self.pid = os.fork()
         if not self.pid:
-            waits(*passed, owner)
+            process.forked(desk, memory, owner)
 
-    def poll(self):
-        return self._ended(os.WNOHANG)
+    def kill(self):
+        os.kill(self.pid, process.signal.SIGKILL)
 
     def wait(self):
-        return self._ended(0)
-
-    def _ended(self, options):
-        if self.status is None and os.waitpid(self.pid, options)[0]:
-            self.status = 0
-        return self.status
+        os.waitpid(self.pid, 0)
 
 
 class Helper:
     """The process that searches, as seen from here."""
 
     def __init__(self, make=_started):
-        self.owner = os.getpid()
-        self.memory = _shared_memory()
-        requests, self.ask = os.pipe()
-        self.answers, answers = os.pipe()
-        self.buffer, self.number, self.id = b"", None, 0
+        self.owner, self.number, self.ready = os.getpid(), None, False
+        self.memory = os.memfd_create("ulpscope-causes")
+        self.desk, theirs = Pipe()
         try:
-            self.process = make([requests, answers, self.memory], self.owner)
+            self.process = make(theirs.fileno(), self.memory, self.owner)
         except BaseException:
-            self._close([self.memory, self.ask, self.answers])
+            self._close()
             raise
         finally:
-            self._close([requests, answers])
-        self.ready = False
-        self.asleep = make is _Forked
+            theirs.close()
 
-    @staticmethod
-    def _close(descriptors):
-        for fd in descriptors:
-            os.close(fd)
+    def _close(self):
+        self.desk.close()
+        os.close(self.memory)
 
     def end(self):
-        """Ends the process; nothing of it is left."""
+        """Ends the process, and with it what it forked."""
         if self.owner == os.getpid():
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGKILL)  # its session, so also what it forked
+            self.process.kill()
             self.process.wait()
-        self._close([self.memory, self.ask, self.answers])
+        self._close()
 
     def lay_out(self, number, parts):
         """Puts a finding into the shared memory, where it is not there yet."""
         if self.number == number:
             return
-        os.ftruncate(self.memory, 0)
-        os.ftruncate(self.memory, Limit.SIZE + sum(len(p) for p in parts))
-        at = Limit.SIZE
-        for part in parts:
-            view = memoryview(part).cast("B")
-            while len(view):
-                n = os.pwrite(self.memory, view, at)
-                at, view = at + n, view[n:]
+        with open(self.memory, "wb", closefd=False) as file:
+            file.truncate(0)
+            file.seek(0)
+            file.writelines(parts)
         self.number = number
 
-    def trying(self):
-        """(number of the mistake that was tried last, seconds that were spent until then)."""
-        data = os.pread(self.memory, Limit.HEAD.size, 0)
-        return Limit.HEAD.unpack(data) if len(data) == Limit.HEAD.size else (0, 0.0)
-
-    def send(self, request):
-        """Hands over a request."""
-        self.id += 1
-        os.pwrite(self.memory, Limit.HEAD.pack(0, 0.0), 0)
+    def ask(self, request, seconds):
+        """The answer to a request; Gone where the process ends or takes longer."""
         try:
-            data = json.dumps({"id": self.id, **request}).encode() + b"\n"
-            while data:
-                data = data[os.write(self.ask, data) :]
-        except OSError:
+            self.desk.send_bytes(json.dumps(request).encode())
+            if not self.desk.poll(min(seconds, LONGEST)):
+                raise Gone(late=True)
+            return json.loads(self.desk.recv_bytes())
+        except (EOFError, OSError):
             raise Gone from None
 
-    def messages(self, until):
-        """Messages as they come; Gone where the process ends or `until` passes."""
-        poll = select.poll()
-        poll.register(self.answers, select.POLLIN)
-        while True:
-            while b"\n" in self.buffer:
-                line, self.buffer = self.buffer.split(b"\n", 1)
-                yield json.loads(line)
-            left = until - time.monotonic()
-            if left <= 0 or not poll.poll(1000 * left):
-                raise Gone(late=True)
-            data = os.read(self.answers, 1 << 16)
-            if not data:
-                raise Gone
-            self.buffer += data
-
-    def wait_until_ready(self):
+    def wake(self):
         """Returns once torch is there: nothing of that counts as searching."""
-        if self.asleep:
-            os.write(self.ask, b"\n")
-            self.asleep = False
-        if not self.ready:
-            self.ready = next(self.messages(time.monotonic() + START_SECONDS))["ready"]
-
-
-def _shared_memory():
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("ulpscope-causes")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-_helper = None
+        self.ready = self.ready or self.ask({}, START_SECONDS)["ready"]
 
 
 def _the_helper():
@@ -227,47 +173,17 @@ def end():
         helper.end()
 
 
-atexit.register(end)
-
-
 def _after_fork():
-    """A forked process leaves its parent's helper alone."""
+    """A forked process leaves its parent's question alone."""
     global _asking
     _asking = threading.Lock()
 
 
+atexit.register(end)
 os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---- asking --------------------------------------------------------------------------------
-
-
-class Progress:
-    """How far the search for one cause has come, in however many processes."""
-
-    def __init__(self, seconds):
-        self.seconds, self.spent, self.deaths, self.behind = seconds, 0.0, 0, 0
-        self.past, self.text, self.until = [], "", 0.0
-
-    def begin(self):
-        """From here the clock runs: loading torch does not count."""
-        self.until = time.monotonic() + 2 * self.seconds + GRACE_SECONDS
-
-    def request(self):
-        """What the next process is told."""
-        return {"seconds": self.seconds, "spent": self.spent, "behind": self.behind, "past": self.past,
-                "clock": max(0.01, self.until - time.monotonic())}  # fmt: skip
-
-    def noted(self, number, state):
-        """A note of a search."""
-        self.past.append([number, state])
-        self.text = state["text"] or self.text
-
-    def died(self, number, spent):
-        """A search died at a mistake: the next goes on behind it. Whether there is time."""
-        self.deaths += 1
-        self.behind, self.spent = max(self.behind + 1, number), max(self.spent, spent)
-        return self.spent < self.seconds and time.monotonic() < self.until
 
 
 class Inquiry:
@@ -275,7 +191,7 @@ class Inquiry:
 
     def __init__(self, call, verdict, seconds=SECONDS):
         self.call, self.verdict, self.seconds = call, verdict, seconds
-        self.number, self._parts, self._keep, self._way = next(_numbers), None, None, 0
+        self.number, self._parcel, self._way = next(_numbers), None, 0
 
     def worst_of(self, numbers=None):
         """The finding that decides, of all or of some by their numbers."""
@@ -294,71 +210,51 @@ class Inquiry:
             return otherwise
         try:
             with _asking:
-                return self._asked(list(every), known) or otherwise
+                return self._asked({"findings": list(every), "known": known}) or otherwise
         except Exception:  # no process, no memory, nothing to send: then it is not known
             return otherwise
 
-    def _asked(self, numbers, known):
-        state, _ = Progress(self.seconds), self._packed()
+    def _asked(self, request):
+        spent = f"{UNKNOWN} (search ended after {self.seconds:g} s)"
+        self._pack()
         for _ in range(TRIES):
             try:
-                helper = _the_helper()
-                helper.wait_until_ready()
-                return self._answered(helper, numbers, known, state)
+                answer = self._answered(_the_helper(), request)
+                return answer["cause"] or (spent if answer["ended"] else "")
             except Gone as gone:
                 end()
                 if gone.late:
-                    return state.text or self._spent()
+                    return spent
             except BaseException:
                 end()  # it may be in the midst of an answer
                 raise
-        return state.text
+        return ""
 
-    def _answered(self, helper, numbers, known, state):
-        """The answer of a process, in which searches may die."""
-        state.begin()
-        while state.deaths <= DEATHS:
-            helper.lay_out(self.number, self._packed())
-            self._send(helper, numbers, known, state)
-            message = self._answer(helper, state)
-            if "unfit" in message:
-                self.number, self._parts, self._way = next(_numbers), None, self._way + 1
-            elif "died" not in message:
-                return message["cause"] or (self._spent() if message["ended"] else "")
-            elif message["late"] or not state.died(*helper.trying()):
-                return state.text or self._spent()
-        return state.text
+    def _answered(self, helper, request):
+        """What a process says of the callable, in the first of the ways to send it that works."""
+        helper.wake()
+        clock = 2 * self.seconds + process.GRACE_SECONDS
+        while True:
+            helper.lay_out(self.number, self._parcel[:-1])
+            answer = helper.ask({"number": self.number, "sizes": [memoryview(p).nbytes for p in self._parcel[:-1]],
+                                 "threads": torch.get_num_threads(), "seconds": self.seconds, "clock": clock,
+                                 **request}, clock + process.GRACE_SECONDS)  # fmt: skip
+            if "unfit" not in answer:
+                return answer
+            self.number, self._parcel, self._way = next(_numbers), None, self._way + 1
+            self._pack()
 
-    def _send(self, helper, numbers, known, state):
-        helper.send({"number": self.number, "sizes": [len(memoryview(p).cast("B")) for p in self._parts],
-                     "findings": numbers, "known": known, "threads": torch.get_num_threads(),
-                     **state.request()})  # fmt: skip
-
-    @staticmethod
-    def _answer(helper, state):
-        """What ends a search; what it notes before is kept."""
-        for message in helper.messages(state.until + GRACE_SECONDS):
-            if "died" in message or message["id"] == helper.id:
-                if "note" not in message:
-                    return message
-                state.noted(*message["note"])
-        raise Gone
-
-    def _spent(self):
-        return f"{UNKNOWN} (search ended after {self.seconds:g} s)"
-
-    def _packed(self):
-        if self._parts is None:
-            data, buffers, self._keep, self._way = parcel.packed(self.call, self.verdict, self._way)
-            self._parts = [data, *buffers]
-        return self._parts
+    def _pack(self):
+        if self._parcel is None:
+            data, buffers, keep, self._way = parcel.packed(self.call, self.verdict, self._way)
+            self._parcel = [data, *buffers, keep]
 
 
 class Groups:
     """Findings that are alike share their cause: one search, then one run each to confirm it."""
 
     def __init__(self, known=None):
-        self.known = known or _causes_groups.Own()
+        self.known = known or Own()
 
     def cause(self, inquiry, numbers=None):
         """The cause of some findings of an inquiry, by their numbers."""

@@ -4,7 +4,7 @@ the device gave, as bytes. Tensors travel beside the pickle, as buffers in share
 
 A callable goes as a name where torch has it, else as its code with what that refers to, else as
 the operators that it runs (`Program`); user modules are never imported over there.
-Neighbours: `host` (sends), `process` (takes).
+Neighbours: `host` (sends), `process` (takes), `graph` (writes a run down).
 """
 
 import copy
@@ -15,42 +15,44 @@ import marshal
 import pickle
 import sys
 import types
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 
 import torch
 
 from .._core import Finding, Findings
-from ..calls.replay import resolve, widened
+from ..calls.replay import bind_cast, computed, mapped, resolve, widened
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference import Reference
-from .graph import SENT
-from .program import Unsendable, program_of
+from .graph import SENT, Recording, Slot
 
 MOST_BYTES = 1 << 31  # of all tensors of one finding
 OURS = {"torch", "numpy", "ulpscope", "builtins", *sys.stdlib_module_names} - {"__main__"}
-NAMESPACES = ("torch", "torch.nn.functional", "torch._C._nn", "torch.special", "torch.linalg",
-              "torch.fft", "torch.Tensor", "torch._C._linalg", "torch._C._special", "torch._C._fft")  # fmt: skip
+
+
+class Unsendable(Exception):
+    """Something that another process cannot be given."""
 
 
 # ---- what pickle does not know -------------------------------------------------------------
 
 
-def known_module(name):
-    """Whether a module may be imported over there: torch's, Python's own, ours."""
-    return (name or "").partition(".")[0] in OURS
+def known(value, module):
+    """A value of a module that may be imported over there: torch's, Python's own, ours."""
+    if (module or "").partition(".")[0] not in OURS:
+        raise Unsendable(f"{module}: {value!r:.80}")
+    return value
 
 
 class Pickler(pickle.Pickler):
     """Pickles tensors as buffers, operators and torch's functions by name, others as code."""
 
-    def __init__(self, file, keep):
+    def __init__(self, file):
         super().__init__(file, protocol=5, buffer_callback=self._buffer)
-        self.buffers, self.size, self.keep = [], 0, keep
+        self.buffers, self.size, self.keep = [], 0, []
 
     def _buffer(self, buffer):
-        self.buffers.append(buffer)
+        self.buffers.append(buffer.raw())
         return False
 
     def reducer_override(self, value):
@@ -62,18 +64,16 @@ class Pickler(pickle.Pickler):
             return resolve, (value._name,)
         if isinstance(value, torch._ops.OpOverloadPacket):
             return _packet, tuple(value._qualified_op_name.split("::"))
-        if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType):
-            return _builtin(value)
-        if isinstance(value, types.FunctionType):
-            return _function(value)
         if isinstance(value, torch._ops._OpNamespace):
             return getattr, (torch.ops, value.name)
         if isinstance(value, types.ModuleType):
-            if not known_module(value.__name__):
-                raise Unsendable(value.__name__)
-            return importlib.import_module, (value.__name__,)
-        if isinstance(value, type) and not known_module(value.__module__):
-            raise Unsendable(value.__name__)
+            return importlib.import_module, (known(value, value.__name__).__name__,)
+        if isinstance(value, types.FunctionType):
+            return _function(value)
+        if isinstance(value, type):
+            known(value, value.__module__)
+        elif isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType | None):
+            known(value, value.__module__)
         return NotImplemented
 
     def _tensor(self, tensor):
@@ -97,62 +97,30 @@ def _made_tensor(buffer, dtype, shape, requires_grad, parameter):
         tensor = torch.frombuffer(buffer, dtype=torch.uint8).view(dtype).reshape(shape)
     else:
         tensor = torch.empty(shape, dtype=dtype)
-    if parameter:
-        return torch.nn.Parameter(tensor, requires_grad)
-    return tensor.requires_grad_() if requires_grad else tensor
+    return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
 
 
 def _packet(space, name):
     return getattr(getattr(torch.ops, space), name)
 
 
-def _builtin(value):
-    """A function of C by where torch has it."""
-    for space in NAMESPACES:
-        if getattr(_space(space), value.__name__, None) is value:
-            return _of_space, (space, value.__name__)
-    owner = getattr(value, "__self__", None)
-    if isinstance(owner, types.ModuleType) and known_module(owner.__name__):
-        return _of_space, (owner.__name__, value.__name__)
-    if owner is None or isinstance(owner, type | types.ModuleType):
-        raise Unsendable(value.__name__)
-    return getattr, (owner, value.__name__)
-
-
-def _space(name):
-    if name == "torch.Tensor":
-        return torch.Tensor
-    with suppress(ImportError):
-        return importlib.import_module(name)
-    return getattr(torch._C, name.rpartition(".")[2], None)
-
-
-def _of_space(space, name):
-    return getattr(_space(space), name)
-
-
 def _function(value):
     """A Python function by its name where it can be had so, else its code, globals and cells."""
-    if known_module(value.__module__):
+    if (value.__module__ or "").partition(".")[0] in OURS:
         found = sys.modules.get(value.__module__)
         for part in value.__qualname__.split("."):
             found = getattr(found, part, None)
         if found is value:
             return NotImplemented
-    names = _global_names(value.__code__)
-    bound = {n: value.__globals__[n] for n in names if n in value.__globals__}
+    bound = {n: value.__globals__[n] for n in _global_names(value.__code__) if n in value.__globals__}
     cells = [c.cell_contents for c in value.__closure__ or ()]
     state = (bound, cells, value.__defaults__, value.__kwdefaults__, value.__name__)
-    arguments = marshal.dumps(value.__code__), len(cells)
-    return _bare_function, arguments, state, None, None, _fill_function
+    return _bare_function, (marshal.dumps(value.__code__), len(cells)), state, None, None, _fill_function
 
 
 def _global_names(code):
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
-    return names
+    inner = (_global_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def _bare_function(code, n_cells):
@@ -162,11 +130,75 @@ def _bare_function(code, n_cells):
 
 
 def _fill_function(function, state):
-    bound, cells, defaults, kwdefaults, name = state
+    bound, cells, function.__defaults__, function.__kwdefaults__, function.__name__ = state
     function.__globals__.update(bound)
     for cell, content in zip(function.__closure__ or (), cells):
         cell.cell_contents = content
-    function.__defaults__, function.__kwdefaults__, function.__name__ = defaults, kwdefaults, name
+
+
+# ---- a callable as the operators that it runs ------------------------------------------------
+
+
+class Program:
+    """The operators of one run: written down in one process, done again in another on other contents
+    of its tensors. Called with arguments of the same form as then. Unsendable where the run draws, or
+    writes what it was not given."""
+
+    __name__ = "program"
+
+    def __init__(self, call, reference, function):
+        """Of `function` on the call's arguments, as the yardstick runs it."""
+        bound = bind_cast(call, reference.parts, computed)
+        recording = Recording(dict(enumerate(_tensors_in([bound.args, bound.kwargs]))), deep=False)
+
+        def watched(*args, **kwargs):
+            with recording:
+                return function(*args, **kwargs)
+
+        result = _plainly(bound.run(watched))
+        self.result = mapped(result, lambda v: recording.slot_of(v) if isinstance(v, torch.Tensor) else v)
+        if not recording.written.isdisjoint(recording.outside.values()):
+            raise Unsendable("writes what it was not given")
+        self.steps = [(n.func, n.args, n.kwargs, n.result) for n in recording.nodes]
+        self.given = {number: recording.tensors[number].clone() for number in recording.outside}
+        self.inputs = [s.number for s in recording.inputs.values()]
+
+    def __call__(self, *args, **kwargs):
+        values = {number: t.clone() for number, t in self.given.items()}
+        values.update(zip(self.inputs, _tensors_in([list(args), kwargs]), strict=True))
+
+        def filled(value):
+            return values[value.number] if isinstance(value, Slot) else value
+
+        def take(result, out):
+            if isinstance(result, Slot):
+                values[result.number] = out
+            elif isinstance(result, list | tuple):
+                for one, value in zip(result, out):
+                    take(one, value)
+
+        with torch.no_grad():  # the gradients are among the operators
+            for func, arguments, keywords, result in self.steps:
+                take(result, func(*mapped(arguments, filled), **mapped(keywords, filled)))
+        return mapped(self.result, filled)
+
+
+def _tensors_in(arguments):
+    """Every tensor among arguments, in one order."""
+    found = []
+    mapped(arguments, lambda v: found.append(v) if isinstance(v, torch.Tensor) else None)
+    return found
+
+
+def _plainly(value):
+    """A result with dicts in place of dataclasses, whose paths are the same."""
+    if is_dataclass(value) and not isinstance(value, dict | type):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, dict):
+        return {k: _plainly(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return (tuple if isinstance(value, tuple) else list)(map(_plainly, value))
+    return value
 
 
 # ---- a finding ------------------------------------------------------------------------------
@@ -179,10 +211,13 @@ def packed(call, verdict, first=0):
 
     Where the callable cannot be sent in any way, what the result alone shows is still looked at.
     """
-    reference, ways = verdict.operands.reference, (_function_itself, _function_as_program, _no_function)
+    reference, ways = verdict.operands.reference, (_itself, _as_program, _not_at_all)
     for way in range(first, len(ways)):
         try:
-            return *_pickled(_content(call, verdict, reference, *ways[way](call, reference))), way
+            file = io.BytesIO()
+            pickler = Pickler(file)
+            pickler.dump(_content(call, verdict, reference, *ways[way](call, reference)))
+            return file.getvalue(), pickler.buffers, pickler.keep, way
         except MemoryError:
             raise
         except Exception:  # whatever its globals, cells or arguments are
@@ -190,34 +225,21 @@ def packed(call, verdict, first=0):
     raise Unsendable("the call")
 
 
-def _pickled(content):
-    file, keep = io.BytesIO(), []
-    pickler = Pickler(file, keep)
-    pickler.dump(content)
-    return file.getvalue(), [b.raw() for b in pickler.buffers], keep
-
-
 def _content(call, verdict, reference, function, source):
-    answer = replace(verdict.answer, notes=[])
+    """All of it; the call is without what only judging needs."""
+    sent = copy.copy(call)
+    sent.live, sent.row, sent.schema, sent.function = None, {}, None, function
+    if sent.composite:
+        sent.native, sent.choices, sent.draw = None, {}, None
+        sent.only = sent.only and (sent.only[0], None)
     state = {name: getattr(reference, name) for name in ("truth", "yardstick", "pairs", "undefined", "quantizes")}
     findings = [(f.path, f.verdict, f.reason, f.bits, f.yardstick_bits, f.n, f.sizes, f.bound, False,
                  f.measured) for f in verdict.findings]  # fmt: skip
-    return {"call": _stripped(call, function), "schema": str(call.schema) if call.schema else "",
-            "native": reference.native(), "state": state, "source": source,
-            "answer": answer, "findings": findings}  # fmt: skip
+    return {"call": sent, "schema": str(call.schema) if call.schema else "", "native": reference.native(),
+            "state": state, "source": source, "answer": replace(verdict.answer, notes=[]), "findings": findings}  # fmt: skip
 
 
-def _stripped(call, function):
-    """The call without what only judging needs."""
-    out = copy.copy(call)
-    out.live, out.row, out.schema, out.function = None, {}, None, function
-    if out.composite:
-        out.native, out.choices, out.draw = None, {}, None
-        out.only = out.only and (out.only[0], None)
-    return out
-
-
-def _function_itself(call, reference):
+def _itself(call, reference):
     """(function of the call, its source: a number among the known ones, a callable, or None)."""
     if call.composite:
         return call.function, None
@@ -229,15 +251,15 @@ def _function_itself(call, reference):
     return call.function, listed[0] if listed else number
 
 
-def _function_as_program(call, reference):
+def _as_program(call, reference):
     if call.composite:
-        return program_of(call, reference, call.function), None
+        return Program(call, reference, call.function), None
     chosen = reference._chosen.get(widened)
-    program = program_of(call, reference, chosen.run if chosen else cpu_kernel(call))
+    program = Program(call, reference, chosen.run if chosen else cpu_kernel(call))
     return (call.function if space_of(call.op) in STANDARD else program), program
 
 
-def _no_function(call, reference):
+def _not_at_all(call, reference):
     return _not_here, (None if call.composite else _not_here)
 
 

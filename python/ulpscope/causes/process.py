@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that searches for causes: it runs torch's kernels with arguments that they may not
-survive, so nothing else lives here. Started by `host`, by which the pipes are described, or
-forked by it before anything but torch was there; ends with it, however that ends, or when
-nobody asks for a while.
+survive, so nothing else lives here. Started by `host`, or forked by it before anything but torch was
+there; ends with it, however that ends, or when nobody asks for a while.
 
-It loads torch once and searches in a fork of itself: one that dies is replaced within
+It loads torch once, runs no kernel, and searches in a fork of itself: one that dies is replaced within
 milliseconds, and the next goes on behind the mistake that was the end of the last.
 """
 
@@ -14,111 +13,77 @@ import json
 import mmap
 import os
 import resource
-import select
 import signal
 import struct
 import sys
 import time
 import types
+from multiprocessing.connection import Connection, Pipe, wait
 
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 60  # without a question: then this process ends
 APART = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}  # devices are not its own
-IDLE = 9  # exit code of a fork that was not asked
 GRACE_SECONDS = 1.0  # for one run that began in time
-LONGEST_SECONDS = 1e8  # that a timer takes
+DEATHS = 30  # searches that one finding may cost
+HEAD = struct.Struct("qd")  # number of the mistake that is being tried, seconds that were spent until then
 
 
-def main(arguments):
-    """`arguments`: descriptors of requests, answers and shared memory, the asking process."""
-    requests, answers, memory, parent = map(int, arguments)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and no news
-    load()
-    message = {"ready": True}
-    while True:
-        os.write(answers, json.dumps(message).encode() + b"\n")
-        life, held = os.pipe()
-        pid = os.fork()
-        if not pid:
-            work(requests, answers, memory)
-        os.close(held)
-        status = watched(pid, life, requests, parent)
-        os.close(life)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, IDLE):
-            os._exit(0)
-        message = {"died": True, "late": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM}
-
-
-def waits(requests, answers, memory, parent):
-    """The life of a process that `host` forked: nothing of its parent's is kept open, and nothing
-    is done until the first byte comes."""
+def forked(desk, memory, parent):
+    """The life of a process that `host` forked: nothing of its parent's is kept open."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
-        _close_all_but({0, 1, 2, requests, answers, memory})
+        for fd in {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, desk, memory}:
+            with contextlib.suppress(OSError):  # the one that listed them
+                os.close(fd)
         os.environ |= APART
-        poll = select.poll()
-        poll.register(requests, select.POLLIN)
-        while not poll.poll(1000 * LOOK_SECONDS):
-            if os.getppid() != parent:
-                os._exit(0)
-        if os.read(requests, 1):
-            main((requests, answers, memory, parent))
+        main(desk, memory, parent)
     finally:
         os._exit(0)
 
 
-def _close_all_but(kept):
-    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if fd not in kept:
-            with contextlib.suppress(OSError):  # the one that listed them
-                os.close(fd)
+def main(desk, memory, parent):
+    """Answers `parent`: nothing is done until it says the first word. `desk` and `memory` are descriptors."""
+    desk, fork = Connection(desk), None
+    with contextlib.suppress(EOFError, OSError):
+        ready([desk], parent, float("inf"))
+        desk.recv_bytes()
+        load()
+        say(desk, ready=True)
+        while ready([desk], parent, IDLE_SECONDS):
+            request = json.loads(desk.recv_bytes())
+            fork, message = answer(fork, request, desk, memory, parent)
+            say(desk, **message)
+    os._exit(0)
+
+
+def say(connection, **message):
+    connection.send_bytes(json.dumps(message).encode())
+
+
+def ready(connections, parent, seconds):
+    """Those of some connections that have something to say or were hung up, none after so many
+    seconds. Ends this process once `parent` has ended."""
+    until = time.monotonic() + seconds
+    while os.getppid() == parent:
+        left = until - time.monotonic()
+        found = wait(connections, max(0.0, min(left, LOOK_SECONDS)))
+        if found or left <= 0:
+            return found
+    os._exit(0)
 
 
 def load():
     """What takes its time at the start. Runs no kernel: a fork has no threads of torch."""
-    import torch._decomp  # noqa: F401
-    import torch._refs  # noqa: F401
+    import torch
+    import torch._decomp
+    import torch._refs
 
     torch._dynamo = sys.modules["torch._dynamo"] = Compiler("torch._dynamo")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and no news
     from . import diagnose, parcel  # noqa: F401
-
-
-def watched(pid, life, requests, parent):
-    """The status of a fork once it is gone; ends all once nobody asks any more, also in the
-    midst of a search."""
-    poll = select.poll()
-    for fd in (life, requests):
-        poll.register(fd, 0)  # hang-ups alone
-    while True:
-        gone = {fd for fd, _ in poll.poll(1000 * LOOK_SECONDS)}
-        if life in gone:
-            return os.waitpid(pid, 0)[1]
-        if requests in gone or os.getppid() != parent:
-            os.kill(pid, signal.SIGKILL)
-            os._exit(0)
-
-
-def work(requests, answers, memory):
-    """Answers requests until there are no more. A fork does nothing else."""
-    from ..executors.process import die_with_parent
-
-    try:
-        die_with_parent()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-        desk, lines, poll = Desk(memory, os.fdopen(answers, "w", buffering=1)), os.fdopen(requests), select.poll()
-        poll.register(requests, select.POLLIN)
-        while poll.poll(1000 * IDLE_SECONDS):
-            line = lines.readline()
-            if not line:
-                os._exit(0)
-            desk.serve(json.loads(line))
-        os._exit(IDLE)
-    finally:
-        os._exit(1)
 
 
 class Compiler(types.ModuleType):
@@ -136,74 +101,112 @@ class Compiler(types.ModuleType):
         return getattr(importlib.import_module("torch._dynamo"), name)
 
 
-class Desk:
-    """Takes requests and answers them."""
+def answer(fork, request, desk, memory, parent):
+    """(the fork that may go on, {"cause": text, "ended": whether time was up}), from that fork and
+    those that take its place."""
+    until, behind, spent, past = time.monotonic() + request["clock"], 0, 0.0, []
+    for _ in range(DEATHS + 1):
+        fork = fork or Fork(desk, memory)
+        found = fork.asked({**request, "behind": behind, "spent": spent, "past": past, "until": until}, desk, parent)
+        if found and "note" not in found[-1]:
+            return fork, found[-1]
+        fork, (tried, spent) = None, HEAD.unpack_from(fork.head)
+        past += [m["note"] for m in found]
+        behind, ended = max(behind + 1, tried), spent >= request["seconds"] or time.monotonic() >= until
+        if ended:
+            break
+    return fork, {"cause": next((s["text"] for _, s in reversed(past) if s["text"]), ""), "ended": ended}
 
-    def __init__(self, memory, file):
-        self.memory, self.file = memory, file
-        self.id, self.number, self.call, self.verdict_on = 0, None, None, None
 
-    def say(self, **message):
-        """Answers; `id` tells to which request."""
-        self.file.write(json.dumps({"id": self.id, **message}) + "\n")
+class Fork:
+    """A fork of this process that searches, until it dies."""
 
-    def serve(self, request):
-        """The cause of one finding, as {"cause": text, "ended": whether time was up}."""
-        import torch
+    def __init__(self, desk, memory):
+        self.head = mmap.mmap(-1, HEAD.size)  # shared with it
+        self.line, theirs = Pipe()
+        here, self.pid = os.getpid(), os.fork()
+        if not self.pid:
+            desk.close()
+            self.line.close()
+            work(theirs, memory, self.head, here)
+        theirs.close()
 
-        from . import diagnose
+    def asked(self, request, desk, parent):
+        """What it says to a request: notes, then an answer, which is missing where it died or took too
+        long. Nobody asks in between: `desk` can only be hung up, and then both processes end."""
+        found, until = [], request["until"]
+        HEAD.pack_into(self.head, 0, 0, request["spent"])
+        with contextlib.suppress(EOFError, OSError):
+            say(self.line, **request)
+            while some := ready([self.line, desk], parent, until - time.monotonic()):
+                if desk in some:
+                    os._exit(0)
+                found.append(json.loads(self.line.recv_bytes()))
+                if "note" not in found[-1]:
+                    return found
+        os.kill(self.pid, signal.SIGKILL)  # what hangs; else it is gone
+        os.waitpid(self.pid, 0)
+        return found
 
-        self.id = request["id"]
-        torch.set_num_threads(request["threads"])
-        signal.setitimer(signal.ITIMER_REAL, min(request["clock"], LONGEST_SECONDS))  # whatever hangs
-        try:
-            self._open(request)
-        except Exception:  # a callable that does not work over here
-            self.say(unfit=True)
-            return
-        try:
-            limit = Limit(self, request)
-            verdict = self.verdict_on(request["findings"])
-            text = diagnose.search(self.call, verdict, limit, request["known"])
-            self.say(cause=text, ended=limit.ended)
-        except MemoryError:
-            self.say(cause="", ended=False)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _open(self, request):
-        """What a request is about, unless the last one was about it as well."""
+def work(line, memory, head, parent):
+    """Searches, and does nothing else: the life of a fork."""
+    try:
         from ..executors import process
-        from . import parcel
 
-        if self.number == request["number"]:
-            return
-        self.number = self.call = self.verdict_on = None
-        every = mmap.mmap(self.memory, sum(request["sizes"]) + Limit.SIZE, access=mmap.ACCESS_COPY)
-        parts, at = [], Limit.SIZE
-        for size in request["sizes"]:
-            parts.append(memoryview(every)[at : at + size])
-            at += size
-        self.call, self.verdict_on = parcel.unpacked(bytes(parts[0]), parts[1:])
-        self.number = request["number"]
-        process.limit("reference")
+        process.die_with_parent()
+        number, finding = None, None
+        while os.getppid() == parent:
+            request = json.loads(line.recv_bytes())
+            try:
+                if number != request["number"]:
+                    number = finding = None
+                    finding = opened(memory, request["sizes"])
+                    number = request["number"]
+                    process.limit("reference")
+            except Exception:  # a callable that does not work over here
+                say(line, unfit=True)
+                continue
+            try:
+                say(line, **searched(finding, request, Limit(request, head, line)))
+            except MemoryError:
+                say(line, cause="", ended=False)
+    finally:
+        os._exit(0)
+
+
+def opened(memory, sizes):
+    """The finding that lies in the shared memory; what is written to it stays here."""
+    from . import parcel
+
+    every = memoryview(mmap.mmap(memory, sum(sizes), access=mmap.ACCESS_COPY))
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    parts = [every[end - size : end] for size, end in zip(sizes, ends)]
+    return parcel.unpacked(bytes(parts[0]), parts[1:])
+
+
+def searched(finding, request, limit):
+    """The cause of some findings, and whether time was up."""
+    import torch
+
+    from . import diagnose
+
+    torch.set_num_threads(request["threads"])
+    text = diagnose.search(finding[0], finding[1](request["findings"]), limit, request["known"])
+    return {"cause": text, "ended": limit.ended}
 
 
 class Limit:
-    """How long a search may take, and what of it is known should the process die: the number of
-    the mistake that is being tried, and the seconds spent, stand at the head of the shared memory.
+    """How long a search may take, and what of it is known should the process die: where it stands is
+    in memory shared with who forked it, what it found is told.
 
-    Up to `behind` mistakes were tried by processes that died, the last of them at that one;
-    `past` is what they noted, [number, state]."""
+    Up to `behind` mistakes were tried by forks that died, the last of them at that one; `past` is what
+    they noted, [number, state]."""
 
-    SIZE = 4096
-    HEAD = struct.Struct("qd")
-
-    def __init__(self, desk, request):
-        self.desk, self.behind, self.past = desk, request["behind"], request["past"]
-        self.start = time.thread_time()
+    def __init__(self, request, head, line):
+        self.head, self.line, self.behind, self.past = head, line, request["behind"], request["past"]
+        self.start, self.last = time.thread_time(), request["until"] - GRACE_SECONDS
         self.seconds, self.spent = request["seconds"], request["spent"]
-        self.last = time.monotonic() + request["clock"] - GRACE_SECONDS
         self.ended, self.tried = False, 0
 
     def taken(self):
@@ -220,7 +223,7 @@ class Limit:
         self.tried += 1
         if self.tried <= self.behind:
             return False
-        os.pwrite(self.desk.memory, self.HEAD.pack(self.tried, self.taken()), 0)
+        HEAD.pack_into(self.head, 0, self.tried, self.taken())
         return True
 
     def noted(self):
@@ -230,8 +233,4 @@ class Limit:
 
     def note(self, state):
         """Keeps what is known so far; its "text" is the best name."""
-        self.desk.say(note=[self.tried, state])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        say(self.line, note=[self.tried, state])
