@@ -259,14 +259,19 @@ def test_a_program_that_asks_is_not_forked():
     assert children == "" and "bfloat16" in cause and asked
 
 
+def opened(pid, fd):
+    """What a descriptor of a process is, its number where it was closed meanwhile."""
+    return os.path.basename(os.path.realpath(f"/proc/{pid}/fd/{fd}"))
+
+
 def test_one_that_waits_ends_with_the_program():
     host = subprocess.Popen([sys.executable, "-c", AHEAD, "asleep"], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert host.stdout.readline() == "True\n"
     child = int(host.stdout.readline())
-    mine = {os.readlink(f"/proc/{host.pid}/fd/{fd}") for fd in (0, 1)}
+    mine = {opened(host.pid, fd) for fd in (0, 1)}
     for _ in range(100):
-        held = {os.readlink(f"/proc/{child}/fd/{fd}") for fd in os.listdir(f"/proc/{child}/fd")}
+        held = {opened(child, fd) for fd in os.listdir(f"/proc/{child}/fd")}
         if not held & mine:
             break
         time.sleep(0.1)
