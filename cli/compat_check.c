@@ -19,6 +19,7 @@
 
 #include "cli_python.h"
 #include "hooks.h"
+#include "overflow.h"
 #include "scratch.h"
 
 enum { STAMP = 14, REFRESH = 2 };
@@ -291,24 +292,16 @@ typedef struct overflows {
 static usc_status say_overflow(void *ctx, const usc_precheck_call *call, usc_error *err)
 {
     overflows *o = ctx;
-    const bool odd = call->n_nan_inf > 0;
-    const char *told = "normal", *why = "nothing overflows";
+    const overflow_evidence evidence = {.verdict = call->verdict,
+                                        .sentence = call->sentence,
+                                        .n_nan_inf = call->n_nan_inf};
+    const char *why;
+    const overflow_told told = overflow_tell(&evidence, &why);
     (void)err;
-    if (call->verdict == USC_VERDICT_NONFINITE ||
-        (odd && usc_verdict_flagged(call->verdict))) {
-        told = "abnormal";
-        why = call->sentence;
-        o->n_abnormal++;
-    } else if (strcmp(call->word, "SKIP") == 0 || call->verdict == USC_VERDICT_CRASHED ||
-               call->verdict == USC_VERDICT_TIMEOUT) {
-        told = "untold";
-        why = call->sentence;
-        o->n_untold++;
-    } else if (odd) {
-        why = "an honest computation on the same inputs gives it as well";
-    }
-    (void)printf("%s%s: %s: %s\n", call->name, call->backward ? " backward" : "", told,
-                 why);
+    o->n_abnormal += told == OVERFLOW_ABNORMAL;
+    o->n_untold += told == OVERFLOW_UNTOLD;
+    (void)printf("%s%s: %s: %s\n", call->name, call->backward ? " backward" : "",
+                 overflow_text(told), why);
     return USC_OK;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `ulpscope overflow` found, and how it says so. Neighbours: cmd_overflow.c
-// (options, the whole), overflow_find.c (sources in a trace), overflow_say.c (text and
+// (options, the whole), overflow_find.c (sources in a trace), overflow_told.c (the rule
+// of normal and abnormal, which compat_check.c goes by as well), overflow_say.c (text and
 // JSON).
 #ifndef ULPSCOPE_CLI_OVERFLOW_H
 #define ULPSCOPE_CLI_OVERFLOW_H
@@ -8,13 +9,31 @@
 #include <ulpscope/flow.h>
 #include <ulpscope/run.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/verdict.h>
 
-/* What a replay says of a birth. */
+/* What a replay says of a call. */
 typedef enum overflow_told {
     OVERFLOW_UNTOLD,  /* nobody replayed it, or that told nothing */
-    OVERFLOW_NORMAL,  /* an honest computation gives NaN or Inf as well */
+    OVERFLOW_NORMAL,  /* an honest computation gives NaN or Inf as well, or there is none
+                       */
     OVERFLOW_ABNORMAL /* it does not: the device's fault */
 } overflow_told;
+
+/* What is known of a call that was replayed. */
+typedef struct overflow_evidence {
+    usc_verdict verdict;
+    const char *sentence; /* on it */
+    double n_nan_inf;     /* that the replaying device gave */
+    bool seen;            /* the captured run gave some, of finite inputs */
+    bool home;            /* it was replayed on the type of device that captured it */
+    bool made_up;         /* inputs were drawn from statistics */
+} overflow_evidence;
+
+/** How NaN and Inf of a call are told; `*words` is why: static, or the sentence given. */
+overflow_told overflow_tell(const overflow_evidence *e, const char **words);
+
+/** "untold", "normal", "abnormal". Memory: static. */
+const char *overflow_text(overflow_told told);
 
 /* A call at which NaN or Inf comes to be, and what becomes of them. */
 typedef struct overflow_source {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <ulpscope/result.h>
-#include <ulpscope/verdict.h>
 
 static usc_status no_memory(usc_error *err)
 {
@@ -125,40 +124,21 @@ static double metric_of(const usc_result_row *row, const char *name)
     return sum;
 }
 
-/* A call that was accused, or judged and found right while it gave NaN or Inf, or right
- * and finite where another device did not stay so. */
-static overflow_told told_by(const hearing *h, const usc_result_row *row,
-                             const char **words)
-{
-    const usc_verdict verdict = usc_verdict_by_text(row->verdict);
-    *words = row->sentence;
-    if (usc_verdict_flagged(verdict)) return OVERFLOW_ABNORMAL;
-    if (verdict != USC_VERDICT_PASS && verdict != USC_VERDICT_UNDEFINED)
-        return OVERFLOW_UNTOLD;
-    if (metric_of(row, "n_nan_inf") > 0) {
-        *words = "an honest computation on the same inputs gives it as well";
-        return OVERFLOW_NORMAL;
-    }
-    if (h->made_up) {
-        *words = "on inputs drawn from statistics it stays finite; capture with data";
-        return OVERFLOW_UNTOLD;
-    }
-    *words = h->home ? "run again it stays finite, as it should: the device gives "
-                       "different answers to the same call"
-                     : "on the same inputs the true result is finite, and this device's "
-                       "is too";
-    return OVERFLOW_ABNORMAL;
-}
-
 static usc_status hear_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     const hearing *h = ctx;
+    const overflow_evidence evidence = {.verdict = usc_verdict_by_text(row->verdict),
+                                        .sentence = row->sentence,
+                                        .n_nan_inf = metric_of(row, "n_nan_inf"),
+                                        .seen = true,
+                                        .home = h->home,
+                                        .made_up = h->made_up};
     for (int64_t i = 0; i < h->found->n; i++) {
         overflow_source *s = &h->found->source[i];
         const char *words;
         if (!overflow_is_birth(s) || s->sentence != NULL) continue;
         if (!lies_below(h->trace, s->event.call, row->call)) continue;
-        s->told = told_by(h, row, &words);
+        s->told = overflow_tell(&evidence, &words);
         s->sentence = strdup(words);
         if (s->sentence == NULL) return no_memory(err);
     }

@@ -12,10 +12,6 @@
 
 #include "show.h"
 
-static const char *const told_texts[] = {[OVERFLOW_UNTOLD] = "untold",
-                                         [OVERFLOW_NORMAL] = "normal",
-                                         [OVERFLOW_ABNORMAL] = "abnormal"};
-
 static const char *text_of(const char *text)
 {
     return text != NULL ? text : "";
@@ -81,7 +77,7 @@ static void put_source(const usc_call *call, const overflow_source *s)
     put_counts(call, e);
     put_kind(call, e);
     if (s->sentence != NULL) {
-        (void)printf("\n       %s: ", told_texts[s->told]);
+        (void)printf("\n       %s: ", overflow_text(s->told));
         show_plain(s->sentence);
     }
     if (s->n_carried > 0)
@@ -121,7 +117,7 @@ static void put_json(const usc_call *call, const overflow_source *s)
         fputs("null", stdout);
     (void)printf(", \"carried\": %" PRId64 ", \"ended\": %" PRId64, s->n_carried,
                  s->n_ended);
-    put_text("told", told_texts[s->told]);
+    put_text("told", overflow_text(s->told));
     put_text("sentence", s->sentence);
     fputs("}\n", stdout);
 }
