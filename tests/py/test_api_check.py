@@ -180,6 +180,36 @@ def test_a_fault_of_the_backward_pass_alone_is_found(tmp_path):
     assert rows[0][2].startswith("aten::native_layer_norm_backward")
 
 
+@pytest.fixture(scope="module")
+def dropped(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dropped") / "t"
+    torch.manual_seed(3)
+    x = torch.randn(64, 96).to("sim").requires_grad_()
+    q = torch.randn(2, 2, 24, 16).to("sim").requires_grad_()
+    with ulpscope.capture(path, level="api,aten"):
+        drawn = [F.dropout(x, 0.25), F.scaled_dot_product_attention(q, q, q, dropout_p=0.2), F.rrelu(x, training=True)]
+        sum((t * t).sum() for t in drawn).backward()
+    return path
+
+
+@pytest.mark.parametrize("device, fault, wrong", [
+    ("cpu", "", set()), ("sim:0", "", set()),
+    ("sim:0", "native_dropout_backward:scale:factor=1.01", {"dropout", "scaled_dot_product_attention"}),
+    ("sim:0", "rrelu_with_noise_backward:nan", {"rrelu"}),
+])  # fmt: skip
+def test_gradients_behind_random_numbers_are_judged_with_those_that_the_replay_drew(
+        dropped, tmp_path, device, fault, wrong):  # fmt: skip
+    """The captured gradients hang on what the captured run drew, and accuse nobody."""
+    names = ["dropout", "scaled_dot_product_attention", "rrelu"]
+    ops = ",".join(f"torch.nn.functional.{name}" for name in names)
+    check(dropped, tmp_path / "out", "--level", "api", "--phase", "backward", "--ops", ops, "--faults", fault,
+          device=device)  # fmt: skip
+    rows = {op.rpartition(".")[2]: rest for op, *rest in verdicts(tmp_path / "out")}
+    assert rows.keys() == set(names)
+    assert {name for name, (verdict, *_) in rows.items() if verdict != "pass"} == wrong, rows
+    assert all(rows[name][1].startswith("aten::") for name in wrong), rows
+
+
 def test_gradients_are_the_same_to_the_bit(tmp_path):
     torch.manual_seed(3)
     plain, x = Small(), torch.randn(6, 16)

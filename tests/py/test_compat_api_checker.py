@@ -199,7 +199,8 @@ def test_an_honest_device_passes(dumped, tmp_path, device):
     result, details = tables(tmp_path / "o")
     assert result[0][:4] == RESULT and details[0][:11] == DETAILS
     assert [r[0] for r in result[1:]] == list(files(dumped[0])[0])  # each once, in their order
-    assert {r[1] for r in result[1:]} == {"TRUE"} and {r[2] for r in result[1:]} <= {"TRUE", "N/A", "SKIP"}
+    assert {r[1] for r in result[1:]} == {"TRUE"} and {r[2] for r in result[1:]} == {"TRUE", "N/A"}
+    assert next(r for r in result if r[0] == "Functional*dropout*0")[1:3] == ["TRUE", "TRUE"]
     assert {r[10] for r in details[1:]} == {"pass"}
     row = next(r for r in details if r[0] == "Functional*linear*0.forward.output.0")
     assert row[1:4] == ["torch.float64", "torch.float32", "[8, 32]"]
@@ -275,6 +276,8 @@ def test_an_overflow_is_normal_or_abnormal(tmp_path):
     honest = run(words, tmp_path, 0, ULPSCOPE_COMPAT_DEVICE="sim").stdout.splitlines()
     assert honest[0].startswith("Torch*exp*0: normal: an honest computation")
     assert honest[1] == "Torch*abs*0: normal: nothing overflows"
-    broken = run(words, tmp_path, 1, ULPSCOPE_COMPAT_DEVICE="sim", ULPSCOPE_SIM_FAULTS="abs:nan").stdout.splitlines()
-    assert broken[1].startswith("Torch*abs*0: abnormal: ")
+    for fault, code, told in (("abs:nan", 1, "abnormal: "), ("abs:scale:factor=2", 0, "normal: nothing overflows"),
+                              ("abs:crash", 2, "untold: ")):  # fmt: skip
+        broken = run(words, tmp_path, code, ULPSCOPE_COMPAT_DEVICE="sim", ULPSCOPE_SIM_FAULTS=fault).stdout.splitlines()
+        assert broken[1].startswith("Torch*abs*0: " + told), broken
     assert sorted(p.name for p in tmp_path.iterdir()) == ["forward_info_0.json"]
