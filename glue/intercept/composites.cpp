@@ -101,6 +101,7 @@ int64_t write_row(Session &session, const Pending &pending, const Where &where)
     call.stack = where.stack;
     call.thread = where.thread;
     call.parent = api_of(session, where);
+    if (call.parent == 0) call.parent = where.backward;
     call.args = args.c_str();
     call.state = pending.autocast.empty() ? nullptr : pending.autocast.c_str();
     call.composite = true;
