@@ -51,7 +51,7 @@ struct Operator {
     bool writes;     /* any argument */
     bool views;      /* it only makes views of its arguments */
     bool random;     /* draws from a generator */
-    bool composite;  /* has a CompositeImplicitAutograd kernel and none of ours */
+    bool composite;  /* made of others, has none of our kernels */
     bool collective; /* returns a c10d::Work */
     bool paired;     /* one half of a send and a receive */
     bool grouped;    /* names its process group by a text */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operators get a kernel of ours, from attach to detach. An operator with a
-// CompositeImplicitAutograd kernel gets none: it is seen by composites.cpp and through
-// the calls below it. Neighbour: calls.cpp, what the kernel does.
+// Which operators get a kernel of ours, from attach to detach. A composite operator gets
+// none: it is seen by composites.cpp and through the calls below it. Neighbour:
+// calls.cpp, what the kernel does.
 #include "intercept.h"
 
 #include <c10/util/Exception.h>
@@ -104,6 +104,18 @@ void cover(Operator &op)
                           Stack *stack) { kernel.callBoxed(handle, keys, stack); };
 }
 
+/* Made of other operators wherever it is called. Where a device has a kernel of its own
+ * and autograd a formula (silu_backward), nothing is called below that could be seen. */
+bool is_composite(const OperatorHandle &op)
+{
+    if (!op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) return false;
+    if (!op.hasKernelForDispatchKey(DispatchKey::Autograd)) return true;
+    for (const DispatchKey key :
+         {DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::PrivateUse1})
+        if (op.hasKernelForDispatchKey(key)) return false;
+    return true;
+}
+
 /* Under the mutex. */
 void adopt(Registry &r, const Session &session, const OperatorHandle &handle,
            ByName &composites)
@@ -117,8 +129,7 @@ void adopt(Registry &r, const Session &session, const OperatorHandle &handle,
     }
     slot->selected = usc_pattern_match(
         session.ops.empty() ? nullptr : session.ops.c_str(), slot->name.c_str());
-    slot->composite =
-        handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+    slot->composite = is_composite(handle);
     r.done[key] = true;
     if (slot->composite) {
         composites[handle.schema().name().c_str()] = slot.get();

@@ -210,6 +210,21 @@ def test_gradients_behind_random_numbers_are_judged_with_those_that_the_replay_d
     assert all(rows[name][1].startswith("aten::") for name in wrong), rows
 
 
+def test_operators_of_the_backward_pass_are_below_their_function(tmp_path):
+    """Composite ones as well, and those that are composite on devices without a kernel for them."""
+    x, w = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4, requires_grad=True)
+    with ulpscope.capture(tmp_path / "t", level="api,aten"):
+        (F.embedding(torch.arange(6), w) + F.silu(x) + F.mish(x)).sum().backward()
+    calls, rows = backward_rows(tmp_path / "t")
+    name_of = {c["sequence"]: c["op"] for c in calls}
+    below = {(name_of[c["parent"]], c["op"]) for c in calls if c["parent"] and c["phase"] == "backward"}
+    assert {("torch.nn.functional.silu", "aten::silu_backward"), ("torch.nn.functional.mish", "aten::mish_backward"),
+            ("torch.nn.functional.embedding", "aten::embedding_backward"),
+            ("aten::embedding_backward", "aten::embedding_dense_backward")} <= below, below  # fmt: skip
+    code = check(tmp_path / "t", tmp_path / "out", "--ops", "aten::silu_backward", "--faults", "silu_backward:scale")
+    assert code == 1 and {verdict for _, verdict, *_ in verdicts(tmp_path / "out")} <= {"wrong", "reduced"}
+
+
 def test_gradients_are_the_same_to_the_bit(tmp_path):
     torch.manual_seed(3)
     plain, x = Small(), torch.randn(6, 16)
