@@ -152,7 +152,8 @@ static usc_status facts_of_arguments(usc_calls *c, const usc_call *call,
     return st;
 }
 
-/* Under autocast casts happened inside the call: it cannot be replayed as a whole. */
+/* Under autocast casts happened inside an operator: it cannot be replayed as a whole.
+ * Python functions are replayed under autocast. */
 static usc_status facts_of_state(const usc_call *call, usc_call_facts *f, usc_error *err)
 {
     usc_json *state = NULL;
@@ -162,7 +163,7 @@ static usc_status facts_of_state(const usc_call *call, usc_call_facts *f, usc_er
                        "not as a trace has it", &state, err);
     const usc_json *cast = usc_json_get(state, "autocast");
     const bool empty = usc_json_is_object(cast) && usc_json_size(cast) == 0;
-    if (cast != NULL && !empty) f->portable = false;
+    if (cast != NULL && !empty && !usc_call_is_api(call)) f->portable = false;
     const usc_json *forward = usc_json_get(state, "forward");
     if (forward != NULL) (void)usc_json_as_integer(forward, &f->forward);
     usc_json_free(state);
@@ -172,7 +173,9 @@ static usc_status facts_of_state(const usc_call *call, usc_call_facts *f, usc_er
 static usc_hash128 hash_of_views(const usc_call *call, bool *failed)
 {
     usc_line text = {0};
+    const char *state = call->state != NULL ? call->state : "";
     usc_line_add(&text, "%s\n%s", call->op, call->args != NULL ? call->args : "");
+    if (strstr(state, "\"autocast\"") != NULL) usc_line_add(&text, "\n%s", state);
     for (int i = 0; i < call->n_args; i++) {
         const usc_call_arg *t = &call->arg[i];
         if (t->role != USC_ROLE_IN) continue;

@@ -15,7 +15,7 @@ typedef struct usc_call_facts {
     uint64_t devices;  /* bit i: a tensor or argument on device type i */
     bool portable;     /* can be replayed as a whole */
     int64_t forward;   /* the forward call of a backward one; 0: not told */
-    usc_hash128 views; /* of operator, arguments and inputs, without the module */
+    usc_hash128 views; /* of operator, autocast, arguments, inputs; not the module */
 } usc_call_facts;
 
 struct usc_calls {

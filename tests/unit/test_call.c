@@ -159,7 +159,13 @@ static void test_calls_that_are_not_portable_are_replaced_by_those_below(void **
     static const row named[] = {
         {.sequence = 1, .composite = true, .args = "{\"kwargs\": {\"other\": 1}}"},
         {.sequence = 2, .parent = 1}};
+    static const row function[] = {{.sequence = 1,
+                                    .op = "torch.mm",
+                                    .composite = true,
+                                    .state = "{\"autocast\": {\"cpu\": \"bfloat16\"}}"},
+                                   {.sequence = 2, .parent = 1}};
     PICKS(cast, "2", .target = "sim");
+    PICKS(function, "1[2]", .target = "sim"); /* it is replayed under autocast */
     PICKS(other, "2", .target = "sim");
     PICKS(named, "1[2]", .target = "sim"); /* an argument of that name was kept */
 }

@@ -34,13 +34,16 @@ def backward_call(row, forward, read_blob, stand_in=None):
                 for t in row["tensors"] if t["role"] == "in"]  # fmt: skip
     tensors += [{**t, "storage": t["version"]} for t in row["tensors"] if t["role"] == "out"]
     args = [arguments["args"], {"dict": arguments["kwargs"]}, grads]
-    merged = {**row, "tensors": tensors, "args": json.dumps({"args": args, "kwargs": {}})}
+    merged = {**row, "tensors": tensors, "args": json.dumps({"args": args, "kwargs": {}}),
+              "state": forward.get("state")}  # fmt: skip
     writes = any(t["role"] == "mutated" for t in forward["tensors"])
     node = {}
-    call = call_from(merged, read_blob, stand_in, lambda call: _derived(call, asked, writes, node))
+    call = call_from(merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node))
     if json.loads(row["state"]).get("gradients") == "node":
         _of_arguments(call, asked, node)
-    if call.random:  # a replay draws anew: what came in hangs on what the captured run drew
+    # A replay draws anew, and what came in hangs on what the captured run drew; autocast shares
+    # one cast of a weight among its users, in which their gradients are added up.
+    if call.random or call.autocast:
         call.live = None
     return call
 
@@ -116,10 +119,9 @@ def _of_arguments(call, asked, node):
     call.live = live
 
 
-def _derived(call, asked, writes, node):
+def _derived(forward, asked, writes, node):
     """What gives the gradients of the arguments at the paths `asked`, in their order; notes in
     `node` what its first run tells of the node that gave the results."""
-    forward = call.function
 
     def run(args, kwargs, grads):
         leaves = {path: None for path in asked}

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from .apart import apart
 from .arguments import Arguments, arguments_of
+from .autocast import LOW, under
 from .exact import never_rounds
 from .indices import INDEX_OPS, chosen_by
 from .meaning import Meaning
@@ -37,7 +38,6 @@ from .replay import (
 from .verdicts import clause
 
 DOUBLE = (torch.float64, torch.complex128)
-LOW = (torch.float16, torch.bfloat16)
 STEPS_KEPT = 64  # index choices remembered of one run
 
 
@@ -58,10 +58,19 @@ class Composite(Call):
     differentiates: bool = False  # it computes gradients
     differentiated: set = field(default_factory=set)  # storages of which it asks them, if known
     draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
-    numbers: dict = field(default_factory=dict)  # path -> dtype of a Python float, see number_dtype
+    numbers: dict = field(default_factory=dict)  # path -> dtype in effect, see as_numbers
     returned: str = ""  # what it returns where that holds no number at all, see nothing_in
     answers: list | None = None  # what it asked of its dtypes, see _meaning
     any_float: bool = False  # results may have another float dtype than the reference's
+    autocast: dict = field(default_factory=dict)  # device type -> dtype, under which it ran
+    within: object = None  # what makes `function` of the one that ran under autocast, and that one
+
+    def on(self, place):
+        if not self.autocast:
+            return self.function
+        kinds = {torch.device(place(kind)).type: dtype for kind, dtype in self.autocast.items()}
+        make, function = self.within or (lambda given: given, self.function)
+        return make(under(function, kinds))
 
 
 class Log(Mode):
@@ -289,7 +298,7 @@ def learn(call):
     log, dropouts, meaning, asked = Log(), Dropouts(), Meaning(), Asked()
     try:
         with log, dropouts, meaning, asked:
-            result = bound.run(call.function)
+            result = bound.run(call.on(lambda captured: "cpu"))
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)
         call.numbers = _number_dtypes(call, result, log.doubles)
@@ -331,8 +340,12 @@ def _number_dtypes(call, result, doubles):
 
 
 def as_numbers(call, outputs):
-    """Outputs with those that are Python numbers in the dtype that they have in effect."""
-    return {p: t.to(call.numbers[p]) if p in call.numbers and t.dtype in DOUBLE else t
+    """Outputs with those that are Python numbers, or were computed in 16 bits and widened, in the
+    dtype that they have in effect."""
+    def fits(t, dtype):
+        return t.dtype in DOUBLE or (t.dtype == torch.float32 and dtype in LOW)
+
+    return {p: t.to(call.numbers[p]) if p in call.numbers and fits(t, call.numbers[p]) else t
             for p, t in outputs.items()}  # fmt: skip
 
 

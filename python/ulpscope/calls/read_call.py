@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from . import contents
+from . import autocast, contents
 from .callable import Composite, learn, parameter_names
 from .contents import Reader
 from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
@@ -83,11 +83,15 @@ def call_from(row, read_blob, stand_in=None, derive=None):
 
     `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
     `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall. Of a
-    Python function `derive(call)` may give another one to be called.
+    Python function `derive(function)` may give another one to be called.
     """
     call = bare_call(row)
+    if call.composite:
+        home = {view.device.partition(":")[0] for view in call.views.values()}
+        call.autocast = {kind: dtype for kind, dtype in autocast.kinds_of(row).items() if kind in home}
     if derive is not None:
-        call.function = derive(call)
+        call.within = derive, call.function
+        call.function = derive(call.function)
     for item in row["tensors"]:
         if item["role"] == "in" and item["storage"] not in call.storages:
             fill_storage(call, item, read_blob, stand_in)

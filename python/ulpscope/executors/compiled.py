@@ -119,7 +119,7 @@ class CompiledDevice(TorchDevice):
         kwargs |= self.defaults(call)
         form = without_writes(call)
         if form is None:
-            return graph.call_function(call.function, tuple(args), kwargs)
+            return graph.call_function(call.on(self.place), tuple(args), kwargs)
         results = graph.call_function(form, tuple(args), kwargs)
         written = [v for v, a in zip(args, call.schema.arguments) if is_write(a)]
         for i, tensors in enumerate(written):

@@ -139,7 +139,7 @@ class PythonDevice:
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         try:
             with torch.no_grad():
-                result = self.function(call.function, bound.args, bound.kwargs)
+                result = self.function(call.on(lambda captured: "cpu"), bound.args, bound.kwargs)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
             raise refusal(problem) from None

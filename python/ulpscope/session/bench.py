@@ -4,20 +4,22 @@ what the coordinator is told of each. Everything that a call needs is loaded wit
 the first one's time begins to count.
 """
 
+import copy
 import json
 import sys
 import time
 
 from .. import _core
 from ..calls.api_backward import backward_call, forward_of
+from ..calls.autocast import InParts, settle
 from ..calls.contents import Reader
 from ..calls.read_call import call_from
 from ..calls.replay import BadCall, is_collective
-from ..calls.verdicts import FLAGGED, UNKNOWN
+from ..calls.verdicts import FLAGGED, UNKNOWN, rank
 from ..causes import host
 from ..causes.groups import SEARCHES
 from ..executors import formulas, module_call, process
-from ..executors.device import DeviceDied, open_device
+from ..executors.device import DeviceDied, TorchDevice, open_device
 from ..executors.threads import Threads
 from ..judges import impact, standards, wording
 from ..judges.usual import is_usual
@@ -42,13 +44,18 @@ class Shared:
         self.channel.send(found=group, text=cause)
 
 
-def rebuilt(trace, trace_id, row):
-    """The call that a row of a trace tells of."""
+def rebuilt(trace, trace_id, row, device=None):
+    """The call that a row of a trace tells of, for a device to run: each has its own list of what
+    autocast rounds."""
     forward = forward_of(row)
     made = lambda tensor: stand_in(trace_id, row["sequence"], tensor, None if forward else row)  # noqa: E731
     if forward is None:
-        return call_from(row, Reader(trace), made)
-    return backward_call(row, trace.call(forward), Reader(trace), made)
+        call = call_from(row, Reader(trace), made)
+    else:
+        call = backward_call(row, trace.call(forward), Reader(trace), made)
+    if call.composite and call.autocast:
+        settle(call, device if isinstance(device, TorchDevice) else None)
+    return call
 
 
 class Bench:
@@ -78,7 +85,7 @@ class Bench:
     def call(self, sequence, module=None):
         """The call, or the forward of a module, rebuilt from the trace."""
         if not module:
-            return rebuilt(self.trace, self.trace_id, self.row(sequence))
+            return rebuilt(self.trace, self.trace_id, self.row(sequence), self.device)
         made = lambda tensor: stand_in(self.trace_id, sequence, tensor, None)  # noqa: E731
         return module_call.module_call(module, self.trace.call, self.trace.blob, made)
 
@@ -142,8 +149,11 @@ class Bench:
         if collective:
             call, verdict = self.collective(sequence, timing)
         else:
-            call, verdict = self.judge(sequence, timing, module)
-            if verdict.verdict in FLAGGED and request.get("children"):
+            try:
+                call, verdict = self.judge(sequence, timing, module)
+            except InParts as problem:
+                call, verdict = self.by_parts(request.get("children", ()), timing, problem)
+            if verdict.verdict in FLAGGED and not verdict.culprit and request.get("children"):
                 below = self.name_culprit(verdict, request["children"], timing)
             if self.compared:
                 judging.compare_standards(self.compared, call, self.device, verdict, timing)
@@ -152,8 +162,13 @@ class Bench:
         if not collective and self.rule is None and verdict.verdict in FLAGGED:
             effect += [(-1, "usual", 1.0, None)] if is_usual(call, verdict) else []
 
+        named = call
+        if not collective and not module:  # one of its parts may have been judged in its place
+            named = copy.copy(call)
+            named.op = self.row(sequence)["op"]
+
         def told():
-            row = wording.row(call, verdict, timing.row())
+            row = wording.row(named, verdict, timing.row())
             row["metrics"] += effect + (module_call.arguments(call) if module else [])
             return row
 
@@ -217,6 +232,26 @@ class Bench:
         module = request.get("module")
         source = module["source"] if module else self.trace.call(sequence)
         return {"verdict": verdict, "sentence": f"{source['op']}: {reason}"}
+
+    def by_parts(self, children, timing, problem):
+        """The call with the worst verdict on the calls below it, which is its own then."""
+        worst = None
+        for child in children:
+            if is_collective(self.row(child)["op"]):
+                continue
+            try:
+                call, verdict = self.judge(child, timing)
+            except BadCall:
+                continue
+            if verdict.verdict != "unjudged" and (worst is None or rank(verdict.verdict) < rank(worst[1].verdict)):
+                worst = call, verdict
+        if worst is None:
+            raise problem
+        call, verdict = worst
+        if verdict.verdict != "pass":
+            verdict.culprit = call.op
+        verdict.remarks = [*verdict.remarks, f"judged by the operators below it: {problem}"]
+        return call, verdict
 
     def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not

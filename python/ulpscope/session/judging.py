@@ -10,6 +10,7 @@ import torch
 
 from .. import _core
 from .._core import Finding, Findings
+from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
 from ..calls.replay import Unsupported, draws_random
@@ -410,4 +411,4 @@ def _live_answer(call, device, answer):
         if tensor is None:
             return None
         outputs[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return type(answer)(outputs, "", answer.before)
+    return type(answer)(as_numbers(call, outputs), "", answer.before)
