@@ -10,11 +10,12 @@
 enum { OPT_FORMAT = 256, OPT_OPS, OPT_PROCESS };
 
 static const cli_entry own_options[] = {
-    {OPT_FORMAT, "format", "FORMAT", NULL, "msprobe (default) or ascend-v1"},
+    {OPT_FORMAT, "format", "FORMAT", NULL, "msprobe (default), ascend-v1 or ditorch"},
     {'o', "out", "DIR", NULL, "the folder to write; it must not be there yet"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
-    {OPT_PROCESS, "process", "PID", "0", "ascend-v1: forward_info_PID.json"},
+    {OPT_PROCESS, "process", "PID", "0",
+     "ascend-v1: forward_info_PID.json; ditorch: the folder of a process"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -30,9 +31,12 @@ const cli_page cmd_export_page = {
         "              as .pt in dump_tensor_data: for its acc_check and compare\n"
         "  ascend-v1   DIR/step0/forward_info_0.json, stack_info_0.json, and tensors as\n"
         "              .pt in forward_real_data: for the run_ut.py of 2023\n"
+        "  ditorch     DIR/op_tools_results/op_capture_results/OP/PID/ID/TIME: for its\n"
+        "              run_op_from_data.py\n"
         "\n"
-        "Calls that another call made are left out, and so are those of operators for "
-        "which the format has no name. Files of torch are written by torch itself. See "
+        "Calls that another call made are left out, and so are those that the format has "
+        "no name for or cannot hold (ditorch: calls without content). Files of torch are "
+        "written by torch itself. See "
         "docs/foreign-dumps.md.\n",
     .options = options,
     .examples = "  ulpscope export ulpscope-trace -o dump\n"
@@ -97,7 +101,7 @@ static void say_counts(const usc_export_options *o, const usc_export_counts *c)
                  o->format, cli_grouped(c->tensors, tensors), c->tensors == 1 ? "" : "s",
                  cli_grouped(c->with_content, content));
     if (c->nameless > 0)
-        (void)printf("left out: %s call%s for which %s has no name, e.g. of %s\n",
+        (void)printf("left out: %s call%s that %s cannot hold, e.g. of %s\n",
                      cli_grouped(c->nameless, left), c->nameless == 1 ? "" : "s",
                      o->format, c->first_nameless);
 }

@@ -11,12 +11,12 @@ enum { OPT_DEVICE = 256, OPT_RANK, OPT_SKIP_DAMAGED };
 static const cli_entry own_options[] = {
     {'o', "out", "TRACE", NULL, "the trace to write, a folder that is not there yet"},
     {OPT_DEVICE, "device", "DEVICE", NULL,
-     "on which the dump was taken, e.g. npu:0, cuda:0, cpu: dumps do not say (default: "
-     "npu:0)"},
+     "on which the dump was taken, e.g. npu:0, cuda:0, cpu: msprobe's do not say "
+     "(default: npu:0; of ditorch what it says)"},
     {OPT_RANK, "rank", "N", NULL, "which process, where the dump has several"},
     {OPT_SKIP_DAMAGED, "skip-damaged", NULL, NULL,
      "where a tensor's file is missing or is not what the dump says, keep its statistics "
-     "and go on"},
+     "and go on; of ditorch, leave out the call whose arguments cannot be read"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -33,9 +33,12 @@ const cli_page cmd_import_page = {
         "  ascend-v1      the folder of forward_info_PID.json, or that file, of the "
         "tool\n"
         "                 before it: calls without results\n"
+        "  ditorch        op_tools_results, or op_capture_results in it\n"
         "\n"
-        "A dump of statistics becomes calls without content, for which check makes "
-        "stand-ins. Files of torch (.pt) are opened with torch.load(weights_only=True): "
+        "Backward passes of functions become calls, too. A dump of statistics becomes "
+        "calls without content, for which check makes "
+        "stand-ins. Files of torch (.pt, .pth) are opened with "
+        "torch.load(weights_only=True): "
         "what needs more is refused, never unpickled. A dump of any size is read call by "
         "call. See docs/foreign-dumps.md.\n",
     .options = options,
@@ -106,8 +109,8 @@ static void say_counts(const usc_import_options *o, const usc_import_counts *c)
         (void)printf("left out: what is no call of an API, %s\n",
                      counted(c->others, "time", text));
     if (c->damaged > 0)
-        (void)printf("skipped: the content of %s; the first: %s\n",
-                     counted(c->damaged, "damaged tensor", text), c->first_damage);
+        (void)printf("skipped: %s that cannot be read; the first: %s\n",
+                     counted(c->damaged, "file", text), c->first_damage);
 }
 
 int cmd_import(int argc, char **argv)

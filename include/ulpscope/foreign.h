@@ -33,7 +33,7 @@ typedef struct usc_import_counts {
     int64_t steps, calls, tensors;
     int64_t with_content; /* tensors whose content is in the trace */
     int64_t bytes;        /* of content, equal bytes counted once for each tensor */
-    int64_t damaged;      /* tensors whose content was skipped */
+    int64_t damaged;      /* files that could not be read, and were passed over */
     int64_t modules;      /* entries on modules, of which only the place is kept */
     int64_t others;       /* entries that are no calls */
     char first_damage[USC_ERROR_TEXT];
@@ -57,15 +57,15 @@ USC_API USC_NODISCARD usc_status usc_import(const usc_import_options *options,
 
 typedef struct usc_export_options {
     const char *trace, *out; /* folders; `out` must not be there */
-    const char *format;      /* "msprobe", "ascend-v1" */
+    const char *format;      /* "msprobe", "ascend-v1", "ditorch" */
     const char *ops;         /* PATTERN; NULL: all */
-    int process;             /* ascend-v1: names the files of this process */
+    int process; /* ascend-v1, ditorch: files and folders are those of this process */
 } usc_export_options;
 
 /** What was exported. */
 typedef struct usc_export_counts {
     int64_t calls, tensors, with_content;
-    int64_t nameless; /* calls of operators for which the format has no name: left out */
+    int64_t nameless; /* calls for which the format has no name, or that it cannot hold */
     char first_nameless[128];
 } usc_export_counts;
 

@@ -77,9 +77,25 @@ static bool is_word(const char *text, size_t n, const char *word)
 
 static const char tensor_space[] = "torch.Tensor.";
 
+/* torch.ops.aten.mm.default is aten::mm; torch.ops.aten.mm is a function. */
+static void read_operator(char *op)
+{
+    const char *space = op + sizeof "torch.ops." - 1, *name = strchr(space, '.');
+    if (name == NULL || strchr(name + 1, '.') == NULL) return;
+    const size_t n_space = (size_t)(name - space), n = strlen(name + 1);
+    memmove(op, space, n_space);
+    memcpy(op + n_space, "::", 2);
+    memmove(op + n_space + 2, name + 1, n + 1);
+    char *overload = strrchr(op, '.');
+    if (overload != NULL && strcmp(overload, ".default") == 0) *overload = '\0';
+}
+
 void usc_api_canonical(char *op, size_t size)
 {
-    const size_t space = sizeof tensor_space - 1;
+    const size_t space = sizeof tensor_space - 1, inner = sizeof "torch.functional." - 1;
+    if (strncmp(op, "torch.functional.", inner) == 0)
+        memmove(op + 6, op + inner, strlen(op + inner) + 1);
+    if (strncmp(op, "torch.ops.", 10) == 0) read_operator(op);
     if (strncmp(op, tensor_space, space) != 0) return;
     for (int i = 0; i < N_OPERATORS; i++)
         if (strcmp(op + space, operators[i].dunder) == 0) {
@@ -165,6 +181,15 @@ bool usc_api_name_write(const char *op, bool as_operators, char *out, size_t siz
             return snprintf(out, size, "%s%s", spaces[i].prefix, op + space) < (int)size;
     }
     return false;
+}
+
+bool usc_api_dotted(const char *op, char *out, size_t size)
+{
+    const char *colon = strstr(op, "::");
+    if (colon == NULL)
+        return strchr(op, '.') != NULL && snprintf(out, size, "%s", op) < (int)size;
+    return snprintf(out, size, "torch.ops.%.*s.%s%s", (int)(colon - op), op, colon + 2,
+                    strchr(colon, '.') == NULL ? ".default" : "") < (int)size;
 }
 
 bool usc_api_module(const char *text, char *path, char *class_name, size_t size)

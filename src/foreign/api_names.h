@@ -39,6 +39,10 @@ void usc_api_canonical(char *op, size_t size);
  * False: dumps have no such name. */
 bool usc_api_name_write(const char *op, bool as_operators, char *out, size_t size);
 
+/** The name under which Python finds an operator of a trace, torch.ops.aten.mm.default,
+ * for `size` bytes. False: it finds none. */
+bool usc_api_dotted(const char *op, char *out, size_t size);
+
 /** Path and class of the module in Module.layers.0.attn.Attention.forward.0, for `size`
  * bytes each. False: it names no module. */
 bool usc_api_module(const char *text, char *path, char *class_name, size_t size);

@@ -9,13 +9,13 @@
 #include "base/number.h"
 #include "foreign/exporting.h"
 
-static const usc_export_kind *const kinds[] = {&usc_export_msprobe,
-                                               &usc_export_ascend_v1};
+static const usc_export_kind *const kinds[] = {&usc_export_msprobe, &usc_export_ascend_v1,
+                                               &usc_export_ditorch};
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 const char *usc_export_formats(void)
 {
-    return "msprobe, ascend-v1";
+    return "msprobe, ascend-v1, ditorch";
 }
 
 static usc_status find_kind(usc_exporting *ex, usc_error *err)
@@ -54,54 +54,83 @@ static bool name_as_dumped(usc_exporting *ex)
 {
     char dumped[USC_API_NAME] = "";
     usc_api_name name;
+    if (ex->kind->unnumbered) return false;
     read_state(ex, "dumped", NULL, dumped, sizeof dumped);
-    if (!usc_api_name_read(dumped, &name) || name.call[0] == '\0') return false;
+    if (strchr(dumped, '/') != NULL || !usc_api_name_read(dumped, &name) ||
+        name.call[0] == '\0')
+        return false;
     (void)usc_format(ex->name, sizeof ex->name, "%s", name.call);
     return true;
+}
+
+/* `ex->name` of a call that has that number among those of its name. */
+static bool name_as_numbered(usc_exporting *ex, int64_t number)
+{
+    char name[USC_API_NAME];
+    if (!ex->kind->name_of(ex->call.op, name, sizeof name)) return false;
+    if (ex->kind->unnumbered)
+        (void)usc_format(ex->name, sizeof ex->name, "%s", name);
+    else
+        (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)number);
+    return true;
+}
+
+static void leave_out(usc_exporting *ex)
+{
+    if (ex->counts->nameless++ == 0)
+        (void)usc_format(ex->counts->first_nameless, sizeof ex->counts->first_nameless,
+                         "%s", ex->call.op);
+}
+
+/* Under which key it is noted which number an exported forward call has. */
+static usc_hash128 key_of_forward(int64_t sequence)
+{
+    char key[32];
+    (void)usc_format(key, sizeof key, "forward %lld", (long long)sequence);
+    return usc_key_of(key);
 }
 
 /* Functional.linear.3: the number counts the calls of that name within a step. */
 static bool name_call(usc_exporting *ex)
 {
-    char name[USC_API_NAME], forward[32];
-    (void)usc_format(forward, sizeof forward, "forward %lld",
-                     (long long)ex->call.sequence);
+    char name[USC_API_NAME];
+    const usc_hash128 forward = key_of_forward(ex->call.sequence);
     if (name_as_dumped(ex)) {
-        (void)usc_keys_put(&ex->numbers, usc_key_of(forward), 0);
+        (void)usc_keys_put(&ex->numbers, forward, 0);
         return true;
     }
-    if (!usc_api_name_write(ex->call.op, ex->kind->as_operators, name, sizeof name)) {
-        if (ex->counts->nameless++ == 0)
-            (void)usc_format(ex->counts->first_nameless,
-                             sizeof ex->counts->first_nameless, "%s", ex->call.op);
+    if (strchr(ex->call.op, '/') != NULL || /* names become those of files */
+        !ex->kind->name_of(ex->call.op, name, sizeof name)) {
+        leave_out(ex);
         return false;
     }
     const usc_hash128 key = usc_key_of(name);
     const int64_t number = usc_keys_put(&ex->numbers, key, 0);
     int64_t *place = usc_keys_find(&ex->numbers, key);
     if (place != NULL) ++*place;
-    (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)number);
-    (void)usc_keys_put(&ex->numbers, usc_key_of(forward), number);
-    return true;
+    (void)usc_keys_put(&ex->numbers, forward, number);
+    return name_as_numbered(ex, number);
 }
 
 /* A function's backward pass has the name of its forward call; one that is not in the
  * dump, or a pass of a second node of it, none. */
 static bool name_backward(usc_exporting *ex)
 {
-    int64_t forward = 0;
-    char key[32], name[USC_API_NAME];
-    read_state(ex, "forward", &forward, NULL, 0);
-    (void)usc_format(key, sizeof key, "forward %lld", (long long)forward);
-    int64_t *number = usc_keys_find(&ex->numbers, usc_key_of(key));
+    ex->forward = 0;
+    read_state(ex, "forward", &ex->forward, NULL, 0);
+    int64_t *number = usc_keys_find(&ex->numbers, key_of_forward(ex->forward));
     if (number == NULL || *number < 0) return false;
-    if (!name_as_dumped(ex)) {
-        if (!usc_api_name_write(ex->call.op, ex->kind->as_operators, name, sizeof name))
-            return false;
-        (void)usc_format(ex->name, sizeof ex->name, "%s.%lld", name, (long long)*number);
-    }
+    const int64_t own = *number;
     *number = -1;
-    return true;
+    return name_as_dumped(ex) || name_as_numbered(ex, own);
+}
+
+/* A call that the dump cannot hold has no backward pass in it. */
+static void note_left_out(usc_exporting *ex)
+{
+    int64_t *number = usc_keys_find(&ex->numbers, key_of_forward(ex->call.sequence));
+    if (number != NULL) *number = -1;
+    leave_out(ex);
 }
 
 static usc_status put_call(usc_exporting *ex, usc_error *err)
@@ -118,10 +147,12 @@ static usc_status put_call(usc_exporting *ex, usc_error *err)
     usc_status st = usc_json_parse(text, strlen(text), ex->options->trace,
                                    "arguments that are no JSON", &args, err);
     ex->args = args;
+    ex->left_out = false;
     if (st == USC_OK) st = ex->kind->put_call(ex, err);
+    if (st == USC_OK && ex->left_out) note_left_out(ex);
     usc_json_free(args);
     usc_arena_reset(&ex->texts);
-    ex->counts->calls += st == USC_OK;
+    ex->counts->calls += st == USC_OK && !ex->left_out;
     return st;
 }
 
@@ -179,9 +210,9 @@ static usc_status put_calls(usc_exporting *ex, const usc_run_hooks *hooks, bool 
     }
     if (st == USC_OK && !*stopped) st = change_step(ex, &step, -1, err);
     if (st == USC_OK && !*stopped && ex->counts->calls == 0)
-        st = usc_error_set(err, USC_E_NOT_FOUND, -1,
-                           "%s: no call that %s has a name for%s%s", ex->options->trace,
-                           ex->kind->name, ex->counts->nameless > 0 ? ", e.g. " : "",
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: no call that %s can hold%s%s",
+                           ex->options->trace, ex->kind->name,
+                           ex->counts->nameless > 0 ? ", e.g. " : "",
                            ex->counts->first_nameless);
     return st;
 }

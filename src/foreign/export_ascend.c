@@ -205,8 +205,13 @@ static usc_status end_msprobe(usc_exporting *ex, usc_error *err)
     return st == USC_OK ? close_file(ex, &ex->places, "\n}\n", err) : st;
 }
 
-const usc_export_kind usc_export_msprobe = {"msprobe", begin_msprobe, put_msprobe,
-                                            end_msprobe, true};
+static bool name_msprobe(const char *op, char *out, size_t size)
+{
+    return usc_api_name_write(op, true, out, size);
+}
+
+const usc_export_kind usc_export_msprobe = {"msprobe",   begin_msprobe, put_msprobe,
+                                            end_msprobe, name_msprobe,  false};
 
 /* ---- the tool before it: names with stars, no results ---- */
 
@@ -294,5 +299,10 @@ static usc_status end_v1(usc_exporting *ex, usc_error *err)
     return st == USC_OK ? close_file(ex, &ex->places, "\n}", err) : st;
 }
 
-const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1, end_v1,
-                                              false};
+static bool name_v1(const char *op, char *out, size_t size)
+{
+    return usc_api_name_write(op, false, out, size);
+}
+
+const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1,
+                                              end_v1,      name_v1,  false};

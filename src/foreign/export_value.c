@@ -88,9 +88,8 @@ static usc_status put_stats(usc_exporting *ex, const usc_call_arg *arg, usc_line
     return USC_OK;
 }
 
-/* The bytes that a tensor shows, from its first element on; NULL: not kept. */
-static usc_status find_bytes(usc_exporting *ex, const usc_call_arg *arg,
-                             const unsigned char **bytes, int64_t *size, usc_error *err)
+usc_status usc_export_bytes(usc_exporting *ex, const usc_call_arg *arg,
+                            const unsigned char **bytes, int64_t *size, usc_error *err)
 {
     const void *blob;
     int64_t there, below;
@@ -139,7 +138,7 @@ static usc_status put_file(usc_exporting *ex, const usc_call_arg *arg, usc_line 
                         .ndim = arg->ndim,
                         .sizes = arg->sizes,
                         .strides = arg->strides};
-    usc_status st = find_bytes(ex, arg, &bytes, &t.size, err);
+    usc_status st = usc_export_bytes(ex, arg, &bytes, &t.size, err);
     if (st != USC_OK || bytes == NULL) return st;
     t.bytes = bytes;
     file_name(ex, arg, name, sizeof name);
@@ -274,8 +273,7 @@ usc_status usc_export_value(usc_exporting *ex, const usc_json *value, const char
     return USC_OK;
 }
 
-/* How many places of the list hold something. */
-static int count_results(const usc_exporting *ex)
+int usc_export_count_results(const usc_exporting *ex)
 {
     int n = 0, at;
     for (int i = 0; i < ex->call.n_args; i++)
@@ -306,7 +304,7 @@ usc_status usc_export_results(usc_exporting *ex, usc_line *to, usc_error *err)
 {
     usc_status st = USC_OK;
     char path[64];
-    const int n = count_results(ex);
+    const int n = usc_export_count_results(ex);
     usc_line_text(to, "[");
     for (int i = 0; st == USC_OK && i < n; i++) {
         (void)usc_format(path, sizeof path, "out[%d]", i);

@@ -25,7 +25,9 @@ typedef struct usc_export_kind {
     usc_status (*begin_step)(usc_exporting *ex, int64_t step, usc_error *err);
     usc_status (*put_call)(usc_exporting *ex, usc_error *err);
     usc_status (*end_step)(usc_exporting *ex, usc_error *err);
-    bool as_operators; /* torch.Tensor.add is Tensor.__add__ */
+    /* The dump's name of an operator, without a number; false: it has none. */
+    bool (*name_of)(const char *op, char *out, size_t size);
+    bool unnumbered; /* that is the name of a call */
 } usc_export_kind;
 
 struct usc_exporting {
@@ -41,6 +43,9 @@ struct usc_exporting {
     usc_keys numbers;              /* of this step: how many calls a name has had */
     FILE *calls, *stacks, *places; /* open files of the step */
     bool has_content;              /* some tensor of the trace */
+    bool left_out;                 /* the call: the dump cannot hold it */
+    int64_t forward;               /* of a backward pass */
+    char identifier[64];           /* of the call, in its folder: ditorch's */
     bool backward;                 /* the call is a function's backward pass */
     bool first_backward;           /* no such call was written */
     bool first;                    /* no call was written to them */
@@ -61,6 +66,14 @@ USC_NODISCARD usc_status usc_export_results(usc_exporting *ex, usc_line *to,
 const usc_call_arg *usc_export_arg(const usc_exporting *ex, usc_role role,
                                    const char *path);
 
-extern const usc_export_kind usc_export_msprobe, usc_export_ascend_v1;
+/** How many places, from out[0] on, the results of the call have. */
+int usc_export_count_results(const usc_exporting *ex);
+
+/** The bytes that a tensor shows, from its first element on; NULL: not kept. */
+USC_NODISCARD usc_status usc_export_bytes(usc_exporting *ex, const usc_call_arg *arg,
+                                          const unsigned char **bytes, int64_t *size,
+                                          usc_error *err);
+
+extern const usc_export_kind usc_export_msprobe, usc_export_ascend_v1, usc_export_ditorch;
 
 #endif

@@ -172,9 +172,14 @@ static usc_status read_dump(usc_importing *im, bool *stopped, usc_error *err)
     char folder[USC_PATH_SIZE], pid[32];
     const char *dump = im->options->dump;
     usc_status st = usc_import_find_ascend_v1(im, dump, folder, pid, err);
+    usc_captures captures = {0};
+    if (st == USC_OK && pid[0] == '\0')
+        st = usc_import_find_ditorch(im, dump, &captures, err);
     if (st == USC_OK)
-        st = pid[0] != '\0' ? usc_import_ascend_v1(im, folder, pid, stopped, err)
-                            : usc_import_msprobe(im, dump, stopped, err);
+        st = pid[0] != '\0'   ? usc_import_ascend_v1(im, folder, pid, stopped, err)
+             : captures.n > 0 ? usc_import_ditorch(im, &captures, stopped, err)
+                              : usc_import_msprobe(im, dump, stopped, err);
+    usc_captures_free(&captures);
     if (st == USC_OK && !*stopped && im->counts->calls == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: no call of an API in it%s",
                            im->options->dump,

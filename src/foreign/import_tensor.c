@@ -292,6 +292,7 @@ static usc_status put_storage(usc_importing *im, const found *f, const usc_impor
         version.storage = row.id;
     }
     *storage = version.storage;
+    im->counts->bytes += f->bytes != NULL ? f->storage_bytes : 0;
     return st == USC_OK ? usc_trace_put_version(im->trace, &version, err) : st;
 }
 
@@ -315,19 +316,18 @@ usc_status usc_import_add(usc_importing *im, const usc_import_place *to, int64_t
     return USC_OK;
 }
 
-static usc_status put_found(usc_importing *im, const found *f, const usc_import_place *to,
-                            usc_error *err)
+/* Puts a tensor of the storage that was put last. */
+static usc_status put_view(usc_importing *im, const found *f, const usc_import_place *to,
+                           int64_t storage, usc_error *err)
 {
     usc_stats own;
     const usc_stats *stats = f->has_stats ? &f->stats : NULL;
-    int64_t storage = 0;
     if (f->bytes != NULL && f->view.dtype != USC_DTYPE_NONE) {
         usc_tensor t = f->view;
         const int64_t at = f->offset * (int64_t)usc_dtype_info_of(t.dtype)->size;
         t.data = (const unsigned char *)f->bytes + at;
         if (usc_stats_compute(&t, NULL, &own, NULL) == USC_OK) stats = &own;
     }
-    usc_status st = put_storage(im, f, to->on, &storage, err);
     const usc_tensor_row row = {.id = ++im->n_tensors,
                                 .version = im->n_versions,
                                 .dtype_name = f->dtype_name,
@@ -338,15 +338,39 @@ static usc_status put_found(usc_importing *im, const found *f, const usc_import_
                                 .requires_grad = f->requires_grad,
                                 .stats = stats,
                                 .form = f->form};
-    if (st == USC_OK) st = usc_trace_put_tensor(im->trace, &row, err);
+    usc_status st = usc_trace_put_tensor(im->trace, &row, err);
     if (st == USC_OK) st = usc_import_add(im, to, row.id, storage, err);
     if (st != USC_OK) return st;
     im->counts->tensors++;
-    if (f->bytes != NULL) {
-        im->counts->with_content++;
-        im->counts->bytes += f->storage_bytes;
-    }
+    im->counts->with_content += f->bytes != NULL;
     return USC_OK;
+}
+
+static usc_status put_found(usc_importing *im, const found *f, const usc_import_place *to,
+                            usc_error *err)
+{
+    int64_t storage = 0;
+    const usc_status st = put_storage(im, f, to->on, &storage, err);
+    return st == USC_OK ? put_view(im, f, to, storage, err) : st;
+}
+
+usc_status usc_import_storage(usc_importing *im, const void *bytes, int64_t size,
+                              const usc_import_arg *on, int64_t *storage, usc_error *err)
+{
+    const found f = {.bytes = bytes, .storage_bytes = size};
+    return put_storage(im, &f, on, storage, err);
+}
+
+usc_status usc_import_view(usc_importing *im, const usc_import_place *to,
+                           const usc_torch_tensor *t, const void *bytes, int64_t storage,
+                           usc_error *err)
+{
+    const found f = {.dtype_name = t->dtype_name,
+                     .view = t->view,
+                     .requires_grad = t->requires_grad,
+                     .offset = t->offset,
+                     .bytes = bytes};
+    return put_view(im, &f, to, storage, err);
 }
 
 static usc_status put_rows(usc_importing *im, const found *f, const usc_import_place *to,
@@ -380,7 +404,7 @@ static usc_status put_bare(usc_importing *im, found *f, const usc_import_place *
     return put_rows(im, f, to, err);
 }
 
-static bool is_damage(usc_status st)
+bool usc_import_is_damage(usc_status st)
 {
     return st == USC_E_CORRUPT || st == USC_E_NOT_FOUND || st == USC_E_SHAPE ||
            st == USC_E_DTYPE || st == USC_E_UNSUPPORTED || st == USC_E_RANGE;
@@ -401,9 +425,9 @@ usc_status usc_import_tensor(usc_importing *im, const usc_import_place *to,
     st = import_file(im, &whole, to, &why);
     if (st == USC_OK) return USC_OK;
     const bool skips = im->options->skip_damaged;
-    if (!is_damage(st) || !skips || !f.has_shape || f.dtype_name == NULL)
+    if (!usc_import_is_damage(st) || !skips || !f.has_shape || f.dtype_name == NULL)
         return usc_importing_wrong(im, st, to->path, err, "%s%s", why.text,
-                                   is_damage(st) && !skips
+                                   usc_import_is_damage(st) && !skips
                                        ? "; --skip-damaged imports all that can be read"
                                        : "");
     if (im->counts->damaged++ == 0)

@@ -52,7 +52,8 @@ typedef struct usc_importing {
     usc_keys stacks,
         places; /* of this step: name -> stack; -> module, or -1: optimizer */
     int64_t step, first_of_step;
-    int64_t done, total; /* members */
+    int64_t done, total;  /* members */
+    char said_device[64]; /* by the dump */
     char part[USC_PATH_SIZE];
 } usc_importing;
 
@@ -146,7 +147,74 @@ USC_NODISCARD usc_status usc_import_tensor(usc_importing *im, const usc_import_p
 USC_NODISCARD usc_status usc_import_add(usc_importing *im, const usc_import_place *to,
                                         int64_t tensor, int64_t storage, usc_error *err);
 
+/** Whether an error is about one file, and an import may go on without it. */
+bool usc_import_is_damage(usc_status st);
+
+/** Puts a storage, with its bytes; `on`: as the call left the one of that argument. */
+USC_NODISCARD usc_status usc_import_storage(usc_importing *im, const void *bytes,
+                                            int64_t size, const usc_import_arg *on,
+                                            int64_t *storage, usc_error *err);
+
+/** Adds a tensor of the storage that was put last, whose bytes these are. */
+USC_NODISCARD usc_status usc_import_view(usc_importing *im, const usc_import_place *to,
+                                         const usc_torch_tensor *t, const void *bytes,
+                                         int64_t storage, usc_error *err);
+
+/* ---- import_torch.c: files of torch that hold a call's arguments or results ---- */
+
+/** A tensor of such a file. */
+typedef struct usc_import_part {
+    usc_role role;
+    const char *path; /* its place in the call; NULL: none */
+    usc_torch_tensor seen;
+    const usc_import_arg *arg; /* what it became */
+    int64_t storage_bytes;
+} usc_import_part;
+
+/** What such a file held. Memory: of the call. */
+typedef struct usc_import_parts {
+    usc_import_part *at;
+    int64_t n;
+} usc_import_parts;
+
+/** Opens a file, whose value is an object with `args`, and for inputs `kwargs`. *value as
+ * usc_torch_files_open gives it; its tensors have to be taken before the next file. */
+USC_NODISCARD usc_status usc_import_open(usc_importing *im, const char *path,
+                                         const usc_json **value, usc_import_parts *parts,
+                                         usc_error *err);
+
+/** Takes `args` and `kwargs` of the open file as the arguments of the call. */
+USC_NODISCARD usc_status usc_import_file_arguments(usc_importing *im,
+                                                   const usc_json *value,
+                                                   usc_import_parts *parts,
+                                                   usc_error *err);
+
+/** Takes a list of the open file as results: out[0], out[1], .. `written`: an input that
+ * the first of them is, too; NULL: none. */
+USC_NODISCARD usc_status usc_import_file_results(usc_importing *im, const usc_json *list,
+                                                 usc_import_parts *parts,
+                                                 const usc_import_part *written,
+                                                 usc_error *err);
+
 /* ---- the kinds ---- */
+
+/** The folders of calls in a capture of ditorch, in their order. */
+typedef struct usc_captures {
+    struct usc_captured *at;
+    size_t n, room;
+    int64_t others; /* that are none */
+} usc_captures;
+
+/** Looks for a capture of ditorch in DUMP and below. */
+USC_NODISCARD usc_status usc_import_find_ditorch(const usc_importing *im,
+                                                 const char *dump, usc_captures *out,
+                                                 usc_error *err);
+
+/** Imports what usc_import_find_ditorch found. */
+USC_NODISCARD usc_status usc_import_ditorch(usc_importing *im,
+                                            const usc_captures *captures, bool *stopped,
+                                            usc_error *err);
+void usc_captures_free(usc_captures *c);
 
 USC_NODISCARD usc_status usc_import_msprobe(usc_importing *im, const char *dump,
                                             bool *stopped, usc_error *err);

@@ -188,7 +188,8 @@ static void put_save(usc_line *to, const usc_torch_save *t)
     usc_line_add(to, ", \"bytes\": %lld", (long long)t->size);
     put_numbers(to, "sizes", t->sizes, t->ndim);
     put_numbers(to, "strides", t->strides, t->ndim);
-    usc_line_text(to, "}");
+    usc_line_add(to, ", \"as_it_lies\": %s, \"requires_grad\": %s}",
+                 t->as_it_lies ? "true" : "false", t->requires_grad ? "true" : "false");
 }
 
 usc_status usc_torch_files_save(usc_torch_files *f, const char *path, const char *value,

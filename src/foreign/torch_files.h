@@ -62,6 +62,7 @@ typedef struct usc_torch_save {
     const int64_t *sizes, *strides; /* in elements */
     const void *bytes;              /* from its first element on */
     int64_t size;
+    bool as_it_lies, requires_grad; /* with its strides; else contiguous */
 } usc_torch_save;
 
 /** Writes `value`, JSON of the kind that usc_torch_files_open gives, with its tensors as

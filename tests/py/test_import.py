@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import resource
 import shutil
 import subprocess
 import zipfile
@@ -139,7 +140,7 @@ def test_skipping_goes_on_after_a_damaged_file(tmp_path):
     file = next((tmp_path / "d").rglob("Torch.split.0.forward.input.0.pt"))
     file.write_bytes(file.read_bytes()[:100])
     said = ulpscope("import", tmp_path / "d", "-o", tmp_path / "t", "--skip-damaged")
-    assert "skipped: the content of 1 damaged tensor; the first: " in said
+    assert "skipped: 1 file that cannot be read; the first: " in said
     _, found = calls(tmp_path / "t")
     split = next(c for c in found if c["op"] == "torch.split")
     assert [bool(t["blob"]) for t in split["tensors"]] == [False, True, True]
@@ -210,8 +211,32 @@ def test_a_captured_trace_survives_the_way_there_and_back(tmp_path):
 def test_an_export_leaves_nothing_half(tmp_path):
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
     assert "there is no format" in ulpscope("export", tmp_path / "a", "-o", tmp_path / "x", "--format", "y", code=2)
-    assert "no call that msprobe has a name for" in ulpscope(
+    assert "no call that msprobe can hold" in ulpscope(
         "export", tmp_path / "a", "-o", tmp_path / "x", "--ops", "nothing", code=2)  # fmt: skip
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     (tmp_path / "x").mkdir()
     assert "is there already" in ulpscope("export", tmp_path / "a", "-o", tmp_path / "x", code=2)
+
+
+@pytest.mark.parametrize("format", ["msprobe", "ascend-v1", "ditorch"])
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, format):
+    ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "export", tmp_path / "a", "-o", tmp_path / "x", "--format", format],
+        capture_output=True, text=True, timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)))  # fmt: skip
+    assert done.returncode == 2 and str(tmp_path / "x") in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("format", ["msprobe", "ditorch"])
+def test_an_interrupted_export_leaves_nothing(tmp_path, format):
+    ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
+    process = subprocess.Popen(
+        [BUILD / "bin" / "ulpscope", "export", tmp_path / "a", "-o", tmp_path / "x", "--format", format],
+        stderr=subprocess.PIPE, text=True)  # fmt: skip
+    while not (tmp_path / "x.part").exists() and process.poll() is None:
+        pass
+    process.terminate()  # its worker loads torch meanwhile, which takes a second
+    assert "nothing was written" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -9,6 +9,7 @@ storage behind it; {"save": path, "value": ..., "tensors": [...]} with the bytes
 behind it by {}. Either by {"refused": sentence, "kind": "corrupt", "unsupported" or "io"}.
 """
 
+import contextlib
 import json
 import os
 import pickle
@@ -43,8 +44,14 @@ class Contents:
     def value(self, x):
         if isinstance(x, torch.Tensor):
             return {"tensor": self.tensor(x)}
-        if isinstance(x, (list, tuple)):
+        if isinstance(x, tuple):
+            return {"tuple": [self.value(item) for item in x]}
+        if isinstance(x, list):
             return [self.value(item) for item in x]
+        if isinstance(x, slice):
+            return {"slice": [self.value(part) for part in (x.start, x.stop, x.step)]}
+        if x is ...:
+            return {"ellipsis": True}
         if isinstance(x, dict):
             return {"members": {str(k): self.value(v) for k, v in x.items()}}
         for kind in ("dtype", "device", "layout", "memory_format"):
@@ -77,6 +84,13 @@ class Contents:
         return len(self.tensors) - 1
 
 
+def more_than_tensors():
+    """What calls are given and give besides what weights_only=True takes by itself: places in a
+    tensor, and results with names, tuples all of them. Making one runs nothing of a file's."""
+    results = (value for value in vars(torch.return_types).values() if isinstance(value, type))
+    return [slice, (Ellipsis, "builtins.Ellipsis"), *results]
+
+
 def load(path):
     """What torch.save wrote, as far as it is tensors and plain values. A file whose parts are
     packed is refused: a few of its bytes could become any number in memory."""
@@ -85,11 +99,14 @@ def load(path):
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
                 raise Unsupported(f"{path}: its parts are compressed, as torch.save never does")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        allowed = getattr(torch.serialization, "safe_globals", lambda more: contextlib.nullcontext())
+        with allowed(more_than_tensors()):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
-        first = str(problem).strip().splitlines()[-1 if "\n" in str(problem) else 0]
+        lines = [line.strip().removeprefix("WeightsUnpickler error: ") for line in str(problem).splitlines()]
+        why = next((line for line in lines if line.startswith(("Unsupported", "Trying to"))), lines[0] if lines else "")
         raise Unsupported(f"{path}: holds more than tensors and plain values, which only running code "
-                          f"from the file could make ({first[:120]}); save its tensors alone") from None  # fmt: skip
+                          f"from the file could make ({why[:60]}); save its tensors alone") from None  # fmt: skip
     except OSError as problem:
         refused = Refused(f"{path}: {problem.strerror or problem}")
         refused.kind = "io"
@@ -115,13 +132,16 @@ def answer(out, request):
 
 
 def save(request, source):
-    """Writes a value with its tensors, each of them contiguous."""
+    """Writes a value with its tensors, each of them contiguous unless its strides are asked for."""
     tensors = []
     for said in request["tensors"]:
         raw = torch.frombuffer(bytearray(source.read(said["bytes"]) or b"\0" * 16), dtype=torch.uint8)
         dtype = getattr(torch, said["dtype"])
         elements = raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-        tensors.append(elements.as_strided(said["sizes"], said["strides"]).clone(memory_format=torch.contiguous_format))
+        tensor = elements.as_strided(said["sizes"], said["strides"])
+        if not said.get("as_it_lies"):
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+        tensors.append(tensor.requires_grad_(said.get("requires_grad", False)))
     try:
         torch.save(made(request["value"], tensors), request["save"])
     except (OSError, RuntimeError) as problem:  # torch's own writer raises the latter
@@ -138,13 +158,17 @@ def made(value, tensors):
     ((kind, held),) = value.items()
     if kind == "tensor":
         return tensors[held]
-    if kind == "members":
+    if kind in ("members", "dict"):
         return {k: made(v, tensors) for k, v in held.items()}
     if kind == "tuple":
         return tuple(made(held, tensors))
+    if kind == "slice":
+        return slice(*made(held, tensors))
+    if kind == "ellipsis":
+        return ...
     if kind in ("float", "complex"):
         return float(held) if kind == "float" else complex(*map(float, held))
-    return torch.device(held) if kind == "device" else getattr(torch, held, None)
+    return torch.device(held) if kind == "device" else getattr(torch, str(held).removeprefix("torch."), None)
 
 
 def put(out, message):
