@@ -151,6 +151,9 @@ def elsewhere():
     case("the length for the count", "mask is ignored|taken as one", kept, masked, lambda x, m: (x * m).sum(-1) / 9)
     rows = lambda x: x / x.abs().amax(-1, keepdim=True)  # noqa: E731
     case("one scale for all rows", "along all axes", rows, lambda: (randn(12, 20),), lambda x: x / x.abs().max())
+    around = lambda x, box: (x - box * (x / box).round()).square().sum(-1)  # noqa: E731
+    case("no periodic images", "box is taken as beyond all bounds", around, lambda: (randn(40, 3, scale=2.0), torch.tensor(5.0)),
+         lambda x, box: x.square().sum(-1))
     case("groups of another size", "16 instead of 8|^cause unknown$", grouped, lambda: (randn(6, 32),),
          lambda x: grouped(x, 16))
     case("statistics of the first columns", "last 16 of 80.*var_mean", lambda x: F.layer_norm(x, (80,)),

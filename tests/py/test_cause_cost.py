@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ulpscope.causes import edges, edits as _causes_edits, emulate, inside
+from ulpscope.causes import diagnose, edges, emulate, inside
 from ulpscope.executors import formats
 from ulpscope.calls.callable import call_of
 from ulpscope.causes.evidence import LEFT_MOST, Evidence
@@ -187,8 +187,9 @@ def edits_of_nodes(lab):
     """(text, edits) of operators that the call itself calls."""
     for node in lab.nodes():
         if len(node.place) == 1:
-            for make in (inside.node_arguments, inside.node_swaps, inside.node_terms, inside.node_slices, edges.values):
-                yield from make(lab, node)
+            for make in (inside.arguments, inside.swaps, inside.terms, inside.slices):
+                yield from edges.together(make, [node])
+    yield from ((t, e) for t, e in edges.values(lab) if all(len(place) == 1 for place in e))
 
 
 def tried(run):
@@ -224,13 +225,9 @@ def test_nothing_changes_where_an_edit_changes_nothing(name):
 
 def runs_of(lab):
     """(text, run) of edits of every kind."""
-    for deep in (False, True):
-        yield from inside.operator_edits(lab, deep)
-    yield from edges.first_edits(lab)
-    yield from edges.place_edits(lab)
-    yield from _causes_edits.tensor_edits(lab)
-    yield from _causes_edits.swap_edits(lab)
-    yield from emulate.single_candidates(lab)
+    for make in (*diagnose.MEANINGS, emulate.single_candidates):
+        for text, edit in make(lab):
+            yield text, lambda e=edit: lab.run(e)
 
 
 @pytest.mark.parametrize("name", ["composite", "gradient", "attention", "in place", "statistics", "complex"])
@@ -268,7 +265,7 @@ def test_statistics_that_an_edit_keeps_unsaid_leave_the_recording_alone():
     lab = Lab(call, reference)
     node = next(n for n in lab.nodes() if n.name == "native_batch_norm")
     before = [t.clone() for t in lab.graph(torch.float64).tensors]
-    lab.edited(dict(inside.node_arguments(lab, node))["wrong variant: training is True instead of False"])
+    lab.edited({node.place: dict(inside.arguments(node))["wrong variant: training is True instead of False"]})
     assert all(torch.equal(a, b) for a, b in zip(lab.graph(torch.float64).tensors, before))
 
 
@@ -298,8 +295,8 @@ def edits_of(function, *args, name):
     lab = Lab(call, reference)
     for node in lab.nodes():
         if node.name == name:
-            for text, edits in inside.node_arguments(lab, node):
-                yield text, lambda e=edits: lab.edited(e)
+            for text, edit in inside.arguments(node):
+                yield text, lambda e={node.place: edit}: lab.edited(e)
 
 
 def test_no_kernel_is_given_fewer_indices_than_it_reads():

@@ -8,6 +8,7 @@ content; noise whose emulation only correlates with it, by its format. docs/caus
 What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 """
 
+import functools
 import math
 import statistics
 import warnings
@@ -16,9 +17,7 @@ import torch
 
 from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
-from . import edits as _causes_edits
-from . import emulate as _emulate
-from . import edges, fit, inside, sums
+from . import edges, edits, emulate, fit, inside, sums
 from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, reals
 from .lab import TWINS, Lab
@@ -72,6 +71,29 @@ def of_draws(verdict):
     if worst.measured:  # values that do not hang on chance
         return UNKNOWN
     return f"the draws are not random as they should be: {worst.reason}"
+
+
+def _of_nodes(*makers):
+    """Mistakes of single operators."""
+    return lambda lab: (found for node in lab.nodes() for make in makers for found in edges.together(make, [node]))
+
+
+# What may be another number; what gives a factor or an amount a better name.
+NUMBERS = (edits.scalars, _of_nodes(inside.arguments))
+VARIANTS = (edits.scalars, _of_nodes(inside.arguments, inside.swaps, inside.slices))
+# Mistakes of meaning, each a function(lab) that gives (text, edit for `Lab.run`), in the order of trial: what
+# leaves something out, what puts another function in its place, what is read from elsewhere.
+MEANINGS = (
+    edits.scalars, inside.epsilon_places, functools.partial(edits.tensors, kind="masks"),
+    functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, edits.swaps, edges.exchanged,
+    inside.axes, edges.bypassed, edges.moved, edges.spread, edges.shares, edges.late, edges.values, edges.lost,
+    inside.operators, inside.reductions, functools.partial(inside.operators, deep=True), sums.sums, edits.optionals,
+    functools.partial(edits.tensors, kind="numbers"), edits.pairs, edges.places, edges.rewired,
+)  # fmt: skip
+
+
+def _made(lab, makers):
+    return (found for make in makers for found in make(lab))
 
 
 class Search:
@@ -178,7 +200,7 @@ class Search:
         """Sums that all end at one limit: an accumulator too coarse to take another term."""
         evidence = self.accused[self.path]
         if evidence.floats and evidence.errors()["far"] > self.outputs[self.path].numel() // 2 and self._adds():
-            self._try(_emulate.accumulator_candidates(self.lab))
+            self._try(emulate.accumulator_candidates(self.lab))
         return self.text
 
     def _whole(self):
@@ -189,73 +211,39 @@ class Search:
             return self._better_than(code, scale, left)
         gross = self.worst.bits < GROSS and len(self.lab.nodes()) > MOST_SINGLE
         if gross:  # no format leaves so little, and to try them all takes long
-            self._try(self._edits(), share=MEANING)
+            self._try(_made(self.lab, MEANINGS), share=MEANING)
         if evidence.floats:
-            self._try(_emulate.result_candidates(self.lab, device))
-        self._try(_emulate.input_candidates(self.lab), follow=True)
-        self._try(_emulate.inside_candidates(self.lab), follow=True)
+            self._try(emulate.result_candidates(self.lab, device))
+        self._try(emulate.input_candidates(self.lab), follow=True)
+        self._try(emulate.inside_candidates(self.lab), follow=True)
         mixed = evidence.errors()["mixed"]
         if mixed and self._adds():  # noise: of sums before anything else
-            self._try(_emulate.accumulator_candidates(self.lab), follow=True, share=NOISE)
+            self._try(emulate.accumulator_candidates(self.lab), follow=True, share=NOISE)
         narrow = max(self.followed, default=(0.0,))[0] >= FOLLOWS
         brief = narrow and mixed
-        self._try(self._values() if brief else () if gross else self._edits(), share=MEANING)
+        self._try(_made(self.lab, NUMBERS if brief else () if gross else MEANINGS), share=MEANING)
         if evidence.floats:
             if not brief:
                 self._try(fit.fitted(self.lab, evidence, self.path, self._spend))
-            self._try(_emulate.function_candidates(self.lab), follow=True)
-            self._try(_emulate.single_candidates(self.lab), follow=True)
-            self._try(_emulate.several_candidates(self.lab, self._follows, self._spend), follow=True)
-            self._try(_emulate.accumulator_candidates(self.lab), follow=True)
+            self._try(emulate.function_candidates(self.lab), follow=True)
+            self._try(emulate.single_candidates(self.lab), follow=True)
+            self._try(emulate.several_candidates(self.lab, self._follows, self._spend), follow=True)
+            self._try(emulate.accumulator_candidates(self.lab), follow=True)
         return (self.text if self.sure else "") or self.alone[1] or scale or self.text or evidence.ask("order")[1]
-
-    def _values(self):
-        """Other numbers and flags, which are few."""
-        yield from _causes_edits.scalar_edits(self.lab)
-        for node in self.lab.nodes():
-            for text, edits in inside.node_arguments(self.lab, node):
-                yield text, lambda e=edits: self.lab.edited(e)
-
-    def _edits(self):
-        yield from _causes_edits.scalar_edits(self.lab)
-        for text, edits in inside.epsilon_places(self.lab):
-            yield text, lambda e=edits: self.lab.edited(e)
-        yield from _causes_edits.tensor_edits(self.lab, masks=True)
-        yield from _causes_edits.tensor_edits(self.lab, single=True)
-        yield from _causes_edits.stride_edits(self.lab)
-        yield from edges.edits_of(self.lab, edges.bounds)
-        yield from _causes_edits.swap_edits(self.lab)
-        yield from edges.edits_of(self.lab, edges.exchanged, inside.axes)
-        yield from edges.first_edits(self.lab)
-        yield from inside.operator_edits(self.lab, deep=False)
-        yield from inside.slice_edits(self.lab)
-        yield from inside.operator_edits(self.lab, deep=True)
-        yield from sums.sum_edits(self.lab)
-        yield from _causes_edits.optional_edits(self.lab)
-        yield from _causes_edits.tensor_edits(self.lab)
-        yield from _causes_edits.pair_edits(self.lab)
-        yield from edges.place_edits(self.lab)
 
     def _better_than(self, code, scale, left):
         """A factor or an amount has a better name where a variant of the operator gives it
         as well."""
         if code == "sign":
             return scale
-        self._try((t, run) for t, run in self._variants() if not t.startswith("computes"))
+        self._try((t, e) for t, e in _made(self.lab, VARIANTS) if not t.startswith("computes"))
         if self.accused[self.path].errors()["few_values"]:
-            self._try(_emulate.result_candidates(self.lab, self.outputs[self.path]))
-            self._try(_emulate.input_candidates(self.lab))
+            self._try(emulate.result_candidates(self.lab, self.outputs[self.path]))
+            self._try(emulate.input_candidates(self.lab))
         if self._adds():
-            self._try(_emulate.accumulator_candidates(self.lab))
+            self._try(emulate.accumulator_candidates(self.lab))
         better = self.text and self.best <= max(left if left < 1 else 0.0, CERTAIN / 4)
         return self.text if better else scale
-
-    def _variants(self):
-        yield from _causes_edits.scalar_edits(self.lab)
-        for node in self.lab.nodes():
-            for make in (inside.node_arguments, inside.node_swaps, inside.node_slices):
-                for text, edits in make(self.lab, node):
-                    yield text, lambda e=edits: self.lab.edited(e)
 
     def _nonfinite(self):
         """NaN and Inf out of place: overflow of a lower format, a variant."""
@@ -264,7 +252,7 @@ class Search:
         if not text or self._overflow():
             return self.text
         if evidence.errors()["finite"] >= 16:  # what is off is not NaN and Inf alone
-            self._try(self._edits(), share=MEANING)
+            self._try(_made(self.lab, MEANINGS), share=MEANING)
         return self.text or text
 
     def _underflow(self, text):
@@ -272,13 +260,13 @@ class Search:
         truth = self.truth(self.path)
         if not truth.is_floating_point() or float(truth[truth.isfinite()].abs().max()) > 2.0**-9:
             return text
-        for made in (_emulate.input_candidates(self.lab), _emulate.inside_candidates(self.lab)):
+        for made in (emulate.input_candidates(self.lab), emulate.inside_candidates(self.lab)):
             self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
         return f"{text}, or {self.text}: these data cannot tell" if self.text else text
 
     def _overflow(self):
         """A formula or a format whose intermediates overflow."""
-        self._try(_emulate.overflow_candidates(self.lab))
+        self._try(emulate.overflow_candidates(self.lab))
         return self.text
 
     def _uncertain(self):
@@ -295,10 +283,10 @@ class Search:
         """Noise as a formula that cancels gives it, whatever the order and the functions: a variance
         in one pass, exp(x) - 1."""
         evidence = self.accused[self.path]
-        every = (sums.one_pass_runs(self.lab), *sums.naive_runs(self.lab))
-        for runs in every if evidence.floats else ():
+        every = (sums.one_pass(self.lab), *sums.naive(self.lab))
+        for some in every if evidence.floats else ():
             try:
-                found = [(text, run()[self.path]) for text, run in runs]
+                found = [(text, self.lab.run(edit)[self.path]) for text, edit in some]
             except Exception:  # not for these arguments
                 continue
             if found and evidence.of_size([t for _, t in found]):
@@ -350,26 +338,26 @@ class Search:
         is gone; keeps the one that comes nearest."""
         if self._settled():
             return
-        for text, emulate in candidates:
+        for text, edit in candidates:
             if self.known is not None and text not in self.known:
                 continue
             if self.limit.over(share):
                 return
             if self.limit.begins():
-                self._weigh_run(text, emulate, follow)
+                self._weigh_run(text, functools.partial(self.lab.run, edit), follow)
             for state in self.limit.noted():
                 self._take_up(state)
             if self._settled():
                 return
 
-    def _weigh_run(self, text, emulate, follow):
+    def _weigh_run(self, text, run, follow):
         """Runs one mistake and tells what it changed, should this process die of a later one."""
         before = self._state()
         try:
-            outputs = emulate()
+            outputs = run()
         except Exception:  # not every operator has every mistake
             return
-        self._weigh(text, outputs, follow, emulate)
+        self._weigh(text, outputs, follow, run)
         if self._state() != before:
             self.limit.note(self._state())
 
@@ -401,17 +389,17 @@ class Search:
                 worst = max(worst, 1e-3 if alone else found)
         return worst
 
-    def _weigh(self, text, outputs, follow, emulate=None):
+    def _weigh(self, text, outputs, follow, run=None):
         if not self.accused.keys() <= outputs.keys() or self._says_too_much(text):
             return
         residual = self._residual(outputs)
-        if residual > LEFT_MOST and not follow and self._gives_the_bits(outputs, emulate):
+        if residual > LEFT_MOST and not follow and self._gives_the_bits(outputs, run):
             residual = 0.0
         if follow and residual > LEFT_MOST:
-            self._follow(outputs, text, emulate)
+            self._follow(outputs, text, run)
         if residual > 2 * self.best:
             return
-        sure = self._is_reproduced(outputs, emulate) or (follow and not self.accused[self.path].errors()["one_sided"])
+        sure = self._is_reproduced(outputs, run) or (follow and not self.accused[self.path].errors()["one_sided"])
         vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
         if not vague and self.text and self.best <= CERTAIN**2 and sure <= self.sure:
             return  # both leave rounding alone
@@ -420,25 +408,25 @@ class Search:
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
             self._keep_alone(residual, text)
             return
-        self.best, self.text, self.sure = min(residual, self.best), self._told(text, outputs, emulate), sure
+        self.best, self.text, self.sure = min(residual, self.best), self._told(text, outputs, run), sure
 
     def _says_too_much(self, text):
         """Whether a format is claimed of fewer errors than tell it from another number."""
         shown = self.shown or text.startswith(OTHERWISE)
         return _format_of(text) != text and not shown and self._count() < LEAST_ERRORS
 
-    def _told(self, text, outputs, emulate):
+    def _told(self, text, outputs, run):
         """A name with both formats of 11 bits unless the range of one shows in the result."""
         own = _format_of(text)
-        other = self._in_twin(emulate) if own in TWINS else None
+        other = self._in_twin(run) if own in TWINS else None
         nearer = 0 if other is None else self.accused[self.path].nearer(outputs[self.path], other[self.path])
         if other is None or nearer > 0:
             return text
         return text.replace(own, TWINS[own] if nearer else BOTH)
 
-    def _in_twin(self, emulate):
+    def _in_twin(self, run):
         try:
-            found = self.lab.in_twin(emulate)
+            found = self.lab.in_twin(run)
         except Exception:  # not in that format
             return None
         return found if found and self.path in found else None
@@ -446,25 +434,25 @@ class Search:
     def _follows(self, outputs):
         return self.accused[self.path].correlation(outputs[self.path])
 
-    def _follow(self, outputs, text, emulate):
+    def _follow(self, outputs, text, run):
         """Notes how far the errors go with those of a format, and how far chance would take them."""
         value = self._follows(outputs)
         best = max((f[0] for f in self.followed), default=0.0)
         asked = value >= ALIKE * best and value >= min(NAMED, HINTS / self._count() ** 0.5)
         own = _format_of(text)
-        other = self._in_twin(emulate) if asked and own in TWINS else None
+        other = self._in_twin(run) if asked and own in TWINS else None
         if other is not None and ALIKE * value <= self._follows(other) <= value / ALIKE:
             text = text.replace(own, BOTH)
-        self.followed.append((value, text, self._reach(emulate) if asked else 0.0))
+        self.followed.append((value, text, self._reach(run) if asked else 0.0))
 
-    def _reach(self, emulate):
+    def _reach(self, run):
         """The correlation that noise of the same size at the same edges reaches: its mean and six
         standard deviations more, which are large where few errors are independent."""
         found = []
         for seed in range(DRAWS):
             self.lab.chance = torch.Generator().manual_seed(seed)
             try:
-                found.append(math.atanh(max(-TOP, min(TOP, self._follows(emulate())))))
+                found.append(math.atanh(max(-TOP, min(TOP, self._follows(run())))))
             finally:
                 self.lab.chance = None
             if self.limit.over():
@@ -472,22 +460,22 @@ class Search:
         spread = statistics.stdev(found) if len(found) > 2 else 0.0
         return math.tanh(statistics.fmean(found) + SIGMAS * max(spread, self._count() ** -0.5))
 
-    def _is_reproduced(self, outputs, emulate):
+    def _is_reproduced(self, outputs, run):
         """Whether all that an emulation changes of what is accused is as the device has it, to
         within what float32 loses, also by that mistake itself."""
-        return self._all_near(outputs, {}) or self._all_near(outputs, self._narrow(emulate))
+        return self._all_near(outputs, {}) or self._all_near(outputs, self._narrow(run))
 
-    def _gives_the_bits(self, outputs, emulate):
+    def _gives_the_bits(self, outputs, run):
         """Whether the mistake gives, in float32, every bit of what is accused."""
         near = self.path in outputs and self.accused[self.path].near(outputs[self.path])
-        narrow = self._narrow(emulate) if near else {}
+        narrow = self._narrow(run) if near else {}
         return near and all(e.same_bits(narrow.get(p)) for p, e in self.accused.items())
 
-    def _narrow(self, emulate):
+    def _narrow(self, run):
         """What a mistake gives in float32, by path; nothing where it is none there."""
         self.lab.dtype = torch.float32
         try:
-            return emulate()
+            return run()
         except Exception:  # not in float32
             return {}
         finally:

@@ -3,13 +3,16 @@
 at another place or given another tensor of the run; an operand taken as zero, one or its
 complement, read from its first slice, from the neighbour or from the step before in a loop; two
 tensors in each other's place. Operators that one place of the code runs, as those of a loop, are
-changed together. Each is (text, edits for `Lab.edited`); the words come from the edge and the
+changed together. Each is (text, edits for `Lab.run`); the words come from the edge and the
 change. Neighbours: `inside` (what hangs on the operator), `neighbours` (operators for operators),
 `lab` (runs them). Needs of torch: what `graph` needs.
 """
 
+import itertools
+
 import torch
 
+from . import changes
 from .graph import Given, slots_in
 
 MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
@@ -71,23 +74,20 @@ def groups(lab):
         yield from ([node] for nodes in many for node in nodes)
 
 
-def together(make, lab, nodes):
-    """(text, edits) of one change of all operators of a group."""
+def together(make, nodes):
+    """(text, edits) of one change, as `make` gives it with its edit for an operator, of all of a group."""
     if len(nodes) == 1:  # of several edits with one text each counts
-        yield from make(lab, nodes[0])
+        yield from ((text, {nodes[0].place: edit}) for text, edit in make(nodes[0]))
         return
-    found = [dict(make(lab, node)) for node in nodes]
+    found = [dict(make(node)) for node in nodes]
     for text in found[0]:
         if all(text in edits for edits in found):
-            yield text, {place: edit for edits in found for place, edit in edits[text].items()}
+            yield text, {node.place: edits[text] for node, edits in zip(nodes, found)}
 
 
 def operand(i, change):
     """An edit that changes the operand `i`."""
-    def edit(func, args, kwargs):
-        return func(*args[:i], change(args[i]), *args[i + 1 :], **kwargs)
-
-    return edit
+    return lambda func, args, kwargs: func(*args[:i], change(args[i]), *args[i + 1 :], **kwargs)
 
 
 def operands(node):
@@ -98,19 +98,25 @@ def operands(node):
 # ---- values ----------------------------------------------------------------------------------
 
 
-def values(lab, node):
+def values(lab):
     """An operand that is another number everywhere, or the complement of what it is."""
+    for nodes in groups(lab):
+        yield from together(_values, nodes)
+
+
+def _values(node):
+    name = node.name.strip("_")
     for i, _ in operands(node):
-        which = f"operand {i + 1} of {node.name.strip('_')}"
+        which = f"operand {i + 1} of {name}"
         if node.name not in PARTS:  # said better as a part that is missing
-            yield f"{which} is taken as one everywhere", {node.place: operand(i, torch.ones_like)}
-            yield f"{which} is taken as zero everywhere", {node.place: operand(i, torch.zeros_like)}
-        yield f"the sign of {which} is flipped", {node.place: operand(i, torch.neg)}
+            yield f"{which} is taken as one everywhere", operand(i, torch.ones_like)
+            yield f"{which} is taken as zero everywhere", operand(i, torch.zeros_like)
+        yield f"the sign of {which} is flipped", operand(i, torch.neg)
         if node.name in CHOOSING:
-            yield f"wrong variant: {node.name} of absolute values (abs)", {node.place: operand(i, torch.abs)}
+            yield f"wrong variant: {name} of absolute values (abs)", operand(i, torch.abs)
     if node.name in SHARES and node.floats:
-        yield (f"wrong variant: 1 - {node.name.strip('_')} instead of {node.name.strip('_')} (swapped)",
-               {node.place: lambda func, args, kwargs: 1 - func(*args, **kwargs)})  # fmt: skip
+        yield (f"wrong variant: 1 - {name} instead of {name} (swapped)",
+               lambda func, args, kwargs: 1 - func(*args, **kwargs))  # fmt: skip
 
 
 def bounds(lab):
@@ -123,18 +129,20 @@ def bounds(lab):
                        {node.place: lambda func, args, kwargs, v=value: torch.full_like(args[0], v)})  # fmt: skip
 
 
-def places(lab, node):
-    """An operand read from other places: the first slice for all, the neighbour's, the reverse."""
+def places(lab):
+    """An operand read from other places: the first slice for all, the neighbour's."""
+    for nodes in groups(lab):
+        yield from together(_places, nodes)
+
+
+def _places(node):
     for i, seen in operands(node):
-        which = f"operand {i + 1} of {node.name.strip('_')}"
-        for axis, size in enumerate(seen.shape):
-            if size < 2:
-                continue
-            yield (f"wrong index: {which} is read from its first slice along axis {axis} (broadcast)",
-                   {node.place: operand(i, lambda t, a=axis: t.narrow(a, 0, 1).expand(t.shape))})  # fmt: skip
-            for by in (1, -1) if size > 2 else (1,):
-                yield (f"wrong index: {which} is the neighbour's along axis {axis} (shifted by one)",
-                       {node.place: operand(i, lambda t, a=axis, s=by: t.roll(s, a))})  # fmt: skip
+        which = f"wrong index: operand {i + 1} of {node.name.strip('_')} is"
+        rows = [(f"{which} read from its first slice along axis AXIS (broadcast)", 2, changes.first),
+                *((f"{which} the neighbour's along axis AXIS (shifted by one)", least, changes.rolled(by))
+                  for by, least in ((1, 2), (-1, 3)))]  # fmt: skip
+        for text, change in changes.along(seen.shape, rows):
+            yield text, operand(i, change)
 
 
 # ---- who makes and who uses a tensor -------------------------------------------------------------
@@ -201,9 +209,15 @@ def slots_of(value):
     return hasattr(value, "storage")
 
 
-def _wired(i, slot):
-    """An edit that gives an operator another tensor as its operand `i`."""
-    return Given(lambda func, args, kwargs, new: func(*args[:i], new, *args[i + 1 :], **kwargs), (slot,))
+def _wired(*new):
+    """An edit that gives an operator other tensors as operands: (number, slot) of each."""
+    def edit(func, args, kwargs, *tensors):
+        args = list(args)
+        for (i, _), tensor in zip(new, tensors):
+            args[i] = tensor
+        return func(*args, **kwargs)
+
+    return Given(edit, tuple(slot for _, slot in new))
 
 
 def rewired(lab):
@@ -220,7 +234,7 @@ def rewired(lab):
         for i, seen in operands(reference):
             for slot in wires.like(seen, wires.index[id(reference)]) if seen.shape else ():
                 given = {n.place: wires.in_step(slot, reference, n) for n in nodes}
-                edits = {place: _wired(i, s) for place, s in given.items() if s is not None}
+                edits = {place: _wired((i, s)) for place, s in given.items() if s is not None}
                 new, old = wires.words[slot], wires.words.get(seen, "another tensor")
                 new = f"another one of {old}" if new == old else new
                 yield f"wrong operand: {reference.name.strip('_')} takes {new} instead of {old} (exchanged)", edits
@@ -231,29 +245,18 @@ def exchanged(lab):
     are there."""
     wires = Wiring(lab)
     held = [s for s in wires.fixed if s in wires.users and s.floats and not wires.is_of_loop(s)]
-    for k, a in enumerate(held[:MOST_SINGLE]):
-        for b in held[k + 1 : MOST_SINGLE]:
-            if (a.shape, a.dtype) != (b.shape, b.dtype) or wires.maker[a] == wires.maker[b] == -1:
-                continue
-            ready, edits = max(wires.maker[a], wires.maker[b]), {}
-            for one, other in ((a, b), (b, a)):
-                for at, i in wires.users[one]:
-                    if at > ready:
-                        edits.setdefault(wires.nodes[at].place, []).append((i, other))
-            if {other for new in edits.values() for _, other in new} == {a, b}:
-                both = (f"two parts of {wires.words[a]}" if wires.words[a] == wires.words[b]
-                        else f"{wires.words[a]} and {wires.words[b]}")  # fmt: skip
-                yield (f"{both} are exchanged (swapped)", {place: _all_wired(new) for place, new in edits.items()})
-
-
-def _all_wired(new):
-    def edit(func, args, kwargs, *tensors):
-        args = list(args)
-        for (i, _), tensor in zip(new, tensors):
-            args[i] = tensor
-        return func(*args, **kwargs)
-
-    return Given(edit, tuple(slot for _, slot in new))
+    for a, b in itertools.combinations(held[:MOST_SINGLE], 2):
+        if (a.shape, a.dtype) != (b.shape, b.dtype) or wires.maker[a] == wires.maker[b] == -1:
+            continue
+        ready, edits = max(wires.maker[a], wires.maker[b]), {}
+        for one, other in ((a, b), (b, a)):
+            for at, i in wires.users[one]:
+                if at > ready:
+                    edits.setdefault(wires.nodes[at].place, []).append((i, other))
+        if {other for new in edits.values() for _, other in new} == {a, b}:
+            both = (f"two parts of {wires.words[a]}" if wires.words[a] == wires.words[b]
+                    else f"{wires.words[a]} and {wires.words[b]}")  # fmt: skip
+            yield f"{both} are exchanged (swapped)", {place: _wired(*new) for place, new in edits.items()}
 
 
 # ---- order -----------------------------------------------------------------------------------
@@ -273,7 +276,7 @@ def bypassed(lab):
                 early_of = {n.place: wires.in_step(early, outer, n) for n in nodes}
                 a, b = inner.name.strip("_"), outer.name.strip("_")
                 yield (f"computes without a step: {b} takes an operand of {a} (dropped contribution)",
-                       {place: _wired(i, s) for place, s in early_of.items() if s is not None})  # fmt: skip
+                       {place: _wired((i, s)) for place, s in early_of.items() if s is not None})  # fmt: skip
                 if early.shape == outer.shape and len(nodes) == 1:
                     yield (f"computes without two steps: {a} and {b} are left out (dropped contribution)",
                            {outer.place: Given(lambda func, args, kwargs, x: x.clone(), (early,))})  # fmt: skip
@@ -377,7 +380,7 @@ def late(lab):
             before = [None, *(n.args[i] for n in nodes)]
             yield (f"one step late: operand {i + 1} of {nodes[0].name.strip('_')} is the one of the step before",
                    {n.place: operand(i, torch.zeros_like) if old is None or old.shape != n.args[i].shape
-                    else _wired(i, old) for n, old in zip(nodes, before)})  # fmt: skip
+                    else _wired((i, old)) for n, old in zip(nodes, before)})  # fmt: skip
 
 
 def lost(lab):
@@ -396,32 +399,9 @@ def lost(lab):
 
 def shares(lab):
     """(text, edits): of two parts that weigh c and 1 - c one alone counts."""
-    held = [(n, float(n.args[1])) for n in lab.nodes() if n.name == "mul" and not n.writes and len(n.args) > 1
+    held = [(n, n.args[1]) for n in lab.nodes() if n.name == "mul" and not n.writes and len(n.args) > 1
             and isinstance(n.args[1], float) and 0 < n.args[1] < 1]  # fmt: skip
-    for k, (a, x) in enumerate(held):
-        for b, y in held[k + 1 :]:
-            if abs(x + y - 1) < 1e-9:
-                for one, other, lost in ((a, b, y), (b, a, x)):
-                    yield (f"dropped contribution: the part that weighs {lost:.6g} is missing, the other counts whole",
-                           {one.place: operand(1, lambda _: 1.0), other.place: operand(1, lambda _: 0.0)})  # fmt: skip
-
-
-def edits_of(lab, *makers):
-    """(text, run) of what makers of a call, or of groups of its operators, give."""
-    for make in makers:
-        if make in (values, places):
-            found = (e for nodes in groups(lab) for e in together(make, lab, nodes))
-        else:
-            found = make(lab)
-        for text, edits in found:
-            yield text, lambda e=edits: lab.edited(e)
-
-
-def first_edits(lab):
-    """(text, run) of what leaves something out or takes it in another order."""
-    return edits_of(lab, bypassed, moved, spread, shares, late, values, lost)
-
-
-def place_edits(lab):
-    """(text, run) of what is read from other places."""
-    return edits_of(lab, places, rewired)
+    for (a, x), (b, y) in itertools.combinations(held, 2):
+        for one, other, part in ((a, b, y), (b, a, x)) if abs(x + y - 1) < 1e-9 else ():
+            yield (f"dropped contribution: the part that weighs {part:.6g} is missing, the other counts whole",
+                   {one.place: operand(1, lambda _: 1.0), other.place: operand(1, lambda _: 0.0)})  # fmt: skip

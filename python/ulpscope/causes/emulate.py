@@ -2,8 +2,7 @@
 """What a device of lower precision would have computed: emulations on the CPU of rounded
 inputs, intermediates, products, accumulators and results.
 
-Each candidate is (text, function); the function gives the outputs that a device with that
-mistake would leave, by path, or raises. The texts are the causes that a report prints.
+Each candidate is (text, edit for `Lab.run`); the texts are the causes that a report prints.
 Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
 """
 
@@ -32,11 +31,6 @@ CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 4096  # additions that an accumulator is emulated for
 
 
-def away(x):
-    """To the nearest integer, ties away from zero."""
-    return torch.trunc(x + torch.copysign(torch.full_like(x, 0.5), x))
-
-
 def outward(x):
     return torch.copysign(torch.ceil(x.abs()), x)
 
@@ -48,33 +42,22 @@ ROUNDINGS = {"truncated": torch.trunc, "rounded up": torch.ceil, "rounded down":
 # ---- inputs --------------------------------------------------------------------------
 
 
-def _float_keys(reference):
-    return [
-        key
-        for key, part in reference.parts.items()
-        if part.dtype.is_floating_point and not part.steers and part.data.numel()
-    ]
-
-
 def _argument_keys(call, names):
     """Segments that belong to arguments of these names alone."""
     inside = {(v.storage, v.dtype) for v in call.views.values() if v.argument in names}
-    outside = {(v.storage, v.dtype) for v in call.views.values() if v.argument not in names}
-    return inside - outside
+    return inside - {(v.storage, v.dtype) for v in call.views.values() if v.argument not in names}
 
 
 def input_sets(call, reference):
-    """Which inputs a device may have rounded: all; all but biases; all it only reads; one
+    """Which inputs a device may have rounded: all but biases; all; all it only reads; one
     of them."""
-    every = _float_keys(reference)
-    sets = [every]
+    every = [key for key, part in reference.parts.items()
+             if part.dtype.is_floating_point and not part.steers and part.data.numel()]  # fmt: skip
     biases = {"bias", "self"} if base_name(call.op)[1] in ADDING else {"bias"}
-    kept = _argument_keys(call, biases)
-    sets.insert(0, [k for k in every if k not in kept])
+    sets = [[k for k in every if k not in _argument_keys(call, biases)], every]
     written = {call.views[p].argument for p in call.written()}
     if written:
-        kept = _argument_keys(call, written)
-        sets.append([k for k in every if k not in kept])
+        sets.append([k for k in every if k not in _argument_keys(call, written)])
     if 1 < len(every) <= 6:
         sets += [[k] for k in every]
     return [keys for i, keys in enumerate(sets) if keys and keys not in sets[:i]]
@@ -88,23 +71,24 @@ def rounded_inputs(lab, keys, name, integer=torch.round):
 
 def input_candidates(lab):
     """Inputs rounded to, or cut down to, a lower format."""
-    call, reference = lab.call, lab.reference
-    for keys in input_sets(call, reference):
+    sets, parts = input_sets(lab.call, lab.reference), lab.reference.parts
+    for keys in sets:
         for name in LOW:
-            yield (f"inputs rounded to {name}",
-                   lambda k=keys, n=name: rounded_inputs(lab, k, n))  # fmt: skip
+            yield f"inputs rounded to {name}", functools.partial(rounded_inputs, lab, keys, name)
         for name in LOW:
             yield (f"inputs truncated to {name} instead of rounded",
-                   lambda k=keys, n=name: rounded_inputs(lab, k, n, torch.trunc))  # fmt: skip
+                   functools.partial(rounded_inputs, lab, keys, name, torch.trunc))  # fmt: skip
         for name in ("bfloat16", "float16"):
-            yield (f"inputs and result rounded to {name}",
-                   lambda k=keys, n=name: _rounded(lab, rounded_inputs(lab, k, n), n))  # fmt: skip
-    for keys in input_sets(call, reference)[:1]:
-        yield "subnormals flushed to zero in the inputs", lambda k=keys: _flushed_inputs(lab, k)
+            yield (f"inputs and result rounded to {name}", lambda k=keys, n=name: _changed(
+                rounded_inputs(lab, k, n), lambda t: lab.rounded(t, n)))  # fmt: skip
+    if sets:
+        yield "subnormals flushed to zero in the inputs", lambda: lab.reference.wide({
+            k: flushed(parts[k].data.double(), FORMATS[OWN_FORMAT[parts[k].dtype]][1]) for k in sets[0]})  # fmt: skip
 
 
-def _rounded(lab, outputs, name):
-    return {p: lab.rounded(t, name) if t.is_floating_point() else t for p, t in outputs.items()}
+def _changed(outputs, change):
+    """Outputs with `change` applied to those that are floats."""
+    return {p: change(t) if t.is_floating_point() else t for p, t in outputs.items()}
 
 
 def flushed(x, emin):
@@ -112,54 +96,30 @@ def flushed(x, emin):
     return torch.where(x.abs() < 2.0**emin, x * 0, x)
 
 
-def _flushed_inputs(lab, keys):
-    parts = lab.reference.parts
-    return lab.reference.wide({
-        k: flushed(parts[k].data.double(), FORMATS[OWN_FORMAT[parts[k].dtype]][1]) for k in keys
-    })  # fmt: skip
-
-
 # ---- inside --------------------------------------------------------------------------
 
 
-def inside_candidates(lab):
-    """Intermediates in a lower format: all of them, at two depths, or the operands of the
-    products alone; the whole call in a lower dtype; one of the intermediates."""
-    call = lab.call
-    products = [n for n in lab.nodes() if n.name in PRODUCTS]
-    leaves, top = _leaves(lab), [n for n in lab.nodes() if len(n.place) == 1]
-    for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
-        for name in LOW:
-            yield (f"inputs {way} to {name}: those of the products",
-                   lambda n=name, i=integer: lab.edited(_operands(lab, leaves, n, i)))  # fmt: skip
-    for name in LOW:
-        text = f"intermediates rounded to {name}"
-        yield text, lambda n=name: lab.edited(_results(lab, leaves, n), dtype=torch.float32)
-        if len(lab.nodes()) > 1:
-            yield text, lambda n=name: lab.edited(_results(lab, top, n), dtype=torch.float32)
-            yield text, lambda n=name: lab.edited(_results(lab, top, n) | _operands(lab, top, n, after=_rounding(lab, n)),
-                                                  dtype=torch.float32)
-        for keys in input_sets(call, lab.reference)[:1]:
-            yield (f"inputs and intermediates rounded to {name}",
-                   lambda n=name, k=keys: _inputs_and_inside(lab, leaves, k, n))  # fmt: skip
-    for name in ("bfloat16", "float16"):
-        yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
-               lambda n=name: lab.reference.in_dtype(getattr(torch, n)))  # fmt: skip
-    native = lab.reference.native
-    if any(p.dtype in (torch.bfloat16, torch.float16) for p in lab.reference.parts.values()):
-        low = "bfloat16" if any(
-            p.dtype == torch.bfloat16 for p in lab.reference.parts.values()) else "float16"  # fmt: skip
-        yield f"intermediates rounded to {low}", lambda: _all_doubles(native())
+def _rounding(lab, nodes, name, integer=torch.round, operands=None, result=True):
+    """Edits that round the operands that `operands(number, operand)` picks, and what operators give."""
+    def rounded(x):
+        floats = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return lab.rounded(x, name, integer).to(x.dtype) if floats else x
+
+    def edit(func, args, kwargs):
+        if operands is not None:
+            args = [rounded(a) if operands(i, a) else a for i, a in enumerate(args)]
+        out = func(*args, **kwargs)
+        return mapped(out, rounded) if result else out
+
+    return {n.place: edit for n in nodes}
 
 
-def _all_doubles(outputs):
-    return {p: doubles(t) for p, t in outputs.items()}
+def _matrices(i, x):
+    return getattr(x, "ndim", 0) > 1
 
 
-def _inputs_and_inside(lab, leaves, keys, name):
-    parts = lab.reference.parts
-    contents = {k: lab.rounded(parts[k].data, name).float() for k in keys}
-    return lab.edited(_results(lab, leaves, name), dtype=torch.float32, contents=contents)
+def _first(i, x):
+    return i == 0
 
 
 def _leaves(lab):
@@ -169,7 +129,7 @@ def _leaves(lab):
 
 def _results(lab, nodes, name):
     """Edits that round every float result to a format."""
-    return {n.place: _rounding(lab, name) for n in nodes if _makes_floats(n)}
+    return _rounding(lab, [n for n in nodes if _makes_floats(n)], name)
 
 
 def _makes_floats(node):
@@ -177,39 +137,49 @@ def _makes_floats(node):
     return not views and any(s.floats for s in slots_in(node.result))
 
 
-def _operands(lab, nodes, name, integer=torch.round, after=None):
-    """Edits that round the operands of products to a format, and then do `after`."""
-    def operand(value):
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1:
-            return lab.rounded(value, name, integer).to(value.dtype)
-        return value
-
-    def edit(func, args, kwargs):
-        args = [operand(a) for a in args]
-        return func(*args, **kwargs) if after is None else after(func, args, kwargs)
-
-    return {n.place: edit for n in nodes if n.name in PRODUCTS}
+def inside_candidates(lab):
+    """Intermediates in a lower format: all of them, at two depths, or the operands of the
+    products alone; the whole call in a lower dtype; one of the intermediates."""
+    reference, single = lab.reference, functools.partial(functools.partial, lab.edited, dtype=torch.float32)
+    leaves, top = _leaves(lab), [n for n in lab.nodes() if len(n.place) == 1]
+    products, outer = ([n for n in nodes if n.name in PRODUCTS] for nodes in (lab.nodes(), top))
+    for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
+        for name in LOW:
+            yield (f"inputs {way} to {name}: those of the products",
+                   _rounding(lab, [n for n in products if not n.inside], name, integer, _matrices, result=False))  # fmt: skip
+    for name in LOW:
+        text = f"intermediates rounded to {name}"
+        yield text, single(_results(lab, leaves, name))
+        if len(lab.nodes()) > 1:
+            yield text, single(_results(lab, top, name))
+            yield text, single(_results(lab, top, name) | _rounding(lab, outer, name, operands=_matrices))
+        for keys in input_sets(lab.call, reference)[:1]:
+            yield f"inputs and intermediates rounded to {name}", lambda n=name, k=keys: lab.edited(
+                _results(lab, leaves, n), dtype=torch.float32,
+                contents={key: lab.rounded(reference.parts[key].data, n).float() for key in k})  # fmt: skip
+    for name in ("bfloat16", "float16"):
+        yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
+               lambda n=name: reference.in_dtype(getattr(torch, n)))  # fmt: skip
+    own = {p.dtype for p in reference.parts.values()}
+    if own & {torch.bfloat16, torch.float16}:
+        yield (f"intermediates rounded to {'bfloat16' if torch.bfloat16 in own else 'float16'}",
+               lambda: {p: doubles(t) for p, t in reference.native().items()})  # fmt: skip
 
 
 def single_candidates(lab):
     """The intermediates of one place of the code rounded or cut off."""
+    places = [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
     for way, integer, names in (("rounded", torch.round, ("bfloat16", "TF32", "float16", *FLOAT8)),
                                 ("truncated instead of rounded", torch.trunc, ("bfloat16", "float16"))):  # fmt: skip
         for name in names:
-            for nodes in _roundable(lab)[:MANY_NODES]:
-                yield (_at(way, name, [nodes]),
-                       lambda n=name, s=nodes, i=integer: lab.edited(_every(lab, [s], n, i)))  # fmt: skip
-
-
-def _roundable(lab):
-    """Operators by place of the code whose results somebody may keep in a narrower format."""
-    return [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes)]
+            for nodes in places:
+                yield _at(way, name, [nodes]), _rounding(lab, nodes, name, integer)
 
 
 def _may_be_narrow(lab, nodes):
     """Whether operators compute numbers, and not a few that are the same everywhere: those in a
     format are another constant."""
-    if not nodes[0].floats or _only_moves(nodes[0]):
+    if not nodes[0].floats or nodes[0].name in MOVES:
         return False
     made = [lab.graph(torch.float64).tensors[next(slots_in(n.result)).number] for n in nodes[:FEW]]
     return torch.cat([t.reshape(-1)[:MANY] for t in made]).unique().numel() >= FEW
@@ -219,21 +189,17 @@ def _at(way, name, places):
     return f"intermediates {way} to {name}: {' and '.join(nodes[0].name.lstrip('_') for nodes in places)}"
 
 
-def _every(lab, places, name, integer=torch.round):
-    return {n.place: _rounding(lab, name, integer) for nodes in places for n in nodes}
-
-
 def several_candidates(lab, follows, spend):
     """The results of two or three places rounded, of those that explain some of the noise alone.
     `follows(outputs)` is the correlation with the device's errors, `spend` as in `fit`."""
     places = [nodes for nodes in sites(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
     for name in ("bfloat16", "float16", *FLOAT8):
-        held = [(follows(lab.edited(_every(lab, [nodes], name))), i)
+        held = [(follows(lab.edited(_rounding(lab, nodes, name))), i)
                 for i, nodes in enumerate(places) if len(places) > 2 and spend(1)]  # fmt: skip
         best = [places[i] for v, i in sorted(held, reverse=True) if v >= SOME][:MOST_TOGETHER]
         for count in (2, 3):
             for some in itertools.combinations(best, count):
-                yield _at("rounded", name, some), lambda n=name, s=some: lab.edited(_every(lab, s, n))
+                yield _at("rounded", name, some), _rounding(lab, [n for nodes in some for n in nodes], name)
 
 
 FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "erf",
@@ -246,65 +212,36 @@ def _functions(lab):
 
 
 def function_candidates(lab):
-    """All elementary functions rounded."""
+    """All elementary functions rounded, or what they are given as well."""
     nodes = _functions(lab)
     for name in LOW if len(nodes) > 1 else ():
-        for way in (_rounding, _rounding_both):
-            edits = {n.place: way(lab, name) for n in nodes}
-            yield (f"intermediates rounded to {name}: the elementary functions",
-                   lambda e=edits: lab.edited(e))  # fmt: skip
-
-
-def _rounding_both(lab, name):
-    """What an operator is given and what it gives, rounded."""
-    after = _rounding(lab, name)
-
-    def edit(func, args, kwargs):
-        first = lab.rounded(args[0], name).to(args[0].dtype)
-        return after(func, (first, *args[1:]), kwargs)
-
-    return edit
-
-
-def _only_moves(node):
-    return node.name in MOVES
-
-
-def _rounding(lab, name, integer=torch.round):
-    def edit(func, args, kwargs):
-        return mapped(func(*args, **kwargs), rounded)
-
-    def rounded(value):
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return lab.rounded(value, name, integer).to(value.dtype)
-        return value
-
-    return edit
+        for operands in (None, _first):
+            yield f"intermediates rounded to {name}: the elementary functions", _rounding(lab, nodes, name, operands=operands)
 
 
 def overflow_candidates(lab):
     """Formulas that overflow where a careful one does not, in the formats that do."""
+    single = functools.partial(functools.partial, lab.edited, dtype=torch.float32)
     maxima = {n.place: _no_maximum for n in lab.nodes() if n.name == "amax"}
     if maxima:
-        yield ("softmax without subtracting the maximum: overflow in float32",
-               lambda: lab.edited(maxima, dtype=torch.float32))  # fmt: skip
-        yield ("softmax without subtracting the maximum: overflow in float16",
-               lambda: lab.edited(_in_range(_leaves(lab), maxima), dtype=torch.float32))  # fmt: skip
-    sums = {n.place: _accumulating(lab, "float16", 1) for n in _leaf_only(_adding(lab))}
+        text = "softmax without subtracting the maximum: overflow in"
+        yield f"{text} float32", single(maxima)
+        yield f"{text} float16", single(_in_range(_leaves(lab), maxima))
+    of = "in float16: beyond 65504"
+    sums = {n.place: _accumulating(lab, "float16", 1) for n in _adding(lab)}
     if sums:
-        yield ("overflow of the accumulator in float16: beyond 65504 (accumulated in float16)",
-               lambda: lab.edited(sums, dtype=torch.float32))  # fmt: skip
+        yield f"overflow of the accumulator {of} (accumulated in float16)", single(sums)
     functions = _functions(lab)
-    for way in (_rounding, _rounding_both) if functions else ():
-        yield ("overflow of the elementary functions in float16: beyond 65504 (intermediates rounded to float16)",
-               lambda e={n.place: way(lab, "float16") for n in functions}: lab.edited(e))  # fmt: skip
-    yield ("overflow of intermediates in float16: beyond 65504 (intermediates rounded to float16)",
-           lambda: lab.edited(_results(lab, _leaves(lab), "float16"), dtype=torch.float32))  # fmt: skip
-    yield ("overflow of the result in float16: beyond 65504 (result rounded to float16)",
-           lambda: of_results(lab.reference, lambda t: to_format(t, "float16")))  # fmt: skip
+    for operands in (None, _first) if functions else ():
+        yield (f"overflow of the elementary functions {of} (intermediates rounded to float16)",
+               _rounding(lab, functions, "float16", operands=operands))  # fmt: skip
+    yield (f"overflow of intermediates {of} (intermediates rounded to float16)",
+           single(_results(lab, _leaves(lab), "float16")))  # fmt: skip
+    yield (f"overflow of the result {of} (result rounded to float16)",
+           lambda: _changed(lab.reference.truth, lambda t: to_format(t, "float16")))  # fmt: skip
     for keys in input_sets(lab.call, lab.reference)[:1]:
-        yield ("overflow of the inputs in float16: beyond 65504 (inputs rounded to float16)",
-               lambda k=keys: rounded_inputs(lab, k, "float16"))  # fmt: skip
+        yield (f"overflow of the inputs {of} (inputs rounded to float16)",
+               functools.partial(rounded_inputs, lab, keys, "float16"))  # fmt: skip
 
 
 def _no_maximum(func, args, kwargs):
@@ -328,7 +265,9 @@ def _in_range(nodes, edits):
 
 
 def _adding(lab):
-    return [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
+    """The operators that add up, the innermost ones."""
+    nodes = [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
+    return [n for n in nodes if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]
 
 
 def accumulator_candidates(lab):
@@ -336,18 +275,9 @@ def accumulator_candidates(lab):
     of terms after the other."""
     nodes = _adding(lab)
     for name in ("bfloat16", "float16"):
-        for chunk in CHUNKS:
-            edits = {}
-            for node in _leaf_only(nodes):
-                edits[node.place] = _accumulating(lab, name, chunk)
-            if edits:
-                yield (f"accumulated in {name} (low-precision accumulator)",
-                       lambda e=edits: lab.edited(e, dtype=torch.float32))  # fmt: skip
-
-
-def _leaf_only(nodes):
-    return [n for n in nodes
-            if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]  # fmt: skip
+        for chunk in CHUNKS if nodes else ():
+            yield (f"accumulated in {name} (low-precision accumulator)", functools.partial(
+                lab.edited, {n.place: _accumulating(lab, name, chunk) for n in nodes}, dtype=torch.float32))  # fmt: skip
 
 
 def _accumulating(lab, name, chunk):
@@ -403,33 +333,25 @@ def _summed(lab, func, args, kwargs, kind, name, chunk):
 # ---- results -------------------------------------------------------------------------
 
 
-def of_results(reference, change):
-    """The truth with `change` applied to every float output."""
-    return {
-        p: change(t) if t.is_floating_point() else t for p, t in reference.truth.items()
-    }
-
-
 def result_candidates(lab, device):
     """Results rounded otherwise than to their own dtype, to the nearest."""
-    reference = lab.reference
     own = FORMATS.get(OWN_FORMAT.get(device.dtype, ""), (53, -1022, 1023))
+    for text, change in _results_as(lab, own, _core.significant_bits(device)):
+        yield text, functools.partial(_changed, lab.reference.truth, change)
+
+
+def _results_as(lab, own, bits):
     for name in ("bfloat16", "float16", "TF32"):
         if FORMATS[name][0] < own[0] or FORMATS[name][1] > own[1]:
-            yield (f"result rounded to {name}",
-                   lambda n=name: of_results(reference, lambda t: lab.rounded(t, n)))  # fmt: skip
-            yield (f"result truncated to {name} instead of rounded",
-                   lambda n=name: of_results(reference, lambda t: lab.rounded(t, n, torch.trunc)))  # fmt: skip
-    bits = _core.significant_bits(device)
+            yield f"result rounded to {name}", lambda t, n=name: lab.rounded(t, n)
+            yield f"result truncated to {name} instead of rounded", lambda t, n=name: lab.rounded(t, n, torch.trunc)
     cut = own[0] - bits
     if 0 < bits and cut > 1:
         yield (f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
-               lambda: of_results(reference, lambda t: quantize(t, bits, *own[1:], torch.trunc)))  # fmt: skip
-        yield (f"result rounded to {bits} significant bits",
-               lambda: of_results(reference, lambda t: quantize(t, bits, *own[1:])))  # fmt: skip
+               lambda t: quantize(t, bits, *own[1:], torch.trunc))  # fmt: skip
+        yield f"result rounded to {bits} significant bits", lambda t: quantize(t, bits, *own[1:])
     for way, integer in ROUNDINGS.items():
-        yield (f"result {way} instead of rounded to nearest",
-               lambda i=integer: of_results(reference, lambda t: quantize(t, *own, i)))  # fmt: skip
+        yield f"result {way} instead of rounded to nearest", lambda t, i=integer: quantize(t, *own, i)
     for emin in {own[1], -14} if own[0] <= 24 else ():
         yield ("subnormals flushed to zero" + (" (those of float16)" if emin != own[1] else ""),
-               lambda e=emin: of_results(reference, lambda t: flushed(t, e)))  # fmt: skip
+               lambda t, e=emin: flushed(t, e))  # fmt: skip

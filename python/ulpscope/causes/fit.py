@@ -8,8 +8,9 @@ Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 from dataclasses import dataclass
 
 from .edges import sites
-from .edits import number_leaves, phrase
+from .edits import phrase
 from .inside import with_argument
+from .lab import leaves
 
 MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
@@ -50,14 +51,9 @@ def fitted(lab, evidence, path, spend):
 def dials(lab):
     """Every number of a call that can be turned, its own arguments first, then those of the
     operators inside."""
-    return [*_of_call(lab), *_of_nodes(lab)]
-
-
-def _of_call(lab):
     op = lab.call.op.rpartition("::")[2].split(".")[0]
-    return [Dial(float(old), lambda v, p=p: lab.changed(lambda _: {p: v}),
-                 lambda v, n=name, o=float(old): phrase(op, n, o, v))
-            for p, name, old in number_leaves(lab.call) if isinstance(old, float) and old and name]  # fmt: skip
+    return [*(Dial(old, lambda v, p=p: lab.run({p: lambda _: v}), lambda v, n=name, o=old: phrase(op, n, o, v))
+              for p, name, old in leaves(lab.call) if isinstance(old, float) and old and name), *_of_nodes(lab)]
 
 
 def _of_nodes(lab):
@@ -88,9 +84,7 @@ def _numbers(node):
 
 def _together(lab, some, value):
     def run(v):
-        return lab.edited({
-            node.place: with_argument(name, v if held == value else 1 - v)
-            for node, name, held in some})  # fmt: skip
+        return lab.run({node.place: with_argument(name, v if held == value else 1 - v) for node, name, held in some})
 
     node, name, _ = some[0]
     names = " and ".join(dict.fromkeys(n.name for n, _, _ in some))

@@ -1,63 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes in one operator inside a call: other numbers, another operator in its place, a
 term or the end of a reduction left out, a mask or an index off by one, epsilon on the wrong
-side of a root. Each is (text, edits for `Lab.edited`). Neighbours: `edits` (mistakes
-in the arguments of the whole call), `lab` (runs them), `diagnose` (chooses).
+side of a root. A maker gives (text, edit of the operator) for a node, `edges.together` puts groups
+of them into (text, edits for `Lab.run`). Neighbours: `edits` (the arguments of the whole call),
+`changes` (of tensors), `neighbours` (operators for operators), `diagnose` (chooses).
 """
 
+import itertools
 import re
 
 import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..calls.replay import View
-from .edits import misread, other_lists, other_values, phrase, roll_edits, step_by_one, step_edits
-from .edges import COMPARING, groups, together
+from . import changes
+from .edges import COMPARING, PARTS, groups, operand, together
+from .edits import other_lists, other_values, phrase
 from .neighbours import formulas, relatives
-from .slices import scaled, sizes_to_drop
 
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
-REDUCING = {"var_mean", "std", "sum", "mean", "mm", "bmm", "amax", "amin", "prod", "convolution", "matmul", "dot",
-            "mv", "max", "argmax", "cumsum", "index_add", "scatter_add", "index_put", "nansum",
-            "addmm", "baddbmm", "scatter_reduce", "linear", "var", "index", "gather", "embedding",
-            "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
             "matmul", "addbmm", "convolution_backward", "_addmm_activation",
             "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
-
-
+REDUCING = {"sum", "mean", "prod", "cumsum", "index_add", "scatter_add", "index_put", "nansum", "scatter_reduce", "var",
+            "index", "gather", "embedding", *COUNTING, *PRODUCTS - {"addmv", "addbmm", "convolution_backward", "_addmm_activation"}}  # fmt: skip
+WHOLE = ("sum", "mean", "amax", "amin")
+AXED = {*WHOLE, "var", "std", "var_mean", "linalg_vector_norm", "norm", "prod", "logsumexp", "_softmax", "softmax"}
 GRADIENT = re.compile("(_dense)?_(forward|backward)(_data)?$")  # what the name of a gradient has more
+EQUALS = ({"lt", "le"}, {"gt", "ge"})
 MOST_ALIKE = 8  # operators of one name that share a mistake
 MOST_PAIRS = 28  # of constants that may be exchanged
 
 
-def parts_of(size):
-    """(first, count) of halves, quarters and eighths in the middle of an axis."""
-    return [(i * size // m, (i + 1) * size // m - i * size // m)
-            for m in (4, 8) if size >= m for i in range(1, m - 1)]  # fmt: skip
+def apart(function, *args, **kwargs):
+    """Runs as it is, held to no precision."""
+    with _disable_current_modes():
+        return function(*args, **kwargs)
 
 
-def _hole(i, axis, first, count):
-    def edit(func, args, kwargs):
-        args = list(args)
-        args[i] = args[i].clone()
-        args[i].narrow(axis, first, count).zero_()
-        return func(*args, **kwargs)
-
-    return edit
-
-
-def _positions(func):
-    return {a.name: i for i, a in enumerate(func._schema.arguments)}
+# ---- arguments -------------------------------------------------------------------------------
 
 
 def with_argument(name, value, shape=()):
     """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
     another shape by that is cut to `shape`, with zeros where it ends early."""
-
     def edit(func, args, kwargs):
-        i = _positions(func)[name]
+        i = next(i for i, a in enumerate(func._schema.arguments) if a.name == name)
         old = kwargs[name] if name in kwargs else args[i] if i < len(args) else None
         new = value(old) if callable(value) else value
         if i < len(args):
@@ -84,46 +72,46 @@ def fitted(out, shape):
     return functional.pad(out, sides) if any(sides) else out
 
 
-def node_arguments(lab, node):
-    """Other numbers, flags and names in one operator inside the call."""
+def arguments(node):
+    """Other numbers, flags and names."""
     for argument in node.func._schema.arguments:
-        old = node.value(argument.name)
-        rank = len(node.args[0].shape) if node.args and hasattr(node.args[0], "shape") else 0
-        if isinstance(old, list) and len(old) == 1 and isinstance(old[0], int):
-            news = [[v] for v in other_values(argument.name, old[0], rank)
-                    if argument.name == "dim"]  # fmt: skip
-        else:
-            news = other_values(argument.name, old, rank)
-        if argument.name == "dim" and node.name in WHOLE and old is not None and node.shape:
-            yield f"along all axes instead of {old} in {node.name}", {node.place: _over_all(node.shape)}
-        if old is None and argument.name == "correction":
-            old, news = 1, [0]
-        if isinstance(old, list) and len(old) > 1 and node.name.startswith("_fft") and argument.name == "dim":
-            news = [old[:i] + old[i + 1 :] for i in range(len(old))]
-        news = [*news, *other_lists(argument.name, old)] if isinstance(old, list) else news
-        if isinstance(old, (int, float)) and "Optional" in str(argument.type):
-            news = [None, *news]
-        for new in news:
-            yield (phrase(node.name, argument.name, old, new),
-                   {node.place: with_argument(argument.name, new, node.shape)})  # fmt: skip
+        name, old = argument.name, node.value(argument.name)
+        for new in _others(node, argument, old):
+            yield (phrase(node.name, name, 1 if old is None and name == "correction" else old, new),
+                   with_argument(name, new, node.shape))  # fmt: skip
+        if name == "dim" and node.name in WHOLE and old is not None and node.shape:
+            yield f"along all axes instead of {old} in {node.name}", _over_all(node.shape)
         low, high = node.value("min"), node.value("max")
-        if argument.name == "max" and all(isinstance(v, float | int) for v in (low, high)) and low < high:
+        if name == "max" and all(isinstance(v, float | int) for v in (low, high)) and low < high:
             middle, half = (low + high) / 2, (high - low) / 2
             for by in (0.1, 10.0, 0.5, 2.0):
                 yield (f"the bounds of {node.name} are {middle:.6g} -+ {by * half:.6g} instead of {half:.6g}",
-                       {node.place: lambda func, args, kwargs, m=middle, h=by * half: args[0].clamp(m - h, m + h)})  # fmt: skip
-        if argument.name == "state_steps" and isinstance(old, list):
-            for text, change in step_edits("state_steps"):
-                yield text, {node.place: with_argument(
-                    "state_steps", lambda steps, c=change: [c(t) for t in steps])}  # fmt: skip
+                       lambda func, args, kwargs, m=middle, h=by * half: args[0].clamp(m - h, m + h))  # fmt: skip
+        for text, change in changes.STEPS if name == "state_steps" and isinstance(old, list) else ():
+            yield text, with_argument(name, lambda steps, c=change: [c(t) for t in steps])
         if hasattr(old, "shape") and "Optional" in str(argument.type):
-            name = argument.name
-            yield (f"dropped contribution: the {name} is ignored",
-                   {node.place: with_argument(name, None)})  # fmt: skip
+            yield f"dropped contribution: the {name} is ignored", with_argument(name, None)
 
 
-WHOLE = ("sum", "mean", "amax", "amin")
-AXED = {*WHOLE, "var", "std", "var_mean", "linalg_vector_norm", "norm", "prod", "logsumexp", "_softmax", "softmax"}
+def _others(node, argument, old):
+    """Values that an argument may have been given instead."""
+    name, rank = argument.name, len(getattr(node.args[0], "shape", ())) if node.args else 0
+    if old is None:
+        return [0] if name == "correction" else []
+    if isinstance(old, list):
+        news = []
+        if len(old) == 1 and isinstance(old[0], int):
+            news = [[v] for v in other_values(name, old[0], rank) if name == "dim"]
+        elif len(old) > 1 and node.name.startswith("_fft") and name == "dim":
+            news = [old[:i] + old[i + 1 :] for i in range(len(old))]
+        return [*news, *other_lists(name, old)]
+    news = other_values(name, old, rank)
+    return [None, *news] if isinstance(old, (int, float)) and "Optional" in str(argument.type) else news
+
+
+def _over_all(shape):
+    """A reduction over all axes in place of some."""
+    return lambda func, args, kwargs: getattr(torch, func._opname)(args[0]).expand(shape).clone()
 
 
 def axes(lab):
@@ -137,12 +125,13 @@ def axes(lab):
     for (dim, shape), every in held.items():
         for some in (*([nodes] for nodes in every), *([every] if len(every) > 1 else ())):
             of = " and ".join(dict.fromkeys(nodes[0].name.strip("_") for nodes in some))
+            lists = all(isinstance(nodes[0].value("dim"), list) for nodes in some)
             for new in _other_axes(dim, len(shape)):
-                edits = {n.place: with_argument("dim", new if isinstance(n.value("dim"), list) else new[0])
-                         for nodes in some for n in nodes}  # fmt: skip
-                if len(new) == 1 or all(isinstance(nodes[0].value("dim"), list) for nodes in some):
-                    along = "all axes" if len(new) == len(shape) else f"dimension {list(new)}"
-                    yield f"along {along} instead of {list(dim)} in {of}", edits
+                along = "all axes" if len(new) == len(shape) else f"dimension {list(new)}"
+                if len(new) == 1 or lists:
+                    yield (f"along {along} instead of {list(dim)} in {of}",
+                           {n.place: with_argument("dim", new if isinstance(n.value("dim"), list) else new[0])
+                            for nodes in some for n in nodes})  # fmt: skip
 
 
 def _other_axes(dim, rank):
@@ -154,178 +143,150 @@ def _other_axes(dim, rank):
     yield from ([d for d in own if d != lost] for lost in own if len(own) > 1)
 
 
-def _over_all(shape):
-    """A reduction over all axes in place of some."""
-    def edit(func, args, kwargs):
-        of = {"amax": torch.amax, "amin": torch.amin, "sum": torch.sum, "mean": torch.mean}[func._opname]
-        return of(args[0]).expand(shape).clone()
+def exchanged_numbers(lab):
+    """Two constants of a formula in each other's place."""
+    held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
+            and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
+    pairs = [(a, b) for a, b in itertools.combinations(held, 2) if a[1] != b[1]
+             and a[0].name == b[0].name and 0.01 < abs(a[1] / (b[1] or 1e300)) < 100]  # fmt: skip
+    for (a, x), (b, y) in pairs if len(pairs) <= MOST_PAIRS else ():
+        yield (f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
+               {n.place: operand(1, lambda _, v=v: v) for n, v in ((a, y), (b, x))})  # fmt: skip
 
-    return edit
+
+# ---- another operator ------------------------------------------------------------------------
 
 
-EQUALS = ({"lt", "le"}, {"gt", "ge"})
-
-
-def node_swaps(lab, node):
-    """Another operator in place of one."""
+def swaps(node):
+    """Another operator in its place."""
     for name in relatives(node.name):
         note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
         note = " (the sign of a term is flipped)" if name in ("add", "sub") else note
         note = " (equal elements compare otherwise)" if {name, node.name} in EQUALS else note
-        yield (f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}",
-               {node.place: _swapped(name)})  # fmt: skip
-
-
-def node_forms(lab, node):
-    """Another formula in place of one operator; a step that writes in place, left out."""
-    if not node.writes:
-        for text, formula in formulas(node.name):
-            yield text, {node.place: lambda func, args, kwargs, f=formula: instead(
-                apart(f, *args, **kwargs), func, args, kwargs)}  # fmt: skip
-    elif node.args and getattr(node.args[0], "floats", False):
-        yield (f"dropped contribution: the step {node.name}_ is left out",
-               {node.place: lambda func, args, kwargs: args[0]})  # fmt: skip
-
-
-def apart(function, *args, **kwargs):
-    """Runs as it is, held to no precision."""
-    with _disable_current_modes():
-        return function(*args, **kwargs)
-
-
-def instead(made, func, args, kwargs):
-    """What another formula made, as the first result of an operator that gives several."""
-    several = len(func._schema.returns) > 1 and isinstance(made, torch.Tensor)
-    return (made, *func(*args, **kwargs)[1:]) if several else made
+        yield f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}", _swapped(name)
 
 
 def _swapped(name):
     name = f"_{name}" if name in ("softmax", "log_softmax") else name
 
     def edit(func, args, kwargs):
-        own = func._schema.name.rpartition("::")[2]
-        if own.endswith("_") and hasattr(torch.ops.aten, f"{name}_"):
-            packet = getattr(torch.ops.aten, f"{name}_")
-        else:
-            packet = getattr(torch.ops.aten, name)
+        writes = func._schema.name.endswith("_") and hasattr(torch.ops.aten, f"{name}_")
+        packet = getattr(torch.ops.aten, f"{name}_" if writes else name)
         try:
             made = packet(*args, **kwargs)
         except (RuntimeError, TypeError):
             made = packet(*args)
-        return instead(made, func, args, kwargs)
+        return _instead(made, func, args, kwargs)
 
     return edit
 
 
-def node_terms(lab, node):
+def forms(node):
+    """Another formula in its place; a step that writes in place, left out."""
+    if not node.writes:
+        for text, formula in formulas(node.name):
+            yield text, lambda func, args, kwargs, f=formula: _instead(
+                apart(f, *args, **kwargs), func, args, kwargs)  # fmt: skip
+    elif node.args and getattr(node.args[0], "floats", False):
+        yield f"dropped contribution: the step {node.name}_ is left out", lambda func, args, kwargs: args[0]
+
+
+def _instead(made, func, args, kwargs):
+    """What another formula made, as the first result of an operator that gives several."""
+    several = len(func._schema.returns) > 1 and isinstance(made, torch.Tensor)
+    return (made, *func(*args, **kwargs)[1:]) if several else made
+
+
+def terms(node):
     """A sum without one of its terms, a product without one of its factors."""
-    if node.name not in ("add", "sub", "mul", "div", "rsub", "logaddexp", "maximum") or node.writes:
-        return
-    if len(node.args) < 2:
-        return
     kind = "factor" if node.name in ("mul", "div") else "term"
-    for i in (1, 0):
-        if not hasattr(node.args[i], "shape"):
-            continue
-
-        def edit(func, args, kwargs, i=i):
-            out = args[1 - i]
-            if not isinstance(out, torch.Tensor):
-                return out * torch.ones_like(args[i])
-            out = out.expand(torch.broadcast_shapes(out.shape, args[i].shape)).clone()
-            return _rest(node.name, out, kwargs) if i == 0 else out
-
-        yield f"dropped contribution: a {kind} of {node.name} is missing", {node.place: edit}
+    for i in (1, 0) if node.name in PARTS and not node.writes and len(node.args) > 1 else ():
+        if hasattr(node.args[i], "shape"):
+            yield (f"dropped contribution: a {kind} of {node.name} is missing",
+                   lambda func, args, kwargs, i=i: _rest(node.name, i, args, kwargs))  # fmt: skip
 
 
-def _rest(name, second, kwargs):
-    """What the second operand alone gives."""
-    if name in ("add", "sub"):
-        return second * (kwargs.get("alpha", 1) * (-1 if name == "sub" else 1))
-    return 1 / second if name == "div" else second
+def _rest(name, i, args, kwargs):
+    """What is left of a sum or a product without operand `i`."""
+    out = args[1 - i]
+    if not isinstance(out, torch.Tensor):
+        return out * torch.ones_like(args[i])
+    out = out.expand(torch.broadcast_shapes(out.shape, args[i].shape)).clone()
+    if i == 0 and name in ("add", "sub"):
+        return out * (kwargs.get("alpha", 1) * (-1 if name == "sub" else 1))
+    return 1 / out if i == 0 and name == "div" else out
 
 
 # Functions of one argument that a formula may lack.
-UNARY = {"sqrt": "the root", "exp": "exp", "log": "log", "log1p": "log1p", "log2": "log2",
-         "abs": "the absolute value", "neg": "the sign", "sigmoid": "sigmoid", "tanh": "tanh",
-         "relu": "relu", "reciprocal": "the reciprocal", "deg2rad": "deg2rad", "rad2deg": "rad2deg",
-         "clamp": "the clamp", "clamp_min": "the clamp", "clamp_max": "the clamp", "sign": "sign", "square": "the square", "erf": "erf", "round": "the rounding",
-         "rsqrt": "the reciprocal root", "cumsum": "the running sum", "silu": "silu", "gelu": "gelu",
-         "_softmax": "softmax", "_log_softmax": "log_softmax"}  # fmt: skip
+UNARY = {"sqrt": "the root", "abs": "the absolute value", "neg": "the sign", "reciprocal": "the reciprocal",
+         "clamp": "the clamp", "clamp_min": "the clamp", "clamp_max": "the clamp", "square": "the square",
+         "round": "the rounding", "rsqrt": "the reciprocal root", "cumsum": "the running sum",
+         **{name: name.strip("_") for name in ("exp", "log", "log1p", "log2", "sigmoid", "tanh", "relu", "deg2rad", "rad2deg",
+                                               "sign", "erf", "silu", "gelu", "_softmax", "_log_softmax")}}  # fmt: skip
 
 
-def node_without(lab, node):
+def without(node):
     """A formula without one of its functions, or with a factor that counts twice."""
     if node.writes or not node.args or not getattr(node.args[0], "floats", False):
         return
     if node.name in UNARY:
         yield (f"wrong variant: {UNARY[node.name]} is missing ({node.name.lstrip('_')} left out)",
-               {node.place: lambda func, args, kwargs: args[0].clone()})  # fmt: skip
+               lambda func, args, kwargs: args[0].clone())  # fmt: skip
     if node.name == "mul" and len(node.args) > 1 and hasattr(node.args[1], "shape"):
         for i in (1, 0):
             yield ("wrong variant: a factor of mul is applied twice (squared)",
-                   {node.place: lambda func, args, kwargs, i=i: func(*args, **kwargs) * args[i]})  # fmt: skip
+                   lambda func, args, kwargs, i=i: func(*args, **kwargs) * args[i])  # fmt: skip
 
 
-def exchanged_numbers(lab):
-    """Two constants of a formula in each other's place."""
-    held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
-            and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
-    pairs = [(a, b) for i, a in enumerate(held) for b in held[i + 1 :] if a[1] != b[1]
-             and a[0].name == b[0].name and 0.01 < abs(a[1] / (b[1] or 1e300)) < 100]
-    for (a, x), (b, y) in pairs if len(pairs) <= MOST_PAIRS else ():
-        yield (f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
-               {a.place: _second(y), b.place: _second(x)})  # fmt: skip
+ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
 
 
-def _second(value):
-    return lambda func, args, kwargs: func(args[0], value, *args[2:], **kwargs)
+def epsilon_places(lab):
+    """An epsilon added outside the root instead of inside, or the reverse."""
+    nodes, left = lab.nodes(), lambda func, args, kwargs: args[0]
+    for a, b in itertools.pairwise(nodes):
+        eps = [n.args[1] if len(n.args) > 1 and isinstance(n.args[1], float) else None for n in (a, b)]
+        if a.name == "add" and b.name in ROOTS and eps[0] is not None:
+            yield ("epsilon is outside the square root instead of inside",
+                   {a.place: left, b.place: lambda f, args, k, e=eps[0], n=b.name: ROOTS[n](args[0], e)})  # fmt: skip
+        if a.name == "sqrt" and b.name == "add" and eps[1] is not None:
+            yield ("epsilon is inside the square root instead of outside",
+                   {a.place: lambda f, args, k, e=eps[1]: torch.sqrt(args[0] + e), b.place: left})  # fmt: skip
 
 
-def node_slices(lab, node):
+# ---- parts of an operand -----------------------------------------------------------------------
+
+
+def slices(node):
     """A reduction that leaves out its last elements or counts them twice."""
     if node.name in ("_softmax", "softmax", "logsumexp"):
         yield from _fewer_terms(node)
-    if node.name not in REDUCING:
-        return
-    for i, seen in enumerate(node.args[:2]):
-        if not hasattr(seen, "shape"):
-            continue
-        for axis in _reduced_axes(node, i, seen):
-            size = seen.shape[axis]
-            for t in sizes_to_drop(size):
-                of = f"{t} of {size} along axis {axis} in {node.name}"
-                lost = _without if node.name in COUNTING else _times
-                yield (f"dropped contribution: the last {of} is missing",
-                       {node.place: lost(i, axis, -t, 0)})  # fmt: skip
-                if node.name in ("mean", "var"):
-                    yield (f"dropped contribution: the last {of} is missing, and not counted",
-                           {node.place: _without(i, axis, -t, 0)})  # fmt: skip
-            for first, t in parts_of(size):
-                yield (f"dropped contribution: {first} to {first + t - 1} of {size} along axis "
-                       f"{axis} in {node.name} are missing", {node.place: _hole(i, axis, first, t)})  # fmt: skip
-            for t in sizes_to_drop(size):
-                of = f"{t} of {size} along axis {axis} in {node.name}"
-                yield (f"dropped contribution: the first {of} is missing",
-                       {node.place: _times(i, axis, t, 0)})  # fmt: skip
-                yield (f"duplicate contribution: the last {of} counts twice",
-                       {node.place: _times(i, axis, -t, 2)})  # fmt: skip
+    for i, seen in enumerate(node.args[:2] if node.name in REDUCING else ()):
+        for axis in _reduced_axes(node, i, seen) if hasattr(seen, "shape") else ():
+            lost = changes.last_left_out if node.name in COUNTING else None
+            for text, change in changes.left_out(f"in {node.name}", axis, seen.shape[axis], lost):
+                yield text, operand(i, change)
+                if node.name in ("mean", "var") and text.endswith("is missing") and ": the last" in text:
+                    yield f"{text}, and not counted", _uncounted(i, axis, text)
+
+
+def _uncounted(i, axis, text):
+    count = int(text.split("the last ")[1].split()[0])
+    return operand(i, lambda x: changes.last_left_out(x, axis, count))
 
 
 def _fewer_terms(node):
     """A softmax that leaves out its last terms."""
     seen, dim = node.args[0], node.value("dim")
     dim = dim[0] if isinstance(dim, (list, tuple)) and dim else dim
-    if not isinstance(dim, int) or not seen.shape:
-        return
-    for t in sizes_to_drop(seen.shape[dim]):
+    for t in changes.sizes_to_drop(seen.shape[dim]) if isinstance(dim, int) and seen.shape else ():
         def change(x, t=t):
             x = x.clone()
             x.narrow(dim, x.shape[dim] - t, t).fill_(-torch.inf)
             return x
 
-        yield (f"dropped contribution: the last {t} of {seen.shape[dim]} terms of "
-               f"{node.name.lstrip('_')} is missing", {node.place: _changed(0, change)})  # fmt: skip
+        yield (f"dropped contribution: the last {t} of {seen.shape[dim]} terms of {node.name.lstrip('_')} is missing",
+               operand(0, change))  # fmt: skip
 
 
 def _reduced_axes(node, i, seen):
@@ -344,62 +305,33 @@ def _reduced_axes(node, i, seen):
     return [d % rank for d in dim] if dim else range(rank)
 
 
-def _times(i, axis, count, factor):
-    def edit(func, args, kwargs):
-        args = list(args)
-        args[i] = scaled(args[i], axis, count, factor)
-        return func(*args, **kwargs)
-
-    return edit
-
-
-def _without(i, axis, count, _):
-    def edit(func, args, kwargs):
-        args = list(args)
-        args[i] = args[i].narrow(axis, 0, args[i].shape[axis] + count)
-        return func(*args, **kwargs)
-
-    return edit
-
-
-def node_masks(lab, node):
+def masks(node):
     """A mask inside that is read otherwise than it lies there, an index that is off by one."""
     for like in (torch.zeros_like, torch.ones_like) if node.name in COMPARING and not node.writes else ():
         yield (f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
-               {node.place: lambda func, args, kwargs, of=like: of(func(*args, **kwargs))})  # fmt: skip
-    for i, seen in enumerate(node.args):
-        if not hasattr(seen, "shape") or seen.floats or seen.dtype.is_complex or not seen.shape or node.writes:
+               lambda func, args, kwargs, of=like: of(func(*args, **kwargs)))  # fmt: skip
+    for i, seen in enumerate(node.args if not node.writes else ()):
+        if not hasattr(seen, "shape") or seen.floats or seen.dtype.is_complex or not seen.shape:
             continue
-        view = View("", "in", 0, seen.dtype, seen.shape, (), 0, "cpu")
-        off = (*step_by_one("the index inside"), *roll_edits("the index inside", view))
-        for text, change in misread("inside", view, 1) if seen.dtype == torch.bool else off:
-            yield text, {node.place: _changed(i, change)}
-
-
-def _changed(i, change):
-    def edit(func, args, kwargs):
-        args = list(args)
-        args[i] = change(args[i])
-        return func(*args, **kwargs)
-
-    return edit
+        off = (*changes.index("the index inside"), *changes.along(seen.shape, changes.shifts("the index inside")))
+        for text, change in changes.mask("inside", seen.shape) if seen.dtype == torch.bool else off:
+            yield text, operand(i, change)
 
 
 RELAID = {True: "halves are read interleaved, as pairs of neighbours", False: "pairs of neighbours (interleaved) are read as halves"}
 
 
 def layouts(lab):
-    """(text, run): halves taken for pairs or the reverse, as two layouts of rotary embeddings have
+    """(text, edits): halves taken for pairs or the reverse, as two layouts of rotary embeddings have
     it, also where the result is written; steps over an axis ignored."""
     for node in lab.nodes():
         if node.name in ("slice", "unfold") and isinstance(node.value("step"), int) and node.value("step") > 1:
-            edit = with_argument("step", 1, node.shape)
-            yield f"wrong stride: the step of a {node.name} is ignored", lambda e={node.place: edit}: lab.edited(e)
+            yield f"wrong stride: the step of a {node.name} is ignored", {node.place: with_argument("step", 1, node.shape)}
     cuts = [n for n in lab.nodes() if n.name in ("slice", "split", "chunk") and not n.writes]
     for pairs, text in RELAID.items():
         edits = {n.place: _relaid(pairs) for n in cuts if pairs == (n.name != "slice" or n.value("step") == 1)}
         if edits:
-            yield f"wrong stride: {text}", lambda e=edits: lab.edited(e)
+            yield f"wrong stride: {text}", edits
             yield (f"wrong stride: {text}, and so written", lambda e=edits, w=(2, -1) if pairs else (-1, 2): {
                 p: t.unflatten(-1, w).transpose(-1, -2).flatten(-2) if t.dim() and t.shape[-1] % 2 == 0 else t
                 for p, t in lab.edited(e).items()})  # fmt: skip
@@ -420,23 +352,7 @@ def _relaid(pairs):
     return edit
 
 
-ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
-
-
-def epsilon_places(lab):
-    """An epsilon added outside the root instead of inside, or the reverse."""
-    nodes = lab.nodes()
-    for a, b in zip(nodes, nodes[1:]):
-        eps = a.args[1] if len(a.args) > 1 else None
-        if a.name == "add" and b.name in ROOTS and isinstance(eps, float):
-            yield ("epsilon is outside the square root instead of inside",
-                   {a.place: lambda f, args, k: args[0],
-                    b.place: lambda f, args, k, e=eps, n=b.name: ROOTS[n](args[0], e)})  # fmt: skip
-        eps = b.args[1] if len(b.args) > 1 else None
-        if a.name == "sqrt" and b.name == "add" and isinstance(eps, float):
-            yield ("epsilon is inside the square root instead of outside",
-                   {a.place: lambda f, args, k, e=eps: torch.sqrt(args[0] + e),
-                    b.place: lambda f, args, k: args[0]})  # fmt: skip
+# ---- all operators -----------------------------------------------------------------------------
 
 
 def by_name(lab):
@@ -450,23 +366,20 @@ def by_name(lab):
             yield nodes
 
 
-def operator_edits(lab, deep):
+def operators(lab, deep=False):
     """Everything that may be wrong with one operator inside the call: with those that it calls,
     or with `deep` those that these are made of."""
     every = [nodes for nodes in groups(lab) if (len(nodes[0].place) > 1) == deep]
-    for text, e in exchanged_numbers(lab) if not deep else ():
-        yield text, lambda e=e: lab.edited(e)
-    yield from layouts(lab) if not deep else ()
-    kinds = (node_terms, node_without, node_arguments, node_swaps, node_forms, node_masks)
-    for make in kinds:
-        alike = by_name(lab) if not deep and make in (node_without, node_swaps, node_arguments) else ()
+    if not deep:
+        yield from exchanged_numbers(lab)
+        yield from layouts(lab)
+    for make in (terms, without, arguments, swaps, forms, masks):
+        alike = by_name(lab) if not deep and make in (without, swaps, arguments) else ()
         for nodes in (*alike, *every):
-            for text, edits in together(make, lab, nodes):
-                yield text, lambda e=edits: lab.edited(e)
+            yield from together(make, nodes)
 
 
-def slice_edits(lab):
+def reductions(lab):
     """Reductions that leave something out or count it twice, all of a call or one of them."""
     for nodes in (*by_name(lab), *groups(lab)):
-        for text, edits in together(node_slices, lab, nodes):
-            yield text, lambda e=edits: lab.edited(e)
+        yield from together(slices, nodes)

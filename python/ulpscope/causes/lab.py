@@ -29,6 +29,15 @@ class Lab:
 
     # ---- runs ----
 
+    def run(self, edit):
+        """The call's outputs with an edit: of operators, {place: what runs there}, of arguments, {path:
+        function(tensors by path)}, or a function that gives the outputs."""
+        if callable(edit):
+            return edit()
+        if all(isinstance(at, tuple) for at in edit):
+            return self.edited(edit)
+        return self.changed(lambda tensors: {path: new(tensors) for path, new in edit.items()})
+
     def changed(self, make, dtype=None):
         """The call's outputs by path, floats as doubles, with other arguments: those that
         `make(tensors by path)` gives, by path."""
@@ -128,6 +137,11 @@ class Lab:
         they consist of; empty where the call cannot be looked into."""
         graph = self.graph(torch.float64)
         return graph.nodes if graph else []
+
+    def is_constant(self, slot):
+        """Whether a tensor of the run is one number everywhere."""
+        found = self.graph(torch.float64).tensors[slot.number].reshape(-1)
+        return bool((found == found[:1]).all())
 
     def graph(self, dtype):
         """The run in one precision as it was recorded, None where it cannot be."""

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes in how an operator adds up: entries that overwrite each other where they must be added,
 scans, variances in one pass.
-Each is (text, edits for `Lab.edited`). Neighbours: `inside` (other mistakes in one
+Each is (text, edits for `Lab.run`). Neighbours: `inside` (other mistakes in one
 operator), `lab` (runs them), `diagnose` (chooses).
 """
 
 import torch
 
 from ..executors.noise import Noise
+from .edges import together
 from .inside import apart
 from .neighbours import NAIVE
 
@@ -54,13 +55,12 @@ def _each(change, *outs):
     return change(*outs) if isinstance(outs[0], torch.Tensor) else tuple(change(*some) for some in zip(*outs))
 
 
-def sum_edits(lab):
-    """(text, run) of all of them."""
+def sums(lab):
+    """(text, edits) of all of them."""
     for node in lab.nodes():
         for make in (overwriting, scanning):
-            for text, edit in make(node):
-                yield text, lambda e={node.place: edit}: lab.edited(e)
-    yield from list(one_pass_runs(lab))[:1]
+            yield from together(make, [node])
+    yield from list(one_pass(lab))[:1]
 
 
 # ---- entries that share a place ------------------------------------------------------
@@ -123,12 +123,12 @@ VARIANCES = {"var", "std", "var_mean"}
 ORDERS = 4
 
 
-def one_pass_runs(lab):
-    """(text, run): the call with every variance as the mean of the squares less the square of
+def one_pass(lab):
+    """(text, edits): the call with every variance as the mean of the squares less the square of
     the mean, added in another order in each."""
     places = [n.place for n in lab.nodes() if n.name in VARIANCES]
     for seed in range(ORDERS) if places else ():
-        yield ONE_PASS, lambda s=seed: lab.edited({p: _one_pass(s) for p in places})
+        yield ONE_PASS, {p: _one_pass(seed) for p in places}
 
 
 def _one_pass(seed):
@@ -156,12 +156,11 @@ def _one_pass(seed):
     return edit
 
 
-def naive_runs(lab):
-    """For each operator with a formula that cancels, (text, run) of some ways to round inside it."""
+def naive(lab):
+    """For each operator with a formula that cancels, (text, edits) of some ways to round inside it."""
     for node in lab.nodes():
         for text, formula in NAIVE.get(node.name, ()) if not node.writes else ():
-            yield [(text, lambda e={node.place: _rounded_otherwise(formula, seed)}: lab.edited(e))
-                   for seed in range(ORDERS)]  # fmt: skip
+            yield [(text, {node.place: _rounded_otherwise(formula, seed)}) for seed in range(ORDERS)]
 
 
 def _rounded_otherwise(formula, seed):

@@ -15,9 +15,8 @@ import torch
 
 from ..calls.replay import draws_random, plain
 from ..calls.verdicts import FLAGGED
-from ..causes import edits as _causes_edits
+from ..causes import edges, edits, inside
 from ..causes import emulate as _emulate
-from ..causes import inside as _causes_inside
 from ..causes.lab import Lab
 from ..executors.device import Answer
 from ..executors.operands import Operands, Timing
@@ -157,17 +156,20 @@ def planted(bed):
 
 def _formulas(lab):
     """Some of every kind of a wrong formula."""
+    for text, edit in _wrong(lab):
+        yield text, lambda e=edit: lab.run(e)
+
+
+def _wrong(lab):
     for node in lab.nodes():
-        for text, edits in _causes_inside.node_arguments(lab, node):
+        for text, edit in edges.together(inside.arguments, [node]):
             several = text.startswith("epsilon is") and not text.endswith(TOLD_EPSILONS)
             if not text.startswith("computes as if") and not several:
-                yield text, lambda e=edits: lab.edited(e)
-    for text, edits in _causes_inside.epsilon_places(lab):
-        yield text, lambda e=edits: lab.edited(e)
-    yield from _causes_edits.optional_edits(lab)
+                yield text, edit
+    yield from inside.epsilon_places(lab)
+    yield from edits.optionals(lab)
     for node in lab.nodes():
-        for text, edits in islice(_causes_inside.node_slices(lab, node), 2):
-            yield text, lambda e=edits: lab.edited(e)
+        yield from islice(edges.together(inside.slices, [node]), 2)
 
 
 def probe(call, tell=None, behind=-1, found=None):
