@@ -167,6 +167,15 @@ def test_a_function_in_which_autocast_rounds_several_times_has_the_verdict_of_it
     assert (said == "pass") == (not fault) and culprit.startswith("aten::bmm" if fault else ""), sentence
 
 
+def test_what_a_device_lacks_under_autocast_is_unsupported(tmp_path):
+    module, x = torch.nn.LSTM(8, 4), X[:6, :8].reshape(3, 2, 8).clone()
+    with ulpscope.capture(tmp_path / "t", level="api,aten"), torch.autocast("cpu", dtype=torch.bfloat16):
+        module(x)
+    check(tmp_path / "t", tmp_path / "out", "--ops", "torch.lstm,torch.zeros")
+    found = {op: (said, sentence) for op, said, _, sentence in verdicts(tmp_path / "out")}
+    assert found["torch.lstm"][0] == "unsupported" and "lstm_cell" in found["torch.lstm"][1], found
+
+
 @pytest.mark.parametrize("name", ["torch.os.system", "os.system", "torch.load", "torch.from_file", "torch.hub.load",
                                   "torch.Tensor.__reduce_ex__", "subprocess.run", "torch.serialization.os.remove",
                                   "torch.Tensor.register_hook", "torch.import_ir_module", "builtins.eval"])  # fmt: skip

@@ -54,7 +54,10 @@ def rebuilt(trace, trace_id, row, device=None):
     else:
         call = backward_call(row, trace.call(forward), Reader(trace), made)
     if call.composite and call.autocast:
-        settle(call, device if isinstance(device, TorchDevice) else None)
+        try:
+            settle(call, device if isinstance(device, TorchDevice) else None)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            settle(call)  # what the device refuses it will refuse where it is judged
     return call
 
 
