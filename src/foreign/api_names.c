@@ -160,13 +160,16 @@ bool usc_api_name_read(const char *text, usc_api_name *out)
 }
 
 /* The operator of the language for a method that returns a new tensor. Of those that
- * write (add_), the method itself is what an optimizer calls. */
+ * write (add_), the method itself is what an optimizer calls; those that stand on the
+ * right (1 / x) are not wrapped under the name that Python calls. */
 static const char *operator_of(const char *method)
 {
     const size_t n = strlen(method);
-    const bool writes = n > 1 && method[n - 1] == '_' && method[n - 2] != '_';
-    for (int i = 0; i < N_OPERATORS && !writes; i++)
-        if (strcmp(operators[i].method, method) == 0) return operators[i].dunder;
+    if (method[0] == '_' || (n > 0 && method[n - 1] == '_')) return method;
+    for (int i = 0; i < N_OPERATORS; i++)
+        if (strcmp(operators[i].method, method) == 0)
+            return strncmp(operators[i].dunder, "__r", 3) != 0 ? operators[i].dunder
+                                                               : method;
     return method;
 }
 
