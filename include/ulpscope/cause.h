@@ -265,11 +265,14 @@ typedef enum usc_cause_weight {
     USC_CAUSE_CONTRADICTS, /* 1 where it spoils what the device got right */
     USC_CAUSE_UNMOVED,     /* 1 where it leaves the truth as it is */
     USC_CAUSE_FOLLOWS,     /* correlation of its errors with the device's, -1 to 1 */
+    USC_CAUSE_NEARER, /* 1: clearly nearer to the device than `narrow`, -1: the other way
+                         round, 0: the elements that they differ on do not tell */
 } usc_cause_weight;
 
 /**
  * Weighs the numbers `run` of a run; `narrow` is the same in float32, or NULL
- * (USC_CAUSE_REPRODUCES only). Another shape than the device's explains nothing.
+ * (USC_CAUSE_REPRODUCES only; of USC_CAUSE_NEARER another run). Another shape than the
+ * device's explains nothing.
  *
  * Errors:  USC_E_DTYPE, USC_E_NOMEM.
  */

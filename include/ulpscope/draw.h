@@ -55,6 +55,13 @@ USC_API bool usc_draw_known(const char *op);
 USC_API USC_NODISCARD usc_status usc_draw_judge(const usc_draw_call *call,
                                                 usc_findings *f, usc_error *err);
 
+/** What a search for masks found. */
+typedef struct usc_mask_search {
+    int64_t n_blocks; /* that were looked at */
+    int64_t n_found;  /* of them: with a mask that explains them */
+    int64_t n_right;  /* of those, where the mask is known: the true one */
+} usc_mask_search;
+
 /** Zeros and ones that were drawn inside a call, as far as its output shows them. */
 typedef struct usc_draw_mask {
     const char *path;                           /* of the output that shows them */
@@ -63,9 +70,11 @@ typedef struct usc_draw_mask {
     const usc_tensor *kept_again, *shown_again; /* of another answer; NULL */
     double chance;                              /* of a one */
     const usc_tensor *chances;                  /* the same for each; NULL */
-    /* Of honest outputs so many were ones among so many, as far as they show them: then
-     * the law does not tell. 0: the law does. */
+    /* Of honest outputs so many were ones among so many, as far as they show them, and so
+     * many blocks found: where those left out bend the law, it does not tell. 0: it does.
+     */
     int64_t honest_kept, honest_n;
+    usc_mask_search honest;
 } usc_draw_mask;
 
 /**
@@ -97,6 +106,48 @@ typedef struct usc_mask_sums {
  */
 USC_API USC_NODISCARD usc_status usc_draw_find_masks(const usc_mask_sums *sums,
                                                      usc_error *err);
+
+enum { USC_MASK_TRIED = 4 }; /* unknowns of a block whose values are all tried */
+
+/** What all masks of small blocks give, and what a device gave. */
+typedef struct usc_mask_tries {
+    const usc_tensor *given; /* (2^unknowns, blocks, equations): all ones first, the last
+                                unknown turns first */
+    const usc_tensor *got;   /* (blocks, equations) */
+    double eps;              /* of the output's dtype */
+    uint8_t *kept, *shown;   /* (blocks, unknowns) */
+} usc_mask_tries;
+
+/**
+ * The mask that comes nearest to each block.
+ *
+ * Shapes:  as above, float64, contiguous; USC_MASK_TRIED unknowns at the most.
+ * Errors:  USC_E_SHAPE, USC_E_RANGE; nothing has been written then.
+ */
+USC_API USC_NODISCARD usc_status usc_draw_try_masks(const usc_mask_tries *tries,
+                                                    usc_error *err);
+
+/** The most that the mask of a block may leave open and yet explain it, from what those
+ * of `n` honest blocks leave; NaN for none. Memory: sorts `left`. */
+USC_API double usc_draw_mask_limit(double *left, int64_t n);
+
+/** Whether a search can be trusted that found this of honest outputs. */
+USC_API bool usc_draw_search_sound(const usc_mask_search *honest);
+
+/** Whether far fewer blocks of an output have a mask than of honest ones. */
+USC_API bool usc_draw_search_odd(const usc_mask_search *honest,
+                                 const usc_mask_search *found);
+
+/** Adds `wrong` where that is so. Errors: USC_E_NOMEM, those of usc_tensor_numel. */
+USC_API USC_NODISCARD usc_status usc_draw_judge_search(const usc_mask_search *honest,
+                                                       const usc_mask_search *found,
+                                                       const char *path,
+                                                       const usc_tensor *output,
+                                                       usc_findings *f, usc_error *err);
+
+/** Whether so much of a mask is shown that its own law is tested, not that of any draws;
+ * else both. */
+USC_API bool usc_draw_mask_tells(int64_t n_shown, int64_t n);
 
 /** One answer among draws of the CPU, where no law is known. */
 typedef struct usc_draw_crowd {

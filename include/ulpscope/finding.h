@@ -106,6 +106,19 @@ USC_API void usc_findings_close(usc_findings *f);
 USC_API USC_NODISCARD usc_status usc_findings_add(usc_findings *f, const usc_finding *one,
                                                   usc_error *err);
 
+/** Adds `wrong`: a device gave `n_given` outputs of an operator that has `n_due`, or
+ * others. Errors: USC_E_NOMEM. */
+USC_API USC_NODISCARD usc_status usc_findings_miscounted(usc_findings *f, int64_t n_given,
+                                                         int64_t n_due, usc_error *err);
+
+/** Adds `wrong` where an output has another shape than `want`, or, where `dtype` counts,
+ * another dtype: *wrong. Errors: USC_E_NOMEM. */
+USC_API USC_NODISCARD usc_status usc_findings_misformed(usc_findings *f, const char *path,
+                                                        const usc_tensor *got,
+                                                        const usc_tensor *want,
+                                                        bool dtype, bool *wrong,
+                                                        usc_error *err);
+
 /** Adds a finding without numbers: what is known of the call itself, or of an output that
  * cannot be judged. Copies `path` and `reason`. Errors: USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_findings_say(usc_findings *f, usc_verdict verdict,

@@ -109,6 +109,33 @@ USC_API USC_NODISCARD usc_status usc_standard_judge(const usc_standard *standard
                                                     const usc_standard_operands *operands,
                                                     usc_opinion *out, usc_error *err);
 
+/* Why no output is held to a standard. */
+#define USC_NO_OPINION_LIST(X)                                                           \
+    X(NO_ANSWER, "no_answer", "the device gave no answer")                               \
+    X(RANDOM, "random", "draws random numbers")                                          \
+    X(NO_VALUES, "no_values", "the operator promises no values")                         \
+    X(NO_TRUTH, "no_truth", "the CPU gives nothing to compare with")                     \
+    X(NO_OUTPUT, "no_output", "no output to compare")
+
+typedef enum usc_no_opinion {
+#define USC_NO_OPINION_ENUM(id, name, reason) USC_NO_OPINION_##id,
+    USC_NO_OPINION_LIST(USC_NO_OPINION_ENUM)
+#undef USC_NO_OPINION_ENUM
+        USC_N_NO_OPINIONS
+} usc_no_opinion;
+
+/** Name of such a reason, e.g. "random"; "unknown" otherwise. Memory: static. */
+USC_API const char *usc_no_opinion_text(usc_no_opinion why);
+
+/** What a standard says of a call of which no output is held to it: PASS where it has
+ * none, else UNJUDGED. */
+USC_API void usc_opinion_without(usc_no_opinion why, usc_opinion *out);
+
+/** What it says of a call of which the device gave `n_given` outputs, and the operator
+ * has `n_due`, or others: WRONG. */
+USC_API void usc_opinion_miscounted(const usc_standard *standard, int64_t n_given,
+                                    int64_t n_due, usc_opinion *out);
+
 /** An opinion as one clause: the standard, its status, why, in which output ("out[0]" and
  * "" go without saying), and what stood in; cut where it does not fit. */
 USC_API void usc_opinion_text(const usc_standard *standard, const usc_opinion *opinion,

@@ -57,6 +57,15 @@ USC_API const char *usc_status_text(usc_status status);
 USC_API const char *usc_status_name(usc_status status);
 
 /**
+ * What to do where a trace cannot be read, as the end of a sentence: "; it is damaged,
+ * capture it or copy it again"; "" where the status says all.
+ *
+ * Memory:  static, never freed.
+ * Threads: safe.
+ */
+USC_API const char *usc_status_advice(usc_status status);
+
+/**
  * Fills `err` (NULL is allowed) and returns `status`, so that a failing line reads
  * `return usc_error_set(err, USC_E_SHAPE, axis, "axis %d: %d against %d", ...)`.
  *

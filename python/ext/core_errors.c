@@ -49,7 +49,7 @@ int core_errors_add(PyObject *module)
     state->error = PyErr_NewExceptionWithDoc(
         "ulpscope._core.UlpscopeError",
         "The library refused. status: its name, e.g. 'E_IO'; where: axis, element, byte "
-        "or row, -1 where no position applies.",
+        "or row, -1 where no position applies; advice: what to do about a trace.",
         PyExc_RuntimeError, NULL);
     if (state->error == NULL) return -1;
     if (PyModule_AddObjectRef(module, "UlpscopeError", state->error) < 0) return -1;
@@ -86,6 +86,8 @@ PyObject *core_raise(const core_state *state, usc_status status, const usc_error
     Py_DECREF(message);
     if (error == NULL) return NULL;
     if (set_attribute(error, "status", PyUnicode_FromString(usc_status_name(status))) ==
+            0 &&
+        set_attribute(error, "advice", PyUnicode_FromString(usc_status_advice(status))) ==
             0 &&
         set_attribute(error, "where", PyLong_FromLongLong(err->where)) == 0)
         PyErr_SetObject(kind, error);

@@ -179,14 +179,15 @@ static PyObject *cause_hint(PyObject *self, PyObject *args)
 
 static PyObject *cause_weigh(PyObject *self, PyObject *args)
 {
-    static const char *const weights[] = {
-        "left", "near", "reproduces", "same_bits", "contradicts", "unmoved", "follows"};
+    static const char *const weights[] = {"left",      "near",        "reproduces",
+                                          "same_bits", "contradicts", "unmoved",
+                                          "follows",   "nearer"};
     const char *name;
     PyObject *run, *narrow = NULL;
     usc_tensor r, n;
     const usc_tensor *also;
     if (!PyArg_ParseTuple(args, "sO|O", &name, &run, &narrow)) return NULL;
-    const int weight = index_of(name, weights, USC_CAUSE_FOLLOWS + 1);
+    const int weight = index_of(name, weights, USC_CAUSE_NEARER + 1);
     if (weight < 0 || py_tensor_borrow(run, &r) < 0 ||
         py_tensor_borrow_optional(narrow, &n, &also) < 0)
         return NULL;

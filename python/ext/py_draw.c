@@ -152,11 +152,12 @@ static PyObject *draw_judge_mask(PyObject *module, PyObject *args)
     PyObject *findings, *first, *again, *chance;
     usc_draw_mask m = {0};
     usc_tensor room[5];
-    long long kept = 0, n = 0;
+    long long kept = 0, n = 0, s[3] = {0};
     usc_error err = {0};
     usc_status st;
-    if (!PyArg_ParseTuple(args, "O!sOOO|(LL)", state_of(module)->findings_type, &findings,
-                          &m.path, &first, &again, &chance, &kept, &n) ||
+    if (!PyArg_ParseTuple(args, "O!sOOO|(LL)(LLL)", state_of(module)->findings_type,
+                          &findings, &m.path, &first, &again, &chance, &kept, &n, &s[0],
+                          &s[1], &s[2]) ||
         read_pair(first, &room[0], &m.kept, &m.shown) < 0 ||
         read_pair(again, &room[2], &m.kept_again, &m.shown_again) < 0 ||
         read_value(chance, &m.chance, &room[4], &m.chances) < 0)
@@ -164,6 +165,7 @@ static PyObject *draw_judge_mask(PyObject *module, PyObject *args)
     if (m.kept == NULL) return PyErr_Format(PyExc_TypeError, "no mask");
     m.honest_kept = kept;
     m.honest_n = n;
+    m.honest = (usc_mask_search){.n_blocks = s[0], .n_found = s[1], .n_right = s[2]};
     Py_BEGIN_ALLOW_THREADS;
     st = usc_draw_judge_mask(&m, list_of(findings), &err);
     Py_END_ALLOW_THREADS;
@@ -209,6 +211,86 @@ static PyObject *draw_find_masks(PyObject *module, PyObject *args)
     return done(module, st, &err);
 }
 
+static PyObject *draw_try_masks(PyObject *module, PyObject *args)
+{
+    PyObject *in[2], *out[2];
+    usc_tensor t[2];
+    usc_mask_tries m = {.given = &t[0], .got = &t[1]};
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "OOdOO", &in[0], &in[1], &m.eps, &out[0], &out[1]))
+        return NULL;
+    for (int i = 0; i < 2; i++)
+        if (py_tensor_borrow(in[i], &t[i]) < 0) return NULL;
+    if (t[0].ndim != 3) return PyErr_Format(PyExc_ValueError, "results have three axes");
+    int64_t k = 0;
+    while (k < USC_MASK_TRIED && (int64_t)1 << k < t[0].sizes[0])
+        k++;
+    m.kept = room_of(out[0], USC_BOOL, t[0].sizes[1] * k);
+    m.shown = m.kept != NULL ? room_of(out[1], USC_BOOL, t[0].sizes[1] * k) : NULL;
+    if (m.shown == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_draw_try_masks(&m, &err);
+    Py_END_ALLOW_THREADS;
+    return done(module, st, &err);
+}
+
+/* ---- how far the search is to be trusted ---- */
+
+static int read_search(PyObject *tuple, usc_mask_search *out)
+{
+    long long n[3];
+    if (!PyArg_ParseTuple(tuple, "LLL", &n[0], &n[1], &n[2])) return -1;
+    *out = (usc_mask_search){.n_blocks = n[0], .n_found = n[1], .n_right = n[2]};
+    return 0;
+}
+
+static PyObject *draw_mask_limit(PyObject *module, PyObject *tensor)
+{
+    (void)module;
+    usc_tensor t;
+    if (py_tensor_borrow(tensor, &t) < 0) return NULL;
+    double *left = t.ndim == 1 ? room_of(tensor, USC_F64, t.sizes[0]) : NULL;
+    if (left == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "one axis is meant");
+    return PyErr_Occurred() ? NULL
+                            : PyFloat_FromDouble(usc_draw_mask_limit(left, t.sizes[0]));
+}
+
+static PyObject *draw_mask_tells(PyObject *module, PyObject *args)
+{
+    (void)module;
+    long long shown, n;
+    if (!PyArg_ParseTuple(args, "LL", &shown, &n)) return NULL;
+    return PyBool_FromLong(usc_draw_mask_tells(shown, n));
+}
+
+static PyObject *draw_search_sound(PyObject *module, PyObject *tuple)
+{
+    (void)module;
+    usc_mask_search honest;
+    if (read_search(tuple, &honest) < 0) return NULL;
+    return PyBool_FromLong(usc_draw_search_sound(&honest));
+}
+
+static PyObject *draw_judge_search(PyObject *module, PyObject *args)
+{
+    PyObject *findings, *output, *first, *second;
+    const char *path;
+    usc_tensor t;
+    usc_mask_search honest, found;
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "O!sOO!O!", state_of(module)->findings_type, &findings,
+                          &path, &output, &PyTuple_Type, &first, &PyTuple_Type,
+                          &second) ||
+        py_tensor_borrow(output, &t) < 0 || read_search(first, &honest) < 0 ||
+        read_search(second, &found) < 0)
+        return NULL;
+    return done(module,
+                usc_draw_judge_search(&honest, &found, path, &t, list_of(findings), &err),
+                &err);
+}
+
 /* ---- a crowd ---- */
 
 static PyObject *draw_judge_crowd(PyObject *module, PyObject *args)
@@ -244,7 +326,20 @@ static PyMethodDef functions[] = {
     {"draw_judge_mask", draw_judge_mask, METH_VARARGS,
      "draw_judge_mask(findings, path, (kept, shown), the same of another answer or "
      "None,\n"
-     "chance, (honest_kept, honest_n)=(0, 0)): see usc_draw_judge_mask."},
+     "chance, (honest_kept, honest_n)=(0, 0), search=(0, 0, 0)): see\n"
+     "usc_draw_judge_mask."},
+    {"draw_try_masks", draw_try_masks, METH_VARARGS,
+     "draw_try_masks(given, got, eps, kept, shown): fills the last two, of bool; see\n"
+     "usc_draw_try_masks."},
+    {"draw_mask_limit", draw_mask_limit, METH_O,
+     "draw_mask_limit(left) -> float: sorts it; see usc_draw_mask_limit."},
+    {"draw_mask_tells", draw_mask_tells, METH_VARARGS,
+     "draw_mask_tells(n_shown, n) -> bool: see usc_draw_mask_tells."},
+    {"draw_search_sound", draw_search_sound, METH_O,
+     "draw_search_sound((blocks, found, right)) -> bool: see usc_draw_search_sound."},
+    {"draw_judge_search", draw_judge_search, METH_VARARGS,
+     "draw_judge_search(findings, path, output, honest, found): (blocks, found, right)\n"
+     "both; see usc_draw_judge_search."},
     {"draw_find_masks", draw_find_masks, METH_VARARGS,
      "draw_find_masks(columns, base, got, eps, kept, shown, sure, left): fills the last\n"
      "four, three of bool and one of float64; see usc_draw_find_masks."},
@@ -256,6 +351,8 @@ static PyMethodDef functions[] = {
 
 int py_draw_add(PyObject *module)
 {
-    if (PyModule_AddIntConstant(module, "draw_crowd", USC_DRAW_CROWD) < 0) return -1;
+    if (PyModule_AddIntConstant(module, "draw_crowd", USC_DRAW_CROWD) < 0 ||
+        PyModule_AddIntConstant(module, "draw_mask_tried", USC_MASK_TRIED) < 0)
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

@@ -267,6 +267,34 @@ static PyObject *findings_same(PyObject *self, PyObject *args)
                 &err);
 }
 
+static PyObject *findings_miscounted(PyObject *self, PyObject *args)
+{
+    long long n_given, n_due;
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "LL", &n_given, &n_due)) return NULL;
+    return told(self, usc_findings_miscounted(list_of(self), n_given, n_due, &err), &err);
+}
+
+static PyObject *findings_misformed(PyObject *self, PyObject *args)
+{
+    const char *path;
+    PyObject *got, *want;
+    usc_tensor g, w;
+    int dtype;
+    bool wrong;
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "sOOp", &path, &got, &want, &dtype) ||
+        py_tensor_borrow(got, &g) < 0 || py_tensor_borrow(want, &w) < 0)
+        return NULL;
+    PyObject *none = told(
+        self,
+        usc_findings_misformed(list_of(self), path, &g, &w, dtype != 0, &wrong, &err),
+        &err);
+    if (none == NULL) return NULL;
+    Py_DECREF(none);
+    return PyBool_FromLong(wrong);
+}
+
 static PyObject *findings_extend(PyObject *self, PyObject *items)
 {
     if (extend(self, items) < 0) return NULL;
@@ -292,6 +320,10 @@ static PyMethodDef findings_methods[] = {
     {"extend", findings_extend, METH_O, "extend(findings): copies of them, at the end."},
     {"differ", findings_differ, METH_VARARGS,
      "differ(path, got, want, marks): see usc_findings_differ."},
+    {"miscounted", findings_miscounted, METH_VARARGS,
+     "miscounted(n_given, n_due): see usc_findings_miscounted."},
+    {"misformed", findings_misformed, METH_VARARGS,
+     "misformed(path, got, want, dtype) -> bool: see usc_findings_misformed."},
     {"same", findings_same, METH_VARARGS,
      "same(path, n, sizes, float_size, n_odd): see usc_findings_same."},
     {"excuse", findings_excuse, METH_VARARGS,

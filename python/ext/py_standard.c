@@ -71,6 +71,13 @@ static PyObject *metrics_dict(const usc_opinion *o)
     return dict;
 }
 
+static PyObject *opinion_dict(const usc_opinion *o)
+{
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N}", "verdict", usc_verdict_text(o->verdict),
+                         "status", o->status, "reason", o->reason, "stand_in",
+                         o->stand_in, "metrics", metrics_dict(o));
+}
+
 static PyObject *standard_judge(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"device",    "reference", "native", "yardstick",
@@ -97,10 +104,32 @@ static PyObject *standard_judge(PyObject *self, PyObject *args, PyObject *kwargs
     Py_BEGIN_ALLOW_THREADS status = usc_standard_judge(standard, &in, &out, &err);
     Py_END_ALLOW_THREADS if (status != USC_OK) return core_raise(
         core_state_of(Py_TYPE(self)), status, &err);
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N}", "verdict",
-                         usc_verdict_text(out.verdict), "status", out.status, "reason",
-                         out.reason, "stand_in", out.stand_in, "metrics",
-                         metrics_dict(&out));
+    return opinion_dict(&out);
+}
+
+static PyObject *standard_miscounted(PyObject *self, PyObject *args)
+{
+    long long n_given, n_due;
+    usc_opinion out;
+    if (!PyArg_ParseTuple(args, "LL", &n_given, &n_due)) return NULL;
+    usc_opinion_miscounted(&((standard_object *)self)->standard, n_given, n_due, &out);
+    return opinion_dict(&out);
+}
+
+static PyObject *standard_without(PyObject *self, PyObject *why)
+{
+    (void)self;
+    usc_opinion out;
+    const char *name = PyUnicode_AsUTF8(why);
+    int i = 0;
+    if (name == NULL) return NULL;
+    while (i < USC_N_NO_OPINIONS &&
+           strcmp(usc_no_opinion_text((usc_no_opinion)i), name) != 0)
+        i++;
+    if (i == USC_N_NO_OPINIONS)
+        return PyErr_Format(PyExc_ValueError, "no reason '%s'", name);
+    usc_opinion_without((usc_no_opinion)i, &out);
+    return opinion_dict(&out);
 }
 
 static PyObject *standard_metric_name(PyObject *self, PyObject *metric)
@@ -175,6 +204,10 @@ static PyMethodDef standard_methods[] = {
     {"text", standard_text, METH_VARARGS,
      "text(opinion, path) -> str: a dict of `judge` as one clause; see "
      "usc_opinion_text."},
+    {"miscounted", standard_miscounted, METH_VARARGS,
+     "miscounted(n_given, n_due) -> dict as of `judge`: see usc_opinion_miscounted."},
+    {"without", standard_without, METH_O | METH_STATIC,
+     "without(why) -> dict as of `judge`: see usc_opinion_without."},
     {"worst", standard_worst, METH_O | METH_STATIC,
      "worst(opinions) -> int: which of dicts of `judge` is the worst."},
     {NULL, NULL, 0, NULL},

@@ -117,7 +117,7 @@ def main():
         try:
             row, alive, search = bench.work(json.loads(line))
         except _core.CorruptError as problem:
-            channel.send(fatal=f"{problem}; the trace is damaged, capture it or copy it again")
+            channel.send(fatal=f"{problem}{problem.advice}")
             return 2
         except _core.IoError as problem:  # what a pack is written to
             channel.send(fatal=f"{problem}; nothing was packed: make room, or name another folder with -o")

@@ -32,6 +32,13 @@ const char *usc_status_name(usc_status status)
     return is_listed(status) ? rows[status].name : "E_UNKNOWN";
 }
 
+const char *usc_status_advice(usc_status status)
+{
+    if (status == USC_E_VERSION) return "; a newer ulpscope is needed";
+    if (status == USC_E_CORRUPT) return "; it is damaged, capture it or copy it again";
+    return "";
+}
+
 usc_status usc_error_set(usc_error *err, usc_status status, int64_t where,
                          const char *format, ...)
 {

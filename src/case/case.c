@@ -231,15 +231,6 @@ static const char *dtype_text(const usc_case *c)
     return c->o.dtype != NULL ? c->o.dtype : usc_dtype_info_of(c->device.dtype)->name;
 }
 
-static void shape_text(const usc_tensor *t, char *out, size_t size)
-{
-    size_t used = (size_t)snprintf(out, size, "[");
-    for (int i = 0; i < t->ndim && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lld", i > 0 ? ", " : "",
-                                 (long long)t->sizes[i]);
-    if (used < size) (void)snprintf(out + used, size - used, "]");
-}
-
 static usc_status route(usc_case *c, usc_error *err)
 {
     (void)err;
@@ -268,8 +259,7 @@ static usc_status check_dtype(usc_case *c, usc_error *err)
         return usc_case_go(c, route);
     }
     if (usc_case_given(c, USC_GIVEN_AS_ASKED) && strcmp(c->text, dtype_text(c)) != 0) {
-        usc_case_conclude(c, USC_VERDICT_WRONG, "dtype %s where the operator gives %s",
-                          dtype_text(c), c->text);
+        usc_case_conclude(c, USC_VERDICT_WRONG, USC_OTHER_DTYPE, dtype_text(c), c->text);
         return usc_case_go(c, usc_case_end);
     }
     return usc_case_go(c, route);
@@ -296,12 +286,9 @@ static usc_status check_shape(usc_case *c, usc_error *err)
     }
     c->truth = *c->given.a;
     c->yardstick = c->given.b != NULL ? *c->given.b : c->truth;
-    if (!usc_case_fits(&c->device, &c->truth)) {
-        char got[256], want[256];
-        shape_text(&c->device, got, sizeof got);
-        shape_text(&c->truth, want, sizeof want);
-        usc_case_conclude(c, USC_VERDICT_WRONG, "shape %.100s where %.100s is right", got,
-                          want);
+    char text[256];
+    if (usc_misshapen(&c->device, &c->truth, text, sizeof text)) {
+        usc_case_conclude(c, USC_VERDICT_WRONG, "%s", text);
         return usc_case_go(c, usc_case_end);
     }
     const usc_status st = widen_truth(c, err);

@@ -53,4 +53,10 @@ typedef struct usc_differing_text {
 } usc_differing_text;
 usc_differing_text usc_differing(int64_t n);
 
+/* Of an output: the dtype that it has, the one that it should have. */
+#define USC_OTHER_DTYPE "dtype %s where the operator gives %s"
+
+/** Whether an output has another shape than `want`; then says so. */
+bool usc_misshapen(const usc_tensor *got, const usc_tensor *want, char *out, size_t size);
+
 #endif

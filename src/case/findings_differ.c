@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outputs that must be as wanted, element by element. Neighbours: findings.h.
+#include "base/words.h"
 #include "case/findings.h"
 #include "kernels/walk_load.h"
 
@@ -93,4 +94,51 @@ usc_status usc_findings_same(usc_findings *f, const usc_finding *form, int float
     }
     usc_findings_noted_odd(f, &one, n_odd);
     return usc_findings_add(f, &one, err);
+}
+
+/* ---- the form of what was given ---- */
+
+static void shape_text(const usc_tensor *t, char *out, size_t size)
+{
+    size_t used = (size_t)snprintf(out, size, "[");
+    for (int i = 0; i < t->ndim && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%lld", i > 0 ? ", " : "",
+                                 (long long)t->sizes[i]);
+    if (used < size) (void)snprintf(out + used, size - used, "]");
+}
+
+bool usc_misshapen(const usc_tensor *got, const usc_tensor *want, char *out, size_t size)
+{
+    char mine[256], its[256];
+    if (got->ndim == want->ndim &&
+        memcmp(got->sizes, want->sizes, (size_t)got->ndim * sizeof got->sizes[0]) == 0)
+        return false;
+    shape_text(got, mine, sizeof mine);
+    shape_text(want, its, sizeof its);
+    (void)snprintf(out, size, "shape %.100s where %.100s is right", mine, its);
+    return true;
+}
+
+usc_status usc_findings_misformed(usc_findings *f, const char *path,
+                                  const usc_tensor *got, const usc_tensor *want,
+                                  bool dtype, bool *wrong, usc_error *err)
+{
+    char text[256];
+    *wrong = usc_misshapen(got, want, text, sizeof text);
+    if (!*wrong && dtype && got->dtype != want->dtype) {
+        *wrong = true;
+        (void)snprintf(text, sizeof text, USC_OTHER_DTYPE,
+                       usc_dtype_info_of(got->dtype)->name,
+                       usc_dtype_info_of(want->dtype)->name);
+    }
+    return *wrong ? usc_findings_say(f, USC_VERDICT_WRONG, path, text, err) : USC_OK;
+}
+
+usc_status usc_findings_miscounted(usc_findings *f, int64_t n_given, int64_t n_due,
+                                   usc_error *err)
+{
+    char text[128];
+    (void)snprintf(text, sizeof text, USC_MISCOUNTED, (long long)n_given,
+                   (long long)n_due);
+    return usc_findings_say(f, USC_VERDICT_WRONG, "", text, err);
 }

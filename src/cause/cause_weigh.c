@@ -14,6 +14,9 @@ enum {
     BITS =
         32, /* elements that rounding the truth does not give, and a float32 run does */
     LEAST_COMPARED = 64,
+    MARGIN = 4, /* times nearer: what has a vote; one in so many that differ must */
+    APART = 8,  /* roundings that two numbers must be apart to be told */
+    VOTES = 8,  /* for one against those for the other */
 };
 
 /* Numbers at the places that are looked at; as the device's dtype has them; where they
@@ -254,6 +257,33 @@ static bool unmoved(const evidence *e, const numbers *r)
     return true;
 }
 
+static double distance(double device, double x)
+{
+    if (same(device, x)) return 0;
+    return isnan(device - x) ? (double)INFINITY : fabs(device - x);
+}
+
+/* Each element that two runs differ on has a vote, where one of them is clearly nearer.
+ */
+static double nearer(const usc_cause *c, const numbers *r, const operand *other)
+{
+    const evidence *e = &c->e;
+    const int bits = usc_dtype_info_of(c->d.dtype)->sig_bits;
+    const double unit = c->floats ? APART * ldexp(1, 1 - bits) : 0;
+    int64_t apart = 0, first = 0, second = 0;
+    for (int64_t k = 0; k < e->n && other != NULL; k++) {
+        const double device = e->device[k], x = r->value[k];
+        const double y = value_at(other, place(e, k));
+        if (!(fabs(x - y) > unit * fabs(device))) continue;
+        const double a = distance(device, x), b = distance(device, y);
+        apart++;
+        first += MARGIN * a < b;
+        second += MARGIN * b < a;
+    }
+    if ((first > second ? first : second) * MARGIN <= apart) return 0;
+    return (first > VOTES * second) - (second > VOTES * first);
+}
+
 /* Sizes beyond four times the usual one count as that. */
 static void clip(double *x, int64_t n)
 {
@@ -318,6 +348,7 @@ static double weighed(usc_cause *c, usc_cause_weight weight, const operand *give
     if (weight == USC_CAUSE_SAME_BITS) return same_bits(c, &r);
     if (weight == USC_CAUSE_CONTRADICTS) return contradicts(&c->e, &r);
     if (weight == USC_CAUSE_UNMOVED) return unmoved(&c->e, &r);
+    if (weight == USC_CAUSE_NEARER) return nearer(c, &r, narrow);
     return correlation(c, &r);
 }
 

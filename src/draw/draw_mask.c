@@ -9,6 +9,13 @@
 #include <math.h>
 
 #define RATE_SIGMAS 5.5
+#define ALMOST_ALL 0.9995 /* blocks found: those left out do not bend the law */
+#define MOSTLY 0.5        /* of a mask */
+
+bool usc_draw_mask_tells(int64_t n_shown, int64_t n)
+{
+    return (double)n_shown >= MOSTLY * (double)n;
+}
 
 /* How often elements were kept, against honest outputs: parts of many drops are found
  * less often, so that the law does not tell. The z of two shares with one variance. */
@@ -42,7 +49,9 @@ usc_status usc_draws_of_mask(usc_draws *d, const usc_draw_mask *mask, uint64_t s
     if (st != USC_OK) return st;
     if (d->n_impossible > 0)
         (void)usc_clause_set(&d->outside, "elements dropped or kept against p");
-    if (mask->honest_n > 0) {
+    const usc_mask_search *s = &mask->honest;
+    const bool bent = (double)s->n_found < ALMOST_ALL * (double)s->n_blocks;
+    if (mask->honest_n > 0 && (bent || s->n_blocks == 0)) {
         compare_rates(d, mask);
         d->n_known = 0; /* by the law nothing is tested */
         d->hits = NULL;

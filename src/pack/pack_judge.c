@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outputs in files against a pack. Neighbours: pack_read.c (the manifest), pack_output.c
 // (one output), python/ulpscope/session/pack.py (writes packs).
+#include "base/words.h"
 #include "pack/pack_read.h"
 
 #include <assert.h>
@@ -86,9 +87,8 @@ static usc_status judge_outputs(packed *p, const usc_pack_call *call,
         return usc_pack_say(&p->w, USC_VERDICT_UNSUPPORTED, "", err,
                             "no output of it was given");
     if (n < call->n_outputs || n_given > n)
-        return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err,
-                            "%lld outputs where the operator has %d", (long long)n_given,
-                            call->n_outputs);
+        return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err, USC_MISCOUNTED,
+                            (long long)n_given, (long long)call->n_outputs);
     if (n == 0) return usc_pack_say(&p->w, USC_VERDICT_PASS, "", err, "%s", "");
     return USC_OK;
 }

@@ -13,11 +13,6 @@
 
 #define SAFE "; the results so far are safe, the same command goes on from there"
 
-const usc_advice usc_trace_advice[] = {
-    {USC_E_VERSION, "; a newer ulpscope is needed"},
-    {USC_E_CORRUPT, "; it is damaged, capture it or copy it again"},
-    {USC_OK, NULL}};
-
 const usc_advice usc_out_advice[] = {
     {USC_E_EXISTS, "; name another folder with -o, or --force to replace it"},
     {USC_E_VERSION, "; a newer ulpscope is needed, or --force to replace it"},
@@ -28,12 +23,12 @@ const usc_advice usc_safe_advice[] = {{USC_E_IO, SAFE}, {USC_OK, NULL}};
 
 usc_status usc_advise(usc_status st, const usc_advice *advice, usc_error *err)
 {
-    if (err == NULL) return st;
-    for (; st != USC_OK && advice->text != NULL; advice++) {
-        const size_t n = strlen(err->text);
-        if (advice->status == st)
-            (void)snprintf(err->text + n, sizeof err->text - n, "%s", advice->text);
-    }
+    if (err == NULL || st == USC_OK) return st;
+    const char *text = advice == NULL ? usc_status_advice(st) : "";
+    for (; advice != NULL && advice->text != NULL; advice++)
+        if (advice->status == st) text = advice->text;
+    const size_t n = strlen(err->text);
+    (void)snprintf(err->text + n, sizeof err->text - n, "%s", text);
     return st;
 }
 
@@ -464,7 +459,7 @@ usc_status usc_check_trace(const usc_check_options *options, const usc_run_hooks
     *end = USC_RUN_DONE;
     usc_status st = usc_trace_open(options->trace, NULL, &c.trace, err);
     if (st == USC_OK) st = usc_check_choose(&c, err);
-    st = usc_advise(st, usc_trace_advice, err);
+    st = usc_advise(st, NULL, err);
     if (st == USC_OK)
         st = usc_advise(usc_check_open_result(&c, err), usc_out_advice, err);
     if (st == USC_OK) st = check_all(&c, end, err);

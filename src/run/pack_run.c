@@ -262,7 +262,7 @@ static usc_status begin(packing *p, usc_error *err)
     if (st != USC_OK) return st;
     st = usc_trace_open(p->options->trace, NULL, &p->trace, err);
     if (st == USC_OK) st = choose(p, err);
-    st = usc_advise(st, usc_trace_advice, err);
+    st = usc_advise(st, NULL, err);
     if (st != USC_OK) return st;
     const size_t n = (size_t)p->picks.n + 1;
     p->entry = usc_arena_take(&p->texts, n * sizeof *p->entry);

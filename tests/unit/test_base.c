@@ -38,6 +38,8 @@ static void test_unlisted_status_is_unknown(void **state)
     assert_string_equal(usc_status_text((usc_status)-1), "unknown status");
     assert_string_equal(usc_status_text((usc_status)99), "unknown status");
     assert_string_equal(usc_status_name((usc_status)99), "E_UNKNOWN");
+    assert_non_null(strstr(usc_status_advice(USC_E_CORRUPT), "capture it or copy it"));
+    assert_string_equal(usc_status_advice(USC_OK), "");
 }
 
 static void test_error_set_fills_and_cuts(void **state)

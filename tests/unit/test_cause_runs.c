@@ -58,6 +58,15 @@ static double weigh(usc_cause *c, usc_cause_weight weight, const bench *b,
     return out;
 }
 
+static double against(usc_cause *c, const bench *b, const double *run,
+                      const double *other)
+{
+    double out = -2;
+    const usc_tensor t = bench_view(b, run, USC_F64), o = bench_view(b, other, USC_F64);
+    assert_int_equal(usc_cause_weigh(c, USC_CAUSE_NEARER, &t, &o, &out, NULL), USC_OK);
+    return out;
+}
+
 static void a_run_with_the_same_mistake_explains_it(void **state)
 {
     static bench b;
@@ -87,6 +96,17 @@ static void a_run_with_the_same_mistake_explains_it(void **state)
     assert_true(weigh(o.c, USC_CAUSE_UNMOVED, &b, b.d) == 0);
     assert_true(weigh(o.c, USC_CAUSE_FOLLOWS, &b, b.d) > 0.999);
     assert_true(weigh(o.c, USC_CAUSE_FOLLOWS, &b, b.t) == 0);
+    assert_true(against(o.c, &b, b.d, half_way) == 1);
+    assert_true(against(o.c, &b, half_way, b.d) == -1);
+    assert_true(against(o.c, &b, b.d, b.d) == 0);      /* nothing to tell them by */
+    assert_true(against(o.c, &b, b.t, half_way) == 0); /* nearer, but not clearly */
+    for (int64_t i = 0; i < b.n; i += 2)               /* each has half of the elements */
+        half_way[i] = b.d[i], almost[i] = b.t[i];
+    assert_true(against(o.c, &b, half_way, almost) != -1);
+    for (int64_t i = 0; i < b.n; i++)
+        almost[i] = i % 2 ? b.d[i] : b.t[i];
+    assert_true(against(o.c, &b, half_way, almost) == 0);
+    assert_true(weigh(o.c, USC_CAUSE_NEARER, &b, b.d) == 0);
     bench_close(&o);
 }
 

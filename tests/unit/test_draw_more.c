@@ -371,6 +371,62 @@ static void rare_hits_have_their_exact_tail(void **state)
     assert_false(usc_draw_count_odd(500000 + 2000, 1000000, 0.5));
 }
 
+static void a_search_is_trusted_as_it_finds_known_masks(void **state)
+{
+    (void)state;
+    double left[] = {3, 1, 2, 0, 4, 5, 6, 7, 8, 9, 10};
+    assert_true(fabs(usc_draw_mask_limit(left, 11) - (32 * 9 + 0x1p-24)) < 1e-12);
+    assert_true(isnan(usc_draw_mask_limit(left, 0)));
+    const usc_mask_search good = {1000, 900, 899}, few = {1000, 499, 499},
+                          wrong = {1000, 900, 800}, all = {1000, 1000, 1000};
+    assert_true(usc_draw_search_sound(&good));
+    assert_false(usc_draw_search_sound(&few) || usc_draw_search_sound(&wrong));
+    const usc_mask_search same = {1000, 880, 0}, fewer = {1000, 700, 0},
+                          some = {1000, 995, 0};
+    assert_false(usc_draw_search_odd(&good, &same) || usc_draw_search_odd(&all, &all));
+    assert_true(usc_draw_search_odd(&good, &fewer) && usc_draw_search_odd(&all, &fewer));
+    assert_false(usc_draw_search_odd(&all, &some));
+    assert_true(usc_draw_mask_tells(5, 10) && !usc_draw_mask_tells(4, 10));
+
+    usc_findings *f = NULL;
+    const int64_t n = 4;
+    double y[4] = {0};
+    usc_tensor t;
+    assert_int_equal(usc_tensor_make(&t, y, USC_F64, 1, &n, NULL), USC_OK);
+    assert_int_equal(usc_findings_open(NULL, &f, NULL), USC_OK);
+    assert_int_equal(usc_draw_judge_search(&good, &same, "out[0]", &t, f, NULL), USC_OK);
+    assert_null(usc_findings_worst(f));
+    assert_int_equal(usc_draw_judge_search(&good, &fewer, "out[0]", &t, f, NULL), USC_OK);
+    assert_string_equal(usc_findings_worst(f)->reason,
+                        "no mask explains 300 of 1,000 parts, of honest outputs 10.0% of "
+                        "them");
+    usc_findings_close(f);
+}
+
+/* y = 3 a + b + 0 c of three elements that may be dropped. */
+static void masks_of_few_elements_are_all_tried(void **state)
+{
+    (void)state;
+    enum { PARTS = 2, DROPS = 3, ALL = 1 << DROPS };
+    const int64_t sizes[] = {ALL, PARTS, 1}, of_seen[] = {PARTS, 1};
+    double given[ALL][PARTS][1], gave[PARTS][1] = {{3}, {1 + 1e-3}};
+    uint8_t kept[PARTS][DROPS], shown[PARTS][DROPS];
+    usc_tensor g, y;
+    for (int c = 0; c < ALL; c++)
+        for (int b = 0; b < PARTS; b++)
+            given[c][b][0] = 3 * !(c & 4) + !(c & 2);
+    assert_int_equal(usc_tensor_make(&g, given, USC_F64, 3, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&y, gave, USC_F64, 2, of_seen, NULL), USC_OK);
+    usc_mask_tries tries = {&g, &y, 0x1p-23, kept[0], shown[0]};
+    assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_OK);
+    assert_true(kept[0][0] && !kept[0][1] && !kept[1][0] && kept[1][1]);
+    assert_true(shown[0][0] && shown[0][1] && !shown[0][2]);
+    g.sizes[0] = 7;
+    assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_E_RANGE);
+    y.sizes[0] = 1;
+    assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_E_SHAPE);
+}
+
 /* ---- no memory ---- */
 
 static usc_status judge_small(alloc_probe *probe, const char *op)
@@ -428,6 +484,8 @@ int main(void)
         cmocka_unit_test(functions_have_their_known_values),
         cmocka_unit_test(correlations_are_those_of_the_plain_sum),
         cmocka_unit_test(rare_hits_have_their_exact_tail),
+        cmocka_unit_test(a_search_is_trusted_as_it_finds_known_masks),
+        cmocka_unit_test(masks_of_few_elements_are_all_tried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

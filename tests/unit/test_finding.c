@@ -268,6 +268,43 @@ static void only_what_is_marked_differs(void **state)
     usc_findings_close(f);
 }
 
+static void the_form_of_what_was_given_is_said(void **state)
+{
+    (void)state;
+    usc_findings *f = opened();
+    const int64_t sizes[] = {2, 3};
+    static const float x[6];
+    static const uint16_t low[6];
+    usc_tensor got, want, other;
+    bool wrong = true;
+    assert_int_equal(usc_tensor_make(&got, x, USC_F32, 2, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&want, x, USC_F32, 1, sizes, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&other, low, USC_F16, 2, sizes, NULL), USC_OK);
+    assert_int_equal(usc_findings_misformed(f, "out[0]", &got, &got, true, &wrong, NULL),
+                     USC_OK);
+    assert_false(wrong);
+    assert_int_equal(
+        usc_findings_misformed(f, "out[0]", &got, &other, false, &wrong, NULL), USC_OK);
+    assert_true(!wrong && usc_findings_worst(f) == NULL);
+    assert_int_equal(
+        usc_findings_misformed(f, "out[0]", &got, &other, true, &wrong, NULL), USC_OK);
+    assert_true(wrong);
+    assert_string_equal(usc_findings_worst(f)->reason,
+                        "dtype float32 where the operator gives float16");
+    usc_findings_close(f);
+    f = opened();
+    assert_int_equal(usc_findings_misformed(f, "out[0]", &got, &want, true, &wrong, NULL),
+                     USC_OK);
+    assert_string_equal(usc_findings_worst(f)->reason, "shape [2, 3] where [2] is right");
+    usc_findings_close(f);
+    f = opened();
+    assert_int_equal(usc_findings_miscounted(f, 1, 2, NULL), USC_OK);
+    assert_int_equal(usc_findings_worst(f)->verdict, USC_VERDICT_WRONG);
+    assert_string_equal(usc_findings_worst(f)->reason,
+                        "1 outputs where the operator has 2");
+    usc_findings_close(f);
+}
+
 static void what_has_the_cpus_bytes_passes(void **state)
 {
     (void)state;
@@ -374,6 +411,7 @@ int main(void)
         cmocka_unit_test(an_output_is_no_worse_than_the_cpus_own),
         cmocka_unit_test(answers_that_differ_are_settled),
         cmocka_unit_test(only_what_is_marked_differs),
+        cmocka_unit_test(the_form_of_what_was_given_is_said),
         cmocka_unit_test(what_has_the_cpus_bytes_passes),
         cmocka_unit_test(a_row_says_what_its_findings_say),
         cmocka_unit_test(every_allocation_may_fail),

@@ -227,6 +227,25 @@ static void levels_of_operators_differ(void **state)
     assert_int_equal(judged("ascend-benchmark", &in).verdict, USC_VERDICT_PASS);
 }
 
+static void calls_without_outputs_to_hold_have_their_words(void **state)
+{
+    (void)state;
+    usc_opinion o;
+    usc_opinion_without(USC_NO_OPINION_RANDOM, &o);
+    assert_int_equal(o.verdict, USC_VERDICT_UNJUDGED);
+    assert_string_equal(o.reason, "draws random numbers");
+    usc_opinion_without(USC_NO_OPINION_NO_OUTPUT, &o);
+    assert_int_equal(o.verdict, USC_VERDICT_PASS);
+    assert_string_equal(usc_no_opinion_text(USC_NO_OPINION_NO_TRUTH), "no_truth");
+    assert_string_equal(usc_no_opinion_text(USC_N_NO_OPINIONS), "unknown");
+    const usc_standard ours = standard("ascend-v1"), other = standard("bitwise");
+    usc_opinion_miscounted(&ours, 1, 2, &o);
+    assert_string_equal(o.status, "error");
+    usc_opinion_miscounted(&other, 1, 2, &o);
+    assert_string_equal(o.status, "fail");
+    assert_string_equal(o.reason, "1 outputs where the operator has 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +257,7 @@ int main(void)
         cmocka_unit_test(what_is_not_read_may_have_any_form),
         cmocka_unit_test(misuse_is_refused_and_leaves_zero),
         cmocka_unit_test(levels_of_operators_differ),
+        cmocka_unit_test(calls_without_outputs_to_hold_have_their_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,19 +10,12 @@ from .. import _core
 
 LEFT_MOST = _core.cause_left_most  # of the error, where an emulation explains it
 FORMATS = {"bfloat16": 1, "float16": 2, "TF32": 4}  # bits of a hint, as in cause.h
-MARGIN = 4  # times nearer: what has a vote; one in so many that differ must
-ROUNDINGS = 8  # that two numbers must be apart; votes for one against those for the other
 
 
 def reals(t):
     """Complex numbers as pairs, everything else as it is."""
     t = t.detach()
     return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t.resolve_neg()
-
-
-def _distance(device, x):
-    same = (device == x) | (device.isnan() & x.isnan())
-    return torch.where(same, torch.zeros_like(x), device - x).abs().nan_to_num(nan=torch.inf)
 
 
 class Evidence:
@@ -32,7 +25,6 @@ class Evidence:
 
     def __init__(self, device, truth, yardstick, before=None, inputs=(), others=(), **finding):
         self.floats = device.is_floating_point()
-        self.eps = torch.finfo(device.dtype).eps if self.floats else 0.0
         self._whole = reals(device), reals(truth)
         self._cause = _core.Cause(
             *self._whole, reals(yardstick), before=None if before is None else reals(before),
@@ -95,14 +87,8 @@ class Evidence:
 
     def nearer(self, emulated, other):
         """1 where the first comes clearly nearer to what the device gave than the second, -1 where it is
-        the other way round, 0 where the elements do not tell: each that the two differ on has a vote."""
-        device, _ = self.device_and_truth()
-        one, two = self.seen(emulated), self.seen(other)
-        apart = (one - two).abs() > ROUNDINGS * self.eps * device.abs()
-        a, b = _distance(device, one), _distance(device, two)
-        first, second = ((apart & (MARGIN * x < y)).sum() for x, y in ((a, b), (b, a)))
-        most = max(first, second) * MARGIN > apart.sum()
-        return int(most and first > ROUNDINGS * second) - int(most and second > ROUNDINGS * first)
+        the other way round, 0 where the elements do not tell."""
+        return int(self._cause.weigh("nearer", reals(emulated), reals(other)))
 
     def of_size(self, emulated):
         """Whether the errors are of the size that emulations give which differ in chance alone."""

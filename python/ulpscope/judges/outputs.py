@@ -14,19 +14,16 @@ def judge_outputs(operands, answer, narrow=False):
     """Findings for every output of an answer; with `narrow` what is wrong is held against
     narrower formats."""
     truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
+    found = Findings()
     if truth.keys() != promised:
-        return miscounted(promised, truth)
-    answer, found = replace(answer, outputs=aligned(operands.call, answer.outputs, truth)), Findings()
+        found.miscounted(len(promised), len(truth))
+        return found
+    answer = replace(answer, outputs=aligned(operands.call, answer.outputs, truth))
     for path in truth:
         judge_output(found, operands, answer, path, narrow)
     if answer.trespass:
         found.extend([Finding("", "wrong", answer.trespass)])
     return found if len(found) else Findings([Finding("", "pass")])
-
-
-def miscounted(got, want):
-    """The finding on another number of outputs."""
-    return Findings([Finding("", "wrong", f"{len(got)} outputs where the operator has {len(want)}")])
 
 
 def judge_output(found, operands, answer, path, narrow):

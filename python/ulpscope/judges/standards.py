@@ -60,8 +60,7 @@ class Opinion:
         judged = self.outputs.get(path)
         if judged is None:
             return self
-        words = {k: judged[k] for k in ("verdict", "status", "reason", "stand_in")}
-        return Opinion(self.standard, **words, path=path, outputs={path: judged})
+        return Opinion(self.standard, **words(judged), path=path, outputs={path: judged})
 
     def text(self):
         """One clause: the standard, its status, why, and what stood in."""
@@ -112,39 +111,40 @@ def _judged(standard, call, path, device, sources):
 
 def opinion(standard, call, answer, sources):
     """What a standard says of a call."""
-    out = Opinion(standard)
     if promises_nothing(call):
-        out.reason = "the operator promises no values"
-        return out
+        return without(standard, "no_values")
     paths = sources.paths()
     if paths is None:
-        out.reason = "the CPU gives nothing to compare with"
-        return out
+        return without(standard, "no_truth")
     if paths != answer.outputs.keys():
-        out.verdict, out.status = "wrong", "error" if "ascend" in standard.name else "fail"
-        out.reason = f"{len(answer.outputs)} outputs where the operator has {len(paths)}"
-        return out
-    for path, device in answer.outputs.items():
-        out.outputs[path] = _judged(standard, call, path, device, sources)
-    if not out.outputs:
-        out.verdict = out.status = "pass"
-        out.reason = "no output to compare"
-        return out
-    worst = list(out.outputs)[standard.worst(out.outputs.values())]
-    return replace(out.about(worst), outputs=out.outputs)
+        return Opinion(standard, **words(standard.miscounted(len(answer.outputs), len(paths))))
+    outputs = {path: _judged(standard, call, path, device, sources) for path, device in answer.outputs.items()}
+    if not outputs:
+        return without(standard, "no_output")
+    worst = list(outputs)[standard.worst(outputs.values())]
+    return replace(Opinion(standard, outputs=outputs).about(worst), outputs=outputs)
+
+
+def words(said):
+    return {k: said[k] for k in ("verdict", "status", "reason", "stand_in")}
+
+
+def without(standard, why):
+    """What is said of a call of which no output is held to the standard."""
+    return Opinion(standard, **words(standard.without(why)))
 
 
 def opinions(standards, call, answer, operands, benchmark=None):
     """What each standard says of an answer (None: the device gave none); operands are
     computed once for all of them."""
     if answer is None:
-        return _unjudged(standards, "the device gave no answer")
+        return [without(s, "no_answer") for s in standards]
     if draws_random(call) or getattr(call, "random", False):
-        return _unjudged(standards, "draws random numbers")
+        return [without(s, "random") for s in standards]
     sources = Sources(operands, benchmark)
     said = [opinion(s, call, answer, sources) for s in standards]
     if any(one.verdict == "wrong" for one in said) and _draws_unsaid(call, operands):
-        return _unjudged(standards, "draws random numbers")
+        return [without(s, "random") for s in standards]
     return said
 
 
@@ -156,10 +156,6 @@ def _draws_unsaid(call, operands):
         return operands.reference.is_random()
     except Exception:  # no reference, so nothing is known
         return False
-
-
-def _unjudged(standards, reason):
-    return [Opinion(s, reason=reason) for s in standards]
 
 
 def benchmark_of(call, device):

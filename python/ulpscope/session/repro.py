@@ -25,8 +25,6 @@ from ..judges import wording
 from . import identity, repro_script, shrink
 from .judging import Verdict, judge_call, judge_given
 
-NEXT_STEPS = {"E_VERSION": "; a newer ulpscope is needed",
-              "E_CORRUPT": "; it is damaged, capture it or copy it again"}  # fmt: skip
 SECONDS = 180  # that the script may take
 
 
@@ -217,7 +215,7 @@ def trouble(problem, options):
     if isinstance(problem, OSError) and problem.filename is None:  # a full disk
         problem = OSError(problem.errno, problem.strerror, options.out)
     if isinstance(problem, (OSError, _core.UlpscopeError)):
-        return f"{problem}{NEXT_STEPS.get(getattr(problem, 'status', ''), '')}"
+        return f"{problem}{getattr(problem, 'advice', '')}"
     if isinstance(problem, Trouble):
         return str(problem)
     return f"call {options.sequence}: {clause(problem)}"  # an operator unknown here, contents not kept

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ... import _core
-from ..._core import Finding
+from ..._core import Findings
 from ...calls.mode import Mode
 from ...calls.replay import base_name
 from ...executors.device import Answer
@@ -27,18 +27,13 @@ from . import sampling
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
 MOST_WORK = 2**28  # multiplications of one step of one search: as many blocks are looked at
-TRIED = 4  # unknowns of a block whose values are all tried
+TRIED = _core.draw_mask_tried  # unknowns of a block whose values are all tried
 MOST_UNKNOWNS = 256  # of a block
 PER_EQUATION = 3  # unknowns
 MOST_NUMBERS = 2**23  # of all tables of coefficients
 SECONDS = 4.0  # for one search, reckoned from the first runs
 AFFINE = 1e-9
-ALMOST_ALL = 0.9995  # blocks found, and those left out do not bend the law of the mask
-MOSTLY = 0.5  # less of a mask shown, and its law is tested as that of any draws
-BEYOND = 32  # times what honest blocks leave open, and a mask does not explain a block
 SEED = 0xD1CE
-FOUND = 0.5  # share of honest blocks whose masks must be found, or none is looked for
-SAME = 0.99  # share of honest blocks believed to be found that must be the true ones
 UNIFORM = {"rand", "rand_like", "uniform_", "_to_copy"}
 COMPARED = {"gt": True, "ge": True, "lt": False, "le": False}  # name -> high numbers are True
 
@@ -145,7 +140,7 @@ class Search:
     tried: object = None  # (combinations, unknowns): what was tried, and what it gives
     given: list = field(default_factory=list)
     looked: object = None  # numbers of the blocks whose masks are looked for
-    share: float = 1.0  # of honest blocks that are found
+    of_cpu: tuple = ()  # of its outputs: blocks, masks that were found, right ones
     left: float = math.inf  # the most that the mask of a block leaves open and yet explains it
     rates: dict = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
 
@@ -354,14 +349,9 @@ def _values(found, y, eps):
 
 
 def _nearest(found, y, eps):
-    given = torch.stack(found.given).nan_to_num(0.0, 0.0, 0.0)
-    away = (given - y).norm(dim=2)
-    best = away.argmin(0)
-    k = found.tried.shape[1]
-    turned = torch.arange(2**k) ^ (1 << torch.arange(k - 1, -1, -1))[:, None]  # (unknowns, combinations)
-    gap = (given[turned] - given).norm(dim=3).amin(1)
-    shown = gap > 16 * eps * given.norm(dim=2).amax(0)
-    return found.tried[best], shown.T, torch.ones(len(y), dtype=torch.bool), None, None
+    kept, shown = torch.empty(2, len(y), found.tried.shape[1], dtype=torch.bool)
+    _core.draw_try_masks(torch.stack(found.given), y.contiguous(), eps, kept, shown)
+    return kept.double(), shown, torch.ones(len(y), dtype=torch.bool), None, None
 
 
 def _is_sound(found, answer):
@@ -378,10 +368,7 @@ def _is_sound(found, answer):
         runs.append((masks, outputs))
         first = masks_of(found, outputs)
         typical.append(first.left[first.sure[found.looked]])
-    typical = torch.cat(typical)
-    if not len(typical):
-        return False
-    found.left = BEYOND * float(typical.quantile(0.9)) + 2.0**-24
+    found.left = _core.draw_mask_limit(torch.cat(typical))
     clear = same = 0
     for masks, outputs in runs:
         again = masks_of(found, outputs)
@@ -394,8 +381,8 @@ def _is_sound(found, answer):
             found.rates[i] = ones + int(again.masks[i][shown].sum()), total + int(shown.sum())
         clear += int(again.clear.sum())
         same += int((again.clear & right).sum())
-    found.share = clear / (N_HONEST * len(found.looked))
-    return found.share >= FOUND and same >= SAME * clear
+    found.of_cpu = N_HONEST * len(found.looked), clear, same
+    return _core.draw_search_sound(found.of_cpu)
 
 
 # ---- the verdict ---------------------------------------------------------------------
@@ -411,12 +398,12 @@ def judge(call, answer, again=None):
         return None
     first = masks_of(found, answer.outputs)
     odd = _unexplained(found, first, answer)
-    if odd is not None:  # how far off it is, tell the blocks whose masks are told all the same
+    if odd:  # how far off it is, tell the blocks whose masks are told all the same
         first.clear = first.sure
     findings = _by_rule(found, first, answer)
-    if odd is not None and all(f.verdict == "pass" for f in findings):
-        findings.extend([odd])
-    if any(float(t.double().mean()) < MOSTLY for t in first.shown) and odd is None:
+    if odd and all(f.verdict == "pass" for f in findings):
+        findings.extend(odd)
+    if not odd and not all(_core.draw_mask_tells(int(t.sum()), t.numel()) for t in first.shown):
         findings.extend([f for f in sampling.judge(call, answer, again) if f.verdict != "pass"])
     second = masks_of(found, again.outputs) if again is not None else None
     for i in range(len(found.shapes)):
@@ -456,23 +443,19 @@ def _unclear(found, first):
 
 
 def _unexplained(found, first, answer):
-    """`wrong` where far fewer blocks than of honest outputs have a mask that explains them."""
-    if found.columns is None or first.clear is None:
-        return None
-    n, k = len(found.looked), int(first.clear.sum())
-    share = found.share - min(0.01, max(1 - found.share, 0.001))
-    if k >= n * share or not _core.draw_count_odd(k, n, share):
-        return None
-    why = f"no mask explains {n - k:,} of {n:,} parts, of honest outputs {1 - found.share:.1%} of them"
-    y = answer.outputs[found.driver]
-    return Finding(found.driver, "wrong", why, n=y.numel(), sizes=y.shape)
+    """Findings where far fewer blocks than of honest outputs have a mask that explains them."""
+    odd = Findings()
+    if found.columns is not None and first.clear is not None:
+        _core.draw_judge_search(odd, found.driver, answer.outputs[found.driver], found.of_cpu,
+                                (len(found.looked), int(first.clear.sum()), 0))  # fmt: skip
+    return odd
 
 
 def _judge_mask(findings, found, i, first, second):
     """Adds the finding on mask i, of which an output may show a part."""
-    honest = (0, 0)
-    if i not in found.seen and found.columns is not None and found.share < ALMOST_ALL:
-        honest = found.rates[i]
+    honest = ()
+    if i not in found.seen and found.columns is not None:
+        honest = found.rates[i], found.of_cpu
     again = second and (second.masks[i], second.shown[i])
     _core.draw_judge_mask(findings, found.seen.get(i, found.driver), (first.masks[i], first.shown[i]),
-                          again, found.chances[i], honest)  # fmt: skip
+                          again, found.chances[i], *honest)  # fmt: skip

@@ -9,27 +9,21 @@ Of torch it needs the CPU's generator, seeded anew for each draw.
 import torch
 
 from ... import _core
-from ..._core import Finding, Findings
+from ..._core import Findings
 from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
-from ..outputs import judge_output, miscounted
+from ..outputs import judge_output
 
 
 def forms(call, answer):
     """Findings where shapes, dtypes or the number of outputs are wrong already."""
     reference = Reference(call)
-    native = reference.native() or reference.narrow()
+    native, found = reference.native() or reference.narrow(), Findings()
     if native.keys() != answer.outputs.keys():
-        return miscounted(answer.outputs, native)
-    found = Findings()
-    for path, want in native.items():
-        got = answer.outputs[path]
-        exact = reference.native() is not None and not getattr(call, "any_float", False)
-        for what, a, b in (("shape", list(got.shape), list(want.shape)),
-                           ("dtype", got.dtype, want.dtype)):  # fmt: skip
-            if a != b and (what == "shape" or exact) and not found:
-                text = f"{what} {a} where the operator gives {b}".replace("torch.", "")
-                found = Findings([Finding(path, "wrong", text)])
+        found.miscounted(len(answer.outputs), len(native))
+        return found
+    exact = reference.native() is not None and not getattr(call, "any_float", False)
+    any(found.misformed(path, answer.outputs[path], want, exact) for path, want in native.items())
     return found
 
 
