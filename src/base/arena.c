@@ -81,3 +81,8 @@ void usc_arena_free(usc_arena *a)
         free_chunk(a, c);
     }
 }
+
+usc_status usc_no_memory(const char *what, usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", what);
+}

@@ -4,6 +4,7 @@
 #define USC_BASE_ARENA_H
 
 #include <ulpscope/alloc.h>
+#include <ulpscope/status.h>
 
 typedef struct usc_arena_chunk usc_arena_chunk;
 
@@ -26,5 +27,8 @@ void usc_arena_reset(usc_arena *a);
 
 /** Frees everything. */
 void usc_arena_free(usc_arena *a);
+
+/** Says that there is no memory for `what`: the path of an output or a file, a thing. */
+usc_status usc_no_memory(const char *what, usc_error *err);
 
 #endif

@@ -4,18 +4,14 @@
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/line.h"
 #include "json/json.h"
-
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "list of calls: no memory");
-}
 
 usc_status usc_calls_create(usc_calls **out, usc_error *err)
 {
     *out = usc_libc_alloc.resize(NULL, NULL, 0, sizeof **out);
-    if (*out == NULL) return no_memory(err);
+    if (*out == NULL) return usc_no_memory("list of calls", err);
     **out = (usc_calls){.arena = {.alloc = usc_libc_alloc}};
     return USC_OK;
 }
@@ -235,22 +231,22 @@ usc_status usc_calls_add(usc_calls *c, const usc_call *call, usc_error *err)
     if (n == c->call_room) {
         void *more =
             usc_arena_grow(&c->arena, c->call, n, &c->call_room, sizeof *c->call);
-        if (more == NULL) return no_memory(err);
+        if (more == NULL) return usc_no_memory("list of calls", err);
         c->call = more;
     }
     if (n == c->fact_room) {
         void *more =
             usc_arena_grow(&c->arena, c->fact, n, &c->fact_room, sizeof *c->fact);
-        if (more == NULL) return no_memory(err);
+        if (more == NULL) return usc_no_memory("list of calls", err);
         c->fact = more;
     }
     usc_call *own = &c->call[n];
     *own = *call;
     keep_texts(c, own);
     keep_args(c, own);
-    if (c->arena.failed || c->texts.failed) return no_memory(err);
+    if (c->arena.failed || c->texts.failed) return usc_no_memory("list of calls", err);
     const usc_status st = find_facts(c, own, &c->fact[n], err);
-    if (st == USC_OK && c->arena.failed) return no_memory(err);
+    if (st == USC_OK && c->arena.failed) return usc_no_memory("list of calls", err);
     if (st == USC_OK) c->n++;
     return st;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/float_env.h"
 #include "kernels/walk_load.h"
 
@@ -156,11 +157,6 @@ bool usc_case_given(const usc_case *c, usc_given_form form)
     return c->given.form == form;
 }
 
-static usc_status no_memory(const usc_case *c, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", c->o.path);
-}
-
 /* An answer that failed, of what there must be. */
 static usc_status fail(usc_case *c)
 {
@@ -182,7 +178,7 @@ usc_status usc_case_next(usc_case *c, usc_want *out, usc_error *err)
         c->answered = false;
         st = failed && must ? fail(c) : c->stage(c, err);
         if (c->work.failed || c->keeping.failed || c->found->arena.failed)
-            st = no_memory(c, err);
+            st = usc_no_memory(c->o.path, err);
     }
     usc_float_env_leave(env);
     if (st == USC_OK && c->stage != NULL) *out = c->want;
@@ -271,7 +267,7 @@ static usc_status widen_truth(usc_case *c, usc_error *err)
     if (!usc_case_is_float(&c->truth) || c->truth.dtype == USC_F64) return USC_OK;
     double *wide = usc_case_room(c, c->n, sizeof *wide);
     const void *raw = usc_case_plain(c, &c->truth);
-    if (wide == NULL || raw == NULL) return no_memory(c, err);
+    if (wide == NULL || raw == NULL) return usc_no_memory(c->o.path, err);
     usc_kernels_widen(c->truth.dtype, raw, wide, (size_t)c->n);
     const usc_tensor t = c->truth;
     return usc_tensor_make(&c->truth, wide, USC_F64, t.ndim, t.sizes, err);
@@ -323,7 +319,7 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
     if (got->size >= want->size) return usc_case_go(c, keep);
     usc_case_note(c, "judged as %s, where the reference gives %s", got->name, want->name);
     const double *native = usc_case_wide(c, c->given.a);
-    if (native == NULL || !usc_case_load(c)) return no_memory(c, err);
+    if (native == NULL || !usc_case_load(c)) return usc_no_memory(c->o.path, err);
     int64_t n_lost = 0;
     for (int64_t i = 0; i < c->n; i++)
         n_lost += !isfinite(c->d[i]) && isfinite(native[i]);

@@ -8,11 +8,6 @@
 
 #include "tensor/walk.h"
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "search for a cause: no memory");
-}
-
 void *usc_cause_room(usc_cause *c, int64_t n, size_t size)
 {
     if (n < 0 || (uint64_t)n > SIZE_MAX / 4 / size) {
@@ -145,13 +140,13 @@ usc_status usc_cause_open(const usc_cause_operands *operands, usc_cause **out,
     const usc_status st = check(operands, err);
     if (st != USC_OK) return st;
     usc_cause *c = alloc->resize(alloc->ctx, NULL, 0, sizeof *c);
-    if (c == NULL) return no_memory(err);
+    if (c == NULL) return usc_no_memory("search for a cause", err);
     *c = (usc_cause){.kept = {.alloc = *alloc}, .work = {.alloc = *alloc}};
     if (!take_operands(c, operands) ||
         (operands->odd_is_excused && c->floats && !excuse_odd(c)) ||
         !usc_cause_gather(c)) {
         usc_cause_close(c);
-        return no_memory(err);
+        return usc_no_memory("search for a cause", err);
     }
     usc_arena_reset(&c->work);
     *out = c;
@@ -277,7 +272,7 @@ usc_status usc_cause_ask(usc_cause *c, usc_cause_look look, usc_cause_found *out
         const bool found = look_at(c, (usc_cause_look)i, out);
         if (c->work.failed || c->kept.failed) {
             *out = nothing;
-            return no_memory(err);
+            return usc_no_memory("search for a cause", err);
         }
         if (found) return USC_OK;
     }

@@ -13,11 +13,6 @@ enum {
     LEAST_DUE = 8,     /* rarer categories count as one */
 };
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "draws: no memory");
-}
-
 /* Descents of a permutation of n: mean (n - 1) / 2, variance (n + 1) / 12 (the Eulerian
  * numbers; Knuth, The Art of Computer Programming 3, 5.1.3). They tell sorted runs. */
 static void count_falls(usc_draws *d, const double *v)
@@ -38,7 +33,7 @@ usc_status usc_draws_of_permutation(usc_draws *d, const usc_tensor *t, uint64_t 
     const int64_t n = d->n;
     const double *v = usc_draws_doubles(d->arena, t, n);
     unsigned char *seen = usc_arena_take(d->arena, (size_t)n);
-    if (d->arena->failed) return no_memory(err);
+    if (d->arena->failed) return usc_no_memory("draws", err);
     if (n > 0) memset(seen, 0, (size_t)n);
     bool good = true;
     for (int64_t i = 0; i < n; i++) {
@@ -192,7 +187,7 @@ usc_status usc_draws_of_categories(usc_draws *d, const usc_tensor *t,
     if (d->n == 0) return USC_OK;
     s.weights = usc_draws_doubles(d->arena, weights, n_weights);
     s.chosen = usc_draws_doubles(d->arena, t, d->n);
-    if (!take_room(&s, d->arena)) return no_memory(err);
+    if (!take_room(&s, d->arena)) return usc_no_memory("draws", err);
     for (int64_t row = 0; row < s.rows; row++) {
         const char *why = never(&s, row, back);
         if (*why != '\0') {

@@ -9,11 +9,6 @@
 
 #define APART 0x1p-4 /* of a value: kept and dropped are told apart */
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "a dropout: no memory");
-}
-
 const usc_tensor *usc_draw_input(const usc_draw_call *call, usc_error *err)
 {
     const usc_draw_argument *a = usc_draw_argument_of(call, "input");
@@ -41,7 +36,7 @@ static usc_status read_answer(const usc_tensor *x, const usc_tensor *y, usc_aren
     out->ys = usc_draws_doubles(arena, y, n);
     out->kept = usc_arena_take(arena, (size_t)n);
     out->shown = usc_arena_take(arena, (size_t)n);
-    return arena->failed ? no_memory(err) : USC_OK;
+    return arena->failed ? usc_no_memory("a dropout", err) : USC_OK;
 }
 
 /* What was kept, and where the output shows it. */
@@ -74,7 +69,7 @@ static usc_status take_mask(const usc_tensor *mask, usc_arena *arena, usc_drop_a
         return usc_error_set(err, USC_E_SHAPE, -1, "a mask of %lld elements for %lld",
                              (long long)n, (long long)a->n);
     const double *m = usc_draws_doubles(arena, mask, n);
-    if (m == NULL) return no_memory(err);
+    if (m == NULL) return usc_no_memory("a dropout", err);
     for (int64_t i = 0; i < n; i++) {
         a->kept[i] = m[i] != 0;
         a->shown[i] = 1;
@@ -120,7 +115,7 @@ static usc_status draw_mask(const usc_drop_form *form, usc_drop_answer *a,
                                 .shown_again = &shown,
                                 .chance = 1 - form->p};
     usc_draws_begin(d, arena, a->n);
-    if (d->u == NULL) return no_memory(err);
+    if (d->u == NULL) return usc_no_memory("a dropout", err);
     st = usc_draws_of_mask(d, &mask, stream, err);
     if (torn > 0 && d->outside.text[0] == '\0')
         (void)usc_clause_set(&d->outside, "%s features are dropped in part",
@@ -202,7 +197,7 @@ static usc_status draw_slopes(const usc_draw_call *call, const slopes *s, bool a
     const usc_status st = read_answer(x, again ? o->again : o->first, arena, &a, err);
     if (st != USC_OK) return st;
     usc_draws_begin(d, arena, a.n);
-    if (d->u == NULL) return no_memory(err);
+    if (d->u == NULL) return usc_no_memory("a dropout", err);
     d->slack = 4 * s->eps;
     const uint64_t stream = again ? USC_DRAW_AGAIN : USC_DRAW_FIRST;
     for (int64_t i = 0; i < a.n; i++)

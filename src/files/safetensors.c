@@ -42,11 +42,6 @@ struct usc_safetensors {
     size_t n, room;
 };
 
-static usc_status no_memory(const char *path, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", path);
-}
-
 static usc_status os_error(const char *path, usc_error *err)
 {
     return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1, "%s: %s",
@@ -136,7 +131,7 @@ static usc_status place(usc_safetensors *set, usc_safetensor *t, unsigned char *
     const size_t unit = usc_dtype_info_of(t->tensor.dtype)->size;
     if ((uintptr_t)data % unit != 0 && t->bytes > 0) {
         data = usc_arena_take(&set->arena, (size_t)t->bytes);
-        if (data == NULL) return no_memory(t->path, err);
+        if (data == NULL) return usc_no_memory(t->path, err);
         memcpy(data, bytes, (size_t)t->bytes);
     }
     const usc_tensor shape = t->tensor;
@@ -166,7 +161,7 @@ static usc_status read_entry(usc_safetensors *set, const mapped *f, const char *
     const char *dtype = usc_json_as_text(usc_json_get(value, "dtype"));
     *t = (usc_safetensor){.name = keep(set, name), .path = f->path};
     if (dtype != NULL) t->dtype_name = keep(set, dtype);
-    if (set->arena.failed) return no_memory(f->path, err);
+    if (set->arena.failed) return usc_no_memory(f->path, err);
     if (dtype == NULL || !read_place(value, &begin, &end) ||
         !read_shape(usc_json_get(value, "shape"), t->tensor.sizes, &t->tensor.ndim))
         return usc_error_set(err, USC_E_CORRUPT, -1,
@@ -194,7 +189,7 @@ static usc_status grow(usc_safetensors *set, const char *path, usc_error *err)
     if (set->n < set->room) return USC_OK;
     entry *items =
         usc_arena_grow(&set->arena, set->items, set->n, &set->room, sizeof *items);
-    if (items == NULL) return no_memory(path, err);
+    if (items == NULL) return usc_no_memory(path, err);
     set->items = items;
     return USC_OK;
 }
@@ -234,11 +229,11 @@ static usc_status add_file(usc_safetensors *set, const char *path, usc_error *er
     if (set->n_files == set->files_room) {
         mapped *files = usc_arena_grow(&set->arena, set->files, set->n_files,
                                        &set->files_room, sizeof *files);
-        if (files == NULL) return no_memory(path, err);
+        if (files == NULL) return usc_no_memory(path, err);
         set->files = files;
     }
     const char *kept = keep(set, path);
-    if (kept == NULL) return no_memory(path, err);
+    if (kept == NULL) return usc_no_memory(path, err);
     mapped *f = &set->files[set->n_files];
     usc_status st = map_file(kept, f, err);
     if (st != USC_OK) return st;
@@ -267,7 +262,7 @@ static int by_name(const void *a, const void *b)
 static usc_status check_overlap(usc_safetensors *set, usc_error *err)
 {
     const entry **order = usc_arena_take(&set->arena, (set->n + 1) * sizeof *order);
-    if (order == NULL) return no_memory("safetensors", err);
+    if (order == NULL) return usc_no_memory("safetensors", err);
     size_t n = 0;
     for (size_t i = 0; i < set->n; i++)
         if (set->items[i].tensor.bytes > 0) order[n++] = &set->items[i];
@@ -325,7 +320,7 @@ usc_status usc_safetensors_open(const char *path, const usc_alloc *alloc,
     if (alloc == NULL) alloc = &usc_libc_alloc;
     *out = NULL;
     usc_safetensors *set = alloc->resize(alloc->ctx, NULL, 0, sizeof *set);
-    if (set == NULL) return no_memory(path, err);
+    if (set == NULL) return usc_no_memory(path, err);
     *set = (usc_safetensors){.arena = {.alloc = *alloc}};
     DIR *folder = opendir(path);
     usc_status st =

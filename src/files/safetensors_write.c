@@ -37,11 +37,6 @@ typedef struct output {
     bool flush;
 } output;
 
-static usc_status no_memory(const output *o, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", o->path);
-}
-
 static usc_status os_error(const output *o, usc_error *err)
 {
     return usc_error_set(err, USC_E_IO, -1, "%s: %s", o->path, strerror(errno));
@@ -56,7 +51,7 @@ static usc_status take_item(output *o, const usc_named_tensor *from, item *out,
         return usc_error_set(err, USC_E_DTYPE, -1, "%s: %.80s has no dtype of the table",
                              o->path, from->name);
     *out = (item){.from = from, .quoted = usc_json_quoted(from->name, &o->arena)};
-    if (o->arena.failed) return no_memory(o, err);
+    if (o->arena.failed) return usc_no_memory(o->path, err);
     if (out->quoted == NULL || strcmp(from->name, "__metadata__") == 0)
         return usc_error_set(err, USC_E_ARG, -1, "%s: %.80s can be no tensor's name",
                              o->path, from->name);
@@ -80,9 +75,9 @@ static int by_width(const void *a, const void *b)
 static usc_status take_items(output *o, const usc_named_tensor *tensors, usc_error *err)
 {
     usc_status st = USC_OK;
-    if (o->n > SIZE_MAX / 2 / sizeof *o->items) return no_memory(o, err);
+    if (o->n > SIZE_MAX / 2 / sizeof *o->items) return usc_no_memory(o->path, err);
     o->items = usc_arena_take(&o->arena, o->n * sizeof *o->items + 1);
-    if (o->items == NULL) return no_memory(o, err);
+    if (o->items == NULL) return usc_no_memory(o->path, err);
     for (size_t i = 0; i < o->n && st == USC_OK; i++)
         st = take_item(o, &tensors[i], &o->items[i], err);
     if (st != USC_OK) return st;
@@ -131,7 +126,7 @@ static usc_status make_header(output *o, usc_error *err)
     int64_t at = 0, size = 0, end = 0;
     o->room += 8 + 2 + ALIGNED;
     o->header = usc_arena_take(&o->arena, o->room);
-    if (o->header == NULL) return no_memory(o, err);
+    if (o->header == NULL) return usc_no_memory(o->path, err);
     o->used = 8;
     put(o, "{");
     for (size_t i = 0; i < o->n; i++, at = end) {
@@ -184,7 +179,7 @@ static usc_status write_item(const output *o, const item *x, unsigned char *bloc
 static usc_status write_file(output *o, usc_error *err)
 {
     unsigned char *block = usc_arena_take(&o->arena, BLOCK);
-    if (block == NULL) return no_memory(o, err);
+    if (block == NULL) return usc_no_memory(o->path, err);
     o->fd = open(o->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (o->fd < 0) return os_error(o, err);
     usc_status st = write_all(o, o->header, o->used, err);

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/compiler.h"
 #include "base/float_env.h"
 #include "base/hash.h"
@@ -302,11 +303,6 @@ static int64_t run_of(const maker *m)
     return CHUNK;
 }
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "stand-in: no memory");
-}
-
 /* Kept apart so that nothing moves out from between the changes of the float modes. */
 static USC_NOINLINE usc_status make(maker *m, const usc_alloc *alloc, void *out,
                                     usc_error *err)
@@ -316,7 +312,7 @@ static USC_NOINLINE usc_status make(maker *m, const usc_alloc *alloc, void *out,
     const int64_t run = run_of(m);
     const size_t room = (size_t)run * sizeof(double);
     void *scratch = alloc->resize(alloc->ctx, NULL, 0, room);
-    if (scratch == NULL) return no_memory(err);
+    if (scratch == NULL) return usc_no_memory("stand-in", err);
     make_runs(m, run, scratch, out);
     (void)alloc->resize(alloc->ctx, scratch, room, 0);
     return USC_OK;
@@ -352,7 +348,7 @@ usc_status usc_stand_in_make(const usc_tensor *like, const usc_stats *stats,
     if (shape.n == 0) return USC_OK;
     shape.structure = stats->structure;
     maker *m = alloc->resize(alloc->ctx, NULL, 0, sizeof *m);
-    if (m == NULL) return no_memory(err);
+    if (m == NULL) return usc_no_memory("stand-in", err);
     *m = (maker){.stats = stats, .options = options, .shape = shape};
     m->values = m->places = stream;
     m->places.number ^= UINT64_C(1) << 63;

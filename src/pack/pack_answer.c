@@ -25,11 +25,6 @@ const char *usc_pack_dtype_text(const usc_safetensor *t)
                                              : t->dtype_name;
 }
 
-static usc_status no_memory(const usc_pack_operands *o, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", o->path);
-}
-
 /* ---- operands ---- */
 
 static const usc_tensor *tensor_of(const usc_safetensor *t)
@@ -53,9 +48,9 @@ static usc_status s_with_losses(const usc_pack_work *w, const usc_pack_operands 
     int64_t n = 0;
     usc_status st = usc_tensor_numel(&o->reference->tensor, &n, err);
     if (st != USC_OK) return st;
-    if ((uint64_t)n > SIZE_MAX / 2 / sizeof(double)) return no_memory(o, err);
+    if ((uint64_t)n > SIZE_MAX / 2 / sizeof(double)) return usc_no_memory(o->path, err);
     double *s = usc_arena_take(w->arena, (size_t)n * sizeof *s + 1);
-    if (s == NULL) return no_memory(o, err);
+    if (s == NULL) return usc_no_memory(o->path, err);
     for (int64_t i = 0; i < n; i++) {
         const double a = at(all, i), first = at(one, i);
         s[i] = sqrt((o->replays * a * a + more * first * first) / (o->replays + more));

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/path.h"
 
 struct usc_manifest {
@@ -17,11 +18,6 @@ struct usc_manifest {
     size_t next; /* call */
     char path[USC_PATH_SIZE];
 };
-
-static usc_status no_memory(const usc_manifest *m, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", m->path);
-}
 
 /* ---- opening ---- */
 
@@ -136,7 +132,7 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
                            .rounded = usc_json_list(&t, rounded, "outputs"),
                            .note = text(&t, rounded, "note")};
     if (usc_json_size(out->rounded) != usc_json_size(out->outputs)) out->rounded = NULL;
-    if (arena->failed) return no_memory(m, err);
+    if (arena->failed) return usc_no_memory(m->path, err);
     if (out->row.op[0] == '\0') usc_json_wrong(&t, "op", "is missing");
     if (usc_json_get(c, "call") == NULL) usc_json_wrong(&t, "call", "is missing");
     if (usc_json_size(out->outputs) > USC_PACK_OUTPUTS)

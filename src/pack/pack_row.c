@@ -15,11 +15,6 @@ int64_t usc_pack_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static usc_status no_memory(const usc_result_row *row, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", row->op);
-}
-
 /* The name of a number of an opinion, which lives as long as the row. */
 static const char *metric_name(const usc_pack_work *w, const char *metric)
 {
@@ -35,14 +30,14 @@ static usc_status add_metrics(const usc_pack_work *w, usc_result_row *row, usc_e
     const int n = w->said.n;
     usc_metric *out =
         usc_arena_take(w->arena, (size_t)n * USC_OPINION_METRICS * sizeof *out + 1);
-    if (out == NULL) return no_memory(row, err);
+    if (out == NULL) return usc_no_memory(row->op, err);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < w->said.items[i].n_metrics; k++)
             out[row->n_metrics++] =
                 (usc_metric){i, metric_name(w, w->said.items[i].metrics[k].name),
                              w->said.items[i].metrics[k].value, NULL};
     row->metrics = out;
-    return w->arena->failed ? no_memory(row, err) : USC_OK;
+    return w->arena->failed ? usc_no_memory(row->op, err) : USC_OK;
 }
 
 usc_status usc_pack_put(const usc_pack_work *w, usc_result *result, usc_result_row *row,

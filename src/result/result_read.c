@@ -115,11 +115,6 @@ bool usc_result_live(const usc_result *r)
     return r->live;
 }
 
-static usc_status no_memory(const usc_result *r, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", r->folder);
-}
-
 usc_status usc_result_find(usc_result *r, const char *key, const char **out,
                            usc_error *err)
 {
@@ -138,7 +133,7 @@ usc_status usc_result_find(usc_result *r, const char *key, const char **out,
     st = usc_db_step(&r->db, s, &row, err);
     if (st == USC_OK && row) *out = usc_db_text(&r->value, s, 0);
     sqlite3_reset(s);
-    return st == USC_OK && r->value.failed ? no_memory(r, err) : st;
+    return st == USC_OK && r->value.failed ? usc_no_memory(r->folder, err) : st;
 }
 
 const char *usc_result_get(usc_result *r, const char *key)
@@ -165,7 +160,7 @@ usc_status usc_result_done(usc_result *r, const int64_t **out, int64_t *n, usc_e
         if (used == capacity)
             calls = usc_arena_grow(&r->arena, calls, used, &capacity, sizeof *calls);
         if (calls == NULL) {
-            st = no_memory(r, err);
+            st = usc_no_memory(r->folder, err);
             break;
         }
         calls[used++] = sqlite3_column_int64(s, 0);
@@ -305,7 +300,7 @@ usc_status usc_result_walk_parts(usc_result *r, usc_result_parts parts,
         fill_row(r, s, &row);
         if (parts <= USC_RESULT_LEAN) st = read_metrics(r, &row, err);
         if (st == USC_OK && parts == USC_RESULT_ALL) st = read_examples(r, &row, err);
-        if (st == USC_OK && r->arena.failed) st = no_memory(r, err);
+        if (st == USC_OK && r->arena.failed) st = usc_no_memory(r->folder, err);
         if (st == USC_OK) st = each(ctx, &row, err);
         if (st != USC_OK) break;
     }
@@ -334,7 +329,7 @@ usc_status usc_result_walk_run(usc_result *r,
     while ((st = usc_db_step(&r->db, s, &more, err)) == USC_OK && more) {
         usc_arena_reset(&r->arena);
         const char *key = text(r, s, 0), *value = text(r, s, 1);
-        st = r->arena.failed ? no_memory(r, err) : each(ctx, key, value, err);
+        st = r->arena.failed ? usc_no_memory(r->folder, err) : each(ctx, key, value, err);
         if (st != USC_OK) break;
     }
     sqlite3_reset(s);

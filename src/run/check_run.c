@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/number.h"
 #include "run/check.h"
 #include "run/crew.h"
@@ -56,11 +57,6 @@ static double timeout_of(const usc_check *c)
 
 /* ---- beginning ---- */
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
-}
-
 /* What computed before, held against what computes now. */
 static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error *err)
 {
@@ -73,7 +69,7 @@ static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error 
         st = usc_json_parse(known, strlen(known), "inputs", "are no JSON", &before, err);
     if (before != NULL &&
         !usc_identity_difference(before, facts, changed, sizeof changed))
-        st = no_memory(err);
+        st = usc_no_memory("check", err);
     usc_json_free(before);
     if (st == USC_E_NOMEM || changed[0] == '\0') return st;
     return usc_error_set(err, USC_E_EXISTS, -1,
@@ -99,7 +95,7 @@ static usc_status begin(void *ctx, const usc_json *message, usc_error *err)
     const usc_json *environment = usc_json_get(message, "environment");
     const char *inputs = usc_json_print(facts, &arena);
     const char *said = environment != NULL ? usc_json_print(environment, &arena) : NULL;
-    if (arena.failed || c->remarks.failed) st = no_memory(err);
+    if (arena.failed || c->remarks.failed) st = usc_no_memory("check", err);
     const struct {
         const char *key, *value;
     } keys[] = {{"inputs", inputs},
@@ -374,7 +370,7 @@ static usc_status work_through(usc_check *c, int jobs, bool *stopped, usc_error 
                                     .memory = memory,
                                     .meet = true};
     usc_status st = USC_OK;
-    if (settings.failed || c->texts.failed) st = no_memory(err);
+    if (settings.failed || c->texts.failed) st = usc_no_memory("check", err);
     show_progress(c);
     if (st == USC_OK) st = usc_crew_run(&crew, &work, c->hooks, stopped, err);
     usc_line_free(&settings);
@@ -423,7 +419,7 @@ static usc_status check_all(usc_check *c, usc_run_end *end, usc_error *err)
     const char *before = usc_result_get(c->result, "seconds");
     c->before = before != NULL ? usc_parse_number(before, NULL) : 0;
     int64_t *todo = malloc((size_t)(c->picks.n + 1) * sizeof *todo);
-    if (todo == NULL) return no_memory(err);
+    if (todo == NULL) return usc_no_memory("check", err);
     usc_status st = find_todo(c, todo, &n_todo, err);
     if (st == USC_OK) st = check_calls(c, todo, n_todo, end, err);
     free(todo);

@@ -59,17 +59,12 @@ static bool has_work(const crew *c)
 
 /* ---- hiring and firing ---- */
 
-static usc_status no_memory(const crew *c)
-{
-    return usc_error_set(c->err, USC_E_NOMEM, -1, "a worker: no memory");
-}
-
 static usc_status hire(crew *c)
 {
     if (c->command == NULL) c->command = c->hooks->command(c->hooks->ctx, c->err);
     if (c->command == NULL) return c->err != NULL ? c->err->status : USC_E_NOT_FOUND;
     member *m = calloc(1, sizeof *m);
-    if (m == NULL) return no_memory(c);
+    if (m == NULL) return usc_no_memory("a worker", c->err);
     const usc_status st = usc_worker_start(&m->worker, c->command, c->settings->text,
                                            c->hooks->environment, c->err);
     if (st != USC_OK) {
@@ -161,7 +156,7 @@ static usc_status give(crew *c, member *m, int64_t job)
     if (c->settings->memory > 0 && c->work->room != NULL)
         usc_line_add(&c->line, ", \"room\": %lld", (long long)room_of(c, job));
     usc_line_text(&c->line, "}\n");
-    if (c->line.failed) return no_memory(c);
+    if (c->line.failed) return usc_no_memory("a worker", c->err);
     m->idle = false;
     m->job = job;
     (void)strcpy(m->phase, "device");
@@ -291,13 +286,13 @@ static usc_status understand(crew *c, member *m, const usc_json *message)
     } else if (!share(c, m, message)) {
         return take_in(c, m, message);
     }
-    return c->known.failed ? no_memory(c) : USC_OK;
+    return c->known.failed ? usc_no_memory("a worker", c->err) : USC_OK;
 }
 
 static usc_status hear(crew *c, member *m)
 {
     if (!usc_worker_read(&m->worker))
-        return m->worker.buffer.failed ? no_memory(c) : bury(c, m);
+        return m->worker.buffer.failed ? usc_no_memory("a worker", c->err) : bury(c, m);
     usc_status st = USC_OK;
     for (char *line; st == USC_OK && (line = usc_worker_line(&m->worker)) != NULL;) {
         usc_json *message = NULL;
@@ -351,7 +346,7 @@ static usc_status turn(crew *c)
     member **who = calloc((size_t)c->n + 1, sizeof *who);
     const int n = c->n;
     usc_status st = USC_OK;
-    if (fds == NULL || who == NULL) st = no_memory(c);
+    if (fds == NULL || who == NULL) st = usc_no_memory("a worker", c->err);
     for (int i = 0; st == USC_OK && i < n; i++) {
         who[i] = c->member[i];
         fds[i] = (struct pollfd){.fd = who[i]->worker.out, .events = POLLIN};
@@ -392,7 +387,7 @@ usc_status usc_crew_run(const usc_crew_settings *settings, const usc_crew_work *
     *stopped = false;
     usc_known_begin(&c.known);
     c.member = calloc((size_t)settings->size + 1, sizeof *c.member);
-    if (c.member == NULL) st = no_memory(&c);
+    if (c.member == NULL) st = usc_no_memory("a worker", c.err);
     for (int i = 0; st == USC_OK && i < (any ? settings->size : meet); i++)
         st = hire(&c);
     while (st == USC_OK && goes_on(&c, meet)) {

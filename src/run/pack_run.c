@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/folder.h"
 #include "run/check.h"
 #include "run/crew.h"
@@ -27,11 +28,6 @@ typedef struct packing {
     int64_t next, n_done;
     char part[USC_PATH_SIZE];
 } packing;
-
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "pack: no memory");
-}
 
 /* ---- as work of a crew ---- */
 
@@ -65,7 +61,7 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
         usc_json_print_lines(usc_json_get(news->row, "entry"), &p->texts);
     p->unjudged[news->job] =
         usc_json_get(usc_json_get(news->row, "entry"), "unjudged") != NULL;
-    if (p->entry[news->job] == NULL) return no_memory(err);
+    if (p->entry[news->job] == NULL) return usc_no_memory("pack", err);
     p->n_done++;
     if (p->hooks->progress != NULL)
         p->hooks->progress(p->hooks->ctx, "packing", p->n_done, p->picks.n, 0);
@@ -138,7 +134,7 @@ static usc_status work_through(packing *p, bool *stopped, usc_error *err)
     /* A call may take as long as it takes: nobody is under test. */
     const usc_crew_settings crew = {.text = settings.text, .size = jobs, .timeout = 1e9};
     usc_status st = settings.failed || p->texts.failed
-                        ? no_memory(err)
+                        ? usc_no_memory("pack", err)
                         : usc_crew_run(&crew, &work, p->hooks, stopped, err);
     usc_line_free(&settings);
     return st;
@@ -165,7 +161,7 @@ static usc_status put_head(packing *p, FILE *file, usc_error *err)
     const bool made = !text.failed && !p->texts.failed;
     if (made) fputs(text.text, file);
     usc_line_free(&text);
-    return made ? USC_OK : no_memory(err);
+    return made ? USC_OK : usc_no_memory("pack", err);
 }
 
 /* Two levels deeper than it is by itself. */
@@ -267,7 +263,7 @@ static usc_status begin(packing *p, usc_error *err)
     const size_t n = (size_t)p->picks.n + 1;
     p->entry = usc_arena_take(&p->texts, n * sizeof *p->entry);
     p->unjudged = usc_arena_take(&p->texts, n * sizeof *p->unjudged);
-    return p->texts.failed ? no_memory(err) : make_folders(p, err);
+    return p->texts.failed ? usc_no_memory("pack", err) : make_folders(p, err);
 }
 
 static usc_status pack_all(packing *p, usc_run_end *end, usc_error *err)
