@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <ulpscope/dtype.h>
 #include <ulpscope/report.h>
 
 #include "show.h"
@@ -25,57 +24,14 @@ static bool is_shown(const overflow_source *s, const overflow_words *w)
 
 /* ---- text ---- */
 
-/* "12 NaN and 3 Inf of 512 elements of out[0]" */
-static void put_counts(const usc_call *call, const usc_flow_event *e)
-{
-    const int64_t counts[] = {e->n_nan, e->n_pos_inf, e->n_neg_inf};
-    static const char *const names[] = {"NaN", "+Inf", "-Inf"};
-    const char *between = "";
-    for (int i = 0; i < 3; i++) {
-        if (counts[i] == 0) continue;
-        (void)printf("%s%" PRId64 " %s", between, counts[i], names[i]);
-        between = ", ";
-    }
-    (void)printf(" among %" PRId64 " elements of ", e->n);
-    show_plain(text_of(call->arg[e->arg].path));
-}
-
-/* How large the inputs were, and what the output's dtype ends at. */
-static void put_sizes(const usc_call *call, const usc_flow_event *e)
-{
-    const char *name = text_of(call->arg[e->arg].dtype_name);
-    const double ends = usc_dtype_info_of(usc_dtype_by_name(name))->largest;
-    if (e->from < 0) {
-        fputs("; it reads no tensor", stdout);
-        return;
-    }
-    (void)printf("; all inputs are finite, the largest value is %.3g (", e->largest);
-    show_plain(text_of(call->arg[e->from].path));
-    putchar(')');
-    if (ends > 0) (void)printf(", %s ends at %.6g", name, ends);
-}
-
-static void put_kind(const usc_call *call, const usc_flow_event *e)
-{
-    if (e->kind == USC_FLOW_BORN) {
-        put_sizes(call, e);
-    } else if (e->kind == USC_FLOW_TURNED) {
-        fputs("; made of an Inf in ", stdout);
-        show_plain(text_of(call->arg[e->from].path));
-    } else if (e->kind == USC_FLOW_WRITTEN) {
-        fputs("; a number among its arguments asks for it", stdout);
-    } else {
-        fputs("; written before the capture, or by what was not captured", stdout);
-    }
-}
-
 static void put_source(const usc_call *call, const overflow_source *s)
 {
     const usc_flow_event *e = &s->event;
     show_line(call, false);
     (void)printf("       %s: ", usc_flow_text(e->kind));
-    put_counts(call, e);
-    put_kind(call, e);
+    char said[512];
+    usc_flow_say(call, e, said, sizeof said);
+    show_plain(said);
     if (s->sentence != NULL) {
         (void)printf("\n       %s: ", overflow_text(s->told));
         show_plain(s->sentence);

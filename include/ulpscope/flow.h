@@ -3,7 +3,7 @@
 // on, where it ends. By the statistics of tensors alone: no operator runs, no data are
 // read. Whether a birth is the device's fault tells a replay (run.h).
 //
-// Threads: one thread at a time per flow.
+// Threads: one thread at a time per flow, where a function does not say otherwise.
 #ifndef ULPSCOPE_FLOW_H
 #define ULPSCOPE_FLOW_H
 
@@ -82,6 +82,68 @@ USC_API void usc_flow_free(usc_flow *flow);
  */
 USC_API USC_NODISCARD usc_status usc_flow_call(usc_flow *flow, const usc_call *call,
                                                usc_flow_event *out, usc_error *err);
+
+/** A storage came to its end: what was known of it goes, and its number may be given
+ * anew. For flows that run on and on. */
+USC_API void usc_flow_forget(usc_flow *flow, int64_t storage);
+
+/**
+ * What an event says, without the call's name: "12 +Inf among 512 elements of out[0];
+ * all inputs are finite, the largest value is 300 (args[0]), float16 ends at 65504".
+ * Empty where the event is CLEAN. `call` is the event's call.
+ *
+ * Memory:  at most `size` bytes with the zero go to `out`; what does not fit is cut.
+ */
+USC_API void usc_flow_say(const usc_call *call, const usc_flow_event *event, char *out,
+                          size_t size);
+
+/* ---- while a program runs ---- */
+
+/** Where a NaN or an Inf came from. */
+typedef struct usc_birth {
+    usc_flow_event event;
+    int64_t step;
+    const char *value; /* "NaN" or "Inf": what came out, the worse of both */
+    const char *op, *phase, *module;
+    const char *inputs;   /* usc_call_summary */
+    const char *sentence; /* all of it in one line */
+    const char *frames;   /* JSON as in usc_call, NULL: not known */
+} usc_birth;
+
+typedef struct usc_births usc_births;
+
+/**
+ * An empty list that keeps the first `most` births (0: 1000) and counts the rest.
+ *
+ * Memory:  freed by usc_births_free.
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_births_create(int64_t most, usc_births **out,
+                                                   usc_error *err);
+
+/** Frees; NULL is allowed. */
+USC_API void usc_births_free(usc_births *births);
+
+/**
+ * Takes the next call that ended, one thread at a time. Births are BORN, TURNED, and of
+ * ENTERED those with NaN: an Inf that lay there before is most often a mask that is
+ * meant, and where it does harm it turns to NaN.
+ *
+ * Memory:  nothing of `call` is kept but copies of texts, for births alone.
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_births_call(usc_births *births, const usc_call *call,
+                                                 usc_error *err);
+
+/** As usc_flow_forget, by the same thread. */
+USC_API void usc_births_forget(usc_births *births, int64_t storage);
+
+/** How many there were, and in `*kept` how many can be read. Threads: any. */
+USC_API int64_t usc_births_count(usc_births *births, int64_t *kept);
+
+/** The i-th that was kept; NULL where there is none. Memory: until usc_births_free.
+ * Threads: any. */
+USC_API const usc_birth *usc_births_at(usc_births *births, int64_t i);
 
 USC_END_DECLS
 #endif

@@ -6,9 +6,14 @@
 
 #include <ulpscope/alloc.h>
 
+static size_t home_of(usc_hash128 key)
+{
+    return (size_t)(key.low ^ key.high * 0x9e3779b97f4a7c15u);
+}
+
 static usc_key_slot *slot_of(const usc_keys *k, usc_hash128 key)
 {
-    for (size_t i = (size_t)(key.low ^ key.high * 0x9e3779b97f4a7c15u);; i++) {
+    for (size_t i = home_of(key);; i++) {
         usc_key_slot *s = &k->slot[i & (k->size - 1)];
         if (!s->used || (s->key.low == key.low && s->key.high == key.high)) return s;
     }
@@ -47,6 +52,23 @@ int64_t *usc_keys_find(const usc_keys *k, usc_hash128 key)
     if (k->size == 0) return NULL;
     usc_key_slot *s = slot_of(k, key);
     return s->used ? &s->value : NULL;
+}
+
+void usc_keys_remove(usc_keys *k, usc_hash128 key)
+{
+    if (k->size == 0) return;
+    const size_t mask = k->size - 1;
+    usc_key_slot *s = slot_of(k, key);
+    if (!s->used) return;
+    k->n--;
+    size_t hole = (size_t)(s - k->slot);
+    /* what lies behind the hole and would not be found over it moves into it */
+    for (size_t i = (hole + 1) & mask; k->slot[i].used; i = (i + 1) & mask)
+        if (((i - home_of(k->slot[i].key)) & mask) >= ((i - hole) & mask)) {
+            k->slot[hole] = k->slot[i];
+            hole = i;
+        }
+    k->slot[hole].used = false;
 }
 
 usc_hash128 usc_key_of(const char *text)

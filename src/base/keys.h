@@ -23,6 +23,9 @@ int64_t usc_keys_put(usc_keys *k, usc_hash128 key, int64_t value);
 /** The place of a key's number; NULL where it has none. Memory: until usc_keys_put. */
 int64_t *usc_keys_find(const usc_keys *k, usc_hash128 key);
 
+/** Forgets a key; nothing where it is not there. */
+void usc_keys_remove(usc_keys *k, usc_hash128 key);
+
 /** The hash of a text; NULL is as "". */
 usc_hash128 usc_key_of(const char *text);
 

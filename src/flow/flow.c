@@ -50,9 +50,19 @@ void usc_flow_free(usc_flow *flow)
 
 /* ---- what is known of a storage ---- */
 
+static usc_hash128 key_of_storage(int64_t storage)
+{
+    return usc_hash_bytes(&storage, sizeof storage);
+}
+
 static usc_hash128 key_of(const usc_call_arg *arg)
 {
-    return usc_hash_bytes(&arg->storage, sizeof arg->storage);
+    return key_of_storage(arg->storage);
+}
+
+void usc_flow_forget(usc_flow *flow, int64_t storage)
+{
+    usc_keys_remove(&flow->storages, key_of_storage(storage));
 }
 
 /* 0: nothing is known of it. */
@@ -170,9 +180,22 @@ static usc_status read_asked(const usc_call *call, int *asked, usc_error *err)
 
 /* ---- what comes out ---- */
 
-static bool is_result(const usc_call_arg *arg)
+static bool has_storage(const usc_call *call, usc_role role, int64_t storage)
 {
-    return arg->role != USC_ROLE_IN;
+    for (int i = 0; i < call->n_args; i++)
+        if (call->arg[i].role == role && call->arg[i].storage == storage) return true;
+    return false;
+}
+
+/* What the call gave. A view of memory that nobody has written is none (detach of what
+ * empty returned): it shows what lay there. */
+static bool is_result(const usc_flow *flow, const usc_call *call, const usc_call_arg *arg)
+{
+    if (arg->role == USC_ROLE_IN) return false;
+    return arg->role == USC_ROLE_MUTATED ||
+           (mark_of(flow, arg) % N_FLAGS & GARBAGE) == 0 ||
+           !has_storage(call, USC_ROLE_IN, arg->storage) ||
+           has_storage(call, USC_ROLE_MUTATED, arg->storage);
 }
 
 /* The kind of a call that gave `out`, where Inf was asked for by numbers (-1: none was).
@@ -196,12 +219,12 @@ static usc_flow_kind kind_of(const counts *out, const inputs *in, int asked)
 }
 
 /* The result that shows it: the first with NaN, else the first with Inf; -1: none. */
-static int showing(const usc_call *call, counts *all)
+static int showing(const usc_flow *flow, const usc_call *call, counts *all)
 {
     int found = -1;
     bool has_nan = false;
     for (int i = 0; i < call->n_args; i++) {
-        if (!is_result(&call->arg[i])) continue;
+        if (!is_result(flow, call, &call->arg[i])) continue;
         const counts c = counts_of(&call->arg[i]);
         if (any(&c) && (found < 0 || (c.nan > 0 && !has_nan))) {
             found = i;
@@ -228,7 +251,7 @@ static void mark_results(usc_flow *flow, const usc_call *call, int64_t source, i
         const counts c = counts_of(&call->arg[i]);
         const int64_t mark = mark_of(flow, &call->arg[i]);
         const bool garbage = (mark % N_FLAGS & GARBAGE) != 0;
-        if (!is_result(&call->arg[i])) continue;
+        if (!is_result(flow, call, &call->arg[i])) continue;
         if (any(&c))
             set_mark(flow, &call->arg[i], source, flags);
         else if (garbage && is_whole(&call->arg[i], &c))
@@ -249,7 +272,7 @@ static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int a
 {
     counts results = {0};
     int flags = 0;
-    out->arg = showing(call, &results);
+    out->arg = showing(flow, call, &results);
     out->from = in->arg >= 0 ? in->arg : in->widest;
     out->largest = in->largest;
     if (out->arg < 0 && in->arg < 0) {
@@ -281,7 +304,7 @@ static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int a
 static void mark_garbage(usc_flow *flow, const usc_call *call)
 {
     for (int i = 0; i < call->n_args; i++)
-        if (is_result(&call->arg[i])) set_mark(flow, &call->arg[i], 0, GARBAGE);
+        if (call->arg[i].role != USC_ROLE_IN) set_mark(flow, &call->arg[i], 0, GARBAGE);
 }
 
 usc_status usc_flow_call(usc_flow *flow, const usc_call *call, usc_flow_event *out,

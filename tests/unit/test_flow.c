@@ -121,11 +121,14 @@ static void test_memory_that_nobody_wrote_is_no_source(void **state)
     (void)state;
     static const step steps[] = {
         {"aten::empty.memory_format", NULL, "o1N3", USC_FLOW_CLEAN, 0},
+        {"aten::detach", NULL, "i1N3 o1N3", USC_FLOW_CLEAN, 0},
         {"aten::copy_", NULL, "i1N3 i2 m1/4", USC_FLOW_CLEAN, 0},
-        {"aten::clone", NULL, "i1N1 o4N1", USC_FLOW_BORN, 3},
+        {"aten::clone", NULL, "i1N1 o4N1", USC_FLOW_BORN, 4},
         {"aten::copy_", NULL, "i1N1 i2 m1", USC_FLOW_CLEAN, 0},
-        {"aten::mul_", NULL, "i1 m1N2", USC_FLOW_BORN, 5},
-        {"aten::copy_", NULL, "i1N2 i4N1 m1N1", USC_FLOW_CARRIED, 3}};
+        {"aten::mul_", NULL, "i1 m1N2", USC_FLOW_BORN, 6},
+        {"aten::copy_", NULL, "i1N2 i4N1 m1N1", USC_FLOW_CARRIED, 4},
+        {"aten::empty.memory_format", NULL, "o5N1", USC_FLOW_CLEAN, 0},
+        {"aten::log_", NULL, "i5 m5N2 o5N2", USC_FLOW_BORN, 9}};
     RUN(steps);
 }
 
@@ -162,6 +165,59 @@ static void test_calls_with_calls_below_and_odd_rows_tell_nothing(void **state)
     assert_string_equal(usc_flow_text((usc_flow_kind)99), "unknown");
 }
 
+static void give(usc_births *b, int64_t n, const char *op, const char *words)
+{
+    char stats[MOST_TENSORS][ROOM];
+    usc_call_arg arg[MOST_TENSORS];
+    usc_call call = {.sequence = n,
+                     .step = n / 10,
+                     .op = op,
+                     .phase = "forward",
+                     .module_path = "net.0",
+                     .arg = arg};
+    for (const char *word = words; word != NULL; call.n_args++) {
+        arg[call.n_args] = tensor_of(word, stats[call.n_args]);
+        word = strchr(word, ' ');
+        if (word != NULL) word++;
+    }
+    assert_int_equal(usc_births_call(b, &call, NULL), USC_OK);
+}
+
+static void test_births_are_kept_and_counted_and_storages_forgotten(void **state)
+{
+    (void)state;
+    usc_births *b = NULL;
+    int64_t kept;
+    assert_int_equal(usc_births_create(2, &b, NULL), USC_OK);
+    give(b, 10, "aten::mm", "i1-8 o2-8"); /* entered, and most likely meant */
+    give(b, 11, "aten::mul", "i3 o4+5");
+    give(b, 12, "aten::relu", "i4+5 o5+5");
+    give(b, 13, "aten::mm", "i6N1 o7N8");
+    assert_int_equal(usc_births_count(b, &kept), 2);
+    give(b, 14, "aten::sub", "i5+5 o8N5");
+    assert_int_equal(usc_births_count(b, &kept), 3);
+    assert_int_equal(kept, 2);
+    const usc_birth *born = usc_births_at(b, 0), *entered = usc_births_at(b, 1);
+    assert_null(usc_births_at(b, 2));
+    assert_null(usc_births_at(b, -1));
+    assert_string_equal(born->value, "Inf");
+    assert_string_equal(born->op, "aten::mul");
+    assert_string_equal(
+        born->sentence,
+        "Inf is born in aten::mul, call 11, step 1, forward, module net.0: 5 +Inf among "
+        "8 "
+        "elements of out[0]; all inputs are finite, the largest value is 300 (args[0]), "
+        "float16 ends at 65504");
+    assert_int_equal(entered->event.kind, USC_FLOW_ENTERED);
+    assert_non_null(strstr(entered->sentence, "NaN entered at aten::mm"));
+    usc_births_forget(b, 7);
+    give(b, 15, "aten::relu", "i7N8 o9N8"); /* another storage of that number */
+    assert_int_equal(usc_births_count(b, NULL), 4);
+    usc_births_forget(b, 99);
+    usc_births_free(b);
+    usc_births_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_a_mask_is_meant_and_excuses_its_own_sign_alone),
         cmocka_unit_test(test_memory_that_nobody_wrote_is_no_source),
         cmocka_unit_test(test_calls_with_calls_below_and_odd_rows_tell_nothing),
+        cmocka_unit_test(test_births_are_kept_and_counted_and_storages_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
