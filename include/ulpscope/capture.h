@@ -47,8 +47,21 @@ typedef struct usc_capture_hooks {
                        int64_t size, usc_error *err);
 } usc_capture_hooks;
 
+/** Who gets the calls of a session that writes no trace: each as it ends, so that one
+ * comes behind those that made its inputs, from the writer thread. Texts and arguments
+ * are valid until `call` returns; blobs, schema, class of the module and hashes are not
+ * told, of statistics only n, n_nan, n_pos_inf, n_neg_inf, min and max. The session holds
+ * what lives, so that its memory does not grow with the run. */
+typedef struct usc_capture_watch {
+    void *ctx;
+    usc_status (*call)(void *ctx, const usc_call *call, usc_error *err);
+    void (*gone)(void *ctx, int64_t storage); /* it is no more, nor will be */
+} usc_capture_watch;
+
 typedef struct usc_capture_options {
     const usc_alloc *alloc;
+    const usc_capture_watch *watch; /* in place of a trace; implies stats_only. Copied;
+                                       NULL: a trace */
     bool stats_only;     /* --data stats: no bytes kept, statistics per tensor instead */
     int64_t ring_size;   /* bytes between the calling threads and the writer; 0: 1 GiB
                             (stats_only: 64 MiB). Address space: pages come on demand,
@@ -107,7 +120,8 @@ typedef struct usc_capture_call {
 } usc_capture_call;
 
 /**
- * Creates the trace folder and starts the writer thread.
+ * Creates the trace folder (options->watch: none, `path` is NULL) and starts the writer
+ * thread.
  *
  * Memory:  the session is the caller's until usc_capture_close. hooks and options are
  *          copied; what hooks->ctx points to, and the allocator, must outlive it.

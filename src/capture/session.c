@@ -3,6 +3,7 @@
 #include "capture/session.h"
 
 #include "capture/fetch.h"
+#include "capture/watch.h"
 #include "capture/writer.h"
 
 #include <assert.h>
@@ -97,6 +98,7 @@ static void free_session(usc_capture *c)
             alloc->resize(alloc->ctx, scratch[i]->at, scratch[i]->size, 0);
     usc_fetch_free(c);
     usc_stats_cache_free(c->stats_cache, alloc);
+    usc_watcher_free(c->watcher);
     usc_storage_map_free(&c->storages);
     usc_intern_free(&c->ops, alloc);
     usc_intern_free(&c->modules, alloc);
@@ -131,7 +133,7 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     memset(c, 0, sizeof *c);
     c->alloc = alloc;
     if (hooks != NULL) c->hooks = *hooks;
-    c->stats_only = options->stats_only;
+    c->stats_only = options->stats_only || options->watch != NULL;
     c->limit_bytes = options->limit_bytes;
     c->storages.alloc = alloc;
     c->storages.hooks = &c->hooks;
@@ -151,21 +153,28 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     return USC_OK;
 }
 
+static usc_status make_sink(usc_capture *c, const char *path,
+                            const usc_capture_options *options, usc_error *err)
+{
+    usc_trace_options trace = options->trace;
+    trace.alloc = c->alloc;
+    return options->watch != NULL ? usc_watcher_make(options->watch, &c->watcher, err)
+                                  : usc_trace_create(path, &trace, &c->trace, err);
+}
+
 usc_status usc_capture_open(const char *path, const usc_capture_hooks *hooks,
                             const usc_capture_options *options, usc_capture **out,
                             usc_error *err)
 {
-    assert(path);
     assert(out);
     static const usc_capture_options defaults = {0};
     if (options == NULL) options = &defaults;
+    assert(path || options->watch);
     *out = NULL;
     usc_capture *c = NULL;
     usc_status st = make_session(hooks, options, &c, err);
     if (st != USC_OK) return st;
-    usc_trace_options trace = options->trace;
-    trace.alloc = c->alloc;
-    st = usc_trace_create(path, &trace, &c->trace, err);
+    st = make_sink(c, path, options, err);
     if (st != USC_OK) goto done;
     if (pthread_create(&c->writer, NULL, usc_capture_writer_main, c) != 0) {
         st = usc_error_set(err, USC_E_NOMEM, -1, "capture: cannot start the writer");

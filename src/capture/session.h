@@ -23,8 +23,10 @@ struct usc_capture {
     const usc_alloc *alloc;
     usc_capture_hooks hooks;
     bool stats_only;
-    usc_ring ring;           /* sending side under `lock` */
-    usc_trace_writer *trace; /* the writer thread's until it is joined */
+    usc_ring ring; /* sending side under `lock` */
+    /* the writer thread's until it is joined, one of both: */
+    usc_trace_writer *trace;
+    struct usc_watcher *watcher;
     pthread_t writer;
 
     pthread_mutex_t lock; /* of everything up to `counts` */

@@ -30,10 +30,11 @@ static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
     if (first.in == NULL) return NULL;
     usc_tensor view = at->t->view;
     view.data = first.out;
+    const usc_stats_options options = {.no_histogram = c->watcher != NULL};
     usc_stats *stats = usc_storage_add_stats(&c->storages, s, key);
     if (stats == NULL)
         usc_session_fail_memory(c, "statistics");
-    else if (usc_stats_compute(&view, NULL, stats, NULL) != USC_OK)
+    else if (usc_stats_compute(&view, &options, stats, NULL) != USC_OK)
         s->n_stats--, stats = NULL;
     return stats;
 }
@@ -238,6 +239,11 @@ static void pack_storage(usc_packer *p, const void *what)
     usc_pack_text(p, row->device);
 }
 
+static void pack_gone(usc_packer *p, const void *what)
+{
+    usc_pack_i64(p, ((const usc_storage *)what)->id);
+}
+
 /* Finds the touched storage or makes it (`*fresh`); false: failed. One whose size changed
  * is another storage: its row tells one size. */
 static bool find_storage(usc_capture *c, usc_touch *at, bool *fresh)
@@ -245,7 +251,10 @@ static bool find_storage(usc_capture *c, usc_touch *at, bool *fresh)
     const usc_capture_tensor *t = at->t;
     usc_storage *s = usc_storage_find(&c->storages, t->storage);
     *fresh = s == NULL || s->size != t->storage_size;
-    if (*fresh && s != NULL) s->n_parts = 0;
+    if (*fresh && s != NULL) {
+        s->n_parts = 0;
+        if (c->watcher != NULL) usc_session_send(c, USC_MESSAGE_GONE, pack_gone, s);
+    }
     if (s == NULL) s = usc_storage_add(&c->storages, t->storage);
     if (s == NULL) {
         usc_session_fail_memory(c, "a storage");
@@ -462,6 +471,8 @@ static int64_t begin(usc_capture *c, const usc_capture_call *call)
 static void leave(usc_capture *c)
 {
     usc_storage *const dead = usc_storage_take_dead(&c->storages);
+    for (const usc_storage *s = dead; c->watcher != NULL && s != NULL; s = s->next_dead)
+        usc_session_send(c, USC_MESSAGE_GONE, pack_gone, s);
     usc_fetch_done(c);
     pthread_mutex_unlock(&c->lock);
     usc_storage_bury(&c->storages, dead);

@@ -4,6 +4,7 @@
 #include "capture/writer.h"
 
 #include "capture/session.h"
+#include "capture/watch.h"
 #include "trace/trace_write.h"
 
 #include <stdio.h>
@@ -60,7 +61,8 @@ static const usc_stats *stats_of(usc_capture *c, const usc_tensor_message *m,
     memcpy(view.sizes, m->row.sizes, (size_t)view.ndim * sizeof *view.sizes);
     memcpy(view.strides, m->row.strides, (size_t)view.ndim * sizeof *view.strides);
     e->key = 0;
-    if (usc_stats_compute(&view, NULL, &e->stats, NULL) != USC_OK) return NULL;
+    const usc_stats_options options = {.no_histogram = c->watcher != NULL};
+    if (usc_stats_compute(&view, &options, &e->stats, NULL) != USC_OK) return NULL;
     e->key = m->dense_key;
     e->version = m->row.version;
     return &e->stats;
@@ -85,7 +87,8 @@ static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned cha
     m.row.stats = stats_of(c, &m, bytes != NULL ? bytes + (m.first - from) : NULL);
     const int64_t *blob = m.part > 0 ? blob_of_part(c, m.part) : NULL;
     if (blob != NULL) m.row.blob = *blob;
-    return usc_trace_put_tensor(c->trace, &m.row, err);
+    return c->watcher != NULL ? usc_watcher_tensor(c->watcher, &m.row, err)
+                              : usc_trace_put_tensor(c->trace, &m.row, err);
 }
 
 static usc_status stop(usc_capture *c, usc_error *err)
@@ -114,6 +117,13 @@ static usc_status put_blob(usc_capture *c, const usc_version_message *m,
     return st;
 }
 
+static usc_status put_version_row(usc_capture *c, const usc_version_row *row,
+                                  usc_error *err)
+{
+    return c->watcher != NULL ? usc_watcher_version(c->watcher, row, err)
+                              : usc_trace_put_version(c->trace, row, err);
+}
+
 /* Version row, the row of the tensor for which it was taken, its bytes. */
 static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
 {
@@ -132,7 +142,7 @@ static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
     if (blob == NULL) blob = &none; /* no memory: the session has failed */
     usc_status st = USC_OK;
     if (bytes != NULL) st = put_blob(c, &m, bytes, blob, err);
-    if (st == USC_OK && !m.again) st = usc_trace_put_version(c->trace, &m.row, err);
+    if (st == USC_OK && !m.again) st = put_version_row(c, &m.row, err);
     if (st == USC_OK) st = put_tensor(c, &tensor, bytes, m.first, err);
     return st;
 }
@@ -165,7 +175,8 @@ static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_er
                  part);
         const usc_arg_row row = {
             .call = call, .role = (usc_role)m.role, .path = path, .tensor = m.tensor};
-        st = usc_trace_put_arg(c->trace, &row, err);
+        st = c->watcher != NULL ? usc_watcher_arg(c->watcher, &row, err)
+                                : usc_trace_put_arg(c->trace, &row, err);
     }
     return st;
 }
@@ -174,6 +185,7 @@ static usc_status put_unobserved(usc_capture *c, int64_t call, const usc_unobser
                                  usc_error *err)
 {
     char text[160];
+    if (c->watcher != NULL) return USC_OK;
     snprintf(text, sizeof text,
              "unobserved write between calls %lld and %lld to storage %lld",
              (long long)seen->since, (long long)call, (long long)seen->storage);
@@ -187,7 +199,8 @@ static usc_status put_call(usc_capture *c, usc_unpacker *u, usc_error *err)
     row.args = usc_unpack_text(u);
     row.state = usc_unpack_text(u);
     row.status = "unfinished";
-    usc_status st = usc_trace_put_call(c->trace, &row, err);
+    usc_status st = c->watcher != NULL ? usc_watcher_call(c->watcher, &row, err)
+                                       : usc_trace_put_call(c->trace, &row, err);
     if (st == USC_OK) st = put_args(c, u, row.sequence, err);
     for (int64_t n = st == USC_OK ? usc_unpack_i64(u) : 0; st == USC_OK && n > 0; n--)
         st = put_unobserved(c, row.sequence, usc_unpack_bytes(u, sizeof(usc_unobserved)),
@@ -201,8 +214,9 @@ static usc_status put_end(usc_capture *c, usc_unpacker *u, usc_error *err)
     const int64_t how = usc_unpack_i64(u);
     const usc_status st = put_args(c, u, sequence, err);
     if (st != USC_OK || how == USC_END_NOT) return st;
-    return usc_trace_end_call(c->trace, sequence, how == USC_END_OK ? "ok" : "raised",
-                              err);
+    const char *status = how == USC_END_OK ? "ok" : "raised";
+    return c->watcher != NULL ? usc_watcher_end(c->watcher, sequence, status, err)
+                              : usc_trace_end_call(c->trace, sequence, status, err);
 }
 
 /* ---- the rest ---- */
@@ -211,7 +225,8 @@ static usc_status put_storage(usc_capture *c, usc_unpacker *u, usc_error *err)
 {
     usc_storage_row row = {.id = usc_unpack_i64(u), .bytes = usc_unpack_i64(u)};
     row.device = usc_unpack_text(u);
-    return usc_trace_put_storage(c->trace, &row, err);
+    return c->watcher != NULL ? usc_watcher_storage(c->watcher, &row, err)
+                              : usc_trace_put_storage(c->trace, &row, err);
 }
 
 static usc_status put_step(usc_capture *c, usc_unpacker *u, usc_error *err)
@@ -219,6 +234,20 @@ static usc_status put_step(usc_capture *c, usc_unpacker *u, usc_error *err)
     usc_step_row row;
     memcpy(&row, usc_unpack_bytes(u, sizeof row), sizeof row);
     return usc_trace_put_step(c->trace, &row, err);
+}
+
+/* Names that a watcher hands on; it wants no meta keys and no remarks. */
+static usc_status watch_name(usc_watcher *w, int64_t kind, usc_unpacker *u,
+                             usc_error *err)
+{
+    const int64_t id = usc_unpack_i64(u);
+    const char *name = usc_unpack_text(u);
+    if (kind == USC_MESSAGE_OP) return usc_watcher_name(w, USC_WATCHED_OP, id, name, err);
+    if (kind == USC_MESSAGE_MODULE)
+        return usc_watcher_name(w, USC_WATCHED_MODULE, id, name, err);
+    if (kind == USC_MESSAGE_STACK)
+        return usc_watcher_name(w, USC_WATCHED_STACK, id, name, err);
+    return USC_OK;
 }
 
 static usc_status put_name(usc_capture *c, int64_t kind, usc_unpacker *u, usc_error *err)
@@ -255,8 +284,12 @@ static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
     case USC_MESSAGE_END:
         return put_end(c, &u, err);
     case USC_MESSAGE_STEP:
-        return put_step(c, &u, err);
+        return c->watcher != NULL ? USC_OK : put_step(c, &u, err);
+    case USC_MESSAGE_GONE:
+        usc_watcher_gone(c->watcher, usc_unpack_i64(&u));
+        return USC_OK;
     default:
+        if (c->watcher != NULL) return watch_name(c->watcher, kind, &u, err);
         return put_name(c, kind, &u, err);
     }
 }
@@ -283,7 +316,8 @@ static void write_message(usc_capture *c, usc_ring_message *m)
 static void commit(usc_capture *c)
 {
     usc_error err = {0};
-    if (!atomic_load(&c->failed) && usc_trace_commit(c->trace, &err) != USC_OK)
+    if (c->trace != NULL && !atomic_load(&c->failed) &&
+        usc_trace_commit(c->trace, &err) != USC_OK)
         usc_session_fail(c, &err);
     usc_ring_durable(&c->ring);
 }

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows become calls again, without a trace; see watch.h.
+#include "capture/watch.h"
+
+#include "base/number.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tables by id ---- */
+
+/* What stands in a table begins with it. */
+typedef struct node {
+    int64_t id;
+    struct node *next;
+} node;
+
+typedef struct table {
+    node **head;
+    size_t n, size; /* size: 0 or a power of two */
+} table;
+
+/* Ids are given in turn: their low bits are spread. */
+static node **head_of(const table *t, int64_t id)
+{
+    return &t->head[(uint64_t)id & (t->size - 1)];
+}
+
+static bool grow(table *t)
+{
+    table larger = {.n = t->n, .size = t->size > 0 ? 2 * t->size : 256};
+    larger.head = calloc(larger.size, sizeof *larger.head);
+    if (larger.head == NULL) return false;
+    for (size_t i = 0; i < t->size; i++)
+        for (node *at = t->head[i], *next; at != NULL; at = next) {
+            next = at->next;
+            at->next = *head_of(&larger, at->id);
+            *head_of(&larger, at->id) = at;
+        }
+    free(t->head);
+    *t = larger;
+    return true;
+}
+
+static void *find(const table *t, int64_t id)
+{
+    node *at = t->size > 0 ? *head_of(t, id) : NULL;
+    while (at != NULL && at->id != id)
+        at = at->next;
+    return at;
+}
+
+/* A zeroed node of `size` bytes; NULL: no memory. */
+static void *add(table *t, int64_t id, size_t size)
+{
+    if (t->n >= t->size && !grow(t)) return NULL;
+    node *made = calloc(1, size);
+    if (made == NULL) return NULL;
+    made->id = id;
+    made->next = *head_of(t, id);
+    *head_of(t, id) = made;
+    t->n++;
+    return made;
+}
+
+static void drop(table *t, int64_t id)
+{
+    if (t->size == 0) return;
+    node **at = head_of(t, id);
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    node *gone = *at;
+    if (gone == NULL) return;
+    *at = gone->next;
+    free(gone);
+    t->n--;
+}
+
+static void empty(table *t)
+{
+    for (size_t i = 0; i < t->size; i++)
+        for (node *at = t->head[i], *next; at != NULL; at = next) {
+            next = at->next;
+            free(at);
+        }
+    free(t->head);
+}
+
+/* ---- rows ---- */
+
+enum { NAME_SIZE = 32, STATS_SIZE = 192, PATH_SIZE = 256 };
+
+typedef struct storage {
+    node in;
+    int64_t bytes, version; /* version: the present one, 0: none yet */
+    char device[NAME_SIZE];
+} storage;
+
+typedef struct version {
+    node in;
+    int64_t storage;
+    struct tensor *first; /* of its tensors */
+} version;
+
+typedef struct tensor {
+    node in;
+    struct tensor *other; /* of the same version */
+    int64_t version, storage, offset;
+    char dtype[NAME_SIZE], stats[STATS_SIZE]; /* stats: "" for none */
+    int ndim;
+    int64_t dims[]; /* sizes, strides */
+} tensor;
+
+/* An argument of an open call: tensors may be gone when it ends. */
+typedef struct held_arg {
+    usc_call_arg arg;
+    char path[PATH_SIZE], device[NAME_SIZE], dtype[NAME_SIZE], stats[STATS_SIZE];
+} held_arg;
+
+typedef struct open_call {
+    struct open_call *next;
+    usc_call call;
+    char *args; /* its text */
+    held_arg *held;
+    int n, most;
+} open_call;
+
+typedef struct names {
+    char **text; /* by id */
+    int64_t n;
+} names;
+
+struct usc_watcher {
+    usc_capture_watch watch;
+    table storages, versions, tensors;
+    names of[USC_N_WATCHED_NAMES];
+    open_call *open, *idle;
+    usc_call_arg *arg; /* of the call that is handed over */
+    int most;
+};
+
+static usc_status no_memory(usc_error *err)
+{
+    return usc_error_set(err, USC_E_NOMEM, -1, "capture: no memory for calls");
+}
+
+usc_status usc_watcher_make(const usc_capture_watch *watch, usc_watcher **out,
+                            usc_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL) return no_memory(err);
+    (*out)->watch = *watch;
+    return USC_OK;
+}
+
+static void free_calls(open_call *list)
+{
+    for (open_call *next; list != NULL; list = next) {
+        next = list->next;
+        free(list->args);
+        free(list->held);
+        free(list);
+    }
+}
+
+void usc_watcher_free(usc_watcher *w)
+{
+    if (w == NULL) return;
+    empty(&w->storages);
+    empty(&w->versions);
+    empty(&w->tensors);
+    for (int of = 0; of < USC_N_WATCHED_NAMES; of++) {
+        for (int64_t i = 0; i < w->of[of].n; i++)
+            free(w->of[of].text[i]);
+        free(w->of[of].text);
+    }
+    free_calls(w->open);
+    free_calls(w->idle);
+    free(w->arg);
+    free(w);
+}
+
+static void copy_name(char to[NAME_SIZE], const char *text)
+{
+    (void)usc_format(to, NAME_SIZE, "%s", text != NULL ? text : "");
+}
+
+/* One without bytes holds no numbers: of it nothing is kept. */
+usc_status usc_watcher_storage(usc_watcher *w, const usc_storage_row *row, usc_error *err)
+{
+    if (row->bytes == 0) return USC_OK;
+    storage *s = add(&w->storages, row->id, sizeof *s);
+    if (s == NULL) return no_memory(err);
+    s->bytes = row->bytes;
+    copy_name(s->device, row->device);
+    return USC_OK;
+}
+
+static void drop_version(usc_watcher *w, int64_t id)
+{
+    const version *v = find(&w->versions, id);
+    for (tensor *t = v != NULL ? v->first : NULL, *other; t != NULL; t = other) {
+        other = t->other;
+        drop(&w->tensors, t->in.id);
+    }
+    drop(&w->versions, id);
+}
+
+usc_status usc_watcher_version(usc_watcher *w, const usc_version_row *row, usc_error *err)
+{
+    storage *s = find(&w->storages, row->storage);
+    if (s == NULL) return USC_OK;
+    drop_version(w, s->version);
+    version *v = add(&w->versions, row->id, sizeof *v);
+    if (v == NULL) return no_memory(err);
+    v->storage = row->storage;
+    s->version = row->id;
+    return USC_OK;
+}
+
+static void write_stats(char to[STATS_SIZE], const usc_stats *s)
+{
+    const int n = usc_format(to, STATS_SIZE,
+                             "{\"n\":%lld,\"n_nan\":%lld,\"n_pos_inf\":%lld,"
+                             "\"n_neg_inf\":%lld",
+                             (long long)s->n, (long long)s->n_nan,
+                             (long long)s->n_pos_inf, (long long)s->n_neg_inf);
+    const size_t left = STATS_SIZE - (size_t)n;
+    if (isfinite(s->min) && isfinite(s->max))
+        (void)usc_format(to + n, left, ",\"min\":%.17g,\"max\":%.17g}", s->min, s->max);
+    else
+        (void)usc_format(to + n, left, "}");
+}
+
+usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row, usc_error *err)
+{
+    version *v = find(&w->versions, row->version);
+    if (v == NULL) return USC_OK;
+    const size_t size = (size_t)row->ndim * sizeof(int64_t);
+    tensor *t = add(&w->tensors, row->id, sizeof *t + 2 * size);
+    if (t == NULL) return no_memory(err);
+    t->other = v->first;
+    v->first = t;
+    t->version = row->version;
+    t->storage = v->storage;
+    t->offset = row->offset;
+    t->ndim = row->ndim;
+    copy_name(t->dtype, row->dtype_name);
+    if (row->stats != NULL) write_stats(t->stats, row->stats);
+    if (size > 0) {
+        memcpy(t->dims, row->sizes, size);
+        memcpy(t->dims + row->ndim, row->strides, size);
+    }
+    return USC_OK;
+}
+
+void usc_watcher_gone(usc_watcher *w, int64_t id)
+{
+    const storage *s = find(&w->storages, id);
+    if (s != NULL) drop_version(w, s->version);
+    drop(&w->storages, id);
+    if (w->watch.gone != NULL) w->watch.gone(w->watch.ctx, id);
+}
+
+usc_status usc_watcher_name(usc_watcher *w, usc_watched_name of, int64_t id,
+                            const char *text, usc_error *err)
+{
+    names *all = &w->of[of];
+    if (id >= all->n) {
+        const int64_t n = id + 1 > 2 * all->n ? id + 1 : 2 * all->n;
+        char **more = realloc(all->text, (size_t)n * sizeof *more);
+        if (more == NULL) return no_memory(err);
+        memset(more + all->n, 0, (size_t)(n - all->n) * sizeof *more);
+        all->text = more;
+        all->n = n;
+    }
+    free(all->text[id]);
+    all->text[id] = text != NULL ? strdup(text) : NULL;
+    return text == NULL || all->text[id] != NULL ? USC_OK : no_memory(err);
+}
+
+static const char *name_of(const usc_watcher *w, usc_watched_name of, int64_t id)
+{
+    return id > 0 && id < w->of[of].n ? w->of[of].text[id] : NULL;
+}
+
+/* ---- calls ---- */
+
+static open_call **place_of(usc_watcher *w, int64_t sequence)
+{
+    open_call **at = &w->open;
+    while (*at != NULL && (*at)->call.sequence != sequence)
+        at = &(*at)->next;
+    return at;
+}
+
+/* One that ended before is used again, with its memory. */
+static open_call *new_call(usc_watcher *w)
+{
+    open_call *o = w->idle;
+    if (o == NULL) return calloc(1, sizeof *o);
+    w->idle = o->next;
+    free(o->args);
+    o->args = NULL;
+    o->n = 0;
+    return o;
+}
+
+usc_status usc_watcher_call(usc_watcher *w, const usc_call_row *row, usc_error *err)
+{
+    open_call *o = new_call(w), *around = *place_of(w, row->parent);
+    if (o == NULL) return no_memory(err);
+    if (around != NULL) around->call.n_children++;
+    o->call = (usc_call){.sequence = row->sequence,
+                         .step = row->step,
+                         .parent = row->parent,
+                         .thread = row->thread,
+                         .module = row->module,
+                         .stack = row->stack,
+                         .phase = usc_phase_text(row->phase),
+                         .op = name_of(w, USC_WATCHED_OP, row->op),
+                         .module_path = name_of(w, USC_WATCHED_MODULE, row->module),
+                         .frames = name_of(w, USC_WATCHED_STACK, row->stack),
+                         .composite = row->composite};
+    o->next = w->open;
+    w->open = o;
+    o->args = row->args != NULL ? strdup(row->args) : NULL;
+    return row->args == NULL || o->args != NULL ? USC_OK : no_memory(err);
+}
+
+static bool reserve_arg(open_call *o)
+{
+    if (o->n < o->most) return true;
+    const int most = o->most > 0 ? 2 * o->most : 8;
+    held_arg *more = realloc(o->held, (size_t)most * sizeof *more);
+    if (more == NULL) return false;
+    o->held = more;
+    o->most = most;
+    return true;
+}
+
+usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, usc_error *err)
+{
+    open_call *o = *place_of(w, row->call);
+    const tensor *t = find(&w->tensors, row->tensor);
+    const storage *s = t != NULL ? find(&w->storages, t->storage) : NULL;
+    if (o == NULL || s == NULL) return USC_OK;
+    if (!reserve_arg(o)) return no_memory(err);
+    held_arg *h = &o->held[o->n++];
+    const size_t size = (size_t)t->ndim * sizeof(int64_t);
+    h->arg = (usc_call_arg){.role = row->role,
+                            .tensor = row->tensor,
+                            .version = t->version,
+                            .storage = t->storage,
+                            .storage_bytes = s->bytes,
+                            .ndim = t->ndim,
+                            .offset = t->offset};
+    memcpy(h->arg.sizes, t->dims, size);
+    memcpy(h->arg.strides, t->dims + t->ndim, size);
+    (void)usc_format(h->path, sizeof h->path, "%s", row->path);
+    memcpy(h->device, s->device, sizeof h->device);
+    memcpy(h->dtype, t->dtype, sizeof h->dtype);
+    memcpy(h->stats, t->stats, sizeof h->stats);
+    return USC_OK;
+}
+
+/* Texts are pointed to only now: the arguments may have moved before. */
+static bool gather(usc_watcher *w, open_call *o)
+{
+    if (o->n > w->most) {
+        usc_call_arg *more = realloc(w->arg, (size_t)o->n * sizeof *more);
+        if (more == NULL) return false;
+        w->arg = more;
+        w->most = o->n;
+    }
+    for (int i = 0; i < o->n; i++) {
+        held_arg *h = &o->held[i];
+        h->arg.path = h->path;
+        h->arg.device = h->device;
+        h->arg.dtype_name = h->dtype;
+        h->arg.stats = h->stats[0] != '\0' ? h->stats : NULL;
+        w->arg[i] = h->arg;
+    }
+    o->call.arg = w->arg;
+    o->call.n_args = o->n;
+    o->call.args = o->args;
+    return true;
+}
+
+usc_status usc_watcher_end(usc_watcher *w, int64_t sequence, const char *status,
+                           usc_error *err)
+{
+    open_call **at = place_of(w, sequence), *o = *at;
+    if (o == NULL) return USC_OK;
+    *at = o->next;
+    o->next = w->idle;
+    w->idle = o;
+    if (!gather(w, o)) return no_memory(err);
+    o->call.status = status;
+    return w->watch.call(w->watch.ctx, &o->call, err);
+}
