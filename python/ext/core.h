@@ -40,6 +40,7 @@ void core_lock(PyThread_type_lock lock);
 
 int core_errors_add(PyObject *module);
 int py_api_add(PyObject *module);
+int py_births_add(PyObject *module);
 int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
 int py_cause_add(PyObject *module);

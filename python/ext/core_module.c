@@ -10,6 +10,7 @@
 /* The files that bind something: one a line, so that additions do not meet. */
 #define FILE_LIST(X)                                                                     \
     X(api)                                                                               \
+    X(births)                                                                            \
     X(capture)                                                                           \
     X(case)                                                                              \
     X(cause)                                                                             \

@@ -3,6 +3,7 @@
 // step begins and ends; calls never come through here. Neighbour: py_place.c.
 #include "core.h"
 #include "py_api.h"
+#include "py_births.h"
 #include "py_place.h"
 
 #include <dlfcn.h>
@@ -15,9 +16,11 @@ typedef struct capture_object {
     usc_capture *session;
     int n_users; /* threads that use the session with the GIL released; under the GIL */
     const usc_intercept_table *glue;
-    PyObject *ops; /* str or None */
-    int aten;      /* record operators, not only the API calls around them */
+    PyObject *ops;    /* str or None */
+    PyObject *births; /* in place of a trace, or None */
+    int aten;         /* record operators, not only the API calls around them */
     int debug;
+    bool attached; /* the glue feeds this session, not another one */
     unsigned
         n_forks; /* a forked child must not touch the session: its writer is not there */
 } capture_object;
@@ -64,17 +67,25 @@ static const usc_intercept_table *load_glue(const char *path)
 
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path",      "glue",   "stats_only", "ops",  "debug",
-                            "ring_size", "frames", "limit",      "aten", NULL};
-    PyObject *path = NULL;
+    static char *names[] = {"path",  "glue",      "stats_only", "ops",
+                            "debug", "ring_size", "frames",     "limit",
+                            "aten",  "births",    NULL};
+    PyObject *path = NULL, *births = Py_None;
     const char *glue;
     int stats_only = 0, debug = 0, aten = 1;
     long long ring_size = 0, limit = 0;
     PyObject *ops = Py_None, *frames = NULL;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O&s|pOpLO!Lp", names, PyUnicode_FSConverter, &path, &glue,
-            &stats_only, &ops, &debug, &ring_size, &PyList_Type, &frames, &limit, &aten))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os|pOpLO!LpO", names, &path, &glue,
+                                     &stats_only, &ops, &debug, &ring_size, &PyList_Type,
+                                     &frames, &limit, &aten, &births))
         return NULL;
+    usc_capture_watch watch = {0};
+    if (births != Py_None ? !py_births_watch(births, &watch)
+                          : !PyUnicode_FSConverter(path, &path)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "births: Births or None");
+        return NULL;
+    }
+    if (births != Py_None) path = Py_NewRef(Py_None);
     const usc_intercept_table *table = load_glue(glue);
     capture_object *self = NULL;
     if (table != NULL && (frames == NULL || py_place_reset(frames) == 0))
@@ -86,17 +97,20 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     py_place_backward(table->backward);
     self->glue = table;
     self->ops = Py_NewRef(ops);
+    self->births = Py_NewRef(births);
     self->debug = debug;
     self->aten = aten;
     self->n_forks = n_forks;
 
-    const usc_capture_options options = {
-        .stats_only = stats_only != 0, .ring_size = ring_size, .limit_bytes = limit};
+    const usc_capture_options options = {.watch = watch.call != NULL ? &watch : NULL,
+                                         .stats_only = stats_only != 0,
+                                         .ring_size = ring_size,
+                                         .limit_bytes = limit};
+    const char *name = births == Py_None ? PyBytes_AS_STRING(path) : NULL;
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = usc_capture_open(PyBytes_AS_STRING(path), table->hooks, &options,
-                              &self->session, &err);
+    status = usc_capture_open(name, table->hooks, &options, &self->session, &err);
     Py_END_ALLOW_THREADS;
     Py_DECREF(path);
     if (status == USC_OK) return (PyObject *)self;
@@ -125,6 +139,7 @@ static PyObject *capture_begin(capture_object *self, PyObject *arg)
     status = self->glue->attach(session, &options, &err);
     if (status != USC_OK) usc_capture_step_end(session);
     Py_END_ALLOW_THREADS;
+    if (status == USC_OK) self->attached = true;
     give_back(self);
     if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
     Py_RETURN_NONE;
@@ -137,7 +152,8 @@ static PyObject *capture_end(capture_object *self, PyObject *arg)
     usc_capture *const session = borrow(self);
     if (session == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    if (!goes_on) self->glue->detach();
+    if (!goes_on && self->attached) self->glue->detach();
+    if (!goes_on) self->attached = false;
     usc_capture_step_end(session);
     Py_END_ALLOW_THREADS;
     give_back(self);
@@ -231,7 +247,8 @@ static usc_status close_session(capture_object *self, bool complete, usc_error *
         Py_END_ALLOW_THREADS;
     }
     Py_BEGIN_ALLOW_THREADS;
-    self->glue->detach();
+    if (self->attached) self->glue->detach();
+    self->attached = false;
     status = usc_capture_close(session, complete, err);
     Py_END_ALLOW_THREADS;
     return status;
@@ -254,6 +271,7 @@ static void capture_dealloc(capture_object *self)
     if (close_session(self, false, &err) != USC_OK)
         PySys_FormatStderr("ulpscope: %s\n", err.text);
     Py_XDECREF(self->ops);
+    Py_XDECREF(self->births);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -281,7 +299,8 @@ static PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_doc,
      "Capture(path, glue, stats_only=False, ops=None, debug=False, ring_size=0, "
-     "frames=[], limit=0, aten=True): a session of usc_capture_open."},
+     "frames=[], limit=0, aten=True, births=None): a session of usc_capture_open; with "
+     "births it writes no trace and path is None."},
     {0, NULL},
 };
 

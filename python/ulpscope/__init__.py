@@ -2,6 +2,7 @@
 """Know whether an accelerator computes your model correctly.
 
     ulpscope.capture(folder, steps=[0])     record what a program's operators do
+    ulpscope.nan_tracker()                  find where NaN and Inf are born, while it trains
     ulpscope.operator(mutates=["out"])      a decorator: the function's calls are recorded
     ulpscope.step()                         one step of that program ends here
     ulpscope.check_call(fn, args)           run a callable, judge what it computes
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
     from . import reference, testing
     from .session.api import CallVerdict, OutputVerdict, check_call, judge_call
     from .sources.capture import capture, step
+    from .sources.nan import nan_tracker
     from .sources.operators import operator
 
     __version__: str
 
-__all__ = ["CallVerdict", "OutputVerdict", "capture", "check_call", "judge_call", "operator",
-           "reference", "step", "testing"]  # fmt: skip
+__all__ = ["CallVerdict", "OutputVerdict", "capture", "check_call", "judge_call", "nan_tracker",
+           "operator", "reference", "step", "testing"]  # fmt: skip
 
-_HOMES = {"operator": "sources.operators", "capture": "sources.capture", "step": "sources.capture", "__version__": "_core"}
+_HOMES = {"operator": "sources.operators", "capture": "sources.capture", "step": "sources.capture",
+          "nan_tracker": "sources.nan", "__version__": "_core"}  # fmt: skip
 _MODULES = ("reference", "testing")
 
 

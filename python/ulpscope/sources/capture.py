@@ -97,13 +97,15 @@ def frame_rules():
 
 class Recorder:
     """One trace. The session is opened when the first step begins, so that a process
-    that never gets there leaves nothing behind."""
+    that never gets there leaves nothing behind. With `births` (_core.Births) they get the
+    calls, and there is no trace: `path` is None."""
 
-    def __init__(self, path, data="full", ops=None, limit=None, level="aten"):
+    def __init__(self, path, data="full", ops=None, limit=None, level="aten", births=None):
         if data not in DATA:
             raise ValueError(f"data '{data}': it is 'full' or 'stats'")
         check_ops(ops)
-        self.path = Path(path)
+        self.path = path if births is not None else Path(path)
+        self.births = births
         self.data = data
         self.ops = ops
         self.levels = parse_levels(level)
@@ -132,7 +134,12 @@ class Recorder:
             return
         graphs = _hooks.Graphs()  # asked for by begin_step
         functions = self._functions()
-        self.session.begin_step(step)
+        try:
+            self.session.begin_step(step)
+        except Exception:  # another capture runs
+            for hook in functions:
+                hook.remove()
+            raise
         self.modules = _hooks.Modules(self.session)
         self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
                       regions.Regions(self.generated), *functions]  # fmt: skip
@@ -191,9 +198,10 @@ class Recorder:
         interrupted, self.step = self.step is not None, None
         self._unhook()
         session, self.session = self.session, None
-        session.meta("devices", session.devices())
-        session.meta("compiled_regions", str(len(self.generated)))
-        session.meta("imports", json.dumps(operator_sources()))
+        if self.births is None:
+            session.meta("devices", session.devices())
+            session.meta("compiled_regions", str(len(self.generated)))
+            session.meta("imports", json.dumps(operator_sources()))
         error = None
         try:
             session.flush()
@@ -211,17 +219,21 @@ class Recorder:
         from . import glue as _glue
 
         glue = _glue.build("intercept")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.births is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
         self.session = _core.Capture(
-            str(self.path),
+            self.path and str(self.path),
             str(glue),
             stats_only=self.data == "stats",
             ops=self.ops,
             debug=os.environ.get("ULPSCOPE_CAPTURE_DEBUG", "") not in ("", "0"),
             frames=frame_rules(),
-            limit=self.room(),
+            limit=0 if self.births is not None else self.room(),
             aten="aten" in self.levels,
+            births=self.births,
         )
+        if self.births is not None:
+            return
         for key, value in environment(self.data, self.ops).items():
             self.session.meta(key, value)
 
