@@ -76,10 +76,15 @@ static usc_status add_call(usc_captures *c, const char *folder, usc_error *err)
                : usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", folder);
 }
 
-/* Folders of tensors that other dumps have, which may be long. */
-static bool is_anothers(const char *name)
+/* Whether a folder may lead to calls, by its name: OP has a dot, PID, ID and TIME begin
+ * with a digit. So a folder that is no capture is not searched, however large. */
+static bool leads_on(const char *name)
 {
-    return strcmp(name, "dump_tensor_data") == 0 || strstr(name, "_real_data") != NULL;
+    static const char *const known[] = {"op_tools_results", "op_capture_results",
+                                        "autocompare", "device", "cpu"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(name, known[i]) == 0) return true;
+    return (name[0] >= '0' && name[0] <= '9') || strchr(name, '.') != NULL;
 }
 
 /* Links are not followed: a capture has none. */
@@ -92,7 +97,7 @@ static usc_status walk(usc_captures *c, const char *folder, const char *wanted, 
     DIR *dir = opendir(folder);
     for (const struct dirent *e;
          st == USC_OK && dir != NULL && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.' || is_anothers(e->d_name)) continue;
+        if (e->d_name[0] == '.' || !leads_on(e->d_name)) continue;
         st = usc_path_join(path, folder, e->d_name, err);
         if (st != USC_OK || lstat(path, &info) != 0) continue;
         if (S_ISDIR(info.st_mode) && depth < DEEPEST)

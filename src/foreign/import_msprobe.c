@@ -143,7 +143,8 @@ static usc_status find_dumps(usc_importing *im, const char *dump, dumps *d,
     if (st == USC_OK && d->n == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1,
                            "%s: no dump in it: dump.json is looked for, in it and "
-                           "in step*/rank*, and forward_info_*.json",
+                           "in step*/rank*, forward_info_*.json, and "
+                           "op_tools_results",
                            dump);
     if (st != USC_OK) return st;
     qsort(d->at, d->n, sizeof *d->at, by_step);

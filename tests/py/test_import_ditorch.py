@@ -131,7 +131,8 @@ def test_a_file_that_is_not_read_is_named_and_can_be_passed_over(capture, tmp_pa
 
 
 def test_what_is_not_there_and_what_stands_beside(capture, tmp_path):
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/usr/a.b/1/2/3").mkdir(parents=True)  # no folder of a capture leads there
+    (tmp_path / "empty/usr/a.b/1/2/3/input.pth").touch()
     assert "no dump in it" in ulpscope("import", tmp_path / "empty", "-o", tmp_path / "t", code=2)
     of_op(capture, "torch.Tensor.softmax", "output").unlink()
     of_op(capture, "torch.Tensor.sum", "grad_outputs").unlink()
