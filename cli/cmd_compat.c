@@ -7,7 +7,16 @@
 
 #include <ulpscope/pattern.h>
 
-enum { OPT_FORWARD = 256, OPT_BACKWARD, OPT_SAVE, OPT_CSV, OPT_ON, OPT_OPS, OPT_ERRORS };
+enum {
+    OPT_FORWARD = 256,
+    OPT_BACKWARD,
+    OPT_SAVE,
+    OPT_CSV,
+    OPT_ON,
+    OPT_OPS,
+    OPT_ERRORS,
+    OPT_VIA
+};
 
 static const cli_entry own_options[] = {
     {OPT_FORWARD, "forward", "FILE", NULL, "forward_info_PID.json"},
@@ -17,12 +26,14 @@ static const cli_entry own_options[] = {
     {OPT_SAVE, "save_error_data", NULL, NULL,
      "keep inputs and outputs of the calls that fail"},
     {'o', "out_path", "DIR", "./", "where the tables are written, or the shim folder"},
-    {'j', "jit_compile", NULL, NULL, "what torch.compile generates (inductor)"},
+    {'j', "jit_compile", NULL, NULL, "what torch.compile makes of the calls (--via)"},
     {'d', "device", "ID", "0", "number of the device"},
     {OPT_CSV, "csv_path", "FILE", NULL,
      "accuracy_checking_result_TIME.csv of a run that was cut short: goes on with it"},
     {OPT_CSV, "result_csv_path", "FILE", NULL, "the same"},
     {OPT_ON, "device-type", "TYPE", "cpu", "npu, cuda, musa, sim, cpu"},
+    {OPT_VIA, "via", "COMPILER", "inductor",
+     "what -j compiles with, as in ulpscope check"},
     {OPT_OPS, "ops", "PATTERN", NULL, "only these, as in ulpscope check"},
     {OPT_ERRORS, "error-data", "DIR", NULL, "where -save_error_data writes (default ./)"},
     {0}};
@@ -92,6 +103,9 @@ static bool take(compat_arguments *a, int key)
     case OPT_ON:
         a->device_type = optarg;
         return true;
+    case OPT_VIA:
+        a->via = optarg;
+        return true;
     case OPT_OPS:
         a->ops = optarg;
         return true;
@@ -111,7 +125,7 @@ int cmd_compat(int argc, char **argv)
     } parts[] = {{"install", compat_install},
                  {"run_ut", compat_run_ut},
                  {"run_overflow_check", compat_run_overflow}};
-    compat_arguments a = {.device_type = "cpu", .backward = ""};
+    compat_arguments a = {.device_type = "cpu", .via = "inductor", .backward = ""};
     cli_begin("compat");
     for (int key; (key = cli_next(&cmd_compat_page, argc, argv)) != -1;)
         if (!take(&a, key)) return CLI_TROUBLE;

@@ -10,7 +10,7 @@
 typedef struct compat_arguments {
     const char *name; /* of the package to install */
     const char *forward, *backward, *out, *csv;
-    const char *device_type, *ops, *error_data;
+    const char *device_type, *via, *ops, *error_data;
     int device_id;
     bool save_errors, compiled;
 } compat_arguments;

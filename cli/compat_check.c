@@ -147,7 +147,7 @@ static int check(precheck *p, bool tables)
     usc_check_options o = {.trace = p->trace,
                            .out = p->results,
                            .device = p->device,
-                           .via = p->a->compiled ? "inductor" : NULL,
+                           .via = p->a->compiled ? p->a->via : NULL,
                            .compared = "ascend-v1",
                            .faults = cli_faults(p->device, NULL),
                            .ops = p->a->ops,
@@ -221,10 +221,12 @@ static int save_errors(const precheck *p)
 {
     char folder[PATH_MAX];
     usc_error err;
-    const char *base = p->a->error_data != NULL ? p->a->error_data : ".";
+    const char *base = p->a->error_data != NULL ? p->a->error_data : "./";
+    const size_t n_base = strlen(base);
+    const char *slash = n_base > 0 && base[n_base - 1] == '/' ? "" : "/";
     const usc_precheck_options o = {.trace = p->trace, .results = p->results};
-    if ((size_t)snprintf(folder, sizeof folder, "%s/ut_error_data%s", base, p->stamp) >=
-            sizeof folder ||
+    if ((size_t)snprintf(folder, sizeof folder, "%s%sut_error_data%s", base, slash,
+                         p->stamp) >= sizeof folder ||
         (mkdir(folder, 0777) != 0 && errno != EEXIST))
         return cli_fail("%s: %s", folder, strerror(errno));
     failing f = {.to = tmpfile()};

@@ -10,6 +10,7 @@ import torch._dynamo
 import torch._inductor.config
 from torch._dynamo.exc import InvalidBackend, TorchDynamoException
 from torch._inductor import metrics
+from torch._inductor.codegen import common
 
 from ..calls.replay import Unsupported, base_name, is_write, substitute
 from .device import TorchDevice, UnknownDevice
@@ -27,6 +28,12 @@ class Compiled:
     ran: bool = False
 
 
+def has_inductor(kind):
+    """Whether inductor generates code for devices of that type."""
+    common.init_backend_registration()
+    return common.get_scheduling_for_device(kind) is not None
+
+
 class CompiledDevice(TorchDevice):
     """A torch device whose calls go through a compiler, once per signature. Not the device
     that captured a trace, whatever its type: the captured run was not compiled.
@@ -37,6 +44,9 @@ class CompiledDevice(TorchDevice):
 
     def __init__(self, name, via, home="cpu", mark=lambda phase: None):
         super().__init__(name, home)
+        if via == "inductor" and not has_inductor(self.type):
+            raise UnknownDevice(f"inductor generates no code for {self.type}; --via aot_eager has "
+                                "torch.compile trace calls, and runs the device's own kernels")  # fmt: skip
         self.type, self.via, self.mark = via, via, mark
         self.made = {}  # signature -> Compiled
         # One worker is one process: its compiler must not leave others behind when killed.

@@ -113,13 +113,21 @@ def check_white_list(names, folder=OWN):
                              + (f"; did you mean {near[0]}?" if near else ""))  # fmt: skip
 
 
+# Operators of the language that torch hands on under a name that is not theirs.
+MEANS = {"__radd__": "add", "__rmul__": "mul", "__div__": "div", "__truediv__": "div", "__idiv__": "div_",
+         "__itruediv__": "div_", "__rtruediv__": "__rdiv__", "__mod__": "remainder", "__imod__": "remainder_",
+         "__ifloordiv__": "floor_divide_", "__pos__": "positive", "__nonzero__": "__bool__"}  # fmt: skip
+
+
 def pattern(names):
     """Calls of these names as a PATTERN. `a + b` is recorded as what it
     calls, add, `a += b` as add_: a list that says __add__ means these."""
     means = list(names)
     for name in names:
         bare = name[2:-2] if name.startswith("__") and name.endswith("__") else ""
-        if bare:
+        if name in MEANS:
+            means.append(MEANS[name])
+        elif bare:
             means += [bare, bare[1:] + "_"] if bare[0] == "i" else [bare]  # __iadd__, __invert__
     return ",".join(f"*.{name}" for name in means)
 

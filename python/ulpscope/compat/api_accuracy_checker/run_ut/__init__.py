@@ -28,6 +28,14 @@ def device_type(config):
     return "cpu"
 
 
+def compiler(kind):
+    """What -j compiles with: inductor where it generates code for the device, else torch.compile's
+    own tracing, with the device's kernels."""
+    from ....executors.compiled import has_inductor  # seconds
+
+    return "inductor" if kind == "cpu" or has_inductor(kind) else "aot_eager"
+
+
 def hand_over(part, script=None):
     """Becomes `ulpscope compat PART` with the options of this process; 2 where it cannot.
     `script` lies in the run_ut folder whose package has the config.yaml that counts."""
@@ -37,11 +45,14 @@ def hand_over(part, script=None):
     try:
         config = msCheckerConfig if script is None else Config(Path(script).resolve().parents[1] / "config.yaml")
         if "-h" not in words and "--help" not in words:
-            words = ["--device-type", device_type(config), "--error-data", config.error_data_path, *words]
-            if config.white_list:
-                words += ["--ops", pattern(config.white_list)]
+            kind = device_type(config)
             if config.jit_compile:
                 words.insert(0, "-j")
+            if any(word == "-j" or word.lstrip("-").startswith("jit") for word in words if word.startswith("-")):
+                words = ["--via", compiler(kind), *words]
+            words = ["--device-type", kind, "--error-data", config.error_data_path, *words]
+            if config.white_list:
+                words += ["--ops", pattern(config.white_list)]
         os.execv(sys.executable, [sys.executable, "-m", "ulpscope", "compat", part, *words])
     except (OSError, ValueError) as problem:
         print(f"{part}: {problem}", file=sys.stderr)
