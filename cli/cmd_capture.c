@@ -36,9 +36,11 @@ static const cli_entry own_options[] = {
      "steps to record, from 0, e.g. 2,5-8; 0 where nothing steps: the whole program"},
     {OPT_DATA, "data", "[full|stats]", "full",
      "keep the tensors, or only statistics of them"},
-    {OPT_LEVEL, "level", "[aten|api|api,aten]", "aten",
+    {OPT_LEVEL, "level", "[aten|api|api,aten|module]", "aten",
      "record operators, the Python functions that call them "
-     "(torch.nn.functional.linear), or both, operators below their function"},
+     "(torch.nn.functional.linear), or both, operators below their function; module: what "
+     "check --level module puts together, operators with the module of each, as aten "
+     "does"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {'o', "output", "TRACE", "ulpscope-trace", "folder of the trace"},

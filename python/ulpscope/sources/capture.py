@@ -72,11 +72,12 @@ def check_ops(ops):
 
 
 def parse_levels(level):
-    """The levels in "api,aten" or an iterable of them. ValueError for anything else."""
+    """The levels in "api,aten" or an iterable of them. A module's forward is put together of its
+    operators. ValueError for anything else."""
     levels = [w.strip() for w in level.split(",")] if isinstance(level, str) else list(level)
-    if not levels or not set(levels) <= set(LEVELS):
-        raise ValueError(f"level {level!r}: {', '.join(LEVELS)} or both")
-    return levels
+    if not levels or not set(levels) <= {*LEVELS, "module"}:
+        raise ValueError(f"level {level!r}: {', '.join(LEVELS)} or both, or module")
+    return ["aten" if level == "module" else level for level in levels]
 
 
 def frame_rules():
@@ -354,7 +355,8 @@ class capture:  # noqa: N801 - it is used like a function
     `c.step()` begins another.
     `data`: "full" keeps the tensors, "stats" only statistics of them.
     `level`: "aten" records operators, "api" the Python functions that call them
-    (torch.nn.functional.linear), "api,aten" both, operators below their function.
+    (torch.nn.functional.linear), "api,aten" both, operators below their function; "module"
+    what forwards of modules are put together of: operators, with the module of each.
     `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
 
     Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes
