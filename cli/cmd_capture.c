@@ -38,7 +38,8 @@ static const cli_entry own_options[] = {
      "keep the tensors, or only statistics of them"},
     {OPT_LEVEL, "level", "[aten|api|api,aten|module]", "aten",
      "record operators, the Python functions that call them "
-     "(torch.nn.functional.linear), or both, operators below their function; module: what "
+     "(torch.nn.functional.linear), or both, operators below their function; module: "
+     "what "
      "check --level module puts together, operators with the module of each, as aten "
      "does"},
     {OPT_OPS, "ops", "PATTERN", NULL,

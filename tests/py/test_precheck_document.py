@@ -400,10 +400,10 @@ def test_rules_one_to_three(dtype, operands, status, rule):
 
 
 @pytest.mark.parametrize("factor, first, second, success", [
-    (1.0, "pass", "pass", "TRUE"), (1.0005, "warning", "pass", "FALSE"), (1.01, "error", "error", "FALSE")])
+    (1.0, "pass", "pass", "TRUE"), (1.0005, "warning", "pass", "FALSE"), (1.002, "error", "pass", "FALSE")])
 def test_rule_four_all_outputs_must_pass_and_a_warning_does_not(tmp_path, factor, first, second, success):
-    """Of var_mean the mean is small, and what it is off by may stay below the limit of rule 2."""
-    small(tmp_path, {"Torch*var_mean*0": [described("float32", 100.0, (64, 64))]})
+    """Of var_mean the mean is small, so that what it is off by stays below the limit of rule 2."""
+    small(tmp_path, {"Torch*var_mean*0": [described("float32", 10.0, (64, 64))]})
     run([*RUN_UT, "-forward", "forward_info_0.json"], tmp_path, 0 if factor == 1 else 1, ULPSCOPE_COMPAT_DEVICE="sim",
         ULPSCOPE_SIM_FAULTS=f"var_mean:scale:factor={factor}")  # fmt: skip
     result, details = tables(tmp_path)
@@ -450,7 +450,7 @@ def test_faq_1_and_3_dtypes_and_what_they_are_held_to(tmp_path, device, dtype, b
     result, details = tables(tmp_path)
     assert {r[4] for r in result[1:]} == {"pass"}
     # rule 3 warns of bfloat16's own rounding, which is larger than a thousandth
-    assert {r[1] for r in result[1:]} == ({"TRUE", "FALSE"} if dtype == "bfloat16" else {"TRUE"})
+    assert result[1][1] == ("FALSE" if dtype == "bfloat16" else "TRUE") and result[2][1] in ("TRUE", result[1][1])
     assert {r[10] for r in details[1:]} <= ({"pass", "warning"} if dtype == "bfloat16" else {"pass"})
     assert {tuple(r[1:3]) for r in details[1:]} == {(f"torch.{bench}", f"torch.{dtype}")}
 

@@ -77,7 +77,7 @@ def settle(call, device=None):
     casts = Casts()
     bound = device.bind(call) if device else bind_exact(call, lambda captured: "cpu")
     with casts:
-        outputs = outputs_of(call, bound, bound.run(call.on(device.place if device else lambda captured: "cpu")))
+        outputs = outputs_of(call, bound, bound.run(call.on(device.place) if device else call.on_host()))
     cast = {path: casts.rounded[t.untyped_storage().data_ptr()] for path, t in bound.tensors.items()
             if t.dtype == torch.float32 and t.untyped_storage().data_ptr() in casts.rounded}  # fmt: skip
     low = next(iter({**cast, **call.autocast}.values()))

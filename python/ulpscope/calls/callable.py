@@ -65,11 +65,20 @@ class Composite(Call):
     autocast: dict = field(default_factory=dict)  # device type -> dtype, under which it ran
     within: object = None  # what makes `function` of the one that ran under autocast, and that one
 
+    launched: object = None  # what runs on a device where `function` is a registered reference of it
+
     def on(self, place):
+        return self._cast(self.launched or self.function, place)
+
+    def on_host(self):
+        """What to call on the CPU."""
+        return self._cast(self.function, lambda captured: "cpu")
+
+    def _cast(self, function, place):
         if not self.autocast:
-            return self.function
+            return function
         kinds = {torch.device(place(kind)).type: dtype for kind, dtype in self.autocast.items()}
-        make, function = self.within or (lambda given: given, self.function)
+        make, function = self.within or (lambda given: given, function)
         return make(under(function, kinds))
 
 
@@ -298,7 +307,7 @@ def learn(call):
     log, dropouts, meaning, asked = Log(), Dropouts(), Meaning(), Asked()
     try:
         with log, dropouts, meaning, asked:
-            result = bound.run(call.on(lambda captured: "cpu"))
+            result = bound.run(call.on_host())
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)
         call.numbers = _number_dtypes(call, result, log.doubles)

@@ -13,6 +13,7 @@ import torch
 from . import autocast, contents
 from .callable import Composite, learn, parameter_names
 from .contents import Reader
+from .functions import references
 from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
 
 
@@ -120,6 +121,8 @@ def bare_call(row):
         row=row,
     )
     if call.composite:
+        if call.op in references:
+            call.launched, call.function = call.function, references[call.op]
         call.schema = None  # learnt by running
         for i, name in enumerate(parameter_names(call.function, len(call.args))):
             for path, view in call.views.items():

@@ -2,14 +2,14 @@
 """References that a program registered for operators, before the built-in ones. Bound in
 `ulpscope.reference`."""
 
+from ..calls.functions import references as _registered
 from . import formulas
-
-_registered = {}
 
 
 def register(op):
     """Decorator: the function is the reference of `op` (`ns::name` for all its overloads,
-    or `ns::name.overload`). A later registration replaces an earlier one."""
+    or `ns::name.overload`; FILE.FUNCTION of an `ulpscope.operator`). A later registration
+    replaces an earlier one."""
 
     def bind(function):
         _registered[op.removesuffix(".default")] = function
