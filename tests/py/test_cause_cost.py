@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ulpscope.causes import diagnose, edges, emulate, inside
+from ulpscope.causes import changes, diagnose, edges, edits as _causes_edits, emulate, inside
 from ulpscope.executors import formats
 from ulpscope.calls.callable import call_of
 from ulpscope.causes.evidence import LEFT_MOST, Evidence
@@ -276,6 +276,29 @@ def test_the_inputs_of_a_call_that_writes_stay_what_they_are():
     assert same(lab.edited(plain), lab.edited(plain))
 
 
+# ---- edits that would be another mistake's as well -------------------------------------------
+
+
+def lab_on(function, *args):
+    call = call_of(function, args, {})
+    reference = Reference(call)
+    reference.begin()
+    return Lab(call, reference)
+
+
+def test_a_constant_is_not_exchanged_with_what_it_meets():
+    lab = lab_on(lambda x: x / torch.full_like(x, 3.0) / x.abs(), torch.randn(40))
+    first, second = (n.place for n in lab.nodes() if n.name == "div")
+    swapped = [place for _, edit in _causes_edits.swaps(lab) for place in edit]
+    assert second in swapped and first not in swapped
+
+
+@pytest.mark.parametrize("name, counts", [("step", True), ("state_steps", True), ("t", True), ("box", False), ("tau", False)])
+def test_a_number_is_a_count_of_steps_by_its_name(name, counts):
+    said = [words for words, _ in changes.of_tensor(name, torch.float32, ())]
+    assert any("step count" in words for words in said) == counts
+
+
 # ---- edits that a kernel would not survive -------------------------------------------------
 
 
@@ -289,10 +312,7 @@ def attended_back(q, k):
 
 
 def edits_of(function, *args, name):
-    call = call_of(function, args, {})
-    reference = Reference(call)
-    reference.begin()
-    lab = Lab(call, reference)
+    lab = lab_on(function, *args)
     for node in lab.nodes():
         if node.name == name:
             for text, edit in inside.arguments(node):
