@@ -248,6 +248,12 @@ def test_what_cannot_be_a_script_is_refused(odd, tmp_path, capsys, call, said):
     assert not os.listdir(tmp_path)
 
 
+def test_a_function_under_autocast_is_told_by_the_operators_below(tmp_path, capsys):
+    with ulpscope.capture(tmp_path / "t", level="api,aten"), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.nn.functional.linear(X, W.t().contiguous())
+    assert repro(tmp_path / "t", 1, tmp_path / "new") == 2 and "name an operator below it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words, said", [
     (["t"], "t names no call; write t#SEQUENCE"), ([], "one call"),
     (["t#1", "--device", "python:a:b"], "one that torch has"), (["t#1", "t#2"], "one call"),

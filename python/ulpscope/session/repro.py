@@ -149,6 +149,9 @@ def refuse_odd(call):
         raise Trouble(f"{call.op} gives memory that nobody has written: there is nothing to compare")
     if call.op.startswith("c10d::"):
         raise Trouble(f"{call.op} needs all ranks: no script of one process can show it")
+    if call.composite and call.autocast:
+        raise Trouble(f"{call.op} ran under autocast, which a script does not set: name an operator below it, "
+                      "`ulpscope show TRACE` lists them")  # fmt: skip
     if call.composite:
         raise Trouble(f"{call.op} has arguments that a script cannot hold (sparse tensors)")
 
