@@ -152,7 +152,7 @@ def test_an_interrupted_import_leaves_nothing(tmp_path):
     """The program reads calls one by one: it is stopped between two of them."""
     first = of_op(CAPTURE, "torch.Tensor.sum").parent
     for i in range(400):
-        shutil.copytree(first, tmp_path / "capture" / BELOW / "torch.Tensor.sum" / "1" / str(i) / "t")
+        shutil.copytree(first, tmp_path / "capture" / BELOW / "torch.Tensor.sum" / "1" / str(i) / "1")
     process = subprocess.Popen([BUILD / "bin" / "ulpscope", "import", tmp_path / "capture", "-o", tmp_path / "t"],
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     while not (tmp_path / "t.part" / "trace.db").exists() and process.poll() is None:

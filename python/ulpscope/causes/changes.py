@@ -140,7 +140,7 @@ STEPS = [("adds 1 to the step count a second time", lambda t: t + 1),
          ("does not count the current step in the step count", lambda t: t - 1),
          ("no bias correction", lambda t: t * 0 + MANY_STEPS)]  # fmt: skip
 SINGLE = ("wrong variant: computes with {} + 1", "wrong variant: computes with {} - 1",
-          "computes as if {} were beyond all bounds: what it bounds is missing")  # fmt: skip
+          "wrong variant: {} is taken as beyond all bounds: what it bounds is missing")  # fmt: skip
 
 
 def single_number(name):
