@@ -2,6 +2,7 @@
 // Rows become calls again, without a trace; see watch.h.
 #include "capture/watch.h"
 
+#include "base/arena.h"
 #include "base/number.h"
 
 #include <math.h>
@@ -140,16 +141,11 @@ struct usc_watcher {
     int most;
 };
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "capture: no memory for calls");
-}
-
 usc_status usc_watcher_make(const usc_capture_watch *watch, usc_watcher **out,
                             usc_error *err)
 {
     *out = calloc(1, sizeof **out);
-    if (*out == NULL) return no_memory(err);
+    if (*out == NULL) return usc_no_memory("capture", err);
     (*out)->watch = *watch;
     return USC_OK;
 }
@@ -191,7 +187,7 @@ usc_status usc_watcher_storage(usc_watcher *w, const usc_storage_row *row, usc_e
 {
     if (row->bytes == 0) return USC_OK;
     storage *s = add(&w->storages, row->id, sizeof *s);
-    if (s == NULL) return no_memory(err);
+    if (s == NULL) return usc_no_memory("capture", err);
     s->bytes = row->bytes;
     copy_name(s->device, row->device);
     return USC_OK;
@@ -213,7 +209,7 @@ usc_status usc_watcher_version(usc_watcher *w, const usc_version_row *row, usc_e
     if (s == NULL) return USC_OK;
     drop_version(w, s->version);
     version *v = add(&w->versions, row->id, sizeof *v);
-    if (v == NULL) return no_memory(err);
+    if (v == NULL) return usc_no_memory("capture", err);
     v->storage = row->storage;
     s->version = row->id;
     return USC_OK;
@@ -239,7 +235,7 @@ usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row, usc_err
     if (v == NULL) return USC_OK;
     const size_t size = (size_t)row->ndim * sizeof(int64_t);
     tensor *t = add(&w->tensors, row->id, sizeof *t + 2 * size);
-    if (t == NULL) return no_memory(err);
+    if (t == NULL) return usc_no_memory("capture", err);
     t->other = v->first;
     v->first = t;
     t->version = row->version;
@@ -270,14 +266,14 @@ usc_status usc_watcher_name(usc_watcher *w, usc_watched_name of, int64_t id,
     if (id >= all->n) {
         const int64_t n = id + 1 > 2 * all->n ? id + 1 : 2 * all->n;
         char **more = realloc(all->text, (size_t)n * sizeof *more);
-        if (more == NULL) return no_memory(err);
+        if (more == NULL) return usc_no_memory("capture", err);
         memset(more + all->n, 0, (size_t)(n - all->n) * sizeof *more);
         all->text = more;
         all->n = n;
     }
     free(all->text[id]);
     all->text[id] = text != NULL ? strdup(text) : NULL;
-    return text == NULL || all->text[id] != NULL ? USC_OK : no_memory(err);
+    return text == NULL || all->text[id] != NULL ? USC_OK : usc_no_memory("capture", err);
 }
 
 static const char *name_of(const usc_watcher *w, usc_watched_name of, int64_t id)
@@ -310,7 +306,7 @@ static open_call *new_call(usc_watcher *w)
 usc_status usc_watcher_call(usc_watcher *w, const usc_call_row *row, usc_error *err)
 {
     open_call *o = new_call(w), *around = *place_of(w, row->parent);
-    if (o == NULL) return no_memory(err);
+    if (o == NULL) return usc_no_memory("capture", err);
     if (around != NULL) around->call.n_children++;
     o->call = (usc_call){.sequence = row->sequence,
                          .step = row->step,
@@ -326,7 +322,7 @@ usc_status usc_watcher_call(usc_watcher *w, const usc_call_row *row, usc_error *
     o->next = w->open;
     w->open = o;
     o->args = row->args != NULL ? strdup(row->args) : NULL;
-    return row->args == NULL || o->args != NULL ? USC_OK : no_memory(err);
+    return row->args == NULL || o->args != NULL ? USC_OK : usc_no_memory("capture", err);
 }
 
 static bool reserve_arg(open_call *o)
@@ -346,7 +342,7 @@ usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, usc_error *er
     const tensor *t = find(&w->tensors, row->tensor);
     const storage *s = t != NULL ? find(&w->storages, t->storage) : NULL;
     if (o == NULL || s == NULL) return USC_OK;
-    if (!reserve_arg(o)) return no_memory(err);
+    if (!reserve_arg(o)) return usc_no_memory("capture", err);
     held_arg *h = &o->held[o->n++];
     const size_t size = (size_t)t->ndim * sizeof(int64_t);
     h->arg = (usc_call_arg){.role = row->role,
@@ -396,7 +392,7 @@ usc_status usc_watcher_end(usc_watcher *w, int64_t sequence, const char *status,
     *at = o->next;
     o->next = w->idle;
     w->idle = o;
-    if (!gather(w, o)) return no_memory(err);
+    if (!gather(w, o)) return usc_no_memory("capture", err);
     o->call.status = status;
     return w->watch.call(w->watch.ctx, &o->call, err);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/line.h"
 
 enum { MOST = 1000, ROOM = 512 };
@@ -20,16 +21,11 @@ struct usc_births {
     usc_birth **birth; /* a birth stays where it is */
 };
 
-static usc_status no_memory(usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "births: no memory");
-}
-
 usc_status usc_births_create(int64_t most, usc_births **out, usc_error *err)
 {
     usc_births *b = calloc(1, sizeof *b);
     *out = NULL;
-    if (b == NULL) return no_memory(err);
+    if (b == NULL) return usc_no_memory("births", err);
     b->most = most > 0 ? most : MOST;
     pthread_mutex_init(&b->lock, NULL);
     const usc_status st = usc_flow_create(&b->flow, err);
@@ -149,7 +145,7 @@ static usc_status take(usc_births *b, usc_birth *birth, usc_error *err)
         b->birth[b->n_kept++] = birth;
     } else {
         free(birth);
-        st = no_memory(err);
+        st = usc_no_memory("births", err);
     }
     pthread_mutex_unlock(&b->lock);
     return st;
@@ -165,5 +161,5 @@ usc_status usc_births_call(usc_births *b, const usc_call *call, usc_error *err)
     pthread_mutex_unlock(&b->lock);
     if (!kept) return USC_OK;
     usc_birth *birth = birth_of(call, &event);
-    return birth != NULL ? take(b, birth, err) : no_memory(err);
+    return birth != NULL ? take(b, birth, err) : usc_no_memory("births", err);
 }

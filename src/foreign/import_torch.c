@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/number.h"
 #include "foreign/importing.h"
 
@@ -54,17 +55,12 @@ static const char *below(usc_importing *im, const char *path, const char *key, s
     return out;
 }
 
-static usc_status no_memory(const usc_importing *im, usc_error *err)
-{
-    return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", im->member);
-}
-
 /* Gives tensor `i` of the file its place; each stands in one place. */
 static usc_status place(const usc_importing *im, const usc_json *number, usc_role role,
                         const char *path, usc_import_parts *parts, usc_error *err)
 {
     int64_t i;
-    if (path == NULL) return no_memory(im, err);
+    if (path == NULL) return usc_no_memory(im->member, err);
     if (!usc_json_as_integer(number, &i) || i < 0 || i >= parts->n ||
         parts->at[i].path != NULL)
         return usc_error_set(err, USC_E_CORRUPT, -1, "%s: %s is no tensor of the file",
@@ -117,7 +113,7 @@ static usc_status put_value(usc_importing *im, const usc_json *value, const char
     const char *mark = NULL;
     const usc_json *held = NULL;
     void *at = NULL;
-    if (path == NULL) return no_memory(im, err);
+    if (path == NULL) return usc_no_memory(im->member, err);
     if (usc_json_is_list(value)) return put_items(im, value, path, parts, err);
     if (!usc_json_is_object(value) || !usc_json_next(value, &at, &mark, &held)) {
         const char *text = usc_json_print(value, &im->texts);
@@ -235,7 +231,7 @@ static usc_status place_result(usc_importing *im, const usc_json *value, const c
     void *at = NULL;
     size_t k = 0;
     usc_status st = USC_OK;
-    if (path == NULL) return no_memory(im, err);
+    if (path == NULL) return usc_no_memory(im->member, err);
     if (usc_json_is_object(value) && usc_json_next(value, &at, &mark, &held) &&
         strcmp(mark, "tensor") == 0)
         return place(im, held, USC_ROLE_OUT, path, parts, err);
