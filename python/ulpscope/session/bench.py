@@ -236,16 +236,21 @@ class Bench:
         source = module["source"] if module else self.trace.call(sequence)
         return {"verdict": verdict, "sentence": f"{source['op']}: {reason}"}
 
+    def below(self, children, timing):
+        """(call, verdict) of the calls below one, one after the other, as far as they can be judged."""
+        for sequence in children:
+            if is_collective(self.row(sequence)["op"]):
+                continue
+            try:
+                judged = self.judge(sequence, timing)
+            except BadCall:
+                continue
+            yield judged
+
     def by_parts(self, children, timing, problem):
         """The call with the worst verdict on the calls below it, which is its own then."""
         worst = None
-        for child in children:
-            if is_collective(self.row(child)["op"]):
-                continue
-            try:
-                call, verdict = self.judge(child, timing)
-            except BadCall:
-                continue
+        for call, verdict in self.below(children, timing):
             if verdict.verdict != "unjudged" and (worst is None or rank(verdict.verdict) < rank(worst[1].verdict)):
                 worst = call, verdict
         if worst is None:
@@ -259,13 +264,7 @@ class Bench:
     def name_culprit(self, verdict, children, timing):
         """Replays the ATen calls below a call that did not pass: the first that does not
         pass either, with its verdict, is where the fault lies. None where all pass."""
-        for sequence in children:
-            if is_collective(self.row(sequence)["op"]):
-                continue
-            try:
-                call, below = self.judge(sequence, timing)
-            except BadCall:
-                continue
+        for call, below in self.below(children, timing):
             if below.verdict in FLAGGED:
                 verdict.culprit = call.op
                 return call, below
