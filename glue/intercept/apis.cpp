@@ -24,8 +24,13 @@ namespace intercept
 namespace
 {
 
-thread_local usc_intercept_api *t_api = nullptr;
-thread_local int64_t t_met = 0; /* serial of the session */
+/* By slot: */
+thread_local usc_intercept_api *t_api[MOST_SESSIONS] = {};
+thread_local int64_t t_met[MOST_SESSIONS] = {}; /* serial of the session */
+thread_local Slots t_selected = 0;
+
+/* Of the call that api_add is for. */
+thread_local int t_slot = 0;
 
 /* What is known of the API call whose row is being written, or ended, on this thread. */
 struct Row {
@@ -43,15 +48,16 @@ struct Row {
     }
 };
 
-Row &row()
+Row &row(int slot)
 {
-    thread_local Row instance;
-    return instance;
+    thread_local Row instances[MOST_SESSIONS];
+    return instances[slot];
 }
 
 int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
 {
-    Row &r = row();
+    Row &r = row(session.slot);
+    t_slot = session.slot;
     r.clear();
     r.inputs.clear();
     const char *args = session.place.describe(&api);
@@ -68,6 +74,7 @@ int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
     call.tensors = r.tensors.data();
     call.n_tensors = static_cast<int>(r.tensors.size());
     const int64_t sequence = usc_capture_begin(session.capture, &call);
+    r.forward.slot = session.slot;
     r.forward.serial = session.serial;
     r.forward.op = api.op;
     r.forward.sequence = sequence;
@@ -82,16 +89,17 @@ int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
 /* Not from inside a backward pass, whose state of the thread is another's. */
 void meet_thread(const Session &session)
 {
-    if (session.place.meet == nullptr || t_met == session.serial || in_backward()) return;
-    t_met = session.serial;
-    if (t_api != nullptr) return; /* they are seen */
+    int64_t &met = t_met[session.slot];
+    if (session.place.meet == nullptr || met == session.serial || in_backward()) return;
+    met = session.serial;
+    if (t_api[session.slot] != nullptr) return; /* they are seen */
     Inside inside;
     session.place.meet();
 }
 
 int64_t api_of(Session &session, const Where &where)
 {
-    usc_intercept_api *api = t_api;
+    usc_intercept_api *api = t_api[session.slot];
     if (api == nullptr) return 0;
     if (api->serial != session.serial) {
         api->serial = session.serial;
@@ -100,55 +108,76 @@ int64_t api_of(Session &session, const Where &where)
     return api->sequence;
 }
 
-bool api_selected()
+Slots api_selected()
 {
-    return t_api != nullptr && t_api->selected;
+    return t_selected;
 }
 
-int64_t api_sequence()
+int64_t api_sequence(const Session &session)
 {
-    return t_api != nullptr ? t_api->sequence : 0;
+    const usc_intercept_api *api = t_api[session.slot];
+    return api != nullptr ? api->sequence : 0;
 }
 
 void note_api(Session &session)
 {
-    if (t_api == nullptr || t_api->serial == session.serial || !t_api->selected) return;
+    const usc_intercept_api *api = t_api[session.slot];
+    if (api == nullptr || api->serial == session.serial || !api->selected) return;
     Inside inside;
-    (void)api_of(session, where_now(session));
+    const Where where = where_now(session);
+    if (in_scope(session, where)) (void)api_of(session, where);
 }
 
-void api_begin()
+void api_begin(usc_intercept_api *call)
 {
-    Use use;
+    const Use use(call->slot >= 0 ? bit(call->slot) : 0);
     try {
-        if (use) note_api(*use.get());
+        if (use) note_api(use[call->slot]);
     } catch (...) { /* nothing of ours may reach the user's program */
     }
 }
 
-usc_intercept_api *api_enter(usc_intercept_api *call)
+/* Makes it, or none, the call that this thread is inside of in a slot. */
+static void stand_in(int slot, usc_intercept_api *call)
 {
-    usc_intercept_api *const before = t_api;
-    t_api = call;
-    if (call == nullptr) return before;
-    row().autocast = autocast_state();
-    row().forward.first_node = at::sequence_number::peek();
-    return before;
+    t_api[slot] = call;
+    if (call != nullptr && call->selected)
+        t_selected |= bit(slot);
+    else
+        t_selected &= ~bit(slot);
+}
+
+void api_enter(usc_intercept_api *call)
+{
+    call->slot = slot_of(call->session);
+    if (call->slot < 0) return;
+    call->before = t_api[call->slot];
+    stand_in(call->slot, call);
+    row(call->slot).autocast = autocast_state();
+    row(call->slot).forward.first_node = at::sequence_number::peek();
+}
+
+void api_leave(usc_intercept_api *call)
+{
+    if (call->slot < 0) return;
+    stand_in(call->slot, call->before);
+    t_slot = call->slot;
 }
 
 void api_end(usc_intercept_api *call, bool ok)
 {
-    Row &r = row();
+    Row &r = row(t_slot);
     Inside inside;
-    Use use;
-    if (use && call->sequence != 0 && use->serial == call->serial) {
+    const Use use(call->slot >= 0 ? bit(call->slot) : 0);
+    if (use && call->sequence != 0 && use[call->slot].serial == call->serial) {
+        Session &session = use[call->slot];
         for (usc_capture_tensor &t : r.tensors)
-            if (t.maybe == USC_MAYBE_CALLS && !use->aten) t.maybe = USC_MAYBE_CONTENT;
-        usc_capture_end(use->capture, call->sequence, r.tensors.data(),
+            if (t.maybe == USC_MAYBE_CALLS && !session.aten) t.maybe = USC_MAYBE_CONTENT;
+        usc_capture_end(session.capture, call->sequence, r.tensors.data(),
                         static_cast<int>(r.tensors.size()), ok);
         try {
             if (ok && at::GradMode::is_enabled())
-                watch_backward(r.forward, r.inputs, r.outputs);
+                watch_backward(session, r.forward, r.inputs, r.outputs);
         } catch (...) { /* a graph that cannot be walked has no backward call */
         }
     }
@@ -159,7 +188,7 @@ void api_end(usc_intercept_api *call, bool ok)
 #if USC_KNOWS_PYTHON
 void api_add(void *object, usc_role role, const char *path, usc_maybe maybe)
 {
-    Row &r = row();
+    Row &r = row(t_slot);
     const at::Tensor &tensor = THPVariable_Unpack(static_cast<PyObject *>(object));
     describe_at(r.tensors, tensor, role, r.paths.emplace_back(path).c_str(), maybe);
     if (role == USC_ROLE_OUT) r.outputs.push_back(&tensor);

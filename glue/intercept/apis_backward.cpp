@@ -17,15 +17,9 @@
 namespace intercept
 {
 
-namespace
-{
-
-namespace ag = torch::autograd;
-
-enum { MOST_NODES = 4096 };
-
 /* What the hooks of one forward call share. */
 struct Watched {
+    int slot;
     int64_t serial, op, module, stack;
     int64_t forward; /* sequence */
     size_t n_outputs;
@@ -33,26 +27,24 @@ struct Watched {
     std::atomic<int64_t> sequence{0}; /* of the latest backward call */
 };
 
+namespace
+{
+
+namespace ag = torch::autograd;
+
 using WatchedRef = std::shared_ptr<Watched>;
 
-/* By the forward call's number, for the operators that run in its nodes. */
-struct Table {
-    std::mutex mutex;
-    std::unordered_map<int64_t, WatchedRef> by_forward;
-};
+enum { MOST_NODES = 4096 };
 
-Table &table()
-{
-    static Table *const instance = new Table;
-    return *instance;
-}
-
-/* Nothing of ours may reach the user's program. */
-template <class Work> void guarded(Work work)
+/* Does something in the session of a call, where that is attached and this thread is not
+ * inside a call of it. Nothing of ours may reach the user's program. */
+template <class Work> void guarded(const Watched &w, Work work)
 {
     try {
-        Inside inside;
-        work();
+        const Inside inside;
+        if ((inside.before & bit(w.slot)) != 0) return;
+        const Use use(bit(w.slot));
+        if (use && use[w.slot].serial == w.serial) work(use[w.slot]);
     } catch (...) {
     }
 }
@@ -103,11 +95,8 @@ struct Incoming : ag::FunctionPreHook {
 
     ag::variable_list operator()(const ag::variable_list &grads) override
     {
-        guarded([&] {
-            Use use;
-            if (use && use->serial == watched->serial && t_depth == 1)
-                begin(*use.get(), *watched, grads, outputs);
-        });
+        guarded(*watched,
+                [&](Session &session) { begin(session, *watched, grads, outputs); });
         return grads;
     }
     void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &) const
@@ -125,16 +114,14 @@ struct Outgoing : ag::FunctionPostHook {
     ag::variable_list operator()(const ag::variable_list &outputs,
                                  const ag::variable_list &) override
     {
-        guarded([&] {
-            Use use;
-            if (!use || use->serial != watched->serial || t_depth != 1) return;
+        guarded(*watched, [&](Session &session) {
             Tensors tensors;
             for (const auto &[edge, input] : inputs)
                 if (edge < outputs.size() && outputs[edge].defined())
                     describe_at(tensors, outputs[edge], USC_ROLE_OUT,
                                 watched->inputs[input].c_str(), USC_MAYBE_NOT);
             if (!tensors.empty())
-                usc_capture_more(use->capture, watched->sequence, tensors.data(),
+                usc_capture_more(session.capture, watched->sequence, tensors.data(),
                                  static_cast<int>(tensors.size()));
         });
         return outputs;
@@ -212,7 +199,7 @@ void hook_inputs(const WatchedRef &w, const std::vector<EdgeOut> &edges)
 
 } // namespace
 
-void watch_backward(const ApiForward &f, std::vector<ApiInput> inputs,
+void watch_backward(Session &session, const ApiForward &f, std::vector<ApiInput> inputs,
                     const std::vector<const at::Tensor *> &outputs)
 {
     std::unordered_map<ag::Node *, std::unique_ptr<Incoming>> hooks;
@@ -230,6 +217,7 @@ void watch_backward(const ApiForward &f, std::vector<ApiInput> inputs,
     }
     if (hooks.empty()) return;
     auto w = std::make_shared<Watched>();
+    w->slot = f.slot;
     w->serial = f.serial;
     w->op = f.op;
     w->module = f.module;
@@ -250,25 +238,16 @@ void watch_backward(const ApiForward &f, std::vector<ApiInput> inputs,
         hook->watched = w;
         node->add_pre_hook(std::move(hook));
     }
-    Table &t = table();
-    std::lock_guard<std::mutex> lock(t.mutex);
-    t.by_forward[f.sequence] = w;
+    std::lock_guard<std::mutex> lock(session.mutex);
+    session.backward_calls[f.sequence] = w;
 }
 
-int64_t backward_of(int64_t forward)
+/* Under the session's mutex. */
+int64_t backward_of(Session &session, int64_t forward)
 {
     if (forward == 0) return 0;
-    Table &t = table();
-    std::lock_guard<std::mutex> lock(t.mutex);
-    const auto found = t.by_forward.find(forward);
-    return found == t.by_forward.end() ? 0 : found->second->sequence.load();
-}
-
-void forget_backward()
-{
-    Table &t = table();
-    std::lock_guard<std::mutex> lock(t.mutex);
-    t.by_forward.clear();
+    const auto found = session.backward_calls.find(forward);
+    return found == session.backward_calls.end() ? 0 : found->second->sequence.load();
 }
 
 } // namespace intercept

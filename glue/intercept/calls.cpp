@@ -13,13 +13,13 @@
 #include <cctype>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
-#include <unordered_map>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace intercept
 {
 
-thread_local int t_depth = 0;
+thread_local Slots t_inside = 0;
 thread_local int t_n_inner = 0;
 thread_local bool t_graph = false;
 
@@ -27,23 +27,6 @@ namespace
 {
 
 /* ---- which forward call a backward call belongs to ---- */
-
-struct Forward {
-    int64_t module, stack;
-    int64_t sequence; /* 0: not known, or the call has no node */
-    int64_t api;      /* sequence of the API call around it */
-};
-
-struct ForwardCalls {
-    std::mutex mutex;
-    std::unordered_map<uint64_t, Forward> places;
-};
-
-ForwardCalls &forward_calls()
-{
-    static ForwardCalls *const instance = new ForwardCalls;
-    return *instance;
-}
 
 /* Autograd numbers its nodes per thread, counting from 0. */
 uint64_t node_key(uint64_t sequence_nr, uint64_t thread)
@@ -53,39 +36,37 @@ uint64_t node_key(uint64_t sequence_nr, uint64_t thread)
 
 /* A node is made before the forward call below it runs, so the number last given out is
  * the node's; the first call under a number is the one that belongs to it. */
-void remember_forward(Where &where)
+void remember_forward(Session &session, Where &where)
 {
     const uint64_t next = at::sequence_number::peek();
     if (next == 0) return;
     const uint64_t key = node_key(next - 1, at::RecordFunction::currentThreadId());
-    ForwardCalls &calls = forward_calls();
-    std::lock_guard<std::mutex> lock(calls.mutex);
+    std::lock_guard<std::mutex> lock(session.mutex);
     const bool first =
-        calls.places.try_emplace(key, Forward{where.module, where.stack, 0, 0}).second;
+        session.forward_calls.try_emplace(key, Forward{where.module, where.stack, 0, 0})
+            .second;
     if (first && at::GradMode::is_enabled()) where.key = key;
 }
 
 /* The sequence is known only when the session has taken the call's inputs. */
-void number_forward(const Where &where, int64_t sequence)
+void number_forward(Session &session, const Where &where, int64_t sequence)
 {
     if (where.key == 0) return;
-    ForwardCalls &calls = forward_calls();
-    std::lock_guard<std::mutex> lock(calls.mutex);
-    const auto found = calls.places.find(where.key);
-    if (found == calls.places.end()) return;
+    std::lock_guard<std::mutex> lock(session.mutex);
+    const auto found = session.forward_calls.find(where.key);
+    if (found == session.forward_calls.end()) return;
     found->second.sequence = sequence;
-    found->second.api = api_sequence();
+    found->second.api = api_sequence(session);
 }
 
-template <class Node> bool find_forward(const Node &node, Where &where)
+template <class Node> bool find_forward(Session &session, const Node &node, Where &where)
 {
-    ForwardCalls &calls = forward_calls();
-    std::lock_guard<std::mutex> lock(calls.mutex);
+    std::lock_guard<std::mutex> lock(session.mutex);
     const auto found =
-        calls.places.find(node_key(node->sequence_nr(), node->thread_id()));
-    if (found == calls.places.end()) return false;
+        session.forward_calls.find(node_key(node->sequence_nr(), node->thread_id()));
+    if (found == session.forward_calls.end()) return false;
     where.forward = found->second.sequence;
-    where.backward = backward_of(found->second.api);
+    where.backward = backward_of(session, found->second.api);
     if (where.forward != 0) where.node = node->name();
     if (found->second.module == 0 && found->second.stack == 0) return false;
     where.module = found->second.module;
@@ -187,7 +168,9 @@ class Unseen
     explicit Unseen(Operator &op) : op_(op)
     {
         t_n_inner = 0;
-        if (!at::hasThreadLocalCallbacks() && op.nests.load(std::memory_order_relaxed))
+        const bool nobody = (attached() & ~t_inside) == 0;
+        if (nobody && !at::hasThreadLocalCallbacks() &&
+            op.nests.load(std::memory_order_relaxed))
             guard_.emplace(false);
     }
     ~Unseen()
@@ -254,12 +237,11 @@ bool is_in_graph(const Session &session, const Operator &op, const IValue *value
            session.place.graph(c10::DeviceTypeName(device.type(), true).c_str());
 }
 
-int64_t begin(Session &session, Operator &op, const IValue *values)
+/* What the call comes to in one session; 0: it does not record it. */
+int64_t begin_in(Session &session, Operator &op, const IValue *values, const Scratch &s)
 {
-    Scratch &s = scratch();
-    if (!write_arguments(s.args, op, values)) return 0;
-    t_graph = is_in_graph(session, op, values);
     const Where where = where_now(session);
+    if (!in_scope(session, where)) return 0;
     const std::string state = state_of(op, values, where);
 
     usc_capture_call call = {};
@@ -272,16 +254,35 @@ int64_t begin(Session &session, Operator &op, const IValue *values)
     if (call.parent == 0) call.parent = where.backward;
     call.args = s.args.c_str();
     call.state = state.empty() ? nullptr : state.c_str();
+    call.tensors = s.tensors.data();
+    call.n_tensors = static_cast<int>(s.tensors.size());
+    const int64_t sequence = usc_capture_begin(session.capture, &call);
+    number_forward(session, where, sequence);
+    note_bare(session, sequence, s.tensors);
+    return sequence;
+}
+
+/* The sequence of a call in each session, by slot; 0: not recorded there. */
+using Sequences = std::array<int64_t, MOST_SESSIONS>;
+
+/* Begins a call in these sessions; gives those that record it. */
+Slots begin(const Use &use, Slots wanted, Operator &op, const IValue *values,
+            Sequences &sequences)
+{
+    Scratch &s = scratch();
+    if (!write_arguments(s.args, op, values)) return 0;
+    each_slot(wanted, [&](int i) { t_graph = is_in_graph(use[i], op, values); });
     s.tensors.clear();
     for (size_t i = 0; i < op.arguments.size(); ++i)
         describe(s.tensors, values[i], USC_ROLE_IN, static_cast<int>(i),
                  &op.arguments[i]);
-    call.tensors = s.tensors.data();
-    call.n_tensors = static_cast<int>(s.tensors.size());
-    const int64_t sequence = usc_capture_begin(session.capture, &call);
-    number_forward(where, sequence);
-    note_bare(session, sequence, s.tensors);
-    return sequence;
+    Slots taken = 0;
+    each_slot(wanted, [&](int i) {
+        const auto slot = static_cast<size_t>(i);
+        sequences[slot] = begin_in(use[i], op, values, s);
+        if (sequences[slot] != 0) taken |= bit(i);
+    });
+    return taken;
 }
 
 /* Arguments that the call writes, kept beyond the call that consumes its stack. */
@@ -295,7 +296,25 @@ std::vector<std::pair<size_t, IValue>> written_arguments(const Operator &op,
     return out;
 }
 
-void end(Session &session, const Operator &op, int64_t sequence,
+/* A call that is over, in the sessions that record it. */
+struct Taken {
+    const Use &use;
+    Slots slots;
+    const Sequences &sequences;
+
+    int64_t sequence(int slot) const
+    {
+        return sequences[static_cast<size_t>(slot)];
+    }
+    void end_bare(bool ok) const
+    {
+        each_slot(slots, [&](int i) {
+            usc_capture_end(use[i].capture, sequence(i), nullptr, 0, ok);
+        });
+    }
+};
+
+void end(const Taken &taken, const Operator &op,
          const std::vector<std::pair<size_t, IValue>> &written, const IValue *results)
 {
     Tensors &tensors = scratch().tensors;
@@ -304,26 +323,30 @@ void end(Session &session, const Operator &op, int64_t sequence,
         describe(tensors, value, USC_ROLE_MUTATED, static_cast<int>(i), &op.arguments[i]);
     for (size_t i = 0; i < op.n_returns; ++i)
         describe(tensors, results[i], USC_ROLE_OUT, static_cast<int>(i), nullptr);
-    usc_capture_end(session.capture, sequence, tensors.data(),
-                    static_cast<int>(tensors.size()), true);
-    note_bare(session, sequence, tensors);
+    each_slot(taken.slots, [&](int i) {
+        usc_capture_end(taken.use[i].capture, taken.sequence(i), tensors.data(),
+                        static_cast<int>(tensors.size()), true);
+        note_bare(taken.use[i], taken.sequence(i), tensors);
+    });
 }
 
 /* A collective is waited for: who waits for its Work may go on, and write, before
  * anything that its end sets off has run. Where nobody can tell the end, no result is
  * taken. */
-void end_collective(Session &session, const Operator &op, int64_t sequence,
+void end_collective(const Taken &taken, const Operator &op,
                     const std::vector<std::pair<size_t, IValue>> &written,
                     const IValue *results)
 {
     const Ended how = await_work(results, op.n_returns, op.paired);
     if (how == Ended::standing)
-        end(session, op, sequence, written, results);
+        end(taken, op, written, results);
     else
-        usc_capture_end(session.capture, sequence, nullptr, 0, how == Ended::unknown);
+        taken.end_bare(how == Ended::unknown);
     if (how == Ended::unknown && !written.empty())
-        usc_capture_note(session.capture, sequence, "unseen-end",
-                         "the results were not taken: nobody tells when they stand");
+        each_slot(taken.slots, [&](int i) {
+            usc_capture_note(taken.use[i].capture, taken.sequence(i), "unseen-end",
+                             "the results were not taken: nobody tells when they stand");
+        });
 }
 
 void run(const Operator &op, const OperatorHandle &handle, DispatchKeySet keys,
@@ -339,52 +362,76 @@ void run(const Operator &op, const OperatorHandle &handle, DispatchKeySet keys,
 
 /* Does a part of the recording; false, and a note, where that throws. Nothing of ours may
  * reach the user's program. */
-template <class Work> bool guarded(Session &session, const Operator &op, Work work)
+template <class Work>
+bool guarded(const Use &use, Slots slots, const Operator &op, Work work)
 {
+    char text[400];
     try {
         work();
         return true;
     } catch (const std::exception &e) {
-        char text[400];
         snprintf(text, sizeof text, "a call of %.100s is left out: %.250s",
                  op.name.c_str(), e.what());
-        usc_capture_note(session.capture, 0, "left-out", text);
     } catch (...) {
-        usc_capture_note(session.capture, 0, "left-out", op.name.c_str());
+        snprintf(text, sizeof text, "%.300s", op.name.c_str());
     }
+    each_slot(slots,
+              [&](int i) { usc_capture_note(use[i].capture, 0, "left-out", text); });
     return false;
 }
 
-void run_recorded(Session &session, Operator &op, int64_t sequence, DispatchKeySet keys,
-                  Stack *stack)
+void run_recorded(const Taken &taken, Operator &op, DispatchKeySet keys, Stack *stack)
 {
     const size_t n = op.arguments.size();
     const IValue *values = stack->data() + (stack->size() - n);
     std::vector<std::pair<size_t, IValue>> written;
     std::optional<Watchdog> watchdog;
-    const bool kept = guarded(session, op, [&] {
+    Slots debug = 0;
+    each_slot(taken.slots, [&](int i) { debug |= taken.use[i].debug ? bit(i) : 0; });
+    const bool kept = guarded(taken.use, taken.slots, op, [&] {
         written = written_arguments(op, values);
-        if (session.debug) watchdog.emplace(op, values);
+        if (debug != 0) watchdog.emplace(op, values);
     });
     try {
-        Inside inside;
+        Inside inside(taken.slots);
         const Unseen unseen(op);
         run(op, op.handle, keys, stack);
     } catch (...) {
-        usc_capture_end(session.capture, sequence, nullptr, 0, false);
+        taken.end_bare(false);
         throw;
     }
     Inside inside;
-    const bool ended = kept && guarded(session, op, [&] {
-                           if (watchdog) watchdog->report(session, sequence);
-                           const IValue *results =
-                               stack->data() + (stack->size() - op.n_returns);
-                           if (op.collective)
-                               end_collective(session, op, sequence, written, results);
-                           else
-                               end(session, op, sequence, written, results);
-                       });
-    if (!ended) usc_capture_end(session.capture, sequence, nullptr, 0, true);
+    const bool ended =
+        kept && guarded(taken.use, taken.slots, op, [&] {
+            each_slot(debug,
+                      [&](int i) { watchdog->report(taken.use[i], taken.sequence(i)); });
+            const IValue *results = stack->data() + (stack->size() - op.n_returns);
+            if (op.collective)
+                end_collective(taken, op, written, results);
+            else
+                end(taken, op, written, results);
+        });
+    if (!ended) taken.end_bare(true);
+}
+
+/* Native number of this thread. */
+int64_t native_thread()
+{
+    thread_local const auto number = static_cast<int64_t>(::syscall(SYS_gettid));
+    return number;
+}
+
+/* Those sessions that watch this thread and what is called. */
+Slots asked_for(const Use &use, const Operator &op)
+{
+    Slots wanted = use.slots() & (op.selected.load() | parent_selected());
+    each_slot(wanted, [&](int i) {
+        const std::vector<int64_t> &only = use[i].threads;
+        if (!only.empty() &&
+            std::find(only.begin(), only.end(), native_thread()) == only.end())
+            wanted &= ~bit(i);
+    });
+    return wanted;
 }
 
 } // namespace
@@ -396,12 +443,11 @@ int64_t thread_number()
     return number;
 }
 
-void forget_forward_calls()
+void forget_forward_calls(Session &session)
 {
-    forget_backward();
-    ForwardCalls &calls = forward_calls();
-    std::lock_guard<std::mutex> lock(calls.mutex);
-    calls.places.clear();
+    std::lock_guard<std::mutex> lock(session.mutex);
+    session.forward_calls.clear();
+    session.backward_calls.clear();
 }
 
 bool in_backward()
@@ -417,39 +463,51 @@ Where where_now(Session &session)
         where.phase = USC_PHASE_BACKWARD;
         /* A module that was entered since is the place, not the node that wants it run
          * (gradient checkpointing). */
-        where.module = session.place.module(true);
-        if (where.module == 0 && find_forward(node, where)) return where;
+        where.module = session.place.module(session.capture, true);
+        if (where.module == 0 && find_forward(session, node, where)) return where;
     } else if (session.place.optimizer()) {
         where.phase = USC_PHASE_OPTIMIZER;
         where.stack = session.place.stack(session.capture);
         return where;
     }
-    if (where.module == 0) where.module = session.place.module(false);
+    if (where.module == 0) where.module = session.place.module(session.capture, false);
     where.stack = session.place.stack(session.capture);
-    if (!node || at::GradMode::is_enabled()) remember_forward(where);
+    if (!node || at::GradMode::is_enabled()) remember_forward(session, where);
     return where;
+}
+
+bool in_scope(Session &session, const Where &where)
+{
+    if (session.modules.empty()) return true;
+    std::lock_guard<std::mutex> lock(session.mutex);
+    const auto found = session.in_modules.find(where.module);
+    return found != session.in_modules.end() && found->second;
 }
 
 void Kernel::operator()(const OperatorHandle &handle, DispatchKeySet keys, Stack *stack)
 {
-    if (t_depth != 0 || !is_real(keys)) return run(*op_, handle, keys, stack);
+    const Slots open = attached() & ~t_inside;
+    if (open == 0 || !is_real(keys)) return run(*op_, handle, keys, stack);
     adopt_new_operators();
-    Use use;
-    if (use) meet_thread(*use.get());
+    const Use use(open);
+    each_slot(use.slots(), [&](int i) { meet_thread(use[i]); });
     const IValue *values = stack->data() + (stack->size() - op_->arguments.size());
-    if (!use || !(op_->selected || parent_selected()) || asks_for_meta(*op_, values))
-        return run(*op_, handle, keys, stack);
-    if (!use->aten) {
-        guarded(*use.get(), *op_, [&] { note_api(*use.get()); });
-        return run(*op_, handle, keys, stack);
-    }
-    int64_t sequence = 0;
-    {
+    Slots wanted = asked_for(use, *op_);
+    if (wanted == 0 || asks_for_meta(*op_, values)) return run(*op_, handle, keys, stack);
+    each_slot(wanted, [&](int i) {
+        if (use[i].aten) return;
+        guarded(use, bit(i), *op_, [&] { note_api(use[i]); });
+        wanted &= ~bit(i);
+    });
+    Sequences sequences = {};
+    Slots taken = 0;
+    if (wanted != 0) {
         Inside inside;
-        guarded(*use.get(), *op_, [&] { sequence = begin(*use.get(), *op_, values); });
+        guarded(use, wanted, *op_,
+                [&] { taken = begin(use, wanted, *op_, values, sequences); });
     }
-    if (sequence == 0) return run(*op_, handle, keys, stack);
-    run_recorded(*use.get(), *op_, sequence, keys, stack);
+    if (taken == 0) return run(*op_, handle, keys, stack);
+    run_recorded({use, taken, sequences}, *op_, keys, stack);
 }
 
 } // namespace intercept

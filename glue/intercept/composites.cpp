@@ -24,8 +24,8 @@ struct Pending : at::ObserverContext {
     Operator *op;
     std::vector<IValue> inputs;
     std::string autocast;
-    int64_t sequence = 0; /* 0: no row yet */
-    int64_t serial = 0;
+    /* In each session, by slot; sequence 0: no row yet. */
+    std::array<int64_t, MOST_SESSIONS> sequence{}, serial{};
 };
 
 thread_local Pending *t_pending = nullptr;
@@ -37,8 +37,9 @@ Pending::~Pending()
 
 std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction &f)
 {
-    if (t_depth != 0) ++t_n_inner;
-    if (t_depth != 0 || t_pending != nullptr) return nullptr;
+    const bool inside = (attached() & ~t_inside) == 0;
+    if (inside) ++t_n_inner;
+    if (inside || t_pending != nullptr) return nullptr;
     Operator *op = composite_by_name(f.name());
     if (op == nullptr) return nullptr;
     try {
@@ -55,18 +56,16 @@ std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction &f)
     }
 }
 
-void finish(Session &session, const Pending &pending, const std::vector<IValue> &outputs)
+void describe_end(Tensors &tensors, const Pending &pending,
+                  const std::vector<IValue> &outputs)
 {
     const Operator &op = *pending.op;
-    Tensors tensors;
     for (size_t i = 0; i < pending.inputs.size(); ++i)
         if (op.arguments[i].written)
             describe(tensors, pending.inputs[i], USC_ROLE_MUTATED, static_cast<int>(i),
                      &op.arguments[i]);
     for (size_t i = 0; i < outputs.size(); ++i)
         describe(tensors, outputs[i], USC_ROLE_OUT, static_cast<int>(i), nullptr);
-    usc_capture_end(session.capture, pending.sequence, tensors.data(),
-                    static_cast<int>(tensors.size()), outputs.size() == op.n_returns);
 }
 
 void at_end(const at::RecordFunction &f, at::ObserverContext *context)
@@ -74,15 +73,26 @@ void at_end(const at::RecordFunction &f, at::ObserverContext *context)
     auto *pending = static_cast<Pending *>(context);
     if (pending == nullptr) return;
     if (t_pending == pending) t_pending = nullptr;
-    if (pending->sequence == 0) return;
+    Slots begun = 0;
+    for (int i = 0; i < MOST_SESSIONS; ++i)
+        if (pending->sequence[static_cast<size_t>(i)] != 0) begun |= bit(i);
+    if (begun == 0) return;
     Inside inside;
-    Use use;
-    if (!use || use->serial != pending->serial) return;
+    const Use use(begun);
+    Tensors tensors;
+    bool ok = true;
     try {
-        finish(*use.get(), *pending, f.outputs());
+        describe_end(tensors, *pending, f.outputs());
+        ok = f.outputs().size() == pending->op->n_returns;
     } catch (...) {
-        usc_capture_end(use->capture, pending->sequence, nullptr, 0, true);
+        tensors.clear();
     }
+    each_slot(use.slots(), [&](int i) {
+        const auto slot = static_cast<size_t>(i);
+        if (use[i].serial == pending->serial[slot])
+            usc_capture_end(use[i].capture, pending->sequence[slot], tensors.data(),
+                            static_cast<int>(tensors.size()), ok);
+    });
 }
 
 int64_t write_row(Session &session, const Pending &pending, const Where &where)
@@ -133,16 +143,17 @@ int64_t parent_of(Session &session, const Where &where)
 {
     Pending *pending = t_pending;
     if (pending == nullptr) return api_of(session, where);
-    if (pending->serial != session.serial) {
-        pending->serial = session.serial;
-        pending->sequence = write_row(session, *pending, where);
+    const auto slot = static_cast<size_t>(session.slot);
+    if (pending->serial[slot] != session.serial) {
+        pending->serial[slot] = session.serial;
+        pending->sequence[slot] = write_row(session, *pending, where);
     }
-    return pending->sequence;
+    return pending->sequence[slot];
 }
 
-bool parent_selected()
+Slots parent_selected()
 {
-    return (t_pending != nullptr && t_pending->op->selected) || api_selected();
+    return (t_pending != nullptr ? t_pending->op->selected.load() : 0) | api_selected();
 }
 
 } // namespace intercept

@@ -8,10 +8,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace torch::autograd
@@ -38,6 +41,23 @@ struct Argument {
     std::string keyword; /* empty: positional */
 };
 
+/* Several sessions may be attached at once, each in a slot of its own. */
+enum { MOST_SESSIONS = 4 };
+using Slots = uint32_t; /* a bit for each */
+constexpr Slots all_slots = ~Slots(0);
+
+inline Slots bit(int slot)
+{
+    return Slots(1) << slot;
+}
+
+/* Calls `f` with each slot of a set. */
+template <class F> void each_slot(Slots slots, F f)
+{
+    for (int i = 0; slots >> i != 0; ++i)
+        if ((slots & bit(i)) != 0) f(i);
+}
+
 /* One operator: what its schema says, worked out once. Never freed: kernels that other
  * threads still run point here. */
 struct Operator {
@@ -59,61 +79,85 @@ struct Operator {
     std::function<void(const OperatorHandle &, DispatchKeySet, Stack *)> covered;
     /* Whether it calls operators in turn: as its last call did that could be watched. */
     std::atomic<bool> nests{false};
-    /* Of the attached session: */
-    std::atomic<bool> selected{true};
-    std::atomic<int64_t> session{0}, id{0};
+    /* Of the attached sessions, by slot: */
+    std::atomic<Slots> selected{0};
+    std::array<std::atomic<int64_t>, MOST_SESSIONS> session{}, id{};
 };
+
+/* Where a forward call stood, for its backward calls. */
+struct Forward {
+    int64_t module, stack;
+    int64_t sequence; /* 0: not known, or the call has no node */
+    int64_t api;      /* sequence of the API call around it */
+};
+
+struct Watched; /* apis_backward.cpp */
 
 struct Session {
-    usc_capture *capture;
-    usc_intercept_place place;
-    std::string ops;
-    bool aten, debug;
-    int64_t serial;
+    usc_capture *capture = nullptr;
+    usc_intercept_place place = {};
+    std::string ops, modules;     /* PATTERNs; empty: all */
+    std::vector<int64_t> threads; /* native ids; empty: all */
+    bool aten = true, debug = false;
+    int64_t serial = 0; /* of all sessions ever */
+    int slot = 0;
+
+    std::mutex mutex;                                    /* guards what follows */
+    std::unordered_map<uint64_t, Forward> forward_calls; /* by autograd node */
+    std::unordered_map<int64_t, std::shared_ptr<Watched>> backward_calls; /* by forward
+                                                                              call */
+    std::unordered_map<int64_t, bool> in_modules; /* by the module's id */
 };
 
-/* Holds the attached session while a thread uses it; null where none is attached. */
+/** The slots in which a session is attached. */
+Slots attached();
+/** The slot of a session; -1 where it is not attached. */
+int slot_of(const usc_capture *c);
+
+/* Holds those sessions of a set that are attached, while a thread uses them. */
 class Use
 {
   public:
-    Use();
+    explicit Use(Slots wanted);
     ~Use();
     Use(const Use &) = delete;
     Use &operator=(const Use &) = delete;
-    Session *operator->() const
+    Session &operator[](int slot) const
     {
-        return session_;
+        return *session_[slot];
+    }
+    Slots slots() const
+    {
+        return slots_;
     }
     explicit operator bool() const
     {
-        return session_ != nullptr;
-    }
-    Session *get() const
-    {
-        return session_;
+        return slots_ != 0;
     }
 
   private:
-    Session *session_;
+    Slots slots_;
+    Session *session_[MOST_SESSIONS];
 };
 
-/* Greater than 0 while this thread is inside a call that is recorded, or works for us:
- * what happens there is not recorded. */
-extern thread_local int t_depth;
+/* The sessions of which this thread is inside a call that is recorded; all while it works
+ * for us: what happens there is not recorded. */
+extern thread_local Slots t_inside;
 
 /* How often composites.cpp was asked inside this thread's recorded call.
  */
 extern thread_local int t_n_inner;
 
 struct Inside {
-    Inside()
+    explicit Inside(Slots slots = all_slots) : before(t_inside)
     {
-        ++t_depth;
+        t_inside |= slots;
     }
     ~Inside()
     {
-        --t_depth;
+        t_inside = before;
     }
+    const Slots before;
 };
 
 /* Whether this thread's call runs while its device records a graph: nothing of the device
@@ -187,9 +231,11 @@ struct Where {
     std::string node; /* its name, as "MulBackward0" */
 };
 Where where_now(Session &session);
+/** Whether the session's modules hold that place. */
+bool in_scope(Session &session, const Where &where);
 int64_t thread_number();
 bool in_backward();
-void forget_forward_calls();
+void forget_forward_calls(Session &session);
 
 /* ---- composites.cpp ---- */
 
@@ -198,8 +244,8 @@ void watch_composites(bool on);
 /** Sequence of the composite or else API call around this thread, whose row is written
  * now if it was not; 0: none. */
 int64_t parent_of(Session &session, const Where &where);
-/** Whether a composite or API call around this thread was asked for by the pattern. */
-bool parent_selected();
+/** The sessions whose pattern asks for a composite or API call around this thread. */
+Slots parent_selected();
 
 /* ---- apis.cpp ---- */
 
@@ -208,22 +254,24 @@ void meet_thread(const Session &session);
 /** Sequence of the API call around this thread, whose row is written now if it was not;
  * 0: none. */
 int64_t api_of(Session &session, const Where &where);
-/** Whether the API call around this thread was asked for by the pattern. */
-bool api_selected();
+/** The sessions whose pattern asks for the API call around this thread. */
+Slots api_selected();
 /** Writes the row of the API call around this thread if it is due: where operators are
  * not recorded. */
 void note_api(Session &session);
-usc_intercept_api *api_enter(usc_intercept_api *call);
+void api_enter(usc_intercept_api *call);
+void api_leave(usc_intercept_api *call);
 void api_add(void *object, usc_role role, const char *path, usc_maybe maybe);
-void api_begin();
+void api_begin(usc_intercept_api *call);
 void api_end(usc_intercept_api *call, bool ok);
 /** The sequence of the row of the API call around this thread; 0: it has none yet. */
-int64_t api_sequence();
+int64_t api_sequence(const Session &session);
 
 /* ---- apis_backward.cpp ---- */
 
 /* An API call that ended, and what its graph is told by. */
 struct ApiForward {
+    int slot;
     int64_t serial, op, sequence, module, stack;
     uint64_t first_node; /* autograd's number of the first node that it can have made */
 };
@@ -236,11 +284,10 @@ struct ApiInput {
 };
 
 /** Records the backward pass of a call when it comes. */
-void watch_backward(const ApiForward &f, std::vector<ApiInput> inputs,
+void watch_backward(Session &session, const ApiForward &f, std::vector<ApiInput> inputs,
                     const std::vector<const at::Tensor *> &outputs);
 /** The backward call that belongs to a forward call of an API; 0: none was recorded. */
-int64_t backward_of(int64_t forward);
-void forget_backward();
+int64_t backward_of(Session &session, int64_t forward);
 
 /** Whether this glue can look into Python's tensors. */
 bool knows_python();

@@ -49,6 +49,12 @@ Spelling spelling_of(const c10::Argument &argument)
 
 using ByName = std::unordered_map<const void *, Operator *>;
 
+struct Slot {
+    std::atomic<Session *> session{nullptr};
+    std::atomic<const usc_capture *> capture{nullptr};
+    std::atomic<int64_t> n_uses{0};
+};
+
 struct Registry {
     std::mutex mutex; /* guards all but the atomics */
     std::unordered_map<std::string, std::unique_ptr<Operator>> operators;
@@ -61,8 +67,8 @@ struct Registry {
     std::optional<c10::RegistrationHandleRAII> listener;
     std::atomic<const ByName *> composites{nullptr};
     std::vector<std::unique_ptr<ByName>> composite_maps; /* readers may hold an old one */
-    std::atomic<Session *> session{nullptr};
-    std::atomic<int64_t> n_uses{0};
+    std::array<Slot, MOST_SESSIONS> slot;
+    std::atomic<Slots> attached{0};
     int64_t n_sessions = 0;
 };
 
@@ -116,9 +122,23 @@ bool is_composite(const OperatorHandle &op)
     return true;
 }
 
+/* Under the mutex: which sessions ask for it. `one`: also, not attached yet. */
+void select(Registry &r, Operator &op, const Session *one = nullptr)
+{
+    Slots slots = 0;
+    const auto ask = [&](const Session *s) {
+        if (s == nullptr) return;
+        const char *ops = s->ops.empty() ? nullptr : s->ops.c_str();
+        if (usc_pattern_match(ops, op.name.c_str())) slots |= bit(s->slot);
+    };
+    for (const Slot &slot : r.slot)
+        ask(slot.session.load());
+    ask(one);
+    op.selected.store(slots);
+}
+
 /* Under the mutex. */
-void adopt(Registry &r, const Session &session, const OperatorHandle &handle,
-           ByName &composites)
+void adopt(Registry &r, const OperatorHandle &handle, ByName &composites)
 {
     const std::string key = c10::toString(handle.operator_name());
     if (left_alone(key) || r.done.count(key)) return;
@@ -127,8 +147,7 @@ void adopt(Registry &r, const Session &session, const OperatorHandle &handle,
         if (slot) slot.release(); /* a thread may still be inside its kernel */
         slot = std::make_unique<Operator>(handle);
     }
-    slot->selected = usc_pattern_match(
-        session.ops.empty() ? nullptr : session.ops.c_str(), slot->name.c_str());
+    select(r, *slot);
     slot->composite = is_composite(handle);
     r.done[key] = true;
     if (slot->composite) {
@@ -143,8 +162,7 @@ void adopt(Registry &r, const Session &session, const OperatorHandle &handle,
 }
 
 /* Under the mutex. */
-void adopt_all(Registry &r, const Session &session,
-               const std::vector<c10::OperatorName> &names)
+void adopt_all(Registry &r, const std::vector<c10::OperatorName> &names)
 {
     Silence silence;
     c10::WarningUtils::WarningHandlerGuard guard(&silence);
@@ -152,7 +170,7 @@ void adopt_all(Registry &r, const Session &session,
     auto composites = old ? std::make_unique<ByName>(*old) : std::make_unique<ByName>();
     for (const c10::OperatorName &name : names) {
         const auto handle = c10::Dispatcher::singleton().findSchema(name);
-        if (handle) adopt(r, session, *handle, *composites);
+        if (handle) adopt(r, *handle, *composites);
     }
     r.composites.store(composites.get());
     r.composite_maps.push_back(std::move(composites));
@@ -161,8 +179,12 @@ void adopt_all(Registry &r, const Session &session,
 /* A forked child (a data-loader worker) has no writer thread: it records nothing. */
 void forget_session()
 {
-    registry().session.store(nullptr);
-    registry().n_uses.store(0);
+    registry().attached.store(0);
+    for (Slot &slot : registry().slot) {
+        slot.session.store(nullptr);
+        slot.capture.store(nullptr);
+        slot.n_uses.store(0);
+    }
 }
 
 /* Under the mutex. Kernels go in reverse order of their coming. */
@@ -174,54 +196,108 @@ void drop_kernels(Registry &r)
     r.composites.store(nullptr);
 }
 
+/* Under the mutex: whether an attached session records operators. */
+bool any_aten(const Registry &r)
+{
+    for (const Slot &slot : r.slot) {
+        const Session *session = slot.session.load();
+        if (session != nullptr && session->aten) return true;
+    }
+    return false;
+}
+
+std::unique_ptr<Session> make_session(Registry &r, usc_capture *c, int slot,
+                                      const usc_intercept_options &options)
+{
+    auto session = std::make_unique<Session>();
+    session->capture = c;
+    session->place = options.place;
+    session->ops = options.ops ? options.ops : "";
+    session->modules = options.modules ? options.modules : "";
+    session->threads.assign(options.threads, options.threads + options.n_threads);
+    session->aten = options.aten;
+    session->debug = options.debug;
+    session->serial = ++r.n_sessions;
+    session->slot = slot;
+    return session;
+}
+
+/* Under the mutex: kernels for all operators, where there are none yet. */
+void register_kernels(Registry &r, const Session &session)
+{
+    adopt_all(r, c10::Dispatcher::singleton().getAllOpNames());
+    for (const auto &entry : r.operators)
+        select(r, *entry.second, &session);
+    if (!r.listener) {
+        r.listener.emplace(c10::Dispatcher::singleton().addRegistrationListener(
+            std::make_unique<Listener>()));
+        /* A new listener hears of every operator that is there: those are adopted. */
+        std::lock_guard<std::mutex> arrived_lock(r.arrived_mutex);
+        r.arrived.clear();
+        r.any_arrived.store(false);
+    }
+    watch_composites(session.aten || any_aten(r));
+}
+
 usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_error *err)
 {
     Registry &r = registry();
     std::lock_guard<std::mutex> lock(r.mutex);
-    if (const Session *attached = r.session.load()) {
-        if (attached->capture != c)
-            return usc_error_set(err, USC_E_BUSY, -1,
-                                 "a capture is already running here");
-        forget_forward_calls();
+    const int present = slot_of(c);
+    if (present >= 0) {
+        forget_forward_calls(*r.slot[static_cast<size_t>(present)].session.load());
         return USC_OK;
     }
-    auto session = std::make_unique<Session>(
-        Session{c, options->place, options->ops ? options->ops : "", options->aten,
-                options->debug, ++r.n_sessions});
+    size_t free = 0;
+    while (free < MOST_SESSIONS && r.slot[free].session.load() != nullptr)
+        ++free;
+    if (free == MOST_SESSIONS)
+        return usc_error_set(err, USC_E_BUSY, -1,
+                             "%d captures and modes are running here already; end one "
+                             "of them first",
+                             MOST_SESSIONS);
     static const int at_fork = pthread_atfork(nullptr, nullptr, forget_session);
     if (at_fork != 0) return usc_error_set(err, USC_E_NOMEM, -1, "pthread_atfork failed");
-    forget_forward_calls();
+    std::unique_ptr<Session> session;
     try {
-        adopt_all(r, *session, c10::Dispatcher::singleton().getAllOpNames());
-        if (!r.listener) {
-            r.listener.emplace(c10::Dispatcher::singleton().addRegistrationListener(
-                std::make_unique<Listener>()));
-            /* A new listener hears of every operator that is there: those are adopted. */
-            std::lock_guard<std::mutex> arrived_lock(r.arrived_mutex);
-            r.arrived.clear();
-            r.any_arrived.store(false);
-        }
-        watch_composites(options->aten);
+        session = make_session(r, c, static_cast<int>(free), *options);
+        register_kernels(r, *session);
     } catch (const std::exception &e) {
-        drop_kernels(r);
+        if (attached() == 0) drop_kernels(r);
         return usc_error_set(err, USC_E_UNSUPPORTED, -1,
                              "torch refused the interception kernels: %.300s", e.what());
     }
-    r.session.store(session.release());
+    r.slot[free].session.store(session.release());
+    r.slot[free].capture.store(c);
+    r.attached.fetch_or(bit(static_cast<int>(free)));
     return USC_OK;
 }
 
-void detach()
+void detach(const usc_capture *c)
 {
     Registry &r = registry();
     std::lock_guard<std::mutex> lock(r.mutex);
-    Session *session = r.session.exchange(nullptr);
-    if (session == nullptr) return;
-    watch_composites(false);
-    drop_kernels(r);
-    while (r.n_uses.load() != 0)
+    const int i = slot_of(c);
+    if (i < 0) return;
+    Slot &slot = r.slot[static_cast<size_t>(i)];
+    r.attached.fetch_and(~bit(i));
+    slot.capture.store(nullptr);
+    Session *session = slot.session.exchange(nullptr);
+    watch_composites(any_aten(r));
+    if (attached() == 0) drop_kernels(r);
+    while (slot.n_uses.load() != 0)
         std::this_thread::yield();
     delete session;
+}
+
+void note_module(const usc_capture *c, int64_t id, const char *path)
+{
+    const int slot = slot_of(c);
+    const Use use(slot >= 0 ? bit(slot) : 0);
+    if (!use || use[slot].modules.empty()) return;
+    const bool in = usc_pattern_covers(use[slot].modules.c_str(), path);
+    std::lock_guard<std::mutex> lock(use[slot].mutex);
+    use[slot].in_modules[id] = in;
 }
 
 } // namespace
@@ -250,17 +326,36 @@ Operator::Operator(const OperatorHandle &op)
         a.unread = a.unread && views;
 }
 
-Use::Use() : session_(nullptr)
+Slots attached()
+{
+    return registry().attached.load();
+}
+
+int slot_of(const usc_capture *c)
+{
+    const Registry &r = registry();
+    for (size_t i = 0; i < MOST_SESSIONS; ++i)
+        if (r.slot[i].capture.load() == c) return static_cast<int>(i);
+    return -1;
+}
+
+Use::Use(Slots wanted) : slots_(wanted & attached())
 {
     Registry &r = registry();
-    r.n_uses.fetch_add(1);
-    session_ = r.session.load();
-    if (session_ == nullptr) r.n_uses.fetch_sub(1);
+    each_slot(slots_, [&](int i) {
+        Slot &slot = r.slot[static_cast<size_t>(i)];
+        slot.n_uses.fetch_add(1);
+        session_[i] = slot.session.load();
+        if (session_[i] != nullptr) return;
+        slot.n_uses.fetch_sub(1);
+        slots_ &= ~bit(i);
+    });
 }
 
 Use::~Use()
 {
-    if (session_ != nullptr) registry().n_uses.fetch_sub(1);
+    each_slot(slots_,
+              [](int i) { registry().slot[static_cast<size_t>(i)].n_uses.fetch_sub(1); });
 }
 
 Operator *composite_by_name(const char *name)
@@ -282,17 +377,18 @@ void adopt_new_operators()
         names.swap(r.arrived);
         r.any_arrived.store(false);
     }
-    Session *session = r.session.load();
-    if (session != nullptr) adopt_all(r, *session, names);
+    if (attached() != 0) adopt_all(r, names);
 }
 
 int64_t operator_id(const Session &session, Operator &op)
 {
-    if (op.session.load(std::memory_order_acquire) != session.serial) {
-        op.id.store(usc_capture_op(session.capture, op.name.c_str(), op.schema.c_str()));
-        op.session.store(session.serial, std::memory_order_release);
+    const auto slot = static_cast<size_t>(session.slot);
+    if (op.session[slot].load(std::memory_order_acquire) != session.serial) {
+        op.id[slot].store(
+            usc_capture_op(session.capture, op.name.c_str(), op.schema.c_str()));
+        op.session[slot].store(session.serial, std::memory_order_release);
     }
-    return op.id.load();
+    return op.id[slot].load();
 }
 
 } // namespace intercept
@@ -301,9 +397,11 @@ extern "C" USC_API const usc_intercept_table usc_intercept;
 const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
                                            intercept::attach,
                                            intercept::detach,
+                                           intercept::note_module,
                                            intercept::adopt_new_operators,
                                            intercept::in_backward,
                                            intercept::api_enter,
+                                           intercept::api_leave,
                                            intercept::knows_python() ? intercept::api_add
                                                                      : nullptr,
                                            intercept::api_begin,

@@ -56,11 +56,14 @@ typedef struct usc_capture_watch {
     void *ctx;
     usc_status (*call)(void *ctx, const usc_call *call, usc_error *err);
     void (*gone)(void *ctx, int64_t storage); /* it is no more, nor will be */
+    bool (*found)(void *ctx); /* asked behind each call where the last ones are kept: true
+                                 has them written, once; NULL: never */
 } usc_capture_watch;
 
 typedef struct usc_capture_options {
     const usc_alloc *alloc;
-    const usc_capture_watch *watch; /* in place of a trace; implies stats_only. Copied;
+    const usc_capture_watch *watch; /* in place of a trace; implies stats_only
+                                       but for keep_calls. Copied;
                                        NULL: a trace */
     bool stats_only;     /* --data stats: no bytes kept, statistics per tensor instead */
     int64_t ring_size;   /* bytes between the calling threads and the writer; 0: 1 GiB
@@ -70,6 +73,17 @@ typedef struct usc_capture_options {
                             where it lies while the caller waits. */
     int64_t limit_bytes; /* of tensor data written; 0: none. What would go beyond it ends
                             the recording: the trace stays valid, with meta "stopped" */
+    bool distinct;       /* of each step one call of a signature: operator, arguments that
+                            are no tensors, forms of those that are */
+    int64_t keep_calls;  /* with `watch`: the last so many stay in memory with their data,
+                            to be written when they are asked for; 0: none */
+    int64_t keep_bytes;  /* of data that stays; beyond it what was not used for longest
+                            goes, and its calls have statistics alone */
+    const char *keep_path; /* where they are written: a folder that holds nothing, else
+                              keep_path-2, keep_path-3, ...; folders above it are made.
+                              Copied */
+    int64_t most_bytes;    /* of tensor data taken; 0: all. A call that would take more is
+                              left out, the session goes on */
     usc_trace_options trace;
 } usc_capture_options;
 
@@ -188,6 +202,21 @@ USC_API void usc_capture_more(usc_capture *c, int64_t sequence,
 USC_API void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind,
                               const char *text);
 
+/** Has the last calls written (options.keep_calls), unless they were; usc_capture_flush
+ * waits for it. Threads: safe. */
+USC_API void usc_capture_keep(usc_capture *c);
+
+/**
+ * What came of writing the last calls: *path the folder, NULL where it did not come to
+ * that. A session that could not write them goes on.
+ *
+ * Memory:  *path is the session's, until it is closed.
+ * Threads: safe.
+ * Errors:  those of usc_trace_create and usc_trace_put_*; nothing is left of the trace.
+ */
+USC_API USC_NODISCARD usc_status usc_capture_kept(usc_capture *c, const char **path,
+                                                  usc_error *err);
+
 typedef struct usc_capture_counts {
     int64_t n_calls, n_blobs, n_unobserved;
     int64_t n_tensors;     /* arguments and results, repeats counted */
@@ -197,6 +226,9 @@ typedef struct usc_capture_counts {
     int64_t bytes_read;    /* through hooks.read */
     int64_t ring_peak;     /* bytes handed over and not yet read by the writer */
     int64_t wait_ns;       /* time that callers waited for the ring */
+    int64_t n_repeated;    /* calls left out for `distinct` */
+    int64_t n_left;        /* calls left out for `most_bytes` */
+    int64_t bytes_held;    /* data of the last calls, where they are kept */
     bool stopped;          /* limit_bytes was reached: calls are not recorded any more */
 } usc_capture_counts;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one matcher of operator names: capture, check, faults and live modes all use it.
+// The one matcher of operator names: capture, check, faults and live modes all use it;
+// and of module paths.
 //
 // A PATTERN is a comma-separated list of globs (`*` any run of characters, `?` one);
 // spaces around a glob do not count, `!` before it excludes. A glob with `::` is held
@@ -27,6 +28,17 @@ USC_BEGIN_DECLS
  * Threads: safe.
  */
 USC_API bool usc_pattern_match(const char *pattern, const char *op_name);
+
+/**
+ * Whether a PATTERN over module paths covers `path` ("layers.0.attn"): a plain glob is
+ * the path of it or of a module around it, and no excluding one is.
+ *
+ * NULL or a blank pattern covers every path; that of an outermost module is "".
+ *
+ * Memory:  allocates nothing.
+ * Threads: safe.
+ */
+USC_API bool usc_pattern_covers(const char *pattern, const char *path);
 
 /**
  * Whether `pattern` is well formed: no empty glob between commas, only characters that

@@ -20,14 +20,24 @@ typedef struct mode_object {
 /* A call of a function while it runs, on the C stack. */
 typedef struct running {
     usc_intercept_api told; /* first: the glue gives this back */
+    const struct running *around;
     mode_object *mode;
     PyObject *args, *kwargs; /* borrowed; kwargs may be NULL */
     PyObject
         *writes; /* of an operator of the program's own: a set of places; else NULL */
 } running;
 
-/* This thread is inside a call: what Python functions call in turn is theirs. */
-static _Thread_local bool t_inside;
+/* The calls that this thread is inside of, each of another mode. */
+static _Thread_local const running *t_running;
+
+/* What Python functions call in turn is theirs. */
+static bool is_inside(const mode_object *mode)
+{
+    const running *call = t_running;
+    while (call != NULL && call->mode != mode)
+        call = call->around;
+    return call != NULL;
+}
 
 const char *py_api_describe(usc_intercept_api *call)
 {
@@ -141,22 +151,24 @@ static PyObject *run_recorded(mode_object *self, const py_api_target *to, long l
                               PyObject *writes, PyObject *func, PyObject *args,
                               PyObject *kwargs)
 {
-    running call = {.told = {.op = kind >> 2, .selected = (kind & 2) != 0},
-                    .mode = self,
-                    .args = args,
-                    .kwargs = kwargs,
-                    .writes = writes};
+    running call = {
+        .told = {.session = to->session, .op = kind >> 2, .selected = (kind & 2) != 0},
+        .around = t_running,
+        .mode = self,
+        .args = args,
+        .kwargs = kwargs,
+        .writes = writes};
     const usc_intercept_table *glue = to->glue; /* stays loaded */
-    usc_intercept_api *const before = glue->api_enter(&call.told);
-    t_inside = true;
+    glue->api_enter(&call.told);
+    t_running = &call;
     if (writes != NULL) {
         Py_BEGIN_ALLOW_THREADS;
-        glue->api_begin();
+        glue->api_begin(&call.told);
         Py_END_ALLOW_THREADS;
     }
     PyObject *result = PyObject_Call(func, args, kwargs);
-    t_inside = false;
-    (void)glue->api_enter(before);
+    t_running = call.around;
+    glue->api_leave(&call.told);
     if (call.told.sequence != 0) end_row(&call, result);
     return result;
 }
@@ -200,7 +212,7 @@ static PyObject *mode_function(mode_object *self, PyObject *const *a, Py_ssize_t
     const py_api_target to = py_capture_target(self->capture);
     long long kind = NOT_SEEN;
     PyObject *writes = NULL; /* kept by `known` */
-    if (to.glue != NULL && !t_inside) kind = find_kind(self, &to, a[0], &writes);
+    if (to.glue != NULL && !is_inside(self)) kind = find_kind(self, &to, a[0], &writes);
     PyObject *result;
     if (kind > PASSED_THROUGH)
         result = run_recorded(self, &to, kind, writes, a[0], args, kwargs);

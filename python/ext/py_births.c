@@ -73,6 +73,11 @@ static void forget(void *ctx, int64_t storage)
     usc_births_forget(ctx, storage);
 }
 
+static bool has_found(void *ctx)
+{
+    return usc_births_count(ctx, NULL) > 0;
+}
+
 #define METHOD(f) (PyCFunction)(void (*)(void))(f)
 
 static PyMethodDef methods[] = {
@@ -99,8 +104,10 @@ static PyType_Spec spec = {
 bool py_births_watch(PyObject *births, usc_capture_watch *out)
 {
     if (strcmp(Py_TYPE(births)->tp_name, spec.name) != 0) return false;
-    *out = (usc_capture_watch){
-        .ctx = ((births_object *)births)->births, .call = take_call, .gone = forget};
+    *out = (usc_capture_watch){.ctx = ((births_object *)births)->births,
+                               .call = take_call,
+                               .gone = forget,
+                               .found = has_found};
     return true;
 }
 

@@ -16,9 +16,10 @@ typedef struct capture_object {
     usc_capture *session;
     int n_users; /* threads that use the session with the GIL released; under the GIL */
     const usc_intercept_table *glue;
-    PyObject *ops;    /* str or None */
-    PyObject *births; /* in place of a trace, or None */
-    int aten;         /* record operators, not only the API calls around them */
+    PyObject *ops, *modules; /* str or None */
+    PyObject *threads;       /* bytes: int64 each; NULL: all */
+    PyObject *births;        /* in place of a trace, or None */
+    int aten;                /* record operators, not only the API calls around them */
     int debug;
     bool attached; /* the glue feeds this session, not another one */
     unsigned
@@ -26,6 +27,7 @@ typedef struct capture_object {
 } capture_object;
 
 static unsigned n_forks; /* between the first process and this one */
+static int n_open;       /* sessions; under the GIL */
 
 static void count_fork(void)
 {
@@ -67,17 +69,20 @@ static const usc_intercept_table *load_glue(const char *path)
 
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path",  "glue",      "stats_only", "ops",
-                            "debug", "ring_size", "frames",     "limit",
-                            "aten",  "births",    NULL};
+    static char *names[] = {"path",       "glue",       "stats_only", "ops",
+                            "debug",      "ring_size",  "frames",     "limit",
+                            "aten",       "births",     "distinct",   "most",
+                            "keep_calls", "keep_bytes", "keep_path",  NULL};
     PyObject *path = NULL, *births = Py_None;
     const char *glue;
-    int stats_only = 0, debug = 0, aten = 1;
-    long long ring_size = 0, limit = 0;
+    int stats_only = 0, debug = 0, aten = 1, distinct = 0;
+    long long ring_size = 0, limit = 0, most = 0, keep_calls = 0, keep_bytes = 0;
+    const char *keep_path = NULL;
     PyObject *ops = Py_None, *frames = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os|pOpLO!LpO", names, &path, &glue,
-                                     &stats_only, &ops, &debug, &ring_size, &PyList_Type,
-                                     &frames, &limit, &aten, &births))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "Os|pOpLO!LpOpLLLs", names, &path, &glue, &stats_only, &ops,
+            &debug, &ring_size, &PyList_Type, &frames, &limit, &aten, &births, &distinct,
+            &most, &keep_calls, &keep_bytes, &keep_path))
         return NULL;
     usc_capture_watch watch = {0};
     if (births != Py_None ? !py_births_watch(births, &watch)
@@ -88,7 +93,7 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (births != Py_None) path = Py_NewRef(Py_None);
     const usc_intercept_table *table = load_glue(glue);
     capture_object *self = NULL;
-    if (table != NULL && (frames == NULL || py_place_reset(frames) == 0))
+    if (table != NULL && (frames == NULL || py_place_reset(frames, n_open > 0) == 0))
         self = (capture_object *)type->tp_alloc(type, 0);
     if (self == NULL) {
         Py_DECREF(path);
@@ -105,7 +110,12 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     const usc_capture_options options = {.watch = watch.call != NULL ? &watch : NULL,
                                          .stats_only = stats_only != 0,
                                          .ring_size = ring_size,
-                                         .limit_bytes = limit};
+                                         .limit_bytes = limit,
+                                         .distinct = distinct != 0,
+                                         .keep_calls = keep_path != NULL ? keep_calls : 0,
+                                         .keep_bytes = keep_bytes,
+                                         .keep_path = keep_path,
+                                         .most_bytes = most};
     const char *name = births == Py_None ? PyBytes_AS_STRING(path) : NULL;
     usc_error err = {0};
     usc_status status;
@@ -113,12 +123,29 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     status = usc_capture_open(name, table->hooks, &options, &self->session, &err);
     Py_END_ALLOW_THREADS;
     Py_DECREF(path);
-    if (status == USC_OK) return (PyObject *)self;
+    if (status == USC_OK) {
+        ++n_open;
+        return (PyObject *)self;
+    }
     Py_DECREF(self);
     return core_raise(core_state_of(type), status, &err);
 }
 
 /* ---- steps ---- */
+
+static const int64_t *thread_ids(const capture_object *self)
+{
+    return self->threads == NULL
+               ? NULL
+               : (const int64_t *)(const void *)PyBytes_AS_STRING(self->threads);
+}
+
+static int n_thread_ids(const capture_object *self)
+{
+    return self->threads == NULL
+               ? 0
+               : (int)(PyBytes_GET_SIZE(self->threads) / (Py_ssize_t)sizeof(int64_t));
+}
 
 static PyObject *capture_begin(capture_object *self, PyObject *arg)
 {
@@ -126,8 +153,14 @@ static PyObject *capture_begin(capture_object *self, PyObject *arg)
     if (step == -1 && PyErr_Occurred()) return NULL;
     const char *ops = self->ops == Py_None ? NULL : PyUnicode_AsUTF8(self->ops);
     if (ops == NULL && self->ops != Py_None) return NULL;
+    const bool any = self->modules == NULL || self->modules == Py_None;
+    const char *modules = any ? NULL : PyUnicode_AsUTF8(self->modules);
+    if (modules == NULL && !any) return NULL;
     const usc_intercept_options options = {.place = py_place(),
                                            .ops = ops,
+                                           .modules = modules,
+                                           .threads = thread_ids(self),
+                                           .n_threads = n_thread_ids(self),
                                            .aten = self->aten != 0,
                                            .debug = self->debug != 0};
     usc_capture *const session = borrow(self);
@@ -152,7 +185,7 @@ static PyObject *capture_end(capture_object *self, PyObject *arg)
     usc_capture *const session = borrow(self);
     if (session == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    if (!goes_on && self->attached) self->glue->detach();
+    if (!goes_on && self->attached) self->glue->detach(session);
     if (!goes_on) self->attached = false;
     usc_capture_step_end(session);
     Py_END_ALLOW_THREADS;
@@ -177,7 +210,63 @@ static PyObject *capture_module(capture_object *self, PyObject *args)
     const char *path, *class_name;
     if (!PyArg_ParseTuple(args, "ss", &path, &class_name) || !is_usable(self))
         return NULL;
-    return PyLong_FromLongLong(usc_capture_module(self->session, path, class_name));
+    const int64_t id = usc_capture_module(self->session, path, class_name);
+    Py_BEGIN_ALLOW_THREADS;
+    self->glue->module(self->session, id, path);
+    Py_END_ALLOW_THREADS;
+    return PyLong_FromLongLong(id);
+}
+
+static PyObject *capture_enter_module(capture_object *self, PyObject *arg)
+{
+    const long long id = PyLong_AsLongLong(arg);
+    if (id == -1 && PyErr_Occurred()) return NULL;
+    if (self->session != NULL) py_place_enter(self->session, id);
+    Py_RETURN_NONE;
+}
+
+static PyObject *capture_leave_module(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (self->session != NULL) py_place_leave(self->session);
+    Py_RETURN_NONE;
+}
+
+static PyObject *capture_module_depth(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(py_place_depth(self->session));
+}
+
+static PyObject *capture_reset_place(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    py_place_forget(self->session);
+    Py_RETURN_NONE;
+}
+
+/* Which modules and threads are recorded, from the next begin_step on: (PATTERN or None,
+ * list of native ids or None). */
+static PyObject *capture_scope(capture_object *self, PyObject *args)
+{
+    PyObject *modules, *threads, *ids = NULL;
+    if (!PyArg_ParseTuple(args, "OO", &modules, &threads)) return NULL;
+    if (threads != Py_None) {
+        const Py_ssize_t n = PySequence_Size(threads);
+        if (n < 0) return NULL;
+        ids = PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(int64_t));
+        for (Py_ssize_t i = 0; ids != NULL && i < n; i++) {
+            PyObject *item = PySequence_GetItem(threads, i);
+            ((int64_t *)(void *)PyBytes_AS_STRING(ids))[i] =
+                item != NULL ? PyLong_AsLongLong(item) : -1;
+            Py_XDECREF(item);
+        }
+        if (PyErr_Occurred()) Py_CLEAR(ids);
+        if (ids == NULL) return NULL;
+    }
+    Py_XSETREF(self->modules, Py_NewRef(modules));
+    Py_XSETREF(self->threads, ids);
+    Py_RETURN_NONE;
 }
 
 static PyObject *capture_meta(capture_object *self, PyObject *args)
@@ -203,12 +292,15 @@ static PyObject *capture_counts(capture_object *self, PyObject *unused)
     usc_capture_counts n;
     usc_capture_count(self->session, &n);
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:O}", "calls", (long long)n.n_calls,
-        "tensors", (long long)n.n_tensors, "blobs", (long long)n.n_blobs, "unobserved",
-        (long long)n.n_unobserved, "bytes_seen", (long long)n.bytes_seen, "bytes_copied",
-        (long long)n.bytes_copied, "bytes_written", (long long)n.bytes_written,
-        "bytes_read", (long long)n.bytes_read, "ring_peak", (long long)n.ring_peak,
-        "wait_ns", (long long)n.wait_ns, "stopped", n.stopped ? Py_True : Py_False);
+        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:O}", "calls",
+        (long long)n.n_calls, "tensors", (long long)n.n_tensors, "blobs",
+        (long long)n.n_blobs, "unobserved", (long long)n.n_unobserved, "bytes_seen",
+        (long long)n.bytes_seen, "bytes_copied", (long long)n.bytes_copied,
+        "bytes_written", (long long)n.bytes_written, "bytes_read",
+        (long long)n.bytes_read, "ring_peak", (long long)n.ring_peak, "wait_ns",
+        (long long)n.wait_ns, "repeated", (long long)n.n_repeated, "left",
+        (long long)n.n_left, "held", (long long)n.bytes_held, "stopped",
+        n.stopped ? Py_True : Py_False);
 }
 
 static PyObject *capture_error(capture_object *self, PyObject *unused)
@@ -235,10 +327,35 @@ static PyObject *capture_flush(capture_object *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *capture_keep(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    usc_capture *const session = borrow(self);
+    if (session == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    usc_capture_keep(session);
+    Py_END_ALLOW_THREADS;
+    give_back(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *capture_kept(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    usc_error err = {0};
+    const char *path = NULL;
+    const usc_status status = usc_capture_kept(self->session, &path, &err);
+    if (status != USC_OK) return core_raise(core_state_of(Py_TYPE(self)), status, &err);
+    if (path == NULL) Py_RETURN_NONE;
+    return PyUnicode_DecodeFSDefault(path);
+}
+
 static usc_status close_session(capture_object *self, bool complete, usc_error *err)
 {
     usc_capture *const session = self->session;
     self->session = NULL;
+    n_open -= session != NULL;
     if (session == NULL || self->n_forks != n_forks) return USC_OK;
     usc_status status;
     while (self->n_users > 0) {
@@ -247,7 +364,7 @@ static usc_status close_session(capture_object *self, bool complete, usc_error *
         Py_END_ALLOW_THREADS;
     }
     Py_BEGIN_ALLOW_THREADS;
-    if (self->attached) self->glue->detach();
+    if (self->attached) self->glue->detach(session);
     self->attached = false;
     status = usc_capture_close(session, complete, err);
     Py_END_ALLOW_THREADS;
@@ -271,6 +388,8 @@ static void capture_dealloc(capture_object *self)
     if (close_session(self, false, &err) != USC_OK)
         PySys_FormatStderr("ulpscope: %s\n", err.text);
     Py_XDECREF(self->ops);
+    Py_XDECREF(self->modules);
+    Py_XDECREF(self->threads);
     Py_XDECREF(self->births);
     type->tp_free(self);
     Py_DECREF(type);
@@ -284,11 +403,24 @@ static PyMethodDef methods[] = {
      "end_step(goes_on): records no longer; goes_on: the next begin_step is near."},
     {"adopt", METHOD(capture_adopt), METH_NOARGS, "adopt(): looks for new operators."},
     {"module", METHOD(capture_module), METH_VARARGS, "module(path, class_name) -> id."},
+    {"enter_module", METHOD(capture_enter_module), METH_O,
+     "enter_module(id): this thread is inside it."},
+    {"leave_module", METHOD(capture_leave_module), METH_NOARGS,
+     "leave_module(): the innermost ended."},
+    {"module_depth", METHOD(capture_module_depth), METH_NOARGS,
+     "module_depth() -> modules entered."},
+    {"reset_place", METHOD(capture_reset_place), METH_NOARGS,
+     "reset_place(): this thread is in no module, no step()."},
+    {"scope", METHOD(capture_scope), METH_VARARGS,
+     "scope(modules, threads): records these alone, from the next begin_step on."},
     {"meta", METHOD(capture_meta), METH_VARARGS, "meta(key, value): sets a meta key."},
     {"devices", METHOD(capture_devices), METH_NOARGS, "devices() -> 'cpu,sim:0'."},
     {"counts", METHOD(capture_counts), METH_NOARGS, "counts() -> dict of counters."},
     {"error", METHOD(capture_error), METH_NOARGS, "error() -> first error or None."},
     {"flush", METHOD(capture_flush), METH_NOARGS, "flush(): everything is on disk then."},
+    {"keep", METHOD(capture_keep), METH_NOARGS, "keep(): has the last calls written."},
+    {"kept", METHOD(capture_kept), METH_NOARGS,
+     "kept() -> the folder that they were written to, None: they were not."},
     {"close", METHOD(capture_close), METH_O, "close(complete): finishes the trace."},
     {NULL, NULL, 0, NULL},
 };
@@ -299,7 +431,9 @@ static PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_doc,
      "Capture(path, glue, stats_only=False, ops=None, debug=False, ring_size=0, "
-     "frames=[], limit=0, aten=True, births=None): a session of usc_capture_open; with "
+     "frames=[], limit=0, aten=True, births=None, distinct=False, most=0, "
+     "keep_calls=0, keep_bytes=0, keep_path=None): a session of "
+     "usc_capture_open; with "
      "births it writes no trace and path is None."},
     {0, NULL},
 };

@@ -15,8 +15,14 @@ enum { MAX_MODULES = 256, MAX_FRAMES = 200, MAX_RULES = 16, MAX_JSON = 16384 };
 
 /* ---- modules and optimizer ---- */
 
-static _Thread_local int64_t modules[MAX_MODULES];
-static _Thread_local bool late[MAX_MODULES]; /* entered inside a backward pass */
+/* A module that this thread is inside of, as one session numbers it. */
+typedef struct entered {
+    const void *owner; /* the session's object */
+    int64_t id;
+    bool late; /* entered inside a backward pass */
+} entered;
+
+static _Thread_local entered modules[MAX_MODULES];
 static _Thread_local int n_modules; /* may exceed MAX_MODULES; those are not told apart */
 static _Thread_local int n_optimizers;
 
@@ -28,11 +34,19 @@ void py_place_backward(bool (*backward)(void))
     in_backward = backward;
 }
 
-static int64_t current_module(bool backward)
+/* Where the innermost of an owner stands; -1: nowhere. */
+static int innermost(const void *owner)
 {
-    if (n_modules <= 0) return 0;
-    const int top = n_modules <= MAX_MODULES ? n_modules - 1 : MAX_MODULES - 1;
-    return backward && !late[top] ? 0 : modules[top];
+    int i = n_modules <= MAX_MODULES ? n_modules - 1 : MAX_MODULES - 1;
+    while (i >= 0 && modules[i].owner != owner)
+        i--;
+    return i;
+}
+
+static int64_t current_module(const usc_capture *c, bool backward)
+{
+    const int at = innermost(c);
+    return at < 0 || (backward && !modules[at].late) ? 0 : modules[at].id;
 }
 
 static bool in_optimizer(void)
@@ -40,32 +54,43 @@ static bool in_optimizer(void)
     return n_optimizers > 0 && n_modules == 0; /* a closure runs the model in step() */
 }
 
-static PyObject *enter_module(PyObject *self, PyObject *arg)
+void py_place_enter(const usc_capture *owner, int64_t id)
 {
-    (void)self;
-    const int64_t id = PyLong_AsLongLong(arg);
-    if (id == -1 && PyErr_Occurred()) return NULL;
-    if (n_modules < MAX_MODULES) {
-        modules[n_modules] = id;
-        late[n_modules] = in_backward != NULL && in_backward();
-    }
+    if (n_modules < MAX_MODULES)
+        modules[n_modules] = (entered){owner, id, in_backward != NULL && in_backward()};
     ++n_modules;
-    Py_RETURN_NONE;
 }
 
-static PyObject *leave_module(PyObject *self, PyObject *arg)
+/* Sessions begin and end one inside the other in any order, so it need not be the last.
+ * None at all: hooks may have come while a module was running. */
+void py_place_leave(const usc_capture *owner)
 {
-    (void)self;
-    (void)arg;
-    if (n_modules > 0) --n_modules; /* hooks may have come while a module was running */
-    Py_RETURN_NONE;
+    const int at = innermost(owner);
+    if (n_modules > MAX_MODULES) {
+        --n_modules;
+        return;
+    }
+    if (at < 0) return;
+    memmove(&modules[at], &modules[at + 1],
+            (size_t)(n_modules - at - 1) * sizeof modules[0]);
+    --n_modules;
 }
 
-static PyObject *module_depth(PyObject *self, PyObject *arg)
+int py_place_depth(const usc_capture *owner)
 {
-    (void)self;
-    (void)arg;
-    return PyLong_FromLong(n_modules);
+    int n = n_modules > MAX_MODULES ? n_modules - MAX_MODULES : 0;
+    for (int i = 0; i < n_modules && i < MAX_MODULES; i++)
+        n += modules[i].owner == owner;
+    return n;
+}
+
+void py_place_forget(const usc_capture *owner)
+{
+    int n = 0;
+    for (int i = 0; i < n_modules && i < MAX_MODULES; i++)
+        if (modules[i].owner != owner) modules[n++] = modules[i];
+    n_modules = n;
+    if (n == 0) n_optimizers = 0;
 }
 
 static PyObject *enter_optimizer(PyObject *self, PyObject *arg)
@@ -81,15 +106,6 @@ static PyObject *leave_optimizer(PyObject *self, PyObject *arg)
     (void)self;
     (void)arg;
     if (n_optimizers > 0) --n_optimizers;
-    Py_RETURN_NONE;
-}
-
-/* A step's end: whatever hooks of this thread missed is forgotten. */
-static PyObject *reset_place(PyObject *self, PyObject *arg)
-{
-    (void)self;
-    (void)arg;
-    n_modules = n_optimizers = 0;
     Py_RETURN_NONE;
 }
 
@@ -120,12 +136,8 @@ static bool is_in_graph(const char *type)
 
 PyMethodDef py_place_methods[] = {
     {"ask_graph", ask_graph, METH_O, "ask_graph(f): f(type) -> a graph is recorded."},
-    {"enter_module", enter_module, METH_O, "enter_module(id): this thread is inside it."},
-    {"leave_module", leave_module, METH_NOARGS, "leave_module(): the innermost ended."},
-    {"module_depth", module_depth, METH_NOARGS, "module_depth() -> modules entered."},
     {"enter_optimizer", enter_optimizer, METH_NOARGS, "enter_optimizer(): step() began."},
     {"leave_optimizer", leave_optimizer, METH_NOARGS, "leave_optimizer(): step() ended."},
-    {"reset_place", reset_place, METH_NOARGS, "reset_place(): in no module, no step()."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -141,7 +153,7 @@ static rule rules[MAX_RULES]; /* written under the GIL, as all below */
 static int n_rules;
 static PyObject *codes; /* list: code objects whose addresses are part of keys */
 
-int py_place_reset(PyObject *list)
+int py_place_reset(PyObject *list, bool keeps)
 {
     n_rules = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list) && n_rules < MAX_RULES; ++i) {
@@ -153,7 +165,7 @@ int py_place_reset(PyObject *list)
         r->length = strlen(r->prefix);
         r->shown = shown != 0;
     }
-    Py_XSETREF(codes, PyList_New(0));
+    if (codes == NULL || !keeps) Py_XSETREF(codes, PyList_New(0));
     return codes == NULL ? -1 : 0;
 }
 

@@ -94,7 +94,18 @@ static bool op_match(span glob, const char *op_name)
     return name_match(glob, (span){from, (size_t)(end - from)}, overload);
 }
 
-bool usc_pattern_match(const char *pattern, const char *op_name)
+/* A module: by its own path, or by that of one around it. */
+static bool path_match(span glob, const char *path)
+{
+    for (size_t n = 0;; n++) {
+        if ((path[n] == '.' || path[n] == '\0') && glob_match(glob, (span){path, n}))
+            return true;
+        if (path[n] == '\0') return false;
+    }
+}
+
+static bool list_match(const char *pattern, const char *name,
+                       bool (*match)(span glob, const char *name))
 {
     bool any_plain = false, matched = false;
     for (const char *rest = pattern; rest != NULL;) {
@@ -102,13 +113,23 @@ bool usc_pattern_match(const char *pattern, const char *op_name)
         if (item.n == 0) continue;
         if (item.at[0] == '!') {
             item = span_trim((span){item.at + 1, item.n - 1});
-            if (op_match(item, op_name)) return false;
+            if (match(item, name)) return false;
         } else {
             any_plain = true;
-            matched = matched || op_match(item, op_name);
+            matched = matched || match(item, name);
         }
     }
     return matched || !any_plain;
+}
+
+bool usc_pattern_match(const char *pattern, const char *op_name)
+{
+    return list_match(pattern, op_name, op_match);
+}
+
+bool usc_pattern_covers(const char *pattern, const char *path)
+{
+    return list_match(pattern, path, path_match);
 }
 
 static bool char_allowed(char c)

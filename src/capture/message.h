@@ -24,6 +24,7 @@ typedef enum usc_message_kind {
     USC_MESSAGE_STEP,
     USC_MESSAGE_NOTE,
     USC_MESSAGE_GONE, /* to a watcher alone */
+    USC_MESSAGE_KEEP,
     USC_N_MESSAGES
 } usc_message_kind;
 

@@ -2,11 +2,15 @@
 // Life of a capture session, its names, steps and remarks. See session.h.
 #include "capture/session.h"
 
+#include "base/arena.h"
 #include "capture/fetch.h"
+#include "capture/recent.h"
+#include "capture/sift.h"
 #include "capture/watch.h"
 #include "capture/writer.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RING_SIZE ((int64_t)1 << 30)
@@ -96,9 +100,13 @@ static void free_session(usc_capture *c)
     for (size_t i = 0; i < sizeof scratch / sizeof scratch[0]; i++)
         if (scratch[i]->at != NULL)
             alloc->resize(alloc->ctx, scratch[i]->at, scratch[i]->size, 0);
+    usc_sift_step(c);
     usc_fetch_free(c);
     usc_stats_cache_free(c->stats_cache, alloc);
     usc_watcher_free(c->watcher);
+    usc_recent_free(c->recent);
+    free(c->keep_path);
+    free(c->kept);
     usc_storage_map_free(&c->storages);
     usc_intern_free(&c->ops, alloc);
     usc_intern_free(&c->modules, alloc);
@@ -133,8 +141,11 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     memset(c, 0, sizeof *c);
     c->alloc = alloc;
     if (hooks != NULL) c->hooks = *hooks;
-    c->stats_only = options->stats_only || options->watch != NULL;
+    c->stats_only =
+        options->stats_only || (options->watch != NULL && options->keep_calls == 0);
     c->limit_bytes = options->limit_bytes;
+    c->distinct = options->distinct;
+    c->most_bytes = options->most_bytes;
     c->storages.alloc = alloc;
     c->storages.hooks = &c->hooks;
     pthread_mutex_init(&c->lock, NULL);
@@ -153,12 +164,24 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     return USC_OK;
 }
 
+static usc_status make_watcher(usc_capture *c, const usc_capture_options *options,
+                               usc_error *err)
+{
+    usc_status st = usc_watcher_make(options->watch, &c->watcher, err);
+    if (st != USC_OK || options->keep_calls <= 0) return st;
+    c->found = options->watch->found;
+    c->found_ctx = options->watch->ctx;
+    c->keep_path = strdup(options->keep_path);
+    st = usc_recent_make(options->keep_calls, options->keep_bytes, &c->recent, err);
+    return c->keep_path != NULL ? st : usc_no_memory("the last calls", err);
+}
+
 static usc_status make_sink(usc_capture *c, const char *path,
                             const usc_capture_options *options, usc_error *err)
 {
     usc_trace_options trace = options->trace;
     trace.alloc = c->alloc;
-    return options->watch != NULL ? usc_watcher_make(options->watch, &c->watcher, err)
+    return options->watch != NULL ? make_watcher(c, options, err)
                                   : usc_trace_create(path, &trace, &c->trace, err);
 }
 
@@ -219,9 +242,35 @@ void usc_capture_count(usc_capture *c, usc_capture_counts *out)
     out->wait_ns = atomic_load(&c->ring.wait_ns);
     pthread_mutex_unlock(&c->lock);
     out->stopped = atomic_load(&c->stopped);
+    out->bytes_held = atomic_load(&c->held);
     out->n_blobs = atomic_load(&c->n_blobs);
     out->bytes_written = atomic_load(&c->blob_bytes);
     out->ring_peak = atomic_load(&c->ring.peak);
+}
+
+/* ---- the last calls ---- */
+
+static void pack_nothing(usc_packer *p, const void *what)
+{
+    (void)what;
+    usc_pack_i64(p, 0);
+}
+
+void usc_capture_keep(usc_capture *c)
+{
+    if (c->recent == NULL || !enter(c)) return;
+    usc_session_send(c, USC_MESSAGE_KEEP, pack_nothing, NULL);
+    leave(c);
+}
+
+usc_status usc_capture_kept(usc_capture *c, const char **path, usc_error *err)
+{
+    pthread_mutex_lock(&c->error_lock);
+    *path = c->kept;
+    const usc_status st = c->keep_error.status;
+    if (st != USC_OK && err != NULL) *err = c->keep_error;
+    pthread_mutex_unlock(&c->error_lock);
+    return st;
 }
 
 /* ---- names ---- */
@@ -345,6 +394,7 @@ void usc_capture_step_begin(usc_capture *c, int64_t step)
     end_step(c, true);
     c->step_open = true;
     c->step = step;
+    usc_sift_step(c);
     c->step_first = c->counts.n_calls;
     send_step(c, false);
     leave(c);

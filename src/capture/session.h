@@ -4,6 +4,7 @@
 #ifndef USC_CAPTURE_SESSION_H
 #define USC_CAPTURE_SESSION_H
 
+#include "base/keys.h"
 #include "capture/intern.h"
 #include "capture/message.h"
 #include "capture/ring.h"
@@ -27,6 +28,10 @@ struct usc_capture {
     /* the writer thread's until it is joined, one of both: */
     usc_trace_writer *trace;
     struct usc_watcher *watcher;
+    struct usc_recent *recent; /* beside the watcher; NULL: no calls are kept */
+    bool (*found)(void *ctx);  /* usc_capture_watch */
+    void *found_ctx;
+    char *keep_path;
     pthread_t writer;
 
     pthread_mutex_t lock; /* of everything up to `counts` */
@@ -34,7 +39,9 @@ struct usc_capture {
     usc_storage_map storages;
     int64_t n_storages, n_versions, n_tensors, n_parts; /* ids given */
     int64_t step, step_first;                           /* step_first: calls before it */
-    bool step_open;
+    bool step_open, distinct;
+    int64_t most_bytes;
+    usc_keys seen;          /* signatures of this step, where they are to be distinct */
     usc_scratch ids;        /* tensor ids of the call at hand */
     usc_scratch unobserved; /* usc_unobserved of the call at hand */
     int64_t n_unobserved;
@@ -47,6 +54,10 @@ struct usc_capture {
     usc_error error; /* the first one */
     atomic_bool failed;
     atomic_bool stopped; /* at limit_bytes, by the writer */
+    bool keep_done;      /* what follows: under error_lock */
+    char *kept;          /* where the last calls were written */
+    usc_error keep_error;
+    atomic_llong held; /* bytes */
     int64_t limit_bytes;
 
     atomic_llong n_blobs, blob_bytes; /* the writer's */

@@ -2,6 +2,7 @@
 // A call begins and ends: which storages does it touch, which generation of each is that,
 // and are its bytes taken already? See session.h; the rules stand in ulpscope/capture.h.
 #include "capture/fetch.h"
+#include "capture/sift.h"
 #include "capture/touch.h"
 
 #include <assert.h>
@@ -482,6 +483,7 @@ int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
 {
     assert(c && call);
     if (atomic_load(&c->failed) || atomic_load(&c->stopped)) return 0;
+    if (!usc_sift_wants(c, call)) return 0;
     usc_fetch_ahead(c, call->tensors, call->n_tensors, 0);
     const int64_t sequence = c->step_open ? begin(c, call) : 0;
     leave(c);

@@ -3,6 +3,7 @@
 // them, turns them into rows and blobs, commits in time. See session.h.
 #include "capture/writer.h"
 
+#include "capture/recent.h"
 #include "capture/session.h"
 #include "capture/watch.h"
 #include "trace/trace_write.h"
@@ -76,6 +77,24 @@ static int64_t *blob_of_part(usc_capture *c, int64_t part)
     return (int64_t *)c->part_blobs.at + part;
 }
 
+static usc_status give_tensor(usc_capture *c, const usc_tensor_message *m, usc_error *err)
+{
+    if (c->watcher == NULL) return usc_trace_put_tensor(c->trace, &m->row, err);
+    const usc_status st = usc_watcher_tensor(c->watcher, &m->row, err);
+    return st != USC_OK || c->recent == NULL
+               ? st
+               : usc_recent_tensor(c->recent, &m->row, m->part, err);
+}
+
+/* A further view of what was taken before: what is kept of it tells its statistics. */
+static const unsigned char *kept_bytes(const usc_capture *c, const usc_tensor_message *m,
+                                       int64_t *from)
+{
+    if (c->recent == NULL) return NULL;
+    *from = m->part > 0 ? m->row.first : 0;
+    return usc_recent_find(c->recent, m->row.version, m->part);
+}
+
 /* `bytes` are those of its storage from byte `from` on; NULL: they are gone, unless the
  * message brings its own. */
 static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned char *bytes,
@@ -84,11 +103,11 @@ static usc_status put_tensor(usc_capture *c, usc_unpacker *u, const unsigned cha
     usc_tensor_message m;
     usc_unpack_tensor(u, &m);
     if (m.bytes != NULL) bytes = m.bytes, from = m.from;
+    if (bytes == NULL) bytes = kept_bytes(c, &m, &from);
     m.row.stats = stats_of(c, &m, bytes != NULL ? bytes + (m.first - from) : NULL);
-    const int64_t *blob = m.part > 0 ? blob_of_part(c, m.part) : NULL;
+    const int64_t *blob = m.part > 0 && c->trace != NULL ? blob_of_part(c, m.part) : NULL;
     if (blob != NULL) m.row.blob = *blob;
-    return c->watcher != NULL ? usc_watcher_tensor(c->watcher, &m.row, err)
-                              : usc_trace_put_tensor(c->trace, &m.row, err);
+    return give_tensor(c, &m, err);
 }
 
 static usc_status stop(usc_capture *c, usc_error *err)
@@ -104,6 +123,8 @@ static usc_status put_blob(usc_capture *c, const usc_version_message *m,
 {
     const int64_t size = m->size;
     *blob = 0;
+    if (c->recent != NULL)
+        return usc_recent_bytes(c->recent, m->row.id, m->part, bytes, size, err);
     if (c->limit_bytes > 0 && size > c->limit_bytes - atomic_load(&c->blob_bytes))
         return stop(c, err);
     const usc_status st =
@@ -120,8 +141,10 @@ static usc_status put_blob(usc_capture *c, const usc_version_message *m,
 static usc_status put_version_row(usc_capture *c, const usc_version_row *row,
                                   usc_error *err)
 {
-    return c->watcher != NULL ? usc_watcher_version(c->watcher, row, err)
-                              : usc_trace_put_version(c->trace, row, err);
+    if (c->watcher == NULL) return usc_trace_put_version(c->trace, row, err);
+    const usc_status st = usc_watcher_version(c->watcher, row, err);
+    return st != USC_OK || c->recent == NULL ? st
+                                             : usc_recent_version(c->recent, row, err);
 }
 
 /* Version row, the row of the tensor for which it was taken, its bytes. */
@@ -177,6 +200,7 @@ static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_er
             .call = call, .role = (usc_role)m.role, .path = path, .tensor = m.tensor};
         st = c->watcher != NULL ? usc_watcher_arg(c->watcher, &row, err)
                                 : usc_trace_put_arg(c->trace, &row, err);
+        if (st == USC_OK && c->recent != NULL) st = usc_recent_arg(c->recent, &row, err);
     }
     return st;
 }
@@ -185,10 +209,13 @@ static usc_status put_unobserved(usc_capture *c, int64_t call, const usc_unobser
                                  usc_error *err)
 {
     char text[160];
-    if (c->watcher != NULL) return USC_OK;
+    if (c->watcher != NULL && c->recent == NULL) return USC_OK;
     snprintf(text, sizeof text,
              "unobserved write between calls %lld and %lld to storage %lld",
              (long long)seen->since, (long long)call, (long long)seen->storage);
+    if (c->recent != NULL)
+        return usc_recent_text(c->recent, USC_MESSAGE_NOTE, call, "unobserved-write",
+                               text, err);
     return usc_trace_put_note(c->trace, call, "unobserved-write", text, err);
 }
 
@@ -201,11 +228,34 @@ static usc_status put_call(usc_capture *c, usc_unpacker *u, usc_error *err)
     row.status = "unfinished";
     usc_status st = c->watcher != NULL ? usc_watcher_call(c->watcher, &row, err)
                                        : usc_trace_put_call(c->trace, &row, err);
+    if (st == USC_OK && c->recent != NULL) st = usc_recent_call(c->recent, &row, err);
     if (st == USC_OK) st = put_args(c, u, row.sequence, err);
     for (int64_t n = st == USC_OK ? usc_unpack_i64(u) : 0; st == USC_OK && n > 0; n--)
         st = put_unobserved(c, row.sequence, usc_unpack_bytes(u, sizeof(usc_unobserved)),
                             err);
     return st;
+}
+
+/* Writes the last calls, once; that it cannot is no failure of the session. */
+static void write_recent(usc_capture *c)
+{
+    if (c->recent == NULL || c->keep_done) return;
+    usc_error err = {0};
+    char *path = NULL;
+    const usc_status st = usc_recent_write(c->recent, c->keep_path, &path, &err);
+    if (st == USC_OK && path == NULL) return; /* no call yet */
+    c->keep_done = true;
+    pthread_mutex_lock(&c->error_lock);
+    c->kept = path;
+    if (st != USC_OK) c->keep_error = err;
+    pthread_mutex_unlock(&c->error_lock);
+}
+
+static void end_kept(usc_capture *c, int64_t sequence, const char *status)
+{
+    usc_recent_end(c->recent, sequence, status);
+    atomic_store(&c->held, usc_recent_held(c->recent));
+    if (!c->keep_done && c->found != NULL && c->found(c->found_ctx)) write_recent(c);
 }
 
 static usc_status put_end(usc_capture *c, usc_unpacker *u, usc_error *err)
@@ -215,8 +265,10 @@ static usc_status put_end(usc_capture *c, usc_unpacker *u, usc_error *err)
     const usc_status st = put_args(c, u, sequence, err);
     if (st != USC_OK || how == USC_END_NOT) return st;
     const char *status = how == USC_END_OK ? "ok" : "raised";
-    return c->watcher != NULL ? usc_watcher_end(c->watcher, sequence, status, err)
-                              : usc_trace_end_call(c->trace, sequence, status, err);
+    if (c->watcher == NULL) return usc_trace_end_call(c->trace, sequence, status, err);
+    const usc_status watched = usc_watcher_end(c->watcher, sequence, status, err);
+    if (c->recent != NULL) end_kept(c, sequence, status);
+    return watched;
 }
 
 /* ---- the rest ---- */
@@ -225,23 +277,36 @@ static usc_status put_storage(usc_capture *c, usc_unpacker *u, usc_error *err)
 {
     usc_storage_row row = {.id = usc_unpack_i64(u), .bytes = usc_unpack_i64(u)};
     row.device = usc_unpack_text(u);
-    return c->watcher != NULL ? usc_watcher_storage(c->watcher, &row, err)
-                              : usc_trace_put_storage(c->trace, &row, err);
+    if (c->watcher == NULL) return usc_trace_put_storage(c->trace, &row, err);
+    const usc_status st = usc_watcher_storage(c->watcher, &row, err);
+    return st != USC_OK || c->recent == NULL ? st
+                                             : usc_recent_storage(c->recent, &row, err);
 }
 
 static usc_status put_step(usc_capture *c, usc_unpacker *u, usc_error *err)
 {
     usc_step_row row;
     memcpy(&row, usc_unpack_bytes(u, sizeof row), sizeof row);
-    return usc_trace_put_step(c->trace, &row, err);
+    return c->watcher != NULL ? USC_OK : usc_trace_put_step(c->trace, &row, err);
+}
+
+static void put_gone(usc_capture *c, int64_t storage)
+{
+    usc_watcher_gone(c->watcher, storage);
+    if (c->recent != NULL) usc_recent_gone(c->recent, storage);
 }
 
 /* Names that a watcher hands on; it wants no meta keys and no remarks. */
-static usc_status watch_name(usc_watcher *w, int64_t kind, usc_unpacker *u,
+static usc_status watch_name(usc_capture *c, int64_t kind, usc_unpacker *u,
                              usc_error *err)
 {
+    usc_watcher *const w = c->watcher;
     const int64_t id = usc_unpack_i64(u);
-    const char *name = usc_unpack_text(u);
+    const char *name = usc_unpack_text(u), *second = usc_unpack_text(u);
+    if (c->recent != NULL) {
+        const usc_status st = usc_recent_text(c->recent, kind, id, name, second, err);
+        if (st != USC_OK) return st;
+    }
     if (kind == USC_MESSAGE_OP) return usc_watcher_name(w, USC_WATCHED_OP, id, name, err);
     if (kind == USC_MESSAGE_MODULE)
         return usc_watcher_name(w, USC_WATCHED_MODULE, id, name, err);
@@ -284,12 +349,15 @@ static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
     case USC_MESSAGE_END:
         return put_end(c, &u, err);
     case USC_MESSAGE_STEP:
-        return c->watcher != NULL ? USC_OK : put_step(c, &u, err);
+        return put_step(c, &u, err);
     case USC_MESSAGE_GONE:
-        usc_watcher_gone(c->watcher, usc_unpack_i64(&u));
+        put_gone(c, usc_unpack_i64(&u));
+        return USC_OK;
+    case USC_MESSAGE_KEEP:
+        write_recent(c);
         return USC_OK;
     default:
-        if (c->watcher != NULL) return watch_name(c->watcher, kind, &u, err);
+        if (c->watcher != NULL) return watch_name(c, kind, &u, err);
         return put_name(c, kind, &u, err);
     }
 }

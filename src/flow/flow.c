@@ -16,7 +16,8 @@
 #define UNWRITTEN "aten::empty*,aten::new_empty*,aten::resize*"
 
 /* What a storage holds since a call wrote it: the number of the call where that began and
- * which sign of Inf was meant, in one number of the table. */
+ * which sign of Inf was meant, in one number of the table. Of GARBAGE the number is that
+ * of the version that nobody wrote: what wrote it unseen made another one. */
 enum { MEANT_POS = 1, MEANT_NEG = 2, GARBAGE = 4, N_FLAGS = 8 };
 
 struct usc_flow {
@@ -70,6 +71,19 @@ static int64_t mark_of(const usc_flow *flow, const usc_call_arg *arg)
 {
     const int64_t *mark = usc_keys_find(&flow->storages, key_of(arg));
     return mark != NULL ? *mark : 0;
+}
+
+static bool is_garbage(const usc_flow *flow, const usc_call_arg *arg)
+{
+    const int64_t mark = mark_of(flow, arg);
+    return (mark % N_FLAGS & GARBAGE) != 0 && mark / N_FLAGS == arg->version;
+}
+
+/* The call where it began that it holds NaN or Inf; 0: none that was seen. */
+static int64_t source_of(const usc_flow *flow, const usc_call_arg *arg)
+{
+    const int64_t mark = mark_of(flow, arg);
+    return (mark % N_FLAGS & GARBAGE) != 0 ? 0 : mark / N_FLAGS;
 }
 
 static void set_mark(usc_flow *flow, const usc_call_arg *arg, int64_t source, int flags)
@@ -130,11 +144,27 @@ static bool is_overwritten(const usc_call *call, const usc_call_arg *in)
     return false;
 }
 
+/* Of these the first argument is only written, as an out= is of every operator. */
+#define OVERWRITERS                                                                      \
+    "copy_,zero_,fill_,normal_,uniform_,random_,bernoulli_,exponential_,"                \
+    "_foreach_copy_,_foreach_zero_,c10d::allgather_,c10d::_allgather_base_,"             \
+    "c10d::reduce_scatter_,c10d::_reduce_scatter_base_,c10d::alltoall_,"                 \
+    "c10d::alltoall_base_,c10d::recv_"
+
+static bool is_unread(const usc_call *call, const usc_call_arg *arg)
+{
+    const bool is_first =
+        strncmp(arg->path, "args[0]", 7) == 0 && usc_pattern_match(OVERWRITERS, call->op);
+    return (is_first || strncmp(arg->path, "kwargs.", 7) == 0) &&
+           is_overwritten(call, arg);
+}
+
 static void add_input(const usc_flow *flow, const usc_call *call, int i, inputs *in)
 {
     const usc_call_arg *arg = &call->arg[i];
     const int64_t mark = mark_of(flow, arg);
-    if (arg->stats == NULL || (mark % N_FLAGS & GARBAGE) != 0) return;
+    if (arg->stats == NULL || is_garbage(flow, arg)) return;
+    if (source_of(flow, arg) == 0 && is_unread(call, arg)) return; /* memory of before */
     const double size = fmax(fabs(number_of(arg, "min")), fabs(number_of(arg, "max")));
     if (in->widest < 0 || size > in->largest) {
         in->widest = i;
@@ -192,8 +222,7 @@ static bool has_storage(const usc_call *call, usc_role role, int64_t storage)
 static bool is_result(const usc_flow *flow, const usc_call *call, const usc_call_arg *arg)
 {
     if (arg->role == USC_ROLE_IN) return false;
-    return arg->role == USC_ROLE_MUTATED ||
-           (mark_of(flow, arg) % N_FLAGS & GARBAGE) == 0 ||
+    return arg->role == USC_ROLE_MUTATED || !is_garbage(flow, arg) ||
            !has_storage(call, USC_ROLE_IN, arg->storage) ||
            has_storage(call, USC_ROLE_MUTATED, arg->storage);
 }
@@ -267,6 +296,22 @@ static int meant_by(const usc_flow *flow, const usc_call *call, const inputs *in
            (in->stray_neg ? 0 : flags & MEANT_NEG);
 }
 
+/* Whether it reads nothing: all that it gives is memory of its inputs, and it wrote none.
+ */
+static bool is_view(const usc_call *call)
+{
+    int n = 0;
+    for (int i = 0; i < call->n_args; i++) {
+        const usc_call_arg *arg = &call->arg[i];
+        if (arg->role == USC_ROLE_IN) continue;
+        if (arg->role == USC_ROLE_MUTATED ||
+            !has_storage(call, USC_ROLE_IN, arg->storage))
+            return false;
+        n++;
+    }
+    return n > 0;
+}
+
 static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int asked,
                    usc_flow_event *out)
 {
@@ -284,7 +329,11 @@ static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int a
     out->source = call->sequence;
     if (out->kind == USC_FLOW_CARRIED || out->kind == USC_FLOW_ENDED) {
         const usc_call_arg *from = &call->arg[in->arg];
-        const int64_t source = mark_of(flow, from) / N_FLAGS;
+        const int64_t source = source_of(flow, from);
+        if (source == 0 && is_view(call)) { /* who reads it first is to be told */
+            *out = (usc_flow_event){.call = call->sequence, .arg = -1, .from = -1};
+            return;
+        }
         if (source == 0) { /* nobody that was seen wrote it */
             out->kind = USC_FLOW_ENTERED;
             out->arg = in->arg;
@@ -304,7 +353,8 @@ static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int a
 static void mark_garbage(usc_flow *flow, const usc_call *call)
 {
     for (int i = 0; i < call->n_args; i++)
-        if (call->arg[i].role != USC_ROLE_IN) set_mark(flow, &call->arg[i], 0, GARBAGE);
+        if (call->arg[i].role != USC_ROLE_IN)
+            set_mark(flow, &call->arg[i], call->arg[i].version, GARBAGE);
 }
 
 usc_status usc_flow_call(usc_flow *flow, const usc_call *call, usc_flow_event *out,

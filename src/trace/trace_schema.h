@@ -49,7 +49,19 @@
       "SELECT sequence FROM call WHERE (?1 IS NULL OR op IN (SELECT id FROM op WHERE "   \
       "usc_op_matches(?1, name))) AND (?2 IS NULL OR module IN (SELECT id FROM module "  \
       "WHERE path GLOB ?2)) AND (?3 IS NULL OR phase = ?3) AND (?4 < 0 OR step = ?4) "   \
-      "AND (?5 = 0 OR parent IS NULL) ORDER BY sequence")
+      "AND (?5 = 0 OR parent IS NULL) ORDER BY sequence")                                \
+    X(SCAN_OPS, "SELECT id, name FROM op ORDER BY id")                                   \
+    X(SCAN_MODULES, "SELECT id, path FROM module ORDER BY id")                           \
+    X(SCAN_BLOBS, "SELECT id, hash FROM blob ORDER BY id")                               \
+    X(SCAN_VERSIONS, "SELECT id, call, blob, storage FROM version ORDER BY id")          \
+    X(SCAN_STORAGES, "SELECT id FROM storage ORDER BY id")                               \
+    X(SCAN_TENSORS, "SELECT id, version, dtype, sizes, strides, \"offset\", stats, "     \
+                    "blob, first, form FROM tensor ORDER BY id")                         \
+    X(SCAN_TENSORS_1, "SELECT id, version, dtype, sizes, strides, \"offset\", stats, "   \
+                      "0, 0, NULL FROM tensor ORDER BY id") /* format 1 */               \
+    X(SCAN_CALLS, "SELECT sequence, step, phase, op, module, parent, args, state "       \
+                  "FROM call ORDER BY sequence")                                         \
+    X(SCAN_ARGS, "SELECT call, role, path, tensor FROM arg ORDER BY call, role, path")
 
 enum {
 #define USC_TRACE_SQL_ENUM(id, sql) USC_SQL_##id,

@@ -347,6 +347,48 @@ static void test_statistics_instead_of_bytes(void **state)
     host_stop(&h, t);
 }
 
+static void test_one_call_of_a_signature_in_each_step(void **state)
+{
+    (void)state;
+    host h;
+    float a[N], b[2 * N];
+    fill(a, N, 1), fill(b, 2 * N, 0);
+    host_storage sa = host_memory(a, sizeof a), sb = host_memory(b, sizeof b);
+    host_prepare(&h);
+    h.options.distinct = true;
+    host_open(&h);
+    assert_int_equal(host_use(&h, host_whole(&h, &sa)), 1);
+    assert_int_equal(host_use(&h, host_whole(&h, &sa)), 0);
+    assert_int_equal(host_use(&h, host_vector(&h, &sb, 0, N)), 0); /* the same form */
+    assert_int_equal(host_use(&h, host_whole(&h, &sb)), 2);
+    usc_capture_step_begin(h.c, 1);
+    assert_int_equal(host_use(&h, host_whole(&h, &sa)), 3);
+    usc_capture_counts n;
+    usc_capture_count(h.c, &n);
+    assert_int_equal(n.n_repeated, 2);
+    assert_int_equal(n.n_left, 0);
+    host_stop(&h, host_finish(&h));
+}
+
+static void test_a_call_beyond_the_room_is_counted_and_the_next_is_taken(void **state)
+{
+    (void)state;
+    host h;
+    float a[N], b[4 * N];
+    fill(a, N, 1), fill(b, 4 * N, 0);
+    host_storage sa = host_memory(a, sizeof a), sb = host_memory(b, sizeof b);
+    host_prepare(&h);
+    h.options.most_bytes = 2 * sizeof a;
+    host_open(&h);
+    assert_int_equal(host_use(&h, host_whole(&h, &sb)), 0);
+    assert_int_equal(host_use(&h, host_whole(&h, &sa)), 1);
+    assert_int_equal(host_use(&h, host_whole(&h, &sa)), 2); /* it is there already */
+    usc_capture_counts n;
+    usc_capture_count(h.c, &n);
+    assert_int_equal(n.n_left, 1);
+    host_stop(&h, host_finish(&h));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +406,8 @@ int main(void)
         cmocka_unit_test(test_a_result_that_was_there_may_have_changed),
         cmocka_unit_test(test_tensors_without_storage_are_rows_only),
         cmocka_unit_test(test_statistics_instead_of_bytes),
+        cmocka_unit_test(test_one_call_of_a_signature_in_each_step),
+        cmocka_unit_test(test_a_call_beyond_the_room_is_counted_and_the_next_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,38 @@ static void test_what_comes_from_outside_is_nobodys_birth(void **state)
     RUN(steps);
 }
 
+/* torch.tensor([nan]): an empty tensor that is filled by no operator. What nobody wrote
+ * is garbage still. */
+static void test_what_was_written_unseen_comes_from_outside(void **state)
+{
+    (void)state;
+    const char nan[] = "{\"n\":2,\"n_nan\":1,\"n_pos_inf\":0,\"n_neg_inf\":0}";
+    usc_flow *flow = NULL;
+    usc_flow_event event;
+    assert_int_equal(usc_flow_create(&flow, NULL), USC_OK);
+    for (int filled = 0; filled < 2; filled++) {
+        usc_call_arg made = {.role = USC_ROLE_OUT,
+                             .path = "out[0]",
+                             .storage = filled + 1,
+                             .version = 3 * filled + 1,
+                             .stats = nan,
+                             .dtype_name = "float32"};
+        usc_call_arg arg[2] = {made, made};
+        usc_call call = {
+            .sequence = 1, .op = "aten::empty.memory_format", .arg = &made, .n_args = 1};
+        assert_int_equal(usc_flow_call(flow, &call, &event, NULL), USC_OK);
+        assert_int_equal(event.kind, USC_FLOW_CLEAN);
+        arg[0].role = USC_ROLE_IN;
+        arg[0].version += filled;
+        arg[1].storage = 7;
+        arg[1].version = 9;
+        call = (usc_call){.sequence = 2, .op = "aten::_to_copy", .arg = arg, .n_args = 2};
+        assert_int_equal(usc_flow_call(flow, &call, &event, NULL), USC_OK);
+        assert_int_equal(event.kind, filled == 1 ? USC_FLOW_ENTERED : USC_FLOW_BORN);
+    }
+    usc_flow_free(flow);
+}
+
 /* An excuse is a hole: a mask of -inf excuses -inf, and neither +Inf nor NaN. */
 static void test_a_mask_is_meant_and_excuses_its_own_sign_alone(void **state)
 {
@@ -129,6 +161,21 @@ static void test_memory_that_nobody_wrote_is_no_source(void **state)
         {"aten::copy_", NULL, "i1N2 i4N1 m1N1", USC_FLOW_CARRIED, 4},
         {"aten::empty.memory_format", NULL, "o5N1", USC_FLOW_CLEAN, 0},
         {"aten::log_", NULL, "i5 m5N2 o5N2", USC_FLOW_BORN, 9}};
+    RUN(steps);
+}
+
+/* What lay there before the first call is not read where it is only written over. */
+static void test_what_is_written_over_does_not_come_in(void **state)
+{
+    (void)state;
+    static const step steps[] = {{"aten::copy_", NULL, "i1N3 i2 m1", USC_FLOW_CLEAN, 0},
+                                 {"aten::add_", NULL, "i3N3 m3N3", USC_FLOW_ENTERED, 2},
+                                 {"aten::copy_", NULL, "i3N3 m3", USC_FLOW_ENDED, 2},
+                                 {"aten::copy_", NULL, "i4N3 i2 m4N1", USC_FLOW_BORN, 4},
+                                 {"aten::view", NULL, "i5N1 o5N1", USC_FLOW_CLEAN, 0},
+                                 {"aten::copy_", NULL, "i5N1 i2 m5", USC_FLOW_CLEAN, 0},
+                                 {"aten::view", NULL, "i6N1 o6N1", USC_FLOW_CLEAN, 0},
+                                 {"aten::mm", NULL, "i6N1 o7N1", USC_FLOW_ENTERED, 8}};
     RUN(steps);
 }
 
@@ -223,8 +270,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_birth_is_told_from_what_carries_it),
         cmocka_unit_test(test_what_comes_from_outside_is_nobodys_birth),
+        cmocka_unit_test(test_what_was_written_unseen_comes_from_outside),
         cmocka_unit_test(test_a_mask_is_meant_and_excuses_its_own_sign_alone),
         cmocka_unit_test(test_memory_that_nobody_wrote_is_no_source),
+        cmocka_unit_test(test_what_is_written_over_does_not_come_in),
         cmocka_unit_test(test_calls_with_calls_below_and_odd_rows_tell_nothing),
         cmocka_unit_test(test_births_are_kept_and_counted_and_storages_forgotten),
     };

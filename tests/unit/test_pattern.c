@@ -95,6 +95,28 @@ static void test_lists_and_exclusion(void **state)
     CHECK_ROWS(rows);
 }
 
+static void test_modules_are_covered(void **state)
+{
+    (void)state;
+    const row rows[] = {{NULL, "layers.0", true},
+                        {"layers.0", "layers.0", true},
+                        {"layers.0", "layers.0.attn.q", true},
+                        {"layers.0", "layers.01", false},
+                        {"layers.0.attn", "layers.0", false},
+                        {"attn", "layers.0.attn", false},
+                        {"*.attn", "layers.0.attn.q", true},
+                        {"layers.?", "layers.1.mlp", true},
+                        {"*", "", true},
+                        {"layers", "", false},
+                        {"!layers.0", "layers.0.attn", false},
+                        {"!layers.0", "layers.1.attn", true},
+                        {"layers.*,!*.attn", "layers.0.attn.q", false},
+                        {"layers.*,!*.attn", "layers.0.mlp", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (usc_pattern_covers(rows[i].pattern, rows[i].op) != rows[i].expected)
+            fail_msg("pattern '%s', module '%s'", rows[i].pattern, rows[i].op);
+}
+
 static void test_check_accepts(void **state)
 {
     (void)state;
@@ -129,6 +151,7 @@ int main(void)
         cmocka_unit_test(test_missing_overload_is_default),
         cmocka_unit_test(test_globs),
         cmocka_unit_test(test_lists_and_exclusion),
+        cmocka_unit_test(test_modules_are_covered),
         cmocka_unit_test(test_check_accepts),
         cmocka_unit_test(test_check_refuses_with_position),
     };
