@@ -436,7 +436,7 @@ def test_two_ranks_record_their_own_traces_and_stop_together(tmp_path):
 
 def test_of_several_programs_the_first_that_reaches_the_step_is_recorded(tmp_path):
     """What comes before may end short of the step; what comes behind does not run."""
-    short = script(tmp_path).replace("train", "short")
+    short = str(Path(script(tmp_path)).with_name("short.py"))
     Path(short).write_text(Path(script(tmp_path)).read_text().replace("torch.randn(64", "torch.randn(8"))
     whole, last = script(tmp_path), f"{sys.executable} {script(tmp_path)}"
     done = launch(tmp_path, "sh", "-c", f"{sys.executable} {short}; {sys.executable} {whole}; {last}")

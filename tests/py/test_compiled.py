@@ -64,7 +64,7 @@ def test_honest_compiler(trace, tmp_path):
     notes = {r["op"]: r["notes"] for r in rows(out)}
     assert notes["aten::mm"] == "inductor falls back to the CPU's own kernel"
     assert "falls back" not in notes["aten::gelu"] + notes["aten::_softmax"]
-    assert "cpu via inductor" in run.stdout
+    assert "cpu via inductor" in " ".join(run.stdout.split())  # a long path breaks the line
     again = check(trace, out, device="cpu")  # another run: not the same results
     assert again.returncode == 2 and "--force" in again.stderr
     again = check(trace, out, "--via", "inductor", device="cpu")

@@ -3,7 +3,6 @@
 honest steps and of planted faults; and that it never harms the program."""
 
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -88,6 +87,15 @@ def test_inf_in_backward_is_found_there(device):
     assert (first.phase, first.kind, first.value) == ("backward", "born", "Inf"), nan.births()
 
 
+def test_what_lay_in_memory_that_is_written_over_does_not_come_in():
+    out, other = torch.full((4,), float("nan")), torch.full((4,), float("nan"))
+    with ulpscope.nan_tracker() as nan:
+        torch.mul(torch.ones(4), 2.0, out=out)
+        other.copy_(torch.ones(4))
+        torch.log(-out, out=out)
+    assert [(b.op, b.kind) for b in nan.births()] == [("aten::log.out", "born")]
+
+
 # softmax reads an Inf that is meant: what it made of that, statistics cannot tell
 FAULTS = (("aten::tanh:inf", "forward", "Inf", "act", "born"),
           ("aten::tanh_backward:nan", "backward", "NaN", "act", "born"),
@@ -159,15 +167,6 @@ def test_threads_are_watched():
     assert [b.op for b in nan.births()] == ["aten::log"] * 8
 
 
-def test_beside_a_capture_it_says_that_it_cannot(tmp_path, capfd):
-    with ulpscope.nan_tracker() as outer, ulpscope.nan_tracker(on_birth="raise") as inner:
-        torch.log(torch.tensor([-1.0]))
-        torch.nn.functional.relu(torch.ones(2))
-    assert inner.births() == [] and "a capture is already running" in inner.error
-    assert capfd.readouterr().err.count("the program goes on") == 1
-    assert [b.op for b in outer.births()] == ["aten::log"] and outer.error is None
-
-
 def test_what_fails_inside_is_said_once_and_the_program_goes_on(monkeypatch, capfd):
     with ulpscope.nan_tracker(on_birth="raise") as nan:
         monkeypatch.setattr(nan.recorder, "begin", lambda step: 1 / 0)
@@ -222,28 +221,12 @@ def test_memory_does_not_grow_with_the_run():
     assert births == 0 and grown < 4096, done.stdout + done.stderr  # KiB over 16,000 calls
 
 
-def test_the_howto_does_what_it_says(tmp_path):
-    """Its first block, with a `train` that overflows, says its first sentence; its commands run."""
+def test_the_howto_says_what_it_finds():
+    """Its first block, with a `train` that overflows, says its first sentence."""
     page = (Path(__file__).resolve().parents[2] / "docs/howto/where-was-this-nan-born.md").read_text()
-    code, said = re.findall(r"```(?:python)?\n(.*?)```", page, re.S)[:2]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.S | re.M)
+    code, said = (next(text for kind, text in blocks if kind == wanted) for wanted in ("python", ""))
     program = "import torch\ndef train():\n    (torch.ones(128).half() * 3e5).sum()\n" + code
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     first = re.sub(r"call \d+|, module \w+|\d+ \+Inf(, \d+ -Inf)?", "", said.split("\n")[0])
     assert re.sub(r"call \d+|\d+ \+Inf(, \d+ -Inf)?", "", done.stdout.split("\n")[0]) == first
-    (tmp_path / "train.py").write_text(TRAIN)
-    commands = re.search(r"```sh\n(.*?)```", page, re.S).group(1)
-    done = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert done.returncode == 0 and "normal: " in done.stdout, done.stdout + done.stderr
-    shutil.rmtree(tmp_path / "trace")
-    (tmp_path / "train.py").unlink()
-
-
-TRAIN = """
-import torch
-w = torch.nn.Parameter(torch.ones(8))
-opt = torch.optim.SGD([w], lr=0.0)
-for step in range(3):
-    (w.half() * 3e5).float().sum()
-    w.sum().backward()
-    opt.step()
-"""

@@ -49,6 +49,7 @@ def name_of(function):
     True where it is to be passed through."""
     if function in PASSED_THROUGH:
         return True
+    function = getattr(function, "operator_of", function)  # below several captures
     if function in written:
         return next(n for n, f in registered.items() if f is function), written[function]
     overload = getattr(function, "_overloadname", None)

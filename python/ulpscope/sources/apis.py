@@ -15,9 +15,15 @@ from torch.utils._device import DeviceContext
 from .. import _core
 from ..calls.functions import name_of
 from . import operators
+from .hooks import around
 from .regions import Meeting
 
 running = []  # the Apis that are installed
+
+
+def _meet_all():
+    for apis in list(running):
+        apis._meet()
 
 
 def _leave_child():
@@ -42,11 +48,12 @@ class Operators:
     """Functions that the program made operators are seen until `remove`."""
 
     def __init__(self, mode):
+        self.mode = mode
         operators.modes.append(mode)
 
     def remove(self):
         """They are not."""
-        operators.modes.clear()
+        operators.modes[:] = [mode for mode in operators.modes if mode is not self.mode]
 
 
 class Apis:
@@ -72,13 +79,14 @@ class Apis:
         self.undo.append(meeting.remove)
         for name in getattr(torch.distributed, "__all__", ()) or vars(torch.distributed):
             self._see_collective(vars(torch.distributed).get(name))
-        _core.meet_threads(self._meet)
+        _core.meet_threads(_meet_all)
 
     def remove(self):
         """Takes it out, and what hides it where no other thread needs that."""
         self.active = False
         running.remove(self)
-        _core.meet_threads(None)
+        if not running:
+            _core.meet_threads(None)
         self.take_out()
         while self.undo and not self.met:
             self.undo.pop()()
@@ -129,10 +137,7 @@ class Apis:
 
     def _hide_from_fast_paths(self):
         """Modules ask whether anybody overrides functions, and take another way then."""
-        original = torch.overrides.has_torch_function
-
-        @functools.wraps(original)
-        def has_torch_function(args):
+        def has_torch_function(original, args):
             was_there = self.take_out()
             try:
                 return original(args)
@@ -140,8 +145,7 @@ class Apis:
                 if was_there:
                     self.put_in()
 
-        torch.overrides.has_torch_function = has_torch_function
-        self.undo.append(lambda: setattr(torch.overrides, "has_torch_function", original))
+        self.undo.append(around(torch.overrides, "has_torch_function", has_torch_function))
 
     def _hide_from_compiler(self, module):
         """A compiler would compile the mode as well, and again whenever it comes or goes."""

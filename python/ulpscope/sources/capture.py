@@ -111,12 +111,14 @@ class Recorder:
         self.ops = ops
         self.levels = parse_levels(level)
         self.limit = limit  # bytes of tensor data; None: what the disk leaves
+        self.scope = None  # of a mode: its modules and threads
         self.session = None
         self.steps = []
         self.step = None
         self.before = 0  # calls of earlier steps
         self.hooks = []
         self.modules = None  # of the hooks, the one that knows modules
+        self.sifted = {}  # what the session leaves out: distinct, most; what it keeps: keep_calls
         self.generated = {}  # graphs that ran as code of a compiler (regions)
 
     def begin(self, step):
@@ -126,7 +128,7 @@ class Recorder:
 
         if self.session is None:
             self._open()
-        _reset_place()
+        self.session.reset_place()
         self.step = step
         self.before = self.session.counts()["calls"]
         if self.hooks:
@@ -137,7 +139,7 @@ class Recorder:
         functions = self._functions()
         try:
             self.session.begin_step(step)
-        except Exception:  # another capture runs
+        except Exception:  # too many others run
             for hook in functions:
                 hook.remove()
             raise
@@ -183,6 +185,8 @@ class Recorder:
         return self.session.counts()["calls"] > self.before
 
     def _unhook(self):
+        if self.session is not None:
+            self.session.reset_place()
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -232,9 +236,15 @@ class Recorder:
             limit=0 if self.births is not None else self.room(),
             aten="aten" in self.levels,
             births=self.births,
+            **self.sifted,
         )
-        if self.births is not None:
+        if self.scope is not None:
+            threads = self.scope.threads
+            self.session.scope(self.scope.modules, None if threads is None else sorted(threads))
+        if self.births is not None and "keep_path" not in self.sifted:
             return
+        if self.births is not None:
+            self.session.meta("imports", json.dumps(operator_sources()))
         for key, value in environment(self.data, self.ops).items():
             self.session.meta(key, value)
 
@@ -248,12 +258,6 @@ def check_empty(folder):
 def _is_child():
     """Whether multiprocessing started this process."""
     return multiprocessing.parent_process() is not None
-
-
-def _reset_place():
-    from .. import _core
-
-    _core.reset_place()
 
 
 def operator_sources():

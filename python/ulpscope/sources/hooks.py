@@ -22,6 +22,46 @@ SOURCES = ("optimizer", "dataloader", "manual")
 
 
 running = []  # the Steps that are installed, innermost last
+_wrapped = {}  # (owner, name) -> its Wrapped
+
+
+class Wrapped:
+    """A function of torch with wrappers of ours around it, which come and go in any order."""
+
+    def __init__(self, owner, name):
+        original = getattr(owner, name)
+        self.original, self.wrappers = original, []
+        self.call = original
+
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            return self.call(*args, **kwargs)
+
+        setattr(owner, name, call)
+
+    def change(self, wrappers):
+        """These are around it from here on, the last outermost."""
+        self.wrappers, call = wrappers, self.original
+        for wrapper in wrappers:
+            call = functools.partial(wrapper, call)
+        self.call = call
+
+
+def around(owner, name, wrapper):
+    """`wrapper(original, ...)` is called in place of `owner.name`, until what this returns is."""
+    key = (owner, name)
+    if key not in _wrapped:
+        _wrapped[key] = Wrapped(owner, name)
+    place = _wrapped[key]
+    place.change([*place.wrappers, wrapper])
+
+    def undo():
+        place.change([w for w in place.wrappers if w is not wrapper])
+        if not place.wrappers and _wrapped.get(key) is place:
+            del _wrapped[key]
+            setattr(owner, name, place.original)
+
+    return undo
 
 
 class Steps:
@@ -55,7 +95,7 @@ class Steps:
         self._wrap(torch.optim.Optimizer, "__init__", self._made_optimizer)
         self._wrap_loader()
         # A forked child (a data-loader worker) has no part in this.
-        os.register_at_fork(after_in_child=self._deactivate)
+        os.register_at_fork(after_in_child=functools.partial(_deactivate, weakref.ref(self)))
         running.append(self)
 
     def remove(self):
@@ -71,20 +111,13 @@ class Steps:
             self.source = "manual"
             self.at_end()
 
-    def _deactivate(self):
-        self.active = False
-
     def _wrap(self, owner, name, after):
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapper(this, *args, **kwargs):
+        def wrapper(original, this, *args, **kwargs):
             result = original(this, *args, **kwargs)
             after()
             return result
 
-        setattr(owner, name, wrapper)
-        self._undo.append(lambda: setattr(owner, name, original))
+        self._undo.append(around(owner, name, wrapper))
 
     def _start(self):
         if self.at_start is not None and self.active:
@@ -113,10 +146,7 @@ class Steps:
     def _wrap_loader(self):
         from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
 
-        original = Iterator.__next__
-
-        @functools.wraps(original)
-        def wrapper(iterator):
+        def wrapper(original, iterator):
             self._before_batch()
             try:
                 return original(iterator)
@@ -124,8 +154,7 @@ class Steps:
                 self.n_batches = 0
                 raise
 
-        Iterator.__next__ = wrapper
-        self._undo.append(lambda: setattr(Iterator, "__next__", original))
+        self._undo.append(around(Iterator, "__next__", wrapper))
 
     def _loader_counts(self):
         return self.source == "dataloader" or (self.source is None and not self.has_optimizer)
@@ -141,6 +170,12 @@ class Steps:
         self.n_batches += 1
 
 
+def _deactivate(steps):
+    """What is registered for a fork stays: it must not keep a mode, and its judge, alive."""
+    if steps() is not None:
+        steps().active = False
+
+
 class Ranks:
     """Notes as which rank of how many this process joined a process group: programs leave
     it before they end. None: it has joined none."""
@@ -151,17 +186,14 @@ class Ranks:
         if not torch.distributed.is_available():
             return
         dist = torch.distributed
-        original = dist.init_process_group
 
-        @functools.wraps(original)
-        def init_process_group(*args, **kwargs):
+        def init_process_group(original, *args, **kwargs):
             result = original(*args, **kwargs)
             self.joined = dist.get_rank(), dist.get_world_size()
             return result
 
         for owner in (dist, dist.distributed_c10d):
-            self.undo.append(functools.partial(setattr, owner, "init_process_group", original))
-            owner.init_process_group = init_process_group
+            self.undo.append(around(owner, "init_process_group", init_process_group))
 
     def remove(self):
         """Takes the hook out."""
@@ -184,13 +216,18 @@ def graph_recorders():
 class Graphs:
     """Tells the extension whom to ask: while a graph is recorded, device memory is not read."""
 
+    n_there = 0
+
     def __init__(self):
+        Graphs.n_there += 1
         known = graph_recorders()
         _core.ask_graph((lambda kind: kind in known and known[kind]()) if known else None)
 
     def remove(self):
-        """Forgets them."""
-        _core.ask_graph(None)
+        """Forgets them, where nobody else needs them."""
+        Graphs.n_there -= 1
+        if Graphs.n_there == 0:
+            _core.ask_graph(None)
 
 
 class Modules:
@@ -222,7 +259,7 @@ class Modules:
 
     def _meet(self, module):
         """A module not met yet: the outermost one names all that it holds."""
-        if _core.module_depth() == 0:
+        if self.session.module_depth() == 0:
             for path, inner in module.named_modules():
                 if id(inner) not in self.known:
                     self._add(path, inner)
@@ -235,20 +272,21 @@ class Modules:
             number = met[1] if met else self._meet(module)
         except Exception:  # a module that cannot be walked is run all the same
             number = 0
-        _core.enter_module(number)
+        self.session.enter_module(number)
 
     def _leave(self, module, args, output):
-        _core.leave_module()
+        self.session.leave_module()
 
 
 class Libraries:
-    """Looks for new operators where Python registers or loads some."""
+    """Looks for new operators, and devices, where Python registers or loads some."""
 
     def __init__(self, session):
         self.session = session
         self.undo = []
         self._wrap(torch.library.Library, "impl")
         self._wrap(type(torch.ops), "load_library")
+        self._wrap(torch, "_register_device_module")
 
     def remove(self):
         """Takes the hooks out."""
@@ -256,13 +294,9 @@ class Libraries:
             self.undo.pop()()
 
     def _wrap(self, owner, name):
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapper(*args, **kwargs):
+        def wrapper(original, *args, **kwargs):
             result = original(*args, **kwargs)
             self.session.adopt()
             return result
 
-        setattr(owner, name, wrapper)
-        self.undo.append(lambda: setattr(owner, name, original))
+        self.undo.append(around(owner, name, wrapper))

@@ -3,15 +3,18 @@
 
 `nan_tracker` is the public context manager. Calls come in as in a capture, as statistics
 alone, and go through `usc_births` (ulpscope/flow.h) on the session's thread: no trace, no
-file, memory for what lives. All wording is made in C, as for `ulpscope overflow`.
+file, memory for what lives. With `keep_calls` they come with their data, of which the last
+stay in memory (src/capture/recent.h) until they are to be written. All wording is made in C, as for `ulpscope overflow`.
 """
 
-import contextlib
 import dataclasses
 import json
+import os
 import sys
+from pathlib import Path
 
 from . import capture as _capture
+from . import mode as _mode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +33,15 @@ class Birth:
     stack: tuple  # (file, line, function) of the program, innermost first
 
 
+RING = 256 << 20  # bytes between the calls and the thread that keeps them
+
+
 def _birth(found):
     frames = found.pop("frames")
     return Birth(**found, stack=tuple(tuple(f) for f in json.loads(frames)) if frames else ())
 
 
-class nan_tracker:  # noqa: N801 - it is used like a function
+class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
     """
     Finds where NaN and Inf are born while the block runs: forward, backward, optimizer.
 
@@ -50,34 +56,51 @@ class nan_tracker:  # noqa: N801 - it is used like a function
     number asked for (masked_fill(mask, -inf)).
 
     `births()` may be called in the block, too: it waits for the calls so far. Steps are
-    counted as in `capture`; `steps` (a list, an int, "2,5-8"): watch these alone. `ops`: a
-    PATTERN of operators; NaN of others then "entered". `keep`: the first so many births are
+    counted as in `capture`; `steps` (a list, an int, "2,5-8"), `ranks`: watch these alone. `ops`:
+    a PATTERN of operators; `modules`: a PATTERN of module paths ("layers.*.attn", with what lies
+    in them); `threads`: native ids. NaN of other calls then "entered". `keep`: the first so many births are
     kept, all are counted in `nan.n_births`. `on_birth`: "record"; "raise", a
     FloatingPointError where the step ends in which one was born; or a function, called
     there with each birth.
 
-    Where tracking fails, or a capture runs already, the program goes on without: it is said
-    on stderr, and `nan.error` holds the sentence. Raises ValueError for bad arguments.
+    `keep_calls`: the last so many calls stay in memory with their data, and are written as a
+    trace into the folder `output` where the first NaN or Inf is born, that call the last of
+    them, or where the block ends by an exception; `nan.trace` is the folder then (None: nothing
+    was written). `ulpscope overflow`, `check` and `show` read it. Of more than `keep_bytes`
+    bytes of data that is dropped which was not used for longest; calls that used it have
+    statistics alone. Where `output` holds anything it is output-2, and so on; of several ranks
+    output/rank-N. That it cannot be written is said once, and the program goes on.
+
+    It works beside a `capture` and other modes, four of them at once. Where tracking fails the
+    program goes on without: it is said on stderr, and `nan.error` holds the sentence. Raises ValueError for bad arguments.
     """
 
-    def __init__(self, ops=None, steps=None, on_birth="record", keep=1000, step_by=None):
-        from .. import _core
-        from . import hooks as _hooks
+    NOUN = "NaN tracking"
 
-        if step_by is not None and step_by not in _hooks.SOURCES:
-            raise ValueError(f"step_by '{step_by}': one of {', '.join(_hooks.SOURCES)}")
+    def __init__(self, ops=None, steps=None, on_birth="record", keep=1000, step_by=None, ranks=None,
+                 modules=None, threads=None, keep_calls=0, keep_bytes=256 << 20,
+                 output="ulpscope-nan"):  # fmt: skip
+        from .. import _core
+
         if on_birth not in ("record", "raise") and not callable(on_birth):
             raise ValueError(f"on_birth {on_birth!r}: 'record', 'raise' or a function")
         if not isinstance(keep, int) or keep < 1:
             raise ValueError(f"keep {keep!r}: one birth or more")
-        self.wanted = None if steps is None else set(_capture.parse_steps(steps))
+        if not isinstance(keep_calls, int) or keep_calls < 0:
+            raise ValueError(f"keep_calls {keep_calls!r}: how many calls, 0 for none")
+        if not isinstance(keep_bytes, int) or keep_bytes < 1:
+            raise ValueError(f"keep_bytes {keep_bytes!r}: one byte or more")
+        super().__init__(_mode.Scope(ops, steps, ranks, modules, threads, step_by))
         self.on_birth = on_birth
         self.found = _core.Births(keep)
         self.recorder = _capture.Recorder(None, "stats", ops, births=self.found)
-        self.hooks = _hooks.Steps(self._boundary, source=step_by)
-        self.now = 0
+        self.recorder.scope = self.scope
+        self.keep_calls, self.keep_bytes = keep_calls, keep_bytes
+        self.output = Path(output).absolute()
+        self.died = False  # the block ended by an exception
+        self._trace = None
         self.n_told = 0  # to on_birth
-        self.error = None
+        self.n_before = 0  # calls of sessions that are closed
 
     def births(self):
         """The births so far, as a list of `Birth`, in the order in which they came about."""
@@ -91,39 +114,80 @@ class nan_tracker:  # noqa: N801 - it is used like a function
         """How many there were so far, also those that `keep` left out."""
         return self.found.count()
 
-    def step(self):
-        """Ends a step, unless optimizer or data loader already do."""
-        self.hooks.manual_end()
+    @property
+    def n_calls(self):
+        """How many calls were watched so far."""
+        session = self.recorder.session
+        return self.n_before + (session.counts()["calls"] if session is not None else 0)
 
-    def __enter__(self):
+    @property
+    def trace(self):
+        """The folder in which the last calls are, None where they were not written."""
         with self._guarded():
-            self.hooks.install()
-            self._begin()
-        return self
+            self._look()
+        return self._trace
 
     def __exit__(self, kind, value, trace):
-        with self._guarded():
-            self.hooks.remove()
-            self.recorder.end()
-        with self._guarded():
-            self.recorder.close()
-        if kind is None:
-            self._tell()
-        return False
+        left = kind is None or (issubclass(kind, SystemExit) and getattr(value, "code", None) in (None, 0))
+        self.died = not left and not issubclass(kind, GeneratorExit)
+        return super().__exit__(kind, value, trace)
 
-    def _begin(self):
-        if self.wanted is None or self.now in self.wanted:
-            self.recorder.begin(self.now)
+    def _begin(self, step):
+        if self.keep_calls and self.recorder.session is None and self._trace is None:
+            self._keep()
+        self.recorder.begin(step)
 
-    def _boundary(self):
-        with self._guarded():
-            failed = self.recorder.session and self.recorder.session.error()
-            if failed:
-                raise RuntimeError(failed)
-            self.recorder.end(goes_on=self.wanted is None or self.now + 1 in self.wanted)
-            self.now += 1
-            self._begin()
-        self._tell()
+    def _keep(self):
+        """The session that is opened next keeps calls."""
+        rank, world = _capture.rank_and_world()
+        path = self.output
+        if world > 1:
+            n = 1
+            while (path / f"rank-{rank}").exists():
+                n += 1
+                path = self.output.with_name(f"{self.output.name}-{n}")
+            path /= f"rank-{rank}"
+        self.recorder.sifted = {"keep_calls": self.keep_calls, "keep_bytes": self.keep_bytes,
+                                "keep_path": os.fspath(path), "ring_size": RING}  # fmt: skip
+
+    def _look(self, last=False):
+        """What came of the last calls; `last`: the session is about to be closed."""
+        session = self.recorder.session
+        if not self.keep_calls or session is None or self._trace is not None:
+            return
+        if last:
+            if self.died:
+                session.keep()
+            session.flush()
+        try:
+            self._trace = session.kept()
+        except Exception as error:  # the session goes on, and so do we
+            self.keep_calls = 0
+            print(f"ulpscope: the last calls are not kept: {error}; the program goes on", file=sys.stderr)
+
+    def _end(self, goes_on):
+        failed = self.recorder.session and self.recorder.session.error()
+        if failed:
+            raise RuntimeError(failed)
+        self.recorder.end(goes_on)
+        self._look()
+
+    def _close(self):
+        if self.error is None:
+            self._look(last=True)
+        self.recorder.sifted = {}
+        counts = self.recorder.close()
+        if counts is None:
+            return
+        self.n_before += counts["calls"]
+        n = counts["compiled_regions"]
+        if n > 0:
+            what = "region ran and was" if n == 1 else "regions ran and were"
+            print(f"ulpscope: {n} compiled {what} not watched for NaN; TORCH_COMPILE_DISABLE=1 in "
+                  "the environment lets its calls be seen", file=sys.stderr)  # fmt: skip
+
+    def _abandon(self):
+        self.recorder._unhook()
 
     def _tell(self):
         """Hands new births to on_birth. What that raises is for the program."""
@@ -139,16 +203,3 @@ class nan_tracker:  # noqa: N801 - it is used like a function
                 self.on_birth(birth)
         elif new:
             raise FloatingPointError(new[0].sentence)
-
-    @contextlib.contextmanager
-    def _guarded(self):
-        """What goes wrong in tracking ends it, never the program."""
-        try:
-            yield
-        except Exception as error:
-            self.hooks.active = False
-            if self.error is None:
-                self.error = f"NaN tracking failed: {error or type(error).__name__}"
-                print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
-            with contextlib.suppress(Exception):
-                self.recorder.close()

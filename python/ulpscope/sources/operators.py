@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..calls import functions
 
-modes = []  # the ApiMode of the capture that runs
+modes = []  # the ApiModes of the captures that run
 
 
 def operator(function=None, *, mutates=(), name=None):
@@ -35,9 +35,24 @@ def operator(function=None, *, mutates=(), name=None):
     def call(*args, **kwargs):
         if not modes:
             return function(*args, **kwargs)
-        return modes[-1].__torch_function__(function, (), args, kwargs)
+        seen = function if len(modes) == 1 else _below(tuple(modes[:-1]), function)
+        return modes[-1].__torch_function__(seen, (), args, kwargs)
 
     return call
+
+
+@functools.lru_cache(maxsize=256)
+def _below(inner, function):
+    """`function` as these modes see it, for one around them."""
+    call = function
+    for mode in inner:
+        call = functools.partial(_seen, mode, call)
+        call.operator_of = function
+    return call
+
+
+def _seen(mode, call, *args, **kwargs):
+    return mode.__torch_function__(call, (), args, kwargs)
 
 
 def _name_of(function):

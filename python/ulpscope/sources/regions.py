@@ -71,15 +71,13 @@ class Regions:
                 self._wrap(one)
 
     def _wrap(self, owner):
-        original, ran = owner.__call__, self.ran
+        from .hooks import around
 
-        @functools.wraps(original)
-        def call(this, *args, **kwargs):
-            ran.setdefault(id(this), this)
+        def call(original, this, *args, **kwargs):
+            self.ran.setdefault(id(this), this)
             return original(this, *args, **kwargs)
 
-        owner.__call__ = call
-        self.undo.append(lambda: setattr(owner, "__call__", original))
+        self.undo.append(around(owner, "__call__", call))
 
 
 def _below(owner):
