@@ -250,6 +250,81 @@ static PyObject *trace_call(trace_object *self, PyObject *arg)
                             : core_raise(core_state_of(Py_TYPE(self)), status, &err);
 }
 
+/* ---- forwards of modules ---- */
+
+static usc_status read_calls(usc_trace *trace, usc_calls *calls, usc_error *err)
+{
+    const int64_t *found;
+    int64_t n;
+    usc_status st = usc_trace_select(trace, NULL, &found, &n, err);
+    for (int64_t i = 0; st == USC_OK && i < n; i++) {
+        usc_call call;
+        st = usc_trace_read_call(trace, found[i], &call, err);
+        if (st == USC_OK) st = usc_calls_add(calls, &call, err);
+    }
+    return st;
+}
+
+static PyObject *numbers_list(const int64_t *numbers, int64_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (int64_t i = 0; list != NULL && i < n; i++) {
+        PyObject *item = PyLong_FromLongLong(numbers[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *forward_dict(const usc_pick *pick)
+{
+    const usc_forward *f = pick->forward;
+    return Py_BuildValue(
+        "{s:L,s:L,s:N,s:N,s:N,s:N,s:N}", "call", (long long)pick->call, "stands_for",
+        (long long)pick->stands_for, "op", core_text(f->op), "path", core_text(f->path),
+        "module_class", core_text(f->module_class), "calls",
+        numbers_list(f->call, f->n_calls), "kept", numbers_list(f->kept, f->n_kept));
+}
+
+static PyObject *forwards_list(const usc_selection *picks)
+{
+    PyObject *list = PyList_New((Py_ssize_t)picks->n);
+    for (int64_t i = 0; list != NULL && i < picks->n; i++) {
+        PyObject *item = forward_dict(&picks->pick[i]);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *trace_forwards(trace_object *self, PyObject *arg)
+{
+    const int distinct = PyObject_IsTrue(arg);
+    if (distinct < 0 || !enter(self)) return NULL;
+    const usc_select_options options = {.distinct = distinct != 0,
+                                        .level = USC_LEVEL_MODULE};
+    usc_error err = {0};
+    usc_calls *calls = NULL;
+    usc_selection picks = {0};
+    usc_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_calls_create(&calls, &err);
+    if (status == USC_OK) status = read_calls(self->trace, calls, &err);
+    if (status == USC_OK) status = usc_select(calls, &options, &picks, &err);
+    Py_END_ALLOW_THREADS;
+    leave(self);
+    PyObject *list = status == USC_OK
+                         ? forwards_list(&picks)
+                         : core_raise(core_state_of(Py_TYPE(self)), status, &err);
+    usc_selection_free(&picks);
+    usc_calls_free(calls);
+    return list;
+}
+
 /* ---- blobs ---- */
 
 static int blob_getbuffer(blob_object *self, Py_buffer *view, int flags)
@@ -350,6 +425,8 @@ static PyMethodDef trace_methods[] = {
      "sequence numbers of the calls that pass every filter."},
     {"call", METHOD(trace_call), METH_O,
      "call(sequence) -> dict: the call; its arguments and results are in 'tensors'."},
+    {"forwards", METHOD(trace_forwards), METH_O,
+     "forwards(distinct) -> list[dict]: the forwards of modules, of calls in one run."},
     {"blob", METHOD(trace_blob), METH_O, "blob(id) -> memoryview: read-only bytes."},
     {"read", METHOD(trace_read), METH_VARARGS,
      "read(id, first, buffer): fills a writable buffer with bytes of a blob."},

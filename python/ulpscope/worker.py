@@ -83,6 +83,11 @@ def opened(settings, channel, before):
         from .session.pack import Packer
 
         return Packer(settings, channel), {}
+    if settings["kind"] == "coverage":
+        from .session.coverage import Prober
+
+        prober = Prober(settings, channel, before)
+        return prober, prober.facts
     from .session.bench import Bench
 
     bench = Bench(settings, channel)

@@ -44,6 +44,7 @@ class ModuleCall(Composite):
 
     steps_taken: list = field(default_factory=list)
     kept: list = field(default_factory=list)  # numbers of the values that it returns
+    gave: list = field(default_factory=list)  # their rows, as they were captured
 
     @property
     def identity(self):
@@ -239,6 +240,7 @@ def _assembled(builder, kept, source, read_blob, stand_in):
         function=len, kept=[builder.number(("made", n)) for n in kept],
     )  # fmt: skip
     call.schema = None
+    call.gave = [builder.made[n] for n in kept]
     call.results = {f"out[{i}]": view_of(builder.made[n]) for i, n in enumerate(kept)}
     for t in tensors:
         if t["storage"] not in call.storages:

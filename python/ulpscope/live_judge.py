@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge of a live check: a process of its own beside the program that trains, `python -m
+ulpscope.live_judge SETTINGS`. It is handed the folders of small traces, one a line, judges
+them (`session.live`) and removes them.
+
+Lines on standard input, one JSON object each: {"trace": folder, "base": calls before it},
+{"pause": n} where nothing is to come for now, {"end": true}. Lines on standard output: {"finding":
+{...}} of what does not pass, {"done": folder, "judged": n, "left": n}, {"paused": n}, {"trouble": text}.
+Where the program is gone, so is this process, with all that lies in the folder it was told of.
+"""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import time
+
+from .worker import speakable
+
+
+class Lines:
+    """What the program says, taken in by a thread: it may end while a call is judged."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.queue = queue.SimpleQueue()
+        self.parent = os.getppid()
+        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _listen(self):
+        for line in sys.stdin:
+            self.queue.put(json.loads(line))
+        self._gone()
+
+    def _watch(self):
+        """A child of the program may hold the other end open when that is gone."""
+        while os.getppid() == self.parent:
+            time.sleep(1)
+        self._gone()
+
+    def _gone(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(0)
+
+
+class Out:
+    """Lines to the program, on what was standard output: operators may print."""
+
+    def __init__(self):
+        self.number = os.dup(1)
+        os.dup2(2, 1)
+
+    def say(self, **message):
+        line = json.dumps(speakable(message)).encode() + b"\n"
+        while line:
+            line = line[os.write(self.number, line) :]
+
+
+def main():
+    settings = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the program
+    out = Out()
+    os.nice(10)
+    import torch
+
+    from .causes import host
+    from .session.live import Judge
+
+    host.reserve()  # before there is a thread
+    lines = Lines(settings["folder"])
+    torch.set_num_threads(1)
+    judge = Judge(settings, out.say)
+    while True:
+        request = lines.queue.get()
+        if "trace" in request:
+            judge.work(request)
+        elif "pause" in request:
+            judge.results.set("done")
+            out.say(paused=request["pause"])
+        else:
+            break
+    judge.results.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
