@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user's function returned in place of an operator, held to the operator's schema.
+
+Needs of torch: an operator's schema, its meta kernel, and tensors' aliasing."""
+
+import functools
+
+import torch
+
+
+class Function:
+    """Stands between the glue and the user's function; called with the operator's name and
+    its arguments, gives back what the schema says."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.known = {}  # what the meta kernel says, by signature
+
+    def __call__(self, name, args, kwargs):
+        op = _operator(name)
+        given = self.fn(*args, **kwargs)
+        arguments = _named(op, args, kwargs)
+        written = [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        try:
+            if written:
+                return _write(op, arguments, [a.name for a in written], given)
+            results = _counted(op, given, len(op._schema.returns))
+            _hold(results, self._expected(op, args, kwargs))
+        except ValueError as error:
+            raise ValueError(f"substitute for {name}: the function {error}") from None
+        results = [_own(r, arguments) for r in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _expected(self, op, args, kwargs):
+        """What the operator's meta kernel returns; None where it has none."""
+        key = (op, _signature(args), _signature(kwargs))
+        if key not in self.known:
+            if len(self.known) > 1000:
+                self.known.clear()
+            self.known[key] = _by_meta(op, args, kwargs)
+        return self.known[key]
+
+
+@functools.cache
+def _operator(name):
+    """The OpOverload of "ns::name.overload"."""
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+
+
+def _named(op, args, kwargs):
+    names = [a.name for a in op._schema.arguments if not a.kwarg_only]
+    return dict(zip(names, args, strict=True)) | kwargs
+
+
+def _signature(value):
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_signature, value))
+    if isinstance(value, dict):
+        return tuple((k, _signature(v)) for k, v in value.items())
+    return repr(value)
+
+
+def _to_meta(value):
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return [_to_meta(v) for v in value]
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+def _by_meta(op, args, kwargs):
+    try:
+        found = op(*map(_to_meta, args), **{k: _to_meta(v) for k, v in kwargs.items()})
+    except Exception:  # a kernel of the user's, or none: then nothing is known
+        return None
+    found = found if isinstance(found, (tuple, list)) and len(op._schema.returns) != 1 else [found]
+    return list(found)
+
+
+def _counted(op, given, n):
+    """The function's results as a list of `n`."""
+    several = isinstance(given, (tuple, list)) and n != 1
+    results = list(given) if several else [] if given is None and n == 0 else [given]
+    if len(results) != n:
+        kinds = ", ".join(str(r.type) for r in op._schema.returns)
+        raise ValueError(f"returned {len(results)} result{'s' * (len(results) != 1)}, the operator returns {n} ({kinds})")
+    for i, (result, said) in enumerate(zip(results, op._schema.returns, strict=False)):
+        if str(said.type) == "Tensor" and not isinstance(result, torch.Tensor):
+            raise ValueError(f"returned {type(result).__name__} as result {i}, the operator returns a Tensor")
+    return results
+
+
+def _hold(results, expected):
+    """Raises ValueError where results are not what the meta kernel says."""
+    for i, (got, said) in enumerate(zip(results, expected or [], strict=False)):
+        if not isinstance(got, torch.Tensor) or not isinstance(said, torch.Tensor):
+            continue
+        if got.shape != said.shape:
+            raise ValueError(f"returned shape {list(got.shape)} as result {i}, the operator returns {list(said.shape)}")
+        if got.dtype != said.dtype:
+            raise ValueError(f"returned {_name(got)} as result {i}, the operator returns {_name(said)}")
+
+
+def _name(tensor):
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _own(result, arguments):
+    """A result that is an argument, or a view of one, as a tensor of its own: nothing told
+    autograd that they share memory."""
+    if not isinstance(result, torch.Tensor):
+        return result
+    shares = any(torch._C._is_alias_of(result, a) for a in _tensors(arguments))
+    return result.clone() if shares else result
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _tensors(v)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _write(op, arguments, names, given):
+    """Of an operator that writes arguments: copies results into them, in their order."""
+    returns = op._schema.returns
+    fresh = [r for r in returns if r.alias_info is None]
+    results = [given] if len(names) == 1 and not fresh else list(given) if isinstance(given, (tuple, list)) else [given]
+    if given is None or not results:
+        results = [None] * len(names)
+    if len(results) not in (len(names) + len(fresh), len(fresh)):
+        raise ValueError(f"returned {len(results)} results, the operator writes {', '.join(names)}"
+                         + f" and returns {len(fresh)} more" * bool(fresh))  # fmt: skip
+    if len(results) != len(fresh) or not fresh:
+        for name in names:
+            _copy(name, arguments[name], results.pop(0))
+    values = [arguments[names[min(i, len(names) - 1)]] if r.alias_info is not None else results.pop(0)
+              for i, r in enumerate(returns)]  # fmt: skip
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _copy(name, into, result):
+    if result is None or result is into:
+        return
+    if isinstance(into, (list, tuple)):
+        if not isinstance(result, (list, tuple)) or len(result) != len(into):
+            raise ValueError(f"did not return {len(into)} tensors for {name}")
+        for one, other in zip(into, result, strict=True):
+            _copy(name, one, other)
+        return
+    if not isinstance(result, torch.Tensor):
+        raise ValueError(f"returned {type(result).__name__} for {name}, which is a Tensor")
+    if result.shape != into.shape or result.dtype != into.dtype:
+        raise ValueError(f"returned {_name(result)} {list(result.shape)} for {name}, "
+                         f"which is {_name(into)} {list(into.shape)}")  # fmt: skip
+    into.copy_(result)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long operators take while a program trains, by operator and phase.
+
+`time_ops` is the public context manager; glue/intercept/reroute_time.cpp takes the times."""
+
+import dataclasses
+
+from . import reroute as _reroute
+
+
+@dataclasses.dataclass(frozen=True)
+class OpTime:
+    """The calls of one operator in one phase, in milliseconds."""
+
+    op: str
+    phase: str  # "forward", "backward", "optimizer"
+    n_calls: int
+    total_ms: float
+    mean_ms: float
+    most_ms: float
+    clock: str  # "device": its events; "host": the clock around the call
+
+
+class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
+    """
+    Takes the time of each operator call while the block runs.
+
+        with ulpscope.time_ops() as times:
+            train()
+        print(times.table())
+
+    Forward, backward and optimizer are told apart. On a device with timed events the time is the
+    device's own, between two events in its stream, read when it is asked for: the program does
+    not wait. Elsewhere it is the clock's, around the call, with the stream waited for. An
+    operator that calls others contains their time; composite ones are shown by what they call.
+
+    `ops`: a PATTERN; `steps`, `ranks`, `modules`, `threads`, `step_by` as in `fallback`. `.rows()`: a list
+    of `OpTime`, the slowest in all first. Raises ValueError for bad arguments.
+    """
+
+    def __init__(self, ops="*", steps=None, ranks=None, threads=None, step_by=None, modules=None):
+        super().__init__("time", ops, steps, ranks, modules, threads, step_by)
+        self.NOUN = "time_ops()"
+        self.earlier = {}  # of blocks that ended
+
+    def rows(self):
+        """The operators so far, the slowest in all first."""
+        total = dict(self.earlier)
+        _add(total, self.route.times() if self.route else [])
+        rows = [OpTime(op, phase, n, ms, ms / n, most, "device" if event else "host")
+                for (op, phase), (n, ms, most, event) in total.items()]  # fmt: skip
+        return sorted(rows, key=lambda r: -r.total_ms)
+
+    def table(self, most=20):
+        """The slowest `most` operators as text, with what share of all they took."""
+        rows = self.rows()
+        total = sum(r.total_ms for r in rows) or 1.0
+        width = max([len(r.op) for r in rows[:most]], default=8)
+        lines = [f"{'operator':<{width}}  {'phase':<9} {'calls':>7} {'total ms':>10} {'mean ms':>9} "
+                 f"{'longest':>9} {'share':>6}"]  # fmt: skip
+        lines += [f"{r.op:<{width}}  {r.phase:<9} {r.n_calls:>7} {r.total_ms:>10.3f} {r.mean_ms:>9.4f} "
+                  f"{r.most_ms:>9.4f} {r.total_ms / total:>6.1%}" for r in rows[:most]]  # fmt: skip
+        if len(rows) > most:
+            lines.append(f"and {len(rows) - most} more")
+        return "\n".join(lines)
+
+    def _close(self):
+        if self.route is not None:
+            _add(self.earlier, self.route.times())
+        super()._close()
+
+
+def _add(total, rows):
+    for op, phase, n, ms, most, event in rows:
+        before = total.get((op, phase), (0, 0.0, 0.0, event))
+        total[op, phase] = (before[0] + n, before[1] + ms, max(before[2], most), event)
