@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope diff: where two runs part, by their traces.
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/version.h>
+
+#include "diff.h"
+#include "hooks.h"
+
+/* Of the shorter trace, in percent: less says that they are of two models. */
+enum { LEAST_PAIRED = 10 };
+
+enum {
+    OPT_JUDGE = 256,
+    OPT_DEVICE,
+    OPT_STATS,
+    OPT_PHASE,
+    OPT_ALL,
+    OPT_LIMIT,
+    OPT_IMPORT,
+    OPT_JSON,
+    OPT_HTML
+};
+
+static const cli_entry own_options[] = {
+    {OPT_JUDGE, "judge", NULL, NULL,
+     "run the calls again at which a difference begins, on both sides, and judge them "
+     "against float64"},
+    {OPT_DEVICE, "device", "DEVICE", NULL,
+     "where --judge runs them (default: the device that each trace is from)"},
+    {OPT_STATS, "stats", NULL, NULL,
+     "compare by statistics alone, also where data were kept: faster, coarser"},
+    {OPT_PHASE, "phase", "PHASE", NULL,
+     "only calls of forward, backward or optimizer (two ranks: optimizer)"},
+    {OPT_ALL, "all", NULL, NULL, "list all pairs, not only where a difference begins"},
+    {OPT_LIMIT, "limit", "N", "20", "at most N lines of a list"},
+    {OPT_IMPORT, "import", "MODULE", NULL,
+     "import this module or FILE.py first: it registers custom operators; may be "
+     "repeated"},
+    {'j', "jobs", "N", NULL, "worker processes of --judge (default: one per core)"},
+    {OPT_JSON, "json", NULL, NULL, "one JSON object"},
+    {OPT_HTML, "html", "FILE", NULL,
+     "write a page: modules by their error, the way to the loss, both sides' numbers"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_diff_page = {
+    .command = "diff",
+    .usage = "A B [OPTIONS]",
+    .about =
+        "Pairs the calls of two traces, also where one has calls that the other lacks, "
+        "and tells where they part: the first call that makes a difference, not the "
+        "first that shows one. A call makes it where its inputs are the same, or differ "
+        "far less than its results:\n"
+        " made      equal inputs, results beyond what another order of adding may do\n"
+        " grew      the inputs differ, the results far more\n"
+        " entered   data or parameters from outside of the traces differ\n"
+        " drew      other random numbers were drawn\n"
+        " unpaired  an input was written by a call that the other trace lacks\n"
+        "Of two ranks of one job (TRACE/rank-0 TRACE/rank-1) the optimizer's calls are "
+        "compared: weights, and gradients after their reduction.\n",
+    .options = options,
+    .examples = "  ulpscope diff trace-cpu trace-npu\n"
+                "  ulpscope diff trace-old trace-new --judge\n"
+                "  ulpscope diff trace/rank-0 trace/rank-1\n"
+                "  ulpscope diff A B --json | jq .first.sentence\n",
+    .codes = "0 the same within rounding; 1 they differ; 2 something went wrong",
+};
+
+typedef struct arguments {
+    usc_check_options check;
+    usc_diff_options diff;
+    diff_words words;
+    const char *imports[CLI_MAX_IMPORTS];
+    const char *html;
+    bool json, judge;
+} arguments;
+
+static bool take_phase(arguments *a)
+{
+    for (int i = 0; i < USC_N_PHASES; i++)
+        if (strcmp(optarg, usc_phase_text((usc_phase)i)) == 0) {
+            a->diff.phase = optarg;
+            return true;
+        }
+    cli_fail("--phase '%s': forward, backward or optimizer is needed", optarg);
+    return false;
+}
+
+static bool take(arguments *a, int key)
+{
+    switch (key) {
+    case OPT_JUDGE:
+        a->judge = true;
+        return true;
+    case OPT_DEVICE:
+        a->check.device = optarg;
+        return true;
+    case OPT_STATS:
+        a->diff.statistics = true;
+        return true;
+    case OPT_PHASE:
+        return take_phase(a);
+    case OPT_ALL:
+        a->words.all = true;
+        return true;
+    case OPT_LIMIT:
+        return cli_number("--limit", optarg, &a->words.limit);
+    case OPT_IMPORT:
+        return cli_import(a->imports, &a->check.n_imports);
+    case 'j':
+        return cli_jobs(&a->check.jobs);
+    case OPT_HTML:
+        a->html = optarg;
+        return true;
+    case OPT_JSON:
+        a->json = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Length of what stands before "/rank-N"; 0: the path does not end so. */
+static size_t before_rank(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] >= '0' && path[n - 1] <= '9')
+        n--;
+    return n > 6 && strncmp(path + n - 6, "/rank-", 6) == 0 ? n - 6 : 0;
+}
+
+static void see_replicas(arguments *a)
+{
+    const char *const *path = a->words.path;
+    const size_t n = before_rank(path[0]);
+    if (a->diff.phase != NULL || n == 0 || n != before_rank(path[1]) ||
+        strncmp(path[0], path[1], n) != 0)
+        return;
+    a->diff.phase = usc_phase_text(USC_PHASE_OPTIMIZER);
+    a->words.replicas = "two ranks of one job: the optimizer's calls are compared, since "
+                        "each rank has data of its own";
+}
+
+static bool parse(int argc, char **argv, arguments *a)
+{
+    *a = (arguments){.words = {.limit = 20}, .check = {.call = -1, .force = true}};
+    for (int key; (key = cli_next(&cmd_diff_page, argc, argv)) != -1;)
+        if (!take(a, key)) return false;
+    if (argc - optind != 2) {
+        cli_fail("two traces are needed, e.g. ulpscope diff trace-cpu trace-npu; see "
+                 "ulpscope diff --help");
+        return false;
+    }
+    if (a->check.device != NULL && !a->judge) {
+        cli_fail("--device is where --judge runs calls: add --judge or leave it out");
+        return false;
+    }
+    a->words.path[0] = argv[optind];
+    a->words.path[1] = argv[optind + 1];
+    a->check.imports = a->imports;
+    a->check.cores = cli_cores();
+    a->check.threads = cli_threads();
+    a->check.version = USC_VERSION;
+    see_replicas(a);
+    return true;
+}
+
+/* ---- what cannot be told, and what has to be said before ---- */
+
+static bool is_same_trace(usc_trace *const t[2])
+{
+    const char *a = usc_trace_meta(t[0], "id"), *b = usc_trace_meta(t[1], "id");
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+static void warn_of_cuts(usc_trace *const t[2], const arguments *a)
+{
+    for (int side = 0; side < 2; side++) {
+        const char *complete = usc_trace_meta(t[side], "complete");
+        const char *lost = usc_trace_meta(t[side], "lost");
+        if (complete != NULL && strcmp(complete, "1") == 0) continue;
+        (void)fprintf(stderr,
+                      "ulpscope diff: %s was cut short%s%s: what it lacks is listed "
+                      "without a partner\n",
+                      a->words.path[side], lost != NULL ? ": " : "",
+                      lost != NULL ? lost : "");
+    }
+}
+
+static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
+{
+    usc_error err;
+    usc_diff_summary s = usc_diff_sum(d);
+    const int64_t least = s.n_a < s.n_b ? s.n_a : s.n_b;
+    int code = CLI_SAME;
+    if (s.n_paired * 100 < least * LEAST_PAIRED)
+        return cli_fail("hardly anything pairs: %lld of %lld and %lld calls; are these "
+                        "traces of one model, captured at one level?",
+                        (long long)s.n_paired, (long long)s.n_a, (long long)s.n_b);
+    if (s.n_kind[USC_DIFF_UNTOLD] == s.n_paired)
+        return cli_fail("neither data nor statistics were kept in both traces: nothing "
+                        "can be compared; capture them again");
+    if (a->judge) code = diff_judge(d, t, &a->words, &a->check);
+    if (code == CLI_INTERRUPTED) return code;
+    usc_status st = a->json ? diff_put_json(stdout, d, t, &a->words, &err)
+                            : diff_show(d, t, &a->words, &err);
+    if (st != USC_OK) return cli_fail("%s", err.text);
+    if (a->html != NULL && diff_put_page(a->html, d, t, &a->words) != CLI_SAME)
+        return CLI_TROUBLE;
+    s = usc_diff_sum(d);
+    if (code == CLI_SAME && !s.same) code = CLI_DIFFERS;
+    return cli_close_output(code);
+}
+
+static int compare(arguments *a, usc_trace *const t[2])
+{
+    usc_diff *d = NULL;
+    usc_error err;
+    if (is_same_trace(t))
+        return cli_fail("%s and %s are one trace: two are needed, of two runs",
+                        a->words.path[0], a->words.path[1]);
+    warn_of_cuts(t, a);
+    const usc_status st = usc_diff_open(t[0], t[1], &a->diff, &d, &err);
+    const int code = st == USC_OK ? tell(a, d, t) : cli_fail("%s", err.text);
+    usc_diff_close(d);
+    return code;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+    arguments a;
+    usc_trace *t[2] = {NULL, NULL};
+    usc_error err;
+    usc_status st = USC_OK;
+    cli_begin("diff");
+    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    for (int side = 0; side < 2 && st == USC_OK; side++)
+        st = usc_trace_open(a.words.path[side], NULL, &t[side], &err);
+    const int code =
+        st == USC_OK ? compare(&a, t) : cli_fail("%s%s", err.text, usc_status_advice(st));
+    for (int side = 0; side < 2; side++)
+        usc_trace_close(t[side]);
+    return code;
+}

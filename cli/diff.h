@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ulpscope diff` shares among its files: cmd_diff.c (options, the whole),
+// diff_judge.c (runs accused calls again), diff_show.c (terminal), diff_json.c (JSON,
+// which the page holds as well), diff_page.c (HTML).
+#ifndef ULPSCOPE_CLI_DIFF_H
+#define ULPSCOPE_CLI_DIFF_H
+
+#include <stdio.h>
+
+#include <ulpscope/diff.h>
+#include <ulpscope/run.h>
+
+typedef struct diff_words {
+    const char *path[2];
+    int64_t limit;        /* of what is listed */
+    bool page;            /* for the page: all rows that differ */
+    bool all;             /* all rows, not those alone at which a difference begins */
+    const char *replicas; /* a remark where only a part is compared; NULL: all is */
+} diff_words;
+
+/** Prints a table of beginnings, or of all rows, and what it comes to. Errors: those of
+ * the traces. */
+USC_NODISCARD usc_status diff_show(usc_diff *d, usc_trace *const t[2],
+                                   const diff_words *words, usc_error *err);
+
+/** Writes one JSON object. Errors: those of the traces. */
+USC_NODISCARD usc_status diff_put_json(FILE *to, usc_diff *d, usc_trace *const t[2],
+                                       const diff_words *words, usc_error *err);
+
+/** A row of a diff for the JSON, with its call of A. */
+USC_NODISCARD usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[2],
+                                      int64_t row, usc_error *err);
+
+/** Writes the page, one HTML file that needs no other. The exit code: 0 where that was
+ * done. */
+int diff_put_page(const char *file, usc_diff *d, usc_trace *const t[2],
+                  const diff_words *words);
+
+/** A text as JSON, `null` for NULL. */
+void diff_put_text(FILE *to, const char *text);
+
+/** Runs the calls of both sides again at which a difference begins, judges them, and lets
+ * the diff hear of it; `options` are of the run. The exit code: 0 where that was done. */
+int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,
+               const usc_check_options *options);
+
+#endif

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two traces side by side: which call of one is which of the other, and where the first
+// difference is made, apart from where it only shows. No operator runs; what a replay
+// says of the calls accused is heard afterwards (usc_diff_hear). docs/diff.md
+//
+// Threads: one thread at a time per diff and its traces; safe else.
+#ifndef ULPSCOPE_DIFF_H
+#define ULPSCOPE_DIFF_H
+
+#include <ulpscope/trace.h>
+
+USC_BEGIN_DECLS
+
+/* ---- pairing ---- */
+
+/* How two calls were found to be one, the closest first. name, text */
+#define USC_DIFF_HOW_LIST(X)                                                             \
+    X(EXACT, "exactly")  /* operator, module, shapes, dtypes, other arguments */         \
+    X(GIVEN, "by shape") /* all but what is no tensor among the arguments */             \
+    X(DTYPE, "by module and shape")   /* other dtypes */                                 \
+    X(MODULE, "by module")            /* operator and module; other shapes */            \
+    X(SHAPE, "by operator and shape") /* another module */                               \
+    X(OUTPUT, "by output") /* another operator: same module, shape of the results */
+
+typedef enum usc_diff_how {
+#define USC_DIFF_HOW_ENUM(id, text) USC_DIFF_##id,
+    USC_DIFF_HOW_LIST(USC_DIFF_HOW_ENUM)
+#undef USC_DIFF_HOW_ENUM
+        USC_N_DIFF_HOW
+} usc_diff_how;
+
+/** Text of a way of pairing; "unknown" for other values. Memory: static. */
+USC_API const char *usc_diff_how_text(usc_diff_how how);
+
+/** What pairing goes by, of one call: hashes of what it is. Equal is equal. */
+typedef struct usc_diff_item {
+    uint64_t place; /* step and phase: calls of other places are never paired */
+    uint64_t op, module, given;
+    uint64_t shape, dtype; /* of all its tensors */
+    uint64_t output;       /* shapes of its results */
+    uint64_t producers;    /* operators and modules that wrote its inputs */
+    uint64_t lineage;      /* all of that, back to what came from outside */
+} usc_diff_item;
+
+typedef struct usc_diff_pair {
+    int64_t a, b; /* indices into the two lists */
+    usc_diff_how how;
+} usc_diff_pair;
+
+/**
+ * Pairs two lists of calls that were written down in the same order, but for what one has
+ * and the other lacks. Calls that are unique in both are anchors (by lineage, producers,
+ * themselves, runs of them); what lies between two anchors is aligned by the best sum of
+ * likenesses, in a band where it is long. O(n log n) time but for the bands.
+ *
+ * Memory:  *out has *n pairs, ascending in both lists; freed by the caller, with free().
+ *          160 bytes for each call while it works, and up to 256 bytes where nothing of
+ *          two long lists is unique.
+ * Threads: any.
+ * Errors:  USC_E_NOMEM; *out is NULL then.
+ */
+USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t n_a,
+                                                const usc_diff_item *b, int64_t n_b,
+                                                usc_diff_pair **out, int64_t *n,
+                                                usc_error *err);
+
+/* ---- comparing ---- */
+
+/* What a paired call did to the difference. name, text:
+ *
+ * SAME       results are equal; as far as statistics tell, where nothing else was kept
+ *
+ * ROUNDED    they differ by no more than the order of additions may
+ *
+ * INHERITED  they differ, and so did the inputs
+ *
+ * UNTOLD     nothing was kept to compare
+ *
+ * MADE       inputs are the same, results are not
+ *
+ * GREW       inputs differ, but far less than the results do
+ *
+ * ENTERED    an input that came from outside differs: data, parameters
+ *
+ * DREW       it draws random numbers, and drew others
+ *
+ * UNPAIRED   an input differs that was written by a call without a partner
+ *
+ * HOLDS      a composite call: a call below it is the one */
+#define USC_DIFF_KIND_LIST(X)                                                            \
+    X(SAME, "same")                                                                      \
+    X(ROUNDED, "rounded")                                                                \
+    X(INHERITED, "inherited")                                                            \
+    X(UNTOLD, "untold")                                                                  \
+    X(MADE, "made")                                                                      \
+    X(GREW, "grew")                                                                      \
+    X(ENTERED, "entered")                                                                \
+    X(DREW, "drew")                                                                      \
+    X(UNPAIRED, "unpaired")                                                              \
+    X(HOLDS, "holds")
+
+typedef enum usc_diff_kind {
+#define USC_DIFF_KIND_ENUM(id, text) USC_DIFF_##id,
+    USC_DIFF_KIND_LIST(USC_DIFF_KIND_ENUM)
+#undef USC_DIFF_KIND_ENUM
+        USC_N_DIFF_KINDS
+} usc_diff_kind;
+
+/** Text of a kind; "unknown" for other values. Memory: static. */
+USC_API const char *usc_diff_kind_text(usc_diff_kind kind);
+
+/** Whether a difference begins at a call of this kind: MADE, GREW, ENTERED, DREW,
+ * UNPAIRED. */
+USC_API bool usc_diff_begins(usc_diff_kind kind);
+
+/* What two tensors were compared by. */
+typedef enum usc_diff_basis {
+    USC_DIFF_BY_NOTHING,
+    USC_DIFF_BY_STATISTICS,
+    USC_DIFF_BY_DATA,
+    USC_DIFF_BY_BITS /* equal bytes, by their hash */
+} usc_diff_basis;
+
+/** How far two tensors lie apart. All 0 where they are equal. */
+typedef struct usc_diff_size {
+    usc_diff_basis basis;
+    int64_t n, n_differ; /* elements; by statistics n_differ is -1: not known */
+    int64_t n_special;   /* NaN or Inf in one and not in the other, or another one */
+    double rms;          /* |a - b| / |a|, 2-norms, in roundings (2^-24 for float32) */
+    double worst;        /* the largest |a - b| / the largest |a|, likewise */
+} usc_diff_size;
+
+/** One pair. */
+typedef struct usc_diff_row {
+    int64_t call_a, call_b; /* sequence numbers */
+    usc_diff_how how;
+    usc_diff_kind kind;
+    usc_diff_size in, out; /* of the input and the result that lie furthest apart */
+    int in_arg, out_arg;   /* of the call's arguments in A; -1: none */
+    double limit;          /* what rounding may make of equal inputs, as `out.worst` */
+    int64_t from;          /* row that wrote the input `in`; -1: none */
+    int64_t source;        /* row at which this difference began; -1: none */
+    int64_t n_carried;     /* rows that inherit from this one */
+    int64_t parent;        /* row of the call around it; -1: none */
+} usc_diff_row;
+
+/** What was said of a row by a replay of both its calls. */
+typedef struct usc_diff_heard {
+    const char *verdict_a, *verdict_b;   /* NULL: not replayed */
+    const char *sentence_a, *sentence_b; /* why, NULL: nothing to say */
+} usc_diff_heard;
+
+typedef struct usc_diff usc_diff;
+
+typedef struct usc_diff_options {
+    bool statistics;   /* compare by statistics alone, also where data were kept */
+    const char *phase; /* only calls of it: what others wrote comes from outside then;
+                          NULL: all. Not copied */
+} usc_diff_options;
+
+/**
+ * Pairs the calls of two traces and compares what they did.
+ *
+ * Numbers: docs/diff.md.
+ * Memory:  *out is freed by usc_diff_close and needs both traces until then; about 400
+ *          bytes for each call. Traces are read from; what they handed out is invalid.
+ * Threads: one thread at a time per diff and its traces.
+ * Errors:  those of reading the traces; USC_E_NOT_FOUND where one has no calls.
+ */
+USC_API USC_NODISCARD usc_status usc_diff_open(usc_trace *a, usc_trace *b,
+                                               const usc_diff_options *options,
+                                               usc_diff **out, usc_error *err);
+
+/** Frees; NULL is allowed. */
+USC_API void usc_diff_close(usc_diff *d);
+
+/** What the comparison came to. Calls that only hold others count as all do. */
+typedef struct usc_diff_summary {
+    int64_t n_a, n_b, n_paired;
+    int64_t n_how[USC_N_DIFF_HOW], n_kind[USC_N_DIFF_KINDS];
+    int64_t first; /* row at which the first difference begins; -1: none */
+    int64_t n_unpaired_a, n_unpaired_b;
+    usc_diff_basis basis; /* the weakest that a difference was told by */
+    bool same;            /* nothing differs beyond rounding */
+} usc_diff_summary;
+
+/** The sum of all rows. Memory: copied. */
+USC_API usc_diff_summary usc_diff_sum(const usc_diff *d);
+
+/** The pairs in the order of the calls of A. Memory: until usc_diff_close. */
+USC_API const usc_diff_row *usc_diff_rows(const usc_diff *d, int64_t *n);
+
+/** The calls of one side (0: A, 1: B) that have no partner, ascending. Memory: until
+ * usc_diff_close. */
+USC_API const int64_t *usc_diff_alone(const usc_diff *d, int side, int64_t *n);
+
+/**
+ * Takes verdicts on both calls of a row: where neither is flagged, its difference is
+ * rounding (ROUNDED), and what it carried on begins nowhere. `heard`: sentences are
+ * copied.
+ *
+ * Errors:  USC_E_NOMEM, USC_E_ARG for a row that is not there.
+ */
+USC_API USC_NODISCARD usc_status usc_diff_hear(usc_diff *d, int64_t row,
+                                               const usc_diff_heard *heard,
+                                               usc_error *err);
+
+/** What was heard of a row; NULL where nothing. Memory: until usc_diff_close. */
+USC_API const usc_diff_heard *usc_diff_heard_of(const usc_diff *d, int64_t row);
+
+/**
+ * What a row says in one sentence: "inputs are the same, out[0] differs by 4.1e+03
+ * roundings of float32 in 512 of 512 elements".
+ *
+ * Memory:  at most `size` bytes with the zero go to `out`; what does not fit is cut.
+ * Errors:  those of reading the call; `out` is empty then.
+ */
+USC_API USC_NODISCARD usc_status usc_diff_say(usc_diff *d, int64_t row, char *out,
+                                              size_t size, usc_error *err);
+
+USC_END_DECLS
+#endif

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pair of calls: what came in, what came out, how far apart it lies, and where that
+// began. The rule is docs/diff.md's.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/pattern.h>
+
+#include "diff/align.h"
+#include "diff/diffs.h"
+#include "diff/measure.h"
+
+/* Roundings that no honest kernel loses on equal inputs: so many, and for each square
+ * root of the numbers that one result is made of so many more. */
+enum { LIMIT = 32, LIMIT_ROOT = 4, LIMIT_NARROW = 6 };
+
+/* A result so much further apart than the inputs was not made so by conditioning. */
+enum { GROWTH = 64, GROWTH_LIMIT = 4 };
+
+/* Results of these may cancel: they are measured by their inputs as well. */
+#define SUMS                                                                             \
+    "aten::sum*,aten::mean*,aten::add*,aten::sub*,aten::rsub*,aten::cumsum*,aten::var*," \
+    "aten::std*,aten::lerp*,aten::_foreach_add*,aten::_foreach_sub*,aten::_foreach_"     \
+    "lerp*,torch.add,torch.sub,torch.sum,torch.mean,torch.Tensor.add,torch.Tensor.sub,"  \
+    "torch.Tensor.sum,torch.Tensor.mean"
+#define PRODUCTS                                                                         \
+    "aten::mm*,aten::bmm*,aten::addmm*,aten::baddbmm*,aten::matmul*,aten::linear*,"      \
+    "aten::dot*,aten::mv*,aten::addmv*,aten::conv*,aten::einsum*,torch.nn.functional."   \
+    "linear,torch.nn.functional.conv*,torch.matmul,torch.Tensor.matmul,torch.einsum"
+
+/* ---- reading ---- */
+
+static const char *keep(usc_arena *a, const char *text)
+{
+    if (text == NULL) return NULL;
+    const size_t size = strlen(text) + 1;
+    char *copy = usc_arena_take(a, size);
+    return copy != NULL ? memcpy(copy, text, size) : NULL;
+}
+
+usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence, usc_call *out,
+                         usc_error *err)
+{
+    usc_arena *a = &d->texts;
+    const usc_status st = usc_trace_read_call(d->list[side].trace, sequence, out, err);
+    if (st != USC_OK) return st;
+    usc_call_arg *args = usc_arena_take(a, (size_t)(out->n_args + 1) * sizeof *args);
+    for (int i = 0; args != NULL && i < out->n_args; i++) {
+        args[i] = out->arg[i];
+        args[i].path = keep(a, args[i].path);
+        args[i].dtype_name = keep(a, args[i].dtype_name);
+        args[i].stats = keep(a, args[i].stats);
+        args[i].form = keep(a, args[i].form);
+        args[i].device = NULL;
+    }
+    out->arg = args;
+    out->op = keep(a, out->op);
+    out->module_path = keep(a, out->module_path);
+    out->module_class = keep(a, out->module_class);
+    out->phase = keep(a, out->phase);
+    out->frames = out->schema = out->args = out->state = out->status = NULL;
+    return a->failed ? usc_no_memory("diff", err) : USC_OK;
+}
+
+int usc_diff_partner(const usc_call *in, const usc_call_arg *arg, int at)
+{
+    for (int k = -1; k < in->n_args; k++) {
+        const int i = k < 0 ? at : k;
+        if (i < in->n_args && in->arg[i].role == arg->role &&
+            strcmp(in->arg[i].path, arg->path) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* ---- distances ---- */
+
+/* What of two tensors is known without looking at them. */
+static usc_diff_basis known_of(const usc_diff *d, const usc_diff_tensor *a,
+                               const usc_diff_tensor *b, bool *equal)
+{
+    const uint64_t bytes_a = usc_diff_list_bytes(&d->list[0], a);
+    const uint64_t bytes_b = usc_diff_list_bytes(&d->list[1], b);
+    *equal = false;
+    if (bytes_a != 0 && bytes_b != 0 && !d->options.statistics) {
+        *equal = bytes_a == bytes_b && a->view == b->view;
+        return USC_DIFF_BY_BITS;
+    }
+    if (a->stats == 0 || b->stats == 0) return USC_DIFF_BY_NOTHING;
+    *equal = a->stats == b->stats;
+    return USC_DIFF_BY_STATISTICS;
+}
+
+static usc_hash128 key_of_pair(const usc_diff *d, const usc_diff_tensor *a,
+                               const usc_diff_tensor *b, double scale)
+{
+    const bool data = !d->options.statistics;
+    const uint64_t bytes_a = data ? usc_diff_list_bytes(&d->list[0], a) : 0;
+    const uint64_t bytes_b = data ? usc_diff_list_bytes(&d->list[1], b) : 0;
+    const bool both = bytes_a != 0 && bytes_b != 0;
+    uint64_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    const uint64_t parts[] = {both ? bytes_a : a->stats,
+                              both ? bytes_b : b->stats,
+                              a->view,
+                              b->view,
+                              bits,
+                              both};
+    return usc_hash_bytes(parts, sizeof parts);
+}
+
+static bool keep_size(usc_diff *d, usc_hash128 key, const usc_diff_size *size)
+{
+    if (d->n_sizes == d->size_room) {
+        const int64_t room = d->size_room > 0 ? 2 * d->size_room : 256;
+        usc_diff_size *more = realloc(d->size, (size_t)room * sizeof *more);
+        if (more == NULL) return false;
+        d->size = more;
+        d->size_room = room;
+    }
+    d->size[d->n_sizes] = *size;
+    (void)usc_keys_put(&d->measured, key, d->n_sizes++);
+    return !d->measured.failed;
+}
+
+static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_arg *b,
+                           double scale, usc_diff_size *out, usc_error *err)
+{
+    const usc_diff_tensor *ta = usc_diff_table_find(&d->list[0].tensors, a->tensor);
+    const usc_diff_tensor *tb = usc_diff_table_find(&d->list[1].tensors, b->tensor);
+    bool equal = false;
+    *out = (usc_diff_size){0};
+    if (ta == NULL || tb == NULL) return USC_OK;
+    out->basis = known_of(d, ta, tb, &equal);
+    if (equal || out->basis == USC_DIFF_BY_NOTHING) return USC_OK;
+    const usc_hash128 key = key_of_pair(d, ta, tb, scale);
+    const int64_t *there = usc_keys_find(&d->measured, key);
+    if (there != NULL) {
+        *out = d->size[*there];
+        return USC_OK;
+    }
+    const usc_status st = usc_diff_measure(d->list[0].trace, a, d->list[1].trace, b,
+                                           d->options.statistics, scale, out, err);
+    if (st == USC_OK && !keep_size(d, key, out)) return usc_no_memory("diff", err);
+    return st;
+}
+
+static double height(const usc_diff_size *s)
+{
+    return s->n_special > 0 ? (double)INFINITY : s->worst > s->rms ? s->worst : s->rms;
+}
+
+/* ---- one call ---- */
+
+typedef struct both {
+    usc_call a, b;
+    double fan; /* numbers that one result is made of, about */
+    double scale;
+} both;
+
+static double elements_of(const usc_call_arg *arg)
+{
+    double n = 1;
+    for (int i = 0; i < arg->ndim; i++)
+        n *= (double)arg->sizes[i];
+    return n;
+}
+
+/* Whether what lies there was never written. */
+static bool is_garbage(const usc_diff *d, const usc_call_arg *arg)
+{
+    const int64_t i = usc_diff_list_index(&d->list[0], arg->writer);
+    return i >= 0 && (d->list[0].call[i].flags & USC_DIFF_UNWRITTEN) != 0;
+}
+
+/* The two largest inputs and the largest result. */
+static void find_largest(const usc_call *c, const usc_call_arg *in[2],
+                         const usc_call_arg **out)
+{
+    in[0] = in[1] = *out = NULL;
+    for (int i = 0; i < c->n_args; i++) {
+        const usc_call_arg *arg = &c->arg[i];
+        const double n = elements_of(arg);
+        if (arg->role != USC_ROLE_IN) {
+            if (*out == NULL || n > elements_of(*out)) *out = arg;
+        } else if (in[0] == NULL || n > elements_of(in[0])) {
+            in[1] = in[0];
+            in[0] = arg;
+        } else if (in[1] == NULL || n > elements_of(in[1])) {
+            in[1] = arg;
+        }
+    }
+}
+
+static double stat_of(const usc_call_arg *arg, const char *name)
+{
+    double value = 0;
+    (void)usc_call_arg_stat(arg, name, &value);
+    return isfinite(value) ? value : 0;
+}
+
+static double mean_size(const usc_call_arg *arg)
+{
+    return stat_of(arg, "l2") / sqrt(fmax(elements_of(arg), 1));
+}
+
+static void look_at_inputs(both *c)
+{
+    const usc_call_arg *in[2], *out;
+    find_largest(&c->a, in, &out);
+    c->fan = 1;
+    if (in[0] == NULL || out == NULL) return;
+    const double n = fmax(elements_of(out), 1);
+    if (in[1] != NULL && usc_pattern_match(PRODUCTS, c->a.op)) {
+        c->fan = fmax(sqrt(elements_of(in[0]) / n * elements_of(in[1])), 1);
+        c->scale = mean_size(in[0]) * mean_size(in[1]) * sqrt(c->fan);
+        return;
+    }
+    const int64_t row = in[0]->ndim > 0 ? in[0]->sizes[in[0]->ndim - 1] : 1;
+    c->fan = fmax(fmax(elements_of(in[0]) / n, (double)row), 1);
+    if (usc_pattern_match(SUMS, c->a.op))
+        c->scale = fmax(fabs(stat_of(in[0], "min")), fabs(stat_of(in[0], "max")));
+}
+
+static double limit_of(const both *c, const usc_call_arg *arg)
+{
+    const double limit = LIMIT + LIMIT_ROOT * sqrt(c->fan);
+    const double wide = 0x1p-24, own = usc_diff_rounding(arg->dtype_name);
+    return own > wide ? LIMIT_NARROW + limit * wide / own : limit;
+}
+
+/* The furthest of the inputs or of the results. */
+static usc_status find_worst(usc_diff *d, const both *c, bool results, usc_diff_row *row,
+                             usc_error *err)
+{
+    usc_diff_size *worst = results ? &row->out : &row->in;
+    int *arg = results ? &row->out_arg : &row->in_arg;
+    for (int i = 0; i < c->a.n_args; i++) {
+        usc_diff_size size;
+        const usc_call_arg *own = &c->a.arg[i];
+        const int other = usc_diff_partner(&c->b, own, i);
+        if ((own->role != USC_ROLE_IN) != results || other < 0 || is_garbage(d, own))
+            continue;
+        const usc_status st =
+            distance(d, own, &c->b.arg[other], results ? c->scale : 0, &size, err);
+        if (st != USC_OK) return st;
+        const bool more = height(&size) > height(worst) || *arg < 0 ||
+                          (worst->basis == USC_DIFF_BY_NOTHING && size.basis > 0);
+        if (more) *worst = size, *arg = i;
+    }
+    return USC_OK;
+}
+
+/* ---- where it began ---- */
+
+static usc_hash128 key_of_version(int64_t version)
+{
+    return usc_hash_bytes(&version, sizeof version);
+}
+
+/* Of a row whose inputs differ: what wrote the one that differs most. */
+static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i)
+{
+    usc_diff_row *row = &d->row[i];
+    const usc_call_arg *a = &c->a.arg[row->in_arg];
+    const int other = usc_diff_partner(&c->b, a, row->in_arg);
+    const int64_t at_a = usc_diff_list_index(&d->list[0], a->writer);
+    const int64_t at_b = usc_diff_list_index(&d->list[1], c->b.arg[other].writer);
+    const bool much = height(&row->in) > GROWTH;
+    if (at_a < 0 && at_b < 0) {
+        const usc_hash128 key = key_of_version(a->version);
+        const int64_t *first = usc_keys_find(&d->entered, key);
+        if (first == NULL && !much) return USC_DIFF_INHERITED;
+        if (first == NULL) {
+            (void)usc_keys_put(&d->entered, key, i);
+            return USC_DIFF_ENTERED;
+        }
+        row->from = row->source = *first;
+        return USC_DIFF_INHERITED;
+    }
+    const int64_t from_a = at_a >= 0 ? d->row_of[0][at_a] : -1;
+    const int64_t from_b = at_b >= 0 ? d->row_of[1][at_b] : -1;
+    if ((from_a < 0 || from_b < 0) && much) return USC_DIFF_UNPAIRED;
+    row->from = from_a;
+    if (from_a >= 0 && from_a != i) {
+        const usc_diff_row *writer = &d->row[from_a];
+        row->source = usc_diff_begins(writer->kind) ? from_a : writer->source;
+    }
+    return USC_DIFF_INHERITED;
+}
+
+static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
+{
+    usc_diff_row *row = &d->row[i];
+    const usc_diff_call *a =
+        &d->list[0].call[usc_diff_list_index(&d->list[0], row->call_a)];
+    const usc_diff_call *b =
+        &d->list[1].call[usc_diff_list_index(&d->list[1], row->call_b)];
+    const double in = height(&row->in), out = height(&row->out);
+    if (row->out_arg < 0) return USC_DIFF_SAME; /* no results, or memory left as it was */
+    if (row->out.basis == USC_DIFF_BY_NOTHING) return USC_DIFF_UNTOLD;
+    if (!(out > 0)) return USC_DIFF_SAME;
+    row->limit = limit_of(c, &c->a.arg[row->out_arg]);
+    if ((a->flags & b->flags & USC_DIFF_DRAWS) != 0 && a->random != b->random &&
+        !(in > 0))
+        return USC_DIFF_DREW;
+    if (!(in > 0)) return out > row->limit ? USC_DIFF_MADE : USC_DIFF_ROUNDED;
+    const usc_diff_kind kind = trace_back(d, c, i);
+    if (kind != USC_DIFF_INHERITED) return kind;
+    if (out > GROWTH * in && out > GROWTH_LIMIT * row->limit) return USC_DIFF_GREW;
+    return USC_DIFF_INHERITED;
+}
+
+/* Whether all results are known to be equal; *basis is the weakest by which. */
+static bool is_plainly_same(const usc_diff *d, const usc_diff_call *a,
+                            const usc_diff_call *b, usc_diff_basis *basis)
+{
+    int n = 0;
+    *basis = USC_DIFF_BY_BITS;
+    if (a->n_args != b->n_args) return false;
+    for (int i = 0; i < a->n_args; i++) {
+        const usc_diff_arg *x = &d->list[0].arg[a->first_arg + i];
+        const usc_diff_arg *y = &d->list[1].arg[b->first_arg + i];
+        const usc_diff_tensor *tx = usc_diff_table_find(&d->list[0].tensors, x->tensor);
+        const usc_diff_tensor *ty = usc_diff_table_find(&d->list[1].tensors, y->tensor);
+        bool equal;
+        if (x->path != y->path || tx == NULL || ty == NULL) return false;
+        if (x->role == USC_ROLE_IN) continue;
+        const usc_diff_basis own = known_of(d, tx, ty, &equal);
+        if (!equal) return false;
+        if (own < *basis) *basis = own;
+        n++;
+    }
+    return n > 0 || a->n_args == 0;
+}
+
+usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err)
+{
+    usc_diff_row *row = &d->row[i];
+    both c = {0};
+    row->in_arg = row->out_arg = -1;
+    row->from = row->source = -1;
+    const usc_diff_call *a =
+        &d->list[0].call[usc_diff_list_index(&d->list[0], row->call_a)];
+    const usc_diff_call *b =
+        &d->list[1].call[usc_diff_list_index(&d->list[1], row->call_b)];
+    if (is_plainly_same(d, a, b, &row->out.basis) ||
+        ((a->flags | b->flags) & USC_DIFF_UNWRITTEN) != 0) {
+        row->kind = USC_DIFF_SAME;
+        return USC_OK;
+    }
+    usc_arena_reset(&d->texts);
+    usc_status st = usc_diff_read(d, 0, row->call_a, &c.a, err);
+    if (st == USC_OK) st = usc_diff_read(d, 1, row->call_b, &c.b, err);
+    if (st == USC_OK) look_at_inputs(&c);
+    if (st == USC_OK) st = find_worst(d, &c, true, row, err);
+    if (st == USC_OK && height(&row->out) > 0) st = find_worst(d, &c, false, row, err);
+    if (st == USC_OK) row->kind = kind_of(d, &c, i);
+    return st;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pair of calls is said to have done: diff.h.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/line.h"
+#include "diff/diffs.h"
+
+static const char *text_of(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
+/* "512 of 4,096 elements, the worst by 4.1e+03 roundings of float32" */
+static void add_size(usc_line *to, const usc_diff_size *s, const usc_call_arg *arg)
+{
+    usc_line_add(to, "%s", text_of(arg->path));
+    if (s->basis == USC_DIFF_BY_STATISTICS) {
+        usc_line_text(to, " has other statistics");
+    } else {
+        usc_line_text(to, " differs in ");
+        usc_line_count(to, s->n_differ);
+        usc_line_text(to, " of ");
+        usc_line_count(to, s->n);
+        usc_line_text(to, s->n == 1 ? " element" : " elements");
+    }
+    if (s->n_special > 0) {
+        usc_line_text(to, ", NaN or Inf in ");
+        usc_line_count(to, s->n_special);
+        usc_line_text(to, s->n_special == 1 ? " place" : " places");
+    }
+    if (s->worst > 0)
+        usc_line_add(to, ", by up to %.3g roundings of %s", s->worst,
+                     text_of(arg->dtype_name));
+}
+
+static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
+{
+    const usc_call_arg *in = row->in_arg >= 0 ? &a->arg[row->in_arg] : NULL;
+    const usc_call_arg *out = row->out_arg >= 0 ? &a->arg[row->out_arg] : NULL;
+    switch (row->kind) {
+    case USC_DIFF_SAME:
+        usc_line_text(to, "the results are the same");
+        return;
+    case USC_DIFF_UNTOLD:
+        usc_line_text(to, "nothing was kept that could be compared");
+        return;
+    case USC_DIFF_DREW:
+        usc_line_text(to, "it draws other random numbers: the seeds or states of the "
+                          "generators differ");
+        return;
+    case USC_DIFF_ENTERED:
+        usc_line_text(to, "what comes from outside of the traces differs: ");
+        if (in != NULL) add_size(to, &row->in, in);
+        return;
+    case USC_DIFF_UNPAIRED:
+        usc_line_text(to, "it reads what a call without a partner wrote: ");
+        if (in != NULL) add_size(to, &row->in, in);
+        return;
+    case USC_DIFF_MADE:
+    case USC_DIFF_ROUNDED:
+        usc_line_text(to, in == NULL          ? "it reads no tensor, "
+                          : row->in.worst > 0 ? ""
+                                              : "the inputs are the same, ");
+        break;
+    case USC_DIFF_GREW:
+        usc_line_add(to, "the inputs differ by %.3g roundings, ", row->in.worst);
+        break;
+    case USC_DIFF_INHERITED:
+        usc_line_text(to, "the inputs differ already, ");
+        break;
+    case USC_DIFF_HOLDS:
+        usc_line_text(to, "a call below it makes the difference, ");
+        break;
+    case USC_N_DIFF_KINDS:
+        break;
+    }
+    if (out != NULL) add_size(to, &row->out, out);
+    if (row->kind == USC_DIFF_ROUNDED)
+        usc_line_text(to, ": what another order of adding may do");
+}
+
+static void add_verdicts(usc_line *to, const usc_diff_heard *h)
+{
+    const char *const side[] = {"A", "B"};
+    const char *const verdict[] = {h->verdict_a, h->verdict_b};
+    const char *const why[] = {h->sentence_a, h->sentence_b};
+    for (int i = 0; i < 2; i++) {
+        if (verdict[i] == NULL) continue;
+        usc_line_add(to, "; %s: %s", side[i], verdict[i]);
+        if (why[i] != NULL && strcmp(verdict[i], "pass") != 0)
+            usc_line_add(to, " (%s)", why[i]);
+    }
+}
+
+usc_status usc_diff_say(usc_diff *d, int64_t i, char *out, size_t size, usc_error *err)
+{
+    usc_line line = {0};
+    usc_call a;
+    if (size > 0) out[0] = '\0';
+    if (i < 0 || i >= d->n)
+        return usc_error_set(err, USC_E_ARG, i, "diff: there is no row %lld",
+                             (long long)i);
+    usc_arena_reset(&d->texts);
+    const usc_status st = usc_diff_read(d, 0, d->row[i].call_a, &a, err);
+    if (st != USC_OK) return st;
+    add_kind(&line, &d->row[i], &a);
+    const usc_diff_heard *heard = usc_diff_heard_of(d, i);
+    if (heard != NULL) add_verdicts(&line, heard);
+    (void)snprintf(out, size, "%s", text_of(line.text));
+    usc_line_free(&line);
+    return USC_OK;
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A comparison from within. Neighbours: diff.c (pairs, rows, where a difference begins),
+// compare.c (one pair), diff_say.c (words).
+#ifndef USC_DIFF_DIFFS_H
+#define USC_DIFF_DIFFS_H
+
+#include <ulpscope/diff.h>
+
+#include "base/arena.h"
+#include "base/keys.h"
+#include "diff/lists.h"
+
+typedef struct usc_diff_said {
+    int64_t row;
+    usc_diff_heard heard; /* texts are malloc'd */
+} usc_diff_said;
+
+struct usc_diff {
+    usc_diff_options options;
+    usc_diff_list list[2];
+    usc_diff_row *row;
+    int64_t n;
+    int64_t *row_of[2]; /* by index of a call; -1: it has no partner */
+    int64_t *alone[2], n_alone[2];
+    usc_keys entered;    /* version of A from outside -> row that read it first */
+    usc_keys measured;   /* two contents -> index into `size` */
+    usc_diff_size *size; /* of what was measured */
+    int64_t n_sizes, size_room;
+    usc_diff_said *said;
+    int64_t n_said;
+    usc_arena texts; /* of the two calls at hand */
+};
+
+/** Compares the calls of row i, which has its partners alone; those before are done.
+ * Errors: those of the traces. */
+USC_NODISCARD usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err);
+
+/** A call of one side with its texts, which stay until d->texts is reset. Errors: those
+ * of the trace. */
+USC_NODISCARD usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence,
+                                       usc_call *out, usc_error *err);
+
+/** The argument of `in` that stands where `arg` does; -1: none. `at` is tried first. */
+int usc_diff_partner(const usc_call *in, const usc_call_arg *arg, int at);
+
+#endif

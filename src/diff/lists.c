@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of a trace as short rows: table by table, each read once and in its order,
+// since joins would take ten times as long.
+#include "diff/lists.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/pattern.h>
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "diff/align.h"
+#include "trace/trace_reader.h"
+
+/* What leaves memory as it finds it. */
+#define UNWRITTEN "aten::empty*,aten::new_empty*,aten::resize*"
+
+/* ---- tables ---- */
+
+static void *add_row(usc_diff_table *t)
+{
+    if (t->n == t->room) {
+        const int64_t room = t->room > 0 ? 2 * t->room : 256;
+        void *more = realloc(t->row, (size_t)room * t->size);
+        if (more == NULL) return NULL;
+        t->row = more;
+        t->room = room;
+    }
+    return memset((char *)t->row + (size_t)t->n++ * t->size, 0, t->size);
+}
+
+static int64_t id_at(const usc_diff_table *t, int64_t i)
+{
+    int64_t id;
+    memcpy(&id, (const char *)t->row + (size_t)i * t->size, sizeof id);
+    return id;
+}
+
+static int64_t index_of(const usc_diff_table *t, int64_t id)
+{
+    int64_t low = 0, high = t->n;
+    if (id > 0 && id <= t->n && id_at(t, id - 1) == id) return id - 1; /* no gaps */
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (id_at(t, middle) < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < t->n && id_at(t, low) == id ? low : -1;
+}
+
+void *usc_diff_table_find(const usc_diff_table *t, int64_t id)
+{
+    const int64_t i = index_of(t, id);
+    return i >= 0 ? (char *)t->row + (size_t)i * t->size : NULL;
+}
+
+int64_t usc_diff_list_index(const usc_diff_list *l, int64_t sequence)
+{
+    return index_of(&l->calls, sequence);
+}
+
+uint64_t usc_diff_list_bytes(const usc_diff_list *l, const usc_diff_tensor *t)
+{
+    const usc_diff_version *v = usc_diff_table_find(&l->versions, t->version);
+    const int64_t blob = v != NULL && v->blob != 0 ? v->blob : t->blob;
+    const usc_diff_named *b = blob != 0 ? usc_diff_table_find(&l->blobs, blob) : NULL;
+    return b != NULL ? b->hash : 0;
+}
+
+/* ---- hashes ---- */
+
+static uint64_t hash_of_bytes(const void *data, size_t n)
+{
+    const uint64_t h = usc_hash64_bytes(data, n);
+    return h != 0 ? h : 1; /* 0 says that there is none */
+}
+
+static uint64_t hash_of_column(sqlite3_stmt *s, int column)
+{
+    const void *text = sqlite3_column_text(s, column);
+    return text != NULL ? hash_of_bytes(text, (size_t)sqlite3_column_bytes(s, column))
+                        : 0;
+}
+
+/* Arguments without the names of devices: the same call on another one is the same. */
+static uint64_t hash_of_arguments(sqlite3_stmt *s, int column)
+{
+    static const char device[] = "{\"device\": \"";
+    const char *text = (const char *)sqlite3_column_text(s, column);
+    uint64_t h = 0;
+    if (text == NULL) return 0;
+    for (const char *at; (at = strstr(text, device)) != NULL;) {
+        h = usc_diff_mix(h, hash_of_bytes(text, (size_t)(at - text)));
+        text = at + sizeof device - 1;
+        text += strcspn(text, "\"");
+    }
+    return usc_diff_mix(h, hash_of_bytes(text, strlen(text)));
+}
+
+/* ---- one row of each ---- */
+
+typedef usc_status take_row(usc_diff_list *l, sqlite3_stmt *s, const char *phase);
+
+static usc_status take_named(usc_diff_table *t, sqlite3_stmt *s)
+{
+    usc_diff_named *row = add_row(t);
+    if (row == NULL) return USC_E_NOMEM;
+    row->id = sqlite3_column_int64(s, 0);
+    row->hash = hash_of_column(s, 1);
+    return USC_OK;
+}
+
+static usc_status take_op(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    const usc_status st = take_named(&l->ops, s);
+    const char *name = (const char *)sqlite3_column_text(s, 1);
+    if (st == USC_OK && name != NULL && usc_pattern_match(UNWRITTEN, name))
+        ((usc_diff_named *)l->ops.row)[l->ops.n - 1].flags = USC_DIFF_UNWRITTEN;
+    return st;
+}
+
+static usc_status take_module(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    return take_named(&l->modules, s);
+}
+
+static usc_status take_blob(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    return take_named(&l->blobs, s);
+}
+
+static usc_status take_version(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    usc_diff_version *row = add_row(&l->versions);
+    if (row == NULL) return USC_E_NOMEM;
+    *row = (usc_diff_version){sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1),
+                              sqlite3_column_int64(s, 2), sqlite3_column_int64(s, 3)};
+    return USC_OK;
+}
+
+static usc_status take_storage(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    usc_diff_storage *row = add_row(&l->storages);
+    if (row == NULL) return USC_E_NOMEM;
+    row->id = sqlite3_column_int64(s, 0);
+    return USC_OK;
+}
+
+static usc_status take_tensor(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    usc_diff_tensor *row = add_row(&l->tensors);
+    if (row == NULL) return USC_E_NOMEM;
+    row->id = sqlite3_column_int64(s, 0);
+    row->version = sqlite3_column_int64(s, 1);
+    row->dtype = hash_of_column(s, 2);
+    row->shape = hash_of_column(s, 3);
+    row->stats = hash_of_column(s, 6);
+    row->blob = sqlite3_column_int64(s, 7);
+    row->view = usc_diff_mix(row->dtype, row->shape);
+    row->view = usc_diff_mix(row->view, hash_of_column(s, 4));
+    row->view = usc_diff_mix(row->view, (uint64_t)sqlite3_column_int64(s, 5));
+    row->view = usc_diff_mix(row->view, (uint64_t)sqlite3_column_int64(s, 8));
+    row->view = usc_diff_mix(row->view, hash_of_column(s, 9));
+    return USC_OK;
+}
+
+static usc_status take_call(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    const char *own = (const char *)sqlite3_column_text(s, 2);
+    const char *state = (const char *)sqlite3_column_text(s, 7);
+    if (phase != NULL && (own == NULL || strcmp(own, phase) != 0)) return USC_OK;
+    usc_diff_call *row = add_row(&l->calls);
+    if (row == NULL) return USC_E_NOMEM;
+    row->sequence = sqlite3_column_int64(s, 0);
+    row->step = sqlite3_column_int64(s, 1);
+    row->phase = hash_of_column(s, 2);
+    row->parent = sqlite3_column_int64(s, 5);
+    usc_diff_item *item = realloc(l->item, (size_t)l->calls.room * sizeof *item);
+    if (item == NULL) return USC_E_NOMEM;
+    l->item = item;
+    item += l->calls.n - 1;
+    *item = (usc_diff_item){0};
+    const usc_diff_named *op = usc_diff_table_find(&l->ops, sqlite3_column_int64(s, 3));
+    const usc_diff_named *module =
+        usc_diff_table_find(&l->modules, sqlite3_column_int64(s, 4));
+    item->op = op != NULL ? op->hash : 0;
+    item->module = module != NULL ? module->hash : 0;
+    item->given = hash_of_arguments(s, 6);
+    row->flags = op != NULL ? op->flags : 0;
+    if (state != NULL && strstr(state, "\"rng\"") != NULL) {
+        row->flags |= USC_DIFF_DRAWS;
+        row->random = hash_of_column(s, 7);
+    }
+    return USC_OK;
+}
+
+static usc_status take_arg(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+{
+    (void)phase;
+    usc_diff_call *call = usc_diff_table_find(&l->calls, sqlite3_column_int64(s, 0));
+    const char *role = (const char *)sqlite3_column_text(s, 1);
+    if (call == NULL) return USC_OK;
+    usc_diff_arg *row = add_row(&l->args);
+    if (row == NULL) return USC_E_NOMEM;
+    if (call->n_args++ == 0) call->first_arg = l->args.n - 1;
+    row->role = role == NULL || strcmp(role, "in") == 0 ? USC_ROLE_IN
+                : strcmp(role, "out") == 0              ? USC_ROLE_OUT
+                                                        : USC_ROLE_MUTATED;
+    row->path = usc_diff_mix((uint64_t)row->role, hash_of_column(s, 2));
+    row->tensor = sqlite3_column_int64(s, 3);
+    return USC_OK;
+}
+
+static usc_status scan(usc_diff_list *l, int sql, take_row *take, const char *phase,
+                       usc_error *err)
+{
+    sqlite3_stmt *s;
+    bool row = false;
+    usc_db *db = &l->trace->db;
+    usc_status st = usc_db_get(db, sql, &s, err);
+    if (st != USC_OK) return st;
+    while ((st = usc_db_step(db, s, &row, err)) == USC_OK && row)
+        if (take(l, s, phase) != USC_OK) {
+            st = usc_no_memory(l->trace->folder, err);
+            break;
+        }
+    sqlite3_reset(s);
+    return st;
+}
+
+/* ---- what a call is told by ---- */
+
+static const usc_diff_version *version_of(const usc_diff_list *l,
+                                          const usc_diff_tensor *t)
+{
+    return t != NULL ? usc_diff_table_find(&l->versions, t->version) : NULL;
+}
+
+static usc_diff_storage *storage_of(const usc_diff_list *l, const usc_diff_tensor *t)
+{
+    const usc_diff_version *v = version_of(l, t);
+    return v != NULL ? usc_diff_table_find(&l->storages, v->storage) : NULL;
+}
+
+/* What an input is known by: who wrote it, whose storage it is. */
+static void add_input(const usc_diff_list *l, int64_t i, const usc_diff_arg *arg,
+                      const usc_diff_tensor *t, uint64_t *lineage)
+{
+    usc_diff_item *item = &l->item[i];
+    const usc_diff_version *v = version_of(l, t);
+    const usc_diff_storage *s = storage_of(l, t);
+    const int64_t from = v != NULL && v->writer < l->call[i].sequence
+                             ? usc_diff_list_index(l, v->writer)
+                             : -1;
+    const usc_diff_item *maker = from >= 0 ? &l->item[from] : NULL;
+    const uint64_t parts[] = {maker != NULL ? maker->op : 0,
+                              maker != NULL ? maker->module : arg->path,
+                              s != NULL ? s->owner : 0};
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+        item->producers = usc_diff_mix(item->producers, parts[k]);
+    *lineage = usc_diff_mix(*lineage, maker != NULL ? maker->lineage
+                                                    : usc_diff_mix(t->shape, parts[2]));
+}
+
+/* Storages that nobody touched before are this call's: of its module, or where it has
+ * none (an optimizer's) of whose its other arguments are. So parameters, their gradients
+ * and states are told apart where calls on them are not. */
+static void own_storages(usc_diff_list *l, int64_t i)
+{
+    const usc_diff_call *call = &l->call[i];
+    const usc_diff_item *item = &l->item[i];
+    uint64_t owner = usc_diff_mix(item->op, item->module);
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < call->n_args; k++) {
+            const usc_diff_arg *arg = &l->arg[call->first_arg + k];
+            usc_diff_storage *s =
+                storage_of(l, usc_diff_table_find(&l->tensors, arg->tensor));
+            if (s == NULL) continue;
+            if (pass == 0 && item->module == 0)
+                owner = usc_diff_mix(owner, s->owner);
+            else if (pass == 1 && s->owner == 0)
+                s->owner = usc_diff_mix(owner, arg->path);
+        }
+}
+
+static void describe(usc_diff_list *l, int64_t i)
+{
+    const usc_diff_call *call = &l->call[i];
+    usc_diff_item *item = &l->item[i];
+    uint64_t lineage = usc_diff_mix(usc_diff_mix(item->op, item->module), item->given);
+    for (int k = 0; k < call->n_args; k++) {
+        const usc_diff_arg *arg = &l->arg[call->first_arg + k];
+        const usc_diff_tensor *t = usc_diff_table_find(&l->tensors, arg->tensor);
+        if (t == NULL) continue;
+        item->shape = usc_diff_mix(usc_diff_mix(item->shape, arg->path), t->shape);
+        item->dtype = usc_diff_mix(usc_diff_mix(item->dtype, arg->path), t->dtype);
+        if (arg->role == USC_ROLE_IN)
+            add_input(l, i, arg, t, &lineage);
+        else
+            item->output = usc_diff_mix(item->output, t->shape);
+    }
+    item->lineage = lineage;
+    own_storages(l, i);
+}
+
+void usc_diff_list_place(usc_diff_list *l, int64_t shift)
+{
+    for (int64_t i = 0; i < l->n; i++)
+        l->item[i].place =
+            usc_diff_mix(l->call[i].phase, (uint64_t)(l->call[i].step - shift));
+}
+
+usc_status usc_diff_list_read(usc_trace *t, const char *phase, usc_diff_list *out,
+                              usc_error *err)
+{
+    *out = (usc_diff_list){.trace = t,
+                           .calls = {.size = sizeof(usc_diff_call)},
+                           .args = {.size = sizeof(usc_diff_arg)},
+                           .tensors = {.size = sizeof(usc_diff_tensor)},
+                           .versions = {.size = sizeof(usc_diff_version)},
+                           .storages = {.size = sizeof(usc_diff_storage)},
+                           .blobs = {.size = sizeof(usc_diff_named)},
+                           .ops = {.size = sizeof(usc_diff_named)},
+                           .modules = {.size = sizeof(usc_diff_named)}};
+    const struct {
+        int sql;
+        take_row *take;
+    } steps[] = {
+        {USC_SQL_SCAN_OPS, take_op},
+        {USC_SQL_SCAN_MODULES, take_module},
+        {USC_SQL_SCAN_BLOBS, take_blob},
+        {USC_SQL_SCAN_VERSIONS, take_version},
+        {USC_SQL_SCAN_STORAGES, take_storage},
+        {t->db.version < 2 ? USC_SQL_SCAN_TENSORS_1 : USC_SQL_SCAN_TENSORS, take_tensor},
+        {USC_SQL_SCAN_CALLS, take_call},
+        {USC_SQL_SCAN_ARGS, take_arg}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        const usc_status st = scan(out, steps[i].sql, steps[i].take, phase, err);
+        if (st != USC_OK) return st;
+    }
+    out->n = out->calls.n;
+    out->call = out->calls.row;
+    out->arg = out->args.row;
+    for (int64_t i = 0; i < out->n; i++)
+        describe(out, i);
+    return USC_OK;
+}
+
+void usc_diff_list_free(usc_diff_list *l)
+{
+    usc_diff_table *const tables[] = {&l->calls,    &l->args,  &l->tensors, &l->versions,
+                                      &l->storages, &l->blobs, &l->ops,     &l->modules};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        free(tables[i]->row);
+    free(l->item);
+    *l = (usc_diff_list){0};
+}

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope diff`: two runs of one training step on the simulated device, with and without a
+planted fault, by data and by statistics; other thread counts; what cannot be compared."""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STEP = """
+import sys, torch
+import ulpscope.sim
+device, threads, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+torch.set_num_threads(threads)
+torch.manual_seed(seed)
+net = torch.nn.Sequential(torch.nn.Linear(48, 64), torch.nn.LayerNorm(64), torch.nn.GELU(),
+                          torch.nn.Linear(64, 16)).to(device)
+opt = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=False)
+x, y = torch.randn(32, 48).to(device), torch.randint(0, 16, (32,)).to(device)
+for step in range(2):
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    if len(sys.argv) > 4:
+        loss = loss + net[0].weight.pow(2).sum() * 1e-4
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def ulpscope(*words, faults=""):
+    env = dict(os.environ, ULPSCOPE_SIM_FAULTS=faults)
+    return subprocess.run(["ulpscope", *map(str, words)], capture_output=True, text=True, timeout=300,
+                          env=env)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory):
+    folder, made = tmp_path_factory.mktemp("diff"), {}
+    (folder / "step.py").write_text(STEP)
+
+    def make(name, *words, faults="", options=(), device="sim:0", threads=1, seed=0):
+        if name not in made:
+            done = ulpscope("capture", "-o", folder / name, "--steps", "0,1", *options, "--", sys.executable,
+                            folder / "step.py", device, threads, seed, *words, faults=faults)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            made[name] = folder / name
+        return made[name]
+
+    return make
+
+
+def diff(*words):
+    done = ulpscope("diff", *words, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert found["same"] == (done.returncode == 0) == (found["first"] is None)
+    return found
+
+
+def test_honest_runs_are_the_same(captured):
+    a, b = captured("honest"), captured("again")
+    found = diff(a, b)
+    assert found["same"] and found["paired"] == found["calls_a"] == found["how"]["exactly"]
+    assert found["unpaired_a"] == found["unpaired_b"] == [] and found["basis"] == "bits"
+    assert "the same, bit by bit" in ulpscope("diff", a, b).stdout
+
+
+def test_another_thread_count_names_nobody(captured):
+    found = diff(captured("one", device="cpu"), captured("two", device="cpu", threads=2))
+    assert found["same"] and found["beginnings"] == []
+
+
+@pytest.mark.parametrize(("op", "fault", "phase"), [
+    ("aten::gelu", "bf16_output", "forward"),
+    ("aten::gelu_backward", "truncate:bits=12", "backward"), ("aten::addcdiv_", "nan", "optimizer"),
+    ("aten::mm", "tf32:nth=2", "backward")])  # fmt: skip
+def test_a_planted_fault_is_named_first(captured, op, fault, phase):
+    bad = captured(f"{op}-{fault}".replace(":", "-"), faults=f"{op}:{fault}")
+    found = diff(captured("honest"), bad)
+    first = found["first"]
+    assert first["op"].split(".")[0] == op
+    assert (first["phase"], first["step"], first["kind"]) == (phase, 0, "made")
+    assert first["call_a"] == first["call_b"] and first["sentence"].startswith("the inputs are the same")
+    assert first["carried"] > 0 and first["how"] == "exactly"
+    said = ulpscope("diff", captured("honest"), bad)
+    assert said.returncode == 1 and f"the runs part at call {first['call_a']} of A" in said.stdout
+
+
+def test_a_replay_tells_the_guilty_side(captured):
+    bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
+    first = diff(bad, captured("honest"), "--judge", "-j", "1")["first"]
+    assert first["op"] == "aten::gelu" and first["verdict"] == first["verdict_a"] != "pass"
+    assert first["verdict_b"] == "pass" and "A: " in first["sentence"]
+
+
+def test_the_page_holds_all_that_differs(captured, tmp_path):
+    bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
+    page = tmp_path / "page.html"
+    assert ulpscope("diff", captured("honest"), bad, "--html", page).returncode == 1
+    text = page.read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S).group(1))
+    assert data["first"]["op"] == "aten::gelu" and "<" not in re.search(r'id="data">(.*?)</script>', text, re.S)[1]
+    rows = {r["call_a"]: r for r in data["rows"]}
+    assert all(r["kind"] != "same" for r in rows.values()) and len(rows) > data["first"]["carried"]
+    assert all(r["result_a"]["l2"] > 0 and r["result_b"]["l2"] > 0 for r in rows.values() if r["out"]["n"] > 1)
+    row = next(r for r in reversed(rows.values()) if r["phase"] == "forward")
+    while row["call_a"] != data["first"]["call_a"]:  # the way from the loss back
+        row = rows[row["from"]]
+    assert ulpscope("diff", captured("honest"), bad, "--html", tmp_path / "no" / "x.html").returncode == 2
+
+
+def test_rounding_keeps_within_its_limit(captured):
+    a, b = captured("one", device="cpu"), captured("two", device="cpu", threads=2)
+    rows = json.loads(ulpscope("diff", a, b, "--json", "--all").stdout)["rows"]
+    assert all(r["kind"] in ("same", "rounded", "inherited") for r in rows)
+    assert all(r["out"]["worst"] <= r["limit"] for r in rows if r["kind"] == "rounded")
+
+
+def test_statistics_alone_tell_it_and_say_so(captured):
+    options = ("--data", "stats")
+    a = captured("stats", options=options)
+    b = captured("stats-bad", options=options, faults="aten::gelu:bf16_output")
+    found = diff(a, b)
+    assert found["basis"] == "statistics" and found["first"]["op"] == "aten::gelu"
+    assert "compared by statistics" in ulpscope("diff", a, b).stdout
+    assert diff(captured("honest"), b)["basis"] == "statistics"  # one with data, one without
+
+
+def test_what_one_run_lacks_is_listed(captured):
+    more = captured("more", "more")
+    found = diff(captured("honest"), more)
+    assert found["unpaired_a"] == [] and len(found["unpaired_b"]) > 5
+    assert found["paired"] == found["calls_a"]
+    said = ulpscope("diff", captured("honest"), more).stdout
+    assert "without a partner in A:" in said and "aten::pow" in said
+
+
+def test_other_data_are_no_fault_of_an_operator(captured):
+    a, b = captured("honest"), captured("seed", seed=7)
+    first = diff(a, b)["first"]
+    assert first["kind"] == "drew" and "random numbers" in first["sentence"]
+    first = diff(a, b, "--phase", "optimizer")["first"]
+    assert first["kind"] == "entered" and "comes from outside" in first["sentence"]
+
+
+def test_a_part_of_a_run_is_compared(captured):
+    found = diff(captured("honest"), captured("again"), "--phase", "optimizer")
+    assert 0 < found["calls_a"] < diff(captured("honest"), captured("again"))["calls_a"]
+
+
+def test_two_ranks_are_compared_by_the_optimizer(captured, tmp_path):
+    for rank, seed in ((0, "honest"), (1, "seed")):
+        shutil.copytree(captured(seed, seed=7 * rank), tmp_path / f"rank-{rank}")
+    said = ulpscope("diff", tmp_path / "rank-0", tmp_path / "rank-1")
+    assert said.returncode == 1 and "two ranks of one job" in said.stdout
+    assert "optimizer" in said.stdout.splitlines()[-1]
+
+
+def broken(captured, tmp_path, statement):
+    copy = tmp_path / "copy"
+    shutil.copytree(captured("honest"), copy)
+    with sqlite3.connect(copy / "trace.db") as base:
+        base.execute(statement)
+    base.close()
+    return copy
+
+
+@pytest.mark.parametrize(("statement", "words", "code"), [
+    ("PRAGMA user_version = 99", "a newer ulpscope is needed", 2),
+    ("UPDATE op SET name = 'x::' || id || name", "hardly anything pairs", 2),
+    ("UPDATE meta SET value = '0' WHERE key = 'complete'", "was cut short", 0),
+    ("UPDATE call SET step = step + 7", "", 0)])  # fmt: skip
+def test_bad_input_is_told_in_a_sentence(captured, tmp_path, statement, words, code):
+    copy = broken(captured, tmp_path, statement)
+    with sqlite3.connect(copy / "trace.db") as base:
+        base.execute("UPDATE meta SET value = 'other' WHERE key = 'id'")
+    base.close()
+    done = ulpscope("diff", captured("honest"), copy)
+    if "op SET" in statement:  # a module's results have the shapes that they had
+        done = ulpscope("diff", captured("honest"), copy, "--phase", "optimizer")
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+
+
+def test_what_is_no_pair_of_traces_is_refused(captured, tmp_path):
+    a = captured("honest")
+    for words, said in (((a, a), "are one trace"), ((a,), "two traces are needed"),
+                        ((a, tmp_path / "nowhere"), "nowhere"), ((a, tmp_path), "trace.db"),
+                        ((a, captured("again"), "--device", "cpu"), "add --judge"),
+                        ((a, captured("again"), "--phase", "x"), "forward, backward")):  # fmt: skip
+        done = ulpscope("diff", *words)
+        assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
+
+
+def test_the_commands_of_the_page_do_what_it_says(tmp_path):
+    page = (Path(__file__).resolve().parents[2] / "docs/howto/where-do-two-runs-part.md").read_text()
+    python = STEP.replace("sys.argv[1], int(sys.argv[2]), int(sys.argv[3])", '"sim:0", 1, 0')
+    (tmp_path / "step.py").write_text(python)
+    said = []
+    for block in re.findall(r"```sh\n(.*?)```", page, re.S):
+        done = subprocess.run(["sh", "-c", block.replace("python ", f"{sys.executable} ")], cwd=tmp_path,
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        said.append((done.returncode, done.stdout + done.stderr))
+    assert [code for code, _ in said] == [0, 1, 1], said
+    assert "the runs part at call" in said[1][1] and "aten::gelu" in said[1][1].splitlines()[-1]
+    assert "A: pass; B: " in said[2][1]
