@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope loss: where two loss curves part, and whether that is more than noise.
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/loss.h>
+
+enum { OPT_KEY = 256, OPT_REGEX, OPT_NOISE, OPT_TOLERANCE, OPT_HTML, OPT_JSON };
+enum { MOST_CURVES = 64 };
+
+static const cli_entry own_options[] = {
+    {OPT_KEY, "key", "NAME", NULL,
+     "the column, JSON key (outer.inner), tag or word before the number (default: what "
+     "is "
+     "called loss)"},
+    {OPT_REGEX, "regex", "REGEX", NULL,
+     "how a log writes the loss, e.g. 'loss[=: ]+(?P<loss>[-+.0-9eE]+)'; a group step "
+     "where "
+     "it gives one"},
+    {OPT_NOISE, "noise", "FILE...", NULL,
+     "runs like A with other seeds: what they differ by among each other is noise"},
+    {OPT_TOLERANCE, "tolerance", "X", "0.001",
+     "a steady relative difference below X is none"},
+    {OPT_HTML, "html", "FILE", NULL, "write a page with pictures"},
+    {OPT_JSON, "json", NULL, NULL, "one JSON object per comparison and line"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_loss_page = {
+    .command = "loss",
+    .usage = "A B [MORE...] [OPTIONS]",
+    .about =
+        "Holds the loss curves of B and MORE against that of A: the first step at which "
+        "they "
+        "differ by more than noise, by how much, the area between them, and whether they "
+        "drift apart steadily.\n"
+        "\n"
+        "Each is CSV, JSON lines, a JSON list, a Trainer's trainer_state.json, an event "
+        "file "
+        "of TensorBoard or a folder of them, or a log of any kind. Steps are matched "
+        "where "
+        "both give them.\n"
+        "\n"
+        "Noise is what repeated runs differ by (--noise C D), else how rough A is about "
+        "its "
+        "own trend: then two runs on the same data may differ by less and yet wrongly.\n",
+    .options = options,
+    .examples = "  ulpscope loss gpu.log npu.log\n"
+                "  ulpscope loss gpu.csv npu.csv --key train/loss --html loss.html\n"
+                "  ulpscope loss gpu.log npu.log --noise gpu-seed2.log gpu-seed3.log\n"
+                "  ulpscope loss a.log b.log --regex 'step (?P<step>\\d+).*nll "
+                "(?P<loss>\\S+)'\n",
+    .codes = "0 the same within noise, 1 they differ, 2 something went wrong",
+};
+
+typedef struct arguments {
+    usc_curve_options read;
+    usc_loss_options compare;
+    const char *names[MOST_CURVES], *noise[MOST_CURVES], *html;
+    int n_names, n_noise;
+    bool json;
+} arguments;
+
+static bool take_tolerance(arguments *a)
+{
+    if (cli_real(optarg, &a->compare.tolerance) && a->compare.tolerance > 0) return true;
+    return cli_fail("--tolerance '%s': a positive number is needed, e.g. 0.001",
+                    optarg) == 0;
+}
+
+static bool take_noise(arguments *a, int argc, char **argv)
+{
+    a->noise[a->n_noise++] = optarg;
+    while (optind < argc && argv[optind][0] != '-' && a->n_noise < MOST_CURVES - 1)
+        a->noise[a->n_noise++] = argv[optind++];
+    return a->n_noise < MOST_CURVES - 1 || cli_fail("--noise: at most 62 files") == 0;
+}
+
+static bool take(arguments *a, int key, int argc, char **argv)
+{
+    switch (key) {
+    case OPT_KEY:
+        a->read.key = optarg;
+        return true;
+    case OPT_REGEX:
+        a->read.regex = optarg;
+        return true;
+    case OPT_NOISE:
+        return take_noise(a, argc, argv);
+    case OPT_TOLERANCE:
+        return take_tolerance(a);
+    case OPT_HTML:
+        a->html = optarg;
+        return true;
+    case OPT_JSON:
+        a->json = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool parse(int argc, char **argv, arguments *a)
+{
+    *a = (arguments){0};
+    for (int key; (key = cli_next(&cmd_loss_page, argc, argv)) != -1;)
+        if (!take(a, key, argc, argv)) return false;
+    for (; optind < argc && a->n_names < MOST_CURVES; optind++)
+        a->names[a->n_names++] = argv[optind];
+    if (a->read.key != NULL && a->read.regex != NULL)
+        return cli_fail("--key and --regex say two things: leave out one") == 0;
+    if (a->n_names >= 2 && optind == argc) return true;
+    return cli_fail("two curves are needed, e.g. ulpscope loss gpu.log npu.log; see "
+                    "ulpscope loss --help") == 0;
+}
+
+/* ---- reading ---- */
+
+typedef struct curves {
+    usc_curve *curve[MOST_CURVES], *noise[MOST_CURVES];
+    usc_loss_result *result[MOST_CURVES];
+} curves;
+
+static bool read_all(const arguments *a, const char *const *names, int n, usc_curve **out)
+{
+    usc_error err;
+    for (int i = 0; i < n; i++) {
+        if (usc_curve_read(names[i], &a->read, &out[i], &err) != USC_OK)
+            return cli_fail("%s", err.text) == 0;
+        if (out[i]->notes[0] != '\0') (void)fprintf(stderr, "%s\n", out[i]->notes);
+    }
+    return true;
+}
+
+static void free_all(curves *c)
+{
+    for (int i = 0; i < MOST_CURVES; i++) {
+        usc_curve_free(c->curve[i]);
+        usc_curve_free(c->noise[i]);
+        usc_loss_free(c->result[i]);
+    }
+}
+
+/* ---- showing ---- */
+
+static bool write_page(const arguments *a, const curves *c)
+{
+    usc_error err;
+    FILE *to = fopen(a->html, "w");
+    if (to == NULL) return cli_fail("%s: %s", a->html, strerror(errno)) == 0;
+    usc_status st = usc_loss_html(c->curve[0], (const usc_curve *const *)c->curve + 1,
+                                  (const usc_loss_result *const *)c->result + 1,
+                                  (size_t)a->n_names - 1, to, &err);
+    if (fclose(to) != 0 && st == USC_OK)
+        st = usc_error_set(&err, USC_E_IO, -1, "cannot write: %s", strerror(errno));
+    return st == USC_OK || cli_fail("%s: %s", a->html, err.text) == 0;
+}
+
+static int compare(arguments *a, curves *c)
+{
+    usc_error err;
+    int code = CLI_SAME;
+    a->compare.repeats = (const usc_curve *const *)c->noise;
+    a->compare.n_repeats = (size_t)a->n_noise;
+    for (int i = 1; i < a->n_names; i++) {
+        const usc_curve *first = c->curve[0], *other = c->curve[i];
+        usc_status st = usc_loss_compare(first, other, &a->compare, &c->result[i], &err);
+        if (st == USC_OK && i > 1 && !a->json) (void)putchar('\n');
+        if (st == USC_OK)
+            st = a->json ? usc_loss_json(first, other, c->result[i], stdout, &err)
+                         : usc_loss_table(first, other, c->result[i], cli_width(), stdout,
+                                          &err);
+        if (st != USC_OK) return cli_fail("%s", err.text);
+        if (c->result[i]->differ) code = CLI_DIFFERS;
+    }
+    if (a->html != NULL && !write_page(a, c)) return CLI_TROUBLE;
+    return cli_close_output(code);
+}
+
+int cmd_loss(int argc, char **argv)
+{
+    arguments a;
+    cli_begin("loss");
+    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    curves *c = calloc(1, sizeof *c);
+    if (c == NULL) return cli_fail("out of memory");
+    const bool read = read_all(&a, a.names, a.n_names, c->curve) &&
+                      read_all(&a, a.noise, a.n_noise, c->noise);
+    const int code = read ? compare(&a, c) : CLI_TROUBLE;
+    free_all(c);
+    free(c);
+    return code;
+}

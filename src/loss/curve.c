@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// A curve out of the points that a reader found: which names are losses, steps in order,
+// what a resumed run gave twice. docs/loss.md, section 1.
+#include "loss/curve.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/arena.h"
+#include "base/number.h"
+
+enum { MOST_NAMES = 12, MOST_NUMBER = 64 };
+
+/* ---- names ---- */
+
+static bool has(const char *name, const char *part)
+{
+    return strcasestr(name, part) != NULL;
+}
+
+static bool ends(const char *name, const char *part)
+{
+    const size_t n = strlen(name), size = strlen(part);
+    return n >= size && strcasecmp(name + n - size, part) == 0;
+}
+
+int usc_curve_rank(const usc_curve_options *options, const char *name)
+{
+    static const char *const train[] = {"train/loss",    "train_loss",    "train loss",
+                                        "training_loss", "training loss", "lm loss",
+                                        "loss/train",    "value"};
+    if (options->key != NULL) return strcmp(name, options->key) == 0 ? 0 : -1;
+    if (strcasecmp(name, "loss") == 0) return 0;
+    for (size_t i = 0; i < sizeof train / sizeof train[0]; i++)
+        if (strcasecmp(name, train[i]) == 0) return 1;
+    const bool other =
+        has(name, "eval") || has(name, "val") || has(name, "test") || has(name, "scale");
+    if (ends(name, "loss")) return other ? 4 : 2;
+    if (has(name, "loss")) return other ? 5 : 3;
+    return -1;
+}
+
+void usc_curve_offer(usc_curve_maker *m, const char *name, size_t n)
+{
+    char text[USC_CURVE_KEY];
+    if (n >= sizeof text) return;
+    memcpy(text, name, n);
+    text[n] = '\0';
+    const int rank = usc_curve_rank(m->options, text);
+    if (rank >= 0 && rank < m->rank) {
+        m->rank = rank;
+        memcpy(m->key, text, n + 1);
+    }
+    if (rank >= 0 || m->n_names == MOST_NAMES || usc_curve_is_step(name, n)) return;
+    char quoted[USC_CURVE_KEY + 4];
+    (void)usc_format(quoted, sizeof quoted, "'%s'", text);
+    if (m->names.text != NULL && strstr(m->names.text, quoted) != NULL) return;
+    usc_line_add(&m->names, "%s%s", m->n_names > 0 ? ", " : "", quoted);
+    m->n_names++;
+}
+
+bool usc_curve_is_key(const usc_curve_maker *m, const char *name, size_t n)
+{
+    return m->rank != INT_MAX && strlen(m->key) == n && memcmp(m->key, name, n) == 0;
+}
+
+bool usc_curve_is_step(const char *name, size_t n)
+{
+    static const char *const names[] = {
+        "step",      "steps",      "global_step", "_step",       "iter",
+        "iteration", "iterations", "it",          "global step", "trainer/global_step"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == n && strncasecmp(names[i], name, n) == 0) return true;
+    return false;
+}
+
+/* ---- points ---- */
+
+void usc_curve_add(usc_curve_maker *m, int64_t step, double value)
+{
+    if (m->status != USC_OK) return;
+    if (m->n == m->size) {
+        const size_t size = m->size > 0 ? 2 * m->size : 256;
+        usc_curve_point *points = realloc(m->points, size * sizeof *points);
+        if (points == NULL) {
+            m->status = usc_no_memory(m->name, m->err);
+            return;
+        }
+        m->points = points;
+        m->size = size;
+    }
+    m->points[m->n] = (usc_curve_point){step, (int64_t)m->n, value};
+    m->n++;
+}
+
+void usc_curve_printed(usc_curve_maker *m, const char *text, size_t n)
+{
+    int digits = 0, exponent = 0;
+    size_t at = 0;
+    while (at < n && strchr("0123456789.eE", text[at]) == NULL)
+        at++;
+    while (at < n && isdigit((unsigned char)text[at]))
+        at++;
+    if (at < n && text[at] == '.')
+        while (++at < n && isdigit((unsigned char)text[at]))
+            digits++;
+    if (at < n && (text[at] == 'e' || text[at] == 'E')) {
+        const bool negative = ++at < n && text[at] == '-';
+        for (at += at < n && strchr("+-", text[at]) != NULL;
+             at < n && isdigit((unsigned char)text[at]) && exponent < 1000; at++)
+            exponent = exponent * 10 + (text[at] - '0');
+        if (negative) exponent = -exponent;
+    }
+    digits -= exponent;
+    if (!m->printed || digits > m->digits) m->digits = digits;
+    m->printed = true;
+}
+
+void usc_curve_note(usc_curve_maker *m, const char *format, ...)
+{
+    char text[USC_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    (void)usc_format_list(text, sizeof text, format, args);
+    va_end(args);
+    usc_line_add(&m->notes, "%s%s: %s", m->notes.n > 0 ? "\n" : "", m->name, text);
+}
+
+/* ---- texts ---- */
+
+bool usc_curve_line(const char **at, const char *end, const char **line, size_t *n)
+{
+    if (*at >= end) return false;
+    const char *p = *at;
+    while (p < end && *p != '\n' && *p != '\r')
+        p++;
+    *line = *at;
+    *n = (size_t)(p - *at);
+    if (p < end && *p == '\r' && p + 1 < end && p[1] == '\n') p++;
+    *at = p < end ? p + 1 : end;
+    return true;
+}
+
+bool usc_curve_number(const char *text, size_t n, double *out)
+{
+    char copy[MOST_NUMBER], *end;
+    while (n > 0 && (isspace((unsigned char)*text) || *text == '"' || *text == '\''))
+        text++, n--;
+    while (n > 0 && strchr(" \t\"'", text[n - 1]) != NULL)
+        n--;
+    if (n == 0 || n >= sizeof copy || memchr(text, '\0', n) != NULL) return false;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    *out = usc_parse_number(copy, &end);
+    return *end == '\0';
+}
+
+bool usc_curve_step(const char *text, size_t n, int64_t *out)
+{
+    double value;
+    if (!usc_curve_number(text, n, &value)) return false;
+    if (!(value >= 0 && value < 9e15) || value != floor(value)) return false;
+    *out = (int64_t)value;
+    return true;
+}
+
+/* ---- the curve ---- */
+
+/* All that usc_curve_free frees, the curve first. */
+typedef struct made {
+    usc_curve curve;
+    char *name, *key, *notes;
+    int64_t *steps;
+    double *values;
+} made;
+
+void usc_curve_free(usc_curve *curve)
+{
+    made *c = (made *)curve;
+    if (c == NULL) return;
+    free(c->name);
+    free(c->key);
+    free(c->notes);
+    free(c->steps);
+    free(c->values);
+    free(c);
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const usc_curve_point *p = a, *q = b;
+    if (p->step != q->step) return p->step < q->step ? -1 : 1;
+    return p->place < q->place ? -1 : 1;
+}
+
+/* Whether the file gives the steps: most points have one. Those that have none are left
+ * out then, else places stand for steps. */
+static bool number_points(usc_curve_maker *m)
+{
+    size_t n = 0, kept = 0;
+    for (size_t i = 0; i < m->n; i++)
+        n += m->points[i].step != USC_NO_STEP;
+    const bool numbered = 2 * n > m->n;
+    for (size_t i = 0; i < m->n; i++) {
+        if (!numbered) m->points[i].step = (int64_t)i;
+        if (m->points[i].step != USC_NO_STEP) m->points[kept++] = m->points[i];
+    }
+    if (kept < m->n)
+        usc_curve_note(m, "%zu losses stand without a step and are left out",
+                       m->n - kept);
+    m->n = kept;
+    return numbered;
+}
+
+static void fill(usc_curve_maker *m, made *c)
+{
+    usc_curve *curve = &c->curve;
+    for (size_t i = 0; i < m->n; i++) {
+        const bool again = i + 1 < m->n && m->points[i + 1].step == m->points[i].step;
+        curve->n_again += again;
+        if (again) continue;
+        if (!isfinite(m->points[i].value) && curve->first_bad < 0)
+            curve->first_bad = m->points[i].step;
+        c->steps[curve->n] = m->points[i].step;
+        c->values[curve->n++] = m->points[i].value;
+    }
+    curve->grain = m->printed ? pow(10, -m->digits) : 0;
+    if (curve->n_again > 0)
+        usc_curve_note(m,
+                       "%lld losses stand twice or more for their step, as in a run "
+                       "that was resumed: the last one counts",
+                       (long long)curve->n_again);
+    if (curve->first_bad >= 0)
+        usc_curve_note(m, "the loss is NaN or Inf at step %lld, for the first time",
+                       (long long)curve->first_bad);
+}
+
+static usc_status none_found(usc_curve_maker *m)
+{
+    const char *key = m->options->key, *names = m->n_names > 0 ? m->names.text : NULL;
+    if (m->options->regex != NULL)
+        return usc_error_set(m->err, USC_E_RANGE, -1,
+                             "%s: no line fits --regex '%s' with a number for the loss",
+                             m->name, m->options->regex);
+    if (key != NULL)
+        return usc_error_set(m->err, USC_E_RANGE, -1,
+                             "%s: nothing called '%s' with a "
+                             "number in this %s%s%s",
+                             m->name, key, m->form, names != NULL ? "; there are " : "",
+                             names != NULL ? names : "");
+    if (names != NULL)
+        return usc_error_set(
+            m->err, USC_E_RANGE, -1,
+            "%s: nothing in this %s is called loss; name one with --key: "
+            "there are %s",
+            m->name, m->form, names);
+    return usc_error_set(
+        m->err, USC_E_RANGE, -1,
+        "%s: no loss with a number in this %s; say how it is written, "
+        "e.g. --key 'lm loss' or --regex 'loss[=: ]+(?P<loss>[-+.0-9eE]+)'",
+        m->name, m->form);
+}
+
+static usc_status make(usc_curve_maker *m, usc_curve **out)
+{
+    if (m->status != USC_OK) return m->status;
+    if (m->n == 0) return none_found(m);
+    made *c = calloc(1, sizeof *c);
+    if (c == NULL) return usc_no_memory(m->name, m->err);
+    const bool numbered = number_points(m);
+    if (numbered) qsort(m->points, m->n, sizeof *m->points, by_step);
+    c->steps = calloc(m->n, sizeof *c->steps);
+    c->values = calloc(m->n, sizeof *c->values);
+    c->curve.first_bad = -1;
+    if (c->steps != NULL && c->values != NULL) fill(m, c);
+    c->name = strdup(m->name);
+    c->key = strdup(m->options->regex != NULL ? m->options->regex : m->key);
+    c->notes = strdup(m->notes.text != NULL ? m->notes.text : "");
+    const bool ok = c->steps != NULL && c->values != NULL && c->name != NULL &&
+                    c->key != NULL && c->notes != NULL && !m->notes.failed;
+    c->curve.numbered = numbered;
+    c->curve.form = m->form;
+    c->curve.name = c->name;
+    c->curve.key = c->key;
+    c->curve.notes = c->notes;
+    c->curve.steps = c->steps;
+    c->curve.values = c->values;
+    *out = ok ? &c->curve : NULL;
+    if (!ok) usc_curve_free(&c->curve);
+    return ok ? USC_OK : usc_no_memory(m->name, m->err);
+}
+
+/* ---- which kind of file ---- */
+
+static void read_any(usc_curve_maker *m, const char *data, size_t size)
+{
+    size_t space = 0;
+    while (space < size && isspace((unsigned char)data[space]))
+        space++;
+    if (space == size)
+        m->status = usc_error_set(m->err, USC_E_RANGE, -1, "%s is empty", m->name);
+    else if (usc_curve_is_events(data, size))
+        usc_curve_events(m, data, size);
+    else if (memchr(data, '\0', size < 4096 ? size : 4096) != NULL)
+        m->status = usc_error_set(m->err, USC_E_CORRUPT, -1,
+                                  "%s is binary and no event file of TensorBoard; give "
+                                  "CSV, JSON lines, an event file or a log",
+                                  m->name);
+    else if (m->options->regex != NULL)
+        usc_curve_log(m, data, size);
+    else if (usc_curve_is_json(data, size))
+        usc_curve_json(m, data, size);
+    else if (usc_curve_is_table(m->options, data, size))
+        usc_curve_table(m, data, size);
+    else
+        usc_curve_log(m, data, size);
+}
+
+usc_status usc_curve_parse(const char *name, const void *data, size_t size,
+                           const usc_curve_options *options, usc_curve **out,
+                           usc_error *err)
+{
+    static const usc_curve_options usual;
+    usc_curve_maker m = {.name = name,
+                         .options = options != NULL ? options : &usual,
+                         .form = "log",
+                         .rank = INT_MAX,
+                         .err = err};
+    *out = NULL;
+    read_any(&m, data, size);
+    const usc_status st = make(&m, out);
+    free(m.points);
+    usc_line_free(&m.notes);
+    usc_line_free(&m.names);
+    return st;
+}

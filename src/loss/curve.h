@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A curve while it is read. The readers (curve_table.c, curve_json.c, curve_events.c,
+// curve_log.c) first offer the names under which there are numbers, then, of the name
+// that was chosen, give the points; curve.c makes a curve of them.
+#ifndef USC_LOSS_CURVE_H
+#define USC_LOSS_CURVE_H
+
+#include <ulpscope/loss.h>
+
+#include "base/line.h"
+
+enum { USC_CURVE_KEY = 256, USC_NO_STEP = -1 };
+
+typedef struct usc_curve_point {
+    int64_t step, place; /* step: USC_NO_STEP where none was given */
+    double value;
+} usc_curve_point;
+
+typedef struct usc_curve_maker {
+    const char *name; /* of the file */
+    const usc_curve_options *options;
+    const char *form;
+    char key[USC_CURVE_KEY]; /* the best name so far */
+    int rank;                /* of that; lower is better; INT_MAX: none yet */
+    usc_curve_point *points;
+    size_t n, size;
+    bool printed; /* as text, with `digits` behind the point at most */
+    int digits;
+    usc_line notes, names; /* names: some that were seen, for an error */
+    int n_names;
+    usc_error *err;
+    usc_status status; /* the first failure */
+} usc_curve_maker;
+
+/** How well a name fits what is looked for: 0 best, -1 not at all. */
+int usc_curve_rank(const usc_curve_options *options, const char *name);
+
+/** Offers a name (not ended by a zero) under which there are numbers. */
+void usc_curve_offer(usc_curve_maker *m, const char *name, size_t n);
+
+/** Whether a name is the chosen one. */
+bool usc_curve_is_key(const usc_curve_maker *m, const char *name, size_t n);
+
+/** Whether a name is one for steps: step, iteration, ... */
+bool usc_curve_is_step(const char *name, size_t n);
+
+/** Adds a point. */
+void usc_curve_add(usc_curve_maker *m, int64_t step, double value);
+
+/** Takes note of how many digits a number is printed with; text behind it does not
+ * matter. */
+void usc_curve_printed(usc_curve_maker *m, const char *text, size_t n);
+
+/** Adds a sentence on the file. */
+void usc_curve_note(usc_curve_maker *m, const char *format, ...) USC_PRINTF(2, 3);
+
+/** The next line of a text, without its end ("\n", "\r" or both), from *at on; false at
+ * the end. Progress bars write with "\r". */
+bool usc_curve_line(const char **at, const char *end, const char **line, size_t *n);
+
+/** The number that a text of n bytes is, spaces and quotes around it aside. */
+bool usc_curve_number(const char *text, size_t n, double *out);
+
+/** The same for a step: a whole number, also 12.0 and 1e3. */
+bool usc_curve_step(const char *text, size_t n, int64_t *out);
+
+/** Readers; `data` of `size` bytes. usc_curve_is_*: whether it looks like that. */
+bool usc_curve_is_events(const char *data, size_t size);
+void usc_curve_events(usc_curve_maker *m, const char *data, size_t size);
+bool usc_curve_is_json(const char *data, size_t size);
+void usc_curve_json(usc_curve_maker *m, const char *data, size_t size);
+bool usc_curve_is_table(const usc_curve_options *options, const char *data, size_t size);
+void usc_curve_table(usc_curve_maker *m, const char *data, size_t size);
+void usc_curve_log(usc_curve_maker *m, const char *data, size_t size);
+
+#endif

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logs: a name, a number behind it, and a step somewhere in the same line:
+// {'loss': 2.3, 'epoch': 1}, "iteration 10/ 100 | lm loss: 1.2E+00 |", "step 3 loss 2.5",
+// "10/100 [00:01<00:09, loss=2.5]", {"loss": 2.5} among other lines. Or what a regular
+// expression says: curve_regex.h.
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/number.h"
+#include "loss/curve.h"
+#include "loss/curve_regex.h"
+
+enum { LONGEST = 1 << 14 };
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) != 0 || c == '_';
+}
+
+static const char *past(const char *at, const char *set)
+{
+    return at + strspn(at, set);
+}
+
+/* Past what stands between a name and its number. */
+static const char *past_separators(const char *at)
+{
+    at = past(at, "'\"");
+    at = past(at, " \t");
+    at = past(at, ":=");
+    at = past(at, " \t");
+    if (strncmp(at, "tensor(", 7) == 0) at += 7;
+    return past(at, "'\"[(");
+}
+
+static bool number_at(const char *at, double *out)
+{
+    char *end;
+    at = past_separators(at);
+    if (!isdigit((unsigned char)*at) && strchr("+-.nNiI", *at) == NULL) return false;
+    if (*at == '\0') return false;
+    *out = usc_parse_number(at, &end);
+    return end != at && !is_word(*end);
+}
+
+/* ---- steps ---- */
+
+/* "10", "10/100", "1,000"; not "10.5". */
+static bool whole_at(const char *at, int64_t *out)
+{
+    int64_t value = 0;
+    int n = 0;
+    for (; n < 15 && isdigit((unsigned char)*at); at++) {
+        value = value * 10 + (*at - '0');
+        n++;
+        if (at[1] == ',' && isdigit((unsigned char)at[2]) &&
+            isdigit((unsigned char)at[3]) && isdigit((unsigned char)at[4]) &&
+            !isdigit((unsigned char)at[5]))
+            at++;
+    }
+    if (n == 0 || (*at == '.' && isdigit((unsigned char)at[1])) || is_word(*at))
+        return false;
+    *out = value;
+    return true;
+}
+
+/* A progress bar: 10/100 [ */
+static bool bar_step(const char *line, int64_t *out)
+{
+    for (const char *slash = line; (slash = strchr(slash, '/')) != NULL; slash++) {
+        const char *first = slash, *end = slash + 1 + strspn(slash + 1, "0123456789");
+        while (first > line && isdigit((unsigned char)first[-1]))
+            first--;
+        if (first == slash || end == slash + 1) continue;
+        if (strncmp(end, " [", 2) == 0 && whole_at(first, out)) return true;
+    }
+    return false;
+}
+
+static int64_t step_of(const char *line)
+{
+    static const char *const names[] = {"global_step", "steps", "step", "iteration",
+                                        "iter"};
+    int64_t step;
+    for (const char *at = line; *at != '\0'; at++) {
+        if (at > line && is_word(at[-1])) continue;
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            const size_t n = strlen(names[i]);
+            if (strncasecmp(at, names[i], n) != 0 || is_word(at[n])) continue;
+            if (whole_at(past(past_separators(at + n), "#"), &step)) return step;
+        }
+    }
+    return bar_step(line, &step) ? step : USC_NO_STEP;
+}
+
+/* ---- names ---- */
+
+/* Where the name that holds `at` begins: letters, what names are joined with, and one
+ * more word before a single space: "lm loss". */
+static const char *name_start(const char *line, const char *at)
+{
+    while (at > line && (is_word(at[-1]) || strchr("/.-", at[-1]) != NULL))
+        at--;
+    while (!is_word(*at))
+        at++;
+    const char *word = at - 1;
+    if (at < line + 2 || *word != ' ') return at;
+    while (word > line && isalpha((unsigned char)word[-1]))
+        word--;
+    const bool alone = word == line || !(is_word(word[-1]) || word[-1] == '/');
+    return word < at - 1 && alone ? word : at;
+}
+
+typedef struct named_number {
+    const char *name, *text; /* text: of the number */
+    size_t n;
+    double value;
+} named_number;
+
+/* The next number that has `word` in the name before it, from *at on. */
+static bool next_number(const char *line, const char *word, bool exact, const char **at,
+                        named_number *out)
+{
+    for (const char *found; (found = strcasestr(*at, word)) != NULL;) {
+        const char *end = found + strlen(word);
+        *at = end;
+        if (!exact)
+            while (is_word(*end) || *end == '/')
+                end++;
+        if (!number_at(end, &out->value)) continue;
+        if (exact && found > line && (is_word(found[-1]) || is_word(*end))) continue;
+        out->name = exact ? found : name_start(line, found);
+        out->n = (size_t)(end - out->name);
+        out->text = past_separators(end);
+        return true;
+    }
+    return false;
+}
+
+static void take_line(usc_curve_maker *m, const char *line, bool offer)
+{
+    const char *key = m->options->key, *at = line;
+    named_number number;
+    while (next_number(line, key != NULL ? key : "loss", key != NULL, &at, &number)) {
+        if (offer) {
+            usc_curve_offer(m, number.name, number.n);
+        } else if (usc_curve_is_key(m, number.name, number.n)) {
+            usc_curve_printed(m, number.text, strlen(number.text));
+            usc_curve_add(m, step_of(line), number.value);
+            return;
+        }
+    }
+}
+
+static void take_match(usc_curve_maker *m, const usc_curve_regex *regex, const char *line)
+{
+    const char *loss, *step;
+    size_t n_loss, n_step;
+    double value;
+    int64_t number = USC_NO_STEP;
+    if (!usc_curve_regex_find(regex, line, &loss, &n_loss, &step, &n_step)) return;
+    if (!usc_curve_number(loss, n_loss, &value)) return;
+    if (step == NULL || !usc_curve_step(step, n_step, &number)) number = step_of(line);
+    usc_curve_printed(m, loss, n_loss);
+    usc_curve_add(m, number, value);
+}
+
+/* A copy of a line, cut to LONGEST, without the colours of a terminal. */
+static void copy_line(const char *line, size_t n, char *out)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < n && size < LONGEST - 1; i++) {
+        if (line[i] == '\033')
+            while (i < n && line[i] != 'm')
+                i++;
+        else
+            out[size++] = line[i];
+    }
+    out[size] = '\0';
+}
+
+static void each_line(usc_curve_maker *m, const char *data, size_t size,
+                      const usc_curve_regex *regex, bool offer)
+{
+    const char *at = data, *line;
+    char text[LONGEST];
+    size_t n;
+    while (m->status == USC_OK && usc_curve_line(&at, data + size, &line, &n)) {
+        copy_line(line, n, text);
+        if (regex != NULL)
+            take_match(m, regex, text);
+        else
+            take_line(m, text, offer);
+    }
+}
+
+void usc_curve_log(usc_curve_maker *m, const char *data, size_t size)
+{
+    m->form = "log";
+    if (m->options->regex == NULL) {
+        each_line(m, data, size, NULL, true);
+        each_line(m, data, size, NULL, false);
+        return;
+    }
+    usc_curve_regex *regex;
+    m->status = usc_curve_regex_make(m->options->regex, &regex, m->err);
+    if (m->status == USC_OK) each_line(m, data, size, regex, false);
+    usc_curve_regex_free(regex);
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// CSV and its like: a line of names or none, numbers in columns. Commas, semicolons or
+// tabs; fields may stand in quotes.
+#include <ctype.h>
+#include <string.h>
+
+#include "loss/curve.h"
+
+enum { MOST_COLUMNS = 512 };
+
+typedef struct cells {
+    const char *at[MOST_COLUMNS];
+    size_t size[MOST_COLUMNS];
+    int n;
+} cells;
+
+static char separator_of(const char *line, size_t n)
+{
+    static const char tried[] = "\t;,";
+    for (const char *c = tried; *c != '\0'; c++)
+        if (memchr(line, *c, n) != NULL) return *c;
+    return ',';
+}
+
+/* Takes a line apart. Quotes go; a doubled quote within a field stays doubled. */
+static void split(const char *line, size_t n, char separator, cells *out)
+{
+    const char *at = line, *const end = line + n;
+    out->n = 0;
+    while (at <= end && out->n < MOST_COLUMNS) {
+        const bool quoted = at < end && *at == '"';
+        const char *start = at + quoted, *stop = start;
+        while (stop < end && *stop != (quoted ? '"' : separator))
+            stop += quoted && stop + 2 < end && stop[1] == '"' && stop[2] == '"' ? 3 : 1;
+        if (stop > end) stop = end;
+        while (start < stop && *start == ' ')
+            start++;
+        size_t size = (size_t)(stop - start);
+        while (size > 0 && start[size - 1] == ' ')
+            size--;
+        out->at[out->n] = start;
+        out->size[out->n++] = size;
+        at = stop;
+        while (at < end && *at != separator)
+            at++;
+        at++;
+    }
+}
+
+static bool all_numbers(const cells *c)
+{
+    double value;
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (c->size[i] == 0) continue;
+        if (!usc_curve_number(c->at[i], c->size[i], &value)) return false;
+        n++;
+    }
+    return n > 0;
+}
+
+static bool first_line(const char *data, size_t size, const char **line, size_t *n)
+{
+    const char *at = data;
+    while (usc_curve_line(&at, data + size, line, n))
+        if (*n > 0 && **line != '#') return true;
+    return false;
+}
+
+/* Whether a cell is what a line of a log holds rather than a name: {, = or : in it, or a
+ * number behind a space. */
+static bool is_of_log(const char *cell)
+{
+    for (const char *at = cell; *at != '\0'; at++)
+        if (strchr("{}=:", *at) != NULL ||
+            (*at == ' ' && isdigit((unsigned char)at[1]) != 0))
+            return true;
+    return false;
+}
+
+/* A first line of numbers alone, or of names of which one is what is looked for; of other
+ * names it has to be two without spaces. */
+bool usc_curve_is_table(const usc_curve_options *options, const char *data, size_t size)
+{
+    const char *line;
+    size_t n;
+    cells c;
+    if (!first_line(data, size, &line, &n)) return false;
+    split(line, n, separator_of(line, n), &c);
+    if (all_numbers(&c)) return true;
+    bool found = false;
+    for (int i = 0; i < c.n; i++) {
+        char name[USC_CURVE_KEY];
+        double value;
+        if (c.size[i] >= sizeof name) continue;
+        if (usc_curve_number(c.at[i], c.size[i], &value)) return false;
+        memcpy(name, c.at[i], c.size[i]);
+        name[c.size[i]] = '\0';
+        const bool fits = usc_curve_rank(options, name) >= 0;
+        if (is_of_log(name) && *line != '"' && !(fits && options->key != NULL))
+            return false;
+        found |= fits && (c.n > 1 || strchr(name, ' ') == NULL);
+    }
+    return found || (c.n >= 2 && memchr(line, ' ', n) == NULL);
+}
+
+/* The columns of step and loss in a table without names: step, loss or loss alone. */
+static void unnamed(usc_curve_maker *m, int n_columns, int *step, int *loss)
+{
+    *step = n_columns > 1 ? 0 : -1;
+    *loss = n_columns > 1 ? 1 : 0;
+    (void)strcpy(m->key, n_columns > 1 ? "column 2" : "column 1");
+    m->rank = 0;
+    if (n_columns > 2)
+        usc_curve_note(m, "%d columns without names: taken for step, loss and more",
+                       n_columns);
+}
+
+static void named(usc_curve_maker *m, const cells *names, int *step, int *loss)
+{
+    *step = *loss = -1;
+    for (int i = 0; i < names->n; i++)
+        usc_curve_offer(m, names->at[i], names->size[i]);
+    for (int i = 0; i < names->n; i++) {
+        if (*loss < 0 && usc_curve_is_key(m, names->at[i], names->size[i])) *loss = i;
+        if (*step < 0 && usc_curve_is_step(names->at[i], names->size[i])) *step = i;
+    }
+}
+
+void usc_curve_table(usc_curve_maker *m, const char *data, size_t size)
+{
+    const char *at = data, *line;
+    size_t n;
+    cells c;
+    int step = -1, loss = -1;
+    long long n_empty = 0;
+    m->form = "CSV";
+    if (!first_line(data, size, &line, &n)) return;
+    const char separator = separator_of(line, n);
+    split(line, n, separator, &c);
+    const bool has_names = !all_numbers(&c);
+    if (has_names)
+        named(m, &c, &step, &loss);
+    else
+        unnamed(m, c.n, &step, &loss);
+    if (loss < 0) return;
+    if (has_names) at = line + n;
+    while (usc_curve_line(&at, data + size, &line, &n)) {
+        int64_t number = USC_NO_STEP;
+        double value;
+        if (n == 0 || *line == '#') continue;
+        split(line, n, separator, &c);
+        const bool there = loss < c.n && c.size[loss] > 0;
+        if (!there || !usc_curve_number(c.at[loss], c.size[loss], &value)) {
+            n_empty += there;
+            continue;
+        }
+        if (step >= 0 && step < c.n)
+            (void)usc_curve_step(c.at[step], c.size[step], &number);
+        usc_curve_printed(m, c.at[loss], c.size[loss]);
+        usc_curve_add(m, number, value);
+    }
+    if (n_empty > 0)
+        usc_curve_note(m, "%lld rows hold no number as '%s' and are left out", n_empty,
+                       m->key);
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much a curve wavers: docs/loss.md, section 2.
+#ifndef USC_LOSS_NOISE_H
+#define USC_LOSS_NOISE_H
+
+#include <ulpscope/loss.h>
+
+enum { USC_LOSS_FEW = 8 }; /* steps below which nothing is told of noise */
+
+/** Median of `n` numbers, which it puts in another order; 0 of none. */
+double usc_loss_median(double *values, size_t n);
+
+/** Mean of `n` numbers; 0 of none. */
+double usc_loss_mean(const double *values, int64_t n);
+
+/**
+ * Standard deviation of `values` about their local trend, at each of `n` >= USC_LOSS_FEW
+ * places, to `out`; of usc_loss_spread, from squares of deviations (repeated runs).
+ * Errors: USC_E_NOMEM.
+ */
+USC_NODISCARD usc_status usc_loss_roughness(const double *values, int64_t n, double *out,
+                                            usc_error *err);
+USC_NODISCARD usc_status usc_loss_spread(const double *squares, int64_t n, double *out,
+                                         usc_error *err);
+
+#endif

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope/loss.h: what is read out of the files that training programs write, and the
+// sentences on those from which nothing can be read. What comparisons give is held to a
+// definition in NumPy by tests/py/test_loss.py.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include <ulpscope/loss.h>
+
+/* A text, what is asked for, and the points "step:value ..."; or part of the error. */
+typedef struct sample {
+    const char *name, *text, *key, *regex, *points, *error;
+} sample;
+
+static const sample samples[] = {
+    {"named columns", "step,lr,loss\n0,1,2.5\n10,1,2.25\n", 0, 0, "0:2.5 10:2.25", 0},
+    {"tabs, a key", "a\tb c\n1\t2\n3\t4\n", "b c", 0, "0:2 1:4", 0},
+    {"quotes of W&B", "\"Step\",\"run - train/loss\"\n\"3\",\"1.5\"\n", 0, 0, "3:1.5", 0},
+    {"no names", "0 , 2.5\n1 , nan\n", 0, 0, "0:2.5 1:nan", 0},
+    {"one column", "2.5\n2\n", 0, 0, "0:2.5 1:2", 0},
+    {"TensorBoard's CSV", "Wall time,Step,Value\n1e9,5,2.5\n", 0, 0, "5:2.5", 0},
+    {"the train loss before the other", "step,eval_loss,train_loss\n1,9,2\n", 0, 0, "1:2",
+     0},
+    {"an empty cell", "step,loss\n1,2\n2,\n3,4\n", 0, 0, "1:2 3:4", 0},
+    {"JSON lines", "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 2, \"loss\": NaN}\n", 0, 0,
+     "1:2.5 2:nan", 0},
+    {"inner keys", "{\"train\": {\"loss\": 2}}\n{\"train\": {\"loss\": 3}}", 0, 0,
+     "0:2 1:3", 0},
+    {"a list of numbers", "[2.5, -Infinity, 1]", 0, 0, "0:2.5 1:-inf 2:1", 0},
+    {"an object of lists", "{\"step\": [4, 5], \"loss\": [2, 1]}", 0, 0, "4:2 5:1", 0},
+    {"a Trainer's state",
+     "{\"epoch\": 1, \"log_history\": [\n{\"loss\": 2, \"step\": 10},\n{\"eval_loss\": "
+     "9, "
+     "\"step\": 10}, {\"train_loss\": 7, \"step\": 11}]}",
+     0, 0, "10:2", 0},
+    {"a line that is no JSON", "{\"loss\": 2}\n{\"loss\"\n{\"loss\": 3}\n", 0, 0,
+     "0:2 1:3", 0},
+    {"a Trainer's log",
+     "go\n{'loss': 2.5, 'epoch': 0.1}\r\n{'eval_loss': 1}\n{'loss': 2}", 0, 0,
+     "0:2.5 1:2", 0},
+    {"Megatron's log",
+     " iteration       10/     100 | elapsed time per iteration (ms): 12.3 | lm loss: "
+     "1.25E+00 | loss scale: 4096.0 |\n validation loss at iteration 10 | lm loss value: "
+     "3 |\n"
+     " iteration       20/     100 | lm loss: 1.0E+00 | loss scale: 4096.0 |\n",
+     0, 0, "10:1.25 20:1", 0},
+    {"words", "step 3 loss 2.5\nstep 4 loss 2.25\n", 0, 0, "3:2.5 4:2.25", 0},
+    {"a tensor", "Step: 1,000 Loss: tensor(2.5, grad_fn=<X>)\n", 0, 0, "1000:2.5", 0},
+    {"a progress bar", " 1/9 [00:01<00:09,  1.2it/s, loss=2.5]\r 2/9 [00:02<, loss=2]\r",
+     0, 0, "1:2.5 2:2", 0},
+    {"colours", "\033[32mloss\033[0m: \033[1m2.5\033[0m", 0, 0, "0:2.5", 0},
+    {"JSON in a log", "x {\"loss\": 2.5}\ny {\"loss\": 2}", 0, 0, "0:2.5 1:2", 0},
+    {"a word of one's own", "nll 2.5 loss 9\nnll 2", "nll", 0, "0:2.5 1:2", 0},
+    {"a regex", "a=7 nll:2.5\nz\na=8 nll:2", 0, "a=(?P<step>\\d+) nll:(?P<loss>[\\d.]+)",
+     "7:2.5 8:2", 0},
+    {"a regex without names", "nll 2.5\n", 0, "nll (\\S+)", "0:2.5", 0},
+    {"a resumed run", "1,5\n2,4\n3,3\n2,4.5\n3,3.5\n", 0, 0, "1:5 2:4.5 3:3.5", 0},
+    {"some lines without a step", "step 1 loss 3\nloss 9\nstep 2 loss 2\nstep 3 loss 1\n",
+     0, 0, "1:3 2:2 3:1", 0},
+    {"nothing", "", 0, 0, 0, "is empty"},
+    {"spaces", " \n\n", 0, 0, 0, "is empty"},
+    {"no number", "hello\nworld\n", 0, 0, 0, "no loss with a number in this log"},
+    {"no such column", "step,acc\n1,2\n", 0, 0, 0, "there are 'acc'"},
+    {"no such key", "{\"acc\": 1}\n{\"acc\": 2}\n", "loss", 0, 0,
+     "nothing called 'loss' with a number in this JSON; there are 'acc'"},
+    {"no match", "loss 2\n", 0, "nll (\\d+)", 0, "no line fits --regex"},
+    {"a bad regex", "loss 2\n", 0, "loss (\\d+", 0, "--regex 'loss (\\d+'"},
+    {"no group", "loss 2\n", 0, "loss \\d+", 0, "no group for the number"},
+    {"looking ahead", "loss 2\n", 0, "loss (?=x)(\\d)", 0, "only (?P<name>...)"},
+    {"another name", "loss 2\n", 0, "loss (?P<x>\\d)", 0, "called loss and step"},
+    {"lazy", "loss 2\n", 0, ".*?loss (\\d)", 0, "not known here"},
+    {"broken JSON", "{\"loss\": [1, 2", 0, 0, 0, "JSON"},
+};
+
+static void put_points(const usc_curve *c, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int64_t i = 0; i < c->n && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%lld:%g", i > 0 ? " " : "",
+                              (long long)c->steps[i], c->values[i]);
+}
+
+static void test_samples(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        const sample *s = &samples[i];
+        const usc_curve_options o = {s->key, s->regex};
+        char points[256];
+        usc_error err = {0};
+        usc_curve *c;
+        const usc_status st =
+            usc_curve_parse("x", s->text, strlen(s->text), &o, &c, &err);
+        if (st == USC_OK) put_points(c, points, sizeof points);
+        if (s->points != NULL) {
+            if (st != USC_OK) fail_msg("%s: %s", s->name, err.text);
+            if (strcmp(points, s->points) != 0) fail_msg("%s: %s", s->name, points);
+        } else {
+            if (st == USC_OK) fail_msg("%s: %s", s->name, points);
+            if (strstr(err.text, s->error) == NULL) fail_msg("%s: %s", s->name, err.text);
+        }
+        usc_curve_free(c);
+    }
+}
+
+static void test_what_is_odd_is_noted(void **state)
+{
+    static const char *const odd[][2] = {
+        {"1,5\n2,4\n2,4.5\n", "1 losses stand twice"},
+        {"1,5\n2,nan\n3,inf\n", "NaN or Inf at step 2, for the first time"},
+        {"step,loss\n1,2\n2,x\n", "1 rows hold no number as 'loss'"},
+        {"{\"loss\": 2}\n{\"loss\"\n", "1 lines are not JSON"},
+        {"step 1 loss 3\nloss 9\nstep 2 loss 2\n", "1 losses stand without a step"},
+        {"1,2\n2,3\n", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        usc_curve *c;
+        assert_int_equal(
+            usc_curve_parse("x", odd[i][0], strlen(odd[i][0]), NULL, &c, NULL), 0);
+        if (strstr(c->notes, odd[i][1]) == NULL) fail_msg("%zu: %s", i, c->notes);
+        if (odd[i][1][0] == '\0') assert_string_equal(c->notes, "");
+        usc_curve_free(c);
+    }
+}
+
+static void test_the_last_digit_printed_is_known(void **state)
+{
+    static const struct {
+        const char *text;
+        double grain;
+    } cases[] = {{"2.5\n2.25\n", 0.01},
+                 {"2\n3\n", 1},
+                 {"2.123456789\n", 1e-9},
+                 {"1.900\n2.000\n", 1e-3},
+                 {"1.25E-01\n", 1e-3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        usc_curve *c;
+        assert_int_equal(
+            usc_curve_parse("x", cases[i].text, strlen(cases[i].text), NULL, &c, NULL),
+            0);
+        assert_true(fabs(c->grain - cases[i].grain) < 1e-12);
+        usc_curve_free(c);
+    }
+}
+
+/* An event of step 3 with tag "loss" and value 2.5, behind its version record; lengths
+ * and masked CRCs as an implementation in Python wrote them. */
+static const unsigned char events[] = {
+    0x18, 0x0,  0x0,  0x0,  0x0,  0x0,  0x0,  0x0,  0xa3, 0x7f, 0x4b, 0x22, 0x9,  0x0,
+    0x0,  0x0,  0x0,  0x0,  0x0,  0xf0, 0x3f, 0x1a, 0xd,  0x62, 0x72, 0x61, 0x69, 0x6e,
+    0x2e, 0x45, 0x76, 0x65, 0x6e, 0x74, 0x3a, 0x32, 0x86, 0xbf, 0x57, 0x7a, 0x1a, 0x0,
+    0x0,  0x0,  0x0,  0x0,  0x0,  0x0,  0x12, 0x9b, 0xd8, 0x2d, 0x9,  0x0,  0x0,  0x0,
+    0x0,  0x0,  0x0,  0x0,  0x40, 0x10, 0x3,  0x2a, 0xd,  0xa,  0xb,  0xa,  0x4,  0x6c,
+    0x6f, 0x73, 0x73, 0x15, 0x0,  0x0,  0x20, 0x40, 0xbb, 0x63, 0x41, 0x8a};
+
+static void test_an_event_file(void **state)
+{
+    usc_curve *c;
+    usc_error err;
+    char points[64];
+    unsigned char damaged[sizeof events];
+    (void)state;
+    assert_int_equal(usc_curve_parse("x", events, sizeof events, NULL, &c, &err), USC_OK);
+    put_points(c, points, sizeof points);
+    assert_string_equal(points, "3:2.5");
+    assert_string_equal(c->form, "event file");
+    usc_curve_free(c);
+    for (size_t n = 12; n < sizeof events; n++) { /* cut off anywhere: a sentence */
+        assert_int_equal(usc_curve_parse("x", events, n, NULL, &c, &err), USC_E_RANGE);
+        assert_non_null(strstr(err.text, "no loss with a number in this event file"));
+    }
+    memcpy(damaged, events, sizeof events);
+    damaged[sizeof events - 6] ^= 1;
+    assert_int_equal(usc_curve_parse("x", damaged, sizeof events, NULL, &c, &err),
+                     USC_E_RANGE);
+    damaged[0] ^= 1;
+    assert_int_equal(usc_curve_parse("x", damaged, sizeof events, NULL, &c, &err),
+                     USC_E_CORRUPT);
+    assert_non_null(strstr(err.text, "binary and no event file"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_what_is_odd_is_noted),
+        cmocka_unit_test(test_the_last_digit_printed_is_known),
+        cmocka_unit_test(test_an_event_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
