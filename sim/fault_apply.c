@@ -188,7 +188,8 @@ static bool floats_only(usc_sim_fault_kind kind)
 static bool has_effect(usc_sim_fault_kind kind, usc_dtype dtype)
 {
     if (kind == USC_SIM_FAULT_STEP_PLUS_ONE || kind == USC_SIM_FAULT_CRASH ||
-        kind == USC_SIM_FAULT_HANG)
+        kind == USC_SIM_FAULT_HANG || kind == USC_SIM_FAULT_LACKING ||
+        kind == USC_SIM_FAULT_CPU_FALLBACK)
         return false;
     if (kind == USC_SIM_FAULT_TF32) return dtype == USC_F32;
     const usc_kind k = usc_dtype_info_of(dtype)->kind;

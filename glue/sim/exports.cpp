@@ -63,6 +63,15 @@ bool has(const c10::OperatorHandle &op, DispatchKey key)
     return op.hasKernelForDispatchKey(key);
 }
 
+// A kernel of its own, not one that a mode of ours put before a composite (reroute.cpp).
+bool has_cpu_kernel(const c10::OperatorHandle &op)
+{
+    return has(op, DispatchKey::CPU) &&
+           op.getComputedKernelForDispatchKey(DispatchKey::CPU)
+                   .debug()
+                   .find("ulpscope reroute") == std::string::npos;
+}
+
 // Where an operator has a CPU kernel and a composite one, the composite would win over
 // the fallback: other rounding than the CPU's, and another name (add.out for add.Tensor).
 void prefer_cpu_kernels()
@@ -76,7 +85,7 @@ void prefer_cpu_kernels()
             has(*op, DispatchKey::CompositeExplicitAutograd) ||
             has(*op, DispatchKey::CompositeImplicitAutograd) ||
             has(*op, DispatchKey::CompositeExplicitAutogradNonFunctional);
-        if (composite && has(*op, DispatchKey::CPU)) use_fallback(name);
+        if (composite && has_cpu_kernel(*op)) use_fallback(name);
     }
     for (const char *name : {"aten::convolution", "aten::convolution_backward"})
         use_fallback(c10::OperatorName(name, ""));

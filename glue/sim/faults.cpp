@@ -52,6 +52,7 @@ Faults::Faults(const c10::OperatorHandle &op)
 {
     if (n_ == 0) return;
     std::fill(results_, results_ + MAX, -1);
+    name_ = full_name(op);
     is_aten_ = op.schema().getNamespace() == "aten";
     for (const c10::Argument &a : op.schema().arguments())
         if (a.name() == "beta") has_beta_ = true;
@@ -66,10 +67,16 @@ Faults::~Faults()
 void Faults::before_kernel()
 {
     for (size_t i = 0; i < n_; i++) {
-        if (hits_[i].kind != USC_SIM_FAULT_CRASH && hits_[i].kind != USC_SIM_FAULT_HANG)
+        const usc_sim_fault_kind kind = hits_[i].kind;
+        if (kind != USC_SIM_FAULT_CRASH && kind != USC_SIM_FAULT_HANG &&
+            kind != USC_SIM_FAULT_LACKING && kind != USC_SIM_FAULT_CPU_FALLBACK)
             continue;
         usc_sim_fault_note(hits_[i].id, true);
-        hits_[i].kind == USC_SIM_FAULT_CRASH ? usc_sim_crash() : usc_sim_hang();
+        if (kind == USC_SIM_FAULT_CRASH) usc_sim_crash();
+        if (kind == USC_SIM_FAULT_HANG) usc_sim_hang();
+        TORCH_CHECK_NOT_IMPLEMENTED(kind != USC_SIM_FAULT_LACKING, "Could not run '",
+                                    name_, "' on sim: the device has no such operator");
+        TORCH_WARN("The operator '", name_, "' falls back to run on the CPU");
     }
 }
 

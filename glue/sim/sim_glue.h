@@ -117,6 +117,7 @@ class Faults
     usc_sim_fault hits_[MAX];
     int results_[MAX]; // the largest usc_sim_fault_apply() result so far
     size_t n_;
+    std::string name_;
     bool has_beta_ = false, is_aten_ = false;
 };
 

@@ -118,6 +118,9 @@ typedef enum usc_sim_stage {
       "a fused optimizer computes with state_steps + amount; the stored steps stay")     \
     X(CRASH, "crash", KERNEL, "", 0, "", 0, "the kernel dies with SIGSEGV")              \
     X(HANG, "hang", KERNEL, "", 0, "", 0, "the kernel never returns")                    \
+    X(LACKING, "lacking", KERNEL, "", 0, "", 0, "the device has no such operator")       \
+    X(CPU_FALLBACK, "cpu_fallback", KERNEL, "", 0, "", 0,                                \
+      "the CPU computes it, and a warning says so")                                      \
     X(BF16_OUTPUT, "bf16_output", OUTPUT, "", 0, "", 0, "floats rounded to bfloat16")    \
     X(FP16_OUTPUT, "fp16_output", OUTPUT, "", 0, "", 0, "floats rounded to float16")     \
     X(TRUNCATE, "truncate", OUTPUT, "bits", 8, "", 0,                                    \

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `ulpscope env` (cli/cmd_env.c) cannot know without Python: versions, torch's flags and
+devices, digests of files. Lines of name, tab and value behind a mark, for a site may print.
+
+Needs of torch: its flags, each asked by itself, for no version of it has them all."""
+
+import hashlib
+import importlib.metadata
+import platform
+import sys
+from pathlib import Path
+
+MARK = "ulpscope env begins here"
+PACKAGES = """torch numpy torch_npu torch-npu torch_musa torch-mlu intel-extension-for-pytorch torchvision
+triton transformers accelerate deepspeed megatron-core apex flash-attn transformer-engine xformers
+bitsandbytes peft safetensors datasets tokenizers lightning numba scipy""".split()
+# Paths below torch, of values or of functions without arguments.
+FLAGS = """get_float32_matmul_precision are_deterministic_algorithms_enabled
+is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode get_default_dtype
+get_num_threads get_num_interop_threads is_autocast_enabled is_autocast_cpu_enabled
+get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled is_grad_enabled
+utils.deterministic.fill_uninitialized_memory
+backends.cuda.matmul.allow_tf32 backends.cuda.matmul.fp32_precision
+backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+backends.cuda.matmul.allow_fp16_accumulation
+backends.cuda.flash_sdp_enabled backends.cuda.mem_efficient_sdp_enabled
+backends.cuda.math_sdp_enabled backends.cuda.cudnn_sdp_enabled
+backends.cudnn.enabled backends.cudnn.allow_tf32 backends.cudnn.benchmark backends.cudnn.deterministic
+backends.mkldnn.enabled backends.mkldnn.deterministic backends.mkldnn.allow_tf32
+backends.mkldnn.matmul.fp32_precision backends.opt_einsum.enabled backends.opt_einsum.strategy
+npu.matmul.allow_hf32 npu.conv.allow_hf32 _C._get_cublas_allow_tf32""".split()
+
+
+def tell(name, value):
+    """A line; what would break it is replaced."""
+    print(f"{name}\t{' '.join(str(value).split())}")
+
+
+def versions():
+    tell("version.python", platform.python_version())
+    for name in PACKAGES:
+        try:
+            tell(f"version.{name}", importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def flags(torch):
+    for path in FLAGS:
+        value = torch
+        try:
+            for part in path.split("."):
+                value = getattr(value, part)
+            tell(f"flag.{path}", value() if callable(value) else value)
+        except (AttributeError, RuntimeError, TypeError, AssertionError):
+            continue
+
+
+def devices(torch):
+    for name in ("cuda", "hip", "cann", "musa"):
+        if getattr(torch.version, name, None):
+            tell(f"version.{name}", getattr(torch.version, name))
+    if torch.backends.cudnn.is_available():
+        tell("version.cudnn", torch.backends.cudnn.version())
+    tell("hardware.cpu_capability", torch.backends.cpu.get_cpu_capability())
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None or not accelerator.is_available():
+        return
+    kind = accelerator.current_accelerator().type
+    module = getattr(torch, kind)
+    for i in range(accelerator.device_count()):
+        name = getattr(module, "get_device_name", lambda i: kind)(i)
+        tell(f"hardware.{kind}:{i}", name)
+
+
+def digest(path):
+    """SHA-256, as sha256sum gives it."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files(paths):
+    for given in map(Path, paths):
+        inner = sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]
+        for path in inner:
+            tell(f"file.{path}", f"{path.stat().st_size} bytes, sha256 {digest(path)}")
+
+
+def main():
+    print(MARK)
+    versions()
+    try:
+        import torch
+    except Exception as error:
+        tell("version.torch", f"cannot be imported: {type(error).__name__}: {error}")
+    else:
+        flags(torch)
+        devices(torch)
+    try:
+        files(sys.argv[1:])
+    except OSError as error:
+        tell("error", error)
+
+
+if __name__ == "__main__":
+    main()
