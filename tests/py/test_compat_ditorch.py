@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ulpscope.compat.ditorch: its tools by their names, lists and variables, on the simulated device."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import ulpscope.sim
+from ulpscope.compat.ditorch import names, op_tools
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for key in [k for k in os.environ if k.startswith(("OP_", "AUTOCOMPARE_"))]:
+        monkeypatch.delenv(key)
+    op_tools._said.clear()
+
+
+def train(steps=1):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2)).to("sim:0")
+    opt = torch.optim.AdamW(net.parameters(), 0.1, fused=True)
+    for _ in range(steps):
+        opt.zero_grad()
+        net(torch.randn(4, 6, device="sim:0")).square().sum().backward()
+        opt.step()
+    return [p.detach().cpu() for p in net.parameters()]
+
+
+@pytest.mark.parametrize(("entries", "some", "none"), [
+    (["torch.nn.functional.linear"], {"addmm", "mm", "addmm_backward*"}, {"add"}),
+    (["torch.add.*"], {"add", "addmm", "addcmul", "add_"}, {"mul"}),
+    (["torch.Tensor.mul"], {"mul"}, {"mul_", "add"}),
+    ([" torch.Tensor.mul "], {"mul"}, {"add"}),  # a space never matched there
+    (["torch.(Tensor.)?exp"], {"exp"}, {"expm1"}),  # nor did a group
+    (["torch.nn.functional.layer_norm"], {"native_layer_norm"}, {"native_batch_norm"}),
+    (["nothing"], set(), {"add"}), ([""], set(), {"add"})])  # fmt: skip
+def test_names_of_functions_mean_operators(entries, some, none):
+    found = names.meant(entries)
+    assert some <= found and not none & found
+    if not some:
+        assert found == set()
+
+
+def test_a_bad_expression_is_said():
+    with pytest.raises(ValueError, match=r"torch\.add\("):
+        names.meant(["torch.add("])
+
+
+@pytest.mark.parametrize(("environ", "ops", "pattern"), [
+    ({}, None, "*"), ({"X_LIST": "torch.exp"}, None, "exp,exp_backward*"),
+    ({"X_DISABLE_LIST": "torch.exp"}, None, "*,!exp,!exp_backward*"),
+    ({"X_LIST": "torch.exp"}, "torch.nn.functional.gelu", "gelu,gelu_backward*"),
+    ({"X_LIST": "no.such"}, None, "")])  # fmt: skip
+def test_lists_in_the_environment_are_patterns(environ, ops, pattern):
+    assert names.pattern("X", ops, environ) == pattern
+
+
+def test_autocompare_finds_what_the_device_does_wrong_the_optimizer_included(capsys, monkeypatch):
+    with op_tools.OpAutoCompare() as tool:
+        train()
+    assert tool.mode is None and "calls judged" in capsys.readouterr().out
+    with ulpscope.sim.fault("aten::_fused_adamw_", "step_plus_one"), op_tools.OpAutoCompare() as tool:
+        train()
+        assert {f.op for f in tool.findings()} == {"aten::_fused_adamw_"}
+    said = capsys.readouterr().out
+    assert "OpAutoCompare: aten::_fused_adamw_" in said and "optimizer" in said
+    assert len(list(Path("op_tools_results/op_autocompare_result").iterdir())) == 2
+    monkeypatch.setenv("OP_AUTOCOMPARE_DISABLE_LIST", "torch.tanh")
+    with ulpscope.sim.fault("aten::tanh", "scale:factor=1.01"), op_tools.OpAutoCompare() as tool:
+        train()
+        assert tool.findings() == []
+
+
+def test_fallback_and_cast_come_to_the_numbers_of_the_cpu(monkeypatch):
+    honest = train(2)
+    with ulpscope.sim.fault("aten::addmm", "tf32"):
+        wrong = train(2)
+        with op_tools.OpFallback("torch.nn.functional.linear"):
+            mended = train(2)
+    assert all(torch.equal(a, b) for a, b in zip(honest, mended))
+    assert not all(torch.equal(a, b) for a, b in zip(honest, wrong))
+    monkeypatch.setenv("OP_DTYPE_CAST_DICT", "torch.bfloat16->torch.float32")
+    x = torch.randn(8, 8, device="sim:0").bfloat16()
+    with op_tools.OpDtypeCast("torch.exp"):
+        assert x.exp().dtype == torch.bfloat16
+    monkeypatch.setenv("OP_DTYPE_CAST_DICT", "torch.bfloat16->torch.float32,torch.float16->torch.float64")
+    with pytest.raises(ValueError, match="one dtype to go to"):
+        op_tools.OpDtypeCast("torch.exp").start()
+
+
+def test_the_other_tools_say_what_they_are_for(capsys):
+    with op_tools.OpCapture("torch.tanh"):
+        train()
+    out = capsys.readouterr().out
+    trace = next(Path("op_tools_results/op_capture_results").iterdir())
+    assert str(trace.absolute()) in out and (trace / "trace.db").is_file()
+    with op_tools.OpTimeMeasure():
+        train()
+    assert "addmm" in capsys.readouterr().out
+    tool = op_tools.OpOverflowCheck().start()
+    torch.log(torch.tensor([-1.0], device="sim:0"))
+    tool.stop()
+    assert "NaN is born in aten::log" in capsys.readouterr().out
+    with op_tools.OpObserve("torch.tanh"):
+        train()
+    lines = Path(capsys.readouterr().out.split("OpObserve: ")[1].strip()).read_text().splitlines()
+    assert {json.loads(line)["op"] for line in lines} == {"aten::tanh", "aten::tanh_backward"}
+    with op_tools.OpFallback("no.such"):
+        assert "names no operator" in capsys.readouterr().err
+
+
+def test_a_feature_is_applied_to_a_function_where_its_condition_holds(capsys):
+    x = torch.randn(4, 6, device="sim:0")
+    w = torch.randn(3, 6, device="sim:0")
+    honest = torch.nn.functional.linear(x, w)
+    original = torch.nn.functional.linear
+    with ulpscope.sim.fault("aten::mm,aten::addmm,aten::linear", "scale:factor=1.5"):
+        undo = op_tools.apply_feature("torch.nn.functional.linear", "fallback", lambda a, b: a.shape[0] == 4)
+        assert torch.equal(torch.nn.functional.linear(x, w).cpu(), honest.cpu())
+        assert not torch.equal(torch.nn.functional.linear(x[:2], w).cpu(), honest[:2].cpu())
+        undo()
+    assert torch.nn.functional.linear is original
+    for bad, words in [(("torch.nn.functional.linear", "magic"), "one of fallback"),
+                       (("torch.no.such", "fallback"), "cannot be imported")]:  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            op_tools.apply_feature(*bad)
+
+
+def test_variables_without_a_part_are_named_once(monkeypatch, capsys):
+    monkeypatch.setenv("LINEAR_AUTOCOMPARE_ERROR_TOLERANCE_BFLOAT16", "1e-2,1e-2")
+    monkeypatch.setenv("OP_TOOLS_MAX_CACHE_SIZE", "5")
+    monkeypatch.setenv("LINEAR_OP_DTYPE_CAST_DICT", "torch.float16->torch.float64")
+    before = dict(os.environ)
+    for _ in range(2):
+        with op_tools.OpFallback("torch.exp"):
+            torch.exp(torch.ones(1, device="sim:0"))
+    assert dict(os.environ) == before
+    said = capsys.readouterr().err
+    for name in ("LINEAR_AUTOCOMPARE_ERROR_TOLERANCE_BFLOAT16", "OP_TOOLS_MAX_CACHE_SIZE", "LINEAR_OP_DTYPE_CAST_DICT"):
+        assert said.count(f"{name} has no effect") == 1
+    assert json.dumps(op_tools.refused({})) == "[]"
