@@ -35,7 +35,7 @@ OPERATORS = ["aten::mm", "aten::addmm", "aten::bmm", "aten::gelu", "aten::gelu_b
              "demo::rms_norm", "demo::rms_norm_backward", "aten::_softmax_backward_data",
              "aten::_log_softmax", "aten::nll_loss_forward", "aten::embedding",
              "aten::_fused_adamw_"]  # fmt: skip
-NEEDS_NO_DATA = {"crash", "hang"}
+NEEDS_NO_DATA = {"crash", "hang", "lacking", "cpu_fallback"}
 
 
 def tensors(value):

@@ -12,6 +12,8 @@
 #include <ulpscope/call.h>
 #include <ulpscope/launch.h>
 
+#include "around.h"
+
 /* What was asked for. */
 typedef struct capture_options {
     const char *step_list; /* as it was written */
@@ -80,11 +82,10 @@ int capture_child_wait(capture_child *c, bool (*is_over)(void *ctx), void *ctx);
 typedef struct capture_seen {
     const capture_options *options;
     usc_launch_reports reports;
-    int status;              /* of the command, as waitpid gives it */
-    int interrupted;         /* as in capture_child */
-    bool holds;              /* TRACE holds a trace */
-    int n_python, n_torch;   /* processes that came so far */
-    const char *not_started; /* why a process could not be recorded; NULL: none said so */
+    int status;      /* of the command, as waitpid gives it */
+    int interrupted; /* as in capture_child */
+    bool holds;      /* TRACE holds a trace */
+    around_seen around;
 } capture_seen;
 
 /** Says what came of it in a line, or two; returns the exit code. */
@@ -95,9 +96,5 @@ void capture_say_rate(const usc_launch_reports *reports, bool *said, FILE *to);
 
 /** Sorts ranges of steps and joins those that touch; returns how many are left. */
 size_t capture_join_steps(usc_steps *steps, size_t n);
-
-/** The flag by which a Python in the command leaves PYTHONPATH or sites alone: 'I', 'E'
- * or 'S'; 0 where none does. Words behind the script are the script's. */
-char capture_ignoring_flag(char *const *command);
 
 #endif

@@ -160,66 +160,6 @@ static void put_remains(FILE *to, const capture_seen *s, const step_list *whole)
     (void)fprintf(to, " in %s, marked incomplete", s->options->output);
 }
 
-/* ---- what a command keeps from the recorder ---- */
-
-/* "python", "pypy", with or without a version. */
-static bool is_python(const char *word)
-{
-    const char *slash = strrchr(word, '/');
-    const char *name = slash != NULL ? slash + 1 : word;
-    const size_t n = strncmp(name, "python", 6) == 0 ? 6
-                     : strncmp(name, "pypy", 4) == 0 ? 4
-                                                     : 0;
-    return n > 0 && name[n + strspn(name + n, "0123456789.")] == '\0';
-}
-
-char capture_ignoring_flag(char *const *command)
-{
-    while (*command != NULL && !is_python(*command))
-        command++;
-    if (*command == NULL) return 0;
-    while (*++command != NULL) {
-        const char *word = *command;
-        if (word[0] != '-' || word[1] == '\0' || strcmp(word, "--") == 0) return 0;
-        if (word[1] == '-') continue;
-        const size_t n = strcspn(word, "cmWX"); /* these take what follows */
-        const char *flag = strpbrk(word, "IES");
-        if (flag != NULL && (size_t)(flag - word) < n) return *flag;
-        if (strpbrk(word, "cm") != NULL) return 0;
-        if (word[n] != '\0' && word[n + 1] == '\0' && command[1] != NULL) command++;
-    }
-    return 0;
-}
-
-/* Why no process could be recorded at all; false where one could. */
-static bool put_unseen(FILE *to, const capture_seen *s)
-{
-    const char *name = s->options->command[0];
-    const char flag = capture_ignoring_flag(s->options->command);
-    if (s->not_started != NULL)
-        (void)fprintf(to, "the recorder could not be started: %s", s->not_started);
-    else if (s->n_torch > 0)
-        return false;
-    else if (s->n_python > 0)
-        (void)fprintf(to,
-                      "the recorder found nothing to record: no process of %s imported "
-                      "torch",
-                      name);
-    else if (flag != 0)
-        (void)fprintf(to,
-                      "the recorder was never loaded: with -%c Python ignores it; run %s "
-                      "without -%c",
-                      flag, name, flag);
-    else
-        (void)fprintf(to,
-                      "the recorder was never loaded: %s started no Python that takes "
-                      "PYTHONPATH (python -I, -E and -S do not, nor does what a launcher "
-                      "starts with a cleared environment: pass on PYTHONPATH and "
-                      "ULPSCOPE_CAPTURE)",
-                      name);
-    return true;
-}
-
 /* ---- the sentences ---- */
 
 static void say_failed(FILE *to, const capture_seen *s, const usc_launch_report *r)
@@ -270,7 +210,8 @@ static void put_early(FILE *to, const capture_seen *s, const step_list *got)
     for (int64_t i = 0; i < s->reports.n; i++)
         if (s->reports.report[i].n_steps_ended > ended)
             ended = s->reports.report[i].n_steps_ended;
-    if (ended == 0 && put_unseen(to, s)) return;
+    if (ended == 0 && around_put_unseen(to, &s->around, o->command, "ULPSCOPE_CAPTURE"))
+        return;
     step_list missing = without(o->steps, o->n_steps, got);
     const step_list all = {o->steps, o->n_steps};
     const step_list *said = missing.n > 0 ? &missing : &all;

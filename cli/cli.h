@@ -12,6 +12,7 @@
 #include <ulpscope/report.h>
 #include <ulpscope/standard.h>
 #include <ulpscope/status.h>
+#include <ulpscope/trace.h>
 
 #include "page.h"
 
@@ -25,6 +26,7 @@ typedef struct cli_command {
 } cli_command;
 
 int cmd_capture(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
 int cmd_compat(int argc, char **argv);
@@ -33,14 +35,35 @@ int cmd_export(int argc, char **argv);
 int cmd_judge(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_show(int argc, char **argv);
+int cmd_loss(int argc, char **argv);
+int cmd_bisect(int argc, char **argv);
+int cmd_env(int argc, char **argv);
 int cmd_overflow(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+int cmd_coverage(int argc, char **argv);
 int cmd_repro(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
-extern const cli_page cmd_capture_page, cmd_check_page, cmd_report_page, cmd_pack_page,
-    cmd_compat_page, cmd_import_page, cmd_export_page, cmd_judge_page, cmd_show_page,
-    cmd_overflow_page, cmd_repro_page, cmd_info_page, cmd_completion_page;
+extern const cli_page cmd_capture_page;
+extern const cli_page cmd_run_page;
+extern const cli_page cmd_check_page;
+extern const cli_page cmd_report_page;
+extern const cli_page cmd_pack_page;
+extern const cli_page cmd_compat_page;
+extern const cli_page cmd_import_page;
+extern const cli_page cmd_export_page;
+extern const cli_page cmd_judge_page;
+extern const cli_page cmd_show_page;
+extern const cli_page cmd_overflow_page;
+extern const cli_page cmd_repro_page;
+extern const cli_page cmd_info_page;
+extern const cli_page cmd_completion_page;
+extern const cli_page cmd_loss_page;
+extern const cli_page cmd_bisect_page;
+extern const cli_page cmd_env_page;
+extern const cli_page cmd_diff_page;
+extern const cli_page cmd_coverage_page;
 
 /** What cli_fail says stands for a command from here on: `ulpscope check: ...`. */
 void cli_begin(const char *command);
@@ -84,6 +107,10 @@ bool cli_is_folder(const char *path);
 /** Whether `text` is TRACE#N, and no folder of that name: a folder may have a # in it.
  * Then it is cut to TRACE, and *call is N. */
 bool cli_split_call(char *text, int64_t *call);
+
+/** Whether call `below` of a trace lies under `call`, or is it; false also where it
+ * cannot be read. */
+bool cli_lies_below(usc_trace *t, int64_t below, int64_t call);
 
 /** Flushes stdout: CLI_TROUBLE with a sentence where it could not be written. */
 int cli_close_output(int code);

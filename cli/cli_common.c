@@ -178,6 +178,16 @@ bool cli_split_call(char *text, int64_t *call)
     return true;
 }
 
+bool cli_lies_below(usc_trace *t, int64_t below, int64_t call)
+{
+    usc_call read;
+    while (below > call) {
+        if (usc_trace_read_call(t, below, &read, NULL) != USC_OK) return false;
+        below = read.parent;
+    }
+    return below == call;
+}
+
 int cli_close_output(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;

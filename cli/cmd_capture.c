@@ -5,15 +5,13 @@
 // (python/ulpscope/_bootstrap), which starts ulpscope.sources.launched where torch is
 // imported. Every process that recorded reports through a file (ulpscope/launch.h); this
 // program puts the traces in their places and says in a line what came of it: capture.h.
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <ulpscope/pattern.h>
 
+#include "around.h"
 #include "capture.h"
 #include "cli.h"
 #include "cli_python.h"
@@ -161,42 +159,6 @@ static bool parse(int argc, char **argv, capture_options *o)
 
 /* ---- before the command runs ---- */
 
-/* Compiles the glue ahead, where torch is beside our Python: the run does not wait then,
- * and ranks do not compete. The exit code; what is wrong is said. */
-static int build_glue(const cli_python *python)
-{
-    static const char *const words[] = {"-m", "ulpscope.sources.started",
-                                        "ulpscope.sources.glue", "intercept"};
-    enum { N_WORDS = sizeof words / sizeof words[0] };
-    char *argv[N_WORDS + 2] = {strdup(python->program)}, unread[8];
-    for (size_t i = 0; i < N_WORDS; i++)
-        argv[i + 1] = strdup(words[i]);
-    int code = cli_run(argv, INT_MAX, true, unread, sizeof unread);
-    for (size_t i = 0; i < N_WORDS + 1; i++)
-        free(argv[i]);
-    if (code != 0 && code != CLI_TROUBLE && cli_stop_asked() == 0)
-        code = CLI_SAME; /* of its own kind; the run will tell whether it matters */
-    return code;
-}
-
-/* A folder for the reports, in the one for temporary files. */
-static bool make_reports(char path[PATH_MAX])
-{
-    const char *const folders[] = {getenv("TMPDIR"), getenv("TEMP"), getenv("TMP"),
-                                   "/tmp", "/var/tmp"};
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        if (folders[i] == NULL || folders[i][0] == '\0') continue;
-        char made[PATH_MAX]; /* the command may leave the folder that it is relative to */
-        const int n = snprintf(made, sizeof made, "%s/ulpscope-XXXXXX", folders[i]);
-        if ((size_t)n < sizeof made && mkdtemp(made) != NULL)
-            return realpath(made, path) != NULL;
-    }
-    return cli_fail(
-               "no folder for temporary files can be made: %s; set TMPDIR to one that "
-               "can be written",
-               strerror(errno)) == 0;
-}
-
 /* What is to be recorded, for ulpscope.sources.launched: values by their places, a zero
  * behind each. Not in the environment, of which one variable has room for 128 kB. */
 static bool write_options(const capture_options *o, const char *reports,
@@ -221,22 +183,6 @@ static bool write_options(const capture_options *o, const char *reports,
     return ok || cli_fail("%s: %s", path, strerror(errno)) == 0;
 }
 
-/* The environment in which every Python process starts our sitecustomize. */
-static bool set_environment(const capture_options *o, const cli_python *python,
-                            const char *reports)
-{
-    const char *before = getenv("PYTHONPATH");
-    const bool has_path = before != NULL && *before != '\0';
-    char *path = NULL;
-    const bool ok = asprintf(&path, "%s/_bootstrap%s%s", python->package,
-                             has_path ? ":" : "", has_path ? before : "") >= 0 &&
-                    setenv("PYTHONPATH", path, 1) == 0 &&
-                    setenv("ULPSCOPE_CAPTURE", reports, 1) == 0 &&
-                    (!o->no_compile || setenv("TORCH_COMPILE_DISABLE", "1", 1) == 0);
-    free(path);
-    return ok || cli_fail("out of memory") == 0;
-}
-
 /* ---- the run ---- */
 
 typedef struct run {
@@ -255,28 +201,6 @@ static bool is_over(void *ctx)
     const bool done = usc_launch_all_done(&now);
     usc_launch_reports_free(&now);
     return done && !r->options->keep_going;
-}
-
-/* Counts the marks that the bootstrap left; the text of the first failure, or NULL. */
-static char *read_marks(const char *reports, int *n_python, int *n_torch)
-{
-    char path[PATH_MAX + NAME_MAX + 2] = "", *text = NULL;
-    DIR *dir = opendir(reports);
-    for (const struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        *n_python += strncmp(e->d_name, "python-", 7) == 0;
-        *n_torch += strncmp(e->d_name, "torch-", 6) == 0;
-        if (strncmp(e->d_name, "failed-", 7) == 0)
-            (void)snprintf(path, sizeof path, "%s/%s", reports, e->d_name);
-    }
-    if (dir != NULL) (void)closedir(dir);
-    FILE *file = path[0] != '\0' ? fopen(path, "r") : NULL;
-    size_t size = 0;
-    if (file != NULL && getdelim(&text, &size, '\0', file) < 0) {
-        free(text);
-        text = NULL;
-    }
-    if (file != NULL) (void)fclose(file);
-    return text;
 }
 
 /* Says in one piece what came of it: others write to stderr, too. */
@@ -309,11 +233,10 @@ static int run_into(run *r, capture_folder *folder)
     capture_say_rate(&seen.reports, &r->said_rate, stderr);
     seen.holds = capture_folder_settle(folder, &seen.reports);
     capture_folder_leave(folder);
-    char *failed = read_marks(r->reports, &seen.n_python, &seen.n_torch);
-    seen.not_started = failed;
+    around_read(r->reports, &seen.around);
     const int code = st == USC_OK ? conclude(&seen) : cli_fail("%s", err.text);
     usc_launch_reports_free(&seen.reports);
-    free(failed);
+    free(seen.around.not_started);
     return code;
 }
 
@@ -333,12 +256,13 @@ static int capture(const capture_options *o)
         return CLI_TROUBLE;
     cli_stop_begin();
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
-    const int code = cli_stop_asked() == 0 ? build_glue(&python) : CLI_SAME;
+    const int code = cli_stop_asked() == 0 ? around_build_glue(&python) : CLI_SAME;
     if (cli_stop_asked() != 0) return interrupted(code == CLI_INTERRUPTED);
     if (code != 0) return code;
-    if (!make_reports(r.reports)) return CLI_TROUBLE;
+    if (!around_make_reports(r.reports)) return CLI_TROUBLE;
     int end = CLI_TROUBLE;
-    if (set_environment(o, &python, r.reports) &&
+    if (around_set_environment(&python, "ULPSCOPE_CAPTURE", r.reports) &&
+        (!o->no_compile || setenv("TORCH_COMPILE_DISABLE", "1", 1) == 0) &&
         capture_folder_take(&folder, o->output, o->force))
         end = run_into(&r, &folder);
     capture_remove(r.reports);

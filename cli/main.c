@@ -14,6 +14,7 @@
 static const cli_command commands[] = {
     {cmd_capture, "run a command line and record one step of its operators",
      &cmd_capture_page},
+    {cmd_run, "watch a command line while it runs: NaN, wrong calls", &cmd_run_page},
     {cmd_check, "replay a trace on a device and judge every call", &cmd_check_page},
     {cmd_report, "show what a check found; write CSV, JSON and HTML", &cmd_report_page},
     {cmd_pack, "write inputs and operands for devices without torch", &cmd_pack_page},
@@ -23,8 +24,13 @@ static const cli_command commands[] = {
      &cmd_compat_page},
     {cmd_judge, "verdicts on outputs that lie in files", &cmd_judge_page},
     {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
+    {cmd_bisect, "which operators make the loss differ, by trials", &cmd_bisect_page},
+    {cmd_loss, "where loss curves part, and whether it is noise", &cmd_loss_page},
     {cmd_overflow, "where NaN and Inf are born, and whether rightly", &cmd_overflow_page},
+    {cmd_diff, "where two runs part: the call that makes the difference", &cmd_diff_page},
+    {cmd_coverage, "which operators of a run a device has", &cmd_coverage_page},
     {cmd_repro, "hand on a failing call: a small script, a bug report", &cmd_repro_page},
+    {cmd_env, "what numbers depend on here; what two machines differ in", &cmd_env_page},
     {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
     {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},
 };

@@ -105,17 +105,6 @@ typedef struct hearing {
     bool home, made_up;
 } hearing;
 
-/* Whether call `below` lies under `call`, or is it. */
-static bool lies_below(usc_trace *t, int64_t below, int64_t call)
-{
-    usc_call read;
-    while (below > call) {
-        if (usc_trace_read_call(t, below, &read, NULL) != USC_OK) return false;
-        below = read.parent;
-    }
-    return below == call;
-}
-
 static double metric_of(const usc_result_row *row, const char *name)
 {
     double sum = 0;
@@ -137,7 +126,7 @@ static usc_status hear_row(void *ctx, const usc_result_row *row, usc_error *err)
         overflow_source *s = &h->found->source[i];
         const char *words;
         if (!overflow_is_birth(s) || s->sentence != NULL) continue;
-        if (!lies_below(h->trace, s->event.call, row->call)) continue;
+        if (!cli_lies_below(h->trace, s->event.call, row->call)) continue;
         s->told = overflow_tell(&evidence, &words);
         s->sentence = strdup(words);
         if (s->sentence == NULL) return no_memory(err);

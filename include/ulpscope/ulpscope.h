@@ -9,6 +9,8 @@
 #include <ulpscope/capture.h>
 #include <ulpscope/case.h>
 #include <ulpscope/cause.h>
+#include <ulpscope/coverage.h>
+#include <ulpscope/diff.h>
 #include <ulpscope/draw.h>
 #include <ulpscope/dtype.h>
 #include <ulpscope/finding.h>
@@ -19,6 +21,7 @@
 #include <ulpscope/kept.h>
 #include <ulpscope/kernels.h>
 #include <ulpscope/launch.h>
+#include <ulpscope/loss.h>
 #include <ulpscope/npy.h>
 #include <ulpscope/pack.h>
 #include <ulpscope/pattern.h>

@@ -21,6 +21,7 @@
     X(kept)                                                                              \
     X(launch)                                                                            \
     X(pattern)                                                                           \
+    X(reroute)                                                                           \
     X(result)                                                                            \
     X(run)                                                                               \
     X(standard)                                                                          \

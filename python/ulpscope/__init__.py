@@ -2,7 +2,16 @@
 """Know whether an accelerator computes your model correctly.
 
     ulpscope.capture(folder, steps=[0])     record what a program's operators do
+    ulpscope.live_check()                   judge every operator while a program trains
     ulpscope.nan_tracker()                  find where NaN and Inf are born, while it trains
+    ulpscope.fallback(ops)                  compute these operators on the CPU instead
+    ulpscope.cast(ops, "float32")           or in another dtype
+    ulpscope.substitute(op, fn)             or by a Python function
+    ulpscope.fp32_collectives()             have gradients of half precision added in float32
+    ulpscope.deterministic()                the same bits at every run, as far as settings go
+    ulpscope.seed_all(0, cpu_random=True)   the same random numbers on every device
+    ulpscope.time_ops()                     how long each operator takes
+    ulpscope.observe(output="calls.jsonl")  what each operator got and gave, as JSON lines
     ulpscope.operator(mutates=["out"])      a decorator: the function's calls are recorded
     ulpscope.step()                         one step of that program ends here
     ulpscope.check_call(fn, args)           run a callable, judge what it computes
@@ -23,16 +32,27 @@ if TYPE_CHECKING:
     from . import reference, testing
     from .session.api import CallVerdict, OutputVerdict, check_call, judge_call
     from .sources.capture import capture, step
+    from .sources.live import CheckFailed, live_check
     from .sources.nan import nan_tracker
+    from .sources.observing import observe
     from .sources.operators import operator
+    from .sources.repeatable import deterministic, seed_all
+    from .sources.reroute import cast, fallback, fp32_collectives, substitute
+    from .sources.timing import time_ops
 
     __version__: str
 
-__all__ = ["CallVerdict", "OutputVerdict", "capture", "check_call", "judge_call", "nan_tracker",
-           "operator", "reference", "step", "testing"]  # fmt: skip
+__all__ = ["CallVerdict", "CheckFailed", "OutputVerdict", "capture", "cast", "check_call",
+           "deterministic", "fallback", "fp32_collectives", "judge_call", "live_check",
+           "nan_tracker", "observe", "operator", "reference", "seed_all", "step", "substitute", "testing",
+           "time_ops"]  # fmt: skip
 
 _HOMES = {"operator": "sources.operators", "capture": "sources.capture", "step": "sources.capture",
-          "nan_tracker": "sources.nan", "__version__": "_core"}  # fmt: skip
+          "live_check": "sources.live", "CheckFailed": "sources.live",
+          "nan_tracker": "sources.nan", "__version__": "_core", "fallback": "sources.reroute",
+          "cast": "sources.reroute", "substitute": "sources.reroute",
+          "fp32_collectives": "sources.reroute", "time_ops": "sources.timing", "observe": "sources.observing",
+          "deterministic": "sources.repeatable", "seed_all": "sources.repeatable"}  # fmt: skip
 _MODULES = ("reference", "testing")
 
 

@@ -31,11 +31,11 @@ def folders(text: str) -> dict[str, set[str]]:
 MAY_USE = folders((ROOT / "cmake" / "folders.cmake").read_text())
 # folder -> public headers above it, which it must not include
 HEADER_OWNER = {
-    "stats.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "result.h": "result",
+    "diff.h": "diff", "stats.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "result.h": "result",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
     "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
     "finding.h": "case", "draw.h": "draw", "value.h": "call",
-    "call.h": "call", "launch.h": "capture", "flow.h": "flow",
+    "call.h": "call", "launch.h": "capture", "flow.h": "flow", "loss.h": "loss",
     "run.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign",
 }
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels

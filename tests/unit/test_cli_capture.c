@@ -132,27 +132,27 @@ static const sentence sentences[] = {
      "ulpscope capture: no operator call of step 1 matches --ops mm; t holds an empty "
      "trace, "
      "remove it\n"},
-    {{OF(plain, NULL, 0), .n_python = 1, .n_torch = 1},
+    {{OF(plain, NULL, 0), .around.n_python = 1, .around.n_torch = 1},
      2,
      "ulpscope capture: python ended before step 1: no optimizer stepped, no data loader "
      "gave "
      "two batches; to record the whole program: --steps 0; nothing was recorded\n"},
-    {{OF(more, NULL, 0), .n_torch = 1},
+    {{OF(more, NULL, 0), .around.n_torch = 1},
      2,
      "ulpscope capture: python ended before steps 2, 5-8: no optimizer stepped; to "
      "record the "
      "whole program: --steps 0; nothing was recorded\n"},
-    {{OF(first, NULL, 0), .n_torch = 1},
+    {{OF(first, NULL, 0), .around.n_torch = 1},
      2,
      "ulpscope capture: python ended before step 0: it made no operator call; nothing "
      "was "
      "recorded\n"},
-    {{OF(plain, NULL, 0), .n_python = 2},
+    {{OF(plain, NULL, 0), .around.n_python = 2},
      2,
      "ulpscope capture: the recorder found nothing to record: no process of python "
      "imported "
      "torch; nothing was recorded\n"},
-    {{OF(plain, NULL, 0), .n_torch = 1, .not_started = "OSError: no"},
+    {{OF(plain, NULL, 0), .around.n_torch = 1, .around.not_started = "OSError: no"},
      2,
      "ulpscope capture: the recorder could not be started: OSError: no; nothing was "
      "recorded\n"},
@@ -239,7 +239,7 @@ static void flags_that_keep_the_recorder_out_are_found(void **state)
         (void)snprintf(text, sizeof text, "%s", cases[i].words);
         for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " "))
             words[n++] = word;
-        assert_int_equal(capture_ignoring_flag(words), cases[i].flag);
+        assert_int_equal(around_ignoring_flag(words), cases[i].flag);
     }
 }
 

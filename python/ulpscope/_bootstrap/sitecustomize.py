@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in every Python process under `ulpscope capture`: waits for torch to be imported,
-then starts the recorder. A sitecustomize that this one hides is run first. How far each
+"""Runs in every Python process under `ulpscope capture` and `ulpscope run`: waits for torch
+to be imported, then starts the recorder, or the modes. A sitecustomize that this one hides is run first. How far each
 process came stands in the launcher's folder, a file for each."""
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-REPORTS = os.environ.get("ULPSCOPE_CAPTURE", "")
+TOLD = (("ULPSCOPE_CAPTURE", "launched"), ("ULPSCOPE_RUN", "run_modes"), ("ULPSCOPE_BISECT", "trial"))
+STARTS = [(os.environ[name], module) for name, module in TOLD if os.path.isdir(os.environ.get(name, ""))]
 
 
-def mark(what, text=""):
+def mark(reports, what, text=""):
     """Leaves word for the launcher; one that is gone does not matter."""
     try:
-        with open(os.path.join(REPORTS, f"{what}-{os.getpid()}"), "w", errors="replace") as file:
+        with open(os.path.join(reports, f"{what}-{os.getpid()}"), "w", errors="replace") as file:
             file.write(text)
     except OSError:
         pass
@@ -47,15 +49,14 @@ def load_ulpscope():
 
 def start():
     """Torch is there: start recording; a failure must not break the program."""
-    mark("torch")
-    try:
-        load_ulpscope()
-        from ulpscope.sources import launched
-
-        launched.start(REPORTS)
-    except Exception as error:
-        mark("failed", f"{type(error).__name__}: {error}")
-        print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)
+    for reports, module in STARTS:
+        mark(reports, "torch")
+        try:
+            load_ulpscope()
+            importlib.import_module(f"ulpscope.sources.{module}").start(reports)
+        except Exception as error:
+            mark(reports, "failed", f"{type(error).__name__}: {error}")
+            print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)
 
 
 class TorchWatcher:
@@ -78,7 +79,8 @@ class TorchWatcher:
         return spec
 
 
-if os.path.isdir(REPORTS):  # a process that outlives the launcher is not recorded
-    mark("python")
+if STARTS:  # a process that outlives the launcher is not recorded
+    for folder, _ in STARTS:
+        mark(folder, "python")
     sys.meta_path.insert(0, TorchWatcher())
 run_hidden_sitecustomize()

@@ -140,7 +140,7 @@ def _link_flags() -> list[str]:
     torch_lib = _torch_home() / "lib"
     ours = [f"-l{n}" for n in ("ulpscope_sim", "ulpscope") if (PACKAGE / f"lib{n}.so").exists()]
     return ["-shared", "-Wl,--as-needed", f"-L{PACKAGE}", *ours, f"-L{torch_lib}", "-ltorch_cpu",
-            "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
+            "-ltorch_python", "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
 
 
 def _cache() -> Path:

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope run: runs a command with modes around it that watch while it works.
+//
+// As in `ulpscope capture` the command is not changed: each Python process in it enters
+// the modes where torch is imported (python/ulpscope/sources/run_modes.py) and reports
+// what they found through a file; that is said once, at the end (run_told.c).
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/pattern.h>
+
+#include "capture.h"
+#include "cli.h"
+#include "run.h"
+#include "run_reroute.h"
+#include "stop.h"
+
+enum {
+    OPT_NAN = 256,
+    OPT_CHECK,
+    OPT_STEPS,
+    OPT_OPS,
+    OPT_STEP_BY,
+    OPT_DISTINCT,
+    OPT_EVERY,
+    OPT_BUDGET
+};
+enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE };
+
+const run_mode run_modes[] = {
+    {OPT_NAN, "nan", "birth of NaN or Inf", "births of NaN or Inf"},
+    {OPT_CHECK, "check", "accused call", "accused calls"},
+    {0},
+};
+
+static const cli_entry own_options[] = {
+    {OPT_NAN, "nan", NULL, NULL,
+     "say where NaN and Inf are born: forward, backward, optimizer"},
+    {OPT_CHECK, "check", NULL, NULL,
+     "judge every call behind the step, as ulpscope check does, by what the run itself "
+     "got"},
+    {OPT_DISTINCT, "distinct", NULL, NULL,
+     "--check: of each step one call of each operator, form and argument"},
+    {OPT_EVERY, "every", "N", NULL, "--check: each N-th step"},
+    {OPT_BUDGET, "budget", "SECONDS", NULL,
+     "--check: seconds of judging, or below 1 the share of the time"},
+    {'o', "out", "OUT", "ulpscope-out",
+     "--check: folder of the results, for ulpscope report; what a check left there is "
+     "replaced"},
+    {OPT_FALLBACK, "fallback", "PATTERN", NULL,
+     "compute these operators on the CPU instead"},
+    {OPT_CAST, "cast", "PATTERN=DTYPE", NULL, "compute them in another dtype"},
+    {OPT_SUBSTITUTE, "substitute", "OP=MODULE:FUNCTION", NULL,
+     "compute them by a Python function"},
+    {OPT_STEPS, "steps", "LIST", NULL,
+     "watch these steps alone, from 0, e.g. 2,5-8 (default: all)"},
+    {OPT_OPS, "ops", "PATTERN", NULL,
+     "only these operators: globs, comma-separated, ! excludes"},
+    {OPT_STEP_BY, "step-by", "[optimizer|dataloader|manual]", NULL,
+     "what ends a step (default: the optimizer, else the data loader; manual: the "
+     "program calls ulpscope.step())"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, NULL};
+
+const cli_page cmd_run_page = {
+    .command = "run",
+    .usage = "--nan|--check [OPTIONS] -- COMMAND [ARGS]...",
+    .about =
+        "Runs COMMAND unmodified (python train.py, python -m pkg, torchrun, a shell "
+        "script) to its end and watches its operator calls meanwhile. What was found is "
+        "said at the end, of all ranks. Should watching fail, the command goes on "
+        "without.\n",
+    .options = options,
+    .examples =
+        "  ulpscope run --nan -- python train.py --lr 3e-4\n"
+        "  ulpscope run --nan --steps 100-200 -- torchrun --nproc-per-node 4 train.py\n"
+        "  ulpscope run --check --distinct -- python train.py\n"
+        "  ulpscope run --check --every 100 -o out -- torchrun --nproc-per-node 4 "
+        "train.py\n"
+        "  ulpscope run --fallback 'aten::mm' -- python train.py\n"
+        "  ulpscope run --nan --ops '*softmax*,mm' -- python -m mypackage.train\n",
+    .codes =
+        "0 nothing found, 1 found, 2 something went wrong; where COMMAND failed its own, "
+        "128 + n when signal n ended it",
+    .stops = true,
+};
+
+typedef struct run_options {
+    const run_mode *mode[RUN_MAX_MODES];
+    int n_modes;
+    const char *steps, *ops, *step_by; /* NULL where not given */
+    const char *distinct, *every, *budget, *out;
+    char **command; /* ends with NULL */
+} run_options;
+
+static bool check_steps(const char *text)
+{
+    usc_error err;
+    usc_steps *steps = NULL;
+    size_t n;
+    const bool ok = usc_steps_read(text, &steps, &n, &err) == USC_OK;
+    free(steps);
+    return ok || cli_fail("--%s", err.text) == 0;
+}
+
+static bool check_ops(const char *text)
+{
+    usc_error err;
+    return usc_pattern_check(text, &err) == USC_OK ||
+           cli_fail("--ops: %s", err.text) == 0;
+}
+
+static bool check_every(const char *text)
+{
+    int64_t n;
+    if (!cli_number("--every", text, &n)) return false;
+    return n >= 1 || cli_fail("--every must be 1 or more") == 0;
+}
+
+static bool check_budget(const char *text)
+{
+    double seconds;
+    if (cli_real(text, &seconds) && seconds > 0) return true;
+    return cli_fail(
+               "--budget: '%s' is no time; write 600 for ten minutes of judging, 0.2 "
+               "for a fifth of the time",
+               text) == 0;
+}
+
+/* Options of --check alone, where it is not asked for. */
+static const char *is_idle(const run_options *o)
+{
+    for (int i = 0; i < o->n_modes; i++)
+        if (o->mode[i]->key == OPT_CHECK) return NULL;
+    if (o->distinct != NULL) return "--distinct";
+    if (o->every != NULL) return "--every";
+    if (o->budget != NULL) return "--budget";
+    return o->out != NULL ? "-o" : NULL;
+}
+
+static void take_mode(run_options *o, int key)
+{
+    for (int i = 0; i < o->n_modes; i++)
+        if (o->mode[i]->key == key) return;
+    for (const run_mode *m = run_modes; m->key != 0; m++)
+        if (m->key == key) o->mode[o->n_modes++] = m;
+}
+
+static bool take(run_options *o, int key)
+{
+    switch (key) {
+    case OPT_FALLBACK:
+        return run_reroute_take("fallback", optarg);
+    case OPT_CAST:
+        return run_reroute_take("cast", optarg);
+    case OPT_SUBSTITUTE:
+        return run_reroute_take("substitute", optarg);
+    case OPT_STEPS:
+        o->steps = optarg;
+        return check_steps(optarg);
+    case OPT_OPS:
+        o->ops = *optarg != '\0' ? optarg : NULL;
+        return check_ops(optarg);
+    case OPT_STEP_BY:
+        o->step_by = optarg;
+        return true;
+    case OPT_DISTINCT:
+        o->distinct = "1";
+        return true;
+    case OPT_EVERY:
+        o->every = optarg;
+        return check_every(optarg);
+    case OPT_BUDGET:
+        o->budget = optarg;
+        return check_budget(optarg);
+    case 'o':
+        o->out = optarg;
+        return true;
+    case '?':
+        return false;
+    default:
+        take_mode(o, key);
+        return true;
+    }
+}
+
+static bool parse(int argc, char **argv, run_options *o)
+{
+    *o = (run_options){0};
+    for (int key; (key = cli_next(&cmd_run_page, argc, argv)) != -1;)
+        if (!take(o, key)) return false;
+    o->command = argv + optind;
+    if (optind == argc)
+        return cli_fail("no command given; put it behind --, e.g. -- python train.py") ==
+               0;
+    if (o->n_modes > 0 && is_idle(o) != NULL)
+        return cli_fail("%s goes with --check; see ulpscope run --help", is_idle(o)) == 0;
+    return o->n_modes > 0 || run_reroute_any() ||
+           cli_fail("what is it to watch? ulpscope run --nan -- %s ...; see ulpscope run "
+                    "--help",
+                    o->command[0]) == 0;
+}
+
+/* What is to be watched, for ulpscope.sources.run_modes: names and values in turn, a zero
+ * behind each. */
+static bool write_options(const run_options *o, const char *reports)
+{
+    char path[PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/options", reports);
+    const char *const words[][2] = {{"steps", o->steps},     {"ops", o->ops},
+                                    {"step_by", o->step_by}, {"distinct", o->distinct},
+                                    {"every", o->every},     {"budget", o->budget},
+                                    {"out", o->out}};
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL;
+    for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)
+        if (words[i][1] != NULL)
+            ok = fprintf(file, "%s%c%s%c", words[i][0], 0, words[i][1], 0) >= 0;
+    for (int i = 0; ok && i < o->n_modes; i++)
+        ok = fprintf(file, "mode%c%s%c", 0, o->mode[i]->name, 0) >= 0;
+    if (file != NULL) ok &= fclose(file) == 0;
+    return ok || cli_fail("%s: %s", path, strerror(errno)) == 0;
+}
+
+static bool never(void *ctx)
+{
+    (void)ctx;
+    return false;
+}
+
+/* Says in one piece what came of it: others write to stderr, too. */
+static int conclude(const run_seen *seen)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (to == NULL) return cli_fail("out of memory");
+    const int code = run_conclude(seen, to);
+    if (fclose(to) == 0) (void)fputs(text, stderr);
+    free(text);
+    return code;
+}
+
+static int run_command(const run_options *o, const char *reports)
+{
+    capture_child child;
+    run_seen seen = {.n_modes = o->n_modes, .command = o->command, .reports = reports};
+    memcpy(seen.mode, o->mode, sizeof seen.mode);
+    if (!capture_child_start(&child, o->command)) return CLI_TROUBLE;
+    seen.status = capture_child_wait(&child, never, NULL);
+    around_read(reports, &seen.around);
+    const int code = conclude(&seen);
+    free(seen.around.not_started);
+    return code;
+}
+
+static int run(const run_options *o)
+{
+    static cli_python python;
+    char reports[PATH_MAX];
+    usc_error err;
+    if (!capture_can_run(o->command[0])) return CLI_TROUBLE;
+    cli_stop_begin();
+    if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
+    const int code = cli_stop_asked() == 0 ? around_build_glue(&python) : CLI_SAME;
+    if (cli_stop_asked() != 0) {
+        if (code != CLI_INTERRUPTED) (void)cli_fail("interrupted; nothing was run");
+        return 128 + cli_stop_asked();
+    }
+    if (code != 0) return code;
+    if (!around_make_reports(reports)) return CLI_TROUBLE;
+    int end = CLI_TROUBLE;
+    if (write_options(o, reports) && run_reroute_set() &&
+        around_set_environment(&python, "ULPSCOPE_RUN", reports))
+        end = run_command(o, reports);
+    capture_remove(reports);
+    return end;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    run_options o;
+    cli_begin("run");
+    return parse(argc, argv, &o) ? run(&o) : CLI_TROUBLE;
+}

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modes inside a program that runs under `ulpscope run` (cli/cmd_run.c).
+
+Started by the bootstrap's sitecustomize once torch is imported: every process enters them
+there, data-loader workers do not. What was found goes to the program through a file for each
+process and mode, which stands whole or not at all (cli/run_told.c reads it): at the end, and
+before that where something new was found, for a process may be killed.
+
+Needs of torch: the place of a data loader's work, and what the modes need."""
+
+import atexit
+import contextlib
+import functools
+import os
+import sys
+import threading
+from multiprocessing import process
+from pathlib import Path
+
+from . import capture, hooks, reroute
+from .live import live_check
+from .nan import nan_tracker
+
+MOST_SAID = 20  # sentences of a process
+EXIT_S = 10  # what the program's own os._exit waits for us
+
+
+class Nan:
+    """`--nan`. What a row of MODES gives: `mode`, a context manager with `error`; `n_calls`
+    it has seen, `n_found`, and `said`, sentences on what it found."""
+
+    def __init__(self, options):
+        self.mode = nan_tracker(ops=options.get("ops"), steps=options.get("steps"),
+                                step_by=options.get("step_by"))  # fmt: skip
+
+    @property
+    def n_calls(self):
+        return self.mode.n_calls
+
+    @property
+    def n_found(self):
+        return self.mode.n_births
+
+    def said(self, most):
+        return [birth.sentence for birth in self.mode.births()[:most]]
+
+
+class _Checked(live_check):
+    """Waits at its end: what is said then is said for good."""
+
+    def __exit__(self, *raised):
+        super().__exit__(*raised)
+        self.findings()
+        return False
+
+
+class Check:
+    """`--check`, as `Nan`. All verdicts go to OUT."""
+
+    def __init__(self, options):
+        self.mode = _Checked(
+            ops=options.get("ops"), steps=options.get("steps"), step_by=options.get("step_by"),
+            every=int(options.get("every", 1)), distinct="distinct" in options,
+            budget=float(options["budget"]) if "budget" in options else None,
+            output=options.get("out", "ulpscope-out"))  # fmt: skip
+
+    @property
+    def n_calls(self):
+        return self.mode.n_judged
+
+    @property
+    def n_found(self):
+        return len(self.mode.so_far())
+
+    def said(self, most):
+        return [_placed(finding) for finding in self.mode.so_far()[:most]]
+
+
+def _placed(finding):
+    """The sentence on a finding, with where it was."""
+    module = f", module {finding.module}" if finding.module else ""
+    return f"step {finding.step}, {finding.phase}{module}: {finding.sentence}"
+
+
+MODES = {"nan": Nan, "check": Check}
+
+
+def read_options(reports):
+    """Modes and options that the program `ulpscope` read, checked and wrote down."""
+    words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")[:-1]
+    pairs = list(zip(words[::2], words[1::2]))
+    return [v for k, v in pairs if k == "mode"], {k: v for k, v in pairs if k != "mode"}
+
+
+def start(reports):
+    """Enters the modes: now, or where multiprocessing started this process once it is known
+    what for."""
+    run = Run(reports)
+    started = "--multiprocessing-fork" in getattr(sys, "orig_argv", sys.argv)
+    run.watch_children(started)
+    if not started:
+        run.enter()
+
+
+class Run:
+    """The modes of this process."""
+
+    def __init__(self, reports):
+        self.reports = Path(reports)
+        self.names, self.options = read_options(reports)
+        self.modes = {}
+        self.rerouted = []
+        self.owner = None
+        self.ranks = None
+        self.steps = None
+        self.told = {}  # what was found as it was told last
+
+    def enter(self):
+        """Begins; said at once, so that a process that is killed is known."""
+        self.owner = os.getpid()
+        self.modes = {name: MODES[name](self.options) for name in self.names}
+        if not self.rerouted:  # a forked child has what its parent had
+            self.rerouted = reroute.from_environment()
+        self.ranks = hooks.Ranks()
+        for one in self.modes.values():
+            one.mode.__enter__()
+        self.steps = hooks.Steps(self.tell_news, source=self.options.get("step_by"))
+        self.steps.install()
+        atexit.register(self.leave)
+        self._watch_exit()
+
+    def watch_children(self, started):
+        """A child that multiprocessing started does one thing: where that is fetching batches
+        it enters no mode. `started`: this process is such a child itself."""
+        original = process.BaseProcess._bootstrap
+
+        @functools.wraps(original)
+        def bootstrap(child, *args, **kwargs):
+            self.forked()
+            target = getattr(child, "_target", None)
+            if getattr(target, "__name__", "") != "_worker_loop":
+                with contextlib.suppress(Exception):
+                    self.enter()
+            return original(child, *args, **kwargs)
+
+        process.BaseProcess._bootstrap = bootstrap
+
+    def forked(self):
+        """This process is the child of one that was in the modes: they are not its own."""
+        if self.owner in (None, os.getpid()):
+            return
+        atexit.unregister(self.leave)
+        for one in self.modes.values():
+            with contextlib.suppress(Exception):
+                one.mode.abandon()
+        if self.steps is not None:
+            self.steps.remove()
+        self.modes, self.told = {}, {}
+
+    def _watch_exit(self):
+        """A program that leaves by os._exit runs no handlers: then it runs ours."""
+        original = os._exit
+
+        @functools.wraps(original)
+        def exit_now(status):
+            if os.getpid() == self.owner and self.modes:
+                ending = threading.Thread(target=self.leave, daemon=True)
+                ending.start()
+                ending.join(EXIT_S)
+            original(status)
+
+        os._exit = exit_now
+
+    def leave(self):
+        """The program ends: the modes with it, and what they found is told."""
+        if os.getpid() != self.owner:
+            return
+        modes, self.modes = self.modes, {}
+        for name, one in modes.items():
+            with contextlib.suppress(Exception):
+                one.mode.__exit__(SystemExit, None, None)  # nothing is raised any more
+            self.tell(name, one)
+        rerouted, self.rerouted = self.rerouted, []
+        for mode in reversed(rerouted):
+            with contextlib.suppress(Exception):
+                mode.__exit__(SystemExit, None, None)
+
+    def tell_news(self):
+        """A step is over. What it found is told before the next."""
+        for name, one in self.modes.items():
+            if one.n_found != self.told.get(name):
+                self.tell(name, one)
+
+    def tell(self, name, one):
+        """Writes what a mode found; nothing that goes wrong here is the program's matter."""
+        rank, world = capture.rank_and_world()
+        joined = self.ranks and self.ranks.joined
+        if world == 1 and joined:
+            rank, world = joined
+        try:
+            self.told[name] = one.n_found
+            words = [rank, world, one.n_calls, one.n_found, one.mode.error or "", *one.said(MOST_SAID)]
+            path = self.reports / f"told-{name}-{os.getpid()}"
+            part = self.reports / f"part-{name}-{os.getpid()}"
+            part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
+            os.replace(part, path)
+        except Exception as error:
+            print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)

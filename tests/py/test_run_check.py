@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope run --check`: a command that is not changed, every call of it judged; and the page that
+tells how."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/howto/check-while-it-trains.md"
+TRAIN = """
+import torch, ulpscope.sim
+net = torch.nn.Sequential()
+net.add_module("act", torch.nn.GELU())
+net.add_module("up", torch.nn.Linear(8, 8))
+net = net.to("sim:0")
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    net(torch.arange(32.0).view(4, 8).to("sim:0") / 32).sum().backward()
+    opt.step()
+"""
+
+
+def launch(folder, *options, faults="", command=(sys.executable, "train.py")):
+    (folder / "train.py").write_text(TRAIN)
+    return subprocess.run(
+        ["ulpscope", "run", *options, "--", *command], cwd=folder, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=300,
+        env=os.environ | {"TMPDIR": str(folder), "ULPSCOPE_SIM_FAULTS": faults})  # fmt: skip
+
+
+def test_a_fault_is_said_with_its_step_and_module(tmp_path):
+    done = launch(tmp_path, "--check", "--distinct", "--every", "2", "-o", "out", faults="aten::gelu:bf16_output")
+    assert done.returncode == 1, done.stderr
+    said = done.stderr.splitlines()
+    assert said[0].startswith("step 0, forward, module act: aten::gelu computed with ")
+    assert said[1].startswith("ulpscope: 1 accused call in ") and len(said) == 2
+    report = subprocess.run(["ulpscope", "report", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert report.returncode == 1 and "aten::gelu" in report.stdout
+    assert not list(tmp_path.glob("ulpscope-live-*"))
+
+
+def test_an_honest_run_is_fine(tmp_path):
+    done = launch(tmp_path, "--check")
+    assert done.returncode == 0 and done.stderr.startswith("ulpscope: no accused call in "), done.stderr
+    assert (tmp_path / "ulpscope-out/result.db").exists()
+
+
+REFUSED = ((("--nan", "--distinct"), "--distinct goes with --check"), (("--check", "--every", "0"), "--every must be"),
+           (("--check", "--budget", "x"), "--budget: 'x' is no time"))  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED)
+def test_options_that_make_no_sense_are_refused(tmp_path, options, said):
+    done = launch(tmp_path, *options)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_the_page_does_what_it_says(tmp_path):
+    page = PAGE.read_text()
+    commands = re.findall(r"```sh\n(.*?)```", page, re.S)
+    example = re.search(r"```\n(step 0, .*?)```", page, re.S).group(1).splitlines()
+    done = launch(tmp_path, *commands[0].split()[2:4], faults="aten::gelu:bf16_output:nth=1")
+    assert done.returncode == 1, done.stderr
+    numbers = r"\d+(\.\d+)?"
+    assert [re.sub(numbers, "N", line) for line in done.stderr.splitlines()] == [
+        re.sub(numbers, "N", line) for line in example]  # fmt: skip
+    report = subprocess.run(commands[1].split(), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "aten::gelu" in report.stdout
+    code = re.search(r"```python\n(.*?)```", page, re.S).group(1)
+    program = "import torch\ndef train():\n    torch.ones(8).sum()\n" + code + "print(live.n_judged, live.error)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert re.fullmatch(r"\d+ None\n", done.stdout), done.stdout + done.stderr
