@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sources of NaN and Inf in a trace, and what a replay says of them; see overflow.h.
+#include "cli.h"
 #include "overflow.h"
 
 #include <stdio.h>
