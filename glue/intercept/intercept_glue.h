@@ -87,6 +87,13 @@ typedef struct usc_intercept_table {
     void (*api_end)(usc_intercept_api *call, bool ok);
     /** Device types that calls touched so far, e.g. "cpu,sim". Static text per call. */
     const char *(*devices)(void);
+    /**
+     * Calls `tell` with each operator outside of aten and prims, and where it was defined
+     * as torch says it ("registered at net.py:12"). Other threads may register kernels
+     * meanwhile, which torch's own dump of an operator does not stand.
+     */
+    void (*places)(void (*tell)(void *ctx, const char *name, const char *place),
+                   void *ctx);
 } usc_intercept_table;
 
 #define USC_INTERCEPT_TABLE "usc_intercept"

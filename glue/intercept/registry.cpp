@@ -300,6 +300,18 @@ void note_module(const usc_capture *c, int64_t id, const char *path)
     use[slot].in_modules[id] = in;
 }
 
+/* Definitions alone are read: kernels come and go under other threads' hands. */
+void places(void (*tell)(void *ctx, const char *name, const char *place), void *ctx)
+{
+    for (const c10::OperatorName &name : c10::Dispatcher::singleton().getAllOpNames()) {
+        if (name.name.rfind("aten::", 0) == 0 || name.name.rfind("prims::", 0) == 0)
+            continue;
+        const auto handle = c10::Dispatcher::singleton().findSchema(name);
+        if (handle)
+            tell(ctx, c10::toString(name).c_str(), std::string(handle->debug()).c_str());
+    }
+}
+
 } // namespace
 
 Operator::Operator(const OperatorHandle &op)
@@ -406,4 +418,5 @@ const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
                                                                      : nullptr,
                                            intercept::api_begin,
                                            intercept::api_end,
-                                           intercept::devices_seen};
+                                           intercept::devices_seen,
+                                           intercept::places};

@@ -283,6 +283,25 @@ static PyObject *capture_devices(capture_object *self, PyObject *unused)
     return PyUnicode_FromString(self->glue->devices());
 }
 
+static void tell_place(void *list, const char *name, const char *place)
+{
+    if (PyErr_Occurred()) return;
+    PyObject *pair = Py_BuildValue("ss", name, place);
+    if (pair != NULL) PyList_Append(list, pair);
+    Py_XDECREF(pair);
+}
+
+/* With the GIL held: Python code defines operators under it. */
+static PyObject *capture_places(capture_object *self, PyObject *unused)
+{
+    (void)unused;
+    PyObject *list = PyList_New(0);
+    if (list == NULL) return NULL;
+    self->glue->places(tell_place, list);
+    if (PyErr_Occurred()) Py_CLEAR(list);
+    return list;
+}
+
 /* ---- what it says ---- */
 
 static PyObject *capture_counts(capture_object *self, PyObject *unused)
@@ -415,6 +434,8 @@ static PyMethodDef methods[] = {
      "scope(modules, threads): records these alone, from the next begin_step on."},
     {"meta", METHOD(capture_meta), METH_VARARGS, "meta(key, value): sets a meta key."},
     {"devices", METHOD(capture_devices), METH_NOARGS, "devices() -> 'cpu,sim:0'."},
+    {"places", METHOD(capture_places), METH_NOARGS,
+     "places() -> [(operator, where it was defined)], without torch's own."},
     {"counts", METHOD(capture_counts), METH_NOARGS, "counts() -> dict of counters."},
     {"error", METHOD(capture_error), METH_NOARGS, "error() -> first error or None."},
     {"flush", METHOD(capture_flush), METH_NOARGS, "flush(): everything is on disk then."},

@@ -3,6 +3,9 @@
 entered or left first, on any thread; and modules and threads that a mode is for."""
 
 import sqlite3
+import subprocess
+import sys
+import textwrap
 import threading
 from contextlib import closing
 
@@ -204,3 +207,37 @@ def test_threads_that_are_asked_for():
 def test_bad_arguments_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         ulpscope.nan_tracker(**bad)
+
+
+# One session asks where operators were defined while another one's kernels come and go.
+READS_WHILE_KERNELS_GO = """
+    import sys, threading, torch
+    from ulpscope.sources import capture
+
+    def record(name):
+        recorder = capture.Recorder(f"{sys.argv[1]}/{name}", "stats", None)
+        recorder.begin(0)
+        torch.ones(2) + 1
+        recorder.end()
+        return recorder
+
+    def read():
+        while not done.is_set():
+            capture.operator_sources(first.session)
+
+    first, done = record("first"), threading.Event()
+    reader = threading.Thread(target=read)
+    reader.start()
+    for i in range(150):
+        record(i).close()
+    done.set()
+    reader.join()
+    first.close()
+    print("fine")
+"""
+
+
+def test_operators_are_asked_for_while_kernels_come_and_go(tmp_path):
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(READS_WHILE_KERNELS_GO), tmp_path / "t"],
+                          text=True, capture_output=True, timeout=600)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

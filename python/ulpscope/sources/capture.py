@@ -206,7 +206,7 @@ class Recorder:
         if self.births is None:
             session.meta("devices", session.devices())
             session.meta("compiled_regions", str(len(self.generated)))
-            session.meta("imports", json.dumps(operator_sources()))
+            session.meta("imports", json.dumps(operator_sources(session)))
         error = None
         try:
             session.flush()
@@ -244,7 +244,7 @@ class Recorder:
         if self.births is not None and "keep_path" not in self.sifted:
             return
         if self.births is not None:
-            self.session.meta("imports", json.dumps(operator_sources()))
+            self.session.meta("imports", json.dumps(operator_sources(self.session)))
         for key, value in environment(self.data, self.ops).items():
             self.session.meta(key, value)
 
@@ -260,11 +260,11 @@ def _is_child():
     return multiprocessing.parent_process() is not None
 
 
-def operator_sources():
+def operator_sources(session):
     """
     What a replay must import to have the operators that this program registered itself:
     Python files and extension libraries, sorted. A script that would run on import (no
-    `__name__` guard) is left out.
+    `__name__` guard) is left out. From any thread, while others register kernels.
     """
     import torch
 
@@ -272,10 +272,8 @@ def operator_sources():
 
     folder = os.path.dirname(torch.__file__)
     found = set(torch.ops.loaded_libraries)
-    for name in torch._C._dispatch_get_all_op_names():
-        if name.split("::")[0] in ("aten", "prims"):
-            continue
-        place = re.search(r"^debug: registered at (.*\.py):\d+$", torch._C._dispatch_dump(name), re.M)
+    for name, said in session.places():
+        place = re.fullmatch(r"registered at (.*\.py):\d+", said)
         file = place.group(1) if place else ""
         if file.endswith(os.path.join("_library", "custom_ops.py")):  # torch.library.custom_op
             function = custom_operator(name)
