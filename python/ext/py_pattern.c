@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/pattern.h: options that hold a PATTERN are refused before a run starts.
+// Binds ulpscope/pattern.h: options that hold a PATTERN are refused before a run starts,
+// and Python has no matcher of its own.
 #include "core.h"
 
 #include <ulpscope/pattern.h>
@@ -14,9 +15,19 @@ static PyObject *check_pattern(PyObject *module, PyObject *argument)
     Py_RETURN_NONE;
 }
 
+static PyObject *match_pattern(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *pattern, *op;
+    if (!PyArg_ParseTuple(args, "ss", &pattern, &op)) return NULL;
+    return PyBool_FromLong(usc_pattern_match(pattern, op));
+}
+
 static PyMethodDef functions[] = {
     {"check_pattern", check_pattern, METH_O,
      "check_pattern(pattern)\n--\n\nRaises ArgError where it is not well formed."},
+    {"match_pattern", match_pattern, METH_VARARGS,
+     "match_pattern(pattern, op)\n--\n\nWhether an operator's name matches."},
     {NULL, NULL, 0, NULL},
 };
 

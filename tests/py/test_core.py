@@ -104,3 +104,10 @@ def test_closed_handles_say_so(tmp_path):
     result.close()
     with pytest.raises(ValueError, match="closed"):
         result.done()
+
+
+@pytest.mark.parametrize(("pattern", "op", "found"), [
+    ("aten::add,aten::mm", "aten::add.Tensor", True), ("aten::add", "aten::addmm", False),
+    ("aten::add.Tensor", "aten::add.Scalar", False), ("*,!mm", "aten::mm", False)])  # fmt: skip
+def test_operators_match_a_pattern_as_everywhere(pattern, op, found):
+    assert _core.match_pattern(pattern, op) is found

@@ -102,12 +102,13 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         self.n_told = 0  # to on_birth
         self.n_before = 0  # calls of sessions that are closed
 
-    def births(self):
-        """The births so far, as a list of `Birth`, in the order in which they came about."""
+    def births(self, first=0):
+        """The births so far, as a list of `Birth`, in the order in which they came about; `first`:
+        without so many that were there before."""
         with self._guarded():
             if self.recorder.session is not None:
                 self.recorder.session.flush()
-        return [_birth(b) for b in self.found.read(0)]
+        return [_birth(b) for b in self.found.read(first)]
 
     @property
     def n_births(self):
@@ -193,10 +194,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         """Hands new births to on_birth. What that raises is for the program."""
         if self.on_birth == "record":
             return
-        with self._guarded():
-            if self.recorder.session is not None:
-                self.recorder.session.flush()
-        new = [_birth(b) for b in self.found.read(self.n_told)]
+        new = self.births(self.n_told)
         self.n_told += len(new)
         if self.on_birth != "raise":
             for birth in new:

@@ -119,7 +119,7 @@ class _Tool:
 
     def _is_white(self, op):
         """Whether an operator is not compared, also where it is called by one that is."""
-        return any(op == w or op.rpartition(".")[0] == w for w in self.white_list)
+        return bool(self.white_list) and _core.match_pattern(",".join(self.white_list), op)
 
     def _open_log(self):
         if self.log is None:
@@ -238,7 +238,7 @@ class _Nan(nan_tracker):
         self.tool = tool
 
     def _tell(self):
-        new = self.births()[self.n_told :]
+        new = self.births(self.n_told)
         self.n_told += len(new)
         first = None
         with self._guarded():
