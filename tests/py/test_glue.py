@@ -54,7 +54,7 @@ def test_the_program_names_the_glue_without_torch():
     made = {name: glue.build(name).parent for name in glue.names()}
     program = shutil.which("ulpscope")
     said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60,
-                          env={"ULPSCOPE_CACHE": str(glue._cache())}).stdout  # fmt: skip
+                          env={"ULPSCOPE_CACHE": str(glue.cache_home())}).stdout  # fmt: skip
     for name in made:
         line = next(line for line in said.splitlines() if line.startswith(f"glue {name}"))
         assert f"{_core.version} for torch " in line

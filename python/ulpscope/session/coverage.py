@@ -13,7 +13,6 @@ import re
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import torch
 
@@ -21,6 +20,7 @@ from .. import _core
 from ..calls.replay import BadCall, Unsupported, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied, TorchDevice, lacks, open_device
+from ..sources.glue import cache_home
 from . import identity
 from .bench import rebuilt
 
@@ -48,9 +48,8 @@ def kernel_of(op, device):
 
 def cache_file(device, facts):
     """Where what is known of a device of this version lies."""
-    home = os.environ.get("ULPSCOPE_CACHE") or Path.home() / ".cache" / "ulpscope"
     about = json.dumps([device, _core.version, facts], sort_keys=True)
-    return Path(home) / "coverage" / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.jsonl"
+    return cache_home() / "coverage" / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.jsonl"
 
 
 @contextlib.contextmanager

@@ -143,12 +143,14 @@ def _link_flags() -> list[str]:
             "-ltorch_python", "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
 
 
-def _cache() -> Path:
+def cache_home() -> Path:
+    """The folder of what is kept between runs: glue, what devices said. GlueError where there
+    is none."""
     cache = os.environ.get("ULPSCOPE_CACHE") or "~/.cache/ulpscope"
     try:
         return Path(cache).expanduser()
     except RuntimeError:  # no home at all
-        raise GlueError("there is no home folder to keep glue in; set ULPSCOPE_CACHE to a folder "
+        raise GlueError("there is no home folder to keep things in; set ULPSCOPE_CACHE to a folder "
                         "that can be written") from None
 
 
@@ -156,7 +158,7 @@ def told() -> list[str]:
     """What `ulpscope info` says of the glue: what is built, the compiler, the cache."""
     try:
         built = [f"{n} {'built' if _library(n).exists() else 'not built yet'}" for n in names()]
-        cache = str(_cache())
+        cache = str(cache_home())
     except GlueError as problem:
         built, cache = [], str(problem)
     if any("not built" in text for text in built):
@@ -179,7 +181,7 @@ def _cache_folder(name: str) -> Path:
     for path in headers + _sources(name):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     version = _torch_version().replace("/", "_")
-    return _cache() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
+    return cache_home() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
 
 
 def _run(command: list[str], log: Path) -> None:
