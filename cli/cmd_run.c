@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <ulpscope/pattern.h>
 
@@ -72,7 +73,10 @@ const cli_page cmd_run_page = {
         "Runs COMMAND unmodified (python train.py, python -m pkg, torchrun, a shell "
         "script) to its end and watches its operator calls meanwhile. What was found is "
         "said at the end, of all ranks. Should watching fail, the command goes on "
-        "without.\n",
+        "without.\n"
+        "\n"
+        "Of the environment: TORCH_MUSA_OP_DEBUG=1, with _LEVEL, _LENGTH, _LIST or "
+        "_BLACK_LIST and _DIR, has each call written into _DIR/observed.jsonl.\n",
     .options = options,
     .examples =
         "  ulpscope run --nan -- python train.py --lr 3e-4\n"
@@ -187,6 +191,16 @@ static bool take(run_options *o, int key)
     }
 }
 
+/* Whether torch_musa's variable asks for the calls in files: sources/observing.py. */
+static bool is_observed(void)
+{
+    static const char *const yes[] = {"1", "on", "true", "yes"};
+    const char *given = getenv("TORCH_MUSA_OP_DEBUG");
+    for (size_t i = 0; given != NULL && i < sizeof yes / sizeof yes[0]; i++)
+        if (strcasecmp(given, yes[i]) == 0) return true;
+    return false;
+}
+
 static bool parse(int argc, char **argv, run_options *o)
 {
     *o = (run_options){0};
@@ -198,7 +212,7 @@ static bool parse(int argc, char **argv, run_options *o)
                0;
     if (o->n_modes > 0 && is_idle(o) != NULL)
         return cli_fail("%s goes with --check; see ulpscope run --help", is_idle(o)) == 0;
-    return o->n_modes > 0 || run_reroute_any() ||
+    return o->n_modes > 0 || run_reroute_any() || is_observed() ||
            cli_fail("what is it to watch? ulpscope run --nan -- %s ...; see ulpscope run "
                     "--help",
                     o->command[0]) == 0;

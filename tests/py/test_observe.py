@@ -4,6 +4,9 @@ torch_musa's variables."""
 
 import json
 import math
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -150,3 +153,36 @@ def test_the_variables_of_torch_musa(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_MUSA_OP_DEBUG_LEVEL", "x")
     with pytest.raises(ValueError, match="a number"):
         ulpscope.observe.from_environment()
+
+
+TRAIN = """
+import torch
+import ulpscope.sim
+x = torch.ones(3, device="sim")
+(x + 1).mul(2).sum()
+"""
+
+
+def launch(folder, *options, **variables):
+    (folder / "train.py").write_text(TRAIN)
+    return subprocess.run(["ulpscope", "run", *options, "--", sys.executable, "train.py"], cwd=folder, text=True,
+                          capture_output=True, timeout=300, env=os.environ | {"TMPDIR": str(folder)} | variables)  # fmt: skip
+
+
+def test_the_variables_work_without_code(tmp_path):
+    """Section 2 of torch_musa's tools: what the backend itself logs, by `ulpscope run`."""
+    asked = {"TORCH_MUSA_OP_DEBUG": "1", "TORCH_MUSA_OP_DEBUG_LEVEL": "2", "TORCH_MUSA_OP_DEBUG_LIST": "Add,mul"}
+    idle = {"TORCH_USE_MUSA_DOUBLE_CAST": "1", "TORCH_MUSA_OP_DEBUG_COLOUR": "red"}
+    for n, options in enumerate(((), ("--nan",))):
+        done = launch(tmp_path, *options, **asked, **idle)
+        folder = tmp_path / ("DEBUG_DIR" + f"_{n}" * (n > 0))
+        assert done.returncode == 0 and f"calls observed: {folder}/observed.jsonl" in done.stderr, done.stderr
+        assert [r["op"] for r in lines(folder / "observed.jsonl")] == ["aten::add.Tensor", "aten::mul.Tensor"]
+        for name in idle:
+            assert done.stderr.count(f"{name} has no effect: ") == 1
+    refused = launch(tmp_path, **asked, TORCH_MUSA_OP_DEBUG_BLACK_LIST="mul")
+    assert refused.returncode == 2 and "exclude each other: set one" in refused.stderr
+    nowhere = launch(tmp_path, **asked, TORCH_MUSA_OP_DEBUG_DIR="/proc/no")
+    assert nowhere.returncode == 2 and "TORCH_MUSA_OP_DEBUG_DIR '/proc/no': " in nowhere.stderr
+    off = launch(tmp_path, TORCH_MUSA_OP_DEBUG="0")
+    assert off.returncode == 2 and "what is it to watch?" in off.stderr

@@ -4,10 +4,13 @@
 `observe` is the public context manager; glue/intercept/reroute_observe.cpp writes the lines."""
 
 import os
+import sys
 
 from . import reroute as _reroute
 
 VARIABLE = "TORCH_MUSA_OP_DEBUG"
+PARTS = ("LEVEL", "LENGTH", "LIST", "BLACK_LIST", "DIR")
+DOUBLE_CAST = "TORCH_USE_MUSA_DOUBLE_CAST"
 LEVELS = range(1, 7)
 
 
@@ -52,19 +55,38 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
 
         TORCH_MUSA_OP_DEBUG (on), _LEVEL, _LENGTH, _LIST or _BLACK_LIST (comma-separated parts of
         operator names), _DIR (the folder of observed.jsonl; ./DEBUG_DIR, with _N behind it
-        where it exists). Raises ValueError with a sentence for other values.
+        where it exists). `ulpscope run` enters it. Other variables of theirs about operators are
+        named on stderr: they have no effect. Raises ValueError with a sentence for other values.
         """
-        given = {name: os.environ.get(f"{VARIABLE}_{name}", "") for name in ("LEVEL", "LENGTH", "LIST", "BLACK_LIST", "DIR")}
-        if os.environ.get(VARIABLE, "").lower() not in ("1", "on", "true", "yes"):
+        _say_idle()
+        given = {name: os.environ.get(f"{VARIABLE}_{name}", "") for name in PARTS}
+        if not asked_for():
             return None
         if given["LIST"] and given["BLACK_LIST"]:
             raise ValueError(f"{VARIABLE}_LIST and {VARIABLE}_BLACK_LIST exclude each other: set one")
-        folder = _free(given["DIR"] or "DEBUG_DIR")
         mode = cls(_number("LEVEL", given["LEVEL"] or "1"), _number("LENGTH", given["LENGTH"] or "50"),
-                   _pattern(given["LIST"], "") or _pattern(given["BLACK_LIST"], "!") or "*",
-                   os.path.join(folder, "observed.jsonl"))  # fmt: skip
-        os.makedirs(folder)
+                   _pattern(given["LIST"], "") or _pattern(given["BLACK_LIST"], "!") or "*")  # fmt: skip
+        mode.write_to(os.path.join(_made(given["DIR"] or "DEBUG_DIR"), "observed.jsonl"))
         return mode
+
+    def write_to(self, output):
+        """Another file, before the mode is entered."""
+        self.output = self.more["output"] = os.path.abspath(output)
+
+
+def asked_for():
+    """Whether torch_musa's variable asks for it."""
+    return os.environ.get(VARIABLE, "").lower() in ("1", "on", "true", "yes")
+
+
+def _say_idle():
+    """Names variables of theirs that are set and have no effect."""
+    idle = {name: "no such variable" for name in os.environ
+            if name.startswith(f"{VARIABLE}_") and name.removeprefix(f"{VARIABLE}_") not in PARTS}  # fmt: skip
+    if os.environ.get(DOUBLE_CAST, "0").lower() not in ("", "0", "off", "false", "no"):
+        idle[DOUBLE_CAST] = "ulpscope run --cast 'PATTERN=float32' computes operators in float32"
+    for name, why in idle.items():
+        print(f"ulpscope: {name} has no effect: {why}", file=sys.stderr)
 
 
 def _number(name, text):
@@ -81,7 +103,15 @@ def _pattern(parts, mark):
     return ",".join(f"{mark}*{w}*" for word in words for w in dict.fromkeys((word, word.lower())))
 
 
-def _free(folder):
-    """The folder, or the first folder_N that is not there."""
-    names = [folder, *(f"{folder}_{n}" for n in range(1, 1000))]
-    return next(name for name in names if not os.path.exists(name))
+def _made(folder):
+    """Makes the folder, or the first folder_N that is not there: ranks that begin together have one
+    each. A ValueError where none can be made."""
+    for name in [folder, *(f"{folder}_{n}" for n in range(1, 10000))]:
+        try:
+            os.makedirs(name)
+            return name
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ValueError(f"{VARIABLE}_DIR '{name}': {error.strerror}") from None
+    raise ValueError(f"{VARIABLE}_DIR '{folder}': it is there, and 9999 with a number behind it")

@@ -17,7 +17,7 @@ import threading
 from multiprocessing import process
 from pathlib import Path
 
-from . import capture, hooks, reroute
+from . import capture, hooks, observing, reroute
 from .live import live_check
 from .nan import nan_tracker
 
@@ -120,7 +120,7 @@ class Run:
         self.owner = os.getpid()
         self.modes = {name: MODES[name](self.options) for name in self.names}
         if not self.rerouted:  # a forked child has what its parent had
-            self.rerouted = reroute.from_environment()
+            self.rerouted = self._from_environment()
         self.ranks = hooks.Ranks()
         for one in self.modes.values():
             one.mode.__enter__()
@@ -128,6 +128,15 @@ class Run:
         self.steps.install()
         atexit.register(self.leave)
         self._watch_exit()
+
+    def _from_environment(self):
+        """The modes that variables ask for, entered."""
+        entered = reroute.from_environment()
+        observed = observing.observe.from_environment()
+        if observed is not None:
+            observed.__enter__()
+            entered.append(observed)
+        return entered
 
     def watch_children(self, started):
         """A child that multiprocessing started does one thing: where that is fetching batches
@@ -184,6 +193,9 @@ class Run:
         for mode in reversed(rerouted):
             with contextlib.suppress(Exception):
                 mode.__exit__(SystemExit, None, None)
+                if isinstance(mode, observing.observe):
+                    n = sum(mode.n_calls.values())
+                    print(f"ulpscope: {n} calls observed: {mode.output}", file=sys.stderr)
 
     def tell_news(self):
         """A step is over. What it found is told before the next."""
