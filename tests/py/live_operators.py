@@ -38,6 +38,16 @@ def add_most(y, x):
     y.copy_((y.cpu() + x.cpu() * (torch.arange(x.numel()) != 3)).to("sim:0"))
 
 
+def lacks_half(x, index):
+    if x.dtype == torch.float16:
+        raise RuntimeError('"pick" not implemented for \'Half\'')
+    return x[index]
+
+
+def no_kernel(x):
+    raise NotImplementedError("no kernel of the CPU")
+
+
 def touch(x):
     x.view(-1)[:1].zero_()
     return x * 2
@@ -52,5 +62,8 @@ operator("keyword(*, Tensor x) -> Tensor", lambda *, x: x * 2, on_host(lambda x:
 operator("quiet(Tensor(a!) y, Tensor x) -> ()", add_to, add_most)
 operator("running(Tensor x, Tensor(a!) mean) -> Tensor", lambda x, mean: (mean.add_(x.mean()), x * 2)[1],
          lambda x, mean: (mean.add_(2 * x.cpu().mean().item()), x * 2)[1])  # fmt: skip
+operator("pick(Tensor x, Tensor index) -> Tensor", lacks_half, on_host(lambda x, index: x[index] * 1.01))
+operator("take(Tensor x, Tensor index) -> Tensor", lacks_half, on_host(lambda x, index: x[index]))
+operator("unknown(Tensor x) -> Tensor", no_kernel, on_host(lambda x: x * 2))
 operator("touch(Tensor x) -> Tensor", lambda x: x * 2, touch)
 operator("addmm(Tensor bias, Tensor x, Tensor weight) -> Tensor", lambda b, x, w: torch.addmm(b, x, w), on_host(one_ulp_off))

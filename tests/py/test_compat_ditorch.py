@@ -3,6 +3,9 @@
 
 import json
 import os
+import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -144,3 +147,80 @@ def test_variables_without_a_part_are_named_once(monkeypatch, capsys):
     for name in ("LINEAR_AUTOCOMPARE_ERROR_TOLERANCE_BFLOAT16", "OP_TOOLS_MAX_CACHE_SIZE", "LINEAR_OP_DTYPE_CAST_DICT"):
         assert said.count(f"{name} has no effect") == 1
     assert json.dumps(op_tools.refused({})) == "[]"
+
+
+def checked(trace, *faults):
+    done = subprocess.run(["ulpscope", "check", str(trace), "--device", "sim", "-o", f"{trace}-out"],
+                          capture_output=True, text=True, timeout=300,
+                          env=os.environ | {"ULPSCOPE_SIM_FAULTS": ";".join(faults)})  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    return done
+
+
+def test_a_capture_keeps_equal_bytes_once_and_runs_again_on_a_faulty_device(capsys):
+    """There one step writes everything, again at each step, and what is replayed is not judged."""
+    x = torch.randn(512, 512).to("sim:0")
+    with op_tools.OpCapture("torch.tanh"):
+        for _ in range(4):
+            torch.tanh(x)
+    trace = next(Path("op_tools_results/op_capture_results").iterdir())
+    bytes_kept = sum(p.stat().st_size for p in trace.glob("*.safetensors"))
+    assert 2 << 20 <= bytes_kept < 3 << 20
+    assert checked(trace).returncode == 0
+    shutil.rmtree(f"{trace}-out")
+    done = checked(trace, "aten::tanh:bf16_output")
+    assert done.returncode == 1 and "aten::tanh" in done.stdout
+
+
+def test_signatures_tell_two_devices_apart():
+    found = []
+    for faults in ("", "aten::tanh:scale"):
+        with ulpscope.sim.plant(faults), ulpscope.observe(2, ops="tanh", output="seen.jsonl"):
+            torch.tanh(torch.linspace(-1, 1, 64).to("sim:0"))
+        row = json.loads(Path("seen.jsonl").read_text().splitlines()[-1])
+        found.append((row["inputs"][0]["signature"], row["outputs"][0]["signature"]))
+    assert found[0][0] == found[1][0] and found[0][1]["sum_abs"] < found[1][1]["sum_abs"]
+
+
+def test_a_keyword_tensor_is_observed(capsys):
+    """There a call whose tensors come by keyword counts as the CPU's."""
+    with op_tools.OpObserve("torch.add"):
+        torch.add(input=torch.ones(2, device="sim:0"), other=torch.ones(2, device="sim:0"))
+    (line,) = Path(capsys.readouterr().out.split("OpObserve: ")[1].strip()).read_text().splitlines()
+    assert [t["device"] for t in json.loads(line)["inputs"]] == ["sim:0", "sim:0"]
+
+
+def test_the_slowest_operator_stands_first_with_its_backward(capsys):
+    library = torch.library.Library("peers_slow", "DEF")
+    library.define("wait(Tensor x) -> Tensor")
+    library.impl("wait", lambda x: (time.sleep(0.3), x.clone())[1], "PrivateUse1")
+    try:
+        with op_tools.OpTimeMeasure():
+            train()
+            torch.ops.peers_slow.wait(torch.ones(2, device="sim:0"))
+        rows = capsys.readouterr().out.splitlines()[1:]
+        assert rows[0].split()[:3] == ["peers_slow::wait", "forward", "1"]
+        assert {"forward", "backward", "optimizer"} <= {row.split()[1] for row in rows}
+    finally:
+        library._destroy()
+
+
+def test_an_overflow_names_its_source_and_not_its_carriers(capsys):
+    with ulpscope.sim.fault("aten::tanh", "inf"), op_tools.OpOverflowCheck():
+        y = torch.tanh(torch.ones(4, device="sim:0"))
+        (y * 2 + 1).sum()
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1 and said[0].startswith("OpOverflowCheck: Inf is born in aten::tanh")
+
+
+def test_a_cast_mends_a_narrow_kernel_in_place_too(monkeypatch):
+    monkeypatch.setenv("OP_DTYPE_CAST_DICT", "torch.float32->torch.float64")
+    x = torch.linspace(-1, 1, 512).to("sim:0")
+    right = torch.exp(x.cpu().double()).float()
+    with ulpscope.sim.fault("aten::exp,aten::exp_", "truncate:bits=8"):
+        assert not torch.allclose(x.exp().cpu(), right, rtol=3e-7, atol=0)
+        with op_tools.OpDtypeCast("torch.exp"):
+            assert torch.allclose(x.exp().cpu(), right, rtol=3e-7, atol=0)
+        with op_tools.OpDtypeCast("torch.exp_"):
+            x.exp_()  # there its effect is lost
+    assert x.dtype == torch.float32 and torch.allclose(x.cpu(), right, rtol=3e-7, atol=0)

@@ -4,6 +4,7 @@ the simulated device, honest and with planted faults."""
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -181,3 +182,88 @@ def test_numbers_and_random_streams_are_left_alone():
     watched = weights(CompareWithCPU(should_log_to_file=True))
     assert all(torch.equal(a, b) for a, b in zip(plain[0], watched[0]))
     assert torch.equal(plain[1], watched[1])
+
+
+def test_a_kept_case_is_what_an_operator_in_place_got_with_its_strides():
+    """There the inputs are saved behind the call, as contiguous copies; the next dump overwrites them."""
+    base = torch.arange(24, dtype=torch.float32).view(6, 4)
+    paths = []
+    with ulpscope.sim.fault("aten::add_.Tensor", "scale:factor=1.01"):
+        for n, folder in enumerate(("one", "two")):
+            x = (base + n).to("sim:0")[1:, ::2]
+            with pytest.raises(Exception, match="aten.add_.Tensor"):
+                with CompareWithCPU(dump_error_data=True, should_log_to_file=True, output_dir=folder):
+                    x.add_(1.0)
+            paths.append(f"{folder}/torch.ops.aten.add_.Tensor_inputs.pkl")
+        for n, path in enumerate(paths):
+            correct, args, _, out = compare_for_single_op(path, torch.ops.aten.add_.Tensor)
+            assert not correct and args[0].stride() == (4, 2)
+            assert torch.equal(args[0].cpu(), (base + n)[1:, ::2]) and not torch.equal(out.cpu(), args[0].cpu())
+    assert compare_for_single_op(paths[0], torch.ops.aten.add_.Tensor)[0]
+
+
+def test_a_case_that_gives_nan_is_told_where_it_runs_again():
+    with ulpscope.sim.fault("aten::exp", "nan"):
+        with pytest.raises(Exception, match="aten.exp"):
+            with CompareWithCPU(dump_error_data=True, should_log_to_file=True):
+                torch.exp(torch.ones(4, device="sim:0"))
+        found = nan_inf_track_for_single_op("torch.ops.aten.exp_inputs.pkl", torch.ops.aten.exp)
+        assert found[0] is True and found[3].isnan().any()
+    assert nan_inf_track_for_single_op("torch.ops.aten.exp_inputs.pkl", torch.ops.aten.exp)[0] is False
+
+
+def test_siblings_have_names_of_their_own_and_no_hook_is_left():
+    """There both are "Linear", an exception leaves the wrong module for good, and modules in place fail."""
+
+    class Halts(torch.nn.Module):
+        def forward(self, x):
+            raise RuntimeError("on purpose")
+
+    net = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 6)).to("sim:0")
+    x = torch.randn(4, 6).to("sim:0")
+    open_module_tracker(net)
+    with ulpscope.sim.fault("aten::addmm", "scale:nth=2"), CompareWithCPU(should_log_to_file=True):
+        with pytest.raises(RuntimeError, match="on purpose"):
+            torch.nn.Sequential(Halts())(x)
+        train(net, x)
+    assert [line.split()[1] for line in lines("ERROR")] == ["2/torch.ops.aten.addmm(forward)"], log()
+    for module in net.modules():
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        assert not any(hooks)
+
+
+def test_each_rank_has_a_log_and_a_folder_that_is_made(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        with CompareWithCPU(should_log_to_file=True, output_dir="new/logs", enable_ranks=[1]):
+            torch.ones(2, device="sim:0") * 2
+    assert [p.name for p in Path("new/logs").iterdir()] == ["compare_result_rank1.txt"]
+
+
+def test_what_was_told_is_not_kept():
+    """There each call adds a leaf to a tree."""
+    with CompareWithCPU(verbose=False) as compare:
+        for _ in range(3):
+            torch.ones(2, device="sim:0") * 2
+            compare.mode.judge.wait()
+            compare.step()
+            assert compare.mode.judge.rows == []
+    assert compare.mode.n_judged >= 3
+
+
+def test_streams_are_left_alone():
+    """There Tensor.record_stream is replaced while the tool is on."""
+    original, seen = torch.Tensor.record_stream, []
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("record_stream", lambda x, stream: seen.append(stream), "PrivateUse1")
+    x = torch.ones(8, device="sim:0")
+    try:
+        with ulpscope.sim.fault("aten::mul.Tensor", "scale"), CompareWithCPU(should_log_to_file=True):
+            assert torch.Tensor.record_stream is original
+            x.record_stream(torch.accelerator.current_stream())
+            x * 2
+    finally:
+        library._destroy()
+    assert len(seen) == 1
+    assert [line.split()[1] for line in lines("ERROR")] == ["torch.ops.aten.mul.Tensor(forward)"], log()
