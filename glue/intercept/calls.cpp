@@ -285,14 +285,34 @@ Slots begin(const Use &use, Slots wanted, Operator &op, const IValue *values,
     return taken;
 }
 
-/* Arguments that the call writes, kept beyond the call that consumes its stack. */
-std::vector<std::pair<size_t, IValue>> written_arguments(const Operator &op,
-                                                         const IValue *values)
+/* Arguments by number, kept beyond the call that consumes its stack. */
+using Kept = std::vector<std::pair<size_t, IValue>>;
+
+Kept written_arguments(const Operator &op, const IValue *values)
 {
-    std::vector<std::pair<size_t, IValue>> out;
+    Kept out;
     if (!op.writes) return out;
     for (size_t i = 0; i < op.arguments.size(); ++i)
         if (op.arguments[i].written) out.emplace_back(i, values[i]);
+    return out;
+}
+
+bool has_tensor(const IValue &value)
+{
+    bool found = false;
+    each_tensor(value, [&](const at::Tensor &) { found = true; });
+    return found;
+}
+
+/* Arguments that it only reads, as its schema says. What makes a view reads nothing, and
+ * of a collective nobody here can tell when its arguments are at rest. */
+Kept read_arguments(const Operator &op, const IValue *values)
+{
+    Kept out;
+    if (op.views || op.collective || op.paired || op.grouped) return out;
+    for (size_t i = 0; i < op.arguments.size(); ++i)
+        if (!op.arguments[i].written && has_tensor(values[i]))
+            out.emplace_back(i, values[i]);
     return out;
 }
 
@@ -314,8 +334,27 @@ struct Taken {
     }
 };
 
-void end(const Taken &taken, const Operator &op,
-         const std::vector<std::pair<size_t, IValue>> &written, const IValue *results)
+/* Appends what was only to be read, but for memory that the call may write through
+ * another argument. */
+void describe_read(Tensors &tensors, const Operator &op, const Kept &read)
+{
+    std::vector<const void *> may;
+    for (const usc_capture_tensor &t : tensors)
+        if (t.role == USC_ROLE_MUTATED) may.push_back(t.storage);
+    const size_t before = tensors.size();
+    for (const auto &[i, value] : read)
+        describe(tensors, value, USC_ROLE_MUTATED, static_cast<int>(i), &op.arguments[i],
+                 USC_MAYBE_STRAY);
+    const auto from = tensors.begin() + static_cast<std::ptrdiff_t>(before);
+    const auto none = [&](const usc_capture_tensor &t) {
+        return t.storage == nullptr ||
+               std::find(may.begin(), may.end(), t.storage) != may.end();
+    };
+    tensors.erase(std::remove_if(from, tensors.end(), none), tensors.end());
+}
+
+void end(const Taken &taken, const Operator &op, const Kept &written, const Kept &read,
+         const IValue *results)
 {
     Tensors &tensors = scratch().tensors;
     tensors.clear();
@@ -323,23 +362,27 @@ void end(const Taken &taken, const Operator &op,
         describe(tensors, value, USC_ROLE_MUTATED, static_cast<int>(i), &op.arguments[i]);
     for (size_t i = 0; i < op.n_returns; ++i)
         describe(tensors, results[i], USC_ROLE_OUT, static_cast<int>(i), nullptr);
+    const size_t n_told = tensors.size();
+    describe_read(tensors, op, read);
     each_slot(taken.slots, [&](int i) {
+        const size_t n = taken.use[i].reads ? tensors.size() : n_told;
         usc_capture_end(taken.use[i].capture, taken.sequence(i), tensors.data(),
-                        static_cast<int>(tensors.size()), true);
-        note_bare(taken.use[i], taken.sequence(i), tensors);
+                        static_cast<int>(n), true);
     });
+    tensors.resize(n_told);
+    each_slot(taken.slots,
+              [&](int i) { note_bare(taken.use[i], taken.sequence(i), tensors); });
 }
 
 /* A collective is waited for: who waits for its Work may go on, and write, before
  * anything that its end sets off has run. Where nobody can tell the end, no result is
  * taken. */
-void end_collective(const Taken &taken, const Operator &op,
-                    const std::vector<std::pair<size_t, IValue>> &written,
+void end_collective(const Taken &taken, const Operator &op, const Kept &written,
                     const IValue *results)
 {
     const Ended how = await_work(results, op.n_returns, op.paired);
     if (how == Ended::standing)
-        end(taken, op, written, results);
+        end(taken, op, written, {}, results);
     else
         taken.end_bare(how == Ended::unknown);
     if (how == Ended::unknown && !written.empty())
@@ -384,12 +427,17 @@ void run_recorded(const Taken &taken, Operator &op, DispatchKeySet keys, Stack *
 {
     const size_t n = op.arguments.size();
     const IValue *values = stack->data() + (stack->size() - n);
-    std::vector<std::pair<size_t, IValue>> written;
+    Kept written, read;
     std::optional<Watchdog> watchdog;
     Slots debug = 0;
-    each_slot(taken.slots, [&](int i) { debug |= taken.use[i].debug ? bit(i) : 0; });
+    bool reads = false;
+    each_slot(taken.slots, [&](int i) {
+        debug |= taken.use[i].debug ? bit(i) : 0;
+        reads |= taken.use[i].reads;
+    });
     const bool kept = guarded(taken.use, taken.slots, op, [&] {
         written = written_arguments(op, values);
+        if (reads) read = read_arguments(op, values);
         if (debug != 0) watchdog.emplace(op, values);
     });
     try {
@@ -409,7 +457,7 @@ void run_recorded(const Taken &taken, Operator &op, DispatchKeySet keys, Stack *
             if (op.collective)
                 end_collective(taken, op, written, results);
             else
-                end(taken, op, written, results);
+                end(taken, op, written, read, results);
         });
     if (!ended) taken.end_bare(true);
 }

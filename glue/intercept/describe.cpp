@@ -205,8 +205,9 @@ void describe_items(Tensors &out, const IValue &value, usc_role role, int i_arg,
 } // namespace
 
 void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
-              const Argument *argument)
+              const Argument *argument, usc_maybe maybe)
 {
+    const size_t before = out.size();
     if (value.isTensor()) {
         describe_one(out, value.toTensor(), role, i_arg, -1, argument);
     } else if (value.isTensorList()) {
@@ -217,6 +218,8 @@ void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
         int i_item = 0;
         describe_items(out, value, role, i_arg, &i_item, argument);
     }
+    for (size_t i = before; i < out.size(); ++i)
+        out[i].maybe = maybe;
 }
 
 void describe_at(Tensors &out, const at::Tensor &tensor, usc_role role, const char *path,

@@ -98,7 +98,7 @@ struct Session {
     usc_intercept_place place = {};
     std::string ops, modules;     /* PATTERNs; empty: all */
     std::vector<int64_t> threads; /* native ids; empty: all */
-    bool aten = true, debug = false;
+    bool aten = true, reads = false, debug = false;
     int64_t serial = 0; /* of all sessions ever */
     int slot = 0;
 
@@ -184,7 +184,7 @@ using Tensors = std::vector<usc_capture_tensor>;
 
 /** Appends the tensors in `value` (a tensor, or lists of them) as argument `i_arg`. */
 void describe(Tensors &out, const IValue &value, usc_role role, int i_arg,
-              const Argument *argument);
+              const Argument *argument, usc_maybe maybe = USC_MAYBE_NOT);
 /** Appends a tensor at a place that only a path can say; `path` must outlive `out`. */
 void describe_at(Tensors &out, const at::Tensor &tensor, usc_role role, const char *path,
                  usc_maybe maybe);

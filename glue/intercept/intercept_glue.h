@@ -45,6 +45,8 @@ typedef struct usc_intercept_options {
     const int64_t *threads; /* native ids; NULL: all */
     int n_threads;
     bool aten;  /* record operators; else only the API calls around them */
+    bool reads; /* look after each call whether it wrote what its schema says that it only
+                   reads: such an argument has a row of the role MUTATED then */
     bool debug; /* hash inputs around each call, note writes that no schema tells */
 } usc_intercept_options;
 

@@ -216,6 +216,7 @@ std::unique_ptr<Session> make_session(Registry &r, usc_capture *c, int slot,
     session->modules = options.modules ? options.modules : "";
     session->threads.assign(options.threads, options.threads + options.n_threads);
     session->aten = options.aten;
+    session->reads = options.reads;
     session->debug = options.debug;
     session->serial = ++r.n_sessions;
     session->slot = slot;

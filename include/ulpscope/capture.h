@@ -84,6 +84,8 @@ typedef struct usc_capture_options {
                               Copied */
     int64_t most_bytes;    /* of tensor data taken; 0: all. A call that would take more is
                               left out, the session goes on */
+    int64_t pass_first;    /* of the first step so many calls are left out before one is
+                              taken: their turn was before */
     usc_trace_options trace;
 } usc_capture_options;
 
@@ -93,6 +95,8 @@ typedef enum usc_maybe {
     USC_MAYBE_NOT,     /* it did */
     USC_MAYBE_CALLS,   /* the calls inside it, which are recorded too */
     USC_MAYBE_CONTENT, /* its bytes */
+    USC_MAYBE_STRAY,   /* its bytes, where no other call wrote them meanwhile: the schema
+                          says that this one only reads */
 } usc_maybe;
 
 /** A tensor as a call sees it. */
@@ -227,7 +231,10 @@ typedef struct usc_capture_counts {
     int64_t ring_peak;     /* bytes handed over and not yet read by the writer */
     int64_t wait_ns;       /* time that callers waited for the ring */
     int64_t n_repeated;    /* calls left out for `distinct` */
-    int64_t n_left;        /* calls left out for `most_bytes` */
+    int64_t n_left;        /* calls left out for `most_bytes` and `pass_first`, composite
+                              ones not counted */
+    int64_t first_refused; /* which call of its step, from 1, of those that were left out
+                              for `most_bytes` alone came first; 0: none */
     int64_t bytes_held;    /* data of the last calls, where they are kept */
     bool stopped;          /* limit_bytes was reached: calls are not recorded any more */
 } usc_capture_counts;

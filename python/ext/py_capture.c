@@ -20,6 +20,7 @@ typedef struct capture_object {
     PyObject *threads;       /* bytes: int64 each; NULL: all */
     PyObject *births;        /* in place of a trace, or None */
     int aten;                /* record operators, not only the API calls around them */
+    int reads;               /* look whether calls write what they only read */
     int debug;
     bool attached; /* the glue feeds this session, not another one */
     unsigned
@@ -69,20 +70,21 @@ static const usc_intercept_table *load_glue(const char *path)
 
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path",       "glue",       "stats_only", "ops",
-                            "debug",      "ring_size",  "frames",     "limit",
-                            "aten",       "births",     "distinct",   "most",
-                            "keep_calls", "keep_bytes", "keep_path",  NULL};
+    static char *names[] = {
+        "path",       "glue",       "stats_only", "ops",    "debug",      "ring_size",
+        "frames",     "limit",      "aten",       "births", "distinct",   "most",
+        "keep_calls", "keep_bytes", "keep_path",  "reads",  "pass_first", NULL};
     PyObject *path = NULL, *births = Py_None;
     const char *glue;
-    int stats_only = 0, debug = 0, aten = 1, distinct = 0;
-    long long ring_size = 0, limit = 0, most = 0, keep_calls = 0, keep_bytes = 0;
+    int stats_only = 0, debug = 0, aten = 1, distinct = 0, reads = 0;
+    long long ring_size = 0, limit = 0, most = 0, keep_calls = 0, keep_bytes = 0,
+              pass_first = 0;
     const char *keep_path = NULL;
     PyObject *ops = Py_None, *frames = NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "Os|pOpLO!LpOpLLLs", names, &path, &glue, &stats_only, &ops,
+            args, kwargs, "Os|pOpLO!LpOpLLLspL", names, &path, &glue, &stats_only, &ops,
             &debug, &ring_size, &PyList_Type, &frames, &limit, &aten, &births, &distinct,
-            &most, &keep_calls, &keep_bytes, &keep_path))
+            &most, &keep_calls, &keep_bytes, &keep_path, &reads, &pass_first))
         return NULL;
     usc_capture_watch watch = {0};
     if (births != Py_None ? !py_births_watch(births, &watch)
@@ -103,6 +105,7 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->glue = table;
     self->ops = Py_NewRef(ops);
     self->births = Py_NewRef(births);
+    self->reads = reads;
     self->debug = debug;
     self->aten = aten;
     self->n_forks = n_forks;
@@ -115,7 +118,8 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
                                          .keep_calls = keep_path != NULL ? keep_calls : 0,
                                          .keep_bytes = keep_bytes,
                                          .keep_path = keep_path,
-                                         .most_bytes = most};
+                                         .most_bytes = most,
+                                         .pass_first = pass_first};
     const char *name = births == Py_None ? PyBytes_AS_STRING(path) : NULL;
     usc_error err = {0};
     usc_status status;
@@ -162,6 +166,7 @@ static PyObject *capture_begin(capture_object *self, PyObject *arg)
                                            .threads = thread_ids(self),
                                            .n_threads = n_thread_ids(self),
                                            .aten = self->aten != 0,
+                                           .reads = self->reads != 0,
                                            .debug = self->debug != 0};
     usc_capture *const session = borrow(self);
     if (session == NULL) return NULL;
@@ -311,15 +316,15 @@ static PyObject *capture_counts(capture_object *self, PyObject *unused)
     usc_capture_counts n;
     usc_capture_count(self->session, &n);
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:O}", "calls",
+        "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:O}", "calls",
         (long long)n.n_calls, "tensors", (long long)n.n_tensors, "blobs",
         (long long)n.n_blobs, "unobserved", (long long)n.n_unobserved, "bytes_seen",
         (long long)n.bytes_seen, "bytes_copied", (long long)n.bytes_copied,
         "bytes_written", (long long)n.bytes_written, "bytes_read",
         (long long)n.bytes_read, "ring_peak", (long long)n.ring_peak, "wait_ns",
         (long long)n.wait_ns, "repeated", (long long)n.n_repeated, "left",
-        (long long)n.n_left, "held", (long long)n.bytes_held, "stopped",
-        n.stopped ? Py_True : Py_False);
+        (long long)n.n_left, "refused", (long long)n.first_refused, "held",
+        (long long)n.bytes_held, "stopped", n.stopped ? Py_True : Py_False);
 }
 
 static PyObject *capture_error(capture_object *self, PyObject *unused)
@@ -453,9 +458,8 @@ static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Capture(path, glue, stats_only=False, ops=None, debug=False, ring_size=0, "
      "frames=[], limit=0, aten=True, births=None, distinct=False, most=0, "
-     "keep_calls=0, keep_bytes=0, keep_path=None): a session of "
-     "usc_capture_open; with "
-     "births it writes no trace and path is None."},
+     "keep_calls=0, keep_bytes=0, keep_path=None, reads=False, pass_first=0): a "
+     "session of usc_capture_open; with births it writes no trace and path is None."},
     {0, NULL},
 };
 

@@ -116,7 +116,7 @@ static bool is_taken_anew(plan *p, const usc_touch *at)
     if (s == NULL) return true;
     if (role != USC_ROLE_IN && s->writer == p->sequence) return false;
     if (role == USC_ROLE_MUTATED && s->writer < p->sequence &&
-        at->t->maybe != USC_MAYBE_CONTENT)
+        !usc_touch_asks_content(at->t))
         return at->t->maybe == USC_MAYBE_NOT;
     return s->readable && differs(p, at);
 }
@@ -137,6 +137,7 @@ static void plan_tensor(plan *p, const usc_capture_tensor *t)
     if (t->storage == NULL || t->unread || !usc_touch_is_remote(p->c, t)) return;
     usc_touch at = {.t = t, .call = p->sequence, .reach = usc_view_reach(t)};
     at.s = storage_of(p->c, t);
+    if (at.s != NULL && usc_touch_asks_content(t)) at.s->checked_call = 0;
     if (is_taken_anew(p, &at) ||
         (at.s->readable && (usc_touch_part(&at) == NULL || lacks_stats(p, &at))))
         want(p, &at, usc_touch_pieces(&at));

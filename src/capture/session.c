@@ -146,6 +146,7 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     c->limit_bytes = options->limit_bytes;
     c->distinct = options->distinct;
     c->most_bytes = options->most_bytes;
+    c->pass_first = options->pass_first;
     c->storages.alloc = alloc;
     c->storages.hooks = &c->hooks;
     pthread_mutex_init(&c->lock, NULL);

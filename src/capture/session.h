@@ -40,7 +40,7 @@ struct usc_capture {
     int64_t n_storages, n_versions, n_tensors, n_parts; /* ids given */
     int64_t step, step_first;                           /* step_first: calls before it */
     bool step_open, distinct;
-    int64_t most_bytes;
+    int64_t most_bytes, pass_first, n_offered;
     usc_keys seen;          /* signatures of this step, where they are to be distinct */
     usc_scratch ids;        /* tensor ids of the call at hand */
     usc_scratch unobserved; /* usc_unobserved of the call at hand */

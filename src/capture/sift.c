@@ -60,6 +60,18 @@ static bool has_room(usc_capture *c, const usc_capture_call *call)
            c->counts.bytes_copied + would_take(c, call) <= c->most_bytes;
 }
 
+/* Whether the call is behind those that had their turn, and there is room. A composite
+ * one is there for those inside it. */
+static bool is_its_turn(usc_capture *c, const usc_capture_call *call)
+{
+    if (call->composite) return c->n_offered >= c->pass_first && has_room(c, call);
+    const int64_t number = ++c->n_offered;
+    if (number <= c->pass_first) return false;
+    if (has_room(c, call)) return true;
+    if (c->counts.first_refused == 0) c->counts.first_refused = number;
+    return false;
+}
+
 static bool is_first(usc_capture *c, const usc_capture_call *call)
 {
     if (!c->distinct) return true;
@@ -69,14 +81,14 @@ static bool is_first(usc_capture *c, const usc_capture_call *call)
 
 bool usc_sift_wants(usc_capture *c, const usc_capture_call *call)
 {
-    if (!c->distinct && c->most_bytes == 0) return true;
+    if (!c->distinct && c->most_bytes == 0 && c->pass_first == 0) return true;
     pthread_mutex_lock(&c->lock);
     bool wanted = true;
     if (c->step_open && !is_first(c, call)) {
         c->counts.n_repeated++;
         wanted = false;
-    } else if (c->step_open && !has_room(c, call)) {
-        c->counts.n_left++;
+    } else if (c->step_open && !is_its_turn(c, call)) {
+        c->counts.n_left += !call->composite;
         wanted = false;
     }
     if (c->seen.failed) usc_session_fail_memory(c, "signatures");
@@ -88,4 +100,6 @@ void usc_sift_step(usc_capture *c)
 {
     usc_keys_free(&c->seen);
     c->seen = (usc_keys){0};
+    if (c->n_offered > 0) c->pass_first = 0;
+    c->n_offered = 0;
 }

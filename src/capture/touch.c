@@ -165,12 +165,18 @@ bool usc_touch_is_unchanged(usc_capture *c, usc_touch *at)
     return true;
 }
 
+bool usc_touch_asks_content(const usc_capture_tensor *t)
+{
+    return t->maybe == USC_MAYBE_CONTENT || t->maybe == USC_MAYBE_STRAY;
+}
+
 bool usc_touch_was_written(usc_capture *c, const usc_capture_tensor *t, int64_t call)
 {
     if (t->maybe == USC_MAYBE_NOT) return true;
     usc_storage *s =
         t->storage != NULL ? usc_storage_find(&c->storages, t->storage) : NULL;
     if (s == NULL || s->size != t->storage_size) return s != NULL;
+    if (t->maybe == USC_MAYBE_STRAY && s->writer >= call) return s->writer == call;
     if (s->writer >= call || t->maybe == USC_MAYBE_CALLS) return s->writer >= call;
     usc_touch at = {.t = t, .s = s, .call = call, .reach = usc_view_reach(t)};
     s->checked_call = 0; /* that was before it ran */

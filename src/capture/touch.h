@@ -43,6 +43,9 @@ usc_bytes usc_touch_pieces(const usc_touch *at);
  * some of what the view reaches; returns how many. None where no look is needed. */
 int usc_touch_looks(const usc_touch *at, usc_bytes *looks);
 
+/** Whether its bytes tell whether the call wrote an argument. */
+bool usc_touch_asks_content(const usc_capture_tensor *t);
+
 /** Whether a call wrote an argument, as far as can be told: usc_capture_tensor.maybe. */
 bool usc_touch_was_written(usc_capture *c, const usc_capture_tensor *t, int64_t call);
 

@@ -389,10 +389,85 @@ static void test_a_call_beyond_the_room_is_counted_and_the_next_is_taken(void **
     host_stop(&h, host_finish(&h));
 }
 
+static void test_a_call_that_was_refused_is_the_first_of_the_next_session(void **state)
+{
+    (void)state;
+    for (int pass = 0; pass < 3; pass++) {
+        host h;
+        float a[N], b[N], d[N];
+        fill(a, N, 1), fill(b, N, 2), fill(d, N, 3);
+        host_storage sa = host_memory(a, sizeof a), sb = host_memory(b, sizeof b),
+                     sd = host_memory(d, sizeof d);
+        host_prepare(&h);
+        h.options.most_bytes = sizeof a;
+        h.options.pass_first = pass;
+        host_open(&h);
+        assert_int_equal(host_use(&h, host_whole(&h, &sa)), pass == 0);
+        assert_int_equal(host_use(&h, host_whole(&h, &sb)), pass == 1);
+        assert_int_equal(host_use(&h, host_whole(&h, &sd)), pass == 2);
+        usc_capture_counts n;
+        usc_capture_count(h.c, &n);
+        assert_int_equal(n.n_left, 2);
+        assert_int_equal(n.first_refused, pass < 2 ? pass + 2 : 0);
+        usc_capture_step_begin(h.c, 1); /* passes none over */
+        assert_int_equal(host_use(&h, host_whole(&h, pass == 0   ? &sa
+                                                     : pass == 1 ? &sb
+                                                                 : &sd)),
+                         2);
+        host_stop(&h, host_finish(&h));
+    }
+}
+
+/* Number of arguments that a call is said to have written, of two that the schema calls
+ * read-only: `write` of them it wrote, or another call meanwhile. */
+static int n_strays(float *write, bool other)
+{
+    host h;
+    float a[N], b[N];
+    fill(a, N, 1), fill(b, N, 2);
+    host_storage sa = host_memory(a, sizeof a), sb = host_memory(b, sizeof b);
+    host_prepare(&h);
+    host_open(&h);
+    usc_capture_tensor in[2] = {host_whole(&h, &sa), host_whole(&h, &sb)};
+    in[1].i_arg = 1;
+    const int64_t call = host_begin(&h, in, 2);
+    if (write != NULL) a[3] = *write;
+    if (other) {
+        const usc_capture_tensor out = host_role(in[0], USC_ROLE_MUTATED);
+        usc_capture_end(h.c, host_begin(&h, in, 1), &out, 1, true);
+    }
+    for (int i = 0; i < 2; i++) {
+        in[i].role = USC_ROLE_MUTATED;
+        in[i].maybe = USC_MAYBE_STRAY;
+    }
+    usc_capture_end(h.c, call, in, 2, true);
+    usc_trace *t = host_finish(&h);
+    usc_call row;
+    usc_error err = {0};
+    if (usc_trace_read_call(t, call, &row, &err) != USC_OK) fail_msg("%s", err.text);
+    int n = 0;
+    for (int i = 0; i < row.n_args; i++)
+        n += row.arg[i].role == USC_ROLE_MUTATED;
+    if (n > 0) host_assert_bytes(t, &row.arg[2], a, sizeof a);
+    host_stop(&h, t);
+    return n;
+}
+
+static void test_an_argument_written_against_the_schema_has_a_row(void **state)
+{
+    (void)state;
+    float value = 7;
+    assert_int_equal(n_strays(NULL, false), 0);
+    assert_int_equal(n_strays(&value, false), 1);
+    assert_int_equal(n_strays(&value, true), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_come_back),
+        cmocka_unit_test(test_a_call_that_was_refused_is_the_first_of_the_next_session),
+        cmocka_unit_test(test_an_argument_written_against_the_schema_has_a_row),
         cmocka_unit_test(test_paths_name_lists_and_keywords),
         cmocka_unit_test(test_a_write_makes_a_generation),
         cmocka_unit_test(test_views_share_a_version),
