@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include <ulpscope/pattern.h>
+#include <ulpscope/result.h>
 
 #include "capture.h"
 #include "cli.h"
@@ -26,7 +27,8 @@ enum {
     OPT_STEP_BY,
     OPT_DISTINCT,
     OPT_EVERY,
-    OPT_BUDGET
+    OPT_BUDGET,
+    OPT_FORCE
 };
 enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE };
 
@@ -48,8 +50,9 @@ static const cli_entry own_options[] = {
     {OPT_BUDGET, "budget", "SECONDS", NULL,
      "--check: seconds of judging, or below 1 the share of the time"},
     {'o', "out", "OUT", "ulpscope-out",
-     "--check: folder of the results, for ulpscope report; what a check left there is "
-     "replaced"},
+     "--check: folder of the results, for ulpscope report; those of an earlier run "
+     "--check are replaced"},
+    {OPT_FORCE, "force", NULL, NULL, "--check: replace results of any other kind, too"},
     {OPT_FALLBACK, "fallback", "PATTERN", NULL,
      "compute these operators on the CPU instead"},
     {OPT_CAST, "cast", "PATTERN=DTYPE", NULL, "compute them in another dtype"},
@@ -96,7 +99,7 @@ typedef struct run_options {
     const run_mode *mode[RUN_MAX_MODES];
     int n_modes;
     const char *steps, *ops, *step_by; /* NULL where not given */
-    const char *distinct, *every, *budget, *out;
+    const char *distinct, *every, *budget, *out, *force;
     char **command; /* ends with NULL */
 } run_options;
 
@@ -142,6 +145,7 @@ static const char *is_idle(const run_options *o)
     if (o->distinct != NULL) return "--distinct";
     if (o->every != NULL) return "--every";
     if (o->budget != NULL) return "--budget";
+    if (o->force != NULL) return "--force";
     return o->out != NULL ? "-o" : NULL;
 }
 
@@ -180,6 +184,9 @@ static bool take(run_options *o, int key)
     case OPT_BUDGET:
         o->budget = optarg;
         return check_budget(optarg);
+    case OPT_FORCE:
+        o->force = "1";
+        return true;
     case 'o':
         o->out = optarg;
         return true;
@@ -199,6 +206,20 @@ static bool is_observed(void)
     for (size_t i = 0; given != NULL && i < sizeof yes / sizeof yes[0]; i++)
         if (strcasecmp(given, yes[i]) == 0) return true;
     return false;
+}
+
+/* What a check of a trace took hours for is not replaced without a word. */
+static bool may_write(const run_options *o)
+{
+    usc_error err;
+    for (int i = 0; i < o->n_modes; i++) {
+        const char *out = o->out != NULL ? o->out : "ulpscope-out";
+        if (o->mode[i]->key != OPT_CHECK || o->force != NULL) continue;
+        if (usc_result_claim(out, "live: ", &err) == USC_OK) continue;
+        return cli_fail("%s; name another folder with -o, or --force to replace it",
+                        err.text) == 0;
+    }
+    return true;
 }
 
 static bool parse(int argc, char **argv, run_options *o)
@@ -227,7 +248,7 @@ static bool write_options(const run_options *o, const char *reports)
     const char *const words[][2] = {{"steps", o->steps},     {"ops", o->ops},
                                     {"step_by", o->step_by}, {"distinct", o->distinct},
                                     {"every", o->every},     {"budget", o->budget},
-                                    {"out", o->out}};
+                                    {"out", o->out},         {"force", o->force}};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)
@@ -298,5 +319,5 @@ int cmd_run(int argc, char **argv)
 {
     run_options o;
     cli_begin("run");
-    return parse(argc, argv, &o) ? run(&o) : CLI_TROUBLE;
+    return parse(argc, argv, &o) && may_write(&o) ? run(&o) : CLI_TROUBLE;
 }

@@ -24,6 +24,7 @@ typedef struct usc_run {
     const char *faults;      /* text of the planted faults, "" for none */
     const char *options;     /* JSON of the options that choose calls (ops, distinct) */
     const char *environment; /* JSON shown in the report; not compared */
+    bool goes_on;            /* a finished one with the same trace_id goes on as well */
 } usc_run;
 
 /**
@@ -42,6 +43,15 @@ typedef struct usc_run {
 USC_API USC_NODISCARD usc_status usc_result_create(const char *out_folder,
                                                    const usc_run *run, bool force,
                                                    usc_result **out, usc_error *err);
+
+/**
+ * Whether OUT may be replaced by a run whose trace is named `kind` and more: it is not
+ * there, it holds no results, or such a run's, of one process or of ranks.
+ *
+ * Errors:  USC_E_EXISTS where it holds others, or is a file; as usc_result_open.
+ */
+USC_API USC_NODISCARD usc_status usc_result_claim(const char *out_folder,
+                                                  const char *kind, usc_error *err);
 
 /**
  * Opens an existing OUT for reading (report). Where another process writes it, what is

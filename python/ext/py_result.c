@@ -52,7 +52,11 @@ static bool read_run(PyObject *dict, usc_run *run)
     const char **const out[] = {&run->trace,      &run->trace_id, &run->device,
                                 &run->standard,   &run->faults,   &run->options,
                                 &run->environment};
-    return read_texts(dict, keys, out);
+    int64_t goes_on = 0;
+    if (!read_texts(dict, keys, out) || !read_int(dict, "goes_on", &goes_on))
+        return false;
+    run->goes_on = goes_on != 0;
+    return true;
 }
 
 static bool read_row(PyObject *dict, usc_result_row *row)
@@ -402,7 +406,26 @@ static PyObject *py_about(PyObject *module, PyObject *args)
     return handed_on(module, args, usc_report_about);
 }
 
+static PyObject *py_claim(PyObject *module, PyObject *args)
+{
+    PyObject *path;
+    const char *kind;
+    usc_error err = {0};
+    usc_status status;
+    if (!PyArg_ParseTuple(args, "O&s:claim", PyUnicode_FSConverter, &path, &kind))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = usc_result_claim(PyBytes_AS_STRING(path), kind, &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(path);
+    if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"claim", py_claim, METH_VARARGS,
+     "claim(out_folder, kind): raises where OUT holds results of another kind; see "
+     "usc_result_claim."},
     {"markdown", py_markdown, METH_VARARGS,
      "markdown(row, run, tried) -> str: see usc_report_markdown; tried is (code, alone, "
      "said) or None."},

@@ -61,6 +61,7 @@ static usc_status keep_run(usc_result *r, const usc_run *run, usc_error *err)
         memcpy(copy, text, strlen(text) + 1);
         *to[i] = copy;
     }
+    r->run.goes_on = run->goes_on;
     return USC_OK;
 }
 
@@ -163,6 +164,7 @@ static usc_status go_on(usc_result *r, const char *path, bool force, usc_error *
     st = has_value(r, "state", "done", &finished, err);
     if (st == USC_OK) st = has_no_verdict(r, &anew, err);
     anew |= force;
+    if (st == USC_OK && r->run.goes_on) finished = false;
     if (st == USC_OK && !anew) st = compare_run(r, finished, err);
     r->stale = st == USC_OK && (anew || finished);
     return st;

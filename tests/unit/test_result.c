@@ -74,6 +74,31 @@ static void goes_on_in_the_same_run(void **state)
     usc_result_close(r);
 }
 
+static void a_finished_run_goes_on_where_it_is_asked_to(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    const int64_t *done;
+    int64_t n;
+    for (int goes_on = 1; goes_on >= 0; goes_on--) {
+        usc_run again = run;
+        again.goes_on = goes_on != 0;
+        OK(usc_result_create(out_path, &run, true, &r, &err));
+        OK(put(r, 5, "pass", 24, &err));
+        OK(usc_result_set(r, "state", "done", &err));
+        usc_result_close(r);
+        OK(usc_result_create(out_path, &again, false, &r, &err));
+        OK(usc_result_done(r, &done, &n, &err));
+        assert_int_equal(n, goes_on);
+        usc_result_close(r);
+        again.trace_id = "cd"; /* of another run it is not asked */
+        if (goes_on)
+            assert_int_equal(usc_result_create(out_path, &again, false, &r, &err),
+                             USC_E_EXISTS);
+    }
+}
+
 static void refuses_each_other_run(void **state)
 {
     (void)state;
@@ -99,6 +124,35 @@ static void refuses_each_other_run(void **state)
     OK(usc_result_create(out_path, &others[1], true, &r, &err));
     assert_string_equal(usc_result_get(r, "device"), "cuda:0");
     usc_result_close(r);
+}
+
+static void tells_what_a_run_may_replace(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    char rank[700], file[700];
+    snprintf(rank, sizeof rank, "%s/rank-1", out_path);
+    snprintf(file, sizeof file, "%s/file", out_path);
+    OK(usc_result_claim(out_path, "live: ", &err)); /* nothing there */
+    usc_run live = run;
+    live.trace = "live: train.py";
+    OK(usc_result_create(rank, &live, false, &r, &err));
+    OK(put(r, 5, "pass", 24, &err));
+    usc_result_close(r);
+    OK(usc_result_claim(out_path, "live: ", &err));
+    OK(usc_result_create(rank, &run, true, &r, &err));
+    OK(put(r, 5, "pass", 24, &err));
+    usc_result_close(r);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(usc_result_claim(i == 0 ? rank : out_path, "live: ", &err),
+                         USC_E_EXISTS);
+        assert_non_null(strstr(err.text, "another run, of the trace '/t'"));
+    }
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(usc_result_claim(file, "live: ", &err), USC_E_EXISTS);
 }
 
 static void replaces_a_run_that_came_to_nothing(void **state)
@@ -366,6 +420,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(goes_on_in_the_same_run),
         TEST(refuses_each_other_run),
+        TEST(a_finished_run_goes_on_where_it_is_asked_to),
+        TEST(tells_what_a_run_may_replace),
         TEST(replaces_a_run_that_came_to_nothing),
         TEST(begins_anew_where_a_run_was_finished),
         TEST(force_begins_anew_what_was_cut_short),
