@@ -3,10 +3,12 @@
 ulpscope.live_judge SETTINGS`. It is handed the folders of small traces, one a line, judges
 them (`session.live`) and removes them.
 
-Lines on standard input, one JSON object each: {"trace": folder, "base": calls before it},
-{"pause": n} where nothing is to come for now, {"end": true}. Lines on standard output: {"finding":
-{...}} of what does not pass, {"done": folder, "judged": n, "left": n}, {"paused": n}, {"trouble": text}.
-Where the program is gone, so is this process, with all that lies in the folder it was told of.
+Lines on standard input, one JSON object each: {"trace": folder, "base": calls before it, "behind": a
+call, where one before died over it}, {"pause": n} where nothing is to come for now, {"end": true}. Lines
+on standard output: {"finding": {...}} of what does not pass, {"done": folder, "judged": n, "left":
+{why: n}}, {"paused": n}, {"trouble": text}. The file judge.at says what is in work, should this
+process die, as it does where a call takes longer than the limit. Where the program is gone, so is this
+process, with all that lies in the folder it was told of.
 """
 
 import json
@@ -47,6 +49,29 @@ class Lines:
         os._exit(0)
 
 
+class Place:
+    """What is in work, for the program to read where this process is gone."""
+
+    def __init__(self, folder, limit):
+        self.number = os.open(os.path.join(folder, "judge.at"), os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        self.limit, self.size = limit, 0
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def enter(self, **what):
+        """A call is in work; beyond the limit it ends this process."""
+        text = json.dumps(speakable(what)).encode()
+        os.pwrite(self.number, text.ljust(self.size), 0)
+        self.size = len(text.ljust(self.size))
+        signal.setitimer(signal.ITIMER_REAL, self.limit)
+
+    def leave(self, done=False):
+        """It is not, nor, with `done`, is its trace."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if done:
+            os.ftruncate(self.number, 0)
+            self.size = 0
+
+
 class Out:
     """Lines to the program, on what was standard output: operators may print."""
 
@@ -71,9 +96,10 @@ def main():
     from .session.live import Judge
 
     host.reserve()  # before there is a thread
+    place = Place(settings["folder"], settings["limit"])  # before anything may take the folder away
     lines = Lines(settings["folder"])
     torch.set_num_threads(1)
-    judge = Judge(settings, out.say)
+    judge = Judge(settings, out.say, place)
     while True:
         request = lines.queue.get()
         if "trace" in request:

@@ -11,7 +11,6 @@ import torch
 
 import ulpscope
 import ulpscope.sim
-from ulpscope.sources import live as sources_live
 
 live_operators = importlib.import_module("live_operators")
 N = 512
@@ -22,7 +21,7 @@ def checked(tmp_path_factory):
     """(findings, verdicts by operator) of all calls below, made once."""
     place = tmp_path_factory.mktemp("temporary")
     original = tempfile.mkdtemp
-    sources_live.tempfile.mkdtemp = functools.partial(original, dir=place)
+    tempfile.mkdtemp = functools.partial(original, dir=place)
     faults = ("aten::_foreach_mul_.Scalar:scale; aten::mm:drop_tail:nth=2; aten::bernoulli_.float:stale_tail:n=400;"
               "aten::native_layer_norm_backward:bf16_output;aten::add_.Tensor:scale;aten::mul_.Tensor:drop_tail;"
               "aten::cumsum:drop_tail;aten::linspace:scale;aten::tanh_backward:scale;aten::native_dropout:scale")  # fmt: skip
@@ -37,7 +36,7 @@ def checked(tmp_path_factory):
         for row in live.judge.rows:
             verdicts.setdefault(row["op"].partition(".")[0], set()).add(row["verdict"])
     finally:
-        sources_live.tempfile.mkdtemp = original
+        tempfile.mkdtemp = original
     assert live.error is None
     yield found, verdicts
     live.judge.end()

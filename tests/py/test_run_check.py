@@ -49,8 +49,26 @@ def test_an_honest_run_is_fine(tmp_path):
     assert (tmp_path / "ulpscope-out/result.db").exists()
 
 
-REFUSED = ((("--nan", "--distinct"), "--distinct goes with --check"), (("--check", "--every", "0"), "--every must be"),
+REFUSED = ((("--nan", "--distinct"), "--distinct goes with --check"), (("--nan", "--force"), "--force goes with"), (("--check", "--every", "0"), "--every must be"),
            (("--check", "--budget", "x"), "--budget: 'x' is no time"))  # fmt: skip
+
+
+def test_results_of_another_kind_are_not_replaced_without_a_word(tmp_path):
+    import ulpscope._core
+
+    run = {"trace": "/data/trace", "trace_id": "1", "device": "sim:0", "standard": "ulpscope", "faults": "",
+           "options": "{}", "environment": "{}"}  # fmt: skip
+    with ulpscope._core.Result(str(tmp_path / "ulpscope-out"), run, False) as result:
+        result.put({"call": 1, "op": "aten::mm", "verdict": "pass"})
+    before = (tmp_path / "ulpscope-out/result.db").read_bytes()
+    done = launch(tmp_path, "--check")
+    assert done.returncode == 2 and "of the trace '/data/trace'; name another folder with -o, or --force" in done.stderr
+    assert (tmp_path / "ulpscope-out/result.db").read_bytes() == before
+    with pytest.raises(FileExistsError, match="force=True"):
+        ulpscope.live_check(output=tmp_path / "ulpscope-out")
+    for force in (["--force"], []):  # what it leaves is its own
+        assert launch(tmp_path, "--check", *force).returncode == 0
+    assert (tmp_path / "ulpscope-out/result.db").read_bytes() != before
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED)

@@ -59,7 +59,9 @@ def of_reason(worst):
     """What a finding without numbers says of its cause."""
     reason = worst.reason if worst is not None else ""
     if reason.startswith("wrote "):
-        return f"writes what must stay unchanged: {reason}"
+        return "writes what must stay unchanged"
+    if reason.startswith(("laid out ", "left ")):
+        return "strides are not those that the call asks for"
     return UNKNOWN
 
 

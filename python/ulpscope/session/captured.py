@@ -3,17 +3,33 @@
 `live`; `judging` has the rule."""
 
 from dataclasses import replace
+from functools import cache
 
 import torch
 
 from ..calls.callable import as_numbers
 from ..calls.contents import Reader
 from ..calls.read_call import bytes_of, call_from, tensor_of
-from ..calls.replay import Bound, bind_exact, draws_random, fit, is_write, plain, raw_bytes, written_names
+from ..calls.replay import (
+    BadCall,
+    Bound,
+    bind_exact,
+    draws_random,
+    fit,
+    is_write,
+    plain,
+    raw_bytes,
+    resolve,
+    same_bytes,
+    written_names,
+)
 from ..calls.verdicts import FLAGGED
+from ..executors import formulas
 from ..executors.device import Answer, learn_writes, trespass
 from ..executors.module_call import module_call
 from ..executors.operands import Timing
+from ..executors.precision import STANDARD, space_of
+from .layouts import judge_layouts
 from .judging import explain, judge_drawn, judge_given
 
 WRAPPED = (torch.float64, torch.int64, torch.complex128)  # what torch makes of Python's numbers
@@ -24,20 +40,34 @@ class NotJudged(Exception):
     """There is nothing to judge a call by; the text is a clause that says why."""
 
 
+@cache
+def gives_tensors(op):
+    """Whether an operator gives nothing but tensors; of one that nobody here knows, that it does."""
+    try:
+        schema = getattr(resolve(op), "_schema", None)
+    except BadCall:
+        return True
+    return all(str(r.type) in TENSORS for r in (schema.returns if schema else ()))
+
+
 def judge_captured(trace, row, seconds, groups):
     """The call that a row of a trace tells of, the verdict on what it gave, and the time that took.
     `seconds` are for the cause of a finding. NotJudged, BadCall."""
     timing = Timing()
     call = call_from(row, Reader(trace))
-    returns = call.schema.returns if call.schema else ()
-    if any(str(r.type) not in TENSORS for r in returns):
-        raise NotJudged("it returns what is no tensor")
     _narrow_number(call)
     answer = answer_of(call, row, trace)
+    broken, note = judge_layouts(call, row)
+    answer.trespass = answer.trespass or broken
     call.results = {}  # the device's own: they tell nothing of what is right
     if draws_random(call):
-        return call, judge_drawn(call, answer), timing
-    verdict = judge_given(call, answer, seconds=0)
+        verdict = judge_drawn(call, answer)
+    else:
+        verdict = judge_given(call, answer, seconds=0)
+    if note:
+        verdict.remarks.append(note)
+    if draws_random(call):
+        return call, verdict, timing
     if verdict.verdict in FLAGGED:
         explain(call, verdict, timing, seconds, groups)
     return call, verdict, timing
@@ -86,7 +116,7 @@ def _narrow_number(call):
 
 def answer_of(call, row, trace):
     """What the run left of a call: results, written arguments, and what it wrote besides."""
-    wrong = _hidden_writes(call) or _beside(call, row, trace)
+    wrong = _hidden_writes(call, trace) or _beside(call, row, trace)
     outputs = {}
     for item in row["tensors"]:
         path = item["path"]
@@ -121,9 +151,10 @@ def _content(item, trace):
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def _hidden_writes(call):
-    """Arguments that were written though neither the schema nor the CPU's own kernel does: a
-    clause, "" for none. They are judged no further."""
+def _hidden_writes(call, trace):
+    """Arguments that were written though the schema says that they are only read: a clause, ""
+    for none. They are judged no further. Of torch's own operators, and of those whose formula we
+    have, it is known which schemas lie: what their kernel for the CPU writes, too, may be written."""
     if call.schema is None:
         return ""
     declared = written_names(call.function)
@@ -131,19 +162,39 @@ def _hidden_writes(call):
     if not hidden:
         return ""
     call.mutated = {p: v for p, v in call.mutated.items() if p not in hidden}
-    learn_writes(call)
-    left = [p for p in hidden if p not in call.mutated]
-    return f"wrote the read-only argument {left[0]}" if left else ""
+    hidden = {p: v for p, v in hidden.items() if _is_other(call, p, trace)}
+    if space_of(call.op) in STANDARD or formulas.find(call.op) is not None:
+        learn_writes(call)
+    left = [f"{call.views[path].argument} ({path})" for path in hidden if path not in call.mutated]
+    if not left:
+        return ""
+    return f"wrote what its schema says it only reads: {', '.join(left[:3])}" + (", ..." if len(left) > 3 else "")
+
+
+def _is_other(call, path, trace):
+    """Whether an argument holds other bytes behind the call: what lies beside it in its storage may be
+    another thread's."""
+    for item in call.row["tensors"]:
+        if item["role"] == "mutated" and item["path"] == path and item["blob"]:
+            view = call.views[path]
+            before = fit(call.storages[view.storage], view.dtype).as_strided(view.sizes, view.strides, view.offset)
+            return not same_bytes(tensor_of({**item, "form": ""}, Reader(trace)), before)
+    return True
 
 
 def _beside(call, row, trace):
-    """What was written outside the views that may be, where the whole storage was kept."""
+    """What was written outside the views that may be, as far as the storage was kept."""
     bases = {}
     for item in row["tensors"]:
         if item["role"] != "mutated" or not item["blob"] or item["path"] not in call.mutated:
             continue
         view = call.views[item["path"]]
         raw = bytes_of(trace.blob(item["blob"]))
-        if item["storage"] == view.storage and raw.numel() == call.storages[view.storage].numel():
-            bases[view.storage] = raw
+        if item["storage"] != view.storage:
+            continue
+        before = call.storages[view.storage]
+        if raw.numel() != before.numel():  # of device memory a part was kept
+            part, raw = raw, before.clone()
+            raw[item["first"] : item["first"] + part.numel()] = part
+        bases[view.storage] = raw
     return trespass(call, Bound([], {}, {}, bases))

@@ -2,9 +2,11 @@
 """What a live check has judged: small traces of the running program, one after the other, by what
 their calls gave themselves. Serves `live_judge`, the process beside the program that trains."""
 
+import collections
 import json
 import shutil
 import time
+from dataclasses import dataclass
 
 from .. import _core
 from ..calls.homes import import_modules
@@ -15,8 +17,11 @@ from ..executors import formulas, process
 from ..executors.threads import Threads
 from ..judges import wording
 from . import identity
-from .captured import NotJudged, judge_captured, judge_forward
+from .layouts import UNUSUAL
+from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
 
+NO_ROOM = "there was no room or time"  # as the program says it
+MOST_NOTES = 1000
 SILENT = ("c10d::", "_c10d_functional::")  # what other ranks gave is not at hand
 
 
@@ -31,10 +36,12 @@ class Results:
         """Begins the run, now that it is known what computes; once."""
         if self.settings["out"] is None or self.result is not None:
             return
-        run = {"trace": self.settings["name"], "trace_id": str(time.time_ns()), "device": device,
+        run = {"trace": self.settings["name"], "trace_id": self.settings["run"], "device": device,
                "standard": "ulpscope", "faults": "", "options": self.settings["options"],
                "environment": json.dumps(identity.environment())}  # fmt: skip
-        self.result = _core.Result(self.settings["out"], run, True)
+        again = self.settings.get("again", False)  # behind one that died: it goes on
+        self.result = _core.Result(self.settings["out"], {**run, "goes_on": again}, not again)
+        self.n = len(self.result.done()) if again else 0
         self.set("running")
 
     def put(self, row):
@@ -60,8 +67,8 @@ class Results:
 class Budget:
     """Seconds of judging, or the share of the time since the start; None: no limit."""
 
-    def __init__(self, limit):
-        self.limit, self.spent, self.start = limit, 0.0, time.monotonic()
+    def __init__(self, limit, spent=0.0):
+        self.limit, self.spent, self.start = limit, spent, time.monotonic()
 
     def is_left(self):
         if self.limit is None:
@@ -70,36 +77,55 @@ class Budget:
         return self.spent < most
 
 
+@dataclass
+class Work:
+    """What is judged in one go."""
+
+    sequence: int
+    op: str
+    row: dict  # of the call, of a forward its first
+    forward: dict | None = None
+
+
 class Judge:
     """Judges traces, one after the other."""
 
-    def __init__(self, settings, say):
+    def __init__(self, settings, say, place):
         formulas.load()
-        self.settings, self.say = settings, say
-        self.results, self.budget = Results(settings), Budget(settings["budget"])
+        self.settings, self.say, self.place = settings, say, place
+        self.results, self.budget = Results(settings), Budget(settings["budget"], settings.get("spent", 0.0))
         self.threads, self.groups = Threads(1), host.Groups()
         self.home = "cpu"
-        self.imported = set()
+        self.imported, self.noted = set(), set()
 
     def work(self, request):
-        """Judges the calls of one trace; those for which there was no time are counted as left."""
-        folder, judged, left = request["trace"], 0, 0
-        flagged = False
+        """Judges the calls of one trace, and tells how many, and why others were not."""
+        folder, judged, flagged = request["trace"], 0, False
+        left = collections.Counter()
         try:
             with _core.Trace(folder) as trace:
                 self._prepare(trace)
-                for what in self._all(trace):
-                    if not self.budget.is_left():
-                        left += 1
+                for work in self._works(trace):
+                    if work.sequence <= request.get("behind", 0):
+                        flagged = True  # nobody here knows
                         continue
+                    if not self.budget.is_left():
+                        left[NO_ROOM] += 1
+                        continue
+                    self.place.enter(trace=folder, call=work.sequence, op=work.op, judged=judged, left=left,
+                                     spent=self.budget.spent)  # fmt: skip
                     since = time.monotonic()
-                    found = self._judged(trace, what, request, folder)
+                    try:
+                        accused = self._judged(trace, work, request)
+                        judged, flagged = judged + 1, flagged or accused
+                    except NotJudged as why:
+                        left[f"{why}"] += 1
                     self.budget.spent += time.monotonic() - since
-                    judged, flagged = judged + (found is not None), flagged or bool(found)
+                    self.place.leave()
         except _core.UlpscopeError as problem:
             self.say(trouble=f"{problem}")
-        kept = self.settings["dump"] and flagged
-        if not kept:
+        self.place.leave(done=True)
+        if not (self.settings["dump"] and flagged):
             shutil.rmtree(folder, ignore_errors=True)
         self.say(done=folder, judged=judged, left=left)
 
@@ -112,19 +138,22 @@ class Judge:
         self.imported |= new
         import_modules(sorted(new), [])
 
-    def _all(self, trace):
-        """Numbers of calls, or forwards of modules."""
+    def _works(self, trace):
+        """Yields what is to be judged: calls, or forwards of modules."""
         if self.settings["level"] == "module":
-            return trace.forwards(self.settings["distinct"])
-        return trace.select()
+            for forward in trace.forwards(self.settings["distinct"]):
+                row = trace.call(forward["calls"][0])
+                if row["phase"] != "backward":  # a forward that a checkpoint runs again was judged
+                    yield Work(forward["call"], forward["op"], row, forward)
+            return
+        for sequence in trace.select():
+            row = trace.call(sequence)
+            if self._wants(row):
+                yield Work(sequence, row["op"], row)
 
-    def _judged(self, trace, what, request, folder):
-        """Whether a call is accused; None where there is nothing to judge it by."""
-        forward = what if isinstance(what, dict) else None
-        sequence = forward["call"] if forward else what
-        row = trace.call(forward["calls"][0] if forward else sequence)
-        if row["phase"] == "backward" if forward else not self._wants(row):
-            return None  # a forward that a checkpoint runs again was judged
+    def _judged(self, trace, work, request):
+        """Whether a call is accused. NotJudged."""
+        forward, row, folder = work.forward, work.row, request["trace"]
         self.threads.suit(row)
         process.limit("reference")
         try:
@@ -132,16 +161,16 @@ class Judge:
             call, verdict, timing = judge(trace, forward or row, self.settings["causes"], self.groups)
             found = wording.row(call, verdict, timing.row())
         except NotJudged:
-            return None
+            raise
         except BadCall as problem:
             if forward:  # too large, or it draws: the modules inside are judged
-                return None
+                raise NotJudged(f"{problem}") from None
             found = {"verdict": "unjudged", "sentence": f"{row['op']}: {problem}"}
         except Exception as problem:  # ours
             why = f"the check of it failed, {type(problem).__name__}: {problem}"
             found = {"verdict": "unjudged", "sentence": f"{row['op']}: {why}"}
         accused = found["verdict"] in FLAGGED
-        place = _place(row, request["base"] + sequence)
+        place = _place(row, request["base"] + work.sequence)
         if forward:
             place |= {"op": forward["op"], "module": forward["path"], "stands_for": forward["stands_for"],
                       "module_class": forward["module_class"] or ""}  # fmt: skip
@@ -149,9 +178,11 @@ class Judge:
             place["stack"] = ""
         self.results.put({**found, **place})
         if self.settings.get("all"):
-            self.say(row=self._words(found, place, folder, sequence))
+            self.say(row=self._words(found, place, folder, work.sequence))
         if accused:
-            self.say(finding=self._words(found, place, folder, sequence))
+            self.say(finding=self._words(found, place, folder, work.sequence))
+        elif not forward and found["verdict"] == "pass":
+            self._note(verdict, self._words(found, place, folder, work.sequence))
         return accused
 
     def _wants(self, row):
@@ -159,7 +190,15 @@ class Judge:
         if row["composite"] or row["status"] not in ("ok", "", None) or row["op"].startswith(SILENT):
             return False
         kinds = {(t["device"] or "cpu").partition(":")[0] for t in row["tensors"]}
-        return self.home == "cpu" or self.home in kinds
+        return (self.home == "cpu" or self.home in kinds) and gives_tensors(row["op"])
+
+    def _note(self, verdict, words):
+        """Says once of each operator and layout what is unusual in a call that passes."""
+        for note in verdict.remarks:
+            key = words["op"], words["module"], note
+            if note.startswith(UNUSUAL) and key not in self.noted and len(self.noted) < MOST_NOTES:
+                self.noted.add(key)
+                self.say(note={**words, "sentence": f"{words['op']} {note}"})
 
     def _words(self, found, place, folder, sequence):
         """What the program is told of a call."""

@@ -8,14 +8,10 @@ and counted. Needs of torch what a capture needs.
 """
 
 import atexit
+import collections
 import contextlib
-import dataclasses
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -23,33 +19,14 @@ from pathlib import Path
 
 from . import capture as _capture
 from . import mode as _mode
+from .live_process import NO_ROOM, Finding, Judge, end_later  # noqa: F401 - Finding is found here
 
 ROOM = 192 << 20  # bytes that are recorded and not judged
 LEAST = 16 << 20  # bytes for which a trace is worth its while
 WAIT_S = 1.0  # after which one is handed over however small it is
 RING = 256 << 20
+KIND = "live: "  # begins the name of a result's trace
 FAILS = ("record", "raise", "dump")
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One call that does not pass; `sentence` says all of it."""
-
-    op: str
-    verdict: str  # "reduced", "wrong", "intermittent"
-    effective_bits: float  # NaN where nothing was measured
-    expected_bits: float  # those of float32 on the CPU
-    cause: str
-    sentence: str
-    step: int
-    phase: str  # "forward", "backward", "optimizer"
-    module: str
-    call: int  # its number among those that were recorded, from 1
-    output: str  # path of the output that decided: "out[0]", "args[1]"
-    args: str
-    notes: str
-    stack: tuple  # (file, line, function) of the program, innermost first
-    trace: str  # TRACE#CALL, where on_fail is "dump"
 
 
 class CheckFailed(ArithmeticError):
@@ -61,153 +38,14 @@ class CheckFailed(ArithmeticError):
         self.finding = finding
 
 
-def _finding(told):
-    frames = json.loads(told["stack"]) if told["stack"] else ()
-    return Finding(
-        op=told["op"], verdict=told["verdict"], effective_bits=_number(told["bits"]),
-        expected_bits=_number(told["yardstick_bits"]), cause=told["cause"] or "",
-        sentence=told["sentence"], step=told["step"], phase=told["phase"] or "",
-        module=told["module"], call=told["call"], output=told["output"] or "", args=told["args"] or "",
-        notes=told["notes"] or "", stack=tuple(tuple(f) for f in frames), trace=told["trace"])  # fmt: skip
+def _claim(output):
+    """Raises FileExistsError where OUT holds what no live check left."""
+    from .. import _core
 
-
-def _number(value):
-    return float("nan") if value is None else float(value)
-
-
-class Judge:
-    """The process that judges, and what it has said so far. Its folder goes with it."""
-
-    def __init__(self, settings):
-        self.folder = tempfile.mkdtemp(prefix="ulpscope-live-")
-        self.news = threading.Condition()
-        self.found, self.n_judged, self.n_left = [], 0, 0
-        self.rows = []  # of all calls, as dicts, where the settings say "all"
-        self.pending = {}  # trace -> (bytes, calls)
-        self.handing = 0  # traces that are being finished
-        self.paused = self.asked = 0
-        self.trouble, self.gone = None, False
-        self.owner = os.getpid()
-        try:
-            self.process = self._start({**settings, "folder": self.folder})
-        except Exception:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise
-        self.listener = threading.Thread(target=self._listen, name="ulpscope-live", daemon=True)
-        self.listener.start()
-
-    def _start(self, settings):
-        package = Path(__file__).absolute().parent.parent  # links stay: beside them lies _core
-        ours = {str(package.parent), str(package / "_bootstrap")}
-        path = [str(package.parent)] + [p or os.getcwd() for p in sys.path if p not in ours]
-        variables = {k: v for k, v in os.environ.items() if k not in ("ULPSCOPE_CAPTURE", "ULPSCOPE_RUN")}
-        variables |= {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        with open(os.path.join(self.folder, "judge.log"), "wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "ulpscope.live_judge", json.dumps(settings)], env=variables,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)  # fmt: skip
-
-    def in_flight(self):
-        """Bytes that are recorded and not judged."""
-        with self.news:
-            return sum(size for size, _ in self.pending.values())
-
-    def announce(self, trace, size, calls):
-        """A trace is finished by a thread now, and comes with `take`."""
-        with self.news:
-            self.pending[str(trace)] = size, calls
-            self.handing += 1
-
-    def take(self, trace, base):
-        """A trace stands: it is to be judged. `base`: calls of those before it."""
-        with self.news:
-            self.handing -= 1
-        self.tell(trace=str(trace), base=base)
-
-    def drop(self, trace, why):
-        """What was announced could not be finished."""
-        with self.news:
-            self.handing -= 1
-            _, calls = self.pending.pop(str(trace), (0, 0))
-            self.n_left += calls
-            self.trouble = self.trouble or why
-            self.news.notify_all()
-        shutil.rmtree(trace, ignore_errors=True)
-
-    def tell(self, **message):
-        """Says a line to the process; one that is gone shows where it is listened to."""
-        with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
-
-    def wait(self):
-        """Until all that was handed over is judged, or nobody is there to do it."""
-        if os.getpid() != self.owner:
-            return
-        with self.news:
-            self.news.wait_for(lambda: self.handing == 0 and (not self.pending or self.gone))
-            if self.gone:
-                return
-            self.asked += 1
-            asked = self.asked
-        self.tell(pause=asked)
-        with self.news:
-            self.news.wait_for(lambda: self.paused >= asked or self.gone)
-
-    def _listen(self):
-        for line in self.process.stdout:
-            with self.news:
-                self._hear(json.loads(line))
-                self.news.notify_all()
-        code = self.process.wait()
-        with self.news:
-            self.gone = True
-            lost = sum(calls for _, calls in self.pending.values())
-            self.n_left += lost
-            self.pending.clear()
-            if code != 0:
-                how = f"was ended by signal {-code}" if code < 0 else "ended"
-                self.trouble = self.trouble or f"the process that judges {how}{self._last_words()}"
-            self.news.notify_all()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        atexit.unregister(self.end)
-
-    def _hear(self, said):
-        if "finding" in said:
-            self.found.append(_finding(said["finding"]))
-        if "row" in said:
-            self.rows.append(said["row"])
-        if "done" in said:
-            self.pending.pop(said["done"], None)
-            self.n_judged += said["judged"]
-            self.n_left += said["left"]
-        self.paused = max(self.paused, said.get("paused", 0))
-        self.trouble = self.trouble or said.get("trouble")
-
-    def _last_words(self):
-        with contextlib.suppress(OSError):
-            with open(os.path.join(self.folder, "judge.log"), errors="replace") as log:
-                lines = [line for line in log.read().splitlines() if line.strip()]
-            return f": {lines[-1].strip()}" if lines else ""
-        return ""
-
-    def end(self):
-        """Waits for what is pending and ends the process. Of a forked child it is not."""
-        if os.getpid() != self.owner or self.gone:
-            return
-        try:
-            self.wait()
-            self.tell(end=True)
-        except KeyboardInterrupt:  # nobody wants to wait: what is judged stays
-            self.process.kill()
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        self.process.wait()
-
-
-def _end_later(judge):
-    """Ends a judge that nobody will ask again; the program does not wait for it."""
-    threading.Thread(target=judge.end, daemon=True).start()
+    try:
+        _core.claim(str(output), KIND)
+    except _core.UlpscopeError as problem:
+        raise FileExistsError(f"{problem}; name another folder, or force=True to replace it") from None
 
 
 class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
@@ -221,8 +59,8 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
 
     The verdict is that of `ulpscope check`, on what the run itself got: nothing is computed twice
     on the device. It comes behind the step, from a process of its own that needs a core; where it
-    does not keep up, calls are left out and counted in `live.skipped`. `live.n_judged` is how many
-    were judged so far. `findings()` may be called in the block, too: it waits for what is pending.
+    does not keep up, calls are left out and counted in `live.skipped`; the next steps begin with
+    those. `live.left_out` has the reasons. `live.n_judged` is how many were judged so far. `findings()` may be called in the block, too: it waits for what is pending.
 
     `ops`: a PATTERN of operators; `steps`, `ranks`, `modules`, `threads`, `step_by`: as in
     `nan_tracker`, beside which, as beside a capture, it may run. `every`: each
@@ -235,17 +73,17 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     `on_fail`: "record"; "raise", a `CheckFailed` where a step ends behind which a finding came;
     "dump", the recorded calls around it are kept in OUT; or a function, called where a step ends
     with each finding. `output`: the folder OUT, for `ulpscope report`; of several ranks
-    OUT/rank-N each.
+    OUT/rank-N each. Results of an earlier live check there are replaced, others with `force`.
 
     Where it fails the program goes on without: it is said on stderr, and `live.error` holds
-    the sentence. Raises ValueError for bad arguments.
+    the sentence. Raises ValueError for bad arguments, FileExistsError where OUT holds other results.
     """
 
     NOUN = "the live check"
 
     def __init__(self, ops=None, steps=None, ranks=None, step_by=None, every=1, distinct=False,
                  budget=None, on_fail="record", output=None, causes=2.0, level="operator",
-                 modules=None, threads=None):  # fmt: skip
+                 modules=None, threads=None, force=False):  # fmt: skip
         if level not in ("operator", "module"):
             raise ValueError(f"level {level!r}: 'operator' or 'module'")
         if level == "module" and ops is not None:
@@ -261,13 +99,16 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         super().__init__(_mode.Scope(ops, steps, ranks, modules, threads, step_by))
         self.every, self.distinct, self.on_fail = every, bool(distinct), on_fail
         self.output = None if output is None else Path(output).absolute()
+        if output is not None and not force:
+            _claim(self.output)
         self.level = level
         self.settings = {"budget": budget, "causes": float(causes), "dump": on_fail == "dump",
                          "level": level, "distinct": self.distinct}  # fmt: skip
         self.judge = self.recorder = None
         self.base = 0  # calls of the traces so far
         self.n_left = 0  # calls that there was no room for
-        self.n_traces = self.n_told = 0
+        self.turn, self.stuck = 0, False  # so many of the next trace had their turn
+        self.n_traces = self.n_told = self.n_remarks = 0
         self.since = 0.0
 
     # ---- what it says ----
@@ -284,8 +125,15 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
                 if step is not None and self.open:
                     self._begin(step)
         self.judge.wait()
-        self._look()
+        with self._guarded():
+            self._look()
         return list(self.judge.found)
+
+    def notes(self):
+        """Calls that pass, of which there is something to say all the same: strides that torch's own
+        kernels do not give. As `findings`, each operator, module and layout once."""
+        self.findings()
+        return list(self.judge.noted) if self.judge is not None else []
 
     def so_far(self):
         """The same without waiting."""
@@ -298,9 +146,15 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
 
     @property
     def skipped(self):
-        """How many calls were not judged: no room, no time, nothing to judge them by."""
-        left = self.judge.n_left if self.judge is not None else 0
-        return self.n_left + left + (self._counts()["left"] if self.recorder is not None else 0)
+        """How many calls of the device, or modules, were not judged."""
+        return sum(self.left_out.values())
+
+    @property
+    def left_out(self):
+        """The same by the reason, as a dict."""
+        found = collections.Counter() if self.judge is None else collections.Counter(self.judge.left)
+        found[NO_ROOM] += self.n_left + (self._counts()["left"] if self.recorder is not None else 0)
+        return {why: n for why, n in found.items() if n > 0}
 
     # ---- steps ----
 
@@ -356,10 +210,10 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         if out is not None and world > 1:
             out = out / f"rank-{rank}"
         self.out = out
-        name = "live: " + " ".join(a or "''" for a in sys.argv)
+        name = KIND + " ".join(a or "''" for a in sys.argv)
         self.judge = Judge({**self.settings, "out": out and str(out), "name": name,
                             "options": json.dumps({"ops": self.scope.ops or "", "distinct": self.distinct})})  # fmt: skip
-        weakref.finalize(self, _end_later, self.judge).atexit = False
+        weakref.finalize(self, end_later, self.judge).atexit = False
         atexit.register(self.judge.end)
 
     def _record(self):
@@ -368,7 +222,9 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         self.recorder = _capture.Recorder(home / f"{self.n_traces}", "full", self.scope.ops)
         room = max(1, ROOM - self.judge.in_flight())
         self.recorder.scope = self.scope
-        self.recorder.sifted = {"distinct": self.distinct and self.level == "operator", "most": room, "ring_size": RING}
+        calls = self.level == "operator"
+        self.recorder.sifted = {"distinct": self.distinct and calls, "reads": calls, "most": room,
+                                "pass_first": self.turn, "ring_size": RING}  # fmt: skip
         self.since = time.monotonic()
 
     def _counts(self):
@@ -383,6 +239,8 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         recorder.end()
         counts = recorder.session.counts()
         self.n_left += counts["left"]
+        if counts["calls"] or counts["left"]:
+            self._pass_turn(counts["refused"], self.turn if len(recorder.steps) == 1 else 0)
         base, self.base = self.base, self.base + counts["calls"]
         judge = self.judge
         judge.announce(recorder.path, counts["bytes_copied"], counts["calls"])
@@ -397,7 +255,19 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
 
         threading.Thread(target=finish, daemon=True).start()
 
+    def _pass_turn(self, refused, passed):
+        """Where there was no room for a call (the `refused`th of its step) the next trace begins
+        with it. One that has none twice, as the first, is too large by itself."""
+        alone = refused == passed + 1
+        self.turn = refused if alone and self.stuck else max(refused - 1, 0)
+        self.stuck = alone and not self.stuck
+
     def _look(self):
         """What the judge could not do is said like what we could not."""
+        new = self.judge.remarks[self.n_remarks :]
+        self.n_remarks += len(new)
+        for remark in new:
+            with contextlib.suppress(Exception):
+                print(f"ulpscope: {self.NOUN}: {remark}", file=sys.stderr)
         if self.judge.trouble is not None and self.error is None:
             raise RuntimeError(self.judge.trouble)

@@ -62,7 +62,7 @@ class Check:
             ops=options.get("ops"), steps=options.get("steps"), step_by=options.get("step_by"),
             every=int(options.get("every", 1)), distinct="distinct" in options,
             budget=float(options["budget"]) if "budget" in options else None,
-            output=options.get("out", "ulpscope-out"))  # fmt: skip
+            output=options.get("out", "ulpscope-out"), force="force" in options)  # fmt: skip
 
     @property
     def n_calls(self):

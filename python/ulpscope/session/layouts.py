@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strides of what a recorded call gave, held against those that torch's own kernels give for arguments
+laid out the same. Numbers do not depend on them, the next kernel's speed does, and so does code that
+asks for `.stride()` or `.view()`. Serves `captured`. Needs torch's meta device.
+
+Promised are those that the call asks for (a memory format, `empty_strided`), those of a view, and
+those of an argument that is written: another layout there is wrong. Everything else is the kernel's to
+choose, as convolutions and attention do: that is a note, where neither torch's shape rules (meta) nor
+its kernel for the CPU lay it out so."""
+
+import torch
+
+from ..calls.replay import bind_exact, is_write, outputs_of, substitute
+from ..calls.replay import Bound as _Bound
+from ..executors.precision import STANDARD, sources_of, space_of
+
+UNUSUAL = "laid out "  # begins a note
+MOST = 20000  # signatures that are remembered
+FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+STRIDED = ("empty_strided", "new_empty_strided")
+_usual = {}
+
+
+def judge_layouts(call, row):
+    """(clause, note) on the strides of a call's results: what breaks a promise and what is unusual,
+    "" each for nothing."""
+    if call.schema is None or call.made_up:
+        return "", ""
+    broken = _moved(call, row)
+    results = [t for t in row["tensors"] if t["role"] == "out" and not (t.get("form") or "")]
+    usual = _usual_of(call, row) if results else {}
+    note = ""
+    for item in results:
+        asked = _asked(call, item)
+        expected = usual.get(item["path"])
+        if broken or expected is None or expected[0] != tuple(item["sizes"]):
+            continue
+        differs = not _same(item["sizes"], item["strides"], expected[1])
+        if asked is False or (differs and _is_promised(call)):
+            broken = f"laid out {_said(item, expected[1])}, which the call asks for"
+        elif differs and asked is None and not note and not _as_on_cpu(call, item):
+            note = f"{UNUSUAL}{_said(item, expected[1])} by torch's own kernels"
+    return broken, note
+
+
+def _said(item, expected):
+    return f"{item['path']} with strides {list(item['strides'])}, not {list(expected)}"
+
+
+def _same(sizes, a, b):
+    """Whether strides tell the same places: those of an axis of one element, or of nothing, do not."""
+    return 0 in sizes or all(n == 1 or s == t for n, s, t in zip(sizes, a, b))
+
+
+def _moved(call, row):
+    """A clause on the first written argument that has other strides behind the call. Calls that are
+    there for that (`t_`, `set_`, `resize_`) may."""
+    tags = getattr(call.function, "tags", ())
+    if torch.Tag.inplace_view in tags or "resize" in call.op or "set_" in call.op:
+        return ""
+    for item in row["tensors"]:
+        view = call.views.get(item["path"])
+        if item["role"] != "mutated" or view is None or tuple(item["sizes"]) != view.sizes:
+            continue
+        if not _same(view.sizes, item["strides"], view.strides):
+            return f"left {_said(item, view.strides)} as before"
+    return ""
+
+
+def _asked(call, item):
+    """Whether a result is as the memory format says that the call names; None: it names none."""
+    wanted = call.value("memory_format") if space_of(call.op) in STANDARD else None
+    if wanted not in FORMATS or 0 in item["sizes"]:
+        return None
+    try:
+        made = torch.empty_strided(item["sizes"], item["strides"], device="meta")
+        return made.is_contiguous(memory_format=wanted)
+    except RuntimeError:  # a format of another number of axes
+        return None
+
+
+def _is_promised(call):
+    """Whether the strides are what the call is about."""
+    if call.op.partition("::")[2].partition(".")[0] in STRIDED:
+        return True
+    returns = call.schema.returns
+    return bool(returns) and all(r.alias_info is not None and not is_write(r) for r in returns)
+
+
+def _usual_of(call, row):
+    """path -> (sizes, strides) of the results by torch's shape rules; {} where it has none."""
+    key = call.op, str(row["args"]), tuple(
+        (v.path, v.dtype, v.sizes, v.strides, v.offset, v.form) for v in call.views.values())  # fmt: skip
+    if key not in _usual:
+        if len(_usual) >= MOST:
+            _usual.clear()
+        _usual[key] = _on_meta(call)
+    return _usual[key]
+
+
+def _on_meta(call):
+    tensors = {path: _shell(call, view) for path, view in call.views.items()}
+    bound = _Bound([substitute(a, tensors, None, lambda device: "meta") for a in call.args],
+                   {k: substitute(a, tensors, None, lambda device: "meta") for k, a in call.kwargs.items()},
+                   tensors, {}, call.composite)  # fmt: skip
+    try:
+        return _forms(outputs_of(call, bound, bound.run(call.function)))
+    except Exception:  # no rule for it, or one that looks at numbers
+        return {}
+
+
+def _shell(call, view):
+    """An argument without content."""
+    first, last = view.extent()
+    base = torch.empty(max(last, first, 0), dtype=view.dtype, device="meta")
+    return base.as_strided(view.sizes, view.strides, view.offset)
+
+
+def _forms(outputs):
+    return {path: (tuple(t.shape), t.stride()) for path, t in outputs.items() if t.layout == torch.strided}
+
+
+def _as_on_cpu(call, item):
+    """Whether the kernel of the CPU lays that result out the same way."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    try:
+        made = _forms(outputs_of(call, bound, bound.run(sources_of(call)[0].run))).get(item["path"])
+    except Exception:  # the CPU refuses: nothing to hold it against
+        return True
+    return made is None or made[0] != tuple(item["sizes"]) or _same(item["sizes"], item["strides"], made[1])
