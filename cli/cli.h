@@ -38,6 +38,7 @@ int cmd_show(int argc, char **argv);
 int cmd_loss(int argc, char **argv);
 int cmd_bisect(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_overflow(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_coverage(int argc, char **argv);
@@ -62,6 +63,7 @@ extern const cli_page cmd_completion_page;
 extern const cli_page cmd_loss_page;
 extern const cli_page cmd_bisect_page;
 extern const cli_page cmd_env_page;
+extern const cli_page cmd_doctor_page;
 extern const cli_page cmd_diff_page;
 extern const cli_page cmd_coverage_page;
 

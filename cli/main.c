@@ -31,6 +31,7 @@ static const cli_command commands[] = {
     {cmd_coverage, "which operators of a run a device has", &cmd_coverage_page},
     {cmd_repro, "hand on a failing call: a small script, a bug report", &cmd_repro_page},
     {cmd_env, "what numbers depend on here; what two machines differ in", &cmd_env_page},
+    {cmd_doctor, "what is wrong with this machine, and what mends it", &cmd_doctor_page},
     {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
     {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},
 };

@@ -49,7 +49,7 @@ def load(name: str) -> ctypes.CDLL:
 
 def build(name: str, say=None) -> Path:
     """The path of the compiled library ``name``; ``say`` is called with what is being done."""
-    library = _library(name)
+    library = path_of(name)
     folder = library.parent
     if library.exists():
         return library
@@ -157,7 +157,7 @@ def cache_home() -> Path:
 def told() -> list[str]:
     """What `ulpscope info` says of the glue: what is built, the compiler, the cache."""
     try:
-        built = [f"{n} {'built' if _library(n).exists() else 'not built yet'}" for n in names()]
+        built = [f"{n} {'built' if path_of(n).exists() else 'not built yet'}" for n in names()]
         cache = str(cache_home())
     except GlueError as problem:
         built, cache = [], str(problem)
@@ -169,7 +169,8 @@ def told() -> list[str]:
             cache]  # fmt: skip
 
 
-def _library(name: str) -> Path:
+def path_of(name: str) -> Path:
+    """Where the library ``name`` for this torch lies, or will."""
     return _cache_folder(name) / f"usc_glue_{name}.so"
 
 
