@@ -105,7 +105,9 @@ const cli_page cmd_check_page = {
         "are "
         "checked, OUT/rank-N each, and the exit code is the worst. Collectives are not "
         "replayed: what this rank got is judged against what all ranks gave, from the "
-        "folders rank-N beside TRACE.\n",
+        "folders rank-N beside TRACE.\n"
+        "`torchrun ... -m ulpscope check ...` shares the calls among its ranks: "
+        "docs/ranks.md.\n",
     .options = all_options,
     .examples =
         "  ulpscope check ulpscope-trace --device npu:0\n"
@@ -113,7 +115,8 @@ const cli_page cmd_check_page = {
         "--distinct\n"
         "  ulpscope check ulpscope-trace#38 --device npu:0 -o one   one finding again\n"
         "  ulpscope check ulpscope-trace --device cuda:0 --allow reduced:mm   TF32 is "
-        "wanted\n",
+        "wanted\n"
+        "  torchrun --nproc-per-node 8 -m ulpscope check ulpscope-trace --device cuda\n",
     .codes =
         "1 when a call is crashed, timeout, nonfinite, wrong, reduced or intermittent "
         "and not allowed; 2 when less than --min-judged was judged or something went "
@@ -345,12 +348,22 @@ static int check_one(const usc_check_options *o, const cli_report *report)
     usc_error err;
     usc_run_end end;
     cli_hooks hooks;
-    cli_hooks_begin(&hooks, "check");
+    cli_shares *shares = cli_shares_found();
+    char name[32] = "check";
+    if (shares != NULL) {
+        (void)snprintf(name, sizeof name, "check: rank %d", shares->ranks.rank);
+        shares->area = o->out;
+    }
+    cli_hooks_begin(&hooks, name);
+    hooks.hooks.ranks = shares != NULL ? &shares->ranks : NULL;
+    const bool other = shares != NULL && shares->ranks.rank > 0;
+    if (other) hooks.hooks.progress = NULL;
     const usc_status st = usc_check_trace(o, &hooks.hooks, &end, &err);
     cli_hooks_end(&hooks);
+    if (shares != NULL) cli_shares_leave(shares, o->out);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
-    return cli_report_show(report, o->out);
+    return other ? CLI_SAME : cli_report_show(report, o->out);
 }
 
 int cmd_check(int argc, char **argv)
@@ -362,6 +375,11 @@ int cmd_check(int argc, char **argv)
     a.check.threads = cli_threads();
     a.check.version = USC_VERSION;
     a.check.faults = cli_faults(a.check.device, a.faults);
+    cli_shares *shares = cli_shares_found();
+    if (shares != NULL && a.check.budget > 0)
+        return cli_fail("--budget: ranks share all calls; leave it out, or check alone "
+                        "(ulpscope check, without torchrun)");
+    if (shares != NULL) cli_shares_divide(shares, &a.check);
     if (cli_next_rank(a.check.trace, -1, "trace.db") >= 0)
         return cli_check_ranks(&a.check, &a.report, check_one);
     return check_one(&a.check, &a.report);

@@ -30,6 +30,23 @@ int cli_cores(void);
 /** Threads of each worker that OMP_NUM_THREADS asks for; 0: it does not. */
 int cli_threads(void);
 
+/* The other ranks of a check that torchrun started (shares.c); NULL: there are none. */
+typedef struct cli_shares {
+    usc_run_ranks ranks;
+    int in, out;        /* the Python process that started us: ulpscope.shares */
+    int local, n_local; /* place among the ranks of this machine */
+    const char *area;   /* OUT of the check in work: what a share is a share of */
+    char device[256];   /* this rank's, where the option names none of several */
+} cli_shares;
+
+cli_shares *cli_shares_found(void);
+
+/** Divides what this machine has among its ranks, and takes this rank's device. */
+void cli_shares_divide(cli_shares *s, usc_check_options *o);
+
+/** Nothing more comes from here for this OUT. */
+void cli_shares_leave(cli_shares *s, const char *out);
+
 /** Checks every rank of a job with `check`, whose options differ in folders and files;
  * the worst exit code. */
 int cli_check_ranks(const usc_check_options *options, const cli_report *report,

@@ -69,6 +69,8 @@ static int check_rank(const usc_check_options *o, const cli_report *report, long
     one.trace = trace;
     one.out = out;
     cli_report_of_rank(report, rank, &shown);
+    cli_shares *shares = cli_shares_found();
+    if (shares != NULL && kept) cli_shares_leave(shares, out); /* nobody works on it */
     return kept ? cli_report_show(&shown.report, out) : check(&one, &shown.report);
 }
 
@@ -87,7 +89,8 @@ int cli_check_ranks(const usc_check_options *options, const cli_report *report,
         free(list);
         return worst;
     }
-    find_kept(options, list);
+    const cli_shares *shares = cli_shares_found();
+    if (shares == NULL || shares->ranks.rank == 0) find_kept(options, list);
     const double end = now_s() + options->budget;
     for (int i = 0; i < list->n && worst != CLI_INTERRUPTED; i++) {
         usc_check_options part = *options;

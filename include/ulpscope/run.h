@@ -17,6 +17,27 @@ USC_BEGIN_DECLS
 #define USC_RUN_REPEAT 2      /* runs of a call on the device */
 #define USC_RUN_CAUSES 2.0    /* seconds for the cause of one finding */
 
+/* What a rank is answered that is no share. */
+enum { USC_SHARE_LATER = -1, USC_SHARE_OVER = -2, USC_SHARE_LOST = -3 };
+
+/**
+ * Processes that check one trace together (docs/ranks.md). All choose the same calls, cut
+ * them into the same shares and claim these; rank 0 writes OUT, the others OUT/part-N,
+ * and rank 0 takes that in at the end.
+ */
+typedef struct usc_run_ranks {
+    void *ctx;
+    int rank, n;
+    /* Rank 0: the others may begin; 0. Others: waits for that; 0, USC_SHARE_OVER where
+     * there is nothing for them to do, USC_SHARE_LOST where rank 0 is gone. */
+    int (*meet)(void *ctx);
+    /* A share that is nobody's, without waiting; USC_SHARE_LATER: others work on all that
+     * are left, USC_SHARE_OVER: all are done (and rank 0 hears it last), USC_SHARE_LOST:
+     * nobody will ever tell. */
+    int64_t (*claim)(void *ctx, int64_t n_shares);
+    void (*done)(void *ctx, int64_t share);
+} usc_run_ranks;
+
 /** What a run needs of its surroundings. Whatever is NULL is left out, but `command`. */
 typedef struct usc_run_hooks {
     void *ctx;
@@ -31,11 +52,13 @@ typedef struct usc_run_hooks {
                      int64_t flagged);
     /* Whether to stop now: asked at least once a second, and after each signal. */
     bool (*stopped)(void *ctx);
+    const usc_run_ranks *ranks; /* usc_check_trace alone; NULL: no others */
 } usc_run_hooks;
 
 typedef struct usc_check_options {
     const char *trace, *out; /* folders */
     const char *device;      /* "sim:0", "python:MODULE:FUNCTION" */
+    const char *runs_on;     /* what workers open for it: "cuda:3" for "cuda"; NULL: it */
     const char *via;         /* backend of torch.compile; NULL or "": none */
     const char *standard;    /* NULL: ulpscope */
     const char *compared;    /* one more that is asked; NULL: see compare_standards */
@@ -69,7 +92,8 @@ typedef enum usc_run_end {
  * Checks a trace: OUT/result.db holds a verdict on each call when it ends.
  *
  * What was cut short goes on where it stopped, with what computed before; what was
- * finished begins anew. Nothing of OUT is touched before a worker is ready.
+ * finished begins anew. What ranks left in OUT/part-N of this run is taken in first; else
+ * nothing of OUT is touched before a worker is ready.
  *
  * Memory:  keeps nothing.
  * Threads: starts none, and processes of its own; waits for all of them.

@@ -5,6 +5,8 @@ import os
 import shutil
 import sys
 
+from . import shares
+
 
 def program():
     """The `ulpscope` program: as it told us, on PATH, or beside the interpreter. Raises OSError
@@ -20,6 +22,8 @@ def main():
     """Becomes the program; 2 and a sentence where it is not there."""
     os.environ["ULPSCOPE_PYTHON"] = sys.executable
     try:
+        if sys.argv[1:2] == ["check"] and shares.found(os.environ):
+            return shares.run(program(), sys.argv[1:])
         os.execv(program(), ["ulpscope", *sys.argv[1:]])
     except OSError as problem:
         print(f"ulpscope: no program to run ({problem}): set ULPSCOPE_CLI to it", file=sys.stderr)

@@ -28,6 +28,9 @@
     X(PUT_METRIC, "INSERT OR REPLACE INTO metric VALUES (?1, ?2, ?3, ?4, ?5)")           \
     X(PUT_EXAMPLE,                                                                       \
       "INSERT OR REPLACE INTO example VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")          \
+    X(EACH_VERDICT, "SELECT " USC_VERDICT_COLUMNS " FROM verdict ORDER BY call")         \
+    X(EACH_METRIC, "SELECT * FROM metric ORDER BY call, output, name")                   \
+    X(EACH_EXAMPLE, "SELECT * FROM example ORDER BY call, output, rank")                 \
     X(DONE, "SELECT call FROM verdict ORDER BY call")                                    \
     X(WALK, "SELECT " USC_VERDICT_COLUMNS " FROM verdict ORDER BY "                      \
             "usc_verdict_rank(verdict), bits IS NULL, bits, call")                       \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A check while it runs. Neighbours: check_run.c (the whole), check_chosen.c (which
-// calls), check_settings.c (what is told to others), check_split.c (times),
-// check_selftest.c.
+// calls), check_settings.c (what is told to others), check_shares.c (ranks),
+// check_split.c (times), check_selftest.c.
 #ifndef USC_RUN_CHECK_H
 #define USC_RUN_CHECK_H
 
@@ -10,6 +10,7 @@
 
 #include "base/line.h"
 #include "run/agenda.h"
+#include "run/crew.h"
 #include "run/row.h"
 #include "json/json.h"
 
@@ -38,6 +39,7 @@ typedef struct usc_check {
     usc_split split;
     int64_t n_done, n_flagged;
     bool goes_on, begun;
+    const char *others; /* what computes in rank 0, JSON; NULL: this is it, or is alone */
     double start, before; /* clock, and seconds of earlier parts of this run */
     usc_arena texts;
     usc_keys unknown; /* names of operators that are unknown here, in `unknown_text` */
@@ -92,6 +94,40 @@ void usc_split_explain(usc_split *s, const usc_row *row);
 /** One line: how many calls in what time; `verbose`: with what took how long. */
 void usc_split_tell(const usc_split *s, double seconds, int jobs, bool verbose,
                     usc_line *to);
+
+/* ---- handing out, and what came of it: for whoever runs the crew ---- */
+
+usc_status usc_check_begin(void *ctx, const usc_json *message, usc_error *err);
+usc_status usc_check_hear(void *ctx, const usc_crew_news *news, usc_error *err);
+int64_t usc_check_room(void *ctx, int64_t job);
+void usc_check_ask(void *ctx, int64_t job, usc_line *to);
+
+/** Works through what `work` hands out, by `jobs` workers; `meet`: starts one in any
+ * case.
+ */
+USC_NODISCARD usc_status usc_check_work(usc_check *c, const usc_crew_work *work, int jobs,
+                                        bool meet, bool *stopped, usc_error *err);
+
+/* ---- ranks (check_shares.c) ---- */
+
+/** Whether the rows of this process are a part, which rank 0 takes in. */
+bool usc_check_is_part(const usc_check *c);
+
+/** Waits until rank 0 has begun, and learns what OUT holds. *idle: there is nothing to do
+ * here. Errors: USC_E_IO where rank 0 is gone. */
+USC_NODISCARD usc_status usc_check_meet(usc_check *c, usc_keys *known, bool *idle,
+                                        usc_error *err);
+
+/** Works on shares until none is left; `known`: calls that have a row, NULL for none but
+ * those of c->result. */
+USC_NODISCARD usc_status usc_check_share(usc_check *c, usc_keys *known, bool *stopped,
+                                         usc_error *err);
+
+/** Whether OUT holds parts. */
+bool usc_check_has_parts(const char *out);
+
+/** Takes the parts that lie in OUT into c->result, and away; `drop`: only away. */
+USC_NODISCARD usc_status usc_check_gather(usc_check *c, bool drop, usc_error *err);
 
 /** Plants mistakes into the right results of every operator and keeps what was caught. */
 USC_NODISCARD usc_status usc_check_self_test(usc_check *c, bool *stopped, usc_error *err);

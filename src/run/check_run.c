@@ -62,8 +62,9 @@ static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error 
 {
     char changed[400] = "it does not say what computed";
     usc_json *before = NULL;
-    const char *known;
-    usc_status st = usc_result_find(c->result, "inputs", &known, err);
+    const char *known = c->others;
+    usc_status st =
+        known == NULL ? usc_result_find(c->result, "inputs", &known, err) : USC_OK;
     if (st != USC_OK) return st;
     if (known != NULL)
         st = usc_json_parse(known, strlen(known), "inputs", "are no JSON", &before, err);
@@ -72,6 +73,11 @@ static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error 
         st = usc_no_memory("check", err);
     usc_json_free(before);
     if (st == USC_E_NOMEM || changed[0] == '\0') return st;
+    if (c->others != NULL)
+        return usc_error_set(err, USC_E_EXISTS, -1,
+                             "this rank would compute with something else than rank 0: "
+                             "%s; make them equal, the others go on without it",
+                             changed);
     return usc_error_set(err, USC_E_EXISTS, -1,
                          "%s holds a run that was cut short, and since then: %s; --force "
                          "begins anew, -o names another folder",
@@ -80,11 +86,12 @@ static usc_status compare_inputs(usc_check *c, const usc_json *facts, usc_error 
 
 /* The first worker is ready and tells what computes: the run begins. Until then OUT is as
  * an earlier run left it. */
-static usc_status begin(void *ctx, const usc_json *message, usc_error *err)
+usc_status usc_check_begin(void *ctx, const usc_json *message, usc_error *err)
 {
     usc_check *c = ctx;
     const usc_json *facts = usc_json_get(message, "ready");
-    usc_status st = c->goes_on ? compare_inputs(c, facts, err) : USC_OK;
+    const bool compared = c->goes_on || c->others != NULL;
+    usc_status st = compared ? compare_inputs(c, facts, err) : USC_OK;
     if (st != USC_OK) return st;
     usc_arena arena = {.alloc = usc_libc_alloc};
     char selected[24];
@@ -110,6 +117,8 @@ static usc_status begin(void *ctx, const usc_json *message, usc_error *err)
             st = usc_result_set(c->result, keys[i].key, keys[i].value, err);
     usc_arena_free(&arena);
     c->begun = st == USC_OK;
+    const usc_run_ranks *ranks = c->hooks->ranks;
+    if (c->begun && ranks != NULL && ranks->rank == 0) (void)ranks->meet(ranks->ctx);
     return usc_advise(st, usc_safe_advice, err);
 }
 
@@ -160,11 +169,12 @@ static void note_remarks(usc_check *c, const usc_json *found, const char *op)
     usc_line_add(&c->unknown_text, "%s%s", n > 0 ? ", " : "", op);
 }
 
-static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
+usc_status usc_check_hear(void *ctx, const usc_crew_news *news, usc_error *err)
 {
     usc_check *c = ctx;
     usc_row row;
     const bool found = news->row != NULL;
+    if (news->event == USC_CREW_CAUSE && !found) return USC_OK; /* the row stands */
     usc_status st =
         found ? usc_row_found(c->calls, &c->picks.pick[news->job], news->row, &row, err)
               : row_of_loss(c, news, &row, err);
@@ -196,13 +206,13 @@ static int64_t take(void *ctx)
     return usc_agenda_take(&((usc_check *)ctx)->agenda);
 }
 
-static int64_t room(void *ctx, int64_t job)
+int64_t usc_check_room(void *ctx, int64_t job)
 {
     const usc_check *c = ctx;
     return usc_room_of_pick(c->calls, &c->picks.pick[job]);
 }
 
-static void request(void *ctx, int64_t job, usc_line *to)
+void usc_check_ask(void *ctx, int64_t job, usc_line *to)
 {
     const usc_check *c = ctx;
     const char *via = c->options->via;
@@ -346,21 +356,15 @@ static usc_status find_todo(usc_check *c, int64_t *todo, int64_t *n_todo, usc_er
     usc_line_count(&text, c->n_done);
     usc_line_text(&text, " of ");
     usc_line_count(&text, c->picks.n);
-    if (n > 0 && text.text != NULL)
+    if (n > 0 && text.text != NULL && !c->begun)
         usc_check_say(c, "resuming: %s calls done", text.text);
     usc_line_free(&text);
     return USC_OK;
 }
 
-static usc_status work_through(usc_check *c, int jobs, bool *stopped, usc_error *err)
+usc_status usc_check_work(usc_check *c, const usc_crew_work *work, int jobs, bool meet,
+                          bool *stopped, usc_error *err)
 {
-    const usc_crew_work work = {.ctx = c,
-                                .more = more,
-                                .take = take,
-                                .room = room,
-                                .request = request,
-                                .ready = begin,
-                                .hear = hear};
     usc_line settings = {0};
     const int64_t memory = usc_check_memory(c);
     usc_check_settings(c, jobs, memory, &settings);
@@ -368,11 +372,11 @@ static usc_status work_through(usc_check *c, int jobs, bool *stopped, usc_error 
                                     .size = jobs,
                                     .timeout = timeout_of(c),
                                     .memory = memory,
-                                    .meet = true};
+                                    .meet = meet};
     usc_status st = USC_OK;
     if (settings.failed || c->texts.failed) st = usc_no_memory("check", err);
     show_progress(c);
-    if (st == USC_OK) st = usc_crew_run(&crew, &work, c->hooks, stopped, err);
+    if (st == USC_OK) st = usc_crew_run(&crew, work, c->hooks, stopped, err);
     usc_line_free(&settings);
     return st;
 }
@@ -396,7 +400,14 @@ static usc_status check_calls(usc_check *c, const int64_t *todo, int64_t n_todo,
     c->agenda.calls = c->calls;
     c->agenda.pick = c->picks.pick;
     usc_status st = usc_agenda_begin(&c->agenda, todo, n_todo, finish, err);
-    if (st == USC_OK) st = work_through(c, (int)jobs, &stopped, err);
+    const usc_crew_work work = {.ctx = c,
+                                .more = more,
+                                .take = take,
+                                .room = usc_check_room,
+                                .request = usc_check_ask,
+                                .ready = usc_check_begin,
+                                .hear = usc_check_hear};
+    if (st == USC_OK) st = usc_check_work(c, &work, (int)jobs, !c->begun, &stopped, err);
     if (st == USC_OK && !stopped && !c->begun &&
         usc_result_get(c->result, "state") == NULL)
         return usc_error_set(
@@ -418,6 +429,14 @@ static usc_status check_all(usc_check *c, usc_run_end *end, usc_error *err)
     c->start = usc_run_clock();
     const char *before = usc_result_get(c->result, "seconds");
     c->before = before != NULL ? usc_parse_number(before, NULL) : 0;
+    if (c->hooks->ranks != NULL) {
+        bool stopped = false;
+        usc_status st = usc_check_share(c, NULL, &stopped, err);
+        if (st == USC_OK && stopped) *end = USC_RUN_INTERRUPTED;
+        if (st == USC_OK && stopped) st = interrupted(c);
+        if (st == USC_OK && !stopped) st = usc_check_gather(c, false, err);
+        if (st != USC_OK || stopped) return st;
+    }
     int64_t *todo = malloc((size_t)(c->picks.n + 1) * sizeof *todo);
     if (todo == NULL) return usc_no_memory("check", err);
     usc_status st = find_todo(c, todo, &n_todo, err);
@@ -443,6 +462,53 @@ static void close_all(usc_check *c, bool whole)
     usc_line_free(&c->remarks);
 }
 
+/* Whether OUT holds a finished run, which this one replaces. */
+static bool is_finished(const char *out)
+{
+    usc_result *there = NULL;
+    if (usc_result_open(out, &there, NULL) != USC_OK) return false;
+    const char *state = usc_result_get(there, "state");
+    const bool finished = state != NULL && strcmp(state, "done") == 0;
+    usc_result_close(there);
+    return finished;
+}
+
+/* The process that writes OUT. */
+static usc_status check_whole(usc_check *c, usc_run_end *end, usc_error *err)
+{
+    const usc_check_options *o = c->options;
+    const bool parts = usc_check_has_parts(o->out);
+    const bool drop = parts && (o->force || is_finished(o->out));
+    usc_status st = usc_advise(usc_check_open_result(c, err), usc_out_advice, err);
+    if (st == USC_OK && parts) st = usc_check_gather(c, drop, err);
+    return st == USC_OK ? check_all(c, end, err) : st;
+}
+
+/* A process that writes a part of OUT. */
+static usc_status check_part(usc_check *c, usc_run_end *end, usc_error *err)
+{
+    usc_keys known = {0};
+    bool idle = false, stopped = false;
+    c->start = usc_run_clock();
+    usc_status st = usc_check_meet(c, &known, &idle, err);
+    if (st == USC_OK && !idle) {
+        st = usc_advise(usc_check_open_result(c, err), usc_out_advice, err);
+        if (st == USC_OK) st = usc_check_share(c, &known, &stopped, err);
+        if (st == USC_OK && stopped) {
+            *end = USC_RUN_INTERRUPTED;
+            st = interrupted(c);
+        } else if (st == USC_OK && c->split.calls > 0) {
+            usc_line text = {0};
+            usc_split_tell(&c->split, usc_run_clock() - c->start, c->options->cores,
+                           c->options->verbose, &text);
+            if (text.text != NULL) usc_check_say(c, "%s", text.text);
+            usc_line_free(&text);
+        }
+    }
+    usc_keys_free(&known);
+    return st;
+}
+
 usc_status usc_check_trace(const usc_check_options *options, const usc_run_hooks *hooks,
                            usc_run_end *end, usc_error *err)
 {
@@ -453,12 +519,11 @@ usc_status usc_check_trace(const usc_check_options *options, const usc_run_hooks
     usc_error own;
     if (err == NULL) err = &own;
     *end = USC_RUN_DONE;
+    const bool part = usc_check_is_part(&c);
     usc_status st = usc_trace_open(options->trace, NULL, &c.trace, err);
     if (st == USC_OK) st = usc_check_choose(&c, err);
     st = usc_advise(st, NULL, err);
-    if (st == USC_OK)
-        st = usc_advise(usc_check_open_result(&c, err), usc_out_advice, err);
-    if (st == USC_OK) st = check_all(&c, end, err);
-    close_all(&c, st == USC_OK && *end == USC_RUN_DONE);
+    if (st == USC_OK) st = part ? check_part(&c, end, err) : check_whole(&c, end, err);
+    close_all(&c, !part && st == USC_OK && *end == USC_RUN_DONE);
     return st;
 }

@@ -126,8 +126,13 @@ usc_status usc_check_open_result(usc_check *c, usc_error *err)
                          .faults = or_empty(o->faults),
                          .options = usc_check_option_text(c),
                          .environment = environment_of(c)};
+    usc_line part = {0};
+    usc_line_text(&part, o->out);
+    if (usc_check_is_part(c)) usc_line_add(&part, "/part-%d", c->hooks->ranks->rank);
+    const char *folder = kept(&c->texts, &part);
     if (c->texts.failed) return usc_error_set(err, USC_E_NOMEM, -1, "check: no memory");
-    return usc_result_create(o->out, &run, o->force, &c->result, err);
+    return usc_result_create(folder, &run, o->force || usc_check_is_part(c), &c->result,
+                             err);
 }
 
 /* ---- what workers are told ---- */
@@ -154,7 +159,7 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
         const char *name, *value;
     } texts[] = {{"trace", usc_absolute(&c->texts, o->trace)},
                  {"trace_id", usc_trace_meta(c->trace, "id")},
-                 {"device", o->device},
+                 {"device", o->runs_on != NULL ? o->runs_on : o->device},
                  {"via", o->via},
                  {"home", c->picks.home},
                  {"standard", o->standard != NULL ? o->standard : "ulpscope"}};

@@ -187,13 +187,29 @@ static usc_status replace(crew *c)
     return st == USC_OK ? feed(c) : st;
 }
 
+/* Where work may still come: gives out what came, with one more hand for it where all
+ * that there are have something to do. */
+static usc_status look_for_more(crew *c)
+{
+    bool free_hand = false;
+    for (int i = 0; i < c->n; i++)
+        free_hand |= c->member[i]->idle || !c->member[i]->ready;
+    if (!free_hand && c->n < c->settings->size && has_work(c)) return hire(c);
+    return feed(c);
+}
+
 /* ---- hearing ---- */
 
 static usc_status news_of(crew *c, usc_crew_event event, int64_t job, const usc_json *row,
                           const member *m, const char *how)
 {
-    const usc_crew_news news = {
-        .event = event, .job = job, .row = row, .phase = m->phase, .how = how};
+    const usc_crew_news news = {.event = event,
+                                .job = job,
+                                .row = row,
+                                .phase = m->phase,
+                                .how = how,
+                                .searching =
+                                    event == USC_CREW_ROW && m->searching == job};
     return c->work->hear(c->work->ctx, &news, c->err);
 }
 
@@ -211,6 +227,8 @@ static usc_status bury(crew *c, member *m)
                            words);
     else if (m->job != NO_JOB)
         st = news_of(c, USC_CREW_LOST, m->job, NULL, m, how);
+    else if (m->searching != NO_JOB)
+        st = news_of(c, USC_CREW_CAUSE, m->searching, NULL, m, how);
     free(m);
     return st == USC_OK ? replace(c) : st;
 }
@@ -224,6 +242,8 @@ static usc_status give_up(crew *c, member *m)
                            START_SECONDS);
     else if (m->job != NO_JOB)
         st = news_of(c, USC_CREW_LATE, m->job, NULL, m, "");
+    else if (m->searching != NO_JOB)
+        st = news_of(c, USC_CREW_CAUSE, m->searching, NULL, m, "");
     free(m);
     return st == USC_OK ? replace(c) : st;
 }
@@ -355,6 +375,7 @@ static usc_status turn(crew *c)
         for (int i = 0; st == USC_OK && i < n; i++)
             if (fds[i].revents != 0) st = hear(c, who[i]);
     if (st == USC_OK) st = dismiss_late(c);
+    if (st == USC_OK && c->work->waits != NULL) st = look_for_more(c);
     free(fds);
     free(who);
     return st;
@@ -365,7 +386,8 @@ static bool goes_on(const crew *c, bool meet)
     bool busy = false;
     for (int i = 0; i < c->n; i++)
         busy |= is_busy(c->member[i]);
-    return busy || has_work(c) || (meet && !c->met);
+    const bool waits = c->work->waits != NULL && c->work->waits(c->work->ctx);
+    return busy || has_work(c) || waits || (meet && !c->met);
 }
 
 static bool is_stopped(const usc_run_hooks *hooks)

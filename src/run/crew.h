@@ -14,7 +14,7 @@
 /** What became of a job. */
 typedef enum usc_crew_event {
     USC_CREW_ROW,   /* `row` is what was found */
-    USC_CREW_CAUSE, /* `row` is that row once more, with its cause */
+    USC_CREW_CAUSE, /* `row` is that row once more, with its cause; NULL: none comes */
     USC_CREW_LOST,  /* its worker died: `how` */
     USC_CREW_LATE   /* its worker hung */
 } usc_crew_event;
@@ -25,13 +25,15 @@ typedef struct usc_crew_news {
     const usc_json *row;
     const char *phase; /* in which a worker was lost */
     const char *how;   /* "died of SIGSEGV" */
+    bool searching;    /* a cause follows */
 } usc_crew_news;
 
 /** For whom a crew works. */
 typedef struct usc_crew_work {
     void *ctx;
-    bool (*more)(void *ctx);                 /* whether jobs are left to be taken */
-    int64_t (*take)(void *ctx);              /* the next of them */
+    bool (*more)(void *ctx);    /* whether jobs are left to be taken */
+    int64_t (*take)(void *ctx); /* the next of them */
+    bool (*waits)(void *ctx);   /* whether there may be more later; NULL: never */
     int64_t (*room)(void *ctx, int64_t job); /* bytes that it may take; NULL: no limits */
     /* The request for a worker, without the brace at its end. */
     void (*request)(void *ctx, int64_t job, usc_line *to);
