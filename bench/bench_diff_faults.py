@@ -23,7 +23,7 @@ import ulpscope
 import ulpscope.sim
 
 KINDS = ("tf32", "bf16_inputs", "fp16_inputs", "bf16_intermediates", "bf16_output", "fp16_output", "truncate", "scale",
-         "offset", "nan", "inf", "zero_one", "bit_flip", "swap_two", "drop_tail", "stale_tail")  # fmt: skip
+         "offset", "step_plus_one", "nan", "inf", "zero_one", "bit_flip", "swap_two", "drop_tail", "stale_tail")  # fmt: skip
 SMALL = {"vocabulary": 64, "width": 32, "layers": 2, "heads": 2, "length": 16, "batch": 2}
 
 

@@ -14,7 +14,8 @@
 enum { LEAST_PAIRED = 10 };
 
 enum {
-    OPT_JUDGE = 256,
+    OPT_NO_JUDGE = 256,
+    OPT_AMPLIFY,
     OPT_DEVICE,
     OPT_STATS,
     OPT_PHASE,
@@ -26,11 +27,15 @@ enum {
 };
 
 static const cli_entry own_options[] = {
-    {OPT_JUDGE, "judge", NULL, NULL,
-     "run the calls again at which a difference begins, on both sides, and judge them "
-     "against float64"},
+    {OPT_NO_JUDGE, "no-judge", NULL, NULL,
+     "do not run the calls again at which a difference begins: limits alone tell, which "
+     "an "
+     "honest call may pass where its result cancels"},
     {OPT_DEVICE, "device", "DEVICE", NULL,
-     "where --judge runs them (default: the device that each trace is from)"},
+     "where calls are run again (default: the device that each trace is from)"},
+    {OPT_AMPLIFY, "amplify", "N", NULL,
+     "does it matter? replay the step of A N times (3 will do) on the CPU, with other "
+     "roundings, and tell how far apart these alone bring the loss, gradients, weights"},
     {OPT_STATS, "stats", NULL, NULL,
      "compare by statistics alone, also where data were kept: faster, coarser"},
     {OPT_PHASE, "phase", "PHASE", NULL,
@@ -40,7 +45,8 @@ static const cli_entry own_options[] = {
     {OPT_IMPORT, "import", "MODULE", NULL,
      "import this module or FILE.py first: it registers custom operators; may be "
      "repeated"},
-    {'j', "jobs", "N", NULL, "worker processes of --judge (default: one per core)"},
+    {'j', "jobs", "N", NULL,
+     "worker processes that run calls again (default: one per core)"},
     {OPT_JSON, "json", NULL, NULL, "one JSON object"},
     {OPT_HTML, "html", "FILE", NULL,
      "write a page: modules by their error, the way to the loss, both sides' numbers"},
@@ -61,11 +67,15 @@ const cli_page cmd_diff_page = {
         " entered   data or parameters from outside of the traces differ\n"
         " drew      other random numbers were drawn\n"
         " unpaired  an input was written by a call that the other trace lacks\n"
+        " beyond    no call makes it, yet it is more than rounding explains (--amplify)\n"
+        "Calls that make a difference are run again on their own inputs, on both sides, "
+        "and "
+        "judged as ulpscope check does; where both are right it is rounding.\n"
         "Of two ranks of one job (TRACE/rank-0 TRACE/rank-1) the optimizer's calls are "
         "compared: weights, and gradients after their reduction.\n",
     .options = options,
     .examples = "  ulpscope diff trace-cpu trace-npu\n"
-                "  ulpscope diff trace-old trace-new --judge\n"
+                "  ulpscope diff trace-old trace-new --amplify 3\n"
                 "  ulpscope diff trace/rank-0 trace/rank-1\n"
                 "  ulpscope diff A B --json | jq .first.sentence\n",
     .codes = "0 the same within rounding; 1 they differ; 2 something went wrong",
@@ -77,7 +87,7 @@ typedef struct arguments {
     diff_words words;
     const char *imports[CLI_MAX_IMPORTS];
     const char *html;
-    bool json, judge;
+    bool json, no_judge;
 } arguments;
 
 static bool take_phase(arguments *a)
@@ -94,9 +104,15 @@ static bool take_phase(arguments *a)
 static bool take(arguments *a, int key)
 {
     switch (key) {
-    case OPT_JUDGE:
-        a->judge = true;
+    case OPT_NO_JUDGE:
+        a->no_judge = true;
         return true;
+    case OPT_AMPLIFY:
+        if (!cli_number("--amplify", optarg, &a->words.amplified.n_replays)) return false;
+        if (a->words.amplified.n_replays > 0 && a->words.amplified.n_replays <= 100)
+            return true;
+        cli_fail("--amplify '%s': 1 to 100 replays are needed; 3 will do", optarg);
+        return false;
     case OPT_DEVICE:
         a->check.device = optarg;
         return true;
@@ -158,8 +174,10 @@ static bool parse(int argc, char **argv, arguments *a)
                  "ulpscope diff --help");
         return false;
     }
-    if (a->check.device != NULL && !a->judge) {
-        cli_fail("--device is where --judge runs calls: add --judge or leave it out");
+    if (a->check.device != NULL && a->no_judge) {
+        cli_fail(
+            "--device is where calls are run again, which --no-judge forbids: leave one "
+            "of them out");
         return false;
     }
     a->words.path[0] = argv[optind];
@@ -207,7 +225,10 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     if (s.n_kind[USC_DIFF_UNTOLD] == s.n_paired)
         return cli_fail("neither data nor statistics were kept in both traces: nothing "
                         "can be compared; capture them again");
-    if (a->judge) code = diff_judge(d, t, &a->words, &a->check);
+    if (!a->no_judge) code = diff_judge(d, t, &a->words, &a->check);
+    if (code == CLI_SAME && a->words.amplified.n_replays > 0)
+        code = diff_amplify(d, a->words.path[0], a->words.amplified.n_replays,
+                            &a->words.amplified);
     if (code == CLI_INTERRUPTED) return code;
     usc_status st = a->json ? diff_put_json(stdout, d, t, &a->words, &err)
                             : diff_show(d, t, &a->words, &err);

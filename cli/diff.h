@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `ulpscope diff` shares among its files: cmd_diff.c (options, the whole),
-// diff_judge.c (runs accused calls again), diff_show.c (terminal), diff_json.c (JSON,
+// diff_judge.c (runs accused calls again), diff_amplify.c (what rounding alone makes of
+// the step), diff_show.c (terminal), diff_json.c (JSON,
 // which the page holds as well), diff_page.c (HTML).
 #ifndef ULPSCOPE_CLI_DIFF_H
 #define ULPSCOPE_CLI_DIFF_H
@@ -10,12 +11,20 @@
 #include <ulpscope/diff.h>
 #include <ulpscope/run.h>
 
+/* What replays of A's step with other roundings came to. */
+typedef struct diff_amplified {
+    int64_t n_replays; /* 0: none were asked for */
+    int64_t n_results; /* that they told of */
+    int64_t n_fed;     /* results as captured, whose calls could not be run again */
+} diff_amplified;
+
 typedef struct diff_words {
     const char *path[2];
     int64_t limit;        /* of what is listed */
     bool page;            /* for the page: all rows that differ */
     bool all;             /* all rows, not those alone at which a difference begins */
     const char *replicas; /* a remark where only a part is compared; NULL: all is */
+    diff_amplified amplified;
 } diff_words;
 
 /** Prints a table of beginnings, or of all rows, and what it comes to. Errors: those of
@@ -39,8 +48,13 @@ int diff_put_page(const char *file, usc_diff *d, usc_trace *const t[2],
 /** A text as JSON, `null` for NULL. */
 void diff_put_text(FILE *to, const char *text);
 
+/** Replays the step of A `n` times with other roundings and lets the diff hear how far
+ * apart these bring each result. The exit code: 0 where that was done. */
+int diff_amplify(usc_diff *d, const char *trace, int64_t n, diff_amplified *out);
+
 /** Runs the calls of both sides again at which a difference begins, judges them, and lets
- * the diff hear of it; `options` are of the run. The exit code: 0 where that was done. */
+ * the diff hear of it; `options` are of the run. The exit code: 0 where that was done, or
+ * where they cannot be run here and no device was named: a sentence says so. */
 int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,
                const usc_check_options *options);
 

@@ -95,6 +95,14 @@ static const char *verdict_of(const usc_diff *d, int64_t i, usc_diff_kind kind)
                                                                   : h->verdict_a;
 }
 
+static void put_weight(FILE *to, const usc_diff_row *row)
+{
+    fputs(", \"noise\": ", to);
+    put_number(to, row->noise > 0 ? row->noise : (double)NAN);
+    fputs(", \"apart\": ", to);
+    put_number(to, row->noise > 0 ? row->apart : (double)NAN);
+}
+
 usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[2], int64_t i,
                         usc_error *err)
 {
@@ -122,6 +130,7 @@ usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[2], int64_t i,
     put_size(to, "out", &row->out, row->out_arg >= 0 ? c.arg[row->out_arg].path : NULL);
     fputs(", \"limit\": ", to);
     put_number(to, row->limit);
+    put_weight(to, row);
     (void)fprintf(to, ", \"carried\": %" PRId64, row->n_carried);
     const usc_diff_row *rows = usc_diff_rows(d, &n);
     (void)fprintf(to, ", \"from\": %" PRId64 ", \"source\": %" PRId64,
@@ -197,6 +206,8 @@ usc_status diff_put_json(FILE *to, usc_diff *d, usc_trace *const t[2],
     else
         fputs("null", to);
     put_counts(to, &s);
+    (void)fprintf(to, ", \"replays\": %" PRId64 ", \"fed\": %" PRId64,
+                  w->amplified.n_replays, w->amplified.n_fed);
     for (int side = 0; side < 2; side++)
         put_alone(to, d, side);
     if (st == USC_OK) {

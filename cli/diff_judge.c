@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ulpscope diff --judge`: the calls at which a difference begins are run again on their
+// Of `ulpscope diff`: the calls at which a difference begins are run again on their
 // own inputs, in float64 as well, on both sides; see diff.h.
 #include "diff.h"
 
@@ -11,7 +11,7 @@
 #include "hooks.h"
 #include "scratch.h"
 
-enum { MOST_JUDGED = 50 };
+enum { MOST_JUDGED = 50, NOT_HERE = -1 };
 
 /* What was heard of the calls of one side. */
 typedef struct hearing {
@@ -83,10 +83,17 @@ static int judge_side(const usc_check_options *given, const char *path, hearing 
     cli_scratch_remove(folder);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
     if (st == USC_OK) return CLI_SAME;
-    cli_fail("%s", err.text);
-    return cli_fail("calls of %s could not be run again on %s; --device names another "
-                    "device, without --judge nothing is run",
-                    path, o.device);
+    if (given->device != NULL) {
+        cli_fail("%s", err.text);
+        return cli_fail(
+            "calls of %s could not be run again on %s; --device names another "
+            "device, with --no-judge nothing is run",
+            path, o.device);
+    }
+    cli_fail("calls of %s could not be run again on %s, limits alone tell (%s); --device "
+             "names a device that is here",
+             path, o.device, err.text);
+    return NOT_HERE;
 }
 
 static int64_t list_rows(const usc_diff *d, int64_t *row, int64_t *const calls[2])
@@ -95,6 +102,7 @@ static int64_t list_rows(const usc_diff *d, int64_t *row, int64_t *const calls[2
     const usc_diff_row *rows = usc_diff_rows(d, &n);
     for (int64_t i = 0; i < n && n_found < MOST_JUDGED; i++) {
         if (rows[i].kind != USC_DIFF_MADE && rows[i].kind != USC_DIFF_GREW) continue;
+        if (rows[i].out.basis == USC_DIFF_BY_STATISTICS) continue; /* nothing to run on */
         row[n_found] = i;
         calls[0][n_found] = rows[i].call_a;
         calls[1][n_found++] = rows[i].call_b;
@@ -125,5 +133,5 @@ int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,
             free(side[k].sentence[i]);
         }
     }
-    return code;
+    return code == NOT_HERE ? CLI_SAME : code;
 }

@@ -2,7 +2,7 @@
 // The page of ulpscope diff: what is shown of the JSON that diff_page.c puts before it.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent), by = id => document.getElementById(id);
-const begins = new Set(["made", "grew", "entered", "drew", "unpaired"]);
+const begins = new Set(["made", "grew", "entered", "drew", "unpaired", "beyond"]);
 const size = r => r.out === null ? 0 : r.out.n_special > 0 ? Infinity : r.out.worst ?? Infinity;
 const show = x => x === null || x === undefined ? "" : x === Infinity ? "NaN/Inf" : Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(3) : String(+x.toPrecision(6));
 const colour = x => x === 0 ? "#e9f3ed" : `hsl(${Math.max(0, 60 - 9 * Math.log10(Math.min(x, 1e7) + 1))},85%,82%)`;

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "show.h"
 
@@ -150,6 +151,59 @@ static usc_status put_end(usc_diff *d, usc_trace *const t[2], const usc_diff_sum
     return USC_OK;
 }
 
+/* ---- does it matter ---- */
+
+static usc_status put_weight(usc_trace *t, const usc_diff_row *row, const char *where,
+                             usc_error *err)
+{
+    usc_call call;
+    const usc_status st = usc_trace_read_call(t, row->call_a, &call, err);
+    if (st != USC_OK) return st;
+    (void)printf("  %-10s %-9s call %" PRId64 " ", call.phase, where, row->call_a);
+    show_plain(call.op);
+    (void)printf(": %.3g roundings apart, rounding alone gives %.3g: %s\n", row->apart,
+                 row->noise, row->share > 1 ? "beyond" : "within");
+    return USC_OK;
+}
+
+/* Of each phase the result furthest beyond what rounding makes; of forward its last one,
+ * which is the loss, as well. */
+static usc_status put_weights(usc_diff *d, usc_trace *t, const diff_amplified *a,
+                              usc_error *err)
+{
+    int64_t n, furthest[USC_N_PHASES], last = -1;
+    const usc_diff_row *rows = usc_diff_rows(d, &n);
+    usc_status st = USC_OK;
+    for (int i = 0; i < USC_N_PHASES; i++)
+        furthest[i] = -1;
+    for (int64_t i = 0; i < n && st == USC_OK; i++) {
+        usc_call call;
+        if (!(rows[i].noise > 0)) continue;
+        st = usc_trace_read_call(t, rows[i].call_a, &call, err);
+        for (int k = 0; k < USC_N_PHASES && st == USC_OK; k++)
+            if (strcmp(call.phase, usc_phase_text((usc_phase)k)) == 0) {
+                if (furthest[k] < 0 || rows[i].share > rows[furthest[k]].share)
+                    furthest[k] = i;
+                if (k == USC_PHASE_FORWARD) last = i;
+            }
+    }
+    (void)printf(
+        "rounding alone, amplified by this model (the calls of A replayed %" PRId64
+        " times with other roundings):\n",
+        a->n_replays);
+    if (a->n_fed > 0)
+        (void)printf("  %" PRId64
+                     " results came as captured: their calls could not be run "
+                     "again on the CPU, so that less is amplified\n",
+                     a->n_fed);
+    if (last >= 0 && st == USC_OK) st = put_weight(t, &rows[last], "ends at", err);
+    for (int k = 0; k < USC_N_PHASES && st == USC_OK; k++)
+        if (furthest[k] >= 0 && furthest[k] != last)
+            st = put_weight(t, &rows[furthest[k]], "most at", err);
+    putchar('\n');
+    return st;
+}
+
 usc_status diff_show(usc_diff *d, usc_trace *const t[2], const diff_words *w,
                      usc_error *err)
 {
@@ -157,6 +211,8 @@ usc_status diff_show(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     put_head(&s, w);
     usc_status st = put_rows(d, t, w, err);
     if (st == USC_OK) st = put_alone(d, t, w, err);
+    if (st == USC_OK && w->amplified.n_replays > 0)
+        st = put_weights(d, t[0], &w->amplified, err);
     if (st == USC_OK) st = put_end(d, t, &s, err);
     return st;
 }

@@ -86,6 +86,9 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
  *
  * UNPAIRED   an input differs that was written by a call without a partner
  *
+ * BEYOND     no call makes a difference, but here it is further than rounding, amplified
+ * by the model, brings two runs apart
+ *
  * HOLDS      a composite call: a call below it is the one */
 #define USC_DIFF_KIND_LIST(X)                                                            \
     X(SAME, "same")                                                                      \
@@ -97,6 +100,7 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
     X(ENTERED, "entered")                                                                \
     X(DREW, "drew")                                                                      \
     X(UNPAIRED, "unpaired")                                                              \
+    X(BEYOND, "beyond")                                                                  \
     X(HOLDS, "holds")
 
 typedef enum usc_diff_kind {
@@ -110,7 +114,7 @@ typedef enum usc_diff_kind {
 USC_API const char *usc_diff_kind_text(usc_diff_kind kind);
 
 /** Whether a difference begins at a call of this kind: MADE, GREW, ENTERED, DREW,
- * UNPAIRED. */
+ * UNPAIRED, BEYOND. */
 USC_API bool usc_diff_begins(usc_diff_kind kind);
 
 /* What two tensors were compared by. */
@@ -138,6 +142,10 @@ typedef struct usc_diff_row {
     usc_diff_size in, out; /* of the input and the result that lie furthest apart */
     int in_arg, out_arg;   /* of the call's arguments in A; -1: none */
     double limit;          /* what rounding may make of equal inputs, as `out.worst` */
+    double noise, apart;   /* 2-norms in roundings: what rounding alone, amplified by the
+                              model, makes of a result (0: not asked), and what lies
+                              between the runs */
+    double share;          /* apart by noise, of what is let pass (usc_diff_beyond) */
     int64_t from;          /* row that wrote the input `in`; -1: none */
     int64_t source;        /* row at which this difference began; -1: none */
     int64_t n_carried;     /* rows that inherit from this one */
@@ -207,6 +215,26 @@ USC_API USC_NODISCARD usc_status usc_diff_hear(usc_diff *d, int64_t row,
 
 /** What was heard of a row; NULL where nothing. Memory: until usc_diff_close. */
 USC_API const usc_diff_heard *usc_diff_heard_of(const usc_diff *d, int64_t row);
+
+/** How many times as far apart as replays with other roundings a tensor of `n` numbers
+ * may be. */
+USC_API double usc_diff_beyond(int64_t n);
+
+/**
+ * Takes how far replays of the step of A, with other roundings, brought one result: of
+ * call `call` of A, at `path` ("out[0]", "args[0]"), `noise` in roundings of its dtype,
+ * as a 2-norm. Where the call has no partner, or none of its data were kept, nothing
+ * happens.
+ *
+ * Errors:  those of reading the traces.
+ */
+USC_API USC_NODISCARD usc_status usc_diff_amplify(usc_diff *d, int64_t call,
+                                                  const char *path, double noise,
+                                                  usc_error *err);
+
+/** All was taken: where no call begins a difference, the first that lies beyond what
+ * rounding makes does (BEYOND). */
+USC_API void usc_diff_weigh(usc_diff *d);
 
 /**
  * What a row says in one sentence: "inputs are the same, out[0] differs by 4.1e+03

@@ -22,7 +22,7 @@ const char *usc_diff_kind_text(usc_diff_kind kind)
 bool usc_diff_begins(usc_diff_kind kind)
 {
     return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ENTERED ||
-           kind == USC_DIFF_DREW || kind == USC_DIFF_UNPAIRED;
+           kind == USC_DIFF_DREW || kind == USC_DIFF_UNPAIRED || kind == USC_DIFF_BEYOND;
 }
 
 /* ---- pairs ---- */
@@ -74,6 +74,7 @@ static usc_status pair_up(usc_diff *d, usc_error *err)
     place_both(d);
     usc_status st = usc_diff_align(d->list[0].item, d->list[0].n, d->list[1].item,
                                    d->list[1].n, &pair, &n, err);
+    if (st == USC_OK) st = usc_diff_regroup(d, pair, &n, err);
     if (st == USC_OK && !make_rows(d, pair, n)) st = usc_no_memory("diff", err);
     free(pair);
     return st;

@@ -70,6 +70,12 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
     case USC_DIFF_INHERITED:
         usc_line_text(to, "the inputs differ already, ");
         break;
+    case USC_DIFF_BEYOND:
+        usc_line_add(to,
+                     "no call makes a difference, but rounding alone, amplified by this "
+                     "model, gives %.3g roundings, and here are %.3g: ",
+                     row->noise, row->apart);
+        break;
     case USC_DIFF_HOLDS:
         usc_line_text(to, "a call below it makes the difference, ");
         break;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison from within. Neighbours: diff.c (pairs, rows, where a difference begins),
-// compare.c (one pair), diff_say.c (words).
+// regroup.c (pairs by content), compare.c (one pair), amplified.c (what rounding makes of
+// them), diff_say.c (words).
 #ifndef USC_DIFF_DIFFS_H
 #define USC_DIFF_DIFFS_H
 
@@ -30,6 +31,12 @@ struct usc_diff {
     int64_t n_said;
     usc_arena texts; /* of the two calls at hand */
 };
+
+/** Pairs calls again that are alike in all and read what calls without a partner wrote,
+ * by what they read. `pair` has room for as many as the shorter list has calls. Errors:
+ * those of the traces, USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_diff_regroup(usc_diff *d, usc_diff_pair *pair, int64_t *n,
+                                          usc_error *err);
 
 /** Compares the calls of row i, which has its partners alone; those before are done.
  * Errors: those of the traces. */

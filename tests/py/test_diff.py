@@ -22,10 +22,12 @@ torch.manual_seed(seed)
 net = torch.nn.Sequential(torch.nn.Linear(48, 64), torch.nn.LayerNorm(64), torch.nn.GELU(),
                           torch.nn.Linear(64, 16)).to(device)
 opt = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=False)
-x, y = torch.randn(32, 48).to(device), torch.randint(0, 16, (32,)).to(device)
+x = torch.randn(32, 48)
+x.numpy()[:] *= 1 + 1.5e-6 * ("nearly" in sys.argv)  # unseen: as other data
+x, y = x.to(device), torch.randint(0, 16, (32,)).to(device)
 for step in range(2):
     loss = torch.nn.functional.cross_entropy(net(x), y)
-    if len(sys.argv) > 4:
+    if len(sys.argv) > 4 and sys.argv[4] == "more":
         loss = loss + net[0].weight.pow(2).sum() * 1e-4
     opt.zero_grad(); loss.backward(); opt.step()
 """
@@ -53,8 +55,8 @@ def captured(tmp_path_factory):
     return make
 
 
-def diff(*words):
-    done = ulpscope("diff", *words, "--json")
+def diff(*words, judge=False):
+    done = ulpscope("diff", *words, "--json", *(() if judge else ("--no-judge",)))
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout)
     assert found["same"] == (done.returncode == 0) == (found["first"] is None)
@@ -92,7 +94,7 @@ def test_a_planted_fault_is_named_first(captured, op, fault, phase):
 
 def test_a_replay_tells_the_guilty_side(captured):
     bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
-    first = diff(bad, captured("honest"), "--judge", "-j", "1")["first"]
+    first = diff(bad, captured("honest"), "-j", "1", judge=True)["first"]
     assert first["op"] == "aten::gelu" and first["verdict"] == first["verdict_a"] != "pass"
     assert first["verdict_b"] == "pass" and "A: " in first["sentence"]
 
@@ -100,7 +102,7 @@ def test_a_replay_tells_the_guilty_side(captured):
 def test_the_page_holds_all_that_differs(captured, tmp_path):
     bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
     page = tmp_path / "page.html"
-    assert ulpscope("diff", captured("honest"), bad, "--html", page).returncode == 1
+    assert ulpscope("diff", captured("honest"), bad, "--no-judge", "--html", page).returncode == 1
     text = page.read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S).group(1))
     assert data["first"]["op"] == "aten::gelu" and "<" not in re.search(r'id="data">(.*?)</script>', text, re.S)[1]
@@ -110,7 +112,7 @@ def test_the_page_holds_all_that_differs(captured, tmp_path):
     row = next(r for r in reversed(rows.values()) if r["phase"] == "forward")
     while row["call_a"] != data["first"]["call_a"]:  # the way from the loss back
         row = rows[row["from"]]
-    assert ulpscope("diff", captured("honest"), bad, "--html", tmp_path / "no" / "x.html").returncode == 2
+    assert ulpscope("diff", captured("honest"), bad, "--no-judge", "--html", tmp_path / "no" / "x.html").returncode == 2
 
 
 def test_rounding_keeps_within_its_limit(captured):
@@ -135,7 +137,7 @@ def test_what_one_run_lacks_is_listed(captured):
     found = diff(captured("honest"), more)
     assert found["unpaired_a"] == [] and len(found["unpaired_b"]) > 5
     assert found["paired"] == found["calls_a"]
-    said = ulpscope("diff", captured("honest"), more).stdout
+    said = ulpscope("diff", captured("honest"), more, "--no-judge").stdout
     assert "without a partner in A:" in said and "aten::pow" in said
 
 
@@ -179,7 +181,7 @@ def test_bad_input_is_told_in_a_sentence(captured, tmp_path, statement, words, c
     with sqlite3.connect(copy / "trace.db") as base:
         base.execute("UPDATE meta SET value = 'other' WHERE key = 'id'")
     base.close()
-    done = ulpscope("diff", captured("honest"), copy)
+    done = ulpscope("diff", captured("honest"), copy, "--no-judge")
     if "op SET" in statement:  # a module's results have the shapes that they had
         done = ulpscope("diff", captured("honest"), copy, "--phase", "optimizer")
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
@@ -189,7 +191,8 @@ def test_what_is_no_pair_of_traces_is_refused(captured, tmp_path):
     a = captured("honest")
     for words, said in (((a, a), "are one trace"), ((a,), "two traces are needed"),
                         ((a, tmp_path / "nowhere"), "nowhere"), ((a, tmp_path), "trace.db"),
-                        ((a, captured("again"), "--device", "cpu"), "add --judge"),
+                        ((a, captured("again"), "--device", "cpu", "--no-judge"), "--no-judge forbids"),
+                        ((a, captured("again"), "--amplify", "0"), "1 to 100"),
                         ((a, captured("again"), "--phase", "x"), "forward, backward")):  # fmt: skip
         done = ulpscope("diff", *words)
         assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
@@ -203,7 +206,74 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path):
     for block in re.findall(r"```sh\n(.*?)```", page, re.S):
         done = subprocess.run(["sh", "-c", block.replace("python ", f"{sys.executable} ")], cwd=tmp_path,
                               capture_output=True, text=True, timeout=300)  # fmt: skip
-        said.append((done.returncode, done.stdout + done.stderr))
+        said.append((done.returncode, done.stdout))
     assert [code for code, _ in said] == [0, 1, 1], said
     assert "the runs part at call" in said[1][1] and "aten::gelu" in said[1][1].splitlines()[-1]
-    assert "A: pass; B: " in said[2][1]
+    assert "A: pass; B: " in said[1][1] and "rounding alone" in said[2][1]
+
+
+# Honest runs of another kind: each is run once with the words of the first list, once with
+# those of the second.
+OTHER_RUNS = """
+import shutil, sys, torch, ulpscope
+path, kind, backend = sys.argv[1:4]
+torch.set_num_threads(1 + ("two" in sys.argv))
+torch.manual_seed(0)
+nn = torch.nn
+if kind == "conv":  # the gradient of a bias before a normalisation is nothing but rounding
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 10))
+    x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))
+else:
+    net = nn.Sequential(nn.Linear(48, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 16))
+    x, y = torch.randn(32, 48), torch.randint(0, 16, (32,))
+start = {k: v.clone() for k, v in net.state_dict().items()}
+run = net if backend == "eager" else torch.compile(net, backend=backend)
+def step():
+    loss = nn.functional.cross_entropy(run(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+for recorded in (False, True):
+    net.load_state_dict(start)
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=False)
+    if recorded:
+        with ulpscope.capture(path, steps=[0, 1]):
+            step(), step()
+    elif backend != "eager":
+        step()
+"""
+OLD_PROCESSOR = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+
+
+@pytest.mark.parametrize(("kind", "backend", "extra", "settings"), [
+    ("conv", "eager", ["two"], {}), ("conv", "eager", [], OLD_PROCESSOR), ("mlp", "eager", [], OLD_PROCESSOR),
+    ("mlp", "aot_eager", [], {}), ("mlp", "inductor", [], {})])  # fmt: skip
+def test_honest_runs_name_none(tmp_path, kind, backend, extra, settings):
+    for name, how, more, env in (("a", "eager", [], {}), ("b", backend, extra, settings)):
+        done = subprocess.run([sys.executable, "-c", OTHER_RUNS, tmp_path / name, kind, how, *more], text=True,
+                              capture_output=True, timeout=900, env=os.environ | env)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    found = diff(tmp_path / "a", tmp_path / "b", judge=True)
+    assert found["same"], found["first"]["sentence"]
+    assert found["paired"] > 0.7 * found["calls_a"]
+
+
+def test_rounding_alone_as_the_model_amplifies_it(captured):
+    a = captured("one", device="cpu")
+    for b, same in ((captured("two", device="cpu", threads=2), True), (captured("nearly", "nearly", device="cpu"), False)):
+        assert diff(a, b)["same"]  # the data are 25 roundings off, which no call does
+        found = diff(a, b, "--amplify", "3", "--all")
+        assert (found["same"], found["replays"], found["fed"]) == (same, 3, 0)
+        told = [r for r in found["rows"] if r["noise"] is not None]
+        assert len(told) > (5 if same else 50) and all(1 <= r["noise"] < 100 for r in told if r["step"] == 0)
+    assert found["first"]["kind"] == "beyond" and "rounding alone" in found["first"]["sentence"]
+    said = ulpscope("diff", a, b, "--amplify", "2").stdout
+    assert re.search(r"forward +ends at +call \d+ .*roundings apart, rounding alone gives .*: beyond", said)
+
+
+def test_what_cannot_be_run_again_is_said(captured, tmp_path):
+    options = ("--data", "stats")
+    done = ulpscope("diff", captured("stats", options=options), captured("stats-bad", options=options,
+                    faults="aten::gelu:bf16_output"), "--amplify", "2")  # fmt: skip
+    assert done.returncode == 2 and "statistics alone" in done.stderr
+    bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
+    done = ulpscope("diff", captured("honest"), bad, "--device", "nowhere:0")
+    assert done.returncode == 2 and "--no-judge" in done.stderr
