@@ -2,6 +2,7 @@
 """`ulpscope.live_check`: every operator judged while a program trains, honest ones and planted
 faults, on the simulated device and the CPU; and that it never harms the program."""
 
+import contextlib
 import functools
 import os
 import re
@@ -262,6 +263,7 @@ def test_a_program_that_is_killed_leaves_nothing(tmp_path, temporary):
 
 BAD = (({"ops": "a["}, "ops"), ({"steps": []}, "one step"), ({"every": 0}, "every 0"), ({"budget": 0}, "budget 0"),
        ({"on_fail": "stop"}, "on_fail 'stop'"), ({"on_fail": "dump"}, "name it, output="), ({"step_by": "x"}, "step_by"),
+       ({"inputs": "x"}, "inputs 'x'"), ({"inputs": "reference"}, "are for modules"),
        ({"level": "x"}, "level 'x'"), ({"level": "module", "ops": "mm"}, "leave out ops"))  # fmt: skip
 
 
@@ -283,6 +285,34 @@ def test_a_module_is_judged_from_its_own_inputs_on():
     found = {f.module: f for f in live.findings()}
     assert set(found) == {"", "act"}, "what lies behind it is right, from what it was given"
     assert found["act"].op == "module:act" and found["act"].cause == "result rounded to bfloat16"
+
+
+class Chain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.up, self.act = torch.nn.Tanh(), torch.nn.Linear(16, 32), torch.nn.GELU()
+
+    def forward(self, x):
+        return self.act(self.up(self.first(x) * 2) + 1)
+
+
+@pytest.mark.parametrize(("faults", "device", "reference"), [
+    ("", set(), set()),
+    ("aten::tanh:scale", {"", "first"}, {"", "first"}),
+    ("aten::tanh:nan; aten::gelu:bf16_output", {"", "first"}, {"", "first", "act"}),
+])  # fmt: skip
+def test_with_the_inputs_of_the_reference_an_early_error_accuses_and_hides_nobody(
+        monkeypatch, faults, device, reference):  # fmt: skip
+    torch.manual_seed(0)
+    net, x = Chain().to("sim:0"), torch.randn(1, 16).to("sim:0")
+    monkeypatch.setenv("ULPSCOPE_SIM_FAULTS", faults)  # of the process that runs modules again
+    with ulpscope.sim.plant(faults) if faults else contextlib.nullcontext():
+        plain = net(x).tolist()
+        for inputs, wanted in (("device", device), ("reference", reference)):
+            with ulpscope.live_check(level="module", inputs=inputs) as live:
+                assert str(net(x).tolist()) == str(plain)
+            assert {f.module for f in live.findings()} == wanted and live.error is None, inputs
+            assert live.n_judged == 4
 
 
 RANK = """

@@ -80,7 +80,7 @@ def judge_forward(trace, forward, seconds, groups):
     source = {"sequence": forward["call"], "op": forward["op"]}
     call = module_call({**forward, "source": source}, trace.call, trace.blob)
     call.mutated = {}  # a buffer that it writes is judged with the operator that does
-    if any(_narrows(step.call) for step in call.steps_taken):
+    if any(narrows(step.call) for step in call.steps_taken):
         raise NotJudged("it rounds to a narrow format inside, as autocast does")
     outputs = {f"out[{i}]": _content(item, trace) for i, item in enumerate(call.gave)}
     call.results = {}
@@ -90,7 +90,7 @@ def judge_forward(trace, forward, seconds, groups):
     return call, verdict, timing
 
 
-def _narrows(call):
+def narrows(call):
     """Whether a call makes numbers narrower than they came: of that a chain in float64 knows nothing."""
     wide = any(v.dtype in (torch.float32, torch.float64) for v in call.views.values())
     return call.op.startswith("aten::_to_copy") and wide and call.value("dtype") in (torch.float16, torch.bfloat16)

@@ -14,9 +14,11 @@ from ..calls.replay import BadCall
 from ..calls.verdicts import FLAGGED
 from ..causes import host
 from ..executors import formulas, process
+from ..executors.device import UnknownDevice
 from ..executors.threads import Threads
 from ..judges import wording
 from . import identity
+from .fed import Fed, judge_fed, open_home
 from .layouts import UNUSUAL
 from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
 
@@ -96,6 +98,7 @@ class Judge:
         self.results, self.budget = Results(settings), Budget(settings["budget"], settings.get("spent", 0.0))
         self.threads, self.groups = Threads(1), host.Groups()
         self.home = "cpu"
+        self.fed, self.device = None, None  # where modules get the reference's inputs
         self.imported, self.noted = set(), set()
 
     def work(self, request):
@@ -122,7 +125,7 @@ class Judge:
                         left[f"{why}"] += 1
                     self.budget.spent += time.monotonic() - since
                     self.place.leave()
-        except _core.UlpscopeError as problem:
+        except (_core.UlpscopeError, UnknownDevice) as problem:
             self.say(trouble=f"{problem}")
         self.place.leave(done=True)
         if not (self.settings["dump"] and flagged):
@@ -134,6 +137,9 @@ class Judge:
         device = self.home if self.home != "cpu" else _device_of(trace)
         self.home = device.partition(":")[0]
         self.results.open(device)
+        if self.settings["inputs"] == "reference":
+            self.device = self.device or open_home(device)
+            self.fed = Fed(trace, self.device)
         new = set(json.loads(trace.meta("imports") or "[]")) - self.imported
         self.imported |= new
         import_modules(sorted(new), [])
@@ -157,8 +163,9 @@ class Judge:
         self.threads.suit(row)
         process.limit("reference")
         try:
-            judge = judge_forward if forward else judge_captured
-            call, verdict, timing = judge(trace, forward or row, self.settings["causes"], self.groups)
+            judge = judge_captured if not forward else judge_fed if self.fed else judge_forward
+            what = self.fed or trace, forward or row
+            call, verdict, timing = judge(*what, self.settings["causes"], self.groups)
             found = wording.row(call, verdict, timing.row())
         except NotJudged:
             raise

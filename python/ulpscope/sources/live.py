@@ -68,7 +68,9 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     forms of its arguments). `budget`: seconds of judging, or below 1 the share of the time. `causes`:
     seconds for the search for the cause of a finding. `level`: "operator"; "module", where the
     forward of each nn.Module is judged as one function, from its own inputs on, so that an error
-    of the modules before does not count.
+    of the modules before does not count. `inputs`: "device", those that it had; "reference", those
+    that exact arithmetic gives it, on which the judge runs it once more on the device: numbers that an
+    early error spoils (NaN) hide nothing then. The program itself goes on as it is.
 
     `on_fail`: "record"; "raise", a `CheckFailed` where a step ends behind which a finding came;
     "dump", the recorded calls around it are kept in OUT; or a function, called where a step ends
@@ -83,7 +85,11 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
 
     def __init__(self, ops=None, steps=None, ranks=None, step_by=None, every=1, distinct=False,
                  budget=None, on_fail="record", output=None, causes=2.0, level="operator",
-                 modules=None, threads=None, force=False):  # fmt: skip
+                 modules=None, threads=None, force=False, inputs="device"):  # fmt: skip
+        if inputs not in ("device", "reference"):
+            raise ValueError(f"inputs {inputs!r}: 'device' or 'reference'")
+        if inputs == "reference" and level != "module":
+            raise ValueError("inputs 'reference' are for modules: level=\"module\"")
         if level not in ("operator", "module"):
             raise ValueError(f"level {level!r}: 'operator' or 'module'")
         if level == "module" and ops is not None:
@@ -103,7 +109,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
             _claim(self.output)
         self.level = level
         self.settings = {"budget": budget, "causes": float(causes), "dump": on_fail == "dump",
-                         "level": level, "distinct": self.distinct}  # fmt: skip
+                         "level": level, "distinct": self.distinct, "inputs": inputs}  # fmt: skip
         self.judge = self.recorder = None
         self.base = 0  # calls of the traces so far
         self.n_left = 0  # calls that there was no room for
