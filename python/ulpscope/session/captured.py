@@ -25,7 +25,7 @@ from ..calls.replay import (
 )
 from ..calls.verdicts import FLAGGED
 from ..executors import formulas
-from ..executors.device import Answer, learn_writes, trespass
+from ..executors.device import SCRATCH, Answer, learn_writes, trespass
 from ..executors.module_call import module_call
 from ..executors.operands import Timing
 from ..executors.precision import STANDARD, space_of
@@ -162,7 +162,8 @@ def _hidden_writes(call, trace):
     if not hidden:
         return ""
     call.mutated = {p: v for p, v in call.mutated.items() if p not in hidden}
-    hidden = {p: v for p, v in hidden.items() if _is_other(call, p, trace)}
+    hidden = {p: v for p, v in hidden.items()
+              if call.views[p].argument not in SCRATCH and _is_other(call, p, trace)}  # fmt: skip
     if space_of(call.op) in STANDARD or formulas.find(call.op) is not None:
         learn_writes(call)
     left = [f"{call.views[path].argument} ({path})" for path in hidden if path not in call.mutated]
