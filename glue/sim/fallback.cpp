@@ -71,7 +71,10 @@ class Call
         faults_.before_kernel();
         {
             RoundInner inner(faults_.intermediates());
-            op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
+            if (const Kernel own = cell_kernel(op_))
+                own(stack_);
+            else
+                op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
             if (inner.changed()) faults_.note_intermediates(true);
         }
         for (Pair &p : pairs_) {
@@ -185,7 +188,8 @@ std::string full_name(const c10::OperatorHandle &op)
 
 void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *stack)
 {
-    TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(DispatchKey::CPU),
+    TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(DispatchKey::CPU) ||
+                                    cell_kernel(op) != nullptr,
                                 "sim: there is no kernel for ", full_name(op),
                                 ", neither here nor on the CPU");
     install_where_faults_need_it();

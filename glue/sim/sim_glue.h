@@ -3,7 +3,8 @@
 // (ulpscope_sim/sim.h) with torch as its PrivateUse1 device: runtime.cpp memory, guard
 // and generator; launch.cpp how a kernel gets at device memory; fallback.cpp the boxed
 // kernel that nearly every operator runs through; faults.cpp what planted faults do to
-// it; storage_ops.cpp the operators about storage; exports.cpp registration and what
+// it; storage_ops.cpp the operators about storage; recurrent.cpp cells
+// that the CPU lacks; exports.cpp registration and what
 // Python calls.
 #pragma once
 
@@ -143,6 +144,12 @@ class RoundInner
 
 void round_inner(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
                  torch::jit::Stack *stack);
+
+// ---- recurrent.cpp
+
+using Kernel = void (*)(torch::jit::Stack *); // of CPU tensors
+// Computes an operator that the CPU has no kernel of; nullptr: the CPU's is taken.
+Kernel cell_kernel(const c10::OperatorHandle &op);
 
 // ---- fallback.cpp
 
