@@ -82,6 +82,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     """
 
     NOUN = "the live check"
+    UNSEEN = "judged"
 
     def __init__(self, ops=None, steps=None, ranks=None, step_by=None, every=1, distinct=False,
                  budget=None, on_fail="record", output=None, causes=2.0, level="operator",

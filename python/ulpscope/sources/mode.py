@@ -8,6 +8,7 @@ import contextlib
 import sys
 
 from . import capture as _capture
+from . import regions as _regions
 
 
 class Scope:
@@ -75,6 +76,7 @@ class Mode(contextlib.ContextDecorator):
     """
 
     NOUN = "the mode"  # "NaN tracking": begins the sentence where it fails
+    UNSEEN = None  # "judged": what was not done to regions that a compiler made code of; None: nothing is said
 
     def __init__(self, scope):
         from . import hooks as _hooks
@@ -84,6 +86,8 @@ class Mode(contextlib.ContextDecorator):
         self.now = 0
         self.open = False  # a step is, that is in the scope
         self.error = None
+        self.generated = {}  # graphs that ran as code of a compiler, while the mode was entered
+        self.regions = None
 
     def _begin(self, step):
         """Works from here on, as `step`."""
@@ -105,6 +109,9 @@ class Mode(contextlib.ContextDecorator):
         without a word."""
         self.open = False
         self.hooks.remove()
+        if self.regions is not None:
+            self.regions.remove()
+            self.regions = None
         self._abandon()
 
     def step(self):
@@ -116,6 +123,8 @@ class Mode(contextlib.ContextDecorator):
         with self._guarded():
             self.hooks.active = True
             self.hooks.install()
+            if self.UNSEEN is not None and self.regions is None:
+                self.regions = _regions.Regions(self.generated)
             self._start()
         return self
 
@@ -127,9 +136,23 @@ class Mode(contextlib.ContextDecorator):
                 self._end(False)
         with self._guarded():
             self._close()
+        self._look_away()
         if kind is None:
             self._tell()
         return False
+
+    def _look_away(self):
+        """Says how many compiled regions there were."""
+        if self.regions is None:
+            return
+        self.regions.remove()
+        self.regions, n = None, len(self.generated)
+        self.generated.clear()
+        if n > 0 and self.error is None:
+            what = "region ran and was" if n == 1 else "regions ran and were"
+            with contextlib.suppress(Exception):
+                print(f"ulpscope: {n} compiled {what} not {self.UNSEEN}; TORCH_COMPILE_DISABLE=1 in "
+                      "the environment lets its calls be seen", file=sys.stderr)  # fmt: skip
 
     def _wants(self, step):
         return self.scope.wants_step(step) and self.scope.wants_rank()

@@ -76,6 +76,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
     """
 
     NOUN = "NaN tracking"
+    UNSEEN = "watched for NaN"
 
     def __init__(self, ops=None, steps=None, on_birth="record", keep=1000, step_by=None, ranks=None,
                  modules=None, threads=None, keep_calls=0, keep_bytes=256 << 20,
@@ -181,11 +182,6 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         if counts is None:
             return
         self.n_before += counts["calls"]
-        n = counts["compiled_regions"]
-        if n > 0:
-            what = "region ran and was" if n == 1 else "regions ran and were"
-            print(f"ulpscope: {n} compiled {what} not watched for NaN; TORCH_COMPILE_DISABLE=1 in "
-                  "the environment lets its calls be seen", file=sys.stderr)  # fmt: skip
 
     def _abandon(self):
         self.recorder._unhook()
