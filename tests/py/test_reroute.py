@@ -570,3 +570,12 @@ def test_a_mode_that_fails_switches_itself_off_and_says_so_once(monkeypatch, cap
             mode.step()
     assert "no compiler" in mode.error
     assert capfd.readouterr().err.count("no compiler") == 1
+
+
+def test_a_function_without_out_computes_what_is_written_there():
+    a = torch.randn(4, 4, device="sim")
+    for fn in (lambda x, y: x - y, lambda x, y, *, out: out.copy_(x - y), lambda x, y, **more: (x - y)):
+        out = torch.empty(4, 4, device="sim")
+        with ulpscope.substitute("aten::mm", fn):
+            assert torch.mm(a, a + 1, out=out) is out
+        assert torch.allclose(out.cpu(), torch.full((4, 4), -1.0))

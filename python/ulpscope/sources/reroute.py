@@ -17,6 +17,7 @@ from . import mode as _mode
 from . import substituted as _substituted
 
 _QUIET = ("time", "count", "reduction", "observe")
+_UNSEEN = dict.fromkeys(("fallback", "cast", "substitute"), "computed another way") | {"time": "timed", "observe": "observed"}
 VARIABLE = "ULPSCOPE_REROUTE"
 _FORM = '{"do": "fallback|cast|substitute", "ops": PATTERN, "dtype": DTYPE, "with": "module:function"}'
 
@@ -35,6 +36,7 @@ class Rerouted(_mode.Mode):
         self.counted = {}  # of earlier blocks
         self.said = set()
         self.NOUN = f"{kind}('{ops}')"
+        self.UNSEEN = None if draws else _UNSEEN.get(kind)
 
     @property
     def n_calls(self):
@@ -152,7 +154,7 @@ class substitute(Rerouted):  # noqa: N801 - it is used like a function
     `fn` gets the operator's arguments, as its schema orders them, and returns what the operator
     returns: number, shapes and dtypes are held to the operator's meta kernel where it has one;
     what differs raises a ValueError with a sentence. Of an in-place operator the result is copied
-    into the argument, unless `fn` wrote it itself. Autograd stays the operator's own; of a composite
+    into the argument, unless `fn` wrote it itself, and into `out` where `fn` takes no such argument. Autograd stays the operator's own; of a composite
     operator it is that of `fn`. The operator called inside `fn` is the original. What `fn` raises
     reaches the program. `ops` may be a PATTERN. All else as in `fallback`.
     """

@@ -4,6 +4,7 @@
 Needs of torch: an operator's schema, its meta kernel, and tensors' aliasing."""
 
 import functools
+import inspect
 
 import torch
 
@@ -14,11 +15,12 @@ class Function:
 
     def __init__(self, fn):
         self.fn = fn
+        self.keywords = _keywords(fn)
         self.known = {}  # what the meta kernel says, by signature
 
     def __call__(self, name, args, kwargs):
         op = _operator(name)
-        given = self.fn(*args, **kwargs)
+        given = self.fn(*args, **(self._without_out(op, kwargs) if kwargs else kwargs))
         arguments = _named(op, args, kwargs)
         written = [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         try:
@@ -31,6 +33,13 @@ class Function:
         results = [_own(r, arguments) for r in results]
         return results[0] if len(results) == 1 else tuple(results)
 
+    def _without_out(self, op, kwargs):
+        """The keywords without out= where the function takes none: its results are copied there."""
+        if self.keywords is None:
+            return kwargs
+        out = {a.name for a in op._schema.arguments if a.is_out}
+        return {k: v for k, v in kwargs.items() if k not in out or k in self.keywords}
+
     def _expected(self, op, args, kwargs):
         """What the operator's meta kernel returns; None where it has none."""
         key = (op, _signature(args), _signature(kwargs))
@@ -39,6 +48,17 @@ class Function:
                 self.known.clear()
             self.known[key] = _by_meta(op, args, kwargs)
         return self.known[key]
+
+
+def _keywords(fn):
+    """Names that a function takes by keyword; None: any, or nobody knows."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return {p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY}
 
 
 @functools.cache
