@@ -55,3 +55,12 @@ def test_each_case_of_the_peers_is_on_a_page():
     for tool, name in re.findall(r'^    "(torch_musa|ditorch): (.+?)": ', code, re.M):
         page = f"migrate-{tool.replace('_', '-')}"
         assert f"test_live_peers.py::{name}`" in told[page], f"{page}.md lacks {name}"
+
+
+@pytest.mark.parametrize("page", LEAST)
+def test_the_chinese_page_has_the_same_tools(page):
+    """What the page names as theirs, but for defects and lists of variables, stands there, too."""
+    text = (ROOT / "docs" / f"{page}.md").read_text().partition("## Known defects")[0]
+    chinese = (ROOT / "docs" / "zh" / f"{page}.md").read_text()
+    names = {n for row in rows(text) for n in re.findall(r"`(\w+)[`(]", row[0])}
+    assert len(names) > 12 and [n for n in sorted(names) if n not in chinese] == []
