@@ -400,6 +400,13 @@ bool bisect_take_operators(bisect_run *r, const bisect_trial *t)
         r->n_operators += more[r->n_operators].name != NULL;
     }
     if (file != NULL) (void)fclose(file);
+    if (r->n_operators == 0 && strcmp(r->options->to, "cpu") != 0)
+        return cli_fail(
+                   "the program used no operator that --to %s changes: where it computes "
+                   "in that dtype already, try --to float64 or leave --to out. Its "
+                   "output "
+                   "is in %s/output",
+                   r->options->to, t->folder) == 0;
     if (r->n_operators == 0)
         return cli_fail(
                    "the program used no operator that could be moved; does it run on "

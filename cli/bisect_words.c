@@ -13,6 +13,21 @@ const char *bisect_place(const bisect_options *o)
     return text;
 }
 
+static const char *function_of(const bisect_options *o, const char *op)
+{
+    for (int i = 0; i < o->n_substitutes; i++)
+        if (strcmp(o->substitutes[i].op, op) == 0) return o->substitutes[i].function;
+    return NULL;
+}
+
+/* How an operator is computed in a trial: "on the CPU", "computed by ref:f". */
+static void say_way(const bisect_options *o, const char *op, char *out, size_t size)
+{
+    const char *function = function_of(o, op);
+    (void)snprintf(out, size, "%s%s", function != NULL ? "computed by " : "",
+                   function != NULL ? function : bisect_place(o));
+}
+
 static double percent(const bisect_run *r, double distance)
 {
     return r->level > 0 ? 100 * distance / r->level : distance;
@@ -21,7 +36,8 @@ static double percent(const bisect_run *r, double distance)
 static void say_set(const bisect_run *r, const bisect_trial *t, char *out, size_t size)
 {
     int n = 0;
-    const char *name = "";
+    const char *name = "", *more = r->options->n_substitutes > 0 ? " or substituted" : "";
+    char way[300];
     for (int i = 0; t->kind == BISECT_SOME && i < r->n_operators; i++)
         if (t->moved != NULL && t->moved[i]) n++, name = r->operators[i].name;
     if (t->kind == BISECT_GOOD)
@@ -29,13 +45,14 @@ static void say_set(const bisect_run *r, const bisect_trial *t, char *out, size_
     else if (t->kind == BISECT_CPU)
         (void)snprintf(out, size, "all operators on the CPU");
     else if (t->kind == BISECT_ALL)
-        (void)snprintf(out, size, "all operators %s", bisect_place(r->options));
+        (void)snprintf(out, size, "all operators %s%s", bisect_place(r->options), more);
     else if (n == 0)
         (void)snprintf(out, size, "the program as it is");
-    else if (n == 1)
-        (void)snprintf(out, size, "%s %s", name, bisect_place(r->options));
-    else
-        (void)snprintf(out, size, "%d operators %s", n, bisect_place(r->options));
+    else if (n == 1) {
+        say_way(r->options, name, way, sizeof way);
+        (void)snprintf(out, size, "%s %s", name, way);
+    } else
+        (void)snprintf(out, size, "%d operators %s%s", n, bisect_place(r->options), more);
 }
 
 void bisect_say_trial(bisect_run *r, const bisect_trial *t, int left)
@@ -62,20 +79,11 @@ void bisect_say_trial(bisect_run *r, const bisect_trial *t, int left)
 
 /* ---- the end ---- */
 
-static const char *function_of(const bisect_options *o, const char *op)
-{
-    for (int i = 0; i < o->n_substitutes; i++)
-        if (strcmp(o->substitutes[i].op, op) == 0) return o->substitutes[i].function;
-    return NULL;
-}
-
 static void say_operator(const bisect_run *r, int i)
 {
     const bisect_operator *op = &r->operators[i];
-    const char *function = function_of(r->options, op->name);
     char place[300];
-    (void)snprintf(place, sizeof place, "%s%s", function != NULL ? "computed by " : "",
-                   function != NULL ? function : bisect_place(r->options));
+    say_way(r->options, op->name, place, sizeof place);
     (void)printf("%s makes the loss differ: %s it comes right", op->name, place);
     if (isfinite(r->without[i]))
         (void)printf("; left as it is, it stays %.3g %% off", percent(r, r->without[i]));
@@ -135,10 +143,11 @@ int bisect_say_found(const bisect_run *r)
     for (int i = 0; i < r->n_operators; i++)
         if (r->guilty[i]) say_operator(r, i);
     (void)printf("\n%d trials over %d operators; the loss was %.3g %% off, and is %.3g "
-                 "%% off with these %s. Each "
+                 "%% off with these %s%s. Each "
                  "trial's output: %s\n",
                  r->n_trials, r->n_operators, percent(r, r->plain), percent(r, r->left),
-                 bisect_place(r->options), r->options->out);
+                 bisect_place(r->options),
+                 r->options->n_substitutes > 0 ? " or substituted" : "", r->options->out);
     return cli_close_output(CLI_DIFFERS);
 }
 

@@ -134,6 +134,7 @@ def test_a_curve_in_a_file_of_the_trial(tmp_path):
 def test_substitutes_take_the_place_of_moving(tmp_path):
     done = bisect(tmp_path, "--substitute", "aten::op17=ref:f")
     assert "aten::op17 makes the loss differ: computed by ref:f it comes right" in done.stdout
+    assert "  aten::op17 computed by ref:f: loss" in done.stderr and "these on the CPU or substituted" in done.stdout
     text = "".join(p.read_text() for p in tmp_path.glob("ulpscope-bisect/*/reroute"))
     assert '{"do": "substitute", "ops": "aten::op17", "with": "ref:f"}' in text
 
@@ -155,6 +156,7 @@ def test_trouble_is_a_sentence(tmp_path):
         (("--substitute", "x"), ("true",), "OP=MODULE:FUNCTION"),
         (("--within", "7"), ("true",), "between 0 and 1"),
         ((), ("echo", "loss 1"), "no operator that could be moved"),
+        (("--to", "float32"), ("echo", "loss 1"), "in that dtype already, try --to float64"),
     ]:
         done = bisect(tmp_path, *words, "--force", command=command)
         assert done.returncode == 2 and said in done.stderr, (words, command, done)
