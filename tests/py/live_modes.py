@@ -75,8 +75,8 @@ def again(a, b):
 
 
 MODES = {
-    "live": live(distinct=True),
-    "live_modules": live(distinct=True, level="module"),
+    "live": live(),
+    "live_modules": live(level="module"),
     "nan": nan(),
     "nan_ring": nan(keep_calls=20),
     "fallback": Mode(lambda _: ulpscope.fallback("*"), took),
