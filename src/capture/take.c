@@ -479,11 +479,27 @@ static void leave(usc_capture *c)
     usc_storage_bury(&c->storages, dead);
 }
 
+/* A call that is not taken writes all the same: of what it writes nothing is known. */
+static void pass_over(usc_capture *c, const usc_capture_call *call)
+{
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < call->n_tensors; i++) {
+        const usc_capture_tensor *t = &call->tensors[i];
+        if (t->storage == NULL || !t->written) continue;
+        usc_storage *s = usc_storage_find(&c->storages, t->storage);
+        if (s != NULL) usc_storage_forget(&c->storages, s);
+    }
+    leave(c);
+}
+
 int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call)
 {
     assert(c && call);
     if (atomic_load(&c->failed) || atomic_load(&c->stopped)) return 0;
-    if (!usc_sift_wants(c, call)) return 0;
+    if (!usc_sift_wants(c, call)) {
+        pass_over(c, call);
+        return 0;
+    }
     usc_fetch_ahead(c, call->tensors, call->n_tensors, 0);
     const int64_t sequence = c->step_open ? begin(c, call) : 0;
     leave(c);
