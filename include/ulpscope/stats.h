@@ -62,6 +62,9 @@ typedef struct usc_stats {
 typedef struct usc_stats_options {
     int n_threads;     /* 0 and 1: the caller's thread only; above 16: 16 */
     bool no_histogram; /* leave out the histogram, the structure and the fingerprint */
+    bool range_only;   /* n, n_nan, n_pos_inf, n_neg_inf, min and max alone, of integers
+                          int_min and int_max: one pass at the speed of memory. mean and l2
+                          are NaN, the rest is 0 */
 } usc_stats_options;
 
 /**

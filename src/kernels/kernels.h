@@ -32,6 +32,9 @@ typedef struct usc_stats_lanes {
  * for one block are allowed where all but the last have n % 16 == 0. */
 typedef void usc_stats_function(const void *src, size_t n, usc_stats_lanes *lanes);
 
+/* A range kernel has the same form and adds to min, max, n_nan, n_pos_inf and n_neg_inf
+ * alone; of integers it is the statistics kernel. */
+
 /* What a histogram kernel adds to; zero before the first. */
 typedef struct usc_binades {
     int32_t histogram[2][USC_N_BINADES];
@@ -52,6 +55,7 @@ typedef struct usc_kernels {
     const char *isa;
     usc_widen_function *widen[USC_N_DTYPES];
     usc_stats_function *stats[USC_N_DTYPES];
+    usc_stats_function *range[USC_N_DTYPES];
     usc_histogram_function *histogram[USC_N_DTYPES];
     usc_fold_function *fold[USC_N_DTYPES]; /* NULL: nothing to fold */
 } usc_kernels;

@@ -173,6 +173,7 @@ static inline __m256 only_finite(__m256 x, usc_stats_lanes *lanes, __m256 *min,
 #define FINITE finite_f32
 #define MASKED masked_f32
 #define TINIES tinies_f32
+#define RANGE range_f32
 #define NAME stats_f32
 #include "kernels/stats_avx2.inc"
 
@@ -185,6 +186,7 @@ static inline __m256 only_finite(__m256 x, usc_stats_lanes *lanes, __m256 *min,
 #define FINITE finite_bf16
 #define MASKED masked_bf16
 #define TINIES tinies_bf16
+#define RANGE range_bf16
 #define NAME stats_bf16
 #include "kernels/stats_avx2.inc"
 
@@ -197,6 +199,7 @@ static inline __m256 only_finite(__m256 x, usc_stats_lanes *lanes, __m256 *min,
 #define FINITE finite_f16
 #define MASKED masked_f16
 #define TINIES tinies_f16
+#define RANGE range_f16
 #define NAME stats_f16
 #include "kernels/stats_avx2.inc"
 
@@ -269,6 +272,31 @@ static void stats_f64(const void *src, size_t n, usc_stats_lanes *lanes)
     scalar.stats[USC_F64](at + n_groups, n - n_groups, lanes);
 }
 
+static void range_f64(const void *src, size_t n, usc_stats_lanes *lanes)
+{
+    enum { AT_ONCE = 8 };
+    const double *at = src;
+    const size_t n_groups = n - n % AT_ONCE;
+    const __m256d zero = _mm256_setzero_pd();
+    __m256d min = _mm256_set1_pd((double)INFINITY),
+            max = _mm256_set1_pd(-(double)INFINITY);
+    __m256d nan = zero, nan_2 = zero;
+    for (size_t i = 0; i < n_groups; i += AT_ONCE) {
+        const __m256d a = _mm256_loadu_pd(at + i), b = _mm256_loadu_pd(at + i + 4);
+        nan = _mm256_fmadd_pd(a, zero, nan);
+        nan_2 = _mm256_fmadd_pd(b, zero, nan_2);
+        min = _mm256_min_pd(min, _mm256_min_pd(a, b));
+        max = _mm256_max_pd(max, _mm256_max_pd(a, b));
+    }
+    const __m256d any = _mm256_add_pd(nan, nan_2);
+    size_t n_done = n_groups;
+    if (_mm256_movemask_pd(_mm256_cmp_pd(any, any, _CMP_UNORD_Q)) != 0)
+        n_done = 0; /* rare in float64, so the definition itself serves */
+    else
+        add_range_pd(min, max, lanes);
+    scalar.range[USC_F64](at + n_done, n - n_done, lanes);
+}
+
 static inline void store_widened(__m256 x, double *dst)
 {
     _mm256_storeu_pd(dst, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
@@ -337,6 +365,10 @@ bool usc_kernels_fill_avx2(usc_kernels *kernels)
     kernels->stats[USC_F32] = stats_f32;
     kernels->stats[USC_F16] = stats_f16;
     kernels->stats[USC_BF16] = stats_bf16;
+    kernels->range[USC_F64] = range_f64;
+    kernels->range[USC_F32] = range_f32;
+    kernels->range[USC_F16] = range_f16;
+    kernels->range[USC_BF16] = range_bf16;
     return true;
 }
 

@@ -13,6 +13,12 @@ static void count_special(double x, usc_stats_lanes *lanes)
     lanes->n_neg_inf += x < 0.0;
 }
 
+static void add_to_range(double x, usc_stats_lanes *lanes)
+{
+    if (x < lanes->min) lanes->min = x;
+    if (x > lanes->max) lanes->max = x;
+}
+
 /* `smallest` is the smallest normal magnitude of the tensor's dtype. */
 static void add_doubles(const double *x, size_t n, double smallest,
                         usc_stats_lanes *lanes)
@@ -27,8 +33,30 @@ static void add_doubles(const double *x, size_t n, double smallest,
         lanes->squares[i % USC_LANES] += x[i] * x[i];
         lanes->n_zero += magnitude == 0.0;
         lanes->n_subnormal += magnitude > 0.0 && magnitude < smallest;
-        if (x[i] < lanes->min) lanes->min = x[i];
-        if (x[i] > lanes->max) lanes->max = x[i];
+        add_to_range(x[i], lanes);
+    }
+}
+
+static void range_of_doubles(const double *x, size_t n, usc_stats_lanes *lanes)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (fabs(x[i]) <= 0x1.fffffffffffffp1023)
+            add_to_range(x[i], lanes);
+        else
+            count_special(x[i], lanes);
+    }
+}
+
+static void range_of_floats(usc_dtype dtype, const void *src, size_t n,
+                            usc_stats_lanes *lanes)
+{
+    const unsigned char *at = src;
+    const size_t size = usc_dtype_info_of(dtype)->size;
+    double wide[64];
+    for (size_t i = 0; i < n; i += 64) {
+        const size_t n_now = n - i < 64 ? n - i : 64;
+        usc_widen_scalar[dtype](at + i * size, wide, n_now);
+        range_of_doubles(wide, n_now, lanes);
     }
 }
 
@@ -54,6 +82,10 @@ static void add_floats(usc_dtype dtype, const void *src, size_t n, double smalle
     static void stats_##id(const void *src, size_t n, usc_stats_lanes *lanes)            \
     {                                                                                    \
         add_floats(USC_##id, src, n, ldexp(1, emin), lanes);                             \
+    }                                                                                    \
+    static void range_##id(const void *src, size_t n, usc_stats_lanes *lanes)            \
+    {                                                                                    \
+        range_of_floats(USC_##id, src, n, lanes);                                        \
     }
 #define OF_USC_KIND_INT(id, emin)
 #define OF_USC_KIND_UINT(id, emin)
@@ -159,4 +191,12 @@ void usc_kernels_fill_scalar(usc_kernels *kernels)
                                                     USC_DTYPE_LIST(ROW)};
 #undef ROW
     memcpy(kernels->stats, rows, sizeof rows);
+    memcpy(kernels->range, rows, sizeof rows);
+#define RANGE_OF_USC_KIND_FLOAT(id) kernels->range[USC_##id] = range_##id;
+#define RANGE_OF_USC_KIND_INT(id)
+#define RANGE_OF_USC_KIND_UINT(id)
+#define RANGE_OF_USC_KIND_BOOL(id)
+#define RANGE(id, name, st_name, size, kind, ...) RANGE_OF_##kind(id)
+    USC_DTYPE_LIST(RANGE)
+#undef RANGE
 }
