@@ -25,6 +25,7 @@ typedef enum usc_message_kind {
     USC_MESSAGE_NOTE,
     USC_MESSAGE_GONE, /* to a watcher alone */
     USC_MESSAGE_KEEP,
+    USC_MESSAGE_FORGET, /* the last calls are not kept any more */
     USC_N_MESSAGES
 } usc_message_kind;
 

@@ -170,6 +170,7 @@ static usc_status make_watcher(usc_capture *c, const usc_capture_options *option
 {
     usc_status st = usc_watcher_make(options->watch, &c->watcher, err);
     if (st != USC_OK || options->keep_calls <= 0) return st;
+    c->keeps = true;
     c->found = options->watch->found;
     c->found_ctx = options->watch->ctx;
     c->keep_path = strdup(options->keep_path);
@@ -259,7 +260,7 @@ static void pack_nothing(usc_packer *p, const void *what)
 
 void usc_capture_keep(usc_capture *c)
 {
-    if (c->recent == NULL || !enter(c)) return;
+    if (!c->keeps || !enter(c)) return;
     usc_session_send(c, USC_MESSAGE_KEEP, pack_nothing, NULL);
     leave(c);
 }

@@ -23,12 +23,12 @@ typedef struct usc_scratch {
 struct usc_capture {
     const usc_alloc *alloc;
     usc_capture_hooks hooks;
-    bool stats_only;
-    usc_ring ring; /* sending side under `lock` */
+    bool stats_only; /* under `lock` */
+    usc_ring ring;   /* sending side under `lock` */
     /* the writer thread's until it is joined, one of both: */
     usc_trace_writer *trace;
     struct usc_watcher *watcher;
-    struct usc_recent *recent; /* beside the watcher; NULL: no calls are kept */
+    struct usc_recent *recent; /* beside the watcher; NULL: no calls are kept any more */
     bool (*found)(void *ctx);  /* usc_capture_watch */
     void *found_ctx;
     char *keep_path;
@@ -54,8 +54,10 @@ struct usc_capture {
     usc_error error; /* the first one */
     atomic_bool failed;
     atomic_bool stopped; /* at limit_bytes, by the writer */
-    bool keep_done;      /* what follows: under error_lock */
-    char *kept;          /* where the last calls were written */
+    bool keeps;          /* calls were asked to be kept; never changes */
+    atomic_bool
+        keep_done; /* they are written, or cannot be: nothing is copied for them */
+    char *kept;    /* where they were written; both under error_lock */
     usc_error keep_error;
     atomic_llong held; /* bytes */
     int64_t limit_bytes;

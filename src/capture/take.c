@@ -31,7 +31,7 @@ static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
     if (first.in == NULL) return NULL;
     usc_tensor view = at->t->view;
     view.data = first.out;
-    const usc_stats_options options = {.no_histogram = c->watcher != NULL};
+    const usc_stats_options options = {.range_only = c->watcher != NULL};
     usc_stats *stats = usc_storage_add_stats(&c->storages, s, key);
     if (stats == NULL)
         usc_session_fail_memory(c, "statistics");
@@ -42,14 +42,15 @@ static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
 
 /* Bytes up to which a tensor is copied for the writer to compute its statistics: that is
  * cheaper than to compute them here, up to where a histogram counts every element. What
- * had to be fetched is not fetched again for a second view. */
+ * had to be fetched is not fetched again for a second view. A watcher wants the range
+ * alone, which is as fast as a copy. */
 #define WORTH_COPYING ((int64_t)32 << 10)
 
 /* Without data kept: statistics of the tensor, or what they can be computed from. */
 static void add_stats(usc_capture *c, usc_touch *at, usc_tensor_message *m)
 {
     const int64_t size = at->reach.to - at->reach.from;
-    if (size > WORTH_COPYING || usc_touch_is_remote(c, at->t)) {
+    if (c->watcher != NULL || size > WORTH_COPYING || usc_touch_is_remote(c, at->t)) {
         m->row.stats = stats_here(c, at, m->dense_key);
         return;
     }
@@ -238,6 +239,12 @@ static void pack_storage(usc_packer *p, const void *what)
     usc_pack_i64(p, row->id);
     usc_pack_i64(p, row->bytes);
     usc_pack_text(p, row->device);
+}
+
+static void pack_nothing(usc_packer *p, const void *what)
+{
+    (void)what;
+    usc_pack_i64(p, 0);
 }
 
 static void pack_gone(usc_packer *p, const void *what)
@@ -464,6 +471,10 @@ static int64_t begin(usc_capture *c, const usc_capture_call *call)
                                   .tensors = call->tensors,
                                   .n = call->n_tensors};
     c->n_unobserved = 0;
+    if (atomic_load(&c->keep_done) && !c->stats_only) {
+        c->stats_only = true;
+        usc_session_send(c, USC_MESSAGE_FORGET, pack_nothing, NULL);
+    }
     if (!touch_all(c, &payload, false)) return 0;
     return usc_session_send(c, USC_MESSAGE_CALL, pack_call, &payload) ? sequence : 0;
 }

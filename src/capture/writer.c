@@ -125,6 +125,7 @@ static usc_status put_blob(usc_capture *c, const usc_version_message *m,
     *blob = 0;
     if (c->recent != NULL)
         return usc_recent_bytes(c->recent, m->row.id, m->part, bytes, size, err);
+    if (c->watcher != NULL) return USC_OK; /* taken before that was over */
     if (c->limit_bytes > 0 && size > c->limit_bytes - atomic_load(&c->blob_bytes))
         return stop(c, err);
     const usc_status st =
@@ -239,23 +240,31 @@ static usc_status put_call(usc_capture *c, usc_unpacker *u, usc_error *err)
 /* Writes the last calls, once; that it cannot is no failure of the session. */
 static void write_recent(usc_capture *c)
 {
-    if (c->recent == NULL || c->keep_done) return;
+    if (c->recent == NULL || atomic_load(&c->keep_done)) return;
     usc_error err = {0};
     char *path = NULL;
     const usc_status st = usc_recent_write(c->recent, c->keep_path, &path, &err);
     if (st == USC_OK && path == NULL) return; /* no call yet */
-    c->keep_done = true;
     pthread_mutex_lock(&c->error_lock);
     c->kept = path;
     if (st != USC_OK) c->keep_error = err;
     pthread_mutex_unlock(&c->error_lock);
+    atomic_store(&c->keep_done, true);
+}
+
+/* What comes from here on brings its statistics along. */
+static void forget_recent(usc_capture *c)
+{
+    usc_recent_free(c->recent);
+    c->recent = NULL;
+    atomic_store(&c->held, 0);
 }
 
 static void end_kept(usc_capture *c, int64_t sequence, const char *status)
 {
     usc_recent_end(c->recent, sequence, status);
     atomic_store(&c->held, usc_recent_held(c->recent));
-    if (!c->keep_done && c->found != NULL && c->found(c->found_ctx)) write_recent(c);
+    if (c->found != NULL && c->found(c->found_ctx)) write_recent(c);
 }
 
 static usc_status put_end(usc_capture *c, usc_unpacker *u, usc_error *err)
@@ -355,6 +364,9 @@ static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
         return USC_OK;
     case USC_MESSAGE_KEEP:
         write_recent(c);
+        return USC_OK;
+    case USC_MESSAGE_FORGET:
+        forget_recent(c);
         return USC_OK;
     default:
         if (c->watcher != NULL) return watch_name(c, kind, &u, err);

@@ -7,11 +7,14 @@
 
 enum { N = 16, BYTES = N * 4 };
 
+static int n_without_stats; /* the writer's, until it is flushed */
+
 static usc_status pass(void *ctx, const usc_call *call, usc_error *err)
 {
     (void)ctx;
-    (void)call;
     (void)err;
+    for (int i = 0; i < call->n_args; i++)
+        n_without_stats += call->arg[i].stats == NULL;
     return USC_OK;
 }
 
@@ -114,6 +117,59 @@ static void test_what_is_found_is_the_last_call(void **state)
     host_stop(&h, t);
 }
 
+static int64_t n_copied(host *h)
+{
+    usc_capture_counts counts;
+    assert_int_equal(usc_capture_flush(h->c, NULL), USC_OK);
+    usc_capture_count(h->c, &counts);
+    return counts.bytes_copied;
+}
+
+static void test_nothing_is_copied_once_they_are_written(void **state)
+{
+    (void)state;
+    host h;
+    bool now = false;
+    float a[N] = {0};
+    host_storage s = host_memory(a, sizeof a);
+    usc_capture_counts counts;
+    open_kept(&h, &now, 8, 1 << 20);
+    change_and_read(&h, &s, a, 1);
+    assert_int_equal(n_copied(&h), BYTES);
+    now = true;
+    change_and_read(&h, &s, a, 2);
+    assert_int_equal(n_copied(&h), 2 * BYTES);
+    change_and_read(&h, &s, a, 3);
+    assert_int_equal(n_copied(&h), 2 * BYTES);
+    usc_capture_count(h.c, &counts);
+    assert_int_equal(counts.bytes_held, 0);
+    assert_int_equal(counts.n_calls, 3);
+    host_stop(&h, open_written(&h));
+}
+
+/* With views of what was taken before, which have no bytes of their own. */
+static void test_what_is_watched_stays_the_same_behind_it(void **state)
+{
+    (void)state;
+    host h;
+    bool now = false;
+    float a[N] = {0};
+    host_storage s = host_memory(a, sizeof a);
+    open_kept(&h, &now, 8, 1 << 20);
+    change_and_read(&h, &s, a, 1);
+    usc_capture_keep(h.c);
+    n_without_stats = 0;
+    for (int i = 0; i < 20; i++) {
+        change_and_read(&h, &s, a, (float)i);
+        usc_capture_tensor in = host_whole(&h, &s);
+        in.view.sizes[0] = N / 2 - i % 4;
+        usc_capture_end(h.c, host_begin(&h, &in, 1), NULL, 0, true);
+    }
+    assert_int_equal(usc_capture_flush(h.c, NULL), USC_OK);
+    assert_int_equal(n_without_stats, 0);
+    host_stop(&h, open_written(&h));
+}
+
 static void test_nothing_is_written_unasked(void **state)
 {
     (void)state;
@@ -133,6 +189,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_last_calls_are_written_with_what_fits),
         cmocka_unit_test(test_what_is_found_is_the_last_call),
+        cmocka_unit_test(test_nothing_is_copied_once_they_are_written),
+        cmocka_unit_test(test_what_is_watched_stays_the_same_behind_it),
         cmocka_unit_test(test_nothing_is_written_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
