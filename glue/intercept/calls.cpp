@@ -423,7 +423,7 @@ bool guarded(const Use &use, Slots slots, const Operator &op, Work work)
     return false;
 }
 
-void run_recorded(const Taken &taken, Operator &op, DispatchKeySet keys, Stack *stack)
+void run_recorded(Taken taken, Operator &op, DispatchKeySet keys, Stack *stack)
 {
     const size_t n = op.arguments.size();
     const IValue *values = stack->data() + (stack->size() - n);
@@ -445,9 +445,12 @@ void run_recorded(const Taken &taken, Operator &op, DispatchKeySet keys, Stack *
         const Unseen unseen(op);
         run(op, op.handle, keys, stack);
     } catch (...) {
+        taken.slots = taken.use.still(taken.slots);
         taken.end_bare(false);
         throw;
     }
+    taken.slots = taken.use.still(taken.slots);
+    debug &= taken.slots;
     Inside inside;
     const bool ended =
         kept && guarded(taken.use, taken.slots, op, [&] {

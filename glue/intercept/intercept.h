@@ -101,6 +101,9 @@ struct Session {
     bool aten = true, reads = false, debug = false;
     int64_t serial = 0; /* of all sessions ever */
     int slot = 0;
+    /* Ended by the program from inside a call that it records: nothing more is told to
+     * it, and the Use around that call frees it. */
+    bool left = false;
 
     std::mutex mutex;                                    /* guards what follows */
     std::unordered_map<uint64_t, Forward> forward_calls; /* by autograd node */
@@ -134,9 +137,14 @@ class Use
     {
         return slots_ != 0;
     }
+    /** Of `slots` those that the call inside has not left. */
+    Slots still(Slots slots) const;
+    /** How many of this thread hold that slot. */
+    static int64_t n_own(int slot);
 
   private:
     Slots slots_;
+    const Use *const outer_;
     Session *session_[MOST_SESSIONS];
 };
 

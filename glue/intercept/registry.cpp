@@ -53,7 +53,10 @@ struct Slot {
     std::atomic<Session *> session{nullptr};
     std::atomic<const usc_capture *> capture{nullptr};
     std::atomic<int64_t> n_uses{0};
+    bool leaving = false; /* is waited for */
 };
+
+thread_local const Use *t_use = nullptr; /* the innermost */
 
 struct Registry {
     std::mutex mutex; /* guards all but the atomics */
@@ -206,6 +209,12 @@ bool any_aten(const Registry &r)
     return false;
 }
 
+/* Under the mutex. A call that was left still holds its slot. */
+bool is_free(const Slot &slot)
+{
+    return slot.session.load() == nullptr && !slot.leaving && slot.n_uses.load() == 0;
+}
+
 std::unique_ptr<Session> make_session(Registry &r, usc_capture *c, int slot,
                                       const usc_intercept_options &options)
 {
@@ -250,7 +259,7 @@ usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_erro
         return USC_OK;
     }
     size_t free = 0;
-    while (free < MOST_SESSIONS && r.slot[free].session.load() != nullptr)
+    while (free < MOST_SESSIONS && !is_free(r.slot[free]))
         ++free;
     if (free == MOST_SESSIONS)
         return usc_error_set(err, USC_E_BUSY, -1,
@@ -277,7 +286,7 @@ usc_status attach(usc_capture *c, const usc_intercept_options *options, usc_erro
 void detach(const usc_capture *c)
 {
     Registry &r = registry();
-    std::lock_guard<std::mutex> lock(r.mutex);
+    std::unique_lock<std::mutex> lock(r.mutex);
     const int i = slot_of(c);
     if (i < 0) return;
     Slot &slot = r.slot[static_cast<size_t>(i)];
@@ -286,9 +295,16 @@ void detach(const usc_capture *c)
     Session *session = slot.session.exchange(nullptr);
     watch_composites(any_aten(r));
     if (attached() == 0) drop_kernels(r);
-    while (slot.n_uses.load() != 0)
+    slot.leaving = true;
+    lock.unlock(); /* a call that is waited for may ask for it */
+    /* Not for the call that this thread is in itself. */
+    const int64_t n_own = Use::n_own(i);
+    while (slot.n_uses.load() != n_own)
         std::this_thread::yield();
-    delete session;
+    session->left = n_own > 0;
+    if (n_own == 0) delete session;
+    lock.lock();
+    slot.leaving = false;
 }
 
 void note_module(const usc_capture *c, int64_t id, const char *path)
@@ -352,9 +368,10 @@ int slot_of(const usc_capture *c)
     return -1;
 }
 
-Use::Use(Slots wanted) : slots_(wanted & attached())
+Use::Use(Slots wanted) : slots_(wanted & attached()), outer_(t_use)
 {
     Registry &r = registry();
+    t_use = this;
     each_slot(slots_, [&](int i) {
         Slot &slot = r.slot[static_cast<size_t>(i)];
         slot.n_uses.fetch_add(1);
@@ -367,8 +384,26 @@ Use::Use(Slots wanted) : slots_(wanted & attached())
 
 Use::~Use()
 {
-    each_slot(slots_,
-              [](int i) { registry().slot[static_cast<size_t>(i)].n_uses.fetch_sub(1); });
+    t_use = outer_;
+    each_slot(slots_, [&](int i) {
+        if (session_[i]->left && n_own(i) == 0) delete session_[i];
+        registry().slot[static_cast<size_t>(i)].n_uses.fetch_sub(1);
+    });
+}
+
+Slots Use::still(Slots slots) const
+{
+    Slots out = 0;
+    each_slot(slots, [&](int i) { out |= session_[i]->left ? 0 : bit(i); });
+    return out;
+}
+
+int64_t Use::n_own(int slot)
+{
+    int64_t n = 0;
+    for (const Use *use = t_use; use != nullptr; use = use->outer_)
+        n += (use->slots_ & bit(slot)) != 0;
+    return n;
 }
 
 Operator *composite_by_name(const char *name)

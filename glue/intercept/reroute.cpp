@@ -336,9 +336,14 @@ void leave(int64_t id)
     }
     if (in_substitute())
         return; /* from inside a substitute, which would wait for itself */
-    while (route->n_uses.load() != 0)
+    const int64_t n_own =
+        n_own_uses(*route); /* it is left from inside a call of its own */
+    while (route->n_uses.load() != n_own)
         std::this_thread::yield();
-    route->observer.reset(); /* closes its file */
+    if (n_own > 0 && route->observer)
+        flush(*route->observer);
+    else
+        route->observer.reset(); /* closes its file */
 }
 
 void adopt()

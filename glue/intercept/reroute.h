@@ -170,6 +170,11 @@ void run_timed(Timing &timing, const Target &target, const IValue *values,
 /** What was taken so far; waits for what the device has not done yet. */
 std::vector<std::tuple<const Target *, usc_phase, TimedCalls>> rows_of(Timing &timing);
 
+/* ---- reroute_kernel.cpp ---- */
+
+/** How many calls of this thread the route has taken that are not over. */
+int64_t n_own_uses(const Route &route);
+
 /* ---- reroute_observe.cpp ---- */
 
 /** Null, and why, where the file cannot be written. */

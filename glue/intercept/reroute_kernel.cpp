@@ -41,12 +41,16 @@ bool takes(const Route &route, bool direct, const Target &target, const IValue *
     return has_work(route, target, values);
 }
 
+class Taken;
+thread_local const Taken *t_taken = nullptr; /* the innermost */
+
 /* Holds a route while this thread is in it; null: none takes the call. */
 class Taken
 {
   public:
-    Taken(const Target &target, const IValue *values, bool looks)
+    Taken(const Target &target, const IValue *values, bool looks) : outer_(t_taken)
     {
+        t_taken = this;
         const Target::Choices *choices = target.choices.load(std::memory_order_acquire);
         if (t_moving || choices == nullptr || (looks && t_looking)) return;
         for (const auto &[route, direct] : *choices) {
@@ -61,6 +65,9 @@ class Taken
     }
     ~Taken()
     {
+        t_taken = outer_;
+        if (route_ != nullptr && route_->observer && !route_->on.load())
+            flush(*route_->observer); /* it was left inside */
         if (route_ != nullptr) route_->n_uses.fetch_sub(1);
     }
     Taken(const Taken &) = delete;
@@ -69,9 +76,17 @@ class Taken
     {
         return route_;
     }
+    static int64_t n_of(const Route &route)
+    {
+        int64_t n = 0;
+        for (const Taken *t = t_taken; t != nullptr; t = t->outer_)
+            n += t->route_ == &route;
+        return n;
+    }
 
   private:
     Route *route_ = nullptr;
+    const Taken *const outer_;
 };
 
 template <class T> class Pushed
@@ -243,6 +258,11 @@ struct RouteKernel : c10::OperatorKernel {
 };
 
 } // namespace
+
+int64_t n_own_uses(const Route &route)
+{
+    return Taken::n_of(route);
+}
 
 bool only_looks(const Route &route)
 {
