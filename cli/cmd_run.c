@@ -28,7 +28,9 @@ enum {
     OPT_DISTINCT,
     OPT_EVERY,
     OPT_BUDGET,
-    OPT_FORCE
+    OPT_FORCE,
+    OPT_KEEP,
+    OPT_TRACE
 };
 enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE };
 
@@ -41,6 +43,12 @@ const run_mode run_modes[] = {
 static const cli_entry own_options[] = {
     {OPT_NAN, "nan", NULL, NULL,
      "say where NaN and Inf are born: forward, backward, optimizer"},
+    {OPT_KEEP, "keep", "CALLS", NULL,
+     "--nan: hold the last so many calls with their data, and write them as a trace "
+     "where "
+     "the first NaN or Inf is born or the command dies"},
+    {OPT_TRACE, "trace", "TRACE", "ulpscope-nan",
+     "--keep: folder of that trace; where it holds anything TRACE-2, and so on"},
     {OPT_CHECK, "check", NULL, NULL,
      "judge every call behind the step, as ulpscope check does, by what the run itself "
      "got"},
@@ -84,14 +92,17 @@ const cli_page cmd_run_page = {
     .examples =
         "  ulpscope run --nan -- python train.py --lr 3e-4\n"
         "  ulpscope run --nan --steps 100-200 -- torchrun --nproc-per-node 4 train.py\n"
+        "  ulpscope run --nan --keep 1000 --trace last -- python train.py\n"
         "  ulpscope run --check --distinct -- python train.py\n"
         "  ulpscope run --check --every 100 -o out -- torchrun --nproc-per-node 4 "
         "train.py\n"
         "  ulpscope run --fallback 'aten::mm' -- python train.py\n"
         "  ulpscope run --nan --ops '*softmax*,mm' -- python -m mypackage.train\n",
     .codes =
-        "0 nothing found, 1 found, 2 something went wrong; where COMMAND failed its own, "
-        "128 + n when signal n ended it",
+        "0 nothing found, 1 found, 2 something went wrong, also where no call was seen "
+        "that could be watched; where COMMAND failed its own, 128 + n when signal n "
+        "ended "
+        "it",
     .stops = true,
 };
 
@@ -99,7 +110,7 @@ typedef struct run_options {
     const run_mode *mode[RUN_MAX_MODES];
     int n_modes;
     const char *steps, *ops, *step_by; /* NULL where not given */
-    const char *distinct, *every, *budget, *out, *force;
+    const char *distinct, *every, *budget, *out, *force, *keep, *trace;
     char **command; /* ends with NULL */
 } run_options;
 
@@ -137,16 +148,44 @@ static bool check_budget(const char *text)
                text) == 0;
 }
 
-/* Options of --check alone, where it is not asked for. */
-static const char *is_idle(const run_options *o)
+static bool check_keep(const char *text)
+{
+    int64_t n;
+    if (!cli_number("--keep", text, &n)) return false;
+    return n >= 1 || cli_fail("--keep must be 1 or more") == 0;
+}
+
+static bool has_mode(const run_options *o, int key)
 {
     for (int i = 0; i < o->n_modes; i++)
-        if (o->mode[i]->key == OPT_CHECK) return NULL;
-    if (o->distinct != NULL) return "--distinct";
-    if (o->every != NULL) return "--every";
-    if (o->budget != NULL) return "--budget";
-    if (o->force != NULL) return "--force";
-    return o->out != NULL ? "-o" : NULL;
+        if (o->mode[i]->key == key) return true;
+    return false;
+}
+
+static bool fail_idle(const char *option, const char *with)
+{
+    return cli_fail("%s goes with %s; see ulpscope run --help", option, with) == 0;
+}
+
+/* Options of what is not asked for. */
+static bool check_idle(const run_options *o)
+{
+    const struct {
+        int of;
+        const char *with, *value, *option;
+    } options_of[] = {
+        {OPT_CHECK, "--check", o->distinct, "--distinct"},
+        {OPT_CHECK, "--check", o->every, "--every"},
+        {OPT_CHECK, "--check", o->budget, "--budget"},
+        {OPT_CHECK, "--check", o->out, "-o"},
+        {OPT_CHECK, "--check", o->force, "--force"},
+        {OPT_NAN, "--nan", o->keep, "--keep"},
+        {OPT_NAN, "--nan", o->trace, "--trace"},
+    };
+    for (size_t i = 0; i < sizeof options_of / sizeof options_of[0]; i++)
+        if (options_of[i].value != NULL && !has_mode(o, options_of[i].of))
+            return fail_idle(options_of[i].option, options_of[i].with);
+    return o->trace == NULL || o->keep != NULL || fail_idle("--trace", "--keep CALLS");
 }
 
 static void take_mode(run_options *o, int key)
@@ -186,6 +225,12 @@ static bool take(run_options *o, int key)
         return check_budget(optarg);
     case OPT_FORCE:
         o->force = "1";
+        return true;
+    case OPT_KEEP:
+        o->keep = optarg;
+        return check_keep(optarg);
+    case OPT_TRACE:
+        o->trace = optarg;
         return true;
     case 'o':
         o->out = optarg;
@@ -231,8 +276,7 @@ static bool parse(int argc, char **argv, run_options *o)
     if (optind == argc)
         return cli_fail("no command given; put it behind --, e.g. -- python train.py") ==
                0;
-    if (o->n_modes > 0 && is_idle(o) != NULL)
-        return cli_fail("%s goes with --check; see ulpscope run --help", is_idle(o)) == 0;
+    if (o->n_modes > 0 && !check_idle(o)) return false;
     return o->n_modes > 0 || run_reroute_any() || is_observed() ||
            cli_fail("what is it to watch? ulpscope run --nan -- %s ...; see ulpscope run "
                     "--help",
@@ -248,7 +292,8 @@ static bool write_options(const run_options *o, const char *reports)
     const char *const words[][2] = {{"steps", o->steps},     {"ops", o->ops},
                                     {"step_by", o->step_by}, {"distinct", o->distinct},
                                     {"every", o->every},     {"budget", o->budget},
-                                    {"out", o->out},         {"force", o->force}};
+                                    {"out", o->out},         {"keep", o->keep},
+                                    {"trace", o->trace},     {"force", o->force}};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)
@@ -282,7 +327,11 @@ static int conclude(const run_seen *seen)
 static int run_command(const run_options *o, const char *reports)
 {
     capture_child child;
-    run_seen seen = {.n_modes = o->n_modes, .command = o->command, .reports = reports};
+    run_seen seen = {.n_modes = o->n_modes,
+                     .command = o->command,
+                     .reports = reports,
+                     .steps = o->steps,
+                     .ops = o->ops};
     memcpy(seen.mode, o->mode, sizeof seen.mode);
     if (!capture_child_start(&child, o->command)) return CLI_TROUBLE;
     seen.status = capture_child_wait(&child, never, NULL);

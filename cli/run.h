@@ -24,8 +24,9 @@ typedef struct run_seen {
     const run_mode *mode[RUN_MAX_MODES]; /* that were asked for */
     int n_modes;
     char *const *command;
-    const char *reports; /* folder */
-    int status;          /* of the command, as waitpid gives it */
+    const char *reports;     /* folder */
+    const char *steps, *ops; /* that were asked for; NULL: all */
+    int status;              /* of the command, as waitpid gives it */
     around_seen around;
 } run_seen;
 

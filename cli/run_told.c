@@ -15,12 +15,13 @@
 #include "progress.h"
 
 /* The words of a report, in turn; what follows are sentences. */
-enum { RANK, WORLD, N_CALLS, N_FOUND, TROUBLE, N_FIXED };
+enum { RANK, WORLD, N_CALLS, N_FOUND, TROUBLE, KEPT, N_FIXED };
 
 typedef struct told {
     char *text; /* the file */
     long long rank, world, n_calls, n_found;
     const char *trouble;    /* what ended the mode; NULL: nothing */
+    const char *kept;       /* trace of the last calls; NULL: none was written */
     const char *said, *end; /* sentences, each with a zero behind it */
 } told;
 
@@ -44,6 +45,7 @@ static bool take(told *t, size_t size)
     t->n_calls = atoll(word[N_CALLS]);
     t->n_found = atoll(word[N_FOUND]);
     t->trouble = word[TROUBLE][0] != '\0' ? word[TROUBLE] : NULL;
+    t->kept = word[KEPT][0] != '\0' ? word[KEPT] : NULL;
     t->said = at;
     return true;
 }
@@ -134,6 +136,16 @@ static void put_found(FILE *to, const told *t, const run_mode *mode)
                   t->n_found - n_said == 1 ? mode->one : mode->all);
 }
 
+/* Nothing that was looked at is no "nothing found". */
+static void put_unwatched(FILE *to, const run_seen *s, const run_mode *mode)
+{
+    (void)fprintf(to, "ulpscope run: --%s watched nothing: it saw no operator call of %s",
+                  mode->name, s->command[0]);
+    if (s->ops != NULL) (void)fprintf(to, " of --ops '%s'", s->ops);
+    if (s->steps != NULL) (void)fprintf(to, " in steps %s", s->steps);
+    (void)fputs("; hence exit code 2\n", to);
+}
+
 /* One mode; the exit code as far as it goes. */
 static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
 {
@@ -144,6 +156,11 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
     for (size_t i = 0; i < list.n; i++) {
         const told *t = &list.item[i];
         put_found(to, t, mode);
+        if (t->kept != NULL) {
+            put_rank(to, t);
+            (void)fprintf(to, "the last calls are in %s: ulpscope overflow %s\n", t->kept,
+                          t->kept);
+        }
         if (t->trouble != NULL) {
             (void)fputs("ulpscope run: ", to);
             put_rank(to, t);
@@ -156,11 +173,7 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
     }
     free_reports(&list);
     if (n_calls == 0 && n_found == 0) {
-        if (code == CLI_SAME)
-            (void)fprintf(to,
-                          "ulpscope run: --%s saw no operator call of %s: it called none "
-                          "in the steps and operators asked for\n",
-                          mode->name, s->command[0]);
+        if (code == CLI_SAME) put_unwatched(to, s, mode);
         return CLI_TROUBLE;
     }
     (void)fprintf(to, "ulpscope: %s %s in ",

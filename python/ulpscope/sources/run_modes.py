@@ -27,11 +27,13 @@ EXIT_S = 10  # what the program's own os._exit waits for us
 
 class Nan:
     """`--nan`. What a row of MODES gives: `mode`, a context manager with `error`; `n_calls`
-    it has seen, `n_found`, and `said`, sentences on what it found."""
+    it has seen, `n_found`, `said`, sentences on what it found, and `kept`, a trace of the last
+    calls."""
 
     def __init__(self, options):
         self.mode = nan_tracker(ops=options.get("ops"), steps=options.get("steps"),
-                                step_by=options.get("step_by"))  # fmt: skip
+                                step_by=options.get("step_by"), keep_calls=int(options.get("keep", 0)),
+                                output=options.get("trace", "ulpscope-nan"))  # fmt: skip
 
     @property
     def n_calls(self):
@@ -40,6 +42,10 @@ class Nan:
     @property
     def n_found(self):
         return self.mode.n_births
+
+    @property
+    def kept(self):
+        return self.mode.trace or ""
 
     def said(self, most):
         return [birth.sentence for birth in self.mode.births()[:most]]
@@ -56,6 +62,8 @@ class _Checked(live_check):
 
 class Check:
     """`--check`, as `Nan`. All verdicts go to OUT."""
+
+    kept = ""
 
     def __init__(self, options):
         self.mode = _Checked(
@@ -102,6 +110,18 @@ def start(reports):
         run.enter()
 
 
+class _Exit:
+    """Goes with a SystemExit: where no function of the program is left when it goes, nobody
+    caught it."""
+
+    def __init__(self, run):
+        self.run = run
+
+    def __del__(self):
+        with contextlib.suppress(Exception):
+            self.run.died |= sys._getframe().f_back is None
+
+
 class Run:
     """The modes of this process."""
 
@@ -114,6 +134,7 @@ class Run:
         self.ranks = None
         self.steps = None
         self.told = {}  # what was found as it was told last
+        self.died = False  # the program ends by itself, and not well
 
     def enter(self):
         """Begins; said at once, so that a process that is killed is known."""
@@ -165,13 +186,16 @@ class Run:
         if self.steps is not None:
             self.steps.remove()
         self.modes, self.told = {}, {}
+        self.died = False
 
     def _watch_exit(self):
-        """A program that leaves by os._exit runs no handlers: then it runs ours."""
+        """A program that leaves by os._exit runs no handlers: then it runs ours. Of sys.exit
+        handlers do not learn whether all went well."""
         original = os._exit
 
         @functools.wraps(original)
         def exit_now(status):
+            self.died |= status != 0
             if os.getpid() == self.owner and self.modes:
                 ending = threading.Thread(target=self.leave, daemon=True)
                 ending.start()
@@ -179,15 +203,28 @@ class Run:
             original(status)
 
         os._exit = exit_now
+        leave = sys.exit
+
+        @functools.wraps(leave)
+        def exit_later(*args):
+            try:
+                leave(*args)
+            except SystemExit as ending:
+                if ending.code not in (None, 0):
+                    ending.ulpscope = _Exit(self)
+                raise
+
+        sys.exit = exit_later
 
     def leave(self):
         """The program ends: the modes with it, and what they found is told."""
         if os.getpid() != self.owner:
             return
         modes, self.modes = self.modes, {}
+        died = self.died or getattr(sys, "last_type", None) is not None
         for name, one in modes.items():
-            with contextlib.suppress(Exception):
-                one.mode.__exit__(SystemExit, None, None)  # nothing is raised any more
+            with contextlib.suppress(Exception):  # nothing is raised any more
+                one.mode.__exit__(Exception if died else SystemExit, None, None)
             self.tell(name, one)
         rerouted, self.rerouted = self.rerouted, []
         for mode in reversed(rerouted):
@@ -210,8 +247,8 @@ class Run:
         if world == 1 and joined:
             rank, world = joined
         try:
-            self.told[name] = one.n_found
-            words = [rank, world, one.n_calls, one.n_found, one.mode.error or "", *one.said(MOST_SAID)]
+            self.told[name], said = one.n_found, one.said(MOST_SAID)
+            words = [rank, world, one.n_calls, one.n_found, one.mode.error or "", one.kept, *said]
             path = self.reports / f"told-{name}-{os.getpid()}"
             part = self.reports / f"part-{name}-{os.getpid()}"
             part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
