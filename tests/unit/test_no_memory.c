@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <ulpscope/generate.h>
+#include <ulpscope/loss.h>
 #include <ulpscope/run.h>
 #include <ulpscope/trace.h>
 
@@ -435,6 +436,82 @@ static void packs(void **state)
                   .script = READY "while read line; do " ENTRY "done"});
 }
 
+/* ---- loss curves ---- */
+
+enum { N_STEPS = 40 };
+
+/* Three runs of a program, in the forms that a curve comes in; `b` parts from the rest.
+ */
+typedef struct losses {
+    attempt attempt;
+    char a[4096], b[4096], log[4096];
+} losses;
+
+static void write_losses(losses *l)
+{
+    char *a = l->a + sprintf(l->a, "step,loss\n"), *b = l->b, *log = l->log;
+    for (int i = 0; i < N_STEPS; i++) {
+        const double value = 2.0 - i * 0.03125 + (i % 3) * 0.001953125;
+        a += sprintf(a, "%d,%.9f\n", i, value);
+        b += sprintf(b, "{\"step\": %d, \"loss\": %.9f}\n", i, value + i * 0.0625);
+        log += sprintf(log, "step %d loss=%.9f\n", i, value + (i % 2) * 0.0009765625);
+    }
+}
+
+static usc_status say_losses(attempt *a, usc_curve *const *curve, usc_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    const usc_curve *const repeats[] = {curve[2]}, *const b = curve[1];
+    const usc_loss_options options = {.repeats = repeats, .n_repeats = 1};
+    usc_loss_result *result = NULL;
+    FILE *to = open_memstream(&text, &size);
+    assert_non_null(to);
+    usc_status st = usc_loss_compare(curve[0], curve[1], &options, &result, err);
+    if (st != USC_OK) assert_null(result);
+    if (st == USC_OK) st = usc_loss_table(curve[0], curve[1], result, 60, to, err);
+    if (st == USC_OK) st = usc_loss_json(curve[0], curve[1], result, to, err);
+    if (st == USC_OK)
+        st = usc_loss_html(curve[0], &b, &(const usc_loss_result *){result}, 1, to, err);
+    assert_int_equal(fclose(to), 0);
+    keep(a, text, size);
+    free(text);
+    usc_loss_free(result);
+    return st;
+}
+
+static usc_status compare_losses(attempt *a, usc_error *err)
+{
+    losses *l = (losses *)a;
+    const usc_curve_options regex = {.regex = "step (?P<step>\\d+) loss=(?P<loss>\\S+)"};
+    const struct {
+        const char *name, *text;
+        const usc_curve_options *options;
+    } files[] = {
+        {"a.csv", l->a, NULL}, {"b.jsonl", l->b, NULL}, {"a.log", l->log, &regex}};
+    usc_curve *curve[3] = {NULL};
+    usc_status st = USC_OK;
+    for (int i = 0; st == USC_OK && i < 3; i++) {
+        st = usc_curve_parse(files[i].name, files[i].text, strlen(files[i].text),
+                             files[i].options, &curve[i], err);
+        if (st != USC_OK) assert_null(curve[i]);
+    }
+    if (st == USC_OK) st = say_losses(a, curve, err);
+    for (int i = 0; i < 3; i++)
+        usc_curve_free(curve[i]);
+    return st;
+}
+
+/* No database is in it. */
+static void losses_side_by_side(void **state)
+{
+    (void)state;
+    static losses l = {.attempt = {.name = "loss", .act = compare_losses}};
+    write_losses(&l);
+    try_requests(&l.attempt, false);
+    assert_int_equal(l.attempt.n_wrong, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +524,7 @@ int main(void)
         cmocka_unit_test(checks_whose_worker_dies),
         cmocka_unit_test(checks_that_go_on),
         cmocka_unit_test(packs),
+        cmocka_unit_test(losses_side_by_side),
     };
     alloc_fails_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
