@@ -62,9 +62,12 @@ static bool is_empty(const char *path)
 
 /* A folder that is there and empty is used as it is: it may be somebody's current one, a
  * mount point or a link, with modes of its own. */
-static usc_status make_folder(const char *path, const char *db_path, usc_error *err)
+/* `*made`: it was not there. */
+static usc_status make_folder(const char *path, const char *db_path, bool *made,
+                              usc_error *err)
 {
-    if (mkdir(path, 0777) == 0) return USC_OK;
+    *made = mkdir(path, 0777) == 0;
+    if (*made) return USC_OK;
     if (errno != EEXIST)
         return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
                              "%s: creating the folder: %s", path, strerror(errno));
@@ -74,6 +77,18 @@ static usc_status make_folder(const char *path, const char *db_path, usc_error *
                ? USC_OK
                : usc_error_set(err, USC_E_EXISTS, -1,
                                "%s: is there already and not an empty folder", path);
+}
+
+/* Of a folder in which nothing was: after a failure it is gone, or as empty as before. */
+static void take_back(const char *path, const char *db_path, bool made)
+{
+    char beside[USC_PATH_SIZE + 16];
+    static const char *const ends[] = {"", "-journal", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        (void)snprintf(beside, sizeof beside, "%s%s", db_path, ends[i]);
+        (void)unlink(beside);
+    }
+    if (made) (void)rmdir(path);
 }
 
 static usc_status make_id(char *out, const char *path, usc_error *err)
@@ -139,8 +154,10 @@ usc_status usc_trace_create(const char *path, const usc_trace_options *options,
     set_options(w, options);
 
     char db_path[USC_PATH_SIZE];
+    bool made = false, ours = false;
     usc_status st = usc_path_join(db_path, path, "trace.db", err);
-    if (st == USC_OK) st = make_folder(path, db_path, err);
+    if (st == USC_OK) st = make_folder(path, db_path, &made, err);
+    ours = st == USC_OK;
     if (st == USC_OK) st = make_id(w->id, path, err);
     if (st != USC_OK) goto done;
     snprintf(w->folder, sizeof w->folder, "%s", path);
@@ -152,6 +169,7 @@ usc_status usc_trace_create(const char *path, const usc_trace_options *options,
 
 done:
     free_writer(w);
+    if (st != USC_OK && ours) take_back(path, db_path, made);
     return st;
 }
 
