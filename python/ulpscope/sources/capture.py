@@ -229,7 +229,7 @@ class Recorder:
         self.session = _core.Capture(
             self.path and str(self.path),
             str(glue),
-            stats_only=self.data == "stats",
+            stats_only=self.data == "stats" and "keep_path" not in self.sifted,
             ops=self.ops,
             debug=os.environ.get("ULPSCOPE_CAPTURE_DEBUG", "") not in ("", "0"),
             frames=frame_rules(),
