@@ -258,9 +258,11 @@ static void add_input(const usc_diff_list *l, int64_t i, const usc_diff_arg *arg
     usc_diff_item *item = &l->item[i];
     const usc_diff_version *v = version_of(l, t);
     const usc_diff_storage *s = storage_of(l, t);
-    const int64_t from = v != NULL && v->writer < l->call[i].sequence
-                             ? usc_diff_list_index(l, v->writer)
-                             : -1;
+    int64_t from = v != NULL && v->writer < l->call[i].sequence
+                       ? usc_diff_list_index(l, v->writer)
+                       : -1;
+    /* Whether what filled it unseen left a trace hangs on what lay there by chance. */
+    if (from >= 0 && (l->call[from].flags & USC_DIFF_UNWRITTEN) != 0) from = -1;
     const usc_diff_item *maker = from >= 0 ? &l->item[from] : NULL;
     const uint64_t parts[] = {maker != NULL ? maker->op : 0,
                               maker != NULL ? maker->module : arg->path,

@@ -132,6 +132,26 @@ def test_statistics_alone_tell_it_and_say_so(captured):
     assert diff(captured("honest"), b)["basis"] == "statistics"  # one with data, one without
 
 
+def test_memory_that_something_unseen_fills_shifts_no_pair(captured, tmp_path):
+    """Whether the fill is noticed hangs on what lay there: torch.tensor(0.0) over a zero."""
+    for side, noticed in (("a", 0), ("b", 3)):
+        shutil.copytree(captured("honest"), tmp_path / side)
+        base = sqlite3.connect(tmp_path / side / "trace.db")
+        filled = base.execute("""SELECT DISTINCT v.id, w.sequence FROM version v JOIN tensor t ON t.version = v.id
+            JOIN arg a ON a.tensor = t.id JOIN call c ON c.sequence = a.call JOIN op o ON o.id = c.op
+            JOIN version f ON f.storage = v.storage AND f.generation = 0 JOIN call w ON w.sequence = f.call
+            JOIN op p ON p.id = w.op WHERE o.name LIKE 'aten::lift_fresh%' AND p.name LIKE 'aten::empty%'
+            AND c.step = 0 ORDER BY w.sequence""").fetchall()
+        assert len(filled) > 3
+        with base:
+            for i, (version, writer) in enumerate(filled):
+                base.execute("UPDATE version SET call = ? WHERE id = ?", (writer if i == noticed else None, version))
+            base.execute("UPDATE meta SET value = ? WHERE key = 'id'", (side,))
+        base.close()
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found["same"] and found["how"]["exactly"] == found["calls_a"]
+
+
 def test_what_one_run_lacks_is_listed(captured):
     more = captured("more", "more")
     found = diff(captured("honest"), more)
@@ -266,7 +286,8 @@ def test_rounding_alone_as_the_model_amplifies_it(captured):
         assert len(told) > (5 if same else 50) and all(1 <= r["noise"] < 100 for r in told if r["step"] == 0)
     assert found["first"]["kind"] == "beyond" and "rounding alone" in found["first"]["sentence"]
     said = ulpscope("diff", a, b, "--amplify", "2").stdout
-    assert re.search(r"forward +ends at +call \d+ .*roundings apart, rounding alone gives .*: beyond", said)
+    assert re.search(r"forward +ends at +call \d+ .* roundings apart, rounding alone gives ", said)
+    assert re.search(r"forward +most at +call \d+ .*: beyond", said)
 
 
 def test_what_cannot_be_run_again_is_said(captured, tmp_path):
