@@ -24,6 +24,7 @@ import ulpscope.sim
 
 KINDS = ("tf32", "bf16_inputs", "fp16_inputs", "bf16_intermediates", "bf16_output", "fp16_output", "truncate", "scale",
          "offset", "step_plus_one", "nan", "inf", "zero_one", "bit_flip", "swap_two", "drop_tail", "stale_tail")  # fmt: skip
+OPTIONS = ["--no-judge"]
 SMALL = {"vocabulary": 64, "width": 32, "layers": 2, "heads": 2, "length": 16, "batch": 2}
 
 
@@ -38,7 +39,7 @@ def record(path: Path, device: str, fault: tuple | None = None, data: str = "ful
 
 
 def diff(a: Path, b: Path) -> dict:
-    done = subprocess.run(["ulpscope", "diff", a, b, "--json", "--all"], capture_output=True, text=True)
+    done = subprocess.run(["ulpscope", "diff", a, b, "--json", "--all", *OPTIONS], capture_output=True, text=True)
     if done.returncode > 1:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout)
@@ -79,7 +80,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12, help="faults of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", choices=("full", "stats"), default="full")
+    parser.add_argument("--judge", action="store_true", help="run accused calls again, as diff does (slower)")
     given = parser.parse_args()
+    if given.judge:
+        OPTIONS.clear()
     chance = random.Random(given.seed)
     counts, others = defaultdict(Counter), []
     with tempfile.TemporaryDirectory() as name:
