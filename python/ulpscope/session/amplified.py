@@ -12,6 +12,7 @@ Needs of torch: its operators on the CPU, and their tensors' storages.
 """
 
 import contextlib
+import math
 import sys
 
 import torch
@@ -52,8 +53,7 @@ def nudge(tensor, often, generator):
     draw = torch.rand(x.shape, generator=generator)
     step = (draw < often / 2).to(bits) - (draw > 1 - often / 2).to(bits)
     step *= ((x != x.round()) | (x.abs() >= WHOLE)) & x.isfinite()
-    x.copy_((x.view(bits) + step).view(x.dtype) if x.is_contiguous()
-            else (x.contiguous().view(bits) + step).view(x.dtype))  # fmt: skip
+    x.copy_((x.contiguous().view(bits) + step).view(x.dtype))
 
 
 class World:
@@ -67,6 +67,11 @@ class World:
         storage = self.held[view.storage][1]
         base = torch.empty(0, dtype=view.dtype).set_(storage, view.offset, view.sizes, view.strides)
         return seen_as(base, view.form)
+
+    def written(self, item):
+        """A storage that is here holds another version now."""
+        if item["storage"] in self.held:
+            self.held[item["storage"]] = item["version"], self.held[item["storage"]][1]
 
     def keep(self, item, view, result):
         """A result, or memory that it is to stand in."""
@@ -108,7 +113,8 @@ class Replay:
             return None
         if not any(t["role"] == "mutated" or t["storage"] not in storages for t in after):
             for item in after:  # views
-                self.same_content(item)
+                for world in self.worlds:
+                    world.written(item)
             return None
         try:
             if '"rng"' in (row["state"] or "") or len(items) < len(row["tensors"]):
@@ -128,11 +134,6 @@ class Replay:
     def forget(self, storage):
         for world in self.worlds:
             world.held.pop(storage, None)
-
-    def same_content(self, item):
-        for world in self.worlds:
-            if item["storage"] in world.held:
-                world.held[item["storage"]] = item["version"], world.held[item["storage"]][1]
 
     def compute(self, row, call, after):
         exact = never_rounds(row["op"])
@@ -159,7 +160,7 @@ class Replay:
                         raise BadCall("it gives other results here")
                     world.keep(item, view, results[path])
                 else:
-                    world.held[item["storage"]] = item["version"], world.held[item["storage"]][1]
+                    world.written(item)
                 tensor = world.tensor(view)
                 if world.chance is not None and not exact and view.dtype in (torch.float16, torch.bfloat16):
                     nudge(tensor, flips(call, view), world.chance)
@@ -170,16 +171,9 @@ class Replay:
 def flips(call, view):
     """How often a result of a narrow dtype is another one: where sums in float32 that differ by
     roundings of their own fall on two sides of a boundary."""
-    n = max(1, view_size(view))
-    fan = max(view_size(v) / n for v in call.views.values())
+    n = max(1, math.prod(view.sizes))
+    fan = max(math.prod(v.sizes) / n for v in call.views.values())
     return min(1.0, max(fan, 1.0) ** 0.5 * 2.0**-24 / unit(view.dtype))
-
-
-def view_size(view):
-    n = 1
-    for size in view.sizes:
-        n *= size
-    return n
 
 
 def distance(tensors):
