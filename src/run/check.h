@@ -64,14 +64,24 @@ extern const usc_advice usc_out_advice[], usc_safe_advice[];
 USC_NODISCARD usc_status usc_read_calls(usc_trace *trace, usc_calls *calls,
                                         usc_error *err);
 
+/** Reads the calls of a trace into new `calls` and chooses those that match a PATTERN
+ * (NULL: all), `distinct`: one of each signature. Memory: both are the caller's, also
+ * after an error. Errors: those of the trace, USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_choose_ops(usc_trace *trace, const char *ops, bool distinct,
+                                        usc_calls **calls, usc_selection *picks,
+                                        usc_error *err);
+
 /** Reads the calls and chooses among them; remarks on the trace, a line each. Errors:
  * USC_E_NOT_FOUND where nothing is left. */
 USC_NODISCARD usc_status usc_check_choose(usc_check *c, usc_error *err);
 
-/** JSON of the options that choose calls or change verdicts; of what the trace says the
- * workers import, "[]" for nothing. Memory: in c->texts; NULL without. */
+/** JSON of the options that choose calls or change verdicts. Memory: in c->texts; NULL
+ * without. */
 const char *usc_check_option_text(usc_check *c);
-const char *usc_recorded_imports(usc_trace *trace, usc_arena *arena);
+
+/** Appends to a worker's settings what it imports: what the trace names, and `imports`.
+ */
+void usc_put_imports(usc_trace *trace, const char *const *imports, int n, usc_line *to);
 
 /** The path from the root: the same wherever a command is given. NULL without memory. */
 const char *usc_absolute(usc_arena *arena, const char *path);

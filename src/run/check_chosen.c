@@ -21,6 +21,25 @@ usc_status usc_read_calls(usc_trace *trace, usc_calls *calls, usc_error *err)
     return st;
 }
 
+usc_status usc_choose_ops(usc_trace *trace, const char *ops, bool distinct,
+                          usc_calls **calls, usc_selection *picks, usc_error *err)
+{
+    const usc_trace_filter filter = {.ops = ops, .step = -1};
+    const int64_t *matching = NULL;
+    int64_t n = 0;
+    usc_status st = usc_calls_create(calls, err);
+    if (st == USC_OK) st = usc_read_calls(trace, *calls, err);
+    if (st == USC_OK && ops != NULL)
+        st = usc_trace_select(trace, &filter, &matching, &n, err);
+    const int64_t none = 0; /* an empty list is not no list */
+    const usc_select_options options = {.wanted = ops == NULL ? NULL
+                                                  : n > 0     ? matching
+                                                              : &none,
+                                        .n_wanted = n,
+                                        .distinct = distinct};
+    return st == USC_OK ? usc_select(*calls, &options, picks, err) : st;
+}
+
 /* ---- the options that leave calls out ---- */
 
 /* As they are written: "#3 --ops 'mm'"; "" for none. */

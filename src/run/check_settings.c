@@ -143,12 +143,12 @@ int64_t usc_check_memory(const usc_check *c)
     return (int64_t)(SHARE * (double)usc_memory_free());
 }
 
-const char *usc_recorded_imports(usc_trace *trace, usc_arena *arena)
+void usc_put_imports(usc_trace *trace, const char *const *imports, int n, usc_line *to)
 {
-    usc_line to = {0};
     const char *text = usc_trace_meta(trace, "imports");
-    usc_line_text(&to, text != NULL && text[0] == '[' ? text : "[]");
-    return kept(arena, &to);
+    usc_line_add(to, ", \"recorded\": %s, \"imports\": ",
+                 text != NULL && text[0] == '[' ? text : "[]");
+    list_texts(imports, n, to);
 }
 
 void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
@@ -170,9 +170,7 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
     }
     usc_line_add(to, ", \"threads\": %d", o->threads > 0 ? o->threads : share);
     usc_line_add(to, ", \"memory\": %lld", (long long)(memory / jobs));
-    const char *recorded = usc_recorded_imports(c->trace, &c->texts);
-    usc_line_add(to, ", \"recorded\": %s, \"imports\": ", or_empty(recorded));
-    list_texts(o->imports, o->n_imports, to);
+    usc_put_imports(c->trace, o->imports, o->n_imports, to);
     usc_line_text(to, ", \"compare\": ");
     if (o->compared != NULL)
         usc_line_json(to, o->compared);

@@ -93,22 +93,9 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
 static usc_status choose(covering *c, usc_error *err)
 {
     const usc_coverage_options *o = c->options;
-    const usc_trace_filter filter = {.ops = o->ops, .step = -1};
-    const int64_t *matching = NULL;
-    int64_t n = 0;
-    usc_status st = usc_calls_create(&c->calls, err);
-    if (st == USC_OK) st = usc_read_calls(c->trace, c->calls, err);
-    if (st == USC_OK && o->ops != NULL)
-        st = usc_trace_select(c->trace, &filter, &matching, &n, err);
-    const int64_t none = 0; /* an empty list is not no list */
     /* The operators that ran, on whatever device: what a composite one of them is made
      * of shows as calls of its own. */
-    const usc_select_options options = {.wanted = o->ops == NULL ? NULL
-                                                  : n > 0        ? matching
-                                                                 : &none,
-                                        .n_wanted = n,
-                                        .distinct = true};
-    if (st == USC_OK) st = usc_select(c->calls, &options, &c->picks, err);
+    usc_status st = usc_choose_ops(c->trace, o->ops, true, &c->calls, &c->picks, err);
     if (st == USC_OK && c->picks.n == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1,
                            "no call of %s matches: nothing to try", o->trace);
@@ -140,20 +127,15 @@ static void add_text(usc_line *to, const char *key, const char *text)
 static void settings_of(covering *c, int jobs, usc_line *to)
 {
     const usc_coverage_options *o = c->options;
-    const char *recorded = usc_recorded_imports(c->trace, c->texts);
     usc_line_text(to, "{\"kind\": \"coverage\"");
     add_text(to, "trace", usc_absolute(c->texts, o->trace));
     add_text(to, "trace_id", usc_trace_meta(c->trace, "id"));
     add_text(to, "device", o->device);
     add_text(to, "home", c->picks.home);
-    usc_line_add(to, ", \"fresh\": %s, \"threads\": %d, \"recorded\": %s, \"imports\": [",
-                 o->fresh ? "true" : "false", o->cores / jobs > 0 ? o->cores / jobs : 1,
-                 recorded != NULL ? recorded : "[]");
-    for (int i = 0; i < o->n_imports; i++) {
-        if (i > 0) usc_line_text(to, ", ");
-        usc_line_json(to, o->imports[i]);
-    }
-    usc_line_text(to, "]}");
+    usc_line_add(to, ", \"fresh\": %s, \"threads\": %d", o->fresh ? "true" : "false",
+                 o->cores / jobs > 0 ? o->cores / jobs : 1);
+    usc_put_imports(c->trace, o->imports, o->n_imports, to);
+    usc_line_text(to, "}");
 }
 
 static usc_status try_all(covering *c, bool *stopped, usc_error *err)

@@ -73,20 +73,8 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
 static usc_status choose(packing *p, usc_error *err)
 {
     const usc_pack_run_options *o = p->options;
-    const usc_trace_filter filter = {.ops = o->ops, .step = -1};
-    const int64_t *matching = NULL;
-    int64_t n = 0;
-    usc_status st = usc_calls_create(&p->calls, err);
-    if (st == USC_OK) st = usc_read_calls(p->trace, p->calls, err);
-    if (st == USC_OK && o->ops != NULL)
-        st = usc_trace_select(p->trace, &filter, &matching, &n, err);
-    const int64_t none = 0; /* an empty list is not no list */
-    const usc_select_options options = {.wanted = o->ops == NULL ? NULL
-                                                  : n > 0        ? matching
-                                                                 : &none,
-                                        .n_wanted = n,
-                                        .distinct = o->distinct};
-    if (st == USC_OK) st = usc_select(p->calls, &options, &p->picks, err);
+    usc_status st =
+        usc_choose_ops(p->trace, o->ops, o->distinct, &p->calls, &p->picks, err);
     if (st == USC_OK && p->picks.n == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1,
                            "no call of %s matches: nothing to pack", o->trace);
@@ -113,15 +101,9 @@ static void settings_of(packing *p, int jobs, usc_line *to)
     usc_line_json(to, id != NULL ? id : "");
     usc_line_text(to, ", \"folder\": ");
     usc_line_json(to, p->part);
-    const char *recorded = usc_recorded_imports(p->trace, &p->texts);
-    usc_line_add(to, ", \"threads\": %d, \"recorded\": %s, \"imports\": [",
-                 o->cores / jobs > 0 ? o->cores / jobs : 1,
-                 recorded != NULL ? recorded : "[]");
-    for (int i = 0; i < o->n_imports; i++) {
-        if (i > 0) usc_line_text(to, ", ");
-        usc_line_json(to, o->imports[i]);
-    }
-    usc_line_text(to, "]}");
+    usc_line_add(to, ", \"threads\": %d", o->cores / jobs > 0 ? o->cores / jobs : 1);
+    usc_put_imports(p->trace, o->imports, o->n_imports, to);
+    usc_line_text(to, "}");
 }
 
 static usc_status work_through(packing *p, bool *stopped, usc_error *err)
