@@ -38,5 +38,7 @@ def prepare() -> Path:
 
 
 def enable() -> None:
-    """Makes `import msprobe` work in this process. Raises as `prepare`."""
+    """Makes `import msprobe` work in this process, errors alone told: printing a warning for each call
+    is no part of what it costs. Raises as `prepare`."""
+    os.environ.setdefault("MSPROBE_LOG_LEVEL", "3")
     sys.path.append(str(prepare()))
