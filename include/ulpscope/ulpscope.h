@@ -17,6 +17,7 @@
 #include <ulpscope/flow.h>
 #include <ulpscope/foreign.h>
 #include <ulpscope/generate.h>
+#include <ulpscope/inject.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kept.h>
 #include <ulpscope/kernels.h>

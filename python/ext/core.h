@@ -47,6 +47,7 @@ int py_cause_add(PyObject *module);
 int py_draw_add(PyObject *module);
 int py_finding_add(PyObject *module);
 int py_generate_add(PyObject *module);
+int py_inject_add(PyObject *module);
 int py_judge_add(PyObject *module);
 /** A sink's write that appends to the bytes object at `ctx`; NULL there, with an
  * exception set, where memory ran out. */

@@ -17,6 +17,7 @@
     X(draw)                                                                              \
     X(finding)                                                                           \
     X(generate)                                                                          \
+    X(inject)                                                                            \
     X(judge)                                                                             \
     X(kept)                                                                              \
     X(launch)                                                                            \
