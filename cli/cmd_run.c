@@ -35,8 +35,10 @@ enum {
 enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE };
 
 const run_mode run_modes[] = {
-    {OPT_NAN, "nan", "birth of NaN or Inf", "births of NaN or Inf"},
-    {OPT_CHECK, "check", "accused call", "accused calls"},
+    {OPT_NAN, "nan", "birth of NaN or Inf", "births of NaN or Inf",
+     "the last calls are in", "overflow"},
+    {OPT_CHECK, "check", "accused call", "accused calls", "all verdicts are in",
+     "report"},
     {0},
 };
 

@@ -11,9 +11,10 @@
 /* What can watch a command. A row here, an option of that name in cmd_run.c and a row of
  * MODES in python/ulpscope/sources/run_modes.py are a mode. */
 typedef struct run_mode {
-    int key;               /* of its option */
-    const char *name;      /* of its option, and in the reports */
-    const char *one, *all; /* what it finds: "birth of NaN or Inf", "births ..." */
+    int key;                   /* of its option */
+    const char *name;          /* of its option, and in the reports */
+    const char *one, *all;     /* what it finds: "birth of NaN or Inf", "births ..." */
+    const char *kept, *reader; /* what it leaves in a folder; the command that reads it */
 } run_mode;
 
 extern const run_mode run_modes[];

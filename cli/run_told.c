@@ -15,13 +15,14 @@
 #include "progress.h"
 
 /* The words of a report, in turn; what follows are sentences. */
-enum { RANK, WORLD, N_CALLS, N_FOUND, TROUBLE, KEPT, N_FIXED };
+enum { RANK, WORLD, N_CALLS, N_FOUND, N_TOLD, TROUBLE, KEPT, N_FIXED };
 
 typedef struct told {
     char *text; /* the file */
     long long rank, world, n_calls, n_found;
+    long long n_told;       /* of what was found, that the sentences stand for */
     const char *trouble;    /* what ended the mode; NULL: nothing */
-    const char *kept;       /* trace of the last calls; NULL: none was written */
+    const char *kept;       /* folder with more; NULL: none was written */
     const char *said, *end; /* sentences, each with a zero behind it */
 } told;
 
@@ -44,6 +45,7 @@ static bool take(told *t, size_t size)
     t->world = atoll(word[WORLD]);
     t->n_calls = atoll(word[N_CALLS]);
     t->n_found = atoll(word[N_FOUND]);
+    t->n_told = atoll(word[N_TOLD]);
     t->trouble = word[TROUBLE][0] != '\0' ? word[TROUBLE] : NULL;
     t->kept = word[KEPT][0] != '\0' ? word[KEPT] : NULL;
     t->said = at;
@@ -125,15 +127,15 @@ static void put_rank(FILE *to, const told *t)
 static void put_found(FILE *to, const told *t, const run_mode *mode)
 {
     char text[32];
-    long long n_said = 0;
-    for (const char *at = t->said; at < t->end; at += strlen(at) + 1, n_said++) {
+    for (const char *at = t->said; at < t->end; at += strlen(at) + 1) {
         put_rank(to, t);
         (void)fprintf(to, "%s\n", at);
     }
-    if (n_said >= t->n_found) return;
+    const long long more = t->n_found - t->n_told;
+    if (more <= 0) return;
     put_rank(to, t);
-    (void)fprintf(to, "... and %s more %s\n", cli_grouped(t->n_found - n_said, text),
-                  t->n_found - n_said == 1 ? mode->one : mode->all);
+    (void)fprintf(to, "... and %s more %s\n", cli_grouped(more, text),
+                  more == 1 ? mode->one : mode->all);
 }
 
 /* Nothing that was looked at is no "nothing found". */
@@ -158,8 +160,8 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
         put_found(to, t, mode);
         if (t->kept != NULL) {
             put_rank(to, t);
-            (void)fprintf(to, "the last calls are in %s: ulpscope overflow %s\n", t->kept,
-                          t->kept);
+            (void)fprintf(to, "%s %s: ulpscope %s %s\n", mode->kept, t->kept,
+                          mode->reader, t->kept);
         }
         if (t->trouble != NULL) {
             (void)fputs("ulpscope run: ", to);

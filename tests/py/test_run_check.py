@@ -37,15 +37,25 @@ def test_a_fault_is_said_with_its_step_and_module(tmp_path):
     assert done.returncode == 1, done.stderr
     said = done.stderr.splitlines()
     assert said[0].startswith("step 0, forward, module act: aten::gelu computed with ")
-    assert said[1].startswith("ulpscope: 1 accused call in ") and len(said) == 2
+    assert said[1] == "all verdicts are in out: ulpscope report out"
+    assert said[2].startswith("ulpscope: 1 accused call in ") and len(said) == 3
     report = subprocess.run(["ulpscope", "report", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert report.returncode == 1 and "aten::gelu" in report.stdout
     assert not list(tmp_path.glob("ulpscope-live-*"))
 
 
+def test_a_finding_of_many_steps_is_said_once(tmp_path):
+    done = launch(tmp_path, "--check", faults="aten::gelu:bf16_output")
+    said = done.stderr.splitlines()
+    assert done.returncode == 1 and len(said) == 3, done.stderr
+    assert said[0].startswith("steps 0-1, forward, module act: aten::gelu computed with ")
+    assert said[0].endswith(" (2 calls, this is the worst)")
+    assert said[2].startswith("ulpscope: 2 accused calls in ")
+
+
 def test_an_honest_run_is_fine(tmp_path):
     done = launch(tmp_path, "--check")
-    assert done.returncode == 0 and done.stderr.startswith("ulpscope: no accused call in "), done.stderr
+    assert done.returncode == 0 and "\nulpscope: no accused call in " in done.stderr, done.stderr
     assert (tmp_path / "ulpscope-out/result.db").exists()
 
 

@@ -111,7 +111,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         self.level = level
         self.settings = {"budget": budget, "causes": float(causes), "dump": on_fail == "dump",
                          "level": level, "distinct": self.distinct, "inputs": inputs}  # fmt: skip
-        self.judge = self.recorder = None
+        self.judge = self.recorder = self.out = None
         self.base = 0  # calls of the traces so far
         self.n_left = 0  # calls that there was no room for
         self.turn, self.stuck = 0, False  # so many of the next trace had their turn

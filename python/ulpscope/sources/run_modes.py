@@ -14,6 +14,7 @@ import functools
 import os
 import sys
 import threading
+from math import isnan
 from multiprocessing import process
 from pathlib import Path
 
@@ -22,13 +23,14 @@ from .live import live_check
 from .nan import nan_tracker
 
 MOST_SAID = 20  # sentences of a process
+MOST_NAMED = 3  # modules in one of them
 EXIT_S = 10  # what the program's own os._exit waits for us
 
 
 class Nan:
     """`--nan`. What a row of MODES gives: `mode`, a context manager with `error`; `n_calls`
-    it has seen, `n_found`, `said`, sentences on what it found, and `kept`, a trace of the last
-    calls."""
+    it has seen, `n_found`, `said`, sentences on what it found and of how much of it they tell,
+    and `kept`, a folder with more."""
 
     def __init__(self, options):
         self.mode = nan_tracker(ops=options.get("ops"), steps=options.get("steps"),
@@ -48,7 +50,8 @@ class Nan:
         return self.mode.trace or ""
 
     def said(self, most):
-        return [birth.sentence for birth in self.mode.births()[:most]]
+        births = self.mode.births()[:most]
+        return [birth.sentence for birth in births], len(births)
 
 
 class _Checked(live_check):
@@ -63,14 +66,13 @@ class _Checked(live_check):
 class Check:
     """`--check`, as `Nan`. All verdicts go to OUT."""
 
-    kept = ""
-
     def __init__(self, options):
+        self.out = options.get("out", "ulpscope-out")
         self.mode = _Checked(
             ops=options.get("ops"), steps=options.get("steps"), step_by=options.get("step_by"),
             every=int(options.get("every", 1)), distinct="distinct" in options,
             budget=float(options["budget"]) if "budget" in options else None,
-            output=options.get("out", "ulpscope-out"), force="force" in options)  # fmt: skip
+            output=self.out, force="force" in options)  # fmt: skip
 
     @property
     def n_calls(self):
@@ -80,14 +82,45 @@ class Check:
     def n_found(self):
         return len(self.mode.so_far())
 
+    @property
+    def kept(self):
+        """OUT as it was asked for, of several ranks with the rank's own folder."""
+        mode = self.mode
+        return Path(self.out) / mode.out.relative_to(mode.output) if mode.out else ""
+
     def said(self, most):
-        return [_placed(finding) for finding in self.mode.so_far()[:most]]
+        alike = {}
+        for finding in self.mode.so_far():
+            key = finding.op, finding.phase, finding.verdict, finding.output, finding.cause
+            alike.setdefault(key, []).append(finding)
+        told = list(alike.values())[:most]
+        return [_placed(findings) for findings in told], sum(map(len, told))
 
 
-def _placed(finding):
-    """The sentence on a finding, with where it was."""
-    module = f", module {finding.module}" if finding.module else ""
-    return f"step {finding.step}, {finding.phase}{module}: {finding.sentence}"
+def _placed(findings):
+    """The sentence on the worst of some that are alike, with where they were."""
+    worst = min(findings, key=lambda f: float("-inf") if isnan(f.effective_bits) else f.effective_bits)
+    steps = sorted({f.step for f in findings})
+    modules = list(dict.fromkeys(f.module for f in findings if f.module))
+    where = [_steps(steps), worst.phase]
+    if modules:
+        more = f" and {len(modules) - MOST_NAMED} more" if len(modules) > MOST_NAMED else ""
+        where.append(f"module{'s' * (len(modules) > 1)} {', '.join(modules[:MOST_NAMED])}{more}")
+    calls = f" ({len(findings)} calls, this is the worst)" if len(findings) > 1 else ""
+    return f"{', '.join(where)}: {worst.sentence}{calls}"
+
+
+def _steps(steps):
+    """"step 3", "steps 0-4,7", of rising numbers."""
+    spans = []
+    for step in steps:
+        if spans and step == spans[-1][1] + 1:
+            spans[-1][1] = step
+        else:
+            spans.append([step, step])
+    text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:MOST_SAID])
+    more = f" and {len(spans) - MOST_SAID} more ranges" if len(spans) > MOST_SAID else ""
+    return f"step{'s' * (len(steps) > 1)} {text}{more}"
 
 
 MODES = {"nan": Nan, "check": Check}
@@ -247,8 +280,8 @@ class Run:
         if world == 1 and joined:
             rank, world = joined
         try:
-            self.told[name], said = one.n_found, one.said(MOST_SAID)
-            words = [rank, world, one.n_calls, one.n_found, one.mode.error or "", one.kept, *said]
+            self.told[name], (said, n_told) = one.n_found, one.said(MOST_SAID)
+            words = [rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, *said]
             path = self.reports / f"told-{name}-{os.getpid()}"
             part = self.reports / f"part-{name}-{os.getpid()}"
             part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
