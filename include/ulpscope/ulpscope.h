@@ -32,6 +32,7 @@
 #include <ulpscope/safetensors.h>
 #include <ulpscope/standard.h>
 #include <ulpscope/stats.h>
+#include <ulpscope/sums.h>
 #include <ulpscope/status.h>
 #include <ulpscope/tensor.h>
 #include <ulpscope/trace.h>

@@ -63,6 +63,7 @@ int py_reroute_add(PyObject *module);
 int py_result_add(PyObject *module);
 int py_run_add(PyObject *module);
 int py_standard_add(PyObject *module);
+int py_sums_add(PyObject *module);
 int py_trace_add(PyObject *module);
 
 #endif

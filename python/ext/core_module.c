@@ -26,6 +26,7 @@
     X(result)                                                                            \
     X(run)                                                                               \
     X(standard)                                                                          \
+    X(sums)                                                                              \
     X(trace)
 
 /* Adds what one file binds; 0, or -1 with an exception set. */

@@ -40,6 +40,8 @@ static void build_tables(void)
     for (int k = 0; k < N_LEVELS; k++) {
         usc_kernels_fill_scalar(&levels[k].table);
         usc_kernels_fill_histogram(&levels[k].table);
+        usc_kernels_fill_sums(&levels[k].table);
+        if (k >= AVX2) usc_kernels_fill_sums_avx2(&levels[k].table);
         if (k >= AVX2) levels[k].here = usc_kernels_fill_avx2(&levels[k].table);
     }
     levels[AVX2].here = levels[AVX2].here && usc_cpu_has_avx2();

@@ -51,6 +51,24 @@ typedef void usc_histogram_function(const void *src, size_t n, usc_binades *b);
 /* Adds the counted fields to the histogram; once, at the end. */
 typedef void usc_fold_function(usc_binades *b);
 
+/* What a kernel of magnitudes (ulpscope/sums.h) adds to: finite elements by their size.
+ */
+typedef struct usc_sums_lanes {
+    double sum[USC_LANES], squares[USC_LANES]; /* of one block */
+    double max;
+    int64_t n_nonfinite, n_zero;
+} usc_sums_lanes;
+
+/* Adds `n` <= USC_BLOCK elements to `*lanes`, element i in lane i % 16. */
+typedef void usc_sums_function(const void *src, size_t n, usc_sums_lanes *lanes);
+
+/* The sum, modulo 2^64, of what words `first`, `first` + 1, ... of 8 bytes are with their
+ * places. */
+typedef uint64_t usc_mix_function(const void *src, size_t n_words, uint64_t first);
+
+/* Distance of the keys of two words: 2^64 over the golden ratio. */
+#define USC_MIX_STEP UINT64_C(0x9e3779b97f4a7c15)
+
 typedef struct usc_kernels {
     const char *isa;
     usc_widen_function *widen[USC_N_DTYPES];
@@ -58,6 +76,8 @@ typedef struct usc_kernels {
     usc_stats_function *range[USC_N_DTYPES];
     usc_histogram_function *histogram[USC_N_DTYPES];
     usc_fold_function *fold[USC_N_DTYPES]; /* NULL: nothing to fold */
+    usc_sums_function *sums[USC_N_DTYPES];
+    usc_mix_function *mix;
 } usc_kernels;
 
 /** The table in use. */
@@ -71,6 +91,16 @@ void usc_kernels_fill_scalar(usc_kernels *kernels);
 
 /** Fills the histogram rows, which have one form for all instruction sets. */
 void usc_kernels_fill_histogram(usc_kernels *kernels);
+
+/** Fills the rows of magnitudes and the hash with the scalar definition. */
+void usc_kernels_fill_sums(usc_kernels *kernels);
+
+/** Overrides what AVX2, FMA and F16C make faster of these. */
+void usc_kernels_fill_sums_avx2(usc_kernels *kernels);
+
+/** The definitions, for what other kernels leave. */
+void usc_sums_scalar(usc_dtype dtype, const void *src, size_t n, usc_sums_lanes *lanes);
+uint64_t usc_mix_scalar(const void *src, size_t n_words, uint64_t first);
 
 /** Overrides what AVX2, FMA and F16C make faster; false where not compiled in. */
 bool usc_kernels_fill_avx2(usc_kernels *kernels);

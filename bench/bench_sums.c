@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of a watch against the memory's own speed: the same bytes read and added up as
+// words, which is as little as one can do with them. The median of rounds that take
+// turns.
+#include <ulpscope/sums.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROUNDS = 31 };
+static const size_t bytes = (size_t)128 << 20;
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Eight sums, so that nothing but memory is waited for. */
+static uint64_t read_words(const uint64_t *words, size_t n)
+{
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t k = 0; k < 8; k++)
+            sum[k] += words[i + k];
+    return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+static void compare(usc_dtype dtype, const void *data)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(dtype);
+    const int64_t n = (int64_t)(bytes / info->size);
+    double ours[ROUNDS], theirs[ROUNDS];
+    volatile uint64_t keep = 0;
+    usc_tensor t;
+    usc_sums out;
+    if (usc_tensor_make(&t, data, dtype, 1, &n, NULL) != USC_OK) return;
+    for (int i = 0; i < ROUNDS; i++) {
+        const double a = now();
+        if (usc_sums_compute(&t, &out, NULL) != USC_OK) return;
+        const double b = now();
+        keep ^= read_words(data, bytes / 8);
+        ours[i] = b - a;
+        theirs[i] = now() - b;
+    }
+    qsort(ours, ROUNDS, sizeof *ours, by_value);
+    qsort(theirs, ROUNDS, sizeof *theirs, by_value);
+    const double a = ours[ROUNDS / 2], b = theirs[ROUNDS / 2];
+    (void)printf("%-10s %7.1f GB/s  reading alone %7.1f GB/s  %5.1f %%\n", info->name,
+                 1e-9 * (double)bytes / a, 1e-9 * (double)bytes / b, 100 * b / a);
+}
+
+int main(void)
+{
+    float *data = malloc(bytes);
+    if (data == NULL) return 1;
+    uint64_t x = 88172645463325252u;
+    for (size_t i = 0; i < bytes / 4; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        data[i] = 1e-3f * (float)(int32_t)x;
+    }
+    (void)printf("one pass over 128 MiB: max|x|, sum|x|, sum x^2, NaN and Inf, zeros, "
+                 "hash; share of the memory's speed\n");
+    compare(USC_F32, data);
+    compare(USC_BF16, data);
+    compare(USC_F16, data);
+    compare(USC_F64, data);
+    free(data);
+    return 0;
+}
