@@ -39,5 +39,6 @@
 #include <ulpscope/value.h>
 #include <ulpscope/verdict.h>
 #include <ulpscope/version.h>
+#include <ulpscope/watch.h>
 
 #endif

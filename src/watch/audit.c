@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The audit by replay: a micro-batch computed by its own rank and, once more, by others
+// gives the same bits, or one of them computes wrongly. Rows of site REPLAY: `value` is
+// the rank whose micro-batch it was, `rank` the one that computed. With three or more the
+// majority names the rank; two are both suspects. No false alarm where kernels are
+// deterministic; where they are not, do not audit.
+#include "watch/watch_state.h"
+
+typedef struct counted {
+    uint64_t hash;
+    size_t n;
+} counted;
+
+/* The hash that most of n rows have. */
+static counted most_common(const usc_watch_row *rows, size_t n)
+{
+    counted best = {0};
+    for (size_t i = 0; i < n; i++) {
+        counted c = {.hash = rows[i].hash64};
+        for (size_t k = 0; k < n; k++)
+            c.n += rows[k].hash64 == c.hash;
+        if (c.n > best.n) best = c;
+    }
+    return best;
+}
+
+static void hold(usc_watch_view *v, const usc_watch_row *rows, size_t n)
+{
+    const counted best = most_common(rows, n);
+    usc_watch_note(v, (double)(n - best.n), 0.5);
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].hash64 == best.hash) continue;
+        const bool named = 2 * best.n > n;
+        const usc_watch_finding f = {.kind = USC_WATCH_REPLAY_DIFFERS,
+                                     .tensor = rows[i].tensor,
+                                     .rank = named ? rows[i].rank : -1,
+                                     .score = (double)(n - best.n),
+                                     .threshold = 0.5,
+                                     .action = USC_WATCH_CHECK};
+        if (named)
+            usc_watch_say(v, &f,
+                          "rank %ld computes the micro-batch of rank %.0f otherwise than "
+                          "%zu others at step %lld, at '%s'",
+                          (long)rows[i].rank, rows[i].value, best.n, (long long)v->step,
+                          usc_watch_name(v, rows[i].tensor));
+        else
+            usc_watch_say(v, &f,
+                          "ranks %ld and %ld compute the micro-batch of rank %.0f "
+                          "differently at step %lld, at '%s': one of them is wrong; a "
+                          "third one tells which",
+                          (long)rows[0].rank, (long)rows[i].rank, rows[i].value,
+                          (long long)v->step, usc_watch_name(v, rows[i].tensor));
+        if (!named) return;
+    }
+}
+
+void usc_watch_audit(usc_watch_view *v)
+{
+    const usc_watch_row *rows;
+    const size_t n = usc_watch_rows_of(v, USC_WATCH_REPLAY, &rows);
+    for (size_t i = 0, same; i < n && v->status == USC_OK; i += same) {
+        same = 1;
+        while (i + same < n && rows[i + same].tensor == rows[i].tensor &&
+               rows[i + same].value == rows[i].value)
+            same++;
+        if (same > 1) hold(v, rows + i, same);
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks that come with a bound of their own: a checksum over a matmul's rows (Huang and
+// Abraham, "Algorithm-based fault tolerance for matrix operations", 1984), and of what
+// went into a reduction against what came out. Whoever checks feeds error / bound; above
+// 1, or NaN, is wrong. The bound is `z` standard deviations of the sum of roundings
+// (watch_bound.c); false alarms: of a normal variable, 2e-9 at z = 6, 1e-15 at z = 8, for
+// each row that is checked. Matmuls are told again at each step, since each is a
+// computation of its own.
+#include "watch/watch_state.h"
+
+#include <math.h>
+
+static void hold(usc_watch_view *v, usc_watch_site site, usc_watch_kind kind,
+                 const char *what)
+{
+    const usc_watch_row *rows;
+    const size_t n = usc_watch_rows_of(v, site, &rows);
+    for (size_t i = 0; i < n && v->status == USC_OK; i++) {
+        const usc_watch_row *r = &rows[i];
+        usc_watch_note(v, r->value, 1);
+        if (r->value <= 1) continue;
+        const usc_watch_finding f = {.kind = kind,
+                                     .tensor = r->tensor,
+                                     .rank = r->rank,
+                                     .score = isnan(r->value) ? HUGE_VAL : r->value,
+                                     .threshold = 1,
+                                     .action = USC_WATCH_CHECK};
+        if (isfinite(r->value))
+            usc_watch_say(v, &f,
+                          "the %s '%s' on rank %ld is %.3g times as far off at step %lld "
+                          "as roundings explain",
+                          what, usc_watch_name(v, r->tensor), (long)r->rank, r->value,
+                          (long long)v->step);
+        else
+            usc_watch_say(v, &f,
+                          "the %s '%s' on rank %ld gave NaN or Inf of finite operands at "
+                          "step %lld",
+                          what, usc_watch_name(v, r->tensor), (long)r->rank,
+                          (long long)v->step);
+    }
+}
+
+void usc_watch_matmuls(usc_watch_view *v)
+{
+    hold(v, USC_WATCH_MATMUL, USC_WATCH_MATMUL_WRONG, "matmul");
+}
+
+void usc_watch_collectives(usc_watch_view *v)
+{
+    hold(v, USC_WATCH_COLLECTIVE, USC_WATCH_COLLECTIVE_WRONG, "collective");
+}
