@@ -65,5 +65,6 @@ int py_run_add(PyObject *module);
 int py_standard_add(PyObject *module);
 int py_sums_add(PyObject *module);
 int py_trace_add(PyObject *module);
+int py_watch_add(PyObject *module);
 
 #endif

@@ -27,7 +27,8 @@
     X(run)                                                                               \
     X(standard)                                                                          \
     X(sums)                                                                              \
-    X(trace)
+    X(trace)                                                                             \
+    X(watch)
 
 /* Adds what one file binds; 0, or -1 with an exception set. */
 static int (*const add[])(PyObject *module) = {
