@@ -19,6 +19,7 @@ enum {
     OPT_DEVICE,
     OPT_STATS,
     OPT_PHASE,
+    OPT_MODULE,
     OPT_ALL,
     OPT_LIMIT,
     OPT_IMPORT,
@@ -40,6 +41,9 @@ static const cli_entry own_options[] = {
      "compare by statistics alone, also where data were kept: faster, coarser"},
     {OPT_PHASE, "phase", "PHASE", NULL,
      "only calls of forward, backward or optimizer (two ranks: optimizer)"},
+    {OPT_MODULE, "module", NULL, NULL,
+     "compare what goes into and comes out of each module's forward: eager against "
+     "compiled, where operators do not correspond; both captured with --level module"},
     {OPT_ALL, "all", NULL, NULL, "list all pairs, not only where a difference begins"},
     {OPT_LIMIT, "limit", "N", "20", "at most N lines of a list"},
     {OPT_IMPORT, "import", "MODULE", NULL,
@@ -77,6 +81,7 @@ const cli_page cmd_diff_page = {
     .examples = "  ulpscope diff trace-cpu trace-npu\n"
                 "  ulpscope diff trace-old trace-new --amplify 3\n"
                 "  ulpscope diff trace/rank-0 trace/rank-1\n"
+                "  ulpscope diff trace-eager trace-compiled --module\n"
                 "  ulpscope diff A B --json | jq .first.sentence\n",
     .codes = "0 the same within rounding; 1 they differ; 2 something went wrong",
 };
@@ -121,6 +126,9 @@ static bool take(arguments *a, int key)
         return true;
     case OPT_PHASE:
         return take_phase(a);
+    case OPT_MODULE:
+        a->diff.modules = a->no_judge = true;
+        return true;
     case OPT_ALL:
         a->words.all = true;
         return true;
@@ -172,6 +180,14 @@ static bool parse(int argc, char **argv, arguments *a)
     if (argc - optind != 2) {
         cli_fail("two traces are needed, e.g. ulpscope diff trace-cpu trace-npu; see "
                  "ulpscope diff --help");
+        return false;
+    }
+    if (a->diff.modules &&
+        (a->check.device != NULL || a->words.amplified.n_replays > 0)) {
+        cli_fail("--module compares what modules were given and gave; nothing is run "
+                 "again, as "
+                 "%s asks for: leave one of them out",
+                 a->check.device != NULL ? "--device" : "--amplify");
         return false;
     }
     if (a->check.device != NULL && a->no_judge) {

@@ -161,7 +161,9 @@ typedef struct usc_diff_heard {
 typedef struct usc_diff usc_diff;
 
 typedef struct usc_diff_options {
-    bool statistics;   /* compare by statistics alone, also where data were kept */
+    bool statistics; /* compare by statistics alone, also where data were kept */
+    bool modules;    /* forward passes of modules in place of calls; they were recorded by
+                          capture --level module */
     const char *phase; /* only calls of it: what others wrote comes from outside then;
                           NULL: all. Not copied */
 } usc_diff_options;

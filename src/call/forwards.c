@@ -143,7 +143,9 @@ static usc_keys last_readers(const usc_calls *c)
     usc_keys readers = {0};
     for (int64_t i = 0; i < c->n; i++) {
         const usc_call *call = &c->call[i];
-        if (call->phase == NULL || strcmp(call->phase, "forward") != 0) continue;
+        if (call->phase == NULL || strcmp(call->phase, "forward") != 0 ||
+            strcmp(call->op, USC_CALL_FORWARD) == 0)
+            continue;
         for (int k = 0; k < call->n_args; k++) {
             if (call->arg[k].role != USC_ROLE_IN) continue;
             const usc_hash128 key = key_of_number(call->arg[k].version);

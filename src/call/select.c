@@ -51,9 +51,9 @@ bool usc_picks_wants(const usc_picks *p, int64_t call)
 /* They give nothing of their own: what a wait finds belongs to the collective before. */
 static bool is_silent(const char *op)
 {
-    static const char *const silent[] = {"c10d::barrier", "c10d::monitored_barrier",
-                                         "c10d::check_for_nan", "_c10d_functional::wait",
-                                         "_c10d_functional::_wrap"};
+    static const char *const silent[] = {
+        USC_CALL_FORWARD,      "c10d::barrier",          "c10d::monitored_barrier",
+        "c10d::check_for_nan", "_c10d_functional::wait", "_c10d_functional::_wrap"};
     for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++)
         if (strncmp(op, silent[i], strlen(silent[i])) == 0) return true;
     return false;

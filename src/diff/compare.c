@@ -254,6 +254,18 @@ static usc_status find_worst(usc_diff *d, const both *c, bool results, usc_diff_
 
 /* ---- where it began ---- */
 
+/* Index of the call that wrote what a call of a side reads; -1: none that is listed. */
+static int64_t writer_of(const usc_diff_list *l, int64_t sequence, int64_t tensor)
+{
+    const usc_diff_call *call = &l->call[usc_diff_list_index(l, sequence)];
+    for (int k = 0; k < call->n_args; k++) {
+        const usc_diff_arg *arg = &l->arg[call->first_arg + k];
+        if (arg->role == USC_ROLE_IN && arg->tensor == tensor)
+            return usc_diff_list_index(l, arg->writer);
+    }
+    return -1;
+}
+
 static usc_hash128 key_of_version(int64_t version)
 {
     return usc_hash_bytes(&version, sizeof version);
@@ -265,9 +277,12 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i)
     usc_diff_row *row = &d->row[i];
     const usc_call_arg *a = &c->a.arg[row->in_arg];
     const int other = usc_diff_partner(&c->b, a, row->in_arg);
-    const int64_t at_a = usc_diff_list_index(&d->list[0], a->writer);
-    const int64_t at_b = usc_diff_list_index(&d->list[1], c->b.arg[other].writer);
+    const int64_t at_a = writer_of(&d->list[0], row->call_a, a->tensor);
+    const int64_t at_b = writer_of(&d->list[1], row->call_b, c->b.arg[other].tensor);
     const bool much = height(&row->in) > GROWTH;
+    /* What is made between modules is of the one around them, which tells. */
+    if (d->options.modules && row->parent >= 0 && (at_a < 0 || at_b < 0))
+        return USC_DIFF_INHERITED;
     if (at_a < 0 && at_b < 0) {
         const usc_hash128 key = key_of_version(a->version);
         const int64_t *first = usc_keys_find(&d->entered, key);
@@ -290,6 +305,31 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i)
     return USC_DIFF_INHERITED;
 }
 
+/* What a call is made of: of a module's forward about the calls inside. */
+static double calls_in(const usc_diff_call *c)
+{
+    return (c->flags & USC_DIFF_FORWARD) != 0 ? (double)(c->sequence - c->begun) : 1;
+}
+
+/* Of the forwards inside that of row i the one whose results are furthest apart; -1:
+ * there is none, or they are the same. */
+static int64_t furthest_inside(const usc_diff *d, const usc_diff_call *a, int64_t i)
+{
+    int64_t found = -1;
+    if ((a->flags & USC_DIFF_FORWARD) == 0) return -1;
+    for (int64_t k = i - 1; k >= 0 && d->row[k].call_a > a->begun; k--)
+        if (height(&d->row[k].out) > (found < 0 ? 0 : height(&d->row[found].out)))
+            found = k;
+    return found;
+}
+
+/* A result that is further apart than what it was made of explains. */
+static bool is_grown(const usc_diff_row *row, double from)
+{
+    const double out = height(&row->out);
+    return out > GROWTH * from && out > GROWTH_LIMIT * row->limit;
+}
+
 static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
 {
     usc_diff_row *row = &d->row[i];
@@ -301,15 +341,22 @@ static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
     if (row->out_arg < 0) return USC_DIFF_SAME; /* no results, or memory left as it was */
     if (row->out.basis == USC_DIFF_BY_NOTHING) return USC_DIFF_UNTOLD;
     if (!(out > 0)) return USC_DIFF_SAME;
-    row->limit = limit_of(c, &c->a.arg[row->out_arg]);
+    row->limit =
+        limit_of(c, &c->a.arg[row->out_arg]) * sqrt(fmax(calls_in(a), calls_in(b)));
     if ((a->flags & b->flags & USC_DIFF_DRAWS) != 0 && a->random != b->random &&
         !(in > 0))
         return USC_DIFF_DREW;
-    if (!(in > 0)) return out > row->limit ? USC_DIFF_MADE : USC_DIFF_ROUNDED;
+    const int64_t inside = furthest_inside(d, a, i);
+    if (!(in > 0) && !(out > row->limit)) return USC_DIFF_ROUNDED;
+    if (!(in > 0) && inside >= 0 && !is_grown(row, height(&d->row[inside].out))) {
+        row->from = inside;
+        return USC_DIFF_INHERITED;
+    }
+    if (!(in > 0)) return USC_DIFF_MADE;
     const usc_diff_kind kind = trace_back(d, c, i);
     if (kind != USC_DIFF_INHERITED) return kind;
-    if (out > GROWTH * in && out > GROWTH_LIMIT * row->limit) return USC_DIFF_GREW;
-    return USC_DIFF_INHERITED;
+    if (inside >= 0) return USC_DIFF_INHERITED;
+    return is_grown(row, in) ? USC_DIFF_GREW : USC_DIFF_INHERITED;
 }
 
 /* Whether all results are known to be equal; *basis is the weakest by which. */

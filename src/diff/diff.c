@@ -117,15 +117,17 @@ usc_status usc_diff_open(usc_trace *a, usc_trace *b, const usc_diff_options *opt
     if (d == NULL) return usc_no_memory("diff", err);
     if (options != NULL) d->options = *options;
     d->texts.alloc = usc_libc_alloc;
-    usc_status st = usc_diff_list_read(a, d->options.phase, &d->list[0], err);
-    if (st == USC_OK) st = usc_diff_list_read(b, d->options.phase, &d->list[1], err);
+    usc_status st = usc_diff_list_read(a, &d->options, &d->list[0], err);
+    if (st == USC_OK) st = usc_diff_list_read(b, &d->options, &d->list[1], err);
     for (int side = 0; side < 2 && st == USC_OK; side++)
         if (d->list[side].n == 0)
-            st =
-                usc_error_set(err, USC_E_NOT_FOUND, side, "the %s trace has no calls%s%s",
-                              side == 0 ? "first" : "second",
-                              d->options.phase != NULL ? " of the phase " : "",
-                              d->options.phase != NULL ? d->options.phase : "");
+            st = usc_error_set(
+                err, USC_E_NOT_FOUND, side, "the %s trace has no %s%s%s%s",
+                side == 0 ? "first" : "second",
+                d->options.modules ? "forward passes of modules" : "calls",
+                d->options.phase != NULL ? " of the phase " : "",
+                d->options.phase != NULL ? d->options.phase : "",
+                d->options.modules ? "; capture both runs with --level module" : "");
     if (st == USC_OK) st = pair_up(d, err);
     for (int64_t i = 0; i < d->n && st == USC_OK; i++)
         st = usc_diff_compare(d, i, err);

@@ -100,9 +100,26 @@ static uint64_t hash_of_arguments(sqlite3_stmt *s, int column)
     return usc_diff_mix(h, hash_of_bytes(text, strlen(text)));
 }
 
+/* A module's path without what wrappers put in: the same module in both runs. */
+static uint64_t hash_of_path(const char *path)
+{
+    static const char *const wrappers[] = {"_orig_mod", "_checkpoint_wrapped_module",
+                                           "_fsdp_wrapped_module"};
+    uint64_t h = 0;
+    for (const char *at = path; at != NULL && *at != '\0';) {
+        const size_t n = strcspn(at, ".");
+        bool own = true;
+        for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++)
+            own = own && (n != strlen(wrappers[i]) || strncmp(at, wrappers[i], n) != 0);
+        if (own) h = usc_diff_mix(h, hash_of_bytes(at, n));
+        at += n + (at[n] == '.');
+    }
+    return path != NULL && h == 0 ? 1 : h; /* the model itself has an empty path */
+}
+
 /* ---- one row of each ---- */
 
-typedef usc_status take_row(usc_diff_list *l, sqlite3_stmt *s, const char *phase);
+typedef usc_status take_row(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_options *o);
 
 static usc_status take_named(usc_diff_table *t, sqlite3_stmt *s)
 {
@@ -113,31 +130,40 @@ static usc_status take_named(usc_diff_table *t, sqlite3_stmt *s)
     return USC_OK;
 }
 
-static usc_status take_op(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+static usc_status take_op(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_options *o)
 {
-    (void)phase;
+    (void)o;
     const usc_status st = take_named(&l->ops, s);
     const char *name = (const char *)sqlite3_column_text(s, 1);
-    if (st == USC_OK && name != NULL && usc_pattern_match(UNWRITTEN, name))
-        ((usc_diff_named *)l->ops.row)[l->ops.n - 1].flags = USC_DIFF_UNWRITTEN;
+    if (st != USC_OK || name == NULL) return st;
+    ((usc_diff_named *)l->ops.row)[l->ops.n - 1].flags =
+        strcmp(name, USC_CALL_FORWARD) == 0  ? USC_DIFF_FORWARD
+        : usc_pattern_match(UNWRITTEN, name) ? USC_DIFF_UNWRITTEN
+                                             : 0;
+    return USC_OK;
+}
+
+static usc_status take_module(usc_diff_list *l, sqlite3_stmt *s,
+                              const usc_diff_options *o)
+{
+    (void)o;
+    const usc_status st = take_named(&l->modules, s);
+    if (st == USC_OK)
+        ((usc_diff_named *)l->modules.row)[l->modules.n - 1].hash =
+            hash_of_path((const char *)sqlite3_column_text(s, 1));
     return st;
 }
 
-static usc_status take_module(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+static usc_status take_blob(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_options *o)
 {
-    (void)phase;
-    return take_named(&l->modules, s);
-}
-
-static usc_status take_blob(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
-{
-    (void)phase;
+    (void)o;
     return take_named(&l->blobs, s);
 }
 
-static usc_status take_version(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+static usc_status take_version(usc_diff_list *l, sqlite3_stmt *s,
+                               const usc_diff_options *o)
 {
-    (void)phase;
+    (void)o;
     usc_diff_version *row = add_row(&l->versions);
     if (row == NULL) return USC_E_NOMEM;
     *row = (usc_diff_version){sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1),
@@ -145,18 +171,20 @@ static usc_status take_version(usc_diff_list *l, sqlite3_stmt *s, const char *ph
     return USC_OK;
 }
 
-static usc_status take_storage(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+static usc_status take_storage(usc_diff_list *l, sqlite3_stmt *s,
+                               const usc_diff_options *o)
 {
-    (void)phase;
+    (void)o;
     usc_diff_storage *row = add_row(&l->storages);
     if (row == NULL) return USC_E_NOMEM;
     row->id = sqlite3_column_int64(s, 0);
     return USC_OK;
 }
 
-static usc_status take_tensor(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+static usc_status take_tensor(usc_diff_list *l, sqlite3_stmt *s,
+                              const usc_diff_options *o)
 {
-    (void)phase;
+    (void)o;
     usc_diff_tensor *row = add_row(&l->tensors);
     if (row == NULL) return USC_E_NOMEM;
     row->id = sqlite3_column_int64(s, 0);
@@ -173,11 +201,30 @@ static usc_status take_tensor(usc_diff_list *l, sqlite3_stmt *s, const char *pha
     return USC_OK;
 }
 
-static usc_status take_call(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+/* Whether a call is one of those that are asked for. */
+static bool is_asked(sqlite3_stmt *s, const usc_diff_named *op, const usc_diff_options *o)
 {
-    const char *own = (const char *)sqlite3_column_text(s, 2);
+    const char *phase = (const char *)sqlite3_column_text(s, 2);
+    const bool forward = op != NULL && (op->flags & USC_DIFF_FORWARD) != 0;
+    return forward == o->modules &&
+           (o->phase == NULL || (phase != NULL && strcmp(phase, o->phase) == 0));
+}
+
+/* A module's forward is one by its path alone. */
+static void take_forward(usc_diff_call *call, usc_diff_item *item, const char *args)
+{
+    static const char from[] = "\"from\": ";
+    const char *at = args != NULL ? strstr(args, from) : NULL;
+    if (at != NULL) call->begun = strtoll(at + sizeof from - 1, NULL, 10);
+    item->op = usc_diff_mix(item->op, item->module);
+    item->given = 0;
+}
+
+static usc_status take_call(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_options *o)
+{
     const char *state = (const char *)sqlite3_column_text(s, 7);
-    if (phase != NULL && (own == NULL || strcmp(own, phase) != 0)) return USC_OK;
+    const usc_diff_named *op = usc_diff_table_find(&l->ops, sqlite3_column_int64(s, 3));
+    if (!is_asked(s, op, o)) return USC_OK;
     usc_diff_call *row = add_row(&l->calls);
     if (row == NULL) return USC_E_NOMEM;
     row->sequence = sqlite3_column_int64(s, 0);
@@ -189,13 +236,13 @@ static usc_status take_call(usc_diff_list *l, sqlite3_stmt *s, const char *phase
     l->item = item;
     item += l->calls.n - 1;
     *item = (usc_diff_item){0};
-    const usc_diff_named *op = usc_diff_table_find(&l->ops, sqlite3_column_int64(s, 3));
     const usc_diff_named *module =
         usc_diff_table_find(&l->modules, sqlite3_column_int64(s, 4));
     item->op = op != NULL ? op->hash : 0;
     item->module = module != NULL ? module->hash : 0;
     item->given = hash_of_arguments(s, 6);
     row->flags = op != NULL ? op->flags : 0;
+    if (o->modules) take_forward(row, item, (const char *)sqlite3_column_text(s, 6));
     if (state != NULL && strstr(state, "\"rng\"") != NULL) {
         row->flags |= USC_DIFF_DRAWS;
         row->random = hash_of_column(s, 7);
@@ -203,9 +250,9 @@ static usc_status take_call(usc_diff_list *l, sqlite3_stmt *s, const char *phase
     return USC_OK;
 }
 
-static usc_status take_arg(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
+static usc_status take_arg(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_options *o)
 {
-    (void)phase;
+    (void)o;
     usc_diff_call *call = usc_diff_table_find(&l->calls, sqlite3_column_int64(s, 0));
     const char *role = (const char *)sqlite3_column_text(s, 1);
     if (call == NULL) return USC_OK;
@@ -220,8 +267,8 @@ static usc_status take_arg(usc_diff_list *l, sqlite3_stmt *s, const char *phase)
     return USC_OK;
 }
 
-static usc_status scan(usc_diff_list *l, int sql, take_row *take, const char *phase,
-                       usc_error *err)
+static usc_status scan(usc_diff_list *l, int sql, take_row *take,
+                       const usc_diff_options *o, usc_error *err)
 {
     sqlite3_stmt *s;
     bool row = false;
@@ -229,7 +276,7 @@ static usc_status scan(usc_diff_list *l, int sql, take_row *take, const char *ph
     usc_status st = usc_db_get(db, sql, &s, err);
     if (st != USC_OK) return st;
     while ((st = usc_db_step(db, s, &row, err)) == USC_OK && row)
-        if (take(l, s, phase) != USC_OK) {
+        if (take(l, s, o) != USC_OK) {
             st = usc_no_memory(l->trace->folder, err);
             break;
         }
@@ -239,8 +286,7 @@ static usc_status scan(usc_diff_list *l, int sql, take_row *take, const char *ph
 
 /* ---- what a call is told by ---- */
 
-static const usc_diff_version *version_of(const usc_diff_list *l,
-                                          const usc_diff_tensor *t)
+static usc_diff_version *version_of(const usc_diff_list *l, const usc_diff_tensor *t)
 {
     return t != NULL ? usc_diff_table_find(&l->versions, t->version) : NULL;
 }
@@ -256,11 +302,8 @@ static void add_input(const usc_diff_list *l, int64_t i, const usc_diff_arg *arg
                       const usc_diff_tensor *t, uint64_t *lineage)
 {
     usc_diff_item *item = &l->item[i];
-    const usc_diff_version *v = version_of(l, t);
     const usc_diff_storage *s = storage_of(l, t);
-    int64_t from = v != NULL && v->writer < l->call[i].sequence
-                       ? usc_diff_list_index(l, v->writer)
-                       : -1;
+    int64_t from = arg->writer > 0 ? usc_diff_list_index(l, arg->writer) : -1;
     /* Whether what filled it unseen left a trace hangs on what lay there by chance. */
     if (from >= 0 && (l->call[from].flags & USC_DIFF_UNWRITTEN) != 0) from = -1;
     const usc_diff_item *maker = from >= 0 ? &l->item[from] : NULL;
@@ -294,15 +337,42 @@ static void own_storages(usc_diff_list *l, int64_t i)
         }
 }
 
+static bool is_input(const usc_diff_list *l, const usc_diff_call *call, int64_t version)
+{
+    for (int k = 0; k < call->n_args; k++) {
+        const usc_diff_arg *arg = &l->arg[call->first_arg + k];
+        const usc_diff_version *v =
+            version_of(l, usc_diff_table_find(&l->tensors, arg->tensor));
+        if (arg->role == USC_ROLE_IN && v != NULL && v->id == version) return true;
+    }
+    return false;
+}
+
+/* What a module gives was written by it, for those that come after it: not what it was
+ * given and hands on. */
+static void give_results(usc_diff_list *l, int64_t i)
+{
+    const usc_diff_call *call = &l->call[i];
+    for (int k = 0; k < call->n_args; k++) {
+        const usc_diff_arg *arg = &l->arg[call->first_arg + k];
+        usc_diff_version *v =
+            version_of(l, usc_diff_table_find(&l->tensors, arg->tensor));
+        if (arg->role != USC_ROLE_IN && v != NULL && !is_input(l, call, v->id))
+            v->writer = call->sequence;
+    }
+}
+
 static void describe(usc_diff_list *l, int64_t i)
 {
     const usc_diff_call *call = &l->call[i];
     usc_diff_item *item = &l->item[i];
     uint64_t lineage = usc_diff_mix(usc_diff_mix(item->op, item->module), item->given);
     for (int k = 0; k < call->n_args; k++) {
-        const usc_diff_arg *arg = &l->arg[call->first_arg + k];
+        usc_diff_arg *arg = &l->arg[call->first_arg + k];
         const usc_diff_tensor *t = usc_diff_table_find(&l->tensors, arg->tensor);
+        const usc_diff_version *v = version_of(l, t);
         if (t == NULL) continue;
+        arg->writer = v != NULL && v->writer < call->sequence ? v->writer : -1;
         item->shape = usc_diff_mix(usc_diff_mix(item->shape, arg->path), t->shape);
         item->dtype = usc_diff_mix(usc_diff_mix(item->dtype, arg->path), t->dtype);
         if (arg->role == USC_ROLE_IN)
@@ -312,6 +382,22 @@ static void describe(usc_diff_list *l, int64_t i)
     }
     item->lineage = lineage;
     own_storages(l, i);
+    if ((call->flags & USC_DIFF_FORWARD) != 0) give_results(l, i);
+}
+
+/* Of forwards, which were written down as they ended: the one around each. */
+static usc_status find_around(usc_diff_list *l, usc_error *err)
+{
+    int64_t *open = malloc((size_t)(l->n + 1) * sizeof *open), n = 0;
+    if (open == NULL) return usc_no_memory(l->trace->folder, err);
+    for (int64_t i = l->n; i-- > 0;) {
+        while (n > 0 && l->call[open[n - 1]].begun > l->call[i].begun)
+            n--;
+        l->call[i].parent = n > 0 ? l->call[open[n - 1]].sequence : 0;
+        open[n++] = i;
+    }
+    free(open);
+    return USC_OK;
 }
 
 void usc_diff_list_place(usc_diff_list *l, int64_t shift)
@@ -321,8 +407,8 @@ void usc_diff_list_place(usc_diff_list *l, int64_t shift)
             usc_diff_mix(l->call[i].phase, (uint64_t)(l->call[i].step - shift));
 }
 
-usc_status usc_diff_list_read(usc_trace *t, const char *phase, usc_diff_list *out,
-                              usc_error *err)
+usc_status usc_diff_list_read(usc_trace *t, const usc_diff_options *options,
+                              usc_diff_list *out, usc_error *err)
 {
     *out = (usc_diff_list){.trace = t,
                            .calls = {.size = sizeof(usc_diff_call)},
@@ -346,7 +432,7 @@ usc_status usc_diff_list_read(usc_trace *t, const char *phase, usc_diff_list *ou
         {USC_SQL_SCAN_CALLS, take_call},
         {USC_SQL_SCAN_ARGS, take_arg}};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        const usc_status st = scan(out, steps[i].sql, steps[i].take, phase, err);
+        const usc_status st = scan(out, steps[i].sql, steps[i].take, options, err);
         if (st != USC_OK) return st;
     }
     out->n = out->calls.n;
@@ -354,7 +440,7 @@ usc_status usc_diff_list_read(usc_trace *t, const char *phase, usc_diff_list *ou
     out->arg = out->args.row;
     for (int64_t i = 0; i < out->n; i++)
         describe(out, i);
-    return USC_OK;
+    return options->modules ? find_around(out, err) : USC_OK;
 }
 
 void usc_diff_list_free(usc_diff_list *l)

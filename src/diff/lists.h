@@ -6,14 +6,15 @@
 
 #include <ulpscope/diff.h>
 
-enum { USC_DIFF_DRAWS = 1, USC_DIFF_UNWRITTEN = 2 };
+enum { USC_DIFF_DRAWS = 1, USC_DIFF_UNWRITTEN = 2, USC_DIFF_FORWARD = 4 };
 
 typedef struct usc_diff_call {
     int64_t sequence, step;
     int64_t parent;    /* sequence; 0: none */
+    int64_t begun;     /* of a module's forward: calls before it was entered */
     int64_t first_arg; /* of the list's */
     int n_args;
-    int flags; /* DRAWS random numbers; leaves memory UNWRITTEN */
+    int flags; /* DRAWS random numbers; leaves memory UNWRITTEN; a module's FORWARD */
     uint64_t phase;
     uint64_t random; /* what it draws from */
 } usc_diff_call;
@@ -21,7 +22,9 @@ typedef struct usc_diff_call {
 typedef struct usc_diff_arg {
     uint64_t path; /* role and path */
     int64_t tensor;
-    int role; /* usc_role */
+    int64_t writer; /* call of the trace that wrote it, or module that gave it; 0: none;
+                       -1: not known, or none before this one */
+    int role;       /* usc_role */
 } usc_diff_arg;
 
 typedef struct usc_diff_tensor {
@@ -63,9 +66,9 @@ typedef struct usc_diff_list {
     usc_diff_table calls, args, tensors, versions, storages, blobs, ops, modules;
 } usc_diff_list;
 
-/** Reads the calls of a phase (NULL: all). Memory: freed by usc_diff_list_free, also
+/** Reads the calls that the options ask for. Memory: freed by usc_diff_list_free, also
  * after a failure. Errors: those of the trace, USC_E_NOMEM. */
-USC_NODISCARD usc_status usc_diff_list_read(usc_trace *t, const char *phase,
+USC_NODISCARD usc_status usc_diff_list_read(usc_trace *t, const usc_diff_options *options,
                                             usc_diff_list *out, usc_error *err);
 
 /** Frees; an empty one is allowed. */

@@ -51,11 +51,8 @@ static writers writers_of(const pairing *p, int side, int64_t call)
     writers found = PAIRED;
     for (int k = 0; k < c->n_args; k++) {
         const usc_diff_arg *arg = &l->arg[c->first_arg + k];
-        const usc_diff_tensor *t = usc_diff_table_find(&l->tensors, arg->tensor);
-        const usc_diff_version *v =
-            t != NULL ? usc_diff_table_find(&l->versions, t->version) : NULL;
-        if (arg->role != USC_ROLE_IN || v == NULL || v->writer >= c->sequence) continue;
-        const int64_t at = usc_diff_list_index(l, v->writer);
+        if (arg->role != USC_ROLE_IN || arg->writer < 0) continue;
+        const int64_t at = usc_diff_list_index(l, arg->writer);
         if (at >= 0 && p->partner[side][at] < 0) return UNPAIRED;
         if (at < 0) found = OUTSIDE;
     }

@@ -298,3 +298,62 @@ def test_what_cannot_be_run_again_is_said(captured, tmp_path):
     bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
     done = ulpscope("diff", captured("honest"), bad, "--device", "nowhere:0")
     assert done.returncode == 2 and "--no-judge" in done.stderr
+
+
+# One run with blocks compiled by the backend of the second word: "wrong" rounds what the second gives.
+BLOCKS = """
+import sys, torch, ulpscope
+path, backend = sys.argv[1:3]
+torch.set_num_threads(1)
+torch.manual_seed(0)
+nn = torch.nn
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+def wrong(graph, inputs):
+    return lambda *args: [x.bfloat16().float() for x in graph(*args)]
+net = nn.Sequential(nn.Linear(16, 32), Block(), Block(), Block(), nn.Linear(32, 8))
+x, y = torch.randn(8, 16), torch.randint(0, 8, (8,))
+with ulpscope.capture(path, level="module"):
+    for i in (1, 2, 3):
+        if backend != "eager":
+            own = backend if backend != "wrong" else wrong if i == 2 else "eager"
+            net[i] = torch.compile(net[i], backend=own)
+    nn.functional.cross_entropy(net(x), y).backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("blocks")
+    for how in ("eager", "aot_eager", "inductor", "wrong"):
+        done = subprocess.run([sys.executable, "-c", BLOCKS, folder / how, how], text=True, capture_output=True,
+                              timeout=900)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("how", ["aot_eager", "inductor"])
+def test_honest_compilers_name_no_module(blocks, how):
+    found = diff(blocks / "eager", blocks / how, "--module")
+    assert found["same"] and found["paired"] >= 6, found["first"]
+
+
+def test_a_compilers_fault_is_named_by_its_module(blocks):
+    found = diff(blocks / "eager", blocks / "wrong", "--module", "--all")
+    first = found["first"]
+    assert (first["op"], first["module"], first["kind"]) == ("module.forward", "2", "made")
+    rows = {row["module"]: row for row in found["rows"]}
+    assert {m: rows[m]["source"] for m in ("3", "4", "")} == dict.fromkeys(("3", "4", ""), first["call_a"])
+    assert rows["1"]["kind"] == "same" and first["carried"] >= 3
+    assert "in 2, step 0, forward" in ulpscope("diff", blocks / "eager", blocks / "wrong", "--module").stdout
+
+
+def test_forwards_are_asked_for_where_they_are_not(blocks, captured):
+    done = ulpscope("diff", captured("honest"), captured("again"), "--module")
+    assert done.returncode == 2 and "capture both runs with --level module" in done.stderr
+    done = ulpscope("diff", blocks / "eager", blocks / "wrong", "--module", "--amplify", "2")
+    assert done.returncode == 2 and "leave one of them out" in done.stderr

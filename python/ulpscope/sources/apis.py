@@ -35,13 +35,14 @@ def _leave_child():
 os.register_at_fork(after_in_child=_leave_child)
 
 
-def mode_for(session):
-    """The mode that records into a session. RuntimeError where the glue cannot look into Python."""
+def mode_for(session, namer=name_of):
+    """The mode that records into a session what `namer` has a name for. RuntimeError where the glue
+    cannot look into Python."""
     c = torch._C
     stack = (c._push_on_torch_function_stack, c._pop_torch_function_stack,
              getattr(c, "_skip_one_hop_torch_function", None))  # fmt: skip
     kinds = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
-    return _core.ApiMode(session, name_of, stack, kinds)
+    return _core.ApiMode(session, namer, stack, kinds)
 
 
 class Operators:

@@ -72,12 +72,12 @@ def check_ops(ops):
 
 
 def parse_levels(level):
-    """The levels in "api,aten" or an iterable of them. A module's forward is put together of its
-    operators. ValueError for anything else."""
+    """The levels in "api,aten" or an iterable of them; "module" holds the operators as well.
+    ValueError for anything else."""
     levels = [w.strip() for w in level.split(",")] if isinstance(level, str) else list(level)
     if not levels or not set(levels) <= {*LEVELS, "module"}:
         raise ValueError(f"level {level!r}: {', '.join(LEVELS)} or both, or module")
-    return ["aten" if level == "module" else level for level in levels]
+    return ["aten", *levels] if "module" in levels else levels
 
 
 def frame_rules():
@@ -137,13 +137,14 @@ class Recorder:
             return
         graphs = _hooks.Graphs()  # asked for by begin_step
         functions = self._functions()
+        forwards = self._forwards()
         try:
             self.session.begin_step(step)
         except Exception:  # too many others run
             for hook in functions:
                 hook.remove()
             raise
-        self.modules = _hooks.Modules(self.session)
+        self.modules = _hooks.Modules(self.session, forwards)
         self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
                       regions.Regions(self.generated), *functions]  # fmt: skip
 
@@ -159,6 +160,13 @@ class Recorder:
             return []
         found = [apis.Operators(mode)]
         return found + [apis.Apis(mode)] if "api" in self.levels else found
+
+    def _forwards(self):
+        """What writes down forwards of modules, where it is asked for and the glue can."""
+        from .forwards import Forwards
+
+        with contextlib.suppress(RuntimeError):
+            return Forwards(self.session) if "module" in self.levels else None
 
     def end(self, goes_on=False):
         """Ends the step that is recorded, if one is. Where the next one begins at once
@@ -358,7 +366,7 @@ class capture:  # noqa: N801 - it is used like a function
     `data`: "full" keeps the tensors, "stats" only statistics of them.
     `level`: "aten" records operators, "api" the Python functions that call them
     (torch.nn.functional.linear), "api,aten" both, operators below their function; "module"
-    what forwards of modules are put together of: operators, with the module of each.
+    operators and the forward of each module as a whole (ulpscope diff --module).
     `ops`: a PATTERN of operators; calls below a composite call that matches are kept too.
 
     Of a job of several ranks (torch.distributed, or RANK and WORLD_SIZE) each writes

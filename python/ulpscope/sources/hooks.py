@@ -231,10 +231,12 @@ class Graphs:
 
 
 class Modules:
-    """Qualified names of the modules whose forward runs, told to the extension."""
+    """Qualified names of the modules whose forward runs, told to the extension; `forwards` hears
+    of each as well."""
 
-    def __init__(self, session):
+    def __init__(self, session, forwards=None):
         self.session = session
+        self.forwards = forwards
         self.known = {}  # id -> (module, kept alive; its id in the session)
         hooks = torch.nn.modules.module
         self.handles = [
@@ -267,14 +269,22 @@ class Modules:
         return self._add(f"({type(module).__qualname__})", module)
 
     def _enter(self, module, args):
+        if torch.compiler.is_compiling():  # it would break the graph for us
+            return
         met = self.known.get(id(module))
         try:
             number = met[1] if met else self._meet(module)
         except Exception:  # a module that cannot be walked is run all the same
             number = 0
         self.session.enter_module(number)
+        if self.forwards is not None:
+            self.forwards.enter()
 
     def _leave(self, module, args, output):
+        if torch.compiler.is_compiling():
+            return
+        if self.forwards is not None:
+            self.forwards.leave(args, output)
         self.session.leave_module()
 
 
