@@ -65,6 +65,8 @@ FORMS = {
     "a view by layout": lambda: ("aten::as_strided", [rows(), [3, 2], [4, 1], 1], {}),
     "a copy by layout": lambda: ("aten::as_strided_copy", [rows(), [3, 2], [4, 1], 1], {}),
     "expanded": lambda: ("aten::mul.Tensor", [rows(1, 12).expand(4, 12), rows()], {}),
+    "one element without a stride": lambda: ("aten::expand", [torch.tensor(0.3), [1]], {}),
+    "one of a row without a stride": lambda: ("aten::add.Tensor", [torch.tensor(0.3).expand(1), torch.tensor(0.7).expand(1)], {}),
     "several results": lambda: ("aten::var_mean.correction", [rows(), [1]], dict(correction=1)),
     "values and indices": lambda: ("aten::topk", [rows(), 3], {}),
     "an optional tensor left out": lambda: ("aten::native_layer_norm", [rows(), [12], None, seeded(12), 1e-5], {}),

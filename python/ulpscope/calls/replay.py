@@ -236,7 +236,7 @@ def same_bytes(a, b):
         return False
     a, b = ((torch.view_as_real(t) if t.is_complex() else t) for t in (a, b))
     if a.is_contiguous() and b.is_contiguous():
-        return equal_bytes(*(t.reshape(-1).view(torch.uint8) for t in (a, b)))
+        return equal_bytes(raw_bytes(a), raw_bytes(b))
     word = WORDS[a.dtype.itemsize]
     return torch.equal(a.view(word), b.view(word))
 
@@ -559,8 +559,10 @@ def makes_on_default_device(call):
 
 
 def raw_bytes(tensor):
-    """A flat tensor as its bytes."""
-    return tensor.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
+    """The bytes of a tensor's elements, in their order. To torch one element is contiguous whatever
+    its stride, and with a stride of 0 it is not to be seen as bytes."""
+    whole = tensor.resolve_conj().resolve_neg().contiguous()
+    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)
 
 
 def is_collective(op):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from .._core import Findings
-from ..calls.replay import base_name, fit
+from ..calls.replay import base_name, fit, raw_bytes
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
@@ -170,7 +170,7 @@ def put(call, path, tensor):
     """Gives an argument of a call a content of its own."""
     tensor = tensor.contiguous()
     view = replace(call.views[path], sizes=tuple(tensor.shape), strides=tensor.stride(), offset=0)
-    _replaced(call, path, tensor.reshape(-1).view(torch.uint8), view)
+    _replaced(call, path, raw_bytes(tensor), view)
 
 
 def _replaced(call, path, content, view):

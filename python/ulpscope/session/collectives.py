@@ -11,7 +11,7 @@ import torch
 
 from .._core import Finding, Findings
 from ..calls.callable import call_of
-from ..calls.replay import Call
+from ..calls.replay import Call, raw_bytes
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.device import Answer
 from ..executors.operands import Timing
@@ -169,7 +169,7 @@ def _same_layout(tensors):
 def different(a, b):
     """Which elements do not have the same bits."""
     size = a.element_size()
-    bits = [t.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size) for t in (a, b)]
+    bits = [raw_bytes(t).reshape(-1, size) for t in (a, b)]
     return (bits[0] != bits[1]).any(1).reshape(a.shape)
 
 
