@@ -12,6 +12,7 @@
 
 #include <ulpscope/pattern.h>
 #include <ulpscope/result.h>
+#include <ulpscope/watch.h>
 
 #include "capture.h"
 #include "cli.h"
@@ -30,15 +31,19 @@ enum {
     OPT_BUDGET,
     OPT_FORCE,
     OPT_KEEP,
-    OPT_TRACE
+    OPT_TRACE,
+    OPT_WATCH,
+    OPT_WATCH_LOG
 };
 enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE };
 
 const run_mode run_modes[] = {
     {OPT_NAN, "nan", "birth of NaN or Inf", "births of NaN or Inf",
-     "the last calls are in", "overflow"},
-    {OPT_CHECK, "check", "accused call", "accused calls", "all verdicts are in",
-     "report"},
+     "the last calls are in", "overflow", "call", "operator call"},
+    {OPT_CHECK, "check", "accused call", "accused calls", "all verdicts are in", "report",
+     "call", "operator call"},
+    {OPT_WATCH, "watch", "alarm", "alarms", "what was watched is in", "watch",
+     "optimizer step", "step of an optimizer"},
     {0},
 };
 
@@ -68,6 +73,11 @@ static const cli_entry own_options[] = {
     {OPT_CAST, "cast", "PATTERN=DTYPE", NULL, "compute them in another dtype"},
     {OPT_SUBSTITUTE, "substitute", "OP=MODULE:FUNCTION", NULL,
      "compute them by a Python function"},
+    {OPT_WATCH, "watch", "=CONFIG", NULL,
+     "watch a run of weeks for silent corruption; CONFIG: k:v,k:v as NPU_ASD_CONFIG has "
+     "it, which counts where none is given"},
+    {OPT_WATCH_LOG, "watch-log", "FILE", NULL,
+     "--watch: file for the numbers that were watched, for ulpscope watch"},
     {OPT_STEPS, "steps", "LIST", NULL,
      "watch these steps alone, from 0, e.g. 2,5-8 (default: all)"},
     {OPT_OPS, "ops", "PATTERN", NULL,
@@ -81,7 +91,7 @@ static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_run_page = {
     .command = "run",
-    .usage = "--nan|--check [OPTIONS] -- COMMAND [ARGS]...",
+    .usage = "--nan|--check|--watch [OPTIONS] -- COMMAND [ARGS]...",
     .about =
         "Runs COMMAND unmodified (python train.py, python -m pkg, torchrun, a shell "
         "script) to its end and watches its operator calls meanwhile. What was found is "
@@ -98,6 +108,7 @@ const cli_page cmd_run_page = {
         "  ulpscope run --check --distinct -- python train.py\n"
         "  ulpscope run --check --every 100 -o out -- torchrun --nproc-per-node 4 "
         "train.py\n"
+        "  ulpscope run --watch -- torchrun --nproc-per-node 4 train.py\n"
         "  ulpscope run --fallback 'aten::mm' -- python train.py\n"
         "  ulpscope run --nan --ops '*softmax*,mm' -- python -m mypackage.train\n",
     .codes =
@@ -113,6 +124,7 @@ typedef struct run_options {
     int n_modes;
     const char *steps, *ops, *step_by; /* NULL where not given */
     const char *distinct, *every, *budget, *out, *force, *keep, *trace;
+    const char *watch, *watch_log;
     char **command; /* ends with NULL */
 } run_options;
 
@@ -157,6 +169,21 @@ static bool check_keep(const char *text)
     return n >= 1 || cli_fail("--keep must be 1 or more") == 0;
 }
 
+/* CONFIG, or what stands for it: refused here, before the command is started. */
+static bool check_watch(const char *text)
+{
+    const char *asd = getenv("NPU_ASD_CONFIG");
+    const bool is_asd = text == NULL && asd != NULL && *asd != '\0';
+    const char *mode = text != NULL ? strstr(text, "mode:asd") : NULL;
+    usc_watch_config config;
+    usc_error err;
+    usc_watch_config_init(&config,
+                          is_asd || mode != NULL ? USC_WATCH_ASD : USC_WATCH_SOUND);
+    const char *given = is_asd ? asd : text != NULL ? text : "";
+    if (usc_watch_config_parse(&config, given, &err) == USC_OK) return true;
+    return cli_fail("%s: %s", is_asd ? "NPU_ASD_CONFIG" : "--watch", err.text) == 0;
+}
+
 static bool has_mode(const run_options *o, int key)
 {
     for (int i = 0; i < o->n_modes; i++)
@@ -183,6 +210,7 @@ static bool check_idle(const run_options *o)
         {OPT_CHECK, "--check", o->force, "--force"},
         {OPT_NAN, "--nan", o->keep, "--keep"},
         {OPT_NAN, "--nan", o->trace, "--trace"},
+        {OPT_WATCH, "--watch", o->watch_log, "--watch-log"},
     };
     for (size_t i = 0; i < sizeof options_of / sizeof options_of[0]; i++)
         if (options_of[i].value != NULL && !has_mode(o, options_of[i].of))
@@ -233,6 +261,13 @@ static bool take(run_options *o, int key)
         return check_keep(optarg);
     case OPT_TRACE:
         o->trace = optarg;
+        return true;
+    case OPT_WATCH:
+        take_mode(o, key);
+        o->watch = optarg;
+        return check_watch(optarg);
+    case OPT_WATCH_LOG:
+        o->watch_log = optarg;
         return true;
     case 'o':
         o->out = optarg;
@@ -291,11 +326,11 @@ static bool write_options(const run_options *o, const char *reports)
 {
     char path[PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/options", reports);
-    const char *const words[][2] = {{"steps", o->steps},     {"ops", o->ops},
-                                    {"step_by", o->step_by}, {"distinct", o->distinct},
-                                    {"every", o->every},     {"budget", o->budget},
-                                    {"out", o->out},         {"keep", o->keep},
-                                    {"trace", o->trace},     {"force", o->force}};
+    const char *const words[][2] = {
+        {"steps", o->steps},       {"ops", o->ops},     {"step_by", o->step_by},
+        {"distinct", o->distinct}, {"every", o->every}, {"budget", o->budget},
+        {"out", o->out},           {"keep", o->keep},   {"trace", o->trace},
+        {"force", o->force},       {"watch", o->watch}, {"watch_log", o->watch_log}};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)

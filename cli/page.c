@@ -31,6 +31,12 @@ static void wrap(const char *text, int at, int indent, FILE *to)
     (void)fputc('\n', to);
 }
 
+/* Whether its value may be left out. */
+static bool takes_any(const cli_entry *e)
+{
+    return e->value != NULL && e->value[0] == '=';
+}
+
 static void print_entry(const cli_page *page, const cli_entry *e, FILE *to)
 {
     char name[80], help[768];
@@ -39,6 +45,8 @@ static void print_entry(const cli_page *page, const cli_entry *e, FILE *to)
     if (e->value != NULL && e->value[0] == '[') /* of one of these alone */
         (void)snprintf(value, sizeof value, "%.*s", (int)strlen(e->value) - 2,
                        e->value + 1);
+    else if (takes_any(e))
+        (void)snprintf(value, sizeof value, "[%s]", e->value);
     else if (e->value != NULL)
         (void)snprintf(value, sizeof value, "%s", e->value);
     int n = 0;
@@ -48,7 +56,8 @@ static void print_entry(const cli_page *page, const cli_entry *e, FILE *to)
                    e->name == NULL                                  ? ""
                    : page->one_dash && strchr(e->name, '-') == NULL ? "-"
                                                                     : "--",
-                   e->name != NULL ? e->name : "", *value != '\0' ? " " : "", value);
+                   e->name != NULL ? e->name : "",
+                   *value != '\0' && !takes_any(e) ? " " : "", value);
     if (e->initial != NULL)
         (void)snprintf(help, sizeof help, "%s (default %s)", e->help, e->initial);
     else
@@ -116,7 +125,9 @@ static parser parser_of(const cli_page *page)
     for (int l = 0; page->options[l] != NULL; l++)
         for (const cli_entry *e = page->options[l]; e->key != 0 && n < MOST_OPTIONS;
              e++) {
-            const int has = e->value != NULL ? required_argument : no_argument;
+            const int has = e->value == NULL ? no_argument
+                            : takes_any(e)   ? optional_argument
+                                             : required_argument;
             if (e->name != NULL)
                 p.longs[n++] = (struct option){e->name, has, NULL, e->key};
             if (e->key >= 128) continue;

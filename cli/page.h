@@ -11,7 +11,8 @@
 typedef struct cli_entry {
     int key;
     const char *name;    /* "device"; NULL: a letter alone */
-    const char *value;   /* "DEVICE", NULL: takes none; "[x|y]": one of these alone */
+    const char *value;   /* "DEVICE", NULL: takes none; "[x|y]": one of these alone;
+                            "=DEVICE": one may be given, behind = */
     const char *initial; /* what it is where it is not given; NULL: nothing to tell */
     const char *help;
 } cli_entry;

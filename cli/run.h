@@ -15,6 +15,8 @@ typedef struct run_mode {
     const char *name;          /* of its option, and in the reports */
     const char *one, *all;     /* what it finds: "birth of NaN or Inf", "births ..." */
     const char *kept, *reader; /* what it leaves in a folder; the command that reads it */
+    const char *unit;          /* what it counts: "call" */
+    const char *none;          /* what it saw none of where it counted none */
 } run_mode;
 
 extern const run_mode run_modes[];

@@ -141,8 +141,8 @@ static void put_found(FILE *to, const told *t, const run_mode *mode)
 /* Nothing that was looked at is no "nothing found". */
 static void put_unwatched(FILE *to, const run_seen *s, const run_mode *mode)
 {
-    (void)fprintf(to, "ulpscope run: --%s watched nothing: it saw no operator call of %s",
-                  mode->name, s->command[0]);
+    (void)fprintf(to, "ulpscope run: --%s watched nothing: it saw no %s of %s",
+                  mode->name, mode->none, s->command[0]);
     if (s->ops != NULL) (void)fprintf(to, " of --ops '%s'", s->ops);
     if (s->steps != NULL) (void)fprintf(to, " in steps %s", s->steps);
     (void)fputs("; hence exit code 2\n", to);
@@ -181,7 +181,8 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
     (void)fprintf(to, "ulpscope: %s %s in ",
                   n_found > 0 ? cli_grouped(n_found, text) : "no",
                   n_found > 1 ? mode->all : mode->one);
-    (void)fprintf(to, "%s call%s", cli_grouped(n_calls, text), n_calls == 1 ? "" : "s");
+    (void)fprintf(to, "%s %s%s", cli_grouped(n_calls, text), mode->unit,
+                  n_calls == 1 ? "" : "s");
     if (n_ranks > 1) (void)fprintf(to, " of %lld processes", n_ranks);
     (void)fputc('\n', to);
     return code == CLI_SAME && n_found > 0 ? CLI_DIFFERS : code;

@@ -4,6 +4,7 @@
     ulpscope.capture(folder, steps=[0])     record what a program's operators do
     ulpscope.live_check()                   judge every operator while a program trains
     ulpscope.nan_tracker()                  find where NaN and Inf are born, while it trains
+    ulpscope.watch(model, optimizer)        find silent corruption in a run of weeks
     ulpscope.fallback(ops)                  compute these operators on the CPU instead
     ulpscope.cast(ops, "float32")           or in another dtype
     ulpscope.substitute(op, fn)             or by a Python function
@@ -39,18 +40,19 @@ if TYPE_CHECKING:
     from .sources.repeatable import deterministic, seed_all
     from .sources.reroute import cast, fallback, fp32_collectives, substitute
     from .sources.timing import time_ops
+    from .sources.watch import WatchAlarm, watch
 
     __version__: str
 
 __all__ = ["CallVerdict", "CheckFailed", "OutputVerdict", "capture", "cast", "check_call",
            "deterministic", "fallback", "fp32_collectives", "judge_call", "live_check",
-           "nan_tracker", "observe", "operator", "reference", "seed_all", "step", "substitute", "testing",
-           "time_ops"]  # fmt: skip
+           "WatchAlarm", "nan_tracker", "observe", "operator", "reference", "seed_all", "step", "substitute", "testing",
+           "time_ops", "watch"]  # fmt: skip
 
 _HOMES = {"operator": "sources.operators", "capture": "sources.capture", "step": "sources.capture",
           "live_check": "sources.live", "CheckFailed": "sources.live",
           "nan_tracker": "sources.nan", "__version__": "_core", "fallback": "sources.reroute",
-          "cast": "sources.reroute", "substitute": "sources.reroute",
+          "watch": "sources.watch", "WatchAlarm": "sources.watch", "cast": "sources.reroute", "substitute": "sources.reroute",
           "fp32_collectives": "sources.reroute", "time_ops": "sources.timing", "observe": "sources.observing",
           "deterministic": "sources.repeatable", "seed_all": "sources.repeatable"}  # fmt: skip
 _MODULES = ("reference", "testing")

@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* From the narrowest on. The statistics of AVX-512 are those of AVX2; what it names as
- * well is the judge's table (judge_isa.c). */
+/* From the narrowest on. The statistics of AVX-512 are those of AVX2; what it has of its
+ * own are the sums of a watch, and the judge's table (judge_isa.c). */
 enum { SCALAR, AVX2, AVX512, N_LEVELS };
 
 typedef struct level {
@@ -42,6 +42,7 @@ static void build_tables(void)
         usc_kernels_fill_histogram(&levels[k].table);
         usc_kernels_fill_sums(&levels[k].table);
         if (k >= AVX2) usc_kernels_fill_sums_avx2(&levels[k].table);
+        if (k >= AVX512) usc_kernels_fill_sums_avx512(&levels[k].table);
         if (k >= AVX2) levels[k].here = usc_kernels_fill_avx2(&levels[k].table);
     }
     levels[AVX2].here = levels[AVX2].here && usc_cpu_has_avx2();

@@ -95,8 +95,9 @@ void usc_kernels_fill_histogram(usc_kernels *kernels);
 /** Fills the rows of magnitudes and the hash with the scalar definition. */
 void usc_kernels_fill_sums(usc_kernels *kernels);
 
-/** Overrides what AVX2, FMA and F16C make faster of these. */
+/** Overrides what AVX2, FMA and F16C, and what AVX-512 makes faster of these. */
 void usc_kernels_fill_sums_avx2(usc_kernels *kernels);
+void usc_kernels_fill_sums_avx512(usc_kernels *kernels);
 
 /** The definitions, for what other kernels leave. */
 void usc_sums_scalar(usc_dtype dtype, const void *src, size_t n, usc_sums_lanes *lanes);

@@ -95,7 +95,7 @@ static void check(usc_dtype dtype, size_t offset, int64_t n)
 
 static const int64_t sizes[] = {0, 1, 3, 15, 16, 17, 63, 64, 65, 4095, 4096, 4097, 9001};
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
-static const char *const isas[] = {"scalar", "avx2", "auto"};
+static const char *const isas[] = {"scalar", "avx2", "avx512"};
 
 static void test_they_meet_the_definition(void **state)
 {
@@ -115,14 +115,15 @@ static void test_every_instruction_set_gives_the_same_bits(void **state)
     (void)state;
     usc_error err;
     fill();
-    for (int d = 1; d < USC_N_DTYPES; d++)
-        for (int i = 0; i < N_SIZES; i++) {
-            assert_int_equal(usc_kernels_select("scalar", &err), USC_OK);
-            const usc_sums a = of((usc_dtype)d, memory, sizes[i]);
-            assert_int_equal(usc_kernels_select("auto", &err), USC_OK);
-            const usc_sums b = of((usc_dtype)d, memory, sizes[i]);
-            assert_memory_equal(&a, &b, sizeof a);
-        }
+    for (int k = 1; k < 3; k++)
+        for (int d = 1; d < USC_N_DTYPES; d++)
+            for (int i = 0; i < N_SIZES; i++) {
+                assert_int_equal(usc_kernels_select("scalar", &err), USC_OK);
+                const usc_sums a = of((usc_dtype)d, memory, sizes[i]);
+                if (usc_kernels_select(isas[k], &err) != USC_OK) continue;
+                const usc_sums b = of((usc_dtype)d, memory, sizes[i]);
+                assert_memory_equal(&a, &b, sizeof a);
+            }
 }
 
 static void test_views_are_taken_in_the_order_of_memory(void **state)

@@ -21,6 +21,7 @@ from pathlib import Path
 from . import capture, hooks, observing, reroute
 from .live import live_check
 from .nan import nan_tracker
+from .watch_found import Found
 
 MOST_SAID = 20  # sentences of a process
 MOST_NAMED = 3  # modules in one of them
@@ -123,7 +124,30 @@ def _steps(steps):
     return f"step{'s' * (len(steps) > 1)} {text}{more}"
 
 
-MODES = {"nan": Nan, "check": Check}
+class Watched:
+    """`--watch`, as `Nan`. What was watched goes to a file where one is asked for."""
+
+    def __init__(self, options):
+        self.mode = Found(options.get("watch"), options.get("watch_log"))
+
+    @property
+    def n_calls(self):
+        return self.mode.n_steps
+
+    @property
+    def n_found(self):
+        return len(self.mode.alarms())
+
+    @property
+    def kept(self):
+        return self.mode.written()
+
+    def said(self, most):
+        alarms = self.mode.alarms()[:most]
+        return [event.sentence for event in alarms], len(alarms)
+
+
+MODES = {"nan": Nan, "check": Check, "watch": Watched}
 
 
 def read_options(reports):

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches training for silent corruption: `ulpscope.watch(model, optimizer)`, and nothing in the loop.
+
+Hooks of the optimizer, and of gradients where they are reduced over ranks, read sums and hashes
+(watch_rows.py), ranks tell each other theirs (watch_ranks.py), and detectors in C decide
+(ulpscope/watch.h, through `_core.Watch`). All wording of events is made there. docs/watch.md.
+
+Needs of torch: hooks of an optimizer's step, post-accumulate-grad hooks."""
+
+import array
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import time
+import zlib
+
+import torch
+
+from .. import _core
+from . import watch_log, watch_ranks, watch_rows
+from .nan import nan_tracker
+
+SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
+MOMENTS = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "moment2"}
+QUIET = {"asd_event", "checksum_on", "checksum_off"}  # told to the log alone
+ACTIONS = ("log", "skip", "raise", "stop")
+UPDATES = 50  # one of so many elements has its update taken at a step,
+FEW = 1 << 16  # and so many at the least
+
+
+class WatchAlarm(RuntimeError):  # noqa: N818 - an alarm, not an error of the program
+    """What `action="raise"` raises; `event` is the first."""
+
+    def __init__(self, event):
+        super().__init__(event.sentence)
+        self.event = event
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something abnormal; `sentence` says all of it, `command` what to type next."""
+
+    step: int
+    kind: str
+    tensor: str
+    rank: int  # -1: not known
+    score: float
+    threshold: float
+    sentence: str
+    detector: str
+    command: str
+
+
+def asd_config():
+    """The configuration that NPU_ASD_CONFIG asks for; None where it is not set."""
+    text = os.environ.get("NPU_ASD_CONFIG", "").strip()
+    return f"mode:asd,{text}" if text else None
+
+
+def parameters_of(model, optimizers):
+    """Name -> parameter, as the model calls them whatever is wrapped around it; those that are in an
+    optimizer alone are called by their place there. Without such that need no gradient."""
+    found, known = {}, set()
+    for name, parameter in model.named_parameters() if model is not None else ():
+        name = name.replace("_fsdp_wrapped_module.", "").replace("_orig_mod.", "")
+        found[name.removeprefix("module.")] = parameter
+        known.add(parameter)
+    for i, optimizer in enumerate(optimizers):
+        for g, group in enumerate(optimizer.param_groups):
+            for k, parameter in enumerate(group["params"]):
+                if parameter not in known:
+                    found[f"optimizer{i}.group{g}.{k}"] = parameter
+                    known.add(parameter)
+    return found
+
+
+def group_of(model):
+    """The process group over which the model's gradients are reduced; None: over none."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    from torch.nn.parallel import DistributedDataParallel
+
+    for module in model.modules() if model is not None else ():
+        if isinstance(module, DistributedDataParallel):
+            return module.process_group
+    for parameter in model.parameters() if model is not None else ():
+        mesh = getattr(parameter, "device_mesh", None)
+        if mesh is not None:
+            return mesh.get_group() if mesh.ndim == 1 else torch.distributed.group.WORLD
+    return None
+
+
+class Watch:
+    """
+    What `ulpscope.watch` gives: a handle, and a context manager that closes.
+
+    `events()` are those so far, `error` the sentence of what ended the watch itself (None: nothing
+    did), `close()` takes everything back, `state_dict()` and `load_state_dict()` carry what was
+    learnt over a restart, with any number of ranks.
+    """
+
+    def __init__(self, model, optimizer, config, process_group, action, on_event, log, weights_every,
+                 keep_calls, output, exit_code):  # fmt: skip
+        self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+        self.action, self.on_event, self.exit_code = action, on_event, exit_code
+        self.weights_every = weights_every
+        self.error = None
+        self.step = 0
+        self.handles = []
+        self._events, self._new = [], []
+        self._owner = os.getpid()
+        self._grads = {}  # id -> row, before the reduction
+        self._versions = {}  # id -> version of a weight whose hash was taken
+        self._before = {}  # id -> a weight before the step
+        self._rows = {}  # step -> {(site, id): row}
+        self._turn = 0  # which tensor has its update taken next
+        self._said_alone = False
+        self.reader = watch_rows.Reader()
+        self.parameters = parameters_of(model, self.optimizers)
+        group = process_group if process_group is not None else group_of(model)
+        self.exchange = watch_ranks.Exchange(group) if group is not None else None
+        self.rank, self.world = (self.exchange.rank, self.exchange.world) if self.exchange else (0, 1)
+        self.asd = config.startswith("mode:asd")
+        self.core = _core.Watch(config, world=self.world)
+        self._meet()
+        self.log = watch_log.Log(log, self.world, self.names) if log and self.rank == 0 else None
+        self.wrote = self.log is not None
+        self.tracker = None
+        if keep_calls:
+            self.tracker = nan_tracker(keep_calls=keep_calls, output=output)
+            self.tracker.__enter__()
+        self._hook()
+
+    # ---- the tensors ----
+
+    def _meet(self):
+        """Makes all parameters known; ids are their places."""
+        self.names, self.ids = [], {}
+        for name, parameter in self.parameters.items():
+            sharded = hasattr(parameter, "to_local")
+            dtype = str(parameter.dtype).removeprefix("torch.")
+            number = self.core.tensor(name, dtype, parameter.ndim, sharded)
+            self.ids[parameter] = number
+            self.names.append([name, dtype])
+        self.shape = zlib.crc32(repr(self.names).encode())
+
+    def _hook(self):
+        for optimizer in self.optimizers:
+            self.handles.append(optimizer.register_step_pre_hook(self._before_step))
+            self.handles.append(optimizer.register_step_post_hook(self._after_step))
+        if self.exchange is None:
+            return
+        for parameter, number in self.ids.items():
+            if parameter.requires_grad and parameter.is_leaf and not hasattr(parameter, "to_local"):
+                self.handles.append(parameter.register_post_accumulate_grad_hook(self._local_grad(number)))
+
+    def _local_grad(self, number):
+        def hook(parameter):
+            with self._guarded():
+                self._read("grad", [number], [parameter.grad])
+
+        return hook
+
+    # ---- the hooks ----
+
+    @contextlib.contextmanager
+    def _guarded(self):
+        """What goes wrong in here ends the watch, is said once, and is not the program's matter."""
+        if self.error is not None or os.getpid() != self._owner:
+            return
+        try:
+            with torch.no_grad():
+                yield
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error):
+        self.error = f"the watch failed: {error or type(error).__name__}"
+        with contextlib.suppress(Exception):
+            print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+        with contextlib.suppress(Exception):
+            self._unhook()
+
+    def _unhook(self):
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            handle.remove()
+
+    def _read(self, site, numbers, tensors):
+        self.reader.take((self.step, site, numbers), tensors)
+
+    def _before_step(self, optimizer, args, kwargs):
+        with self._guarded():
+            with_grad = [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
+                         if p.grad is not None and p in self.ids]  # fmt: skip
+            site = "grad" if self.exchange is None else "reduced"
+            if self.asd:
+                with_grad = [(i, p) for i, p in with_grad if p.ndim >= 2]
+            self._read(site, [i for i, _ in with_grad], [p.grad for _, p in with_grad])
+            if not self.asd:
+                self._look_before(with_grad)
+            if self.action != "log" and self.exchange is None:
+                self._collect(decide_now=True)
+        self._act(optimizer)
+
+    def first_step(self, optimizer):
+        """The optimizer steps for the first time just now, and this watch came too late for its hook."""
+        self._before_step(optimizer, (), {})
+
+    def _look_before(self, with_grad):
+        """Weights as they are used next, and those of which the update is to be taken."""
+        unmoved = [(self.ids[p], p) for p in self.ids if self._versions.get(p) == _version(p)]
+        self._versions = {}
+        self._read("weight_before", [i for i, _ in unmoved], [p for _, p in unmoved])
+        self._before = {p: (i, _copy(p)) for i, p in self._next_updates(with_grad)}
+
+    def _next_updates(self, with_grad):
+        """Some of the tensors, in turn from step to step."""
+        room = max(FEW, sum(p.numel() for _, p in with_grad) // UPDATES)
+        chosen = []
+        for k in range(len(with_grad)):
+            if room <= 0:
+                break
+            chosen.append(with_grad[(self._turn + k) % len(with_grad)])
+            room -= chosen[-1][1].numel()
+        self._turn = (self._turn + len(chosen)) % max(1, len(with_grad))
+        return chosen
+
+    def _after_step(self, optimizer, args, kwargs):
+        with self._guarded():
+            if not self.asd:
+                self._look_after(optimizer)
+            if optimizer is self.optimizers[0]:
+                self._read(None, [], [])  # behind this nothing of the step comes
+                self.step += 1
+                self._collect()
+        self._act(optimizer)
+
+    def _look_after(self, optimizer):
+        moved = [(i, p, _local(p) - was) for p, (i, was) in self._before.items() if _local(p).shape == was.shape]
+        self._before = {}
+        self._read("update", [i for i, _, _ in moved], [change for _, _, change in moved])
+        mine = [p for group in optimizer.param_groups for p in group["params"] if p in self.ids]
+        full = self.step % self.weights_every == 0
+        weights = mine if full else [p for _, p, _ in moved]
+        self._read("weight", [self.ids[p] for p in weights], weights)
+        self._versions |= {p: _version(p) for p in weights}
+        for key, site in MOMENTS.items() if full else ():
+            states = [(self.ids[p], optimizer.state[p][key]) for p in mine
+                      if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
+            self._read(site, [i for i, _ in states], [s for _, s in states])
+
+    # ---- what was read, decided ----
+
+    def _collect(self, decide_now=False):
+        """Takes what has come of the devices and of the other ranks; nothing is waited for."""
+        for (step, site, numbers), rows in self.reader.ready():
+            known = self._rows.setdefault(step, {})
+            if site is not None:
+                known |= {(site, i): row for i, row in zip(numbers, rows) if row is not None}
+            elif self.exchange is None:
+                self._decide(step, [self._rows.pop(step)])
+            else:
+                self._send(step, self._rows.pop(step))
+        if decide_now and self.step in self._rows:
+            self._decide(self.step, [self._rows[self.step]])
+            self._rows[self.step] = {}
+        if self.exchange is not None:
+            self._receive()
+
+    def _send(self, step, known):
+        table = [known.get((site, i)) for site in SITES for i in range(len(self.names))]
+        if self.exchange.alone is None:
+            self.exchange.send(step, self.shape, table)
+        if self.exchange.alone is not None:
+            self._decide(step, [known if r == self.rank else {} for r in range(self.world)])
+
+    def _receive(self):
+        keys = [(site, i) for site in SITES for i in range(len(self.names))]
+        for step, tables in self.exchange.received():
+            self._decide(step, [{k: row for k, row in zip(keys, table or ()) if row is not None}
+                                for table in tables])  # fmt: skip
+        if self.exchange.alone is not None and not self._said_alone:
+            self._said_alone = True
+            print(f"ulpscope: the watch of rank {self.rank} goes on alone: {self.exchange.alone}",
+                  file=sys.stderr)  # fmt: skip
+
+    def _decide(self, step, ranks):
+        """Feeds what each rank told of a step, and takes the events."""
+        seconds = time.monotonic()
+        for site in SITES:
+            table, hashes = array.array("d"), array.array("Q")
+            for rank, known in enumerate(ranks):
+                rows = [(i, *row) for (at, i), row in known.items() if at == site]
+                for *numbers, hash64 in rows:
+                    table.extend((rank, *numbers, 0.0))
+                    hashes.append(hash64)
+                if rows and self.log is not None:
+                    self.log.put(step, rank, site, seconds, rows)
+            if hashes:
+                self.core.feed(step, site, table.tobytes(), hashes.tobytes())
+        for found in self.core.step(step, seconds):
+            self._take(found)
+
+    def _take(self, found):
+        trace = self._keep() if self.tracker is not None else None
+        command = (found["action"] or "").replace("{trace}", trace or "TRACE")
+        event = Event(found["step"], found["kind"], found["tensor"] or "",
+                      -1 if found["rank"] is None else found["rank"], found["score"], found["threshold"],
+                      found["sentence"], found["detector"], command)  # fmt: skip
+        self._events.append(event)
+        self._new.append(event)
+        name = "torch_npu.silent_check" if self.asd else "ulpscope.watch"
+        level = logging.INFO if found["level"] == "info" else logging.WARNING
+        text = event.sentence if self.asd or not command else f"{event.sentence}; next: {command}"
+        if self.tells():
+            logging.getLogger(name).log(level, "%s", text)
+
+    def tells(self):
+        """Whether it is this rank that says what all know: the first, and each that is alone."""
+        return self.rank == 0 or self.exchange.alone is not None
+
+    def _keep(self):
+        """The folder of the last calls, written now; None where there is none."""
+        with contextlib.suppress(Exception):
+            return self.tracker.keep()
+
+    def _act(self, optimizer):
+        """Does what was asked for with what is new. This may raise: it is for the program."""
+        new, self._new = self._new, []
+        new = [event for event in new if event.kind not in QUIET]
+        if not new:
+            return
+        if self.on_event is not None:
+            for event in new:
+                self.on_event(event)
+        if self.action == "skip":
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        elif self.action == "raise":
+            raise WatchAlarm(new[0])
+        elif self.action == "stop":
+            print(f"ulpscope: the job is stopped: {new[0].sentence}", file=sys.stderr)
+            raise SystemExit(self.exit_code)
+
+    # ---- for the program ----
+
+    def events(self):
+        """The events so far, oldest first; it waits for nothing."""
+        with self._guarded():
+            self._collect()
+        return list(self._events)
+
+    def close(self):
+        """Takes the hooks out, and decides what is still on its way, as far as it comes in time."""
+        self._unhook()
+        if self.exchange is not None:
+            self.exchange.close()
+        self.events()
+        for part in (self.log, self.tracker):
+            with contextlib.suppress(Exception):
+                if part is not None:
+                    part.__exit__(None, None, None)
+        self.log = self.tracker = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        self.close()
+        return False
+
+    def state_dict(self):
+        """What was learnt, for a checkpoint: a number and one tensor of bytes."""
+        return {"step": self.step, "core": torch.frombuffer(bytearray(self.core.save()), dtype=torch.uint8)}
+
+    def load_state_dict(self, state):
+        """Goes on from there; ranks and tensors that are not there any more are left out. Raises
+        ValueError where it is damaged; the watch then begins anew."""
+        try:
+            self.core.load(bytes(state["core"].cpu().numpy().tobytes()))
+            self.step = int(state["step"])
+        except (KeyError, AttributeError, _core.UlpscopeError) as error:
+            raise ValueError(f"no state of a watch: {error}; go on without load_state_dict") from None
+
+
+def _local(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _copy(tensor):
+    return _local(tensor).detach().clone()
+
+
+def _version(tensor):
+    """Moves on with each write that torch knows of, and with other memory."""
+    return tensor._version, tensor.data_ptr() if not hasattr(tensor, "to_local") else 0
+
+
+def watch(model, optimizer, config=None, process_group=None, *, action="log", on_event=None, log=None,
+          weights_every=20, keep_calls=0, output="ulpscope-watch", exit_code=3):  # fmt: skip
+    """
+    Watches training for silent corruption from here on; nothing more is needed in the loop.
+
+        w = ulpscope.watch(model, optimizer)
+        ...
+        for event in w.events():
+            print(event.sentence)
+
+    `config`: "k:v,k:v" (docs/watch.md); None: what NPU_ASD_CONFIG says, else mode sound.
+    `process_group`: over which ranks are held against each other; None: that of the model's
+    DistributedDataParallel or FSDP, else none. All of its ranks call this function. `action`: "log";
+    "skip" (this step of the optimizer: of one process on the CPU), "raise" (WatchAlarm), "stop"
+    (SystemExit with `exit_code`). `on_event`: a function, called with each event. `log`: a file for the
+    rows, which `ulpscope watch` reads. `weights_every`: at one of so many steps all weights and
+    moments are hashed. `keep_calls`: the last so many calls stay in memory with their data and are
+    written as a trace into `output` where something is abnormal.
+
+    Raises ValueError for a bad argument; what goes wrong later is said once, and training goes on.
+    """
+    if action not in ACTIONS:
+        raise ValueError(f"action {action!r}: one of {', '.join(ACTIONS)}")
+    if not isinstance(weights_every, int) or weights_every < 1:
+        raise ValueError(f"weights_every {weights_every!r}: one step or more")
+    if config is None:
+        config = asd_config() or ""
+    try:
+        made = Watch(model, optimizer, config, process_group, action, on_event, log, weights_every,
+                     keep_calls, output, exit_code)  # fmt: skip
+    except _core.ArgError as error:
+        raise ValueError(f"{error}") from None
+    if action == "skip" and made.exchange is not None:
+        made.close()
+        raise ValueError("action 'skip': ranks learn of an event a step apart, so that their weights "
+                         "would part; take 'raise' or 'stop'")  # fmt: skip
+    return made

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A watch of a program that knows nothing of it (`ulpscope run --watch`): model and optimizer are found
+where an optimizer steps first.
+
+Needs of torch: hooks of all optimizers' steps."""
+
+import contextlib
+import gc
+import sys
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from . import watch
+
+
+def model_of(optimizer):
+    """The outermost module that holds most of an optimizer's parameters; None: there is none."""
+    wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    best, most = None, (0, 0)
+    for module in [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]:
+        with contextlib.suppress(Exception):
+            held = sum(id(p) in wanted for p in module.parameters())
+            size = (held, sum(1 for _ in module.modules()))
+            if held and size > most:
+                best, most = module, size
+    return best
+
+
+class Found:
+    """The mode: a context manager; each optimizer of the process has a watch of its own."""
+
+    def __init__(self, config, log):
+        self.config, self.log = config, log
+        self.error = None
+        self.watches = {}
+        self.hook = None
+
+    def __enter__(self):
+        self.hook = register_optimizer_step_pre_hook(self._meet)
+        return self
+
+    def __exit__(self, *raised):
+        self.abandon()
+        for one in self.watches.values():
+            one.close()
+            self.error = self.error or one.error
+        return False
+
+    def abandon(self):
+        """This process was forked, or the mode ends: nothing more is met."""
+        if self.hook is not None:
+            self.hook.remove()
+        self.hook = None
+
+    def _meet(self, optimizer, args, kwargs):
+        if id(optimizer) in self.watches or self.error is not None:
+            return
+        try:
+            log = self.log if not self.watches or self.log is None else f"{self.log}-{len(self.watches) + 1}"
+            made = watch.watch(model_of(optimizer), optimizer, self.config, log=log)
+            self.watches[id(optimizer)] = made
+            made.first_step(optimizer)
+        except Exception as error:  # the program has no part in it
+            self.error = f"the watch cannot begin: {error}"
+            print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+
+    @property
+    def n_steps(self):
+        """Steps that were watched."""
+        return sum(one.step for one in self.watches.values())
+
+    def written(self):
+        """The file of the first watch, as it was asked for; "" where there is none."""
+        return self.log if self.log and any(one.wrote for one in self.watches.values()) else ""
+
+    def alarms(self):
+        """The events so far but those that are told to a log alone; of several ranks the first tells
+        them, which all know alike, for all."""
+        return [e for one in self.watches.values() if one.tells() for e in one.events()
+                if e.kind not in watch.QUIET]  # fmt: skip

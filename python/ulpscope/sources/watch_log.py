@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream file of a watch: what detectors were fed, as JSON lines, which `ulpscope watch LOG`
+reads. A file that cannot be written any more is said once and is no matter of the program.
+
+Needs of torch: nothing."""
+
+import contextlib
+import json
+import math
+import sys
+
+
+def _number(x):
+    return x if math.isfinite(x) else str(x)
+
+
+class Log:
+    """The file at `path`, from its first line on."""
+
+    def __init__(self, path, world, tensors):
+        self.path = path
+        self.file = None
+        with self._guarded():
+            self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - it stays open
+            self._line({"ulpscope_watch": 1, "world": world, "tensors": tensors})
+
+    @contextlib.contextmanager
+    def _guarded(self):
+        try:
+            yield
+        except OSError as error:
+            self.file = None
+            print(f"ulpscope: {self.path}: {error.strerror}; the watch goes on without its log", file=sys.stderr)
+
+    def _line(self, what):
+        self.file.write(json.dumps(what, separators=(",", ":")) + "\n")
+
+    def put(self, step, rank, site, seconds, rows):
+        """`rows`: (tensor, max |x|, sum |x|, sum x^2, elements, not finite, zeros, hash)."""
+        if self.file is None:
+            return
+        with self._guarded():
+            told = [[i, _number(a), _number(s), _number(q), n, odd, zero, f"{h:016x}"]
+                    for i, a, s, q, n, odd, zero, h in rows]  # fmt: skip
+            self._line({"step": step, "rank": rank, "site": site, "t": round(seconds, 6), "rows": told})
+            self.file.flush()
+
+    def __exit__(self, *raised):
+        if self.file is not None:
+            with self._guarded():
+                self.file.close()
+        self.file = None

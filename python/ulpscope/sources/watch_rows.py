@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a watch reads of tensors: sums and a hash of the bits, without ever waiting for a device.
+
+On the CPU it is one pass in C (ulpscope/sums.h), done at once. On any other device it is one torch
+expression whose results are copied to the host behind the device's work and are read one step
+later, where they have arrived. Hashes are the same on every device.
+
+Needs of torch: that an accelerator's events can be asked whether they have come (torch.Event)."""
+
+import collections
+import struct
+
+import torch
+
+from .. import _core
+
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/metrics.md, "Sums of a watch"
+MOST_WAITING = 64  # batches whose results have not come: the oldest is given up then
+NO_DOUBLES = {"mps"}  # devices without float64
+
+Row = collections.namedtuple("Row", "max_abs sum_abs sum_sq numel n_nonfinite n_zero hash64")
+
+
+def plain(tensor):
+    """What of a tensor there is to read: a shard's own part, the values of a sparse one, the parts
+    of complex numbers. None where nothing can be read: no memory of its own, or bits that mean no
+    number."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.to_local()
+    if tensor.is_sparse:
+        tensor = tensor._values()
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        return None
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.resolve_neg()
+
+
+def _in_memory_order(tensor):
+    """The elements one behind the other, as they lie in memory where that has no gaps."""
+    order = sorted(range(tensor.ndim), key=lambda d: -tensor.stride(d))
+    return tensor.permute(order).contiguous().view(-1)
+
+
+def _hash(flat):
+    whole = flat.view(torch.uint8)
+    words = torch.nn.functional.pad(whole, (0, -whole.numel() % 8)).view(torch.int64)
+    keys = torch.arange(1, words.numel() + 1, dtype=torch.int64, device=flat.device) * STEP
+    x = words ^ keys
+    low, high = x & 0xFFFFFFFF, (x >> 32) & 0xFFFFFFFF
+    return (low * high + x).sum()
+
+
+def expression(tensor):
+    """(three floats, three counts and the hash) of one tensor, as two small tensors of its device."""
+    wide = torch.float32 if tensor.device.type in NO_DOUBLES else torch.float64
+    flat = _in_memory_order(tensor)
+    if flat.numel() == 0:
+        return flat.new_zeros(3, dtype=wide), flat.new_zeros(4, dtype=torch.int64)
+    x = flat.to(wide).abs()
+    finite = torch.isfinite(x)
+    x = torch.where(finite, x, torch.zeros_like(x))
+    size = torch.full_like(finite[0], 0, dtype=torch.int64) + flat.numel()
+    odd = flat.numel() - finite.sum()
+    floats = torch.stack([x.amax(), x.sum(), (x * x).sum()])
+    return floats, torch.stack([size, odd, (x == 0).sum() - odd, _hash(flat)])
+
+
+class _Waiting:
+    """Results of one batch on their way from a device to the host."""
+
+    def __init__(self, tag, device, parts):
+        self.tag = tag
+        self.floats, self.counts = (_to_host(torch.stack(part)) for part in zip(*parts))
+        self.event = torch.Event(device)
+        self.event.record()
+
+    def has_come(self):
+        return self.event.query()
+
+    def rows(self):
+        return [Row(*floats, *counts[:3], counts[3] & (1 << 64) - 1)
+                for floats, counts in zip(self.floats.tolist(), self.counts.tolist())]  # fmt: skip
+
+
+def _to_host(tensor):
+    """A copy that waits for nothing: into pinned memory, behind what the device does now."""
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True, device="cpu")
+    host.copy_(tensor, non_blocking=True)
+    return host
+
+
+class Reader:
+    """Reads batches of tensors. `take` begins one, `ready` gives those that are there, in turn."""
+
+    def __init__(self):
+        self.waiting = collections.deque()
+        self.n_lost = 0  # batches that a device did not finish in time
+
+    def take(self, tag, tensors):
+        """`tag`: what `ready` gives with the rows. Tensors that cannot be read have the row None."""
+        read = [plain(t) for t in tensors]
+        here = [t for t in read if t is not None and t.is_cpu]
+        rows = iter(_core.sums(here))
+        given = [Row(*next(rows)) if t is not None and t.is_cpu else None for t in read]
+        away = collections.defaultdict(list)
+        for i, t in enumerate(read):
+            if t is not None and not t.is_cpu:
+                away[t.device].append(i)
+        batches = []
+        for device, places in away.items():
+            batches.append((places, _Waiting(tag, device, [expression(read[i]) for i in places])))
+        self.waiting.append((tag, given, batches))
+        if len(self.waiting) > MOST_WAITING:
+            self.waiting.popleft()
+            self.n_lost += 1
+
+    def ready(self):
+        """[(tag, rows)] of the batches that have come since, oldest first."""
+        come = []
+        while self.waiting and all(batch.has_come() for _, batch in self.waiting[0][2]):
+            tag, rows, batches = self.waiting.popleft()
+            for places, batch in batches:
+                for i, row in zip(places, batch.rows()):
+                    rows[i] = row
+            come.append((tag, rows))
+        return come
+
+
+_FORMAT = struct.Struct("<dddqqqQ")  # a row on its way between ranks
+WORDS = _FORMAT.size // 8
+
+
+def packed(rows):
+    """Rows as int64; None is a row of which numel is -1."""
+    bytes_ = bytearray()
+    for row in rows:
+        bytes_ += _FORMAT.pack(*(row or (0.0, 0.0, 0.0, -1, 0, 0, 0)))
+    return torch.frombuffer(bytes_, dtype=torch.int64) if bytes_ else torch.empty(0, dtype=torch.int64)
+
+
+def unpacked(words):
+    """The rows of `packed`."""
+    rows = _FORMAT.iter_unpack(memoryview(words.contiguous().view(torch.uint8).numpy()))
+    return [Row(*row) if row[3] >= 0 else None for row in rows]

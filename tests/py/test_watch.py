@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope.watch`: a clean run is quiet and has the bits that it has without; each planted fault is
+found where it was planted; ranks, devices and files that fail are no matter of the program."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import ulpscope
+import ulpscope.sim
+from ulpscope import _core
+from ulpscope.sources import watch_rows
+
+FLIP = {"fault": "flip", "bit": 30, "element": 5}
+
+
+def training(device="cpu", steps=50, fault=None, where="grad", at=40, watched=True, each=None, **options):
+    """(losses, events, the watch) of an MLP whose numbers a schedule harms, as it stands in `fault`."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)).to(device)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    w = ulpscope.watch(net, optimizer, **options) if watched else None
+    injector = _core.Injector(json.dumps({"step": at} | fault) if fault else "", 1)
+    losses = []
+    for step in range(steps):
+        loss = net(torch.randn(8, 16).to(device)).pow(2).mean()
+        loss.backward()
+        weight = net[0].weight
+        harmed = {"grad": weight.grad, "weight": weight.data}.get(where)
+        if fault and harmed is not None:
+            injector.apply(harmed, step, 0, where, "0.weight")
+        optimizer.step()
+        optimizer.zero_grad()
+        if fault and where in ("exp_avg", "exp_avg_sq"):
+            injector.apply(optimizer.state[weight][where], step, 0, where, "0.weight")
+        if each:
+            each(step, net, optimizer)
+        losses.append(loss.detach().cpu())
+    losses.append(torch.rand(3))  # the random stream goes on as it would
+    if w is None:
+        return losses, [], None
+    w.close()
+    assert w.error is None
+    return losses, w.events(), w
+
+
+# ---- what is read -----------------------------------------------------------------------
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64, torch.int8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_are_those_of_the_cpu_on_every_device(dtype):
+    torch.manual_seed(1)
+    t = (torch.randn(7, 33) * 9).to(dtype)
+    if dtype.is_floating_point:
+        t[0, 0], t[0, 1] = float("nan"), float("-inf")
+    t[1] = 0
+    given = [t, t.T, t[::2], torch.empty(0, 3, dtype=dtype), t[0, 0]]
+    found = []
+    for device in ("cpu", "sim:0"):
+        reader = watch_rows.Reader()
+        reader.take("tag", [x.to(device) for x in given])
+        [(tag, rows)] = reader.ready()
+        found.append(rows)
+        assert tag == "tag"
+    for here, there in zip(*found):
+        assert here[3:] == there[3:]
+        assert there[:3] == pytest.approx(here[:3], rel=1e-12)
+    assert found[0][0] == found[0][1] and found[0][3].numel == 0
+    assert watch_rows.unpacked(watch_rows.packed([*found[0], None])) == [*found[0], None]
+
+
+def test_what_has_no_numbers_has_no_row():
+    reader = watch_rows.Reader()
+    sparse = torch.eye(3).to_sparse()
+    reader.take(0, [torch.empty(3, device="meta"), sparse, torch.ones(2).conj()])
+    [(_, rows)] = reader.ready()
+    assert rows[0] is None and rows[1].numel == 3 and rows[2].max_abs == 1
+
+
+class Waits(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts where the host waits for a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.name()
+        if name == "aten::_local_scalar_dense":
+            self.n += not args[0].is_cpu
+        if name in ("aten::copy_", "aten::_to_copy"):
+            to_host = args[0].is_cpu if name == "aten::copy_" else str(kwargs.get("device")) == "cpu"
+            source = args[1] if name == "aten::copy_" else args[0]
+            waits = not (kwargs.get("non_blocking") or (name == "aten::copy_" and len(args) > 2 and args[2]))
+            self.n += to_host and not source.is_cpu and waits
+        return func(*args, **kwargs)
+
+
+def test_no_step_waits_for_the_device():
+    def counted(watched):
+        net = nn.Linear(4, 4).to("sim:0")
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        w = ulpscope.watch(net, optimizer, weights_every=1) if watched else None
+        x = torch.ones(2, 4, device="sim:0")
+        with Waits() as waits:
+            for _ in range(5):
+                net(x).sum().backward()
+                optimizer.step()
+        if w is not None:
+            assert w.step == 5 and w.error is None
+            w.close()
+        return waits.n
+
+    assert counted(True) == counted(False)
+    with Waits() as waits:  # and it would be seen
+        torch.ones(2, device="sim:0").sum().item()
+        torch.ones(2, device="sim:0").cpu()
+    assert waits.n == 2
+
+
+# ---- the program is not changed ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_a_clean_run_is_quiet_and_has_the_same_bits(device, tmp_path):
+    with_it, events, _ = training(device, weights_every=3, log=tmp_path / "log")
+    without, _, _ = training(device, watched=False)
+    assert events == []
+    assert all(torch.equal(a, b) for a, b in zip(with_it, without))
+
+
+# ---- faults ------------------------------------------------------------------------------
+
+FAULTS = (
+    ("F1", FLIP, "grad", "spike"),
+    ("F2", {"fault": "mask", "mask": "0x7f800000", "element": 5}, "grad", "spike"),
+    ("F3", {"fault": "carry", "bit": 30, "element": 5}, "grad", "spike"),
+    ("F4", {"fault": "mask", "mask": "0x40000000", "element": 0, "every": 8, "count": 4}, "grad", "spike"),
+    ("F5", {"fault": "stuck", "bit": 30, "element": 0, "every": 0, "count": -1, "steps": -1}, "grad", "spike"),
+    ("F6", FLIP | {"steps": 10, "p": 0.5}, "grad", "spike"),
+    ("F7", {"fault": "scale", "factor": 1000, "element": 0, "count": -1, "steps": 5}, "grad", "spike"),
+    ("F8", {"fault": "zero", "element": 0, "count": -1, "steps": 3}, "grad", "zero"),
+    ("F10", {"fault": "flip", "bit": 1, "element": 5}, "weight", "changed"),
+    ("F10", FLIP, "exp_avg", "spike"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "fault", "where", "kind"), FAULTS, ids=[f"{f[0]}-{f[2]}" for f in FAULTS])
+def test_a_fault_is_found_where_it_is(code, fault, where, kind):
+    _, events, _ = training(fault=fault, where=where, weights_every=1)
+    assert events, code
+    first = events[0]
+    assert (first.kind, first.tensor) == (kind, "0.weight")
+    assert 40 <= first.step <= 49 and first.score > first.threshold
+    assert "0.weight" in first.sentence and first.command.startswith("ulpscope ")
+
+
+def test_on_a_device_it_is_found_as_well():
+    def harm(step, net, optimizer):
+        if step == 40:
+            net[0].weight.data[0, 0] *= 2e18
+
+    _, events, _ = training("sim:0", each=harm, weights_every=1)
+    assert any(e.tensor == "0.weight" or e.kind == "spike" for e in events)
+
+
+def test_what_the_program_writes_itself_is_no_fault():
+    def clamp(step, net, optimizer):
+        with torch.no_grad():
+            net[0].weight.clamp_(-0.2, 0.2)
+
+    assert training(each=clamp, weights_every=1)[1] == []
+
+
+# ---- actions, state, surroundings ----------------------------------------------------------
+
+
+def test_actions():
+    seen = []
+    training(fault=FLIP, on_event=seen.append)
+    assert [e.kind for e in seen][:1] == ["spike"]
+    with pytest.raises(ulpscope.WatchAlarm, match="0.weight"):
+        training(fault=FLIP, action="raise")
+    with pytest.raises(SystemExit) as left:
+        training(fault=FLIP, action="stop", exit_code=17)
+    assert left.value.code == 17
+
+
+def test_a_skipped_step_changes_no_weight():
+    weights = []
+    training(fault=FLIP, action="skip", each=lambda step, net, _: weights.append(net[0].weight.detach().clone()))
+    assert torch.equal(weights[40], weights[39]) and not torch.equal(weights[39], weights[38])
+
+
+def test_state_goes_over_a_restart():
+    _, _, first = training(steps=39)
+    buffer = first.state_dict()
+
+    def go_on(state):
+        torch.manual_seed(5)
+        net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+        with ulpscope.watch(net, optimizer) as w:
+            if state:
+                w.load_state_dict(state)
+            net(torch.randn(8, 16)).pow(2).mean().backward()
+            net[0].weight.grad[0, 0] = 1e12
+            optimizer.step()
+        return w
+
+    assert [e.kind for e in go_on(buffer).events()][:1] == ["spike"] and go_on(buffer).step == 40
+    assert go_on(None).events() == []
+    with pytest.raises(ValueError, match="no state of a watch"):
+        go_on({"step": 1, "core": torch.zeros(9, dtype=torch.uint8)})
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"config": "coldown:5"}, "cooldown"), ({"config": "cooldown:0"}, "cooldown"),
+    ({"action": "explode"}, "one of log"), ({"weights_every": 0}, "one step or more")])  # fmt: skip
+def test_what_is_wrong_is_a_sentence(options, says):
+    net = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=says):
+        ulpscope.watch(net, torch.optim.SGD(net.parameters(), lr=1), **options)
+
+
+def test_odd_models_are_watched():
+    """Frozen, unused, empty and complex parameters, accumulated gradients, another shape later."""
+    net = nn.Linear(4, 4)
+    frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+    odd = [nn.Parameter(torch.ones(2, dtype=torch.complex64)), nn.Parameter(torch.empty(0)),
+           nn.Parameter(torch.ones(2)), frozen]  # fmt: skip
+    optimizer = torch.optim.SGD([*net.parameters(), *odd], lr=0.01)
+    with ulpscope.watch(net, optimizer, weights_every=1) as w:
+        for step in range(20):
+            for _ in range(2):
+                (net(torch.randn(3, 4)).sum() + odd[0].abs().sum() + odd[1].sum()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == 10:
+                odd[0].data = torch.ones(5, dtype=torch.complex64)
+    assert (w.error, w.events(), w.step) == (None, [], 20)
+
+
+def test_a_full_disk_and_a_failure_of_its_own_are_said_once(capfd):
+    losses, events, _ = training(log="/dev/full")
+    assert capfd.readouterr().err.count("No space left") == 1 and events == []
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    w = ulpscope.watch(net, optimizer)
+    w.core = None  # whatever may go wrong
+    for _ in range(3):
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert capfd.readouterr().err.count("the watch failed") == 1 and w.error
+
+
+def test_asd_has_its_words(caplog, monkeypatch):
+    monkeypatch.setenv("NPU_ASD_CONFIG", "enable:true,grad_sample_interval:1,cooldown:1,strikes_num:1")
+    caplog.set_level("INFO", "torch_npu.silent_check")
+    training(fault=FLIP | {"count": 3})
+    assert any("A grad-norm spike may happen" in r.getMessage() and r.levelname == "INFO" for r in caplog.records)
+    assert any("feature detection detects abnormal results!" in r.getMessage() for r in caplog.records)
+
+
+# ---- under ulpscope run, and over ranks ---------------------------------------------------------
+
+TRAIN = """
+    import os, signal, sys, time, torch
+    import torch.distributed as dist
+    from torch import nn
+    what, world, rank = sys.argv[1], int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+    model = net
+    if world > 1:
+        dist.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(rank)
+    last = rank == world - 1
+    for step in range(40):
+        model(torch.randn(8, 16)).pow(2).mean().backward()
+        if what == "grad" and last and step == 30:
+            net[0].weight.grad.view(-1)[5] = 1e30
+        optimizer.step()
+        optimizer.zero_grad()
+        if what == "weight" and last and step == 30:
+            net[0].weight.data.view(torch.int32).view(-1)[5] ^= 1
+        if what == "killed" and last and step == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "slow" and last and step == 30:
+            time.sleep(2)
+    print("done", flush=True)
+    if world > 1:
+        dist.destroy_process_group()
+"""
+
+
+def run(folder, what, ranks=1, *options):
+    (folder / "train.py").write_text(textwrap.dedent(TRAIN))
+    command = [sys.executable, "train.py", what]
+    if ranks > 1:
+        command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return subprocess.run(["ulpscope", "run", "--watch", *options, "--", *command], cwd=folder, text=True,
+                          capture_output=True, timeout=120, env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+
+
+def test_a_program_that_knows_nothing_of_it(tmp_path):
+    done = run(tmp_path, "clean", 1, "--watch-log", "w.jsonl")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "no alarm in 40 optimizer steps" in done.stderr and "ulpscope watch w.jsonl" in done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "w.jsonl").open()]
+    assert lines[0] == {"ulpscope_watch": 1, "world": 1, "tensors": [
+        ["0.weight", "float32"], ["0.bias", "float32"], ["2.weight", "float32"], ["2.bias", "float32"]]}  # fmt: skip
+    assert {line["site"] for line in lines[1:]} >= {"weight", "update", "moment1", "moment2"}
+    done = run(tmp_path, "grad")
+    assert done.returncode == 1 and "the gradient of '0.weight'" in done.stderr
+
+
+def test_a_bad_config_starts_nothing(tmp_path):
+    (tmp_path / "train.py").write_text("print('ran')")
+    done = subprocess.run(["ulpscope", "run", "--watch=coldown:3", "--", sys.executable, "train.py"],
+                          cwd=tmp_path, text=True, capture_output=True)  # fmt: skip
+    assert done.returncode == 2 and "cooldown" in done.stderr and "ran" not in done.stdout
+
+
+def test_a_rank_is_named(tmp_path):
+    done = run(tmp_path, "weight", 3)
+    assert done.returncode == 1, done.stderr
+    assert "rank 2 is not what the other ranks have" in done.stderr and "2 of 3 agree" in done.stderr
+    clean = run(tmp_path, "slow", 3)
+    assert clean.returncode == 0 and "no alarm in 120 optimizer steps of 3 processes" in clean.stderr, clean.stderr
+
+
+def test_a_killed_rank_ends_nobody_else_by_the_watch(tmp_path):
+    """The others end by their own all-reduce or by torchrun, as without; it does not hang."""
+    done = run(tmp_path, "killed", 2)
+    assert done.returncode not in (0, 2) and "the watch failed" not in done.stderr, done.stderr
