@@ -49,6 +49,7 @@ KINDS = {
     "without": None,
     "norm of all gradients": norm_check,
     "watch": watched(),
+    "watch, 1 of 100 matmuls": watched(matmul_every=100),
     "watch, weights at every step": watched(weights_every=1),
     "watch, and a log": watched(log="/dev/null"),
 }

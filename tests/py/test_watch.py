@@ -15,7 +15,7 @@ from torch import nn
 import ulpscope
 import ulpscope.sim
 from ulpscope import _core
-from ulpscope.sources import watch_rows
+from ulpscope.sources import watch_matmul, watch_rows
 
 FLIP = {"fault": "flip", "bit": 30, "element": 5}
 
@@ -271,6 +271,16 @@ def test_asd_has_its_words(caplog, monkeypatch):
     assert any("feature detection detects abnormal results!" in r.getMessage() for r in caplog.records)
 
 
+def test_asd_events_are_shown_where_the_variable_asks_for_them(tmp_path):
+    code = ("import torch, ulpscope\nnet = torch.nn.Linear(4, 4)\nopt = torch.optim.SGD(net.parameters(), lr=0.0)\n"
+            "w = ulpscope.watch(net, opt, 'mode:asd,enable:true,grad_sample_interval:1')\n"
+            "for step in range(20):\n    net(torch.ones(1, 4)).sum().backward()\n"
+            "    if step == 15: net.weight.grad[0, 0] = 1e30\n    opt.step(); opt.zero_grad()\n")  # fmt: skip
+    told = [subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True,
+                           env={**os.environ, "TORCH_NPU_LOGS": words}).stderr for words in ("", "silent")]  # fmt: skip
+    assert ["A grad-norm spike may happen" in text for text in told] == [False, True]
+
+
 # ---- under ulpscope run, and over ranks ---------------------------------------------------------
 
 TRAIN = """
@@ -345,3 +355,97 @@ def test_a_killed_rank_ends_nobody_else_by_the_watch(tmp_path):
     """The others end by their own all-reduce or by torchrun, as without; it does not hang."""
     done = run(tmp_path, "killed", 2)
     assert done.returncode not in (0, 2) and "the watch failed" not in done.stderr, done.stderr
+
+
+# ---- matmuls, the last calls ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("mean", [0.0, 1.0])
+def test_the_bound_of_a_checksum_holds_and_is_near(dtype, mean):
+    """No row of clean products is near it, an element that is off by some of the largest is beyond."""
+    for seed in range(10):
+        torch.manual_seed(seed)
+        x = (torch.randn(64, 512) + mean).to(dtype)
+        weight, bias = (torch.randn(256, 512) * 0.05).to(dtype), torch.randn(256).to(dtype)
+        y = nn.functional.linear(x, weight, bias)
+        assert watch_matmul.error_over_bound(x, weight, bias, y) < 0.8
+    y[3, 7] += (3 + mean * 20) * y.abs().max()
+    assert watch_matmul.error_over_bound(x, weight, bias, y) > 1
+    y[3, 7] = float("inf")
+    assert watch_matmul.error_over_bound(x, weight, bias, y) == float("inf")
+
+
+def test_asd_checksum_is_that_of_the_document():
+    torch.manual_seed(0)
+    a, b = torch.randn(32, 64).bfloat16(), torch.randn(64, 48).bfloat16()
+    c = a @ b
+    assert watch_matmul.asd_abnormal(a, b, c, torch.matmul) == 0
+    c[3, 3] += 4096
+    assert watch_matmul.asd_abnormal(a, b, c, torch.matmul) == 1
+
+
+@pytest.mark.parametrize(("fault", "expected"), [("", []), ("aten::addmm:bit_flip:index=5:bit=29:nth=41", ["matmul"])])
+def test_a_matmul_is_named(fault, expected):
+    with ulpscope.sim.plant(fault):
+        _, events, _ = training("sim:0", steps=24, matmul_every=1)
+    assert [e.kind for e in events if e.kind == "matmul"] == expected
+    assert all(e.tensor == "0.weight" and e.step == 20 for e in events if e.kind == "matmul")
+
+
+def test_the_last_calls_become_a_trace(tmp_path):
+    _, events, _ = training(fault=FLIP, keep_calls=40, output=tmp_path / "last")
+    assert events[0].command == f"ulpscope check {tmp_path / 'last'} --device DEVICE"
+    with _core.Trace(tmp_path / "last") as trace:
+        assert len(trace.select()) == 40
+
+
+SHARDED = """
+    import os, torch, ulpscope
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    def model():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+
+    def train(net, watched, micro=1, harm=None):
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+        torch.manual_seed(rank)
+        with ulpscope.watch(watched, optimizer, weights_every=1) as w:
+            for step in range(25):
+                for k in range(micro):
+                    with net.no_sync() if micro > 1 and k < micro - 1 else torch.enable_grad():
+                        net(torch.randn(8, 16)).pow(2).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=micro == 1)
+                if harm and step == 20 and rank == 1:
+                    harm()
+        events = [(e.step, e.kind, e.rank, e.tensor) for e in w.events()]
+        os.write(1, f"rank {rank}: {w.error} {w.exchange.alone} {events}\\n".encode())
+
+    sharded = model()
+    for part in (sharded[0], sharded[2], sharded):
+        fully_shard(part, mesh=init_device_mesh("cpu", (world,)))
+    def flip():
+        sharded[0].weight.to_local().data.view(torch.int32)[0, 0] ^= 4
+    train(sharded, sharded, harm=flip)
+    buckets = nn.parallel.DistributedDataParallel(model(), gradient_as_bucket_view=True)
+    train(buckets, buckets, micro=2)
+    dist.destroy_process_group()
+"""
+
+
+def test_shards_and_buckets(tmp_path):
+    (tmp_path / "train.py").write_text(textwrap.dedent(SHARDED))
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                           "2", "train.py"], cwd=tmp_path, text=True, capture_output=True, timeout=120,
+                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "rank 0: None None [(21, 'changed', 1, '0.weight')]", "rank 0: None None []",
+        "rank 1: None None [(21, 'changed', 1, '0.weight')]", "rank 1: None None []"]  # fmt: skip

@@ -11,6 +11,7 @@ import array
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import sys
 import time
@@ -19,12 +20,13 @@ import zlib
 import torch
 
 from .. import _core
-from . import watch_log, watch_ranks, watch_rows
+from . import watch_log, watch_matmul, watch_ranks, watch_rows
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
 MOMENTS = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "moment2"}
 QUIET = {"asd_event", "checksum_on", "checksum_off"}  # told to the log alone
+OWN = {"matmul", "checksum_abnormal"}  # that one rank alone knows
 ACTIONS = ("log", "skip", "raise", "stop")
 UPDATES = 50  # one of so many elements has its update taken at a step,
 FEW = 1 << 16  # and so many at the least
@@ -57,6 +59,14 @@ def asd_config():
     """The configuration that NPU_ASD_CONFIG asks for; None where it is not set."""
     text = os.environ.get("NPU_ASD_CONFIG", "").strip()
     return f"mode:asd,{text}" if text else None
+
+
+def show_silent():
+    """TORCH_NPU_LOGS has word "silent": what mode asd tells at level INFO is shown, as torch_npu does."""
+    log = logging.getLogger("torch_npu.silent_check")
+    if "silent" in os.environ.get("TORCH_NPU_LOGS", "") and not log.handlers:
+        log.setLevel(logging.INFO)
+        log.addHandler(logging.StreamHandler())
 
 
 def parameters_of(model, optimizers):
@@ -102,7 +112,7 @@ class Watch:
     """
 
     def __init__(self, model, optimizer, config, process_group, action, on_event, log, weights_every,
-                 keep_calls, output, exit_code):  # fmt: skip
+                 matmul_every, keep_calls, output, exit_code):  # fmt: skip
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
         self.weights_every = weights_every
@@ -123,6 +133,8 @@ class Watch:
         self.exchange = watch_ranks.Exchange(group) if group is not None else None
         self.rank, self.world = (self.exchange.rank, self.exchange.world) if self.exchange else (0, 1)
         self.asd = config.startswith("mode:asd")
+        if self.asd:
+            show_silent()
         self.core = _core.Watch(config, world=self.world)
         self._meet()
         self.log = watch_log.Log(log, self.world, self.names) if log and self.rank == 0 else None
@@ -131,6 +143,9 @@ class Watch:
         if keep_calls:
             self.tracker = nan_tracker(keep_calls=keep_calls, output=output)
             self.tracker.__enter__()
+        self.matmuls = None
+        if matmul_every and model is not None:
+            self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
         self._hook()
 
     # ---- the tensors ----
@@ -184,7 +199,9 @@ class Watch:
             self._unhook()
 
     def _unhook(self):
-        handles, self.handles = self.handles, []
+        if self.matmuls is not None:
+            self.matmuls.remove()
+        handles, self.handles, self.matmuls = self.handles, [], None
         for handle in handles:
             handle.remove()
 
@@ -252,13 +269,33 @@ class Watch:
                       if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
             self._read(site, [i for i, _ in states], [s for _, s in states])
 
+    def _linear(self, module, x, result):
+        with self._guarded():
+            over = watch_matmul.error_over_bound(x, module.weight, module.bias, result)
+            self._read("matmul", [self.ids[module.weight]], [over])
+
+    def _matmul(self, a, b, c, matmul):
+        with self._guarded():
+            self._read("matmul", [-1], [watch_matmul.asd_abnormal(a, b, c, matmul)])
+
+    def _switch_checksum(self):
+        """Mode asd has matmuls checked for some minutes after a warning."""
+        wants = self.asd and self.core.about()["wants_checksum"]
+        if wants and self.matmuls is None:
+            self.matmuls = watch_matmul.Matmuls(self._matmul)
+        elif self.asd and not wants and self.matmuls is not None:
+            self.matmuls.remove()
+            self.matmuls = None
+
     # ---- what was read, decided ----
 
     def _collect(self, decide_now=False):
         """Takes what has come of the devices and of the other ranks; nothing is waited for."""
         for (step, site, numbers), rows in self.reader.ready():
             known = self._rows.setdefault(step, {})
-            if site is not None:
+            if site == "matmul":
+                self._feed_matmul(step, numbers[0], rows[0])
+            elif site is not None:
                 known |= {(site, i): row for i, row in zip(numbers, rows) if row is not None}
             elif self.exchange is None:
                 self._decide(step, [self._rows.pop(step)])
@@ -303,6 +340,13 @@ class Watch:
                 self.core.feed(step, site, table.tobytes(), hashes.tobytes())
         for found in self.core.step(step, seconds):
             self._take(found)
+        self._switch_checksum()
+
+    def _feed_matmul(self, step, number, row):
+        """Checks are this rank's own; a step has the worst of each tensor."""
+        over = math.inf if row.n_nonfinite else row.max_abs
+        table = array.array("d", (self.rank, number, 0, 0, 0, 0, 0, 0, over))
+        self.core.feed(step, "matmul", table.tobytes())
 
     def _take(self, found):
         trace = self._keep() if self.tracker is not None else None
@@ -315,7 +359,7 @@ class Watch:
         name = "torch_npu.silent_check" if self.asd else "ulpscope.watch"
         level = logging.INFO if found["level"] == "info" else logging.WARNING
         text = event.sentence if self.asd or not command else f"{event.sentence}; next: {command}"
-        if self.tells():
+        if self.tells() or event.kind in OWN:
             logging.getLogger(name).log(level, "%s", text)
 
     def tells(self):
@@ -401,7 +445,7 @@ def _version(tensor):
 
 
 def watch(model, optimizer, config=None, process_group=None, *, action="log", on_event=None, log=None,
-          weights_every=20, keep_calls=0, output="ulpscope-watch", exit_code=3):  # fmt: skip
+          weights_every=20, matmul_every=0, keep_calls=0, output="ulpscope-watch", exit_code=3):  # fmt: skip
     """
     Watches training for silent corruption from here on; nothing more is needed in the loop.
 
@@ -416,7 +460,8 @@ def watch(model, optimizer, config=None, process_group=None, *, action="log", on
     "skip" (this step of the optimizer: of one process on the CPU), "raise" (WatchAlarm), "stop"
     (SystemExit with `exit_code`). `on_event`: a function, called with each event. `log`: a file for the
     rows, which `ulpscope watch` reads. `weights_every`: at one of so many steps all weights and
-    moments are hashed. `keep_calls`: the last so many calls stay in memory with their data and are
+    moments are hashed. `matmul_every`: one of so many forward calls of nn.Linear is held to its row
+    checksums; 0: none. `keep_calls`: the last so many calls stay in memory with their data and are
     written as a trace into `output` where something is abnormal.
 
     Raises ValueError for a bad argument; what goes wrong later is said once, and training goes on.
@@ -427,9 +472,11 @@ def watch(model, optimizer, config=None, process_group=None, *, action="log", on
         raise ValueError(f"weights_every {weights_every!r}: one step or more")
     if config is None:
         config = asd_config() or ""
+    if not isinstance(matmul_every, int) or matmul_every < 0:
+        raise ValueError(f"matmul_every {matmul_every!r}: one call of so many, 0 for none")
     try:
         made = Watch(model, optimizer, config, process_group, action, on_event, log, weights_every,
-                     keep_calls, output, exit_code)  # fmt: skip
+                     matmul_every, keep_calls, output, exit_code)  # fmt: skip
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
     if action == "skip" and made.exchange is not None:
