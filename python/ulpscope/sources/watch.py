@@ -125,7 +125,7 @@ class Watch:
         self._versions = {}  # id -> version of a weight whose hash was taken
         self._before = {}  # id -> a weight before the step
         self._rows = {}  # step -> {(site, id): row}
-        self._turn = 0  # which tensor has its update taken next
+        self._turn = self._share = 0  # which tensor has its update taken next; elements that may be
         self._said_alone = False
         self.reader = watch_rows.Reader()
         self.parameters = parameters_of(model, self.optimizers)
@@ -234,14 +234,13 @@ class Watch:
         self._before = {p: (i, _copy(p)) for i, p in self._next_updates(with_grad)}
 
     def _next_updates(self, with_grad):
-        """Some of the tensors, in turn from step to step."""
-        room = max(FEW, sum(p.numel() for _, p in with_grad) // UPDATES)
+        """Some of the tensors, in turn: what one has more than a step's share is paid by the next."""
+        self._share += max(FEW, sum(p.numel() for _, p in with_grad) // UPDATES)
         chosen = []
-        for k in range(len(with_grad)):
-            if room <= 0:
-                break
-            chosen.append(with_grad[(self._turn + k) % len(with_grad)])
-            room -= chosen[-1][1].numel()
+        while self._share > 0 and len(chosen) < len(with_grad):
+            chosen.append(with_grad[(self._turn + len(chosen)) % len(with_grad)])
+            self._share -= chosen[-1][1].numel()
+        self._share = min(self._share, 0)
         self._turn = (self._turn + len(chosen)) % max(1, len(with_grad))
         return chosen
 
@@ -263,7 +262,7 @@ class Watch:
         full = self.step % self.weights_every == 0
         weights = mine if full else [p for _, p, _ in moved]
         self._read("weight", [self.ids[p] for p in weights], weights)
-        self._versions |= {p: _version(p) for p in weights}
+        self._versions |= {p: _version(p) for p in weights} if full else {}
         for key, site in MOMENTS.items() if full else ():
             states = [(self.ids[p], optimizer.state[p][key]) for p in mine
                       if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
