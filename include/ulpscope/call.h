@@ -6,6 +6,7 @@
 #ifndef ULPSCOPE_CALL_H
 #define ULPSCOPE_CALL_H
 
+#include <ulpscope/stats.h>
 #include <ulpscope/tensor.h>
 #include <ulpscope/value.h>
 
@@ -33,8 +34,9 @@ typedef struct usc_call_arg {
     int64_t strides[USC_MAX_DIMS];
     int64_t offset;
     bool requires_grad;
-    const char *stats; /* JSON or NULL */
-    const char *form;  /* as in usc_tensor_row */
+    const char *stats;      /* JSON or NULL */
+    const usc_range *range; /* in its place where a running session took it; NULL: not */
+    const char *form;       /* as in usc_tensor_row */
 } usc_call_arg;
 
 /**
@@ -43,6 +45,13 @@ typedef struct usc_call_arg {
  * element.
  */
 USC_API bool usc_call_arg_stat(const usc_call_arg *arg, const char *name, double *out);
+
+/**
+ * The range of an argument, from `range` or from `stats`. False, and zeros in *out, where
+ * there is neither. min and max are 0 where no element is finite, and so is what of
+ * `stats` cannot be.
+ */
+USC_API bool usc_call_arg_range(const usc_call_arg *arg, usc_range *out);
 
 /** One call. Texts may be NULL where a trace does not tell. */
 typedef struct usc_call {

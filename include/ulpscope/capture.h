@@ -50,8 +50,8 @@ typedef struct usc_capture_hooks {
 /** Who gets the calls of a session that writes no trace: each as it ends, so that one
  * comes behind those that made its inputs, from the writer thread. Texts and arguments
  * are valid until `call` returns; blobs, schema, class of the module and hashes are not
- * told, of statistics only n, n_nan, n_pos_inf, n_neg_inf, min and max. The session holds
- * what lives, so that its memory does not grow with the run. */
+ * told, of statistics the range alone. The session holds what lives, so that its memory
+ * does not grow with the run. */
 typedef struct usc_capture_watch {
     void *ctx;
     usc_status (*call)(void *ctx, const usc_call *call, usc_error *err);

@@ -59,12 +59,16 @@ typedef struct usc_stats {
     int32_t histogram[2][USC_N_BINADES]; /* [0] positive, [1] negative */
 } usc_stats;
 
+/** How large the elements of a tensor are, and how many are no numbers: fields as in
+ * usc_stats. What a live session takes of every tensor. */
+typedef struct usc_range {
+    int64_t n, n_nan, n_pos_inf, n_neg_inf;
+    double min, max;
+} usc_range;
+
 typedef struct usc_stats_options {
     int n_threads;     /* 0 and 1: the caller's thread only; above 16: 16 */
     bool no_histogram; /* leave out the histogram, the structure and the fingerprint */
-    bool range_only;   /* n, n_nan, n_pos_inf, n_neg_inf, min and max alone, of integers
-                          int_min and int_max: one pass at the speed of memory. mean and l2
-                          are NaN, the rest is 0 */
 } usc_stats_options;
 
 /**
@@ -85,6 +89,18 @@ typedef struct usc_stats_options {
 USC_API USC_NODISCARD usc_status usc_stats_compute(const usc_tensor *t,
                                                    const usc_stats_options *options,
                                                    usc_stats *out, usc_error *err);
+
+/**
+ * Computes the range alone, in one pass at the speed of memory.
+ *
+ * Shapes, Units, Numbers, Memory, Threads, Errors: as usc_stats_compute, whose fields of
+ *          the same names are the same bits.
+ */
+USC_API USC_NODISCARD usc_status usc_range_compute(const usc_tensor *t, usc_range *out,
+                                                   usc_error *err);
+
+/** The range that statistics hold. */
+USC_API usc_range usc_range_of(const usc_stats *stats);
 
 USC_END_DECLS
 #endif

@@ -26,6 +26,32 @@ bool usc_call_arg_stat(const usc_call_arg *arg, const char *name, double *out)
     return true;
 }
 
+/* What no number of elements can be counts as none. */
+static int64_t count_of(const usc_call_arg *arg, const char *name)
+{
+    double value;
+    (void)usc_call_arg_stat(arg, name, &value);
+    return value > 0 && value < 0x1p53 ? (int64_t)value : 0;
+}
+
+bool usc_call_arg_range(const usc_call_arg *arg, usc_range *out)
+{
+    *out = (usc_range){0};
+    if (arg->range != NULL) {
+        *out = *arg->range;
+        if (!isfinite(out->min) || !isfinite(out->max)) out->min = out->max = 0;
+        return true;
+    }
+    if (arg->stats == NULL) return false;
+    out->n = count_of(arg, "n");
+    out->n_nan = count_of(arg, "n_nan");
+    out->n_pos_inf = count_of(arg, "n_pos_inf");
+    out->n_neg_inf = count_of(arg, "n_neg_inf");
+    (void)usc_call_arg_stat(arg, "min", &out->min);
+    (void)usc_call_arg_stat(arg, "max", &out->max);
+    return true;
+}
+
 static const usc_call_arg *input_at(const usc_call *call, const char *path)
 {
     for (int i = 0; i < call->n_args; i++)

@@ -129,6 +129,8 @@ static bool lacks_stats(const plan *p, const usc_touch *at)
     const uint64_t key = usc_view_stats_key(at->t, &at->reach);
     for (int64_t i = 0; i < s->n_stats; i++)
         if (s->stats[i].key == key) return false;
+    for (int64_t i = 0; i < s->n_ranges; i++)
+        if (s->ranges[i].key == key) return false;
     return true;
 }
 

@@ -93,6 +93,8 @@ typedef struct usc_tensor_message {
     /* Bytes for the statistics alone, of its storage from byte `from` on; NULL: none. */
     const unsigned char *bytes;
     int64_t from, size;
+    bool has_range;
+    usc_range range; /* to a watcher, in place of statistics */
 } usc_tensor_message;
 
 /* How a call is left by an END message: further results may come without an end. */

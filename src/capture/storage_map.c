@@ -38,13 +38,16 @@ static void release(const usc_storage_map *m, usc_storage *s)
     s->held = NULL;
 }
 
-/* Frees and forgets all but the record and its list of tensors. */
+/* Frees and forgets all but the record and the lists that most storages have. */
 static void empty(const usc_storage_map *m, usc_storage *s)
 {
     usc_content_free(&s->content, m->alloc);
     free_array(m, s->parts, s->max_parts, sizeof *s->parts);
     free_array(m, s->stats, s->max_stats, sizeof *s->stats);
-    *s = (usc_storage){.tensors = s->tensors, .max_tensors = s->max_tensors};
+    *s = (usc_storage){.tensors = s->tensors,
+                       .max_tensors = s->max_tensors,
+                       .ranges = s->ranges,
+                       .max_ranges = s->max_ranges};
 }
 
 static void free_storage(const usc_storage_map *m, usc_storage *s)
@@ -52,6 +55,7 @@ static void free_storage(const usc_storage_map *m, usc_storage *s)
     release(m, s);
     empty(m, s);
     free_array(m, s->tensors, s->max_tensors, sizeof *s->tensors);
+    free_array(m, s->ranges, s->max_ranges, sizeof *s->ranges);
     m->alloc->resize(m->alloc->ctx, s, sizeof *s, 0);
 }
 
@@ -166,6 +170,7 @@ void usc_storage_renew(usc_storage_map *m, usc_storage *s)
     s->n_tensors = 0; /* the arrays stay for the next generation */
     s->n_parts = 0;
     s->n_stats = 0;
+    s->n_ranges = 0;
 }
 
 /* Room for one more element; NULL: no memory. */
@@ -210,6 +215,18 @@ usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t ke
     usc_known_stats *known = &s->stats[s->n_stats++];
     known->key = key;
     return &known->stats;
+}
+
+usc_range *usc_storage_add_range(usc_storage_map *m, usc_storage *s, uint64_t key)
+{
+    if (s->n_ranges == s->max_ranges) {
+        void *bigger = grow(m, s->ranges, &s->max_ranges, sizeof *s->ranges);
+        if (bigger == NULL) return NULL;
+        s->ranges = bigger;
+    }
+    usc_known_range *known = &s->ranges[s->n_ranges++];
+    known->key = key;
+    return &known->range;
 }
 
 void usc_storage_map_free(usc_storage_map *m)

@@ -27,6 +27,11 @@ typedef struct usc_known_stats {
     usc_stats stats;
 } usc_known_stats;
 
+typedef struct usc_known_range {
+    uint64_t key;
+    usc_range range;
+} usc_known_range;
+
 typedef struct usc_storage {
     void *address, *held;
     int64_t id, size;
@@ -44,6 +49,8 @@ typedef struct usc_storage {
     int64_t n_parts, max_parts;
     usc_known_stats *stats; /* of this generation, without data only */
     int64_t n_stats, max_stats;
+    usc_known_range *ranges; /* in their place where a session is watched */
+    int64_t n_ranges, max_ranges;
 } usc_storage;
 
 typedef struct usc_storage_map {
@@ -83,6 +90,9 @@ bool usc_storage_add_part(usc_storage_map *m, usc_storage *s, usc_part part);
 
 /** Room for statistics of this generation under `key`; NULL: no memory. */
 usc_stats *usc_storage_add_stats(usc_storage_map *m, usc_storage *s, uint64_t key);
+
+/** The same for a range. */
+usc_range *usc_storage_add_range(usc_storage_map *m, usc_storage *s, uint64_t key);
 
 /** Forgets everything. */
 void usc_storage_map_free(usc_storage_map *m);

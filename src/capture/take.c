@@ -17,40 +17,75 @@ static bool wants_stats(const usc_touch *at)
     return at->reach.known && at->t->view.dtype != USC_DTYPE_NONE;
 }
 
+/* The elements of a tensor, as a view; false: they cannot be had. */
+static bool view_of(usc_capture *c, usc_touch *at, usc_tensor *view)
+{
+    union {
+        const void *in;
+        void *out;
+    } first = {.in = usc_touch_view(c, at)}; /* the view is only read */
+    *view = at->t->view;
+    view->data = first.out;
+    return first.in != NULL;
+}
+
 /* Without data kept, statistics of large tensors are computed here, once per distinct
  * bytes. NULL: none. */
 static const usc_stats *stats_here(usc_capture *c, usc_touch *at, uint64_t key)
 {
     usc_storage *s = at->s;
+    usc_tensor view;
     for (int64_t i = 0; i < s->n_stats; i++)
         if (s->stats[i].key == key) return &s->stats[i].stats;
-    union {
-        const void *in;
-        void *out;
-    } first = {.in = usc_touch_view(c, at)}; /* the view is only read */
-    if (first.in == NULL) return NULL;
-    usc_tensor view = at->t->view;
-    view.data = first.out;
-    const usc_stats_options options = {.range_only = c->watcher != NULL};
+    if (!view_of(c, at, &view)) return NULL;
     usc_stats *stats = usc_storage_add_stats(&c->storages, s, key);
     if (stats == NULL)
         usc_session_fail_memory(c, "statistics");
-    else if (usc_stats_compute(&view, &options, stats, NULL) != USC_OK)
+    else if (usc_stats_compute(&view, NULL, stats, NULL) != USC_OK)
         s->n_stats--, stats = NULL;
     return stats;
 }
 
+/* A watcher wants the range alone, which is as fast as a copy. */
+static void add_range(usc_capture *c, usc_touch *at, usc_tensor_message *m)
+{
+    usc_storage *s = at->s;
+    const uint64_t key = m->dense_key;
+    usc_tensor view;
+    const usc_range *known = NULL;
+    for (int64_t i = 0; i < s->n_ranges && known == NULL; i++)
+        if (s->ranges[i].key == key) known = &s->ranges[i].range;
+    if (known == NULL) {
+        if (!view_of(c, at, &view)) return;
+        usc_range *range = usc_storage_add_range(&c->storages, s, key);
+        if (range == NULL) {
+            usc_session_fail_memory(c, "statistics");
+            return;
+        }
+        if (usc_range_compute(&view, range, NULL) != USC_OK) {
+            s->n_ranges--;
+            return;
+        }
+        known = range;
+    }
+    m->has_range = true;
+    m->range = *known;
+}
+
 /* Bytes up to which a tensor is copied for the writer to compute its statistics: that is
  * cheaper than to compute them here, up to where a histogram counts every element. What
- * had to be fetched is not fetched again for a second view. A watcher wants the range
- * alone, which is as fast as a copy. */
+ * had to be fetched is not fetched again for a second view. */
 #define WORTH_COPYING ((int64_t)32 << 10)
 
 /* Without data kept: statistics of the tensor, or what they can be computed from. */
 static void add_stats(usc_capture *c, usc_touch *at, usc_tensor_message *m)
 {
     const int64_t size = at->reach.to - at->reach.from;
-    if (c->watcher != NULL || size > WORTH_COPYING || usc_touch_is_remote(c, at->t)) {
+    if (c->watcher != NULL) {
+        add_range(c, at, m);
+        return;
+    }
+    if (size > WORTH_COPYING || usc_touch_is_remote(c, at->t)) {
         m->row.stats = stats_here(c, at, m->dense_key);
         return;
     }

@@ -3,9 +3,7 @@
 #include "capture/watch.h"
 
 #include "base/arena.h"
-#include "base/number.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,7 +88,7 @@ static void empty(table *t)
 
 /* ---- rows ---- */
 
-enum { NAME_SIZE = 32, STATS_SIZE = 192, PATH_SIZE = 256 };
+enum { NAME_SIZE = 32, PATH_SIZE = 256 };
 
 typedef struct storage {
     node in;
@@ -108,22 +106,26 @@ typedef struct tensor {
     node in;
     struct tensor *other; /* of the same version */
     int64_t version, storage, offset;
-    char dtype[NAME_SIZE], stats[STATS_SIZE]; /* stats: "" for none */
+    char dtype[NAME_SIZE];
+    bool has_range;
+    usc_range range;
     int ndim;
     int64_t dims[]; /* sizes, strides */
 } tensor;
 
-/* An argument of an open call: tensors may be gone when it ends. */
+/* What an argument of an open call points to: its tensor may be gone when it ends. */
 typedef struct held_arg {
-    usc_call_arg arg;
-    char path[PATH_SIZE], device[NAME_SIZE], dtype[NAME_SIZE], stats[STATS_SIZE];
+    char path[PATH_SIZE], device[NAME_SIZE], dtype[NAME_SIZE];
+    bool has_range;
+    usc_range range;
 } held_arg;
 
 typedef struct open_call {
     struct open_call *next;
     usc_call call;
     char *args; /* its text */
-    held_arg *held;
+    usc_call_arg *arg;
+    held_arg *held; /* as many */
     int n, most;
 } open_call;
 
@@ -137,8 +139,6 @@ struct usc_watcher {
     table storages, versions, tensors;
     names of[USC_N_WATCHED_NAMES];
     open_call *open, *idle;
-    usc_call_arg *arg; /* of the call that is handed over */
-    int most;
 };
 
 usc_status usc_watcher_make(const usc_capture_watch *watch, usc_watcher **out,
@@ -155,6 +155,7 @@ static void free_calls(open_call *list)
     for (open_call *next; list != NULL; list = next) {
         next = list->next;
         free(list->args);
+        free(list->arg);
         free(list->held);
         free(list);
     }
@@ -173,13 +174,15 @@ void usc_watcher_free(usc_watcher *w)
     }
     free_calls(w->open);
     free_calls(w->idle);
-    free(w->arg);
     free(w);
 }
 
-static void copy_name(char to[NAME_SIZE], const char *text)
+/* Cut where there is no room. */
+static void copy_text(char *to, size_t size, const char *text)
 {
-    (void)usc_format(to, NAME_SIZE, "%s", text != NULL ? text : "");
+    const size_t n = text != NULL ? strnlen(text, size - 1) : 0;
+    if (n > 0) memcpy(to, text, n);
+    to[n] = '\0';
 }
 
 /* One without bytes holds no numbers: of it nothing is kept. */
@@ -189,7 +192,7 @@ usc_status usc_watcher_storage(usc_watcher *w, const usc_storage_row *row, usc_e
     storage *s = add(&w->storages, row->id, sizeof *s);
     if (s == NULL) return usc_no_memory("capture", err);
     s->bytes = row->bytes;
-    copy_name(s->device, row->device);
+    copy_text(s->device, sizeof s->device, row->device);
     return USC_OK;
 }
 
@@ -215,21 +218,8 @@ usc_status usc_watcher_version(usc_watcher *w, const usc_version_row *row, usc_e
     return USC_OK;
 }
 
-static void write_stats(char to[STATS_SIZE], const usc_stats *s)
-{
-    const int n = usc_format(to, STATS_SIZE,
-                             "{\"n\":%lld,\"n_nan\":%lld,\"n_pos_inf\":%lld,"
-                             "\"n_neg_inf\":%lld",
-                             (long long)s->n, (long long)s->n_nan,
-                             (long long)s->n_pos_inf, (long long)s->n_neg_inf);
-    const size_t left = STATS_SIZE - (size_t)n;
-    if (isfinite(s->min) && isfinite(s->max))
-        (void)usc_format(to + n, left, ",\"min\":%.17g,\"max\":%.17g}", s->min, s->max);
-    else
-        (void)usc_format(to + n, left, "}");
-}
-
-usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row, usc_error *err)
+usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row,
+                              const usc_range *range, usc_error *err)
 {
     version *v = find(&w->versions, row->version);
     if (v == NULL) return USC_OK;
@@ -242,8 +232,9 @@ usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row, usc_err
     t->storage = v->storage;
     t->offset = row->offset;
     t->ndim = row->ndim;
-    copy_name(t->dtype, row->dtype_name);
-    if (row->stats != NULL) write_stats(t->stats, row->stats);
+    copy_text(t->dtype, sizeof t->dtype, row->dtype_name);
+    t->has_range = range != NULL;
+    if (range != NULL) t->range = *range;
     if (size > 0) {
         memcpy(t->dims, row->sizes, size);
         memcpy(t->dims + row->ndim, row->strides, size);
@@ -329,9 +320,13 @@ static bool reserve_arg(open_call *o)
 {
     if (o->n < o->most) return true;
     const int most = o->most > 0 ? 2 * o->most : 8;
-    held_arg *more = realloc(o->held, (size_t)most * sizeof *more);
-    if (more == NULL) return false;
-    o->held = more;
+    held_arg *held = realloc(o->held, (size_t)most * sizeof *held);
+    if (held == NULL) return false;
+    o->held = held;
+    usc_call_arg *arg = realloc(o->arg, (size_t)most * sizeof *arg);
+    if (arg == NULL) return false;
+    memset(arg + o->most, 0, (size_t)(most - o->most) * sizeof *arg);
+    o->arg = arg;
     o->most = most;
     return true;
 }
@@ -343,45 +338,40 @@ usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, usc_error *er
     const storage *s = t != NULL ? find(&w->storages, t->storage) : NULL;
     if (o == NULL || s == NULL) return USC_OK;
     if (!reserve_arg(o)) return usc_no_memory("capture", err);
+    usc_call_arg *a =
+        &o->arg[o->n]; /* of an earlier call: each field is set, or is none */
     held_arg *h = &o->held[o->n++];
     const size_t size = (size_t)t->ndim * sizeof(int64_t);
-    h->arg = (usc_call_arg){.role = row->role,
-                            .tensor = row->tensor,
-                            .version = t->version,
-                            .storage = t->storage,
-                            .storage_bytes = s->bytes,
-                            .ndim = t->ndim,
-                            .offset = t->offset};
-    memcpy(h->arg.sizes, t->dims, size);
-    memcpy(h->arg.strides, t->dims + t->ndim, size);
-    (void)usc_format(h->path, sizeof h->path, "%s", row->path);
+    a->role = row->role;
+    a->tensor = row->tensor;
+    a->version = t->version;
+    a->storage = t->storage;
+    a->storage_bytes = s->bytes;
+    a->ndim = t->ndim;
+    a->offset = t->offset;
+    memcpy(a->sizes, t->dims, size);
+    memcpy(a->strides, t->dims + t->ndim, size);
+    copy_text(h->path, sizeof h->path, row->path);
     memcpy(h->device, s->device, sizeof h->device);
     memcpy(h->dtype, t->dtype, sizeof h->dtype);
-    memcpy(h->stats, t->stats, sizeof h->stats);
+    h->has_range = t->has_range;
+    h->range = t->range;
     return USC_OK;
 }
 
 /* Texts are pointed to only now: the arguments may have moved before. */
-static bool gather(usc_watcher *w, open_call *o)
+static void gather(open_call *o)
 {
-    if (o->n > w->most) {
-        usc_call_arg *more = realloc(w->arg, (size_t)o->n * sizeof *more);
-        if (more == NULL) return false;
-        w->arg = more;
-        w->most = o->n;
-    }
     for (int i = 0; i < o->n; i++) {
-        held_arg *h = &o->held[i];
-        h->arg.path = h->path;
-        h->arg.device = h->device;
-        h->arg.dtype_name = h->dtype;
-        h->arg.stats = h->stats[0] != '\0' ? h->stats : NULL;
-        w->arg[i] = h->arg;
+        const held_arg *h = &o->held[i];
+        o->arg[i].path = h->path;
+        o->arg[i].device = h->device;
+        o->arg[i].dtype_name = h->dtype;
+        o->arg[i].range = h->has_range ? &h->range : NULL;
     }
-    o->call.arg = w->arg;
+    o->call.arg = o->arg;
     o->call.n_args = o->n;
     o->call.args = o->args;
-    return true;
 }
 
 usc_status usc_watcher_end(usc_watcher *w, int64_t sequence, const char *status,
@@ -392,7 +382,7 @@ usc_status usc_watcher_end(usc_watcher *w, int64_t sequence, const char *status,
     *at = o->next;
     o->next = w->idle;
     w->idle = o;
-    if (!gather(w, o)) return usc_no_memory("capture", err);
+    gather(o);
     o->call.status = status;
     return w->watch.call(w->watch.ctx, &o->call, err);
 }

@@ -23,8 +23,9 @@ USC_NODISCARD usc_status usc_watcher_storage(usc_watcher *w, const usc_storage_r
                                              usc_error *err);
 USC_NODISCARD usc_status usc_watcher_version(usc_watcher *w, const usc_version_row *row,
                                              usc_error *err);
+/** `range` is copied, too; NULL: nothing is known of its elements. */
 USC_NODISCARD usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row,
-                                            usc_error *err);
+                                            const usc_range *range, usc_error *err);
 USC_NODISCARD usc_status usc_watcher_call(usc_watcher *w, const usc_call_row *row,
                                           usc_error *err);
 USC_NODISCARD usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row,

@@ -49,7 +49,8 @@ static cached_stats *cache_entry(usc_stats_cache *cache, int64_t version, uint64
 static const usc_stats *stats_of(usc_capture *c, const usc_tensor_message *m,
                                  const unsigned char *bytes)
 {
-    if (m->row.stats != NULL || m->dense_key == 0 || c->stats_cache == NULL)
+    if (m->row.stats != NULL || m->has_range || m->dense_key == 0 ||
+        c->stats_cache == NULL)
         return m->row.stats;
     cached_stats *e = cache_entry(c->stats_cache, m->row.version, m->dense_key);
     if (e->key == m->dense_key && e->version == m->row.version) return &e->stats;
@@ -80,7 +81,10 @@ static int64_t *blob_of_part(usc_capture *c, int64_t part)
 static usc_status give_tensor(usc_capture *c, const usc_tensor_message *m, usc_error *err)
 {
     if (c->watcher == NULL) return usc_trace_put_tensor(c->trace, &m->row, err);
-    const usc_status st = usc_watcher_tensor(c->watcher, &m->row, err);
+    const usc_range range = m->row.stats != NULL ? usc_range_of(m->row.stats) : m->range;
+    const bool known = m->has_range || m->row.stats != NULL;
+    const usc_status st =
+        usc_watcher_tensor(c->watcher, &m->row, known ? &range : NULL, err);
     return st != USC_OK || c->recent == NULL
                ? st
                : usc_recent_tensor(c->recent, &m->row, m->part, err);
@@ -173,17 +177,50 @@ static usc_status put_version(usc_capture *c, usc_unpacker *u, usc_error *err)
 
 /* ---- calls ---- */
 
-static void arg_path(char *path, size_t size, const usc_arg_message *m,
-                     const char *keyword, const char *whole, const char *part)
+/* Text while it is put together, cut where there is no room: twice a call is too often
+ * for printf. */
+typedef struct short_text {
+    char text[256];
+    size_t n;
+} short_text;
+
+static void add_text(short_text *p, const char *text)
 {
-    const char *list = m->role == USC_ROLE_OUT ? "out" : "args";
-    int n = whole != NULL     ? snprintf(path, size, "%s", whole)
-            : keyword != NULL ? snprintf(path, size, "kwargs.%s", keyword)
-                              : snprintf(path, size, "%s[%d]", list, (int)m->i_arg);
-    if (whole == NULL && m->i_item >= 0 && n > 0 && (size_t)n < size)
-        n += snprintf(path + n, size - (size_t)n, "[%d]", (int)m->i_item);
-    if (part != NULL && n > 0 && (size_t)n < size)
-        snprintf(path + n, size - (size_t)n, ".%s", part);
+    while (*text != '\0' && p->n + 1 < sizeof p->text)
+        p->text[p->n++] = *text++;
+    p->text[p->n] = '\0';
+}
+
+static void add_index(short_text *p, int32_t i)
+{
+    char digits[16];
+    size_t at = sizeof digits - 1;
+    digits[at] = '\0';
+    digits[--at] = ']';
+    do
+        digits[--at] = (char)('0' + i % 10);
+    while ((i /= 10) > 0);
+    digits[--at] = '[';
+    add_text(p, digits + at);
+}
+
+static void arg_path(short_text *to, const usc_arg_message *m, const char *keyword,
+                     const char *whole, const char *part)
+{
+    to->n = 0;
+    if (whole != NULL) {
+        add_text(to, whole);
+    } else if (keyword != NULL) {
+        add_text(to, "kwargs.");
+        add_text(to, keyword);
+    } else {
+        add_text(to, m->role == USC_ROLE_OUT ? "out" : "args");
+        add_index(to, m->i_arg);
+    }
+    if (whole == NULL && m->i_item >= 0) add_index(to, m->i_item);
+    if (part == NULL) return;
+    add_text(to, ".");
+    add_text(to, part);
 }
 
 static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_error *err)
@@ -191,14 +228,15 @@ static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_er
     usc_status st = USC_OK;
     for (int64_t n = usc_unpack_i64(u); st == USC_OK && n > 0; n--) {
         usc_arg_message m;
-        char path[256];
+        short_text name;
         memcpy(&m, usc_unpack_bytes(u, sizeof m), sizeof m);
         const char *keyword = m.has_keyword ? usc_unpack_text(u) : NULL;
         const char *part = m.has_part ? usc_unpack_text(u) : NULL;
-        arg_path(path, sizeof path, &m, keyword, m.has_path ? usc_unpack_text(u) : NULL,
-                 part);
-        const usc_arg_row row = {
-            .call = call, .role = (usc_role)m.role, .path = path, .tensor = m.tensor};
+        arg_path(&name, &m, keyword, m.has_path ? usc_unpack_text(u) : NULL, part);
+        const usc_arg_row row = {.call = call,
+                                 .role = (usc_role)m.role,
+                                 .path = name.text,
+                                 .tensor = m.tensor};
         st = c->watcher != NULL ? usc_watcher_arg(c->watcher, &row, err)
                                 : usc_trace_put_arg(c->trace, &row, err);
         if (st == USC_OK && c->recent != NULL) st = usc_recent_arg(c->recent, &row, err);

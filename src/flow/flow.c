@@ -3,7 +3,6 @@
 #include <ulpscope/flow.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,39 +95,22 @@ static void set_mark(usc_flow *flow, const usc_call_arg *arg, int64_t source, in
 
 /* ---- what statistics say ---- */
 
-typedef struct counts {
-    int64_t n, nan, pos, neg;
-} counts;
-
-static double number_of(const usc_call_arg *arg, const char *name)
+static usc_range range_of(const usc_call_arg *arg)
 {
-    double value;
-    (void)usc_call_arg_stat(arg, name, &value);
-    return value;
+    usc_range range;
+    (void)usc_call_arg_range(arg, &range);
+    return range;
 }
 
-/* What no number of elements can be counts as none. */
-static int64_t count_of(const usc_call_arg *arg, const char *name)
+static bool any(const usc_range *c)
 {
-    const double value = number_of(arg, name);
-    return value > 0 && value < 0x1p53 ? (int64_t)value : 0;
-}
-
-static counts counts_of(const usc_call_arg *arg)
-{
-    return (counts){count_of(arg, "n"), count_of(arg, "n_nan"),
-                    count_of(arg, "n_pos_inf"), count_of(arg, "n_neg_inf")};
-}
-
-static bool any(const counts *c)
-{
-    return c->nan > 0 || c->pos > 0 || c->neg > 0;
+    return c->n_nan > 0 || c->n_pos_inf > 0 || c->n_neg_inf > 0;
 }
 
 /* ---- what comes in ---- */
 
 typedef struct inputs {
-    counts all;
+    usc_range all; /* counts alone */
     int arg;    /* the first that brings any; one that is not overwritten before others */
     int widest; /* holds the largest finite value */
     double largest;
@@ -163,21 +145,21 @@ static void add_input(const usc_flow *flow, const usc_call *call, int i, inputs 
 {
     const usc_call_arg *arg = &call->arg[i];
     const int64_t mark = mark_of(flow, arg);
-    if (arg->stats == NULL || is_garbage(flow, arg)) return;
+    usc_range c;
+    if (!usc_call_arg_range(arg, &c) || is_garbage(flow, arg)) return;
     if (source_of(flow, arg) == 0 && is_unread(call, arg)) return; /* memory of before */
-    const double size = fmax(fabs(number_of(arg, "min")), fabs(number_of(arg, "max")));
+    const double size = fmax(fabs(c.min), fabs(c.max));
     if (in->widest < 0 || size > in->largest) {
         in->widest = i;
         in->largest = size;
     }
-    const counts c = counts_of(arg);
     if (!any(&c)) return;
     if (in->arg < 0 || is_overwritten(call, &call->arg[in->arg])) in->arg = i;
-    in->all.nan += c.nan;
-    in->all.pos += c.pos;
-    in->all.neg += c.neg;
-    in->stray_pos |= c.pos > 0 && (mark % N_FLAGS & MEANT_POS) == 0;
-    in->stray_neg |= c.neg > 0 && (mark % N_FLAGS & MEANT_NEG) == 0;
+    in->all.n_nan += c.n_nan;
+    in->all.n_pos_inf += c.n_pos_inf;
+    in->all.n_neg_inf += c.n_neg_inf;
+    in->stray_pos |= c.n_pos_inf > 0 && (mark % N_FLAGS & MEANT_POS) == 0;
+    in->stray_neg |= c.n_neg_inf > 0 && (mark % N_FLAGS & MEANT_NEG) == 0;
 }
 
 /* Flags of the numbers among the arguments that ask for NaN or Inf; -1 for none. */
@@ -229,44 +211,45 @@ static bool is_result(const usc_flow *flow, const usc_call *call, const usc_call
 
 /* The kind of a call that gave `out`, where Inf was asked for by numbers (-1: none was).
  */
-static usc_flow_kind kind_of(const counts *out, const inputs *in, int asked)
+static usc_flow_kind kind_of(const usc_range *out, const inputs *in, int asked)
 {
-    const bool inf_in = in->all.pos > 0 || in->all.neg > 0;
-    if (out->nan > 0) {
-        if (in->all.nan > 0) return USC_FLOW_CARRIED;
+    const bool inf_in = in->all.n_pos_inf > 0 || in->all.n_neg_inf > 0;
+    if (out->n_nan > 0) {
+        if (in->all.n_nan > 0) return USC_FLOW_CARRIED;
         if (asked >= 0) return USC_FLOW_WRITTEN;
         return inf_in ? USC_FLOW_TURNED : USC_FLOW_BORN;
     }
-    const bool pos = out->pos > 0 && (asked < 0 || (asked & MEANT_POS) == 0);
-    const bool neg = out->neg > 0 && (asked < 0 || (asked & MEANT_NEG) == 0);
+    const bool pos = out->n_pos_inf > 0 && (asked < 0 || (asked & MEANT_POS) == 0);
+    const bool neg = out->n_neg_inf > 0 && (asked < 0 || (asked & MEANT_NEG) == 0);
     if (in->arg < 0) return pos || neg ? USC_FLOW_BORN : USC_FLOW_WRITTEN;
     /* a mask of -inf explains -inf alone */
-    const bool meant_alone = !in->stray_pos && !in->stray_neg && in->all.nan == 0;
-    if (meant_alone && ((pos && in->all.pos == 0) || (neg && in->all.neg == 0)))
+    const bool meant_alone = !in->stray_pos && !in->stray_neg && in->all.n_nan == 0;
+    if (meant_alone &&
+        ((pos && in->all.n_pos_inf == 0) || (neg && in->all.n_neg_inf == 0)))
         return USC_FLOW_TURNED;
     return USC_FLOW_CARRIED;
 }
 
 /* The result that shows it: the first with NaN, else the first with Inf; -1: none. */
-static int showing(const usc_flow *flow, const usc_call *call, counts *all)
+static int showing(const usc_flow *flow, const usc_call *call, usc_range *all)
 {
     int found = -1;
     bool has_nan = false;
     for (int i = 0; i < call->n_args; i++) {
         if (!is_result(flow, call, &call->arg[i])) continue;
-        const counts c = counts_of(&call->arg[i]);
-        if (any(&c) && (found < 0 || (c.nan > 0 && !has_nan))) {
+        const usc_range c = range_of(&call->arg[i]);
+        if (any(&c) && (found < 0 || (c.n_nan > 0 && !has_nan))) {
             found = i;
-            has_nan = c.nan > 0;
+            has_nan = c.n_nan > 0;
         }
-        all->nan += c.nan;
-        all->pos += c.pos;
-        all->neg += c.neg;
+        all->n_nan += c.n_nan;
+        all->n_pos_inf += c.n_pos_inf;
+        all->n_neg_inf += c.n_neg_inf;
     }
     return found;
 }
 
-static bool is_whole(const usc_call_arg *arg, const counts *c)
+static bool is_whole(const usc_call_arg *arg, const usc_range *c)
 {
     const size_t size = usc_dtype_info_of(usc_dtype_by_name(arg->dtype_name))->size;
     return c->n * (int64_t)size >= arg->storage_bytes;
@@ -277,10 +260,10 @@ static bool is_whole(const usc_call_arg *arg, const counts *c)
 static void mark_results(usc_flow *flow, const usc_call *call, int64_t source, int flags)
 {
     for (int i = 0; i < call->n_args; i++) {
-        const counts c = counts_of(&call->arg[i]);
+        if (!is_result(flow, call, &call->arg[i])) continue;
+        const usc_range c = range_of(&call->arg[i]);
         const int64_t mark = mark_of(flow, &call->arg[i]);
         const bool garbage = (mark % N_FLAGS & GARBAGE) != 0;
-        if (!is_result(flow, call, &call->arg[i])) continue;
         if (any(&c))
             set_mark(flow, &call->arg[i], source, flags);
         else if (garbage && is_whole(&call->arg[i], &c))
@@ -315,7 +298,7 @@ static bool is_view(const usc_call *call)
 static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int asked,
                    usc_flow_event *out)
 {
-    counts results = {0};
+    usc_range results = {0};
     int flags = 0;
     out->arg = showing(flow, call, &results);
     out->from = in->arg >= 0 ? in->arg : in->widest;
@@ -346,8 +329,9 @@ static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int a
         flags = asked;
     }
     mark_results(flow, call, out->source, flags);
-    const counts c = counts_of(&call->arg[out->arg]);
-    out->n = c.n, out->n_nan = c.nan, out->n_pos_inf = c.pos, out->n_neg_inf = c.neg;
+    const usc_range c = range_of(&call->arg[out->arg]);
+    out->n = c.n, out->n_nan = c.n_nan;
+    out->n_pos_inf = c.n_pos_inf, out->n_neg_inf = c.n_neg_inf;
 }
 
 static void mark_garbage(usc_flow *flow, const usc_call *call)

@@ -25,7 +25,7 @@ typedef struct job {
     usc_walk walk;
     usc_dtype dtype;
     const usc_kernels *kernels;
-    bool dense, with_histogram, range_only;
+    bool dense, with_histogram;
     double scale;          /* float64: elements are multiplied by it; 1 as a rule */
     int64_t n_blocks;      /* of USC_BLOCK elements */
     int64_t span_blocks;   /* blocks per span */
@@ -73,7 +73,7 @@ static void add_samples(const job *j, int64_t start, const unsigned char *at, si
 static void add_elements(share *s, int64_t start, const void *src, size_t n)
 {
     const job *j = s->job;
-    (j->range_only ? j->kernels->range : j->kernels->stats)[j->dtype](src, n, &s->lanes);
+    j->kernels->stats[j->dtype](src, n, &s->lanes);
     if (j->with_histogram) add_samples(j, start, src, n, &s->binades);
 }
 
@@ -267,7 +267,6 @@ static void finish_counts(const job *j, const share *total, usc_stats *out)
     out->n_nan = lanes->n_nan * repeat;
     out->n_pos_inf = lanes->n_pos_inf * repeat;
     out->n_neg_inf = lanes->n_neg_inf * repeat;
-    if (j->range_only) return;
     out->n_zero = lanes->n_zero * repeat;
     out->n_subnormal = lanes->n_subnormal * repeat;
     memcpy(out->histogram, total->binades.histogram, sizeof out->histogram);
@@ -291,7 +290,6 @@ static void finish_range(const job *j, const usc_stats_lanes *lanes, usc_stats *
     out->min = is_unsigned ? (double)(uint64_t)out->int_min : (double)out->int_min;
     out->max = is_unsigned ? (double)(uint64_t)out->int_max : (double)out->int_max;
     if (j->walk.n == 0) out->min = out->max = (double)NAN;
-    if (j->range_only) return;
     out->sorted = !lanes->falls;
     out->unique = out->sorted
                       ? !lanes->repeats
@@ -319,10 +317,7 @@ static USC_NOINLINE void compute(job *j, int n_threads, usc_stats *out)
     run(j, &total, n_threads);
     finish_counts(j, &total, out);
     finish_range(j, &total.lanes, out);
-    if (j->range_only)
-        out->mean = out->l2 = (double)NAN;
-    else
-        finish_sums(j, &total.lanes, n_threads, out);
+    finish_sums(j, &total.lanes, n_threads, out);
 }
 
 usc_status usc_stats_compute(const usc_tensor *t, const usc_stats_options *options,
@@ -339,8 +334,7 @@ usc_status usc_stats_compute(const usc_tensor *t, const usc_stats_options *optio
     if (options == NULL) options = &none;
 
     job j = {.dtype = t->dtype, .kernels = usc_kernels_get()};
-    j.range_only = options->range_only;
-    j.with_histogram = !options->no_histogram && !j.range_only;
+    j.with_histogram = !options->no_histogram;
     const usc_status st = usc_walk_begin(t, kind != USC_KIND_FLOAT, &j.walk, err);
     if (st != USC_OK) return st;
 

@@ -41,7 +41,7 @@ HEADER_OWNER = {
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels
 # that fill them; the row of a result, of the findings that fill it. What is called is the linker's matter.
 HEADER_ALLOWED = {("kernels", "stats.h"), ("kernels", "judge.h"), ("trace", "stats.h"), ("report", "trace.h"),
-                  ("case", "result.h")}
+                  ("case", "result.h"), ("call", "stats.h")}
 
 
 def includes(text: str) -> list[str]:

@@ -7,14 +7,14 @@
 
 enum { N = 16, BYTES = N * 4 };
 
-static int n_without_stats; /* the writer's, until it is flushed */
+static int n_without_range; /* the writer's, until it is flushed */
 
 static usc_status pass(void *ctx, const usc_call *call, usc_error *err)
 {
     (void)ctx;
     (void)err;
     for (int i = 0; i < call->n_args; i++)
-        n_without_stats += call->arg[i].stats == NULL;
+        n_without_range += call->arg[i].range == NULL;
     return USC_OK;
 }
 
@@ -158,7 +158,7 @@ static void test_what_is_watched_stays_the_same_behind_it(void **state)
     open_kept(&h, &now, 8, 1 << 20);
     change_and_read(&h, &s, a, 1);
     usc_capture_keep(h.c);
-    n_without_stats = 0;
+    n_without_range = 0;
     for (int i = 0; i < 20; i++) {
         change_and_read(&h, &s, a, (float)i);
         usc_capture_tensor in = host_whole(&h, &s);
@@ -166,7 +166,7 @@ static void test_what_is_watched_stays_the_same_behind_it(void **state)
         usc_capture_end(h.c, host_begin(&h, &in, 1), NULL, 0, true);
     }
     assert_int_equal(usc_capture_flush(h.c, NULL), USC_OK);
-    assert_int_equal(n_without_stats, 0);
+    assert_int_equal(n_without_range, 0);
     host_stop(&h, open_written(&h));
 }
 

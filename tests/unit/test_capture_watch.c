@@ -13,7 +13,8 @@ enum { N = 16, MOST = 64 };
 typedef struct seen {
     int64_t sequence, n_children, source;
     int n_args;
-    double n_nan[4], largest[4];
+    int64_t n_nan[4];
+    double largest[4];
     char op[32], module[32], paths[64];
 } seen;
 
@@ -38,8 +39,10 @@ static usc_status see(void *ctx, const usc_call *call, usc_error *err)
     for (int i = 0; i < call->n_args; i++) {
         const size_t at = strlen(s->paths);
         (void)snprintf(s->paths + at, sizeof s->paths - at, "%s ", call->arg[i].path);
-        (void)usc_call_arg_stat(&call->arg[i], "n_nan", &s->n_nan[i]);
-        (void)usc_call_arg_stat(&call->arg[i], "max", &s->largest[i]);
+        usc_range range;
+        (void)usc_call_arg_range(&call->arg[i], &range);
+        s->n_nan[i] = range.n_nan;
+        s->largest[i] = range.max;
         assert_string_equal(call->arg[i].dtype_name, "float32");
         assert_int_equal(call->arg[i].storage_bytes, N * 4);
     }
@@ -158,7 +161,7 @@ static void put_tensor(usc_watcher *w, int64_t id, int64_t version)
                                 .ndim = 1,
                                 .sizes = &size,
                                 .strides = &stride};
-    assert_int_equal(usc_watcher_tensor(w, &row, NULL), USC_OK);
+    assert_int_equal(usc_watcher_tensor(w, &row, NULL, NULL), USC_OK);
 }
 
 /* Rows as no session sends them: nothing is made of them, and nothing falls. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope/flow.h: where NaN and Inf are born, told from those that are carried on, meant
 // or left in memory that nobody wrote.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -49,17 +50,28 @@ static usc_call_arg tensor_of(const char *word, char *stats)
     return arg;
 }
 
-static void run(const step *steps, int n)
+/* As a running session hands it over: numbers, no text. */
+static void take_range(usc_call_arg *arg, usc_range *range)
+{
+    assert_true(usc_call_arg_range(arg, range));
+    arg->stats = NULL;
+    if (range->n == 0) range->min = range->max = (double)NAN;
+    arg->range = range;
+}
+
+static void run(const step *steps, int n, bool ranges)
 {
     usc_flow *flow = NULL;
     assert_int_equal(usc_flow_create(&flow, NULL), USC_OK);
     for (int i = 0; i < n; i++) {
         char stats[MOST_TENSORS][ROOM];
+        usc_range range[MOST_TENSORS];
         usc_call_arg arg[MOST_TENSORS];
         const step *s = &steps[i];
         usc_call call = {.sequence = i + 1, .op = s->op, .args = s->args, .arg = arg};
         for (const char *word = s->tensors; word != NULL; call.n_args++) {
             arg[call.n_args] = tensor_of(word, stats[call.n_args]);
+            if (ranges) take_range(&arg[call.n_args], &range[call.n_args]);
             word = strchr(word, ' ');
             if (word != NULL) word++;
         }
@@ -75,7 +87,9 @@ static void run(const step *steps, int n)
     usc_flow_free(flow);
 }
 
-#define RUN(steps) run(steps, (int)(sizeof(steps) / sizeof *(steps)))
+#define RUN(steps)                                                                       \
+    for (int ranges = 0; ranges < 2; ranges++)                                           \
+    run(steps, (int)(sizeof(steps) / sizeof *(steps)), ranges == 1)
 
 static void test_a_birth_is_told_from_what_carries_it(void **state)
 {
