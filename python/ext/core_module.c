@@ -15,6 +15,7 @@
     X(case)                                                                              \
     X(cause)                                                                             \
     X(draw)                                                                              \
+    X(exit)                                                                              \
     X(finding)                                                                           \
     X(generate)                                                                          \
     X(inject)                                                                            \

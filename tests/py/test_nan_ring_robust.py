@@ -158,6 +158,12 @@ ENDINGS = {
     "sys.exit()": (0, False),
     "os._exit(0)": (0, False),
     "try: sys.exit(3)\nexcept SystemExit: pass": (0, False),
+    "raise SystemExit(3)": (3, True),
+    "raise SystemExit('no')": (1, True),
+    "class Stop(SystemExit): pass\nraise Stop(4)": (4, True),
+    "exit(3)": (3, True),
+    "raise SystemExit(0)": (0, False),
+    "try: raise SystemExit(3)\nexcept SystemExit: pass": (0, False),
 }
 
 

@@ -18,6 +18,7 @@ from math import isnan
 from multiprocessing import process
 from pathlib import Path
 
+from .. import _core
 from . import capture, hooks, observing, reroute
 from .live import live_check
 from .nan import nan_tracker
@@ -167,18 +168,6 @@ def start(reports):
         run.enter()
 
 
-class _Exit:
-    """Goes with a SystemExit: where no function of the program is left when it goes, nobody
-    caught it."""
-
-    def __init__(self, run):
-        self.run = run
-
-    def __del__(self):
-        with contextlib.suppress(Exception):
-            self.run.died |= sys._getframe().f_back is None
-
-
 class Run:
     """The modes of this process."""
 
@@ -246,8 +235,8 @@ class Run:
         self.died = False
 
     def _watch_exit(self):
-        """A program that leaves by os._exit runs no handlers: then it runs ours. Of sys.exit
-        handlers do not learn whether all went well."""
+        """A program that leaves by os._exit runs no handlers: then it runs ours. Of a SystemExit
+        handlers do not learn whether all went well: the extension looks at it."""
         original = os._exit
 
         @functools.wraps(original)
@@ -266,19 +255,18 @@ class Run:
         def exit_later(*args):
             try:
                 leave(*args)
-            except SystemExit as ending:
-                if ending.code not in (None, 0):
-                    ending.ulpscope = _Exit(self)
+            except SystemExit:  # before Python 3.12 it becomes an object only where it is looked at
                 raise
 
         sys.exit = exit_later
+        _core.watch_exit(threading.main_thread().ident)
 
     def leave(self):
         """The program ends: the modes with it, and what they found is told."""
         if os.getpid() != self.owner:
             return
         modes, self.modes = self.modes, {}
-        died = self.died or getattr(sys, "last_type", None) is not None
+        died = self.died or _core.exit_failed() or getattr(sys, "last_type", None) is not None
         for name, one in modes.items():
             with contextlib.suppress(Exception):  # nothing is raised any more
                 one.mode.__exit__(Exception if died else SystemExit, None, None)
