@@ -23,6 +23,10 @@ constexpr std::string_view batch_norm =
 constexpr std::string_view c10d = "the trailing underscore is the only mark: "
                                   "ProcessGroup writes the tensors it is given";
 
+constexpr std::string_view copy_in =
+    "its kernel copies the shards into a narrow of all_gather_output, of which it returns "
+    "views (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)";
+
 constexpr std::string_view wait =
     "the collective writes its tensor until the wait returns";
 
@@ -57,6 +61,7 @@ constexpr Lie lies[] = {
     {"c10d::alltoall_", "output_tensors", c10d},
     {"c10d::alltoall_base_", "output", c10d},
     {"_c10d_functional::wait_tensor", "tensor", wait},
+    {"fsdp::all_gather_copy_in", "all_gather_output", copy_in},
 };
 
 } // namespace

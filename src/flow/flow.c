@@ -14,6 +14,9 @@
 /* What leaves memory as it finds it. */
 #define UNWRITTEN "aten::empty*,aten::new_empty*,aten::resize*"
 
+/* What fills a part of what it writes: the rest is as it found it. */
+#define FILLED_IN_PART "fsdp::all_gather_copy_in"
+
 /* What a storage holds since a call wrote it: the number of the call where that began and
  * which sign of Inf was meant, in one number of the table. Of GARBAGE the number is that
  * of the version that nobody wrote: what wrote it unseen made another one. */
@@ -355,7 +358,10 @@ usc_status usc_flow_call(usc_flow *flow, const usc_call *call, usc_flow_event *o
         if (st != USC_OK) return st;
         for (int i = 0; i < call->n_args; i++)
             if (call->arg[i].role == USC_ROLE_IN) add_input(flow, call, i, &in);
-        settle(flow, call, &in, asked, out);
+        if (in.arg < 0 && usc_pattern_match(FILLED_IN_PART, call->op))
+            mark_garbage(flow, call);
+        else
+            settle(flow, call, &in, asked, out);
     }
     if (flow->storages.failed)
         return usc_error_set(err, USC_E_NOMEM, -1, "flow: no memory");

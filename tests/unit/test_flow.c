@@ -174,7 +174,12 @@ static void test_memory_that_nobody_wrote_is_no_source(void **state)
         {"aten::mul_", NULL, "i1 m1N2", USC_FLOW_BORN, 6},
         {"aten::copy_", NULL, "i1N2 i4N1 m1N1", USC_FLOW_CARRIED, 4},
         {"aten::empty.memory_format", NULL, "o5N1", USC_FLOW_CLEAN, 0},
-        {"aten::log_", NULL, "i5 m5N2 o5N2", USC_FLOW_BORN, 9}};
+        {"aten::log_", NULL, "i5 m5N2 o5N2", USC_FLOW_BORN, 9},
+        {"aten::empty.memory_format", NULL, "o6N3", USC_FLOW_CLEAN, 0},
+        {"fsdp::all_gather_copy_in", NULL, "i2 i6N3 m6N2 o6N2", USC_FLOW_CLEAN, 0},
+        {"c10d::_allgather_base_", NULL, "i6N2 i6 m6", USC_FLOW_CLEAN, 0},
+        {"aten::empty.memory_format", NULL, "o7N3", USC_FLOW_CLEAN, 0},
+        {"fsdp::all_gather_copy_in", NULL, "i4N1 i7N3 m7N4", USC_FLOW_CARRIED, 4}};
     RUN(steps);
 }
 
