@@ -6,7 +6,9 @@ import functools
 
 import pytest
 import torch
-from live_modes import MODELS, MODES, leave, same, train, variables
+from live_modes import MODELS, MODES, leave, live, same, train, variables
+
+MODES = {**MODES, "live_distinct": live(distinct=True)}
 
 
 @functools.cache
