@@ -2,6 +2,7 @@
 """Operators that harm what is around their results: inputs, the rest of a storage, strides; and one that
 hangs. For test_live_writes and test_live_process; the process that judges imports this file, too."""
 
+import sys
 import time
 
 import torch
@@ -46,6 +47,13 @@ def hanging(x):
     time.sleep(3600)
 
 
+def disturbed(x):
+    """What another thread of the program does to its input, which the process that judges has not."""
+    if not any("live_judge" in word for word in sys.orig_argv):
+        x.numpy()[0] = 7
+    return doubled(x)
+
+
 # The schema lies on every device, also on the CPU.
 operator("lies(Tensor x, Tensor y) -> Tensor", lambda x, y: touching(x) + y, lambda x, y: touching(x) + y)
 operator("touches(Tensor x) -> Tensor", doubled, touching)
@@ -54,4 +62,5 @@ operator("spills(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", filled, spilling)
 operator("moves(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", filled, moving)
 operator("turned(Tensor x) -> Tensor", doubled, lambda x: (x * 2).t().contiguous().t())
 operator("mirror(Tensor(a) x) -> Tensor(a)", lambda x: x.view(x.shape), lambda x: x.t())
+operator("disturbed(Tensor x) -> Tensor", disturbed, doubled)
 operator("hangs(Tensor x) -> Tensor", hanging, doubled)

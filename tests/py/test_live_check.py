@@ -287,6 +287,21 @@ def test_a_module_is_judged_from_its_own_inputs_on():
     assert found["act"].op == "module:act" and found["act"].cause == "result rounded to bfloat16"
 
 
+def test_modules_inside_which_autocast_rounds_are_left_out_and_said():
+    """In float64 their chain does not round where autocast does: there is no reference. Their operators have one."""
+    def forward(net, x):
+        with torch.autocast("sim", torch.bfloat16):
+            return net(x)
+
+    with ulpscope.sim.plant("aten::gelu:bf16_output"), ulpscope.live_check(level="module") as modules:
+        train(steps=1, forward=forward)
+    assert (modules.findings(), modules.error) == ([], None) and modules.n_judged > 0
+    assert modules.left_out.keys() == {"it rounds to a narrow format inside, as autocast does"}
+    with ulpscope.sim.plant("aten::addmm:scale"), ulpscope.live_check() as live:
+        train(steps=1, forward=forward)
+    assert {(f.op, f.module) for f in live.findings()} == {("aten::addmm", "up"), ("aten::addmm", "down")}
+
+
 class Chain(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -108,3 +108,11 @@ def test_strides_that_nobody_promised_are_a_note(checked):
     note = noted["harm::turned"]
     assert note.verdict == "pass"
     assert "laid out out[0] with strides [1, 4], not [6, 1] by torch's own kernels" in note.sentence
+
+
+def test_what_another_thread_writes_is_not_the_operators_fault():
+    with ulpscope.live_check(ops="harm::*") as live:
+        harm.disturbed(torch.ones(4)), harm.lies(torch.ones(2, 2), torch.ones(2, 2))
+    assert [f.op.removesuffix(".default") for f in live.findings()] == ["harm::lies"], live.findings()
+    assert live.left_out == {"another thread wrote an input of it while it ran": 1} and live.error is None
+    live.judge.end()

@@ -211,20 +211,26 @@ def _differing(after, before):
 def learn_writes(call):
     """Marks as written the arguments that the CPU's own kernel writes although the schema
     does not say so (native_batch_norm's running statistics); True where there are any."""
+    hidden = unsaid_writes(call)
+    call.mutated.update(hidden)
+    return bool(hidden)
+
+
+def unsaid_writes(call):
+    """Path -> view of the arguments that the CPU's own kernel writes, on copies, beside those that
+    the call is known to write."""
     bound = bind_exact(call, lambda captured: "cpu")
     try:
         bound.run(sources_of(call)[0].run)
     except Exception:  # the CPU refuses: nothing learnt
-        return False
+        return {}
     written = set(call.written())
     changed = {
         storage
         for storage, base in bound.bases.items()
         if not equal_bytes(raw_bytes(base), call.storages[storage][: raw_bytes(base).numel()])
     }
-    hidden = {p: v for p, v in call.views.items() if v.storage in changed and p not in written}
-    call.mutated.update(hidden)
-    return bool(hidden)
+    return {p: v for p, v in call.views.items() if v.storage in changed and p not in written}
 
 
 def _overlay(before, after, view):

@@ -25,7 +25,7 @@ from ..calls.replay import (
 )
 from ..calls.verdicts import FLAGGED
 from ..executors import formulas
-from ..executors.device import SCRATCH, Answer, learn_writes, trespass
+from ..executors.device import SCRATCH, Answer, learn_writes, trespass, unsaid_writes
 from ..executors.module_call import module_call
 from ..executors.operands import Timing
 from ..executors.precision import STANDARD, space_of
@@ -33,6 +33,8 @@ from .layouts import judge_layouts
 from .judging import explain, judge_drawn, judge_given
 
 WRAPPED = (torch.float64, torch.int64, torch.complex128)  # what torch makes of Python's numbers
+OF_TORCH = (*STANDARD, "fsdp")  # spaces of operators that are torch's own
+MEANWHILE = "another thread wrote an input of it while it ran"
 TENSORS = ("Tensor", "List[Tensor]", "Optional[Tensor]", "List[Optional[Tensor]]")
 
 
@@ -154,7 +156,8 @@ def _content(item, trace):
 def _hidden_writes(call, trace):
     """Arguments that were written though the schema says that they are only read: a clause, ""
     for none. They are judged no further. Of torch's own operators, and of those whose formula we
-    have, it is known which schemas lie: what their kernel for the CPU writes, too, may be written."""
+    have, it is known which schemas lie: what their kernel for the CPU writes, too, may be written. A
+    call that the CPU ran is run again on copies: what it does not write then somebody else wrote. NotJudged."""
     if call.schema is None:
         return ""
     declared = written_names(call.function)
@@ -164,9 +167,12 @@ def _hidden_writes(call, trace):
     call.mutated = {p: v for p, v in call.mutated.items() if p not in hidden}
     hidden = {p: v for p, v in hidden.items()
               if call.views[p].argument not in SCRATCH and _is_other(call, p, trace)}  # fmt: skip
-    if space_of(call.op) in STANDARD or formulas.find(call.op) is not None:
+    if space_of(call.op) in OF_TORCH or formulas.find(call.op) is not None:
         learn_writes(call)
-    left = [f"{call.views[path].argument} ({path})" for path in hidden if path not in call.mutated]
+    hidden = {path: call.views[path] for path in hidden if path not in call.mutated}
+    if hidden and all(v.device == "cpu" for v in call.views.values()) and not unsaid_writes(call).keys() & hidden:
+        raise NotJudged(MEANWHILE)
+    left = [f"{view.argument} ({path})" for path, view in hidden.items()]
     if not left:
         return ""
     return f"wrote what its schema says it only reads: {', '.join(left[:3])}" + (", ..." if len(left) > 3 else "")
