@@ -93,13 +93,13 @@ USC_API USC_NODISCARD usc_status usc_stats_compute(const usc_tensor *t,
 /**
  * Computes the range alone, in one pass at the speed of memory.
  *
- * Shapes, Units, Numbers, Memory, Threads, Errors: as usc_stats_compute, whose fields of
- *          the same names are the same bits.
+ * Threads: as usc_stats_compute, and so are shapes and memory; its fields are these bits.
+ * Errors:  USC_E_RANGE, USC_E_SHAPE and USC_E_DTYPE as there; *out is zero then.
  */
 USC_API USC_NODISCARD usc_status usc_range_compute(const usc_tensor *t, usc_range *out,
                                                    usc_error *err);
 
-/** The range that statistics hold. */
+/** The range that statistics hold. Threads: any. */
 USC_API usc_range usc_range_of(const usc_stats *stats);
 
 USC_END_DECLS
