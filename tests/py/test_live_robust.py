@@ -121,6 +121,28 @@ def test_what_is_let_go_is_no_hole():
             assert bool(live.findings()) == planted and live.error is None, (fault, live.findings())
 
 
+def test_numbers_beside_0_dim_tensors_are_what_they_were():
+    """Recorded as tensors of 64 bits, they would decide the dtype; rounded to that of the tensor they
+    would be others than the kernel took."""
+    import ulpscope.sim
+
+    def work(device):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            one = torch.tensor(1.3701171875, dtype=dtype, device=device)
+            for k in (3.14159, 1e-6, 600.0, 1 / 3):
+                one * k, one + k, one - k, one / k, k / one, torch.pow(one, k)
+        seven = torch.tensor(7, device=device)
+        seven * 2, seven * 0.3, seven + 1, seven // 2
+
+    for device in ("cpu", "sim:0"):
+        with ulpscope.live_check() as live:
+            work(device)
+        assert [f.sentence for f in live.findings()] == [] and live.error is None
+    with ulpscope.sim.plant("aten::mul.Tensor:scale:factor=1.01"), ulpscope.live_check() as live:
+        work("sim:0")
+    assert {(f.op, f.args) for f in live.findings()} >= {("aten::mul.Tensor", "bfloat16[], 3.14159"), ("aten::mul.Tensor", "int64[], 0.3")}
+
+
 def gpt2():
     """(model, batch): a language model of a configuration, with random weights."""
     transformers = pytest.importorskip("transformers")

@@ -35,7 +35,8 @@ def with_rounded_scalars(call):
     """(note, call) for every low dtype of its tensors, with each number rounded to that dtype
     first, as eager kernels may do (alpha, bounds of a clamp, what is added); only where that
     changes something."""
-    dtypes = {v.dtype for v in call.views.values() if v.sizes} & set(LOW)
+    alone = not any(v.sizes for v in call.views.values())
+    dtypes = {v.dtype for v in call.views.values() if v.sizes or alone} & set(LOW)
     make = _of_callable if call.composite else _of_operator
     found = ((dtype, make(call, dtype)) for dtype in sorted(dtypes, key=str))
     return [(NOTE.format(str(dtype).removeprefix("torch.")), other)

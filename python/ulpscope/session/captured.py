@@ -2,7 +2,6 @@
 """The verdict on a call by what the captured run itself got: no device is asked again. Serves
 `live`; `judging` has the rule."""
 
-from dataclasses import replace
 from functools import cache
 
 import torch
@@ -13,12 +12,13 @@ from ..calls.read_call import bytes_of, call_from, tensor_of
 from ..calls.replay import (
     BadCall,
     Bound,
+    TensorAt,
     bind_exact,
     draws_random,
     fit,
     is_write,
+    mapped,
     plain,
-    raw_bytes,
     resolve,
     same_bytes,
     written_names,
@@ -57,7 +57,7 @@ def judge_captured(trace, row, seconds, groups):
     `seconds` are for the cause of a finding. NotJudged, BadCall."""
     timing = Timing()
     call = call_from(row, Reader(trace))
-    _narrow_number(call)
+    _as_number(call)
     answer = answer_of(call, row, trace)
     broken, note = judge_layouts(call, row)
     answer.trespass = answer.trespass or broken
@@ -98,22 +98,29 @@ def narrows(call):
     return call.op.startswith("aten::_to_copy") and wide and call.value("dtype") in (torch.float16, torch.bfloat16)
 
 
-def _narrow_number(call):
+def _as_number(call):
     """A Python number beside a 0-dim tensor (`norm + 1e-6`) is recorded as a tensor in float64, int64
-    or complex128 that torch does not let decide the dtype; without that mark it would. Here it
-    gets the dtype that it was given: one number, rounded once more."""
+    or complex128 that torch does not let decide the dtype; without that mark it would. Where the result
+    shows that it was such a number, the call gets the number back."""
     if len(call.views) != 2 or any(v.sizes for v in (*call.views.values(), *call.results.values())):
         return
     (first, a), (second, b) = call.views.items()
+    given = {v.dtype for v in call.results.values()}
     for path, number, other in ((second, b, a), (first, a, b)):
-        given = {v.dtype for v in call.results.values()}
-        wide = number.dtype in WRAPPED and number.device == "cpu" and number.storage != other.storage
-        if wide and given == {other.dtype} and torch.promote_types(a.dtype, b.dtype) not in given:
-            raw = fit(call.storages[number.storage], number.dtype)
-            value = raw.as_strided((), (), number.offset).to(other.dtype).reshape(1)
-            call.storages[number.storage] = raw_bytes(value)
-            call.views[path] = replace(number, dtype=other.dtype, offset=0)
+        if number.dtype not in WRAPPED or number.device != "cpu" or number.storage == other.storage:
+            continue
+        value = fit(call.storages[number.storage], number.dtype).as_strided((), (), number.offset).item()
+        beside = torch.result_type(torch.empty((), dtype=other.dtype), value)
+        if given == {beside} and torch.promote_types(a.dtype, b.dtype) != beside:
+            _give(call, path, value)
             return
+
+
+def _give(call, path, value):
+    """Puts a value in the place of a tensor."""
+    call.args, call.kwargs = (mapped(part, lambda v: value if v == TensorAt(path) else v)
+                              for part in (call.args, call.kwargs))  # fmt: skip
+    del call.views[path]
 
 
 def answer_of(call, row, trace):
