@@ -2,6 +2,7 @@
 // A text in one piece of memory that doubles.
 #include "base/line.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -78,6 +79,25 @@ void usc_line_count(usc_line *l, int64_t n)
             usc_line_put(l, ",", 1);
         usc_line_put(l, &digits[i], 1);
     }
+}
+
+void usc_line_html(usc_line *l, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '<')
+            usc_line_text(l, "&lt;");
+        else if (*text == '&')
+            usc_line_text(l, "&amp;");
+        else
+            usc_line_put(l, text, 1);
+    }
+}
+
+void usc_line_block(usc_line *l, double share)
+{
+    static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    const int i = share >= 1 ? 7 : share > 0 ? (int)(share * 8) : 0;
+    usc_line_text(l, isnan(share) ? " " : blocks[i]);
 }
 
 void usc_line_clear(usc_line *l)

@@ -33,6 +33,12 @@ void usc_line_csv(usc_line *l, const char *text);
 /** Appends a whole number with commas between thousands. */
 void usc_line_count(usc_line *l, int64_t n);
 
+/** Appends text as HTML. */
+void usc_line_html(usc_line *l, const char *text);
+
+/** Appends one of eight block characters for a share of the whole; a space for NaN. */
+void usc_line_block(usc_line *l, double share);
+
 /** Empties it and keeps its memory. */
 void usc_line_clear(usc_line *l);
 

@@ -10,6 +10,7 @@
 #include <ulpscope/status.h>
 
 #include "base/arena.h"
+#include "base/line.h"
 
 /** A value; lives as long as its document. */
 typedef struct json_t usc_json;
@@ -28,6 +29,12 @@ USC_NODISCARD usc_status usc_json_parse(const char *text, size_t size, const cha
 USC_NODISCARD usc_status usc_json_read(FILE *file, const char *name,
                                        const char *else_what, usc_json **out,
                                        usc_error *err);
+
+/** The same of what Python writes: NaN, Infinity and -Infinity become the texts "nan",
+ * "inf" and "-inf". `room` holds the text meanwhile; it is the caller's to free. */
+USC_NODISCARD usc_status usc_json_parse_python(usc_line *room, const char *text, size_t n,
+                                               const char *name, const char *else_what,
+                                               usc_json **out, usc_error *err);
 
 /** Frees a document; NULL is allowed. */
 void usc_json_free(usc_json *root);

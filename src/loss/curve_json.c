@@ -13,41 +13,10 @@
 enum { MOST_LEVELS = 4 };
 static const char wrong[] = "not JSON";
 
-/* Python writes NaN and Infinity, which are no JSON: they become texts. */
-static void put_sound(usc_line *out, const char *text, size_t n)
-{
-    static const char *const words[][2] = {
-        {"-Infinity", "\"-inf\""}, {"Infinity", "\"inf\""}, {"NaN", "\"nan\""}};
-    bool in_text = false;
-    usc_line_clear(out);
-    for (size_t i = 0; i < n; i++) {
-        size_t taken = 0;
-        for (size_t w = 0; !in_text && taken == 0 && w < 3; w++) {
-            const size_t size = strlen(words[w][0]);
-            if (n - i < size || memcmp(text + i, words[w][0], size) != 0) continue;
-            usc_line_text(out, words[w][1]);
-            taken = size;
-        }
-        if (taken > 0) {
-            i += taken - 1;
-            continue;
-        }
-        if (in_text && text[i] == '\\' && i + 1 < n)
-            usc_line_put(out, text + i++, 1);
-        else if (text[i] == '"')
-            in_text = !in_text;
-        usc_line_put(out, text + i, 1);
-    }
-}
-
-static usc_status parse(usc_curve_maker *m, usc_line *sound, const char *text, size_t n,
+static usc_status parse(usc_curve_maker *m, usc_line *room, const char *text, size_t n,
                         usc_json **out)
 {
-    const bool special =
-        memmem(text, n, "NaN", 3) != NULL || memmem(text, n, "Infinity", 8) != NULL;
-    if (!special) return usc_json_parse(text, n, m->name, wrong, out, m->err);
-    put_sound(sound, text, n);
-    return usc_json_parse(sound->text, sound->n, m->name, wrong, out, m->err);
+    return usc_json_parse_python(room, text, n, m->name, wrong, out, m->err);
 }
 
 static bool number_of(const usc_json *value, double *out)

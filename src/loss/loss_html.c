@@ -19,18 +19,6 @@ static const char head[] =
     ".axis{stroke:#ccc}.first{stroke:#c23b22;stroke-dasharray:3 3}"
     ".differ{color:#c23b22}</style>\n<h1>Loss curves</h1>\n";
 
-static void put_escaped(usc_line *l, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (*text == '<')
-            usc_line_text(l, "&lt;");
-        else if (*text == '&')
-            usc_line_text(l, "&amp;");
-        else
-            usc_line_put(l, text, 1);
-    }
-}
-
 typedef struct picture {
     const usc_loss_result *r;
     double low, high;
@@ -153,11 +141,11 @@ static void put_result(usc_line *l, const usc_curve *a, const usc_curve *b,
 {
     char words[96];
     usc_line_text(l, "<h2><span style=\"color:#2563a8\">");
-    put_escaped(l, a->name);
+    usc_line_html(l, a->name);
     usc_line_text(l, "</span> and <span style=\"color:#c23b22\">");
-    put_escaped(l, b->name);
+    usc_line_html(l, b->name);
     usc_line_add(l, "</span></h2>\n<p%s>", r->differ ? " class=\"differ\"" : "");
-    put_escaped(l, r->sentence);
+    usc_line_html(l, r->sentence);
     usc_line_add(l, "</p>\n<p>Noise (shaded): %s. Area between the curves: %.4g.</p>\n",
                  usc_loss_noise_words(r, words), r->area);
     if (r->n < 2) return;

@@ -72,14 +72,6 @@ void usc_loss_sentence(const usc_curve *a, const usc_curve *b, const usc_loss_re
 
 /* ---- block characters ---- */
 
-/* One of eight heights for a share of the whole; a space for none. */
-static void put_block(usc_line *l, double share)
-{
-    static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    const int i = share >= 1 ? 7 : share > 0 ? (int)(share * 8) : 0;
-    usc_line_text(l, isnan(share) ? " " : blocks[i]);
-}
-
 typedef struct range {
     double low, high;
 } range;
@@ -103,9 +95,10 @@ static void put_curve(usc_line *l, const char *name, const usc_loss_result *r,
         double sum = 0;
         for (int64_t i = first; i < end; i++)
             sum += values[i];
-        put_block(l, whole.high > whole.low ? (sum / (double)(end - first) - whole.low) /
-                                                  (whole.high - whole.low)
-                                            : 0);
+        usc_line_block(l, whole.high > whole.low
+                              ? (sum / (double)(end - first) - whole.low) /
+                                    (whole.high - whole.low)
+                              : 0);
     }
     usc_line_add(l, "  %.6g .. %.6g\n", values[0], values[r->n - 1]);
 }
@@ -118,7 +111,7 @@ static void put_difference(usc_line *l, const usc_loss_result *r, int64_t width)
         double most = 0;
         for (int64_t i = k * r->n / width; i < (k + 1) * r->n / width; i++)
             most = fmax(most, fabs(r->b[i] - r->a[i]) / r->band[i]);
-        put_block(l, most > 1 ? 1 : most * 7 / 8);
+        usc_line_block(l, most > 1 ? 1 : most * 7 / 8);
     }
     usc_line_add(l, "  %s\n", "█ outside the noise");
 }
