@@ -26,6 +26,7 @@ static const cli_command commands[] = {
     {cmd_show, "list the calls of a trace, or one call whole", &cmd_show_page},
     {cmd_bisect, "which operators make the loss differ, by trials", &cmd_bisect_page},
     {cmd_loss, "where loss curves part, and whether it is noise", &cmd_loss_page},
+    {cmd_watch, "silent corruption in what a run has recorded", &cmd_watch_page},
     {cmd_overflow, "where NaN and Inf are born, and whether rightly", &cmd_overflow_page},
     {cmd_diff, "where two runs part: the call that makes the difference", &cmd_diff_page},
     {cmd_coverage, "which operators of a run a device has", &cmd_coverage_page},

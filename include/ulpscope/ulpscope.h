@@ -40,5 +40,6 @@
 #include <ulpscope/verdict.h>
 #include <ulpscope/version.h>
 #include <ulpscope/watch.h>
+#include <ulpscope/watch_log.h>
 
 #endif

@@ -241,8 +241,8 @@ USC_API int64_t usc_watch_n_tensors(const usc_watch *w);
  * Two rows of one step, rank, site and tensor become one: sums add, hashes too.
  *
  * Memory:  copied.
- * Errors:  USC_E_RANGE (a rank, site or tensor that is none; err->where: row): none of
- *          these rows is taken. USC_E_NOMEM.
+ * Errors:  USC_E_RANGE (a rank, site, tensor, step or number of elements that is none;
+ *          err->where: row): none of these rows is taken. USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_watch_feed(usc_watch *w, const usc_watch_row *rows,
                                                 size_t n, usc_error *err);

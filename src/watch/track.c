@@ -73,8 +73,8 @@ void usc_track_common(const usc_watch_row *rows, size_t n, int32_t world,
     for (int32_t r = 0; r < world; r++) {
         const size_t first = r > 0 ? (size_t)ends[r - 1] : 0;
         const size_t count = (size_t)ends[r] - first;
-        common[r] =
-            count >= USC_TRACK_LEAST_COMMON ? usc_median(sorted + first, count) : (double)NAN;
+        common[r] = count >= USC_TRACK_LEAST_COMMON ? usc_median(sorted + first, count)
+                                                    : (double)NAN;
     }
 }
 
@@ -132,12 +132,12 @@ static void tell(usc_watch_view *v, const look *l, usc_channel c, double thresho
                       (long long)v->step, l->row->max_abs,
                       l->row->sum_abs / (double)l->row->numel, off, threshold);
     else
-        usc_watch_say(
-            v, &f,
-            "the %s of '%s' on rank %ld became 2^%.1f times %s at step %lld, and "
-            "the other tensors did not (up to 2^%.1f is usual)",
-            l->spec->what, usc_watch_name(v, f.tensor), (long)f.rank, fabs(off),
-            off > 0 ? "larger" : "smaller", (long long)v->step, threshold);
+        usc_watch_say(v, &f,
+                      "the %s of '%s' on rank %ld became 2^%.1f times %s at step %lld%s "
+                      "(up to 2^%.1f is usual)",
+                      l->spec->what, usc_watch_name(v, f.tensor), (long)f.rank, fabs(off),
+                      off > 0 ? "larger" : "smaller", (long long)v->step,
+                      l->few ? "" : ", and the other tensors did not", threshold);
 }
 
 static void tell_shift(usc_watch_view *v, const look *l, usc_channel c, double threshold)

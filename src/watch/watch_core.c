@@ -114,6 +114,18 @@ const char *usc_watch_name(const usc_watch_view *v, int64_t tensor)
 
 /* ---- rows ---- */
 
+#define MOST_ELEMENTS (INT64_C(1) << 53)
+
+static bool is_count(int64_t n)
+{
+    return n >= 0 && n <= MOST_ELEMENTS;
+}
+
+static int64_t add_counts(int64_t a, int64_t b)
+{
+    return a + b < MOST_ELEMENTS ? a + b : MOST_ELEMENTS;
+}
+
 usc_status usc_watch_feed(usc_watch *w, const usc_watch_row *rows, size_t n,
                           usc_error *err)
 {
@@ -130,6 +142,10 @@ usc_status usc_watch_feed(usc_watch *w, const usc_watch_row *rows, size_t n,
             return usc_error_set(err, USC_E_RANGE, (int64_t)i,
                                  "tensor %lld where there are %lld", (long long)r->tensor,
                                  (long long)w->n_tensors);
+        if (r->step < 0 || !is_count(r->numel) || !is_count(r->n_nonfinite) ||
+            !is_count(r->n_zero))
+            return usc_error_set(err, USC_E_RANGE, (int64_t)i,
+                                 "a step or a number of elements that is none");
     }
     for (size_t i = 0; i < n; i++) {
         if (!grow((void **)&w->rows, w->n_rows, &w->rows_size, sizeof *w->rows)) {
@@ -170,9 +186,9 @@ static void merge(usc_watch_row *into, const usc_watch_row *r)
     into->max_abs = fmax(into->max_abs, r->max_abs);
     into->sum_abs += r->sum_abs;
     into->sum_sq += r->sum_sq;
-    into->numel += r->numel;
-    into->n_nonfinite += r->n_nonfinite;
-    into->n_zero += r->n_zero;
+    into->numel = add_counts(into->numel, r->numel);
+    into->n_nonfinite = add_counts(into->n_nonfinite, r->n_nonfinite);
+    into->n_zero = add_counts(into->n_zero, r->n_zero);
     into->hash64 += r->hash64;
     into->value =
         isnan(into->value) || isnan(r->value) ? (double)NAN : fmax(into->value, r->value);

@@ -38,7 +38,8 @@ static void measure(const usc_watch_row *rows, size_t n, usc_channel c, double *
             off[k] = has ? both[c] : (double)NAN;
             if (!isnan(off[k])) room[known++] = off[k];
         }
-        const double median = known >= LEAST_RANKS ? usc_median(room, known) : (double)NAN;
+        const double median =
+            known >= LEAST_RANKS ? usc_median(room, known) : (double)NAN;
         for (size_t k = i; k < i + same; k++)
             off[k] -= median;
     }

@@ -528,7 +528,9 @@ static void test_bad_rows_are_refused(void **state)
                                         {.rank = -1},
                                         {.tensor = RUN_TENSORS},
                                         {.tensor = -2},
-                                        {.site = USC_N_WATCH_SITES}};
+                                        {.site = USC_N_WATCH_SITES},
+                                        {.step = -1},
+                                        {.numel = INT64_MAX}};
     (void)state;
     usc_error err;
     run r;

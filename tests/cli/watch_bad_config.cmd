@@ -1,0 +1,1 @@
+ulpscope watch x.jsonl --config cooldowns:5

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope/watch_log.h: logs read and refused with a sentence that has the line, replayed
+// to the events that a watch gives, shown; what is said of flipped bits.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ulpscope/watch_log.h>
+
+#define HEAD                                                                             \
+    "{\"ulpscope_watch\": 1, \"world\": 2, \"tensors\": [[\"a\", \"bfloat16\"], "        \
+    "[\"b\", \"float32\", {\"ndim\": 1, \"sharded\": true}]]}\n"
+#define LINE                                                                             \
+    "{\"step\": 3, \"rank\": 1, \"site\": \"grad\", \"t\": 1.5, \"rows\": [[0, 2.5, "    \
+    "10, 30, 8, 0, 1, \"ff\"], [1, 1, 1, Infinity, 1, 0, 0, \"0\"]]}\n"
+
+static char path[] = "/tmp/test_watch_log_XXXXXX";
+
+static void write_file(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fputs(text, f) >= 0, 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    usc_watch_log *log;
+    const usc_watch_row *rows;
+    size_t n;
+    double seconds;
+    usc_error err;
+    write_file(HEAD LINE "\n{\"step\": 4, \"rank\": 0, \"site\": \"loss\", \"t\": 2, "
+                         "\"rows\": [[null, NaN]]}");
+    assert_int_equal(usc_watch_log_open(path, NULL, &log, &err), USC_OK);
+    const usc_watch_log_info *info = usc_watch_log_about(log);
+    assert_int_equal(info->world, 2);
+    assert_int_equal(info->n_tensors, 2);
+    assert_string_equal(info->tensors[1].name, "b");
+    assert_int_equal(info->tensors[0].dtype, USC_BF16);
+    assert_int_equal(info->tensors[1].ndim, 1);
+    assert_true(info->tensors[1].sharded && !info->tensors[0].sharded);
+    assert_int_equal(usc_watch_log_next(log, &rows, &n, &seconds, &err), USC_OK);
+    assert_int_equal(n, 2);
+    assert_true(seconds == 1.5 && rows[0].step == 3 && rows[0].rank == 1);
+    assert_true(rows[0].max_abs == 2.5 && rows[0].sum_abs == 10 && rows[0].sum_sq == 30);
+    assert_true(rows[0].numel == 8 && rows[0].n_zero == 1 && rows[0].hash64 == 0xff);
+    assert_true(isinf(rows[1].sum_sq));
+    assert_int_equal(usc_watch_log_next(log, &rows, &n, &seconds, &err), USC_OK);
+    assert_true(n == 1 && rows[0].tensor == -1 && isnan(rows[0].value));
+    assert_int_equal(rows[0].site, USC_WATCH_LOSS);
+    assert_int_equal(usc_watch_log_next(log, &rows, &n, &seconds, &err), USC_OK);
+    assert_int_equal(n, 0);
+    usc_watch_log_close(log);
+}
+
+static void test_bad_logs_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *error;
+        int64_t line;
+    } rows[] = {
+        {"{\"ulpscope_watch\": 2, \"world\": 1, \"tensors\": []}\n", "version 2", 1},
+        {"{\"ulpscope_watch\": \"1\", \"world\": 1, \"tensors\": []}\n", "is a version",
+         1},
+        {"{\"ulpscope_watch\": 1, \"world\": 0, \"tensors\": []}\n", "\"world\"", 1},
+        {"{\"ulpscope_watch\": 1, \"world\": 1}\n", "\"tensors\"", 1},
+        {"{\"ulpscope_watch\": 1, \"world\": 1, \"tensors\": [[\"a\"]]}\n",
+         "[name, dtype]", 1},
+        {"{\"ulpscope_watch\": 1, \"world\": 1, \"tensors\": [[\"a\", \"float32\"], "
+         "[\"a\", "
+         "\"float32\"]]}\n",
+         "stands twice", 1},
+        {HEAD "{\"step\"\n" LINE, "no JSON", 2},
+        {HEAD LINE "{\"step\": -1}\n", "\"step\"", 3},
+        {HEAD "{\"step\": 1, \"rank\": 2}\n", "\"rank\"", 2},
+        {HEAD "{\"step\": 1, \"rank\": 0, \"site\": \"gradient\"}\n", "\"site\"", 2},
+        {HEAD "{\"step\": 1, \"rank\": 0, \"site\": \"grad\", \"t\": []}\n", "\"t\"", 2},
+        {HEAD "{\"step\": 1, \"rank\": 0, \"site\": \"grad\", \"t\": 1}\n", "\"rows\"",
+         2},
+        {HEAD "{\"step\": 1, \"rank\": 0, \"site\": \"grad\", \"t\": 1, \"rows\": [[2, "
+              "1]]}\n",
+         "a row is", 2},
+        {HEAD
+         "{\"step\": 1, \"rank\": 0, \"site\": \"grad\", \"t\": 1, \"rows\": [[0, 1, 1, "
+         "1, -1, 0, 0]]}\n",
+         "a row is", 2},
+        {HEAD
+         "{\"step\": 1, \"rank\": 0, \"site\": \"grad\", \"t\": 1, \"rows\": [[0, 1, 1, "
+         "1, 1, 0, 0, \"xyz\"]]}\n",
+         "a row is", 2},
+        {"step,loss\n1,2\n", "--key", -2},
+        {"", "is empty", -2},
+    };
+    (void)state;
+    usc_watch_config config;
+    usc_watch_config_init(&config, USC_WATCH_SOUND);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        usc_watch_replay *r;
+        usc_error err = {0};
+        write_file(rows[i].text);
+        const usc_status st = usc_watch_replay_run(path, NULL, &config, &r, &err);
+        if (st == USC_OK || strstr(err.text, rows[i].error) == NULL)
+            fail_msg("row %zu: %s", i, err.text);
+        if (rows[i].line >= 0) assert_int_equal(err.where, rows[i].line);
+        assert_null(r);
+    }
+    usc_error err;
+    usc_watch_log *log;
+    assert_int_equal(usc_watch_log_open("/nowhere/x", NULL, &log, &err), USC_E_NOT_FOUND);
+}
+
+/* One tensor of one rank over 100 steps; at 90 an element is 1000 times as large. */
+static void write_run(bool cut)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs(HEAD, f);
+    for (int step = 0; step < 100; step++)
+        for (int rank = 0; rank < 2; rank++)
+            (void)fprintf(f,
+                          "{\"step\": %d, \"rank\": %d, \"site\": \"grad\", \"t\": %d, "
+                          "\"rows\": [[0, %g, 8, 9, 8, 0, 0, \"1\"]]}\n",
+                          step, rank, step, step == 90 && rank == 1 ? 4000.0 : 4.0);
+    if (cut) (void)fputs("{\"step\": 100, \"ra", f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static char *shown(const usc_watch_replay *r,
+                   usc_status (*show)(const usc_watch_replay *, FILE *, usc_error *))
+{
+    char *text = NULL;
+    size_t size;
+    usc_error err;
+    FILE *to = open_memstream(&text, &size);
+    assert_non_null(to);
+    assert_int_equal(show(r, to, &err), USC_OK);
+    assert_int_equal(fclose(to), 0);
+    return text;
+}
+
+static usc_status table(const usc_watch_replay *r, FILE *to, usc_error *err)
+{
+    return usc_watch_replay_table(r, 80, to, err);
+}
+
+static void test_a_replay_names_and_shows(void **state)
+{
+    (void)state;
+    usc_watch_config config;
+    usc_watch_replay *r;
+    usc_error err;
+    usc_watch_config_init(&config, USC_WATCH_SOUND);
+    write_run(true);
+    assert_int_equal(usc_watch_replay_run(path, NULL, &config, &r, &err), USC_OK);
+    assert_int_equal(r->n_steps, 100);
+    assert_int_equal(r->n_events, 1);
+    assert_int_equal(r->events[0].kind, USC_WATCH_OUTLIER);
+    assert_int_equal(r->events[0].step, 90);
+    assert_int_equal(r->events[0].rank, 1);
+    assert_string_equal(r->events[0].name, "a");
+    assert_non_null(strstr(r->note, "line 202, the last one, was cut off"));
+    assert_true(r->scores[90] > 1 && r->scores[89] < 1);
+    char *text = shown(r, table), *json = shown(r, usc_watch_replay_json),
+         *html = shown(r, usc_watch_replay_html);
+    assert_non_null(strstr(text, "1 events; the first at step 90, 'a', rank 1"));
+    assert_non_null(strstr(text, "\u2588"));
+    assert_non_null(strstr(json, "\"kind\": \"outlier\", \"level\": \"warning\", "
+                                 "\"tensor\": \"a\", \"rank\": 1"));
+    assert_non_null(strstr(html, "<td>90<td>temporal<td>outlier"));
+    free(text);
+    free(json);
+    free(html);
+    usc_watch_replay_free(r);
+}
+
+/* Gradient norms of other tools: CSV, JSON lines. */
+static void test_curves(void **state)
+{
+    static const struct {
+        const char *form, *head, *key;
+    } forms[] = {
+        {"CSV", "step,grad_norm\n", NULL}, {"JSON", "", NULL}, {"CSV", "step,g\n", "g"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        usc_watch_config config;
+        usc_watch_replay *r;
+        usc_error err;
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        (void)fputs(forms[i].head, f);
+        for (int step = 0; step < 200; step++) {
+            const double norm = step == 150 ? 1e6 : 1 + 0.1 * (step % 7);
+            if (i == 1)
+                (void)fprintf(f, "{\"step\": %d, \"grad_norm\": %g}\n", step, norm);
+            else
+                (void)fprintf(f, "%d,%g\n", step, norm);
+        }
+        assert_int_equal(fclose(f), 0);
+        usc_watch_config_init(&config, USC_WATCH_SOUND);
+        const usc_status st = usc_watch_replay_run(path, forms[i].key, &config, &r, &err);
+        if (st != USC_OK) fail_msg("%s: %s", forms[i].form, err.text);
+        assert_string_equal(r->form, forms[i].form);
+        assert_int_equal(r->n_events, 1);
+        assert_int_equal(r->events[0].kind, USC_WATCH_SPIKE);
+        assert_int_equal(r->events[0].step, 150);
+        usc_watch_replay_free(r);
+    }
+}
+
+static void test_what_would_be_seen(void **state)
+{
+    static const usc_watch_level level = {1e-4, 0.4, 1 << 20};
+    (void)state;
+    usc_watch_config config;
+    usc_watch_seen seen[USC_N_WATCH_DETECTORS];
+    size_t n;
+    usc_error err;
+    usc_watch_config_init(&config, USC_WATCH_SOUND);
+    config.detectors = 1u << USC_WATCH_BY_TEMPORAL | 1u << USC_WATCH_BY_ASD;
+    assert_int_equal(usc_watch_explain(&level, 1, USC_BF16, &config, seen, &n, &err),
+                     USC_OK);
+    assert_int_equal(n, 2);
+    assert_true(seen[0].share[14] == 1 && seen[1].share[14] == 1); /* the top exponent */
+    assert_true(seen[0].share[0] == 0 && seen[0].clean == 0 && seen[1].clean == 0);
+    assert_true(seen[0].mean > seen[1].mean && seen[1].mean > 0.05);
+    assert_int_equal(usc_watch_explain(&level, 1, USC_I32, &config, seen, &n, &err),
+                     USC_E_DTYPE);
+    assert_int_equal(usc_watch_explain(&level, 0, USC_BF16, &config, seen, &n, &err),
+                     USC_E_ARG);
+}
+
+static void test_levels_of_a_log(void **state)
+{
+    (void)state;
+    usc_watch_level levels[4];
+    usc_dtype dtype;
+    size_t n;
+    usc_error err;
+    write_run(false);
+    assert_int_equal(usc_watch_log_levels(path, NULL, levels, 4, &n, &dtype, &err),
+                     USC_OK);
+    assert_int_equal(n, 1); /* nothing is known of the other */
+    assert_int_equal(dtype, USC_BF16);
+    assert_true(fabs(levels[0].rms - sqrt(9.0 / 8)) < 1e-12 && levels[0].wander < 1e-6);
+    write_file(HEAD);
+    assert_int_equal(usc_watch_log_levels(path, NULL, levels, 4, &n, &dtype, &err),
+                     USC_E_RANGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_bad_logs_are_refused),
+        cmocka_unit_test(test_a_replay_names_and_shows),
+        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_what_would_be_seen),
+        cmocka_unit_test(test_levels_of_a_log),
+    };
+    const int file = mkstemp(path);
+    if (file < 0) return 1;
+    (void)close(file);
+    const int result = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(path);
+    return result;
+}
