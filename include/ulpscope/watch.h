@@ -294,7 +294,7 @@ USC_API void usc_watch_saved_free(void *bytes);
  * the state lacks begins anew.
  *
  * Errors:  USC_E_CORRUPT (cut short, damaged), USC_E_VERSION, USC_E_NOMEM: begin without
- *          it then; after the first two `w` is as it was.
+ *          it then, with a new watch.
  */
 USC_API USC_NODISCARD usc_status usc_watch_load(usc_watch *w, const void *bytes,
                                                 size_t size, usc_error *err);

@@ -21,4 +21,7 @@ void usc_asd_checksum(usc_watch_view *v);
 
 size_t usc_asd_rank_size(const usc_watch_config *config);
 
+/** Whether bytes from outside are what is kept of a rank. */
+bool usc_asd_rank_sound(const usc_watch_config *config, const void *rank);
+
 #endif

@@ -35,6 +35,26 @@ size_t usc_asd_rank_size(const usc_watch_config *config)
     return sizeof(strikes) + (size_t)most_kept(config) * sizeof(usc_asd_anomaly);
 }
 
+/* Bools are read as bytes: others than 0 and 1 are no values of theirs. */
+static bool is_flag(const void *flag)
+{
+    return *(const unsigned char *)flag <= 1;
+}
+
+bool usc_asd_rank_sound(const usc_watch_config *config, const void *rank)
+{
+    const strikes *s = rank;
+    if (s->n < 0 || s->n > most_kept(config) || !is_flag(&s->flag) ||
+        !is_flag(&s->abnormal) || !is_flag(&s->on) || !is_flag(&s->was_on) ||
+        !is_flag(&s->had_round))
+        return false;
+    for (int64_t i = 0; i < s->n; i++)
+        if (!is_flag(&s->kept[i].counted) || !is_flag(&s->kept[i].struck) ||
+            memchr(s->kept[i].name, '\0', sizeof s->kept[i].name) == NULL)
+            return false;
+    return true;
+}
+
 /* ---- texts ---- */
 
 static void put_anomaly(usc_line *l, const usc_asd_anomaly *a)

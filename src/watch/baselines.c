@@ -151,6 +151,12 @@ typedef struct window {
 
 _Static_assert(sizeof(window) + sizeof(void *) <= USC_WATCH_SERIES_BYTES, "as promised");
 
+bool usc_zscore_sound(const void *series)
+{
+    const window *s = series;
+    return s->n >= 0 && s->n <= ZSCORE_WINDOW && s->next >= 0 && s->next < ZSCORE_WINDOW;
+}
+
 static void step_zscore(usc_watch_view *v, const usc_watch_row *norm)
 {
     window *s = usc_watch_series(v, USC_WATCH_GRAD, -1, norm->rank);

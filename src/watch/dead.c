@@ -15,6 +15,15 @@ typedef struct quiet {
     bool told;
 } quiet;
 
+bool usc_dead_sound(const void *series)
+{
+    const quiet *q = series;
+    const unsigned char *alive = (const unsigned char *)&q->alive,
+                        *told = (const unsigned char *)&q->told;
+    return q->run >= 0 && q->longest >= 0 && q->longest < INT64_MAX / PATIENCE &&
+           *alive <= 1 && *told <= 1;
+}
+
 static bool is_zero(const usc_watch_row *r)
 {
     return r->numel > 0 ? r->n_zero == r->numel : false;

@@ -11,6 +11,13 @@
 enum { SCALER_STEPS = 16, JUMP_STEPS = 8 };
 #define JUMP_BITS 10.0 /* all tensors at once by a factor of 1024 */
 
+bool usc_track_sound(const void *series)
+{
+    const usc_track *t = series;
+    return usc_tracker_sound(&t->channel[0]) && usc_tracker_sound(&t->channel[1]) &&
+           t->n_nonfinite >= 0;
+}
+
 size_t usc_track_rank_size(const usc_watch_config *config)
 {
     (void)config;

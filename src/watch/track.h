@@ -55,6 +55,9 @@ void usc_track_common(const usc_watch_row *rows, size_t n, int32_t world,
 /** Decides the rows of a site. */
 void usc_track_site(usc_watch_view *v, const usc_track_spec *spec);
 
+/** Whether bytes from outside are a usc_track. */
+bool usc_track_sound(const void *series);
+
 size_t usc_track_rank_size(const usc_watch_config *config);
 
 /** Median of n > 0 numbers, whose order changes. */

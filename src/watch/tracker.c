@@ -19,6 +19,19 @@ static int16_t units_of(double bits)
     return units < INT16_MAX ? (int16_t)units : INT16_MAX;
 }
 
+bool usc_tracker_sound(const usc_tracker *t)
+{
+    uint64_t seen = 0;
+    if (t->n > USC_TRACKED || t->next >= USC_TRACKED || t->n_apart > USC_TRACK_APART ||
+        t->next_apart >= USC_TRACK_APART || (t->n < USC_TRACKED && t->next != t->n))
+        return false;
+    for (int i = 0; i < t->n; i++) {
+        if (t->sorted[i] >= t->n) return false;
+        seen |= UINT64_C(1) << t->sorted[i];
+    }
+    return seen == (t->n == USC_TRACKED ? UINT64_MAX : (UINT64_C(1) << t->n) - 1);
+}
+
 bool usc_tracker_ready(const usc_tracker *t)
 {
     return t->n >= USC_TRACK_WARM;

@@ -27,6 +27,9 @@ typedef struct usc_tracker {
     uint8_t age;     /* values since `deviation` was made */
 } usc_tracker;
 
+/** Whether bytes that came from outside are a tracker: no place points out of it. */
+bool usc_tracker_sound(const usc_tracker *t);
+
 /** Whether there are enough values to judge by. */
 bool usc_tracker_ready(const usc_tracker *t);
 

@@ -286,7 +286,7 @@ usc_status usc_watch_step(usc_watch *w, int64_t step, double seconds, usc_error 
     }
     /* time passes also where nothing came: a checksum ends */
     if (st == USC_OK && !decided) st = decide_step(w, NULL, 0, step, err);
-    memmove(w->rows, w->rows + at, (w->n_rows - at) * sizeof *w->rows);
+    if (at > 0) memmove(w->rows, w->rows + at, (w->n_rows - at) * sizeof *w->rows);
     w->n_rows -= at;
     return st;
 }

@@ -218,6 +218,23 @@ static usc_status load_tensors(usc_watch *w, reader *r, uint64_t n, int64_t *ids
     return USC_OK;
 }
 
+/* Of a copy, since bytes of a file lie anywhere. */
+static bool is_sound(const usc_watch *w, usc_watch_detector d, int table,
+                     const void *bytes)
+{
+    const usc_watch_rule *rule = &usc_watch_rules[d];
+    const bool of_rank = table == USC_WATCH_OF_RANK;
+    if (of_rank ? rule->rank_sound == NULL : rule->series_sound == NULL) return true;
+    const size_t size = size_of(w, d, table);
+    void *copy = malloc(size);
+    if (copy == NULL) return false;
+    memcpy(copy, bytes, size);
+    const bool sound =
+        of_rank ? rule->rank_sound(&w->config, copy) : rule->series_sound(copy);
+    free(copy);
+    return sound;
+}
+
 static usc_status load_block(usc_watch *w, reader *r, usc_watch_detector d,
                              const int64_t *ids, uint64_t n_ids, usc_error *err)
 {
@@ -234,6 +251,10 @@ static usc_status load_block(usc_watch *w, reader *r, usc_watch_detector d,
         h.rank >= (uint32_t)w->config.world || h.size == 0 ||
         h.size != size_of(w, d, (int)h.table))
         return USC_OK;
+    if (!is_sound(w, d, (int)h.table, bytes)) {
+        r->damaged = true;
+        return no_memory_or_damaged(r, err);
+    }
     void *to = usc_watch_bytes_at(w, d, (int)h.table, h.tensor < 0 ? -1 : ids[h.tensor],
                                   (int32_t)h.rank);
     if (to == NULL) return usc_no_memory("watch", err);

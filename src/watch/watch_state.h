@@ -19,6 +19,10 @@ typedef struct usc_watch_view usc_watch_view;
 typedef struct usc_watch_rule {
     size_t series_size;                                  /* of one (site, tensor, rank) */
     size_t (*rank_size)(const usc_watch_config *config); /* of a rank; NULL: none */
+    /* Whether bytes of a series that came from outside may be used; NULL: all may. Those
+     * of a rank: rank_sound. */
+    bool (*series_sound)(const void *series);
+    bool (*rank_sound)(const usc_watch_config *config, const void *rank);
     void (*decide)(usc_watch_view *v);
 } usc_watch_rule;
 
@@ -134,6 +138,10 @@ const char *usc_watch_name(const usc_watch_view *v, int64_t tensor);
 /* What to type next. */
 #define USC_WATCH_CHECK "ulpscope check {trace} --device DEVICE"
 #define USC_WATCH_OVERFLOW "ulpscope overflow {trace}"
+
+/* Whether bytes from outside are a series of theirs. */
+bool usc_dead_sound(const void *series);
+bool usc_zscore_sound(const void *series);
 
 void usc_watch_temporal(usc_watch_view *v);
 void usc_watch_ranks(usc_watch_view *v);
