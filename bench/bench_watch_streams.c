@@ -391,7 +391,7 @@ static double recall_at(const result *r, double rate)
 static void print_rates(const result *results)
 {
     printf("%-12s %9s %8s %12s %12s %8s | %s\n", "detector", "steps", "alarms",
-           "per 10^6", "95 %% bound", "recall", "recall at 1000, 10, 1 alarms per 10^6");
+           "per 10^6", "95 % bound", "recall", "recall at 1000, 10, 1 alarms per 10^6");
     for (size_t d = 0; d < N_DETECTORS; d++) {
         const result *r = &results[d];
         const double million = 1e6 / (double)r->n_clean;
