@@ -13,6 +13,7 @@
 #include <ulpscope/version.h>
 
 #include "cli_python.h"
+#include "env_around.h"
 
 enum { OPT_FILE = 256, OPT_JSON, MOST_FILES = 256, TIMEOUT_MS = 600000 };
 #define MARK "ulpscope env begins here\n"
@@ -30,13 +31,17 @@ static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_env_page = {
     .command = "env",
-    .usage = "[-o FILE] [OPTIONS]\n       ulpscope env diff A B [--json]",
+    .usage = "[-o FILE] [OPTIONS] [-- COMMAND [ARGS]...]\n       ulpscope env diff A B "
+             "[--json]",
     .about =
         "Prints what numbers depend on beside the program: torch's flags (TF32, reduced "
         "precision, deterministic algorithms, autocast), environment variables of known "
         "families, digests of files, versions, hardware. Flags are those that a fresh "
         "Python "
-        "begins with: what the program sets itself is not seen.\n"
+        "begins with; with COMMAND (python train.py, torchrun) those that its first "
+        "process "
+        "with torch, of a job that of rank 0, has as it ends, and the variables that it "
+        "has then.\n"
         "\n"
         "env diff holds two such files against each other, what changes numbers first. "
         "No "
@@ -45,8 +50,11 @@ const cli_page cmd_env_page = {
         "or password only that it is set.\n",
     .options = options,
     .examples = "  ulpscope env -o here.env --file weights.safetensors\n"
+                "  ulpscope env -o train.env -- python train.py\n"
                 "  ulpscope env diff there.env here.env\n",
-    .codes = "0 told, or the same; 1 they differ; 2 something went wrong",
+    .codes = "0 told, or the same; 1 they differ; 2 something went wrong; where COMMAND "
+             "failed "
+             "its own, 128 + n when signal n ended it",
 };
 
 /* ---- facts ---- */
@@ -107,62 +115,58 @@ static bool holds(const char *text, const char *const *parts)
     return false;
 }
 
-static bool is_known(const char *name)
-{
-    static const char *const families[] = {"TORCH",
-                                           "PYTORCH",
-                                           "ATEN_",
-                                           "CUDA_",
-                                           "CUBLAS",
-                                           "CUDNN",
-                                           "NVIDIA_",
-                                           "NCCL_",
-                                           "HCCL_",
-                                           "LCCL_",
-                                           "ASCEND",
-                                           "ACL_",
-                                           "NPU_",
-                                           "TASK_QUEUE_ENABLE",
-                                           "CLOSE_MATMUL_K_SHIFT",
-                                           "INF_NAN_MODE",
-                                           "MUSA_",
-                                           "MUDNN",
-                                           "MCCL_",
-                                           "CNCL_",
-                                           "MLU_",
-                                           "HIP_",
-                                           "HSA_",
-                                           "ROCM",
-                                           "ROCBLAS",
-                                           "MIOPEN_",
-                                           "RCCL_",
-                                           "ONEAPI",
-                                           "SYCL_",
-                                           "CCL_",
-                                           "IPEX_",
-                                           "OMP_",
-                                           "GOMP_",
-                                           "KMP_",
-                                           "MKL_",
-                                           "OPENBLAS_",
-                                           "BLIS_",
-                                           "DNNL_",
-                                           "ONEDNN_",
-                                           "XLA_",
-                                           "TRITON_",
-                                           "NVTE_",
-                                           "FLASH_ATTENTION_",
-                                           "PYTHONHASHSEED",
-                                           "LD_PRELOAD",
-                                           "LD_LIBRARY_PATH",
-                                           "GLOO_",
-                                           "ULPSCOPE_",
-                                           "MALLOC_",
-                                           "DS_",
-                                           "WORLD_SIZE",
-                                           NULL};
-    return begins(name, families);
-}
+static const char *const families[] = {"TORCH",
+                                       "PYTORCH",
+                                       "ATEN_",
+                                       "CUDA_",
+                                       "CUBLAS",
+                                       "CUDNN",
+                                       "NVIDIA_",
+                                       "NCCL_",
+                                       "HCCL_",
+                                       "LCCL_",
+                                       "ASCEND",
+                                       "ACL_",
+                                       "NPU_",
+                                       "TASK_QUEUE_ENABLE",
+                                       "CLOSE_MATMUL_K_SHIFT",
+                                       "INF_NAN_MODE",
+                                       "MUSA_",
+                                       "MUDNN",
+                                       "MCCL_",
+                                       "CNCL_",
+                                       "MLU_",
+                                       "HIP_",
+                                       "HSA_",
+                                       "ROCM",
+                                       "ROCBLAS",
+                                       "MIOPEN_",
+                                       "RCCL_",
+                                       "ONEAPI",
+                                       "SYCL_",
+                                       "CCL_",
+                                       "IPEX_",
+                                       "OMP_",
+                                       "GOMP_",
+                                       "KMP_",
+                                       "MKL_",
+                                       "OPENBLAS_",
+                                       "BLIS_",
+                                       "DNNL_",
+                                       "ONEDNN_",
+                                       "XLA_",
+                                       "TRITON_",
+                                       "NVTE_",
+                                       "FLASH_ATTENTION_",
+                                       "PYTHONHASHSEED",
+                                       "LD_PRELOAD",
+                                       "LD_LIBRARY_PATH",
+                                       "GLOO_",
+                                       "ULPSCOPE_",
+                                       "MALLOC_",
+                                       "DS_",
+                                       "WORLD_SIZE",
+                                       NULL};
 
 /* Of these only that they are set is told. */
 static bool is_secret(const char *name, const char *value)
@@ -180,7 +184,7 @@ static void add_variables(facts *f)
     for (char **entry = environ; *entry != NULL; entry++) {
         char name[128];
         const char *equals = strchr(*entry, '=');
-        if (equals == NULL || !is_known(*entry)) continue;
+        if (equals == NULL || !begins(*entry, families)) continue;
         (void)snprintf(name, sizeof name, "variable.%.*s", (int)(equals - *entry),
                        *entry);
         add(f, name, is_secret(name, equals + 1) ? "(set; not shown)" : equals + 1);
@@ -229,7 +233,9 @@ static bool add_answers(facts *f, char *at)
         if (tab != NULL) {
             *tab = '\0';
             if (strcmp(at, "error") == 0) return cli_fail("%s", tab + 1) == 0;
-            add(f, at, tab + 1);
+            const bool hush =
+                strncmp(at, "variable.", 9) == 0 && is_secret(at + 9, tab + 1);
+            add(f, at, hush ? "(set; not shown)" : tab + 1);
         }
         at = end + !last;
     }
@@ -424,6 +430,7 @@ static int diff(const char *a, const char *b, bool json)
 typedef struct arguments {
     const char *out, *files[MOST_FILES];
     int n_files;
+    char **command; /* NULL: none */
     bool json;
 } arguments;
 
@@ -441,18 +448,40 @@ static int write_out(const facts *f, const arguments *a)
     return CLI_SAME;
 }
 
+/* What a command told, and digests of files. False after a sentence; *code is the
+ * command's. */
+static bool ask_command(facts *f, const arguments *a, int *code)
+{
+    static char told[1 << 20];
+    facts here = {0};
+    *code = env_around(a->command, families, told, sizeof told);
+    if (*told == '\0' || !add_answers(f, told)) return false;
+    const bool ok = a->n_files == 0 || ask_python(&here, a->files, a->n_files);
+    for (size_t i = 0; i < here.n; i++)
+        if (strncmp(here.fact[i].name, "file.", 5) == 0)
+            add(f, here.fact[i].name, here.fact[i].value);
+    f->failed |= here.failed;
+    free_facts(&here);
+    return ok;
+}
+
+static bool ask_here(facts *f, const arguments *a)
+{
+    add_variables(f);
+    return ask_python(f, a->files, a->n_files);
+}
+
 static int record(const arguments *a)
 {
     facts f = {0};
-    int code = CLI_TROUBLE;
+    int code = CLI_TROUBLE, own = CLI_SAME;
     add_machine(&f);
-    add_variables(&f);
-    if (ask_python(&f, a->files, a->n_files)) {
+    if (a->command != NULL ? ask_command(&f, a, &own) : ask_here(&f, a)) {
         if (!f.failed) qsort(f.fact, f.n, sizeof *f.fact, by_name);
         code = f.failed ? cli_fail("out of memory") : write_out(&f, a);
     }
     free_facts(&f);
-    return code;
+    return code != CLI_SAME ? code : own;
 }
 
 int cmd_env(int argc, char **argv)
@@ -467,9 +496,11 @@ int cmd_env(int argc, char **argv)
         if (a.n_files == MOST_FILES) return cli_fail("more than %d --file", MOST_FILES);
         a.files[a.n_files++] = optarg;
     }
-    if (optind == argc) return record(&a);
+    if (optind < argc && strcmp(argv[optind - 1], "--") == 0) a.command = argv + optind;
+    if (optind == argc || a.command != NULL) return record(&a);
     if (strcmp(argv[optind], "diff") != 0 || argc - optind != 3)
-        return cli_fail("write ulpscope env, or ulpscope env diff A B; see ulpscope env "
+        return cli_fail("write ulpscope env, ulpscope env -- COMMAND, or ulpscope env "
+                        "diff A B; see ulpscope env "
                         "--help");
     if (a.out != NULL || a.n_files > 0)
         return cli_fail("env diff only reads: leave out -o and --file");

@@ -59,6 +59,21 @@ def test_two_are_compared_and_what_changes_numbers_comes_first(tmp_path):
     assert rows[1]["a"] is None and rows[1]["b"] == "true"
 
 
+def test_a_command_tells_what_it_ends_with(tmp_path):
+    file, out = tmp_path / "w", tmp_path / "x.env"
+    file.write_bytes(b"weights")
+    program = ("import os, torch; print('mine'); torch.backends.cuda.matmul.allow_tf32 = True;"
+               "torch.use_deterministic_algorithms(True); os.environ['OMP_MINE'] = '7'; os.environ['NCCL_TOKEN'] = 'hush'")
+    assert env("-o", out, "--file", file, "--", sys.executable, "-c", program).stdout == "mine\n"
+    told = dict(line.split("\t") for line in out.read_text().splitlines()[1:])
+    assert told["flag.are_deterministic_algorithms_enabled"] == told["flag.backends.cuda.matmul.allow_tf32"] == "True"
+    assert told["variable.OMP_MINE"] == "7" and told["variable.NCCL_TOKEN"] == "(set; not shown)"
+    assert {"hardware.cores", "version.torch", f"file.{file}"} <= set(told) and "variable.ULPSCOPE_ENV" not in told
+    assert env("-o", out, "--", sys.executable, "-c", "import torch; raise SystemExit(5)", code=5) and out.exists()
+    assert "nothing was told" in env("--", sys.executable, "-c", "0", code=2).stderr
+    assert "command not found" in env("--", tmp_path / "none", code=2).stderr
+
+
 def test_trouble_is_a_sentence(tmp_path):
     (tmp_path / "x").write_text("x")
     assert "is not what ulpscope env -o writes" in env("diff", tmp_path / "x", tmp_path / "x", code=2).stderr

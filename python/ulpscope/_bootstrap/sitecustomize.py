@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in every Python process under `ulpscope capture` and `ulpscope run`: waits for torch
-to be imported, then starts the recorder, or the modes. A sitecustomize that this one hides is run first. How far each
+"""Runs in every Python process under `ulpscope capture`, `ulpscope run` and `ulpscope env`: waits for torch
+to be imported, then starts the recorder, the modes, or what tells flags at the end. A sitecustomize that this one hides is run first. How far each
 process came stands in the launcher's folder, a file for each."""
 
 import importlib
@@ -10,7 +10,8 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOLD = (("ULPSCOPE_CAPTURE", "launched"), ("ULPSCOPE_RUN", "run_modes"), ("ULPSCOPE_BISECT", "trial"))
+TOLD = (("ULPSCOPE_CAPTURE", "launched"), ("ULPSCOPE_RUN", "run_modes"), ("ULPSCOPE_BISECT", "trial"),
+        ("ULPSCOPE_ENV", "env_facts"))  # fmt: skip
 STARTS = [(os.environ[name], module) for name, module in TOLD if os.path.isdir(os.environ.get(name, ""))]
 
 

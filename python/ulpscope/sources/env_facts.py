@@ -4,8 +4,11 @@ devices, digests of files. Lines of name, tab and value behind a mark, for a sit
 
 Needs of torch: its flags, each asked by itself, for no version of it has them all."""
 
+import atexit
+import contextlib
 import hashlib
 import importlib.metadata
+import os
 import platform
 import sys
 from pathlib import Path
@@ -85,6 +88,38 @@ def files(paths):
         inner = sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]
         for path in inner:
             tell(f"file.{path}", f"{path.stat().st_size} bytes, sha256 {digest(path)}")
+
+
+def variables(families):
+    """Those of this process that begin so; the program hides secrets among them."""
+    for name, value in os.environ.items():
+        if name.startswith(families) and name != "ULPSCOPE_ENV":
+            tell(f"variable.{name}", value)
+
+
+def start(reports):
+    """In a process of `ulpscope env -- COMMAND`: tells into a file there as the process ends."""
+    rank, pid = int(os.environ.get("RANK") or 0), os.getpid()
+    path = Path(reports, f"facts-{rank:06}-{pid:010}")
+
+    def end():
+        import torch
+
+        if os.getpid() != pid:  # a fork of it
+            return
+        part = path.with_name(f"part-{pid}")
+        try:
+            families = tuple(Path(reports, "families").read_text().split())
+            with part.open("w") as file, contextlib.redirect_stdout(file):
+                versions()
+                variables(families)
+                flags(torch)
+                devices(torch)
+            part.rename(path)
+        except OSError:  # the one who asked is gone
+            pass
+
+    atexit.register(end)
 
 
 def main():
