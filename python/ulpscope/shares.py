@@ -41,15 +41,26 @@ class Ranks:
         self.n_local = int(environment.get("LOCAL_WORLD_SIZE", 1))
         self.place = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
         self.agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        self.name = "ulpscope/{}/{}".format(environment.get("TORCHELASTIC_RUN_ID", ""),
-                                            environment.get("TORCHELASTIC_RESTART_COUNT", "0"))  # fmt: skip
+        self.job = "ulpscope/" + environment.get("TORCHELASTIC_RUN_ID", "")
+        self.start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.silence = float(environment.get("ULPSCOPE_RANK_SILENCE", SILENCE))
 
-    def connect(self, host):
+    def connect(self, host, name=None):
         from torch.distributed import PrefixStore, TCPStore
 
         store = TCPStore(*self.place, is_master=host, timeout=PATIENCE, wait_for_workers=False)
-        return PrefixStore(self.name, store)
+        return PrefixStore(f"{self.job}/{self.start if name is None else name}", store)
+
+    def end(self, code):
+        """The check is over: torchrun starts ranks again whose code is not 0, as where calls are flagged."""
+        if self.agent and self.rank == 0 and code in (0, 1):
+            with contextlib.suppress(RuntimeError):
+                self.connect(False, "over").set("code", str(code))
+
+    def ended(self):
+        """Its exit code, where ranks before these ended it; None else."""
+        over = self.connect(False, "over") if self.agent and self.start != "0" else None
+        return int(over.get("code")) if over is not None and over.check(["code"]) else None
 
 
 class Area:
@@ -232,6 +243,9 @@ def run(program, words):
     print(f"ulpscope check: rank {ranks.rank} of {ranks.n}, at {ranks.place[0]}:{ranks.place[1]}", file=sys.stderr,
           flush=True)  # fmt: skip
     try:
+        code = ranks.ended()
+        if code is not None:
+            return code if ranks.rank == 0 else 0
         shares = Shares(ranks)
     except RuntimeError as problem:
         print(f"ulpscope check: rank {ranks.rank}: no store at {ranks.place[0]}:{ranks.place[1]} ({problem}); unset RANK "
@@ -255,6 +269,7 @@ def run(program, words):
     code = child.wait()
     shares.linger(code not in (0, 1))
     shares.end()
+    ranks.end(code)
     if ranks.rank > 0 and code == 2 and 0 not in shares.pulse.dead and not shares.pulse.lost:
         return 0
     return code if code >= 0 else 128 - code

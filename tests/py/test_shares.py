@@ -122,11 +122,11 @@ def judged(folder):
 
 
 def test_torchrun_gives_what_one_process_gives(job):
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "-m",
-                           "ulpscope", *words("three")], cwd=job, env=environment(), capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3",
+                           "--max-restarts", "1", "-m", "ulpscope", *words("three")], cwd=job, env=environment(), capture_output=True, text=True,
                           timeout=570)  # fmt: skip
     print(done.stdout, done.stderr)
-    assert done.returncode == 1 and f"{N} of {4 * N} calls flagged" in done.stdout
+    assert done.returncode == 1 and done.stdout.count(f"{N} of {4 * N} calls flagged") == 1  # not started again
     same_as_one_process(job, "three")
     assert "taken in: " in done.stderr and " of rank 1" in done.stderr
 
