@@ -9,7 +9,10 @@
 #include <ulpscope/coverage.h>
 
 #include "hooks.h"
+#include "html.h"
 #include "show.h"
+
+extern const char usc_page_coverage_page_html[], usc_page_coverage_page_js[];
 
 enum {
     OPT_DEVICE = 256,
@@ -19,7 +22,8 @@ enum {
     OPT_FRESH,
     OPT_IMPORT,
     OPT_FAULTS,
-    OPT_JSON
+    OPT_JSON,
+    OPT_HTML
 };
 
 static const cli_entry own_options[] = {
@@ -38,6 +42,8 @@ static const cli_entry own_options[] = {
      "plant faults in the simulated device: mm:lacking, softmax:cpu_fallback"},
     {'j', "jobs", "N", NULL, "worker processes (default: one)"},
     {OPT_JSON, "json", NULL, NULL, "one JSON object, with every operator and dtype"},
+    {OPT_HTML, "html", "FILE", NULL,
+     "write a page: operators by dtypes, what to write next"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -61,8 +67,10 @@ const cli_page cmd_coverage_page = {
         "device is kept in $ULPSCOPE_CACHE for as long as torch, driver and device stay "
         "what they are.\n",
     .options = options,
-    .examples = "  ulpscope coverage ulpscope-trace --device npu:0\n"
-                "  ulpscope coverage ulpscope-trace --device npu:0 --share 99 --json\n",
+    .examples =
+        "  ulpscope coverage ulpscope-trace --device npu:0\n"
+        "  ulpscope coverage ulpscope-trace --device npu:0 --share 99 --json\n"
+        "  ulpscope coverage ulpscope-trace --device npu:0 --html coverage.html\n",
     .codes = "0 all run natively, 1 some do not, 2 something went wrong",
 };
 
@@ -70,6 +78,7 @@ typedef struct arguments {
     usc_coverage_options coverage;
     const char *imports[CLI_MAX_IMPORTS];
     double share;
+    const char *html;
     bool all, json;
 } arguments;
 
@@ -99,6 +108,9 @@ static bool take(arguments *a, int key)
         return true;
     case 'j':
         return cli_jobs(&a->coverage.jobs);
+    case OPT_HTML:
+        a->html = optarg;
+        return true;
     case OPT_JSON:
         a->json = true;
         return true;
@@ -189,36 +201,48 @@ static void put_text(const told *t, const arguments *a)
     fputs("\n", stdout);
 }
 
-static void put_name(const usc_sink *to, const char *name, const char *value)
+static void put_name(FILE *to, const char *name, const char *value)
 {
-    (void)printf(", \"%s\": ", name);
-    (void)!usc_sink_json(to, value, NULL); /* a failed stream: at its end */
+    const usc_sink sink = usc_sink_stream(to);
+    (void)fprintf(to, ", \"%s\": ", name);
+    (void)!usc_sink_json(&sink, value, NULL); /* a failed stream: at its end */
 }
 
-static void put_json(const told *t, const arguments *a)
+static void put_json(FILE *to, const told *t, const arguments *a)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
-    fputs("{\"device\": ", stdout);
+    const usc_sink sink = usc_sink_stream(to);
+    fputs("{\"device\": ", to);
     (void)!usc_sink_json(&sink, a->coverage.device, NULL);
-    (void)printf(", \"calls\": %" PRId64
-                 ", \"cpu_seconds\": %.9g, \"share\": %g, \"next\": [",
-                 t->found->n_calls, t->found->seconds, a->share / 100);
+    (void)fprintf(
+        to, ", \"calls\": %" PRId64 ", \"cpu_seconds\": %.9g, \"share\": %g, \"next\": [",
+        t->found->n_calls, t->found->seconds, a->share / 100);
     for (int64_t i = 0; i < t->n_next; i++) {
-        if (i > 0) fputs(", ", stdout);
+        if (i > 0) fputs(", ", to);
         (void)!usc_sink_json(&sink, t->next[i], NULL);
     }
-    fputs("], \"operators\": [", stdout);
+    fputs("], \"operators\": [", to);
     for (int64_t i = 0; i < t->found->n; i++) {
         const usc_covered *r = &t->found->row[i];
-        (void)printf("%s{\"calls\": %" PRId64 ", \"cpu_seconds\": %.9g",
-                     i > 0 ? ", " : "", r->n_calls, r->seconds);
-        put_name(&sink, "op", r->op);
-        put_name(&sink, "dtypes", r->dtypes);
-        put_name(&sink, "way", usc_way_text(r->way));
-        put_name(&sink, "why", r->why);
-        fputs("}", stdout);
+        (void)fprintf(to, "%s{\"calls\": %" PRId64 ", \"cpu_seconds\": %.9g",
+                      i > 0 ? ", " : "", r->n_calls, r->seconds);
+        put_name(to, "op", r->op);
+        put_name(to, "dtypes", r->dtypes);
+        put_name(to, "way", usc_way_text(r->way));
+        put_name(to, "why", r->why);
+        fputs("}", to);
     }
-    fputs("]}\n", stdout);
+    fputs("]}\n", to);
+}
+
+static int put_page(const told *t, const arguments *a)
+{
+    FILE *json = tmpfile();
+    if (json == NULL) return cli_fail("no temporary file can be made");
+    put_json(json, t, a);
+    const int code =
+        html_write(a->html, usc_page_coverage_page_html, json, usc_page_coverage_page_js);
+    (void)fclose(json);
+    return code;
 }
 
 static int tell(const arguments *a, const usc_coverage *found)
@@ -228,10 +252,12 @@ static int tell(const arguments *a, const usc_coverage *found)
     if (usc_coverage_next(found, a->share / 100, &t.next, &t.n_next, &err) != USC_OK)
         return cli_fail("%s", err.text);
     if (a->json)
-        put_json(&t, a);
+        put_json(stdout, &t, a);
     else
         put_text(&t, a);
+    const int page = a->html != NULL ? put_page(&t, a) : CLI_SAME;
     free(t.next);
+    if (page != CLI_SAME) return page;
     bool worked = false, all = true;
     for (int64_t i = 0; i < found->n; i++) {
         worked |= found->row[i].way != USC_WAY_UNTOLD;

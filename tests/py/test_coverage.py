@@ -4,6 +4,7 @@ operators, falls back or dies; what is kept of it; and what cannot be asked."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,16 @@ def covered(place, *options, device="sim:0"):
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     return done.returncode, found, {r["op"]: r for r in found["operators"]}
+
+
+def test_the_page_holds_what_the_json_says(place, tmp_path):
+    page = tmp_path / "page.html"
+    _, found, _ = covered(place, "--faults", "gelu:lacking", "--share", "100", "--html", page)
+    text = page.read_text()
+    data = re.search(r'id="data">(.*?)</script>', text, re.S).group(1)
+    assert json.loads(data) == found and "<" not in data and "aten::gelu" in found["next"]
+    done = ulpscope(place, "coverage", place / "trace", "--device", "sim:0", "--html", tmp_path / "no" / "x.html")
+    assert done.returncode == 2 and "No such file" in done.stderr
 
 
 def test_an_honest_device_has_all_but_what_torch_hands_to_the_cpu(place):
