@@ -232,24 +232,24 @@ static void look_at_points(comparison *c)
     if (first >= 0) r->first = point_at(c, first);
 }
 
-/* Means of the difference over eight blocks of the second half: their deviation, and
+/* Means of the difference over eight blocks of the second half: their deviation, told by
+ * their steps from one to the next, for a drift that goes on growing is no noise; and
  * whether all lie on one side. */
 static double block_spread(const comparison *c, bool *one_side)
 {
-    double mean[N_BLOCKS], away[N_BLOCKS];
+    double mean[N_BLOCKS], away[N_BLOCKS - 1];
     const int64_t half = c->r.n / 2, n = c->r.n - half;
     int n_above = 0;
     for (int64_t k = 0; k < N_BLOCKS; k++) {
         const int64_t first = half + k * n / N_BLOCKS,
                       end = half + (k + 1) * n / N_BLOCKS;
-        mean[k] = away[k] = usc_loss_mean(c->difference + first, end - first);
+        mean[k] = usc_loss_mean(c->difference + first, end - first);
         n_above += mean[k] > 0;
     }
-    const double middle = usc_loss_median(away, N_BLOCKS);
-    for (int k = 0; k < N_BLOCKS; k++)
-        away[k] = fabs(mean[k] - middle);
+    for (int k = 0; k + 1 < N_BLOCKS; k++)
+        away[k] = fabs(mean[k + 1] - mean[k]) / sqrt(2);
     *one_side = n_above == 0 || n_above == N_BLOCKS;
-    return 1.4826 * usc_loss_median(away, N_BLOCKS);
+    return 1.4826 * usc_loss_median(away, N_BLOCKS - 1);
 }
 
 /* Twice the 97.5 % point of Student's t by its degrees of freedom, for two means. */
@@ -298,7 +298,7 @@ static usc_status look_at_drift(comparison *c, const usc_curve *a,
     r->early_noise = usc_loss_median(c->work, (size_t)quarter);
     const double spread = r->noise == USC_LOSS_NOISE_REPEATS
                               ? student(r->n_repeats) * repeats_spread(c, a, o, first)
-                              : 4 * block_spread(c, &one_side);
+                              : 5 * block_spread(c, &one_side);
     r->drift_limit = fmax(spread, (o->tolerance > 0 ? o->tolerance : 1e-3) * level);
     r->drifts = one_side && fabs(r->drift) > r->drift_limit;
     return USC_OK;
