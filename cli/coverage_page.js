@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows the JSON of `ulpscope coverage`: what to write next, and operator by dtype.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
