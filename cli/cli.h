@@ -44,6 +44,7 @@ int cmd_overflow(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_coverage(int argc, char **argv);
 int cmd_repro(int argc, char **argv);
+int cmd_fuzz(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
@@ -59,6 +60,7 @@ extern const cli_page cmd_judge_page;
 extern const cli_page cmd_show_page;
 extern const cli_page cmd_overflow_page;
 extern const cli_page cmd_repro_page;
+extern const cli_page cmd_fuzz_page;
 extern const cli_page cmd_info_page;
 extern const cli_page cmd_completion_page;
 extern const cli_page cmd_loss_page;
@@ -87,6 +89,13 @@ bool cli_real(const char *text, double *out);
 
 /** Parses "6GiB", "500MB" or a number of bytes; false after a sentence on stderr. */
 bool cli_size(const char *option, const char *text, int64_t *out);
+
+/** Parses a number of seconds above 0; `off` is 0 where that is allowed. --OPTION is
+ * named without its dashes. False after a sentence on stderr. */
+bool cli_seconds(const char *option, const char *text, bool or_off, double *out);
+
+/** Parses "90s", "10m", "1.5h" or "90", to seconds; false after a sentence on stderr. */
+bool cli_time(const char *option, const char *text, double *out);
 
 /** Takes the value of --step, which show and overflow have; false after a sentence. */
 bool cli_steps(usc_steps **steps, size_t *n);
@@ -159,6 +168,9 @@ long cli_next_rank(const char *folder, long last, const char *file);
 
 /** Writes files and table of the results in folder `out`; the exit code. */
 int cli_report_show(const cli_report *r, const char *out);
+
+/** The exit code of the results in folder `out` alone. */
+int cli_report_code(const cli_report *r, const char *out);
 
 /** Columns of the terminal on stdout, 100 where it is none. */
 int cli_width(void);

@@ -217,3 +217,34 @@ int cli_color(const char *when)
     cli_fail("--color '%s': auto, always or never is needed", when);
     return -1;
 }
+
+bool cli_seconds(const char *option, const char *text, bool or_off, double *out)
+{
+    if (or_off && strcmp(text, "off") == 0) {
+        *out = 0;
+        return true;
+    }
+    if (cli_real(text, out) && isfinite(*out) && (*out > 0 || (or_off && *out >= 0)))
+        return true;
+    cli_fail("--%s must be a number of seconds above 0%s", option,
+             or_off ? ", or off" : "");
+    return false;
+}
+
+bool cli_time(const char *option, const char *text, double *out)
+{
+    static const char units[] = "smh";
+    static const double seconds[] = {1, 60, 3600};
+    char number[32];
+    const size_t n = strlen(text);
+    const char *unit = n > 0 ? strchr(units, text[n - 1]) : NULL;
+    const size_t digits = unit != NULL && *unit != '\0' ? n - 1 : n;
+    (void)snprintf(number, sizeof number, "%.*s", (int)digits, text);
+    if (digits < sizeof number && strspn(number, "0123456789.") == digits &&
+        cli_real(number, out) && *out > 0 && isfinite(*out)) {
+        *out *= digits < n ? seconds[unit - units] : 1;
+        return true;
+    }
+    cli_fail("%s: '%s' is no time; write 90s, 10m or 1h", option, text);
+    return false;
+}

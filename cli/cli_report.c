@@ -183,6 +183,21 @@ static int show_one(const cli_report *r, const char *out)
     return code;
 }
 
+int cli_report_code(const cli_report *r, const char *out)
+{
+    usc_error err;
+    usc_report *report = NULL;
+    usc_status st = usc_report_open(out, NULL, &report, &err);
+    if (st == USC_OK) {
+        usc_report_mark(report, &r->options);
+        if (r->baseline != NULL) st = usc_report_baseline(report, r->baseline, &err);
+    }
+    const int code = st == USC_OK ? usc_report_exit_code(report, &r->options)
+                                  : cli_fail("%s", err.text);
+    usc_report_close(report);
+    return code;
+}
+
 /* The number of "rank-N"; -1 for other names. */
 static long rank_of(const char *name)
 {

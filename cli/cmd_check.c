@@ -133,39 +133,6 @@ typedef struct arguments {
 
 /* ---- values ---- */
 
-/* A number of seconds; `off` counts as 0 where that is allowed. */
-static bool read_seconds(const char *option, const char *text, bool or_off, double *out)
-{
-    if (or_off && strcmp(text, "off") == 0) {
-        *out = 0;
-        return true;
-    }
-    if (cli_real(text, out) && isfinite(*out) && (*out > 0 || (or_off && *out >= 0)))
-        return true;
-    cli_fail("--%s must be a number of seconds above 0%s", option,
-             or_off ? ", or off" : "");
-    return false;
-}
-
-/* Seconds of "90s", "10m", "1.5h" or "90". */
-static bool read_budget(const char *text, double *out)
-{
-    static const char units[] = "smh";
-    static const double seconds[] = {1, 60, 3600};
-    char number[32];
-    const size_t n = strlen(text);
-    const char *unit = n > 0 ? strchr(units, text[n - 1]) : NULL;
-    const size_t digits = unit != NULL && *unit != '\0' ? n - 1 : n;
-    (void)snprintf(number, sizeof number, "%.*s", (int)digits, text);
-    if (digits < sizeof number && strspn(number, "0123456789.") == digits &&
-        cli_real(number, out) && *out > 0 && isfinite(*out)) {
-        *out *= digits < n ? seconds[unit - units] : 1;
-        return true;
-    }
-    cli_fail("--budget: '%s' is no time; write 90s, 10m or 1h", text);
-    return false;
-}
-
 /* At least one. */
 static bool read_count(const char *option, const char *text, int *out)
 {
@@ -256,11 +223,11 @@ static bool take_value(arguments *a, int key)
     case OPT_MEMORY:
         return cli_size("--memory", optarg, &o->memory);
     case OPT_TIMEOUT:
-        return read_seconds("timeout", optarg, false, &o->timeout);
+        return cli_seconds("timeout", optarg, false, &o->timeout);
     case OPT_CAUSES:
-        return read_seconds("causes", optarg, true, &o->causes);
+        return cli_seconds("causes", optarg, true, &o->causes);
     case OPT_BUDGET:
-        return read_budget(optarg, &o->budget);
+        return cli_time("--budget", optarg, &o->budget);
     case OPT_IMPORT:
         return cli_import(a->imports, &a->check.n_imports);
     default:

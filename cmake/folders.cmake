@@ -66,7 +66,7 @@ usc_folder(case USES judge)
 usc_folder(draw USES case)
 usc_folder(cause USES case)
 usc_folder(pack USES cause standard files result)
-usc_folder(run USES trace result)
+usc_folder(run USES trace result generate)
 usc_folder(foreign USES run files stats)
 usc_folder(report USES result json tensor SOURCES ${CMAKE_BINARY_DIR}/report_page.c)
 

@@ -125,7 +125,8 @@ USC_API USC_NODISCARD usc_status usc_stand_in_size(const usc_tensor *like, size_
     X(INDEX, "index", indices, false, true)                                              \
     X(MASK, "mask", mask, true, true)                                                    \
     X(ONE_HOT, "one-hot", one_hot, true, true)                                           \
-    X(SORTED, "sorted", sorted, true, true)
+    X(SORTED, "sorted", sorted, true, true)                                              \
+    X(DEFINITE, "positive-definite", definite, true, false)
 
 typedef enum usc_stress {
 #define USC_STRESS_ENUM(id, text, recipe, floats, integers) USC_STRESS_##id,
@@ -138,6 +139,12 @@ typedef enum usc_stress {
  * static. */
 USC_API const char *usc_stress_text(usc_stress kind);
 USC_API usc_stress usc_stress_by_text(const char *text);
+
+/** What values of a tensor keep to. */
+typedef struct usc_stress_domain {
+    bool positive, unit;     /* floats: never negative; in [0, 1] */
+    int64_t lowest, highest; /* integers: both ends are taken */
+} usc_stress_domain;
 
 /**
  * Fills `out` with values of a kind for a tensor of the form of `like`, an example that

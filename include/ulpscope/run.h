@@ -55,6 +55,22 @@ typedef struct usc_run_hooks {
     const usc_run_ranks *ranks; /* usc_check_trace alone; NULL: no others */
 } usc_run_hooks;
 
+/** Cases that are drawn from the calls of a trace, in place of those calls (fuzz.h). */
+typedef struct usc_fuzz_options {
+    uint64_t seed;
+    int64_t n_cases;     /* cases 0 .. n_cases - 1, or those in `list` */
+    const int64_t *list; /* ascending; NULL: all */
+    bool stress;
+} usc_fuzz_options;
+
+#define USC_FUZZ_CASES INT64_C(1000000000000) /* as many as there is time for */
+
+/** The call of a trace from which a case is drawn. Errors: those of opening the trace,
+ * USC_E_NOT_FOUND where it holds nothing to draw from, USC_E_NOMEM; *call is 0 then. */
+USC_API USC_NODISCARD usc_status usc_fuzz_find(const char *trace, uint64_t seed,
+                                               int64_t number, int64_t *call,
+                                               usc_error *err);
+
 typedef struct usc_check_options {
     const char *trace, *out; /* folders */
     const char *device;      /* "sim:0", "python:MODULE:FUNCTION" */
@@ -80,6 +96,9 @@ typedef struct usc_check_options {
     double causes;       /* seconds for one search; 0: none */
     double budget;       /* seconds for all; 0: no limit */
     const char *version; /* of the program, for the report */
+    /* NULL: the calls themselves. A row's call is the number of its case then; a run that
+     * is finished goes on with more cases; `ops` and `budget` of the filters hold. */
+    const usc_fuzz_options *fuzz;
 } usc_check_options;
 
 /** How a run ended that met no trouble. */

@@ -16,6 +16,7 @@
 #include <ulpscope/finding.h>
 #include <ulpscope/flow.h>
 #include <ulpscope/foreign.h>
+#include <ulpscope/fuzz.h>
 #include <ulpscope/generate.h>
 #include <ulpscope/inject.h>
 #include <ulpscope/judge.h>

@@ -47,6 +47,7 @@ int py_cause_add(PyObject *module);
 int py_draw_add(PyObject *module);
 int py_exit_add(PyObject *module);
 int py_finding_add(PyObject *module);
+int py_fuzz_add(PyObject *module);
 int py_generate_add(PyObject *module);
 int py_inject_add(PyObject *module);
 int py_judge_add(PyObject *module);

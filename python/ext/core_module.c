@@ -17,6 +17,7 @@
     X(draw)                                                                              \
     X(exit)                                                                              \
     X(finding)                                                                           \
+    X(fuzz)                                                                              \
     X(generate)                                                                          \
     X(inject)                                                                            \
     X(judge)                                                                             \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of generate.h: `_core.stand_in`, `_core.stress`.
+// Bindings of generate.h: `_core.need`, `_core.stand_in`, `_core.stress`.
 #include "core.h"
 #include "py_tensor.h"
 
@@ -132,6 +132,21 @@ static PyObject *stand_in(PyObject *module, PyObject *args)
     return made(state, &arg, &options, trace, sequence);
 }
 
+static PyObject *need(PyObject *module, PyObject *args)
+{
+    static const char *const texts[] = {"", "index", "definite", "triangular"};
+    const core_state *state = PyModule_GetState(module);
+    usc_stand_in_options options;
+    usc_call_arg arg;
+    PyObject *tensor, *call;
+    if (!PyArg_ParseTuple(args, "OO", &tensor, &call)) return NULL;
+    if (read_arg(tensor, &arg) < 0 || read_need(state, call, &arg, &options) < 0)
+        return PyErr_Occurred()
+                   ? NULL
+                   : PyErr_Format(PyExc_ValueError, "sizes and strides differ in number");
+    return Py_BuildValue("(sL)", texts[options.need], (long long)options.limit);
+}
+
 static PyObject *stress(PyObject *module, PyObject *args)
 {
     const core_state *state = PyModule_GetState(module);
@@ -165,6 +180,11 @@ static PyObject *stress(PyObject *module, PyObject *args)
 static PyMethodDef functions[] = {
     {"stress", stress, METH_VARARGS,
      "stress(kind, like, seed, stream) -> bytearray: see usc_stress_make."},
+    {"need", need, METH_VARARGS,
+     "need(tensor, call) -> (what, limit): what the operator of the row `call` asks of "
+     "its "
+     "row\n`tensor`: '', 'index' below `limit` (0: not known), 'definite', "
+     "'triangular'."},
     {"stand_in", stand_in, METH_VARARGS,
      "stand_in(trace, sequence, tensor, call) -> bytearray: see usc_stand_in_make. "
      "`tensor`\nis a row of `call`, a row of a trace or None."},

@@ -88,7 +88,10 @@ def opened(settings, channel, before):
 
         prober = Prober(settings, channel, before)
         return prober, prober.facts
-    from .session.bench import Bench
+    if "seed" in settings:
+        from .session.fuzzing import FuzzBench as Bench
+    else:
+        from .session.bench import Bench
 
     bench = Bench(settings, channel)
     return bench, identity.told(settings["device"], before)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values on which kernels break. Each element is a function of the stream and its place;
 // recipes that need several draws take them from streams of their own.
-#include <ulpscope/generate.h>
+#include "generate/values.h"
 
 #include <assert.h>
 #include <math.h>
@@ -10,16 +10,7 @@
 #include "base/compiler.h"
 #include "base/float_env.h"
 
-enum { CHUNK = 256 };
-
-/* What a recipe knows of the tensor. */
-typedef struct frame {
-    const usc_dtype_info *info;
-    usc_stream d;
-    int64_t n, columns, first; /* first: elements of the first slice, 0 where it is all */
-    int64_t highest;           /* of integers: the largest that the example has */
-    bool positive, unit;       /* what floats of the example keep to */
-} frame;
+typedef usc_values frame;
 
 typedef double recipe(const frame *f, int64_t i);
 
@@ -120,8 +111,9 @@ static double with_inf(const frame *f, int64_t i)
 /* Whole numbers up to the largest one that the example has, which is there. */
 static double indices(const frame *f, int64_t i)
 {
-    if (i == (int64_t)(uniform_at(f, 2, 0) * (double)f->n)) return (double)f->highest;
-    return floor(uniform_at(f, 1, i) * ((double)f->highest + 1));
+    const double lowest = (double)f->domain.lowest, highest = (double)f->domain.highest;
+    if (i == (int64_t)(uniform_at(f, 2, 0) * (double)f->n)) return highest;
+    return lowest + floor(uniform_at(f, 1, i) * (highest - lowest + 1));
 }
 
 static double mask(const frame *f, int64_t i)
@@ -140,6 +132,17 @@ static double sorted(const frame *f, int64_t i)
 {
     const int64_t column = i % f->columns;
     return (double)(column / 2 * 2) + (column % 4 == 3 ? uniform_at(f, 1, i) : 0);
+}
+
+/* Symmetric matrices with a diagonal heavier than what stands beside it. */
+static double definite(const frame *f, int64_t i)
+{
+    const int64_t c = f->columns, row = i / c % f->rows, column = i % c;
+    if (f->rows != c) return normal_at(f, i);
+    const int64_t first = i - row * c - column;
+    const int64_t at = first + (row < column ? column * c + row : row * c + column);
+    const double x = normal_at(f, at);
+    return row == column ? 1 + fabs(x) : 0.2 / sqrt((double)c) * x;
 }
 
 static const struct kind {
@@ -168,56 +171,72 @@ usc_stress usc_stress_by_text(const char *text)
 /* Draws a value into the domain of the example; NaN stays. */
 static double held(const frame *f, double x)
 {
-    if (f->unit) return fabs(x) > 1 ? 1 / fabs(x) : fabs(x);
-    if (f->positive) x = fabs(x);
+    if (f->domain.unit) return fabs(x) > 1 ? 1 / fabs(x) : fabs(x);
+    if (f->domain.positive) x = fabs(x);
     return isinf(x) ? x : fmax(-f->info->largest, fmin(f->info->largest, x));
 }
 
-static usc_status read_frame(const usc_tensor *like, usc_stream d, frame *f,
-                             usc_error *err)
+bool usc_stress_suits(usc_stress kind, usc_dtype dtype)
+{
+    const bool is_float = usc_dtype_info_of(dtype)->kind == USC_KIND_FLOAT;
+    return is_float ? kinds[kind].for_floats : kinds[kind].for_integers;
+}
+
+void usc_values_begin(usc_values *v, usc_dtype dtype, int ndim, const int64_t *sizes)
+{
+    *v = (usc_values){.dtype = dtype, .info = usc_dtype_info_of(dtype), .n = 1};
+    for (int axis = 0; axis < ndim; axis++)
+        v->n *= sizes[axis];
+    v->columns = ndim > 0 ? sizes[ndim - 1] : 1;
+    v->rows = ndim > 1 ? sizes[ndim - 2] : 1;
+    if (ndim > 0 && sizes[0] > 1) v->first = v->n / sizes[0];
+}
+
+USC_NOINLINE void usc_values_take(const usc_values *v, usc_stress kind, int64_t from,
+                                  int64_t n, void *out)
+{
+    double values[USC_VALUES_CHUNK];
+    assert(n <= USC_VALUES_CHUNK);
+    for (int64_t k = 0; k < n; k++) {
+        const double x = kinds[kind].value(v, from + k);
+        values[k] = v->info->kind != USC_KIND_FLOAT || isnan(x) ? x : held(v, x);
+    }
+    usc_dtype_narrow(v->dtype, values, out, (size_t)n);
+}
+
+static usc_status read_example(const usc_tensor *like, usc_stream d, usc_values *v,
+                               usc_error *err)
 {
     usc_stats s;
     const usc_status st = usc_stats_compute(like, NULL, &s, err);
     if (st != USC_OK) return st;
-    *f = (frame){.info = usc_dtype_info_of(like->dtype), .d = d, .n = s.n, .columns = 1};
-    if (like->ndim > 0) f->columns = like->sizes[like->ndim - 1];
-    if (like->ndim > 0 && like->sizes[0] > 1) f->first = s.n / like->sizes[0];
-    f->highest = s.int_max > 0 ? s.int_max : 0;
-    f->positive = s.min >= 0 && s.max > 0;
-    f->unit = f->positive && s.max <= 1;
+    usc_values_begin(v, like->dtype, like->ndim, like->sizes);
+    v->d = d;
+    v->domain.highest = s.int_max > 0 ? s.int_max : 0;
+    v->domain.positive = s.min >= 0 && s.max > 0;
+    v->domain.unit = v->domain.positive && s.max <= 1;
     return USC_OK;
-}
-
-static USC_NOINLINE void fill(const frame *f, usc_stress kind, usc_dtype dtype,
-                              unsigned char *out)
-{
-    double values[CHUNK];
-    for (int64_t from = 0; from < f->n; from += CHUNK) {
-        const int64_t rest = f->n - from, n = rest < CHUNK ? rest : CHUNK;
-        for (int64_t k = 0; k < n; k++) {
-            const double x = kinds[kind].value(f, from + k);
-            values[k] = f->info->kind != USC_KIND_FLOAT || isnan(x) ? x : held(f, x);
-        }
-        usc_dtype_narrow(dtype, values, out + (size_t)from * f->info->size, (size_t)n);
-    }
 }
 
 usc_status usc_stress_make(usc_stress kind, const usc_tensor *like, usc_stream stream,
                            void *out, size_t size, usc_error *err)
 {
-    frame f;
+    usc_values v;
     assert(like && (unsigned)kind < USC_N_STRESS);
-    usc_status st = read_frame(like, stream, &f, err);
+    usc_status st = read_example(like, stream, &v, err);
     if (st != USC_OK) return st;
-    const bool is_float = f.info->kind == USC_KIND_FLOAT;
-    if (!(is_float ? kinds[kind].for_floats : kinds[kind].for_integers))
+    if (!usc_stress_suits(kind, like->dtype))
         return usc_error_set(err, USC_E_DTYPE, -1, "no values of kind %s for %s",
-                             kinds[kind].text, f.info->name);
-    if (size != (size_t)f.n * f.info->size)
+                             kinds[kind].text, v.info->name);
+    if (size != (size_t)v.n * v.info->size)
         return usc_error_set(err, USC_E_ARG, -1, "stress: room for %zu bytes, not %zu",
-                             size, (size_t)f.n * f.info->size);
+                             size, (size_t)v.n * v.info->size);
     const usc_float_env env = usc_float_env_enter();
-    fill(&f, kind, like->dtype, out);
+    for (int64_t from = 0; from < v.n; from += USC_VALUES_CHUNK) {
+        const int64_t rest = v.n - from;
+        usc_values_take(&v, kind, from, rest < USC_VALUES_CHUNK ? rest : USC_VALUES_CHUNK,
+                        (unsigned char *)out + (size_t)from * v.info->size);
+    }
     usc_float_env_leave(env);
     return USC_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/line.h"
 #include "run/agenda.h"
 #include "run/crew.h"
+#include "run/fuzz_plan.h"
 #include "run/row.h"
 #include "json/json.h"
 
@@ -44,7 +45,10 @@ typedef struct usc_check {
     usc_arena texts;
     usc_keys unknown; /* names of operators that are unknown here, in `unknown_text` */
     usc_line unknown_text;
-    usc_keys fired; /* texts of planted faults that fired */
+    usc_keys fired;     /* texts of planted faults that fired */
+    usc_fuzz_plan plan; /* of drawn cases: these, those that have a row, the next one */
+    usc_keys known;
+    int64_t next;
 } usc_check;
 
 /** Says a formatted sentence to the user. */
@@ -109,6 +113,22 @@ void usc_split_tell(const usc_split *s, double seconds, int jobs, bool verbose,
 
 usc_status usc_check_begin(void *ctx, const usc_json *message, usc_error *err);
 usc_status usc_check_hear(void *ctx, const usc_crew_news *news, usc_error *err);
+
+/** The row of a pick whose worker was lost. */
+USC_NODISCARD usc_status usc_check_row_of_loss(const usc_check *c, const usc_pick *pick,
+                                               const usc_crew_news *news, usc_row *row,
+                                               usc_error *err);
+
+/** Counts a row that was written, and tells of the progress. */
+void usc_check_count(usc_check *c, const usc_crew_news *news, const usc_row *row);
+
+/* ---- drawn cases: fuzz_run.c ---- */
+
+/** In place of usc_check_choose. Errors: as there. */
+USC_NODISCARD usc_status usc_fuzz_choose(usc_check *c, usc_error *err);
+
+/** Draws and judges until cases or time are spent, or the user stops it. */
+USC_NODISCARD usc_status usc_fuzz_cases(usc_check *c, bool *stopped, usc_error *err);
 int64_t usc_check_room(void *ctx, int64_t job);
 void usc_check_ask(void *ctx, int64_t job, usc_line *to);
 

@@ -43,10 +43,22 @@ void usc_check_say(const usc_check *c, const char *format, ...)
     if (c->hooks->say != NULL) c->hooks->say(c->hooks->ctx, text);
 }
 
+/* How many there will be: of drawn cases as many as there is time for. */
+static int64_t total_of(const usc_check *c)
+{
+    const usc_check_options *o = c->options;
+    if (o->fuzz == NULL) return c->picks.n;
+    const double part = o->budget > 0 ? (usc_run_clock() - c->start) / o->budget : 0;
+    const int64_t known = (int64_t)c->known.n;
+    const double more = part > 0 ? (double)(c->n_done - known) / part : 0;
+    const bool timed = o->budget > 0 && (double)(o->fuzz->n_cases - known) > more;
+    return timed ? known + (int64_t)more : o->fuzz->n_cases;
+}
+
 static void show_progress(const usc_check *c)
 {
     if (c->hooks->progress != NULL)
-        c->hooks->progress(c->hooks->ctx, "checking", c->n_done, c->picks.n,
+        c->hooks->progress(c->hooks->ctx, "checking", c->n_done, total_of(c),
                            c->n_flagged);
 }
 
@@ -131,8 +143,8 @@ static const char *while_device(const char *phase)
     return strcmp(phase, "compiling") == 0 ? " while compiling" : NULL;
 }
 
-static usc_status row_of_loss(const usc_check *c, const usc_crew_news *news, usc_row *row,
-                              usc_error *err)
+usc_status usc_check_row_of_loss(const usc_check *c, const usc_pick *pick,
+                                 const usc_crew_news *news, usc_row *row, usc_error *err)
 {
     char why[160];
     const char *meanwhile = while_device(news->phase);
@@ -152,7 +164,7 @@ static usc_status row_of_loss(const usc_check *c, const usc_crew_news *news, usc
         (void)usc_format(why, sizeof why, "the reference took longer than %g s",
                          timeout_of(c));
     }
-    return usc_row_lost(c->calls, &c->picks.pick[news->job], verdict, why, row, err);
+    return usc_row_lost(c->calls, pick, verdict, why, row, err);
 }
 
 /* Planted faults that fired, and operators that nobody here has. */
@@ -169,26 +181,31 @@ static void note_remarks(usc_check *c, const usc_json *found, const char *op)
     usc_line_add(&c->unknown_text, "%s%s", n > 0 ? ", " : "", op);
 }
 
+void usc_check_count(usc_check *c, const usc_crew_news *news, const usc_row *row)
+{
+    usc_split_add(&c->split, row);
+    c->n_done++;
+    c->n_flagged += usc_verdict_flagged(row->verdict);
+    if (news->row != NULL) note_remarks(c, news->row, row->row.op);
+    show_progress(c);
+}
+
 usc_status usc_check_hear(void *ctx, const usc_crew_news *news, usc_error *err)
 {
     usc_check *c = ctx;
     usc_row row;
     const bool found = news->row != NULL;
+    const usc_pick *pick = &c->picks.pick[news->job];
     if (news->event == USC_CREW_CAUSE && !found) return USC_OK; /* the row stands */
-    usc_status st =
-        found ? usc_row_found(c->calls, &c->picks.pick[news->job], news->row, &row, err)
-              : row_of_loss(c, news, &row, err);
+    usc_status st = found ? usc_row_found(c->calls, pick, news->row, &row, err)
+                          : usc_check_row_of_loss(c, pick, news, &row, err);
     if (st != USC_OK) return st;
     st = usc_advise(usc_result_put(c->result, &row.row, err), usc_safe_advice, err);
     if (news->event == USC_CREW_CAUSE) {
         usc_split_explain(&c->split, &row);
     } else if (st == USC_OK) {
-        usc_split_add(&c->split, &row);
         usc_agenda_hear(&c->agenda, news->job, row.verdict, row.row.bits);
-        c->n_done++;
-        c->n_flagged += usc_verdict_flagged(row.verdict);
-        if (found) note_remarks(c, news->row, row.row.op);
-        show_progress(c);
+        usc_check_count(c, news, &row);
     }
     usc_row_free(&row);
     return st;
@@ -423,12 +440,25 @@ static usc_status check_calls(usc_check *c, const int64_t *todo, int64_t n_todo,
     return stopped ? interrupted(c) : end_run(c, err);
 }
 
+/* In place of the calls of the trace. */
+static usc_status check_drawn(usc_check *c, usc_run_end *end, usc_error *err)
+{
+    bool stopped = false;
+    usc_status st = usc_fuzz_cases(c, &stopped, err);
+    if (st == USC_OK && !stopped)
+        say_all(c, c->options->jobs > 0 ? c->options->jobs : c->options->cores);
+    if (stopped) *end = USC_RUN_INTERRUPTED;
+    if (st != USC_OK) return st;
+    return stopped ? interrupted(c) : set_seconds(c, err);
+}
+
 static usc_status check_all(usc_check *c, usc_run_end *end, usc_error *err)
 {
     int64_t n_todo = 0;
     c->start = usc_run_clock();
     const char *before = usc_result_get(c->result, "seconds");
     c->before = before != NULL ? usc_parse_number(before, NULL) : 0;
+    if (c->options->fuzz != NULL) return check_drawn(c, end, err);
     if (c->hooks->ranks != NULL) {
         bool stopped = false;
         usc_status st = usc_check_share(c, NULL, &stopped, err);
@@ -458,6 +488,7 @@ static void close_all(usc_check *c, bool whole)
     usc_arena_free(&c->texts);
     usc_keys_free(&c->unknown);
     usc_keys_free(&c->fired);
+    usc_keys_free(&c->known);
     usc_line_free(&c->unknown_text);
     usc_line_free(&c->remarks);
 }
@@ -521,7 +552,8 @@ usc_status usc_check_trace(const usc_check_options *options, const usc_run_hooks
     *end = USC_RUN_DONE;
     const bool part = usc_check_is_part(&c);
     usc_status st = usc_trace_open(options->trace, NULL, &c.trace, err);
-    if (st == USC_OK) st = usc_check_choose(&c, err);
+    if (st == USC_OK)
+        st = options->fuzz != NULL ? usc_fuzz_choose(&c, err) : usc_check_choose(&c, err);
     st = usc_advise(st, NULL, err);
     if (st == USC_OK) st = part ? check_part(&c, end, err) : check_whole(&c, end, err);
     close_all(&c, !part && st == USC_OK && *end == USC_RUN_DONE);

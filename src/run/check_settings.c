@@ -70,6 +70,10 @@ const char *usc_check_option_text(usc_check *c)
     put_text("module", o->module, &to);
     put_text("phase", o->phase, &to);
     put_text("step", o->step, &to);
+    if (o->fuzz != NULL)
+        usc_line_add(&to, ", \"seed\": %llu, \"stress\": %s",
+                     (unsigned long long)o->fuzz->seed,
+                     o->fuzz->stress ? "true" : "false");
     if (o->level != USC_LEVEL_CALL)
         put_text("level", o->level == USC_LEVEL_API ? "api" : "module", &to);
     if (o->timeout > 0 && (o->timeout < USC_RUN_TIMEOUT || o->timeout > USC_RUN_TIMEOUT))
@@ -118,6 +122,9 @@ usc_status usc_check_open_result(usc_check *c, usc_error *err)
     if (or_empty(o->via)[0] != '\0') usc_line_add(&device, " via %s", o->via);
     const char *id = usc_trace_meta(c->trace, "id");
     usc_line id_text = {0};
+    if (o->fuzz != NULL)
+        usc_line_add(&id_text, "cases of seed %llu, drawn from ",
+                     (unsigned long long)o->fuzz->seed);
     usc_line_text(&id_text, or_empty(id));
     const usc_run run = {.trace = usc_absolute(&c->texts, o->trace),
                          .trace_id = kept(&c->texts, &id_text),
@@ -125,7 +132,8 @@ usc_status usc_check_open_result(usc_check *c, usc_error *err)
                          .standard = o->standard != NULL ? o->standard : "ulpscope",
                          .faults = or_empty(o->faults),
                          .options = usc_check_option_text(c),
-                         .environment = environment_of(c)};
+                         .environment = environment_of(c),
+                         .goes_on = o->fuzz != NULL};
     usc_line part = {0};
     usc_line_text(&part, o->out);
     if (usc_check_is_part(c)) usc_line_add(&part, "/part-%d", c->hooks->ranks->rank);
@@ -176,8 +184,13 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
         usc_line_json(to, o->compared);
     else
         usc_line_text(to, o->compare_standards ? "true" : "false");
-    usc_line_add(to, ", \"causes\": %.17g, \"repeat\": %d}", o->causes,
+    usc_line_add(to, ", \"causes\": %.17g, \"repeat\": %d", o->causes,
                  o->repeat > 0 ? o->repeat : USC_RUN_REPEAT);
+    if (o->fuzz != NULL)
+        usc_line_add(to, ", \"seed\": %llu, \"stress\": %s",
+                     (unsigned long long)o->fuzz->seed,
+                     o->fuzz->stress ? "true" : "false");
+    usc_line_text(to, "}");
 }
 
 /* What a compiler made of a whole is not looked for in its parts: they would all have to

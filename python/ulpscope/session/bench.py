@@ -233,7 +233,7 @@ class Bench:
     def plain(self, sequence, verdict, reason, request):
         """A row for a call of which nothing could be measured."""
         module = request.get("module")
-        source = module["source"] if module else self.trace.call(sequence)
+        source = module["source"] if module else self.row(sequence)
         return {"verdict": verdict, "sentence": f"{source['op']}: {reason}"}
 
     def below(self, children, timing):

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// ulpscope fuzz: random calls, judged as those of a trace are. The drawing and judging is
+// the library's (ulpscope/fuzz.h, ulpscope/run.h).
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ulpscope/pattern.h>
+#include <ulpscope/version.h>
+
+#include "fuzz.h"
+#include "hooks.h"
+
+enum {
+    OPT_DEVICE = 256,
+    OPT_VIA,
+    OPT_OPS,
+    OPT_TIME,
+    OPT_CASES,
+    OPT_SEED,
+    OPT_STRESS,
+    OPT_TRACE,
+    OPT_FAULTS,
+    OPT_TIMEOUT,
+    OPT_CAUSES,
+    OPT_IMPORT,
+    OPT_FORCE,
+    OPT_JSON
+};
+
+static const cli_entry own_options[] = {
+    {OPT_DEVICE, "device", "DEVICE", NULL,
+     "what to test: cuda:0, npu:0, sim:0, cpu, ...; or python:MODULE:FUNCTION"},
+    {OPT_VIA, "via", "COMPILER", NULL,
+     "test what torch.compile generates for DEVICE with this backend (inductor)"},
+    {OPT_OPS, "ops", "PATTERN", NULL,
+     "only these operators: globs, comma-separated, ! excludes"},
+    {OPT_TIME, "time", "TIME", "10m", "stop after 90s, 10m or 1h"},
+    {OPT_CASES, "cases", "N", NULL, "stop after case N - 1 of the seed"},
+    {OPT_SEED, "seed", "S", "0", "which cases: those of a seed are always the same"},
+    {OPT_STRESS, "stress", NULL, NULL,
+     "hard values and sizes at boundaries nearly always, not every other time"},
+    {OPT_TRACE, "trace", "TRACE", NULL,
+     "draw from the calls of this trace (default: from the samples of torch's operator "
+     "database)"},
+    {OPT_FAULTS, "faults", "SPEC", NULL,
+     "plant faults in the simulated device, as ulpscope check does: 'mm:tf32'"},
+    {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
+    {OPT_TIMEOUT, "timeout", "S", "30", "seconds that one case may take"},
+    {OPT_CAUSES, "causes", "off|S", "2", "seconds for the cause of one finding"},
+    {OPT_IMPORT, "import", "MODULE", NULL,
+     "import this module or FILE.py first: it registers custom operators; may be "
+     "repeated"},
+    {'o', "out", "OUT", "ulpscope-fuzz", "folder of the results"},
+    {OPT_FORCE, "force", NULL, NULL, "begin anew, whatever OUT holds"},
+    {OPT_JSON, "json", NULL, NULL, "one JSON object a finding, and no table"},
+    {0}};
+
+static const cli_entry *const options[] = {own_options, cli_report_options, NULL};
+
+const cli_page cmd_fuzz_page = {
+    .command = "fuzz",
+    .usage = "[replay|minimize CASE|FILE] --device DEVICE [OPTIONS]",
+    .about =
+        "Draws calls of operators nobody made, runs them on DEVICE and judges each as "
+        "ulpscope check does: other sizes (0, 1, powers of two and those beside them), "
+        "dtypes, memory layouts (strided, offset, expanded, shared) and values (ties, "
+        "subnormals, near overflow, NaN, cancelling ones, ...) than the example they are "
+        "drawn from. Examples are samples of torch's operator database or the calls of "
+        "--trace. A case that the CPU refuses is drawn again; one that crashes or hangs "
+        "the device costs that case.\n"
+        "A case is named SEED:CASE and is the same on every machine with that torch. The "
+        "same command goes on where the last one stopped. OUT is read by ulpscope "
+        "report; "
+        "OUT/cases.txt names the findings.\n"
+        " replay CASE|FILE     judges cases again: 7:123, or those of OUT/cases.txt\n"
+        " minimize CASE        writes it as a folder to hand on, made as small as it "
+        "still fails (ulpscope repro)\n",
+    .options = options,
+    .examples =
+        "  ulpscope fuzz --device npu:0                     ten minutes of everything\n"
+        "  ulpscope fuzz --device cuda:0 --ops '*norm*,softmax' --time 1m\n"
+        "  ulpscope fuzz --device sim:0 --faults 'mm:tf32' --cases 2000\n"
+        "  ulpscope fuzz --device npu:0 --trace ulpscope-trace --stress\n"
+        "  ulpscope fuzz replay ulpscope-fuzz/cases.txt --device npu:0   mended?\n"
+        "  ulpscope fuzz minimize 0:1234 --device npu:0\n",
+    .codes = "1 when a case is crashed, timeout, nonfinite, wrong, reduced or "
+             "intermittent and not allowed; 2 when less than --min-judged was judged or "
+             "something went wrong; else 0",
+};
+
+typedef enum verb { FUZZ, REPLAY, MINIMIZE } verb;
+
+typedef struct arguments {
+    usc_check_options check;
+    usc_fuzz_options fuzz;
+    cli_report report;
+    const char *imports[CLI_MAX_IMPORTS];
+    const char *faults, *trace, *what, *out;
+    char examples[PATH_MAX];
+    verb verb;
+    bool json, timed;
+} arguments;
+
+/* ---- options ---- */
+
+static bool read_seed(arguments *a)
+{
+    int64_t n;
+    if (!cli_number("--seed", optarg, &n)) return false;
+    a->fuzz.seed = (uint64_t)n;
+    return true;
+}
+
+static bool read_cases(arguments *a)
+{
+    if (!cli_number("--cases", optarg, &a->fuzz.n_cases)) return false;
+    if (a->fuzz.n_cases >= 1 && a->fuzz.n_cases <= USC_FUZZ_CASES) return true;
+    return cli_fail("--cases must be 1 or more") == 0;
+}
+
+static bool take_text(arguments *a, int key)
+{
+    switch (key) {
+    case OPT_DEVICE:
+        a->check.device = optarg;
+        return true;
+    case OPT_VIA:
+        a->check.via = optarg;
+        return true;
+    case OPT_OPS:
+        a->check.ops = optarg;
+        return true;
+    case OPT_TRACE:
+        a->trace = optarg;
+        return true;
+    case OPT_FAULTS:
+        a->faults = optarg;
+        return true;
+    case 'o':
+        a->out = optarg;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool take(arguments *a, int key)
+{
+    switch (key) {
+    case OPT_TIME:
+        a->timed = true;
+        return cli_time("--time", optarg, &a->check.budget);
+    case OPT_CASES:
+        return read_cases(a);
+    case OPT_SEED:
+        return read_seed(a);
+    case OPT_STRESS:
+        return a->fuzz.stress = true;
+    case OPT_TIMEOUT:
+        return cli_seconds("timeout", optarg, false, &a->check.timeout);
+    case OPT_CAUSES:
+        return cli_seconds("causes", optarg, true, &a->check.causes);
+    case OPT_IMPORT:
+        return cli_import(a->imports, &a->check.n_imports);
+    case OPT_FORCE:
+        return a->check.force = true;
+    case OPT_JSON:
+        return a->json = true;
+    case 'j':
+        return cli_jobs(&a->check.jobs);
+    default:
+        return take_text(a, key) || cli_report_option(&a->report, key);
+    }
+}
+
+/* What the words without a dash say; a sentence or NULL. */
+static const char *read_words(arguments *a, int n, char **word)
+{
+    if (n == 0) return NULL;
+    if (strcmp(word[0], "replay") == 0)
+        a->verb = REPLAY;
+    else if (strcmp(word[0], "minimize") == 0)
+        a->verb = MINIMIZE;
+    else
+        return "what comes first is replay or minimize, or nothing";
+    if (n != 2)
+        return a->verb == REPLAY
+                   ? "one case or file of cases is needed, e.g. ulpscope "
+                     "fuzz replay 0:1234 --device npu:0"
+                   : "one case is needed, e.g. ulpscope fuzz minimize 0:1234 "
+                     "--device npu:0";
+    a->what = word[1];
+    return NULL;
+}
+
+static const char *contradiction(const arguments *a)
+{
+    usc_error err;
+    if (a->check.device == NULL || a->check.device[0] == '\0')
+        return "--device DEVICE is needed, e.g. --device npu:0";
+    if (a->faults != NULL && a->faults[0] != '\0' &&
+        !cli_same_type(a->check.device, "sim"))
+        return "--faults: only the simulated device has planted faults; use --device "
+               "sim:0";
+    if (a->check.ops != NULL && usc_pattern_check(a->check.ops, &err) != USC_OK)
+        return "--ops is no PATTERN: names and globs with commas between, e.g. "
+               "'mm,*norm*'";
+    return NULL;
+}
+
+static bool parse(int argc, char **argv, arguments *a)
+{
+    *a = (arguments){.fuzz = {.n_cases = USC_FUZZ_CASES},
+                     .check = {.call = -1, .causes = USC_RUN_CAUSES, .timeout = 30}};
+    cli_report_begin(&a->report);
+    for (int key; (key = cli_next(&cmd_fuzz_page, argc, argv)) != -1;)
+        if (!take(a, key)) return false;
+    const char *why = read_words(a, argc - optind, argv + optind);
+    if (why == NULL) why = contradiction(a);
+    if (why != NULL) return cli_fail("%s; see ulpscope fuzz --help", why) == 0;
+    if (!a->timed && a->fuzz.n_cases == USC_FUZZ_CASES) a->check.budget = 600;
+    a->check.imports = a->imports;
+    a->check.faults = cli_faults(a->check.device, a->faults);
+    a->check.fuzz = &a->fuzz;
+    a->check.cores = cli_cores();
+    a->check.threads = cli_threads();
+    a->check.version = USC_VERSION;
+    return cli_report_reachable(&a->report) && cli_report_ready(&a->report);
+}
+
+/* ---- doing it ---- */
+
+static int run(arguments *a)
+{
+    usc_error err;
+    usc_run_end end;
+    cli_hooks hooks;
+    cli_hooks_begin(&hooks, "fuzz");
+    const usc_status st = usc_check_trace(&a->check, &hooks.hooks, &end, &err);
+    cli_hooks_end(&hooks);
+    if (st != USC_OK) return cli_fail("%s", err.text);
+    if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
+    a->report.options.no_files |= a->json;
+    const int code = a->json ? cli_report_code(&a->report, a->check.out)
+                             : cli_report_show(&a->report, a->check.out);
+    return code != CLI_TROUBLE && !fuzz_tell(&a->check, a->json) ? CLI_TROUBLE : code;
+}
+
+static int replay(arguments *a)
+{
+    fuzz_cases *cases;
+    size_t n;
+    int worst = CLI_SAME;
+    a->check.out = a->out != NULL ? a->out : "ulpscope-replay";
+    a->check.force = true;
+    a->check.budget = 0;
+    if (!fuzz_read_cases(a->what, &cases, &n)) worst = CLI_TROUBLE;
+    for (size_t i = 0; worst < CLI_TROUBLE && i < n; i++) {
+        a->fuzz.seed = cases[i].seed;
+        a->fuzz.list = cases[i].number;
+        a->fuzz.n_cases = cases[i].n;
+        const int code = run(a);
+        if (code > worst) worst = code;
+    }
+    fuzz_free_cases(cases, n);
+    return worst;
+}
+
+/* The Python side (ulpscope.session.fuzz_repro) writes the folder. */
+static int minimize(arguments *a)
+{
+    fuzz_cases *cases;
+    size_t n;
+    char out[64], seed[24], number[24], example[24];
+    int64_t call = 0;
+    usc_error err;
+    if (!fuzz_read_cases(a->what, &cases, &n)) return CLI_TROUBLE;
+    a->fuzz.seed = cases[0].seed;
+    const int64_t k = cases[0].number[0];
+    const bool several = n > 1 || cases[0].n > 1;
+    fuzz_free_cases(cases, n);
+    if (several)
+        return cli_fail("%s names several cases; minimize takes one, e.g. %" PRIu64
+                        ":%" PRId64,
+                        a->what, a->fuzz.seed, k);
+    (void)snprintf(out, sizeof out, "repro-%" PRIu64 "-%" PRId64, a->fuzz.seed, k);
+    if (a->out == NULL) a->out = out;
+    if (access(a->out, F_OK) == 0)
+        return cli_fail("%s is there already; name another folder with -o", a->out);
+    if (usc_fuzz_find(a->check.trace, a->fuzz.seed, k, &call, &err) != USC_OK)
+        return cli_fail("%s", err.text);
+    (void)snprintf(seed, sizeof seed, "%" PRIu64, a->fuzz.seed);
+    (void)snprintf(number, sizeof number, "%" PRId64, k);
+    (void)snprintf(example, sizeof example, "%" PRId64, call);
+    const char *word[CLI_MAX_IMPORTS + 9] = {a->check.trace,
+                                             example,
+                                             a->check.device,
+                                             a->out,
+                                             seed,
+                                             number,
+                                             a->fuzz.stress ? "stress" : "",
+                                             a->check.faults != NULL ? a->check.faults
+                                                                     : ""};
+    for (int i = 0; i < a->check.n_imports; i++)
+        word[8 + i] = a->imports[i];
+    return cli_python_exec("ulpscope.session.fuzz_repro", word);
+}
+
+int cmd_fuzz(int argc, char **argv)
+{
+    arguments a;
+    cli_begin("fuzz");
+    if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    a.check.trace = a.trace;
+    if (a.trace == NULL) {
+        if (!fuzz_examples(a.examples, sizeof a.examples)) return CLI_TROUBLE;
+        a.check.trace = a.examples;
+    }
+    if (a.verb == REPLAY) return replay(&a);
+    if (a.verb == MINIMIZE) return minimize(&a);
+    a.check.out = a.out != NULL ? a.out : "ulpscope-fuzz";
+    return run(&a);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of `ulpscope fuzz` share.
+#ifndef ULPSCOPE_CLI_FUZZ_H
+#define ULPSCOPE_CLI_FUZZ_H
+
+#include <ulpscope/run.h>
+
+#include "cli.h"
+
+/** Finds or makes the trace of examples from torch's operator database, in the cache
+ * folder; false after a sentence. */
+bool fuzz_examples(char *path, size_t size);
+
+/* Cases of one seed, ascending. */
+typedef struct fuzz_cases {
+    uint64_t seed;
+    int64_t *number;
+    int64_t n;
+} fuzz_cases;
+
+/** Reads "SEED:CASE", or a file with one at the beginning of each line; false after a
+ * sentence. Memory: fuzz_free_cases. */
+bool fuzz_read_cases(const char *text, fuzz_cases **out, size_t *n);
+void fuzz_free_cases(fuzz_cases *cases, size_t n);
+
+/** Tells the findings in OUT, alike ones once: as JSON lines, or as text with what to
+ * type next; and writes their cases to OUT/cases.txt. False after a sentence. */
+bool fuzz_tell(const usc_check_options *o, bool json);
+
+#endif

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a fuzz run found: alike findings (operator, verdict, cause but for its numbers)
+// are one, told by the worst case of them.
+#include "fuzz.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ulpscope/result.h>
+#include <ulpscope/verdict.h>
+
+#include "show.h"
+
+typedef struct finding {
+    char *op, *verdict, *cause, *sentence;
+    int64_t worst, n;
+} finding;
+
+typedef struct findings {
+    finding *at;
+    size_t n;
+} findings;
+
+/* Whether two causes differ in numbers alone. */
+static bool alike(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789.,";
+    for (;;) {
+        const size_t n = strspn(a, digits), m = strspn(b, digits);
+        if ((n == 0) != (m == 0)) return false;
+        a += n;
+        b += m;
+        if (*a != *b) return false;
+        if (*a == '\0') return true;
+        a++;
+        b++;
+    }
+}
+
+static usc_status add(void *ctx, const usc_result_row *row, usc_error *err)
+{
+    findings *f = ctx;
+    if (!usc_verdict_flagged(usc_verdict_by_text(row->verdict))) return USC_OK;
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->at[i].op, row->op) == 0 &&
+            strcmp(f->at[i].verdict, row->verdict) == 0 &&
+            alike(f->at[i].cause, row->cause)) {
+            f->at[i].n++;
+            return USC_OK;
+        }
+    finding *more = realloc(f->at, (f->n + 1) * sizeof *more);
+    if (more == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
+    f->at = more;
+    finding *last = &more[f->n++];
+    *last = (finding){strdup(row->op),    strdup(row->verdict),
+                      strdup(row->cause), strdup(row->sentence),
+                      row->call,          1};
+    if (last->op != NULL && last->verdict != NULL && last->cause != NULL &&
+        last->sentence != NULL)
+        return USC_OK;
+    return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
+}
+
+static void put_json(const usc_check_options *o, const finding *f)
+{
+    const usc_sink sink = usc_sink_stream(stdout);
+    const struct {
+        const char *key, *value;
+    } texts[] = {{"op", f->op},
+                 {"verdict", f->verdict},
+                 {"cause", f->cause},
+                 {"sentence", f->sentence}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        (void)printf("%s\"%s\": ", i == 0 ? "{" : ", ", texts[i].key);
+        (void)!usc_sink_json(&sink, texts[i].value,
+                             NULL); /* a failed stream: at its end */
+    }
+    (void)printf(", \"case\": \"%" PRIu64 ":%" PRId64 "\", \"cases\": %" PRId64
+                 ", \"repro\": ",
+                 o->fuzz->seed, f->worst, f->n);
+    char text[PATH_MAX + 160];
+    (void)snprintf(text, sizeof text,
+                   "ulpscope fuzz minimize %" PRIu64 ":%" PRId64 " --device %s",
+                   o->fuzz->seed, f->worst, o->device);
+    (void)!usc_sink_json(&sink, text, NULL);
+    fputs("}\n", stdout);
+}
+
+static void put_text(const usc_check_options *o, const findings *f)
+{
+    if (f->n == 0) return;
+    (void)printf("\n%zu %s:\n", f->n, f->n == 1 ? "finding" : "different findings");
+    for (size_t i = 0; i < f->n; i++) {
+        (void)printf("  %" PRIu64 ":%-8" PRId64 " %3" PRId64 " %s  ", o->fuzz->seed,
+                     f->at[i].worst, f->at[i].n, f->at[i].n == 1 ? "case " : "cases");
+        show_plain(f->at[i].sentence);
+        fputs("\n", stdout);
+    }
+    (void)printf(
+        "a case again: ulpscope fuzz replay %" PRIu64 ":%" PRId64
+        " --device %s\nas a script that torch alone runs: ulpscope fuzz minimize "
+        "%" PRIu64 ":%" PRId64 " --device %s\n",
+        o->fuzz->seed, f->at[0].worst, o->device, o->fuzz->seed, f->at[0].worst,
+        o->device);
+}
+
+/* One case a line: what `ulpscope fuzz replay FILE` takes. */
+static bool write_cases(const usc_check_options *o, const findings *f)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/cases.txt", o->out);
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return cli_fail("%s cannot be written", path) == 0;
+    for (size_t i = 0; i < f->n; i++)
+        (void)fprintf(file, "%" PRIu64 ":%" PRId64 " %s %s: %s\n", o->fuzz->seed,
+                      f->at[i].worst, f->at[i].verdict, f->at[i].op, f->at[i].cause);
+    const bool failed = ferror(file) != 0;
+    if (fclose(file) == 0 && !failed) return true;
+    return cli_fail("%s cannot be written", path) == 0;
+}
+
+bool fuzz_tell(const usc_check_options *o, bool json)
+{
+    findings f = {0};
+    usc_result *result = NULL;
+    usc_error err;
+    usc_status st = usc_result_open(o->out, &result, &err);
+    if (st == USC_OK) st = usc_result_walk(result, add, &f, &err);
+    usc_result_close(result);
+    bool ok = st == USC_OK || cli_fail("%s", err.text) == 0;
+    for (size_t i = 0; ok && json && i < f.n; i++)
+        put_json(o, &f.at[i]);
+    if (ok && !json) put_text(o, &f);
+    if (ok) ok = write_cases(o, &f);
+    for (size_t i = 0; i < f.n; i++) {
+        free(f.at[i].op);
+        free(f.at[i].verdict);
+        free(f.at[i].cause);
+        free(f.at[i].sentence);
+    }
+    free(f.at);
+    return ok;
+}

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope fuzz` in a worker: as a check, of calls that are drawn from those of the trace
+(`sources.fuzz`). The coordinator names the case and its example; nothing else is kept."""
+
+import json
+
+from ..calls.replay import BadCall
+from ..sources import fuzz
+from .bench import Bench
+
+KEPT = 4096  # examples that are remembered
+
+
+class FuzzBench(Bench):
+    """A bench whose calls are cases of a seed."""
+
+    def __init__(self, settings, channel):
+        super().__init__(settings, channel)
+        self.seed, self.stress = settings["seed"], settings["stress"]
+        self.example, self.examples = 0, {}
+
+    def row(self, sequence):
+        """What the trace tells of the example."""
+        return self.at_example().row
+
+    def at_example(self):
+        """The example that the case in work is drawn from."""
+        if self.example not in self.examples:
+            if len(self.examples) >= KEPT:
+                self.examples.clear()
+            self.examples[self.example] = fuzz.Example(self.trace.call(self.example), self.trace_id)
+        return self.examples[self.example]
+
+    def call(self, sequence, module=None):
+        """The case."""
+        self.mark("reference")
+        call, self.words = fuzz.drawn(self.at_example(), self.seed, sequence, self.stress)
+        return call
+
+    def judge(self, sequence, timing, module=None):
+        call, verdict = super().judge(sequence, timing, module)
+        verdict.remarks = [*verdict.remarks, f"drawn: {self.words}"]
+        self.drawn = call
+        return call, verdict
+
+    def loss_effect(self, call, verdict, backward):
+        """Nothing: there is no run whose loss it could change."""
+        return []
+
+    def work(self, request):
+        self.example, self.drawn = request["example"], None
+        try:
+            self.at_example()
+        except BadCall as problem:
+            return {"verdict": "unjudged", "sentence": str(problem)}, True, None
+        row, alive, search = super().work(request)
+        return self._kept(row), alive, search and (lambda: self._kept(search()))
+
+    def _kept(self, row):
+        """A row without what nobody reads of a pass, and with how the tensors of any other lay."""
+        if row["verdict"] == "pass":
+            return row | {"metrics": [], "examples": []}
+        return row | {"metrics": [*row.get("metrics", []), *_arguments(self.drawn)]}
+
+
+def _arguments(call):
+    """The metric that keeps how the inputs of a case were laid out, as a list."""
+    told = [{"path": v.path, "role": "in", "dtype": str(v.dtype).removeprefix("torch."), "sizes": list(v.sizes),
+             "strides": list(v.strides), "offset": v.offset, "device": "cpu"}
+            for v in (call.views.values() if call is not None else ())]  # fmt: skip
+    return [(-1, "arguments", 0.0, json.dumps(told))] if told else []

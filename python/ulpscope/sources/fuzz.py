@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random calls: from a row of a trace, the example, the calls that `_core.fuzz_draw` makes of it:
+other sizes, dtypes, memory layouts and values. What the CPU refuses is drawn again, nearer to the
+example each time. Needs of torch: dtypes by name, `frombuffer`.
+"""
+
+import json
+import math
+
+import torch
+
+from .. import _core
+from ..calls.autocast import settle
+from ..calls.read_call import bare_call, dtype_named
+from ..calls.replay import LEFT_ALONE, LAZY, BadCall, TensorAt, bind_exact, fit, mapped
+from ..calls.verdicts import clause
+from .standin import stand_in
+
+ATTEMPTS = 5  # USC_FUZZ_ATTEMPTS
+LISTED, ALL = 1, 2  # USC_FUZZ_LISTED, USC_FUZZ_ALL_NUMBERS
+MOST_WHOLE = 1 << 53  # integers beyond are not drawn one by one
+
+
+class Example:
+    """A row of a trace from which calls are drawn."""
+
+    def __init__(self, row, trace_id=""):
+        self.row, self.trace_id = row, trace_id
+        self.inputs = [t for t in row["tensors"] if t["role"] == "in"]
+        for t in self.inputs:
+            if t.get("form") and t["form"].split()[0] not in LAZY:
+                raise BadCall(f"{t['path']} is no plain tensor ({t['form']}): nothing is drawn for it")
+        self.call = bare_call(row)
+        written = {*self.call.written(), *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
+        self.tensors = [self._tensor(t, t["path"] in written) for t in self.inputs]
+        self.stats = [json.loads(t["stats"]) if isinstance(t["stats"], str) else t["stats"] or {} for t in self.inputs]
+
+    @staticmethod
+    def _tensor(t, written):
+        """As `_core.fuzz_draw` takes it. Complex ones keep their dtype: a word stands for one."""
+        dtype = dtype_named(t["dtype"])
+        word = "int64" if dtype.is_complex else t["dtype"]
+        return (word, tuple(t["sizes"]), tuple(t["strides"]), t["offset"], t["storage"], 0, written)
+
+    def attempts(self, seed, case, stress=False):
+        """(call, words on how it was drawn) of each attempt at a case."""
+        for attempt in range(ATTEMPTS):
+            yield self._attempt(seed, case, attempt, stress)
+
+    def _attempt(self, seed, case, attempt, stress):
+        kind, was, now, sizes, numbers, tensors = _core.fuzz_draw(seed, case, attempt, stress, self.tensors)
+        call = bare_call(self.row)
+        call.results, call.mutated, call.live = {}, {}, None
+        cast = {dtype_named(was): dtype_named(now)} if was != now else {}
+        call.args = [_argument(a, sizes, numbers == ALL, numbers, cast) for a in call.args]
+        call.kwargs = {k: _argument(a, sizes, numbers == ALL, numbers, cast) for k, a in call.kwargs.items()}
+        rows = [{**t, "dtype": d[0], "sizes": list(d[1]), "strides": list(d[2])}
+                for t, d in zip(self.inputs, tensors, strict=True)]  # fmt: skip
+        for i, (t, drawn) in enumerate(zip(self.inputs, tensors, strict=True)):
+            view = call.views[t["path"]]
+            view.dtype = view.dtype if view.dtype.is_complex else dtype_named(drawn[0])
+            view.sizes, view.strides, view.offset, view.storage = drawn[1], drawn[2], drawn[3], drawn[4]
+            view.device = "cpu"
+            if view.storage not in call.storages:
+                last = attempt == ATTEMPTS - 1
+                call.storages[view.storage] = self._content(call, view, rows, i, drawn, (seed, case, kind, sizes, last))
+        return call, said(kind, was, now, sizes)
+
+    def _content(self, call, view, rows, i, drawn, how):
+        """The bytes of a tensor's storage."""
+        seed, case, kind, sizes, last = how
+        if (last or view.argument in LEFT_ALONE) and self.inputs[i]["stats"] and drawn[1] == self.tensors[i][1]:
+            return self._as_example(view, i, drawn)
+        if view.dtype.is_complex:
+            part = "float64" if view.dtype == torch.complex128 else "float32"
+            drawn = (part, (*drawn[1], 2), (*(2 * s for s in drawn[2]), 1), 2 * drawn[3], drawn[4], 2 * drawn[5], drawn[6])
+            kind = "normal" if kind == "positive-definite" else kind
+        what, limit = _core.need(rows[i], {**self.row, "tensors": rows + self._rest()})
+        floats = view.dtype.is_floating_point or view.dtype.is_complex
+        if what in ("definite", "triangular") and floats:
+            kind = "positive-definite"
+        if not floats:
+            kind = "mask" if view.dtype == torch.bool else "index"
+        domain = self._domain(self.stats[i], sizes, limit if what == "index" else None)
+        raw = _core.fuzz_fill(seed, case, i, drawn, kind, domain)
+        return torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+
+    def _rest(self):
+        return [t for t in self.row["tensors"] if t["role"] != "in"]
+
+    def _as_example(self, view, i, drawn):
+        """Values as the statistics of the example say, where the tensor lies now."""
+        values = stand_in(self.trace_id, self.row["sequence"], self.inputs[i], self.row)
+        raw = torch.zeros(drawn[5] * view.dtype.itemsize, dtype=torch.uint8)
+        distinct = tuple(slice(1) if s == 0 else slice(None) for s in view.strides)
+        sizes = [1 if s == 0 and n else n for n, s in zip(view.sizes, view.strides)]
+        fit(raw, view.dtype).as_strided(sizes, view.strides, view.offset).copy_(values[distinct])
+        return raw
+
+    @staticmethod
+    def _domain(stats, sizes, limit):
+        """(positive, unit, lowest, highest) as usc_stress_domain has them."""
+        low, high = stats.get("min"), stats.get("max")
+        low = low if isinstance(low, (int, float)) and math.isfinite(low) else -1.0
+        high = high if isinstance(high, (int, float)) and math.isfinite(high) else 1.0
+        lowest = max(-MOST_WHOLE, min(MOST_WHOLE, int(stats.get("int_min", 0))))
+        highest = max(-MOST_WHOLE, min(MOST_WHOLE, int(stats.get("int_max", 0))))
+        if limit is not None:
+            lowest, highest = 0, limit - 1 if limit else highest
+        elif highest + 1 in sizes and lowest >= 0:  # indices into something of that size
+            highest = sizes[highest + 1] - 1
+        positive = low >= 0 and high > 0
+        return positive, positive and high <= 1, min(lowest, max(highest, 0)), max(highest, 0, lowest)
+
+
+def _argument(value, sizes, anywhere, numbers, cast):
+    """An argument with integers that follow sizes, and dtypes that follow those of tensors."""
+    def number(item):
+        return sizes.get(item, item) if type(item) is int else item
+
+    if isinstance(value, torch.dtype):
+        return cast.get(value, value)
+    if isinstance(value, (list, tuple)) and numbers in (LISTED, ALL):
+        return mapped(value, number)
+    return number(value) if anywhere and not isinstance(value, (list, tuple, dict, TensorAt)) else value
+
+
+def said(kind, was, now, sizes):
+    """How a case was drawn, for the notes of its row."""
+    changed = [f"{a} -> {b}" for a, b in sizes.items() if a != b]
+    return "; ".join(filter(None, [
+        f"{kind} values", f"{was} -> {now}" if was != now else "",
+        f"sizes {', '.join(changed)}" if changed else ""]))  # fmt: skip
+
+
+def drawn(example, seed, case, stress=False):
+    """(call, words on it): the first attempt that the CPU takes. BadCall where it takes none."""
+    why = ""
+    for call, words in example.attempts(seed, case, stress):
+        try:
+            if call.composite:
+                settle(call)
+            bind_exact(call, lambda captured: "cpu").run(call.on_host() if call.composite else call.function)
+            return call, words
+        except BadCall:
+            raise
+        except Exception as problem:  # any refusal will do
+            why = clause(problem)
+    raise BadCall(f"the CPU takes none of {ATTEMPTS} draws: {why}")
