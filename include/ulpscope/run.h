@@ -58,8 +58,8 @@ typedef struct usc_run_hooks {
 /** Cases that are drawn from the calls of a trace, in place of those calls (fuzz.h). */
 typedef struct usc_fuzz_options {
     uint64_t seed;
-    int64_t n_cases;     /* cases 0 .. n_cases - 1, or those in `list` */
-    const int64_t *list; /* ascending; NULL: all */
+    int64_t n_cases;     /* how many in all, those of earlier parts of the run too */
+    const int64_t *list; /* their numbers, ascending; NULL: from 0 on */
     bool stress;
 } usc_fuzz_options;
 

@@ -48,7 +48,7 @@ typedef struct usc_check {
     usc_keys fired;     /* texts of planted faults that fired */
     usc_fuzz_plan plan; /* of drawn cases: these, those that have a row, the next one */
     usc_keys known;
-    int64_t next;
+    int64_t next, n_taken;
 } usc_check;
 
 /** Says a formatted sentence to the user. */

@@ -21,36 +21,34 @@ static bool is_done(const usc_check *c, int64_t number)
 
 /* ---- handing out ---- */
 
-static int64_t number_at(const usc_check *c, int64_t i)
+/* The next case that is wanted and has no row yet; -1 behind the last of a list. Without
+ * a list there always is one: each operator has its turn. */
+static int64_t find_next(usc_check *c)
 {
-    const int64_t *list = c->options->fuzz->list;
-    return list != NULL ? list[i] : i;
-}
-
-/* The next case that is wanted and has no row yet. */
-static bool find_next(usc_check *c)
-{
-    const int64_t n = c->options->fuzz->n_cases;
-    while (c->next < n) {
-        const int64_t number = number_at(c, c->next);
-        if (pick_of(c, number) != NULL && !is_done(c, number)) return true;
-        c->next++;
+    const usc_fuzz_options *f = c->options->fuzz;
+    for (;; c->next++) {
+        if (f->list != NULL && c->next >= f->n_cases) return -1;
+        const int64_t number = f->list != NULL ? f->list[c->next] : c->next;
+        if (pick_of(c, number) != NULL && !is_done(c, number)) return number;
     }
-    return false;
 }
 
 static bool more(void *ctx)
 {
     usc_check *c = ctx;
-    if (c->options->budget > 0 && usc_run_clock() - c->start >= c->options->budget)
-        return false;
-    return find_next(c);
+    const usc_check_options *o = c->options;
+    if (o->budget > 0 && usc_run_clock() - c->start >= o->budget) return false;
+    if (o->fuzz->list == NULL && c->n_taken >= o->fuzz->n_cases) return false;
+    return find_next(c) >= 0;
 }
 
 static int64_t take(void *ctx)
 {
     usc_check *c = ctx;
-    return number_at(c, c->next++);
+    const int64_t number = find_next(c);
+    c->next++;
+    c->n_taken++;
+    return number;
 }
 
 static void request(void *ctx, int64_t number, usc_line *to)
@@ -134,7 +132,7 @@ static usc_status find_known(usc_check *c, usc_error *err)
     for (int64_t i = 0; i < n; i++)
         (void)usc_keys_put(&c->known, (usc_hash128){.low = (uint64_t)done[i]}, i);
     c->goes_on = n > 0;
-    c->n_done = n;
+    c->n_done = c->n_taken = n;
     if (n > 0) usc_check_say(c, "resuming: %lld cases done", (long long)n);
     return c->known.failed ? usc_no_memory("fuzz", err) : USC_OK;
 }

@@ -177,7 +177,8 @@ def captured(call, failure, folder):
     return judge_given(call, Answer({p: plain(t) for p, t in kept.items()}))
 
 
-def repro(options):
+def repro(options, read=read):
+    """Writes the folder of the call that `read` gives."""
     call, row, imports = read(options)
     refuse_odd(call)
     folder = Folder(options, row, imports, call)
