@@ -169,8 +169,8 @@ long cli_next_rank(const char *folder, long last, const char *file);
 /** Writes files and table of the results in folder `out`; the exit code. */
 int cli_report_show(const cli_report *r, const char *out);
 
-/** The exit code of the results in folder `out` alone. */
-int cli_report_code(const cli_report *r, const char *out);
+/** Writes the files of the results in folder `out`, and no table; the exit code. */
+int cli_report_write(const cli_report *r, const char *out);
 
 /** Columns of the terminal on stdout, 100 where it is none. */
 int cli_width(void);

@@ -155,27 +155,35 @@ bool cli_report_reachable(const cli_report *r)
     return true;
 }
 
-/* Everything that the options ask for, the files first. */
-static usc_status render(usc_report *report, const cli_report *r, usc_error *err)
+/* The files that the options ask for. */
+static usc_status write_files(usc_report *report, const cli_report *r, usc_error *err)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
     usc_status st = USC_OK;
     usc_report_mark(report, &r->options);
     if (r->baseline != NULL) st = usc_report_baseline(report, r->baseline, err);
     if (st == USC_OK && !r->options.no_files) st = usc_report_write_files(report, err);
     if (st == USC_OK && r->junit != NULL)
         st = usc_report_write_junit(report, &r->options, r->junit, err);
+    return st;
+}
+
+/* Everything that the options ask for, the files first. */
+static usc_status render(usc_report *report, const cli_report *r, usc_error *err)
+{
+    const usc_sink sink = usc_sink_stream(stdout);
+    usc_status st = write_files(report, r, err);
     if (st == USC_OK && r->annotate)
         st = usc_report_annotations(report, &r->options, &sink, err);
     return st == USC_OK ? usc_report_table(report, &r->options, &sink, err) : st;
 }
 
-static int show_one(const cli_report *r, const char *out)
+static int with_report(const cli_report *r, const char *out,
+                       usc_status (*what)(usc_report *, const cli_report *, usc_error *))
 {
     usc_error err;
     usc_report *report = NULL;
     usc_status st = usc_report_open(out, NULL, &report, &err);
-    if (st == USC_OK) st = render(report, r, &err);
+    if (st == USC_OK) st = what(report, r, &err);
     const int code = st == USC_OK
                          ? cli_close_output(usc_report_exit_code(report, &r->options))
                          : cli_fail("%s", err.text);
@@ -183,19 +191,14 @@ static int show_one(const cli_report *r, const char *out)
     return code;
 }
 
-int cli_report_code(const cli_report *r, const char *out)
+static int show_one(const cli_report *r, const char *out)
 {
-    usc_error err;
-    usc_report *report = NULL;
-    usc_status st = usc_report_open(out, NULL, &report, &err);
-    if (st == USC_OK) {
-        usc_report_mark(report, &r->options);
-        if (r->baseline != NULL) st = usc_report_baseline(report, r->baseline, &err);
-    }
-    const int code = st == USC_OK ? usc_report_exit_code(report, &r->options)
-                                  : cli_fail("%s", err.text);
-    usc_report_close(report);
-    return code;
+    return with_report(r, out, render);
+}
+
+int cli_report_write(const cli_report *r, const char *out)
+{
+    return with_report(r, out, write_files);
 }
 
 /* The number of "rank-N"; -1 for other names. */

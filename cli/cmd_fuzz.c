@@ -245,8 +245,7 @@ static int run(arguments *a)
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
-    a->report.options.no_files |= a->json;
-    const int code = a->json ? cli_report_code(&a->report, a->check.out)
+    const int code = a->json ? cli_report_write(&a->report, a->check.out)
                              : cli_report_show(&a->report, a->check.out);
     return code != CLI_TROUBLE && !fuzz_tell(&a->check, a->json) ? CLI_TROUBLE : code;
 }

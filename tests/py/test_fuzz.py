@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope fuzz`: cases of a seed are the same each time, calls that are drawn can be run, what
+is planted is found and named, and a wrong run costs nothing but a sentence."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from traces import TraceWriter, small_trace
+
+from ulpscope import _core
+from ulpscope.calls.replay import BadCall, bind_exact
+from ulpscope.executors.device import PythonDevice
+from ulpscope.session.judging import judge_call
+from ulpscope.sources import fuzz, opdb
+
+
+def example(tmp_path, op, *args, stats=None, **kwargs):
+    """The example that a call is."""
+    tmp_path.mkdir(exist_ok=True)
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add(op, *args, **kwargs)
+    row = _core.Trace(str(tmp_path / "trace")).call(1)
+    for tensor in row["tensors"]:
+        tensor["stats"] = stats
+    return fuzz.Example(row, "id")
+
+
+def contents(call):
+    """All that a call is: forms and bytes."""
+    forms = [(p, str(v.dtype), v.sizes, v.strides, v.offset, v.storage) for p, v in call.views.items()]
+    return forms, call.args, {k: bytes(call.storages[k].numpy()) for k in {v.storage for v in call.views.values()}}
+
+
+def test_a_case_is_the_same_each_time(tmp_path):
+    given = torch.randn(4, 6), torch.randn(6, 5)
+    one = example(tmp_path / "a", "aten::mm", *given)
+    other = example(tmp_path / "b", "aten::mm", *(torch.zeros_like(t) for t in given))
+    seen = set()
+    for case in range(40):
+        first, words = fuzz.drawn(one, 3, case)
+        again, same = fuzz.drawn(other, 3, case)  # what the example held is not asked
+        assert contents(first) == contents(again) and words == same
+        seen.add(str(contents(first)))
+        a, b = first.views.values()
+        assert a.sizes[1] == b.sizes[0]
+    assert len(seen) == 40
+    assert contents(fuzz.drawn(one, 4, 0)[0]) != contents(fuzz.drawn(one, 3, 0)[0])
+
+
+SHAPED = {
+    "view": ("aten::view", lambda: (torch.randn(4, 6), [6, 4])),
+    "expand": ("aten::expand", lambda: (torch.randn(1, 6), [5, 6])),
+    "embedding": ("aten::embedding", lambda: (torch.randn(9, 4), torch.tensor([1, 8, 3]))),
+    "gather": ("aten::gather", lambda: (torch.randn(5, 7), 1, torch.zeros(5, 3, dtype=torch.int64))),
+    "pool": ("aten::avg_pool2d", lambda: (torch.randn(2, 3, 8, 8), [2, 2])),
+    "cholesky": ("aten::linalg_cholesky", lambda: (torch.eye(6),)),
+    "mask": ("aten::where.self", lambda: (torch.ones(3, 4, dtype=torch.bool), torch.randn(3, 4), torch.randn(4))),
+    "complex": ("aten::mul.Tensor", lambda: (torch.randn(3, 4, dtype=torch.complex64), torch.randn(3, 4))),
+    "in place": ("aten::add_.Tensor", lambda: (torch.randn(3, 4), torch.randn(4))),
+    "no tensor": ("aten::arange", lambda: (7,)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_what_is_drawn_runs(tmp_path, name):
+    op, given = SHAPED[name]
+    source = example(tmp_path, op, *given())
+    first = refused = changed = 0
+    for case in range(60):
+        call, words = fuzz.drawn(source, 1, case)
+        changed += "sizes" in words
+        bind_exact(call, lambda captured: "cpu").run(call.function)
+        try:
+            tried = next(source.attempts(1, case))[0]
+            bind_exact(tried, lambda captured: "cpu").run(tried.function)
+            first += 1
+        except Exception:  # the CPU refuses a draw in as many ways as there are operators
+            refused += 1
+    assert changed > 10 or name == "no tensor"
+    assert first > 20, f"{refused} of 60 first draws are refused"
+
+
+def test_what_nothing_satisfies_is_said(tmp_path):
+    source = example(tmp_path, "aten::mm", torch.randn(4, 6), torch.randn(7, 5))
+    with pytest.raises(BadCall, match="the CPU takes none of 5 draws: .*mat1 and mat2"):
+        fuzz.drawn(source, 0, 0)
+    with pytest.raises(BadCall, match="no plain tensor"):
+        fuzz.Example({**source.row, "tensors": [{**source.row["tensors"][0], "form": "sparse_csr"}]})
+
+
+def test_indices_of_a_forward_stay(tmp_path):
+    x = torch.randn(1, 2, 8, 8)
+    out, at = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
+    given = torch.randn_like(out), x, [2, 2], [2, 2], [0, 0], [1, 1], False, at
+    source = example(tmp_path, "aten::max_pool2d_with_indices_backward", *given)
+    for case in range(20):
+        assert [v.sizes for v in fuzz.drawn(source, 0, case)[0].views.values()] == [
+            (1, 2, 4, 4), (1, 2, 8, 8), (1, 2, 4, 4)]  # fmt: skip
+
+
+def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
+    """What reads a strided tensor as if it were contiguous is right on the example."""
+    def kernel(op, args, kwargs):
+        x = args[0]
+        rows = torch.empty(x.shape, device="meta").stride()
+        return torch.exp(x if not x.numel() or 0 in x.stride() else x.as_strided(x.shape, rows, x.storage_offset()))
+
+    source, device, verdicts = example(tmp_path, "aten::exp", torch.randn(4, 6)), PythonDevice(kernel), []
+    for case in range(40):
+        call, _ = fuzz.drawn(source, 0, case)
+        contiguous = call.views["args[0]"].is_contiguous()
+        verdict = judge_call(call, device, seconds=0).verdict
+        assert verdict in ("pass", "unjudged") or not contiguous
+        verdicts.append(verdict)
+    assert {"wrong", "nonfinite"} & set(verdicts)
+
+
+# ---- the command -----------------------------------------------------------------------
+
+
+def run(*words, code=0, folder=None):
+    done = subprocess.run(["ulpscope", "fuzz", *map(str, words)], capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def rows(out):
+    result = json.loads((out / "result.json").read_text())
+    return {r["call"]: (r["op"], r["verdict"], r["args"], r["bits"]) for r in result["calls"]}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    return small_trace(tmp_path_factory.mktemp("fuzz") / "trace")
+
+
+def test_honest_devices_pass_whatever_the_number_of_workers(trace, tmp_path):
+    for jobs in (1, 2):
+        run("--device", "sim:0", "--trace", trace, "--cases", 60, "-j", jobs, "-o", tmp_path / str(jobs))
+    assert rows(tmp_path / "1") == rows(tmp_path / "2")
+    assert len(rows(tmp_path / "1")) == 60
+    done = run("--device", "sim:0", "--trace", trace, "--cases", 80, "-o", tmp_path / "1")  # goes on
+    assert "resuming: 60 cases done" in done.stderr and len(rows(tmp_path / "1")) == 80
+    done = run("--device", "cpu", "--trace", trace, "--cases", 80, "-o", tmp_path / "1", code=2)
+    assert "name another folder with -o, or --force to replace it" in done.stderr
+
+
+def test_faults_are_found_named_and_replayed(trace, tmp_path):
+    planted = "--device", "sim:0", "--faults", "mm:tf32;gelu:crash:nth=2", "--trace", trace
+    done = run(*planted, "--cases", 40, "--json", "-j", 1, "-o", "out", code=1, folder=tmp_path)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {(f["op"], f["verdict"]) for f in found} == {("aten::mm", "reduced"), ("aten::gelu", "crashed")}
+    assert len(found) < sum(f["cases"] for f in found), "alike ones are one"
+    crash = next(f for f in found if f["verdict"] == "crashed")
+    reduced = next(f for f in found if "TF32" in f["cause"])
+    assert len(rows(tmp_path / "out")) == 40, "a crash costs its case alone"
+    assert crash["case"] + " crashed aten::gelu" in (tmp_path / "out" / "cases.txt").read_text()
+    again = run("replay", reduced["case"], *planted, "--json", code=1, folder=tmp_path)
+    assert json.loads(again.stdout)["sentence"] == reduced["sentence"]
+    mended = run("replay", "out/cases.txt", *planted[:2], *planted[4:], folder=tmp_path)
+    assert "No call is accused" in mended.stdout
+    made = run("minimize", reduced["case"], *planted, "-o", "repro", folder=tmp_path)
+    assert "in a process of its own it fails" in made.stderr
+    assert (tmp_path / "repro" / "repro.py").exists()
+
+
+def test_patterns_that_match_nothing_say_so(trace, tmp_path):
+    done = run("--device", "sim:0", "--trace", trace, "--ops", "MM", "-o", tmp_path / "out", code=2)
+    assert "no operator of" in done.stderr and "did you mean --ops aten::mm?" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# ---- the operator database -------------------------------------------------------------
+
+
+def test_the_database_becomes_a_trace(tmp_path, monkeypatch):
+    entries = [e for e in opdb.operators() if e.name in ("mm", "softmax", "cumsum")]
+    monkeypatch.setattr(opdb, "operators", lambda: entries)
+    opdb.record(tmp_path / "trace")
+    trace = _core.Trace(str(tmp_path / "trace"))
+    ops = {trace.call(s)["op"] for s in trace.select()}
+    assert {"aten::mm", "aten::_softmax", "aten::_softmax_backward_data", "aten::cumsum"} <= ops
+
+
+def test_a_torch_without_the_database_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
+    with pytest.raises(RuntimeError, match="give a captured trace with --trace"):
+        opdb.operators()
