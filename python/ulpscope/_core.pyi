@@ -2,6 +2,7 @@
 """Types of the extension: what python/ext/ binds. `Judge` and the functions of the
 judge take torch tensors on the CPU."""
 
+from collections.abc import Sequence
 from typing import Any
 
 version: str
