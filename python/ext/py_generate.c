@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of generate.h: `_core.need`, `_core.stand_in`, `_core.stress`.
+// Bindings of generate.h: `_core.need`, `_core.stand_in`, `_core.stress`,
+// `_core.uniform`.
 #include "core.h"
 #include "py_tensor.h"
 
@@ -177,7 +178,18 @@ static PyObject *stress(PyObject *module, PyObject *args)
     return bytes;
 }
 
+static PyObject *uniform(PyObject *module, PyObject *args)
+{
+    unsigned long long seed, number, i;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "KKK", &seed, &number, &i)) return NULL;
+    const usc_stream stream = {.seed = seed, .number = number};
+    return PyFloat_FromDouble(usc_stream_uniform(stream, i));
+}
+
 static PyMethodDef functions[] = {
+    {"uniform", uniform, METH_VARARGS,
+     "uniform(seed, number, i) -> float of [0, 1): see usc_stream_uniform."},
     {"stress", stress, METH_VARARGS,
      "stress(kind, like, seed, stream) -> bytearray: see usc_stress_make."},
     {"need", need, METH_VARARGS,

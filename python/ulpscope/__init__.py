@@ -20,6 +20,8 @@
                                             judge what some device computed
     ulpscope.testing.assert_accurate(kernel, reference, *args)
                                             the same as an assertion of a test
+    ulpscope.fuzz(n=20, devices=("cpu", "sim:0"))
+                                            a decorator: a test in plain torch text, on two sides
     ulpscope.reference.register("ns::name") what an operator's results are held to
 
 `import ulpscope.sim` adds the simulated accelerator as the torch device `sim`; nothing else
@@ -30,7 +32,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import reference, testing
+    from . import fuzzing, reference, testing
+    from .fuzzing import fuzz
     from .session.api import CallVerdict, OutputVerdict, check_call, judge_call
     from .sources.capture import capture, step
     from .sources.live import CheckFailed, live_check
@@ -45,17 +48,17 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = ["CallVerdict", "CheckFailed", "OutputVerdict", "capture", "cast", "check_call",
-           "deterministic", "fallback", "fp32_collectives", "judge_call", "live_check",
+           "deterministic", "fallback", "fp32_collectives", "fuzz", "fuzzing", "judge_call", "live_check",
            "WatchAlarm", "nan_tracker", "observe", "operator", "reference", "seed_all", "step", "substitute", "testing",
            "time_ops", "watch"]  # fmt: skip
 
-_HOMES = {"operator": "sources.operators", "capture": "sources.capture", "step": "sources.capture",
+_HOMES = {"operator": "sources.operators", "fuzz": "fuzzing", "capture": "sources.capture", "step": "sources.capture",
           "live_check": "sources.live", "CheckFailed": "sources.live",
           "nan_tracker": "sources.nan", "__version__": "_core", "fallback": "sources.reroute",
           "watch": "sources.watch", "WatchAlarm": "sources.watch", "cast": "sources.reroute", "substitute": "sources.reroute",
           "fp32_collectives": "sources.reroute", "time_ops": "sources.timing", "observe": "sources.observing",
           "deterministic": "sources.repeatable", "seed_all": "sources.repeatable"}  # fmt: skip
-_MODULES = ("reference", "testing")
+_MODULES = ("fuzzing", "reference", "testing")
 
 
 def __getattr__(name):

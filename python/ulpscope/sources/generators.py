@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lazy generators of arguments for `@ulpscope.fuzz`. A generator is drawn once in a case, so one
+that stands at two places gives both the same value; a case of a seed is the same everywhere, as
+draws come from `_core.uniform`. Needs of torch: dtypes.
+"""
+
+import math
+import operator
+from contextvars import ContextVar
+
+import torch
+
+from .. import _core
+
+TRIES = 200  # of `where`
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
+MOST_ELEMENTS = 1 << 12
+
+drawing = ContextVar("drawing", default=None)
+
+
+class Nothing:
+    """Stands for an argument that is left out, so that its default counts."""
+
+    def __repr__(self):
+        return "nothing"
+
+
+NOTHING = Nothing()
+
+
+class Draws:
+    """The draws of one case, in the order in which they are asked for."""
+
+    def __init__(self, seed, case):
+        self.seed, self.case, self.n, self.values = seed, case, 0, {}
+
+    def uniform(self):
+        """A number of [0, 1)."""
+        self.n += 1
+        return _core.uniform(self.seed, self.case, self.n)
+
+    def below(self, n):
+        """A whole number of [0, n)."""
+        return min(int(self.uniform() * n), n - 1)
+
+
+class Generator:
+    """What is drawn by `draw(draws)`, once in a case."""
+
+    def value(self):
+        """What it is in this case."""
+        draws = drawing.get()
+        if draws is None:
+            raise RuntimeError("a generator has a value inside a function under @ulpscope.fuzz alone")
+        if self not in draws.values:
+            draws.values[self] = settled(self.draw(draws))
+        return draws.values[self]
+
+    def draw(self, draws):
+        raise NotImplementedError
+
+    def options(self):
+        """What `|` chooses among, all alike."""
+        return [self]
+
+    def to(self, kind):
+        """The type that an untyped generator (`compat.oneflow.random`) gets; others have one."""
+        return self
+
+    def map(self, function):
+        """`function` of what is drawn."""
+        return Mapped(function, self)
+
+    def where(self, condition):
+        """Drawn anew until `condition(value)` holds."""
+        return Where(self, condition)
+
+    def __or__(self, other):
+        return OneOf([*self.options(), *generator(other).options()])
+
+    def __ror__(self, other):
+        return generator(other) | self
+
+    def __index__(self):
+        return operator.index(self.value())
+
+    def __int__(self):
+        return int(self.value())
+
+    def __float__(self):
+        return float(self.value())
+
+
+def _arithmetic(name, swapped):
+    function = getattr(operator, name)
+    if swapped:
+        return lambda self, other: Mapped(lambda a, b: function(b, a), self, other)
+    return lambda self, other: Mapped(function, self, other)
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "truediv"):
+    setattr(Generator, f"__{_name}__", _arithmetic(_name, False))
+    setattr(Generator, f"__r{_name}__", _arithmetic(_name, True))
+Generator.__neg__ = lambda self: Mapped(operator.neg, self)
+
+
+def settled(value):
+    """A value with what is drawn in place of every generator in it."""
+    if isinstance(value, Generator):
+        return value.value()
+    if isinstance(value, (list, tuple)):
+        return type(value)(settled(item) for item in value)
+    return value
+
+
+def generator(value):
+    """The generator that a value is, or one that gives it."""
+    return value if isinstance(value, Generator) else Constant(value)
+
+
+class Constant(Generator):
+    def __init__(self, given):
+        self.given = given
+
+    def draw(self, draws):
+        return self.given
+
+
+class Number(Generator):
+    """ints, floats: of [low, high)."""
+
+    def __init__(self, low, high, whole):
+        self.low, self.high, self.whole = low, high, whole
+
+    def draw(self, draws):
+        low, high = settled(self.low), settled(self.high)
+        if not low < high:
+            raise ValueError(f"nothing lies in [{low}, {high}): the upper end is left out")
+        return low + draws.below(high - low) if self.whole else low + draws.uniform() * (high - low)
+
+
+class OneOf(Generator):
+    def __init__(self, choices, weights=None):
+        self.choices, self.weights = [generator(c) for c in choices], weights
+
+    def draw(self, draws):
+        weights = self.weights or [1] * len(self.choices)
+        at = draws.uniform() * sum(weights)
+        for choice, weight in zip(self.choices, weights, strict=True):
+            at -= weight
+            if at < 0:
+                return choice
+        return self.choices[-1]
+
+    def options(self):
+        return [self] if self.weights else self.choices
+
+    def to(self, kind):
+        for choice in self.choices:
+            choice.to(kind)
+        return self
+
+
+class Mapped(Generator):
+    def __init__(self, function, *given):
+        self.function, self.given = function, given
+
+    def draw(self, draws):
+        return self.function(*settled(self.given))
+
+    def to(self, kind):
+        for given in self.given:
+            if isinstance(given, Generator):
+                given.to(kind)
+        return self
+
+
+class Where(Generator):
+    """What a generator gives once a condition holds; whatever it is made of is drawn anew."""
+
+    def __init__(self, given, condition):
+        self.given, self.condition = given, condition
+
+    def draw(self, draws):
+        before = dict(draws.values)
+        for _ in range(TRIES):
+            value = self.given.value()
+            if self.condition(value):
+                return value
+            draws.values.clear()
+            draws.values.update(before)
+            draws.values.pop(self.given, None)
+        raise ValueError(f"where(): no draw of {TRIES} satisfies the condition: widen what is drawn")
+
+
+# ---- what users call -------------------------------------------------------------------
+
+
+def ints(low, high):
+    """A whole number of [low, high)."""
+    return Number(low, high, True)
+
+
+def floats(low=0.0, high=1.0):
+    """A number of [low, high)."""
+    return Number(low, high, False)
+
+
+def bools():
+    """True or False."""
+    return OneOf([False, True])
+
+
+def oneof(*choices, weights=None):
+    """One of them, by weights."""
+    return OneOf(choices, weights)
+
+
+def constant(value):
+    """That value, in each case."""
+    return Constant(value)
+
+
+def nothing():
+    """Leaves an argument out: `padding=ints(1, 3) | nothing()`."""
+    return Constant(NOTHING)
+
+
+def random_or_nothing(given):
+    """What is drawn two times of three, else nothing."""
+    return OneOf([given, NOTHING], [2, 1])
+
+
+DTYPES = {
+    "bool": (torch.bool,), "float": (torch.float32, torch.float64), "half": (torch.float16,),
+    "bfloat16": (torch.bfloat16,), "complex": (torch.complex64, torch.complex128),
+    "int": (torch.int8, torch.int16, torch.int32, torch.int64), "unsigned": (torch.uint8,),
+    "index": (torch.int32, torch.int64), "low": (torch.float16, torch.bfloat16),
+}  # fmt: skip
+
+
+def dtypes(*names):
+    """A torch.dtype, of those given or of groups: dtypes("float", "half", torch.int64)."""
+    found = []
+    for name in names or ("float", "low"):
+        if name not in DTYPES and not isinstance(name, torch.dtype):
+            raise ValueError(f"dtypes: {name!r} is no torch.dtype and no group; groups: {', '.join(DTYPES)}")
+        found += [name] if isinstance(name, torch.dtype) else DTYPES[name]
+    return OneOf(found)
+
+
+class Sizes(Generator):
+    """Sizes at which kernels break: one, a vector or a tile and those beside it; sometimes none."""
+
+    def __init__(self, ndim, empty):
+        self.ndim, self.empty = ndim, empty
+
+    def draw(self, draws):
+        sizes = []
+        for _ in range(settled(self.ndim)):
+            left = max(1, MOST_ELEMENTS // max(1, math.prod(sizes)))
+            fitting = [n for n in SIZES if n <= left]
+            sizes.append(fitting[min(draws.below(len(fitting)), draws.below(len(fitting)))])
+        if sizes and self.empty and draws.below(24) == 0:
+            sizes[draws.below(len(sizes))] = 0
+        return tuple(sizes)
+
+
+def shapes(ndim=None, empty=True):
+    """A tuple of sizes, of 1 to 4 axes unless `ndim` says how many."""
+    return Sizes(ints(1, 5) if ndim is None else ndim, empty)
+
+
+class _Narrowed(Generator):
+    """A shape that broadcasts to another one."""
+
+    def __init__(self, whole):
+        self.whole = whole
+
+    def draw(self, draws):
+        whole = self.whole.value()
+        kept = whole[draws.below(len(whole) + 1) if draws.below(3) == 0 else 0 :]
+        return tuple(1 if draws.below(4) == 0 else n for n in kept)
+
+
+def broadcasting(n=2, ndim=None):
+    """`n` shapes that broadcast with one another; the first is that of the result."""
+    whole = shapes(ndim)
+    return [whole, *(_Narrowed(whole) for _ in range(n - 1))]
+
+
+def contracting(batch=()):
+    """Two shapes that `matmul` takes."""
+    m, k, n = (Mapped(lambda s: s[0], shapes(1)) for _ in range(3))
+    return [Mapped(lambda *s: tuple(s), *batch, m, k), Mapped(lambda *s: tuple(s), *batch, k, n)]
+
+
+def pooling(spatial=2, kernel=1):
+    """A shape (batch, channels, ...) whose `spatial` axes are no smaller than a kernel."""
+    axes = [Mapped(lambda s, k: max(s[0], k), shapes(1, empty=False), kernel) for _ in range(spatial)]
+    return Mapped(lambda *s: tuple(s), ints(1, 4), ints(1, 5), *(Mapped(lambda n: min(n, 33), a) for a in axes))

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`@ulpscope.fuzz` and the names of OneFlow's AutoTest: tests in plain torch text on two sides."""
+
+import pytest
+
+import ulpscope
+import ulpscope.sim as sim
+from ulpscope.calls.callable import same_bytes
+from ulpscope.compat import oneflow
+from ulpscope.fuzzing import (
+    bools,
+    broadcasting,
+    constant,
+    contracting,
+    dtypes,
+    floats,
+    fuzz,
+    ints,
+    oneof,
+    pooling,
+    random_or_nothing,
+    shapes,
+    tensor,
+    torch,
+)
+from ulpscope.session.programs import Tape, played, running
+
+few = {"n": 4, "cause": False}
+
+
+def drawn(given, case=0):
+    with running(Tape(5, case)):
+        return given.value() if hasattr(given, "value") else given()
+
+
+# ---- generators ------------------------------------------------------------------------
+
+
+def test_a_generator_is_one_value_in_a_case():
+    k = ints(1, 100)
+    pairs = [drawn(constant((k, k + 1, 2 * k, k // 3))) for case in range(5)]
+    assert all((b, c, d) == (a + 1, 2 * a, a // 3) for a, b, c, d in pairs)
+    assert len({drawn(k, case) for case in range(50)}) > 25
+    assert [drawn(k, 7) for _ in range(3)] == [drawn(k, 7)] * 3
+
+
+def test_generators_give_what_they_say():
+    many = range(300)
+    assert {drawn(ints(2, 5), c) for c in many} == {2, 3, 4}
+    assert all(-1 <= drawn(floats(-1, 1), c) < 1 for c in many)
+    assert {drawn(bools(), c) for c in many} == {True, False}
+    assert {drawn(ints(0, 9).where(lambda x: x % 4 == 1), c) for c in many} == {1, 5}
+    assert {drawn(ints(0, 9).map(lambda x: x > 3), c) for c in many} == {True, False}
+    kept = sum(isinstance(drawn(random_or_nothing(ints(0, 9)), c), int) for c in many)
+    assert 150 < kept < 250
+    thirds = [drawn(oneof(1, 2) | 3, c) for c in many]
+    assert all(60 < thirds.count(k) < 140 for k in (1, 2, 3))
+    assert {drawn(dtypes("half", torch.int64), c) for c in many} == {torch.float16, torch.int64}
+    low = ints(3, 6)
+    assert all(a < b for a, b in (drawn(constant((low, ints(low + 1, 9))), c) for c in many))
+
+
+def test_families_of_shapes_go_together():
+    sizes, empty = set(), 0
+    for case in range(200):
+        a, b, c = drawn(constant(tuple(broadcasting(3))), case)
+        assert torch.broadcast_shapes(a, b, c) == a or 0 in a
+        m, n = drawn(constant(tuple(contracting())), case)
+        assert m[1] == n[0]
+        kernel = ints(1, 6)
+        image, k = drawn(constant((pooling(2, kernel), kernel)), case)
+        assert len(image) == 4 and min(image[2:]) >= k
+        sizes |= set(a)
+        empty += 0 in drawn(shapes(), case)
+    assert {1, 33, 65, 129} <= sizes and 0 < empty < 40
+
+
+def test_what_cannot_be_drawn_is_said():
+    with pytest.raises(ValueError, match="no draw of 200 satisfies the condition"):
+        drawn(ints(0, 9).where(lambda x: x > 10))
+    with pytest.raises(ValueError, match=r"nothing lies in \[3, 3\)"):
+        drawn(ints(3, 3))
+    with pytest.raises(RuntimeError, match="inside a function under @ulpscope.fuzz alone"):
+        ints(0, 3).value()
+    with pytest.raises(ValueError, match="no torch.dtype and no group; groups: bool, float"):
+        dtypes("fp4")
+    with pytest.raises(ValueError, match='the first is "cpu"'):
+        fuzz(lambda: None, devices=("sim:0", "cpu"))
+
+
+def test_tensors_are_what_was_asked_for():
+    def text():
+        return [tensor(shapes(), dtype=dtypes("float", "low", "int", "complex", "bool"))]
+
+    strided = offset = 0
+    for case in range(150):
+        one, same = (played(text, Tape(1, case), ())[0].detach() for _ in range(2))
+        assert same_bytes(one, same)
+        assert one.stride() == same.stride()
+        strided += not one.is_contiguous()
+        offset += one.storage_offset() > 0
+    assert strided > 15 and offset > 5
+    even = played(lambda: tensor(50, 40, low=-2, high=3), Tape(1, 0), ())[0]
+    assert -2 <= even.min() < -1.9 and 2.9 < even.max() < 3
+
+
+# ---- texts on two sides ----------------------------------------------------------------
+
+
+@fuzz(n=6)
+def test_a_text_passes_on_an_honest_device():
+    a, b = contracting()
+    x = torch.nn.functional.gelu(torch.matmul(tensor(a), tensor(b)) * floats(0.5, 2))
+    return x.sum(dim=-1, keepdim=bools()), x.softmax(-1)
+
+
+@fuzz(n=4)
+def test_modules_share_weights():
+    width = ints(1, 20)
+    m = torch.nn.Sequential(torch.nn.Linear(width, 8), torch.nn.LayerNorm(8))
+    return m(tensor(ints(1, 5), width))
+
+
+@fuzz(n=4)
+def test_what_is_written_in_place_counts():
+    x, y = (tensor(s, requires_grad=False, layout=None) for s in broadcasting(2))
+    x += y
+    x.mul_(2)
+    return x
+
+
+def matmul():
+    a, b = contracting()
+    return torch.matmul(tensor(a, values="normal"), tensor(b, values="normal"))
+
+
+def test_a_fault_is_found_and_its_case_fails_alone():
+    with sim.fault("aten::mm", "tf32"), pytest.raises(AssertionError) as failure:
+        fuzz(matmul, n=20)()
+    text = str(failure.value)
+    assert "matmul on sim:0, case 0:" in text and "TF32" in text
+    case = int(text.rpartition("case=")[2].partition(",")[0])
+    with sim.fault("aten::mm", "tf32"), pytest.raises(AssertionError, match=f"case 0:{case}:"):
+        fuzz(matmul, case=case, cause=False)()
+    fuzz(matmul, case=case, cause=False)()
+
+
+def test_gradients_and_intermediates_are_judged():
+    def softmax():
+        return tensor(4, 9, values="normal").softmax(-1)
+
+    def hidden():
+        return (torch.nn.functional.gelu(tensor(40, values="normal")) > -9).float()
+
+    with sim.fault("aten::_softmax_backward_data", "scale"):
+        with pytest.raises(AssertionError, match="multiplied by|effective bits|instead of"):
+            fuzz(softmax, **few)()
+        fuzz(softmax, backward=False, **few)()
+    with sim.fault("aten::gelu", "scale"), pytest.raises(AssertionError, match="gelu|hidden"):
+        fuzz(hidden, **few)()
+
+
+def test_refusals_of_both_sides_are_compared():
+    def divides():
+        return torch.matmul(tensor(3, ints(1, 4), layout=None), tensor(ints(1, 4), 2, layout=None))
+
+    fuzz(divides, **few)()  # most draws do not go together, on both sides
+    with sim.fault("aten::mm", "lacking"), pytest.raises(AssertionError, match="raises .* where the CPU gives a result"):
+        fuzz(divides, **few)()
+    with pytest.raises(ValueError, match="the CPU takes 0 of 81 draws, the last is refused: .*narrow what is drawn"):
+        fuzz(lambda: torch.matmul(tensor(3, 4), tensor(3, 4)), **few)()
+
+
+def test_the_public_name_is_the_same():
+    assert ulpscope.fuzz is fuzz
+
+
+# ---- OneFlow's names: the programs of its authors' article ------------------------------
+
+
+@oneflow.autotest(n=3)
+def test_deconv2d_with_random_data(test_case=None):
+    channels = oneflow.random(1, 6)
+    m = oneflow.torch.nn.ConvTranspose2d(
+        in_channels=channels,
+        out_channels=oneflow.random(1, 20),
+        kernel_size=oneflow.random(1, 4),
+        stride=oneflow.random() | oneflow.nothing(),
+        padding=oneflow.random(1, 3).to(int) | oneflow.nothing(),
+        dilation=oneflow.random(1, 5) | oneflow.nothing(),
+        groups=oneflow.random(1, 5) | oneflow.nothing(),
+        padding_mode=oneflow.constant("zeros") | oneflow.nothing(),
+    )
+    m.train(oneflow.random())
+    device = oneflow.random_device()
+    m.to(device)
+    x = oneflow.random_pytorch_tensor(ndim=4, dim1=channels).to(device)
+    return m(x)
+
+
+@oneflow.autotest(n=5)
+def test_flow_matmul_with_random_data(test_case=None):
+    k = oneflow.random(1, 6)
+    x = oneflow.random_pytorch_tensor(ndim=2, dim1=k)
+    y = oneflow.random_pytorch_tensor(ndim=2, dim0=k)
+    return oneflow.torch.matmul(x, y)
+
+
+@oneflow.autotest(n=5, auto_backward=False)
+def test_against_pytorch(test_case=None):
+    m = oneflow.torch.nn.Flatten(
+        start_dim=oneflow.random(1, 6) | oneflow.nothing(), end_dim=oneflow.random(1, 6) | oneflow.nothing()
+    )
+    m.train(oneflow.random())
+    device = oneflow.random_device()
+    m.to(device)
+    x = oneflow.random_pytorch_tensor().to(device)
+    return m(x)
+
+
+def test_names_of_oneflow_draw_as_there():
+    many = range(300)
+    assert {drawn(oneflow.random(1, 4), c) for c in many} == {1, 2, 3}
+    assert {drawn(oneflow.random_bool(), c) for c in many} == {True, False}
+    assert {type(drawn(oneflow.random(0, 1).to(float), c)) for c in many} == {float}
+    kept = sum(isinstance(drawn(oneflow.random_or_nothing(1, 4), c), int) for c in many)
+    assert 150 < kept < 250
+    often = [drawn(oneflow.oneof("a", "b", possibility=0.9), c) for c in many].count("a")
+    assert often > 240
+    assert drawn(oneflow.random_dtype(["half"])) == torch.float16
+    made = [drawn(lambda: oneflow.random_tensor(ndim=3, dtype=int).raw, c) for c in range(60)]
+    assert all(t.shape[0] == 1 and max(t.shape) <= 7 and -10 <= t.min() and t.max() <= 10 for t in made)
+    with pytest.raises(TypeError, match="autotest takes no rtoll"):
+        oneflow.autotest(rtoll=1)
+
+
+def test_autotest_finds_what_is_wrong():
+    def text(test_case):
+        k = oneflow.random(2, 6)
+        x = oneflow.random_pytorch_tensor(ndim=2, dim0=3, dim1=k)
+        return oneflow.torch.matmul(x, oneflow.random_pytorch_tensor(ndim=2, dim0=k, dim1=4))
+
+    with sim.fault("aten::mm", "scale"):
+        with pytest.raises(AssertionError, match="text on sim:0, case 0:0"):
+            oneflow.autotest(n=3)(text)(None)
+        oneflow.autotest(n=3, check_allclose=False)(text)(None)  # only runs
