@@ -276,6 +276,9 @@ class Space:
         return f"<{self.raw.__name__} of a test on two sides>"
 
 
+TORCH = Space(torch)
+
+
 def _maker(kind):
     """What makes a module of a class: untyped generators get the types that it is written with."""
     def make(*args, **kwargs):

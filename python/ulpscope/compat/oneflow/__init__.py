@@ -10,9 +10,10 @@ import os
 
 import torch as _torch
 
-from ...fuzzing import DEVICE, constant, dtypes, fuzz, nothing, torch
-from ...session.programs import tensor
-from ...sources.generators import NOTHING, Generator, OneOf, settled
+from ...session.programs import DEVICE, tensor
+from ...session.programs import TORCH as torch
+from ...session.two_sides import fuzz
+from ...sources.generators import NOTHING, Generator, OneOf, constant, dtypes, nothing, settled
 
 __all__ = ["autotest", "constant", "nothing", "oneof", "random", "random_bool", "random_device", "random_dtype",
            "random_or_nothing", "random_pytorch_dtype", "random_pytorch_tensor", "random_tensor",
