@@ -101,6 +101,14 @@ def test_indices_of_a_forward_stay(tmp_path):
             (1, 2, 4, 4), (1, 2, 8, 8), (1, 2, 4, 4)]  # fmt: skip
 
 
+def test_what_a_kernel_trusts_is_kept(tmp_path):
+    x = torch.randn(5, 3)
+    given = torch.randn(10), x, 2.0, torch.pdist(x)
+    source = example(tmp_path, "aten::_pdist_backward", *given)
+    for case in range(20):
+        assert [v.sizes for v in fuzz.drawn(source, 0, case)[0].views.values()] == [(10,), (5, 3), (10,)]
+
+
 def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
     """What reads a strided tensor as if it were contiguous is right on the example."""
     def kernel(op, args, kwargs):
