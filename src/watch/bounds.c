@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that come with a bound of their own: a checksum over a matmul's rows (Huang and
 // Abraham, "Algorithm-based fault tolerance for matrix operations", 1984), and of what
-// went into a reduction against what came out. Whoever checks feeds error / bound; above
-// 1, or NaN, is wrong. The bound is `z` standard deviations of the sum of roundings
-// (watch_bound.c); false alarms: of a normal variable, 2e-9 at z = 6, 1e-15 at z = 8, for
-// each row that is checked. Matmuls are told again at each step, since each is a
-// computation of its own.
+// went into a reduction against what came out. Whoever checks feeds error / bound
+// (python/ulpscope/sources/watch_matmul.py does); above 1, or NaN, is wrong. Where the
+// bound is z standard deviations of the sum of roundings, a normal variable exceeds it
+// with 2e-9 at z = 6 and 1e-15 at z = 8, for each row that is checked. Each is told again
+// at each step, since it is a computation of its own.
 #include "watch/watch_state.h"
 
 #include <math.h>
