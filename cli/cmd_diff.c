@@ -15,6 +15,7 @@ enum { LEAST_PAIRED = 10 };
 
 enum {
     OPT_NO_JUDGE = 256,
+    OPT_OWN,
     OPT_AMPLIFY,
     OPT_DEVICE,
     OPT_STATS,
@@ -32,6 +33,10 @@ static const cli_entry own_options[] = {
      "do not run the calls again at which a difference begins: limits alone tell, which "
      "an "
      "honest call may pass where its result cancels"},
+    {OPT_OWN, "own", NULL, NULL,
+     "run every call again that differs, also where its inputs differ already: finds an "
+     "error of one side that is smaller than what it inherits; takes as long as a check "
+     "of both"},
     {OPT_DEVICE, "device", "DEVICE", NULL,
      "where calls are run again (default: the device that each trace is from)"},
     {OPT_AMPLIFY, "amplify", "N", NULL,
@@ -68,6 +73,8 @@ const cli_page cmd_diff_page = {
         "far less than its results:\n"
         " made      equal inputs, results beyond what another order of adding may do\n"
         " grew      the inputs differ, the results far more\n"
+        " erred     the inputs differ, and one side alone is not right on its own "
+        "(--own)\n"
         " entered   data or parameters from outside of the traces differ\n"
         " drew      other random numbers were drawn\n"
         " unpaired  an input was written by a call that the other trace lacks\n"
@@ -80,6 +87,7 @@ const cli_page cmd_diff_page = {
     .options = options,
     .examples = "  ulpscope diff trace-cpu trace-npu\n"
                 "  ulpscope diff trace-old trace-new --amplify 3\n"
+                "  ulpscope diff trace-cpu trace-npu --own\n"
                 "  ulpscope diff trace/rank-0 trace/rank-1\n"
                 "  ulpscope diff trace-eager trace-compiled --module\n"
                 "  ulpscope diff A B --json | jq .first.sentence\n",
@@ -111,6 +119,9 @@ static bool take(arguments *a, int key)
     switch (key) {
     case OPT_NO_JUDGE:
         a->no_judge = true;
+        return true;
+    case OPT_OWN:
+        a->words.own = true;
         return true;
     case OPT_AMPLIFY:
         if (!cli_number("--amplify", optarg, &a->words.amplified.n_replays)) return false;
@@ -183,17 +194,20 @@ static bool parse(int argc, char **argv, arguments *a)
         return false;
     }
     if (a->diff.modules &&
-        (a->check.device != NULL || a->words.amplified.n_replays > 0)) {
+        (a->check.device != NULL || a->words.own || a->words.amplified.n_replays > 0)) {
         cli_fail("--module compares what modules were given and gave; nothing is run "
                  "again, as "
                  "%s asks for: leave one of them out",
-                 a->check.device != NULL ? "--device" : "--amplify");
+                 a->words.own              ? "--own"
+                 : a->check.device != NULL ? "--device"
+                                           : "--amplify");
         return false;
     }
-    if (a->check.device != NULL && a->no_judge) {
+    if ((a->check.device != NULL || a->words.own) && a->no_judge) {
         cli_fail(
-            "--device is where calls are run again, which --no-judge forbids: leave one "
-            "of them out");
+            "%s is about calls that are run again, which --no-judge forbids: leave one "
+            "of them out",
+            a->words.own ? "--own" : "--device");
         return false;
     }
     a->words.path[0] = argv[optind];

@@ -23,6 +23,7 @@ typedef struct diff_words {
     int64_t limit;        /* of what is listed */
     bool page;            /* for the page: all rows that differ */
     bool all;             /* all rows, not those alone at which a difference begins */
+    bool own;             /* to be judged: all that differs, not what begins alone */
     const char *replicas; /* a remark where only a part is compared; NULL: all is */
     diff_amplified amplified;
 } diff_words;
@@ -52,7 +53,8 @@ void diff_put_text(FILE *to, const char *text);
  * apart these bring each result. The exit code: 0 where that was done. */
 int diff_amplify(usc_diff *d, const char *trace, int64_t n, diff_amplified *out);
 
-/** Runs the calls of both sides again at which a difference begins, judges them, and lets
+/** Runs the calls of both sides again at which a difference begins (50 pairs at most), or
+ * all that differ and hold no other (words->own), judges them, and lets
  * the diff hear of it; `options` are of the run. The exit code: 0 where that was done, or
  * where they cannot be run here and no device was named: a sentence says so. */
 int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,

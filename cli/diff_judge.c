@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of `ulpscope diff`: the calls at which a difference begins are run again on their
-// own inputs, in float64 as well, on both sides; see diff.h.
+// Of `ulpscope diff`: the calls at which a difference begins, or all that differ (--own),
+// are run again on their own inputs, in float64 as well, on both sides; see diff.h.
 #include "diff.h"
 
 #include <stdlib.h>
@@ -11,62 +11,96 @@
 #include "hooks.h"
 #include "scratch.h"
 
-enum { MOST_JUDGED = 50, NOT_HERE = -1 };
+enum { MOST_JUDGED = 50, NOT_HERE = -1 }; /* without --own */
 
-/* What was heard of the calls of one side. */
+/* One pair of calls to run again, and what was heard of it. */
+typedef struct pair {
+    int64_t row, call[2];
+    char *verdict[2], *sentence[2];
+} pair;
+
+/* What is to be heard of one side. */
 typedef struct hearing {
     usc_trace *trace;
-    const int64_t *calls;
+    pair **by_call; /* ascending */
     int64_t n;
-    char *verdict[MOST_JUDGED], *sentence[MOST_JUDGED];
+    int side;
 } hearing;
+
+/* The pair whose call that is; without one, that with a call below it. */
+static pair *pair_of(const hearing *h, int64_t call)
+{
+    int64_t low = 0, high = h->n;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (h->by_call[middle]->call[h->side] < call)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < h->n; low++)
+        if (cli_lies_below(h->trace, h->by_call[low]->call[h->side], call))
+            return h->by_call[low];
+    return NULL;
+}
 
 static usc_status hear_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     hearing *h = ctx;
-    for (int64_t i = 0; i < h->n; i++) {
-        if (h->verdict[i] != NULL || !cli_lies_below(h->trace, h->calls[i], row->call))
-            continue;
-        h->verdict[i] = strdup(row->verdict);
-        h->sentence[i] = strdup(row->sentence != NULL ? row->sentence : "");
-        if (h->verdict[i] == NULL || h->sentence[i] == NULL)
-            return usc_error_set(err, USC_E_NOMEM, -1, "diff: no memory");
-    }
+    pair *p = pair_of(h, row->call);
+    if (p == NULL || p->verdict[h->side] != NULL) return USC_OK;
+    p->verdict[h->side] = strdup(row->verdict);
+    p->sentence[h->side] = strdup(row->sentence != NULL ? row->sentence : "");
+    if (p->verdict[h->side] == NULL || p->sentence[h->side] == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "diff: no memory");
     return USC_OK;
 }
 
-/* Device of the first result of a call. */
-static void device_of(usc_trace *t, int64_t sequence, char *out, size_t size)
+/* The device of the first of the calls that is not on the CPU, by its first result; "cpu"
+ * where all are. Data are made there also where a model runs elsewhere. */
+static void device_of(usc_trace *t, const int64_t *calls, int64_t n, char *out,
+                      size_t size)
 {
     usc_call call;
-    const char *device = "cpu";
-    if (usc_trace_read_call(t, sequence, &call, NULL) == USC_OK)
-        for (int i = 0; i < call.n_args; i++)
-            if (call.arg[i].role != USC_ROLE_IN && call.arg[i].device != NULL) {
-                device = call.arg[i].device;
-                break;
-            }
-    (void)snprintf(out, size, "%s", device);
+    (void)snprintf(out, size, "cpu");
+    for (int64_t i = 0; i < n; i++) {
+        if (usc_trace_read_call(t, calls[i], &call, NULL) != USC_OK) continue;
+        int k = 0;
+        while (k < call.n_args &&
+               (call.arg[k].role == USC_ROLE_IN || call.arg[k].device == NULL))
+            k++;
+        if (k == call.n_args || cli_same_type(call.arg[k].device, "cpu")) continue;
+        (void)snprintf(out, size, "%s", call.arg[k].device);
+        return;
+    }
 }
 
-static int compare_numbers(const void *a, const void *b)
+static int by_call_of_a(const void *a, const void *b)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    const int64_t x = (*(pair *const *)a)->call[0], y = (*(pair *const *)b)->call[0];
     return (x > y) - (x < y);
 }
 
-static int judge_side(const usc_check_options *given, const char *path, hearing *h)
+static int by_call_of_b(const void *a, const void *b)
+{
+    const int64_t x = (*(pair *const *)a)->call[1], y = (*(pair *const *)b)->call[1];
+    return (x > y) - (x < y);
+}
+
+static int judge_side(const usc_check_options *given, const char *path, hearing *h,
+                      int64_t *wanted)
 {
     char home[64], folder[PATH_MAX];
-    int64_t wanted[MOST_JUDGED];
     usc_check_options o = *given;
     usc_run_end end = USC_RUN_DONE;
     usc_result *result = NULL;
     usc_error err;
     cli_hooks hooks;
-    memcpy(wanted, h->calls, (size_t)h->n * sizeof *wanted);
-    qsort(wanted, (size_t)h->n, sizeof *wanted, compare_numbers);
-    device_of(h->trace, wanted[0], home, sizeof home);
+    qsort(h->by_call, (size_t)h->n, sizeof(pair *),
+          h->side == 0 ? by_call_of_a : by_call_of_b);
+    for (int64_t i = 0; i < h->n; i++)
+        wanted[i] = h->by_call[i]->call[h->side];
+    device_of(h->trace, wanted, h->n, home, sizeof home);
     if (!cli_scratch_make("ulpscope-diff", folder, sizeof folder)) return CLI_TROUBLE;
     o.trace = path;
     o.out = folder;
@@ -96,42 +130,74 @@ static int judge_side(const usc_check_options *given, const char *path, hearing 
     return NOT_HERE;
 }
 
-static int64_t list_rows(const usc_diff *d, int64_t *row, int64_t *const calls[2])
+/* Whether a call is to be run again that begins a difference; with `own` any that
+ * differs. */
+static bool is_wanted(const usc_diff_row *row, bool own)
 {
-    int64_t n, n_found = 0;
-    const usc_diff_row *rows = usc_diff_rows(d, &n);
-    for (int64_t i = 0; i < n && n_found < MOST_JUDGED; i++) {
-        if (rows[i].kind != USC_DIFF_MADE && rows[i].kind != USC_DIFF_GREW) continue;
-        if (rows[i].out.basis == USC_DIFF_BY_STATISTICS) continue; /* nothing to run on */
-        row[n_found] = i;
-        calls[0][n_found] = rows[i].call_a;
-        calls[1][n_found++] = rows[i].call_b;
+    if (row->out.basis == USC_DIFF_BY_STATISTICS) return false; /* nothing to run on */
+    const usc_diff_kind k = row->kind;
+    if (k == USC_DIFF_MADE || k == USC_DIFF_GREW) return true;
+    return own && (k == USC_DIFF_INHERITED || k == USC_DIFF_ROUNDED ||
+                   k == USC_DIFF_ENTERED || k == USC_DIFF_UNPAIRED);
+}
+
+/* The pairs to run again, `*n` of them; NULL without memory. */
+static pair *list_pairs(const usc_diff *d, bool own, int64_t *n)
+{
+    int64_t n_rows;
+    const usc_diff_row *rows = usc_diff_rows(d, &n_rows);
+    pair *all = calloc((size_t)n_rows + 1, sizeof *all);
+    bool *holds = calloc((size_t)n_rows + 1, sizeof *holds);
+    *n = 0;
+    for (int64_t i = 0; holds != NULL && i < n_rows; i++)
+        if (rows[i].parent >= 0) holds[rows[i].parent] = true;
+    for (int64_t i = 0; all != NULL && holds != NULL && i < n_rows; i++) {
+        if (!is_wanted(&rows[i], own) || (own && holds[i])) continue;
+        if (!own && *n == MOST_JUDGED) break;
+        all[(*n)++] = (pair){.row = i, .call = {rows[i].call_a, rows[i].call_b}};
     }
-    return n_found;
+    free(holds);
+    if (holds != NULL) return all;
+    free(all);
+    return NULL;
+}
+
+static int judge_both(pair *all, int64_t n, usc_trace *const t[2],
+                      const diff_words *words, const usc_check_options *options)
+{
+    pair **by_call = calloc((size_t)n + 1, sizeof(pair *));
+    int64_t *wanted = calloc((size_t)n + 1, sizeof *wanted);
+    int code = by_call != NULL && wanted != NULL ? CLI_SAME : cli_fail("no memory");
+    for (int64_t i = 0; code == CLI_SAME && i < n; i++)
+        by_call[i] = &all[i];
+    for (int side = 0; side < 2 && code == CLI_SAME; side++) {
+        hearing h = {.trace = t[side], .by_call = by_call, .n = n, .side = side};
+        code = judge_side(options, words->path[side], &h, wanted);
+    }
+    free(by_call);
+    free(wanted);
+    return code;
 }
 
 int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,
                const usc_check_options *options)
 {
-    int64_t row[MOST_JUDGED], calls_a[MOST_JUDGED], calls_b[MOST_JUDGED];
-    int64_t *const calls[2] = {calls_a, calls_b};
-    const int64_t n = list_rows(d, row, calls);
-    int code = CLI_SAME;
-    if (n == 0) return CLI_SAME;
-    hearing side[2] = {{.trace = t[0], .calls = calls_a, .n = n},
-                       {.trace = t[1], .calls = calls_b, .n = n}};
-    for (int i = 0; i < 2 && code == CLI_SAME; i++)
-        code = judge_side(options, words->path[i], &side[i]);
+    int64_t n;
+    pair *all = list_pairs(d, words->own, &n);
+    if (all == NULL) return cli_fail("no memory");
+    int code = n > 0 ? judge_both(all, n, t, words, options) : CLI_SAME;
     for (int64_t i = 0; i < n; i++) {
-        const usc_diff_heard heard = {side[0].verdict[i], side[1].verdict[i],
-                                      side[0].sentence[i], side[1].sentence[i]};
+        const pair *p = &all[i];
+        const usc_diff_heard heard = {p->verdict[0], p->verdict[1], p->sentence[0],
+                                      p->sentence[1]};
         usc_error err;
-        if (code == CLI_SAME && usc_diff_hear(d, row[i], &heard, &err) != USC_OK)
+        if (code == CLI_SAME && usc_diff_hear(d, p->row, &heard, &err) != USC_OK)
             code = cli_fail("%s", err.text);
-        for (int k = 0; k < 2; k++) {
-            free(side[k].verdict[i]);
-            free(side[k].sentence[i]);
+        for (int side = 0; side < 2; side++) {
+            free(p->verdict[side]);
+            free(p->sentence[side]);
         }
     }
+    free(all);
     return code == NOT_HERE ? CLI_SAME : code;
 }

@@ -80,6 +80,9 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
  *
  * GREW       inputs differ, but far less than the results do
  *
+ * ERRED      inputs differ already, and a replay of the call on its own inputs accuses it
+ * on one side alone (usc_diff_hear)
+ *
  * ENTERED    an input that came from outside differs: data, parameters
  *
  * DREW       it draws random numbers, and drew others
@@ -97,6 +100,7 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
     X(UNTOLD, "untold")                                                                  \
     X(MADE, "made")                                                                      \
     X(GREW, "grew")                                                                      \
+    X(ERRED, "erred")                                                                    \
     X(ENTERED, "entered")                                                                \
     X(DREW, "drew")                                                                      \
     X(UNPAIRED, "unpaired")                                                              \
@@ -113,8 +117,8 @@ typedef enum usc_diff_kind {
 /** Text of a kind; "unknown" for other values. Memory: static. */
 USC_API const char *usc_diff_kind_text(usc_diff_kind kind);
 
-/** Whether a difference begins at a call of this kind: MADE, GREW, ENTERED, DREW,
- * UNPAIRED, BEYOND. */
+/** Whether a difference begins at a call of this kind: MADE, GREW, ERRED, ENTERED,
+ * DREW, UNPAIRED, BEYOND. */
 USC_API bool usc_diff_begins(usc_diff_kind kind);
 
 /* What two tensors were compared by. */
@@ -205,9 +209,11 @@ USC_API const usc_diff_row *usc_diff_rows(const usc_diff *d, int64_t *n);
 USC_API const int64_t *usc_diff_alone(const usc_diff *d, int side, int64_t *n);
 
 /**
- * Takes verdicts on both calls of a row: where neither is flagged, its difference is
- * rounding (ROUNDED), and what it carried on begins nowhere. `heard`: sentences are
- * copied.
+ * Takes verdicts on both calls of a row. MADE or GREW, and both pass: its difference is
+ * rounding (ROUNDED), and what it carried on begins nowhere. INHERITED, ROUNDED, ENTERED
+ * or UNPAIRED, and one of the two alone is flagged: a difference begins here as well
+ * (ERRED). `heard`: sentences are copied; nothing is kept of rows at which no difference
+ * begins.
  *
  * Errors:  USC_E_NOMEM, USC_E_ARG for a row that is not there.
  */

@@ -21,8 +21,9 @@ const char *usc_diff_kind_text(usc_diff_kind kind)
 
 bool usc_diff_begins(usc_diff_kind kind)
 {
-    return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ENTERED ||
-           kind == USC_DIFF_DREW || kind == USC_DIFF_UNPAIRED || kind == USC_DIFF_BEYOND;
+    return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ERRED ||
+           kind == USC_DIFF_ENTERED || kind == USC_DIFF_DREW ||
+           kind == USC_DIFF_UNPAIRED || kind == USC_DIFF_BEYOND;
 }
 
 /* ---- pairs ---- */
@@ -231,20 +232,39 @@ static bool is_honest(const char *verdict)
     return verdict != NULL && usc_verdict_by_text(verdict) == USC_VERDICT_PASS;
 }
 
+static bool is_flagged(const char *verdict)
+{
+    const usc_verdict v = verdict != NULL ? usc_verdict_by_text(verdict) : USC_N_VERDICTS;
+    return v < USC_N_VERDICTS && usc_verdict_flagged(v);
+}
+
+/* What the verdicts on both calls make of a row's kind. */
+static usc_diff_kind heard_as(usc_diff_kind kind, const usc_diff_heard *h)
+{
+    if (kind == USC_DIFF_MADE || kind == USC_DIFF_GREW)
+        return is_honest(h->verdict_a) && is_honest(h->verdict_b) ? USC_DIFF_ROUNDED
+                                                                  : kind;
+    const bool one = (is_flagged(h->verdict_a) && is_honest(h->verdict_b)) ||
+                     (is_honest(h->verdict_a) && is_flagged(h->verdict_b));
+    return one ? USC_DIFF_ERRED : kind;
+}
+
 usc_status usc_diff_hear(usc_diff *d, int64_t row, const usc_diff_heard *heard,
                          usc_error *err)
 {
     if (row < 0 || row >= d->n)
         return usc_error_set(err, USC_E_ARG, row, "diff: there is no row %lld",
                              (long long)row);
+    const usc_diff_kind kind = d->row[row].kind, now = heard_as(kind, heard);
+    if (now == kind && !usc_diff_begins(kind)) return USC_OK;
     usc_diff_said *more = realloc(d->said, (size_t)(d->n_said + 1) * sizeof *more);
     if (more == NULL) return usc_no_memory("diff", err);
     d->said = more;
     d->said[d->n_said] = (usc_diff_said){.row = row};
     if (!copy_said(heard, &d->said[d->n_said++].heard)) return usc_no_memory("diff", err);
-    if (is_honest(heard->verdict_a) && is_honest(heard->verdict_b)) {
-        d->row[row].kind = USC_DIFF_ROUNDED;
-        carry(d);
-    }
+    if (now == kind) return USC_OK;
+    d->row[row].kind = now;
+    if (now == USC_DIFF_ERRED) d->row[row].source = -1;
+    carry(d);
     return USC_OK;
 }

@@ -67,6 +67,9 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
     case USC_DIFF_GREW:
         usc_line_add(to, "the inputs differ by %.3g roundings, ", row->in.worst);
         break;
+    case USC_DIFF_ERRED:
+        usc_line_text(to, "the inputs differ already, and it errs on its own: ");
+        break;
     case USC_DIFF_INHERITED:
         usc_line_text(to, "the inputs differ already, ");
         break;

@@ -169,6 +169,19 @@ def test_other_data_are_no_fault_of_an_operator(captured):
     assert first["kind"] == "entered" and "comes from outside" in first["sentence"]
 
 
+def test_an_error_below_what_it_inherits_is_found(captured):
+    a = captured("honest")
+    honest, bad = captured("seed", seed=7), captured("seed-bad", seed=7, faults="aten::gelu:bf16_output:nth=2")
+    erred = lambda b, *words: [r for r in diff(a, b, *words, judge=True)["beginnings"] if r["kind"] == "erred"]  # noqa: E731
+    assert erred(bad) == [] and erred(honest, "--own") == []
+    (found,) = erred(bad, "--own")
+    assert (found["op"], found["step"], found["verdict_a"]) == ("aten::gelu", 1, "pass")
+    assert found["verdict_b"] in ("reduced", "intermittent") and "errs on its own" in found["sentence"]
+    for words in (("--no-judge",), ("--module",)):
+        done = ulpscope("diff", a, bad, "--own", *words)
+        assert done.returncode == 2 and "--own" in done.stderr
+
+
 def test_a_part_of_a_run_is_compared(captured):
     found = diff(captured("honest"), captured("again"), "--phase", "optimizer")
     assert 0 < found["calls_a"] < diff(captured("honest"), captured("again"))["calls_a"]
