@@ -107,7 +107,11 @@ static uint64_t mix(const void *src, size_t n_words, uint64_t first)
         keys = _mm512_add_epi64(keys, steps);
         keys_2 = _mm512_add_epi64(keys_2, steps);
     }
-    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(sum, sum_2)) +
+    uint64_t lanes[8], total = 0; /* the compiler's own reduction adds signed numbers */
+    _mm512_storeu_si512(lanes, _mm512_add_epi64(sum, sum_2));
+    for (int i = 0; i < 8; i++)
+        total += lanes[i];
+    return total +
            usc_mix_scalar(at + 8 * n_groups, n_words - n_groups, first + n_groups);
 }
 
