@@ -267,6 +267,12 @@ def test_bits_seen_as_another_dtype():
     assert judged(honest, "aten::nextafter", rows(dtype=BF16), rows(dtype=BF16, seed=1)).verdict == "pass"
 
 
+def test_a_name_may_say_the_dtype():
+    assert judged(honest, "aten::chalf", rows()).verdict == "pass"
+    far = lambda op, a, k: (op(*a).to(torch.complex64) * 1.01).to(torch.complex32)  # noqa: E731
+    assert judged(far, "aten::chalf", rows()).verdict in FLAGGED
+
+
 def test_a_range_made_in_float32_passes():
     def by_hand(op, args, kwargs):
         return torch.arange(30).float() * 0.1

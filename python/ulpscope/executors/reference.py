@@ -296,7 +296,7 @@ class Reference:
             for p in self.parts.values()
         )
         same = own is not None and own.run is self.call.function
-        if same and not low and not _names_low_dtype(self.call):
+        if same and not low and not _gives_low_dtype(self.call):
             return self.yardstick
         return self._run_plain(_as_given, None, self.call.function)
 
@@ -640,7 +640,7 @@ def _is_low(dtype):
     return dtype.is_floating_point and dtype.itemsize < 4
 
 
-def _names_low_dtype(call):
-    """Whether an argument names a dtype that the yardstick would widen."""
+def _gives_low_dtype(call):
+    """Whether an argument, or its own name, says a dtype that the yardstick would widen."""
     values = list(call.args) + list(call.kwargs.values())
-    return any(isinstance(v, torch.dtype) and computed(v) != v for v in values)
+    return call.op == "aten::chalf" or any(isinstance(v, torch.dtype) and computed(v) != v for v in values)
