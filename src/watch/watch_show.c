@@ -22,6 +22,22 @@ static usc_status write_line(usc_line *l, FILE *to, usc_error *err)
     return st;
 }
 
+/* "3 ranks", "1 rank", behind `before`. */
+static void put_count(usc_line *l, const char *before, int64_t n, const char *what)
+{
+    usc_line_text(l, before);
+    usc_line_count(l, n);
+    usc_line_add(l, " %s%s", what, n == 1 ? "" : "s");
+}
+
+static void put_size(usc_line *l, const usc_watch_replay *r)
+{
+    usc_line_add(l, "%s", r->form);
+    put_count(l, ", ", r->n_steps, "step");
+    put_count(l, ", ", r->n_tensors, "tensor");
+    put_count(l, ", ", r->world, "rank");
+}
+
 /* ---- columns: the largest of the steps that fall into each ---- */
 
 typedef struct columns {
@@ -112,8 +128,8 @@ static void put_end(usc_line *l, const usc_watch_replay *r)
         usc_line_text(l, "nothing abnormal\n");
         return;
     }
-    usc_line_add(l, "\n%lld events; the first at step %lld", (long long)r->n_events,
-                 (long long)r->events[0].step);
+    put_count(l, "\n", r->n_events, "event");
+    usc_line_add(l, "; the first at step %lld", (long long)r->events[0].step);
     if (r->events[0].name[0] != '\0') usc_line_add(l, ", '%s'", r->events[0].name);
     if (r->events[0].rank >= 0) usc_line_add(l, ", rank %ld", (long)r->events[0].rank);
     usc_line_text(l, "\n");
@@ -123,9 +139,9 @@ usc_status usc_watch_replay_table(const usc_watch_replay *r, int width, FILE *to
                                   usc_error *err)
 {
     usc_line l = {0};
-    usc_line_add(&l, "  %-*s'%s': %s, %lld steps, %lld tensors, %ld ranks\n", LABEL,
-                 "log", r->name, r->form, (long long)r->n_steps, (long long)r->n_tensors,
-                 (long)r->world);
+    usc_line_add(&l, "  %-*s'%s': ", LABEL, "log", r->name);
+    put_size(&l, r);
+    usc_line_text(&l, "\n");
     if (r->note[0] != '\0') usc_line_add(&l, "  %-*s%s\n", LABEL, "note", r->note);
     usc_line_text(&l, "\n");
     put_picture(&l, r, width);
@@ -251,9 +267,10 @@ usc_status usc_watch_replay_html(const usc_watch_replay *r, FILE *to, usc_error 
     usc_line_text(&l, head);
     usc_line_text(&l, "<p>");
     usc_line_html(&l, r->name);
-    usc_line_add(&l, ": %s, %lld steps, %lld tensors, %ld ranks, %lld events. ", r->form,
-                 (long long)r->n_steps, (long long)r->n_tensors, (long)r->world,
-                 (long long)r->n_events);
+    usc_line_text(&l, ": ");
+    put_size(&l, r);
+    put_count(&l, ", ", r->n_events, "event");
+    usc_line_text(&l, ". ");
     usc_line_html(&l, r->note);
     usc_line_text(&l, "</p>\n");
     if (r->n_steps > 1) {

@@ -174,7 +174,7 @@ static void test_a_replay_names_and_shows(void **state)
     assert_true(r->scores[90] > 1 && r->scores[89] < 1);
     char *text = shown(r, table), *json = shown(r, usc_watch_replay_json),
          *html = shown(r, usc_watch_replay_html);
-    assert_non_null(strstr(text, "1 events; the first at step 90, 'a', rank 1"));
+    assert_non_null(strstr(text, "1 event; the first at step 90, 'a', rank 1"));
     assert_non_null(strstr(text, "\u2588"));
     assert_non_null(strstr(json, "\"kind\": \"outlier\", \"level\": \"warning\", "
                                  "\"tensor\": \"a\", \"rank\": 1"));

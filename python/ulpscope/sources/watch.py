@@ -357,7 +357,8 @@ class Watch:
         self._new.append(event)
         name = "torch_npu.silent_check" if self.asd else "ulpscope.watch"
         level = logging.INFO if found["level"] == "info" else logging.WARNING
-        text = event.sentence if self.asd or not command else f"{event.sentence}; next: {command}"
+        useful = trace is not None or "TRACE" not in command
+        text = f"{event.sentence}; next: {command}" if command and useful and not self.asd else event.sentence
         if self.tells() or event.kind in OWN:
             logging.getLogger(name).log(level, "%s", text)
 
