@@ -260,7 +260,31 @@ def test_a_full_disk_and_a_failure_of_its_own_are_said_once(capfd):
     for _ in range(3):
         net(torch.ones(1, 2)).sum().backward()
         optimizer.step()
+    assert w.events() == [] and w.close() is None
     assert capfd.readouterr().err.count("the watch failed") == 1 and w.error
+
+
+def test_a_forked_child_trains_unwatched():
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train():
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    with ulpscope.watch(net, optimizer) as w:
+        train()
+        pid = os.fork()
+        if pid == 0:
+            code = 3
+            try:  # torch allows no backward here, where a device has threads of its own
+                optimizer.step()
+                code = int(w.step != 1)
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        train()
+        assert w.error is None and w.step == 2
 
 
 def test_asd_has_its_words(caplog, monkeypatch):

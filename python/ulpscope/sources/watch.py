@@ -10,6 +10,7 @@ Needs of torch: hooks of an optimizer's step, post-accumulate-grad hooks."""
 import array
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import os
@@ -102,6 +103,23 @@ def group_of(model):
     return None
 
 
+def guarded(work):
+    """A method of a watch that is no matter of the program: what goes wrong in it ends the watch and is
+    said once. It does nothing once the watch has failed, and in a process that was forked off."""
+
+    @functools.wraps(work)
+    def in_guard(self, *args):
+        if self.error is not None or os.getpid() != self._owner:
+            return
+        try:
+            with torch.no_grad():
+                work(self, *args)
+        except Exception as error:
+            self._fail(error)
+
+    return in_guard
+
+
 class Watch:
     """
     What `ulpscope.watch` gives: a handle, and a context manager that closes.
@@ -172,24 +190,13 @@ class Watch:
                 self.handles.append(parameter.register_post_accumulate_grad_hook(self._local_grad(number)))
 
     def _local_grad(self, number):
-        def hook(parameter):
-            with self._guarded():
-                self._read("grad", [number], [parameter.grad])
+        return lambda parameter: self._read_grad(number, parameter)
 
-        return hook
+    @guarded
+    def _read_grad(self, number, parameter):
+        self._read("grad", [number], [parameter.grad])
 
     # ---- the hooks ----
-
-    @contextlib.contextmanager
-    def _guarded(self):
-        """What goes wrong in here ends the watch, is said once, and is not the program's matter."""
-        if self.error is not None or os.getpid() != self._owner:
-            return
-        try:
-            with torch.no_grad():
-                yield
-        except Exception as error:
-            self._fail(error)
 
     def _fail(self, error):
         self.error = f"the watch failed: {error or type(error).__name__}"
@@ -209,18 +216,21 @@ class Watch:
         self.reader.take((self.step, site, numbers), tensors)
 
     def _before_step(self, optimizer, args, kwargs):
-        with self._guarded():
-            with_grad = [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
-                         if p.grad is not None and p in self.ids]  # fmt: skip
-            site = "grad" if self.exchange is None else "reduced"
-            if self.asd:
-                with_grad = [(i, p) for i, p in with_grad if p.ndim >= 2]
-            self._read(site, [i for i, _ in with_grad], [p.grad for _, p in with_grad])
-            if not self.asd:
-                self._look_before(with_grad)
-            if self.action != "log" and self.exchange is None:
-                self._collect(decide_now=True)
+        self._begin_step(optimizer)
         self._act(optimizer)
+
+    @guarded
+    def _begin_step(self, optimizer):
+        with_grad = [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
+                     if p.grad is not None and p in self.ids]  # fmt: skip
+        site = "grad" if self.exchange is None else "reduced"
+        if self.asd:
+            with_grad = [(i, p) for i, p in with_grad if p.ndim >= 2]
+        self._read(site, [i for i, _ in with_grad], [p.grad for _, p in with_grad])
+        if not self.asd:
+            self._look_before(with_grad)
+        if self.action != "log" and self.exchange is None:
+            self._collect(decide_now=True)
 
     def first_step(self, optimizer):
         """The optimizer steps for the first time just now, and this watch came too late for its hook."""
@@ -245,14 +255,17 @@ class Watch:
         return chosen
 
     def _after_step(self, optimizer, args, kwargs):
-        with self._guarded():
-            if not self.asd:
-                self._look_after(optimizer)
-            if optimizer is self.optimizers[0]:
-                self._read(None, [], [])  # behind this nothing of the step comes
-                self.step += 1
-                self._collect()
+        self._end_step(optimizer)
         self._act(optimizer)
+
+    @guarded
+    def _end_step(self, optimizer):
+        if not self.asd:
+            self._look_after(optimizer)
+        if optimizer is self.optimizers[0]:
+            self._read(None, [], [])  # behind this nothing of the step comes
+            self.step += 1
+            self._collect()
 
     def _look_after(self, optimizer):
         moved = [(i, p, _local(p) - was) for p, (i, was) in self._before.items() if _local(p).shape == was.shape]
@@ -268,14 +281,14 @@ class Watch:
                       if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
             self._read(site, [i for i, _ in states], [s for _, s in states])
 
+    @guarded
     def _linear(self, module, x, result):
-        with self._guarded():
-            over = watch_matmul.error_over_bound(x, module.weight, module.bias, result)
-            self._read("matmul", [self.ids[module.weight]], [over])
+        over = watch_matmul.error_over_bound(x, module.weight, module.bias, result)
+        self._read("matmul", [self.ids[module.weight]], [over])
 
+    @guarded
     def _matmul(self, a, b, c, matmul):
-        with self._guarded():
-            self._read("matmul", [-1], [watch_matmul.asd_abnormal(a, b, c, matmul)])
+        self._read("matmul", [-1], [watch_matmul.asd_abnormal(a, b, c, matmul)])
 
     def _switch_checksum(self):
         """Mode asd has matmuls checked for some minutes after a warning."""
@@ -287,6 +300,10 @@ class Watch:
             self.matmuls = None
 
     # ---- what was read, decided ----
+
+    @guarded
+    def _catch_up(self):
+        self._collect()
 
     def _collect(self, decide_now=False):
         """Takes what has come of the devices and of the other ranks; nothing is waited for."""
@@ -373,6 +390,8 @@ class Watch:
 
     def _act(self, optimizer):
         """Does what was asked for with what is new. This may raise: it is for the program."""
+        if os.getpid() != self._owner:
+            return
         new, self._new = self._new, []
         new = [event for event in new if event.kind not in QUIET]
         if not new:
@@ -394,8 +413,7 @@ class Watch:
 
     def events(self):
         """The events so far, oldest first; it waits for nothing."""
-        with self._guarded():
-            self._collect()
+        self._catch_up()
         return list(self._events)
 
     def close(self):
