@@ -66,7 +66,8 @@ def test_rows_are_those_of_the_cpu_on_every_device(dtype):
     found = []
     for device in ("cpu", "sim:0"):
         reader = watch_rows.Reader()
-        reader.take("tag", [x.to(device) for x in given])
+        there = [x.to(device) for x in given]
+        reader.take("tag", [*there, there[4].expand(1)])  # one element without a stride
         [(tag, rows)] = reader.ready()
         found.append(rows)
         assert tag == "tag"

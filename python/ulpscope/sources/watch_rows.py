@@ -13,6 +13,7 @@ import struct
 import torch
 
 from .. import _core
+from ..calls.replay import raw_bytes
 
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/metrics.md, "Sums of a watch"
 MOST_WAITING = 64  # batches whose results have not come: the oldest is given up then
@@ -44,7 +45,7 @@ def _in_memory_order(tensor):
 
 
 def _hash(flat):
-    whole = flat.view(torch.uint8)
+    whole = raw_bytes(flat)
     words = torch.nn.functional.pad(whole, (0, -whole.numel() % 8)).view(torch.int64)
     keys = torch.arange(1, words.numel() + 1, dtype=torch.int64, device=flat.device) * STEP
     x = words ^ keys
