@@ -19,10 +19,16 @@ typedef struct pair {
     char *verdict[2], *sentence[2];
 } pair;
 
+/* A call of one side, and the pair that it is of. */
+typedef struct place {
+    int64_t call;
+    pair *of;
+} place;
+
 /* What is to be heard of one side. */
 typedef struct hearing {
     usc_trace *trace;
-    pair **by_call; /* ascending */
+    place *place; /* ascending by call */
     int64_t n;
     int side;
 } hearing;
@@ -33,14 +39,13 @@ static pair *pair_of(const hearing *h, int64_t call)
     int64_t low = 0, high = h->n;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (h->by_call[middle]->call[h->side] < call)
+        if (h->place[middle].call < call)
             low = middle + 1;
         else
             high = middle;
     }
     for (; low < h->n; low++)
-        if (cli_lies_below(h->trace, h->by_call[low]->call[h->side], call))
-            return h->by_call[low];
+        if (cli_lies_below(h->trace, h->place[low].call, call)) return h->place[low].of;
     return NULL;
 }
 
@@ -75,15 +80,9 @@ static void device_of(usc_trace *t, const int64_t *calls, int64_t n, char *out,
     }
 }
 
-static int by_call_of_a(const void *a, const void *b)
+static int by_call(const void *a, const void *b)
 {
-    const int64_t x = (*(pair *const *)a)->call[0], y = (*(pair *const *)b)->call[0];
-    return (x > y) - (x < y);
-}
-
-static int by_call_of_b(const void *a, const void *b)
-{
-    const int64_t x = (*(pair *const *)a)->call[1], y = (*(pair *const *)b)->call[1];
+    const int64_t x = ((const place *)a)->call, y = ((const place *)b)->call;
     return (x > y) - (x < y);
 }
 
@@ -96,10 +95,9 @@ static int judge_side(const usc_check_options *given, const char *path, hearing 
     usc_result *result = NULL;
     usc_error err;
     cli_hooks hooks;
-    qsort(h->by_call, (size_t)h->n, sizeof(pair *),
-          h->side == 0 ? by_call_of_a : by_call_of_b);
+    qsort(h->place, (size_t)h->n, sizeof *h->place, by_call);
     for (int64_t i = 0; i < h->n; i++)
-        wanted[i] = h->by_call[i]->call[h->side];
+        wanted[i] = h->place[i].call;
     device_of(h->trace, wanted, h->n, home, sizeof home);
     if (!cli_scratch_make("ulpscope-diff", folder, sizeof folder)) return CLI_TROUBLE;
     o.trace = path;
@@ -165,16 +163,16 @@ static pair *list_pairs(const usc_diff *d, bool own, int64_t *n)
 static int judge_both(pair *all, int64_t n, usc_trace *const t[2],
                       const diff_words *words, const usc_check_options *options)
 {
-    pair **by_call = calloc((size_t)n + 1, sizeof(pair *));
+    place *places = calloc((size_t)n + 1, sizeof *places);
     int64_t *wanted = calloc((size_t)n + 1, sizeof *wanted);
-    int code = by_call != NULL && wanted != NULL ? CLI_SAME : cli_fail("no memory");
-    for (int64_t i = 0; code == CLI_SAME && i < n; i++)
-        by_call[i] = &all[i];
+    int code = places != NULL && wanted != NULL ? CLI_SAME : cli_fail("no memory");
     for (int side = 0; side < 2 && code == CLI_SAME; side++) {
-        hearing h = {.trace = t[side], .by_call = by_call, .n = n, .side = side};
+        hearing h = {.trace = t[side], .place = places, .n = n, .side = side};
+        for (int64_t i = 0; i < n; i++)
+            places[i] = (place){.call = all[i].call[side], .of = &all[i]};
         code = judge_side(options, words->path[side], &h, wanted);
     }
-    free(by_call);
+    free(places);
     free(wanted);
     return code;
 }

@@ -234,8 +234,7 @@ static bool is_honest(const char *verdict)
 
 static bool is_flagged(const char *verdict)
 {
-    const usc_verdict v = verdict != NULL ? usc_verdict_by_text(verdict) : USC_N_VERDICTS;
-    return v < USC_N_VERDICTS && usc_verdict_flagged(v);
+    return verdict != NULL && usc_verdict_flagged(usc_verdict_by_text(verdict));
 }
 
 /* What the verdicts on both calls make of a row's kind. */
