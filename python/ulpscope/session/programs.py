@@ -7,6 +7,7 @@ Needs of torch: modules called with other parameters (`torch.func.functional_cal
 """
 
 import inspect
+import math
 import operator
 from contextlib import contextmanager
 from types import ModuleType
@@ -84,10 +85,7 @@ def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, hig
 
 def _filled(now, i, sizes, word, kind, domain):
     strides = torch.empty(sizes, device="meta").stride()
-    room = 1
-    for n in sizes:
-        room *= n
-    raw = _core.fuzz_fill(now.seed, now.case, i, (word, sizes, strides, 0, i, room, False), kind, domain)
+    raw = _core.fuzz_fill(now.seed, now.case, i, (word, sizes, strides, 0, i, math.prod(sizes), False), kind, domain)
     return torch.frombuffer(raw, dtype=getattr(torch, word)) if raw else torch.empty(0, dtype=getattr(torch, word))
 
 
