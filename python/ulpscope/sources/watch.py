@@ -11,6 +11,7 @@ import array
 import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 import math
 import os
@@ -323,17 +324,20 @@ class Watch:
         if self.exchange is not None:
             self._receive()
 
+    def _places(self):
+        """Where the rows of a step stand in what ranks send each other."""
+        return itertools.product(SITES, range(len(self.names)))
+
     def _send(self, step, known):
-        table = [known.get((site, i)) for site in SITES for i in range(len(self.names))]
+        table = [known.get(place) for place in self._places()]
         if self.exchange.alone is None:
             self.exchange.send(step, self.shape, table)
         if self.exchange.alone is not None:
             self._decide(step, [known if r == self.rank else {} for r in range(self.world)])
 
     def _receive(self):
-        keys = [(site, i) for site in SITES for i in range(len(self.names))]
         for step, tables in self.exchange.received():
-            self._decide(step, [{k: row for k, row in zip(keys, table or ()) if row is not None}
+            self._decide(step, [{k: row for k, row in zip(self._places(), table or ()) if row is not None}
                                 for table in tables])  # fmt: skip
         if self.exchange.alone is not None and not self._said_alone:
             self._said_alone = True
@@ -343,10 +347,13 @@ class Watch:
     def _decide(self, step, ranks):
         """Feeds what each rank told of a step, and takes the events."""
         seconds = time.monotonic()
-        for site in SITES:
+        told = {site: [[] for _ in ranks] for site in SITES}
+        for rank, known in enumerate(ranks):
+            for (site, i), row in known.items():
+                told[site][rank].append((i, *row))
+        for site, of_ranks in told.items():
             table, hashes = array.array("d"), array.array("Q")
-            for rank, known in enumerate(ranks):
-                rows = [(i, *row) for (at, i), row in known.items() if at == site]
+            for rank, rows in enumerate(of_ranks):
                 for *numbers, hash64 in rows:
                     table.extend((rank, *numbers, 0.0))
                     hashes.append(hash64)
