@@ -81,6 +81,10 @@ typedef struct usc_metric {
         *text; /* for what is no number (JSON: "score_histogram", "sizes"); or NULL */
 } usc_metric;
 
+/* The metric of a call whose cause is still sought: until it comes the row does not
+ * stand, and where the run is cut short the call is done again. */
+#define USC_METRIC_SEARCHING "searching"
+
 typedef struct usc_result_example {
     int output;
     int rank;          /* 0: the worst */
@@ -141,8 +145,14 @@ USC_API USC_NODISCARD usc_status usc_result_find(usc_result *r, const char *key,
 /** The same, NULL where it could not be read. Memory: as usc_result_find. */
 USC_API const char *usc_result_get(usc_result *r, const char *key);
 
-/** Calls that already have a verdict, ascending. Memory: *out is owned by `r`, until its
- * next call. Errors: USC_E_CORRUPT, USC_E_NOMEM, USC_E_IO (file named). */
+/** Says of a row with the metric USC_METRIC_SEARCHING that its cause will not come: it
+ * stands as it is. Errors: USC_E_IO (file named). */
+USC_API USC_NODISCARD usc_status usc_result_settle(usc_result *r, int64_t call,
+                                                   usc_error *err);
+
+/** Calls whose verdict stands already, ascending: not those with USC_METRIC_SEARCHING.
+ * Memory: *out is owned by `r`, until its next call. Errors: USC_E_CORRUPT, USC_E_NOMEM,
+ * USC_E_IO (file named). */
 USC_API USC_NODISCARD usc_status usc_result_done(usc_result *r, const int64_t **out,
                                                  int64_t *n, usc_error *err);
 

@@ -14,6 +14,12 @@
     "yardstick_bits, bound, cause, sentence, notes, output, args, stack, n_elements, "   \
     "stands_for, t_device, t_reference, t_perturbed, t_judge, t_total"
 
+/* Rows that stand: not those whose cause was still sought when their run was cut short.
+ */
+#define USC_STANDING                                                                     \
+    " WHERE call NOT IN (SELECT call FROM metric WHERE name = '" USC_METRIC_SEARCHING    \
+    "') "
+
 /* id, SQL */
 #define USC_RESULT_SQL_LIST(X)                                                           \
     X(SET_RUN, "INSERT OR REPLACE INTO run VALUES (?1, ?2)")                             \
@@ -24,14 +30,17 @@
       "?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, " \
       "?22, ?23, ?24)")                                                                  \
     X(CLEAR_METRICS, "DELETE FROM metric WHERE call = ?1")                               \
+    X(SETTLE,                                                                            \
+      "DELETE FROM metric WHERE call = ?1 AND name = '" USC_METRIC_SEARCHING "'")        \
     X(CLEAR_EXAMPLES, "DELETE FROM example WHERE call = ?1")                             \
     X(PUT_METRIC, "INSERT OR REPLACE INTO metric VALUES (?1, ?2, ?3, ?4, ?5)")           \
     X(PUT_EXAMPLE,                                                                       \
       "INSERT OR REPLACE INTO example VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")          \
-    X(EACH_VERDICT, "SELECT " USC_VERDICT_COLUMNS " FROM verdict ORDER BY call")         \
-    X(EACH_METRIC, "SELECT * FROM metric ORDER BY call, output, name")                   \
-    X(EACH_EXAMPLE, "SELECT * FROM example ORDER BY call, output, rank")                 \
-    X(DONE, "SELECT call FROM verdict ORDER BY call")                                    \
+    X(EACH_VERDICT,                                                                      \
+      "SELECT " USC_VERDICT_COLUMNS " FROM verdict" USC_STANDING "ORDER BY call")        \
+    X(EACH_METRIC, "SELECT * FROM metric" USC_STANDING "ORDER BY call, output, name")    \
+    X(EACH_EXAMPLE, "SELECT * FROM example" USC_STANDING "ORDER BY call, output, rank")  \
+    X(DONE, "SELECT call FROM verdict" USC_STANDING "ORDER BY call")                     \
     X(WALK, "SELECT " USC_VERDICT_COLUMNS " FROM verdict ORDER BY "                      \
             "usc_verdict_rank(verdict), bits IS NULL, bits, call")                       \
     X(GET_METRICS, "SELECT output, name, value, text FROM metric WHERE call = ?1 "       \

@@ -118,6 +118,12 @@ usc_status usc_result_put(usc_result *r, const usc_result_row *row, usc_error *e
     return st;
 }
 
+usc_status usc_result_settle(usc_result *r, int64_t call, usc_error *err)
+{
+    assert(r);
+    return usc_db_put(&r->db, USC_RESULT_SQL_SETTLE, err, "i", call);
+}
+
 void usc_result_close(usc_result *r)
 {
     if (r == NULL) return;

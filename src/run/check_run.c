@@ -18,6 +18,7 @@ const usc_advice usc_out_advice[] = {
     {USC_E_EXISTS, "; name another folder with -o, or --force to replace it"},
     {USC_E_VERSION, "; a newer ulpscope is needed, or --force to replace it"},
     {USC_E_CORRUPT, "; --force replaces it, -o names another folder"},
+    {USC_E_BUSY, "; wait until it ends, or name another folder with -o"},
     {USC_OK, NULL}};
 
 const usc_advice usc_safe_advice[] = {{USC_E_IO, SAFE}, {USC_OK, NULL}};
@@ -196,7 +197,9 @@ usc_status usc_check_hear(void *ctx, const usc_crew_news *news, usc_error *err)
     usc_row row;
     const bool found = news->row != NULL;
     const usc_pick *pick = &c->picks.pick[news->job];
-    if (news->event == USC_CREW_CAUSE && !found) return USC_OK; /* the row stands */
+    if (news->event == USC_CREW_CAUSE && !found)
+        return usc_advise(usc_result_settle(c->result, pick->call, err), usc_safe_advice,
+                          err);
     usc_status st = found ? usc_row_found(c->calls, pick, news->row, &row, err)
                           : usc_check_row_of_loss(c, pick, news, &row, err);
     if (st != USC_OK) return st;

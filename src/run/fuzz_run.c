@@ -80,7 +80,9 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
     usc_row row;
     const bool found = news->row != NULL;
     const usc_pick *pick = pick_of(c, news->job);
-    if (news->event == USC_CREW_CAUSE && !found) return USC_OK; /* the row stands */
+    if (news->event == USC_CREW_CAUSE && !found)
+        return usc_advise(usc_result_settle(c->result, news->job, err), usc_safe_advice,
+                          err);
     usc_status st = found ? usc_row_found(c->calls, pick, news->row, &row, err)
                           : usc_check_row_of_loss(c, pick, news, &row, err);
     if (st != USC_OK) return st;

@@ -12,6 +12,7 @@
 #include <ulpscope/result.h>
 #include <unistd.h>
 
+#include "result/result_parts.h"
 #include "trace_sample.h"
 
 static char *folder, out_path[600];
@@ -71,6 +72,51 @@ static void goes_on_in_the_same_run(void **state)
     assert_int_equal(done[0], 2);
     assert_int_equal(done[1], 5);
     assert_string_equal(usc_result_get(r, "state"), "running");
+    usc_result_close(r);
+}
+
+static usc_status put_searching(usc_result *r, int64_t call, usc_error *err)
+{
+    const usc_metric searching = {-1, USC_METRIC_SEARCHING, 1, NULL};
+    const usc_result_row row = {.call = call,
+                                .op = "aten::mm",
+                                .verdict = "wrong",
+                                .sentence = "s",
+                                .n_metrics = 1,
+                                .metrics = &searching};
+    return usc_result_put(r, &row, err);
+}
+
+/* A cause that was still sought when a run was cut short would be lost for good. */
+static void a_row_stands_once_its_cause_is_there(void **state)
+{
+    (void)state;
+    char part_path[600];
+    usc_error err;
+    usc_result *r, *part;
+    int64_t n;
+    snprintf(part_path, sizeof part_path, "%s/part", folder);
+    OK(usc_result_create(part_path, &run, false, &part, &err));
+    for (int64_t call = 1; call <= 4; call++)
+        OK(put_searching(part, call, &err));
+    OK(put(part, 2, "wrong", 3, &err));   /* the cause came */
+    OK(usc_result_settle(part, 4, &err)); /* it will not */
+    usc_result_close(part);
+
+    const int64_t *done;
+    OK(usc_result_create(part_path, &run, false, &part, &err));
+    OK(usc_result_done(part, &done, &n, &err));
+    assert_int_equal(n, 2);
+    assert_int_equal(done[0], 2);
+    assert_int_equal(done[1], 4);
+    usc_result_close(part);
+
+    OK(usc_result_create(out_path, &run, false, &r, &err));
+    OK(put(r, 1, "pass", 24, &err));
+    OK(usc_result_adopt(r, part_path, &n, &err));
+    assert_int_equal(n, 2);
+    OK(usc_result_done(r, &done, &n, &err));
+    assert_int_equal(n, 3); /* 1 is its own, 3 is nobody's */
     usc_result_close(r);
 }
 
@@ -420,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(goes_on_in_the_same_run),
         TEST(refuses_each_other_run),
+        TEST(a_row_stands_once_its_cause_is_there),
         TEST(a_finished_run_goes_on_where_it_is_asked_to),
         TEST(tells_what_a_run_may_replace),
         TEST(replaces_a_run_that_came_to_nothing),

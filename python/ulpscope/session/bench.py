@@ -178,7 +178,9 @@ class Bench:
         search = self.search(call, verdict, below, timing, told)
         verdict.cause = verdict.cause or (UNKNOWN if search else "")
         row = told()
-        verdict.cause = "" if search else verdict.cause
+        if search:  # a run that is cut short before the cause comes does the call again
+            verdict.cause = ""
+            row["metrics"].append((-1, "searching", 1.0, None))
         return row, True, search
 
     def search(self, call, verdict, below, timing, told):
