@@ -338,6 +338,14 @@ usc_sim_stats usc_sim_memory_stats(int device)
     return s;
 }
 
+void usc_sim_wait(int device)
+{
+    if (device < 0 || device >= USC_SIM_N_DEVICES) return;
+    enter();
+    devices[device].stats.n_waits++;
+    drop_lock();
+}
+
 void usc_sim_reset_peak(int device)
 {
     if (device < 0 || device >= USC_SIM_N_DEVICES) return;

@@ -62,6 +62,7 @@ int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
     r.inputs.clear();
     const char *args = session.place.describe(&api);
     if (args == nullptr) return 0;
+    look_at(session, r.tensors, r.tensors.size());
     usc_capture_call call = {};
     call.op = api.op;
     call.phase = where.phase;
@@ -173,6 +174,7 @@ void api_end(usc_intercept_api *call, bool ok)
         Session &session = use[call->slot];
         for (usc_capture_tensor &t : r.tensors)
             if (t.maybe == USC_MAYBE_CALLS && !session.aten) t.maybe = USC_MAYBE_CONTENT;
+        look_at(session, r.tensors, r.tensors.size());
         usc_capture_end(session.capture, call->sequence, r.tensors.data(),
                         static_cast<int>(r.tensors.size()), ok);
         try {

@@ -80,6 +80,7 @@ void begin(Session &session, Watched &w, const ag::variable_list &grads,
     call.composite = true;
     call.tensors = tensors.data();
     call.n_tensors = static_cast<int>(tensors.size());
+    look_at(session, tensors, tensors.size());
     w.sequence = usc_capture_begin(session.capture, &call);
     usc_capture_end(session.capture, w.sequence, nullptr, 0, true);
 }
@@ -120,6 +121,7 @@ struct Outgoing : ag::FunctionPostHook {
                 if (edge < outputs.size() && outputs[edge].defined())
                     describe_at(tensors, outputs[edge], USC_ROLE_OUT,
                                 watched->inputs[input].c_str(), USC_MAYBE_NOT);
+            look_past(session, tensors);
             if (!tensors.empty())
                 usc_capture_more(session.capture, watched->sequence, tensors.data(),
                                  static_cast<int>(tensors.size()));

@@ -238,11 +238,12 @@ bool is_in_graph(const Session &session, const Operator &op, const IValue *value
 }
 
 /* What the call comes to in one session; 0: it does not record it. */
-int64_t begin_in(Session &session, Operator &op, const IValue *values, const Scratch &s)
+int64_t begin_in(Session &session, Operator &op, const IValue *values, Scratch &s)
 {
     const Where where = where_now(session);
     if (!in_scope(session, where)) return 0;
     const std::string state = state_of(op, values, where);
+    look_at(session, s.tensors, s.tensors.size());
 
     usc_capture_call call = {};
     call.op = operator_id(session, op);
@@ -366,6 +367,7 @@ void end(const Taken &taken, const Operator &op, const Kept &written, const Kept
     describe_read(tensors, op, read);
     each_slot(taken.slots, [&](int i) {
         const size_t n = taken.use[i].reads ? tensors.size() : n_told;
+        look_at(taken.use[i], tensors, n, op.views);
         usc_capture_end(taken.use[i].capture, taken.sequence(i), tensors.data(),
                         static_cast<int>(n), true);
     });

@@ -89,6 +89,7 @@ void at_end(const at::RecordFunction &f, at::ObserverContext *context)
     }
     each_slot(use.slots(), [&](int i) {
         const auto slot = static_cast<size_t>(i);
+        look_past(use[i], tensors);
         if (use[i].serial == pending->serial[slot])
             usc_capture_end(use[i].capture, pending->sequence[slot], tensors.data(),
                             static_cast<int>(tensors.size()), ok);
@@ -104,6 +105,7 @@ int64_t write_row(Session &session, const Pending &pending, const Where &where)
     for (size_t i = 0; i < pending.inputs.size(); ++i)
         describe(tensors, pending.inputs[i], USC_ROLE_IN, static_cast<int>(i),
                  &op.arguments[i]);
+    look_past(session, tensors);
     usc_capture_call call = {};
     call.op = operator_id(session, op);
     call.phase = where.phase;

@@ -5,8 +5,6 @@
 #include <ATen/ATen.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/native/SparseTensorUtils.h>
-#include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <array>
@@ -289,18 +287,6 @@ void release(void *, void *held)
 {
     weak::decref(static_cast<c10::StorageImpl *>(held));
 }
-
-/* While it lives, what this thread does is seen by no mode, profiler, functorch level or
- * autograd of the user's. */
-class OutOfSight
-{
-    Inside inside_;
-    at::RecordFunctionGuard unrecorded_{false};
-    c10::impl::ForceDispatchKeyGuard plain_{
-        c10::default_included_set,
-        c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
-            c10::default_excluded_set | DispatchKeySet(DispatchKey::ADInplaceOrView)};
-};
 
 /* Device memory is the device's own to read: the range is seen as bytes and copied by
  * torch. */

@@ -7,6 +7,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <array>
 #include <atomic>
@@ -93,13 +95,16 @@ struct Forward {
 
 struct Watched; /* apis_backward.cpp */
 
+class Looks; /* looks.h */
+
 struct Session {
     usc_capture *capture = nullptr;
     usc_intercept_place place = {};
     std::string ops, modules;     /* PATTERNs; empty: all */
     std::vector<int64_t> threads; /* native ids; empty: all */
     bool aten = true, reads = false, debug = false;
-    int64_t serial = 0; /* of all sessions ever */
+    std::shared_ptr<Looks> looks; /* tensors of devices are looked at there; null: read */
+    int64_t serial = 0;           /* of all sessions ever */
     int slot = 0;
     /* Ended by the program from inside a call that it records: nothing more is told to
      * it, and the Use around that call frees it. */
@@ -168,6 +173,18 @@ struct Inside {
     const Slots before;
 };
 
+/* While it lives, what this thread does is seen by no mode, profiler, functorch level or
+ * autograd of the user's. */
+class OutOfSight
+{
+    Inside inside_;
+    at::RecordFunctionGuard unrecorded_{false};
+    c10::impl::ForceDispatchKeyGuard plain_{
+        c10::default_included_set,
+        c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
+            c10::default_excluded_set | DispatchKeySet(DispatchKey::ADInplaceOrView)};
+};
+
 /* Whether this thread's call runs while its device records a graph: nothing of the device
  * may be read then. */
 extern thread_local bool t_graph;
@@ -204,6 +221,14 @@ void each_tensor(const IValue &value, const std::function<void(const at::Tensor 
 /** Device types seen so far. */
 const char *devices_seen();
 extern const usc_capture_hooks storage_hooks;
+
+/* ---- looks.cpp ---- */
+
+/** Says of the first `n` tensors how the session comes to know their elements: those of
+ * devices are looked at where it wants that, with `views` but for the results. */
+void look_at(const Session &session, Tensors &tensors, size_t n, bool views = false);
+/** Says that nobody looks at them: calls that are made of others, which tell. */
+void look_past(const Session &session, Tensors &tensors);
 
 /* ---- arguments.cpp ---- */
 

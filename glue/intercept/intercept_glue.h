@@ -47,6 +47,8 @@ typedef struct usc_intercept_options {
     bool aten;  /* record operators; else only the API calls around them */
     bool reads; /* look after each call whether it wrote what its schema says that it only
                    reads: such an argument has a row of the role MUTATED then */
+    bool looks; /* of a session that is watched and keeps no calls: tensors of devices are
+                   looked at where they lie (usc_capture_looked), not read */
     bool debug; /* hash inputs around each call, note writes that no schema tells */
 } usc_intercept_options;
 
@@ -96,6 +98,14 @@ typedef struct usc_intercept_table {
      */
     void (*places)(void (*tell)(void *ctx, const char *name, const char *place),
                    void *ctx);
+    /**
+     * What devices have counted for `c` so far is sent to the host, behind what they do
+     * now; what has come goes to usc_capture_looked, and with `wait` all of it. Without
+     * the GIL.
+     */
+    void (*settle)(usc_capture *c, bool wait);
+    /** `c` is about to be closed: memory of devices that was used for it goes. */
+    void (*forget_looks)(const usc_capture *c);
 } usc_intercept_table;
 
 #define USC_INTERCEPT_TABLE "usc_intercept"

@@ -3,6 +3,7 @@
 // none: it is seen by composites.cpp and through the calls below it. Neighbour:
 // calls.cpp, what the kernel does.
 #include "intercept.h"
+#include "looks.h"
 
 #include <c10/util/Exception.h>
 
@@ -227,6 +228,7 @@ std::unique_ptr<Session> make_session(Registry &r, usc_capture *c, int slot,
     session->aten = options.aten;
     session->reads = options.reads;
     session->debug = options.debug;
+    session->looks = options.looks ? looks_of(c, true) : nullptr;
     session->serial = ++r.n_sessions;
     session->slot = slot;
     return session;
@@ -441,6 +443,15 @@ int64_t operator_id(const Session &session, Operator &op)
 
 } // namespace intercept
 
+namespace
+{
+void settle(usc_capture *c, bool wait)
+{
+    const auto looks = intercept::looks_of(c, false);
+    if (looks != nullptr) looks->settle(wait);
+}
+} // namespace
+
 extern "C" USC_API const usc_intercept_table usc_intercept;
 const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
                                            intercept::attach,
@@ -455,4 +466,6 @@ const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
                                            intercept::api_begin,
                                            intercept::api_end,
                                            intercept::devices_seen,
-                                           intercept::places};
+                                           intercept::places,
+                                           settle,
+                                           intercept::forget_looks};

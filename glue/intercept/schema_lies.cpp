@@ -24,7 +24,8 @@ constexpr std::string_view c10d = "the trailing underscore is the only mark: "
                                   "ProcessGroup writes the tensors it is given";
 
 constexpr std::string_view copy_in =
-    "its kernel copies the shards into a narrow of all_gather_output, of which it returns "
+    "its kernel copies the shards into a narrow of all_gather_output, of which it "
+    "returns "
     "views (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)";
 
 constexpr std::string_view wait =

@@ -207,11 +207,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     {
         return true;
     }
-    void synchronizeStream(const Stream &) const override
+    void synchronizeStream(const Stream &stream) const override
     {
+        usc_sim_wait(stream.device_index());
     }
-    void synchronizeDevice(DeviceIndex) const override
+    void synchronizeDevice(DeviceIndex device) const override
     {
+        usc_sim_wait(device);
     }
 
     // An event is the time at which it was recorded.
@@ -233,6 +235,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     }
     void synchronizeEvent(void *) const override
     {
+        usc_sim_wait(current_device());
     }
     double elapsedTime(void *from, void *to, DeviceIndex) const override
     {

@@ -54,8 +54,9 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
                                              c10::dtype_or_default(dtype));
 }
 
-Tensor copy_from(const Tensor &from, const Tensor &to, bool)
+Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
 {
+    if (to.is_cpu() && !non_blocking) usc_sim_wait(from.device().index());
     install_where_faults_need_it();
     Launch launch;
     launch.allow_mixed = true;

@@ -162,8 +162,8 @@ typedef enum usc_level {
 /** Whether a call is one of a Python function: its name has no "::". */
 USC_API bool usc_call_is_api(const usc_call *call);
 
-/* Name of the calls that stand for the forward pass of a module as a whole: what went in and
- * came out. They are not run again. */
+/* Name of the calls that stand for the forward pass of a module as a whole: what went in
+ * and came out. They are not run again. */
 #define USC_CALL_FORWARD "module.forward"
 
 typedef struct usc_select_options {

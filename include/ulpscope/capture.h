@@ -114,6 +114,10 @@ typedef struct usc_capture_tensor {
     bool written; /* the schema says that the call writes this argument */
     bool unread;  /* the call only makes a view of it: behind hooks.read it is not fetched
                    */
+    int64_t
+        look; /* of memory behind hooks.read, where a session is watched: > 0: what its
+                 elements are comes later, by usc_capture_looked, under this number,
+                 which no other has; -1: it does not. Neither is read. 0: it is */
     usc_role role;
     int i_arg;           /* argument (or result) number, in schema order */
     int i_item;          /* index inside a list argument, -1 if not in a list */
@@ -197,6 +201,26 @@ USC_API int64_t usc_capture_begin(usc_capture *c, const usc_capture_call *call);
  */
 USC_API void usc_capture_end(usc_capture *c, int64_t sequence,
                              const usc_capture_tensor *tensors, int n, bool ok);
+
+/** What became known of a tensor that was announced under a number. */
+typedef struct usc_looked {
+    int64_t look;
+    usc_range range; /* n < 0: it will never be known. min, max: of all elements, both NaN
+                        where any is; counts may be USC_COUNT_SOME */
+} usc_looked;
+
+/**
+ * Ranges of tensors of calls, in any order, also before the call is told. A call goes to
+ * usc_capture_watch.call when all of its own are there, and those that ended behind it
+ * wait for it: each number must come, or usc_capture_close hands over what is left
+ * without. Where min or max are others than at the last look at the same elements, and no
+ * call wrote them, the argument has a version of its own, from 2^56 on; where they are
+ * the same, it has the counts of then.
+ *
+ * Memory:  nothing of `rows` is kept.
+ * Threads: safe.
+ */
+USC_API void usc_capture_looked(usc_capture *c, const usc_looked *rows, int64_t n);
 
 /** Further results (role OUT) of a call that has ended, or will. Threads: safe. */
 USC_API void usc_capture_more(usc_capture *c, int64_t sequence,

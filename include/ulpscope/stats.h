@@ -66,6 +66,9 @@ typedef struct usc_range {
     double min, max;
 } usc_range;
 
+/* As a count of a range: there are some, nobody counted how many. */
+#define USC_COUNT_SOME ((int64_t)1 << 48)
+
 typedef struct usc_stats_options {
     int n_threads;     /* 0 and 1: the caller's thread only; above 16: 16 */
     bool no_histogram; /* leave out the histogram, the structure and the fingerprint */

@@ -21,6 +21,7 @@ typedef struct capture_object {
     PyObject *births;        /* in place of a trace, or None */
     int aten;                /* record operators, not only the API calls around them */
     int reads;               /* look whether calls write what they only read */
+    bool looks;              /* at tensors of devices, where they lie */
     int debug;
     bool attached; /* the glue feeds this session, not another one */
     unsigned
@@ -70,21 +71,22 @@ static const usc_intercept_table *load_glue(const char *path)
 
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {
-        "path",       "glue",       "stats_only", "ops",    "debug",      "ring_size",
-        "frames",     "limit",      "aten",       "births", "distinct",   "most",
-        "keep_calls", "keep_bytes", "keep_path",  "reads",  "pass_first", NULL};
+    static char *names[] = {"path",       "glue",       "stats_only", "ops",
+                            "debug",      "ring_size",  "frames",     "limit",
+                            "aten",       "births",     "distinct",   "most",
+                            "keep_calls", "keep_bytes", "keep_path",  "reads",
+                            "pass_first", "looks",      NULL};
     PyObject *path = NULL, *births = Py_None;
     const char *glue;
-    int stats_only = 0, debug = 0, aten = 1, distinct = 0, reads = 0;
+    int stats_only = 0, debug = 0, aten = 1, distinct = 0, reads = 0, looks = 0;
     long long ring_size = 0, limit = 0, most = 0, keep_calls = 0, keep_bytes = 0,
               pass_first = 0;
     const char *keep_path = NULL;
     PyObject *ops = Py_None, *frames = NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "Os|pOpLO!LpOpLLLspL", names, &path, &glue, &stats_only, &ops,
+            args, kwargs, "Os|pOpLO!LpOpLLLspLp", names, &path, &glue, &stats_only, &ops,
             &debug, &ring_size, &PyList_Type, &frames, &limit, &aten, &births, &distinct,
-            &most, &keep_calls, &keep_bytes, &keep_path, &reads, &pass_first))
+            &most, &keep_calls, &keep_bytes, &keep_path, &reads, &pass_first, &looks))
         return NULL;
     usc_capture_watch watch = {0};
     if (births != Py_None ? !py_births_watch(births, &watch)
@@ -106,6 +108,7 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->ops = Py_NewRef(ops);
     self->births = Py_NewRef(births);
     self->reads = reads;
+    self->looks = looks && births != Py_None && keep_path == NULL;
     self->debug = debug;
     self->aten = aten;
     self->n_forks = n_forks;
@@ -167,6 +170,7 @@ static PyObject *capture_begin(capture_object *self, PyObject *arg)
                                            .n_threads = n_thread_ids(self),
                                            .aten = self->aten != 0,
                                            .reads = self->reads != 0,
+                                           .looks = self->looks,
                                            .debug = self->debug != 0};
     usc_capture *const session = borrow(self);
     if (session == NULL) return NULL;
@@ -192,6 +196,7 @@ static PyObject *capture_end(capture_object *self, PyObject *arg)
     Py_BEGIN_ALLOW_THREADS;
     if (!goes_on && self->attached) self->glue->detach(session);
     if (!goes_on) self->attached = false;
+    self->glue->settle(session, false);
     usc_capture_step_end(session);
     Py_END_ALLOW_THREADS;
     give_back(self);
@@ -344,6 +349,7 @@ static PyObject *capture_flush(capture_object *self, PyObject *unused)
     usc_error err = {0};
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
+    self->glue->settle(session, true);
     status = usc_capture_flush(session, &err);
     Py_END_ALLOW_THREADS;
     give_back(self);
@@ -390,6 +396,7 @@ static usc_status close_session(capture_object *self, bool complete, usc_error *
     Py_BEGIN_ALLOW_THREADS;
     if (self->attached) self->glue->detach(session);
     self->attached = false;
+    self->glue->forget_looks(session);
     status = usc_capture_close(session, complete, err);
     Py_END_ALLOW_THREADS;
     return status;

@@ -36,7 +36,8 @@ class _Error(ctypes.Structure):  # usc_error
 
 class _Stats(ctypes.Structure):  # usc_sim_stats
     _fields_ = [(name, ctypes.c_int64) for name in (
-        "allocated_size", "peak_size", "reserved_size", "n_allocs", "n_maps", "n_opens")]
+        "allocated_size", "peak_size", "reserved_size", "n_allocs", "n_maps", "n_opens",
+        "n_waits")]
 
 
 class _Info(ctypes.Structure):  # usc_sim_fault_info

@@ -26,6 +26,7 @@ typedef enum usc_message_kind {
     USC_MESSAGE_GONE, /* to a watcher alone */
     USC_MESSAGE_KEEP,
     USC_MESSAGE_FORGET, /* the last calls are not kept any more */
+    USC_MESSAGE_LOOKED,
     USC_N_MESSAGES
 } usc_message_kind;
 
@@ -103,6 +104,8 @@ typedef enum usc_end { USC_END_RAISED, USC_END_OK, USC_END_NOT } usc_end;
 /* One argument or result in a CALL or END message. */
 typedef struct usc_arg_message {
     int64_t tensor;
+    int64_t look;  /* usc_capture_tensor.look */
+    uint64_t view; /* usc_view_stats_key, where it is looked at */
     int32_t role, i_arg, i_item;
     bool has_keyword, has_part, has_path; /* then texts follow, in this order */
 } usc_arg_message;

@@ -275,6 +275,29 @@ usc_status usc_capture_kept(usc_capture *c, const char **path, usc_error *err)
     return st;
 }
 
+/* ---- looks ---- */
+
+typedef struct looked_rows {
+    const usc_looked *rows;
+    int64_t n;
+} looked_rows;
+
+static void pack_looked(usc_packer *p, const void *what)
+{
+    const looked_rows *all = what;
+    usc_pack_i64(p, all->n);
+    for (int64_t i = 0; i < all->n; i++)
+        usc_pack_bytes(p, &all->rows[i], sizeof all->rows[i]);
+}
+
+void usc_capture_looked(usc_capture *c, const usc_looked *rows, int64_t n)
+{
+    if (n == 0 || !enter(c)) return;
+    const looked_rows all = {.rows = rows, .n = n};
+    usc_session_send(c, USC_MESSAGE_LOOKED, pack_looked, &all);
+    leave(c);
+}
+
 /* ---- names ---- */
 
 /* A row of up to two texts under an id; what META, OP, MODULE, STACK and NOTE carry. */

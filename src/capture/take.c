@@ -434,7 +434,11 @@ static void pack_args(usc_packer *p, const call_payload *call)
     for (int i = 0; i < call->n; i++) {
         const usc_capture_tensor *t = &call->tensors[i];
         if (ids[i] == LEFT_OUT) continue;
+        const usc_reach reach = t->look > 0 ? usc_view_reach(t) : (usc_reach){0};
         const usc_arg_message m = {.tensor = ids[i],
+                                   .look = t->look,
+                                   .view =
+                                       t->look > 0 ? usc_view_stats_key(t, &reach) : 0,
                                    .role = (int32_t)t->role,
                                    .i_arg = t->i_arg,
                                    .i_item = t->i_item,

@@ -12,7 +12,8 @@
 
 bool usc_touch_is_remote(const usc_capture *c, const usc_capture_tensor *t)
 {
-    return t->base == NULL && t->storage_size > 0 && c->hooks.read != NULL;
+    return t->base == NULL && t->storage_size > 0 && t->look == 0 &&
+           c->hooks.read != NULL;
 }
 
 usc_content_way usc_touch_way(const usc_capture *c, const usc_capture_tensor *t)
@@ -178,6 +179,7 @@ bool usc_touch_was_written(usc_capture *c, const usc_capture_tensor *t, int64_t 
     if (s == NULL || s->size != t->storage_size) return s != NULL;
     if (t->maybe == USC_MAYBE_STRAY && s->writer >= call) return s->writer == call;
     if (s->writer >= call || t->maybe == USC_MAYBE_CALLS) return s->writer >= call;
+    if (t->look != 0) return t->maybe == USC_MAYBE_CONTENT; /* nobody can tell */
     usc_touch at = {.t = t, .s = s, .call = call, .reach = usc_view_reach(t)};
     s->checked_call = 0; /* that was before it ran */
     return !usc_touch_is_unchanged(c, &at);

@@ -16,7 +16,8 @@ typedef struct usc_touch {
     bool failed;       /* it cannot be fetched */
 } usc_touch;
 
-/** Whether the storage's bytes must be fetched by hooks.read. */
+/** Whether the storage's bytes must be fetched by hooks.read: not of what is looked at
+ * where it lies, whose bytes nobody here can have. */
 bool usc_touch_is_remote(const usc_capture *c, const usc_capture_tensor *t);
 
 /** How its content is remembered. */

@@ -3,107 +3,30 @@
 #include "capture/watch.h"
 
 #include "base/arena.h"
+#include "capture/id_table.h"
+#include "capture/looked.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- tables by id ---- */
-
-/* What stands in a table begins with it. */
-typedef struct node {
-    int64_t id;
-    struct node *next;
-} node;
-
-typedef struct table {
-    node **head;
-    size_t n, size; /* size: 0 or a power of two */
-} table;
-
-/* Ids are given in turn: their low bits are spread. */
-static node **head_of(const table *t, int64_t id)
-{
-    return &t->head[(uint64_t)id & (t->size - 1)];
-}
-
-static bool grow(table *t)
-{
-    table larger = {.n = t->n, .size = t->size > 0 ? 2 * t->size : 256};
-    larger.head = calloc(larger.size, sizeof *larger.head);
-    if (larger.head == NULL) return false;
-    for (size_t i = 0; i < t->size; i++)
-        for (node *at = t->head[i], *next; at != NULL; at = next) {
-            next = at->next;
-            at->next = *head_of(&larger, at->id);
-            *head_of(&larger, at->id) = at;
-        }
-    free(t->head);
-    *t = larger;
-    return true;
-}
-
-static void *find(const table *t, int64_t id)
-{
-    node *at = t->size > 0 ? *head_of(t, id) : NULL;
-    while (at != NULL && at->id != id)
-        at = at->next;
-    return at;
-}
-
-/* A zeroed node of `size` bytes; NULL: no memory. */
-static void *add(table *t, int64_t id, size_t size)
-{
-    if (t->n >= t->size && !grow(t)) return NULL;
-    node *made = calloc(1, size);
-    if (made == NULL) return NULL;
-    made->id = id;
-    made->next = *head_of(t, id);
-    *head_of(t, id) = made;
-    t->n++;
-    return made;
-}
-
-static void drop(table *t, int64_t id)
-{
-    if (t->size == 0) return;
-    node **at = head_of(t, id);
-    while (*at != NULL && (*at)->id != id)
-        at = &(*at)->next;
-    node *gone = *at;
-    if (gone == NULL) return;
-    *at = gone->next;
-    free(gone);
-    t->n--;
-}
-
-static void empty(table *t)
-{
-    for (size_t i = 0; i < t->size; i++)
-        for (node *at = t->head[i], *next; at != NULL; at = next) {
-            next = at->next;
-            free(at);
-        }
-    free(t->head);
-}
 
 /* ---- rows ---- */
 
 enum { NAME_SIZE = 32, PATH_SIZE = 256 };
 
 typedef struct storage {
-    node in;
+    usc_id_node in;
     int64_t bytes, version; /* version: the present one, 0: none yet */
     char device[NAME_SIZE];
 } storage;
 
 typedef struct version {
-    node in;
+    usc_id_node in;
     int64_t storage;
     struct tensor *first; /* of its tensors */
 } version;
 
 typedef struct tensor {
-    node in;
+    usc_id_node in;
     struct tensor *other; /* of the same version */
     int64_t version, storage, offset;
     char dtype[NAME_SIZE];
@@ -116,6 +39,8 @@ typedef struct tensor {
 /* What an argument of an open call points to: its tensor may be gone when it ends. */
 typedef struct held_arg {
     char path[PATH_SIZE], device[NAME_SIZE], dtype[NAME_SIZE];
+    int64_t look;
+    uint64_t view;
     bool has_range;
     usc_range range;
 } held_arg;
@@ -127,6 +52,8 @@ typedef struct open_call {
     usc_call_arg *arg;
     held_arg *held; /* as many */
     int n, most;
+    int n_there;  /* held[0 .. n_there) wait for no look */
+    int64_t gone; /* no call: this storage came to its end */
 } open_call;
 
 typedef struct names {
@@ -136,9 +63,11 @@ typedef struct names {
 
 struct usc_watcher {
     usc_capture_watch watch;
-    table storages, versions, tensors;
+    usc_id_table storages, versions, tensors;
     names of[USC_N_WATCHED_NAMES];
     open_call *open, *idle;
+    open_call *ended, **last; /* in turn, from the first that waits for a look */
+    usc_looked_list looked;
 };
 
 usc_status usc_watcher_make(const usc_capture_watch *watch, usc_watcher **out,
@@ -147,6 +76,7 @@ usc_status usc_watcher_make(const usc_capture_watch *watch, usc_watcher **out,
     *out = calloc(1, sizeof **out);
     if (*out == NULL) return usc_no_memory("capture", err);
     (*out)->watch = *watch;
+    (*out)->last = &(*out)->ended;
     return USC_OK;
 }
 
@@ -164,15 +94,17 @@ static void free_calls(open_call *list)
 void usc_watcher_free(usc_watcher *w)
 {
     if (w == NULL) return;
-    empty(&w->storages);
-    empty(&w->versions);
-    empty(&w->tensors);
+    usc_id_empty(&w->storages);
+    usc_id_empty(&w->versions);
+    usc_id_empty(&w->tensors);
     for (int of = 0; of < USC_N_WATCHED_NAMES; of++) {
         for (int64_t i = 0; i < w->of[of].n; i++)
             free(w->of[of].text[i]);
         free(w->of[of].text);
     }
+    usc_looked_free(&w->looked);
     free_calls(w->open);
+    free_calls(w->ended);
     free_calls(w->idle);
     free(w);
 }
@@ -189,7 +121,7 @@ static void copy_text(char *to, size_t size, const char *text)
 usc_status usc_watcher_storage(usc_watcher *w, const usc_storage_row *row, usc_error *err)
 {
     if (row->bytes == 0) return USC_OK;
-    storage *s = add(&w->storages, row->id, sizeof *s);
+    storage *s = usc_id_add(&w->storages, row->id, sizeof *s);
     if (s == NULL) return usc_no_memory("capture", err);
     s->bytes = row->bytes;
     copy_text(s->device, sizeof s->device, row->device);
@@ -198,20 +130,20 @@ usc_status usc_watcher_storage(usc_watcher *w, const usc_storage_row *row, usc_e
 
 static void drop_version(usc_watcher *w, int64_t id)
 {
-    const version *v = find(&w->versions, id);
+    const version *v = usc_id_find(&w->versions, id);
     for (tensor *t = v != NULL ? v->first : NULL, *other; t != NULL; t = other) {
         other = t->other;
-        drop(&w->tensors, t->in.id);
+        usc_id_drop(&w->tensors, t->in.id);
     }
-    drop(&w->versions, id);
+    usc_id_drop(&w->versions, id);
 }
 
 usc_status usc_watcher_version(usc_watcher *w, const usc_version_row *row, usc_error *err)
 {
-    storage *s = find(&w->storages, row->storage);
+    storage *s = usc_id_find(&w->storages, row->storage);
     if (s == NULL) return USC_OK;
     drop_version(w, s->version);
-    version *v = add(&w->versions, row->id, sizeof *v);
+    version *v = usc_id_add(&w->versions, row->id, sizeof *v);
     if (v == NULL) return usc_no_memory("capture", err);
     v->storage = row->storage;
     s->version = row->id;
@@ -221,10 +153,10 @@ usc_status usc_watcher_version(usc_watcher *w, const usc_version_row *row, usc_e
 usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row,
                               const usc_range *range, usc_error *err)
 {
-    version *v = find(&w->versions, row->version);
+    version *v = usc_id_find(&w->versions, row->version);
     if (v == NULL) return USC_OK;
     const size_t size = (size_t)row->ndim * sizeof(int64_t);
-    tensor *t = add(&w->tensors, row->id, sizeof *t + 2 * size);
+    tensor *t = usc_id_add(&w->tensors, row->id, sizeof *t + 2 * size);
     if (t == NULL) return usc_no_memory("capture", err);
     t->other = v->first;
     v->first = t;
@@ -240,14 +172,6 @@ usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row *row,
         memcpy(t->dims + row->ndim, row->strides, size);
     }
     return USC_OK;
-}
-
-void usc_watcher_gone(usc_watcher *w, int64_t id)
-{
-    const storage *s = find(&w->storages, id);
-    if (s != NULL) drop_version(w, s->version);
-    drop(&w->storages, id);
-    if (w->watch.gone != NULL) w->watch.gone(w->watch.ctx, id);
 }
 
 usc_status usc_watcher_name(usc_watcher *w, usc_watched_name of, int64_t id,
@@ -290,8 +214,36 @@ static open_call *new_call(usc_watcher *w)
     w->idle = o->next;
     free(o->args);
     o->args = NULL;
-    o->n = 0;
+    o->n = o->n_there = 0;
+    o->gone = 0;
     return o;
+}
+
+static void append(usc_watcher *w, open_call *o)
+{
+    o->next = NULL;
+    *w->last = o;
+    w->last = &o->next;
+}
+
+static void tell_gone(usc_watcher *w, int64_t id)
+{
+    usc_looked_gone(&w->looked, id);
+    if (w->watch.gone != NULL) w->watch.gone(w->watch.ctx, id);
+}
+
+void usc_watcher_gone(usc_watcher *w, int64_t id)
+{
+    const storage *s = usc_id_find(&w->storages, id);
+    if (s != NULL) drop_version(w, s->version);
+    usc_id_drop(&w->storages, id);
+    open_call *o = w->ended != NULL ? new_call(w) : NULL;
+    if (o == NULL) {
+        tell_gone(w, id); /* no memory: calls that wait may call it new */
+        return;
+    }
+    o->gone = id;
+    append(w, o);
 }
 
 usc_status usc_watcher_call(usc_watcher *w, const usc_call_row *row, usc_error *err)
@@ -331,11 +283,12 @@ static bool reserve_arg(open_call *o)
     return true;
 }
 
-usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, usc_error *err)
+usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, int64_t look,
+                           uint64_t view, usc_error *err)
 {
     open_call *o = *place_of(w, row->call);
-    const tensor *t = find(&w->tensors, row->tensor);
-    const storage *s = t != NULL ? find(&w->storages, t->storage) : NULL;
+    const tensor *t = usc_id_find(&w->tensors, row->tensor);
+    const storage *s = t != NULL ? usc_id_find(&w->storages, t->storage) : NULL;
     if (o == NULL || s == NULL) return USC_OK;
     if (!reserve_arg(o)) return usc_no_memory("capture", err);
     usc_call_arg *a =
@@ -354,6 +307,8 @@ usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, usc_error *er
     copy_text(h->path, sizeof h->path, row->path);
     memcpy(h->device, s->device, sizeof h->device);
     memcpy(h->dtype, t->dtype, sizeof h->dtype);
+    h->look = look;
+    h->view = view;
     h->has_range = t->has_range;
     h->range = t->range;
     return USC_OK;
@@ -374,15 +329,71 @@ static void gather(open_call *o)
     o->call.args = o->args;
 }
 
+/* ---- what ended ---- */
+
+/* What came by a look, in the order in which calls ended. */
+static void settle(usc_watcher *w, open_call *o)
+{
+    for (int i = 0; i < o->n; i++) {
+        held_arg *h = &o->held[i];
+        if (h->look == 0) continue;
+        h->has_range = h->look > 0 && usc_looked_take(&w->looked, h->look, &h->range);
+        o->arg[i].version = usc_looked_version(&w->looked, &o->arg[i], h->view,
+                                               h->has_range ? &h->range : NULL);
+    }
+}
+
+static bool is_there(const usc_watcher *w, open_call *o)
+{
+    while (o->n_there < o->n && (o->held[o->n_there].look <= 0 ||
+                                 usc_looked_has(&w->looked, o->held[o->n_there].look)))
+        o->n_there++;
+    return o->n_there == o->n;
+}
+
+static usc_status hand_over_one(usc_watcher *w, open_call *o, usc_error *err)
+{
+    if (o->gone != 0) {
+        tell_gone(w, o->gone);
+        return USC_OK;
+    }
+    settle(w, o);
+    gather(o);
+    return w->watch.call(w->watch.ctx, &o->call, err);
+}
+
+/* As far as looks have come, or `all`. */
+static usc_status hand_over(usc_watcher *w, bool all, usc_error *err)
+{
+    usc_status st = USC_OK;
+    while (st == USC_OK && w->ended != NULL && (all || is_there(w, w->ended))) {
+        open_call *o = w->ended;
+        w->ended = o->next;
+        if (w->ended == NULL) w->last = &w->ended;
+        st = hand_over_one(w, o, err);
+        o->next = w->idle;
+        w->idle = o;
+    }
+    return st;
+}
+
 usc_status usc_watcher_end(usc_watcher *w, int64_t sequence, const char *status,
                            usc_error *err)
 {
     open_call **at = place_of(w, sequence), *o = *at;
     if (o == NULL) return USC_OK;
     *at = o->next;
-    o->next = w->idle;
-    w->idle = o;
-    gather(o);
     o->call.status = status;
-    return w->watch.call(w->watch.ctx, &o->call, err);
+    append(w, o);
+    return hand_over(w, false, err);
+}
+
+usc_status usc_watcher_looked(usc_watcher *w, const usc_looked *row, usc_error *err)
+{
+    return usc_looked_put(&w->looked, row, err);
+}
+
+usc_status usc_watcher_hand_over(usc_watcher *w, bool all, usc_error *err)
+{
+    return hand_over(w, all, err);
 }

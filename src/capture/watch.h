@@ -28,8 +28,9 @@ USC_NODISCARD usc_status usc_watcher_tensor(usc_watcher *w, const usc_tensor_row
                                             const usc_range *range, usc_error *err);
 USC_NODISCARD usc_status usc_watcher_call(usc_watcher *w, const usc_call_row *row,
                                           usc_error *err);
+/** `look`, `view`: usc_arg_message. */
 USC_NODISCARD usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row,
-                                         usc_error *err);
+                                         int64_t look, uint64_t view, usc_error *err);
 
 /** What a name is of. */
 typedef enum usc_watched_name {
@@ -42,9 +43,18 @@ typedef enum usc_watched_name {
 USC_NODISCARD usc_status usc_watcher_name(usc_watcher *w, usc_watched_name of, int64_t id,
                                           const char *text, usc_error *err);
 
-/** The call has ended: it is handed over. Errors: those of usc_capture_watch.call. */
+/** The call has ended: it is handed over, in its turn and when its looks have come.
+ * Errors: those of usc_capture_watch.call. */
 USC_NODISCARD usc_status usc_watcher_end(usc_watcher *w, int64_t sequence,
                                          const char *status, usc_error *err);
+
+/** What became known of a look. Errors: USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_watcher_looked(usc_watcher *w, const usc_looked *row,
+                                            usc_error *err);
+
+/** Hands over the calls whose looks have come; `all`: also the others, without. Errors:
+ * those of usc_capture_watch.call. */
+USC_NODISCARD usc_status usc_watcher_hand_over(usc_watcher *w, bool all, usc_error *err);
 
 /** A storage came to its end. */
 void usc_watcher_gone(usc_watcher *w, int64_t storage);

@@ -237,7 +237,7 @@ static usc_status put_args(usc_capture *c, usc_unpacker *u, int64_t call, usc_er
                                  .role = (usc_role)m.role,
                                  .path = name.text,
                                  .tensor = m.tensor};
-        st = c->watcher != NULL ? usc_watcher_arg(c->watcher, &row, err)
+        st = c->watcher != NULL ? usc_watcher_arg(c->watcher, &row, m.look, m.view, err)
                                 : usc_trace_put_arg(c->trace, &row, err);
         if (st == USC_OK && c->recent != NULL) st = usc_recent_arg(c->recent, &row, err);
     }
@@ -337,6 +337,15 @@ static usc_status put_step(usc_capture *c, usc_unpacker *u, usc_error *err)
     return c->watcher != NULL ? USC_OK : usc_trace_put_step(c->trace, &row, err);
 }
 
+static usc_status put_looked(usc_capture *c, usc_unpacker *u, usc_error *err)
+{
+    usc_status st = USC_OK;
+    if (c->watcher == NULL) return st;
+    for (int64_t n = usc_unpack_i64(u); st == USC_OK && n > 0; n--)
+        st = usc_watcher_looked(c->watcher, usc_unpack_bytes(u, sizeof(usc_looked)), err);
+    return st == USC_OK ? usc_watcher_hand_over(c->watcher, false, err) : st;
+}
+
 static void put_gone(usc_capture *c, int64_t storage)
 {
     usc_watcher_gone(c->watcher, storage);
@@ -400,6 +409,8 @@ static usc_status put_message(usc_capture *c, int64_t kind, const void *payload,
     case USC_MESSAGE_GONE:
         put_gone(c, usc_unpack_i64(&u));
         return USC_OK;
+    case USC_MESSAGE_LOOKED:
+        return put_looked(c, &u, err);
     case USC_MESSAGE_KEEP:
         write_recent(c);
         return USC_OK;
@@ -449,6 +460,10 @@ void *usc_capture_writer_main(void *session)
         if (m != NULL) write_message(c, m);
         if (usc_ring_due(&c->ring)) commit(c);
     }
+    usc_error err = {0};
+    if (c->watcher != NULL && !atomic_load(&c->failed) &&
+        usc_watcher_hand_over(c->watcher, true, &err) != USC_OK)
+        usc_session_fail(c, &err);
     commit(c);
     return NULL;
 }

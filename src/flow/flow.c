@@ -311,6 +311,10 @@ static void settle(usc_flow *flow, const usc_call *call, const inputs *in, int a
         out->from = -1;
         return;
     }
+    if (in->arg < 0 && is_view(call)) { /* of memory of a device that was not looked at */
+        *out = (usc_flow_event){.call = call->sequence, .arg = -1, .from = -1};
+        return;
+    }
     out->kind = out->arg < 0 ? USC_FLOW_ENDED : kind_of(&results, in, asked);
     out->source = call->sequence;
     if (out->kind == USC_FLOW_CARRIED || out->kind == USC_FLOW_ENDED) {

@@ -22,7 +22,9 @@ static void add_counts(usc_line *to, const usc_call *call, const usc_flow_event 
     const char *between = "";
     for (int i = 0; i < 3; i++) {
         if (counts[i] == 0) continue;
-        usc_line_add(to, "%s%" PRId64 " %s", between, counts[i], names[i]);
+        usc_line_text(to, between);
+        if (counts[i] < USC_COUNT_SOME) usc_line_add(to, "%" PRId64 " ", counts[i]);
+        usc_line_text(to, names[i]);
         between = ", ";
     }
     usc_line_add(to, " among %" PRId64 " elements of %s", e->n,

@@ -122,6 +122,15 @@ def test_births_are_there_while_it_runs_and_counted_beyond_what_is_kept():
     assert (len(nan.births()), nan.n_births) == (1, 2)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_view_of_what_came_from_outside_makes_no_nan(device):
+    x = torch.full((16,), float("nan")).to(device)
+    for view in (lambda: x.view(4, 4), lambda: x[1:], lambda: x.detach().t(), lambda: x.unsqueeze(0)):
+        with ulpscope.nan_tracker() as nan:
+            view() + 1
+        assert [(b.op, b.kind) for b in nan.births()] == [("aten::add.Tensor", "entered")]
+
+
 def test_steps_and_operators_that_are_asked_for():
     with ulpscope.nan_tracker(steps=[1], ops="log,mul") as nan:
         for _ in range(3):

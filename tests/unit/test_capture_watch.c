@@ -13,7 +13,7 @@ enum { N = 16, MOST = 64 };
 typedef struct seen {
     int64_t sequence, n_children, source;
     int n_args;
-    int64_t n_nan[4];
+    int64_t n_nan[4], version[4];
     double largest[4];
     char op[32], module[32], paths[64];
 } seen;
@@ -39,9 +39,10 @@ static usc_status see(void *ctx, const usc_call *call, usc_error *err)
     for (int i = 0; i < call->n_args; i++) {
         const size_t at = strlen(s->paths);
         (void)snprintf(s->paths + at, sizeof s->paths - at, "%s ", call->arg[i].path);
-        usc_range range;
+        usc_range range = {0};
         (void)usc_call_arg_range(&call->arg[i], &range);
         s->n_nan[i] = range.n_nan;
+        s->version[i] = call->arg[i].version;
         s->largest[i] = range.max;
         assert_string_equal(call->arg[i].dtype_name, "float32");
         assert_int_equal(call->arg[i].storage_bytes, N * 4);
@@ -55,18 +56,24 @@ static void gone(void *ctx, int64_t storage)
     ((watcher *)ctx)->n_gone++;
 }
 
-/* `watch` lives until the session is open: it is copied. */
-static void open_watch(host *h, watcher *w)
+/* `watch` lives until the session is open: it is copied. `far`: memory is a device's. */
+static void open_watch_of(host *h, watcher *w, bool far)
 {
     const usc_capture_watch watch = {.ctx = w, .call = see, .gone = gone};
     usc_error err = {0};
     *w = (watcher){0};
     host_prepare(h);
+    if (far) h->hooks.read = host_read;
     h->options.watch = &watch;
     if (usc_capture_open(NULL, &h->hooks, &h->options, &h->c, &err) != USC_OK)
         fail_msg("%s", err.text);
     h->op = usc_capture_op(h->c, "test::op", "test::op(Tensor a) -> Tensor");
     usc_capture_step_begin(h->c, 0);
+}
+
+static void open_watch(host *h, watcher *w)
+{
+    open_watch_of(h, w, false);
 }
 
 static void test_calls_are_handed_over_as_they_end(void **state)
@@ -194,7 +201,7 @@ static void test_rows_of_what_is_not_there_are_passed_over(void **state)
     assert_int_equal(usc_watcher_call(w, &again, NULL), USC_OK);
     for (int64_t tensor = 20; tensor < 24; tensor++) {
         const usc_arg_row arg = {.call = 1, .path = "args[0]", .tensor = tensor};
-        assert_int_equal(usc_watcher_arg(w, &arg, NULL), USC_OK);
+        assert_int_equal(usc_watcher_arg(w, &arg, 0, 0, NULL), USC_OK);
     }
     assert_int_equal(usc_watcher_end(w, 1, "ok", NULL), USC_OK);
     assert_int_equal(seen_calls.n, 1);
@@ -205,10 +212,68 @@ static void test_rows_of_what_is_not_there_are_passed_over(void **state)
     usc_watcher_free(NULL);
 }
 
+static usc_capture_tensor looked(const host *h, host_storage *s, int64_t look)
+{
+    usc_capture_tensor t = host_whole(h, s);
+    t.look = look;
+    return t;
+}
+
+/* What was found under a number: no NaN, and this the largest; -1: it is not known. */
+static void tell(host *h, int64_t look, double largest)
+{
+    const usc_looked row = {look, {.n = largest < 0 ? -1 : N, .max = largest}};
+    usc_capture_looked(h->c, &row, 1);
+    assert_int_equal(usc_capture_flush(h->c, NULL), USC_OK);
+}
+
+static void test_calls_wait_in_their_order_for_what_was_looked_at(void **state)
+{
+    (void)state;
+    host h;
+    watcher w;
+    float a[N] = {1}, b[N] = {3};
+    host_storage sa = host_memory(a, sizeof a), sb = host_memory(b, sizeof b);
+    open_watch_of(&h, &w, true);
+    int64_t call[7];
+    call[0] = host_call(&h, looked(&h, &sa, 1), looked(&h, &sb, 2));
+    call[1] = host_use(&h, looked(&h, &sb, 3));
+    call[2] = host_use(&h, looked(&h, &sa, -1)); /* of this nobody will tell */
+    atomic_store(&sa.dead, true);                /* its end waits for the calls before */
+    tell(&h, 3, 7);
+    tell(&h, 2, 7);
+    assert_int_equal(w.n, 0);
+    tell(&h, 1, 5);
+    assert_int_equal(w.n, 3);
+    call[3] = host_use(&h, looked(&h, &sb, 4)); /* others than before, and nobody wrote */
+    call[4] = host_use(&h, looked(&h, &sb, 5));
+    call[5] = host_use(&h, looked(&h, &sb, 6));
+    tell(&h, 6, -1); /* the device could not count */
+    tell(&h, 5, 9);
+    tell(&h, 4, 9);
+    assert_int_equal(w.n, 6);
+    call[6] = host_use(&h, looked(&h, &sb, 7)); /* never told */
+    assert_int_equal(usc_capture_flush(h.c, NULL), USC_OK);
+    assert_int_equal(w.n, 6);
+    assert_int_equal(usc_capture_close(h.c, true, NULL), USC_OK);
+    assert_int_equal(w.n, 7);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(w.call[i].sequence, call[i]);
+    const seen *c = w.call;
+    assert_true(c[0].largest[0] == 5 && c[0].largest[1] == 7 && c[1].largest[0] == 7);
+    assert_true(c[3].largest[0] == 9 && c[5].largest[0] == 0 && c[6].largest[0] == 0);
+    assert_int_equal(c[0].version[1], c[1].version[0]);
+    assert_int_not_equal(c[1].version[0], c[3].version[0]);
+    assert_int_equal(c[3].version[0], c[4].version[0]);
+    assert_int_equal(atomic_load(&h.n_reads), 0);
+    host_stop(&h, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_are_handed_over_as_they_end),
+        cmocka_unit_test(test_calls_wait_in_their_order_for_what_was_looked_at),
         cmocka_unit_test(test_the_dead_are_told_and_memory_does_not_grow),
         cmocka_unit_test(test_a_watcher_that_fails_ends_the_session_alone),
         cmocka_unit_test(test_rows_of_what_is_not_there_are_passed_over),

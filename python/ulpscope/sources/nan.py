@@ -71,6 +71,12 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
     statistics alone. Where `output` holds anything it is output-2, and so on; of several ranks
     output/rank-N. That it cannot be written is said once, and the program goes on.
 
+    `on_device`: tensors of an accelerator are looked at where they lie, by operators of the
+    device behind the program's own, and what they find is copied once a step: no call waits
+    for the device, `births()` does. Else their bytes are read, which waits for each. Of what was
+    there before the block a sentence says that it holds NaN, not how many. Not with `keep_calls`, which
+    reads bytes; and not yet tried on another device than the simulated one.
+
     It works beside a `capture` and other modes, four of them at once. Where tracking fails the
     program goes on without: it is said on stderr, and `nan.error` holds the sentence. Raises ValueError for bad arguments.
     """
@@ -80,7 +86,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
 
     def __init__(self, ops=None, steps=None, on_birth="record", keep=1000, step_by=None, ranks=None,
                  modules=None, threads=None, keep_calls=0, keep_bytes=256 << 20,
-                 output="ulpscope-nan"):  # fmt: skip
+                 output="ulpscope-nan", on_device=False):  # fmt: skip
         from .. import _core
 
         if on_birth not in ("record", "raise") and not callable(on_birth):
@@ -97,6 +103,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         self.recorder = _capture.Recorder(None, "stats", ops, births=self.found)
         self.recorder.scope = self.scope
         self.keep_calls, self.keep_bytes = keep_calls, keep_bytes
+        self.on_device = on_device
         self.output = Path(output).absolute()
         self.died = False  # the block ended by an exception
         self._trace = None
@@ -143,8 +150,11 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         return super().__exit__(kind, value, trace)
 
     def _begin(self, step):
-        if self.keep_calls and self.recorder.session is None and self._trace is None:
-            self._keep()
+        if self.recorder.session is None:
+            if self.keep_calls and self._trace is None:
+                self._keep()
+            elif self.on_device:
+                self.recorder.sifted = {"looks": True}
         self.recorder.begin(step)
 
     def _keep(self):

@@ -27,6 +27,7 @@ typedef struct usc_sim_stats {
     int64_t n_allocs;       /* blocks handed out so far */
     int64_t n_maps;         /* of these, how many needed a fresh mapping */
     int64_t n_opens;        /* usc_sim_open() calls so far */
+    int64_t n_waits;        /* usc_sim_wait() calls so far */
 } usc_sim_stats;
 
 /**
@@ -72,6 +73,10 @@ USC_API void usc_sim_set_protection(bool on);
 
 /** Counters of one device; all zero for no such device. */
 USC_API usc_sim_stats usc_sim_memory_stats(int device);
+
+/** Counts that the host waits for a device: a copy to it that blocks, a stream or an
+ * event that is waited for. No such device: nothing is counted. */
+USC_API void usc_sim_wait(int device);
 
 /** Sets peak_size to what is allocated now. */
 USC_API void usc_sim_reset_peak(int device);
