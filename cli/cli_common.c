@@ -2,6 +2,8 @@
 // Option parsing, messages and the terminal, for all subcommands.
 #include "cli.h"
 
+#include <ulpscope/pattern.h>
+
 #include <ctype.h>
 #include <errno.h>
 #include <locale.h>
@@ -31,33 +33,12 @@ int cli_fail(const char *format, ...)
     return CLI_TROUBLE;
 }
 
-/* Letters to put in, take out or change to get from one word to another. */
-static int distance(const char *a, const char *b)
-{
-    enum { MOST = 32 };
-    int row[MOST + 1];
-    const int n_a = (int)strlen(a), n_b = (int)strlen(b);
-    if (n_a > MOST || n_b > MOST) return MOST;
-    for (int j = 0; j <= n_b; j++)
-        row[j] = j;
-    for (int i = 1; i <= n_a; i++) {
-        int corner = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n_b; j++) {
-            const int above = row[j], change = corner + (a[i - 1] != b[j - 1]);
-            const int least = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
-            row[j] = change < least ? change : least;
-            corner = above;
-        }
-    }
-    return row[n_b];
-}
-
 bool cli_nearer(const char *given, const char *name, const char **best)
 {
-    const int n = distance(given, name);
-    const int limit = (int)strlen(name) / 3 + 1;
-    if (n > limit || (*best != NULL && distance(given, *best) <= n)) return false;
+    enum { FAR_PERCENT = 65 }; /* "nan" is near "nun" (two of three letters) */
+    const double like = usc_likeness(given, name);
+    if (100 * like < FAR_PERCENT) return false;
+    if (*best != NULL && usc_likeness(given, *best) >= like) return false;
     *best = name;
     return true;
 }

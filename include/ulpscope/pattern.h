@@ -48,5 +48,18 @@ USC_API bool usc_pattern_covers(const char *pattern, const char *path);
  */
 USC_API USC_NODISCARD usc_status usc_pattern_check(const char *pattern, usc_error *err);
 
+/**
+ * How like two names are, 0 (no letter in common) to 1 (the same but for upper case):
+ * twice the longest common subsequence over the sum of lengths (D. S. Hirschberg 1975 for
+ * the row-by-row computation; Dice 1945 for the share). What misspelt names are held
+ * against, everywhere: a letter more, less, changed or out of place in a name of n
+ * letters gives 1 - 1/n or a little more. Of a name of more than 63 characters the first
+ * 63 count.
+ *
+ * Memory:  allocates nothing.
+ * Threads: safe.
+ */
+USC_API double usc_likeness(const char *a, const char *b);
+
 USC_END_DECLS
 #endif

@@ -157,3 +157,22 @@ usc_status usc_pattern_check(const char *pattern, usc_error *err)
     }
     return USC_OK;
 }
+
+double usc_likeness(const char *a, const char *b)
+{
+    enum { MOST = 63 };
+    int row[MOST + 1] = {0};
+    const size_t n_a = strnlen(a, MOST), n_b = strnlen(b, MOST);
+    for (size_t i = 0; i < n_a; i++) {
+        int corner = 0;
+        for (size_t j = 1; j <= n_b; j++) {
+            const int above = row[j];
+            const int longest = above > row[j - 1] ? above : row[j - 1];
+            const bool same =
+                tolower((unsigned char)a[i]) == tolower((unsigned char)b[j - 1]);
+            row[j] = same ? corner + 1 : longest;
+            corner = above;
+        }
+    }
+    return n_a + n_b > 0 ? 2.0 * row[n_b] / (double)(n_a + n_b) : 1;
+}

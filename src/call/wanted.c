@@ -3,6 +3,8 @@
 // names that are nearly theirs.
 #include "call/calls.h"
 
+#include <ulpscope/pattern.h>
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,24 +150,6 @@ static void bare_name(const char *op, char *out)
     out[n] = '\0';
 }
 
-/* Share of letters that two words have in common and in order, 0 to 1: twice the longest
- * common subsequence over the sum of lengths. */
-static double likeness(const char *a, const char *b)
-{
-    int row[WORD_SIZE + 1] = {0};
-    const size_t n_a = strlen(a), n_b = strlen(b);
-    for (size_t i = 0; i < n_a; i++) {
-        int corner = 0;
-        for (size_t j = 1; j <= n_b; j++) {
-            const int above = row[j];
-            const int longest = above > row[j - 1] ? above : row[j - 1];
-            row[j] = a[i] == b[j - 1] ? corner + 1 : longest;
-            corner = above;
-        }
-    }
-    return n_a + n_b > 0 ? 2.0 * row[n_b] / (double)(n_a + n_b) : 0;
-}
-
 typedef struct likely {
     const usc_calls *calls;
     int n;
@@ -203,7 +187,7 @@ static void nearest(const usc_calls *c, const char *word, char *out)
     for (int64_t i = 0; i < c->n; i++) {
         char bare[WORD_SIZE];
         bare_name(c->call[i].op, bare);
-        const double like = likeness(word, bare);
+        const double like = usc_likeness(word, bare);
         if (like < best || (like == best && out[0] != '\0')) continue;
         best = like;
         memcpy(out, bare, sizeof bare);

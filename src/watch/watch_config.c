@@ -2,7 +2,8 @@
 // A configuration out of "k:v,k:v": the names of NPU_ASD_CONFIG, and what it lacks said.
 #include <ulpscope/watch.h>
 
-#include <ctype.h>
+#include <ulpscope/pattern.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,25 +63,10 @@ void usc_watch_config_init(usc_watch_config *config, usc_watch_mode mode)
 
 /* ---- the nearest name ---- */
 
-/* Letters that stand beside each other in both, as a share of all: 1 is the same. */
-static double likeness(const char *a, const char *b)
-{
-    const size_t n_a = strlen(a), n_b = strlen(b);
-    size_t common = 0;
-    for (size_t i = 0; i + 1 < n_a; i++)
-        for (size_t j = 0; j + 1 < n_b; j++)
-            if (tolower((unsigned char)a[i]) == b[j] &&
-                tolower((unsigned char)a[i + 1]) == b[j + 1]) {
-                common++;
-                break;
-            }
-    return n_a + n_b > 2 ? 2.0 * (double)common / (double)(n_a + n_b - 2) : 0;
-}
-
 static void take_nearer(const char *given, const char *name, const char **best,
                         double *most)
 {
-    const double like = likeness(given, name);
+    const double like = usc_likeness(given, name);
     if (like <= *most) return;
     *most = like;
     *best = name;

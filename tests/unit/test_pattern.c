@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -143,6 +144,33 @@ static void test_check_refuses_with_position(void **state)
     }
 }
 
+static void test_likeness_of_names(void **state)
+{
+    (void)state;
+    const struct {
+        const char *a, *b;
+        double like;
+    } rows[] = {
+        {"mm", "mm", 1},
+        {"GELU", "gelu", 1},
+        {"cooldowns", "cooldown", 16.0 / 17},
+        {"nun", "nan", 4.0 / 6},
+        {"modul", "module", 10.0 / 11},
+        {"ab", "ba", 0.5},
+        {"ab", "cd", 0},
+        {"", "mm", 0},
+        {"", "", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_float_equal(usc_likeness(rows[i].a, rows[i].b), rows[i].like, 1e-15);
+        assert_float_equal(usc_likeness(rows[i].b, rows[i].a), rows[i].like, 1e-15);
+    }
+    char name[200];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_float_equal(usc_likeness(name, name), 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +182,7 @@ int main(void)
         cmocka_unit_test(test_modules_are_covered),
         cmocka_unit_test(test_check_accepts),
         cmocka_unit_test(test_check_refuses_with_position),
+        cmocka_unit_test(test_likeness_of_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
