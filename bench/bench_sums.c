@@ -35,9 +35,38 @@ static uint64_t read_words(const uint64_t *words, size_t n)
     return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
 }
 
-static void compare(usc_dtype dtype, const void *data)
+static uint64_t next_random(void)
+{
+    static uint64_t x = 88172645463325252u;
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    return x;
+}
+
+/* Numbers as gradients have them: finite, over some powers of two. */
+static void fill(usc_dtype dtype, unsigned char *data)
+{
+    const size_t size = usc_dtype_info_of(dtype)->size;
+    for (size_t i = 0; i < bytes; i += size) {
+        const uint64_t r = next_random();
+        const float small = 1e-3f * (float)(int32_t)r;
+        const double wide = (double)small;
+        uint32_t bits;
+        memcpy(&bits, &small, sizeof bits);
+        uint16_t half = (uint16_t)(bits >> 16);
+        if (dtype == USC_F16)
+            half = (uint16_t)((r & 0x83ff) | (4 + (r >> 16) % 16) << 10);
+        memcpy(data + i,
+               size == 8   ? (const void *)&wide
+               : size == 4 ? (const void *)&small
+                           : (const void *)&half,
+               size);
+    }
+}
+
+static void compare(usc_dtype dtype, unsigned char *data)
 {
     const usc_dtype_info *info = usc_dtype_info_of(dtype);
+    fill(dtype, data);
     const int64_t n = (int64_t)(bytes / info->size);
     double ours[ROUNDS], theirs[ROUNDS];
     volatile uint64_t keep = 0;
@@ -48,7 +77,7 @@ static void compare(usc_dtype dtype, const void *data)
         const double a = now();
         if (usc_sums_compute(&t, &out, NULL) != USC_OK) return;
         const double b = now();
-        keep ^= read_words(data, bytes / 8);
+        keep ^= read_words((const uint64_t *)(void *)data, bytes / 8);
         ours[i] = b - a;
         theirs[i] = now() - b;
     }
@@ -61,13 +90,8 @@ static void compare(usc_dtype dtype, const void *data)
 
 int main(void)
 {
-    float *data = malloc(bytes);
+    unsigned char *data = malloc(bytes);
     if (data == NULL) return 1;
-    uint64_t x = 88172645463325252u;
-    for (size_t i = 0; i < bytes / 4; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        data[i] = 1e-3f * (float)(int32_t)x;
-    }
     (void)printf("one pass over 128 MiB: max|x|, sum|x|, sum x^2, NaN and Inf, zeros, "
                  "hash; share of the memory's speed\n");
     compare(USC_F32, data);

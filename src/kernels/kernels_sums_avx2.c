@@ -83,31 +83,6 @@ static USC_ALWAYS_INLINE __m256i larger(__m256i max, __m256 x)
     return _mm256_max_epi32(max, _mm256_castps_si256(x));
 }
 
-/* Elements as they come, `n` a multiple of 16; false, with lanes left half done, where
- * one is not finite. Magnitudes have the order of their bits. The square of a float32 is
- * exact in double: a fused add changes nothing. */
-#define FINITE(NAME, LOAD)                                                               \
-    static USC_NOINLINE bool NAME(const void *src, size_t n, usc_sums_lanes *lanes)      \
-    {                                                                                    \
-        const __m256 sign = _mm256_set1_ps(-0.0f);                                       \
-        sums_4 a = begin(lanes, 0), b = begin(lanes, 4);                                 \
-        sums_4 c = begin(lanes, 8), d = begin(lanes, 12);                                \
-        __m256i zeros = _mm256_setzero_si256(), max = zeros;                             \
-        for (size_t i = 0; i < n; i += 16) {                                             \
-            const __m256 x = _mm256_andnot_ps(sign, LOAD(src, i));                       \
-            const __m256 y = _mm256_andnot_ps(sign, LOAD(src, i + 8));                   \
-            zeros = _mm256_sub_epi32(zeros, _mm256_add_epi32(is_zero(x), is_zero(y)));   \
-            max = larger(larger(max, x), y);                                             \
-            add_eight(&a, &b, x);                                                        \
-            add_eight(&c, &d, y);                                                        \
-        }                                                                                \
-        end(&a, lanes, 0);                                                               \
-        end(&b, lanes, 4);                                                               \
-        end(&c, lanes, 8);                                                               \
-        end(&d, lanes, 12);                                                              \
-        return add_counts(zeros, _mm256_setzero_si256(), max, lanes);                    \
-    }
-
 static USC_ALWAYS_INLINE __m256 only_finite(__m256 x, __m256i *odd)
 {
     const __m256i top = _mm256_set1_epi32(0x7f7fffff);
@@ -116,19 +91,26 @@ static USC_ALWAYS_INLINE __m256 only_finite(__m256 x, __m256i *odd)
     return _mm256_andnot_ps(_mm256_castsi256_ps(mask), x);
 }
 
-/* The same of any elements: what is not finite adds +0, which changes no sum, and is
- * counted with the zeros that it becomes. */
-#define MASKED(NAME, LOAD)                                                               \
-    static USC_NOINLINE void NAME(const void *src, size_t n, usc_sums_lanes *lanes)      \
+static USC_ALWAYS_INLINE __m256 as_it_is(__m256 x, __m256i *odd)
+{
+    (void)odd;
+    return x;
+}
+
+/* `n` is a multiple of 16; false, with lanes left half done, where an element is not
+ * finite and MASK lets it through. Masked it adds +0, which changes no sum, and is
+ * counted with the zeros that it becomes. Magnitudes have the order of their bits. The
+ * square of a float32 is exact in double: a fused add changes nothing. */
+#define SUMS(NAME, LOAD, MASK)                                                           \
+    static USC_NOINLINE bool NAME(const void *src, size_t n, usc_sums_lanes *lanes)      \
     {                                                                                    \
         const __m256 sign = _mm256_set1_ps(-0.0f);                                       \
         sums_4 a = begin(lanes, 0), b = begin(lanes, 4);                                 \
         sums_4 c = begin(lanes, 8), d = begin(lanes, 12);                                \
         __m256i zeros = _mm256_setzero_si256(), max = zeros, odd = zeros;                \
         for (size_t i = 0; i < n; i += 16) {                                             \
-            const __m256 x = only_finite(_mm256_andnot_ps(sign, LOAD(src, i)), &odd);    \
-            const __m256 y =                                                             \
-                only_finite(_mm256_andnot_ps(sign, LOAD(src, i + 8)), &odd);             \
+            const __m256 x = MASK(_mm256_andnot_ps(sign, LOAD(src, i)), &odd);           \
+            const __m256 y = MASK(_mm256_andnot_ps(sign, LOAD(src, i + 8)), &odd);       \
             zeros = _mm256_sub_epi32(zeros, _mm256_add_epi32(is_zero(x), is_zero(y)));   \
             max = larger(larger(max, x), y);                                             \
             add_eight(&a, &b, x);                                                        \
@@ -138,14 +120,14 @@ static USC_ALWAYS_INLINE __m256 only_finite(__m256 x, __m256i *odd)
         end(&b, lanes, 4);                                                               \
         end(&c, lanes, 8);                                                               \
         end(&d, lanes, 12);                                                              \
-        (void)add_counts(_mm256_sub_epi32(zeros, odd), odd, max, lanes);                 \
+        return add_counts(_mm256_sub_epi32(zeros, odd), odd, max, lanes);                \
     }
-FINITE(finite_f32, load_f32)
-FINITE(finite_f16, load_f16)
-FINITE(finite_bf16, load_bf16)
-MASKED(masked_f32, load_f32)
-MASKED(masked_f16, load_f16)
-MASKED(masked_bf16, load_bf16)
+SUMS(finite_f32, load_f32, as_it_is)
+SUMS(finite_f16, load_f16, as_it_is)
+SUMS(finite_bf16, load_bf16, as_it_is)
+SUMS(masked_f32, load_f32, only_finite)
+SUMS(masked_f16, load_f16, only_finite)
+SUMS(masked_bf16, load_bf16, only_finite)
 
 #define WHOLE(NAME, FINITE, MASKED, DTYPE, T)                                            \
     static void NAME(const void *src, size_t n, usc_sums_lanes *lanes)                   \
@@ -154,13 +136,77 @@ MASKED(masked_bf16, load_bf16)
         const usc_sums_lanes before = *lanes;                                            \
         if (!FINITE(src, n_groups, lanes)) {                                             \
             *lanes = before;                                                             \
-            MASKED(src, n_groups, lanes);                                                \
+            (void)MASKED(src, n_groups, lanes);                                          \
         }                                                                                \
         usc_sums_scalar(DTYPE, (const T *)src + n_groups, n - n_groups, lanes);          \
     }
 WHOLE(sums_f32, finite_f32, masked_f32, USC_F32, float)
 WHOLE(sums_f16, finite_f16, masked_f16, USC_F16, uint16_t)
 WHOLE(sums_bf16, finite_bf16, masked_bf16, USC_BF16, uint16_t)
+
+/* What four doubles add up to, and what is counted of them. */
+typedef struct wide_4 {
+    sums_4 s;
+    __m256d max;
+    __m256i zeros, odd;
+} wide_4;
+
+/* The square of a double is not exact: a product and a sum of its own. */
+static USC_ALWAYS_INLINE void add_wide(wide_4 *w, const double *at)
+{
+    const __m256d x = _mm256_andnot_pd(_mm256_set1_pd(-0.0), _mm256_loadu_pd(at));
+    const __m256d top = _mm256_set1_pd(0x1.fffffffffffffp1023);
+    const __m256d finite = _mm256_cmp_pd(x, top, _CMP_LE_OQ);
+    const __m256d y = _mm256_and_pd(x, finite);
+    const __m256i is_none =
+        _mm256_cmpeq_epi64(_mm256_castpd_si256(x), _mm256_setzero_si256());
+    w->odd = _mm256_add_epi64(w->odd, _mm256_castpd_si256(finite));
+    w->zeros = _mm256_sub_epi64(w->zeros, is_none);
+    w->max = _mm256_max_pd(w->max, y);
+    w->s.sum = _mm256_add_pd(w->s.sum, y);
+    w->s.square = _mm256_add_pd(w->s.square, _mm256_mul_pd(y, y));
+}
+
+static USC_ALWAYS_INLINE wide_4 begin_wide(const usc_sums_lanes *lanes, int i)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return (wide_4){begin(lanes, i), _mm256_setzero_pd(), zero, zero};
+}
+
+/* `n` elements in each of the four went in: those that were finite were taken off. */
+static void end_wide(const wide_4 *w, size_t n, usc_sums_lanes *lanes, int i)
+{
+    double most[4];
+    int64_t zeros[4], odd[4];
+    end(&w->s, lanes, i);
+    _mm256_storeu_pd(most, w->max);
+    _mm256_storeu_si256((void *)zeros, w->zeros);
+    _mm256_storeu_si256((void *)odd, w->odd);
+    for (int k = 0; k < 4; k++) {
+        lanes->n_zero += zeros[k];
+        lanes->n_nonfinite += (int64_t)n + odd[k];
+        if (most[k] > lanes->max) lanes->max = most[k];
+    }
+}
+
+static void sums_f64(const void *src, size_t n, usc_sums_lanes *lanes)
+{
+    const double *x = src;
+    const size_t n_groups = n - n % USC_LANES;
+    wide_4 a = begin_wide(lanes, 0), b = begin_wide(lanes, 4);
+    wide_4 c = begin_wide(lanes, 8), d = begin_wide(lanes, 12);
+    for (size_t i = 0; i < n_groups; i += USC_LANES) {
+        add_wide(&a, x + i);
+        add_wide(&b, x + i + 4);
+        add_wide(&c, x + i + 8);
+        add_wide(&d, x + i + 12);
+    }
+    end_wide(&a, n_groups / USC_LANES, lanes, 0);
+    end_wide(&b, n_groups / USC_LANES, lanes, 4);
+    end_wide(&c, n_groups / USC_LANES, lanes, 8);
+    end_wide(&d, n_groups / USC_LANES, lanes, 12);
+    usc_sums_scalar(USC_F64, x + n_groups, n - n_groups, lanes);
+}
 
 /* Four words at once; a key moves on by as many places. Two sums, for each waits for the
  * one before. */
@@ -200,6 +246,7 @@ void usc_kernels_fill_sums_avx2(usc_kernels *kernels)
     kernels->sums[USC_F32] = sums_f32;
     kernels->sums[USC_F16] = sums_f16;
     kernels->sums[USC_BF16] = sums_bf16;
+    kernels->sums[USC_F64] = sums_f64;
     kernels->mix = mix;
 }
 #else

@@ -34,6 +34,16 @@ static void fill(void)
     }
 }
 
+/* Doubles from 1 to 2, all of which a sum depends on; one is not finite. */
+static void fill_evenly(void)
+{
+    for (size_t i = 0; i < sizeof memory; i += 8) {
+        const uint64_t r = next_random() >> 12 | (uint64_t)0x3ff << 52;
+        memcpy(memory + i, &r, 8);
+    }
+    memset(memory + 8 * 70, 0xff, 8);
+}
+
 static usc_sums compute(const usc_tensor *t)
 {
     usc_sums out;
@@ -114,13 +124,13 @@ static void test_every_instruction_set_gives_the_same_bits(void **state)
 {
     (void)state;
     usc_error err;
-    fill();
-    for (int k = 1; k < 3; k++)
+    for (int k = 1; k < 5; k++)
         for (int d = 1; d < USC_N_DTYPES; d++)
             for (int i = 0; i < N_SIZES; i++) {
+                if (d == 1 && i == 0) (k < 3 ? fill : fill_evenly)();
                 assert_int_equal(usc_kernels_select("scalar", &err), USC_OK);
                 const usc_sums a = of((usc_dtype)d, memory, sizes[i]);
-                if (usc_kernels_select(isas[k], &err) != USC_OK) continue;
+                if (usc_kernels_select(isas[1 + k % 2], &err) != USC_OK) continue;
                 const usc_sums b = of((usc_dtype)d, memory, sizes[i]);
                 assert_memory_equal(&a, &b, sizeof a);
             }
