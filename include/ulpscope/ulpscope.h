@@ -33,8 +33,8 @@
 #include <ulpscope/safetensors.h>
 #include <ulpscope/standard.h>
 #include <ulpscope/stats.h>
-#include <ulpscope/sums.h>
 #include <ulpscope/status.h>
+#include <ulpscope/sums.h>
 #include <ulpscope/tensor.h>
 #include <ulpscope/trace.h>
 #include <ulpscope/value.h>
@@ -42,5 +42,6 @@
 #include <ulpscope/version.h>
 #include <ulpscope/watch.h>
 #include <ulpscope/watch_log.h>
+#include <ulpscope/watch_products.h>
 
 #endif

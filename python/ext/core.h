@@ -66,6 +66,7 @@ int py_result_add(PyObject *module);
 int py_run_add(PyObject *module);
 int py_standard_add(PyObject *module);
 int py_sums_add(PyObject *module);
+int py_products_add(PyObject *module);
 int py_trace_add(PyObject *module);
 int py_watch_add(PyObject *module);
 

@@ -28,6 +28,7 @@
     X(result)                                                                            \
     X(run)                                                                               \
     X(standard)                                                                          \
+    X(products)                                                                          \
     X(sums)                                                                              \
     X(trace)                                                                             \
     X(watch)

@@ -3,7 +3,9 @@
 // gives the same bits, or one of them computes wrongly. Rows of site REPLAY: `value` is
 // the rank whose micro-batch it was, `rank` the one that computed. With three or more the
 // majority names the rank; two are both suspects. No false alarm where kernels are
-// deterministic; where they are not, do not audit.
+// deterministic; where they are not, do not audit. A rank that has found by itself that
+// its micro-batch was computed wrongly, by two further runs that agree, says so by a row
+// of value -1.
 #include "watch/watch_state.h"
 
 typedef struct counted {
@@ -54,6 +56,20 @@ static void hold(usc_watch_view *v, const usc_watch_row *rows, size_t n)
     }
 }
 
+static void tell_own(usc_watch_view *v, const usc_watch_row *r)
+{
+    const usc_watch_finding f = {.kind = USC_WATCH_REPLAY_DIFFERS,
+                                 .tensor = r->tensor,
+                                 .rank = r->rank,
+                                 .score = 1,
+                                 .threshold = 0.5,
+                                 .action = USC_WATCH_CHECK};
+    usc_watch_say(v, &f,
+                  "a micro-batch of rank %ld gave '%s' other bits at step %lld than when "
+                  "it was computed again, and of three runs two agree: a passing fault",
+                  (long)r->rank, usc_watch_name(v, r->tensor), (long long)v->step);
+}
+
 void usc_watch_audit(usc_watch_view *v)
 {
     const usc_watch_row *rows;
@@ -63,6 +79,8 @@ void usc_watch_audit(usc_watch_view *v)
         while (i + same < n && rows[i + same].tensor == rows[i].tensor &&
                rows[i + same].value == rows[i].value)
             same++;
-        if (same > 1) hold(v, rows + i, same);
+        for (size_t k = i; rows[i].value < 0 && k < i + same; k++)
+            tell_own(v, &rows[k]);
+        if (same > 1 && rows[i].value >= 0) hold(v, rows + i, same);
     }
 }

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that come with a bound of their own: a checksum over a matmul's rows (Huang and
 // Abraham, "Algorithm-based fault tolerance for matrix operations", 1984), and of what
-// went into a reduction against what came out. Whoever checks feeds error / bound
-// (python/ulpscope/sources/watch_matmul.py does); above 1, or NaN, is wrong. Where the
-// bound is z standard deviations of the sum of roundings, a normal variable exceeds it
-// with 2e-9 at z = 6 and 1e-15 at z = 8, for each row that is checked. Each is told again
-// at each step, since it is a computation of its own.
+// went into a reduction against what came out. Whoever checks feeds error / bound (that
+// of a matmul: products.c); above 1, or NaN, is wrong. Where the bound is z standard
+// deviations of the sum of roundings, a normal variable exceeds it with 2e-9 at z = 6 and
+// 1e-15 at z = 8, for each row that is checked. Each is told again at each step, since it
+// is a computation of its own.
 #include "watch/watch_state.h"
 
 #include <math.h>
+
+/* What computing a product again has shown. */
+static const char *again(const usc_watch_row *r)
+{
+    if (r->hash64 == 1) return "; computed again it is right: a passing fault";
+    if (r->hash64 == 2) return "; computed again it is wrong again: a lasting fault";
+    return "";
+}
 
 static void hold(usc_watch_view *v, usc_watch_site site, usc_watch_kind kind,
                  const char *what)
@@ -28,21 +36,25 @@ static void hold(usc_watch_view *v, usc_watch_site site, usc_watch_kind kind,
         if (isfinite(r->value))
             usc_watch_say(v, &f,
                           "the %s '%s' on rank %ld is %.3g times as far off at step %lld "
-                          "as roundings explain",
+                          "as roundings explain%s",
                           what, usc_watch_name(v, r->tensor), (long)r->rank, r->value,
-                          (long long)v->step);
+                          (long long)v->step, again(r));
         else
             usc_watch_say(v, &f,
                           "the %s '%s' on rank %ld gave NaN or Inf of finite operands at "
-                          "step %lld",
+                          "step %lld%s",
                           what, usc_watch_name(v, r->tensor), (long)r->rank,
-                          (long long)v->step);
+                          (long long)v->step, again(r));
     }
 }
 
 void usc_watch_matmuls(usc_watch_view *v)
 {
     hold(v, USC_WATCH_MATMUL, USC_WATCH_MATMUL_WRONG, "matmul");
+    hold(v, USC_WATCH_MATMUL_INPUT, USC_WATCH_MATMUL_WRONG,
+         "gradient of the input of the matmul");
+    hold(v, USC_WATCH_MATMUL_WEIGHT, USC_WATCH_MATMUL_WRONG,
+         "gradient of the weight of the matmul");
 }
 
 void usc_watch_collectives(usc_watch_view *v)

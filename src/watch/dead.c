@@ -100,6 +100,17 @@ static bool has_gradient(const usc_watch_view *v, const usc_watch_row *update)
     return false;
 }
 
+/* Whether updates of a usual size may be below half an ulp of each element. */
+static bool may_round_away(const usc_watch_view *v, const usc_watch_row *r)
+{
+    enum { WIDE = 12 }; /* bits of a significand: more than float16 and bfloat16 have */
+    if (r->tensor < 0) return false;
+    const usc_watch_tensor_row *t = &v->w->tensors[r->tensor];
+    const usc_dtype_info *info = usc_dtype_info_of(t->dtype);
+    const bool narrow = info->kind == USC_KIND_FLOAT && info->sig_bits < WIDE;
+    return narrow && (t->ndim < 2 || r->numel == 1);
+}
+
 static void look_at_updates(usc_watch_view *v)
 {
     const usc_watch_row *rows;
@@ -107,6 +118,7 @@ static void look_at_updates(usc_watch_view *v)
     for (size_t i = 0; i < n && v->status == USC_OK; i++) {
         const usc_watch_row *r = &rows[i];
         int64_t limit;
+        if (may_round_away(v, r)) continue;
         quiet *q = usc_watch_series(v, USC_WATCH_UPDATE, r->tensor, r->rank);
         if (q == NULL) return;
         const bool still = is_zero(r) && has_gradient(v, r);

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <ulpscope/watch_products.h>
+
 #include "watch_run.h"
 
 enum { STEPS = 400, AT = 300 };
@@ -333,11 +335,22 @@ static void test_weights_change_in_the_step_alone(void **state)
     run_end(&r);
 }
 
+static void make_vector(run *r, int t, usc_dtype dtype)
+{
+    usc_error err;
+    char name[64];
+    (void)snprintf(name, sizeof name, "layers.%d.weight", t);
+    const usc_watch_tensor_info info = {.name = name, .dtype = dtype, .ndim = 1};
+    assert_int_equal(usc_watch_tensor(r->watch, &info, &r->ids[t], &err), USC_OK);
+}
+
 static void test_updates(void **state)
 {
     (void)state;
     run r;
     run_begin(&r, "detectors:ratio+dead", 1);
+    make_vector(&r, 3, USC_F32);
+    make_vector(&r, 5, USC_BF16); /* whose updates may round to nothing */
     for (int64_t step = 0; step < 100; step++) {
         for (int t = 0; t < RUN_TENSORS; t++) {
             feed_one(&r, run_row(&r, step, USC_WATCH_GRAD, 0, t, 1e-4));
@@ -345,7 +358,7 @@ static void test_updates(void **state)
             usc_watch_row update = run_row(&r, step, USC_WATCH_UPDATE, 0, t,
                                            2e-5 * exp2(0.2 * run_normal(&r)));
             if (step == 60 && t == 2) scale(&update, 1000); /* a wrong second moment */
-            if (step >= 80 && t == 4) {                     /* the optimizer lost it */
+            if (step >= 80 && t >= 3) {                     /* the optimizer lost them */
                 update.max_abs = update.sum_abs = update.sum_sq = 0;
                 update.n_zero = update.numel;
             }
@@ -356,9 +369,10 @@ static void test_updates(void **state)
     assert_int_equal(r.n_of_kind[USC_WATCH_SPIKE], 1);
     assert_int_equal(r.first.step, 60);
     assert_string_equal(r.name, "layers.2.weight");
-    assert_int_equal(r.n_of_kind[USC_WATCH_STILL], 1);
+    assert_int_equal(r.n_of_kind[USC_WATCH_STILL], 2);
+    assert_non_null(strstr(r.all, "81 still layers.3.weight"));
     assert_non_null(strstr(r.all, "81 still layers.4.weight"));
-    assert_int_equal(r.n_events, 2);
+    assert_int_equal(r.n_events, 3);
     run_end(&r);
 }
 
@@ -373,10 +387,13 @@ static void test_bounds_and_audits(void **state)
     } rows[] = {
         {USC_WATCH_MATMUL, {0.9, 1.5}, {0}, USC_WATCH_MATMUL_WRONG, 2, 1, 1},
         {USC_WATCH_MATMUL, {NAN, 0.1}, {0}, USC_WATCH_MATMUL_WRONG, 2, 0, 1},
+        {USC_WATCH_MATMUL_INPUT, {2, 0.1}, {1}, USC_WATCH_MATMUL_WRONG, 2, 0, 1},
+        {USC_WATCH_MATMUL_WEIGHT, {1, 7}, {0, 2}, USC_WATCH_MATMUL_WRONG, 2, 1, 1},
         {USC_WATCH_COLLECTIVE, {0.5, 300}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 1, 1},
         {USC_WATCH_COLLECTIVE, {0.5, 1}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 0, 0},
         {USC_WATCH_REPLAY, {1, 1, 1}, {7, 7, 8}, USC_WATCH_REPLAY_DIFFERS, 3, 2, 1},
         {USC_WATCH_REPLAY, {1, 1}, {7, 8}, USC_WATCH_REPLAY_DIFFERS, 2, -1, 1},
+        {USC_WATCH_REPLAY, {1, -1}, {7, 1}, USC_WATCH_REPLAY_DIFFERS, 2, 1, 1},
         {USC_WATCH_REPLAY, {1, 2, 2, 1}, {7, 8, 8, 7}, USC_WATCH_REPLAY_DIFFERS, 4, 0, 0},
     };
     (void)state;
@@ -393,7 +410,58 @@ static void test_bounds_and_audits(void **state)
         if (rows[i].n > 0 &&
             (r.first.kind != rows[i].kind || r.first.rank != rows[i].rank))
             fail_msg("row %zu: %s", i, r.all);
+        const uint64_t hash = r.n_events > 0 ? rows[i].hash[rows[i].rank & 3] : 0;
+        assert_int_equal(strstr(r.sentence, "a passing fault") != NULL, hash == 1);
+        assert_int_equal(strstr(r.sentence, "a lasting fault") != NULL, hash == 2);
         run_end(&r);
+    }
+}
+
+static usc_product_sums row_of(double sum)
+{
+    return (usc_product_sums){sum, 100, 4000, 4e4};
+}
+
+static void test_products_have_a_bound(void **state)
+{
+    (void)state;
+    const usc_product p = {.dtype = USC_BF16, .n_inner = 64};
+    const double bound = 8 * sqrt(0x1p-14 / 12 * 4000 + 0x1p-48 * 64 * 44000);
+    usc_product_sums rows[5] = {row_of(100), row_of(100 - 0.9 * bound), row_of(100),
+                                row_of(NAN), row_of(1e30)};
+    int64_t worst;
+    rows[3].expected = rows[4].terms = INFINITY; /* operands that are not finite */
+    assert_true(fabs(usc_product_over(&p, rows, 5, &worst) - 0.9) < 1e-6);
+    assert_int_equal(worst, 1);
+    rows[2].sum = 100 + 1.1 * bound;
+    assert_true(fabs(usc_product_over(&p, rows, 5, &worst) - 1.1) < 1e-6);
+    rows[0].sum = NAN;
+    assert_true(isinf(usc_product_over(&p, rows, 5, &worst)) && worst == 0);
+    assert_true(usc_product_over(&p, rows, 0, &worst) == 0 && worst == -1);
+}
+
+static void test_products_are_decided_by_two_other_ways(void **state)
+{
+    static const struct {
+        double given, same, other, wide;
+        usc_product_verdict verdict;
+    } rows[] = {
+        {200, 100, 100, 100, USC_PRODUCT_PASSING},
+        {200, 200, 100, 100, USC_PRODUCT_LASTING},
+        {200, 200, 200, 100, USC_PRODUCT_RIGHT}, /* who is right? */
+        {200, 100, 300, 100, USC_PRODUCT_RIGHT},
+        {100, 100, 100, 100, USC_PRODUCT_RIGHT},
+        {NAN, NAN, 100, 100, USC_PRODUCT_LASTING},
+        {NAN, 100, 100, 100, USC_PRODUCT_PASSING},
+        {INFINITY, INFINITY, INFINITY, INFINITY, USC_PRODUCT_RIGHT}, /* it overflows */
+    };
+    (void)state;
+    const usc_product p = {.dtype = USC_BF16, .n_inner = 64};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        usc_product_sums s = row_of(rows[i].given);
+        if (!isfinite(s.sum)) s.squares = s.sum * s.sum;
+        const usc_product_again again = {rows[i].same, rows[i].other, rows[i].wide};
+        if (usc_product_settle(&p, &s, &again) != rows[i].verdict) fail_msg("row %zu", i);
     }
 }
 
@@ -675,6 +743,8 @@ int main(void)
         cmocka_unit_test(test_weights_change_in_the_step_alone),
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_bounds_and_audits),
+        cmocka_unit_test(test_products_have_a_bound),
+        cmocka_unit_test(test_products_are_decided_by_two_other_ways),
         cmocka_unit_test(test_order_pieces_and_restarts_change_nothing),
         cmocka_unit_test(test_a_restart_goes_on),
         cmocka_unit_test(test_a_bad_state_is_refused),

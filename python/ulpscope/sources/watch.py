@@ -22,13 +22,13 @@ import zlib
 import torch
 
 from .. import _core
-from . import watch_log, watch_matmul, watch_ranks, watch_rows
+from . import watch_audit, watch_log, watch_matmul, watch_ranks, watch_rows
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
 MOMENTS = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "moment2"}
 QUIET = {"asd_event", "checksum_on", "checksum_off"}  # told to the log alone
-OWN = {"matmul", "checksum_abnormal"}  # that one rank alone knows
+OWN = {"matmul", "checksum_abnormal", "replay"}  # that one rank alone knows
 ACTIONS = ("log", "skip", "raise", "stop")
 UPDATES = 50  # one of so many elements has its update taken at a step,
 FEW = 1 << 16  # and so many at the least
@@ -131,7 +131,7 @@ class Watch:
     """
 
     def __init__(self, model, optimizer, config, process_group, action, on_event, log, weights_every,
-                 matmul_every, keep_calls, output, exit_code):  # fmt: skip
+                 matmul_every, audit, keep_calls, output, exit_code):  # fmt: skip
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
         self.weights_every = weights_every
@@ -162,9 +162,12 @@ class Watch:
         if keep_calls:
             self.tracker = nan_tracker(keep_calls=keep_calls, output=output)
             self.tracker.__enter__()
-        self.matmuls = None
+        self.matmuls, self.products = None, watch_matmul.Products()
         if matmul_every and model is not None:
+            self.linears = {module: self.ids.get(module.weight, -1) for module in model.modules()
+                            if isinstance(module, torch.nn.Linear)}  # fmt: skip
             self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
+        self.audit = watch_audit.Audit(model, audit, self.ids) if audit else None
         self._hook()
 
     # ---- the tensors ----
@@ -207,8 +210,9 @@ class Watch:
             self._unhook()
 
     def _unhook(self):
-        if self.matmuls is not None:
-            self.matmuls.remove()
+        for part in (self.matmuls, self.audit):
+            if part is not None:
+                part.remove()
         handles, self.handles, self.matmuls = self.handles, [], None
         for handle in handles:
             handle.remove()
@@ -222,8 +226,12 @@ class Watch:
 
     @guarded
     def _begin_step(self, optimizer):
+        for parameter in self.audit.before_step() if self.audit is not None else ():
+            self._feed_value(self.step, "replay", self.ids[parameter], -1.0)
         with_grad = [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
                      if p.grad is not None and p in self.ids]  # fmt: skip
+        if not with_grad:  # it moves nothing: those of the model have theirs, perhaps, and stand still
+            with_grad = [(i, p) for p, i in self.ids.items() if p.grad is not None]
         site = "grad" if self.exchange is None else "reduced"
         if self.asd:
             with_grad = [(i, p) for i, p in with_grad if p.ndim >= 2]
@@ -283,9 +291,10 @@ class Watch:
             self._read(site, [i for i, _ in states], [s for _, s in states])
 
     @guarded
-    def _linear(self, module, x, result):
-        over = watch_matmul.error_over_bound(x, module.weight, module.bias, result)
-        self._read("matmul", [self.ids[module.weight]], [over])
+    def _linear(self, module, site, *operands):
+        if self.audit is not None and self.audit.busy:
+            return
+        self.products.take((self.step, site, self.linears[module]), watch_matmul.Product(*operands))
 
     @guarded
     def _matmul(self, a, b, c, matmul):
@@ -308,10 +317,12 @@ class Watch:
 
     def _collect(self, decide_now=False):
         """Takes what has come of the devices and of the other ranks; nothing is waited for."""
+        self._feed_products()
         for (step, site, numbers), rows in self.reader.ready():
             known = self._rows.setdefault(step, {})
             if site == "matmul":
-                self._feed_matmul(step, numbers[0], rows[0])
+                over = math.inf if rows[0].n_nonfinite else rows[0].max_abs
+                self._feed_value(step, site, numbers[0], over)
             elif site is not None:
                 known |= {(site, i): row for i, row in zip(numbers, rows) if row is not None}
             elif self.exchange is None:
@@ -365,11 +376,19 @@ class Watch:
             self._take(found)
         self._switch_checksum()
 
-    def _feed_matmul(self, step, number, row):
+    def _feed_products(self):
         """Checks are this rank's own; a step has the worst of each tensor."""
-        over = math.inf if row.n_nonfinite else row.max_abs
-        table = array.array("d", (self.rank, number, 0, 0, 0, 0, 0, 0, over))
-        self.core.feed(step, "matmul", table.tobytes())
+        worst = {}
+        for place, *found in self.products.ready():
+            worst[place] = max(worst.get(place, found), found)
+        for (step, site, number), (over, how) in worst.items():
+            self._feed_value(step, site, number, over, how)
+
+    def _feed_value(self, step, site, number, value, hash64=0):
+        table = array.array("d", (self.rank, number, 0, 0, 0, 0, 0, 0, value))
+        self.core.feed(step, site, table.tobytes(), array.array("Q", (hash64,)).tobytes())
+        if self.log is not None:
+            self.log.put_values(step, self.rank, site, time.monotonic(), [(number, value, hash64)])
 
     def _take(self, found):
         trace = self._keep() if self.tracker is not None else None
@@ -470,7 +489,7 @@ def _version(tensor):
 
 
 def watch(model, optimizer, config=None, process_group=None, *, action="log", on_event=None, log=None,
-          weights_every=20, matmul_every=0, keep_calls=0, output="ulpscope-watch", exit_code=3):  # fmt: skip
+          weights_every=20, matmul_every=0, audit=0, keep_calls=0, output="ulpscope-watch", exit_code=3):  # fmt: skip
     """
     Watches training for silent corruption from here on; nothing more is needed in the loop.
 
@@ -485,8 +504,9 @@ def watch(model, optimizer, config=None, process_group=None, *, action="log", on
     "skip" (this step of the optimizer: of one process on the CPU), "raise" (WatchAlarm), "stop"
     (SystemExit with `exit_code`). `on_event`: a function, called with each event. `log`: a file for the
     rows, which `ulpscope watch` reads. `weights_every`: at one of so many steps all weights and
-    moments are hashed. `matmul_every`: one of so many forward calls of nn.Linear is held to its row
-    checksums; 0: none. `keep_calls`: the last so many calls stay in memory with their data and are
+    moments are hashed. `matmul_every`: one of so many calls of nn.Linear is held to its row checksums,
+    forward and backward; 0: none. `audit`: one of so many micro-batches is computed again before the
+    optimizer's step and its gradients compared bitwise; 0: none. `keep_calls`: the last so many calls stay in memory with their data and are
     written as a trace into `output` where something is abnormal.
 
     Raises ValueError for a bad argument; what goes wrong later is said once, and training goes on.
@@ -499,9 +519,13 @@ def watch(model, optimizer, config=None, process_group=None, *, action="log", on
         config = asd_config() or ""
     if not isinstance(matmul_every, int) or matmul_every < 0:
         raise ValueError(f"matmul_every {matmul_every!r}: one call of so many, 0 for none")
+    if not isinstance(audit, int) or audit < 0:
+        raise ValueError(f"audit {audit!r}: one micro-batch of so many, 0 for none")
+    if audit and (model is None or any(hasattr(p, "to_local") for p in model.parameters())):
+        raise ValueError("audit: a model whose parameters are whole on each rank is needed; leave audit out")
     try:
         made = Watch(model, optimizer, config, process_group, action, on_event, log, weights_every,
-                     matmul_every, keep_calls, output, exit_code)  # fmt: skip
+                     matmul_every, audit, keep_calls, output, exit_code)  # fmt: skip
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
     if action == "skip" and made.exchange is not None:

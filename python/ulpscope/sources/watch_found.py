@@ -76,6 +76,6 @@ class Found:
 
     def alarms(self):
         """The events so far but those that are told to a log alone; of several ranks the first tells
-        them, which all know alike, for all."""
-        return [e for one in self.watches.values() if one.tells() for e in one.events()
-                if e.kind not in watch.QUIET]  # fmt: skip
+        what all know alike; what one of them alone has found it tells itself."""
+        return [e for one in self.watches.values() for e in one.events()
+                if e.kind not in watch.QUIET and (one.tells() or e.kind in watch.OWN)]  # fmt: skip

@@ -45,6 +45,15 @@ class Log:
             self._line({"step": step, "rank": rank, "site": site, "t": round(seconds, 6), "rows": told})
             self.file.flush()
 
+    def put_values(self, step, rank, site, seconds, rows):
+        """`rows`: (tensor or None, value, hash)."""
+        if self.file is None:
+            return
+        with self._guarded():
+            told = [[i, _number(value), f"{h:016x}"] for i, value, h in rows]
+            self._line({"step": step, "rank": rank, "site": site, "t": round(seconds, 6), "rows": told})
+            self.file.flush()
+
     def __exit__(self, *raised):
         if self.file is not None:
             with self._guarded():

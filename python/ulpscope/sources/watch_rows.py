@@ -73,7 +73,7 @@ class _Waiting:
 
     def __init__(self, tag, device, parts):
         self.tag = tag
-        self.floats, self.counts = (_to_host(torch.stack(part)) for part in zip(*parts))
+        self.floats, self.counts = (to_host(torch.stack(part)) for part in zip(*parts))
         self.event = torch.Event(device)
         self.event.record()
 
@@ -85,7 +85,7 @@ class _Waiting:
                 for floats, counts in zip(self.floats.tolist(), self.counts.tolist())]  # fmt: skip
 
 
-def _to_host(tensor):
+def to_host(tensor):
     """A copy that waits for nothing: into pinned memory, behind what the device does now."""
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True, device="cpu")
     host.copy_(tensor, non_blocking=True)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One of n micro-batches computed again, and its gradients compared bit by bit: the check that sees a
+fault of any operator. docs/watch.md, "Audit".
+
+The model's inputs, buffers, random streams and autocast are kept where the micro-batch begins, the
+gradients of its outputs and hashes of what it gives each parameter as the backward goes. Before the
+optimizer moves a weight the model runs once more, on copies, and beside the program's gradients. Where
+the bits differ it runs a third time: two of three that agree tell a fault from kernels that are not
+deterministic, with which nothing can be audited.
+
+Needs of torch: torch.func.functional_call, hooks of modules and tensors."""
+
+import contextlib
+import random
+import sys
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from .. import _core
+from . import watch_rows
+
+
+def _copy(value):
+    """A leaf of its own with the same data."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _mark(tensor):
+    """The hash of the bits: a number, or on a device a number that is not waited for."""
+    tensor = watch_rows.plain(tensor)
+    if tensor is None or tensor.is_cpu:
+        return 0 if tensor is None else _core.sums([tensor])[0][6]
+    return watch_rows.expression(tensor)[1][3]
+
+
+def _number(mark):
+    return int(mark) & (1 << 64) - 1
+
+
+@contextlib.contextmanager
+def _random_streams(states):
+    """Inside, random streams go on from `states`; behind, from where they were. None: they are kept."""
+    was = _streams()
+    try:
+        if states is not None:
+            _set_streams(states)
+        yield
+    finally:
+        _set_streams(was)
+
+
+def _streams():
+    numpy = sys.modules.get("numpy")
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    module = torch.get_device_module(device) if device is not None else None
+    own = (device, module.get_rng_state()) if hasattr(module, "get_rng_state") else None
+    return torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state(), own
+
+
+def _set_streams(states):
+    here, python, array, own = states
+    torch.set_rng_state(here)
+    random.setstate(python)
+    if array is not None:
+        sys.modules["numpy"].random.set_state(array)
+    if own is not None:
+        torch.get_device_module(own[0]).set_rng_state(own[1])
+
+
+def _autocast(device):
+    """A context with what autocast does now."""
+    if not torch.is_autocast_enabled(device):
+        return contextlib.nullcontext
+    dtype = torch.get_autocast_dtype(device)
+    return lambda: torch.autocast(device, dtype=dtype)
+
+
+class _MicroBatch:
+    """What there is of one to compute it again."""
+
+    def __init__(self, model, args, kwargs, device):
+        self.args, self.kwargs = tree_map(_copy, (args, kwargs))
+        self.buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
+        self.streams, self.autocast = _streams(), _autocast(device)
+        self.out_grads = {}  # place among the outputs -> gradient
+        self.marks = {}  # parameter -> hash of what it was given
+        self.n_marks = 0
+        self.handles = []
+
+    def stop(self):
+        """Nothing more is recorded."""
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            handle.remove()
+
+
+class Audit:
+    """`before_step()` gives the parameters for which the last audited micro-batch was wrong; `off`
+    says why nothing is audited any more. `busy`: hooks of the model run for a second time."""
+
+    def __init__(self, model, every, parameters):
+        self.model = getattr(model, "module", model) if _is_parallel(model) else model
+        self.every, self.parameters = every, [p for p in parameters if p.requires_grad]
+        self.device = next((p.device.type for p in self.parameters), "cpu")
+        self.n = 0
+        self.n_audited = 0
+        self.busy, self.off, self.batch = False, None, None
+        self.handles = [model.register_forward_pre_hook(self._begin, with_kwargs=True),
+                        model.register_forward_hook(self._end)]  # fmt: skip
+
+    def _begin(self, module, args, kwargs):
+        if self.busy or torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
+            return
+        if self.batch is not None:
+            self.batch.stop()  # what comes now belongs to another one
+        self.n += 1
+        if self.n % self.every == 0:
+            with self._guarded():
+                self.batch = _MicroBatch(self.model, args, kwargs, self.device)
+
+    def _end(self, module, args, result):
+        batch = self.batch
+        if self.busy or batch is None or batch.handles or batch.n_marks or self.n % self.every:
+            return
+        with self._guarded():
+            for i, out in enumerate(tree_flatten(result)[0]):
+                if isinstance(out, torch.Tensor) and out.requires_grad:
+                    batch.handles.append(out.register_hook(_keeps(batch, i)))
+            for parameter in self.parameters:
+                batch.handles.append(parameter.register_hook(_marks(batch, parameter)))
+
+    def before_step(self):
+        """Computes again what was recorded since the last step. Waits for the device."""
+        batch, self.batch = self.batch, None
+        wrong = []
+        if batch is not None:
+            batch.stop()
+        # a parameter that was given something twice has no bits of this micro-batch alone
+        if batch is not None and batch.out_grads and batch.n_marks == len(batch.marks):
+            with self._guarded():
+                wrong = self._held(batch)
+        return wrong
+
+    def _held(self, batch):
+        first = {p: _number(mark) for p, mark in batch.marks.items()}
+        second = self._again(batch)
+        self.n_audited += 1
+        if first == second:
+            return []
+        third = self._again(batch)
+        if third not in (first, second):
+            self._end_audit("the same micro-batch computed three times has other bits each time: kernels "
+                            "are not deterministic (torch.use_deterministic_algorithms)")  # fmt: skip
+            return []
+        return [p for p in first if first[p] != second.get(p)]
+
+    def _again(self, batch):
+        """Parameter -> hash, of another run on copies."""
+        self.busy = True
+        try:
+            args, kwargs = tree_map(_copy, (batch.args, batch.kwargs))
+            buffers = {name: b.clone() for name, b in batch.buffers.items()}
+            with _random_streams(batch.streams), torch.enable_grad():
+                with batch.autocast():
+                    result = torch.func.functional_call(self.model, buffers, args, kwargs)
+                flat = tree_flatten(result)[0]
+                outs = [flat[i] for i in batch.out_grads]
+                given = torch.autograd.grad(outs, list(batch.marks), list(batch.out_grads.values()),
+                                            allow_unused=True)  # fmt: skip
+            return {p: _number(_mark(g)) for p, g in zip(batch.marks, given) if g is not None}
+        finally:
+            self.busy = False
+
+    @contextlib.contextmanager
+    def _guarded(self):
+        """What goes wrong here ends the audit alone."""
+        try:
+            yield
+        except Exception as error:
+            self._end_audit(f"{error or type(error).__name__}")
+
+    def _end_audit(self, why):
+        self.off = why.splitlines()[0][:300]
+        print(f"ulpscope: the watch audits no micro-batch any more: {self.off}", file=sys.stderr)
+        self.remove()
+
+    def remove(self):
+        """Takes the hooks out."""
+        if self.batch is not None:
+            self.batch.stop()
+        self.batch = None
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            handle.remove()
+
+
+def _keeps(batch, i):
+    def keep(grad):
+        batch.out_grads[i] = grad.detach().clone()
+
+    return keep
+
+
+def _marks(batch, parameter):
+    def mark(grad):
+        batch.n_marks += 1
+        batch.marks[parameter] = _mark(grad)
+
+    return mark
+
+
+def _is_parallel(model):
+    return isinstance(model, torch.nn.parallel.DistributedDataParallel)
