@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmarks: C programs of build/bench, bench/bench_*.py and bench/verdicts. Each prints a table
-with a ratio against a peer measured in the same run; none passes or fails."""
+"""Runs the benchmarks: C programs of build/bench, bench/bench_*.py, bench/verdicts and bench/watch. Each prints
+a table with a ratio against a peer measured in the same run; none passes or fails."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("verdicts", "watch")  # folders; with --quick where all are run
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 
 
@@ -19,7 +20,7 @@ def programs() -> dict[str, list[str]]:
              for p in sorted((BUILD / "bench").glob("bench_*")) if os.access(p, os.X_OK)}
     found |= {p.stem.removeprefix("bench_"): [sys.executable, str(p)]
               for p in sorted((ROOT / "bench").glob("bench_*.py"))}
-    found["verdicts"] = [sys.executable, "-m", "bench.verdicts"]
+    found |= {name: [sys.executable, "-m", f"bench.{name}"] for name in PACKAGES}
     return found
 
 
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> int:
     code = 0
     for key in [name] if name else known:
         print(f"\n== {key} ==", flush=True)
-        more = ["--quick"] if name is None and key == "verdicts" else rest
+        more = ["--quick"] if name is None and key in PACKAGES else rest
         code |= subprocess.run(known[key] + more, cwd=ROOT).returncode != 0
     return code
 
