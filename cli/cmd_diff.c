@@ -255,6 +255,7 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     if (s.n_kind[USC_DIFF_UNTOLD] == s.n_paired)
         return cli_fail("neither data nor statistics were kept in both traces: nothing "
                         "can be compared; capture them again");
+    a->words.part = a->diff.phase != NULL;
     if (!a->no_judge) code = diff_judge(d, t, &a->words, &a->check);
     if (code == CLI_SAME && a->words.amplified.n_replays > 0)
         code = diff_amplify(d, a->words.path[0], a->words.amplified.n_replays,

@@ -23,6 +23,7 @@ typedef struct diff_words {
     int64_t limit;        /* of what is listed */
     bool page;            /* for the page: all rows that differ */
     bool all;             /* all rows, not those alone at which a difference begins */
+    bool part;            /* one phase is compared alone */
     bool own;             /* to be judged: all that differs, not what begins alone */
     const char *replicas; /* a remark where only a part is compared; NULL: all is */
     diff_amplified amplified;

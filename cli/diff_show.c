@@ -115,8 +115,33 @@ static usc_status put_alone(usc_diff *d, usc_trace *const t[2], const diff_words
     return USC_OK;
 }
 
+/* Where all that begins came in from outside: how to see where that was made. */
+static void put_advice(const usc_diff *d, usc_trace *const t[2],
+                       const usc_diff_summary *s, const usc_call *first,
+                       const diff_words *w)
+{
+    int64_t n, n_begin = 0;
+    const usc_diff_row *rows = usc_diff_rows(d, &n);
+    for (int64_t i = 0; i < n; i++)
+        n_begin += usc_diff_begins(rows[i].kind);
+    if (n_begin != s->n_kind[USC_DIFF_ENTERED] || w->part) return;
+    const char *const data = usc_trace_meta(t[0], "data");
+    const bool statistics = data != NULL && strcmp(data, "stats") == 0;
+    fputs("every difference came in from outside of the captured calls: ", stdout);
+    if (first->step > 0)
+        (void)printf("what made it ran before step %" PRId64
+                     "; capture both runs from the start, e.g.\n"
+                     "  ulpscope capture%s --steps 0-%" PRId64
+                     " -o TRACE -- python train.py\n",
+                     first->step, statistics ? " --data stats" : "", first->step);
+    else
+        fputs("compare the seeds, the data and the weights that the two runs begin "
+              "with (ulpscope env diff compares what they ran on)\n",
+              stdout);
+}
+
 static usc_status put_end(usc_diff *d, usc_trace *const t[2], const usc_diff_summary *s,
-                          usc_error *err)
+                          const diff_words *w, usc_error *err)
 {
     int64_t n;
     usc_call call;
@@ -148,6 +173,7 @@ static usc_status put_end(usc_diff *d, usc_trace *const t[2], const usc_diff_sum
         show_plain(call.module_path);
     }
     (void)printf(", step %" PRId64 ", %s\n", call.step, call.phase);
+    put_advice(d, t, s, &call, w);
     return USC_OK;
 }
 
@@ -213,6 +239,6 @@ usc_status diff_show(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (st == USC_OK) st = put_alone(d, t, w, err);
     if (st == USC_OK && w->amplified.n_replays > 0)
         st = put_weights(d, t[0], &w->amplified, err);
-    if (st == USC_OK) st = put_end(d, t, &s, err);
+    if (st == USC_OK) st = put_end(d, t, &s, w, err);
     return st;
 }

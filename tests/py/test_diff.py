@@ -167,6 +167,17 @@ def test_other_data_are_no_fault_of_an_operator(captured):
     assert first["kind"] == "drew" and "random numbers" in first["sentence"]
     first = diff(a, b, "--phase", "optimizer")["first"]
     assert first["kind"] == "entered" and "comes from outside" in first["sentence"]
+    assert "from outside of the captured" not in ulpscope("diff", a, b, "--phase", "optimizer", "--no-judge").stdout
+
+
+def test_what_came_in_from_outside_is_to_be_captured(captured):
+    later = [captured(name, device="cpu", seed=seed, options=("--steps", steps))
+             for name, seed, steps in (("l0", 0, "1"), ("l7", 7, "1"))]  # fmt: skip
+    said = ulpscope("diff", *later, "--no-judge").stdout
+    assert "ran before step 1; capture both runs from the start" in said
+    assert "  ulpscope capture --steps 0-1 -o TRACE -- python train.py" in said
+    said = ulpscope("diff", captured("c0", device="cpu"), captured("c7", device="cpu", seed=7), "--no-judge").stdout
+    assert "capture both runs from the start" not in said  # they are: what differs is drawn in them
 
 
 def test_an_error_below_what_it_inherits_is_found(captured):
