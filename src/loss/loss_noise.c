@@ -10,6 +10,8 @@
 
 enum { MOST_PLACES = 64, LEAST_REACH = 15, MOST_LOOKED = 2048 };
 
+#define UNSURE 1.65
+
 static int ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -32,12 +34,14 @@ double usc_loss_mean(const double *values, int64_t n)
 }
 
 /* Of magnitudes of a normal variable the median is 0.6745 of the deviation, and one in
- * twenty is above 1.96 of it: where tails are heavier the latter counts. */
+ * twenty is above 1.96 of it: where tails are heavier the latter counts. Of n magnitudes,
+ * neighbours of which have numbers in common, the median is known to 1.65 / sqrt(n) of
+ * itself: it is taken that much larger, or a window that looks calm by chance accuses. */
 static double deviation_of(double *magnitudes, size_t n)
 {
     const double middle = usc_loss_median(magnitudes, n) * 1.4826;
     const double tail = magnitudes[(n - 1) * 19 / 20] / 1.96;
-    return tail > middle ? tail : middle;
+    return (tail > middle ? tail : middle) * (1 + UNSURE / sqrt((double)n));
 }
 
 static double root_mean(double *squares, size_t n)

@@ -48,7 +48,7 @@ def magnitudes(x):
 
 def deviation(window):
     m = np.sort(window)
-    return max(1.4826 * np.median(m), m[(len(m) - 1) * 19 // 20] / 1.96)
+    return max(1.4826 * np.median(m), m[(len(m) - 1) * 19 // 20] / 1.96) * (1 + 1.65 / np.sqrt(len(m)))
 
 
 def local(values, measure):
@@ -246,14 +246,14 @@ def test_event_files(tmp_path):
 
 @pytest.mark.parametrize("model", ["mlp", "gpt"])
 def test_curves_of_real_trainings(tmp_path, model):
-    """tests/curves/record.py: no seed drifts from another; a rate 5 % off does, a layer in bfloat16 does not."""
+    """tests/curves/record.py: no seed drifts from another, two pairs at most lie apart; a rate 5 % off does, a layer in bfloat16 does not."""
     with (Path(__file__).parents[1] / "curves" / f"{model}.csv").open() as file:
         names, *rows = csv.reader(file)
     curves = dict(zip(names, np.array(rows, float).T, strict=True))
     files = {name: write(tmp_path / name, values) for name, values in curves.items() if name != "step"}
     seeds = [path for name, path in files.items() if name.startswith("seed")]
     told = [json.loads(loss(a, b, "--json").stdout) for a, b in itertools.permutations(seeds, 2)]
-    assert not any(t["drifts"] for t in told) and sum(t["differ"] for t in told) <= 3
+    assert not any(t["drifts"] for t in told) and sum(t["differ"] for t in told) <= 2
     for name, drifts in (("lr_1.05", True), ("lr_1.5", True), ("bf16_layer", False)):
         told = json.loads(loss(seeds[0], files[name], "--json", code=int(drifts)).stdout)
         assert (told["drifts"], told["n_outside"]) == (drifts, 0), (name, told["sentence"])
