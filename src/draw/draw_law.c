@@ -67,10 +67,11 @@ static bool any_number(double v, const double *p)
     return !isnan(v);
 }
 
+/* No draw moves a mean that is infinite or NaN. */
 static bool normal_fixed(const double *p, double *value)
 {
     *value = p[0];
-    return p[1] == 0;
+    return p[1] == 0 || (!isfinite(p[0]) && isfinite(p[1]));
 }
 
 const usc_law usc_law_normal = {normal_below, normal_above, any_number,
@@ -266,16 +267,31 @@ static void put_number(law_walk *w, int64_t i, double value, const double *p)
     usc_draws_put(d, w->stream, i, in_range(low), in_range(high));
 }
 
+static double held(const law_walk *w, double v)
+{
+    unsigned char raw[8];
+    usc_dtype_narrow(w->dtype, &v, raw, 1);
+    usc_dtype_widen(w->dtype, raw, &v, 1);
+    return v;
+}
+
+/* Whether a value may be drawn. Bounds that belong to the range are rounded to the dtype
+ * first, as every other number is: -1 is bfloat16's -0.99999. */
+static bool inside(const law_walk *w, double v, const double *p)
+{
+    if (w->law->inside(v, p)) return true;
+    const double rounded[USC_LAW_PARAMETERS] = {held(w, p[0]), held(w, p[1])};
+    return w->law == &usc_law_even_closed && w->law->inside(v, rounded);
+}
+
 static void put_element(law_walk *w, int64_t i, double v, const double *p)
 {
     double only;
     if (w->law->fixed != NULL && w->law->fixed(p, &only)) {
-        unsigned char raw[8];
         w->fixed = true;
-        usc_dtype_narrow(w->dtype, &only, raw, 1);
-        usc_dtype_widen(w->dtype, raw, &only, 1);
-        if (v != only) usc_draws_refuse(w->d, i, v);
-    } else if (!w->law->inside(v, p)) {
+        only = held(w, only);
+        if (v != only && !(isnan(v) && isnan(only))) usc_draws_refuse(w->d, i, v);
+    } else if (!inside(w, v, p)) {
         usc_draws_refuse(w->d, i, v);
     } else if (w->law->whole) {
         put_whole(w, i, v, p);

@@ -91,6 +91,27 @@ static void fill_uniform(drawn *d, double *v)
         v[i] = -2 + 9 * stream_even();
 }
 
+/* In bfloat16 the bounds are -1 and 1. */
+static void fill_to_the_bounds(drawn *d, double *v)
+{
+    if (d->n_arguments == 0) {
+        number(d, "from", -0.99999);
+        number(d, "to", 0.99999);
+    }
+    for (int i = 0; i < N; i++)
+        v[i] = -0.99999 + 2 * 0.99999 * stream_even();
+}
+
+static void fill_around_infinity(drawn *d, double *v)
+{
+    if (d->n_arguments == 0) {
+        number(d, "mean", (double)INFINITY);
+        number(d, "std", 1.1);
+    }
+    for (int i = 0; i < N; i++)
+        v[i] = (double)INFINITY;
+}
+
 static void fill_normal(drawn *d, double *v)
 {
     if (d->n_arguments == 0) {
@@ -233,7 +254,9 @@ static const struct honest {
     {"rand_like", fill_rand_half, USC_F16},
     {"uniform_", fill_uniform, USC_F64},
     {"uniform_", fill_uniform, USC_BF16},
+    {"uniform_", fill_to_the_bounds, USC_BF16},
     {"normal_", fill_normal, USC_F32},
+    {"normal", fill_around_infinity, USC_F32},
     {"normal", fill_normal, USC_F8_E5M2},
     {"exponential_", fill_exponential, USC_F32},
     {"exponential_", fill_exponential, USC_F16},
@@ -295,6 +318,18 @@ static void block_again(drawn *d)
 {
     fill_normal(d, d->values);
     memcpy(d->values + N / 2, d->values, N / 4 * sizeof(double));
+}
+
+static void below_the_bounds(drawn *d)
+{
+    fill_to_the_bounds(d, d->values);
+    d->values[77] = -1 - 0x1p-7;
+}
+
+static void finite_around_infinity(drawn *d)
+{
+    fill_around_infinity(d, d->values);
+    d->values[77] = 3;
 }
 
 static void tile_reused(drawn *d)
@@ -395,6 +430,10 @@ static const struct fault {
     {"rand", "8 places before", tile_reused, USC_F32, USC_VERDICT_WRONG},
     {"normal", "32 places before", rows_alike, USC_F32, USC_VERDICT_WRONG},
     {"normal", "spread too wide", too_wide, USC_F32, USC_VERDICT_WRONG},
+    {"uniform_", "-1.00781 at element 77, which", below_the_bounds, USC_BF16,
+     USC_VERDICT_WRONG},
+    {"normal", "3 at element 77, which", finite_around_infinity, USC_F32,
+     USC_VERDICT_WRONG},
     {"randint", "distributed otherwise", value_missing, USC_I32, USC_VERDICT_WRONG},
     {"randint", "9 at element 77, which it never draws", high_drawn, USC_I32,
      USC_VERDICT_WRONG},
