@@ -32,6 +32,8 @@ HONEST = {
     "a float": (aten.add_.Scalar, lambda: (small(), 1e-8)),
     "a 0-dim double": (aten.add_.Tensor, lambda: (small(), double(1e-8))),
     "a 0-dim float": (aten.add_.Tensor, lambda: (small(), torch.tensor(1e-8))),
+    "a 0-dim double, by another name": (aten.subtract.Tensor, lambda: (small(), double(1e-8))),
+    "a 0-dim double, reversed": (aten.rsub.Tensor, lambda: (small(), double(1e-8))),
     "a 0-dim integer": (aten.add.Tensor, lambda: (wide(), torch.tensor(1001))),
     "an integer": (torch.add, lambda: (wide(), 1001)),
     "torch.add": (torch.add, lambda: (small(), 1e-8)),

@@ -3,6 +3,7 @@
 is planted is found and named, and a wrong run costs nothing but a sentence."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -109,6 +110,14 @@ def test_what_a_kernel_trusts_is_kept(tmp_path):
         assert [v.sizes for v in fuzz.drawn(source, 0, case)[0].views.values()] == [(10,), (5, 3), (10,)]
 
 
+def test_what_reads_beside_other_layouts_keeps_its_own(tmp_path):
+    """torch's attention of the CPU takes its last axis for dense: a device would be held to what it read beside."""
+    q, k, v = (torch.randn(2, 2, n, 8) for n in (3, 6, 6))
+    source = example(tmp_path, "aten::_scaled_dot_product_flash_attention_for_cpu", q, k, v)
+    for case in range(20):
+        assert all(v.is_contiguous() for v in fuzz.drawn(source, 0, case)[0].views.values())
+
+
 def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
     """What reads a strided tensor as if it were contiguous is right on the example."""
     def kernel(op, args, kwargs):
@@ -173,6 +182,22 @@ def test_faults_are_found_named_and_replayed(trace, tmp_path):
     made = run("minimize", reduced["case"], *planted, "-o", "repro", folder=tmp_path)
     assert "in a process of its own it fails" in made.stderr
     assert (tmp_path / "repro" / "repro.py").exists()
+
+
+def test_two_on_one_folder_lose_nothing(trace, tmp_path):
+    """The second one is refused, with --force too, and the first one's cases are all there."""
+    words = "--device", "sim:0", "--trace", trace, "--cases", 60, "-j", 1, "-o", tmp_path / "out"
+    first = subprocess.Popen(["ulpscope", "fuzz", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert "60 calls" in first.stderr.readline()  # so the folder is its own
+    first.send_signal(signal.SIGSTOP)
+    try:
+        for force in ((), ("--force",)):
+            done = run(*words, *force, code=2)
+            assert "in use by another process; wait until it ends, or name another folder with -o" in done.stderr
+    finally:
+        first.send_signal(signal.SIGCONT)
+    first.communicate(timeout=200)
+    assert first.returncode == 0 and len(rows(tmp_path / "out")) == 60
 
 
 def test_patterns_that_match_nothing_say_so(trace, tmp_path):

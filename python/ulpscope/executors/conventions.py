@@ -137,11 +137,17 @@ class Rounded(Mode):
         return torch.full_like(value, _low(float(value), self.dtype))
 
 
+# Other names of operators that compute element by element; torch tags those only that they stand for.
+OTHER_NAMES = {"arctan2", "divide", "greater", "greater_equal", "less", "less_equal", "multiply", "not_equal",
+               "rsub", "subtract", "true_divide"}  # fmt: skip
+
+
 def _mixes_numbers(function):
     """Whether an operator computes element by element, so that a tensor without dimensions
     is a number to it."""
     pointwise = torch.Tag.pointwise in getattr(function, "tags", ())
-    return pointwise or base_name(getattr(function, "_name", "") or "")[1].startswith("_foreach_")
+    name = base_name(getattr(function, "_name", "") or "")[1]
+    return pointwise or name.removesuffix("_") in OTHER_NAMES or name.startswith("_foreach_")
 
 
 def _round_stored(call, view, dtype):
