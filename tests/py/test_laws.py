@@ -37,6 +37,7 @@ HEADER_OWNER = {
     "finding.h": "case", "draw.h": "draw", "value.h": "call",
     "call.h": "call", "launch.h": "capture", "flow.h": "flow", "loss.h": "loss",
     "run.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign", "inject.h": "watch", "watch.h": "watch", "watch_log.h": "watch",
+    "watch_products.h": "watch",
 }
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels
 # that fill them; the row of a result, of the findings that fill it. What is called is the linker's matter.

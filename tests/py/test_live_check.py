@@ -111,7 +111,8 @@ def test_planted_faults_are_named_with_step_and_module():
     assert sorted({f.step for f in found}) == [0, 1] and len(found) == 6
     first = next(f for f in found if f.op == "aten::gelu")
     assert first.cause == "result rounded to bfloat16" and 7 < first.effective_bits < 10
-    assert first.output == "out[0]" and first.expected_bits == 24 and first.sentence.startswith("aten::gelu computed")
+    assert first.output == "out[0]" and first.sentence.startswith("aten::gelu computed")
+    assert first.expected_bits > 23  # the CPU's own gelu, which is not the same on all processors
     assert (__file__, "Net.forward") in [(file, function) for file, _, function in first.stack]
     adam = next(f for f in found if f.op == "aten::_fused_adamw_")
     assert adam.cause == "adds 1 to the step count a second time"

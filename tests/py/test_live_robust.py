@@ -23,13 +23,28 @@ MODES = {
 JUDGED = {"operators": {}, "distinct": {"distinct": True}, "modules": {"level": "module"}}
 
 
+def has_narrow_lstm():
+    """Whether the processor has one of bfloat16: without AVX-512 oneDNN has none."""
+    try:
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            torch.nn.LSTM(2, 2)(torch.ones(1, 2))
+    except RuntimeError:
+        return False
+    return True
+
+
+NARROW_LSTM = has_narrow_lstm()
+
+
 class Lstm(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.inner, self.head = torch.nn.LSTM(8, 16, num_layers=2, batch_first=True), torch.nn.Linear(16, 4)
 
     def forward(self, x):
-        return self.head(self.inner(x)[0][:, -1])
+        with torch.autocast("cpu", torch.bfloat16, enabled=NARROW_LSTM and torch.is_autocast_enabled("cpu")):
+            result = self.inner(x)[0][:, -1]
+        return self.head(result)
 
 
 def conv():

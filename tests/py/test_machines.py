@@ -66,7 +66,9 @@ print(json.dumps([said, off]))
 
 
 def test_no_verdict_hangs_on_vector_instructions_or_threads():
-    asked = [("default", 1), ("avx2", 2), ("avx512", 1)]  # what a CPU lacks, torch leaves out
+    asked = [("default", 1), ("avx2", 2), ("avx512", 1)]
+    has = torch.backends.cpu.get_cpu_capability()  # torch takes its word, and dies of what a CPU lacks
+    asked = asked[: 3 if has.startswith("AVX512") else 2 if has == "AVX2" else 1]
     runs = []
     for isa, threads in asked:
         env = {**os.environ, "ATEN_CPU_CAPABILITY": isa, "OMP_NUM_THREADS": str(threads)}
