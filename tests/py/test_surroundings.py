@@ -10,6 +10,8 @@ import sys
 import pytest
 from traces import small_trace
 
+from ulpscope.sources import glue
+
 
 def run(*words, path="", **environment):
     before = [str(path)] if path else []
@@ -39,6 +41,12 @@ def test_info_tells_glue_compiler_and_cache_also_where_a_site_prints(tmp_path):
     assert told["glue"] == ("intercept not built yet, sim not built yet, compiled at first use, once, "
                             "about a minute")  # fmt: skip
     assert told["cache"] == str(tmp_path / "cache") and told["compiler"]
+
+
+def test_glue_is_compiled_anew_for_headers_that_it_includes():
+    headers = {p.name for p in glue._public_headers([p for p in (glue.PACKAGE / "glue/intercept").iterdir()])}
+    assert {"capture.h", "call.h", "stats.h", "api.h"} <= headers  # the last two through the first
+    assert not {"loss.h", "watch.h", "fuzz.h"} & headers
 
 
 def test_a_missing_torch_is_named_with_what_to_do(trace, tmp_path):

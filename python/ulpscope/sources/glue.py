@@ -174,12 +174,22 @@ def path_of(name: str) -> Path:
     return _cache_folder(name) / f"usc_glue_{name}.so"
 
 
+def _public_headers(files: list[Path]) -> list[Path]:
+    """Those of our public headers that some files include, or these in turn."""
+    found, rest = set(), list(files)
+    while rest:
+        named = re.findall(r"^#include <(ulpscope(?:_sim)?/\w+\.h)>", rest.pop().read_text("utf-8"), re.M)
+        new = {PACKAGE / "include" / name for name in named} - found
+        found |= new
+        rest += new
+    return sorted(found)
+
+
 def _cache_folder(name: str) -> Path:
     flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags(), _torch_build())
     digest = hashlib.sha256(repr(flags).encode())
-    headers = sorted((PACKAGE / "include").glob("*/*.h")) + \
-        sorted((PACKAGE / "glue" / name).glob("*.h"))
-    for path in headers + _sources(name):
+    own = sorted((PACKAGE / "glue" / name).glob("*.h")) + _sources(name)
+    for path in _public_headers(own) + own:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     version = _torch_version().replace("/", "_")
     return cache_home() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
