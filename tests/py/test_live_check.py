@@ -288,19 +288,33 @@ def test_a_module_is_judged_from_its_own_inputs_on():
     assert found["act"].op == "module:act" and found["act"].cause == "result rounded to bfloat16"
 
 
-def test_modules_inside_which_autocast_rounds_are_left_out_and_said():
-    """In float64 their chain does not round where autocast does: there is no reference. Their operators have one."""
+def test_modules_inside_which_autocast_rounds_are_held_to_what_that_costs():
+    """Their chain in float64 does not round where autocast does, the yardstick does; an error beyond that is found."""
     def forward(net, x):
         with torch.autocast("sim", torch.bfloat16):
             return net(x)
 
-    with ulpscope.sim.plant("aten::gelu:bf16_output"), ulpscope.live_check(level="module") as modules:
-        train(steps=1, forward=forward)
-    assert (modules.findings(), modules.error) == ([], None) and modules.n_judged > 0
-    assert modules.left_out.keys() == {"it rounds to a narrow format inside, as autocast does"}
-    with ulpscope.sim.plant("aten::addmm:scale"), ulpscope.live_check() as live:
-        train(steps=1, forward=forward)
-    assert {(f.op, f.module) for f in live.findings()} == {("aten::addmm", "up"), ("aten::addmm", "down")}
+    def judged(fault=None, **options):
+        with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.live_check(**options) as live:
+            train(steps=1, forward=forward)
+        found = {f.module: f for f in live.findings()}
+        assert (live.error, live.left_out) == (None, {}) and live.n_judged > 0
+        return found
+
+    for inputs in ("device", "reference"):
+        assert judged(level="module", **({"inputs": inputs} if inputs != "device" else {})) == {}
+    found = judged("aten::gelu:scale:factor=0.5", level="module")
+    assert "act" in found and "0.5" in found["act"].cause
+    assert found[""].verdict in ("reduced", "wrong"), "the whole, beyond its own roundings"
+    assert {(f.op, f.module) for f in judged("aten::addmm:scale").values()} == {("aten::addmm", "up"), ("aten::addmm", "down")}
+
+
+def test_a_model_in_bfloat16_is_not_accused_of_its_own_roundings():
+    net, x = torch.nn.Sequential(Chain(), torch.nn.Linear(32, 16)).to("sim").bfloat16(), torch.randn(16, 16).bfloat16().to("sim")
+    for fault, found in ((None, set()), ("aten::gelu:scale:factor=0.5", {"module:(model)", "module:0", "module:0.act"})):
+        with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.live_check(level="module") as live:
+            net(x)
+        assert {f.op for f in live.findings()} == found and live.error is None
 
 
 class Chain(torch.nn.Module):

@@ -12,6 +12,8 @@ import operator
 import re
 from dataclasses import dataclass, field
 
+import torch
+
 from ..calls.callable import Composite, learn
 from ..calls.read_call import bare_call, fill_storage, tensor_of, view_of
 from ..calls.replay import (
@@ -23,9 +25,11 @@ from ..calls.replay import (
     promises_nothing,
     substitute,
 )
+from .formats import FORMATS, NATIVE, rounded_once
 from .precision import STANDARD, sources_of, space_of
 
 MOST_CALLS = 256  # of one graph; the modules inside a larger one are judged
+LOW = {dtype: name for name, dtype in NATIVE.items()}
 
 
 @dataclass
@@ -58,10 +62,33 @@ class ModuleCall(Composite):
         """The forward as a function of its tensors, on the device that `place` names."""
         return lambda *tensors: self.replay(tensors, place)
 
+    def rounded(self, seed=None):
+        """The forward in float32 with every result rounded that its operator gives in 16 bits, for a
+        yardstick: what an honest device loses there. With a seed they fall to either side, so that runs tell
+        how large that is. None where no operator rounds."""
+        formats = {id(step.call): self._rounded_by(step) for step in self.steps_taken}
+        if not any(formats.values()):
+            return None
+
+        def run(*tensors):
+            draw = None if seed is None else torch.Generator().manual_seed(seed)
+            return self.replay(tensors, function_of=lambda call: _rounding(call, formats[id(call)], draw))
+
+        return run
+
+    def _rounded_by(self, step):
+        """Paths of what a step gives or writes in 16 bits -> the format's name; nothing of what only shows
+        an argument, which is rounded already, or of what the forward gives, whose own rounding the verdict knows."""
+        call = step.call
+        shown = call.schema is not None and any(r.alias_info for r in call.schema.returns)
+        last = {path for path, n in (*step.gives, *step.takes.items()) if n in self.kept}
+        given = {**({} if shown else call.results), **call.mutated}
+        return {p: LOW[view.dtype] for p, view in given.items() if view.dtype in LOW and p not in last}
+
     def replay(self, tensors, place=lambda captured: "cpu", apply=None, function_of=None):
         """Takes the steps on tensors, or on nodes of a graph that `apply(function, args,
         kwargs)` adds to."""
-        apply = apply or (lambda function, args, kwargs: function(*args, **kwargs))
+        apply = apply or _plainly
         values = list(tensors)
         for step in self.steps_taken:
             call, at = step.call, dict(step.numbers)
@@ -90,6 +117,35 @@ def _part(result, path, call, apply):
 def _on_cpu(call):
     """What computes a step of the reference: an extension's operator by its formula."""
     return call.function if space_of(call.op) in STANDARD else sources_of(call)[0].run
+
+
+def _rounding(call, formats, draw):
+    """What computes a step, with what it gives in 16 bits rounded to them: to the nearest, or by chance
+    to one of the two next to it."""
+    function = _on_cpu(call)
+
+    def run(*args, **kwargs):
+        result = function(*args, **kwargs)
+        for path, name in formats.items():
+            value = _at(args, kwargs, path) if path in call.mutated else _part(result, path, call, _plainly)
+            side = 0 if draw is None else torch.rand(value.shape, generator=draw, dtype=value.dtype) - 0.5
+            value.copy_(rounded_once(value * (1 + side * 2.0 ** (1 - FORMATS[name][0])), name))
+        return result
+
+    return run if formats else function
+
+
+def _at(args, kwargs, path):
+    """The argument at a path like args[0][1] or kwargs.out."""
+    found = re.match(r"(?:args\[(\d+)\]|kwargs\.(\w+))(.*)", path)
+    value = args[int(found[1])] if found[1] else kwargs[found[2]]
+    for i in re.findall(r"\[(\d+)\]", found[3]):
+        value = value[int(i)]
+    return value
+
+
+def _plainly(function, args, kwargs):
+    return function(*args, **kwargs)
 
 
 class Builder:

@@ -35,6 +35,7 @@ from .judging import explain, judge_drawn, judge_given
 WRAPPED = (torch.float64, torch.int64, torch.complex128)  # what torch makes of Python's numbers
 OF_TORCH = (*STANDARD, "fsdp")  # spaces of operators that are torch's own
 MEANWHILE = "another thread wrote an input of it while it ran"
+CHAINED = "held to what the roundings to 16 bits between its operators cost"
 TENSORS = ("Tensor", "List[Tensor]", "Optional[Tensor]", "List[Optional[Tensor]]")
 
 
@@ -75,6 +76,16 @@ def judge_captured(trace, row, seconds, groups):
     return call, verdict, timing
 
 
+def judge_chain(call, answer, timing, seconds, groups):
+    """The verdict on what a chain of calls gave, with its cause where there is one to be sought."""
+    verdict = judge_given(call, answer, seconds=0)
+    if call.rounded():
+        verdict.notes.append(CHAINED)
+    if verdict.verdict in FLAGGED:
+        explain(call, verdict, timing, seconds, groups)
+    return verdict
+
+
 def judge_forward(trace, forward, seconds, groups):
     """The same of a module's forward, one of `trace.forwards`: its calls in a chain, from what they
     were given from outside to what was read behind them."""
@@ -82,20 +93,10 @@ def judge_forward(trace, forward, seconds, groups):
     source = {"sequence": forward["call"], "op": forward["op"]}
     call = module_call({**forward, "source": source}, trace.call, trace.blob)
     call.mutated = {}  # a buffer that it writes is judged with the operator that does
-    if any(narrows(step.call) for step in call.steps_taken):
-        raise NotJudged("it rounds to a narrow format inside, as autocast does")
     outputs = {f"out[{i}]": _content(item, trace) for i, item in enumerate(call.gave)}
     call.results = {}
-    verdict = judge_given(call, Answer(as_numbers(call, outputs), ""), seconds=0)
-    if verdict.verdict in FLAGGED:
-        explain(call, verdict, timing, seconds, groups)
-    return call, verdict, timing
-
-
-def narrows(call):
-    """Whether a call makes numbers narrower than they came: of that a chain in float64 knows nothing."""
-    wide = any(v.dtype in (torch.float32, torch.float64) for v in call.views.values())
-    return call.op.startswith("aten::_to_copy") and wide and call.value("dtype") in (torch.float16, torch.bfloat16)
+    answer = Answer(as_numbers(call, outputs), "")
+    return call, judge_chain(call, answer, timing, seconds, groups), timing
 
 
 def _as_number(call):
