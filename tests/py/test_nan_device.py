@@ -2,6 +2,7 @@
 """`ulpscope.nan_tracker` on a device: what is looked at there bears what the host's own look at the
 bytes bears, and nobody waits for it."""
 
+import sys
 import threading
 
 import pytest
@@ -162,6 +163,12 @@ def test_nobody_waits_for_the_device():
     assert n == 0 and found == [("aten::mm", 0), ("aten::mm", 1), ("aten::mm", 2)]
     n, read = waits(program)
     assert n > 6 and read == found  # and a wait would be seen
+
+
+def test_a_device_is_looked_at_there_but_where_its_memory_is_the_hosts(monkeypatch):
+    assert not ulpscope.nan_tracker().on_device and ulpscope.nan_tracker(on_device=True).on_device
+    monkeypatch.delitem(sys.modules, "ulpscope.sim")
+    assert ulpscope.nan_tracker().on_device and not ulpscope.nan_tracker(on_device=False).on_device
 
 
 def test_looks_alter_nothing():

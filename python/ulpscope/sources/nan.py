@@ -73,9 +73,9 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
 
     `on_device`: tensors of an accelerator are looked at where they lie, by operators of the
     device behind the program's own, and what they find is copied once a step: no call waits
-    for the device, `births()` does. Else their bytes are read, which waits for each. Of what was
-    there before the block a sentence says that it holds NaN, not how many. Not with `keep_calls`, which
-    reads bytes; and not yet tried on another device than the simulated one.
+    for the device, `births()` does. Of what was there before the block a sentence says that it
+    holds NaN, not how many. False: their bytes are read, which waits for each. None: where they lie,
+    but on the simulated device, whose memory is the host's, and with `keep_calls`, which reads bytes.
 
     It works beside a `capture` and other modes, four of them at once. Where tracking fails the
     program goes on without: it is said on stderr, and `nan.error` holds the sentence. Raises ValueError for bad arguments.
@@ -86,7 +86,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
 
     def __init__(self, ops=None, steps=None, on_birth="record", keep=1000, step_by=None, ranks=None,
                  modules=None, threads=None, keep_calls=0, keep_bytes=256 << 20,
-                 output="ulpscope-nan", on_device=False):  # fmt: skip
+                 output="ulpscope-nan", on_device=None):  # fmt: skip
         from .. import _core
 
         if on_birth not in ("record", "raise") and not callable(on_birth):
@@ -103,7 +103,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         self.recorder = _capture.Recorder(None, "stats", ops, births=self.found)
         self.recorder.scope = self.scope
         self.keep_calls, self.keep_bytes = keep_calls, keep_bytes
-        self.on_device = on_device
+        self.on_device = "ulpscope.sim" not in sys.modules if on_device is None else on_device
         self.output = Path(output).absolute()
         self.died = False  # the block ended by an exception
         self._trace = None
