@@ -137,7 +137,7 @@ class seed_all(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     Raises ValueError for a seed that is no whole number from 0.
     """
 
-    def __init__(self, seed, cpu_random=True):
+    def __init__(self, seed=0, cpu_random=True):
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             raise ValueError(f"seed {seed!r}: a whole number from 0")
         super().__init__("fallback", "*", None, None, None, None, "manual", draws=True)
