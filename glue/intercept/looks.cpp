@@ -4,6 +4,8 @@
 // up to +Inf, the largest number and -Inf, which is one comparison and one sum.
 #include "looks.h"
 
+#include <torch/csrc/python_headers.h>
+
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
@@ -111,6 +113,22 @@ class Plain
     }
 };
 
+/* A lock under which operators of a device run: their kernels may be Python's, and wait
+ * for the GIL, which is not kept while the lock is waited for. */
+class Held
+{
+    std::unique_lock<std::mutex> lock_;
+
+  public:
+    explicit Held(std::mutex &mutex) : lock_(mutex, std::try_to_lock)
+    {
+        if (lock_.owns_lock()) return;
+        PyThreadState *const python = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+        lock_.lock();
+        if (python != nullptr) PyEval_RestoreThread(python);
+    }
+};
+
 struct All {
     std::mutex mutex;
     std::map<const usc_capture *, std::shared_ptr<Looks>> of;
@@ -211,7 +229,7 @@ bool Looks::look_at(const usc_capture_tensor &t, int64_t look)
 
 void Looks::take(Tensors &tensors, size_t n, bool views)
 {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const Held lock(mutex_);
     const Plain plain;
     const OutOfSight here;
     for (size_t i = 0; i < n; ++i) {
@@ -324,7 +342,7 @@ void Looks::receive(bool wait)
 
 void Looks::settle(bool wait)
 {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const Held lock(mutex_);
     const Plain plain;
     const OutOfSight here;
     for (Lane &lane : lanes_)
