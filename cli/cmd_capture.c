@@ -37,8 +37,8 @@ static const cli_entry own_options[] = {
     {OPT_LEVEL, "level", "[aten|api|api,aten|module]", "aten",
      "record operators, the Python functions that call them "
      "(torch.nn.functional.linear), or both, operators below their function; module: "
-     "operators, and what goes into and comes out of each module's forward, which "
-     "ulpscope diff --module compares"},
+     "operators, and what goes into and comes out of each module, forward and backward, "
+     "which ulpscope diff --module compares"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {'o', "output", "TRACE", "ulpscope-trace", "folder of the trace"},

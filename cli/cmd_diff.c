@@ -47,8 +47,9 @@ static const cli_entry own_options[] = {
     {OPT_PHASE, "phase", "PHASE", NULL,
      "only calls of forward, backward or optimizer (two ranks: optimizer)"},
     {OPT_MODULE, "module", NULL, NULL,
-     "compare what goes into and comes out of each module's forward: eager against "
-     "compiled, where operators do not correspond; both captured with --level module"},
+     "compare what goes into and comes out of each module, forward and backward "
+     "(gradients of inputs and parameters): eager against compiled, where operators do "
+     "not correspond; both captured with --level module"},
     {OPT_ALL, "all", NULL, NULL, "list all pairs, not only where a difference begins"},
     {OPT_LIMIT, "limit", "N", "20", "at most N lines of a list"},
     {OPT_IMPORT, "import", "MODULE", NULL,

@@ -38,7 +38,7 @@ struct Row {
     std::deque<std::string> paths; /* a deque: its texts stay where they are */
     std::string autocast;          /* as the call began */
     ApiForward forward;            /* of the row that was written last */
-    std::vector<ApiInput> inputs;
+    std::vector<ApiInput> inputs, parameters;
     std::vector<const at::Tensor *> outputs;
 
     void clear()
@@ -156,6 +156,15 @@ void api_enter(usc_intercept_api *call)
     stand_in(call->slot, call);
     row(call->slot).autocast = autocast_state();
     row(call->slot).forward.first_node = at::sequence_number::peek();
+    row(call->slot).forward.backward_op = 0;
+    row(call->slot).parameters.clear();
+}
+
+void api_graph(const usc_intercept_api *call, int64_t op, uint64_t first)
+{
+    if (call->slot < 0) return;
+    row(call->slot).forward.first_node = first;
+    row(call->slot).forward.backward_op = op;
 }
 
 void api_leave(usc_intercept_api *call)
@@ -178,12 +187,14 @@ void api_end(usc_intercept_api *call, bool ok)
         usc_capture_end(session.capture, call->sequence, r.tensors.data(),
                         static_cast<int>(r.tensors.size()), ok);
         try {
+            r.inputs.insert(r.inputs.end(), r.parameters.begin(), r.parameters.end());
             if (ok && at::GradMode::is_enabled())
                 watch_backward(session, r.forward, r.inputs, r.outputs);
         } catch (...) { /* a graph that cannot be walked has no backward call */
         }
     }
     r.outputs.clear();
+    r.parameters.clear();
     r.clear();
 }
 
@@ -198,7 +209,19 @@ void api_add(void *object, usc_role role, const char *path, usc_maybe maybe)
         r.inputs.push_back(
             {&tensor, tensor.grad_fn().get(), static_cast<uint32_t>(tensor.output_nr())});
 }
+
+void api_parameter(const usc_intercept_api *call, void *object, const char *path)
+{
+    if (call->slot < 0) return;
+    const at::Tensor &tensor = THPVariable_Unpack(static_cast<PyObject *>(object));
+    if (tensor.requires_grad() && tensor.is_leaf())
+        row(call->slot).parameters.push_back({&tensor, nullptr, 0, path});
+}
 #else
+void api_parameter(const usc_intercept_api *, void *, const char *)
+{
+}
+
 void api_add(void *, usc_role, const char *, usc_maybe)
 {
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward pass of a Python function: a call of its own, whose arguments are the
-// gradients that come in, and whose results are those of the function's inputs. Hooks on
-// the nodes of its graph see both; they keep no tensor and change none. Neighbour:
-// apis.cpp, the forward call.
+// gradients that come in, and whose results are those of the function's inputs; of a
+// module, also those of its parameters. Hooks on the nodes of its graph see both; they
+// keep no tensor and change none. Neighbour: apis.cpp, the forward call.
 #include "intercept.h"
 
 #include <torch/csrc/autograd/function.h>
@@ -136,6 +136,39 @@ struct Outgoing : ag::FunctionPostHook {
     }
 };
 
+/* The whole gradient of an input of a module, from all that read it: where several ways
+ * inside the module lead to it, no edge carries what the module gives. */
+struct Whole : ag::FunctionPreHook {
+    WatchedRef watched;
+    std::vector<std::pair<uint32_t, size_t>> inputs; /* of the node, of the call */
+
+    ag::variable_list operator()(const ag::variable_list &grads) override
+    {
+        guarded(*watched, [&](Session &session) {
+            Tensors tensors;
+            std::vector<std::string> paths;
+            paths.reserve(inputs.size());
+            for (const auto &[nr, input] : inputs)
+                if (nr < grads.size() && grads[nr].defined() && watched->sequence != 0)
+                    describe_at(tensors, grads[nr], USC_ROLE_OUT,
+                                paths.emplace_back("whole[" + std::to_string(input) + "]")
+                                    .c_str(),
+                                USC_MAYBE_NOT);
+            look_past(session, tensors);
+            if (!tensors.empty())
+                usc_capture_more(session.capture, watched->sequence, tensors.data(),
+                                 static_cast<int>(tensors.size()));
+        });
+        return grads;
+    }
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &) const
+    {
+    }
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &)
+    {
+    }
+};
+
 /* ---- the graph of one call ---- */
 
 struct EdgeOut {
@@ -155,6 +188,9 @@ std::vector<EdgeOut> edges_out(const std::vector<ag::Node *> &roots, uint64_t fi
     std::vector<EdgeOut> found;
     std::vector<ag::Node *> left = roots;
     std::unordered_set<ag::Node *> seen(roots.begin(), roots.end());
+    std::unordered_multimap<ag::Node *, size_t> wanted;
+    for (size_t k = 0; k < inputs.size(); ++k)
+        wanted.emplace(inputs[k].node, k);
     while (!left.empty() && seen.size() < MOST_NODES) {
         ag::Node *node = left.back();
         left.pop_back();
@@ -163,9 +199,10 @@ std::vector<EdgeOut> edges_out(const std::vector<ag::Node *> &roots, uint64_t fi
             ag::Node *next = edge.function.get();
             if (next == nullptr) continue;
             bool input = false;
-            for (size_t k = 0; k < inputs.size(); ++k) {
-                if (inputs[k].node != next || inputs[k].nr != edge.input_nr) continue;
-                found.push_back({node, i, k});
+            const auto [from, to] = wanted.equal_range(next);
+            for (auto k = from; k != to; ++k) {
+                if (inputs[k->second].nr != edge.input_nr) continue;
+                found.push_back({node, i, k->second});
                 input = true;
             }
             if (!input && is_made_here(*next, first) && seen.insert(next).second)
@@ -199,6 +236,24 @@ void hook_inputs(const WatchedRef &w, const std::vector<EdgeOut> &edges)
         node->add_post_hook(std::move(hook));
 }
 
+/* Not of leaves: their nodes may outlive the step. */
+void hook_wholes(const WatchedRef &w, const std::vector<EdgeOut> &edges,
+                 const std::vector<ApiInput> &inputs)
+{
+    std::unordered_map<ag::Node *, std::unique_ptr<Whole>> hooks;
+    std::unordered_set<size_t> done;
+    for (const EdgeOut &e : edges) {
+        ag::Node *node = inputs[e.input].node;
+        if (node->sequence_nr() == UINT64_MAX || !done.insert(e.input).second) continue;
+        auto &hook = hooks[node];
+        if (!hook) hook = std::make_unique<Whole>();
+        hook->watched = w;
+        hook->inputs.emplace_back(inputs[e.input].nr, e.input);
+    }
+    for (auto &[node, hook] : hooks)
+        node->add_pre_hook(std::move(hook));
+}
+
 } // namespace
 
 void watch_backward(Session &session, const ApiForward &f, std::vector<ApiInput> inputs,
@@ -221,19 +276,21 @@ void watch_backward(Session &session, const ApiForward &f, std::vector<ApiInput>
     auto w = std::make_shared<Watched>();
     w->slot = f.slot;
     w->serial = f.serial;
-    w->op = f.op;
+    w->op = f.backward_op != 0 ? f.backward_op : f.op;
     w->module = f.module;
     w->stack = f.stack;
     w->forward = f.sequence;
     w->n_outputs = outputs.size();
     for (size_t k = 0; k < inputs.size(); ++k) {
-        w->inputs.push_back("out[" + std::to_string(k) + "]");
+        w->inputs.push_back(inputs[k].path.empty() ? "out[" + std::to_string(k) + "]"
+                                                   : inputs[k].path);
         if (inputs[k].node == nullptr) { /* a leaf, whose node may have come since */
             const auto node = ag::impl::try_get_grad_accumulator(*inputs[k].tensor);
             inputs[k].node = node.get();
         }
     }
     std::vector<EdgeOut> edges = edges_out(roots, f.first_node, inputs);
+    if (f.backward_op != 0) hook_wholes(w, edges, inputs);
     drop_sums(edges, inputs.size());
     hook_inputs(w, edges);
     for (auto &[node, hook] : hooks) {

@@ -297,6 +297,8 @@ void api_leave(usc_intercept_api *call);
 void api_add(void *object, usc_role role, const char *path, usc_maybe maybe);
 void api_begin(usc_intercept_api *call);
 void api_end(usc_intercept_api *call, bool ok);
+void api_graph(const usc_intercept_api *call, int64_t op, uint64_t first);
+void api_parameter(const usc_intercept_api *call, void *object, const char *path);
 /** The sequence of the row of the API call around this thread; 0: it has none yet. */
 int64_t api_sequence(const Session &session);
 
@@ -307,13 +309,15 @@ struct ApiForward {
     int slot;
     int64_t serial, op, sequence, module, stack;
     uint64_t first_node; /* autograd's number of the first node that it can have made */
+    int64_t backward_op; /* of a module: what its backward pass is called; else 0 */
 };
 
-/* An input that asks for a gradient, before the call. */
+/* An input that asks for a gradient, before the call; a parameter of a module. */
 struct ApiInput {
     const at::Tensor *tensor;    /* valid as long as the call */
     torch::autograd::Node *node; /* NULL: a leaf */
     uint32_t nr;
+    std::string path = {}; /* of a parameter's gradient */
 };
 
 /** Records the backward pass of a call when it comes. */

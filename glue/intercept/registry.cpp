@@ -453,19 +453,21 @@ void settle(usc_capture *c, bool wait)
 } // namespace
 
 extern "C" USC_API const usc_intercept_table usc_intercept;
-const usc_intercept_table usc_intercept = {&intercept::storage_hooks,
-                                           intercept::attach,
-                                           intercept::detach,
-                                           intercept::note_module,
-                                           intercept::adopt_new_operators,
-                                           intercept::in_backward,
-                                           intercept::api_enter,
-                                           intercept::api_leave,
-                                           intercept::knows_python() ? intercept::api_add
-                                                                     : nullptr,
-                                           intercept::api_begin,
-                                           intercept::api_end,
-                                           intercept::devices_seen,
-                                           intercept::places,
-                                           settle,
-                                           intercept::forget_looks};
+const usc_intercept_table usc_intercept = {
+    &intercept::storage_hooks,
+    intercept::attach,
+    intercept::detach,
+    intercept::note_module,
+    intercept::adopt_new_operators,
+    intercept::in_backward,
+    intercept::api_enter,
+    intercept::api_leave,
+    intercept::knows_python() ? intercept::api_add : nullptr,
+    intercept::api_begin,
+    intercept::api_end,
+    intercept::devices_seen,
+    intercept::places,
+    settle,
+    intercept::forget_looks,
+    intercept::api_graph,
+    intercept::knows_python() ? intercept::api_parameter : nullptr};

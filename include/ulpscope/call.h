@@ -166,6 +166,10 @@ USC_API bool usc_call_is_api(const usc_call *call);
  * and came out. They are not run again. */
 #define USC_CALL_FORWARD "module.forward"
 
+/* Of those that stand for its backward pass: gradients came in, and what came out are
+ * those of its inputs and parameters. */
+#define USC_CALL_BACKWARD "module.backward"
+
 typedef struct usc_select_options {
     const char *target;    /* device type that will replay; NULL: the home */
     const int64_t *wanted; /* ascending; NULL: all */

@@ -284,7 +284,34 @@ static void mode_dealloc(mode_object *self)
     Py_DECREF(type);
 }
 
+/* The call of this mode that this thread is inside of is a module's forward. */
+static PyObject *mode_graph(mode_object *self, PyObject *args)
+{
+    const char *name;
+    unsigned long long first;
+    PyObject *parameters;
+    const py_api_target to = py_capture_target(self->capture);
+    if (!PyArg_ParseTuple(args, "sKO!", &name, &first, &PyDict_Type, &parameters))
+        return NULL;
+    if (to.glue == NULL || to.glue->api_parameter == NULL || t_running == NULL ||
+        t_running->mode != self)
+        Py_RETURN_NONE;
+    const usc_intercept_api *call = &t_running->told;
+    to.glue->api_graph(call, usc_capture_op(to.session, name, ""), first);
+    PyObject *path, *tensor;
+    for (Py_ssize_t at = 0; PyDict_Next(parameters, &at, &path, &tensor);) {
+        const char *text = PyUnicode_Check(path) ? PyUnicode_AsUTF8(path) : NULL;
+        if (text == NULL) return PyErr_Format(PyExc_TypeError, "paths are texts");
+        if (PyObject_TypeCheck(tensor, (PyTypeObject *)self->types.tensor))
+            to.glue->api_parameter(call, tensor, text);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"graph", (PyCFunction)mode_graph, METH_VARARGS,
+     "graph(name, first, {path: parameter}): from inside a function that is recorded: it "
+     "is a module's forward, and its backward pass a call of that name."},
     {"__torch_function__", (PyCFunction)(void (*)(void))mode_function, METH_FASTCALL,
      "What torch calls in place of a function of its own."},
     {NULL, NULL, 0, NULL},

@@ -52,8 +52,9 @@ bool usc_picks_wants(const usc_picks *p, int64_t call)
 static bool is_silent(const char *op)
 {
     static const char *const silent[] = {
-        USC_CALL_FORWARD,      "c10d::barrier",          "c10d::monitored_barrier",
-        "c10d::check_for_nan", "_c10d_functional::wait", "_c10d_functional::_wrap"};
+        USC_CALL_FORWARD,          USC_CALL_BACKWARD,     "c10d::barrier",
+        "c10d::monitored_barrier", "c10d::check_for_nan", "_c10d_functional::wait",
+        "_c10d_functional::_wrap"};
     for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++)
         if (strncmp(op, silent[i], strlen(silent[i])) == 0) return true;
     return false;

@@ -146,7 +146,7 @@ static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_ar
     return st;
 }
 
-static double height(const usc_diff_size *s)
+double usc_diff_height(const usc_diff_size *s)
 {
     return s->n_special > 0 ? (double)INFINITY : s->worst > s->rms ? s->worst : s->rms;
 }
@@ -157,6 +157,7 @@ typedef struct both {
     usc_call a, b;
     double fan; /* numbers that one result is made of, about */
     double scale;
+    bool backward; /* a module's */
 } both;
 
 static double elements_of(const usc_call_arg *arg)
@@ -209,7 +210,7 @@ static void look_at_inputs(both *c)
 {
     const usc_call_arg *in[2], *out;
     find_largest(&c->a, in, &out);
-    c->fan = 1;
+    c->fan = c->backward ? usc_diff_gradient_fan(&c->a) : 1;
     if (in[0] == NULL || out == NULL) return;
     const double n = fmax(elements_of(out), 1);
     if (in[1] != NULL && usc_pattern_match(PRODUCTS, c->a.op)) {
@@ -218,7 +219,7 @@ static void look_at_inputs(both *c)
         return;
     }
     const int64_t row = in[0]->ndim > 0 ? in[0]->sizes[in[0]->ndim - 1] : 1;
-    c->fan = fmax(fmax(elements_of(in[0]) / n, (double)row), 1);
+    c->fan = fmax(fmax(elements_of(in[0]) / n, (double)row), c->fan);
     if (usc_pattern_match(SUMS, c->a.op))
         c->scale = fmax(fabs(stat_of(in[0], "min")), fabs(stat_of(in[0], "max")));
 }
@@ -240,12 +241,15 @@ static usc_status find_worst(usc_diff *d, const both *c, bool results, usc_diff_
         usc_diff_size size;
         const usc_call_arg *own = &c->a.arg[i];
         const int other = usc_diff_partner(&c->b, own, i);
-        if ((own->role != USC_ROLE_IN) != results || other < 0 || is_garbage(d, own))
+        if ((own->role != USC_ROLE_IN) != results || other < 0 || is_garbage(d, own) ||
+            usc_diff_is_covered(&c->a, &c->b, own))
             continue;
-        const usc_status st =
-            distance(d, own, &c->b.arg[other], results ? c->scale : 0, &size, err);
+        const double scale = !results      ? 0
+                             : c->backward ? usc_diff_gradient_scale(&c->a, own)
+                                           : c->scale;
+        const usc_status st = distance(d, own, &c->b.arg[other], scale, &size, err);
         if (st != USC_OK) return st;
-        const bool more = height(&size) > height(worst) || *arg < 0 ||
+        const bool more = usc_diff_height(&size) > usc_diff_height(worst) || *arg < 0 ||
                           (worst->basis == USC_DIFF_BY_NOTHING && size.basis > 0);
         if (more) *worst = size, *arg = i;
     }
@@ -271,18 +275,23 @@ static usc_hash128 key_of_version(int64_t version)
     return usc_hash_bytes(&version, sizeof version);
 }
 
-/* Of a row whose inputs differ: what wrote the one that differs most. */
-static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i)
+/* Of a row whose inputs differ: what wrote the one that differs most. Of a module's
+ * gradients nobody may have: what is `behind` explains them, as does the one around. */
+static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t behind)
 {
     usc_diff_row *row = &d->row[i];
     const usc_call_arg *a = &c->a.arg[row->in_arg];
     const int other = usc_diff_partner(&c->b, a, row->in_arg);
     const int64_t at_a = writer_of(&d->list[0], row->call_a, a->tensor);
     const int64_t at_b = writer_of(&d->list[1], row->call_b, c->b.arg[other].tensor);
-    const bool much = height(&row->in) > GROWTH;
+    const bool much = usc_diff_height(&row->in) > GROWTH;
     /* What is made between modules is of the one around them, which tells. */
     if (d->options.modules && row->parent >= 0 && (at_a < 0 || at_b < 0))
         return USC_DIFF_INHERITED;
+    if (behind >= 0 && (at_a < 0 || at_b < 0)) {
+        row->from = behind;
+        return USC_DIFF_INHERITED;
+    }
     if (at_a < 0 && at_b < 0) {
         const usc_hash128 key = key_of_version(a->version);
         const int64_t *first = usc_keys_find(&d->entered, key);
@@ -305,9 +314,12 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i)
     return USC_DIFF_INHERITED;
 }
 
-/* What a call is made of: of a module's forward about the calls inside. */
-static double calls_in(const usc_diff_call *c)
+/* What a call is made of: of a module's forward about the calls inside, of its backward
+ * about two for each of these. */
+static double calls_in(const usc_diff_list *l, const usc_diff_call *c)
 {
+    const int64_t at = c->forward != 0 ? usc_diff_list_index(l, c->forward) : -1;
+    if (at >= 0) return 2 * calls_in(l, &l->call[at]);
     return (c->flags & USC_DIFF_FORWARD) != 0 ? (double)(c->sequence - c->begun) : 1;
 }
 
@@ -318,7 +330,8 @@ static int64_t furthest_inside(const usc_diff *d, const usc_diff_call *a, int64_
     int64_t found = -1;
     if ((a->flags & USC_DIFF_FORWARD) == 0) return -1;
     for (int64_t k = i - 1; k >= 0 && d->row[k].call_a > a->begun; k--)
-        if (height(&d->row[k].out) > (found < 0 ? 0 : height(&d->row[found].out)))
+        if (usc_diff_height(&d->row[k].out) >
+            (found < 0 ? 0 : usc_diff_height(&d->row[found].out)))
             found = k;
     return found;
 }
@@ -326,7 +339,7 @@ static int64_t furthest_inside(const usc_diff *d, const usc_diff_call *a, int64_
 /* A result that is further apart than what it was made of explains. */
 static bool is_grown(const usc_diff_row *row, double from)
 {
-    const double out = height(&row->out);
+    const double out = usc_diff_height(&row->out);
     return out > GROWTH * from && out > GROWTH_LIMIT * row->limit;
 }
 
@@ -337,23 +350,28 @@ static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
         &d->list[0].call[usc_diff_list_index(&d->list[0], row->call_a)];
     const usc_diff_call *b =
         &d->list[1].call[usc_diff_list_index(&d->list[1], row->call_b)];
-    const double in = height(&row->in), out = height(&row->out);
+    const usc_diff_behind behind = usc_diff_look_behind(d, a);
+    const double own = usc_diff_height(&row->in), in = fmax(own, behind.height);
+    const double out = usc_diff_height(&row->out);
     if (row->out_arg < 0) return USC_DIFF_SAME; /* no results, or memory left as it was */
     if (row->out.basis == USC_DIFF_BY_NOTHING) return USC_DIFF_UNTOLD;
     if (!(out > 0)) return USC_DIFF_SAME;
-    row->limit =
-        limit_of(c, &c->a.arg[row->out_arg]) * sqrt(fmax(calls_in(a), calls_in(b)));
+    row->limit = limit_of(c, &c->a.arg[row->out_arg]) *
+                 sqrt(fmax(calls_in(&d->list[0], a), calls_in(&d->list[1], b)));
     if ((a->flags & b->flags & USC_DIFF_DRAWS) != 0 && a->random != b->random &&
         !(in > 0))
         return USC_DIFF_DREW;
     const int64_t inside = furthest_inside(d, a, i);
     if (!(in > 0) && !(out > row->limit)) return USC_DIFF_ROUNDED;
-    if (!(in > 0) && inside >= 0 && !is_grown(row, height(&d->row[inside].out))) {
+    if (!(in > 0) && inside >= 0 &&
+        !is_grown(row, usc_diff_height(&d->row[inside].out))) {
         row->from = inside;
         return USC_DIFF_INHERITED;
     }
     if (!(in > 0)) return USC_DIFF_MADE;
-    const usc_diff_kind kind = trace_back(d, c, i);
+    if (!(own > 0)) row->from = behind.row;
+    const usc_diff_kind kind =
+        own > 0 ? trace_back(d, c, i, behind.row) : USC_DIFF_INHERITED;
     if (kind != USC_DIFF_INHERITED) return kind;
     if (inside >= 0) return USC_DIFF_INHERITED;
     return is_grown(row, in) ? USC_DIFF_GREW : USC_DIFF_INHERITED;
@@ -397,12 +415,14 @@ usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err)
         row->kind = USC_DIFF_SAME;
         return USC_OK;
     }
+    c.backward = (a->flags & USC_DIFF_BACKWARD) != 0;
     usc_arena_reset(&d->texts);
     usc_status st = usc_diff_read(d, 0, row->call_a, &c.a, err);
     if (st == USC_OK) st = usc_diff_read(d, 1, row->call_b, &c.b, err);
     if (st == USC_OK) look_at_inputs(&c);
     if (st == USC_OK) st = find_worst(d, &c, true, row, err);
-    if (st == USC_OK && height(&row->out) > 0) st = find_worst(d, &c, false, row, err);
+    if (st == USC_OK && usc_diff_height(&row->out) > 0)
+        st = find_worst(d, &c, false, row, err);
     if (st == USC_OK) row->kind = kind_of(d, &c, i);
     return st;
 }

@@ -35,6 +35,13 @@ static void add_size(usc_line *to, const usc_diff_size *s, const usc_call_arg *a
                      text_of(arg->dtype_name));
 }
 
+/* Of a module's backward pass inputs are gradients. */
+static const char *inputs_of(const usc_call *a)
+{
+    return strcmp(text_of(a->op), USC_CALL_BACKWARD) == 0 ? "the gradients that come in"
+                                                          : "the inputs";
+}
+
 static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
 {
     const usc_call_arg *in = row->in_arg >= 0 ? &a->arg[row->in_arg] : NULL;
@@ -60,18 +67,22 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
         return;
     case USC_DIFF_MADE:
     case USC_DIFF_ROUNDED:
-        usc_line_text(to, in == NULL          ? "it reads no tensor, "
-                          : row->in.worst > 0 ? ""
-                                              : "the inputs are the same, ");
+        if (in == NULL)
+            usc_line_text(to, "it reads no tensor, ");
+        else if (!(row->in.worst > 0))
+            usc_line_add(to, "%s are the same, ", inputs_of(a));
         break;
     case USC_DIFF_GREW:
-        usc_line_add(to, "the inputs differ by %.3g roundings, ", row->in.worst);
+        usc_line_add(to, "%s differ by %.3g roundings, ", inputs_of(a), row->in.worst);
         break;
     case USC_DIFF_ERRED:
         usc_line_text(to, "the inputs differ already, and it errs on its own: ");
         break;
     case USC_DIFF_INHERITED:
-        usc_line_text(to, "the inputs differ already, ");
+        usc_line_add(to, "%s differ already, ",
+                     row->in.worst > 0 || row->in.n_special > 0
+                         ? inputs_of(a)
+                         : "what it was made of in the forward pass");
         break;
     case USC_DIFF_BEYOND:
         usc_line_add(to,

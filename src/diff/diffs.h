@@ -47,6 +47,30 @@ USC_NODISCARD usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err
 USC_NODISCARD usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence,
                                        usc_call *out, usc_error *err);
 
+/** What the gradients of a module's backward pass hang on beside those that came in: its
+ * forward, or its pass for another result, whichever lies further apart. */
+typedef struct usc_diff_behind {
+    int64_t row;   /* -1: none differs, or it is no backward pass */
+    double height; /* of that row */
+} usc_diff_behind;
+
+/** Looks at the rows of A's call, which are compared. backward.c */
+usc_diff_behind usc_diff_look_behind(const usc_diff *d, const usc_diff_call *call);
+
+/** Numbers that a gradient of a parameter sums, about. */
+double usc_diff_gradient_fan(const usc_call *c);
+
+/** What a gradient of a vector of parameters counts as at least: such sums may cancel (a
+ * bias before a normalisation). 0 for others. */
+double usc_diff_gradient_scale(const usc_call *c, const usc_call_arg *arg);
+
+/** Whether what `arg`, the whole gradient of an input, has of this module is told by
+ * itself on both sides. */
+bool usc_diff_is_covered(const usc_call *a, const usc_call *b, const usc_call_arg *arg);
+
+/** The larger distance; infinite where NaN or Inf stands on one side. */
+double usc_diff_height(const usc_diff_size *s);
+
 /** The argument of `in` that stands where `arg` does; -1: none. `at` is tried first. */
 int usc_diff_partner(const usc_call *in, const usc_call_arg *arg, int at);
 

@@ -137,9 +137,10 @@ static usc_status take_op(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_opti
     const char *name = (const char *)sqlite3_column_text(s, 1);
     if (st != USC_OK || name == NULL) return st;
     ((usc_diff_named *)l->ops.row)[l->ops.n - 1].flags =
-        strcmp(name, USC_CALL_FORWARD) == 0  ? USC_DIFF_FORWARD
-        : usc_pattern_match(UNWRITTEN, name) ? USC_DIFF_UNWRITTEN
-                                             : 0;
+        strcmp(name, USC_CALL_FORWARD) == 0    ? USC_DIFF_FORWARD
+        : strcmp(name, USC_CALL_BACKWARD) == 0 ? USC_DIFF_BACKWARD
+        : usc_pattern_match(UNWRITTEN, name)   ? USC_DIFF_UNWRITTEN
+                                               : 0;
     return USC_OK;
 }
 
@@ -205,12 +206,12 @@ static usc_status take_tensor(usc_diff_list *l, sqlite3_stmt *s,
 static bool is_asked(sqlite3_stmt *s, const usc_diff_named *op, const usc_diff_options *o)
 {
     const char *phase = (const char *)sqlite3_column_text(s, 2);
-    const bool forward = op != NULL && (op->flags & USC_DIFF_FORWARD) != 0;
-    return forward == o->modules &&
+    const int module = USC_DIFF_FORWARD | USC_DIFF_BACKWARD;
+    return (op != NULL && (op->flags & module) != 0) == o->modules &&
            (o->phase == NULL || (phase != NULL && strcmp(phase, o->phase) == 0));
 }
 
-/* A module's forward is one by its path alone. */
+/* A module's forward or backward is one by its path alone. */
 static void take_forward(usc_diff_call *call, usc_diff_item *item, const char *args)
 {
     static const char from[] = "\"from\": ";
@@ -243,6 +244,7 @@ static usc_status take_call(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_op
     item->given = hash_of_arguments(s, 6);
     row->flags = op != NULL ? op->flags : 0;
     if (o->modules) take_forward(row, item, (const char *)sqlite3_column_text(s, 6));
+    if ((row->flags & USC_DIFF_BACKWARD) != 0) usc_diff_take_backward(row, state);
     if (state != NULL && strstr(state, "\"rng\"") != NULL) {
         row->flags |= USC_DIFF_DRAWS;
         row->random = hash_of_column(s, 7);
@@ -357,7 +359,8 @@ static void give_results(usc_diff_list *l, int64_t i)
         const usc_diff_arg *arg = &l->arg[call->first_arg + k];
         usc_diff_version *v =
             version_of(l, usc_diff_table_find(&l->tensors, arg->tensor));
-        if (arg->role != USC_ROLE_IN && v != NULL && !is_input(l, call, v->id))
+        if (arg->role != USC_ROLE_IN && v != NULL && !is_input(l, call, v->id) &&
+            !usc_diff_gave_before(l, call, v->writer))
             v->writer = call->sequence;
     }
 }
@@ -382,7 +385,7 @@ static void describe(usc_diff_list *l, int64_t i)
     }
     item->lineage = lineage;
     own_storages(l, i);
-    if ((call->flags & USC_DIFF_FORWARD) != 0) give_results(l, i);
+    if ((call->flags & (USC_DIFF_FORWARD | USC_DIFF_BACKWARD)) != 0) give_results(l, i);
 }
 
 /* Of forwards, which were written down as they ended: the one around each. */
@@ -391,13 +394,14 @@ static usc_status find_around(usc_diff_list *l, usc_error *err)
     int64_t *open = malloc((size_t)(l->n + 1) * sizeof *open), n = 0;
     if (open == NULL) return usc_no_memory(l->trace->folder, err);
     for (int64_t i = l->n; i-- > 0;) {
+        if ((l->call[i].flags & USC_DIFF_FORWARD) == 0) continue;
         while (n > 0 && l->call[open[n - 1]].begun > l->call[i].begun)
             n--;
         l->call[i].parent = n > 0 ? l->call[open[n - 1]].sequence : 0;
         open[n++] = i;
     }
     free(open);
-    return USC_OK;
+    return usc_diff_list_nest(l, err);
 }
 
 void usc_diff_list_place(usc_diff_list *l, int64_t shift)

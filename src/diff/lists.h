@@ -6,15 +6,23 @@
 
 #include <ulpscope/diff.h>
 
-enum { USC_DIFF_DRAWS = 1, USC_DIFF_UNWRITTEN = 2, USC_DIFF_FORWARD = 4 };
+enum {
+    USC_DIFF_DRAWS = 1,
+    USC_DIFF_UNWRITTEN = 2,
+    USC_DIFF_FORWARD = 4,
+    USC_DIFF_BACKWARD = 8
+};
 
 typedef struct usc_diff_call {
     int64_t sequence, step;
     int64_t parent;    /* sequence; 0: none */
     int64_t begun;     /* of a module's forward: calls before it was entered */
+    int64_t forward;   /* of a module's backward: its forward; 0: not known */
+    int64_t twin;      /* of the same: one before it, of another result; 0: none */
     int64_t first_arg; /* of the list's */
     int n_args;
-    int flags; /* DRAWS random numbers; leaves memory UNWRITTEN; a module's FORWARD */
+    int flags; /* DRAWS random numbers; leaves memory UNWRITTEN; a module's FORWARD, or
+                  BACKWARD */
     uint64_t phase;
     uint64_t random; /* what it draws from */
 } usc_diff_call;
@@ -73,6 +81,18 @@ USC_NODISCARD usc_status usc_diff_list_read(usc_trace *t, const usc_diff_options
 
 /** Frees; an empty one is allowed. */
 void usc_diff_list_free(usc_diff_list *l);
+
+/** Of a module's backward pass: takes its forward from the state of its row. backward.c
+ */
+void usc_diff_take_backward(usc_diff_call *call, const char *state);
+
+/** Of backward passes of modules: those around them; those of forwards are known. Errors:
+ * USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_diff_list_nest(usc_diff_list *l, usc_error *err);
+
+/** Whether what a backward pass gives is said to be by one around it already. */
+bool usc_diff_gave_before(const usc_diff_list *l, const usc_diff_call *call,
+                          int64_t writer);
 
 /** Sets the places of calls: the step less `shift`, and the phase. */
 void usc_diff_list_place(usc_diff_list *l, int64_t shift);

@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forwards of modules as calls of a trace (`capture --level module`): what went in and came out,
-also where a compiler runs what lies between. Needs what `apis.mode_for` does. Written down when
-a module is left, inputs as they are then, with the number of calls before it was entered, so that
-it is known what lies inside.
+also where a compiler runs what lies between; and their backward passes, by the gradients that come
+in and go out, also those of parameters. Needs what `apis.mode_for` does, and autograd's number of
+the next node (a private name; without it there are no backward passes). A forward is written down
+when a module is left, inputs as they are then, with the number of calls before it was entered, so
+that it is known what lies inside.
 """
 
 import threading
 
+import torch
+
 from . import apis
 
-NAME = "module.forward"  # src/call knows it: nothing that could be run again
+# src/call knows both: nothing that could be run again
+NAME, BACKWARD = "module.forward", "module.backward"
+
+WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")  # as in src/diff
+
+_next_node = getattr(torch._C._autograd, "_get_sequence_nr", None)
 
 
 class Forwards:
@@ -17,30 +26,44 @@ class Forwards:
 
     def __init__(self, session):
         self.session = session
-        self.thread = threading.local()  # .begun: calls before each module that is open
+        self.thread = threading.local()  # .open: of each module, calls and nodes before it
         self.mode = apis.mode_for(session, lambda function: (NAME, frozenset()))
 
     def enter(self):
         """A module begins."""
-        self._begun().append(self.session.counts()["calls"])
+        node = _next_node() if _next_node is not None else None
+        self._open().append((self.session.counts()["calls"], node))
 
-    def leave(self, args, output):
+    def leave(self, module, args, output):
         """It ends; before the session leaves it."""
-        if not self._begun():  # it began before the capture did
+        if not self._open():  # it began before the capture did
             return
-        begun = self._begun().pop()
-        self.thread.output = output
+        begun, node = self._open().pop()
+        self.thread.ended = module, node, output
         try:
             self.mode.__torch_function__(self._forward, (), args, {"from": begun})
         finally:
-            self.thread.output = None
+            self.thread.ended = None
 
-    def _begun(self):
+    def _open(self):
         try:
-            return self.thread.begun
+            return self.thread.open
         except AttributeError:
-            self.thread.begun = []
-            return self.thread.begun
+            self.thread.open = []
+            return self.thread.open
 
     def _forward(self, *inputs, **begun):
-        return self.thread.output
+        module, node, output = self.thread.ended
+        if node is not None and torch.is_grad_enabled():
+            self.mode.graph(BACKWARD, node, _parameters(module))
+        return output
+
+
+def _parameters(module):
+    """By the paths of their gradients; those of wrappers are what they wrap."""
+    found = {}
+    for name, parameter in module.named_parameters():
+        for wrapper in WRAPPERS:
+            name = name.replace(wrapper, "")
+        found[f"grad[{name}]"] = parameter
+    return found

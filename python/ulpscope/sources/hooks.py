@@ -284,7 +284,7 @@ class Modules:
         if torch.compiler.is_compiling():
             return
         if self.forwards is not None:
-            self.forwards.leave(args, output)
+            self.forwards.leave(module, args, output)
         self.session.leave_module()
 
 
