@@ -343,9 +343,6 @@ int cmd_check(int argc, char **argv)
     a.check.version = USC_VERSION;
     a.check.faults = cli_faults(a.check.device, a.faults);
     cli_shares *shares = cli_shares_found();
-    if (shares != NULL && a.check.budget > 0)
-        return cli_fail("--budget: ranks share all calls; leave it out, or check alone "
-                        "(ulpscope check, without torchrun)");
     if (shares != NULL) cli_shares_divide(shares, &a.check);
     if (cli_next_rank(a.check.trace, -1, "trace.db") >= 0)
         return cli_check_ranks(&a.check, &a.report, check_one);

@@ -3,7 +3,8 @@
 // (ulpscope.shares, which has the store): a line there, a line back.
 //
 //   meet AREA       "0", or -2: there is nothing to do, -3: rank 0 is gone
-//   claim N AREA    a share below N, or -1: later, -2: all are done, -3: nobody can tell
+//   claim N AREA    a share below N, or -1: later, -2: all are done, -3: nobody can tell;
+//                   N 0, none is wanted: -2 as soon as nothing more comes from the others
 //   done K AREA     "0"
 //   leave AREA      "0": nothing more comes from here
 #include <errno.h>

@@ -33,7 +33,8 @@ typedef struct usc_run_ranks {
     int (*meet)(void *ctx);
     /* A share that is nobody's, without waiting; USC_SHARE_LATER: others work on all that
      * are left, USC_SHARE_OVER: all are done (and rank 0 hears it last), USC_SHARE_LOST:
-     * nobody will ever tell. */
+     * nobody will ever tell. 0 shares: none is wanted, for the time is over;
+     * USC_SHARE_OVER as soon as the others, too, are done with theirs. */
     int64_t (*claim)(void *ctx, int64_t n_shares);
     void (*done)(void *ctx, int64_t share);
 } usc_run_ranks;

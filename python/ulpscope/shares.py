@@ -159,7 +159,10 @@ class Shares:
         return self.store.compare_set(key, "", me).decode() == me
 
     def claim(self, area, n):
+        """A share below `n`. 0: the time is over, and none is wanted."""
         area.n = n
+        if n == 0:
+            return OVER if self.ranks.rank > 0 or self.all_left(area) else LATER
         while area.fresh:
             share = self.store.add(area["next"], 1) - 1
             area.fresh = share < n

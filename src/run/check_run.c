@@ -413,7 +413,7 @@ static usc_status check_calls(usc_check *c, const int64_t *todo, int64_t n_todo,
                               usc_run_end *end, usc_error *err)
 {
     const usc_check_options *o = c->options;
-    const double finish = o->budget > 0 ? usc_run_clock() + o->budget : 0;
+    const double finish = o->budget > 0 ? c->start + o->budget : 0;
     int64_t jobs = o->jobs > 0 ? o->jobs : o->cores;
     bool stopped = false;
     if (jobs > n_todo) jobs = n_todo > 0 ? n_todo : 1;

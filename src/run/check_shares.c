@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A check that several processes share: which calls are this one's, and rows that others
 // wrote. A share is a range of picks, the same ranges in every process; who works on
-// which is asked of the ranks (ulpscope/run.h), who keep that where all can see it.
+// which is asked of the ranks (ulpscope/run.h), who keep that where all can see it. With
+// a budget shares are ranges of the picks in the order of an agenda that hears nothing,
+// and small, so that the most telling come first whoever takes them.
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +12,20 @@
 #include "result/result_parts.h"
 #include "run/check.h"
 
-enum { SHARES_A_RANK = 32, MOST_PICKS = 64 };
+enum { SHARES_A_RANK = 32, MOST_PICKS = 64, MOST_PICKS_TIMED = 4 };
 #define PAUSE 0.2 /* seconds until what was all given away is asked for again, */
 #define CROWD 64  /* and that once more for each so many ranks: they ask one server */
 
 typedef struct shares {
     usc_check *check;
     const usc_run_ranks *ranks;
-    usc_keys *known; /* calls that have a row */
-    int64_t size, n; /* picks of a share; how many shares */
-    int64_t at, end; /* what is left of the share in hand */
-    int64_t *left;   /* by share: picks whose rows are not all there */
-    double asked;    /* when there was none to be had */
+    usc_keys *known;        /* calls that have a row */
+    int64_t size, n;        /* picks of a share; how many shares */
+    int64_t at, end;        /* what is left of the share in hand */
+    int64_t *left;          /* by share: picks whose rows are not all there */
+    double asked;           /* when there was none to be had */
+    double finish;          /* on usc_run_clock; 0: never */
+    int64_t *order, *place; /* with a budget: picks, and where each stands among them */
     bool over, lost;
 } shares;
 
@@ -37,23 +41,36 @@ static usc_hash128 key_of(int64_t call)
     return (usc_hash128){.low = (uint64_t)call};
 }
 
-static void count_down(shares *s, int64_t pick)
+static int64_t pick_at(const shares *s, int64_t at)
 {
-    const int64_t share = pick / s->size;
+    return s->order != NULL ? s->order[at] : at;
+}
+
+/* Of what stands at a place among all. */
+static void count_down(shares *s, int64_t at)
+{
+    const int64_t share = at / s->size;
     if (--s->left[share] == 0) s->ranks->done(s->ranks->ctx, share);
 }
 
-/* Takes the next share; whether there was one. */
+static bool is_spent(const shares *s)
+{
+    return s->finish > 0 && usc_run_clock() >= s->finish;
+}
+
+/* Takes the next share; whether there was one. When the budget is spent none is wanted,
+ * and rank 0 waits for what the others found. */
 static bool claim(shares *s)
 {
     const double now = usc_run_clock();
+    const int64_t wanted = is_spent(s) ? 0 : s->n;
     if (s->over || s->lost || now - s->asked < PAUSE * (1 + s->ranks->n / CROWD))
         return false;
-    const int64_t share = s->ranks->claim(s->ranks->ctx, s->n);
+    const int64_t share = s->ranks->claim(s->ranks->ctx, wanted);
     s->asked = share == USC_SHARE_LATER ? now : 0;
     s->over = share == USC_SHARE_OVER;
     s->lost = share == USC_SHARE_LOST || share >= s->n;
-    if (share < 0 || share >= s->n) return false;
+    if (share < 0 || share >= wanted) return false;
     s->at = share * s->size;
     s->end = s->at + s->size;
     if (s->end > s->check->picks.n) s->end = s->check->picks.n;
@@ -65,8 +82,8 @@ static bool more(void *ctx)
 {
     shares *s = ctx;
     do
-        for (; s->at < s->end; s->at++) {
-            const int64_t call = s->check->picks.pick[s->at].call;
+        for (; s->at < s->end && !is_spent(s); s->at++) {
+            const int64_t call = s->check->picks.pick[pick_at(s, s->at)].call;
             if (usc_keys_find(s->known, key_of(call)) == NULL) return true;
             count_down(s, s->at);
         }
@@ -77,7 +94,7 @@ static bool more(void *ctx)
 static int64_t take(void *ctx)
 {
     shares *s = ctx;
-    return s->at++;
+    return pick_at(s, s->at++);
 }
 
 static bool waits(void *ctx)
@@ -106,7 +123,8 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
 {
     shares *s = ctx;
     const usc_status st = usc_check_hear(s->check, news, err);
-    if (st == USC_OK && !news->searching) count_down(s, news->job);
+    if (st == USC_OK && !news->searching)
+        count_down(s, s->place != NULL ? s->place[news->job] : news->job);
     return st;
 }
 
@@ -144,16 +162,47 @@ static usc_status work_on(shares *s, bool *stopped, usc_error *err)
     return st;
 }
 
+/* The order of an agenda that hears of no verdict: the same in all ranks, also in those
+ * that go on with a run. */
+static usc_status put_in_order(shares *s, usc_error *err)
+{
+    usc_check *c = s->check;
+    usc_agenda a = {.calls = c->calls, .pick = c->picks.pick};
+    const int64_t n = c->picks.n;
+    s->order = malloc((size_t)(n + 1) * sizeof *s->order);
+    s->place = calloc((size_t)n + 1, sizeof *s->place);
+    if (s->order == NULL || s->place == NULL) return usc_no_memory("check", err);
+    for (int64_t i = 0; i < n; i++)
+        s->place[i] = i;
+    const usc_status st = usc_agenda_begin(&a, s->place, n, s->finish, err);
+    for (int64_t i = 0; st == USC_OK && i < n; i++) {
+        s->order[i] = usc_agenda_take(&a);
+        s->place[s->order[i]] = i;
+    }
+    usc_agenda_free(&a);
+    return st;
+}
+
+static usc_status cut(shares *s, usc_error *err)
+{
+    const usc_check *c = s->check;
+    const double budget = c->options->budget;
+    const int64_t most = budget > 0 ? MOST_PICKS_TIMED : MOST_PICKS;
+    s->finish = budget > 0 ? c->start + budget : 0;
+    s->size = c->picks.n / ((int64_t)s->ranks->n * SHARES_A_RANK);
+    s->size = s->size < 1 ? 1 : s->size > most ? most : s->size;
+    s->n = (c->picks.n + s->size - 1) / s->size;
+    s->left = calloc((size_t)s->n, sizeof *s->left);
+    if (s->left == NULL) return usc_no_memory("check", err);
+    return budget > 0 ? put_in_order(s, err) : USC_OK;
+}
+
 usc_status usc_check_share(usc_check *c, usc_keys *known, bool *stopped, usc_error *err)
 {
-    const usc_run_ranks *ranks = c->hooks->ranks;
     usc_keys own = {0};
-    shares s = {.check = c, .ranks = ranks, .known = known != NULL ? known : &own};
-    s.size = c->picks.n / ((int64_t)ranks->n * SHARES_A_RANK);
-    s.size = s.size < 1 ? 1 : s.size > MOST_PICKS ? MOST_PICKS : s.size;
-    s.n = (c->picks.n + s.size - 1) / s.size;
-    s.left = calloc((size_t)s.n, sizeof *s.left);
-    usc_status st = s.left == NULL ? usc_no_memory("check", err) : USC_OK;
+    shares s = {
+        .check = c, .ranks = c->hooks->ranks, .known = known != NULL ? known : &own};
+    usc_status st = cut(&s, err);
     if (st == USC_OK && known == NULL) st = know_rows(c->result, &own, err);
     if (known == NULL) {
         c->goes_on = own.n > 0;
@@ -162,6 +211,8 @@ usc_status usc_check_share(usc_check *c, usc_keys *known, bool *stopped, usc_err
     if (st == USC_OK) st = work_on(&s, stopped, err);
     usc_keys_free(&own);
     free(s.left);
+    free(s.order);
+    free(s.place);
     return st;
 }
 

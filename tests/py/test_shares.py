@@ -194,10 +194,25 @@ def ranks_tensor(seed):
     return torch.randn(8, 8, generator=torch.Generator().manual_seed(seed))
 
 
-def test_a_budget_is_refused_and_an_old_part_of_a_finished_run_is_dropped(job):
-    told = ended(by_hand(job, "budget", 2, "--budget", "10s", silence="120"))
-    assert all("--budget: ranks share all calls" in err for _, _, err in told)
-    assert told[0][0] == 2 and not (job / "budget").exists()
+def test_ranks_keep_to_a_budget_and_the_same_command_goes_on(job):
+    """40 calls, each two runs of 0.5 s: two ranks judge 36 of them in 18 s, less what workers take to begin."""
+    n, options = 2 * N, {"device": "slower", "silence": "120"}
+    told = ended(by_hand(job, "budget", 2, "--ops", "mm,gelu", "--budget", "18s", **options))
+    assert [code for code, *_ in told] == [1, 0]
+    found = rows(job / "budget")[0]
+    assert 2 <= len(found) < n and len({r["op"] for r in found}) == 2  # one of each signature came first
+    said = [line for line in told[0][2].splitlines() if "the budget is spent" in line]
+    assert len(said) == 1 and f"{n - len(found)} of {n} calls are left out" in said[0]
+    assert not list((job / "budget").glob("part-*"))
+    told = ended(by_hand(job, "budget", 2, "--ops", "mm,gelu", "--budget", "10m", **options))
+    assert [code for code, *_ in told] == [1, 0] and "the budget is spent" not in told[0][2]
+    now = {r["call"]: r for r in rows(job / "budget")[0]}
+    assert len(now) == n and all(now[r["call"]] == r for r in found)
+    alone = {r["call"]: (r["verdict"], r["bits"], r["cause"]) for r in rows(job / "one")[0]}
+    assert all((r["verdict"], r["bits"], r["cause"]) == alone[call] for call, r in now.items())
+
+
+def test_an_old_part_of_a_finished_run_is_dropped(job):
     shutil.copytree(job / "one", job / "old")
     for number in (7, 8):
         (job / "old" / f"part-{number}").mkdir()
