@@ -107,10 +107,11 @@ typedef struct usc_intercept_table {
     /** `c` is about to be closed: memory of devices that was used for it goes. */
     void (*forget_looks)(const usc_capture *c);
     /** The API call that this thread is inside of is a module's forward: its graph begins
-     * with autograd's node number `first`, its backward pass is a call of operator `op`. */
+     * with autograd's node number `first`, its backward pass is a call of operator `op`.
+     */
     void (*api_graph)(const usc_intercept_api *call, int64_t op, uint64_t first);
-    /** A parameter of that module (a PyObject *, under the GIL), whose gradient is a result
-     * of its backward pass, at `path`. NULL: as of api_add. */
+    /** A parameter of that module (a PyObject *, under the GIL), whose gradient is a
+     * result of its backward pass, at `path`. NULL: as of api_add. */
     void (*api_parameter)(const usc_intercept_api *call, void *object, const char *path);
 } usc_intercept_table;
 

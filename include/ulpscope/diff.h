@@ -166,8 +166,8 @@ typedef struct usc_diff usc_diff;
 
 typedef struct usc_diff_options {
     bool statistics; /* compare by statistics alone, also where data were kept */
-    bool modules;    /* forward passes of modules in place of calls; they were recorded by
-                          capture --level module */
+    bool modules; /* forward and backward passes of modules in place of calls; they were
+                       recorded by capture --level module */
     const char *phase; /* only calls of it: what others wrote comes from outside then;
                           NULL: all. Not copied */
 } usc_diff_options;
