@@ -2,9 +2,11 @@
 // The page of ulpscope diff: what is shown of the JSON that diff_page.c puts before it.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent), by = id => document.getElementById(id);
-const begins = new Set(["made", "grew", "entered", "drew", "unpaired", "beyond"]);
+const begins = new Set(["made", "grew", "erred", "entered", "drew", "unpaired", "beyond"]);
 const size = r => r.out === null ? 0 : r.out.n_special > 0 ? Infinity : r.out.worst ?? Infinity;
 const show = x => x === null || x === undefined ? "" : x === Infinity ? "NaN/Inf" : Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(3) : String(+x.toPrecision(6));
+const short = x => x === Infinity ? show(x) : show(+x.toPrecision(3));
+const counted = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 const colour = x => x === 0 ? "#e9f3ed" : `hsl(${Math.max(0, 60 - 9 * Math.log10(Math.min(x, 1e7) + 1))},85%,82%)`;
 const put = (parent, tag, text, cls) => { const e = document.createElement(tag); e.textContent = text; if (cls) e.className = cls; parent.append(e); return e; };
 by("head").textContent = `A ${data.a}: ${data.calls_a} calls. B ${data.b}: ${data.calls_b} calls. ${data.paired} paired; without a partner ${data.unpaired_a.length} of A, ${data.unpaired_b.length} of B. Compared by ${data.basis}.`;
@@ -12,7 +14,7 @@ const first = by("first");
 if (data.first) {
   put(first, "b", `The runs part at call ${data.first.call_a} of A, ${data.first.call_b} of B: ${data.first.op}${data.first.module ? " in " + data.first.module : ""}, step ${data.first.step}, ${data.first.phase}`);
   put(first, "div", `${data.first.kind}: ${data.first.sentence}`);
-  put(first, "div", `paired ${data.first.how}; ${data.first.carried} calls inherit it`, "quiet");
+  put(first, "div", `paired ${data.first.how}; ${counted(data.first.carried, "call inherits", "calls inherit")} it`, "quiet");
 } else { first.classList.add("same"); put(first, "b", "The runs are the same within rounding."); }
 const tree = new Map();
 for (const r of data.rows) {
@@ -25,8 +27,8 @@ for (const r of data.rows) {
 for (const [path, t] of [...tree].sort((a, b) => a[0] < b[0] ? -1 : 1)) {
   const d = put(by("tree"), "div", ""), depth = path ? path.split(".").length : 0;
   put(d, "span", "\u00a0".repeat(2 * depth) + (path ? path.split(".").pop() : "(all)"));
-  put(d, "i", show(t.worst)).style.background = colour(t.worst);
-  put(d, "span", `${t.n} calls differ${t.begins ? `, ${t.begins} begin it` : ""}`, "quiet");
+  put(d, "i", short(t.worst)).style.background = colour(t.worst);
+  put(d, "span", `${counted(t.n, "call differs", "calls differ")}${t.begins ? `, ${counted(t.begins, "begins", "begin")} it` : ""}`, "quiet");
   d.onclick = () => { by("filter").value = path; fill(); };
 }
 const rowOf = new Map(data.rows.map(r => [r.call_a, r])), chain = [];
@@ -36,8 +38,8 @@ if (data.first) {
   for (; at && chain.length < 400; at = at.call_a === data.first.call_a ? null : rowOf.get(at.from)) chain.unshift(at);
 }
 for (const r of chain.length ? chain : data.first ? [data.first] : []) {
-  const a = put(by("chain"), "a", `${r.op.replace("aten::", "")} ${show(size(r))}`);
-  a.title = `call ${r.call_a}, ${r.module}`; a.style.background = colour(size(r));
+  const a = put(by("chain"), "a", `${r.module ? r.module + ": " : ""}${r.op.replace("aten::", "")} ${short(size(r))}`);
+  a.title = `call ${r.call_a}`; a.style.background = colour(size(r));
 }
 const columns = [["call A", r => r.call_a], ["call B", r => r.call_b], ["phase", r => r.phase], ["operator", r => r.op], ["module", r => r.module ?? ""],
   ["kind", r => r.kind], ["inputs", r => r.in ? r.in.n_special > 0 ? Infinity : r.in.worst ?? Infinity : 0], ["results", size], ["inherit", r => r.carried], ["paired", r => r.how]];
@@ -59,7 +61,7 @@ function fill() {
   by("rows").replaceChildren();
   for (const r of found.slice(0, 500)) {
     const line = put(by("rows"), "tr", "", begins.has(r.kind) ? "begins" : "");
-    columns.forEach(([, value], i) => { const x = value(r), td = put(line, "td", typeof x === "number" ? i < 2 ? x : show(x) : x, typeof x === "number" ? "num" : ""); if (i === 7) td.style.background = colour(x); });
+    columns.forEach(([, value], i) => { const x = value(r), td = put(line, "td", typeof x === "number" ? i < 2 ? x : short(x) : x, typeof x === "number" ? "num" : ""); if (i === 7) td.style.background = colour(x); });
     line.onclick = () => {
       if (line.nextSibling?.className === "more") { line.nextSibling.remove(); return; }
       const more = document.createElement("tr"), cell = put(more, "td", ""); more.className = "more"; cell.colSpan = columns.length;

@@ -115,6 +115,13 @@ def test_the_page_holds_all_that_differs(captured, tmp_path):
     assert ulpscope("diff", captured("honest"), bad, "--no-judge", "--html", tmp_path / "no" / "x.html").returncode == 2
 
 
+def test_the_page_knows_where_differences_begin():
+    """The bold kinds of the table in docs/diff.md, all of them."""
+    home = Path(__file__).resolve().parents[2]
+    listed = re.search(r"begins = new Set\((\[.*?\])\)", (home / "cli/diff_page.js").read_text())[1]
+    assert set(json.loads(listed)) == set(re.findall(r"^\| \*\*(\w+)\*\* \|", (home / "docs/diff.md").read_text(), re.M))
+
+
 def test_rounding_keeps_within_its_limit(captured):
     a, b = captured("one", device="cpu"), captured("two", device="cpu", threads=2)
     rows = json.loads(ulpscope("diff", a, b, "--json", "--all").stdout)["rows"]
