@@ -10,8 +10,9 @@
 #include "diff.h"
 #include "hooks.h"
 
-/* Of the shorter trace, in percent: less says that they are of two models. */
-enum { LEAST_PAIRED = 10 };
+/* Of the shorter trace, in percent: less says that they are of two models. Fewer that are
+ * LIKELY one call may say so, too. */
+enum { LEAST_PAIRED = 10, LEAST_LIKELY = 50 };
 
 enum {
     OPT_NO_JUDGE = 256,
@@ -194,6 +195,9 @@ static bool parse(int argc, char **argv, arguments *a)
                  "ulpscope diff --help");
         return false;
     }
+    a->words.path[0] = argv[optind];
+    a->words.path[1] = argv[optind + 1];
+    see_replicas(a);
     if (a->diff.modules &&
         (a->check.device != NULL || a->words.own || a->words.amplified.n_replays > 0)) {
         cli_fail("--module compares what modules were given and gave; nothing is run "
@@ -204,6 +208,13 @@ static bool parse(int argc, char **argv, arguments *a)
                                            : "--amplify");
         return false;
     }
+    if (a->diff.modules && a->diff.phase != NULL &&
+        strcmp(a->diff.phase, "forward") != 0) {
+        cli_fail(
+            "--module tells a module's backward by its forward, and ranks are compared "
+            "by the optimizer, which is no module: leave out --module, or --phase");
+        return false;
+    }
     if ((a->check.device != NULL || a->words.own) && a->no_judge) {
         cli_fail(
             "%s is about calls that are run again, which --no-judge forbids: leave one "
@@ -211,13 +222,10 @@ static bool parse(int argc, char **argv, arguments *a)
             a->words.own ? "--own" : "--device");
         return false;
     }
-    a->words.path[0] = argv[optind];
-    a->words.path[1] = argv[optind + 1];
     a->check.imports = a->imports;
     a->check.cores = cli_cores();
     a->check.threads = cli_threads();
     a->check.version = USC_VERSION;
-    see_replicas(a);
     return true;
 }
 
@@ -243,6 +251,21 @@ static void warn_of_cuts(usc_trace *const t[2], const arguments *a)
     }
 }
 
+/* A few calls pair by chance, whatever the models are. */
+static void warn_of_models(const usc_diff_summary *s, bool modules)
+{
+    const int64_t least = s->n_a < s->n_b ? s->n_a : s->n_b;
+    int64_t likely = s->n_how[USC_DIFF_EXACT] + s->n_how[USC_DIFF_GIVEN] +
+                     s->n_how[USC_DIFF_DTYPE] + (modules ? s->n_how[USC_DIFF_MODULE] : 0);
+    if (likely * 100 >= least * LEAST_LIKELY) return;
+    (void)fprintf(stderr,
+                  "ulpscope diff: only %lld of %lld calls have a partner of the same "
+                  "operator, module and shapes: of two models, what follows says "
+                  "nothing%s\n",
+                  (long long)likely, (long long)least,
+                  modules ? "" : "; eager against compiled is for --module");
+}
+
 static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
 {
     usc_error err;
@@ -256,6 +279,7 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     if (s.n_kind[USC_DIFF_UNTOLD] == s.n_paired)
         return cli_fail("neither data nor statistics were kept in both traces: nothing "
                         "can be compared; capture them again");
+    warn_of_models(&s, a->diff.modules);
     a->words.part = a->diff.phase != NULL;
     if (!a->no_judge) code = diff_judge(d, t, &a->words, &a->check);
     if (code == CLI_SAME && a->words.amplified.n_replays > 0)

@@ -27,9 +27,26 @@ static int64_t around(const usc_diff_list *l, int64_t forward, const int64_t *la
     return -1;
 }
 
+/* Its parameters may have followed gradients of a step before. */
+static void find_step_before(usc_diff_list *l, int64_t i, usc_keys *last)
+{
+    usc_diff_call *call = &l->call[i];
+    const usc_hash128 key = {.low = l->item[i].module};
+    int64_t *at = usc_keys_find(last, key);
+    if ((call->flags & USC_DIFF_BACKWARD) != 0) {
+        if (at != NULL)
+            *at = i;
+        else
+            (void)usc_keys_put(last, key, i);
+    } else if (at != NULL && l->call[*at].step < call->step) {
+        call->twin = l->call[*at].sequence;
+    }
+}
+
 usc_status usc_diff_list_nest(usc_diff_list *l, usc_error *err)
 {
     int64_t *latest = malloc((size_t)(l->n + 1) * sizeof *latest);
+    usc_keys last = {0};
     if (latest == NULL) return usc_no_memory(l->trace->folder, err);
     for (int64_t i = 0; i < l->n; i++)
         latest[i] = -1;
@@ -47,8 +64,12 @@ usc_status usc_diff_list_nest(usc_diff_list *l, usc_error *err)
             const int64_t up = call->parent == 0 ? around(l, forward, latest) : -1;
             if (up >= 0) call->parent = l->call[up].sequence;
         }
+    for (int64_t i = 0; i < l->n; i++)
+        find_step_before(l, i, &last);
+    const bool failed = last.failed;
+    usc_keys_free(&last);
     free(latest);
-    return USC_OK;
+    return failed ? usc_no_memory(l->trace->folder, err) : USC_OK;
 }
 
 bool usc_diff_gave_before(const usc_diff_list *l, const usc_diff_call *call,
@@ -75,9 +96,9 @@ static void look_at(const usc_diff *d, int64_t sequence, bool results,
 usc_diff_behind usc_diff_look_behind(const usc_diff *d, const usc_diff_call *call)
 {
     usc_diff_behind found = {-1, 0};
-    if ((call->flags & USC_DIFF_BACKWARD) == 0) return found;
+    const bool backward = (call->flags & USC_DIFF_BACKWARD) != 0;
     look_at(d, call->forward, true, &found);
-    look_at(d, call->twin, false, &found);
+    look_at(d, call->twin, !backward, &found);
     return found;
 }
 

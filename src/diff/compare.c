@@ -371,8 +371,8 @@ static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
     if (!(in > 0)) return USC_DIFF_MADE;
     if (!(own > 0)) row->from = behind.row;
     const usc_diff_kind kind =
-        own > 0 ? trace_back(d, c, i, behind.row) : USC_DIFF_INHERITED;
-    if (kind != USC_DIFF_INHERITED) return kind;
+        own > 0 ? trace_back(d, c, i, c->backward ? behind.row : -1) : USC_DIFF_INHERITED;
+    if (kind != USC_DIFF_INHERITED || (!c->backward && behind.row >= 0)) return kind;
     if (inside >= 0) return USC_DIFF_INHERITED;
     return is_grown(row, in) ? USC_DIFF_GREW : USC_DIFF_INHERITED;
 }

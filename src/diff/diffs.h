@@ -47,10 +47,11 @@ USC_NODISCARD usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err
 USC_NODISCARD usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence,
                                        usc_call *out, usc_error *err);
 
-/** What the gradients of a module's backward pass hang on beside those that came in: its
- * forward, or its pass for another result, whichever lies further apart. */
+/** What a module's results hang on beside what came in: gradients on its forward and on
+ * its pass for another result, whichever lies further apart; a forward, by its
+ * parameters, on gradients of a step before. */
 typedef struct usc_diff_behind {
-    int64_t row;   /* -1: none differs, or it is no backward pass */
+    int64_t row;   /* -1: none differs */
     double height; /* of that row */
 } usc_diff_behind;
 

@@ -18,7 +18,8 @@ typedef struct usc_diff_call {
     int64_t parent;    /* sequence; 0: none */
     int64_t begun;     /* of a module's forward: calls before it was entered */
     int64_t forward;   /* of a module's backward: its forward; 0: not known */
-    int64_t twin;      /* of the same: one before it, of another result; 0: none */
+    int64_t twin;      /* of the same: one before it, of another result; of a forward:
+                          the module's backward in a step before; 0: none */
     int64_t first_arg; /* of the list's */
     int n_args;
     int flags; /* DRAWS random numbers; leaves memory UNWRITTEN; a module's FORWARD, or

@@ -431,6 +431,26 @@ def test_calls_that_stand_for_gradients_are_not_run_again(blocks, tmp_path):
     assert done.returncode == 0 and "module." not in done.stdout, done.stdout + done.stderr
 
 
+def test_what_follows_a_wrong_gradient_is_no_fault_of_a_later_step(captured):
+    options = ("--level", "module")
+    a = captured("modules", options=options)
+    b = captured("modules-bad", options=options, faults="aten::gelu_backward:bf16_output:nth=1")
+    found = diff(a, b, "--module", "--all")
+    begun = [(r["module"], r["phase"], r["step"]) for r in found["rows"] if r["kind"] in ("made", "grew", "entered")]
+    assert begun == [("2", "backward", 0)]
+    assert {r["kind"] for r in found["rows"] if r["step"] == 1 and r["module"] == "0"} == {"inherited"}
+    for words in (("--phase", "backward"), ("--phase", "optimizer")):
+        done = ulpscope("diff", a, b, "--module", *words)
+        assert done.returncode == 2 and "leave out --module, or --phase" in done.stderr
+
+
+def test_two_models_are_warned_of(blocks, captured):
+    for a, b, warned in ((captured("honest"), blocks / "eager", True), (captured("honest"), captured("seed", seed=7), False),
+                         (captured("honest"), captured("more", "more"), False)):  # fmt: skip
+        said = ulpscope("diff", a, b, "--no-judge").stderr
+        assert ("of the same operator, module and shapes: of two models" in said) == warned, said
+
+
 def test_forwards_are_asked_for_where_they_are_not(blocks, captured):
     done = ulpscope("diff", captured("honest"), captured("again"), "--module")
     assert done.returncode == 2 and "capture both runs with --level module" in done.stderr
