@@ -25,6 +25,16 @@ struct Watched {
     size_t n_outputs;
     std::vector<std::string> inputs;  /* paths of their gradients; empty: not told */
     std::atomic<int64_t> sequence{0}; /* of the latest backward call */
+    std::mutex mutex;
+    std::unordered_set<std::string> told; /* paths of its results, under the mutex */
+
+    /* Whether a result is one of the latest call, and its first at that path: a second
+     * derivative runs nodes of the graph again past its outputs. */
+    bool is_new(const std::string &path)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        return sequence != 0 && told.insert(path).second;
+    }
 };
 
 namespace
@@ -81,6 +91,8 @@ void begin(Session &session, Watched &w, const ag::variable_list &grads,
     call.tensors = tensors.data();
     call.n_tensors = static_cast<int>(tensors.size());
     look_at(session, tensors, tensors.size());
+    std::lock_guard<std::mutex> lock(w.mutex);
+    w.told.clear();
     w.sequence = usc_capture_begin(session.capture, &call);
     usc_capture_end(session.capture, w.sequence, nullptr, 0, true);
 }
@@ -118,7 +130,8 @@ struct Outgoing : ag::FunctionPostHook {
         guarded(*watched, [&](Session &session) {
             Tensors tensors;
             for (const auto &[edge, input] : inputs)
-                if (edge < outputs.size() && outputs[edge].defined())
+                if (edge < outputs.size() && outputs[edge].defined() &&
+                    watched->is_new(watched->inputs[input]))
                     describe_at(tensors, outputs[edge], USC_ROLE_OUT,
                                 watched->inputs[input].c_str(), USC_MAYBE_NOT);
             look_past(session, tensors);
@@ -148,12 +161,12 @@ struct Whole : ag::FunctionPreHook {
             Tensors tensors;
             std::vector<std::string> paths;
             paths.reserve(inputs.size());
-            for (const auto &[nr, input] : inputs)
-                if (nr < grads.size() && grads[nr].defined() && watched->sequence != 0)
+            for (const auto &[nr, input] : inputs) {
+                const std::string path = "whole[" + std::to_string(input) + "]";
+                if (nr < grads.size() && grads[nr].defined() && watched->is_new(path))
                     describe_at(tensors, grads[nr], USC_ROLE_OUT,
-                                paths.emplace_back("whole[" + std::to_string(input) + "]")
-                                    .c_str(),
-                                USC_MAYBE_NOT);
+                                paths.emplace_back(path).c_str(), USC_MAYBE_NOT);
+            }
             look_past(session, tensors);
             if (!tensors.empty())
                 usc_capture_more(session.capture, watched->sequence, tensors.data(),

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from test_capture import Training, read, recorded
 
 import ulpscope
+from ulpscope import _core
 
 BOTH = {"level": "api,aten"}
 
@@ -342,3 +343,13 @@ def test_collectives_are_functions_of_torch_distributed(tmp_path):
     below = [c["op"] for c in calls if c["parent"] == function["sequence"]]
     assert "c10d::allreduce_" in below and set(tensors(function, "mutated")) == {"args[0]"}
     assert kept == [c.cell_contents for c in dist.all_reduce.__closure__]
+
+
+@pytest.mark.parametrize("level", ["module", "api,aten"])
+def test_a_second_derivative_runs_nodes_again_past_their_outputs(tmp_path, level):
+    layer, x = torch.nn.Linear(3, 3), X.clone().requires_grad_()
+    net = torch.nn.Sequential(layer, torch.nn.Tanh(), layer)
+    with ulpscope.capture(tmp_path / "t", level=level):
+        first = torch.autograd.grad(net(x).sum(), net.parameters(), create_graph=True)
+        sum(g.pow(2).sum() for g in first).backward()
+    assert _core.Trace(str(tmp_path / "t")).meta("complete") == "1"
