@@ -13,7 +13,7 @@ from .hard import rate_bound
 from .plant import FIELDS
 
 Rows = list[dict[str, Any]]
-NAMES = ("ours", "default", "v3", "v3+sum", "v2", "megatron", "turbulence", "zscore", "nan", "replicas")
+NAMES = ("ours", "audit", "default", "v3", "v3+sum", "v2", "megatron", "turbulence", "zscore", "nan", "replicas")
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)
 
 

@@ -30,7 +30,7 @@ ALL = {"weights_every": 1, "matmul_every": 1}  # of ours: every check at every s
 #: checksum, held to every forward matmul of bfloat16 although it is to some minutes after three alarms.
 PEERS = {"v3": "asd", "v2": "asd-v2", "megatron": "megatron", "turbulence": "turbulence", "zscore": "zscore",
          "nan": "nan", "replicas": "replicas"}  # fmt: skip
-OURS = ("ours", "default")
+OURS = ("ours", "default", "audit")
 logging.getLogger("ulpscope.watch").addHandler(logging.NullHandler())
 logging.getLogger("ulpscope.watch").propagate = False
 
@@ -110,17 +110,19 @@ class Outcome:
 
 
 class Watched:
-    """A training with two watches, one with all checks at every step and one as it is by default, from
+    """A training with watches: with all checks at every step, as it is by default, and with an audit alone; from
     its checkpoint on. One process, or each process of the default group."""
 
     def __init__(self, training: Training, clean: int = CLEAN) -> None:
         self.t = training
         self.plant = Plant(training)
-        options = {"ours": ALL, "default": {}} if not training.kind else {"ours": ALL}
+        options = {"ours": ALL, "default": {}, "audit": {"audit": 1}} if not training.kind else {"ours": ALL}
         self.watches = {name: ulpscope.watch(training.model, training.optimizer, **o) for name, o in options.items()}  # type: ignore[arg-type]
         self.fan = Fan(self.watches["ours"])
         self.watches["ours"].core = self.fan
         self.plant.after_watch()
+        audits = [w.audit for w in self.watches.values() if w.audit is not None]
+        self.plant.again = lambda: any(audit.busy for audit in audits)
         self.checksum = Checksum(training)
         self.run(clean)
         self.early = self.drain()  # events of the clean steps: there should be none

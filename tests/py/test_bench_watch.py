@@ -35,7 +35,7 @@ def fault(site="grad", name="layers.2.weight", step=CLEAN + 3, **what):
 
 def test_the_clean_run_is_quiet_and_a_trial_leaves_nothing_behind(watched):
     losses, alarms = clean_losses(watched, 3, STEPS)
-    assert watched.early == {"ours": [], "default": []} and alarms == 0
+    assert watched.early == {"ours": [], "default": [], "audit": []} and alarms == 0
     harmed = watched.window(fault("weight"), 1, STEPS)
     again = watched.window("", 0, STEPS)
     assert again.loss == losses[0] != harmed.loss and again.seen["ours"] == [] and again.planted is None
@@ -49,6 +49,13 @@ def test_a_big_fault_is_seen_from_its_step_on_by_name(watched):
     grad = watched.window(fault(), 1, STEPS)
     assert [s[0] for s in grad.seen["v3"]][:1] == [CLEAN + 3] == [s[0] for s in grad.seen["ours"]][:1]
     assert grad.scores["ours"] > 1 and grad.scores["v3"] > 1
+
+
+def test_what_passes_is_right_when_an_audit_computes_it_again_and_what_lasts_is_not(watched):
+    passing = {"fault": "flip", "bit": 30}
+    for more, seen in (({}, True), ({"steps": -1}, False)):
+        done = watched.window(fault("forward", "layers.2", **passing | more), 1, STEPS)
+        assert bool(done.seen["audit"]) == seen and done.seen["ours"], more
 
 
 def test_a_fault_behind_the_window_counts_for_nothing(watched):
