@@ -24,7 +24,8 @@ USC_BEGIN_DECLS
  * difference that the step made; of LOSS, MATMUL, COLLECTIVE `value` alone counts (MATMUL
  * and COLLECTIVE: error / bound, above 1 is wrong; in mode asd a matmul's is 1 where its
  * checksum is abnormal); of REPLAY the hash, and `value` is the rank whose micro-batch it
- * was; -1: the rank itself has found it computed wrongly. MATMUL_INPUT and MATMUL_WEIGHT
+ * was; -1: the rank itself has found it computed wrongly; -2: with other bits at each of
+ * three runs, where earlier micro-batches had the same. MATMUL_INPUT and MATMUL_WEIGHT
  * are the two products of a matmul's backward; the hash of all three is 1 where the
  * product is right when computed again, 2 where it is wrong again, 0 where nobody did. */
 #define USC_WATCH_SITE_LIST(X)                                                           \

@@ -4,8 +4,8 @@
 // the rank whose micro-batch it was, `rank` the one that computed. With three or more the
 // majority names the rank; two are both suspects. No false alarm where kernels are
 // deterministic; where they are not, do not audit. A rank that has found by itself that
-// its micro-batch was computed wrongly, by two further runs that agree, says so by a row
-// of value -1.
+// its micro-batch was computed wrongly says so by a row of value -1, where two further
+// runs agree, or -2, where each of three is another one although earlier ones agreed.
 #include "watch/watch_state.h"
 
 typedef struct counted {
@@ -66,8 +66,11 @@ static void tell_own(usc_watch_view *v, const usc_watch_row *r)
                                  .action = USC_WATCH_CHECK};
     usc_watch_say(v, &f,
                   "a micro-batch of rank %ld gave '%s' other bits at step %lld than when "
-                  "it was computed again, and of three runs two agree: a passing fault",
-                  (long)r->rank, usc_watch_name(v, r->tensor), (long long)v->step);
+                  "it was computed again, and of three runs %s",
+                  (long)r->rank, usc_watch_name(v, r->tensor), (long long)v->step,
+                  r->value > -2 ? "two agree: a passing fault"
+                                : "no two agree, as earlier ones did: a fault that "
+                                  "comes and goes");
 }
 
 void usc_watch_audit(usc_watch_view *v)

@@ -524,6 +524,9 @@ def test_an_audit_tells_a_passing_fault_from_kernels_that_are_not_deterministic(
     assert any(e.tensor == "last.weight" for e in events) and w.audit.off is None
     _, w = audited(lambda x: x * (1 + len(calls) * 1e-3 if calls.append(x) is None else 0), micro=1, audit=5)
     assert w.events() == [] and w.error is None and "not deterministic" in w.audit.off
+    calls.clear()  # and three that differ where it was deterministic before
+    _, w = audited(lambda x: calls.append(x) or x * (1 + 1e-3 * (len(calls) in range(15, 18)) * len(calls)), micro=1, audit=1)
+    assert {(e.step, "comes and goes" in e.sentence) for e in w.events()} == {(7, True)} and w.audit.off is None
     assert capfd.readouterr().err.count("audits no micro-batch any more") == 1
 
 

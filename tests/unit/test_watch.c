@@ -394,6 +394,7 @@ static void test_bounds_and_audits(void **state)
         {USC_WATCH_REPLAY, {1, 1, 1}, {7, 7, 8}, USC_WATCH_REPLAY_DIFFERS, 3, 2, 1},
         {USC_WATCH_REPLAY, {1, 1}, {7, 8}, USC_WATCH_REPLAY_DIFFERS, 2, -1, 1},
         {USC_WATCH_REPLAY, {1, -1}, {7, 1}, USC_WATCH_REPLAY_DIFFERS, 2, 1, 1},
+        {USC_WATCH_REPLAY, {1, -2}, {7, 3}, USC_WATCH_REPLAY_DIFFERS, 2, 1, 1},
         {USC_WATCH_REPLAY, {1, 2, 2, 1}, {7, 8, 8, 7}, USC_WATCH_REPLAY_DIFFERS, 4, 0, 0},
     };
     (void)state;
@@ -413,6 +414,7 @@ static void test_bounds_and_audits(void **state)
         const uint64_t hash = r.n_events > 0 ? rows[i].hash[rows[i].rank & 3] : 0;
         assert_int_equal(strstr(r.sentence, "a passing fault") != NULL, hash == 1);
         assert_int_equal(strstr(r.sentence, "a lasting fault") != NULL, hash == 2);
+        assert_int_equal(strstr(r.sentence, "comes and goes") != NULL, hash == 3);
         run_end(&r);
     }
 }

@@ -226,8 +226,8 @@ class Watch:
 
     @guarded
     def _begin_step(self, optimizer):
-        for parameter in self.audit.before_step() if self.audit is not None else ():
-            self._feed_value(self.step, "replay", self.ids[parameter], -1.0)
+        for parameter, how in self.audit.before_step() if self.audit is not None else ():
+            self._feed_value(self.step, "replay", self.ids[parameter], how)
         with_grad = [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
                      if p.grad is not None and p in self.ids]  # fmt: skip
         if not with_grad:  # it moves nothing: those of the model have theirs, perhaps, and stand still

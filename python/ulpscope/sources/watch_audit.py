@@ -6,7 +6,8 @@ The model's inputs, buffers, random streams and autocast are kept where the micr
 gradients of its outputs and hashes of what it gives each parameter as the backward goes. Before the
 optimizer moves a weight the model runs once more, on copies, and beside the program's gradients. Where
 the bits differ it runs a third time: two of three that agree tell a fault from kernels that are not
-deterministic, with which nothing can be audited.
+deterministic, with which nothing can be audited. Where some audits have agreed before, kernels are
+deterministic, and three that differ are a fault that comes and goes.
 
 Needs of torch: torch.func.functional_call, hooks of modules and tensors."""
 
@@ -19,6 +20,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .. import _core
 from . import watch_rows
+
+PROVEN = 4  # audits that agreed: kernels are deterministic
+MOST_UNLIKE = 3  # audits in a row of which all three runs differ: they are so no more
+PASSING, COMES_AND_GOES = -1.0, -2.0  # values of site `replay`
 
 
 def _copy(value):
@@ -98,15 +103,15 @@ class _MicroBatch:
 
 
 class Audit:
-    """`before_step()` gives the parameters for which the last audited micro-batch was wrong; `off`
-    says why nothing is audited any more. `busy`: hooks of the model run for a second time."""
+    """`before_step()` gives (parameter, PASSING or COMES_AND_GOES) of those for which the last audited
+    micro-batch was wrong; `off` says why nothing is audited any more. `busy`: hooks of the model run for a second time."""
 
     def __init__(self, model, every, parameters):
         self.model = getattr(model, "module", model) if _is_parallel(model) else model
         self.every, self.parameters = every, [p for p in parameters if p.requires_grad]
         self.device = next((p.device.type for p in self.parameters), "cpu")
         self.n = 0
-        self.n_audited = 0
+        self.n_audited = self.n_agreed = self.n_unlike = 0
         self.busy, self.off, self.batch = False, None, None
         self.handles = [model.register_forward_pre_hook(self._begin, with_kwargs=True),
                         model.register_forward_hook(self._end)]  # fmt: skip
@@ -149,13 +154,18 @@ class Audit:
         second = self._again(batch)
         self.n_audited += 1
         if first == second:
+            self.n_agreed, self.n_unlike = self.n_agreed + 1, 0
             return []
         third = self._again(batch)
-        if third not in (first, second):
+        if third in (first, second):
+            self.n_unlike = 0
+            return [(p, PASSING) for p in first if first[p] != second.get(p)]
+        self.n_unlike += 1
+        if self.n_agreed < PROVEN or self.n_unlike >= MOST_UNLIKE:
             self._end_audit("the same micro-batch computed three times has other bits each time: kernels "
                             "are not deterministic (torch.use_deterministic_algorithms)")  # fmt: skip
             return []
-        return [p for p in first if first[p] != second.get(p)]
+        return [(p, COMES_AND_GOES) for p in first if len({first[p], second.get(p), third.get(p)}) > 1]
 
     def _again(self, batch):
         """Parameter -> hash, of another run on copies."""
