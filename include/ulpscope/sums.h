@@ -37,5 +37,19 @@ typedef struct usc_sums {
 USC_API USC_NODISCARD usc_status usc_sums_compute(const usc_tensor *t, usc_sums *out,
                                                   usc_error *err);
 
+/**
+ * The same without the hash, which stays 0: where nothing is compared bit by bit. It
+ * takes two thirds of the time.
+ *
+ * Shapes:  as usc_sums_compute.
+ * Units:   as there.
+ * Numbers: as there: the same bits.
+ * Memory:  allocates nothing, keeps no pointer.
+ * Threads: safe while nobody writes `t`.
+ * Errors:  as usc_sums_compute; *out is zero then.
+ */
+USC_API USC_NODISCARD usc_status usc_sums_magnitudes(const usc_tensor *t, usc_sums *out,
+                                                     usc_error *err);
+
 USC_END_DECLS
 #endif

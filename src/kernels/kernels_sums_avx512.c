@@ -4,83 +4,165 @@
 #include "base/compiler.h"
 #include "kernels/kernels.h"
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__)
 #include <immintrin.h>
 
-static inline __m512 load_f32(const void *src, size_t i)
+/* Eight lanes of both sums. */
+typedef struct sums_8 {
+    __m512d sum, square;
+} sums_8;
+
+/* What is counted of 64 bytes at a time: in the lanes of the elements' own width. */
+typedef struct counts {
+    __m512i max, zeros;
+} counts;
+
+static USC_ALWAYS_INLINE void add_eight(sums_8 *s, __m256 x)
 {
-    return _mm512_loadu_ps((const float *)src + i);
+    const __m512d wide = _mm512_cvtps_pd(x);
+    s->sum = _mm512_add_pd(s->sum, wide);
+    s->square = _mm512_fmadd_pd(wide, wide, s->square);
 }
 
-static inline __m512 load_f16(const void *src, size_t i)
+static USC_ALWAYS_INLINE void add_sixteen(sums_8 *low, sums_8 *high, __m512i bits)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)((const uint16_t *)src + i)));
+    const __m512 x = _mm512_castsi512_ps(bits);
+    add_eight(low, _mm512_castps512_ps256(x));
+    add_eight(high, _mm512_extractf32x8_ps(x, 1));
 }
 
-static inline __m512 load_bf16(const void *src, size_t i)
+static sums_8 begin(const usc_sums_lanes *lanes, int i)
 {
-    const __m256i half = _mm256_loadu_si256((const void *)((const uint16_t *)src + i));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    return (sums_8){_mm512_loadu_pd(lanes->sum + i), _mm512_loadu_pd(lanes->squares + i)};
 }
 
-/* Bits of the sixteen largest magnitudes, all finite. */
-static double largest(__m512i max)
+static void end(const sums_8 *s, usc_sums_lanes *lanes, int i)
 {
-    return (double)_mm512_reduce_max_ps(_mm512_castsi512_ps(max));
+    _mm512_storeu_pd(lanes->sum + i, s->sum);
+    _mm512_storeu_pd(lanes->squares + i, s->square);
 }
 
-/* `n` is a multiple of 16. The square of a float32 is exact in double: a fused add
- * changes nothing. What is not finite adds +0, which changes no sum. Magnitudes have the
- * order of their bits. */
-#define SUMS(NAME, LOAD)                                                                 \
-    static USC_NOINLINE void NAME(const void *src, size_t n, usc_sums_lanes *lanes)      \
-    {                                                                                    \
-        const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);                         \
-        const __m512i top = _mm512_set1_epi32(0x7f800000);                               \
-        __m512d low = _mm512_loadu_pd(lanes->sum);                                       \
-        __m512d high = _mm512_loadu_pd(lanes->sum + 8);                                  \
-        __m512d low_2 = _mm512_loadu_pd(lanes->squares);                                 \
-        __m512d high_2 = _mm512_loadu_pd(lanes->squares + 8);                            \
-        __m512i max = _mm512_setzero_si512();                                            \
-        int64_t n_finite = 0, n_other = 0;                                               \
-        for (size_t i = 0; i < n; i += 16) {                                             \
-            const __m512i bits =                                                         \
-                _mm512_and_si512(_mm512_castps_si512(LOAD(src, i)), magnitude);          \
-            const __mmask16 finite = _mm512_cmplt_epi32_mask(bits, top);                 \
-            const __m512i x = _mm512_maskz_mov_epi32(finite, bits);                      \
-            max = _mm512_max_epi32(max, x);                                              \
-            n_finite += _mm_popcnt_u32(finite);                                          \
-            n_other += _mm_popcnt_u32(_mm512_test_epi32_mask(bits, bits));               \
-            const __m512 value = _mm512_castsi512_ps(x);                                 \
-            const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(value));            \
-            const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, 1));         \
-            low = _mm512_add_pd(low, a);                                                 \
-            high = _mm512_add_pd(high, b);                                               \
-            low_2 = _mm512_fmadd_pd(a, a, low_2);                                        \
-            high_2 = _mm512_fmadd_pd(b, b, high_2);                                      \
-        }                                                                                \
-        _mm512_storeu_pd(lanes->sum, low);                                               \
-        _mm512_storeu_pd(lanes->sum + 8, high);                                          \
-        _mm512_storeu_pd(lanes->squares, low_2);                                         \
-        _mm512_storeu_pd(lanes->squares + 8, high_2);                                    \
-        if (largest(max) > lanes->max) lanes->max = largest(max);                        \
-        lanes->n_nonfinite += (int64_t)n - n_finite;                                     \
-        lanes->n_zero += (int64_t)n - n_other;                                           \
+static USC_ALWAYS_INLINE void count_32(counts *c, __m512i magnitude)
+{
+    const __mmask16 none = _mm512_testn_epi32_mask(magnitude, magnitude);
+    c->max = _mm512_max_epi32(c->max, magnitude);
+    c->zeros = _mm512_mask_sub_epi32(c->zeros, none, c->zeros, _mm512_set1_epi32(-1));
+}
+
+static USC_ALWAYS_INLINE void count_16(counts *c, __m512i magnitude)
+{
+    const __mmask32 none = _mm512_testn_epi16_mask(magnitude, magnitude);
+    c->max = _mm512_max_epu16(c->max, magnitude);
+    c->zeros = _mm512_mask_sub_epi16(c->zeros, none, c->zeros, _mm512_set1_epi16(-1));
+}
+
+/* The largest of 32 numbers of 16 bits, and their sum, which a block does not overflow.
+ */
+static uint16_t take_16(const counts *c, usc_sums_lanes *lanes)
+{
+    uint16_t most[32], zeros[32], largest = 0;
+    _mm512_storeu_si512(most, c->max);
+    _mm512_storeu_si512(zeros, c->zeros);
+    for (int i = 0; i < 32; i++) {
+        lanes->n_zero += zeros[i];
+        if (most[i] > largest) largest = most[i];
     }
-SUMS(groups_f32, load_f32)
-SUMS(groups_f16, load_f16)
-SUMS(groups_bf16, load_bf16)
+    return largest;
+}
 
-#define WHOLE(NAME, GROUPS, DTYPE, T)                                                    \
+static void take_max(double max, usc_sums_lanes *lanes)
+{
+    if (max > lanes->max) lanes->max = max;
+}
+
+/* Each of these: `n` is a multiple of their step; false, with lanes left half done, where
+ * an element is not finite. Magnitudes have the order of their bits. The square of a
+ * float32 is exact in double: a fused add changes nothing. */
+static USC_NOINLINE bool finite_f32(const void *src, size_t n, usc_sums_lanes *lanes)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    sums_8 low = begin(lanes, 0), high = begin(lanes, 8);
+    counts c = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (size_t i = 0; i < n; i += 16) {
+        const __m512i bits =
+            _mm512_and_si512(_mm512_loadu_si512((const float *)src + i), magnitude);
+        count_32(&c, bits);
+        add_sixteen(&low, &high, bits);
+    }
+    end(&low, lanes, 0);
+    end(&high, lanes, 8);
+    lanes->n_zero += _mm512_reduce_add_epi32(c.zeros);
+    const int32_t max = _mm512_reduce_max_epi32(c.max);
+    take_max((double)_mm512_reduce_max_ps(_mm512_castsi512_ps(c.max)), lanes);
+    return max < 0x7f800000;
+}
+
+/* Of 32 elements those with even places lie in the low halves of words, the others in the
+ * high ones: lanes 0, 2, 4, ... and 1, 3, 5, ... twice, in their order. */
+static USC_NOINLINE bool finite_bf16(const void *src, size_t n, usc_sums_lanes *lanes)
+{
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+    const __m512i upper = _mm512_set1_epi32(0x7fff0000);
+    const __m512i evens = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+    const __m512i odds = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+    sums_8 even = {_mm512_i64gather_pd(evens, lanes->sum, 8),
+                   _mm512_i64gather_pd(evens, lanes->squares, 8)};
+    sums_8 odd = {_mm512_i64gather_pd(odds, lanes->sum, 8),
+                  _mm512_i64gather_pd(odds, lanes->squares, 8)};
+    counts c = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (size_t i = 0; i < n; i += 32) {
+        const __m512i bits =
+            _mm512_and_si512(_mm512_loadu_si512((const uint16_t *)src + i), magnitude);
+        count_16(&c, bits);
+        add_sixteen(&even, &even, _mm512_slli_epi32(bits, 16));
+        add_sixteen(&odd, &odd, _mm512_and_si512(bits, upper));
+    }
+    _mm512_i64scatter_pd(lanes->sum, evens, even.sum, 8);
+    _mm512_i64scatter_pd(lanes->sum, odds, odd.sum, 8);
+    _mm512_i64scatter_pd(lanes->squares, evens, even.square, 8);
+    _mm512_i64scatter_pd(lanes->squares, odds, odd.square, 8);
+    const uint16_t max = take_16(&c, lanes);
+    take_max((double)_mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(max << 16))),
+             lanes);
+    return max < 0x7f80;
+}
+
+static USC_NOINLINE bool finite_f16(const void *src, size_t n, usc_sums_lanes *lanes)
+{
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+    sums_8 low = begin(lanes, 0), high = begin(lanes, 8);
+    counts c = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (size_t i = 0; i < n; i += 32) {
+        const __m512i bits =
+            _mm512_and_si512(_mm512_loadu_si512((const uint16_t *)src + i), magnitude);
+        const __m512 x = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
+        const __m512 y = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
+        count_16(&c, bits);
+        add_sixteen(&low, &high, _mm512_castps_si512(x));
+        add_sixteen(&low, &high, _mm512_castps_si512(y));
+    }
+    end(&low, lanes, 0);
+    end(&high, lanes, 8);
+    const uint16_t max = take_16(&c, lanes);
+    take_max((double)_cvtsh_ss(max), lanes);
+    return max < 0x7c00;
+}
+
+/* Where an element of a block is not finite the definition does all of it. */
+#define WHOLE(NAME, FINITE, STEP, DTYPE, T)                                              \
     static void NAME(const void *src, size_t n, usc_sums_lanes *lanes)                   \
     {                                                                                    \
-        const size_t n_groups = n - n % USC_LANES;                                       \
-        GROUPS(src, n_groups, lanes);                                                    \
+        size_t n_groups = n - n % STEP;                                                  \
+        const usc_sums_lanes before = *lanes;                                            \
+        if (!FINITE(src, n_groups, lanes)) {                                             \
+            *lanes = before;                                                             \
+            n_groups = 0;                                                                \
+        }                                                                                \
         usc_sums_scalar(DTYPE, (const T *)src + n_groups, n - n_groups, lanes);          \
     }
-WHOLE(sums_f32, groups_f32, USC_F32, float)
-WHOLE(sums_f16, groups_f16, USC_F16, uint16_t)
-WHOLE(sums_bf16, groups_bf16, USC_BF16, uint16_t)
+WHOLE(sums_f32, finite_f32, 16, USC_F32, float)
+WHOLE(sums_f16, finite_f16, 32, USC_F16, uint16_t)
+WHOLE(sums_bf16, finite_bf16, 32, USC_BF16, uint16_t)
 
 /* Eight words at once; a key moves on by as many places. Two sums, for each waits for the
  * one before. */

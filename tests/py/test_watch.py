@@ -265,6 +265,24 @@ def test_a_full_disk_and_a_failure_of_its_own_are_said_once(capfd):
     assert capfd.readouterr().err.count("the watch failed") == 1 and w.error
 
 
+@pytest.mark.parametrize("harm", [lambda w: setattr(w, "reader", None), lambda w: w.close()], ids=["failed", "closed"])
+@pytest.mark.parametrize("register", ["register_step_pre_hook", "register_step_post_hook"])
+def test_hooks_of_the_program_come_behind_one_that_ends(register, harm):
+    """torch walks along the hooks meanwhile."""
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    w = ulpscope.watch(net, optimizer, on_event=lambda event: harm(w))
+    w._new.append(ulpscope.sources.watch.Event(0, "spike", "", 0, 2.0, 1.0, "made up", "temporal", ""))
+    called = []
+    getattr(optimizer, register)(lambda *_: called.append(1))
+    for _ in range(3):
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert len(called) == 3
+    w.close()
+    assert not w.handles
+
+
 def test_a_forked_child_trains_unwatched():
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

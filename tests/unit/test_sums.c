@@ -79,6 +79,12 @@ static void check(usc_dtype dtype, size_t offset, int64_t n)
     const size_t size = usc_dtype_info_of(dtype)->size;
     const unsigned char *data = memory + offset * size;
     const usc_sums s = of(dtype, data, n);
+    usc_sums bare = s, magnitudes;
+    usc_tensor t;
+    assert_int_equal(usc_tensor_make(&t, data, dtype, 1, &n, NULL), USC_OK);
+    assert_int_equal(usc_sums_magnitudes(&t, &magnitudes, NULL), USC_OK);
+    bare.hash64 = 0;
+    assert_memory_equal(&magnitudes, &bare, sizeof bare);
     double most = 0;
     long double sum = 0, squares = 0;
     int64_t n_zero = 0, n_odd = 0;

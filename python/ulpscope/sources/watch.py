@@ -11,12 +11,12 @@ import array
 import contextlib
 import dataclasses
 import functools
-import itertools
 import logging
 import math
 import os
 import sys
 import time
+import weakref
 import zlib
 
 import torch
@@ -110,7 +110,7 @@ def guarded(work):
 
     @functools.wraps(work)
     def in_guard(self, *args):
-        if self.error is not None or os.getpid() != self._owner:
+        if self.error is not None or self._closed or os.getpid() != self._owner:
             return
         try:
             with torch.no_grad():
@@ -140,10 +140,12 @@ class Watch:
         self.handles = []
         self._events, self._new = [], []
         self._owner = os.getpid()
+        self._closed = self._in_step = False
         self._grads = {}  # id -> row, before the reduction
         self._versions = {}  # id -> version of a weight whose hash was taken
         self._before = {}  # id -> a weight before the step
-        self._rows = {}  # step -> {(site, id): row}
+        self._members = weakref.WeakKeyDictionary()  # optimizer -> (which, its parameters with their ids)
+        self._rows = {}  # step -> {site: {id: row}}
         self._turn = self._share = 0  # which tensor has its update taken next; elements that may be
         self._said_alone = False
         self.reader = watch_rows.Reader()
@@ -157,7 +159,7 @@ class Watch:
         self.core = _core.Watch(config, world=self.world)
         self._meet()
         self.log = watch_log.Log(log, self.world, self.names) if log and self.rank == 0 else None
-        self.wrote = self.log is not None
+        self.wrote, self.logged = self.log is not None, bool(log)
         self.tracker = None
         if keep_calls:
             self.tracker = nan_tracker(keep_calls=keep_calls, output=output)
@@ -198,7 +200,7 @@ class Watch:
 
     @guarded
     def _read_grad(self, number, parameter):
-        self._read("grad", [number], [parameter.grad])
+        self._read("grad", [number], [parameter.grad], hashed=False)
 
     # ---- the hooks ----
 
@@ -213,29 +215,51 @@ class Watch:
         for part in (self.matmuls, self.audit):
             if part is not None:
                 part.remove()
-        handles, self.handles, self.matmuls = self.handles, [], None
+        self.matmuls = None
+        if self._in_step:  # torch walks along the optimizer's hooks: ours stay, and do nothing
+            return
+        handles, self.handles = self.handles, []
         for handle in handles:
             handle.remove()
 
-    def _read(self, site, numbers, tensors):
-        self.reader.take((self.step, site, numbers), tensors)
+    def _read(self, site, numbers, tensors, hashed=True):
+        """`hashed`: whether bits are held against bits, too; where there is a log they always are told."""
+        self.reader.take((self.step, site, numbers), tensors, hashed or self.logged)
+
+    def _mine(self, optimizer):
+        """[(id, parameter)] of an optimizer, made anew where it has others."""
+        shape = [list(map(id, group["params"])) for group in optimizer.param_groups]
+        known = self._members.get(optimizer)
+        if known is None or known[0] != shape:
+            known = shape, [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
+                            if p in self.ids]  # fmt: skip
+            self._members[optimizer] = known
+        return known[1]
 
     def _before_step(self, optimizer, args, kwargs):
-        self._begin_step(optimizer)
-        self._act(optimizer)
+        with self._within_step():
+            self._begin_step(optimizer)
+            self._act(optimizer)
+
+    @contextlib.contextmanager
+    def _within_step(self):
+        self._in_step = True
+        try:
+            yield
+        finally:
+            self._in_step = False
 
     @guarded
     def _begin_step(self, optimizer):
         for parameter, how in self.audit.before_step() if self.audit is not None else ():
             self._feed_value(self.step, "replay", self.ids[parameter], how)
-        with_grad = [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
-                     if p.grad is not None and p in self.ids]  # fmt: skip
+        with_grad = [(i, p) for i, p in self._mine(optimizer) if p.grad is not None]
         if not with_grad:  # it moves nothing: those of the model have theirs, perhaps, and stand still
             with_grad = [(i, p) for p, i in self.ids.items() if p.grad is not None]
         site = "grad" if self.exchange is None else "reduced"
         if self.asd:
             with_grad = [(i, p) for i, p in with_grad if p.ndim >= 2]
-        self._read(site, [i for i, _ in with_grad], [p.grad for _, p in with_grad])
+        self._read(site, [i for i, _ in with_grad], [p.grad for _, p in with_grad], site == "reduced")
         if not self.asd:
             self._look_before(with_grad)
         if self.action != "log" and self.exchange is None:
@@ -247,7 +271,7 @@ class Watch:
 
     def _look_before(self, with_grad):
         """Weights as they are used next, and those of which the update is to be taken."""
-        unmoved = [(self.ids[p], p) for p in self.ids if self._versions.get(p) == _version(p)]
+        unmoved = [(self.ids[p], p) for p, was in self._versions.items() if was == _version(p)]
         self._versions = {}
         self._read("weight_before", [i for i, _ in unmoved], [p for _, p in unmoved])
         self._before = {p: (i, _copy(p)) for i, p in self._next_updates(with_grad)}
@@ -264,8 +288,9 @@ class Watch:
         return chosen
 
     def _after_step(self, optimizer, args, kwargs):
-        self._end_step(optimizer)
-        self._act(optimizer)
+        with self._within_step():
+            self._end_step(optimizer)
+            self._act(optimizer)
 
     @guarded
     def _end_step(self, optimizer):
@@ -279,16 +304,16 @@ class Watch:
     def _look_after(self, optimizer):
         moved = [(i, p, _local(p) - was) for p, (i, was) in self._before.items() if _local(p).shape == was.shape]
         self._before = {}
-        self._read("update", [i for i, _, _ in moved], [change for _, _, change in moved])
-        mine = [p for group in optimizer.param_groups for p in group["params"] if p in self.ids]
-        full = self.step % self.weights_every == 0
-        weights = mine if full else [p for _, p, _ in moved]
-        self._read("weight", [self.ids[p] for p in weights], weights)
-        self._versions |= {p: _version(p) for p in weights} if full else {}
+        self._read("update", [i for i, _, _ in moved], [change for _, _, change in moved], hashed=False)
+        full, mine = self.step % self.weights_every == 0, self._mine(optimizer)
+        voted = self.exchange is not None
+        weights = mine if full else [(i, p) for i, p, _ in moved]
+        self._read("weight", [i for i, _ in weights], [p for _, p in weights], full or voted)
+        self._versions |= {p: _version(p) for _, p in weights} if full else {}
         for key, site in MOMENTS.items() if full else ():
-            states = [(self.ids[p], optimizer.state[p][key]) for p in mine
+            states = [(i, optimizer.state[p][key]) for i, p in mine
                       if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
-            self._read(site, [i for i, _ in states], [s for _, s in states])
+            self._read(site, [i for i, _ in states], [s for _, s in states], voted)
 
     @guarded
     def _linear(self, module, site, *operands):
@@ -324,7 +349,7 @@ class Watch:
                 over = math.inf if rows[0].n_nonfinite else rows[0].max_abs
                 self._feed_value(step, site, numbers[0], over)
             elif site is not None:
-                known |= {(site, i): row for i, row in zip(numbers, rows) if row is not None}
+                known.setdefault(site, {}).update((i, row) for i, row in zip(numbers, rows) if row is not None)
             elif self.exchange is None:
                 self._decide(step, [self._rows.pop(step)])
             else:
@@ -335,21 +360,20 @@ class Watch:
         if self.exchange is not None:
             self._receive()
 
-    def _places(self):
-        """Where the rows of a step stand in what ranks send each other."""
-        return itertools.product(SITES, range(len(self.names)))
-
     def _send(self, step, known):
-        table = [known.get(place) for place in self._places()]
+        """Ranks send each other a row for each site and tensor, in that order."""
         if self.exchange.alone is None:
-            self.exchange.send(step, self.shape, table)
+            numbers = range(len(self.names))
+            self.exchange.send(step, self.shape, [known.get(site, {}).get(i) for site in SITES for i in numbers])
         if self.exchange.alone is not None:
             self._decide(step, [known if r == self.rank else {} for r in range(self.world)])
 
     def _receive(self):
+        n = len(self.names)
         for step, tables in self.exchange.received():
-            self._decide(step, [{k: row for k, row in zip(self._places(), table or ()) if row is not None}
-                                for table in tables])  # fmt: skip
+            parts = [{site: (table or [])[k * n : (k + 1) * n] for k, site in enumerate(SITES)} for table in tables]
+            self._decide(step, [{site: {i: row for i, row in enumerate(rows) if row is not None}
+                                 for site, rows in of_rank.items()} for of_rank in parts])  # fmt: skip
         if self.exchange.alone is not None and not self._said_alone:
             self._said_alone = True
             print(f"ulpscope: the watch of rank {self.rank} goes on alone: {self.exchange.alone}",
@@ -358,20 +382,17 @@ class Watch:
     def _decide(self, step, ranks):
         """Feeds what each rank told of a step, and takes the events."""
         seconds = time.monotonic()
-        told = {site: [[] for _ in ranks] for site in SITES}
-        for rank, known in enumerate(ranks):
-            for (site, i), row in known.items():
-                told[site][rank].append((i, *row))
-        for site, of_ranks in told.items():
-            table, hashes = array.array("d"), array.array("Q")
-            for rank, rows in enumerate(of_ranks):
-                for *numbers, hash64 in rows:
-                    table.extend((rank, *numbers, 0.0))
-                    hashes.append(hash64)
+        for site in SITES:
+            table, hashes = [], array.array("Q")
+            for rank, known in enumerate(ranks):
+                rows = known.get(site, {})
+                for i, row in rows.items():
+                    table += (rank, i, *row[:-1], 0.0)
+                    hashes.append(row[-1])
                 if rows and self.log is not None:
-                    self.log.put(step, rank, site, seconds, rows)
+                    self.log.put(step, rank, site, seconds, [(i, *row) for i, row in rows.items()])
             if hashes:
-                self.core.feed(step, site, table.tobytes(), hashes.tobytes())
+                self.core.feed(step, site, array.array("d", table).tobytes(), hashes.tobytes())
         for found in self.core.step(step, seconds):
             self._take(found)
         self._switch_checksum()
@@ -448,6 +469,7 @@ class Watch:
         if self.exchange is not None:
             self.exchange.close()
         self.events()
+        self._closed = True
         for part in (self.log, self.tracker):
             with contextlib.suppress(Exception):
                 if part is not None:

@@ -19,6 +19,9 @@ STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/metrics.md, "Sums of a watch"
 MOST_WAITING = 64  # batches whose results have not come: the oldest is given up then
 NO_DOUBLES = {"mps"}  # devices without float64
 
+NUMBERS = {torch.float32, torch.bfloat16, torch.float16, torch.float64}
+ORDINARY = {torch.Tensor, torch.nn.Parameter}
+
 Row = collections.namedtuple("Row", "max_abs sum_abs sum_sq numel n_nonfinite n_zero hash64")
 
 
@@ -26,6 +29,9 @@ def plain(tensor):
     """What of a tensor there is to read: a shard's own part, the values of a sparse one, the parts
     of complex numbers. None where nothing can be read: no memory of its own, or bits that mean no
     number."""
+    ordinary = type(tensor) in ORDINARY and tensor.dtype in NUMBERS
+    if ordinary and tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_neg():
+        return tensor  # nearly always
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
@@ -53,8 +59,8 @@ def _hash(flat):
     return (low * high + x).sum()
 
 
-def expression(tensor):
-    """(three floats, three counts and the hash) of one tensor, as two small tensors of its device."""
+def expression(tensor, hashed=True):
+    """(three floats, three counts and the hash, or 0) of one tensor, as two small tensors of its device."""
     wide = torch.float32 if tensor.device.type in NO_DOUBLES else torch.float64
     flat = _in_memory_order(tensor)
     if flat.numel() == 0:
@@ -65,7 +71,7 @@ def expression(tensor):
     size = torch.full_like(finite[0], 0, dtype=torch.int64) + flat.numel()
     odd = flat.numel() - finite.sum()
     floats = torch.stack([x.amax(), x.sum(), (x * x).sum()])
-    return floats, torch.stack([size, odd, (x == 0).sum() - odd, _hash(flat)])
+    return floats, torch.stack([size, odd, (x == 0).sum() - odd, _hash(flat) if hashed else size * 0])
 
 
 class _Waiting:
@@ -99,23 +105,27 @@ class Reader:
         self.waiting = collections.deque()
         self.n_lost = 0  # batches that a device did not finish in time
 
-    def take(self, tag, tensors):
+    def take(self, tag, tensors, hashed=True):
         """`tag`: what `ready` gives with the rows. Tensors that cannot be read have the row None."""
         read = [plain(t) for t in tensors]
-        here = [t for t in read if t is not None and t.is_cpu]
-        rows = iter(_core.sums(here))
-        given = [Row(*next(rows)) if t is not None and t.is_cpu else None for t in read]
-        away = collections.defaultdict(list)
-        for i, t in enumerate(read):
-            if t is not None and not t.is_cpu:
-                away[t.device].append(i)
-        batches = []
-        for device, places in away.items():
-            batches.append((places, _Waiting(tag, device, [expression(read[i]) for i in places])))
+        here = [i for i, t in enumerate(read) if t is not None and t.is_cpu]
+        given = [None] * len(read)
+        for i, row in zip(here, _core.sums([read[i] for i in here], hashed)):
+            given[i] = Row._make(row)
+        batches = self._away(tag, read, hashed) if len(here) < len(read) else []
         self.waiting.append((tag, given, batches))
         if len(self.waiting) > MOST_WAITING:
             self.waiting.popleft()
             self.n_lost += 1
+
+    def _away(self, tag, read, hashed):
+        """What lies on devices, by device: (places, results on their way)."""
+        away = collections.defaultdict(list)
+        for i, t in enumerate(read):
+            if t is not None and not t.is_cpu:
+                away[t.device].append(i)
+        return [(places, _Waiting(tag, device, [expression(read[i], hashed) for i in places]))
+                for device, places in away.items()]  # fmt: skip
 
     def ready(self):
         """[(tag, rows)] of the batches that have come since, oldest first."""
