@@ -10,6 +10,9 @@
 
 #include <math.h>
 
+/* The hash of a reduction of which all ranks have the same result. */
+enum { ALIKE = 3 };
+
 /* What computing a product again has shown. */
 static const char *again(const usc_watch_row *r)
 {
@@ -29,11 +32,17 @@ static void hold(usc_watch_view *v, usc_watch_site site, usc_watch_kind kind,
         if (r->value <= 1) continue;
         const usc_watch_finding f = {.kind = kind,
                                      .tensor = r->tensor,
-                                     .rank = r->rank,
+                                     .rank = r->hash64 == ALIKE ? -1 : r->rank,
                                      .score = isnan(r->value) ? HUGE_VAL : r->value,
                                      .threshold = 1,
                                      .action = USC_WATCH_CHECK};
-        if (isfinite(r->value))
+        if (r->hash64 == ALIKE)
+            usc_watch_say(
+                v, &f,
+                "what all ranks alike got out of the %s of '%s' at step %lld is "
+                "%.3g times as far from what they put in as roundings explain",
+                what, usc_watch_name(v, r->tensor), (long long)v->step, r->value);
+        else if (isfinite(r->value))
             usc_watch_say(v, &f,
                           "the %s '%s' on rank %ld is %.3g times as far off at step %lld "
                           "as roundings explain%s",

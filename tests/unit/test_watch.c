@@ -390,6 +390,7 @@ static void test_bounds_and_audits(void **state)
         {USC_WATCH_MATMUL_INPUT, {2, 0.1}, {1}, USC_WATCH_MATMUL_WRONG, 2, 0, 1},
         {USC_WATCH_MATMUL_WEIGHT, {1, 7}, {0, 2}, USC_WATCH_MATMUL_WRONG, 2, 1, 1},
         {USC_WATCH_COLLECTIVE, {0.5, 300}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 1, 1},
+        {USC_WATCH_COLLECTIVE, {9, 0}, {3, 0}, USC_WATCH_COLLECTIVE_WRONG, 2, -1, 1},
         {USC_WATCH_COLLECTIVE, {0.5, 1}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 0, 0},
         {USC_WATCH_REPLAY, {1, 1, 1}, {7, 7, 8}, USC_WATCH_REPLAY_DIFFERS, 3, 2, 1},
         {USC_WATCH_REPLAY, {1, 1}, {7, 8}, USC_WATCH_REPLAY_DIFFERS, 2, -1, 1},
@@ -414,7 +415,10 @@ static void test_bounds_and_audits(void **state)
         const uint64_t hash = r.n_events > 0 ? rows[i].hash[rows[i].rank & 3] : 0;
         assert_int_equal(strstr(r.sentence, "a passing fault") != NULL, hash == 1);
         assert_int_equal(strstr(r.sentence, "a lasting fault") != NULL, hash == 2);
-        assert_int_equal(strstr(r.sentence, "comes and goes") != NULL, hash == 3);
+        assert_int_equal(strstr(r.sentence, "comes and goes") != NULL,
+                         hash == 3 && rows[i].site == USC_WATCH_REPLAY);
+        assert_int_equal(strstr(r.sentence, "what all ranks alike") != NULL,
+                         rows[i].hash[0] == 3);
         run_end(&r);
     }
 }

@@ -22,7 +22,7 @@ import zlib
 import torch
 
 from .. import _core
-from . import watch_audit, watch_log, watch_matmul, watch_ranks, watch_rows
+from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_ranks, watch_rows
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
@@ -145,6 +145,7 @@ class Watch:
         self._versions = {}  # id -> version of a weight whose hash was taken
         self._before = {}  # id -> a weight before the step
         self._members = weakref.WeakKeyDictionary()  # optimizer -> (which, its parameters with their ids)
+        self._sums = {}  # step -> what went into reductions and came out
         self._rows = {}  # step -> {site: {id: row}}
         self._turn = self._share = 0  # which tensor has its update taken next; elements that may be
         self._said_alone = False
@@ -170,6 +171,8 @@ class Watch:
                             if isinstance(module, torch.nn.Linear)}  # fmt: skip
             self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
         self.audit = watch_audit.Audit(model, audit, self.ids) if audit else None
+        summed = self.exchange is not None and not self.asd and watch_collective.applies(model)
+        self.collectives = watch_collective.Collectives(model, self._run) if summed else None
         self._hook()
 
     # ---- the tensors ----
@@ -202,6 +205,17 @@ class Watch:
     def _read_grad(self, number, parameter):
         self._read("grad", [number], [parameter.grad], hashed=False)
 
+        if self.collectives is not None and self._is_full():
+            self.collectives.sent(number, parameter)
+
+    @guarded
+    def _run(self, work):
+        work()
+
+    def _is_full(self):
+        """Whether weights, moments and what ranks put into reductions are read at this step."""
+        return self.step % self.weights_every == 0
+
     # ---- the hooks ----
 
     def _fail(self, error):
@@ -212,7 +226,7 @@ class Watch:
             self._unhook()
 
     def _unhook(self):
-        for part in (self.matmuls, self.audit):
+        for part in (self.matmuls, self.audit, self.collectives):
             if part is not None:
                 part.remove()
         self.matmuls = None
@@ -297,6 +311,8 @@ class Watch:
         if not self.asd:
             self._look_after(optimizer)
         if optimizer is self.optimizers[0]:
+            if self.collectives is not None and self._is_full():
+                self._sums[self.step] = self.collectives.table(len(self.names))
             self._read(None, [], [])  # behind this nothing of the step comes
             self.step += 1
             self._collect()
@@ -305,7 +321,7 @@ class Watch:
         moved = [(i, p, _local(p) - was) for p, (i, was) in self._before.items() if _local(p).shape == was.shape]
         self._before = {}
         self._read("update", [i for i, _, _ in moved], [change for _, _, change in moved], hashed=False)
-        full, mine = self.step % self.weights_every == 0, self._mine(optimizer)
+        full, mine = self._is_full(), self._mine(optimizer)
         voted = self.exchange is not None
         weights = mine if full else [(i, p) for i, p, _ in moved]
         self._read("weight", [i for i, _ in weights], [p for _, p in weights], full or voted)
@@ -362,15 +378,31 @@ class Watch:
 
     def _send(self, step, known):
         """Ranks send each other a row for each site and tensor, in that order."""
+        sums = self._sums_of(step)
         if self.exchange.alone is None:
             numbers = range(len(self.names))
-            self.exchange.send(step, self.shape, [known.get(site, {}).get(i) for site in SITES for i in numbers])
+            self.exchange.send(step, self.shape, [known.get(site, {}).get(i) for site in SITES for i in numbers],
+                               sums)  # fmt: skip
         if self.exchange.alone is not None:
             self._decide(step, [known if r == self.rank else {} for r in range(self.world)])
 
+    def _sums_of(self, step):
+        told = self._sums.pop(step, None)
+        return torch.empty(0, dtype=torch.float64) if told is None else watch_collective.filled(told).view(-1)
+
+    def _feed_sums(self, step, more):
+        """Of a step at which ranks told each other sums of what they reduced."""
+        if not more or more[0].numel() == 0:
+            return
+        tables = [table.view(len(self.names), 3, -1) for table in more]
+        held = [(getattr(torch, dtype), p.numel()) for (_, dtype), p in zip(self.names, self.parameters.values())]
+        for rank, number, over in watch_collective.judged(tables, *zip(*held)):
+            self._feed_value(step, "collective", number, over, 3 if rank < 0 else 0, max(rank, 0))
+
     def _receive(self):
         n = len(self.names)
-        for step, tables in self.exchange.received():
+        for step, tables, more in self.exchange.received():
+            self._feed_sums(step, more)
             parts = [{site: (table or [])[k * n : (k + 1) * n] for k, site in enumerate(SITES)} for table in tables]
             self._decide(step, [{site: {i: row for i, row in enumerate(rows) if row is not None}
                                  for site, rows in of_rank.items()} for of_rank in parts])  # fmt: skip
@@ -405,11 +437,12 @@ class Watch:
         for (step, site, number), (over, how) in worst.items():
             self._feed_value(step, site, number, over, how)
 
-    def _feed_value(self, step, site, number, value, hash64=0):
-        table = array.array("d", (self.rank, number, 0, 0, 0, 0, 0, 0, value))
+    def _feed_value(self, step, site, number, value, hash64=0, rank=None):
+        rank = self.rank if rank is None else rank
+        table = array.array("d", (rank, number, 0, 0, 0, 0, 0, 0, value))
         self.core.feed(step, site, table.tobytes(), array.array("Q", (hash64,)).tobytes())
         if self.log is not None:
-            self.log.put_values(step, self.rank, site, time.monotonic(), [(number, value, hash64)])
+            self.log.put_values(step, rank, site, time.monotonic(), [(number, value, hash64)])
 
     def _take(self, found):
         trace = self._keep() if self.tracker is not None else None

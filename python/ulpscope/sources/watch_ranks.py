@@ -42,11 +42,12 @@ class Exchange:
         self.alone = None  # why this rank goes on alone
         self.n_bytes = 0
 
-    def send(self, step, shape, rows):
-        """`shape`: a number that is the same where ranks have the same tensors."""
+    def send(self, step, shape, rows, more):
+        """`shape`: a number that is the same where ranks have the same tensors; `more`: float64, as many on
+        each rank at this step."""
         if self.alone is not None:
             return
-        own = torch.cat([torch.tensor([step, shape, len(rows)]), watch_rows.packed(rows)])
+        own = torch.cat([torch.tensor([step, shape, len(rows)]), watch_rows.packed(rows), more.view(torch.int64)])
         buffers = [torch.empty_like(own) for _ in range(self.world)]
         try:
             work = self.dist.all_gather(buffers, own, group=self.group, async_op=True)
@@ -59,8 +60,8 @@ class Exchange:
             self._leave(f"the other ranks are {MOST_WAITING} steps behind")
 
     def received(self):
-        """[(step, [rows of each rank])], in turn; of a step whose exchange failed own rows alone,
-        the others None."""
+        """[(step, [rows of each rank], [`more` of each])], in turn; of a step whose exchange failed own rows
+        alone, the others None, and nothing more."""
         come = []
         while self.waiting:
             step, rows, work, buffers, since = self.waiting[0]
@@ -70,24 +71,26 @@ class Exchange:
             if late and self.alone is None:
                 self._leave(f"no word of step {step} from the other ranks for {PATIENCE_S:.0f} s")
             self.waiting.popleft()
-            come.append((step, self._of_all(rows, work, buffers)))
+            come.append((step, *self._of_all(rows, work, buffers)))
         return come
 
     def _of_all(self, rows, work, buffers):
         own = [None] * self.world
         own[self.rank] = rows
         if self.alone is not None:
-            return own
+            return own, []
         try:
             work.wait()  # done already: this hands over, or says what went wrong
         except RuntimeError as error:
             self._leave(f"{error}")
-            return own
+            return own, []
         heads = {tuple(words[:3].tolist()) for words in buffers}
         if len(heads) > 1:
             self._leave("the ranks have other tensors, or are at another step")
-            return own
-        return [watch_rows.unpacked(words[3:]) for words in buffers]
+            return own, []
+        end = 3 + len(rows) * watch_rows.WORDS
+        more = [words[end:].view(torch.float64) for words in buffers]
+        return [watch_rows.unpacked(words[3:end]) for words in buffers], more
 
     def _leave(self, why):
         self.alone = why.splitlines()[0][:200]
