@@ -308,6 +308,8 @@ class Watch:
 
     @guarded
     def _end_step(self, optimizer):
+        if self.audit is not None:
+            self.audit.forget()
         if not self.asd:
             self._look_after(optimizer)
         if optimizer is self.optimizers[0]:

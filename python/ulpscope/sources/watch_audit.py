@@ -149,6 +149,12 @@ class Audit:
                 wrong = self._held(batch)
         return wrong
 
+    def forget(self):
+        """Weights have moved: what was recorded cannot be computed again (an optimizer's closure)."""
+        batch, self.batch = self.batch, None
+        if batch is not None:
+            batch.stop()
+
     def _held(self, batch):
         first = {p: _number(mark) for p, mark in batch.marks.items()}
         second = self._again(batch)
@@ -199,9 +205,7 @@ class Audit:
 
     def remove(self):
         """Takes the hooks out."""
-        if self.batch is not None:
-            self.batch.stop()
-        self.batch = None
+        self.forget()
         handles, self.handles = self.handles, []
         for handle in handles:
             handle.remove()
