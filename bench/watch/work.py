@@ -163,6 +163,8 @@ class Training:
             loss = float(self.model(*self.batch(HELD_OUT)))
             for b, was in zip(self.net.buffers(), kept, strict=True):
                 b.copy_(was)
+        if self.kind == "fsdp2":  # the outermost module keeps its weights whole behind a forward
+            self.model.reshard()  # type: ignore[operator]
         return loss
 
     def _state(self) -> list[torch.Tensor]:
