@@ -21,6 +21,7 @@ enum {
     OPT_CASES,
     OPT_SEED,
     OPT_STRESS,
+    OPT_RELATIONS,
     OPT_TRACE,
     OPT_FAULTS,
     OPT_TIMEOUT,
@@ -44,6 +45,10 @@ static const cli_entry own_options[] = {
     {OPT_SEED, "seed", "S", "0", "which cases: those of a seed are always the same"},
     {OPT_STRESS, "stress", NULL, NULL,
      "hard values and sizes at boundaries nearly always, not every other time"},
+    {OPT_RELATIONS, "relations", NULL, NULL,
+     "put each case that passes once more, in another form that must give the same: in "
+     "place, out=, strided, samples reordered or split, padded, wider, times -2; and "
+     "hold gradients to slopes"},
     {OPT_TRACE, "trace", "TRACE", NULL,
      "draw from the calls of this trace (default: from the samples of torch's operator "
      "database)"},
@@ -161,6 +166,8 @@ static bool take(arguments *a, int key)
         return read_seed(a);
     case OPT_STRESS:
         return a->fuzz.stress = true;
+    case OPT_RELATIONS:
+        return a->fuzz.relations = true;
     case OPT_TIMEOUT:
         return cli_seconds("timeout", optarg, false, &a->check.timeout);
     case OPT_CAUSES:

@@ -62,6 +62,19 @@ static usc_status add(void *ctx, const usc_result_row *row, usc_error *err)
     return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
 }
 
+/* What a case of this run needs besides its name. */
+static const char *modes(const usc_check_options *o)
+{
+    if (o->fuzz->stress) return o->fuzz->relations ? " --stress --relations" : " --stress";
+    return o->fuzz->relations ? " --relations" : "";
+}
+
+/* A script of one call shows nothing of a relation between two. */
+static const char *again(const finding *f)
+{
+    return strncmp(f->cause, "the relation ", 13) == 0 ? "replay" : "minimize";
+}
+
 static void put_json(const usc_check_options *o, const finding *f)
 {
     const usc_sink sink = usc_sink_stream(stdout);
@@ -81,8 +94,8 @@ static void put_json(const usc_check_options *o, const finding *f)
                  o->fuzz->seed, f->worst, f->n);
     char text[PATH_MAX + 160];
     (void)snprintf(text, sizeof text,
-                   "ulpscope fuzz minimize %" PRIu64 ":%" PRId64 " --device %s",
-                   o->fuzz->seed, f->worst, o->device);
+                   "ulpscope fuzz %s %" PRIu64 ":%" PRId64 " --device %s%s", again(f),
+                   o->fuzz->seed, f->worst, o->device, modes(o));
     (void)!usc_sink_json(&sink, text, NULL);
     fputs("}\n", stdout);
 }
@@ -99,10 +112,10 @@ static void put_text(const usc_check_options *o, const findings *f)
     }
     (void)printf(
         "a case again: ulpscope fuzz replay %" PRIu64 ":%" PRId64
-        " --device %s\nas a script that torch alone runs: ulpscope fuzz minimize "
-        "%" PRIu64 ":%" PRId64 " --device %s\n",
-        o->fuzz->seed, f->at[0].worst, o->device, o->fuzz->seed, f->at[0].worst,
-        o->device);
+        " --device %s%s\nas a script that torch alone runs: ulpscope fuzz minimize "
+        "%" PRIu64 ":%" PRId64 " --device %s%s\n",
+        o->fuzz->seed, f->at[0].worst, o->device, modes(o), o->fuzz->seed, f->at[0].worst,
+        o->device, modes(o));
 }
 
 /* One case a line: what `ulpscope fuzz replay FILE` takes. */

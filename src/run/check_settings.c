@@ -52,6 +52,13 @@ static void put_text(const char *name, const char *value, usc_line *to)
     usc_line_json(to, value);
 }
 
+static void put_fuzz(const usc_fuzz_options *f, usc_line *to)
+{
+    usc_line_add(to, ", \"seed\": %llu, \"stress\": %s", (unsigned long long)f->seed,
+                 f->stress ? "true" : "false");
+    if (f->relations) usc_line_text(to, ", \"relations\": true");
+}
+
 /* What is at its default stands for nothing: a run of an earlier version is the same. */
 const char *usc_check_option_text(usc_check *c)
 {
@@ -70,10 +77,7 @@ const char *usc_check_option_text(usc_check *c)
     put_text("module", o->module, &to);
     put_text("phase", o->phase, &to);
     put_text("step", o->step, &to);
-    if (o->fuzz != NULL)
-        usc_line_add(&to, ", \"seed\": %llu, \"stress\": %s",
-                     (unsigned long long)o->fuzz->seed,
-                     o->fuzz->stress ? "true" : "false");
+    if (o->fuzz != NULL) put_fuzz(o->fuzz, &to);
     if (o->level != USC_LEVEL_CALL)
         put_text("level", o->level == USC_LEVEL_API ? "api" : "module", &to);
     if (o->timeout > 0 && (o->timeout < USC_RUN_TIMEOUT || o->timeout > USC_RUN_TIMEOUT))
@@ -186,10 +190,7 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
         usc_line_text(to, o->compare_standards ? "true" : "false");
     usc_line_add(to, ", \"causes\": %.17g, \"repeat\": %d", o->causes,
                  o->repeat > 0 ? o->repeat : USC_RUN_REPEAT);
-    if (o->fuzz != NULL)
-        usc_line_add(to, ", \"seed\": %llu, \"stress\": %s",
-                     (unsigned long long)o->fuzz->seed,
-                     o->fuzz->stress ? "true" : "false");
+    if (o->fuzz != NULL) put_fuzz(o->fuzz, to);
     usc_line_text(to, "}");
 }
 

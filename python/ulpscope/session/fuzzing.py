@@ -7,6 +7,7 @@ import json
 from ..calls.replay import BadCall
 from ..sources import fuzz
 from .bench import Bench
+from .related import relate
 
 KEPT = 4096  # examples that are remembered
 
@@ -17,6 +18,7 @@ class FuzzBench(Bench):
     def __init__(self, settings, channel):
         super().__init__(settings, channel)
         self.seed, self.stress = settings["seed"], settings["stress"]
+        self.relations = settings.get("relations", False)
         self.example, self.examples = 0, {}
 
     def row(self, sequence):
@@ -39,6 +41,8 @@ class FuzzBench(Bench):
 
     def judge(self, sequence, timing, module=None):
         call, verdict = super().judge(sequence, timing, module)
+        if self.relations:
+            verdict = relate(call, self.device, verdict, sequence, timing=timing)
         verdict.remarks = [*verdict.remarks, f"drawn: {self.words}"]
         self.drawn = call
         return call, verdict

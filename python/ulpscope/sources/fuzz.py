@@ -33,6 +33,8 @@ TRUSTING = {
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "multinomial",  # as many categories of some weight as are drawn without replacement
 }  # fmt: skip
+# Arguments that are written although no schema says so: each element must have a place of its own.
+WRITTEN_UNSAID = {"running_mean", "running_var"}
 MOST_WHOLE = 1 << 53  # integers beyond are not drawn one by one
 
 
@@ -46,7 +48,8 @@ class Example:
             if t.get("form") and t["form"].split()[0] not in LAZY:
                 raise BadCall(f"{t['path']} is no plain tensor ({t['form']}): nothing is drawn for it")
         self.call = bare_call(row)
-        written = {*self.call.written(), *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
+        unsaid = {p for p, v in self.call.views.items() if v.argument in WRITTEN_UNSAID}
+        written = {*self.call.written(), *unsaid, *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
         self.tensors = [self._tensor(t, t["path"] in written) for t in self.inputs]
         self.stats = [json.loads(t["stats"]) if isinstance(t["stats"], str) else t["stats"] or {} for t in self.inputs]
 
