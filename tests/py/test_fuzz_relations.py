@@ -180,6 +180,12 @@ def test_corners_are_no_wrong_gradients(x):
         assert not flagged(call, device, "gradient")
 
 
+def test_what_cancels_is_no_wrong_gradient():
+    device = TorchDevice("cpu")
+    call, verdict = judged(aten.native_layer_norm.default, lambda: (torch.randn(7, 1), [1], None, None, 1e-5), device)
+    assert not flagged(call, device, "gradient", range(8))
+
+
 def test_without_a_reference_bits_decide():
     """What has no float64 reference is held to those relations alone that any kernel keeps bit by bit."""
     device = PythonDevice(of_positive)

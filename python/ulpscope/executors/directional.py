@@ -10,6 +10,7 @@ from ..calls.replay import LEFT_ALONE, base_name, fit, is_write, substitute
 
 STEP = 2.0**-12  # of the size of the inputs
 ROUNDING = 2.0**-45  # of the terms of a difference, many roundings of float64 long
+INPUTS = 2.0**-51  # of an input, which is rounded where it is moved
 SAFETY = 8.0  # times what two steps differ by
 KINK = 2.0**-6  # of the slope, by which its sides may differ at the smallest step and it be a slope
 
@@ -20,10 +21,24 @@ NO_SLOPE = {
     "fake_quantize_per_channel_affine_cachemask", "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
     "linalg_svd", "_linalg_svd", "svd", "linalg_eigh", "_linalg_eigh", "linalg_eig", "linalg_qr", "geqrf",
     "detach", "detach_", "_linalg_det", "_linalg_slogdet", "linalg_lu_factor_ex", "linalg_lu_factor", "linalg_lu",
+    "nextafter",  # where both are equal
+    # They read one triangle; their gradient is that of the symmetric whole.
+    "cholesky", "linalg_cholesky", "linalg_cholesky_ex", "cholesky_solve", "cholesky_inverse",
+    "linalg_eigvalsh", "ormqr", "orgqr", "linalg_householder_product",
     # Where an index stands twice, which of the values is left is not promised, nor whose the gradient is.
     "max_unpool2d", "max_unpool3d", "scatter", "scatter_reduce", "index_copy", "index_put", "put", "index_reduce",
     "as_strided_scatter", "index_fill",
 }  # fmt: skip
+
+
+RANGE = 2.0**20  # of the size of inputs, and between them: one step suits them all
+
+
+def _spread(tensor):
+    """Whether the sizes of its elements are too far apart, or from 1, for one step."""
+    sizes = tensor.abs()
+    sizes = sizes[sizes > 0]
+    return bool(sizes.numel()) and (float(sizes.max()) > RANGE or float(sizes.min()) < 1 / RANGE)
 
 
 class Gradient:
@@ -42,6 +57,8 @@ class Gradient:
         moved = [p for p, t in given.items() if t.is_floating_point() and self.call.views[p].argument not in LEFT_ALONE]
         if not moved or any(not bool(torch.isfinite(given[p]).all()) or not given[p].numel() for p in moved):
             return None
+        if any(_spread(given[p]) for p in moved):
+            return None
         leaves = {p: t.clone().requires_grad_(p in moved) for p, t in given.items()}
         out = self._value(leaves)
         if out is None or not out.requires_grad or not bool(torch.isfinite(out).all()) or not out.numel():
@@ -50,7 +67,11 @@ class Gradient:
         weight = self._draw(out)
         grads = torch.autograd.grad(out, [leaves[p] for p in moved], weight, allow_unused=True)
         slope = sum(float((g * along[p]).sum()) for p, g in zip(moved, grads, strict=True) if g is not None)
-        return self._against(slope, given, along, weight)
+        known = [(p, g) for p, g in zip(moved, grads, strict=True) if g is not None]
+        own = sum(float((g * along[p]).abs().sum()) for p, g in known)
+        given_size = sum(float((g * given[p]).abs().sum()) for p, g in known)
+        own += float(weight.abs().sum())  # where all of it cancels, a slope of 1 is the unit
+        return self._against(slope, given, along, weight, (own, given_size))
 
     def _asks(self):
         """Whether the call is one whose values have a slope."""
@@ -81,14 +102,15 @@ class Gradient:
             first = first[0]
         return first if isinstance(first, torch.Tensor) and first.dtype == torch.float64 else None
 
-    def _against(self, slope, given, along, weight):
+    def _against(self, slope, given, along, weight, sizes):
+        """`sizes`: of the terms of the slope, and of what rounding the inputs moves the value by."""
         size = max(max((float(given[p].abs().max()) for p in along), default=0), 2.0**-20)
         values = {k: self._at(given, along, weight, k * STEP * size / 4) for k in (-4, -2, -1, 0, 1, 2, 4)}
         if any(v is None for v in values.values()):
             return None
         steps = [(k, k * STEP * size / 4) for k in (4, 2, 1)]
         two = [(values[k][0] - values[-k][0]) / (2 * h) for k, h in steps]
-        noise = [ROUNDING * (values[k][1] + values[-k][1]) / (2 * h) for k, h in steps]
+        noise = [ROUNDING * (values[k][1] + values[-k][1]) / (2 * h) + ROUNDING * sizes[0] + INPUTS * sizes[1] / h for k, h in steps]
         h = steps[-1][1]
         left, right = (values[0][0] - values[-1][0]) / h, (values[1][0] - values[0][0]) / h
         scale = max(abs(slope), abs(two[2]))
@@ -99,7 +121,7 @@ class Gradient:
             return None  # a corner
         if abs(slope - two[2]) <= unsure:
             return ""
-        return f"its gradient has the slope {slope:.6g} along a direction in which its values rise by {two[2]:.6g} (float64, to {unsure:.1g})"
+        return f"its gradient has the slope {slope:.12g} along a direction in which its values rise by {two[2]:.12g} (float64, to {unsure:.1g})"
 
     def _at(self, given, along, weight, h):
         """(the weighed sum of the result where the inputs are moved by `h`, the size of its terms)."""

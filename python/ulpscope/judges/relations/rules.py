@@ -45,7 +45,8 @@ OF_DTYPE = {"nan_to_num", "nextafter", "frexp", "ldexp", "linalg_pinv", "pinvers
             "linalg_lstsq", "rms_norm", "_fused_rms_norm", "view_as_complex", "view_as_real", "histc", "to_sparse",
             # Their choices of rows and signs are not the same in another precision.
             "linalg_lu_factor_ex", "linalg_lu_factor", "linalg_lu", "linalg_ldl_factor_ex", "linalg_ldl_factor", "linalg_qr",
-            "geqrf", "_linalg_svd", "_linalg_eigh", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet", "linalg_eig"}  # fmt: skip
+            "geqrf", "_linalg_svd", "_linalg_eigh", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet", "linalg_eig",
+            "linalg_inv_ex", "linalg_inv", "inverse"}  # fmt: skip
 WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float64}
 
 
