@@ -23,6 +23,7 @@ enum {
     OPT_STRESS,
     OPT_RELATIONS,
     OPT_TRACE,
+    OPT_SPEC,
     OPT_FAULTS,
     OPT_TIMEOUT,
     OPT_CAUSES,
@@ -44,7 +45,9 @@ static const cli_entry own_options[] = {
      "stop when N cases are judged (default: when the time is over)"},
     {OPT_SEED, "seed", "S", "0", "which cases: those of a seed are always the same"},
     {OPT_STRESS, "stress", NULL, NULL,
-     "hard values and sizes at boundaries nearly always, not every other time"},
+     "search: hard values and sizes at boundaries nearly always, and from each case "
+     "steps "
+     "towards the largest error; with --trace its calls as they are come first"},
     {OPT_RELATIONS, "relations", NULL, NULL,
      "put each case that passes once more, in another form that must give the same: in "
      "place, out=, strided, samples reordered or split, padded, wider, times -2; and "
@@ -52,6 +55,9 @@ static const cli_entry own_options[] = {
     {OPT_TRACE, "trace", "TRACE", NULL,
      "draw from the calls of this trace (default: from the samples of torch's operator "
      "database)"},
+    {OPT_SPEC, "spec", "FILE", NULL,
+     "draw from the calls that this file specifies, one JSON object a line: "
+     "{\"op\": \"my::op\"} probes its schema, \"args\" say more (docs/fuzz.md)"},
     {OPT_FAULTS, "faults", "SPEC", NULL,
      "plant faults in the simulated device, as ulpscope check does: 'mm:tf32'"},
     {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
@@ -105,7 +111,7 @@ typedef struct arguments {
     usc_fuzz_options fuzz;
     cli_report report;
     const char *imports[CLI_MAX_IMPORTS];
-    const char *faults, *trace, *what, *out;
+    const char *faults, *trace, *spec, *what, *out;
     char examples[PATH_MAX];
     verb verb;
     bool json, timed;
@@ -142,6 +148,9 @@ static bool take_text(arguments *a, int key)
         return true;
     case OPT_TRACE:
         a->trace = optarg;
+        return true;
+    case OPT_SPEC:
+        a->spec = optarg;
         return true;
     case OPT_FAULTS:
         a->faults = optarg;
@@ -210,6 +219,8 @@ static const char *contradiction(const arguments *a)
     usc_error err;
     if (a->check.device == NULL || a->check.device[0] == '\0')
         return "--device DEVICE is needed, e.g. --device npu:0";
+    if (a->spec != NULL && a->trace != NULL)
+        return "--trace and --spec both say what to draw from: give one of them";
     if (a->faults != NULL && a->faults[0] != '\0' &&
         !cli_same_type(a->check.device, "sim"))
         return "--faults: only the simulated device has planted faults; use --device "
@@ -233,6 +244,7 @@ static bool parse(int argc, char **argv, arguments *a)
     if (!a->timed && a->fuzz.n_cases == USC_FUZZ_CASES) a->check.budget = 600;
     a->check.imports = a->imports;
     a->check.faults = cli_faults(a->check.device, a->faults);
+    a->fuzz.signatures = a->fuzz.stress && a->trace != NULL;
     a->check.fuzz = &a->fuzz;
     a->check.cores = cli_cores();
     a->check.threads = cli_threads();
@@ -324,7 +336,8 @@ int cmd_fuzz(int argc, char **argv)
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
     a.check.trace = a.trace;
     if (a.trace == NULL) {
-        if (!fuzz_examples(a.examples, sizeof a.examples)) return CLI_TROUBLE;
+        if (!fuzz_examples(a.spec, a.imports, a.examples, sizeof a.examples))
+            return CLI_TROUBLE;
         a.check.trace = a.examples;
     }
     if (a.verb == REPLAY) return replay(&a);

@@ -13,14 +13,22 @@
 
 enum { MOST_OF_A_SITE = 16384, TIMEOUT_MS = 900000 };
 
-bool fuzz_examples(char *path, size_t size)
+bool fuzz_examples(const char *spec, const char *const *imports, char *path, size_t size)
 {
     cli_python python;
     usc_error err;
     char output[PATH_MAX + MOST_OF_A_SITE];
-    char flag[] = "-m", module[] = "ulpscope.sources.opdb";
+    char flag[] = "-m", opdb[] = "ulpscope.sources.opdb",
+         specs[] = "ulpscope.sources.spec", file[PATH_MAX];
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text) == 0;
-    char *argv[] = {python.program, flag, module, NULL};
+    char names[CLI_MAX_IMPORTS][PATH_MAX];
+    char *argv[CLI_MAX_IMPORTS + 5] = {python.program, flag, spec != NULL ? specs : opdb};
+    if (spec != NULL) argv[3] = file;
+    (void)snprintf(file, sizeof file, "%s", spec != NULL ? spec : "");
+    for (int i = 0; spec != NULL && i < CLI_MAX_IMPORTS && imports[i] != NULL; i++) {
+        (void)snprintf(names[i], sizeof names[i], "%s", imports[i]);
+        argv[4 + i] = names[i];
+    }
     const int code = cli_run(argv, TIMEOUT_MS, false, output, sizeof output);
     const char *at = strstr(output, MARK);
     if (at == NULL)

@@ -38,6 +38,15 @@ static bool alike(const char *a, const char *b)
     }
 }
 
+/* The name of the call that a search reached from a case, or of the case itself. */
+static int64_t case_of(const usc_result_row *row)
+{
+    for (int i = 0; i < row->n_metrics; i++)
+        if (strcmp(row->metrics[i].name, "case") == 0)
+            return (int64_t)row->metrics[i].value;
+    return row->call;
+}
+
 static usc_status add(void *ctx, const usc_result_row *row, usc_error *err)
 {
     findings *f = ctx;
@@ -53,9 +62,8 @@ static usc_status add(void *ctx, const usc_result_row *row, usc_error *err)
     if (more == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
     f->at = more;
     finding *last = &more[f->n++];
-    *last = (finding){strdup(row->op),    strdup(row->verdict),
-                      strdup(row->cause), strdup(row->sentence),
-                      row->call,          1};
+    *last = (finding){strdup(row->op),       strdup(row->verdict), strdup(row->cause),
+                      strdup(row->sentence), case_of(row),         1};
     if (last->op != NULL && last->verdict != NULL && last->cause != NULL &&
         last->sentence != NULL)
         return USC_OK;
@@ -65,7 +73,8 @@ static usc_status add(void *ctx, const usc_result_row *row, usc_error *err)
 /* What a case of this run needs besides its name. */
 static const char *modes(const usc_check_options *o)
 {
-    if (o->fuzz->stress) return o->fuzz->relations ? " --stress --relations" : " --stress";
+    if (o->fuzz->stress)
+        return o->fuzz->relations ? " --stress --relations" : " --stress";
     return o->fuzz->relations ? " --relations" : "";
 }
 

@@ -16,10 +16,15 @@ USC_BEGIN_DECLS
 #define USC_FUZZ_VERSION 1
 
 enum {
-    USC_FUZZ_ATTEMPTS = 5,      /* the last one changes neither sizes nor layouts */
-    USC_FUZZ_SYMBOLS = 6,       /* distinct sizes that are varied */
-    USC_FUZZ_ELEMENTS = 1 << 14 /* a resized tensor has no more than these */
+    USC_FUZZ_ATTEMPTS = 5,            /* the last one changes neither sizes nor layouts */
+    USC_FUZZ_SYMBOLS = 6,             /* distinct sizes that are varied */
+    USC_FUZZ_ELEMENTS = 1 << 14,      /* a resized tensor has no more than these */
+    USC_FUZZ_STEP_ELEMENTS = 1 << 16, /* of a case with steps */
+    /* The number of a case: a draw, or the example itself, and steps away from it. */
+    USC_FUZZ_STEP_BIT = 36, /* this bit and those above it are its steps */
+    USC_FUZZ_STEPS = 12     /* each of a size, the kind of values, a layout or dtype */
 };
+#define USC_FUZZ_AS_IS (UINT64_C(1) << 35) /* example k as it is, with other values */
 
 /** One tensor of a call: of the example, or drawn. */
 typedef struct usc_fuzz_tensor {
@@ -63,6 +68,8 @@ typedef struct usc_fuzz_recipe {
  * storage in the example do so here, as they did; a pair of equal form that nothing
  *          writes may come to share one. Sizes of 0 and 1, of powers of two and those
  *          beside them are frequent.
+ *          Each step in the number of the case changes one thing of what is drawn without
+ *          it; which one hangs on the draw and the step alone.
  * Memory:  `drawn` has room for `n`, like `example`; allocates nothing.
  * Errors:  USC_E_SHAPE for a negative size or stride or too many axes, USC_E_DTYPE for
  *          what is in no table, USC_E_ARG for dtypes that share a storage, USC_E_RANGE;

@@ -62,7 +62,8 @@ typedef struct usc_fuzz_options {
     int64_t n_cases;     /* how many in all, those of earlier parts of the run too */
     const int64_t *list; /* their numbers, ascending; NULL: from 0 on */
     bool stress;
-    bool relations; /* cases that pass are put once more, in another form */
+    bool signatures; /* each example as it is first, then what is drawn */
+    bool relations;  /* cases that pass are put once more, in another form */
 } usc_fuzz_options;
 
 #define USC_FUZZ_CASES INT64_C(1000000000000) /* as many as there is time for */

@@ -37,6 +37,16 @@ static bool is_float(usc_dtype dtype)
     return usc_dtype_info_of(dtype)->kind == USC_KIND_FLOAT;
 }
 
+static uint64_t draw_number(uint64_t number)
+{
+    return number & ((UINT64_C(1) << USC_FUZZ_STEP_BIT) - 1);
+}
+
+static uint64_t steps_of(const draw *c)
+{
+    return c->which->number >> USC_FUZZ_STEP_BIT;
+}
+
 static bool last_attempt(const draw *c)
 {
     return c->which->attempt >= USC_FUZZ_ATTEMPTS - 1;
@@ -137,6 +147,21 @@ static int64_t new_size(draw *c)
     return boundaries[a < b ? a : b];
 }
 
+/* Takes sizes back until no tensor has more elements. */
+static void fit(draw *c, int64_t elements)
+{
+    usc_fuzz_recipe *r = c->recipe;
+    while (largest(c) > elements) {
+        int most = -1;
+        for (int k = 0; k < r->n_symbols; k++)
+            if (r->new_size[k] > r->old_size[k] &&
+                (most < 0 || r->new_size[k] > r->new_size[most]))
+                most = k;
+        if (most < 0) break; /* the example is as large */
+        r->new_size[most] = r->old_size[most];
+    }
+}
+
 static void resize(draw *c)
 {
     usc_fuzz_recipe *r = c->recipe;
@@ -153,15 +178,7 @@ static void resize(draw *c)
     if (empty == 0 && r->n_symbols > 0 && c->which->attempt == 0 &&
         !is_kept(c, r->old_size[which]))
         r->new_size[which] = 0;
-    while (largest(c) > USC_FUZZ_ELEMENTS) {
-        int most = -1;
-        for (int k = 0; k < r->n_symbols; k++)
-            if (r->new_size[k] > r->old_size[k] &&
-                (most < 0 || r->new_size[k] > r->new_size[most]))
-                most = k;
-        if (most < 0) break; /* the example is as large */
-        r->new_size[most] = r->old_size[most];
-    }
+    fit(c, USC_FUZZ_ELEMENTS);
 }
 
 /* ---- dtypes and kinds of values ---- */
@@ -327,6 +344,78 @@ static void share(draw *c)
         }
 }
 
+/* ---- steps ---- */
+
+typedef enum step_kind {
+    STEP_SIZE,
+    STEP_SIZE_TOO,
+    STEP_VALUES,
+    STEP_LAYOUT,
+    STEP_DTYPE
+} step_kind;
+enum { N_STEP_KINDS = STEP_DTYPE + 1 };
+
+/* The draws of one step, and what it changes. */
+static draw step_of(const draw *c, int j, step_kind *kind)
+{
+    draw step = *c;
+    step.i = (uint64_t)(0x100 + j) << 32;
+    *kind = (step_kind)below(&step, N_STEP_KINDS);
+    return step;
+}
+
+/* Another boundary, or beside the size that is there, twice or half of it. */
+static void step_size(draw *c)
+{
+    usc_fuzz_recipe *r = c->recipe;
+    const int64_t k = below(c, r->n_symbols), how = below(c, 8);
+    const int64_t far = boundaries[below(c, N_BOUNDARIES)];
+    if (r->n_symbols == 0 || is_kept(c, r->old_size[k])) return;
+    const int64_t now = r->new_size[k];
+    const int64_t near[] = {now * 2, now / 2, now + 1, now - 1};
+    const int64_t size = how < 4 ? near[how] : far;
+    r->new_size[k] = size > 0 ? size : 1;
+    if (largest(c) > USC_FUZZ_STEP_ELEMENTS) r->new_size[k] = now;
+}
+
+/* What is decided before the tensors are placed. */
+static void step_forms(draw *c)
+{
+    static const usc_dtype floats[] = {USC_F32, USC_BF16, USC_F16, USC_F64};
+    for (int j = 0; j < USC_FUZZ_STEPS; j++) {
+        step_kind kind;
+        draw step = step_of(c, j, &kind);
+        if ((steps_of(c) >> j & 1) == 0) continue;
+        if (kind <= STEP_SIZE_TOO) step_size(&step);
+        const int64_t value = below(&step, USC_N_STRESS), dtype = below(&step, 4);
+        if (kind == STEP_VALUES && value != USC_STRESS_INDEX)
+            c->recipe->kind = (usc_stress)value;
+        bool parts = c->recipe->from == USC_DTYPE_NONE;
+        for (int i = 0; i < c->n; i++)
+            parts |= is_part(c, i) && c->example[i].dtype == c->recipe->from;
+        if (kind == STEP_DTYPE && !parts) c->recipe->to = floats[dtype];
+    }
+}
+
+/* What is decided of tensors that have a place: another one. */
+static usc_status step_places(draw *c, usc_error *err)
+{
+    usc_status st = USC_OK;
+    usc_fuzz_case first_attempt = *c->which; /* the others place as the example does */
+    first_attempt.attempt = 0;
+    for (int j = 0; j < USC_FUZZ_STEPS && c->n > 0 && st == USC_OK; j++) {
+        step_kind kind;
+        draw step = step_of(c, j, &kind);
+        const int i = first_of(c, (int)below(&step, c->n));
+        if ((steps_of(c) >> j & 1) == 0 || kind != STEP_LAYOUT || is_part(c, i)) continue;
+        step.which = &first_attempt;
+        st = place(&step, i, err);
+        for (int k = i + 1; k < c->n; k++)
+            if (first_of(c, k) == i) c->drawn[k] = c->drawn[i];
+    }
+    return st;
+}
+
 /* ---- the whole ---- */
 
 static usc_status check_example(const usc_fuzz_tensor *t, int n, usc_error *err)
@@ -387,7 +476,7 @@ usc_status usc_fuzz_draw(const usc_fuzz_case *which, const usc_fuzz_tensor *exam
     *recipe = (usc_fuzz_recipe){0};
     usc_status st = check_example(example, n, err);
     if (st != USC_OK) return st;
-    draw c = {.d = {.seed = which->seed, .number = which->number},
+    draw c = {.d = {.seed = which->seed, .number = draw_number(which->number)},
               .i = (uint64_t)(which->attempt + 1) << 32,
               .which = which,
               .example = example,
@@ -397,23 +486,10 @@ usc_status usc_fuzz_draw(const usc_fuzz_case *which, const usc_fuzz_tensor *exam
     resize(&c);
     retype(&c);
     recipe->kind = kind_of_case(&c);
+    step_forms(&c);
     st = place_all(&c, err);
+    if (st == USC_OK) st = step_places(&c, err);
     if (st == USC_OK) share(&c);
     if (st != USC_OK) *recipe = (usc_fuzz_recipe){0};
     return st;
-}
-
-/* ---- which operator, which example ---- */
-
-int64_t usc_fuzz_operator(uint64_t seed, uint64_t number, int64_t n)
-{
-    const usc_stream d = {.seed = seed, .number = ~(number / (uint64_t)n)};
-    return (int64_t)usc_stream_place(d, number % (uint64_t)n, (uint64_t)n);
-}
-
-int64_t usc_fuzz_example(uint64_t seed, uint64_t number, int64_t n)
-{
-    uint32_t w[4];
-    usc_stream_words((usc_stream){.seed = seed, .number = number}, 0, w);
-    return (int64_t)(((uint64_t)w[1] << 32 | w[0]) % (uint64_t)n);
 }

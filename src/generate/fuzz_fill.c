@@ -73,8 +73,8 @@ usc_status usc_fuzz_fill(const usc_fuzz_case *which, int i_tensor,
     usc_values_begin(&v, t->dtype, t->ndim, t->sizes);
     v.domain = *domain;
     v.d.seed = which->seed;
-    v.d.number = (which->number << 8 | (uint64_t)(i_tensor & 0xff)) ^ UINT64_C(0xf0)
-                                                                          << 48;
+    const uint64_t draw = which->number & ((UINT64_C(1) << USC_FUZZ_STEP_BIT) - 1);
+    v.d.number = (draw << 8 | (uint64_t)(i_tensor & 0xff)) ^ UINT64_C(0xf0) << 48;
     const usc_float_env env = usc_float_env_enter();
     fill(&v, t, kind, out);
     usc_float_env_leave(env);

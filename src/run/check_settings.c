@@ -56,6 +56,7 @@ static void put_fuzz(const usc_fuzz_options *f, usc_line *to)
 {
     usc_line_add(to, ", \"seed\": %llu, \"stress\": %s", (unsigned long long)f->seed,
                  f->stress ? "true" : "false");
+    if (f->signatures) usc_line_text(to, ", \"signatures\": true");
     if (f->relations) usc_line_text(to, ", \"relations\": true");
 }
 

@@ -49,10 +49,21 @@ usc_status usc_fuzz_plan_make(const usc_calls *calls, const usc_selection *picks
     return USC_OK;
 }
 
+/* Examples by their operators, as they stand in `order`. */
+static const usc_pick *as_is(const usc_fuzz_plan *plan, int64_t k)
+{
+    int64_t op = 0;
+    if (k >= plan->first[plan->n_ops]) return NULL;
+    while (plan->first[op + 1] <= k)
+        op++;
+    return plan->wanted[op] ? &plan->pick[plan->order[k]] : NULL;
+}
+
 const usc_pick *usc_fuzz_plan_pick(const usc_fuzz_plan *plan, uint64_t seed,
                                    int64_t number)
 {
-    const uint64_t k = (uint64_t)number;
+    const uint64_t k = (uint64_t)number & ((UINT64_C(1) << USC_FUZZ_STEP_BIT) - 1);
+    if ((k & USC_FUZZ_AS_IS) != 0) return as_is(plan, (int64_t)(k & ~USC_FUZZ_AS_IS));
     const int64_t op = usc_fuzz_operator(seed, k, plan->n_ops);
     if (!plan->wanted[op]) return NULL;
     const int64_t from = plan->first[op], n = plan->first[op + 1] - from;

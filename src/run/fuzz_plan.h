@@ -22,7 +22,8 @@ USC_NODISCARD usc_status usc_fuzz_plan_make(const usc_calls *calls,
                                             usc_arena *arena, usc_fuzz_plan *out,
                                             usc_error *err);
 
-/** The example of a case; NULL where its operator is not wanted. */
+/** The example of a case; NULL where its operator is not wanted, and behind the last of
+ * those that are taken as they are. */
 const usc_pick *usc_fuzz_plan_pick(const usc_fuzz_plan *plan, uint64_t seed,
                                    int64_t number);
 

@@ -21,6 +21,16 @@ static bool is_done(const usc_check *c, int64_t number)
 
 /* ---- handing out ---- */
 
+/* The cases of a run, in their order: those of a list, or all; with `signatures` each
+ * example as it is before anything is drawn. */
+static int64_t number_at(const usc_check *c, int64_t i)
+{
+    const usc_fuzz_options *f = c->options->fuzz;
+    if (f->list != NULL) return f->list[i];
+    if (!f->signatures) return i;
+    return i < c->picks.n ? (int64_t)(USC_FUZZ_AS_IS | (uint64_t)i) : i - c->picks.n;
+}
+
 /* The next case that is wanted and has no row yet; -1 behind the last of a list. Without
  * a list there always is one: each operator has its turn. */
 static int64_t find_next(usc_check *c)
@@ -28,7 +38,7 @@ static int64_t find_next(usc_check *c)
     const usc_fuzz_options *f = c->options->fuzz;
     for (;; c->next++) {
         if (f->list != NULL && c->next >= f->n_cases) return -1;
-        const int64_t number = f->list != NULL ? f->list[c->next] : c->next;
+        const int64_t number = number_at(c, c->next);
         if (pick_of(c, number) != NULL && !is_done(c, number)) return number;
     }
 }
@@ -173,7 +183,11 @@ usc_status usc_fuzz_find(const char *trace, uint64_t seed, int64_t number, int64
     *call = 0;
     usc_status st = usc_trace_open(trace, NULL, &c.trace, err);
     if (st == USC_OK) st = usc_fuzz_choose(&c, err);
-    if (st == USC_OK) *call = pick_of(&c, number)->call;
+    const usc_pick *pick = st == USC_OK ? pick_of(&c, number) : NULL;
+    if (pick != NULL) *call = pick->call;
+    if (st == USC_OK && pick == NULL)
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s has no example of case %lld",
+                           trace, (long long)number);
     usc_selection_free(&c.picks);
     usc_calls_free(c.calls);
     usc_trace_close(c.trace);

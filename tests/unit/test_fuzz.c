@@ -169,6 +169,38 @@ static void test_the_last_attempt_is_the_example(void **state)
     }
 }
 
+/* Steps of a number change what is drawn without them, and that stays what it was. */
+static void test_steps_lead_away_from_a_draw(void **state)
+{
+    (void)state;
+    usc_fuzz_tensor example[N_TENSORS], plain[N_TENSORS], t[N_TENSORS];
+    usc_fuzz_recipe r, was;
+    int n_sizes = 0, n_kind = 0, n_placed = 0, n_typed = 0;
+    product(example);
+    for (uint64_t k = 0; k < 100; k++) {
+        assert_int_equal(draw(k, 0, example, N_TENSORS, plain, &was), USC_OK);
+        for (int j = 0; j < USC_FUZZ_STEPS; j++) {
+            const uint64_t step = UINT64_C(1) << (USC_FUZZ_STEP_BIT + j);
+            assert_int_equal(draw(k | step, 0, example, N_TENSORS, t, &r), USC_OK);
+            assert_true(t[1].sizes[1] == t[2].sizes[0] && t[2].sizes[1] == t[0].sizes[0]);
+            assert_true(t[1].sizes[0] * t[1].sizes[1] <= USC_FUZZ_STEP_ELEMENTS);
+            const int sized = memcmp(r.new_size, was.new_size, sizeof r.new_size) != 0;
+            const int kind = r.kind != was.kind, typed = r.to != was.to;
+            assert_true(sized + kind + typed <= 1);
+            n_sizes += sized;
+            n_kind += kind;
+            n_typed += typed;
+            n_placed += sized + kind + typed == 0 && memcmp(t, plain, sizeof t) != 0;
+        }
+        for (int64_t n = 1; n < 5; n++) {
+            const uint64_t far = k | UINT64_C(0x5a5) << USC_FUZZ_STEP_BIT;
+            assert_int_equal(usc_fuzz_operator(7, k, n), usc_fuzz_operator(7, far, n));
+            assert_int_equal(usc_fuzz_example(7, k, n), usc_fuzz_example(7, far, n));
+        }
+    }
+    assert_true(n_sizes > 100 && n_kind > 100 && n_typed > 100 && n_placed > 100);
+}
+
 static void test_memory_is_shared_as_it_was(void **state)
 {
     (void)state;
@@ -313,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_threads_and_order_change_nothing),
         cmocka_unit_test(test_what_is_drawn_fits_together),
         cmocka_unit_test(test_the_last_attempt_is_the_example),
+        cmocka_unit_test(test_steps_lead_away_from_a_draw),
         cmocka_unit_test(test_memory_is_shared_as_it_was),
         cmocka_unit_test(test_storages_hold_values_and_canaries),
         cmocka_unit_test(test_a_definite_matrix_is_one),

@@ -7,6 +7,8 @@ import json
 from ..calls.replay import BadCall
 from ..sources import fuzz
 from .bench import Bench
+from .climbing import climb
+from .judging import judge_call
 from .related import relate
 
 KEPT = 4096  # examples that are remembered
@@ -41,8 +43,14 @@ class FuzzBench(Bench):
 
     def judge(self, sequence, timing, module=None):
         call, verdict = super().judge(sequence, timing, module)
+        self.reached = sequence
+        if self.stress and not sequence >> fuzz.STEP_BIT:
+            call, verdict, self.words, self.reached = climb(
+                lambda number: fuzz.drawn(self.at_example(), self.seed, number, True), sequence,
+                (call, verdict, self.words), lambda call: judge_call(call, self.device, timing, self.mark, self.rule,
+                                                                     seconds=0, repeat=self.repeat))  # fmt: skip
         if self.relations:
-            verdict = relate(call, self.device, verdict, sequence, timing=timing)
+            verdict = relate(call, self.device, verdict, self.reached, timing=timing)
         verdict.remarks = [*verdict.remarks, f"drawn: {self.words}"]
         self.drawn = call
         return call, verdict
@@ -52,7 +60,7 @@ class FuzzBench(Bench):
         return []
 
     def work(self, request):
-        self.example, self.drawn = request["example"], None
+        self.example, self.drawn, self.reached = request["example"], None, None
         try:
             self.at_example()
         except BadCall as problem:
@@ -64,7 +72,8 @@ class FuzzBench(Bench):
         """A row without what nobody reads of a pass, and with how the tensors of any other lay."""
         if row["verdict"] == "pass":
             return row | {"metrics": [], "examples": []}
-        return row | {"metrics": [*row.get("metrics", []), *_arguments(self.drawn)]}
+        case = [(-1, "case", float(self.reached), None)] if self.reached is not None else []
+        return row | {"metrics": [*row.get("metrics", []), *_arguments(self.drawn), *case]}
 
 
 def _arguments(call):

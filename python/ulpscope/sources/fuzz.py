@@ -17,6 +17,7 @@ from ..calls.verdicts import clause
 from .standin import stand_in
 
 ATTEMPTS = 5  # USC_FUZZ_ATTEMPTS
+STEP_BIT, STEPS, AS_IS = 36, 12, 1 << 35  # USC_FUZZ_STEP_BIT, USC_FUZZ_STEPS, USC_FUZZ_AS_IS
 LISTED, ALL = 1, 2  # USC_FUZZ_LISTED, USC_FUZZ_ALL_NUMBERS
 # Operators whose kernels trust what they are given: with other sizes or values they read elsewhere,
 # or answer what is no question. Seen on the CPU; these keep the example's.
@@ -62,7 +63,7 @@ class Example:
 
     def attempts(self, seed, case, stress=False):
         """(call, words on how it was drawn) of each attempt at a case."""
-        for attempt in range(ATTEMPTS - 1 if self._trusts() else 0, ATTEMPTS):
+        for attempt in range(ATTEMPTS - 1 if self._trusts() or case & AS_IS else 0, ATTEMPTS):
             yield self._attempt(seed, case, attempt, stress)
 
     def _trusts(self):
@@ -88,7 +89,7 @@ class Example:
             view.sizes, view.strides, view.offset, view.storage = drawn[1], drawn[2], drawn[3], drawn[4]
             view.device = "cpu"
             if view.storage not in call.storages:
-                last = attempt == ATTEMPTS - 1
+                last = attempt == ATTEMPTS - 1 and not case >> STEP_BIT
                 call.storages[view.storage] = self._content(call, view, rows, i, drawn, (seed, case, kind, sizes, last))
         return call, said(kind, was, now, sizes)
 
