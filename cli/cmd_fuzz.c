@@ -22,6 +22,7 @@ enum {
     OPT_SEED,
     OPT_STRESS,
     OPT_RELATIONS,
+    OPT_PROGRAMS,
     OPT_TRACE,
     OPT_SPEC,
     OPT_FAULTS,
@@ -52,6 +53,8 @@ static const cli_entry own_options[] = {
      "put each case that passes once more, in another form that must give the same: in "
      "place, out=, strided, samples reordered or split, padded, wider, times -2; and "
      "hold gradients to slopes"},
+    {OPT_PROGRAMS, "programs", NULL, NULL,
+     "short programs of 2 to 6 operators, each judged as one call: what --via fuses"},
     {OPT_TRACE, "trace", "TRACE", NULL,
      "draw from the calls of this trace (default: from the samples of torch's operator "
      "database)"},
@@ -177,6 +180,8 @@ static bool take(arguments *a, int key)
         return a->fuzz.stress = true;
     case OPT_RELATIONS:
         return a->fuzz.relations = true;
+    case OPT_PROGRAMS:
+        return a->fuzz.programs = true;
     case OPT_TIMEOUT:
         return cli_seconds("timeout", optarg, false, &a->check.timeout);
     case OPT_CAUSES:
@@ -225,6 +230,12 @@ static const char *contradiction(const arguments *a)
         !cli_same_type(a->check.device, "sim"))
         return "--faults: only the simulated device has planted faults; use --device "
                "sim:0";
+    if (a->fuzz.programs && (a->trace != NULL || a->spec != NULL))
+        return "--programs are made of operators of their own: leave --trace and --spec "
+               "out";
+    if (a->fuzz.programs && a->fuzz.relations)
+        return "--relations hold single calls to other forms of them: leave them or "
+               "--programs out";
     if (a->check.ops != NULL && usc_pattern_check(a->check.ops, &err) != USC_OK)
         return "--ops is no PATTERN: names and globs with commas between, e.g. "
                "'mm,*norm*'";
@@ -336,7 +347,8 @@ int cmd_fuzz(int argc, char **argv)
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
     a.check.trace = a.trace;
     if (a.trace == NULL) {
-        if (!fuzz_examples(a.spec, a.imports, a.examples, sizeof a.examples))
+        if (!fuzz_examples(a.fuzz.programs, a.spec, a.imports, a.examples,
+                           sizeof a.examples))
             return CLI_TROUBLE;
         a.check.trace = a.examples;
     }

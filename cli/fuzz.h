@@ -7,9 +7,11 @@
 
 #include "cli.h"
 
-/** Finds or makes the trace of examples in the cache folder: those of the specifications
- * in a file, or with NULL of torch's operator database; false after a sentence. */
-bool fuzz_examples(const char *spec, const char *const *imports, char *path, size_t size);
+/** Finds or makes the trace of examples in the cache folder: of the operators of short
+ * programs, of the specifications in a file, or with false and NULL of torch's operator
+ * database; false after a sentence. */
+bool fuzz_examples(bool programs, const char *spec, const char *const *imports,
+                   char *path, size_t size);
 
 /* Cases of one seed, ascending. */
 typedef struct fuzz_cases {

@@ -13,19 +13,22 @@
 
 enum { MOST_OF_A_SITE = 16384, TIMEOUT_MS = 900000 };
 
-bool fuzz_examples(const char *spec, const char *const *imports, char *path, size_t size)
+bool fuzz_examples(bool programs, const char *spec, const char *const *imports,
+                   char *path, size_t size)
 {
     cli_python python;
     usc_error err;
     char output[PATH_MAX + MOST_OF_A_SITE];
     char flag[] = "-m", opdb[] = "ulpscope.sources.opdb",
-         specs[] = "ulpscope.sources.spec", file[PATH_MAX];
+         specs[] = "ulpscope.sources.spec", words[] = "ulpscope.sources.words",
+         file[PATH_MAX];
+    char *const module = programs ? words : spec != NULL ? specs : opdb;
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text) == 0;
     char names[CLI_MAX_IMPORTS][PATH_MAX];
-    char *argv[CLI_MAX_IMPORTS + 5] = {python.program, flag, spec != NULL ? specs : opdb};
-    if (spec != NULL) argv[3] = file;
+    char *argv[CLI_MAX_IMPORTS + 5] = {python.program, flag, module};
+    if (module == specs) argv[3] = file;
     (void)snprintf(file, sizeof file, "%s", spec != NULL ? spec : "");
-    for (int i = 0; spec != NULL && i < CLI_MAX_IMPORTS && imports[i] != NULL; i++) {
+    for (int i = 0; module == specs && i < CLI_MAX_IMPORTS && imports[i] != NULL; i++) {
         (void)snprintf(names[i], sizeof names[i], "%s", imports[i]);
         argv[4 + i] = names[i];
     }

@@ -102,5 +102,46 @@ USC_API int64_t usc_fuzz_operator(uint64_t seed, uint64_t number, int64_t n);
 /** Which of `n` examples of its operator a case is drawn from. `n` is at least 1. */
 USC_API int64_t usc_fuzz_example(uint64_t seed, uint64_t number, int64_t n);
 
+/* ---- programs: a few operators, one after the other ---- */
+
+enum {
+    USC_FUZZ_STEPS = 6, /* at most; two at the least */
+    USC_FUZZ_INPUTS = 3,
+    USC_FUZZ_OPERANDS = 3,
+    USC_FUZZ_NUMBERS = 2,
+    USC_FUZZ_TRIALS = 64 /* of a step, until it fits */
+};
+
+/** What a program begins with. */
+typedef struct usc_fuzz_program {
+    int n_inputs, n_steps;
+    int featured; /* the step whose word is given: each operator has its turn */
+    usc_fuzz_tensor input[USC_FUZZ_INPUTS];
+    usc_stress kind[USC_FUZZ_INPUTS]; /* of their values */
+} usc_fuzz_program;
+
+/** One step: which word of a list of words, of which values. */
+typedef struct usc_fuzz_step {
+    int64_t word;
+    int operand[USC_FUZZ_OPERANDS];   /* inputs first, then results of earlier steps */
+    int64_t number[USC_FUZZ_NUMBERS]; /* of [0, 2^31): axes, sizes, constants */
+} usc_fuzz_step;
+
+/**
+ * Draws the inputs of a program, and how many steps it has. `stress` is not asked.
+ *
+ * Shapes:  0 to 4 axes, at most 2^13 elements; inputs go together: equal, broadcast, the
+ *          last axes alone, or the last two swapped.
+ * Memory:  allocates nothing. Fill an input with usc_fuzz_fill.
+ */
+USC_API void usc_fuzz_draw_program(const usc_fuzz_case *which, usc_fuzz_program *out);
+
+/**
+ * Draws a step; `trial` < USC_FUZZ_TRIALS is another draw of it. `n_values`: inputs and
+ * results so far, at least 1; `n_words` at least 1. A function of its arguments alone.
+ */
+USC_API void usc_fuzz_draw_step(const usc_fuzz_case *which, int i_step, int trial,
+                                int n_values, int64_t n_words, usc_fuzz_step *out);
+
 USC_END_DECLS
 #endif

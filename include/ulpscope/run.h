@@ -64,6 +64,7 @@ typedef struct usc_fuzz_options {
     bool stress;
     bool signatures; /* each example as it is first, then what is drawn */
     bool relations;  /* cases that pass are put once more, in another form */
+    bool programs;   /* short programs, each with the operator of a call of the trace */
 } usc_fuzz_options;
 
 #define USC_FUZZ_CASES INT64_C(1000000000000) /* as many as there is time for */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of fuzz.h: `_core.fuzz_draw`, `_core.fuzz_fill`. A tensor is a tuple (dtype,
+// Bindings of fuzz.h: `_core.fuzz_draw`, `_core.fuzz_fill`, `_core.fuzz_program`. A tensor is a tuple (dtype,
 // sizes, strides, offset, storage, room, written), as usc_fuzz_tensor has them.
 #include "core.h"
 
@@ -165,6 +165,44 @@ static PyObject *fuzz_operator(PyObject *module, PyObject *args)
     return PyLong_FromLongLong(usc_fuzz_operator(seed, number, n));
 }
 
+static PyObject *fuzz_program(PyObject *module, PyObject *args)
+{
+    unsigned long long seed, number;
+    int attempt;
+    usc_fuzz_program p;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "KKi", &seed, &number, &attempt)) return NULL;
+    usc_fuzz_draw_program(&(usc_fuzz_case){seed, number, attempt, false}, &p);
+    PyObject *inputs = PyList_New(p.n_inputs);
+    for (int i = 0; inputs != NULL && i < p.n_inputs; i++) {
+        PyObject *item = Py_BuildValue("(Ns)", tensor_of(&p.input[i]),
+                                       usc_stress_text(p.kind[i]));
+        if (item == NULL) Py_CLEAR(inputs);
+        if (item != NULL) PyList_SET_ITEM(inputs, i, item);
+    }
+    return inputs != NULL ? Py_BuildValue("(iiN)", p.n_steps, p.featured, inputs) : NULL;
+}
+
+static PyObject *fuzz_step(PyObject *module, PyObject *args)
+{
+    unsigned long long seed, number;
+    int attempt, i_step, trial, n_values;
+    long long n_words;
+    usc_fuzz_step s;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "KKiiiiL", &seed, &number, &attempt, &i_step, &trial,
+                          &n_values, &n_words))
+        return NULL;
+    if (i_step < 0 || trial < 0 || trial >= USC_FUZZ_TRIALS || n_values < 1 ||
+        n_words < 1)
+        return PyErr_Format(PyExc_ValueError, "trial %d of step %d, %d values, %lld words",
+                            trial, i_step, n_values, n_words);
+    usc_fuzz_draw_step(&(usc_fuzz_case){seed, number, attempt, false}, i_step, trial,
+                       n_values, n_words, &s);
+    return Py_BuildValue("(L(iii)(LL))", (long long)s.word, s.operand[0], s.operand[1],
+                         s.operand[2], (long long)s.number[0], (long long)s.number[1]);
+}
+
 static PyMethodDef functions[] = {
     {"fuzz_draw", fuzz_draw, METH_VARARGS,
      "fuzz_draw(seed, case, attempt, stress, tensors) -> (kind, dtype of floats before "
@@ -175,6 +213,12 @@ static PyMethodDef functions[] = {
      "bytearray:\nsee usc_fuzz_fill."},
     {"fuzz_operator", fuzz_operator, METH_VARARGS,
      "fuzz_operator(seed, case, n) -> int: see usc_fuzz_operator."},
+    {"fuzz_program", fuzz_program, METH_VARARGS,
+     "fuzz_program(seed, case, attempt) -> (steps, featured step, [(tensor, kind of "
+     "values)]):\nsee usc_fuzz_draw_program."},
+    {"fuzz_step", fuzz_step, METH_VARARGS,
+     "fuzz_step(seed, case, attempt, i_step, trial, n_values, n_words) -> (word, operands, "
+     "numbers):\nsee usc_fuzz_draw_step."},
     {NULL, NULL, 0, NULL},
 };
 

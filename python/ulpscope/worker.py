@@ -89,7 +89,9 @@ def opened(settings, channel, before):
         prober = Prober(settings, channel, before)
         return prober, prober.facts
     if "seed" in settings:
-        from .session.fuzzing import FuzzBench as Bench
+        from .session import fuzzing
+
+        Bench = fuzzing.ProgramBench if settings.get("programs") else fuzzing.FuzzBench
     else:
         from .session.bench import Bench
 

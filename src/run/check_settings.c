@@ -58,6 +58,7 @@ static void put_fuzz(const usc_fuzz_options *f, usc_line *to)
                  f->stress ? "true" : "false");
     if (f->signatures) usc_line_text(to, ", \"signatures\": true");
     if (f->relations) usc_line_text(to, ", \"relations\": true");
+    if (f->programs) usc_line_text(to, ", \"programs\": true");
 }
 
 /* What is at its default stands for nothing: a run of an earlier version is the same. */

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ulpscope fuzz` in a worker: as a check, of calls that are drawn from those of the trace
-(`sources.fuzz`). The coordinator names the case and its example; nothing else is kept."""
+(`sources.fuzz`), or of short programs (`sources.short_programs`). The coordinator names the case and its
+example; nothing else is kept. Needs of torch that it forgets what it compiled."""
 
 import json
+import time
+
+import torch
 
 from ..calls.replay import BadCall
-from ..sources import fuzz
+from ..calls.verdicts import FLAGGED
+from ..sources import fuzz, short_programs
+from . import short
 from .bench import Bench
 from .climbing import climb
 from .judging import judge_call
@@ -74,6 +80,63 @@ class FuzzBench(Bench):
             return row | {"metrics": [], "examples": []}
         case = [(-1, "case", float(self.reached), None)] if self.reached is not None else []
         return row | {"metrics": [*row.get("metrics", []), *_arguments(self.drawn), *case]}
+
+
+class ProgramBench(FuzzBench):
+    """A bench whose calls are short programs, each with the operator of its example."""
+
+    def __init__(self, settings, channel):
+        super().__init__(settings, channel)
+        self.named, self.program = "", None
+
+    def at_example(self):
+        """Nothing is drawn from the example but its operator."""
+        if self.example not in self.examples:
+            self.examples[self.example] = _Named(self.trace.call(self.example))
+        return self.examples[self.example]
+
+    def row(self, sequence):
+        row = super().row(sequence)
+        return row | {"op": self.named or row["op"]}
+
+    def call(self, sequence, module=None):
+        self.mark("reference")
+        self.named = ""
+        self.program, call = short_programs.drawn(self.seed, sequence, super().row(sequence)["op"])
+        lines = "; ".join(f"{name} = {text}" for name, text in self.program.lines())
+        self.words = f"{lines}; with {self.program.inputs_said()}"
+        return call
+
+    def judge(self, sequence, timing, module=None):
+        """As of a call; one that is accused is named by the line with which that begins."""
+        forget(self.device)
+        since = time.perf_counter_ns()
+        call = self.drawn = self.call(sequence)
+        timing.wide += time.perf_counter_ns() - since
+        verdict = short.judge_call(call, self.device, timing=timing, mark=self.mark, repeat=self.repeat)
+        verdict.remarks = [*verdict.remarks, f"drawn: {self.words}"]
+        found = short.culprit(self.program, self.device) if verdict.verdict in FLAGGED else None
+        if found is not None:
+            self.named = found[0]
+            verdict.remarks = [*verdict.remarks, f"accused from `{found[1]}` on"]
+        return call, verdict
+
+    def _kept(self, row):
+        return super()._kept(row) | ({"op": self.named} if self.named else {})
+
+
+class _Named:
+    """An example of which the operator alone is known."""
+
+    def __init__(self, row):
+        self.row = row
+
+
+def forget(device):
+    """Lets go of what was compiled: no program comes twice."""
+    if getattr(device, "made", None):
+        device.made.clear()
+        torch.compiler.reset()
 
 
 def _arguments(call):

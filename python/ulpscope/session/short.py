@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short programs on a device: what is said of one, which line of one is at fault, and the smallest program that fails as well.
+Only the recipe is changed: lines, sizes, layouts, dtypes and kinds of values, never elements.
+Needs nothing of torch that replays do not."""
+
+import time
+from dataclasses import replace
+
+import torch
+
+from ..calls.callable import same_bytes
+from ..calls.verdicts import FLAGGED
+from ..executors.device import Answer, DeviceDied
+from ..sources import words
+from .judging import judge_given
+from .judging import judge_call as judge_alone
+
+TRIES, SECONDS = 60, 120.0
+SLACK = 1.0  # bits
+SIZES = (1, 2, 3, 4, 8, 16, 17)
+
+
+def judge_call(call, device, **how):
+    """The verdict on a program. Each operator of it rounds to the dtype that it gives, as the text says: what is
+    off is not accused where torch's own run on the CPU, operator by operator, is as far off."""
+    verdict = judge_alone(call, device, **how)
+    if verdict.verdict not in FLAGGED - {"intermittent"} or verdict.answer is None or not call.native:
+        return verdict
+    own = judge_given(call, Answer(dict(call.native)), seconds=0)
+    if all(as_far(call, verdict, found, own) for found in verdict.findings if found.verdict in FLAGGED):
+        verdict.verdict = "pass"
+        verdict.remarks = [*verdict.remarks, "torch's own run on the CPU, operator by operator, is as far from float64"]
+    return verdict
+
+
+def as_far(call, verdict, found, own):
+    """Whether an output of the CPU is as far from the truth as the device's: the same numbers, or no more
+    than a bit better, and NaN and Inf where the device has them."""
+    got, mine = verdict.answer.outputs.get(found.path), call.native.get(found.path)
+    beside = next((f for f in own.findings if f.path == found.path), None)
+    if got is None or mine is None or beside is None or got.shape != mine.shape or got.dtype != mine.dtype:
+        return False
+    if same_bytes(got, mine):
+        return True
+    if not got.is_floating_point() or not torch.equal(got.isnan(), mine.isnan()) or not torch.equal(got.isinf(), mine.isinf()):
+        return False
+    return beside.verdict in FLAGGED and beside.bits <= found.bits + SLACK
+
+
+def verdict_on(program, device):
+    """What is said of a program; None where it is none, or the device does not run it."""
+    try:
+        return judge_call(program.call(), device, seconds=0)
+    except DeviceDied:
+        raise
+    except Exception:  # what torch refuses; BadCall
+        return None
+
+
+def culprit(program, device):
+    """(operator, its line) of the step with which a program begins to be accused; None where none is
+    alone with those before it."""
+    for n in range(1, len(program.steps) + 1):
+        part = replace(program, steps=program.steps[:n])
+        said = verdict_on(part, device) if n < len(program.steps) else None
+        if n == len(program.steps) or (said is not None and said.verdict in FLAGGED):
+            name, text = part.lines()[-1]
+            return f"aten::{words.WORDS[part.steps[-1].word][0]}", f"{name} = {text}"
+    return None
+
+
+# ---- smaller ---------------------------------------------------------------------------
+
+
+def shrunk(program, verdict, device, tries=TRIES):
+    """The smallest program found that fails with the same verdict, and what is said of it."""
+    search = Search(program, verdict, device, tries)
+    if verdict.verdict in FLAGGED - {"intermittent"}:
+        before = None
+        while before != search.program:
+            before = search.program
+            search.steps()
+            search.inputs()
+    return search.program, search.verdict
+
+
+class Search:
+    """The smallest program so far, and what is left to be spent."""
+
+    def __init__(self, program, verdict, device, tries):
+        self.program, self.verdict, self.device = program, verdict, device
+        self.left, self.until = tries, time.monotonic() + SECONDS
+
+    def keeps(self, program):
+        """Whether a program fails as this one does: it is the smallest then."""
+        if program is None or program == self.program or self.left == 0 or time.monotonic() > self.until:
+            return False
+        try:
+            program.lines()
+        except Exception:  # it does not go together
+            return False
+        self.left -= 1
+        try:
+            said = verdict_on(program, self.device)
+        except DeviceDied:
+            self.left = 0
+            return False
+        if said is None or said.verdict != self.verdict.verdict:
+            return False
+        self.program, self.verdict = program, said
+        return True
+
+    def steps(self):
+        """Without steps: the last ones first, then each with one of its operands in its place."""
+        i = len(self.program.steps) - 1
+        while i >= 0:
+            _ = any(self.keeps(without(self.program, i, at)) for at in (0, 1, 2))
+            i = min(i, len(self.program.steps)) - 1
+
+    def inputs(self):
+        """Inputs of fewer kinds: not read, row-major, float32, plain values, few elements."""
+        i = len(self.program.inputs) - 1
+        while i >= 0:
+            if not self.keeps(unread_input(self.program, i)):
+                self._simpler(i)
+            i -= 1
+        for n in sorted({n for t, *_ in self.program.inputs for n in t[1] if n > 1}, reverse=True):
+            _ = any(self.keeps(resized(self.program, n, to)) for to in SIZES if to < n)
+
+    def _simpler(self, i):
+        t, kind, *_ = self.program.inputs[i]
+        self.keeps(with_input(self.program, i, dense(t), kind))
+        t, kind, *_ = self.program.inputs[i]
+        if t[0] in ("bfloat16", "float16"):
+            self.keeps(with_input(self.program, i, ("float32", *t[1:]), kind))
+        t, kind, *_ = self.program.inputs[i]
+        if "float" in t[0] and kind != "normal":
+            self.keeps(with_input(self.program, i, t, "normal"))
+
+
+def without(program, i, at):
+    """The program without step i: who read its result reads operand `at` of it. None where that is none."""
+    gone, place = program.steps[i], len(program.inputs) + i
+    operands = program.operands(gone)
+    if i == len(program.steps) - 1:
+        return replace(program, steps=program.steps[:i]) if at == 0 and i > 0 else None
+    if at >= len(operands):
+        return None
+    moved = lambda k: operands[at] if k == place else k - (k > place)  # noqa: E731
+    rest = [replace(s, operands=tuple(map(moved, s.operands))) for s in program.steps[i + 1 :]]
+    return replace(program, steps=(*program.steps[:i], *rest))
+
+
+def unread_input(program, i):
+    """The program without input i; None where a step reads it, or it is the last one."""
+    if len(program.inputs) == 1 or any(i in program.operands(s) for s in program.steps):
+        return None
+    moved = lambda k: max(k - (k > i), 0) if k != i else 0  # noqa: E731
+    steps = tuple(replace(s, operands=tuple(map(moved, s.operands))) for s in program.steps)
+    return replace(program, inputs=program.inputs[:i] + program.inputs[i + 1 :], steps=steps)
+
+
+def with_input(program, i, t, kind, text=""):
+    return replace(program, inputs=(*program.inputs[:i], (t, kind, text), *program.inputs[i + 1 :]))
+
+
+def dense(t):
+    """A tensor in rows, without gaps."""
+    strides, room = [], 1
+    for n in reversed(t[1]):
+        strides.insert(0, room)
+        room *= max(n, 1)
+    return (t[0], t[1], tuple(strides), 0, t[4], room, t[6])
+
+
+def resized(program, old, new):
+    """The program with every axis of size `old` made `new`, in rows."""
+    inputs = [(dense((t[0], tuple(new if n == old else n for n in t[1]), *t[2:])), kind, text)
+              for t, kind, text in program.inputs]  # fmt: skip
+    return replace(program, inputs=tuple(inputs))
