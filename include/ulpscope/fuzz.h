@@ -105,7 +105,7 @@ USC_API int64_t usc_fuzz_example(uint64_t seed, uint64_t number, int64_t n);
 /* ---- programs: a few operators, one after the other ---- */
 
 enum {
-    USC_FUZZ_STEPS = 6, /* at most; two at the least */
+    USC_FUZZ_LINES = 6, /* at most; two at the least */
     USC_FUZZ_INPUTS = 3,
     USC_FUZZ_OPERANDS = 3,
     USC_FUZZ_NUMBERS = 2,

@@ -123,7 +123,7 @@ void usc_fuzz_draw_program(const usc_fuzz_case *which, usc_fuzz_program *out)
     *out = (usc_fuzz_program){0};
     draw c = begin(which, 0);
     const usc_dtype base = bases[below(&c, sizeof bases / sizeof bases[0])];
-    out->n_steps = 2 + (int)below(&c, USC_FUZZ_STEPS - 1);
+    out->n_steps = 2 + (int)below(&c, USC_FUZZ_LINES - 1);
     out->featured = (int)below(&c, out->n_steps);
     out->n_inputs = 1 + (int)below(&c, USC_FUZZ_INPUTS);
     for (int i = 0; i < out->n_inputs; i++) {
