@@ -4,6 +4,7 @@ silence. Each meets its excuse's condition as far as a wrong kernel can."""
 
 import functools
 import math
+import tempfile
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -11,12 +12,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from calls import make_call
-from ulpscope import check_call, judge_call, reference
+import ulpscope
+from selections import picks
 from test_excuses import CODES
+from ulpscope import _core, check_call, judge_call, reference
+from ulpscope.executors.device import Answer, PythonDevice
+from ulpscope.executors.module_call import module_call
+from ulpscope.executors.operands import Timing
 from ulpscope.judges import sampled
-from ulpscope.session import judging as judging
-from ulpscope.executors.device import PythonDevice
 from ulpscope.judges.hops import strays
+from ulpscope.session import judging as judging
+from ulpscope.session.captured import judge_chain
 
 aten = torch.ops.aten
 SEEDS = (3, 1003)
@@ -598,6 +604,55 @@ def _register_split():
     library.impl("split", lambda x: (x.exp(), x + 1), "CPU")
     reference.register("excuses::split")(lambda x: (x.exp(), None))
     return library
+
+
+@dataclass
+class WrongModule(Wrong):
+    """A module's forward in 16 bits; one of its operators is wrong."""
+
+    at: str = ""
+
+    def judged(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with ulpscope.capture(f"{folder}/trace"), torch.no_grad():
+                self.fn(*self.args)
+            (whole,) = [f for f in picks(f"{folder}/trace", "cpu", modules=True) if not f.path]
+            trace = _core.Trace(f"{folder}/trace")
+            call = module_call(whole.module, trace.call, trace.blob)
+        given = [call.storages[v.storage].view(v.dtype).as_strided(v.sizes, v.strides, v.offset)
+                 for v in call.views.values()]  # fmt: skip
+        outputs = call.replay(given, function_of=self.kernel)
+        call.mutated = call.results = {}
+        answer = Answer({f"out[{i}]": t for i, t in enumerate(outputs)}, "")
+        found = judge_chain(call, answer, Timing(), 0, {})
+        return SimpleNamespace(verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason,
+                               notes=found.notes)  # fmt: skip
+
+    def kernel(self, call):
+        if call.op != self.at:
+            return call.function
+        return lambda *args, **kwargs: self.outputs(call.function(*args, **kwargs))
+
+
+def _perceptron(d):
+    torch.manual_seed(int(1000 * d.even(())))
+    net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 32))
+    return net.bfloat16(), (d.normal(48, 32).bfloat16(),)
+
+
+@aims_at("chained_roundings")
+def half_a_gelu_inside(d):
+    return WrongModule(*_perceptron(d), lambda out: out * 0.5, at="aten::gelu")
+
+
+@aims_at("chained_roundings")
+def a_stale_row_inside(d):
+    return WrongModule(*_perceptron(d), lambda out: torch.cat([out[:1], out[:-1]]), at="aten::gelu")
+
+
+@aims_at("chained_roundings")
+def few_bits_inside(d):
+    return WrongModule(*_perceptron(d), lambda out: out.to(torch.float8_e5m2).to(out.dtype), at="aten::addmm")
 
 
 # ---- nothing to hold it to -----------------------------------------------------------

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.callable import Composite, learn
 from ..calls.read_call import bare_call, fill_storage, tensor_of, view_of
@@ -129,7 +130,8 @@ def _rounding(call, formats, draw):
         for path, name in formats.items():
             value = _at(args, kwargs, path) if path in call.mutated else _part(result, path, call, _plainly)
             side = 0 if draw is None else torch.rand(value.shape, generator=draw, dtype=value.dtype) - 0.5
-            value.copy_(rounded_once(value * (1 + side * 2.0 ** (1 - FORMATS[name][0])), name))
+            with _disable_current_modes():  # one that keeps all in float32 would undo it
+                value.copy_(rounded_once(value * (1 + side * 2.0 ** (1 - FORMATS[name][0])), name))
         return result
 
     return run if formats else function
