@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of fuzz.h: `_core.fuzz_draw`, `_core.fuzz_fill`, `_core.fuzz_program`. A tensor is a tuple (dtype,
-// sizes, strides, offset, storage, room, written), as usc_fuzz_tensor has them.
+// Bindings of fuzz.h: `_core.fuzz_draw`, `_core.fuzz_fill`, `_core.fuzz_program`. A
+// tensor is a tuple (dtype, sizes, strides, offset, storage, room, written), as
+// usc_fuzz_tensor has them.
 #include "core.h"
 
 #include <ulpscope/fuzz.h>
@@ -175,8 +176,8 @@ static PyObject *fuzz_program(PyObject *module, PyObject *args)
     usc_fuzz_draw_program(&(usc_fuzz_case){seed, number, attempt, false}, &p);
     PyObject *inputs = PyList_New(p.n_inputs);
     for (int i = 0; inputs != NULL && i < p.n_inputs; i++) {
-        PyObject *item = Py_BuildValue("(Ns)", tensor_of(&p.input[i]),
-                                       usc_stress_text(p.kind[i]));
+        PyObject *item =
+            Py_BuildValue("(Ns)", tensor_of(&p.input[i]), usc_stress_text(p.kind[i]));
         if (item == NULL) Py_CLEAR(inputs);
         if (item != NULL) PyList_SET_ITEM(inputs, i, item);
     }
@@ -195,8 +196,9 @@ static PyObject *fuzz_step(PyObject *module, PyObject *args)
         return NULL;
     if (i_step < 0 || trial < 0 || trial >= USC_FUZZ_TRIALS || n_values < 1 ||
         n_words < 1)
-        return PyErr_Format(PyExc_ValueError, "trial %d of step %d, %d values, %lld words",
-                            trial, i_step, n_values, n_words);
+        return PyErr_Format(PyExc_ValueError,
+                            "trial %d of step %d, %d values, %lld words", trial, i_step,
+                            n_values, n_words);
     usc_fuzz_draw_step(&(usc_fuzz_case){seed, number, attempt, false}, i_step, trial,
                        n_values, n_words, &s);
     return Py_BuildValue("(L(iii)(LL))", (long long)s.word, s.operand[0], s.operand[1],
@@ -217,7 +219,8 @@ static PyMethodDef functions[] = {
      "fuzz_program(seed, case, attempt) -> (steps, featured step, [(tensor, kind of "
      "values)]):\nsee usc_fuzz_draw_program."},
     {"fuzz_step", fuzz_step, METH_VARARGS,
-     "fuzz_step(seed, case, attempt, i_step, trial, n_values, n_words) -> (word, operands, "
+     "fuzz_step(seed, case, attempt, i_step, trial, n_values, n_words) -> (word, "
+     "operands, "
      "numbers):\nsee usc_fuzz_draw_step."},
     {NULL, NULL, 0, NULL},
 };

@@ -33,7 +33,7 @@ static int64_t below(draw *c, int64_t n)
 /* ---- inputs ---- */
 
 /* Smaller than those of a call: a program is compiled, and seen to the bottom. */
-static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,  9,  15,  16,
+static const int64_t sizes[] = {1,  2,  3,  4,  5,  7,  8,  9,   15,  16,
                                 17, 31, 32, 33, 63, 64, 65, 100, 128, 129};
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], MOST_ELEMENTS = 1 << 13 };
 
@@ -79,7 +79,7 @@ static void draw_beside(draw *c, const usc_fuzz_tensor *base, usc_fuzz_tensor *t
 
 static usc_dtype draw_dtype(draw *c, usc_dtype base)
 {
-    static const usc_dtype others[] = {USC_BF16, USC_F16, USC_F32, USC_I64,
+    static const usc_dtype others[] = {USC_BF16, USC_F16, USC_F32,  USC_I64,
                                        USC_I64,  USC_I32, USC_BOOL, USC_U8};
     const int64_t other = below(c, sizeof others / sizeof others[0]);
     return below(c, 5) == 0 ? others[other] : base;
@@ -107,7 +107,7 @@ static void lay_out(draw *c, usc_fuzz_tensor *t)
 static usc_stress draw_kind(draw *c, usc_dtype dtype)
 {
     const bool is_float = usc_dtype_info_of(dtype)->kind == USC_KIND_FLOAT;
-    const usc_stress plain = is_float             ? USC_STRESS_NORMAL
+    const usc_stress plain = is_float            ? USC_STRESS_NORMAL
                              : dtype == USC_BOOL ? USC_STRESS_MASK
                                                  : USC_STRESS_INDEX;
     const bool hard = below(c, 2) == 0;
@@ -117,8 +117,8 @@ static usc_stress draw_kind(draw *c, usc_dtype dtype)
 
 void usc_fuzz_draw_program(const usc_fuzz_case *which, usc_fuzz_program *out)
 {
-    static const usc_dtype bases[] = {USC_F32, USC_F32, USC_F32, USC_F32, USC_F32,
-                                      USC_F32, USC_BF16, USC_F16};
+    static const usc_dtype bases[] = {USC_F32, USC_F32, USC_F32,  USC_F32,
+                                      USC_F32, USC_F32, USC_BF16, USC_F16};
     assert(which && out);
     *out = (usc_fuzz_program){0};
     draw c = begin(which, 0);

@@ -125,9 +125,12 @@ static void read_texts(usc_json_taker *t, const usc_json *found, usc_result_row 
     const struct {
         const char *key;
         const char **to;
-    } texts[] = {{"culprit", &row->culprit},   {"cause", &row->cause},
-                 {"sentence", &row->sentence}, {"notes", &row->notes},
-                 {"output", &row->output},     {"args", &row->args},
+    } texts[] = {{"culprit", &row->culprit},
+                 {"cause", &row->cause},
+                 {"sentence", &row->sentence},
+                 {"notes", &row->notes},
+                 {"output", &row->output},
+                 {"args", &row->args},
                  {"op", &row->op}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         *texts[i].to = usc_json_text(t, found, texts[i].key, *texts[i].to);
