@@ -114,7 +114,8 @@ typedef struct arguments {
     usc_fuzz_options fuzz;
     cli_report report;
     const char *imports[CLI_MAX_IMPORTS];
-    const char *faults, *trace, *spec, *what, *out;
+    fuzz_source from;
+    const char *faults, *what, *out;
     char examples[PATH_MAX];
     verb verb;
     bool json, timed;
@@ -150,10 +151,10 @@ static bool take_text(arguments *a, int key)
         a->check.ops = optarg;
         return true;
     case OPT_TRACE:
-        a->trace = optarg;
+        a->from.trace = optarg;
         return true;
     case OPT_SPEC:
-        a->spec = optarg;
+        a->from.spec = optarg;
         return true;
     case OPT_FAULTS:
         a->faults = optarg;
@@ -224,13 +225,13 @@ static const char *contradiction(const arguments *a)
     usc_error err;
     if (a->check.device == NULL || a->check.device[0] == '\0')
         return "--device DEVICE is needed, e.g. --device npu:0";
-    if (a->spec != NULL && a->trace != NULL)
+    if (a->from.spec != NULL && a->from.trace != NULL)
         return "--trace and --spec both say what to draw from: give one of them";
     if (a->faults != NULL && a->faults[0] != '\0' &&
         !cli_same_type(a->check.device, "sim"))
         return "--faults: only the simulated device has planted faults; use --device "
                "sim:0";
-    if (a->fuzz.programs && (a->trace != NULL || a->spec != NULL))
+    if (a->fuzz.programs && (a->from.trace != NULL || a->from.spec != NULL))
         return "--programs are made of operators of their own: leave --trace and --spec "
                "out";
     if (a->fuzz.programs && a->fuzz.relations)
@@ -255,7 +256,7 @@ static bool parse(int argc, char **argv, arguments *a)
     if (!a->timed && a->fuzz.n_cases == USC_FUZZ_CASES) a->check.budget = 600;
     a->check.imports = a->imports;
     a->check.faults = cli_faults(a->check.device, a->faults);
-    a->fuzz.signatures = a->fuzz.stress && a->trace != NULL;
+    a->fuzz.signatures = a->fuzz.stress && a->from.trace != NULL;
     a->check.fuzz = &a->fuzz;
     a->check.cores = cli_cores();
     a->check.threads = cli_threads();
@@ -277,7 +278,8 @@ static int run(arguments *a)
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
     const int code = a->json ? cli_report_write(&a->report, a->check.out)
                              : cli_report_show(&a->report, a->check.out);
-    return code != CLI_TROUBLE && !fuzz_tell(&a->check, a->json) ? CLI_TROUBLE : code;
+    if (code == CLI_TROUBLE) return code;
+    return fuzz_tell(&a->check, &a->from, a->json) ? code : CLI_TROUBLE;
 }
 
 static int replay(arguments *a)
@@ -345,9 +347,9 @@ int cmd_fuzz(int argc, char **argv)
     arguments a;
     cli_begin("fuzz");
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
-    a.check.trace = a.trace;
-    if (a.trace == NULL) {
-        if (!fuzz_examples(a.fuzz.programs, a.spec, a.imports, a.examples,
+    a.check.trace = a.from.trace;
+    if (a.from.trace == NULL) {
+        if (!fuzz_examples(a.fuzz.programs, a.from.spec, a.imports, a.examples,
                            sizeof a.examples))
             return CLI_TROUBLE;
         a.check.trace = a.examples;

@@ -25,8 +25,13 @@ typedef struct fuzz_cases {
 bool fuzz_read_cases(const char *text, fuzz_cases **out, size_t *n);
 void fuzz_free_cases(fuzz_cases *cases, size_t n);
 
+/* Where examples come from, as the user named it; NULL, NULL: from torch. */
+typedef struct fuzz_source {
+    const char *trace, *spec;
+} fuzz_source;
+
 /** Tells the findings in OUT, alike ones once: as JSON lines, or as text with what to
  * type next; and writes their cases to OUT/cases.txt. False after a sentence. */
-bool fuzz_tell(const usc_check_options *o, bool json);
+bool fuzz_tell(const usc_check_options *o, const fuzz_source *from, bool json);
 
 #endif

@@ -70,21 +70,64 @@ static usc_status add(void *ctx, const usc_result_row *row, usc_error *err)
     return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
 }
 
-/* What a case of this run needs besides its name. */
-static const char *modes(const usc_check_options *o)
-{
-    if (o->fuzz->stress)
-        return o->fuzz->relations ? " --stress --relations" : " --stress";
-    return o->fuzz->relations ? " --relations" : "";
-}
-
 /* A script of one call shows nothing of a relation between two. */
 static const char *again(const finding *f)
 {
     return strncmp(f->cause, "the relation ", 13) == 0 ? "replay" : "minimize";
 }
 
-static void put_json(const usc_check_options *o, const finding *f)
+/* An option and its text, as a shell reads them; nothing without a text. */
+static void put_option(FILE *to, const char *option, const char *text)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                "0123456789_@%+=:,./-";
+    if (text == NULL || text[0] == '\0') return;
+    const bool quoted = text[strspn(text, plain)] != '\0';
+    (void)fprintf(to, " %s %s", option, quoted ? "'" : "");
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\'')
+            (void)fputs("'\\''", to);
+        else
+            (void)fputc(*c, to);
+    }
+    if (quoted) (void)fputc('\'', to);
+}
+
+/* What a case of a run needs beside its name, as a new text; NULL: out of memory. */
+static char *how_of(const usc_check_options *o, const fuzz_source *from)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (to == NULL) return NULL;
+    put_option(to, "--device", o->device);
+    put_option(to, "--via", o->via);
+    if (o->fuzz->programs) (void)fputs(" --programs", to);
+    if (o->fuzz->stress) (void)fputs(" --stress", to);
+    if (o->fuzz->relations) (void)fputs(" --relations", to);
+    put_option(to, "--faults", o->faults);
+    put_option(to, "--trace", from->trace);
+    put_option(to, "--spec", from->spec);
+    for (int i = 0; i < o->n_imports; i++)
+        put_option(to, "--import", o->imports[i]);
+    const bool failed = ferror(to) != 0;
+    if (fclose(to) == 0 && !failed) return text;
+    free(text);
+    return NULL;
+}
+
+/* The command that does a verb with a case; NULL: out of memory. */
+static char *command_of(const char *verb, uint64_t seed, int64_t number, const char *how)
+{
+    const size_t room = strlen(how) + 96;
+    char *text = malloc(room);
+    if (text != NULL)
+        (void)snprintf(text, room, "ulpscope fuzz %s %" PRIu64 ":%" PRId64 "%s", verb,
+                       seed, number, how);
+    return text;
+}
+
+static void put_json(const usc_check_options *o, const char *how, const finding *f)
 {
     const usc_sink sink = usc_sink_stream(stdout);
     const struct {
@@ -101,15 +144,13 @@ static void put_json(const usc_check_options *o, const finding *f)
     (void)printf(", \"case\": \"%" PRIu64 ":%" PRId64 "\", \"cases\": %" PRId64
                  ", \"repro\": ",
                  o->fuzz->seed, f->worst, f->n);
-    char text[PATH_MAX + 160];
-    (void)snprintf(text, sizeof text,
-                   "ulpscope fuzz %s %" PRIu64 ":%" PRId64 " --device %s%s", again(f),
-                   o->fuzz->seed, f->worst, o->device, modes(o));
-    (void)!usc_sink_json(&sink, text, NULL);
+    char *text = command_of(again(f), o->fuzz->seed, f->worst, how);
+    (void)!usc_sink_json(&sink, text != NULL ? text : "", NULL);
+    free(text);
     fputs("}\n", stdout);
 }
 
-static void put_text(const usc_check_options *o, const findings *f)
+static void put_text(const usc_check_options *o, const char *how, const findings *f)
 {
     if (f->n == 0) return;
     (void)printf("\n%zu %s:\n", f->n, f->n == 1 ? "finding" : "different findings");
@@ -119,12 +160,15 @@ static void put_text(const usc_check_options *o, const findings *f)
         show_plain(f->at[i].sentence);
         fputs("\n", stdout);
     }
-    (void)printf(
-        "a case again: ulpscope fuzz replay %" PRIu64 ":%" PRId64
-        " --device %s%s\nas a script that torch alone runs: ulpscope fuzz minimize "
-        "%" PRIu64 ":%" PRId64 " --device %s%s\n",
-        o->fuzz->seed, f->at[0].worst, o->device, modes(o), o->fuzz->seed, f->at[0].worst,
-        o->device, modes(o));
+    const char *const verb[][2] = {{"replay", "a case again"},
+                                   {"minimize", "as a script that torch alone runs"}};
+    for (size_t i = 0; i < 2; i++) {
+        char *text = command_of(verb[i][0], o->fuzz->seed, f->at[0].worst, how);
+        (void)printf("%s: ", verb[i][1]);
+        show_plain(text != NULL ? text : "");
+        fputs("\n", stdout);
+        free(text);
+    }
 }
 
 /* One case a line: what `ulpscope fuzz replay FILE` takes. */
@@ -142,18 +186,20 @@ static bool write_cases(const usc_check_options *o, const findings *f)
     return cli_fail("%s cannot be written", path) == 0;
 }
 
-bool fuzz_tell(const usc_check_options *o, bool json)
+bool fuzz_tell(const usc_check_options *o, const fuzz_source *from, bool json)
 {
     findings f = {0};
     usc_result *result = NULL;
     usc_error err;
+    char *how = how_of(o, from);
+    if (how == NULL) return cli_fail("out of memory") == 0;
     usc_status st = usc_result_open(o->out, &result, &err);
     if (st == USC_OK) st = usc_result_walk(result, add, &f, &err);
     usc_result_close(result);
     bool ok = st == USC_OK || cli_fail("%s", err.text) == 0;
     for (size_t i = 0; ok && json && i < f.n; i++)
-        put_json(o, &f.at[i]);
-    if (ok && !json) put_text(o, &f);
+        put_json(o, how, &f.at[i]);
+    if (ok && !json) put_text(o, how, &f);
     if (ok) ok = write_cases(o, &f);
     for (size_t i = 0; i < f.n; i++) {
         free(f.at[i].op);
@@ -162,5 +208,6 @@ bool fuzz_tell(const usc_check_options *o, bool json)
         free(f.at[i].sentence);
     }
     free(f.at);
+    free(how);
     return ok;
 }

@@ -152,7 +152,9 @@ def test_the_command_draws_from_a_file(tmp_path):
     (tmp_path / "spec.jsonl").write_text('# mine\n{"op": "fuzz_spec::twice"}\n'
         '{"op": "aten::mm", "args": [{"shape": [4, 6]}, {"shape": [6, 5], "range": [0, 1]}]}\n')  # fmt: skip
     words = "--spec", "spec.jsonl", "--import", "mine.py"
-    run(*words, "--cases", 8, "-o", "out", folder=tmp_path)
+    done = run(*words, "--faults", "mm:scale", "--cases", 8, "--json", "-o", "out", code=1, folder=tmp_path)
+    repro = json.loads(done.stdout.splitlines()[0])["repro"]
+    assert repro.endswith("--device sim:0 --faults mm:scale --spec spec.jsonl --import mine.py")
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert {r["op"] for r in result["calls"]} == {"fuzz_spec::twice", "aten::mm"}
     (tmp_path / "bad.jsonl").write_text('{"op": "aten::nope"}\n')
