@@ -124,7 +124,8 @@ USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_s
 typedef struct usc_script_run {
     int code;         /* it exited with, negative for a signal */
     bool alone;       /* it fails by its own comparison, too */
-    const char *said; /* why it could not be tried; NULL is "" */
+    const char *said; /* why it could not be tried; of one that fails and compares in one
+                       * way alone, what it printed; NULL is "" */
 } usc_script_run;
 
 /**

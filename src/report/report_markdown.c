@@ -138,9 +138,14 @@ static void put_tried(usc_out *o, const usc_script_run *t,
         usc_out_format(o, "in a process of its own it ends that process (signal %d)",
                        -t->code);
     } else if (t->code == 1) {
-        usc_out_text(o, "in a process of its own it fails (exit code 1), ");
-        usc_out_text(o, t->alone ? "also by its own comparison (--plain)"
-                                 : "but its own comparison is too coarse to see it");
+        usc_out_text(o, "in a process of its own it fails (exit code 1)");
+        if (has(t->said)) {
+            usc_out_text(o, ": ");
+            put(o, t->said);
+            return;
+        }
+        usc_out_text(o, t->alone ? ", also by its own comparison (--plain)"
+                                 : ", but its own comparison is too coarse to see it");
     } else if (t->code == 0) {
         usc_out_text(o, "NOT REPRODUCED: in a process of its own it does not fail");
     } else {

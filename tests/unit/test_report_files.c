@@ -234,6 +234,8 @@ static void a_script_says_what_it_is_and_whether_it_was_seen_to_fail(void **stat
         usc_script_run tried;
         const char *line;
     } cases[] = {
+        {{.code = 1, .said = "off 2"},
+         "\none two /'''; in a process of its own it fails (exit code 1): off 2"},
         {{.code = 0}, "\none two /'''; NOT REPRODUCED: "},
         {{.code = 1}, "it fails (exit code 1), but its own comparison"},
         {{.code = 2, .said = "no\nnpu\""}, "NOT TRIED: no npu'"},

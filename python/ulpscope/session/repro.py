@@ -44,7 +44,8 @@ class Options:
 @dataclass
 class Failure:
     """A call, what is said of it, and what its script did: (exit code, negative for a signal;
-    whether it fails by its own comparison too; the last line of what it could not do)."""
+    whether it fails by its own comparison too; the last line of what it could not do, or of what one prints that
+    compares in one way alone)."""
 
     call: object
     verdict: Verdict = field(default_factory=lambda: Verdict("unjudged"))
@@ -61,6 +62,8 @@ class Failure:
 class Folder:
     """What is written of a call of a trace on a device; a script and a bug report speak of the
     row that `row` gives."""
+
+    via = ""
 
     def __init__(self, options, row, imports, call):
         self.options, self.imports, self.home = options, imports, repro_script.home_of(call)
@@ -94,7 +97,8 @@ class Folder:
 
         done = run()
         alone = done.returncode == 1 and run("--plain").returncode == 1
-        failure.tried = done.returncode, alone, (done.stderr.strip().splitlines() or [""])[-1]
+        said = (done.stderr.strip().splitlines() or [""])[-1] if done.returncode not in (0, 1) else ""
+        failure.tried = done.returncode, alone, said
 
     def rest(self, path, failure):
         """Writes the outputs and the bug report, and the script with what is known now."""
@@ -177,17 +181,17 @@ def captured(call, failure, folder):
     return judge_given(call, Answer({p: plain(t) for p, t in kept.items()}))
 
 
-def repro(options, read=read):
-    """Writes the folder of the call that `read` gives."""
+def repro(options, read=read, kind=Folder):
+    """Writes the folder of the call that `read` gives, as a Folder of that kind does."""
     call, row, imports = read(options)
     refuse_odd(call)
-    folder = Folder(options, row, imports, call)
+    folder = kind(options, row, imports, call)
     failure, device = Failure(call), None
     with scratch(options.out) as path:
         folder.script(path, failure)
         folder.prove(path, failure)
         try:
-            device = open_device(folder.device, folder.home) if failure.tried[0] in (0, 1) else None
+            device = open_device(folder.device, folder.home, folder.via) if failure.tried[0] in (0, 1) else None
             failure.verdict = judge_call(call, device) if device else captured(call, failure, folder)
         except (DeviceDied, UnknownDevice) as problem:
             device, failure.verdict = None, Verdict("unjudged", reason=str(problem))
