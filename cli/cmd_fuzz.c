@@ -92,14 +92,17 @@ const cli_page cmd_fuzz_page = {
         "report; "
         "OUT/cases.txt names the findings.\n"
         " replay CASE|FILE     judges cases again: 7:123, or those of OUT/cases.txt\n"
-        " minimize CASE        writes it as a folder to hand on, made as small as it "
-        "still fails (ulpscope repro)\n",
+        " minimize CASE        writes a folder to hand on: the case made small, a "
+        "script\n"
+        "                      of at most 25 lines that torch alone runs, seen to fail,\n"
+        "                      and a bug report; give the options of the run\n",
     .options = options,
     .examples =
         "  ulpscope fuzz --device npu:0                     ten minutes of everything\n"
         "  ulpscope fuzz --device cuda:0 --ops '*norm*,softmax' --time 1m\n"
         "  ulpscope fuzz --device sim:0 --faults 'mm:tf32' --cases 2000\n"
         "  ulpscope fuzz --device npu:0 --trace ulpscope-trace --stress\n"
+        "  ulpscope fuzz --device cuda:0 --programs --via inductor    what is fused\n"
         "  ulpscope fuzz replay ulpscope-fuzz/cases.txt --device npu:0   mended?\n"
         "  ulpscope fuzz minimize 0:1234 --device npu:0\n",
     .codes = "1 when a case is crashed, timeout, nonfinite, wrong, reduced or "
@@ -328,17 +331,20 @@ static int minimize(arguments *a)
     (void)snprintf(seed, sizeof seed, "%" PRIu64, a->fuzz.seed);
     (void)snprintf(number, sizeof number, "%" PRId64, k);
     (void)snprintf(example, sizeof example, "%" PRId64, call);
-    const char *word[CLI_MAX_IMPORTS + 9] = {a->check.trace,
-                                             example,
-                                             a->check.device,
-                                             a->out,
-                                             seed,
-                                             number,
-                                             a->fuzz.stress ? "stress" : "",
-                                             a->check.faults != NULL ? a->check.faults
-                                                                     : ""};
+    const char *word[CLI_MAX_IMPORTS + 10] = {a->check.trace,
+                                              example,
+                                              a->check.device,
+                                              a->out,
+                                              seed,
+                                              number,
+                                              a->fuzz.programs ? "programs"
+                                              : a->fuzz.stress ? "stress"
+                                                               : "",
+                                              a->check.faults != NULL ? a->check.faults
+                                                                      : "",
+                                              a->check.via != NULL ? a->check.via : ""};
     for (int i = 0; i < a->check.n_imports; i++)
-        word[8 + i] = a->imports[i];
+        word[9 + i] = a->imports[i];
     return cli_python_exec("ulpscope.session.fuzz_repro", word);
 }
 

@@ -3,6 +3,7 @@
 is planted is found and named, and a wrong run costs nothing but a sentence."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -181,7 +182,11 @@ def test_faults_are_found_named_and_replayed(trace, tmp_path):
     assert "No call is accused" in mended.stdout
     made = run("minimize", reduced["case"], *planted, "-o", "repro", folder=tmp_path)
     assert "in a process of its own it fails" in made.stderr
-    assert (tmp_path / "repro" / "repro.py").exists()
+    script = (tmp_path / "repro" / "repro.py").read_text()
+    assert len(script.splitlines()) <= 25 and script in (tmp_path / "repro" / "report.md").read_text()
+    for faults, code in ((planted[3], 1), ("", 0)):
+        alone = subprocess.run([sys.executable, "repro/repro.py"], cwd=tmp_path, env=os.environ | {"ULPSCOPE_SIM_FAULTS": faults})
+        assert alone.returncode == code
 
 
 def test_two_on_one_folder_lose_nothing(trace, tmp_path):
