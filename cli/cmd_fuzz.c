@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <ulpscope/pattern.h>
@@ -25,6 +26,7 @@ enum {
     OPT_PROGRAMS,
     OPT_TRACE,
     OPT_SPEC,
+    OPT_CORPUS,
     OPT_FAULTS,
     OPT_TIMEOUT,
     OPT_CAUSES,
@@ -61,6 +63,9 @@ static const cli_entry own_options[] = {
     {OPT_SPEC, "spec", "FILE", NULL,
      "draw from the calls that this file specifies, one JSON object a line: "
      "{\"op\": \"my::op\"} probes its schema, \"args\" say more (docs/fuzz.md)"},
+    {OPT_CORPUS, "corpus", "OUT|FILE", NULL,
+     "judge first the cases that this file, or OUT/cases.txt, names: those of earlier "
+     "findings, of any seed; their results go to OUT-corpus"},
     {OPT_FAULTS, "faults", "SPEC", NULL,
      "plant faults in the simulated device, as ulpscope check does: 'mm:tf32'"},
     {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
@@ -118,7 +123,7 @@ typedef struct arguments {
     cli_report report;
     const char *imports[CLI_MAX_IMPORTS];
     fuzz_source from;
-    const char *faults, *what, *out;
+    const char *faults, *what, *out, *corpus;
     char examples[PATH_MAX];
     verb verb;
     bool json, timed;
@@ -158,6 +163,9 @@ static bool take_text(arguments *a, int key)
         return true;
     case OPT_SPEC:
         a->from.spec = optarg;
+        return true;
+    case OPT_CORPUS:
+        a->corpus = optarg;
         return true;
     case OPT_FAULTS:
         a->faults = optarg;
@@ -234,6 +242,9 @@ static const char *contradiction(const arguments *a)
         !cli_same_type(a->check.device, "sim"))
         return "--faults: only the simulated device has planted faults; use --device "
                "sim:0";
+    if (a->corpus != NULL && a->verb != FUZZ)
+        return "--corpus is judged before new cases: leave it out, or replay and "
+               "minimize";
     if (a->fuzz.programs && (a->from.trace != NULL || a->from.spec != NULL))
         return "--programs are made of operators of their own: leave --trace and --spec "
                "out";
@@ -285,14 +296,16 @@ static int run(arguments *a)
     return fuzz_tell(&a->check, &a->from, a->json) ? code : CLI_TROUBLE;
 }
 
-static int replay(arguments *a)
+/* Judges cases by their names, into the folder `out`. */
+static int replay(arguments *a, const char *out)
 {
     fuzz_cases *cases;
     size_t n;
     int worst = CLI_SAME;
-    a->check.out = a->out != NULL ? a->out : "ulpscope-replay";
+    a->check.out = out;
     a->check.force = true;
     a->check.budget = 0;
+    if (!fuzz_same_kind(a->what, &a->check, &a->from)) return CLI_TROUBLE;
     if (!fuzz_read_cases(a->what, &cases, &n)) worst = CLI_TROUBLE;
     for (size_t i = 0; worst < CLI_TROUBLE && i < n; i++) {
         a->fuzz.seed = cases[i].seed;
@@ -303,6 +316,27 @@ static int replay(arguments *a)
     }
     fuzz_free_cases(cases, n);
     return worst;
+}
+
+/* The cases of the corpus, then new ones: the worse of both codes. */
+static int with_corpus(arguments *a)
+{
+    char what[PATH_MAX], folder[PATH_MAX];
+    struct stat is;
+    const bool is_folder = stat(a->corpus, &is) == 0 && S_ISDIR(is.st_mode);
+    arguments first = *a;
+    if ((size_t)snprintf(what, sizeof what, "%s%s", a->corpus,
+                         is_folder ? "/cases.txt" : "") >= sizeof what ||
+        (size_t)snprintf(folder, sizeof folder, "%s-corpus", a->check.out) >=
+            sizeof folder)
+        return cli_fail("--corpus or -o has too long a name");
+    first.what = what;
+    first.check.fuzz = &first.fuzz;
+    first.check.imports = first.imports;
+    const int old = replay(&first, folder);
+    if (old >= CLI_TROUBLE) return old;
+    const int found = run(a);
+    return found > old ? found : old;
 }
 
 /* The Python side (ulpscope.session.fuzz_repro) writes the folder. */
@@ -360,8 +394,8 @@ int cmd_fuzz(int argc, char **argv)
             return CLI_TROUBLE;
         a.check.trace = a.examples;
     }
-    if (a.verb == REPLAY) return replay(&a);
+    if (a.verb == REPLAY) return replay(&a, a.out != NULL ? a.out : "ulpscope-replay");
     if (a.verb == MINIMIZE) return minimize(&a);
     a.check.out = a.out != NULL ? a.out : "ulpscope-fuzz";
-    return run(&a);
+    return a.corpus != NULL ? with_corpus(&a) : run(&a);
 }

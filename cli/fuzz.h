@@ -30,6 +30,11 @@ typedef struct fuzz_source {
     const char *trace, *spec;
 } fuzz_source;
 
+/** Whether the cases of a file are drawn as those of this run, as far as its first line
+ * says from what that was; false after a sentence. */
+bool fuzz_same_kind(const char *cases, const usc_check_options *o,
+                    const fuzz_source *from);
+
 /** Tells the findings in OUT, alike ones once: as JSON lines, or as text with what to
  * type next; and writes their cases to OUT/cases.txt. False after a sentence. */
 bool fuzz_tell(const usc_check_options *o, const fuzz_source *from, bool json);

@@ -93,6 +93,28 @@ static void put_option(FILE *to, const char *option, const char *text)
     if (quoted) (void)fputc('\'', to);
 }
 
+/* The last part of a path, without slashes behind it. */
+static void put_last_part(FILE *to, const char *option, const char *path)
+{
+    char part[PATH_MAX];
+    size_t n = path != NULL ? strlen(path) : 0, from;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (from = n; from > 0 && path[from - 1] != '/'; from--) {
+    }
+    (void)snprintf(part, sizeof part, "%.*s", (int)(n - from), n > 0 ? path + from : "");
+    put_option(to, option, part);
+}
+
+/* From what cases are drawn, wherever that lies: what their names mean hangs on it. */
+static void put_kind(FILE *to, const usc_check_options *o, const fuzz_source *from)
+{
+    if (o->fuzz->programs) (void)fputs(" --programs", to);
+    if (o->fuzz->stress) (void)fputs(" --stress", to);
+    put_last_part(to, "--trace", from->trace);
+    put_last_part(to, "--spec", from->spec);
+}
+
 /* What a case of a run needs beside its name, as a new text; NULL: out of memory. */
 static char *how_of(const usc_check_options *o, const fuzz_source *from)
 {
@@ -171,13 +193,47 @@ static void put_text(const usc_check_options *o, const char *how, const findings
     }
 }
 
+#define KIND "# cases of ulpscope fuzz"
+
+bool fuzz_same_kind(const char *cases, const usc_check_options *o,
+                    const fuzz_source *from)
+{
+    char *line = NULL, *mine = NULL;
+    size_t room = 0, size = 0;
+    FILE *file = fopen(cases, "r"), *to = open_memstream(&mine, &size);
+    if (to != NULL) {
+        (void)fputs(KIND, to);
+        put_kind(to, o, from);
+        if (fclose(to) != 0) size = 0;
+    }
+    bool same = true;
+    if (file != NULL && mine != NULL && getline(&line, &room, file) >= 0 &&
+        strncmp(line, KIND, strlen(KIND)) == 0) {
+        line[strcspn(line, "\r\n")] = '\0';
+        same = strcmp(line, mine) == 0;
+        if (!same)
+            (void)cli_fail("%s names cases of 'ulpscope fuzz%s', and this run draws as "
+                           "'ulpscope fuzz%s': there they are other calls; judge them "
+                           "with ulpscope fuzz replay and those options",
+                           cases, line + strlen(KIND), mine + strlen(KIND));
+    }
+    if (file != NULL) (void)fclose(file); /* one that is not there: fuzz_read_cases */
+    free(line);
+    free(mine);
+    return same;
+}
+
 /* One case a line: what `ulpscope fuzz replay FILE` takes. */
-static bool write_cases(const usc_check_options *o, const findings *f)
+static bool write_cases(const usc_check_options *o, const fuzz_source *from,
+                        const findings *f)
 {
     char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/cases.txt", o->out);
     FILE *file = fopen(path, "w");
     if (file == NULL) return cli_fail("%s cannot be written", path) == 0;
+    (void)fputs(KIND, file);
+    put_kind(file, o, from);
+    (void)fputs("\n", file);
     for (size_t i = 0; i < f->n; i++)
         (void)fprintf(file, "%" PRIu64 ":%" PRId64 " %s %s: %s\n", o->fuzz->seed,
                       f->at[i].worst, f->at[i].verdict, f->at[i].op, f->at[i].cause);
@@ -200,7 +256,7 @@ bool fuzz_tell(const usc_check_options *o, const fuzz_source *from, bool json)
     for (size_t i = 0; ok && json && i < f.n; i++)
         put_json(o, how, &f.at[i]);
     if (ok && !json) put_text(o, how, &f);
-    if (ok) ok = write_cases(o, &f);
+    if (ok) ok = write_cases(o, from, &f);
     for (size_t i = 0; i < f.n; i++) {
         free(f.at[i].op);
         free(f.at[i].verdict);

@@ -180,6 +180,13 @@ def test_faults_are_found_named_and_replayed(trace, tmp_path):
     assert json.loads(again.stdout)["sentence"] == reduced["sentence"]
     mended = run("replay", "out/cases.txt", *planted[:2], *planted[4:], folder=tmp_path)
     assert "No call is accused" in mended.stdout
+    corpus = "--corpus", "out", "--cases", 2, "-j", 1, "-o", "new"
+    done = run(*planted[:2], "--faults", "mm:tf32", *planted[4:], *corpus, "--json", code=1, folder=tmp_path)
+    assert reduced["case"] in {json.loads(line)["case"] for line in done.stdout.splitlines()}
+    assert len(rows(tmp_path / "new-corpus")) == len(found) and len(rows(tmp_path / "new")) == 2
+    done = run("--device", "sim:0", "--programs", *corpus, code=2, folder=tmp_path)
+    assert "out/cases.txt names cases of 'ulpscope fuzz --trace trace', and this run draws as 'ulpscope fuzz --pro" in done.stderr
+    assert "leave it out" in run("replay", "out/cases.txt", *planted, *corpus[:2], code=2, folder=tmp_path).stderr
     made = run("minimize", reduced["case"], *planted, "-o", "repro", folder=tmp_path)
     assert "in a process of its own it fails" in made.stderr
     script = (tmp_path / "repro" / "repro.py").read_text()
