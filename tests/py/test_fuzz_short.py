@@ -19,7 +19,7 @@ from ulpscope.calls.callable import call_of, same_bytes
 from ulpscope.calls.replay import BadCall, base_name
 from ulpscope.executors.device import PythonDevice
 from ulpscope.session import short, short_script
-from ulpscope.session.fuzz_repro import run_alone
+from ulpscope.session.fuzz_repro import judged, run_alone
 from ulpscope.session.judging import judge_call
 from ulpscope.sources import short_programs, words
 
@@ -180,6 +180,18 @@ def test_what_cannot_be_a_short_script_says_why(tmp_path):
     with pytest.raises(short_script.NoScript, match="no simple distance"):
         short_script.Script(call, judge_call(call, PythonDevice(lambda fn, args, kwargs: fn(*args)), seconds=0), HOW,
                             FUSED.text()).text("A title.")  # fmt: skip
+
+
+def test_what_fails_on_one_thread_alone_says_so():
+    device = PythonDevice(lambda fn, args, kwargs: fn(*args) * (1.01 if torch.get_num_threads() == 1 else 1))
+    how, before = {}, torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        verdict = judged(FUSED.call(), device, how)
+    finally:
+        torch.set_num_threads(before)
+    assert verdict.verdict == "reduced" and how == {"threads": 1}
+    assert "torch.set_num_threads(1)" in short_script.import_lines(HOW | how)
 
 
 # ---- the command -----------------------------------------------------------------------

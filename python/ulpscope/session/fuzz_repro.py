@@ -10,6 +10,8 @@ import subprocess
 import sys
 from contextlib import suppress
 
+import torch
+
 from .. import _core
 from ..calls.homes import import_modules
 from ..calls.verdicts import FLAGGED
@@ -133,6 +135,13 @@ class ProgramFolder(ShortFolder):
         super().__init__(options, row, imports, call)
         self.plain, self.said = True, ""
 
+    def shows(self, call, verdict):
+        """Whether a script tells the result from a right one."""
+        try:
+            return bool(Script(call, verdict, self.how, self.program).measured())
+        except NoScript:
+            return False
+
     def row(self, failure):
         return super().row(failure) | {"args": self.said}
 
@@ -151,10 +160,11 @@ def of_program(options):
         folder.prove(path, failure)
         if failure.tried[0] in (0, 1):
             device = open_device(options.device, "cpu", options.via)
-            failure.verdict = short.judge_call(call, device)
+            failure.verdict = judged(call, device, folder.how)
             if failure.verdict.verdict in FLAGGED:
-                program, failure.verdict = short.shrunk(program, failure.verdict, device)
-                program, failure.call, failure.verdict = short.texts(program, failure.verdict, device)
+                shows = folder.shows if folder.shows(call, failure.verdict) else None
+                program, failure.verdict = short.shrunk(program, failure.verdict, device, shows)
+                program, failure.call, failure.verdict = short.texts(program, failure.verdict, device, shows)
                 folder.known["op"] = failure.call.op = short.culprit(program, device)[0]
         else:
             failure.verdict = repro.Verdict("crashed", reason=failure.tried[2] or "its process ends")
@@ -163,6 +173,21 @@ def of_program(options):
         repro.put(path, options.out)
     repro.say(f"{options.out}: {folder.about(failure)}")
     return 0
+
+
+def judged(call, device, how):
+    """The verdict; where nothing is accused, that of one thread, as workers may have: `how` says so then."""
+    verdict = short.judge_call(call, device)
+    if verdict.verdict in FLAGGED or torch.get_num_threads() == 1:
+        return verdict
+    torch.set_num_threads(1)
+    short.forget(device)
+    alone = short.judge_call(call, device)
+    if alone.verdict not in FLAGGED:
+        return verdict
+    how["threads"] = 1
+    repro.say("it fails with one thread, and not with more")
+    return alone
 
 
 def tell(folder, program):

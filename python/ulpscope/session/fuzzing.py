@@ -6,8 +6,6 @@ example; nothing else is kept. Needs of torch that it forgets what it compiled."
 import json
 import time
 
-import torch
-
 from ..calls.replay import BadCall
 from ..calls.verdicts import FLAGGED
 from ..sources import fuzz, short_programs
@@ -109,7 +107,7 @@ class ProgramBench(FuzzBench):
 
     def judge(self, sequence, timing, module=None):
         """As of a call; one that is accused is named by the line with which that begins."""
-        forget(self.device)
+        short.forget(self.device)
         since = time.perf_counter_ns()
         call = self.drawn = self.call(sequence)
         timing.wide += time.perf_counter_ns() - since
@@ -130,13 +128,6 @@ class _Named:
 
     def __init__(self, row):
         self.row = row
-
-
-def forget(device):
-    """Lets go of what was compiled: no program comes twice."""
-    if getattr(device, "made", None):
-        device.made.clear()
-        torch.compiler.reset()
 
 
 def _arguments(call):

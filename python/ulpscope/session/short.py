@@ -48,6 +48,13 @@ def as_far(call, verdict, found, own):
     return beside.verdict in FLAGGED and beside.bits <= found.bits + SLACK
 
 
+def forget(device):
+    """Lets go of what was compiled: no program comes twice."""
+    if getattr(device, "made", None):
+        device.made.clear()
+        torch.compiler.reset()
+
+
 def verdict_on(program, device):
     """What is said of a program; None where it is none, or the device does not run it."""
     try:
@@ -73,9 +80,10 @@ def culprit(program, device):
 # ---- smaller ---------------------------------------------------------------------------
 
 
-def shrunk(program, verdict, device, tries=TRIES):
-    """The smallest program found that fails with the same verdict, and what is said of it."""
-    search = Search(program, verdict, device, tries)
+def shrunk(program, verdict, device, shows=None):
+    """The smallest program found that fails with the same verdict, and what is said of it. `shows(call, verdict)`:
+    what must be true of it beside."""
+    search = Search(program, verdict, device, TRIES, shows)
     if verdict.verdict in FLAGGED - {"intermittent"}:
         before = None
         while before != search.program:
@@ -88,8 +96,9 @@ def shrunk(program, verdict, device, tries=TRIES):
 class Search:
     """The smallest program so far, and what is left to be spent."""
 
-    def __init__(self, program, verdict, device, tries):
+    def __init__(self, program, verdict, device, tries, shows=None):
         self.program, self.verdict, self.device = program, verdict, device
+        self.shows = shows or (lambda call, verdict: True)
         self.left, self.until = tries, time.monotonic() + SECONDS
 
     def keeps(self, program):
@@ -106,7 +115,7 @@ class Search:
         except DeviceDied:
             self.left = 0
             return False
-        if said is None or said.verdict != self.verdict.verdict:
+        if said is None or said.verdict != self.verdict.verdict or not self.shows(program.call(), said):
             return False
         self.program, self.verdict = program, said
         return True
@@ -144,9 +153,9 @@ TEXTS = ("torch.ones({s})", "torch.arange({n}).reshape({s}) % 7 - 3.0", "torch.l
          "torch.randn({s}, generator=torch.Generator().manual_seed(0))")  # fmt: skip
 
 
-def texts(program, verdict, device):
+def texts(program, verdict, device, shows=None):
     """(program, call, verdict) with values that a text makes, in place of drawn ones, where it fails so too."""
-    search = Search(program, verdict, device, 2 * TRIES)
+    search = Search(program, verdict, device, 2 * TRIES, shows)
     for i, (t, kind, _) in enumerate(program.inputs):
         for text in TEXTS if "float" in t[0] else ():
             n = 1

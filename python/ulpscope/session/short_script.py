@@ -14,7 +14,7 @@ from ..executors.device import PACKAGES
 from ..executors.reference import Reference
 from .repro_script import LAZY, operator_text
 
-LINES, SHOWN, APART = 25, 48, 4.0
+LINES, SHOWN, RESULT, APART = 25, 48, 1000, 4.0
 # How far `got` is from `right`: words, text; the first one that keeps the CPU's own result apart is taken.
 MEASURES = (
     ("elements that are NaN or Inf where they must not be, or are not", "(got.isfinite() != right.isfinite()).sum()"),
@@ -129,10 +129,11 @@ def moved_text(device):
 
 
 def import_lines(how):
-    """Lines that import what brings the device and the operators."""
+    """Lines that import what brings the device and the operators, and set the number of threads where that matters."""
     kind = PACKAGES.get(how["device"].split(":")[0])
     modules = [m for m in (kind, *how["imports"]) if m]
-    return [f"__import__('runpy').run_path({m!r})" if m.endswith(".py") else f"import {m}" for m in modules]
+    lines = [f"__import__('runpy').run_path({m!r})" if m.endswith(".py") else f"import {m}" for m in modules]
+    return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]
 
 
 def plain_text(call, how, program=""):
@@ -231,7 +232,7 @@ class Script:
             same = False
         if same:
             return line
-        if right.numel() > SHOWN:
+        if right.numel() > RESULT:
             raise NoScript("its operator has no float64 form, and its result is long")
         return f"right = {tensor_text(right.double().contiguous().flatten())}.reshape({list(right.shape)})  # from float64"
 
