@@ -266,18 +266,18 @@ static void settle(const program *g, double *mask, double *left)
     }
 }
 
-/* How large a block's numbers may be; of an unknown, how much it moves them at most. */
-static double size_of(const program *g, const double *base)
+/* Counts each number of a block in units of how large it may be, for that is what it was
+ * rounded by: one of 1e36 says nothing about a small one beside it. */
+static void scale_block(program *g, const double *base)
 {
-    double most = 0, sum_most = 0;
     for (int64_t e = 0; e < g->d; e++) {
-        double sum = 0;
+        double *row = g->columns + e * g->k, size = fabs(base[e]);
         for (int64_t j = 0; j < g->k; j++)
-            sum += fabs(g->columns[e * g->k + j]);
-        most = fmax(most, fabs(base[e]));
-        sum_most = fmax(sum_most, sum);
+            size += fabs(row[j]);
+        for (int64_t j = 0; j < g->k && size > 0; j++)
+            row[j] /= size;
+        g->plain[e] = size > 0 ? g->plain[e] / size : 0;
     }
-    return most + sum_most;
 }
 
 static double largest(const double *x, int64_t n, int64_t stride)
@@ -292,14 +292,15 @@ static void find_block(program *g, const usc_mask_sums *of, const double *base,
                        const double *got, int64_t block)
 {
     double *left = g->primal, *mask = g->held;
-    const double size = size_of(g, base);
     bool sure = true;
     for (int64_t e = 0; e < g->d; e++)
-        g->plain[e] = g->sums[e] = (isfinite(got[e]) ? got[e] : 0) - base[e];
+        g->plain[e] = (isfinite(got[e]) ? got[e] : 0) - base[e];
+    scale_block(g, base);
+    memcpy(g->sums, g->plain, (size_t)g->d * sizeof *g->sums);
     set_up(g);
     least_cost(g);
     for (int64_t j = 0; j < g->k; j++) {
-        const bool shown = largest(g->columns + j, g->d, g->k) > SHOWS * of->eps * size;
+        const bool shown = largest(g->columns + j, g->d, g->k) > SHOWS * of->eps;
         mask[j] = rint(g->x[j]);
         sure = sure && (!shown || fabs(g->x[j] - mask[j]) < NEAR);
         of->shown[block * g->k + j] = shown;
@@ -310,7 +311,7 @@ static void find_block(program *g, const usc_mask_sums *of, const double *base,
     for (int64_t j = 0; j < g->k; j++)
         of->kept[block * g->k + j] = mask[j] != 0;
     of->sure[block] = sure;
-    of->left[block] = largest(left, g->d, 1) / fmax(size, 1e-300);
+    of->left[block] = largest(left, g->d, 1);
 }
 
 static bool take_room(program *g, usc_arena *arena)

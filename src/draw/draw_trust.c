@@ -70,6 +70,7 @@ usc_status usc_draw_judge_search(const usc_mask_search *honest,
 
 typedef struct tries {
     const double *given, *got; /* (combinations, blocks, equations); without the first */
+    double *unit; /* of the block at work: how large each number may be */
     int64_t n, d;
     int k;
 } tries;
@@ -84,27 +85,33 @@ static const double *block_of(const tries *t, int64_t combination, int64_t block
     return t->given + (combination * t->n + block) * t->d;
 }
 
-/* The length of what two results of a block differ by; of the first where there is one.
- */
+/* How large each number of a block may be, for that is what it was rounded by. */
+static void take_units(const tries *t, int64_t block)
+{
+    for (int64_t e = 0; e < t->d; e++) {
+        t->unit[e] = 0;
+        for (int64_t c = 0; c < (int64_t)1 << t->k; c++)
+            t->unit[e] = fmax(t->unit[e], fabs(number(block_of(t, c, block)[e])));
+    }
+}
+
+/* The length of what two results of a block differ by, each number in its unit. */
 static double length(const tries *t, const double *a, const double *b)
 {
     double sum = 0;
     for (int64_t e = 0; e < t->d; e++) {
-        const double v = number(a[e]) - (b != NULL ? number(b[e]) : 0);
-        sum += v * v;
+        const double v = number(a[e]) - number(b[e]), unit = t->unit[e];
+        sum += unit > 0 ? v / unit * (v / unit) : 0; /* 0: it says nothing of masks */
     }
     return sqrt(sum);
 }
 
-static int64_t nearest(const tries *t, int64_t block, double *largest)
+static int64_t nearest(const tries *t, int64_t block)
 {
     double best = (double)INFINITY;
     int64_t at = 0;
-    *largest = 0;
     for (int64_t c = 0; c < (int64_t)1 << t->k; c++) {
-        const double *given = block_of(t, c, block);
-        const double away = length(t, given, t->got + block * t->d);
-        *largest = fmax(*largest, length(t, given, NULL));
+        const double away = length(t, block_of(t, c, block), t->got + block * t->d);
         if (!(away < best)) continue;
         best = away;
         at = c;
@@ -146,16 +153,21 @@ usc_status usc_draw_try_masks(const usc_mask_tries *m, usc_error *err)
     tries t = {0};
     const usc_status st = read_tries(m, &t, err);
     if (st != USC_OK) return st;
+    usc_arena arena = {.alloc = usc_libc_alloc};
+    t.unit = usc_arena_take(&arena, (size_t)t.d * sizeof *t.unit);
+    if (arena.failed)
+        return usc_error_set(err, USC_E_NOMEM, -1, "masks: no memory");
     const usc_float_env env = usc_float_env_enter();
     for (int64_t b = 0; b < t.n; b++) {
-        double largest;
-        const int64_t best = nearest(&t, b, &largest);
+        take_units(&t, b);
+        const int64_t best = nearest(&t, b);
         for (int j = 0; j < t.k; j++) {
             const int64_t bit = (int64_t)1 << (t.k - 1 - j);
             m->kept[b * t.k + j] = (best & bit) == 0; /* ones come first */
-            m->shown[b * t.k + j] = least_gap(&t, b, bit) > SHOWS * m->eps * largest;
+            m->shown[b * t.k + j] = least_gap(&t, b, bit) > SHOWS * m->eps;
         }
     }
     usc_float_env_leave(env);
+    usc_arena_free(&arena);
     return USC_OK;
 }

@@ -308,6 +308,63 @@ static void masks_behind_sums_are_found(void **state)
     assert_int_equal(find_all(EQUATIONS - 1), USC_E_SHAPE);
 }
 
+/* A number of 1e36 in each block, made by one unknown, hides no other number's. */
+static void large_numbers_hide_no_mask(void **state)
+{
+    (void)state;
+    stream_seed(8);
+    sum_masks();
+    for (int b = 0; b < BLOCKS; b++) {
+        const int e = b % EQUATIONS;
+        const double more = 1e36 - columns[b][e][6];
+        columns[b][e][6] += more;
+        got[b][e] = (double)(float)(got[b][e] + (ones[b][6] != 0 ? more : 0));
+    }
+    assert_int_equal(find_all(EQUATIONS), USC_OK);
+    int n_right = 0;
+    for (int b = 0; b < BLOCKS; b++) {
+        bool right = true;
+        for (int j = 0; j < UNKNOWNS; j++) {
+            assert_int_equal(seen[b][j], j != 5);
+            right = right && (found[b][j] == ones[b][j] || j == 5);
+        }
+        n_right += right;
+    }
+    assert_true(n_right >= BLOCKS - 2);
+}
+
+static void large_numbers_hide_none_of_few(void **state)
+{
+    (void)state;
+    enum { FEW = 3, COMBINATIONS = 1 << FEW };
+    static double given[COMBINATIONS][BLOCKS][EQUATIONS], came[BLOCKS][EQUATIONS];
+    static uint8_t kept[BLOCKS][FEW], shown[BLOCKS][FEW];
+    stream_seed(9);
+    for (int b = 0; b < BLOCKS; b++)
+        for (int e = 0; e < EQUATIONS; e++)
+            for (int c = 0; c < COMBINATIONS; c++)
+                for (int j = 0; j < FEW; j++)
+                    given[c][b][e] +=
+                        (c >> (FEW - 1 - j) & 1) != 0 ? 0
+                        : e == 3 && j == 0            ? 1e36
+                                                      : 1 + (double)((e + j * 3) % 7) / 7;
+    for (int b = 0; b < BLOCKS; b++)
+        for (int e = 0; e < EQUATIONS; e++)
+            came[b][e] = (double)(float)given[b % COMBINATIONS][b][e];
+    usc_tensor all, some;
+    const int64_t three[] = {COMBINATIONS, BLOCKS, EQUATIONS}, two[] = {BLOCKS, EQUATIONS};
+    assert_int_equal(usc_tensor_make(&all, given, USC_F64, 3, three, NULL), USC_OK);
+    assert_int_equal(usc_tensor_make(&some, came, USC_F64, 2, two, NULL), USC_OK);
+    const usc_mask_tries of = {
+        .given = &all, .got = &some, .eps = 0x1p-23, .kept = kept[0], .shown = shown[0]};
+    assert_int_equal(usc_draw_try_masks(&of, NULL), USC_OK);
+    for (int b = 0; b < BLOCKS; b++)
+        for (int j = 0; j < FEW; j++) {
+            assert_true(shown[b][j]);
+            assert_int_equal(kept[b][j], (b % COMBINATIONS >> (FEW - 1 - j) & 1) == 0);
+        }
+}
+
 /* ---- formulas ---- */
 
 static void near(double value, double want, double within)
@@ -480,6 +537,8 @@ int main(void)
         cmocka_unit_test(an_answer_must_lie_among_the_draws),
         cmocka_unit_test(draws_of_few_values_admit_no_others),
         cmocka_unit_test(masks_behind_sums_are_found),
+        cmocka_unit_test(large_numbers_hide_no_mask),
+        cmocka_unit_test(large_numbers_hide_none_of_few),
         cmocka_unit_test(a_refused_request_is_told),
         cmocka_unit_test(functions_have_their_known_values),
         cmocka_unit_test(correlations_are_those_of_the_plain_sum),

@@ -302,7 +302,8 @@ def _coefficients(found, k):
     found.looked = torch.linspace(0, n - 1, max(1, min(n, MOST_WORK // work))).round().long()
     got = _at(found, found.blocks.spread(found, some))
     want = found.base + (found.columns @ some[..., None])[..., 0]
-    return bool(((got - want).abs().max() <= AFFINE * want.abs().max()).all())
+    most = found.base.abs() + found.columns.abs().sum(-1)
+    return bool(((got - want).abs() <= AFFINE * most).all())
 
 
 def _at(found, masks):
