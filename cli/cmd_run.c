@@ -74,8 +74,9 @@ static const cli_entry own_options[] = {
     {OPT_SUBSTITUTE, "substitute", "OP=MODULE:FUNCTION", NULL,
      "compute them by a Python function"},
     {OPT_WATCH, "watch", "=CONFIG", NULL,
-     "watch a run of weeks for silent corruption; CONFIG: k:v,k:v as NPU_ASD_CONFIG has "
-     "it, which counts where none is given"},
+     "watch a run of weeks for silent corruption; CONFIG: k:v,k:v, e.g. "
+     "weights_every:1,matmul_every:100,audit:100,action:stop; without it what "
+     "NPU_ASD_CONFIG says"},
     {OPT_WATCH_LOG, "watch-log", "FILE", NULL,
      "--watch: file for the numbers that were watched, for ulpscope watch"},
     {OPT_STEPS, "steps", "LIST", NULL,
@@ -109,6 +110,7 @@ const cli_page cmd_run_page = {
         "  ulpscope run --check --every 100 -o out -- torchrun --nproc-per-node 4 "
         "train.py\n"
         "  ulpscope run --watch -- torchrun --nproc-per-node 4 train.py\n"
+        "  ulpscope run --watch=matmul_every:100,action:stop -- python train.py\n"
         "  ulpscope run --fallback 'aten::mm' -- python train.py\n"
         "  ulpscope run --nan --ops '*softmax*,mm' -- python -m mypackage.train\n",
     .codes =

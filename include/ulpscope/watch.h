@@ -128,8 +128,28 @@ USC_API const char *usc_watch_kind_level(usc_watch_kind kind);
 
 typedef enum usc_watch_mode { USC_WATCH_SOUND, USC_WATCH_ASD } usc_watch_mode;
 
+/* What is done where something is abnormal; id, name. It is for who feeds a watch:
+ * nothing here acts. */
+#define USC_WATCH_REACTION_LIST(X)                                                       \
+    X(LOG, "log")                                                                        \
+    X(SKIP, "skip")                                                                      \
+    X(RAISE, "raise")                                                                    \
+    X(STOP, "stop")
+
+typedef enum usc_watch_reaction {
+#define USC_WATCH_REACTION_ENUM(id, name) USC_WATCH_DO_##id,
+    USC_WATCH_REACTION_LIST(USC_WATCH_REACTION_ENUM)
+#undef USC_WATCH_REACTION_ENUM
+        USC_N_WATCH_REACTIONS
+} usc_watch_reaction;
+
+/** Name of a reaction: "log"; "unknown" for other values. Memory: static. */
+USC_API const char *usc_watch_reaction_text(usc_watch_reaction reaction);
+
 /* Keys of a configuration; name (also the member's), default, least, most, what it is.
- * Those up to grad_sample_interval are NPU_ASD_CONFIG's own, with its defaults. */
+ * Those up to grad_sample_interval are NPU_ASD_CONFIG's own, with its defaults; those
+ * from weights_every on say what is read and done while a program trains, and change
+ * nothing here. */
 #define USC_WATCH_KEY_LIST(X)                                                            \
     X(cooldown, 5, 1, INT32_MAX, "minutes in which further anomalies count as one")      \
     X(strikes_num, 3, 1, INT32_MAX, "anomalies until a warning")                         \
@@ -139,14 +159,20 @@ typedef enum usc_watch_mode { USC_WATCH_SOUND, USC_WATCH_ASD } usc_watch_mode;
     X(upper_thresh2, 100, 3, INT32_MAX, "how much above it does not enter the average")  \
     X(grad_sample_interval, 3, 1, INT32_MAX, "one of so many gradients is looked at")    \
     X(deviations, 12, 4, 1000, "robust deviations from its past that are abnormal")      \
-    X(dead_steps, 2, 1, 1000000, "steps of zeros that are abnormal")
+    X(dead_steps, 2, 1, 1000000, "steps of zeros that are abnormal")                     \
+    X(weights_every, 20, 1, INT32_MAX, "weights are read at one of so many steps")       \
+    X(matmul_every, 0, 0, INT32_MAX, "one of so many matmuls is checked, 0: none")       \
+    X(audit, 0, 0, INT32_MAX, "one of so many micro-batches is computed again")          \
+    X(keep_calls, 0, 0, INT32_MAX, "the last so many calls are kept for a trace")        \
+    X(exit_code, 3, 1, 255, "of a job that is stopped")
 
 /** Zero it and call usc_watch_config_init. */
 typedef struct usc_watch_config {
     usc_watch_mode mode;
     bool enable, with_checksum;
-    bool loss_scaling;  /* a loss scaler is at work: Inf for some steps is no fault */
-    int32_t world;      /* ranks; rows have 0 .. world - 1 */
+    bool loss_scaling; /* a loss scaler is at work: Inf for some steps is no fault */
+    int32_t world;     /* ranks; rows have 0 .. world - 1 */
+    usc_watch_reaction action;
     uint32_t detectors; /* one bit for each, 1 << usc_watch_detector */
 #define USC_WATCH_KEY_MEMBER(name, initial, least, most, about) int64_t name;
     USC_WATCH_KEY_LIST(USC_WATCH_KEY_MEMBER)
@@ -160,7 +186,8 @@ USC_API void usc_watch_config_init(usc_watch_config *config, usc_watch_mode mode
 /**
  * Changes `config` by a text "k:v,k:v": the keys above; enable, with_checksum and
  * loss_scaling with true or false; mode with sound or asd, which comes first where it is
- * there; world; detectors with names joined by "+". "" changes nothing.
+ * there; world; detectors with names joined by "+"; action with the name of a reaction.
+ * "" changes nothing.
  *
  * Errors:  USC_E_ARG, with the nearest key, or the limits of the value; `*config` is as
  *          it was. Stricter than NPU_ASD_CONFIG's own reader, which takes a default

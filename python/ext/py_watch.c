@@ -24,6 +24,7 @@ enum {
 typedef struct watch_object {
     PyObject_HEAD; /* the semicolon is for the formatter */
     usc_watch *watch;
+    usc_watch_config config;
     PyThread_type_lock lock; /* one thread at a time */
 } watch_object;
 
@@ -42,6 +43,7 @@ static PyObject *watch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     usc_status status = usc_watch_config_parse(&config, text, &err);
     watch_object *self = (watch_object *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
+    self->config = config;
     if (status == USC_OK) status = usc_watch_create(&config, &self->watch, &err);
     if (status == USC_OK) self->lock = PyThread_allocate_lock();
     if (status == USC_OK && self->lock != NULL) return (PyObject *)self;
@@ -241,6 +243,30 @@ static PyObject *watch_about(watch_object *self, PyObject *unused)
     return about;
 }
 
+static int add_number(PyObject *to, const char *name, int64_t value)
+{
+    PyObject *number = PyLong_FromLongLong(value);
+    const int result = number == NULL ? -1 : PyDict_SetItemString(to, name, number);
+    Py_XDECREF(number);
+    return result;
+}
+
+static PyObject *watch_config(watch_object *self, PyObject *unused)
+{
+    (void)unused;
+    PyObject *keys =
+        Py_BuildValue("{s:s}", "action", usc_watch_reaction_text(self->config.action));
+    if (keys == NULL) return NULL;
+#define KEY(name, initial, least, most, about)                                           \
+    if (add_number(keys, #name, self->config.name) < 0) goto failed;
+    USC_WATCH_KEY_LIST(KEY)
+#undef KEY
+    return keys;
+failed:
+    Py_DECREF(keys);
+    return NULL;
+}
+
 static void watch_dealloc(watch_object *self)
 {
     PyTypeObject *const type = Py_TYPE(self);
@@ -264,6 +290,8 @@ static PyMethodDef methods[] = {
     {"load", METHOD(watch_load), METH_VARARGS, "load(bytes): goes on from a state."},
     {"about", METHOD(watch_about), METH_NOARGS,
      "about() -> dict: tensors, bytes, lost, score, wants_checksum."},
+    {"config", METHOD(watch_config), METH_NOARGS,
+     "config() -> dict: action, and the keys that have a number."},
     {NULL, NULL, 0, NULL},
 };
 

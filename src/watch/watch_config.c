@@ -32,7 +32,7 @@ static const struct {
     {"loss_scaling", offsetof(usc_watch_config, loss_scaling)},
 };
 
-static const char *const others[] = {"mode", "world", "detectors"};
+static const char *const others[] = {"mode", "world", "detectors", "action"};
 
 enum {
     N_NUMBERS = sizeof numbers / sizeof numbers[0],
@@ -177,6 +177,23 @@ usc_status usc_watch_detectors_parse(const char *text, uint32_t *out, usc_error 
     return take_detectors(text, ',', out, err);
 }
 
+static usc_status take_action(const char *value, usc_watch_reaction *out, usc_error *err)
+{
+    const char *best = usc_watch_reaction_text(USC_WATCH_DO_LOG);
+    double most = 0;
+    for (usc_watch_reaction r = 0; r < USC_N_WATCH_REACTIONS; r++) {
+        if (strcmp(value, usc_watch_reaction_text(r)) == 0) {
+            *out = r;
+            return USC_OK;
+        }
+        take_nearer(value, usc_watch_reaction_text(r), &best, &most);
+    }
+    return usc_error_set(err, USC_E_ARG, -1,
+                         "action:%s: one of log, skip, raise and stop is needed; did you "
+                         "mean '%s'?",
+                         value, best);
+}
+
 static usc_status take(usc_watch_config *c, const char *name, const char *value,
                        bool first, usc_error *err)
 {
@@ -191,6 +208,7 @@ static usc_status take(usc_watch_config *c, const char *name, const char *value,
     if (strcmp(name, "mode") == 0) return take_mode(c, value, first, err);
     if (strcmp(name, "detectors") == 0)
         return take_detectors(value, '+', &c->detectors, err);
+    if (strcmp(name, "action") == 0) return take_action(value, &c->action, err);
     if (strcmp(name, "world") != 0)
         return usc_error_set(err, USC_E_ARG, -1,
                              "no key '%s'; did you mean '%s'? Blanks count", name,

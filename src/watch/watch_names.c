@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of sites, detectors and kinds, out of the lists of ulpscope/watch.h.
+// The names of sites, detectors, kinds and reactions, from the lists of watch.h.
 #include <ulpscope/watch.h>
 
 #include <string.h>
@@ -19,6 +19,12 @@ static const char *const detectors[][2] = {
 static const char *const kinds[][2] = {
 #define NAME(id, name, level) [USC_WATCH_##id] = {name, level},
     USC_WATCH_KIND_LIST(NAME)
+#undef NAME
+};
+
+static const char *const reactions[] = {
+#define NAME(id, name) [USC_WATCH_DO_##id] = name,
+    USC_WATCH_REACTION_LIST(NAME)
 #undef NAME
 };
 
@@ -46,6 +52,11 @@ const char *usc_watch_detector_text(usc_watch_detector detector)
 const char *usc_watch_detector_about(usc_watch_detector detector)
 {
     return (unsigned)detector < USC_N_WATCH_DETECTORS ? detectors[detector][1] : "";
+}
+
+const char *usc_watch_reaction_text(usc_watch_reaction reaction)
+{
+    return (unsigned)reaction < USC_N_WATCH_REACTIONS ? reactions[reaction] : "unknown";
 }
 
 const char *usc_watch_kind_text(usc_watch_kind kind)

@@ -358,12 +358,13 @@ TRAIN = """
 """
 
 
-def run(folder, what, ranks=1, *options):
+def run(folder, what, ranks=1, *options, config=None):
     (folder / "train.py").write_text(textwrap.dedent(TRAIN))
     command = [sys.executable, "train.py", what]
     if ranks > 1:
         command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return subprocess.run(["ulpscope", "run", "--watch", *options, "--", *command], cwd=folder, text=True,
+    watch = "--watch" if config is None else f"--watch={config}"
+    return subprocess.run(["ulpscope", "run", watch, *options, "--", *command], cwd=folder, text=True,
                           capture_output=True, timeout=120, env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
 
 
@@ -377,6 +378,27 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
     assert {line["site"] for line in lines[1:]} >= {"weight", "update", "moment1", "moment2"}
     done = run(tmp_path, "grad")
     assert done.returncode == 1 and "the gradient of '0.weight'" in done.stderr
+
+
+def test_a_config_says_what_is_read_and_done(tmp_path):
+    """All that an argument of `ulpscope.watch` may say, for a program that knows nothing of it."""
+    every = "weights_every:1,matmul_every:1,audit:2"
+    done = run(tmp_path, "grad", 1, config=f"{every},keep_calls:30,action:stop,exit_code:17")
+    assert done.returncode == 17 and done.stdout == "" and "the job is stopped: " in done.stderr, done.stderr
+    assert "the gradient of '0.weight'" in done.stderr and f"ulpscope check {tmp_path}/ulpscope-watch --device" in done.stderr
+    with _core.Trace(tmp_path / "ulpscope-watch") as trace:
+        assert len(trace.select()) == 30
+    done = run(tmp_path, "clean", 1, "--watch-log", "w.jsonl", config=every)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "w.jsonl").open()]
+    assert [line["step"] for line in lines[1:] if line["site"] == "weight"] == list(range(40))
+    assert {line["site"] for line in lines[1:]} >= {"matmul", "matmul_input", "matmul_weight"}
+
+
+def test_arguments_count_before_a_config():
+    net = nn.Linear(2, 2)
+    with ulpscope.watch(net, torch.optim.SGD(net.parameters(), lr=1), "weights_every:7,action:raise", action="log") as w:
+        assert (w.weights_every, w.action, w.exit_code) == (7, "log", 3)
 
 
 def test_a_bad_config_starts_nothing(tmp_path):

@@ -707,6 +707,16 @@ static void test_configurations(void **state)
         {"detectors:", "names of detectors"},
         {"detectors:temporal++ranks", "names of detectors"},
         {"world:0", "from 1 to"},
+        {"weights_every:1,matmul_every:100,audit:50,keep_calls:1000,action:stop,"
+         "exit_code:17",
+         NULL},
+        {"weight_every:1", "did you mean 'weights_every'"},
+        {"weights_every:0", "from 1 to"},
+        {"audit:-1", "from 0 to"},
+        {"exit_code:0", "from 1 to 255"},
+        {"exit_code:256", "from 1 to 255"},
+        {"action:halt", "log, skip, raise and stop"},
+        {"action:stopp", "did you mean 'stop'"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -735,6 +745,9 @@ static void test_defaults_are_the_documents(void **state)
     assert_int_equal(c.upper_thresh1, 1000000);
     assert_int_equal(c.upper_thresh2, 100);
     assert_int_equal(c.grad_sample_interval, 3);
+    assert_int_equal(c.weights_every, 20);
+    assert_int_equal(c.action, USC_WATCH_DO_LOG);
+    assert_string_equal(usc_watch_reaction_text(USC_N_WATCH_REACTIONS), "unknown");
 }
 
 int main(void)

@@ -30,6 +30,7 @@ MOMENTS = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "mo
 QUIET = {"asd_event", "checksum_on", "checksum_off"}  # told to the log alone
 OWN = {"matmul", "checksum_abnormal", "replay"}  # that one rank alone knows
 ACTIONS = ("log", "skip", "raise", "stop")
+OUTPUT = "ulpscope-watch"  # folder of the last calls
 UPDATES = 50  # one of so many elements has its update taken at a step,
 FEW = 1 << 16  # and so many at the least
 
@@ -61,6 +62,14 @@ def asd_config():
     """The configuration that NPU_ASD_CONFIG asks for; None where it is not set."""
     text = os.environ.get("NPU_ASD_CONFIG", "").strip()
     return f"mode:asd,{text}" if text else None
+
+
+def configured(config):
+    """What a configuration says of watching itself: keys and values, of those not named the defaults."""
+    try:
+        return _core.Watch(config).config()
+    except _core.ArgError as error:
+        raise ValueError(f"{error}") from None
 
 
 def show_silent():
@@ -161,10 +170,11 @@ class Watch:
         self._meet()
         self.log = watch_log.Log(log, self.world, self.names) if log and self.rank == 0 else None
         self.wrote, self.logged = self.log is not None, bool(log)
-        self.tracker = None
+        self.tracker = self._own_tracker = None
         if keep_calls:
             self.tracker = nan_tracker(keep_calls=keep_calls, output=output)
             self.tracker.__enter__()
+            self._own_tracker = self.tracker
         self.matmuls, self.products = None, watch_matmul.Products()
         if matmul_every and model is not None:
             self.linears = {module: self.ids.get(module.weight, -1) for module in model.modules()
@@ -505,11 +515,11 @@ class Watch:
             self.exchange.close()
         self.events()
         self._closed = True
-        for part in (self.log, self.tracker):
+        for part in (self.log, self._own_tracker):
             with contextlib.suppress(Exception):
                 if part is not None:
                     part.__exit__(None, None, None)
-        self.log = self.tracker = None
+        self.log = self.tracker = self._own_tracker = None
 
     def __enter__(self):
         return self
@@ -545,8 +555,9 @@ def _version(tensor):
     return tensor._version, tensor.data_ptr() if not hasattr(tensor, "to_local") else 0
 
 
-def watch(model, optimizer, config=None, process_group=None, *, action="log", on_event=None, log=None,
-          weights_every=20, matmul_every=0, audit=0, keep_calls=0, output="ulpscope-watch", exit_code=3):  # fmt: skip
+def watch(model, optimizer, config=None, process_group=None, *, action=None, on_event=None, log=None,
+          weights_every=None, matmul_every=None, audit=None, keep_calls=None, output=OUTPUT,
+          exit_code=None):  # fmt: skip
     """
     Watches training for silent corruption from here on; nothing more is needed in the loop.
 
@@ -555,7 +566,8 @@ def watch(model, optimizer, config=None, process_group=None, *, action="log", on
         for event in w.events():
             print(event.sentence)
 
-    `config`: "k:v,k:v" (docs/watch.md); None: what NPU_ASD_CONFIG says, else mode sound.
+    `config`: "k:v,k:v" (docs/watch.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
+    action, weights_every, matmul_every, audit, keep_calls and exit_code as well; arguments count before it.
     `process_group`: over which ranks are held against each other; None: that of the model's
     DistributedDataParallel or FSDP, else none. All of its ranks call this function. `action`: "log";
     "skip" (this step of the optimizer: of one process on the CPU), "raise" (WatchAlarm), "stop"
@@ -568,12 +580,16 @@ def watch(model, optimizer, config=None, process_group=None, *, action="log", on
 
     Raises ValueError for a bad argument; what goes wrong later is said once, and training goes on.
     """
+    if config is None:
+        config = asd_config() or ""
+    given = {"action": action, "weights_every": weights_every, "matmul_every": matmul_every, "audit": audit,
+             "keep_calls": keep_calls, "exit_code": exit_code}  # fmt: skip
+    asked = configured(config) | {key: value for key, value in given.items() if value is not None}
+    action, weights_every, matmul_every, audit, keep_calls, exit_code = (asked[key] for key in given)
     if action not in ACTIONS:
         raise ValueError(f"action {action!r}: one of {', '.join(ACTIONS)}")
     if not isinstance(weights_every, int) or weights_every < 1:
         raise ValueError(f"weights_every {weights_every!r}: one step or more")
-    if config is None:
-        config = asd_config() or ""
     if not isinstance(matmul_every, int) or matmul_every < 0:
         raise ValueError(f"matmul_every {matmul_every!r}: one call of so many, 0 for none")
     if not isinstance(audit, int) or audit < 0:

@@ -12,6 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import watch
+from .nan import nan_tracker
 
 
 def model_of(optimizer):
@@ -34,21 +35,35 @@ class Found:
         self.config, self.log = config, log
         self.error = None
         self.watches = {}
-        self.hook = None
+        self.hook = self.tracker = None
 
     def __enter__(self):
+        """The last calls are kept from here on: where an optimizer steps no hook may be added to all."""
+        keep_calls = watch.configured(watch.asd_config() or "" if self.config is None else self.config)["keep_calls"]
+        if keep_calls:
+            self.tracker = nan_tracker(keep_calls=keep_calls, output=watch.OUTPUT)
+            self.tracker.__enter__()
         self.hook = register_optimizer_step_pre_hook(self._meet)
         return self
 
     def __exit__(self, *raised):
-        self.abandon()
+        self._meet_no_more()
         for one in self.watches.values():
             one.close()
             self.error = self.error or one.error
+        if self.tracker is not None:
+            self.tracker.__exit__(*raised)
+        self.tracker = None
         return False
 
     def abandon(self):
-        """This process was forked, or the mode ends: nothing more is met."""
+        """This process was forked: nothing more is met, nor kept."""
+        self._meet_no_more()
+        if self.tracker is not None:
+            self.tracker.abandon()
+        self.tracker = None
+
+    def _meet_no_more(self):
         if self.hook is not None:
             self.hook.remove()
         self.hook = None
@@ -58,9 +73,12 @@ class Found:
             return
         try:
             log = self.log if not self.watches or self.log is None else f"{self.log}-{len(self.watches) + 1}"
-            made = watch.watch(model_of(optimizer), optimizer, self.config, log=log)
+            made = watch.watch(model_of(optimizer), optimizer, self.config, log=log, keep_calls=0)
+            made.tracker = self.tracker
             self.watches[id(optimizer)] = made
             made.first_step(optimizer)
+        except watch.WatchAlarm:
+            raise
         except Exception as error:  # the program has no part in it
             self.error = f"the watch cannot begin: {error}"
             print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
