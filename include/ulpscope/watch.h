@@ -163,6 +163,7 @@ USC_API const char *usc_watch_reaction_text(usc_watch_reaction reaction);
     X(weights_every, 20, 1, INT32_MAX, "weights are read at one of so many steps")       \
     X(matmul_every, 0, 0, INT32_MAX, "one of so many matmuls is checked, 0: none")       \
     X(audit, 0, 0, INT32_MAX, "one of so many micro-batches is computed again")          \
+    X(neighbour, 0, 0, INT32_MAX, "one of so many by the next rank")                     \
     X(keep_calls, 0, 0, INT32_MAX, "the last so many calls are kept for a trace")        \
     X(exit_code, 3, 1, 255, "of a job that is stopped")
 

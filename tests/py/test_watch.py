@@ -226,7 +226,7 @@ def test_state_goes_over_a_restart():
 
 @pytest.mark.parametrize(("options", "says"), [
     ({"config": "coldown:5"}, "cooldown"), ({"config": "cooldown:0"}, "cooldown"),
-    ({"audit": -1}, "one micro-batch of"), ({"action": "explode"}, "one of log"), ({"weights_every": 0}, "one step or more")])  # fmt: skip
+    ({"audit": -1}, "one micro-batch of"), ({"neighbour": 2}, "no other rank"), ({"neighbour": -1}, "one micro-batch of"), ({"action": "explode"}, "one of log"), ({"weights_every": 0}, "one step or more")])  # fmt: skip
 def test_what_is_wrong_is_a_sentence(options, says):
     net = nn.Linear(2, 2)
     with pytest.raises(ValueError, match=says):

@@ -423,6 +423,37 @@ static void test_bounds_and_audits(void **state)
     }
 }
 
+/* Each rank's micro-batch on the next one. */
+static void test_neighbours_name_a_rank(void **state)
+{
+    static const struct {
+        uint64_t other[4]; /* hash of rank i's on the next rank, where its own is 7 */
+        int world, rank, n;
+    } rows[] = {
+        {{7, 7, 7, 7}, 4, 0, 0},  {{8, 8, 7, 7}, 4, 1, 1},  {{8, 7, 7, 8}, 4, 0, 1},
+        {{7, 7, 8, 9}, 4, 3, 1},  {{7, 8, 7, 7}, 4, -1, 1}, {{8, 8, 7}, 3, 1, 1},
+        {{7, 8, 7, 8}, 4, -1, 2}, {{8, 8, 8}, 3, -1, 3},    {{8, 8}, 2, -1, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run r;
+        run_begin(&r, "", rows[i].world);
+        for (int k = 0; k < rows[i].world; k++)
+            for (int by = 0; by < 2; by++)
+                feed_one(&r, (usc_watch_row){.site = USC_WATCH_REPLAY,
+                                             .rank = (k + by) % rows[i].world,
+                                             .tensor = r.ids[k],
+                                             .value = k,
+                                             .hash64 = by ? rows[i].other[k] : 7});
+        step_to(&r, 0);
+        if (r.n_events != rows[i].n || (rows[i].n > 0 && r.first.rank != rows[i].rank))
+            fail_msg("row %zu: %s", i, r.all);
+        assert_int_equal(strstr(r.all, "2 others compute") != NULL,
+                         rows[i].rank >= 0 && rows[i].n > 0);
+        run_end(&r);
+    }
+}
+
 static usc_product_sums row_of(double sum)
 {
     return (usc_product_sums){sum, 100, 4000, 4e4};
@@ -762,6 +793,7 @@ int main(void)
         cmocka_unit_test(test_weights_change_in_the_step_alone),
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_bounds_and_audits),
+        cmocka_unit_test(test_neighbours_name_a_rank),
         cmocka_unit_test(test_products_have_a_bound),
         cmocka_unit_test(test_products_are_decided_by_two_other_ways),
         cmocka_unit_test(test_order_pieces_and_restarts_change_nothing),

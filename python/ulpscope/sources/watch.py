@@ -22,7 +22,7 @@ import zlib
 import torch
 
 from .. import _core
-from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_ranks, watch_rows
+from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_neighbour, watch_ranks, watch_rows
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
@@ -140,7 +140,7 @@ class Watch:
     """
 
     def __init__(self, model, optimizer, config, process_group, action, on_event, log, weights_every,
-                 matmul_every, audit, keep_calls, output, exit_code):  # fmt: skip
+                 matmul_every, audit, neighbour, keep_calls, output, exit_code):  # fmt: skip
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
         self.weights_every = weights_every
@@ -180,7 +180,11 @@ class Watch:
             self.linears = {module: self.ids.get(module.weight, -1) for module in model.modules()
                             if isinstance(module, torch.nn.Linear)}  # fmt: skip
             self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
-        self.audit = watch_audit.Audit(model, audit, self.ids) if audit else None
+        self.audit = watch_audit.Audit(model, audit, self.ids) if audit or neighbour else None
+        self.neighbours = None
+        if neighbour and self.world > 1:
+            self.neighbours = watch_neighbour.Neighbours(self.audit, neighbour, group, self.ids)
+            self.audit.neighbours = self.neighbours
         summed = self.exchange is not None and not self.asd and watch_collective.applies(model)
         self.collectives = watch_collective.Collectives(model, self._run) if summed else None
         self._hook()
@@ -393,6 +397,8 @@ class Watch:
         sums = self._sums_of(step)
         if self.exchange.alone is None:
             numbers = range(len(self.names))
+            if self.neighbours is not None:
+                sums = torch.cat([sums, self.neighbours.words()])
             self.exchange.send(step, self.shape, [known.get(site, {}).get(i) for site in SITES for i in numbers],
                                sums)  # fmt: skip
         if self.exchange.alone is not None:
@@ -401,6 +407,14 @@ class Watch:
     def _sums_of(self, step):
         told = self._sums.pop(step, None)
         return torch.empty(0, dtype=torch.float64) if told is None else watch_collective.filled(told).view(-1)
+
+    def _feed_neighbours(self, step, words):
+        """What ranks found of each other's micro-batches, known to all of them alike."""
+        for number, rank in self.neighbours.passing(words):
+            self._feed_value(step, "replay", number, watch_audit.PASSING, 0, rank)
+        for number, whose, by in self.neighbours.heard(words):
+            self._feed_value(step, "replay", number, whose, 1, whose)
+            self._feed_value(step, "replay", number, whose, 2, by)
 
     def _feed_sums(self, step, more):
         """Of a step at which ranks told each other sums of what they reduced."""
@@ -414,6 +428,9 @@ class Watch:
     def _receive(self):
         n = len(self.names)
         for step, tables, more in self.exchange.received():
+            if more and self.neighbours is not None:
+                self._feed_neighbours(step, [m[-watch_neighbour.WORDS :] for m in more])
+                more = [m[: -watch_neighbour.WORDS] for m in more]
             self._feed_sums(step, more)
             parts = [{site: (table or [])[k * n : (k + 1) * n] for k, site in enumerate(SITES)} for table in tables]
             self._decide(step, [{site: {i: row for i, row in enumerate(rows) if row is not None}
@@ -468,12 +485,16 @@ class Watch:
         level = logging.INFO if found["level"] == "info" else logging.WARNING
         useful = trace is not None or "TRACE" not in command
         text = f"{event.sentence}; next: {command}" if command and useful and not self.asd else event.sentence
-        if self.tells() or event.kind in OWN:
+        if self.tells() or self.is_own(event):
             logging.getLogger(name).log(level, "%s", text)
 
     def tells(self):
         """Whether it is this rank that says what all know: the first, and each that is alone."""
         return self.rank == 0 or self.exchange.alone is not None
+
+    def is_own(self, event):
+        """Whether this rank alone may know of it."""
+        return event.kind in OWN and event.rank == self.rank
 
     def _keep(self):
         """The folder of the last calls, written now; None where there is none."""
@@ -511,8 +532,9 @@ class Watch:
     def close(self):
         """Takes the hooks out, and decides what is still on its way, as far as it comes in time."""
         self._unhook()
-        if self.exchange is not None:
-            self.exchange.close()
+        for part in (self.exchange, self.neighbours):
+            if part is not None:
+                part.close()
         self.events()
         self._closed = True
         for part in (self.log, self._own_tracker):
@@ -555,8 +577,21 @@ def _version(tensor):
     return tensor._version, tensor.data_ptr() if not hasattr(tensor, "to_local") else 0
 
 
+SO_MANY = {"weights_every": (1, "one step or more"), "matmul_every": (0, "one call of so many, 0 for none"),
+           "audit": (0, "one micro-batch of so many, 0 for none"),
+           "neighbour": (0, "one micro-batch of so many, 0 for none")}  # fmt: skip
+
+
+def _check_arguments(asked):
+    if asked["action"] not in ACTIONS:
+        raise ValueError(f"action {asked['action']!r}: one of {', '.join(ACTIONS)}")
+    for key, (least, says) in SO_MANY.items():
+        if not isinstance(asked[key], int) or asked[key] < least:
+            raise ValueError(f"{key} {asked[key]!r}: {says}")
+
+
 def watch(model, optimizer, config=None, process_group=None, *, action=None, on_event=None, log=None,
-          weights_every=None, matmul_every=None, audit=None, keep_calls=None, output=OUTPUT,
+          weights_every=None, matmul_every=None, audit=None, neighbour=None, keep_calls=None, output=OUTPUT,
           exit_code=None):  # fmt: skip
     """
     Watches training for silent corruption from here on; nothing more is needed in the loop.
@@ -567,7 +602,8 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
             print(event.sentence)
 
     `config`: "k:v,k:v" (docs/watch.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
-    action, weights_every, matmul_every, audit, keep_calls and exit_code as well; arguments count before it.
+    action, weights_every, matmul_every, audit, neighbour, keep_calls and exit_code as well; arguments count
+    before it.
     `process_group`: over which ranks are held against each other; None: that of the model's
     DistributedDataParallel or FSDP, else none. All of its ranks call this function. `action`: "log";
     "skip" (this step of the optimizer: of one process on the CPU), "raise" (WatchAlarm), "stop"
@@ -575,7 +611,8 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
     rows, which `ulpscope watch` reads. `weights_every`: at one of so many steps all weights and
     moments are hashed. `matmul_every`: one of so many calls of nn.Linear is held to its row checksums,
     forward and backward; 0: none. `audit`: one of so many micro-batches is computed again before the
-    optimizer's step and its gradients compared bitwise; 0: none. `keep_calls`: the last so many calls stay in memory with their data and are
+    optimizer's step and its gradients compared bitwise; 0: none. `neighbour`: one of so many by the next
+    rank; 0: none; not of one process. `keep_calls`: the last so many calls stay in memory with their data and are
     written as a trace into `output` where something is abnormal.
 
     Raises ValueError for a bad argument; what goes wrong later is said once, and training goes on.
@@ -583,26 +620,22 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
     if config is None:
         config = asd_config() or ""
     given = {"action": action, "weights_every": weights_every, "matmul_every": matmul_every, "audit": audit,
-             "keep_calls": keep_calls, "exit_code": exit_code}  # fmt: skip
+             "neighbour": neighbour, "keep_calls": keep_calls, "exit_code": exit_code}  # fmt: skip
     asked = configured(config) | {key: value for key, value in given.items() if value is not None}
-    action, weights_every, matmul_every, audit, keep_calls, exit_code = (asked[key] for key in given)
-    if action not in ACTIONS:
-        raise ValueError(f"action {action!r}: one of {', '.join(ACTIONS)}")
-    if not isinstance(weights_every, int) or weights_every < 1:
-        raise ValueError(f"weights_every {weights_every!r}: one step or more")
-    if not isinstance(matmul_every, int) or matmul_every < 0:
-        raise ValueError(f"matmul_every {matmul_every!r}: one call of so many, 0 for none")
-    if not isinstance(audit, int) or audit < 0:
-        raise ValueError(f"audit {audit!r}: one micro-batch of so many, 0 for none")
-    if audit and (model is None or any(hasattr(p, "to_local") for p in model.parameters())):
-        raise ValueError("audit: a model whose parameters are whole on each rank is needed; leave audit out")
+    action, weights_every, matmul_every, audit, neighbour, keep_calls, exit_code = (asked[key] for key in given)
+    _check_arguments(asked)
+    if (audit or neighbour) and (model is None or any(hasattr(p, "to_local") for p in model.parameters())):
+        raise ValueError("audit, neighbour: a model whose parameters are whole on each rank is needed; leave them out")
     try:
         made = Watch(model, optimizer, config, process_group, action, on_event, log, weights_every,
-                     matmul_every, audit, keep_calls, output, exit_code)  # fmt: skip
+                     matmul_every, audit, neighbour, keep_calls, output, exit_code)  # fmt: skip
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
     if action == "skip" and made.exchange is not None:
         made.close()
         raise ValueError("action 'skip': ranks learn of an event a step apart, so that their weights "
                          "would part; take 'raise' or 'stop'")  # fmt: skip
+    if neighbour and made.world == 1:
+        made.close()
+        raise ValueError("neighbour: there is no other rank to compute a micro-batch; take audit")
     return made

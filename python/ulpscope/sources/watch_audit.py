@@ -11,6 +11,7 @@ deterministic, and three that differ are a fault that comes and goes.
 
 Needs of torch: torch.func.functional_call, hooks of modules and tensors."""
 
+import collections
 import contextlib
 import random
 import sys
@@ -57,30 +58,36 @@ def _random_streams(states):
         _set_streams(was)
 
 
-def _streams():
-    numpy = sys.modules.get("numpy")
+def _device_module():
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    module = torch.get_device_module(device) if device is not None else None
-    own = (device, module.get_rng_state()) if hasattr(module, "get_rng_state") else None
+    return torch.get_device_module(device) if device is not None else None
+
+
+def _streams():
+    numpy, module = sys.modules.get("numpy"), _device_module()
+    own = module.get_rng_state() if hasattr(module, "get_rng_state") else None
     return torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state(), own
 
 
 def _set_streams(states):
     here, python, array, own = states
-    torch.set_rng_state(here)
+    torch.set_rng_state(here.cpu())
     random.setstate(python)
     if array is not None:
         sys.modules["numpy"].random.set_state(array)
     if own is not None:
-        torch.get_device_module(own[0]).set_rng_state(own[1])
+        _device_module().set_rng_state(own.cpu())
 
 
 def _autocast(device):
-    """A context with what autocast does now."""
-    if not torch.is_autocast_enabled(device):
-        return contextlib.nullcontext
-    dtype = torch.get_autocast_dtype(device)
-    return lambda: torch.autocast(device, dtype=dtype)
+    """What autocast does now, for torch.autocast; None: nothing."""
+    return (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
+
+
+_Told = collections.namedtuple("_Told", "args kwargs buffers streams autocast out_grads")
+
+
+_nothing = contextlib.nullcontext
 
 
 class _MicroBatch:
@@ -95,6 +102,10 @@ class _MicroBatch:
         self.n_marks = 0
         self.handles = []
 
+    def told(self):
+        """What another rank needs, without what belongs to this one."""
+        return _Told(self.args, self.kwargs, self.buffers, self.streams, self.autocast, self.out_grads)
+
     def stop(self):
         """Nothing more is recorded."""
         handles, self.handles = self.handles, []
@@ -104,7 +115,8 @@ class _MicroBatch:
 
 class Audit:
     """`before_step()` gives (parameter, PASSING or COMES_AND_GOES) of those for which the last audited
-    micro-batch was wrong; `off` says why nothing is audited any more. `busy`: hooks of the model run for a second time."""
+    micro-batch was wrong; `off` says why nothing is audited any more. `busy`: hooks of the model run for a second time.
+    `neighbours`: who is given one of so many, too (watch_neighbour.py)."""
 
     def __init__(self, model, every, parameters):
         self.model = getattr(model, "module", model) if _is_parallel(model) else model
@@ -113,8 +125,10 @@ class Audit:
         self.n = 0
         self.n_audited = self.n_agreed = self.n_unlike = 0
         self.busy, self.off, self.batch = False, None, None
-        self.handles = [model.register_forward_pre_hook(self._begin, with_kwargs=True),
-                        model.register_forward_hook(self._end)]  # fmt: skip
+        self.neighbours, self.is_due = None, False
+        # within DistributedDataParallel: what it does to buffers before is done then
+        self.handles = [self.model.register_forward_pre_hook(self._begin, with_kwargs=True),
+                        self.model.register_forward_hook(self._end)]  # fmt: skip
 
     def _begin(self, module, args, kwargs):
         if self.busy or torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
@@ -122,13 +136,23 @@ class Audit:
         if self.batch is not None:
             self.batch.stop()  # what comes now belongs to another one
         self.n += 1
-        if self.n % self.every == 0:
+        self.is_due |= self._is_given()
+        if self._is_own() or self._is_given():
             with self._guarded():
                 self.batch = _MicroBatch(self.model, args, kwargs, self.device)
+                self.batch.own, self.batch.given = self._is_own(), self._is_given()
+
+    def _is_own(self):
+        return self.every > 0 and self.n % self.every == 0
+
+    def _is_given(self):
+        return self.neighbours is not None and self.n % self.neighbours.every == 0
 
     def _end(self, module, args, result):
         batch = self.batch
-        if self.busy or batch is None or batch.handles or batch.n_marks or self.n % self.every:
+        if self.busy or batch is None or batch.handles or batch.n_marks:
+            return
+        if not (self._is_own() or self._is_given()):
             return
         with self._guarded():
             for i, out in enumerate(tree_flatten(result)[0]):
@@ -144,10 +168,31 @@ class Audit:
         if batch is not None:
             batch.stop()
         # a parameter that was given something twice has no bits of this micro-batch alone
-        if batch is not None and batch.out_grads and batch.n_marks == len(batch.marks):
+        if batch is not None and (not batch.out_grads or batch.n_marks != len(batch.marks)):
+            batch = None
+        if batch is not None and batch.own:
             with self._guarded():
                 wrong = self._held(batch)
+        self._give(batch if batch is not None and batch.given else None)
         return wrong
+
+    def _give(self, batch):
+        """As many times on each rank: the next one waits for word."""
+        is_due, self.is_due = self.is_due, False
+        if self.neighbours is None:
+            return
+        with self.guarded_neighbours():
+            if is_due:
+                self.neighbours.give(batch)
+            self.neighbours.compute()
+
+    @contextlib.contextmanager
+    def guarded_neighbours(self):
+        """What goes wrong there ends that alone."""
+        try:
+            yield
+        except Exception as error:
+            self.neighbours.end(f"{error or type(error).__name__}".splitlines()[0][:300])
 
     def forget(self):
         """Weights have moved: what was recorded cannot be computed again (an optimizer's closure)."""
@@ -155,8 +200,15 @@ class Audit:
         if batch is not None:
             batch.stop()
 
+    number = staticmethod(lambda tensor: _number(_mark(tensor)))
+
+    @staticmethod
+    def numbers(batch):
+        """Parameter -> hash of what a micro-batch gave it."""
+        return {p: _number(mark) for p, mark in batch.marks.items()}
+
     def _held(self, batch):
-        first = {p: _number(mark) for p, mark in batch.marks.items()}
+        first = self.numbers(batch)
         second = self._again(batch)
         self.n_audited += 1
         if first == second:
@@ -174,19 +226,23 @@ class Audit:
         return [(p, COMES_AND_GOES) for p in first if len({first[p], second.get(p), third.get(p)}) > 1]
 
     def _again(self, batch):
-        """Parameter -> hash, of another run on copies."""
+        return self.computed(batch, {}, [(p, p) for p in batch.marks])
+
+    def computed(self, batch, weights, wanted):
+        """Key -> hash of the gradient of each (key, tensor) of `wanted`, of another run on copies;
+        `weights`: by name, in place of the model's."""
         self.busy = True
         try:
             args, kwargs = tree_map(_copy, (batch.args, batch.kwargs))
             buffers = {name: b.clone() for name, b in batch.buffers.items()}
             with _random_streams(batch.streams), torch.enable_grad():
-                with batch.autocast():
-                    result = torch.func.functional_call(self.model, buffers, args, kwargs)
+                with torch.autocast(batch.autocast[0], dtype=batch.autocast[1]) if batch.autocast else _nothing():
+                    result = torch.func.functional_call(self.model, weights | buffers, args, kwargs)
                 flat = tree_flatten(result)[0]
                 outs = [flat[i] for i in batch.out_grads]
-                given = torch.autograd.grad(outs, list(batch.marks), list(batch.out_grads.values()),
+                given = torch.autograd.grad(outs, [tensor for _, tensor in wanted], list(batch.out_grads.values()),
                                             allow_unused=True)  # fmt: skip
-            return {p: _number(_mark(g)) for p, g in zip(batch.marks, given) if g is not None}
+            return {key: self.number(g) for (key, _), g in zip(wanted, given) if g is not None}
         finally:
             self.busy = False
 

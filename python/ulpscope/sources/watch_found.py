@@ -96,4 +96,4 @@ class Found:
         """The events so far but those that are told to a log alone; of several ranks the first tells
         what all know alike; what one of them alone has found it tells itself."""
         return [e for one in self.watches.values() for e in one.events()
-                if e.kind not in watch.QUIET and (one.tells() or e.kind in watch.OWN)]  # fmt: skip
+                if e.kind not in watch.QUIET and (one.tells() or one.is_own(e))]  # fmt: skip
