@@ -78,6 +78,45 @@ def test_rows_are_those_of_the_cpu_on_every_device(dtype):
     assert watch_rows.unpacked(watch_rows.packed([*found[0], None])) == [*found[0], None]
 
 
+class Calls(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts operators that a device has to do something for."""
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.n += func.name() not in ("aten::view", "aten::permute", "aten::detach")
+        return func(*args, **(kwargs or {}))
+
+
+def test_tensors_of_a_dtype_and_size_are_read_together(monkeypatch):
+    """However many layers a model has, and whatever lies between them; up to so many elements in all."""
+    monkeypatch.setattr(watch_rows, "TOGETHER", 5 * 64)
+    torch.manual_seed(2)
+    shapes = [(64,), (8, 8), (3,), (64,), (0,), (4, 16)] * 3
+    given = [torch.randn(s).to(torch.bfloat16 if i % 4 == 3 else torch.float32) for i, s in enumerate(shapes)]
+    given[1] = given[1].T
+    given[5][0, 0] = float("nan")
+    found = []
+    for device in ("cpu", "sim:0"):
+        reader = watch_rows.Reader()
+        reader.take(0, [t.to(device) for t in given])
+        found.append(reader.ready()[0][1])
+    assert len({row.hash64 for row in found[0]}) > 12
+    for here, there in zip(*found):
+        assert here[3:] == there[3:] and there[:3] == pytest.approx(here[:3], rel=1e-12)
+    assert sorted(len(b) for b in watch_rows.buckets(given)) == [3, 3, 3, 4, 5]
+    made = []
+    monkeypatch.setattr(watch_rows, "TOGETHER", 1 << 20)
+    for n in (1, 30):
+        layers = [torch.ones(8, 8, device="sim:0") for _ in range(2 * n)]
+        with Calls() as calls:
+            watch_rows.Reader().take(0, layers)
+        made.append(calls.n)
+    assert 10 < made[0] == made[1], made
+
+
 def test_what_has_no_numbers_has_no_row():
     reader = watch_rows.Reader()
     sparse = torch.eye(3).to_sparse()

@@ -39,7 +39,7 @@ def _mark(tensor):
     tensor = watch_rows.plain(tensor)
     if tensor is None or tensor.is_cpu:
         return 0 if tensor is None else _core.sums([tensor])[0][6]
-    return watch_rows.expression(tensor)[1][3]
+    return watch_rows.expression([tensor])[1][0, 3]
 
 
 def _number(mark):

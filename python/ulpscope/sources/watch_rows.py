@@ -2,8 +2,9 @@
 """What a watch reads of tensors: sums and a hash of the bits, without ever waiting for a device.
 
 On the CPU it is one pass in C (ulpscope/sums.h), done at once. On any other device it is one torch
-expression whose results are copied to the host behind the device's work and are read one step
-later, where they have arrived. Hashes are the same on every device.
+expression for all tensors of a dtype and size, so that a model of many layers has as few calls as one
+of one; results are copied to the host behind the device's work and are read one step later, where they
+have arrived. Hashes are the same on every device.
 
 Needs of torch: that an accelerator's events can be asked whether they have come (torch.Event)."""
 
@@ -17,6 +18,7 @@ from ..calls.replay import raw_bytes
 
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/metrics.md, "Sums of a watch"
 MOST_WAITING = 64  # batches whose results have not come: the oldest is given up then
+TOGETHER = 1 << 22  # elements of a bucket: it is copied, and widened
 NO_DOUBLES = {"mps"}  # devices without float64
 
 NUMBERS = {torch.float32, torch.bfloat16, torch.float16, torch.float64}
@@ -50,28 +52,42 @@ def _in_memory_order(tensor):
     return tensor.permute(order).contiguous().view(-1)
 
 
+def buckets(tensors):
+    """Places of tensors that are read together: of one dtype and size, and not too many elements in all."""
+    alike = collections.defaultdict(list)
+    for i, t in enumerate(tensors):
+        alike[(t.dtype, t.numel()) if t.dtype in NUMBERS else i].append(i)
+    for places in alike.values():
+        most = max(1, TOGETHER // max(1, tensors[places[0]].numel()))
+        yield from (places[k : k + most] for k in range(0, len(places), most))
+
+
 def _hash(flat):
-    whole = raw_bytes(flat)
-    words = torch.nn.functional.pad(whole, (0, -whole.numel() % 8)).view(torch.int64)
-    keys = torch.arange(1, words.numel() + 1, dtype=torch.int64, device=flat.device) * STEP
+    """Of each row."""
+    whole = raw_bytes(flat).view(flat.shape[0], -1)
+    words = torch.nn.functional.pad(whole, (0, -whole.shape[1] % 8)).view(torch.int64)
+    keys = torch.arange(1, words.shape[1] + 1, dtype=torch.int64, device=flat.device) * STEP
     x = words ^ keys
     low, high = x & 0xFFFFFFFF, (x >> 32) & 0xFFFFFFFF
-    return (low * high + x).sum()
+    return (low * high + x).sum(1)
 
 
-def expression(tensor, hashed=True):
-    """(three floats, three counts and the hash, or 0) of one tensor, as two small tensors of its device."""
-    wide = torch.float32 if tensor.device.type in NO_DOUBLES else torch.float64
-    flat = _in_memory_order(tensor)
-    if flat.numel() == 0:
-        return flat.new_zeros(3, dtype=wide), flat.new_zeros(4, dtype=torch.int64)
+def expression(tensors, hashed=True):
+    """(three floats, three counts and the hash, or 0) of each tensor of a bucket, as two small tensors of
+    its device, a row for each."""
+    wide = torch.float32 if tensors[0].device.type in NO_DOUBLES else torch.float64
+    flat = [_in_memory_order(t) for t in tensors]
+    flat = torch.stack(flat) if len(flat) > 1 else flat[0][None]
+    n, size = flat.shape
+    if size == 0:
+        return flat.new_zeros((n, 3), dtype=wide), flat.new_zeros((n, 4), dtype=torch.int64)
     x = flat.to(wide).abs()
     finite = torch.isfinite(x)
     x = torch.where(finite, x, torch.zeros_like(x))
-    size = torch.full_like(finite[0], 0, dtype=torch.int64) + flat.numel()
-    odd = flat.numel() - finite.sum()
-    floats = torch.stack([x.amax(), x.sum(), (x * x).sum()])
-    return floats, torch.stack([size, odd, (x == 0).sum() - odd, _hash(flat) if hashed else size * 0])
+    odd = size - finite.sum(1)
+    floats = torch.stack([x.amax(1), x.sum(1), (x * x).sum(1)], 1)
+    hashes = _hash(flat) if hashed else torch.zeros_like(odd)
+    return floats, torch.stack([torch.full_like(odd, size), odd, (x == 0).sum(1) - odd, hashes], 1)
 
 
 class _Waiting:
@@ -79,7 +95,7 @@ class _Waiting:
 
     def __init__(self, tag, device, parts):
         self.tag = tag
-        self.floats, self.counts = (to_host(torch.stack(part)) for part in zip(*parts))
+        self.floats, self.counts = (to_host(torch.cat(part)) for part in zip(*parts))
         self.event = torch.Event(device)
         self.event.record()
 
@@ -124,8 +140,12 @@ class Reader:
         for i, t in enumerate(read):
             if t is not None and not t.is_cpu:
                 away[t.device].append(i)
-        return [(places, _Waiting(tag, device, [expression(read[i], hashed) for i in places]))
-                for device, places in away.items()]  # fmt: skip
+        batches = []
+        for device, places in away.items():
+            parts = [[places[k] for k in bucket] for bucket in buckets([read[i] for i in places])]
+            rows = [expression([read[i] for i in part], hashed) for part in parts]
+            batches.append(([i for part in parts for i in part], _Waiting(tag, device, rows)))
+        return batches
 
     def ready(self):
         """[(tag, rows)] of the batches that have come since, oldest first."""
