@@ -15,7 +15,7 @@ from torch import nn
 import ulpscope
 import ulpscope.sim
 from ulpscope import _core
-from ulpscope.sources import watch_matmul, watch_rows
+from ulpscope.sources import watch_found, watch_matmul, watch_rows
 
 FLIP = {"fault": "flip", "bit": 30, "element": 5}
 
@@ -417,6 +417,21 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
     assert {line["site"] for line in lines[1:]} >= {"weight", "update", "moment1", "moment2"}
     done = run(tmp_path, "grad")
     assert done.returncode == 1 and "the gradient of '0.weight'" in done.stderr
+
+
+def test_the_first_step_is_read_once(monkeypatch):
+    taken = []
+    take = watch_rows.Reader.take
+    monkeypatch.setattr(watch_rows.Reader, "take", lambda self, tag, *rest: taken.append(tag[:2]) or take(self, tag, *rest))
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with watch_found.Found("weights_every:1", None) as found:
+        for _ in range(3):
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    assert found.error is None and found.n_steps == 3
+    assert [tag for tag in taken if tag[1] in ("grad", "update")] == [
+        (step, site) for step in range(3) for site in ("grad", "update")]  # fmt: skip
 
 
 def test_a_config_says_what_is_read_and_done(tmp_path):

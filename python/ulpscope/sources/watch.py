@@ -150,6 +150,7 @@ class Watch:
         self._events, self._new = [], []
         self._owner = os.getpid()
         self._closed = self._in_step = False
+        self._met = None  # the optimizer in whose first step this watch was made
         self._grads = {}  # id -> row, before the reduction
         self._versions = {}  # id -> version of a weight whose hash was taken
         self._before = {}  # id -> a weight before the step
@@ -265,6 +266,9 @@ class Watch:
         return known[1]
 
     def _before_step(self, optimizer, args, kwargs):
+        met, self._met = self._met, None
+        if met is optimizer and self.step == 0:  # torch has come to the new hook in that very step
+            return
         with self._within_step():
             self._begin_step(optimizer)
             self._act(optimizer)
@@ -296,6 +300,7 @@ class Watch:
     def first_step(self, optimizer):
         """The optimizer steps for the first time just now, and this watch came too late for its hook."""
         self._before_step(optimizer, (), {})
+        self._met = optimizer
 
     def _look_before(self, with_grad):
         """Weights as they are used next, and those of which the update is to be taken."""
