@@ -211,7 +211,7 @@ def test_the_command_names_the_relation(tmp_path):
     found = [json.loads(line) for line in run(*faults, "--relations", "-o", "related", code=1).splitlines()]
     assert {f["op"] for f in found} == {"aten::add.Tensor"}
     assert all("the relation in-place does not hold" in f["cause"] for f in found)
-    assert all(f["repro"].startswith("ulpscope fuzz replay ") and f["repro"].endswith(" --relations") for f in found)
+    assert all(f["repro"].startswith("ulpscope fuzz replay ") and " --relations" in f["repro"] for f in found)
     run("--relations", "-o", "honest", code=0)
 
 
