@@ -97,6 +97,21 @@ static USC_NOINLINE bool finite_f32(const void *src, size_t n, usc_sums_lanes *l
     return max < 0x7f800000;
 }
 
+/* Eight of 16 numbers. */
+static inline __m512d chosen(const double *from, __m512i places)
+{
+    return _mm512_permutex2var_pd(_mm512_loadu_pd(from), places,
+                                  _mm512_loadu_pd(from + 8));
+}
+
+static inline void interleave(__m512d even, __m512d odd, double *to)
+{
+    const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+    const __m512i second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    _mm512_storeu_pd(to, _mm512_permutex2var_pd(even, first, odd));
+    _mm512_storeu_pd(to + 8, _mm512_permutex2var_pd(even, second, odd));
+}
+
 /* Of 32 elements those with even places lie in the low halves of words, the others in the
  * high ones: lanes 0, 2, 4, ... and 1, 3, 5, ... twice, in their order. */
 static USC_NOINLINE bool finite_bf16(const void *src, size_t n, usc_sums_lanes *lanes)
@@ -105,10 +120,8 @@ static USC_NOINLINE bool finite_bf16(const void *src, size_t n, usc_sums_lanes *
     const __m512i upper = _mm512_set1_epi32(0x7fff0000);
     const __m512i evens = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
     const __m512i odds = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-    sums_8 even = {_mm512_i64gather_pd(evens, lanes->sum, 8),
-                   _mm512_i64gather_pd(evens, lanes->squares, 8)};
-    sums_8 odd = {_mm512_i64gather_pd(odds, lanes->sum, 8),
-                  _mm512_i64gather_pd(odds, lanes->squares, 8)};
+    sums_8 even = {chosen(lanes->sum, evens), chosen(lanes->squares, evens)};
+    sums_8 odd = {chosen(lanes->sum, odds), chosen(lanes->squares, odds)};
     counts c = {_mm512_setzero_si512(), _mm512_setzero_si512()};
     for (size_t i = 0; i < n; i += 32) {
         const __m512i bits =
@@ -117,10 +130,8 @@ static USC_NOINLINE bool finite_bf16(const void *src, size_t n, usc_sums_lanes *
         add_sixteen(&even, &even, _mm512_slli_epi32(bits, 16));
         add_sixteen(&odd, &odd, _mm512_and_si512(bits, upper));
     }
-    _mm512_i64scatter_pd(lanes->sum, evens, even.sum, 8);
-    _mm512_i64scatter_pd(lanes->sum, odds, odd.sum, 8);
-    _mm512_i64scatter_pd(lanes->squares, evens, even.square, 8);
-    _mm512_i64scatter_pd(lanes->squares, odds, odd.square, 8);
+    interleave(even.sum, odd.sum, lanes->sum);
+    interleave(even.square, odd.square, lanes->squares);
     const uint16_t max = take_16(&c, lanes);
     take_max((double)_mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(max << 16))),
              lanes);
