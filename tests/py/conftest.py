@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test needs of its surroundings."""
 
+import os
 import signal
 
 import torch
@@ -17,3 +18,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A device's backward runs in a thread that keeps the number of threads it was born with, and
 # bits hang on it: tests of one process that use the device before and after another set it.
 torch.set_num_threads(1)
+
+# Unbuffered, a print of several words is several writes, and ranks that share an output mix them.
+os.environ.pop("PYTHONUNBUFFERED", None)
