@@ -344,15 +344,16 @@ static void large_numbers_hide_none_of_few(void **state)
         for (int e = 0; e < EQUATIONS; e++)
             for (int c = 0; c < COMBINATIONS; c++)
                 for (int j = 0; j < FEW; j++)
-                    given[c][b][e] +=
-                        (c >> (FEW - 1 - j) & 1) != 0 ? 0
-                        : e == 3 && j == 0            ? 1e36
-                                                      : 1 + (double)((e + j * 3) % 7) / 7;
+                    given[c][b][e] += (c >> (FEW - 1 - j) & 1) != 0 ? 0
+                                      : e == 3 && j == 0
+                                          ? 1e36
+                                          : 1 + (double)((e + j * 3) % 7) / 7;
     for (int b = 0; b < BLOCKS; b++)
         for (int e = 0; e < EQUATIONS; e++)
             came[b][e] = (double)(float)given[b % COMBINATIONS][b][e];
     usc_tensor all, some;
-    const int64_t three[] = {COMBINATIONS, BLOCKS, EQUATIONS}, two[] = {BLOCKS, EQUATIONS};
+    const int64_t three[] = {COMBINATIONS, BLOCKS, EQUATIONS},
+                  two[] = {BLOCKS, EQUATIONS};
     assert_int_equal(usc_tensor_make(&all, given, USC_F64, 3, three, NULL), USC_OK);
     assert_int_equal(usc_tensor_make(&some, came, USC_F64, 2, two, NULL), USC_OK);
     const usc_mask_tries of = {
