@@ -70,7 +70,7 @@ usc_status usc_draw_judge_search(const usc_mask_search *honest,
 
 typedef struct tries {
     const double *given, *got; /* (combinations, blocks, equations); without the first */
-    double *unit; /* of the block at work: how large each number may be */
+    double *unit;              /* of the block at work: how large each number may be */
     int64_t n, d;
     int k;
 } tries;
@@ -155,8 +155,7 @@ usc_status usc_draw_try_masks(const usc_mask_tries *m, usc_error *err)
     if (st != USC_OK) return st;
     usc_arena arena = {.alloc = usc_libc_alloc};
     t.unit = usc_arena_take(&arena, (size_t)t.d * sizeof *t.unit);
-    if (arena.failed)
-        return usc_error_set(err, USC_E_NOMEM, -1, "masks: no memory");
+    if (arena.failed) return usc_error_set(err, USC_E_NOMEM, -1, "masks: no memory");
     const usc_float_env env = usc_float_env_enter();
     for (int64_t b = 0; b < t.n; b++) {
         take_units(&t, b);
