@@ -134,8 +134,8 @@ def waits():
 def main():
     """The table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="of a turn; of 20 a watch reads weights at one")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = costs(options.rounds, options.steps)

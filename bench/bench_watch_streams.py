@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ulpscope import _core
+from ulpscope.sources.watch_rows import unpacked
 
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[1] / "build"))
 RANKS, STEPS, VOCABULARY, LENGTH, WIDTH = 4, 400, 64, 32, 64
@@ -62,7 +63,7 @@ def record(path: str) -> None:
                 loss = nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
                 optimizer.zero_grad()
                 loss.backward()
-                rows = [[i, *row[:6]] for i, row in enumerate(_core.sums([p.grad for _, p in named]))]
+                rows = [[i, *row[:6]] for i, row in enumerate(unpacked(_core.sums([p.grad for _, p in named])))]
                 log.write(json.dumps({"step": step, "rank": rank, "site": "grad", "t": step, "rows": rows}) + "\n")
                 for sum_, p in zip(total, model.parameters(), strict=True):
                     sum_ += p.grad / RANKS

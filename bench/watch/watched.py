@@ -53,6 +53,11 @@ class Fan:
         for peer in self.peers.values():
             peer.feed(*given)
 
+    def feed_value(self, *given: Any) -> None:
+        self.core.feed_value(*given)
+        for peer in self.peers.values():
+            peer.feed_value(*given)
+
     def step(self, step: int, seconds: float) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.core.step(step, seconds)
         self.scores["ours"][step] = self.core.about()["score"]

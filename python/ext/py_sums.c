@@ -19,34 +19,22 @@ static usc_status compute(reads *read, const usc_tensor *views, Py_ssize_t n,
     return st;
 }
 
-static int append(PyObject *list, const usc_sums *s)
-{
-    PyObject *row = Py_BuildValue("(dddLLLK)", s->max_abs, s->sum_abs, s->sum_sq,
-                                  (long long)s->numel, (long long)s->n_nonfinite,
-                                  (long long)s->n_zero, (unsigned long long)s->hash64);
-    const int code = row == NULL ? -1 : PyList_Append(list, row);
-    Py_XDECREF(row);
-    return code;
-}
+/* Rows are what lies in memory: three doubles and four words. */
+_Static_assert(sizeof(usc_sums) == 56, "docs/metrics.md, Sums of a watch");
 
-/* Tensors [first, first + n) of the list, n <= AT_ONCE. */
-static int add_rows(PyObject *module, reads *read, PyObject *tensors, Py_ssize_t first,
-                    Py_ssize_t n, PyObject *list)
+/* Tensors [first, first + n), n <= AT_ONCE. */
+static int fill_rows(PyObject *module, reads *read, PyObject *tensors, Py_ssize_t first,
+                     Py_ssize_t n, usc_sums *out)
 {
     usc_tensor views[AT_ONCE];
-    usc_sums sums[AT_ONCE];
     usc_error err = {0};
     for (Py_ssize_t i = 0; i < n; i++)
         if (py_tensor_borrow(PySequence_Fast_GET_ITEM(tensors, first + i), &views[i]) < 0)
             return -1;
-    const usc_status st = compute(read, views, n, sums, &err);
-    if (st != USC_OK) {
-        (void)core_raise(PyModule_GetState(module), st, &err);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (append(list, &sums[i]) < 0) return -1;
-    return 0;
+    const usc_status st = compute(read, views, n, out + first, &err);
+    if (st == USC_OK) return 0;
+    (void)core_raise(PyModule_GetState(module), st, &err);
+    return -1;
 }
 
 static PyObject *sums(PyObject *module, PyObject *args, PyObject *kwargs)
@@ -58,20 +46,28 @@ static PyObject *sums(PyObject *module, PyObject *args, PyObject *kwargs)
         return NULL;
     reads *const read = hashed ? usc_sums_compute : usc_sums_magnitudes;
     PyObject *tensors = PySequence_Tuple(argument); /* whose items stay */
-    PyObject *list = tensors != NULL ? PyList_New(0) : NULL;
-    const Py_ssize_t n = tensors != NULL ? PyTuple_GET_SIZE(tensors) : 0;
-    for (Py_ssize_t i = 0; list != NULL && i < n; i += AT_ONCE)
-        if (add_rows(module, read, tensors, i, n - i < AT_ONCE ? n - i : AT_ONCE, list) <
-            0)
-            Py_CLEAR(list);
-    Py_XDECREF(tensors);
-    return list;
+    if (tensors == NULL) return NULL;
+    const Py_ssize_t n = PyTuple_GET_SIZE(tensors);
+    usc_sums *const rows = PyMem_Calloc((size_t)n + 1, sizeof *rows);
+    int code = rows != NULL ? 0 : -1;
+    if (rows == NULL) (void)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; code == 0 && i < n; i += AT_ONCE)
+        code =
+            fill_rows(module, read, tensors, i, n - i < AT_ONCE ? n - i : AT_ONCE, rows);
+    Py_DECREF(tensors);
+    PyObject *bytes = NULL;
+    if (code == 0)
+        bytes =
+            PyBytes_FromStringAndSize((const char *)rows, n * (Py_ssize_t)sizeof *rows);
+    PyMem_Free(rows);
+    return bytes;
 }
 
 static PyMethodDef functions[] = {
     {"sums", (PyCFunction)(void (*)(void))sums, METH_VARARGS | METH_KEYWORDS,
-     "sums(tensors, hashed=True)\n--\n\nOf each tensor on the CPU (max |x|, sum |x|, "
-     "sum x^2, elements, NaN and Inf, zeros, hash or 0): docs/metrics.md."},
+     "sums(tensors, hashed=True)\n--\n\nOf each tensor on the CPU a row of 56 bytes: "
+     "max |x|, sum |x|, sum x^2 (float64), elements, NaN and Inf, zeros (int64), hash or "
+     "0 (uint64): docs/metrics.md."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `_core.Watch`: a watch (watch.h) that Python feeds. Rows come as one buffer of float64
-// a table, so that a step's statistics cross once.
+// `_core.Watch`: a watch (watch.h) that Python feeds. Rows come as `_core.sums` and other
+// ranks give them, many in one buffer.
 #include "core.h"
 
+#include <ulpscope/sums.h>
 #include <ulpscope/watch.h>
 
 #include <string.h>
-
-/* Columns of a fed table; a hash goes beside, as it has more bits than a double. */
-enum {
-    COLUMN_RANK,
-    COLUMN_TENSOR,
-    COLUMN_MAX_ABS,
-    COLUMN_SUM_ABS,
-    COLUMN_SUM_SQ,
-    COLUMN_NUMEL,
-    COLUMN_NONFINITE,
-    COLUMN_ZERO,
-    COLUMN_VALUE,
-    N_COLUMNS
-};
 
 typedef struct watch_object {
     PyObject_HEAD; /* the semicolon is for the formatter */
@@ -75,87 +62,104 @@ static PyObject *watch_tensor(watch_object *self, PyObject *args, PyObject *kwar
     return status == USC_OK ? PyLong_FromLongLong(id) : raise(self, status, &err);
 }
 
-static usc_watch_row row_of(long long step, usc_watch_site site, const double *c,
-                            uint64_t hash)
+/* Which tensor row `at` is of: without numbers that of its place. */
+static int64_t number_of(const Py_buffer *numbers, size_t at)
 {
-    return (usc_watch_row){.step = step,
-                           .rank = (int32_t)c[COLUMN_RANK],
-                           .site = site,
-                           .tensor = (int64_t)c[COLUMN_TENSOR],
-                           .max_abs = c[COLUMN_MAX_ABS],
-                           .sum_abs = c[COLUMN_SUM_ABS],
-                           .sum_sq = c[COLUMN_SUM_SQ],
-                           .numel = (int64_t)c[COLUMN_NUMEL],
-                           .n_nonfinite = (int64_t)c[COLUMN_NONFINITE],
-                           .n_zero = (int64_t)c[COLUMN_ZERO],
-                           .value = c[COLUMN_VALUE],
-                           .hash64 = hash};
+    int64_t number = (int64_t)at;
+    if (numbers->buf != NULL)
+        memcpy(&number, (const char *)numbers->buf + at * sizeof number, sizeof number);
+    return number;
 }
 
-/* Whether the whole numbers among the columns are ones that fit. */
-static bool is_sound(const double *c)
+static usc_watch_row row_of(const usc_watch_row *of, int64_t tensor, const usc_sums *s)
 {
-    static const int whole[] = {COLUMN_RANK, COLUMN_TENSOR, COLUMN_NUMEL,
-                                COLUMN_NONFINITE, COLUMN_ZERO};
-    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
-        if (!(c[whole[i]] >= -1 && c[whole[i]] < 0x1p53)) return false;
-    return c[COLUMN_RANK] < 0x1p31;
+    usc_watch_row row = *of;
+    row.tensor = tensor;
+    row.max_abs = s->max_abs;
+    row.sum_abs = s->sum_abs;
+    row.sum_sq = s->sum_sq;
+    row.numel = s->numel;
+    row.n_nonfinite = s->n_nonfinite;
+    row.n_zero = s->n_zero;
+    row.hash64 = s->hash64;
+    return row;
 }
 
-static usc_status feed(watch_object *self, long long step, usc_watch_site site,
-                       const Py_buffer *table, const Py_buffer *hashes, usc_error *err)
+/* `of`: what all rows have in common. A row of -1 elements is none. */
+static usc_status feed(watch_object *self, const usc_watch_row *of, const Py_buffer *sums,
+                       const Py_buffer *numbers, usc_error *err)
 {
     enum { PIECE = 64 };
-    const size_t n = (size_t)table->len / (N_COLUMNS * sizeof(double));
+    const size_t n = (size_t)sums->len / sizeof(usc_sums);
     usc_watch_row rows[PIECE];
     usc_status status = USC_OK;
     for (size_t at = 0; status == USC_OK && at < n;) {
         size_t filled = 0;
-        for (; filled < PIECE && at < n; filled++, at++) {
-            double columns[N_COLUMNS];
-            uint64_t hash = 0;
-            memcpy(columns, (const char *)table->buf + at * sizeof columns,
-                   sizeof columns);
-            if (hashes->buf != NULL)
-                memcpy(&hash, (const char *)hashes->buf + at * sizeof hash, sizeof hash);
-            if (!is_sound(columns))
-                return usc_error_set(err, USC_E_RANGE, (int64_t)at,
-                                     "row %zu: a rank, a tensor or a number of elements "
-                                     "that is none",
-                                     at);
-            rows[filled] = row_of(step, site, columns, hash);
+        for (; filled < PIECE && at < n; at++) {
+            usc_sums s;
+            memcpy(&s, (const char *)sums->buf + at * sizeof s, sizeof s);
+            if (s.numel != -1) rows[filled++] = row_of(of, number_of(numbers, at), &s);
         }
         status = usc_watch_feed(self->watch, rows, filled, err);
     }
     return status;
 }
 
+static usc_status site_of(const char *name, usc_watch_row *of, usc_error *err)
+{
+    if (usc_watch_site_by_name(name, &of->site)) return USC_OK;
+    return usc_error_set(err, USC_E_ARG, -1, "no site '%s'", name);
+}
+
 static PyObject *watch_feed(watch_object *self, PyObject *args)
 {
     long long step;
     const char *name;
-    Py_buffer table, hashes = {0};
-    usc_watch_site site;
+    usc_watch_row of = {0};
+    Py_buffer sums, numbers = {0};
     usc_error err = {0};
-    if (!PyArg_ParseTuple(args, "Lsy*|z*", &step, &name, &table, &hashes)) return NULL;
-    const size_t row = N_COLUMNS * sizeof(double), n = (size_t)table.len / row;
-    usc_status status = USC_OK;
-    if (!usc_watch_site_by_name(name, &site))
-        status = usc_error_set(&err, USC_E_ARG, -1, "no site '%s'", name);
-    else if ((size_t)table.len % row != 0 ||
-             (hashes.buf != NULL && (size_t)hashes.len != n * sizeof(uint64_t)))
-        status =
-            usc_error_set(&err, USC_E_SHAPE, -1,
-                          "a table of %d float64 a row is needed, and a uint64 a row "
-                          "for the hashes",
-                          N_COLUMNS);
+    if (!PyArg_ParseTuple(args, "Lsiy*|z*", &step, &name, &of.rank, &sums, &numbers))
+        return NULL;
+    of.step = step;
+    const size_t row = sizeof(usc_sums), n = (size_t)sums.len / row;
+    usc_status status = site_of(name, &of, &err);
+    if (status == USC_OK &&
+        ((size_t)sums.len % row != 0 ||
+         (numbers.buf != NULL && (size_t)numbers.len != n * sizeof(int64_t))))
+        status = usc_error_set(&err, USC_E_SHAPE, -1,
+                               "rows of %zu bytes are needed, and an int64 a row for "
+                               "the numbers of their tensors",
+                               row);
     if (status == USC_OK) {
         core_lock(self->lock);
-        status = feed(self, step, site, &table, &hashes, &err);
+        status = feed(self, &of, &sums, &numbers, &err);
         PyThread_release_lock(self->lock);
     }
-    PyBuffer_Release(&table);
-    if (hashes.buf != NULL) PyBuffer_Release(&hashes);
+    PyBuffer_Release(&sums);
+    if (numbers.buf != NULL) PyBuffer_Release(&numbers);
+    if (status != USC_OK) return raise(self, status, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *watch_feed_value(watch_object *self, PyObject *args)
+{
+    long long step, tensor;
+    unsigned long long hash = 0;
+    const char *name;
+    usc_watch_row row = {0};
+    usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "LsiLd|K", &step, &name, &row.rank, &tensor, &row.value,
+                          &hash))
+        return NULL;
+    row.step = step;
+    row.tensor = tensor;
+    row.hash64 = hash;
+    usc_status status = site_of(name, &row, &err);
+    if (status == USC_OK) {
+        core_lock(self->lock);
+        status = usc_watch_feed(self->watch, &row, 1, &err);
+        PyThread_release_lock(self->lock);
+    }
     if (status != USC_OK) return raise(self, status, &err);
     Py_RETURN_NONE;
 }
@@ -282,8 +286,11 @@ static PyMethodDef methods[] = {
     {"tensor", METHOD(watch_tensor), METH_VARARGS | METH_KEYWORDS,
      "tensor(name, dtype, ndim=0, sharded=False) -> id."},
     {"feed", METHOD(watch_feed), METH_VARARGS,
-     "feed(step, site, table, hashes=None): table, float64 a row of rank, tensor, "
-     "max_abs, sum_abs, sum_sq, numel, nonfinite, zeros, value; hashes, uint64 a row."},
+     "feed(step, site, rank, rows, numbers=None): rows as `sums` gives them, of the "
+     "tensors with these numbers (int64), else of all in turn; one of -1 elements is "
+     "none."},
+    {"feed_value", METHOD(watch_feed_value), METH_VARARGS,
+     "feed_value(step, site, rank, tensor, value, hash=0)."},
     {"step", METHOD(watch_step), METH_VARARGS,
      "step(step, seconds) -> events, as dicts, of all rows up to this step."},
     {"save", METHOD(watch_save), METH_NOARGS, "save() -> bytes."},

@@ -96,7 +96,7 @@ def test_a_rank_that_hears_nothing_goes_on_alone(steps, patience, says, monkeypa
                           "alone": None, "n_bytes": 0}  # fmt: skip
     for step in range(steps):
         assert exchange.alone is None
-        exchange.send(step, 7, [None], torch.empty(0))
+        exchange.send(step, 7, watch_rows.NO_ROW, torch.empty(0))
     come = exchange.received()
     assert says in exchange.alone and [step for step, _, _ in come] == list(range(steps))
-    assert all(rows == [None, [None], None] and more == [] for _, rows, more in come) and exchange.received() == []
+    assert all(rows == [None, watch_rows.NO_ROW, None] and more == [] for _, rows, more in come) and exchange.received() == []

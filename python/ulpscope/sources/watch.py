@@ -202,6 +202,7 @@ class Watch:
             self.ids[parameter] = number
             self.names.append([name, dtype])
         self.shape = zlib.crc32(repr(self.names).encode())
+        self.a_share = max(FEW, sum(p.numel() for p in self.ids) // UPDATES)
 
     def _hook(self):
         for optimizer in self.optimizers:
@@ -311,7 +312,7 @@ class Watch:
 
     def _next_updates(self, with_grad):
         """Some of the tensors, in turn: what one has more than a step's share is paid by the next."""
-        self._share += max(FEW, sum(p.numel() for _, p in with_grad) // UPDATES)
+        self._share += self.a_share
         chosen = []
         while self._share > 0 and len(chosen) < len(with_grad):
             chosen.append(with_grad[(self._turn + len(chosen)) % len(with_grad)])
@@ -383,16 +384,16 @@ class Watch:
         for (step, site, numbers), rows in self.reader.ready():
             known = self._rows.setdefault(step, {})
             if site == "matmul":
-                over = math.inf if rows[0].n_nonfinite else rows[0].max_abs
-                self._feed_value(step, site, numbers[0], over)
+                [row] = watch_rows.unpacked(rows[0])
+                self._feed_value(step, site, numbers[0], math.inf if row.n_nonfinite else row.max_abs)
             elif site is not None:
-                known.setdefault(site, {}).update((i, row) for i, row in zip(numbers, rows) if row is not None)
+                known.setdefault(site, {}).update(zip(numbers, rows))
             elif self.exchange is None:
-                self._decide(step, [self._rows.pop(step)])
+                self._decide_own(step, self._rows.pop(step))
             else:
                 self._send(step, self._rows.pop(step))
         if decide_now and self.step in self._rows:
-            self._decide(self.step, [self._rows[self.step]])
+            self._decide_own(self.step, self._rows[self.step])
             self._rows[self.step] = {}
         if self.exchange is not None:
             self._receive()
@@ -404,10 +405,10 @@ class Watch:
             numbers = range(len(self.names))
             if self.neighbours is not None:
                 sums = torch.cat([sums, self.neighbours.words()])
-            self.exchange.send(step, self.shape, [known.get(site, {}).get(i) for site in SITES for i in numbers],
-                               sums)  # fmt: skip
+            rows = [known.get(site, {}).get(i, watch_rows.NO_ROW) for site in SITES for i in numbers]
+            self.exchange.send(step, self.shape, b"".join(rows), sums)
         if self.exchange.alone is not None:
-            self._decide(step, [known if r == self.rank else {} for r in range(self.world)])
+            self._decide_own(step, known)
 
     def _sums_of(self, step):
         told = self._sums.pop(step, None)
@@ -431,35 +432,41 @@ class Watch:
             self._feed_value(step, "collective", number, over, 3 if rank < 0 else 0, max(rank, 0))
 
     def _receive(self):
-        n = len(self.names)
+        size = len(self.names) * watch_rows.SIZE
         for step, tables, more in self.exchange.received():
             if more and self.neighbours is not None:
                 self._feed_neighbours(step, [m[-watch_neighbour.WORDS :] for m in more])
                 more = [m[: -watch_neighbour.WORDS] for m in more]
             self._feed_sums(step, more)
-            parts = [{site: (table or [])[k * n : (k + 1) * n] for k, site in enumerate(SITES)} for table in tables]
-            self._decide(step, [{site: {i: row for i, row in enumerate(rows) if row is not None}
-                                 for site, rows in of_rank.items()} for of_rank in parts])  # fmt: skip
+            for rank, table in enumerate(tables):
+                for k, site in enumerate(SITES) if table is not None else ():
+                    self._feed(step, site, rank, table[k * size : (k + 1) * size])
+            self._decide(step)
         if self.exchange.alone is not None and not self._said_alone:
             self._said_alone = True
             print(f"ulpscope: the watch of rank {self.rank} goes on alone: {self.exchange.alone}",
                   file=sys.stderr)  # fmt: skip
 
-    def _decide(self, step, ranks):
-        """Feeds what each rank told of a step, and takes the events."""
-        seconds = time.monotonic()
+    def _decide_own(self, step, known):
+        """Of a step of which this rank's rows are all there is."""
         for site in SITES:
-            table, hashes = [], array.array("Q")
-            for rank, known in enumerate(ranks):
-                rows = known.get(site, {})
-                for i, row in rows.items():
-                    table += (rank, i, *row[:-1], 0.0)
-                    hashes.append(row[-1])
-                if rows and self.log is not None:
-                    self.log.put(step, rank, site, seconds, [(i, *row) for i, row in rows.items()])
-            if hashes:
-                self.core.feed(step, site, array.array("d", table).tobytes(), hashes.tobytes())
-        for found in self.core.step(step, seconds):
+            rows = known.get(site)
+            if rows:
+                self._feed(step, site, self.rank, b"".join(rows.values()), array.array("q", rows))
+        self._decide(step)
+
+    def _feed(self, step, site, rank, rows, numbers=None):
+        """Rows of one rank, of these tensors or of all in turn; they go into the log, too."""
+        self.core.feed(step, site, rank, rows, numbers)
+        if self.log is not None:
+            numbers = range(len(self.names)) if numbers is None else numbers
+            told = [(i, *row) for i, row in zip(numbers, watch_rows.unpacked(rows)) if row is not None]
+            if told:
+                self.log.put(step, rank, site, time.monotonic(), told)
+
+    def _decide(self, step):
+        """Has what was fed of a step decided, and takes the events."""
+        for found in self.core.step(step, time.monotonic()):
             self._take(found)
         self._switch_checksum()
 
@@ -473,8 +480,7 @@ class Watch:
 
     def _feed_value(self, step, site, number, value, hash64=0, rank=None):
         rank = self.rank if rank is None else rank
-        table = array.array("d", (rank, number, 0, 0, 0, 0, 0, 0, value))
-        self.core.feed(step, site, table.tobytes(), array.array("Q", (hash64,)).tobytes())
+        self.core.feed_value(step, site, rank, number, value, hash64)
         if self.log is not None:
             self.log.put_values(step, rank, site, time.monotonic(), [(number, value, hash64)])
 

@@ -38,7 +38,7 @@ def _mark(tensor):
     """The hash of the bits: a number, or on a device a number that is not waited for."""
     tensor = watch_rows.plain(tensor)
     if tensor is None or tensor.is_cpu:
-        return 0 if tensor is None else _core.sums([tensor])[0][6]
+        return 0 if tensor is None else watch_rows.unpacked(_core.sums([tensor]))[0].hash64
     return watch_rows.expression([tensor])[1][0, 3]
 
 

@@ -13,8 +13,6 @@ import time
 
 import torch
 
-from . import watch_rows
-
 PATIENCE_S = 60.0  # for the rows of a step; then this rank goes on alone
 MOST_WAITING = 64  # steps whose rows are still on their way
 CLOSE_S = 2.0  # that the end of a watch waits for what is on its way
@@ -43,11 +41,12 @@ class Exchange:
         self.n_bytes = 0
 
     def send(self, step, shape, rows, more):
-        """`shape`: a number that is the same where ranks have the same tensors; `more`: float64, as many on
-        each rank at this step."""
+        """`shape`: a number that is the same where ranks have the same tensors; `rows`: bytes; `more`: float64,
+        as many on each rank at this step."""
         if self.alone is not None:
             return
-        own = torch.cat([torch.tensor([step, shape, len(rows)]), watch_rows.packed(rows), more.view(torch.int64)])
+        words = torch.frombuffer(bytearray(rows), dtype=torch.int64) if rows else torch.empty(0, dtype=torch.int64)
+        own = torch.cat([torch.tensor([step, shape, len(rows)]), words, more.view(torch.int64)])
         buffers = [torch.empty_like(own) for _ in range(self.world)]
         try:
             work = self.dist.all_gather(buffers, own, group=self.group, async_op=True)
@@ -88,9 +87,9 @@ class Exchange:
         if len(heads) > 1:
             self._leave("the ranks have other tensors, or are at another step")
             return own, []
-        end = 3 + len(rows) * watch_rows.WORDS
+        end = 3 + len(rows) // 8
         more = [words[end:].view(torch.float64) for words in buffers]
-        return [watch_rows.unpacked(words[3:end]) for words in buffers], more
+        return [words[3:end].numpy().tobytes() for words in buffers], more
 
     def _leave(self, why):
         self.alone = why.splitlines()[0][:200]

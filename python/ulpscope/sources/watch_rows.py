@@ -24,7 +24,20 @@ NO_DOUBLES = {"mps"}  # devices without float64
 NUMBERS = {torch.float32, torch.bfloat16, torch.float16, torch.float64}
 ORDINARY = {torch.Tensor, torch.nn.Parameter}
 
+_FORMAT = struct.Struct("<dddqqqQ")
+SIZE = _FORMAT.size  # bytes of a row, as `_core.sums` gives them, ranks send them and `_core.Watch` takes them
+NO_ROW = _FORMAT.pack(0.0, 0.0, 0.0, -1, 0, 0, 0)
 Row = collections.namedtuple("Row", "max_abs sum_abs sum_sq numel n_nonfinite n_zero hash64")
+
+
+def unpacked(rows):
+    """The numbers of bytes that hold rows, None where there is none."""
+    return [Row(*row) if row[3] >= 0 else None for row in _FORMAT.iter_unpack(rows)]
+
+
+def parted(rows):
+    """Bytes that hold rows, one by one."""
+    return [rows[k : k + SIZE] for k in range(0, len(rows), SIZE)]
 
 
 def plain(tensor):
@@ -103,8 +116,9 @@ class _Waiting:
         return self.event.query()
 
     def rows(self):
-        return [Row(*floats, *counts[:3], counts[3] & (1 << 64) - 1)
-                for floats, counts in zip(self.floats.tolist(), self.counts.tolist())]  # fmt: skip
+        """The bytes of each."""
+        words = torch.cat([self.floats.double().view(torch.int64), self.counts], 1)
+        return parted(words.numpy().tobytes())
 
 
 def to_host(tensor):
@@ -115,20 +129,24 @@ def to_host(tensor):
 
 
 class Reader:
-    """Reads batches of tensors. `take` begins one, `ready` gives those that are there, in turn."""
+    """Reads batches of tensors. `take` begins one, `ready` gives those that are there, in turn; rows are bytes."""
 
     def __init__(self):
         self.waiting = collections.deque()
         self.n_lost = 0  # batches that a device did not finish in time
 
     def take(self, tag, tensors, hashed=True):
-        """`tag`: what `ready` gives with the rows. Tensors that cannot be read have the row None."""
+        """`tag`: what `ready` gives with the rows. Tensors that cannot be read have NO_ROW."""
         read = [plain(t) for t in tensors]
         here = [i for i, t in enumerate(read) if t is not None and t.is_cpu]
-        given = [None] * len(read)
-        for i, row in zip(here, _core.sums([read[i] for i in here], hashed)):
-            given[i] = Row._make(row)
-        batches = self._away(tag, read, hashed) if len(here) < len(read) else []
+        batches = []
+        if len(here) == len(read):  # nearly always
+            given = parted(_core.sums(read, hashed))
+        else:
+            given = [NO_ROW] * len(read)
+            for i, row in zip(here, parted(_core.sums([read[i] for i in here], hashed))):
+                given[i] = row
+            batches = self._away(tag, read, hashed)
         self.waiting.append((tag, given, batches))
         if len(self.waiting) > MOST_WAITING:
             self.waiting.popleft()
@@ -157,21 +175,3 @@ class Reader:
                     rows[i] = row
             come.append((tag, rows))
         return come
-
-
-_FORMAT = struct.Struct("<dddqqqQ")  # a row on its way between ranks
-WORDS = _FORMAT.size // 8
-
-
-def packed(rows):
-    """Rows as int64; None is a row of which numel is -1."""
-    bytes_ = bytearray()
-    for row in rows:
-        bytes_ += _FORMAT.pack(*(row or (0.0, 0.0, 0.0, -1, 0, 0, 0)))
-    return torch.frombuffer(bytes_, dtype=torch.int64) if bytes_ else torch.empty(0, dtype=torch.int64)
-
-
-def unpacked(words):
-    """The rows of `packed`."""
-    rows = _FORMAT.iter_unpack(memoryview(words.contiguous().view(torch.uint8).numpy()))
-    return [Row(*row) if row[3] >= 0 else None for row in rows]
