@@ -13,7 +13,7 @@
 USC_BEGIN_DECLS
 
 /* Changes whenever a case of a seed becomes another one. */
-#define USC_FUZZ_VERSION 1
+#define USC_FUZZ_VERSION 2
 
 enum {
     USC_FUZZ_ATTEMPTS = 5,            /* the last one changes neither sizes nor layouts */
@@ -58,6 +58,8 @@ typedef struct usc_fuzz_recipe {
     int n_symbols;
     int64_t old_size[USC_FUZZ_SYMBOLS], new_size[USC_FUZZ_SYMBOLS];
     usc_fuzz_numbers numbers;
+    int64_t count; /* in place of one count that is no size (topk's k); 0: none */
+    int which;     /* of them: modulo how many there are */
 } usc_fuzz_recipe;
 
 /**

@@ -84,9 +84,10 @@ static PyObject *told(const usc_fuzz_recipe *r, const usc_fuzz_tensor *t, int n)
         Py_XDECREF(to);
     }
     if (tensors != NULL && sizes != NULL)
-        return Py_BuildValue(
-            "(sssNiN)", usc_stress_text(r->kind), usc_dtype_info_of(r->from)->name,
-            usc_dtype_info_of(r->to)->name, sizes, (int)r->numbers, tensors);
+        return Py_BuildValue("(sssNiN(Li))", usc_stress_text(r->kind),
+                             usc_dtype_info_of(r->from)->name,
+                             usc_dtype_info_of(r->to)->name, sizes, (int)r->numbers,
+                             tensors, (long long)r->count, r->which);
     Py_XDECREF(tensors);
     Py_XDECREF(sizes);
     return NULL;
@@ -209,7 +210,8 @@ static PyMethodDef functions[] = {
     {"fuzz_draw", fuzz_draw, METH_VARARGS,
      "fuzz_draw(seed, case, attempt, stress, tensors) -> (kind, dtype of floats before "
      "and "
-     "now,\n{size: new size}, numbers, tensors): see usc_fuzz_draw."},
+     "now,\n{size: new size}, numbers, tensors, (count or 0, which)): see "
+     "usc_fuzz_draw."},
     {"fuzz_fill", fuzz_fill, METH_VARARGS,
      "fuzz_fill(seed, case, i, tensor, kind, (positive, unit, lowest, highest)) -> "
      "bytearray:\nsee usc_fuzz_fill."},

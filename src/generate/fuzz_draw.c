@@ -181,6 +181,19 @@ static void resize(draw *c)
     fit(c, USC_FUZZ_ELEMENTS);
 }
 
+/* What no size follows, and the call counts by all the same: topk's k, the length of a
+ * permutation. Up to the largest boundary whose square fits into a call's elements. */
+static void recount(const draw *c)
+{
+    draw of = *c;
+    of.i = UINT64_C(0x200) << 32; /* behind all steps */
+    const bool wanted = one_in(&of, c->which->stress ? 2 : 4);
+    const int64_t count = new_size(&of), which = below(&of, USC_FUZZ_SYMBOLS);
+    if (!wanted || c->which->attempt >= 2 || count > 257) return;
+    c->recipe->count = count;
+    c->recipe->which = (int)which;
+}
+
 /* ---- dtypes and kinds of values ---- */
 
 static void retype(draw *c)
@@ -484,6 +497,7 @@ usc_status usc_fuzz_draw(const usc_fuzz_case *which, const usc_fuzz_tensor *exam
               .drawn = drawn,
               .recipe = recipe};
     resize(&c);
+    recount(&c);
     retype(&c);
     recipe->kind = kind_of_case(&c);
     step_forms(&c);

@@ -139,6 +139,37 @@ def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
 # ---- the command -----------------------------------------------------------------------
 
 
+def topk_of_16(op, args, kwargs):
+    """What stands behind the 16th is zero, as an MPS kernel had it (pytorch/pytorch#78915)."""
+    values, places = op(*args, **kwargs)
+    if values.dim() and values.shape[-1] > 16:
+        for t in (values, places):
+            t[..., 16:] = 0
+    return values, places
+
+
+def test_counts_that_no_size_follows_are_drawn_too(tmp_path):
+    """topk's k is 3 in the example: a kernel that is wrong from 17 on is caught, the CPU's own is not."""
+    one = example(tmp_path, "aten::topk", torch.randn(4, 40), 3)
+    verdicts, said = {topk_of_16: [], None: []}, set()
+    for case in range(60):
+        call, words = fuzz.drawn(one, 1, case)
+        assert call.args[1] == 3 or f"k 3 -> {call.args[1]}" in words
+        said.add(call.args[1])
+        for kernel, found in verdicts.items():
+            device = PythonDevice(kernel or (lambda op, args, kwargs: op(*args, **kwargs)))
+            found.append(judge_call(call, device, seconds=0, repeat=1).verdict)
+    assert "wrong" in verdicts[topk_of_16] and set(verdicts[None]) <= {"pass", "unjudged"}
+    assert max(said) > 16
+
+
+def test_sizes_and_modes_are_no_counts(tmp_path):
+    x = torch.randn(2, 6, 4)
+    group = example(tmp_path / "a", "aten::native_group_norm", x, torch.ones(6), torch.zeros(6), 2, 6, 4, 3, 1e-5)
+    loss = example(tmp_path / "b", "aten::nll_loss_forward", x[0], torch.tensor([1, 0, 2, 1, 0, 3]), None, 2, -100)
+    assert group.counts == [] and [name for _, name in loss.counts] == ["ignore_index"]
+
+
 def run(*words, code=0, folder=None):
     done = subprocess.run(["ulpscope", "fuzz", *map(str, words)], capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == code, done.stdout + done.stderr

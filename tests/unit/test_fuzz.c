@@ -60,7 +60,8 @@ static uint64_t hash_of_case(uint64_t number, unsigned char *room)
     usc_line text = {0};
     product(example);
     assert_int_equal(draw(number, 0, example, N_TENSORS, t, &r), USC_OK);
-    usc_line_add(&text, "%d %d %d", (int)r.kind, (int)r.to, (int)r.numbers);
+    usc_line_add(&text, "%d %d %d %lld %d", (int)r.kind, (int)r.to, (int)r.numbers,
+                 (long long)r.count, r.which);
     uint64_t hash = 0;
     for (int i = 0; i < N_TENSORS; i++) {
         usc_line_add(&text, " %lld+%lld in %lld", (long long)t[i].offset,
@@ -83,8 +84,8 @@ static void test_cases_of_a_seed_are_these(void **state)
     uint64_t hash = 0;
     for (uint64_t k = 0; k < 500; k++)
         hash = hash * 31 + hash_of_case(k, room);
-    assert_int_equal(USC_FUZZ_VERSION, 1);
-    assert_true(hash == UINT64_C(0x8a026daec3d9b660));
+    assert_int_equal(USC_FUZZ_VERSION, 2);
+    assert_true(hash == UINT64_C(0x9e4c15af3a06ea3d));
 }
 
 static void *hash_backwards(void *out)
@@ -149,6 +150,23 @@ static void test_what_is_drawn_fits_together(void **state)
     assert_true(n_tile > 40 && n_typed > 300);
     for (int k = 0; k < USC_N_STRESS; k++)
         assert_true(k == USC_STRESS_INDEX ? n_kind[k] == 0 : n_kind[k] > 40);
+}
+
+static void test_counts_are_drawn_at_times(void **state)
+{
+    (void)state;
+    int n_drawn[2] = {0};
+    for (int attempt = 0; attempt < USC_FUZZ_ATTEMPTS; attempt++)
+        for (uint64_t k = 0; k < 1000; k++) {
+            usc_fuzz_tensor example[N_TENSORS], t[N_TENSORS];
+            usc_fuzz_recipe r;
+            product(example);
+            assert_int_equal(draw(k, attempt, example, N_TENSORS, t, &r), USC_OK);
+            assert_true(r.count >= 0 && r.count <= 257 && r.which >= 0);
+            n_drawn[attempt >= 2] += r.count > 0;
+        }
+    assert_in_range(n_drawn[0], 350, 600); /* a quarter of two attempts */
+    assert_int_equal(n_drawn[1], 0);
 }
 
 static void test_the_last_attempt_is_the_example(void **state)
@@ -344,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_cases_of_a_seed_are_these),
         cmocka_unit_test(test_threads_and_order_change_nothing),
         cmocka_unit_test(test_what_is_drawn_fits_together),
+        cmocka_unit_test(test_counts_are_drawn_at_times),
         cmocka_unit_test(test_the_last_attempt_is_the_example),
         cmocka_unit_test(test_steps_lead_away_from_a_draw),
         cmocka_unit_test(test_memory_is_shared_as_it_was),

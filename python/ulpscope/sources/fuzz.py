@@ -34,6 +34,8 @@ TRUSTING = {
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "multinomial",  # as many categories of some weight as are drawn without replacement
 }  # fmt: skip
+# Counts that are the sizes of a tensor, multiplied.
+SIZES_AGAIN = {"native_group_norm"}
 # Arguments that are written although no schema says so: each element must have a place of its own.
 WRITTEN_UNSAID = {"running_mean", "running_var"}
 MOST_WHOLE = 1 << 53  # integers beyond are not drawn one by one
@@ -52,6 +54,7 @@ class Example:
         unsaid = {p for p, v in self.call.views.items() if v.argument in WRITTEN_UNSAID}
         written = {*self.call.written(), *unsaid, *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
         self.tensors = [self._tensor(t, t["path"] in written) for t in self.inputs]
+        self.counts = [] if self._trusts() else counts_of(self.call)
         self.stats = [json.loads(t["stats"]) if isinstance(t["stats"], str) else t["stats"] or {} for t in self.inputs]
 
     @staticmethod
@@ -75,12 +78,13 @@ class Example:
         return "backward" in self.row["op"] and any(not _core.need(t, self.row)[0] for t in whole)
 
     def _attempt(self, seed, case, attempt, stress):
-        kind, was, now, sizes, numbers, tensors = _core.fuzz_draw(seed, case, attempt, stress, self.tensors)
+        kind, was, now, sizes, numbers, tensors, (count, which) = _core.fuzz_draw(seed, case, attempt, stress, self.tensors)
         call = bare_call(self.row)
         call.results, call.mutated, call.live = {}, {}, None
         cast = {dtype_named(was): dtype_named(now)} if was != now else {}
         call.args = [_argument(a, sizes, numbers == ALL, numbers, cast) for a in call.args]
         call.kwargs = {k: _argument(a, sizes, numbers == ALL, numbers, cast) for k, a in call.kwargs.items()}
+        counted = self._recount(call, sizes, count, which) if count else ""
         rows = [{**t, "dtype": d[0], "sizes": list(d[1]), "strides": list(d[2])}
                 for t, d in zip(self.inputs, tensors, strict=True)]  # fmt: skip
         for i, (t, drawn) in enumerate(zip(self.inputs, tensors, strict=True)):
@@ -91,7 +95,17 @@ class Example:
             if view.storage not in call.storages:
                 last = attempt == ATTEMPTS - 1 and not case >> STEP_BIT
                 call.storages[view.storage] = self._content(call, view, rows, i, drawn, (seed, case, kind, sizes, last))
-        return call, said(kind, was, now, sizes)
+        return call, "; ".join(filter(None, [said(kind, was, now, sizes), counted]))
+
+    def _recount(self, call, sizes, count, which):
+        """Puts another count in place of one that is no size; words on it."""
+        free = [(at, name) for at, name in self.counts if _at(self.call, at) not in sizes]
+        if not free:
+            return ""
+        (where, key), name = free[which % len(free)]
+        was = _at(self.call, (where, key))
+        getattr(call, where)[key] = count
+        return f"{name} {was} -> {count}"
 
     def _content(self, call, view, rows, i, drawn, how):
         """The bytes of a tensor's storage."""
@@ -138,6 +152,21 @@ class Example:
             highest = sizes[highest + 1] - 1
         positive = low >= 0 and high > 0
         return positive, positive and high <= 1, min(lowest, max(highest, 0)), max(highest, 0, lowest)
+
+
+def _at(call, place):
+    return getattr(call, place[0])[place[1]]
+
+
+def counts_of(call):
+    """[(place, name)] of arguments that count something: what a schema calls SymInt, which dimensions, modes
+    and flags are not. A forward operator's alone: a backward one trusts that they fit what it is given."""
+    if call.schema is None or "backward" in call.op or base_name(call.op)[1] in SIZES_AGAIN:
+        return []
+    given = {a.name: ("args", i) for i, a in enumerate(call.schema.arguments) if i < len(call.args)}
+    given |= {name: ("kwargs", name) for name in call.kwargs}
+    counts = [a.name for a in call.schema.arguments if a.real_type.kind() == "SymIntType"]
+    return [(given[name], name) for name in counts if name in given and type(_at(call, given[name])) is int]
 
 
 def _argument(value, sizes, anywhere, numbers, cast):
