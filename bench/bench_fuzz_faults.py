@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -376,6 +377,8 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     formulas.load()
+    if not (opdb.folder() / "trace.db").exists():
+        subprocess.run([sys.executable, "-m", "ulpscope.sources.opdb"], check=True)
     trace = _core.Trace(str(opdb.folder()))
     print(f"documented defects: cases of the operator until one is accused (none of {options.most}: -)")
     print(f"{'':44} {'drawn':>6} {'--stress':>9}")

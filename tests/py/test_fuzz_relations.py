@@ -41,9 +41,16 @@ def stale_strided_out(op, args, kwargs):
 
 
 def blind_to_strides(op, args, kwargs):
-    rows = [t.as_strided(t.shape, torch.empty(t.shape, device="meta").stride(), t.storage_offset())
+    rows = [t.as_strided(t.shape, (*t.stride()[:-1], 1), t.storage_offset())
             if isinstance(t, torch.Tensor) and t.dtype == torch.float32 and not kwargs else t for t in args]  # fmt: skip
     return op(*rows, **kwargs)
+
+
+def offsets_in_32_bits(op, args, kwargs):
+    out, x = op(*args, **kwargs), args[0]
+    if x.dim() and (len(x) - 1) * x.stride(0) >= 1 << 31:
+        out[-1] = out[0]
+    return out
 
 
 def max_of_first_row(op, args, kwargs):
@@ -82,6 +89,7 @@ PLANTED = {
     "functional": (aten.mul_.Tensor, lambda: (torch.randn(4, 6), torch.randn(4, 6)), twice_out_of_place),
     "out": (aten.mm.default, lambda: (torch.randn(4, 6), torch.randn(6, 3)), stale_strided_out),
     "layout": (aten.tanh.default, lambda: (torch.randn(4, 6),), blind_to_strides),
+    "far": (aten.neg.default, lambda: (torch.randn(4, 6).half(),), offsets_in_32_bits),
     "permutation": (aten._softmax.default, lambda: (PEAK, -1, False), max_of_first_row),
     "split": (aten.bmm.default, lambda: (positive(2, 3, 4), positive(2, 4, 2)), wrong_for_one_sample),
     "padding": (aten.mm.default, lambda: (torch.randn(5, 16), torch.randn(16, 3)), no_tail),

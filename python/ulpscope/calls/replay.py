@@ -75,6 +75,7 @@ class View:
     version: int = 0
     requires_grad: bool = False
     form: str = ""  # what strides do not tell: "conj", "neg"
+    apart: int = 0  # of a copy that is run: elements between the first of two rows, where not 0
 
     def extent(self):
         """First element and the one behind the last that this view can touch."""
@@ -304,7 +305,17 @@ def bind_exact(call, device_of, on_host=()):
         if base.dtype != view.dtype:
             base = fit(base.view(torch.uint8), view.dtype)
         tensors[path] = _seen(base, view, view.offset)
+        if view.apart:
+            tensors[path] = _apart(tensors[path], view.apart)
     return _bound(call, tensors, bases, None, device_of)
+
+
+def _apart(tensor, stride):
+    """The tensor with this stride of its first axis, in memory of its own: what lies between is never touched."""
+    rows = torch.empty(tensor.shape[1:], device="meta")
+    room = torch.empty((len(tensor) - 1) * stride + rows.numel(), dtype=tensor.dtype, device=tensor.device)
+    own = room.as_strided(tensor.shape, (stride, *rows.stride())).copy_(tensor.detach())
+    return own.requires_grad_(tensor.requires_grad)
 
 
 def _copied(storages, storage, dtype, where):

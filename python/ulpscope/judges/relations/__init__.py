@@ -14,6 +14,7 @@ RELATIONS = {
     "out": (forms.out, "the operator with out=, a strided view", False),
     "method": (forms.method, "the method of the tensor", False),
     "layout": (layouts.layout, "the same tensors laid out otherwise", False),
+    "far": (layouts.far, "a tensor whose last row lies beyond 2^31 elements", False),
     "permutation": (samples.permuted, "samples in another order", False),
     "split": (samples.split, "the samples in two calls", False),
     "padding": (rules.padded, "more elements that are neutral", False),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tensors lie does not change what is computed."""
 
+from dataclasses import replace
+
 from ...calls.replay import base_name
 from ..rows import put, tensor_of
 from .variant import Variant, fits, put_strided, same, varied
@@ -20,3 +22,21 @@ def layout(call, answer, number):
     for path in call.views:
         (put_strided if plain else put)(made, path, tensor_of(call, path))
     return Variant([made], same) if call.views else None
+
+
+# An element this far from the first one has no place in 32 bits.
+FAR = 1 << 31
+
+
+def far(call, answer, number):
+    """One tensor that is not written with its last row beyond 2^31 elements: so much memory is asked for, and
+    hardly any of it touched."""
+    written = set(call.written())
+    shown = [p for p, v in call.views.items()
+             if p not in written and v.sizes and v.sizes[0] > 1 and 0 not in v.sizes and v.dtype.itemsize <= 4]  # fmt: skip
+    if not shown or not fits(call) or base_name(call.op)[1] in OF_STRIDES or any(v.form for v in call.views.values()):
+        return None
+    path, made = shown[number % len(shown)], varied(call)
+    view = call.views[path]
+    made.views[path] = replace(view, apart=FAR // (view.sizes[0] - 1) + 1)
+    return Variant([made], same)
