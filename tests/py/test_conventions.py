@@ -8,7 +8,8 @@ import torch
 import ulpscope
 from calls import make_call
 from ulpscope.executors.device import PythonDevice
-from ulpscope.session.judging import judge_call
+from ulpscope.executors.reference import Reference
+from ulpscope.session.judging import IN_ROWS, judge_call
 
 aten = torch.ops.aten
 NOTE = "numbers among the arguments rounded to bfloat16 first"
@@ -81,3 +82,47 @@ def test_a_number_among_the_arguments_of_a_traced_call(number):
     assert verdict.verdict == "pass" and NOTE in verdict.notes
     lost = PythonDevice(lambda op, args, kwargs: args[0])
     assert judge_call(call, lost, seconds=0).verdict in ("wrong", "reduced")
+
+
+# ---- layouts that the CPU's own kernel misreads --------------------------------------
+
+
+
+@pytest.fixture
+def misread():
+    """Operators whose CPU kernels take any tensor for rows; one of them reads what nobody wrote."""
+    library = torch.library.Library("ulpscope_misread", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.define("noisy(Tensor x) -> Tensor")
+    turns = iter(range(1000))
+
+    def twice(x):
+        return 2 * torch.empty(0, dtype=x.dtype).set_(x.untyped_storage(), 0, x.shape)
+
+    library.impl("twice", twice, "CPU")
+    library.impl("noisy", lambda x: 2 * x if x.is_contiguous() else x * next(turns), "CPU")
+    yield torch.ops.ulpscope_misread
+    library._destroy()
+
+
+def strided():
+    torch.manual_seed(5)
+    return torch.randn(6, 8, 2)[..., 0]
+
+
+@pytest.mark.parametrize("name", ["twice", "noisy"])
+def test_a_right_kernel_is_held_to_rows_where_the_cpu_misreads_others(misread, name):
+    call = make_call(f"ulpscope_misread::{name}.default", strided())
+    said = judge_call(call, PythonDevice(lambda op, args, kwargs: 2 * args[0]), seconds=0)
+    assert said.verdict == "pass" and IN_ROWS in said.notes
+    wrong = judge_call(call, PythonDevice(lambda op, args, kwargs: 2 * args[0].flip(0)), seconds=0)
+    assert wrong.verdict == "wrong"
+    rows = make_call(f"ulpscope_misread::{name}.default", strided().contiguous())
+    assert judge_call(rows, PythonDevice(lambda op, args, kwargs: 2 * args[0]), seconds=0).notes == []
+
+
+def test_answers_without_order_are_no_draws(misread):
+    """An operator that answers otherwise with the same seed draws nothing: it is held to numbers."""
+    call = make_call("ulpscope_misread::noisy.default", strided())
+    assert not Reference(call).is_random()
+    assert Reference(make_call("aten::bernoulli.default", torch.full((64,), 0.5))).is_random()

@@ -14,14 +14,30 @@ OF_STRIDES = {"stride", "is_contiguous", "_reshape_alias", "resize_", "resize_as
 
 def layout(call, answer, number):
     """Strided, offset, expanded or shared tensors as rows of their own; rows of their own strided."""
-    if not fits(call) or base_name(call.op)[1] in OF_STRIDES or any(v.form for v in call.views.values()):
+    if not _may_move(call):
         return None
+    made = in_rows(call)
+    if made is None:
+        made = varied(call)
+        for path in call.views:
+            put_strided(made, path, tensor_of(call, path))
+    return Variant([made], same) if call.views else None
+
+
+def in_rows(call):
+    """The call with each tensor as rows of its own; None where all are so, or must lie where they do."""
     shared = [v.storage for v in call.views.values()]
     plain = all(v.is_contiguous() and v.offset == 0 and shared.count(v.storage) == 1 for v in call.views.values())
+    if plain or not _may_move(call):
+        return None
     made = varied(call)
     for path in call.views:
-        (put_strided if plain else put)(made, path, tensor_of(call, path))
-    return Variant([made], same) if call.views else None
+        put(made, path, tensor_of(call, path))
+    return made
+
+
+def _may_move(call):
+    return fits(call) and base_name(call.op)[1] not in OF_STRIDES and not any(v.form for v in call.views.values())
 
 
 # An element this far from the first one has no place in 32 bits.
@@ -34,7 +50,7 @@ def far(call, answer, number):
     written = set(call.written())
     shown = [p for p, v in call.views.items()
              if p not in written and v.sizes and v.sizes[0] > 1 and 0 not in v.sizes and v.dtype.itemsize <= 4]  # fmt: skip
-    if not shown or not fits(call) or base_name(call.op)[1] in OF_STRIDES or any(v.form for v in call.views.values()):
+    if not shown or not _may_move(call):
         return None
     path, made = shown[number % len(shown)], varied(call)
     view = call.views[path]
