@@ -2,7 +2,7 @@
 """How many faults does `ulpscope fuzz` find, and within how many cases of the operator? Each fault of numbers of
 the simulated device at every operator that it has, one at a time (a share of them, drawn by a seed), and
 defects of real backends that were reported in public, written anew as kernels. A fault counts where it changed
-a bit of some case. docs/fuzz.md has what this prints.
+a bit of some case. Beside it the findings on devices that are right: no fault, other threads, strided copies. docs/fuzz.md has what this prints.
 
 Needs torch: its operator database, `sim`, and functions that stand for a device.
 """
@@ -24,6 +24,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch.utils._pytree import tree_map
 
 import ulpscope
 import ulpscope.sim as sim
@@ -32,6 +33,7 @@ from ulpscope.calls.replay import BadCall
 from ulpscope.calls.verdicts import FLAGGED
 from ulpscope.executors import formulas
 from ulpscope.executors.device import PythonDevice, TorchDevice
+from ulpscope.judges.relations.layouts import OF_STRIDES
 from ulpscope.session.judging import judge_call
 from ulpscope.sources import fuzz, opdb
 
@@ -297,49 +299,116 @@ class Cases:
         return None
 
 
+class Known(dict):
+    """Operator -> its cases."""
+
+    def __init__(self, trace, seed):
+        super().__init__()
+        self.trace, self.seed = trace, seed
+
+    def __missing__(self, op):
+        rows = [self.trace.call(s) for s in self.trace.select(ops=op)[:MOST_EXAMPLES]]
+        self[op] = Cases(rows, self.seed)
+        return self[op]
+
+
 def fired():
     return any(f["changed"] for f in sim.faults_fired())
 
 
+def in_children(n, work, until):
+    """([[number, what work(number) gave]] of numbers below `n`, how many were tried, how many died). In forked
+    processes, as a kernel may die of what it is given: the next one goes on behind that number."""
+    with tempfile.NamedTemporaryFile() as file:
+        context, at, deaths = multiprocessing.get_context("fork"), 0, 0
+        while at < n and time.time() < until:
+            child = context.Process(target=told, args=(at, n, work, until, file.name))
+            child.start()
+            child.join(max(1, until + 60 - time.time()))
+            child.kill()
+            lines = [json.loads(line) for line in Path(file.name).read_text().splitlines()]
+            deaths += child.exitcode != 0
+            at = lines[-1][0] + 1 if lines else at + 1
+    return [line for line in lines if len(line) > 1], at, deaths
+
+
+def told(at, n, work, until, path):
+    """Writes a line for each number before its work begins, and another of what it gave, unless None."""
+    with open(path, "a", buffering=1) as file:
+        for i in range(at, n):
+            if time.time() > until:
+                return
+            file.write(json.dumps([i]) + "\n")
+            given = work(i)
+            if given is not None:
+                file.write(json.dumps([i, given]) + "\n")
+
+
 def planted(trace, options):
-    """Of a share of all (operator, fault): [(operator, kind, cases or None)] of those that changed a bit. In a
-    process of its own, as a kernel may die of what it is given: the next one goes on behind that pair."""
+    """Of a share of all (operator, fault): [(operator, kind, cases or None)] of those that changed a bit."""
     names = sorted({trace.call(s)["op"] for s in trace.select()})
     kinds = [k for k in sim.fault_kinds() if k not in NO_FAULT_OF_NUMBERS]
     pairs = list(itertools.product(names, kinds))
     random.Random(options.seed).shuffle(pairs)
-    with tempfile.NamedTemporaryFile() as file:
-        context, at, deaths, until = multiprocessing.get_context("fork"), 0, 0, time.time() + 60 * options.minutes
-        while at < len(pairs) and time.time() < until:
-            child = context.Process(target=plant, args=(trace, options, pairs, at, until, file.name))
-            child.start()
-            child.join(60 * options.minutes + 60)
-            child.kill()
-            lines = Path(file.name).read_text().splitlines()
-            deaths += child.exitcode != 0
-            at = json.loads(lines[-1])[0] + 1 if lines else at + 1
-    found = [tuple(told) for _, *told in map(json.loads, lines) if told]
-    print(f"{at} of {len(pairs)} pairs of an operator and a fault; died: {deaths}")
-    return found
+    known, device = Known(trace, options.seed), TorchDevice("sim:0")
+
+    def plant(i):
+        op, kind = pairs[i]
+        if not known[op].examples:
+            return None
+        with sim.fault(op, kind):
+            cases = known[op].until(device, options.most, acted=fired)
+            return (op, kind, cases) if cases is not None or fired() else None
+
+    found, tried, deaths = in_children(len(pairs), plant, time.time() + 60 * options.minutes)
+    print(f"{tried} of {len(pairs)} pairs of an operator and a fault; died: {deaths}")
+    return [given for _, given in found]
 
 
-def plant(trace, options, pairs, at, until, path):
-    """Writes a line for each pair before it is tried, and another where the fault acted."""
-    known, device = {}, TorchDevice("sim:0")
-    with open(path, "a", buffering=1) as file:
-        for n in range(at, len(pairs)):
-            op, kind = pairs[n]
-            if time.time() > until:
-                return
-            file.write(json.dumps([n]) + "\n")
-            if op not in known:
-                known[op] = Cases([trace.call(s) for s in trace.select(ops=op)[:MOST_EXAMPLES]], options.seed)
-            if not known[op].examples:
-                continue
-            with sim.fault(op, kind):
-                cases = known[op].until(device, options.most, acted=fired)
-                if cases is not None or fired():
-                    file.write(json.dumps([n, op, kind, cases]) + "\n")
+# ---- devices that are right ----
+
+
+def two_threads(op, args, kwargs):
+    torch.set_num_threads(2)
+    try:
+        return op(*args, **kwargs)
+    finally:
+        torch.set_num_threads(1)
+
+
+def strided_copies(op, args, kwargs):
+    """Every second element of copies, where nothing is written."""
+    def moved(t):
+        if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
+            return t
+        rows = torch.empty(t.shape, device="meta").stride()
+        return torch.empty_strided(t.shape, [2 * s for s in rows], dtype=t.dtype).copy_(t)
+
+    kept = op._schema.is_mutable or op._schema.name.removeprefix("aten::") in OF_STRIDES
+    return op(*args, **kwargs) if kept else op(*tree_map(moved, args), **tree_map(moved, kwargs))
+
+
+HONEST = {"cpu": TorchDevice("cpu"), "sim": TorchDevice("sim:0"), "two threads": PythonDevice(two_threads),
+          "strided copies": PythonDevice(strided_copies)}  # fmt: skip
+
+
+def honest(trace, options):
+    """Prints how many cases each right device is accused of, and of how many the CPU is not."""
+    names = sorted({trace.call(s)["op"] for s in trace.select()})
+    known = Known(trace, options.seed)
+
+    def judged(i):
+        op = names[_core.fuzz_operator(options.seed, i, len(names))]
+        said = {name: known[op].accused(i, device) for name, device in HONEST.items()} if known[op].examples else {}
+        return None if None in said.values() or not said else (op, [name for name, flagged in said.items() if flagged])
+
+    found, _, deaths = in_children(options.honest, judged, time.time() + 3600)
+    for name in HONEST:
+        accused = [(i, op) for i, (op, names) in found if name in names]
+        alone = [(i, op) for i, op in accused if not any(i == j and "cpu" in names for j, (_, names) in found)]
+        print(f"{name:16} accused {len(accused):4} of {len(found)}, where the CPU is not: {len(alone)} "
+              + ", ".join(f"{op}@{i}" for i, op in alone))  # fmt: skip
+    print(f"died: {deaths}")
 
 
 def reported(trace, options):
@@ -372,6 +441,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--most", type=int, default=200, help="cases of an operator for each fault (default 200)")
     parser.add_argument("--minutes", type=float, default=8, help="for planted faults (default 8)")
+    parser.add_argument("--honest", type=int, default=2000, help="cases on devices that are right (default 2000)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -388,6 +458,7 @@ def main():
         print(f"{op.removeprefix('aten::')[:24]:24} {name[:20]:20} {plain or '-':>5} {hard or '-':>9}", flush=True)
     print(f"found: {sum(p is not None for _, _, p, _ in told)} of {len(told)} drawn, "
           f"{sum(h is not None for *_, h in told)} with --stress")  # fmt: skip
+    honest(trace, options)
     found = planted(trace, options)
     numbers = [cases for *_, cases in found if cases is not None]
     if not found:

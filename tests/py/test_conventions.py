@@ -126,3 +126,57 @@ def test_answers_without_order_are_no_draws(misread):
     call = make_call("ulpscope_misread::noisy.default", strided())
     assert not Reference(call).is_random()
     assert Reference(make_call("aten::bernoulli.default", torch.full((64,), 0.5))).is_random()
+
+
+# ---- signs and rotations that a decomposition leaves free -----------------------------
+
+
+def turned(q):
+    """A random rotation of vectors in columns, or a phase of each."""
+    return torch.linalg.qr(torch.randn(q, q))[0]
+
+
+def svd_turned(a, full, uv, driver=None):
+    u, s, v = torch.linalg.svd(a, full_matrices=full)
+    sign = torch.where(torch.arange(s.shape[-1]) % 2 == 0, -1.0, 1.0)
+    k = len(sign)
+    return torch.cat([u[:, :k] * sign, u[:, k:] @ turned(u.shape[-1] - k)], 1), s, sign[:, None] * v
+
+
+def eigh_turned(a, *more):
+    w, v = torch.linalg.eigh(a)
+    return w, torch.cat([v[:, :3] @ turned(3), -v[:, 3:]], 1)
+
+
+def eig_turned(a):
+    w, v = torch.linalg.eig(a)
+    order = torch.randperm(len(w))
+    return w[order], v[:, order] * torch.exp(1j * torch.rand(len(w)))
+
+
+def qr_turned(a, mode):
+    q, r = torch.linalg.qr(a)
+    return -q, -r
+
+
+def alike():
+    q = turned(12)
+    a = (q * torch.tensor([1.0, 1, 1, *range(2, 11)])) @ q.T
+    return (a + a.T) / 2
+
+
+FREE = {
+    "_linalg_svd": (lambda: (torch.randn(12, 8), True, True), svd_turned),
+    "_linalg_eigh": (lambda: (alike(), "L", True), eigh_turned),
+    "linalg_eig": (lambda: (torch.randn(8, 8),), eig_turned),
+    "linalg_qr": (lambda: (torch.randn(12, 8), "reduced"), qr_turned),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_vectors_may_turn_as_the_decomposition_leaves_them_free(name):
+    torch.manual_seed(6)
+    given, kernel = FREE[name]
+    call = make_call(f"aten::{name}.default", *given())
+    said = judge_call(call, PythonDevice(lambda op, args, kwargs: kernel(*args, **kwargs)), seconds=0)
+    assert said.verdict == "pass", said.worst

@@ -81,6 +81,63 @@ def is_silent(verdict, most):
     return verdict.effective_bits > most and not told
 
 
+# ---- rows for other layouts, vectors that may turn -----------------------------------
+
+
+@aims_at("in_rows")
+def rows_of_the_one_before(d):
+    x = d.normal(8, 1).expand(8, 5)
+    return WrongDevice("aten::median.dim", (x, 1), lambda x, dim: tuple(t.roll(1) for t in x.contiguous().median(dim)))
+
+
+@aims_at("in_rows")
+def strides_ignored(d):
+    return WrongDevice("aten::exp.default", (d.normal(8, 8).t(),), lambda x: x.t().exp().contiguous())
+
+
+def _symmetric(d):
+    """With values of which three are one."""
+    q = torch.linalg.qr(d.normal(12, 12).double())[0]
+    return (q * torch.tensor([1.0, 1, 1, *range(2, 11)])) @ q.T
+
+
+@aims_at("gauge")
+def vectors_exchanged(d):
+    def f(a, *more):
+        w, v = torch.linalg.eigh(a)
+        return w, v[:, [*range(10), 11, 10]]
+
+    return WrongDevice("aten::_linalg_eigh.default", (_symmetric(d).float(), "L", True), f)
+
+
+@aims_at("gauge")
+def vectors_of_other_values_mixed(d):
+    def f(a, *more):
+        w, v = torch.linalg.eigh(a)
+        x, y = v[:, 5], v[:, 6]
+        return w, torch.stack([*v.T[:5], (x + y / 64) / 1.000122, (y - x / 64) / 1.000122, *v.T[7:]], 1)
+
+    return WrongDevice("aten::_linalg_eigh.default", (_symmetric(d).float(), "L", True), f)
+
+
+@aims_at("gauge")
+def vectors_of_one_value_too_long(d):
+    def f(a, *more):
+        w, v = torch.linalg.eigh(a)
+        return w, torch.cat([v[:, :3] * (1 + 2**-10), v[:, 3:]], 1)
+
+    return WrongDevice("aten::_linalg_eigh.default", (_symmetric(d).float(), "L", True), f)
+
+
+@aims_at("gauge")
+def one_side_turned(d):
+    def f(a, *more):
+        u, s, v = torch.linalg.svd(a, full_matrices=False)
+        return torch.cat([-u[:, :1], u[:, 1:]], 1), s, v
+
+    return WrongDevice("aten::_linalg_svd.default", (d.normal(12, 8), False, True), f)
+
+
 # ---- what an operator does not promise -----------------------------------------------
 
 

@@ -14,6 +14,7 @@ import torch
 
 from .. import _core
 from ..calls.exact import never_rounds
+from ..calls.gauges import in_gauge_of
 from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
 from ..calls.replay import (
@@ -173,7 +174,7 @@ class Reference:
             self.undefined.update(f"out[{i}]" for i, r in enumerate(results) if r is None)
         outputs = outputs_of(self.call, bound, result)
         self.pairs.update(path for path, t in outputs.items() if t.is_complex())
-        return {path: plain(t) for path, t in outputs.items()}
+        return in_gauge_of(self.call, {path: plain(t) for path, t in outputs.items()}, self.truth)
 
     @cached_property
     def _written(self):

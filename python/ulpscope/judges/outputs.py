@@ -5,6 +5,7 @@ Serves `session.judging`."""
 from dataclasses import replace
 
 from .._core import Finding, Findings
+from ..calls.gauges import in_gauge_of
 from ..calls.indices import aligned
 from ..calls.verdicts import clause
 from . import answers
@@ -18,7 +19,8 @@ def judge_outputs(operands, answer, narrow=False):
     if truth.keys() != promised:
         found.miscounted(len(promised), len(truth))
         return found
-    answer = replace(answer, outputs=aligned(operands.call, answer.outputs, truth))
+    outputs = aligned(operands.call, answer.outputs, truth)
+    answer = replace(answer, outputs=in_gauge_of(operands.call, outputs, truth))
     for path in truth:
         judge_output(found, operands, answer, path, narrow)
     if answer.trespass:

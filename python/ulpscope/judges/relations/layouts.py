@@ -9,6 +9,7 @@ from .variant import Variant, fits, put_strided, same, varied
 
 # Their results tell of strides, or of memory beyond the arguments.
 OF_STRIDES = {"stride", "is_contiguous", "_reshape_alias", "resize_", "resize_as_", "set_", "as_strided",
+              "as_strided_copy", "as_strided_scatter",
               "_unsafe_view", "view", "view_as_complex", "data_ptr", "_nested_view_from_buffer"}  # fmt: skip
 
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decomposition leaves free: the sign (phase) of each pair of vectors, a rotation among vectors of one
+value, the order of complex eigenvalues. Results are brought to those of a reference before they are
+compared. Of torch it needs products and `linalg.svd` of small matrices, in float64."""
+
+from dataclasses import dataclass
+
+import torch
+
+from .indices import name_of_one
+
+ALIKE = 64.0  # values no further apart than so many roundings of the largest are one value
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Results of a decomposition, by number."""
+
+    vectors: tuple  # (result, whether its rows are the vectors, conjugated): what turns together
+    values: int | None = None
+    ordered: bool = True
+    null: bool = False  # vectors of value 0 turn in each result for themselves
+
+
+SVD = Gauge(((0, False), (2, True)), 1, null=True)
+EIGH = Gauge(((1, False),), 0)
+QR = Gauge(((0, False), (1, True)))
+GAUGES = {
+    "_linalg_svd": SVD, "linalg_svd": SVD, "svd": Gauge(((0, False), (2, False)), 1, null=True),
+    "_linalg_eigh": EIGH, "linalg_eigh": EIGH, "linalg_eig": Gauge(((1, False),), 0, ordered=False),
+    "linalg_qr": QR, "qr": QR,
+}  # fmt: skip
+
+
+def in_gauge_of(call, outputs, truth):
+    """The outputs of a call with their vectors turned as near to those of a reference as the
+    decomposition leaves free; as they are where it is none, or where they cannot be."""
+    gauge = GAUGES.get(name_of_one(call)) if truth and call.views else None
+    if gauge is None:
+        return outputs
+    view = next(iter(call.views.values()))
+    paths = [f"out[{i}]" for i, _ in gauge.vectors]
+    values = [] if gauge.values is None else [f"out[{gauge.values}]"]
+    if not all(_comparable(outputs.get(p), truth.get(p)) for p in paths + values):
+        return outputs
+    dims, out = len(view.sizes), dict(outputs)
+    mine, its = ([_vectors(of[p], dims, rows) for p, (_, rows) in zip(paths, gauge.vectors)] for of in (outputs, truth))
+    spectrum = _numbers(truth[values[0]], dims - 1) if values else None
+    spectrum = spectrum.reshape(-1, spectrum.shape[-1]) if values else None
+    if not gauge.ordered:
+        order = _order(_numbers(outputs[values[0]], dims - 1).reshape(spectrum.shape), spectrum)
+        out[values[0]] = _taken(outputs[values[0]], order, dims - 1)
+        mine = [t.gather(-1, order.unsqueeze(-2).expand(t.shape)) for t in mine]
+    _turn(gauge, mine, its, spectrum, min(view.sizes[-2:]), ALIKE * torch.finfo(view.dtype).eps)
+    for path, (_, rows), t in zip(paths, gauge.vectors, mine):
+        out[path] = _back(t, outputs[path], dims, rows)
+    return out
+
+
+def _comparable(a, b):
+    return a is not None and b is not None and a.shape == b.shape and a.numel() > 0 and bool((a.isfinite() & b.isfinite()).all())
+
+
+def _numbers(t, dims):
+    """In float64, complex where a last axis of pairs is beyond `dims`."""
+    return torch.view_as_complex(t.double().contiguous()) if t.dim() > dims else t.double()
+
+
+def _vectors(t, dims, rows):
+    """A matrix of vectors in columns for each matrix of a batch."""
+    t = _numbers(t, dims)
+    t = t.mH if rows else t
+    return t.reshape(-1, *t.shape[-2:]).clone()
+
+
+def _back(t, like, dims, rows):
+    t = t.mH if rows else t
+    t = torch.view_as_real(t.resolve_conj().contiguous()) if like.dim() > dims else t
+    return t.reshape(like.shape).to(like.dtype)
+
+
+def _order(mine, its):
+    """For each value of a reference the place of the nearest one that is not taken yet."""
+    far = (mine.unsqueeze(-2) - its.unsqueeze(-1)).abs()
+    order = torch.empty(its.shape, dtype=torch.int64)
+    for i in range(its.shape[-1]):
+        order[:, i] = far[:, i].argmin(-1)
+        far.scatter_(2, order[:, i, None, None].expand(-1, far.shape[1], 1), torch.inf)
+    return order
+
+
+def _taken(t, order, dims):
+    """Values in an order, in the form in which they were."""
+    flat = _numbers(t, dims).reshape(order.shape).gather(-1, order)
+    flat = torch.view_as_real(flat) if t.dim() > dims else flat
+    return flat.reshape(t.shape).to(t.dtype)
+
+
+def _turn(gauge, mine, its, spectrum, k, alike):
+    """Turns vectors of `mine` in place: together those that belong together, the first `k`."""
+    phases = _phase(sum((a.conj() * b).sum(-2)[:, :k] for a, b in zip(mine, its)))
+    for a in mine:
+        a[:, :, :k] *= phases.unsqueeze(-2)
+    for i in _to_rotate(gauge, mine, spectrum, k, alike):
+        here, there = [a[i] for a in mine], [b[i] for b in its]
+        groups = _groups(spectrum[i], alike) if spectrum is not None and gauge.ordered else []
+        null = [g for g in groups if gauge.null and spectrum[i][g[0]].abs() <= alike * spectrum[i].abs().max()]
+        for group in groups:
+            if group not in null and len(group) > 1:
+                _rotate(here, there, group)
+        for a, b in zip(here, there):
+            _rotate([a], [b], [*sum(null, []), *range(k, a.shape[-1])])
+
+
+def _to_rotate(gauge, mine, spectrum, k, alike):
+    """Which matrices have more to turn than phases: values that are alike, or null, or vectors beyond them."""
+    if any(a.shape[-1] > k for a in mine):
+        return range(len(mine[0]))
+    if spectrum is None or not gauge.ordered:
+        return []
+    tiny = alike * spectrum.abs().amax(-1, keepdim=True)
+    some = (spectrum.diff(dim=-1).abs() <= tiny).any(-1)
+    return (some | (spectrum.abs() <= tiny).any(-1) if gauge.null else some).nonzero()[:, 0].tolist()
+
+
+def _phase(inner):
+    return torch.where(inner == 0, torch.ones_like(inner), torch.sgn(inner))
+
+
+def _groups(values, alike):
+    """Places of values that are one value, those beside each other; of one alone, too."""
+    near = (values.diff().abs() <= alike * values.abs().max()).tolist()
+    groups = [[0]]
+    for i, same in enumerate(near):
+        groups = [*groups[:-1], [*groups[-1], i + 1]] if same else [*groups, [i + 1]]
+    return groups
+
+
+def _rotate(mine, its, group):
+    """Turns the vectors of a group by the rotation that brings all of them nearest."""
+    if not group:
+        return
+    u, _, vh = torch.linalg.svd(sum(a[:, group].mH @ b[:, group] for a, b in zip(mine, its)))
+    for a in mine:
+        a[:, group] = a[:, group] @ (u @ vh)
