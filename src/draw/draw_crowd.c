@@ -217,28 +217,41 @@ static void number_row(double *u, int64_t n, double *room, double out[N_KINDS])
     out[SHAPE] = distance(u, n) * sqrt(count);
 }
 
-/* How large each row is along the mean of the others, and how far from it. */
+/* What the sums over all rows are taken in, so that no square overflows. */
+static double unit_of(const crowd *c)
+{
+    double most = 0;
+    for (int64_t i = 0; i < c->n * c->n_rows; i++)
+        most = fmax(most, fabs(c->rows[i]));
+    return most > 0 ? most : 1;
+}
+
+/* How large each row is along the mean of all, and how far from that of the others. The
+ * device's is one of the others of each draw: rows that come from the same draws can
+ * change places, also where one element makes the number (numbers against 39 others and
+ * against 40 are apart by themselves). A sum of few squares has a long tail; its cube
+ * root has none (Wilson and Hilferty). */
 static void size_rows(const crowd *c, double numbers[][N_KINDS])
 {
+    const double n = c->n_rows - 1, unit = unit_of(c);
     for (int row = 0; row < c->n_rows; row++) {
         double along = 0, size = 0, apart = 0, varies = 0;
-        const double n = c->n_rows - 1 - (row > 0 ? 1 : 0);
         for (int64_t i = 0; i < c->n; i++) {
             double sum = 0, squares = 0;
-            const double v = row_of(c, row)[i];
-            for (int r = 1; r < c->n_rows; r++) {
-                const double other = r == row ? 0 : row_of(c, r)[i];
+            const double v = row_of(c, row)[i] / unit;
+            for (int r = 0; r < c->n_rows; r++) {
+                const double other = r == row ? 0 : row_of(c, r)[i] / unit;
                 sum += other;
                 squares += other * other;
             }
-            const double mean = sum / n;
-            along += v * mean;
-            size += mean * mean;
+            const double mean = sum / n, middle = (sum + v) / c->n_rows;
+            along += v * middle;
+            size += middle * middle;
             apart += (v - mean) * (v - mean);
             varies += fmax(squares / n - mean * mean, 0);
         }
         numbers[row][SIZE] = along / fmax(size, 1e-300);
-        numbers[row][VARIANCE] = apart / fmax(varies, 1e-300);
+        numbers[row][VARIANCE] = cbrt(apart / fmax(varies, 1e-300));
     }
 }
 

@@ -236,6 +236,46 @@ static void draws_of_few_values_admit_no_others(void **state)
                         "64 elements have values that no draw of the CPU has");
 }
 
+/* Parts of 32 elements that are kept or dropped as one, or (kept 0) have one noise; the
+ * first is 10,000 times as large and makes by itself how large a draw is, and how far
+ * from the others. */
+static void draw_parts(double *out, double kept)
+{
+    for (int i = 0; i < N; i += 32) {
+        double factor = kept == 0 ? stream_normal() : stream_even() < kept ? 1 / kept : 0;
+        if (i == 0) factor *= 1e4;
+        for (int j = i; j < i + 32; j++)
+            out[j] = factor * (1 + 0.01 * (j % 7));
+    }
+}
+
+/* The device's draw is one of the others of each draw: they can change places, so that it
+ * is furthest off no more often than any other. */
+static void an_honest_draw_is_no_rarer_than_another(void **state)
+{
+    (void)state;
+    static double device[N];
+    const double shares[] = {0.5, 0.8, 0};
+    /* where plain squares (482, 821), and the mean of the others (660, 775), mislead */
+    const uint64_t of_noise[] = {482, 660, 775, 821};
+    for (uint64_t s = 0; s < 60; s++) {
+        const double kept = shares[s % 3];
+        stream_seed(kept == 0 && s < 12 ? of_noise[s / 3] : 1 + s);
+        for (int k = 0; k < USC_DRAW_CROWD; k++)
+            draw_parts(crowd_rows[k], kept);
+        draw_parts(device, kept);
+        assert_string_equal(among_draws(USC_F32, device, false), "");
+        for (int i = 0; i < N; i++) /* scaled once more */
+            device[i] /= kept == 0 ? 0.25 : kept;
+        if (s < 6) assert_string_not_equal(among_draws(USC_F32, device, false), "");
+    }
+    for (int i = 0; i < 32; i++) /* the large part alone: nothing else tells of it */
+        device[i] *= 400;
+    for (int i = 32; i < N; i++)
+        device[i] *= 0.25;
+    assert_non_null(strstr(among_draws(USC_F32, device, false), "of the result"));
+}
+
 /* ---- masks behind sums ---- */
 
 enum { BLOCKS = 40, EQUATIONS = 16, UNKNOWNS = 40 };
@@ -537,6 +577,7 @@ int main(void)
         cmocka_unit_test(masks_are_judged_as_far_as_they_show),
         cmocka_unit_test(an_answer_must_lie_among_the_draws),
         cmocka_unit_test(draws_of_few_values_admit_no_others),
+        cmocka_unit_test(an_honest_draw_is_no_rarer_than_another),
         cmocka_unit_test(masks_behind_sums_are_found),
         cmocka_unit_test(large_numbers_hide_no_mask),
         cmocka_unit_test(large_numbers_hide_none_of_few),
