@@ -307,6 +307,46 @@ def few_different_draws(d):
     return Wrong(torch.rand_like, (d.normal(64, 64),), d.whole(0, 256, 64, 64) / 256)
 
 
+# ---- what a mask hides ---------------------------------------------------------------
+
+
+class WrongAttention(Wrong):
+    """Attention as a trace has it: of functions nothing is said beside a mask."""
+
+    def judged(self):
+        call = make_call("aten::scaled_dot_product_attention", *self.args, None, 0.0, True)
+        found = judging.judge_given(call, Answer({"out[0]": self.outputs}), seconds=0)
+        return SimpleNamespace(verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason,
+                               notes=found.notes)  # fmt: skip
+
+
+def _hiding(d, at):
+    """Queries, keys, values with a NaN in key `at` of eight, and what they give."""
+    q, k, v = (d.normal(2, 2, 8, 4) for _ in range(3))
+    v[1, 1, at, 2] = math.nan
+    return (q, k, v), F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@aims_at("masked")
+def a_nan_that_is_seen_and_lost(d):
+    given, out = _hiding(d, 3)
+    return WrongAttention(None, given, out.nan_to_num(0.5))
+
+
+@aims_at("masked")
+def a_nan_in_another_column(d):
+    given, out = _hiding(d, 7)
+    out[1, 1, 2, 1] = math.nan
+    return WrongAttention(None, given, out)
+
+
+@aims_at("masked")
+def garbage_for_what_is_hidden(d):
+    given, out = _hiding(d, 7)
+    out[1, 1, :7, 2] = d.normal(7)
+    return WrongAttention(None, given, out)
+
+
 # ---- subnormals, noise ---------------------------------------------------------------
 
 

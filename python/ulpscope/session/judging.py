@@ -23,6 +23,7 @@ from ..executors.operands import Operands, Timing
 from ..executors.reference import DrawsUnsaid, Reference
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ..executors.streams import kept_state
+from ..judges import masked
 from ..judges import standards as _standards
 from ..judges.calm import calm_call
 from ..judges.carried import carried
@@ -234,6 +235,10 @@ def _judge_answer(call, answer, timing, operands=None):
         return _judge_in_rows(call, answer, timing) or verdict
     if verdict.verdict not in FLAGGED or verdict.operands is None:
         return verdict
+    if verdict.verdict == "nonfinite":
+        unread = masked.forgiven(call, answer, lambda call, answer: _judge_held_to(call, answer, timing))
+        if unread is not None:
+            return unread
     for note, other in _readings(call):
         again = _judge_held_to(other, answer, timing)
         if not verdict.findings.read_so(again.findings):

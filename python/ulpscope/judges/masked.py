@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention with NaN or Inf in what a mask hides. A hidden key has weight 0: one form of attention
+multiplies it by what is there, and 0 NaN is NaN; another one never reads it, and kernels in tiles do
+either from tile to tile. Here the call is held to the form that reads no hidden key, and where a hidden
+one reaches NaN is as good. Serves `session.judging`. Of torch it needs its softmax and `einsum`.
+"""
+
+import copy
+import math
+from dataclasses import replace
+
+import torch
+
+from ..calls.arguments import arguments_of
+from ..calls.replay import base_name, bind_exact
+
+MOST = 1 << 26  # products of weights and values
+NOTE = "NaN or Inf of a hidden key: one form of attention multiplies it by 0, another does not read it"
+
+
+def forgiven(call, answer, judge):
+    """The verdict by the form that reads no hidden key, the NaN that these reach being excused; None
+    where nothing hidden is NaN, or something else is accused. `judge(call, answer)` judges."""
+    if call.composite or call.schema is None or base_name(call.op)[1] != "scaled_dot_product_attention" or answer.trespass:
+        return None
+    given = arguments_of(call, bind_exact(call, lambda captured: "cpu").tensors)
+    if given.get("dropout_p") or not given["query"].is_floating_point():
+        return None
+    reached, path = _reached(given), "out[0]"
+    out = answer.outputs.get(path)
+    if out is None or reached is None or reached.shape != out.shape or not bool(reached.any()):
+        return None
+    other = copy.copy(call)
+    other.function = _Unread(call.function)
+    right = _attend(**{name: _wide(v) for name, v in given.items()}).to(out.dtype)
+    free = reached & out.isnan() & ~right.isnan()
+    verdict = judge(other, replace(answer, outputs={**answer.outputs, path: torch.where(free, right, out)}))
+    if verdict.verdict != "pass":
+        return None
+    verdict.answer = answer
+    verdict.findings.excuse(0, "masked", int(free.sum()))
+    verdict.remarks = [*verdict.remarks, NOTE]
+    return verdict
+
+
+def _wide(value):
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if floats else value
+
+
+def _shared(q, k, v):
+    """Keys and values for each head of the queries."""
+    heads = q.shape[-3] if q.dim() > 2 else 1
+    return (t if t.dim() < 3 or t.shape[-3] == heads else t.repeat_interleave(heads // t.shape[-3], -3) for t in (k, v))
+
+
+def _hidden(q, k, mask, causal):
+    """Which keys a query must not see; None where no mask says so."""
+    if causal:
+        return torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril().logical_not()
+    if mask is None:
+        return None
+    return ~mask if mask.dtype == torch.bool else mask == -math.inf
+
+
+def _reached(given):
+    """The elements of the result that a hidden key makes NaN in the form that multiplies it by 0: all of a
+    query's that is not finite times the key, or may overflow there, and the columns in which its value is not.
+    Also those of a query all of whose keys weigh exp(-Inf): 0 / 0, or 0 as where all are hidden."""
+    q, scale = given["query"], given["scale"]
+    k, v = _shared(q, given["key"], given["value"])
+    hidden = _hidden(q, k, given["attn_mask"], given["is_causal"])
+    if hidden is None or 0 in (*q.shape, *k.shape):
+        return None
+    size = torch.einsum("...qe,...ke->...qk", q.double().abs(), k.double().abs())
+    top = torch.finfo(q.dtype).max / max(1.0, scale or 0.0)
+    score = hidden & ~(size < top)
+    if score.numel() * v.shape[-1] > MOST:
+        return None
+    odd, hidden = (~v.isfinite()).double(), hidden.expand(score.shape).double()
+    none = (_scores(_wide(q), _wide(k), given["attn_mask"], given["is_causal"], scale) == -math.inf).all(-1, keepdim=True)
+    return score.any(-1, keepdim=True) | none | (torch.einsum("...qk,...ke->...qe", hidden, odd) > 0)
+
+
+class _Unread:
+    """The operator, computed so that no hidden key is read."""
+
+    def __init__(self, operator):
+        self._schema, self._name, self.tags = operator._schema, operator._name, operator.tags
+
+    def __call__(self, *args, **kwargs):
+        return _attend(*args, **kwargs)
+
+
+def _attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    """Attention that reads no hidden key; 0 for a query that sees none, as torch has it."""
+    key, value = _shared(query, key, value)
+    scores = _scores(query, key, attn_mask, is_causal, scale)
+    weights = torch.where((scores == -math.inf).all(-1, keepdim=True), 0, scores.softmax(-1))
+    hidden = _hidden(query, key, attn_mask, is_causal).unsqueeze(-1)
+    return torch.where(hidden, 0, weights.unsqueeze(-1) * value.unsqueeze(-3)).sum(-2)
+
+
+def _scores(q, k, mask, causal, scale):
+    scores = torch.einsum("...qe,...ke->...qk", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None and mask.dtype != torch.bool:
+        scores = scores + mask
+    return torch.where(_hidden(q, k, mask, causal), -math.inf, scores)
