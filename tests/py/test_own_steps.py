@@ -39,11 +39,18 @@ def loss():
     return "aten::cosine_similarity", randn(48, 64), randn(48, 64) + 1, 1, 1e-8
 
 
+def overflow():
+    """Probabilities as targets: torch divides by the number of rows what it has added up, which float16
+    does not hold; the loss is 9,000."""
+    torch.manual_seed(2)
+    return "aten::cross_entropy_loss", (torch.randn(96, 64) * 90).half(), torch.rand(96, 64).half()
+
+
 # Without AVX-512 torch adds up this product in another way, which is not known as its own yet.
 AS_KNOWN = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 needs_it = pytest.mark.skipif(not AS_KNOWN, reason="the processor has no bfloat16 products of oneDNN")
 
-CALLS = {f.__name__: f for f in (linear, attention, einsum, chain, loss)}
+CALLS = {f.__name__: f for f in (linear, attention, einsum, chain, loss, overflow)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=needs_it if n == "linear" else ()) for n in CALLS])
@@ -81,6 +88,31 @@ class Sums(Mode):
         for i in range(0, a.shape[-1], 4):
             total = func(a[..., i : i + 4], b[..., i : i + 4, :]) + total
         return total
+
+
+class Infinite(Mode):
+    """Sums that overflow below what float16 holds."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func is not torch.ops.aten.sum.default:
+            return out
+        return torch.where(out.abs() > 6e4, out * torch.inf, out)
+
+
+@pytest.mark.parametrize("factor, verdict", [(0.96, "nonfinite"), (1.2, "pass")])
+def test_a_step_that_overflows_early_is_flagged(factor, verdict):
+    op, x, target = overflow()
+    target = target / torch.nn.functional.cross_entropy(x.double(), target.double(), reduction="sum")
+    target = (target.double() * 65504 * factor).half()
+    device = TorchDevice("sim:0")
+
+    def run(call):
+        with Infinite():
+            return TorchDevice.run(device, call)
+
+    device.run = run
+    assert judge_call(make_call(op, x, target), device, seconds=0).verdict == verdict
 
 
 @pytest.mark.parametrize("name", ["linear", "einsum", "chain"])

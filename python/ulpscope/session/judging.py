@@ -119,7 +119,7 @@ def _judge_ran(call, device, answer, timing, mark, rule, repeat):
     if verdict.operands is None:
         return verdict
     verdict = _settle(call, device, verdict, timing, mark, repeat)
-    if verdict.verdict not in ("wrong", "reduced") or verdict.operands is None:
+    if verdict.verdict not in ("wrong", "reduced", "nonfinite") or verdict.operands is None:
         return verdict
     return forgiven(call, device, verdict,
                     lambda answer: _judge_answer(call, answer, timing, verdict.operands))  # fmt: skip
