@@ -52,6 +52,16 @@ def test_a_case_is_the_same_each_time(tmp_path):
     assert contents(fuzz.drawn(one, 4, 0)[0]) != contents(fuzz.drawn(one, 3, 0)[0])
 
 
+def test_kernels_that_read_beside_gaps_get_none(tmp_path):
+    spread = {True: 0, False: 0}
+    for op in ("aten::median.dim", "aten::cummax"):
+        one = example(tmp_path / op[6:], op, torch.randn(6, 5), 0)
+        for case in range(40):
+            views = fuzz.drawn(one, 3, case)[0].views.values()
+            spread[op == "aten::median.dim"] += sum(not v.is_contiguous() for v in views)
+    assert spread[True] == 0 < spread[False]
+
+
 SHAPED = {
     "view": ("aten::view", lambda: (torch.randn(4, 6), [6, 4])),
     "expand": ("aten::expand", lambda: (torch.randn(1, 6), [5, 6])),

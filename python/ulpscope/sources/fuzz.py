@@ -12,7 +12,7 @@ import torch
 from .. import _core
 from ..calls.autocast import settle
 from ..calls.read_call import bare_call, dtype_named
-from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, mapped
+from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped
 from ..calls.verdicts import clause
 from .standin import stand_in
 
@@ -34,6 +34,11 @@ TRUSTING = {
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "multinomial",  # as many categories of some weight as are drawn without replacement
 }  # fmt: skip
+# Operators whose kernels on the CPU read beside tensors with gaps or expanded axes: theirs are row-major.
+DENSE = {
+    "median", "nanmedian",  # an expanded axis: dies of SIGSEGV (examples/found/torch_median_expanded.py)
+    "native_group_norm", "native_layer_norm_backward",  # whose callers make weights and statistics dense
+}
 # Counts that are the sizes of a tensor, multiplied.
 SIZES_AGAIN = {"native_group_norm"}
 # Arguments that are written although no schema says so: each element must have a place of its own.
@@ -55,6 +60,7 @@ class Example:
         written = {*self.call.written(), *unsaid, *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
         self.tensors = [self._tensor(t, t["path"] in written) for t in self.inputs]
         self.counts = [] if self._trusts() else counts_of(self.call)
+        self.dense = base_name(row["op"])[1] in DENSE
         self.stats = [json.loads(t["stats"]) if isinstance(t["stats"], str) else t["stats"] or {} for t in self.inputs]
 
     @staticmethod
@@ -79,6 +85,8 @@ class Example:
 
     def _attempt(self, seed, case, attempt, stress):
         kind, was, now, sizes, numbers, tensors, (count, which) = _core.fuzz_draw(seed, case, attempt, stress, self.tensors)
+        if self.dense:
+            tensors = [_dense(d, -1 - i) for i, d in enumerate(tensors)]
         call = bare_call(self.row)
         call.results, call.mutated, call.live = {}, {}, None
         cast = {dtype_named(was): dtype_named(now)} if was != now else {}
@@ -152,6 +160,15 @@ class Example:
             highest = sizes[highest + 1] - 1
         positive = low >= 0 and high > 0
         return positive, positive and high <= 1, min(lowest, max(highest, 0)), max(highest, 0, lowest)
+
+
+def _dense(drawn, storage):
+    """A tensor as `_core.fuzz_draw` drew it, row-major; in that storage where it lay otherwise."""
+    word, sizes, strides, _, _, _, written = drawn
+    if is_row_major(sizes, strides):
+        return drawn
+    steps = tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+    return word, sizes, steps, 0, storage, math.prod(sizes), written
 
 
 def _at(call, place):
