@@ -37,19 +37,30 @@ static void step(const usc_fuzz_tensor *t, int64_t *index, int64_t *at)
     }
 }
 
+/* Whether its elements are the storage, in row-major order. */
+static bool is_whole(const usc_fuzz_tensor *t, int64_t n)
+{
+    int64_t due = 1;
+    for (int axis = t->ndim; axis-- > 0; due *= t->sizes[axis])
+        if (t->sizes[axis] != 1 && t->strides[axis] != due) return false;
+    return t->room == n && t->offset == 0;
+}
+
 static USC_NOINLINE void fill(const usc_values *v, const usc_fuzz_tensor *t,
                               usc_stress kind, unsigned char *out)
 {
-    unsigned char chunk[USC_VALUES_CHUNK * 8];
+    unsigned char chunk[USC_VALUES_CHUNK * 8], canary[8];
     int64_t index[USC_MAX_DIMS] = {0}, at = t->offset;
     const size_t size = v->info->size;
-    for (int64_t i = 0; i < t->room; i++)
-        put_canary(t->dtype, out + (size_t)i * size);
+    const bool whole = is_whole(t, v->n);
+    put_canary(t->dtype, canary);
+    for (int64_t i = 0; i < t->room && !whole; i++)
+        memcpy(out + (size_t)i * size, canary, size);
     for (int64_t from = 0; from < v->n; from += USC_VALUES_CHUNK) {
         const int64_t rest = v->n - from;
         const int64_t n = rest < USC_VALUES_CHUNK ? rest : USC_VALUES_CHUNK;
-        usc_values_take(v, kind, from, n, chunk);
-        for (int64_t k = 0; k < n; k++) {
+        usc_values_take(v, kind, from, n, whole ? out + (size_t)from * size : chunk);
+        for (int64_t k = 0; k < n && !whole; k++) {
             memcpy(out + (size_t)at * size, chunk + (size_t)k * size, size);
             step(t, index, &at);
         }

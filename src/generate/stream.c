@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // The counter-based generator: words, numbers, places. Nothing here calls libm but for
 // sqrt, which IEEE 754 rounds exactly: other functions differ between machines.
-#include <ulpscope/generate.h>
+#include "generate/values.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { ROUNDS = 10, FEISTEL_ROUNDS = 6 };
+enum { ROUNDS = 10, FEISTEL_ROUNDS = 6, BLOCK = 64 };
 
-/* One round of Philox: two products of 32 x 32 bits, their halves crossed over. */
-static void philox_round(uint32_t c[4], const uint32_t key[2])
-{
-    const uint64_t a = (uint64_t)0xD2511F53u * c[0];
-    const uint64_t b = (uint64_t)0xCD9E8D57u * c[2];
-    const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
-                              (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
-    for (int i = 0; i < 4; i++)
-        c[i] = next[i];
-}
-
+/* Philox: in each round two products of 32 x 32 bits, their halves crossed over. In
+ * variables of their own, which stay in registers. */
 void usc_stream_words(usc_stream d, uint64_t i, uint32_t out[4])
 {
-    uint32_t key[2] = {(uint32_t)d.seed, (uint32_t)(d.seed >> 32)};
-    out[0] = (uint32_t)i;
-    out[1] = (uint32_t)(i >> 32);
-    out[2] = (uint32_t)d.number;
-    out[3] = (uint32_t)(d.number >> 32);
+    uint32_t key0 = (uint32_t)d.seed, key1 = (uint32_t)(d.seed >> 32);
+    uint32_t c0 = (uint32_t)i, c1 = (uint32_t)(i >> 32);
+    uint32_t c2 = (uint32_t)d.number, c3 = (uint32_t)(d.number >> 32);
     for (int round = 0; round < ROUNDS; round++) {
-        philox_round(out, key);
-        key[0] += 0x9E3779B9u; /* the golden ratio, and sqrt(3) - 1 */
-        key[1] += 0xBB67AE85u;
+        const uint64_t a = UINT64_C(0xD2511F53) * c0, b = UINT64_C(0xCD9E8D57) * c2;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ key0;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ key1;
+        c1 = (uint32_t)b;
+        c3 = (uint32_t)a;
+        key0 += 0x9E3779B9u; /* the golden ratio, and sqrt(3) - 1 */
+        key1 += 0xBB67AE85u;
     }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
 /* 53 bits of two words. */
@@ -80,6 +75,72 @@ double usc_stream_normal(usc_stream d, uint64_t i)
     usc_stream_words(d, i, w);
     const double radius = sqrt(-2 * log_of(1 - fraction(w[0], w[1])));
     return radius * cos_of_turn(fraction(w[2], w[3]));
+}
+
+/* ---- many normal numbers at once ----
+ *
+ * The sums above, each step a loop over a block: what compilers make vectors of, with the
+ * same operations in the same order, and so the same bits. */
+
+static void radii_of(const double x[BLOCK], double out[BLOCK])
+{
+    double e[BLOCK], s[BLOCK], square[BLOCK], sum[BLOCK];
+    for (int j = 0; j < BLOCK; j++) {
+        uint64_t bits;
+        double m;
+        memcpy(&bits, &x[j], sizeof bits); /* of (0, 1], none subnormal: frexp */
+        e[j] = (double)((int)(bits >> 52) - 1022);
+        bits = (bits & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1022) << 52;
+        memcpy(&m, &bits, sizeof m);
+        if (m < 0x1.6a09e667f3bcdp-1) m *= 2, e[j]--;
+        s[j] = (m - 1) / (m + 1);
+        square[j] = s[j] * s[j];
+        sum[j] = 0;
+    }
+    for (int k = 21; k >= 1; k -= 2)
+        for (int j = 0; j < BLOCK; j++)
+            sum[j] = sum[j] * square[j] + 1.0 / k;
+    for (int j = 0; j < BLOCK; j++)
+        out[j] = sqrt(-2 * (2 * s[j] * sum[j] + e[j] * 0x1.62e42fefa39efp-1));
+}
+
+static void turn(const double u[BLOCK], double out[BLOCK])
+{
+    int quarter[BLOCK];
+    double x[BLOCK], square[BLOCK], sine[BLOCK], cosine[BLOCK];
+    for (int j = 0; j < BLOCK; j++) {
+        quarter[j] = (int)(4 * u[j] + 0.5);
+        x[j] = (u[j] - 0.25 * quarter[j]) * 0x1.921fb54442d18p2;
+        square[j] = x[j] * x[j];
+        sine[j] = cosine[j] = 0;
+    }
+    for (int k = 16; k >= 2; k -= 2)
+        for (int j = 0; j < BLOCK; j++) {
+            cosine[j] = (1 - cosine[j]) * square[j] / (k * (k - 1));
+            sine[j] = (1 - sine[j]) * square[j] / (k * (k + 1));
+        }
+    for (int j = 0; j < BLOCK; j++) {
+        const int at = quarter[j] % 4;
+        const double v = at % 2 == 0 ? 1 - cosine[j] : x[j] * (1 - sine[j]);
+        out[j] *= at == 1 || at == 2 ? -v : v;
+    }
+}
+
+void usc_stream_normals(usc_stream d, uint64_t from, int64_t n, double *out)
+{
+    double x[BLOCK], u[BLOCK], drawn[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t count = n - at < BLOCK ? n - at : BLOCK;
+        for (int j = 0; j < BLOCK; j++) {
+            uint32_t w[4];
+            if (j < count) usc_stream_words(d, from + (uint64_t)(at + j), w);
+            x[j] = j < count ? 1 - fraction(w[0], w[1]) : 1;
+            u[j] = j < count ? fraction(w[2], w[3]) : 0;
+        }
+        radii_of(x, drawn);
+        turn(u, drawn);
+        memcpy(out + at, drawn, (size_t)count * sizeof *out);
+    }
 }
 
 /* A keyed function of a half, for the Feistel network below. */

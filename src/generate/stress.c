@@ -22,6 +22,7 @@ static usc_stream purpose(const frame *f, unsigned which)
 
 static double normal_at(const frame *f, int64_t i)
 {
+    if (i >= f->from && i - f->from < f->n_normals) return f->normals[i - f->from];
     return usc_stream_normal(f->d, (uint64_t)i);
 }
 
@@ -30,11 +31,16 @@ static double uniform_at(const frame *f, unsigned which, int64_t i)
     return usc_stream_uniform(purpose(f, which), (uint64_t)i);
 }
 
-/* About that share of the elements, at least one. */
+/* About that share of the elements, at least one: `which` is 1 or 3. */
 static bool some(const frame *f, unsigned which, double share, int64_t i)
 {
-    if (uniform_at(f, which, i) < share) return true;
-    return i == (int64_t)(uniform_at(f, which + 1, 0) * (double)f->n);
+    return uniform_at(f, which, i) < share || i == f->one[which / 2];
+}
+
+/* The one that some() takes whatever the share. */
+static int64_t one_of(const frame *f, unsigned which)
+{
+    return (int64_t)(uniform_at(f, which + 1, 0) * (double)f->n);
 }
 
 static double wide(const frame *f, int64_t i)
@@ -82,9 +88,10 @@ static double subnormals(const frame *f, int64_t i)
 static double near_overflow(const frame *f, int64_t i)
 {
     const double x = normal_at(f, i);
+    if (!some(f, 1, 1.0 / 64, i)) return x;
     const int e = (int)(3 * uniform_at(f, 3, i));
     const double huge = ldexp(f->info->largest * (1 - 0.5 * uniform_at(f, 4, i)), -5 - e);
-    return some(f, 1, 1.0 / 64, i) ? copysign(huge, x) : x;
+    return copysign(huge, x);
 }
 
 static double ties(const frame *f, int64_t i)
@@ -182,6 +189,14 @@ bool usc_stress_suits(usc_stress kind, usc_dtype dtype)
     return is_float ? kinds[kind].for_floats : kinds[kind].for_integers;
 }
 
+/* Whether most elements are normal numbers, or made of one. */
+static bool is_of_normals(usc_stress kind)
+{
+    const bool whole = kind == USC_STRESS_INDEX || kind == USC_STRESS_MASK ||
+                       kind == USC_STRESS_ONE_HOT || kind == USC_STRESS_SORTED;
+    return !whole && kind != USC_STRESS_TIES && kind != USC_STRESS_ALL_ZEROS;
+}
+
 void usc_values_begin(usc_values *v, usc_dtype dtype, int ndim, const int64_t *sizes)
 {
     *v = (usc_values){.dtype = dtype, .info = usc_dtype_info_of(dtype), .n = 1};
@@ -195,10 +210,17 @@ void usc_values_begin(usc_values *v, usc_dtype dtype, int ndim, const int64_t *s
 USC_NOINLINE void usc_values_take(const usc_values *v, usc_stress kind, int64_t from,
                                   int64_t n, void *out)
 {
-    double values[USC_VALUES_CHUNK];
+    double values[USC_VALUES_CHUNK], normals[USC_VALUES_CHUNK];
+    usc_values at = *v;
     assert(n <= USC_VALUES_CHUNK);
+    at.one[0] = one_of(v, 1);
+    at.one[1] = one_of(v, 3);
+    if (is_of_normals(kind)) {
+        usc_stream_normals(v->d, (uint64_t)from, n, normals);
+        at.normals = normals, at.from = from, at.n_normals = n;
+    }
     for (int64_t k = 0; k < n; k++) {
-        const double x = kinds[kind].value(v, from + k);
+        const double x = kinds[kind].value(&at, from + k);
         values[k] = v->info->kind != USC_KIND_FLOAT || isnan(x) ? x : held(v, x);
     }
     usc_dtype_narrow(v->dtype, values, out, (size_t)n);

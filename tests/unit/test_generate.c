@@ -2,6 +2,8 @@
 // The generator against published words, and values on which kernels break.
 #include "generate_sample.h"
 
+#include "generate/values.h"
+
 /* ---- the generator ---- */
 
 /* The three vectors that come with the authors' Random123, philox4x32, 10 rounds. */
@@ -48,6 +50,21 @@ static void test_normal_has_its_moments_and_its_bits(void **state)
         const double b = (double)(((uint64_t)w[2] << 32 | w[3]) >> 11) * 0x1p-53;
         const double x = sqrt(-2 * log(1 - a)) * cos(2 * 3.14159265358979323846 * b);
         assert_true(fabs(usc_stream_normal(test_stream, i) - x) < 1e-13);
+    }
+}
+
+static void test_many_normals_are_those_of_one_each(void **state)
+{
+    (void)state;
+    double many[700];
+    for (int64_t n = 0; n <= 700; n = n * 3 / 2 + 1) {
+        usc_stream d = test_stream;
+        d.number += (uint64_t)n;
+        usc_stream_normals(d, (uint64_t)n * 31, n, many);
+        for (int64_t i = 0; i < n; i++) {
+            const double one = usc_stream_normal(d, (uint64_t)(n * 31 + i));
+            assert_memory_equal(&many[i], &one, sizeof one);
+        }
     }
 }
 
@@ -133,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words_are_the_published_ones),
         cmocka_unit_test(test_normal_has_its_moments_and_its_bits),
+        cmocka_unit_test(test_many_normals_are_those_of_one_each),
         cmocka_unit_test(test_places_are_permutations),
         cmocka_unit_test(test_hard_values_are_what_their_names_say),
         cmocka_unit_test(test_hard_values_keep_to_the_domain),
