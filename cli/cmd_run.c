@@ -127,6 +127,7 @@ typedef struct run_options {
     const char *steps, *ops, *step_by; /* NULL where not given */
     const char *distinct, *every, *budget, *out, *force, *keep, *trace;
     const char *watch, *watch_log;
+    bool quiet;     /* what was found is not said */
     char **command; /* ends with NULL */
 } run_options;
 
@@ -350,15 +351,17 @@ static bool never(void *ctx)
     return false;
 }
 
-/* Says in one piece what came of it: others write to stderr, too. */
-static int conclude(const run_seen *seen)
+/* Says in one piece what came of it: others write to stderr, too. `quiet`: where it came
+ * to nothing alone. */
+static int conclude(const run_seen *seen, bool quiet)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
     if (to == NULL) return cli_fail("out of memory");
     const int code = run_conclude(seen, to);
-    if (fclose(to) == 0) (void)fputs(text, stderr);
+    const bool came = code == CLI_SAME || code == CLI_DIFFERS;
+    if (fclose(to) == 0 && !(quiet && came)) (void)fputs(text, stderr);
     free(text);
     return code;
 }
@@ -375,7 +378,7 @@ static int run_command(const run_options *o, const char *reports)
     if (!capture_child_start(&child, o->command)) return CLI_TROUBLE;
     seen.status = capture_child_wait(&child, never, NULL);
     around_read(reports, &seen.around);
-    const int code = conclude(&seen);
+    const int code = conclude(&seen, o->quiet);
     free(seen.around.not_started);
     return code;
 }
@@ -401,6 +404,14 @@ static int run(const run_options *o)
         end = run_command(o, reports);
     capture_remove(reports);
     return end;
+}
+
+int run_watched(const char *config, const char *log, char **command)
+{
+    run_options o = {
+        .watch = config, .watch_log = log, .command = command, .quiet = true};
+    take_mode(&o, OPT_WATCH);
+    return check_watch(config) ? run(&o) : CLI_TROUBLE;
 }
 
 int cmd_run(int argc, char **argv)

@@ -6,8 +6,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <ulpscope/watch_log.h>
+
+#include "run.h"
+#include "scratch.h"
 
 enum {
     OPT_DETECTOR = 256,
@@ -16,7 +20,8 @@ enum {
     OPT_HTML,
     OPT_JSON,
     OPT_EXPLAIN,
-    OPT_DTYPE
+    OPT_DTYPE,
+    OPT_STEPS
 };
 
 static const cli_entry own_options[] = {
@@ -30,39 +35,48 @@ static const cli_entry own_options[] = {
     {OPT_HTML, "html", "FILE", NULL, "write a page with pictures"},
     {OPT_JSON, "json", NULL, NULL, "one JSON object with all events"},
     {OPT_EXPLAIN, "explain", NULL, NULL,
-     "which flipped bits of a gradient each detector would see, on the levels of LOG"},
+     "which flipped bits of a gradient each detector would see, on the levels of LOG, or "
+     "of the gradients that COMMAND has"},
     {OPT_DTYPE, "dtype", "DTYPE", "that of LOG, else bfloat16",
      "with --explain: the gradients' dtype"},
+    {OPT_STEPS, "steps", "N", "50",
+     "with --explain -- COMMAND: it is ended after so many steps of its optimizer"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_watch_page = {
     .command = "watch",
-    .usage = "LOG [OPTIONS] | --explain [LOG]",
+    .usage = "LOG [OPTIONS] | --explain [LOG | -- COMMAND [ARGS]...]",
     .about =
         "Replays the statistics that a watched run has recorded (docs/watch.md) through "
         "detectors of silent corruption: what was abnormal, at which step, in which "
         "tensor, on which rank.\n"
         "\n"
         "LOG is a log of a watch, or gradient norms as CSV, JSON lines or an event file "
-        "of TensorBoard; of these the level alone can be judged.\n",
+        "of TensorBoard; of these the level alone can be judged. COMMAND (python "
+        "train.py, torchrun) is run unmodified, watched as by ulpscope run --watch.\n",
     .options = options,
     .examples = "  ulpscope watch run.watch.jsonl --html watch.html\n"
                 "  ulpscope watch run.watch.jsonl --detector temporal,asd,megatron\n"
                 "  ulpscope watch run.watch.jsonl --config mode:asd,enable:true\n"
                 "  ulpscope watch metrics.csv --key train/grad_norm\n"
+                "  ulpscope watch --explain -- python train.py\n"
                 "  ulpscope watch --explain --dtype bfloat16\n",
     .codes = "0 nothing abnormal, 1 something was, 2 something went wrong",
 };
 
 typedef struct arguments {
     usc_watch_config config;
-    const char *log, *key, *html;
+    const char *log, *key, *html, *given; /* given: the configuration as it was typed */
+    char **command;                       /* ends with NULL; NULL: none */
+    int64_t steps;
     usc_dtype dtype;
     uint32_t detectors; /* 0: not said */
     bool json, explain;
 } arguments;
+
+enum { LEAST_STEPS = 10 };
 
 static bool take_dtype(arguments *a)
 {
@@ -79,6 +93,7 @@ static bool take(arguments *a, int key)
         return usc_watch_detectors_parse(optarg, &a->detectors, &err) == USC_OK ||
                cli_fail("--detector: %s", err.text) == 0;
     case OPT_CONFIG:
+        a->given = optarg;
         return usc_watch_config_parse(&a->config, optarg, &err) == USC_OK ||
                cli_fail("--config: %s", err.text) == 0;
     case OPT_KEY:
@@ -95,6 +110,11 @@ static bool take(arguments *a, int key)
         return true;
     case OPT_DTYPE:
         return take_dtype(a);
+    case OPT_STEPS:
+        return cli_number("--steps", optarg, &a->steps) &&
+               (a->steps >= LEAST_STEPS ||
+                cli_fail("--steps: a level and how it moves take %d steps or more",
+                         LEAST_STEPS) == 0);
     default:
         return false;
     }
@@ -102,10 +122,14 @@ static bool take(arguments *a, int key)
 
 static bool parse(int argc, char **argv, arguments *a)
 {
-    *a = (arguments){0};
+    *a = (arguments){.steps = 50};
     usc_watch_config_init(&a->config, USC_WATCH_SOUND);
     for (int key; (key = cli_next(&cmd_watch_page, argc, argv)) != -1;)
         if (!take(a, key)) return false;
+    if (a->explain && optind < argc && strcmp(argv[optind - 1], "--") == 0) {
+        a->command = argv + optind;
+        optind = argc;
+    }
     if (optind < argc) a->log = argv[optind++];
     if (optind < argc)
         return cli_fail("one log is read, not '%s', too", argv[optind]) == 0;
@@ -122,10 +146,11 @@ static bool parse(int argc, char **argv, arguments *a)
 enum { MOST_LEVELS = 8 };
 
 /* Gradients as a model of 100 million parameters has them. */
-static const usc_watch_level usual_levels[] = {{1e-3, 0.43, 1 << 20},
-                                               {1e-4, 0.43, 1 << 20},
-                                               {1e-5, 0.43, 1 << 22},
-                                               {1e-4, 0.43, 1024}};
+static const usc_watch_level usual_levels[] = {
+    {.rms = 1e-3, .wander = 0.43, .numel = 1 << 20},
+    {.rms = 1e-4, .wander = 0.43, .numel = 1 << 20},
+    {.rms = 1e-5, .wander = 0.43, .numel = 1 << 22},
+    {.rms = 1e-4, .wander = 0.43, .numel = 1024}};
 
 /* The detectors that look at gradients before the reduction. */
 static const uint32_t of_gradients =
@@ -133,27 +158,43 @@ static const uint32_t of_gradients =
     1u << USC_WATCH_BY_ASD2 | 1u << USC_WATCH_BY_MEGATRON |
     1u << USC_WATCH_BY_TURBULENCE | 1u << USC_WATCH_BY_ZSCORE | 1u << USC_WATCH_BY_NAN;
 
+static void print_shares(const double *share, int n)
+{
+    for (int b = 0; b < n; b++)
+        printf("%s%.4g", b > 0 ? ", " : "", share[b]);
+    puts("]}");
+}
+
 static void print_seen_json(const usc_watch_seen *s)
 {
     printf("{\"detector\": \"%s\", \"mean\": %.4g, \"clean\": %.4g, \"share\": [",
            usc_watch_detector_text(s->detector), s->mean, s->clean);
-    for (int b = 0; b < s->n_bits; b++)
-        printf("%s%.4g", b > 0 ? ", " : "", s->share[b]);
-    puts("]}");
+    print_shares(s->share, s->n_bits);
 }
 
-/* From the sign down; a line of 16 bits. */
+/* The head of a table from bit `top` down; a line of 16 bits. */
+static void print_bits(const char *what, int width, int top)
+{
+    printf("  %-*s", width, what);
+    for (int b = top; b >= 0 && b > top - 16; b--)
+        printf("%4d", b);
+}
+
+static void print_line(const char *name, int width, const double *share, int top)
+{
+    printf("  %-*.*s", width, width, name);
+    for (int b = top; b >= 0 && b > top - 16; b--)
+        printf("%4.0f", 100 * share[b]);
+}
+
+/* From the sign down. */
 static void print_seen(const usc_watch_seen *seen, size_t n)
 {
     for (int top = seen[0].n_bits - 1; top >= 0; top -= 16) {
-        printf("  %-12s", "bit");
-        for (int b = top; b >= 0 && b > top - 16; b--)
-            printf("%4d", b);
+        print_bits("bit", 12, top);
         puts(top < 16 ? "  mean  clean" : "");
         for (size_t i = 0; i < n; i++) {
-            printf("  %-12s", usc_watch_detector_text(seen[i].detector));
-            for (int b = top; b >= 0 && b > top - 16; b--)
-                printf("%4.0f", 100 * seen[i].share[b]);
+            print_line(usc_watch_detector_text(seen[i].detector), 12, seen[i].share, top);
             if (top < 16) printf("%6.1f%7.1f", 100 * seen[i].mean, 100 * seen[i].clean);
             puts("");
         }
@@ -161,39 +202,131 @@ static void print_seen(const usc_watch_seen *seen, size_t n)
     }
 }
 
-static int explain(const arguments *a)
-{
+typedef struct explained {
     usc_watch_level levels[MOST_LEVELS];
-    size_t n_levels = sizeof usual_levels / sizeof usual_levels[0], n = 0;
-    usc_dtype dtype = USC_BF16;
+    size_t n_levels, n_seen;
+    usc_dtype dtype;
+    usc_watch_config config;
     usc_watch_seen seen[USC_N_WATCH_DETECTORS];
-    usc_watch_config config = a->config;
-    usc_error err;
-    memcpy(levels, usual_levels, sizeof usual_levels);
-    if (a->log != NULL && usc_watch_log_levels(a->log, a->key, levels, MOST_LEVELS,
-                                               &n_levels, &dtype, &err) != USC_OK)
-        return cli_fail("%s", err.text);
-    if (a->dtype != USC_DTYPE_NONE) dtype = a->dtype;
-    config.detectors = a->detectors != 0 ? a->detectors : of_gradients;
-    if (usc_watch_explain(levels, n_levels, dtype, &config, seen, &n, &err) != USC_OK)
-        return cli_fail("%s", err.text);
-    if (!a->json)
-        printf(
-            "Per cent of flipped bits in %s gradients that are seen, one element of one "
-            "of four ranks, %d flips a bit, on %s:\n\n",
-            usc_dtype_info_of(dtype)->name, USC_WATCH_TRIALS,
-            a->log != NULL ? a->log : "gradients of 1e-5 to 1e-3");
-    for (size_t i = 0; a->json && i < n; i++)
-        print_seen_json(&seen[i]);
-    if (!a->json) {
-        print_seen(seen, n);
-        puts("\nclean: alarms where nothing was flipped. What is not seen lies within "
-             "what "
-             "gradients\ndo by themselves; checks of matmuls, copies and weights see "
-             "flips "
-             "that no statistic\nof a gradient does: docs/watch.md.");
+    double best[MOST_LEVELS][64]; /* of each tensor, by bit */
+} explained;
+
+/* Of each tensor the best of our detectors: its flips alone. */
+static usc_status explain_tensors(explained *e, usc_error *err)
+{
+    usc_watch_seen seen[USC_N_WATCH_DETECTORS];
+    usc_watch_config config = e->config;
+    usc_status st = USC_OK;
+    config.detectors &= 1u << USC_WATCH_BY_TEMPORAL | 1u << USC_WATCH_BY_RANKS;
+    for (size_t i = 0; st == USC_OK && i < e->n_levels; i++) {
+        size_t n = 0;
+        for (size_t k = 0; k < e->n_levels; k++)
+            e->levels[k].spared = k != i;
+        st = usc_watch_explain(e->levels, e->n_levels, e->dtype, &config, seen, &n, err);
+        for (size_t d = 0; d < n; d++)
+            for (int b = 0; b < seen[d].n_bits; b++)
+                if (seen[d].share[b] > e->best[i][b]) e->best[i][b] = seen[d].share[b];
     }
+    return st;
+}
+
+static void print_tensors(const explained *e)
+{
+    const int n_bits = e->seen[0].n_bits;
+    puts("\nBy tensor, the better of temporal and ranks (rms, then from the sign "
+         "down):\n");
+    for (int top = n_bits - 1; top >= 0; top -= 16) {
+        print_bits("bit", 33, top);
+        puts("");
+        for (size_t i = 0; i < e->n_levels; i++) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "%-24.24s %8.2g", e->levels[i].name,
+                           e->levels[i].rms);
+            print_line(name, 33, e->best[i], top);
+            puts("");
+        }
+        if (top >= 16) puts("");
+    }
+}
+
+static void print_explained(const arguments *a, const explained *e, const char *on)
+{
+    const bool by_tensor = e->levels[0].name[0] != '\0';
+    for (size_t i = 0; a->json && i < e->n_seen; i++)
+        print_seen_json(&e->seen[i]);
+    for (size_t i = 0; a->json && by_tensor && i < e->n_levels; i++) {
+        const usc_sink out = usc_sink_stream(stdout);
+        fputs("{\"tensor\": ", stdout);
+        (void)!usc_sink_json(&out, e->levels[i].name, NULL);
+        printf(", \"rms\": %.4g, \"share\": [", e->levels[i].rms);
+        print_shares(e->best[i], e->seen[0].n_bits);
+    }
+    if (a->json) return;
+    printf("Per cent of flipped bits in %s gradients that are seen, one element of one "
+           "rank of %d, %d flips a bit, on %s:\n\n",
+           usc_dtype_info_of(e->dtype)->name, (int)e->config.world, USC_WATCH_TRIALS, on);
+    print_seen(e->seen, e->n_seen);
+    if (by_tensor) print_tensors(e);
+    puts("\nclean: alarms where nothing was flipped. What is not seen lies within what "
+         "gradients\ndo by themselves; checks of matmuls, copies and weights see flips "
+         "that no statistic\nof a gradient does: docs/watch.md.");
+}
+
+/* `on`: what the levels of `log` are of, in words. */
+static int explain(const arguments *a, const char *log, const char *on)
+{
+    explained e = {.n_levels = sizeof usual_levels / sizeof usual_levels[0],
+                   .dtype = USC_BF16,
+                   .config = a->config};
+    usc_error err;
+    e.config.world = 4;
+    memcpy(e.levels, usual_levels, sizeof usual_levels);
+    if (log != NULL &&
+        usc_watch_log_levels(log, a->key, e.levels, MOST_LEVELS, &e.n_levels, &e.dtype,
+                             &e.config.world, &err) != USC_OK)
+        return cli_fail("%s", err.text);
+    if (e.config.world > 4) e.config.world = 4;
+    if (a->dtype != USC_DTYPE_NONE) e.dtype = a->dtype;
+    e.config.detectors = a->detectors != 0 ? a->detectors : of_gradients;
+    if (usc_watch_explain(e.levels, e.n_levels, e.dtype, &e.config, e.seen, &e.n_seen,
+                          &err) != USC_OK)
+        return cli_fail("%s", err.text);
+    if (e.levels[0].name[0] != '\0' && explain_tensors(&e, &err) != USC_OK)
+        return cli_fail("%s", err.text);
+    print_explained(a, &e, on);
     return cli_close_output(CLI_SAME);
+}
+
+/* ---- a command, watched for that ---- */
+
+/* Has the command run and its rows written to `log`; false after a sentence. What it
+ * prints goes to stderr: what is explained alone is the result. */
+static bool watch_command(const arguments *a, const char *log)
+{
+    char config[512];
+    (void)snprintf(config, sizeof config, "%.400s%sstop_after:%lld",
+                   a->given != NULL ? a->given : "", a->given != NULL ? "," : "",
+                   (long long)a->steps);
+    const int out = dup(STDOUT_FILENO);
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+    const int code = run_watched(config, log, a->command);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)close(out);
+    if (code == CLI_SAME || code == CLI_DIFFERS) return true;
+    if (code != CLI_TROUBLE)
+        (void)cli_fail("%s ended with %d; nothing is explained", a->command[0], code);
+    return false;
+}
+
+static int explain_command(const arguments *a)
+{
+    char folder[PATH_MAX], log[PATH_MAX + 32];
+    if (!cli_scratch_make("ulpscope-explain", folder, sizeof folder)) return CLI_TROUBLE;
+    (void)snprintf(log, sizeof log, "%s/watch.jsonl", folder);
+    int code = CLI_TROUBLE;
+    if (watch_command(a, log)) code = explain(a, log, "those of the command");
+    cli_scratch_remove(folder);
+    return code;
 }
 
 /* ---- a replay ---- */
@@ -231,5 +364,7 @@ int cmd_watch(int argc, char **argv)
     arguments a;
     cli_begin("watch");
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
-    return a.explain ? explain(&a) : replay(&a);
+    if (a.command != NULL) return explain_command(&a);
+    const char *on = a.log != NULL ? a.log : "gradients of 1e-5 to 1e-3";
+    return a.explain ? explain(&a, a.log, on) : replay(&a);
 }

@@ -40,4 +40,8 @@ typedef struct run_seen {
  */
 int run_conclude(const run_seen *seen, FILE *to);
 
+/** As `ulpscope run --watch=CONFIG --watch-log LOG -- COMMAND`, but what was found is not
+ * said. Its exit code. */
+int run_watched(const char *config, const char *log, char **command);
+
 #endif

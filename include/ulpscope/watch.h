@@ -165,7 +165,8 @@ USC_API const char *usc_watch_reaction_text(usc_watch_reaction reaction);
     X(audit, 0, 0, INT32_MAX, "one of so many micro-batches is computed again")          \
     X(neighbour, 0, 0, INT32_MAX, "one of so many by the next rank")                     \
     X(keep_calls, 0, 0, INT32_MAX, "the last so many calls are kept for a trace")        \
-    X(exit_code, 3, 1, 255, "of a job that is stopped")
+    X(exit_code, 3, 1, 255, "of a job that is stopped")                                  \
+    X(stop_after, 0, 0, INT32_MAX, "the job ends after so many steps, 0: never")
 
 /** Zero it and call usc_watch_config_init. */
 typedef struct usc_watch_config {

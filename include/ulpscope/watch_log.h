@@ -115,18 +115,23 @@ typedef struct usc_watch_seen {
     double clean; /* the share of steps without a flip at which it alarms, too */
 } usc_watch_seen;
 
-/** The levels of a gradient that a flip goes into. */
+/** The levels of a gradient that a flip goes into. Zero `mean`: elements are normal. */
 typedef struct usc_watch_level {
     double rms;    /* of its elements */
     double wander; /* standard deviation of log2 of it, from step to step */
     int64_t numel;
+    double mean;        /* of their absolute values */
+    double peak;        /* the largest of those, in means: log2 */
+    double peak_wander; /* standard deviation of that, from step to step */
+    bool spared;        /* no flip goes into it */
+    char name[64];      /* of the tensor, cut off; "": none is known */
 } usc_watch_level;
 
 /**
- * Flips one bit of one element, many times, in gradients of these levels (normal
- * elements), and asks each detector of `detectors` for its verdict on that step alone,
- * after 128 clean ones. Four ranks, one of which has the flip. The same result every
- * time.
+ * Flips one bit of one element, many times, in gradients of these levels (at most 8 are
+ * taken), and asks each detector of `detectors` for its verdict on that step alone, after
+ * 128 clean ones. `config->world` ranks, at most 4, one of which has the flip. The same
+ * result every time.
  *
  * Memory:  `out` has room for one usc_watch_seen for each detector asked for; *n of them
  *          are written.
@@ -139,7 +144,8 @@ USC_API USC_NODISCARD usc_status usc_watch_explain(const usc_watch_level *levels
                                                    usc_error *err);
 
 /**
- * The levels of a log's gradients, one for each tensor with statistics, at most `most`.
+ * The levels of a log's gradients, one for each tensor with statistics; of more than
+ * `most` some, from the smallest level to the largest. `*world`: the log's ranks.
  *
  * Errors:  those of usc_watch_log_open and usc_watch_log_next; USC_E_RANGE (no statistics
  *          of gradients).
@@ -147,7 +153,7 @@ USC_API USC_NODISCARD usc_status usc_watch_explain(const usc_watch_level *levels
 USC_API USC_NODISCARD usc_status usc_watch_log_levels(const char *path, const char *key,
                                                       usc_watch_level *out, size_t most,
                                                       size_t *n, usc_dtype *dtype,
-                                                      usc_error *err);
+                                                      int32_t *world, usc_error *err);
 
 USC_END_DECLS
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which flipped bits would be seen: the detectors themselves, over made-up gradients of
-// given levels, one of which has one bit of one element flipped. Elements are normal; the
-// largest of n is Gumbel's, by the extreme value theorem.
+// given levels, one of which has one bit of one element flipped. Elements are normal, and
+// the largest of n is Gumbel's, by the extreme value theorem, where a log does not tell
+// how large it is.
 #include <ulpscope/watch_log.h>
 
 #include <math.h>
@@ -15,7 +16,8 @@ enum { RANKS = 4, CLEAN_STEPS = 128, MOST_LEVELS = 8 };
 
 typedef struct trials {
     const usc_watch_level *levels;
-    size_t n_levels;
+    size_t n_levels, place[MOST_LEVELS], n_places; /* those that flips go into */
+    int world;
     usc_dtype dtype;
     uint64_t state; /* of the generator: splitmix64 */
     usc_watch_row rows[MOST_LEVELS * RANKS];
@@ -46,25 +48,35 @@ static double largest(trials *t, double n)
     return middle - log(-log(uniform(t))) / root;
 }
 
+/* The largest and the mean of absolute values, in units of their rms. */
+static double largest_of(trials *t, const usc_watch_level *l)
+{
+    if (!(l->mean > 0)) return largest(t, (double)l->numel);
+    return l->mean / l->rms * exp2(fmax(0, l->peak + l->peak_wander * normal(t)));
+}
+
+static double mean_of(const usc_watch_level *l)
+{
+    return l->mean > 0 ? l->mean / l->rms : 0.7978845608; /* sqrt(2 / pi) */
+}
+
 static void make_step(trials *t, int64_t step)
 {
-    const double mean = 0.7978845608; /* of |x|, sqrt(2 / pi) */
     for (size_t i = 0; i < t->n_levels; i++) {
-        const double moved = t->levels[i].wander * normal(t);
-        const double n = (double)t->levels[i].numel;
-        for (int r = 0; r < RANKS; r++) {
-            const size_t at = i * RANKS + (size_t)r;
-            const double rms =
-                t->levels[i].rms * exp2(moved + 0.3 * t->levels[i].wander * normal(t));
+        const usc_watch_level *l = &t->levels[i];
+        const double moved = l->wander * normal(t), n = (double)l->numel;
+        for (int r = 0; r < t->world; r++) {
+            const size_t at = i * (size_t)t->world + (size_t)r;
+            const double rms = l->rms * exp2(moved + 0.3 * l->wander * normal(t));
             t->rms[at] = rms;
             t->rows[at] = (usc_watch_row){.step = step,
                                           .rank = r,
                                           .site = USC_WATCH_GRAD,
                                           .tensor = (int64_t)i,
-                                          .max_abs = rms * largest(t, n),
-                                          .sum_abs = rms * mean * n,
+                                          .max_abs = rms * largest_of(t, l),
+                                          .sum_abs = rms * mean_of(l) * n,
                                           .sum_sq = rms * rms * n,
-                                          .numel = t->levels[i].numel};
+                                          .numel = l->numel};
         }
     }
 }
@@ -80,7 +92,8 @@ static double flipped(usc_dtype dtype, double x, int bit)
 
 static void plant(trials *t, int bit)
 {
-    const size_t at = (size_t)(uniform(t) * (double)(t->n_levels * RANKS));
+    const size_t level = t->place[(size_t)(uniform(t) * (double)t->n_places)];
+    const size_t at = level * (size_t)t->world + (size_t)(uniform(t) * (double)t->world);
     usc_watch_row *r = &t->rows[at];
     const double before = t->rms[at] * normal(t);
     const double after = flipped(t->dtype, before, bit);
@@ -98,7 +111,8 @@ static void plant(trials *t, int bit)
 
 static usc_status decide(usc_watch *w, const trials *t, int64_t step, usc_error *err)
 {
-    const usc_status st = usc_watch_feed(w, t->rows, t->n_levels * RANKS, err);
+    const size_t n = t->n_levels * (size_t)t->world;
+    const usc_status st = usc_watch_feed(w, t->rows, n, err);
     return st == USC_OK ? usc_watch_step(w, step, (double)step, err) : st;
 }
 
@@ -169,18 +183,21 @@ usc_status usc_watch_explain(const usc_watch_level *levels, size_t n_levels,
     const usc_dtype_info *info = usc_dtype_info_of(dtype);
     trials t = {.levels = levels,
                 .n_levels = n_levels < MOST_LEVELS ? n_levels : MOST_LEVELS,
+                .world = config->world < RANKS ? config->world : RANKS,
                 .dtype = dtype};
     usc_status st = USC_OK;
     *n = 0;
     if (info->kind != USC_KIND_FLOAT)
         return usc_error_set(err, USC_E_DTYPE, -1, "%s is no float", info->name);
-    if (n_levels == 0) return usc_error_set(err, USC_E_ARG, -1, "no levels");
+    for (size_t i = 0; i < t.n_levels; i++)
+        if (!levels[i].spared) t.place[t.n_places++] = i;
+    if (t.n_places == 0) return usc_error_set(err, USC_E_ARG, -1, "no levels");
     for (usc_watch_detector d = 0; st == USC_OK && d < USC_N_WATCH_DETECTORS; d++) {
         if ((config->detectors >> d & 1) == 0) continue;
         usc_watch_config c = *config;
         usc_watch *w = NULL;
         c.enable = true;
-        c.world = RANKS;
+        c.world = t.world;
         c.grad_sample_interval = 1;
         c.detectors = 1u << d;
         t.state = 1; /* all detectors see the same */
@@ -196,7 +213,9 @@ usc_status usc_watch_explain(const usc_watch_level *levels, size_t n_levels,
 /* ---- levels of a log ---- */
 
 typedef struct moments {
-    double sum, squares;
+    double sum, squares;       /* of log2 of the rms */
+    double peak, peak_squares; /* of log2 of the largest against the mean */
+    double means;              /* of log2 of the mean against the rms */
     int64_t n, numel;
 } moments;
 
@@ -205,43 +224,81 @@ static void take_rows(moments *m, const usc_watch_row *rows, size_t n)
     for (size_t i = 0; i < n; i++) {
         const usc_watch_row *r = &rows[i];
         if (r->site != USC_WATCH_GRAD && r->site != USC_WATCH_REDUCED) continue;
-        if (r->tensor < 0 || r->numel <= 0 || !(r->sum_sq > 0) || !isfinite(r->sum_sq))
+        if (r->tensor < 0 || r->numel <= 0 || !(r->sum_sq > 0) || !isfinite(r->sum_sq) ||
+            !(r->sum_abs > 0))
             continue;
-        const double bits = log2(r->sum_sq / (double)r->numel) / 2;
-        moments *to = &m[r->tensor];
+        const double numel = (double)r->numel, bits = log2(r->sum_sq / numel) / 2;
+        const double mean = log2(r->sum_abs / numel), peak = log2(r->max_abs) - mean;
+        moments *to = &m[2 * r->tensor + (r->site == USC_WATCH_REDUCED)];
         to->sum += bits;
         to->squares += bits * bits;
+        to->peak += peak;
+        to->peak_squares += peak * peak;
+        to->means += mean - bits;
         to->numel = r->numel;
         to->n++;
     }
+}
+
+static double deviation(double sum, double squares, double n)
+{
+    return sqrt(fmax(0, squares / n - sum / n * (sum / n)));
+}
+
+static usc_watch_level level_of(const moments *m, const char *name)
+{
+    const double n = (double)m->n;
+    usc_watch_level l = {.rms = exp2(m->sum / n),
+                         .wander = deviation(m->sum, m->squares, n),
+                         .numel = m->numel,
+                         .mean = exp2((m->sum + m->means) / n),
+                         .peak = m->peak / n,
+                         .peak_wander = deviation(m->peak, m->peak_squares, n)};
+    (void)usc_format(l.name, sizeof l.name, "%s", name);
+    return l;
+}
+
+static int by_rms(const void *a, const void *b)
+{
+    const usc_watch_level *x = a, *y = b;
+    return (x->rms > y->rms) - (x->rms < y->rms);
 }
 
 static usc_status sum_up(const char *path, const usc_watch_log_info *info,
                          const moments *m, usc_watch_level *out, size_t most, size_t *n,
                          usc_dtype *dtype, usc_error *err)
 {
-    for (int64_t i = 0; i < info->n_tensors && *n < most; i++) {
-        if (m[i].n == 0) continue;
-        const double mean = m[i].sum / (double)m[i].n;
-        const double variance = m[i].squares / (double)m[i].n - mean * mean;
-        if (*n == 0) *dtype = info->tensors[i].dtype;
-        out[(*n)++] = (usc_watch_level){
-            .rms = exp2(mean), .wander = sqrt(fmax(0, variance)), .numel = m[i].numel};
+    usc_watch_level *all = calloc((size_t)info->n_tensors + 1, sizeof *all);
+    size_t n_all = 0;
+    if (all == NULL) return usc_no_memory(path, err);
+    for (int64_t i = 0; i < info->n_tensors; i++) {
+        const moments *of =
+            &m[2 * i + (m[2 * i].n == 0)]; /* before a reduction, if known */
+        if (of->n == 0) continue;
+        if (n_all == 0) *dtype = info->tensors[i].dtype;
+        all[n_all++] = level_of(of, info->tensors[i].name);
     }
+    if (n_all > most) qsort(all, n_all, sizeof *all, by_rms);
+    *n = n_all < most ? n_all : most;
+    for (size_t i = 0; i < *n; i++) /* from the first to the last, evenly */
+        out[i] = all[*n > 1 ? i * (n_all - 1) / (*n - 1) : 0];
+    free(all);
     return *n > 0 ? USC_OK
                   : usc_error_set(err, USC_E_RANGE, -1,
                                   "%s: no statistics of gradients in it", path);
 }
 
 usc_status usc_watch_log_levels(const char *path, const char *key, usc_watch_level *out,
-                                size_t most, size_t *n, usc_dtype *dtype, usc_error *err)
+                                size_t most, size_t *n, usc_dtype *dtype, int32_t *world,
+                                usc_error *err)
 {
     usc_watch_log *log;
     *n = 0;
     usc_status st = usc_watch_log_open(path, key, &log, err);
     if (st != USC_OK) return st;
     const usc_watch_log_info *info = usc_watch_log_about(log);
-    moments *m = calloc((size_t)info->n_tensors + 1, sizeof *m);
+    *world = info->world;
+    moments *m = calloc(2 * (size_t)info->n_tensors + 1, sizeof *m);
     if (m == NULL) st = usc_no_memory(path, err);
     for (size_t n_rows = 1; st == USC_OK && n_rows > 0;) {
         const usc_watch_row *rows;

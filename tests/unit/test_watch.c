@@ -746,6 +746,7 @@ static void test_configurations(void **state)
         {"audit:-1", "from 0 to"},
         {"exit_code:0", "from 1 to 255"},
         {"exit_code:256", "from 1 to 255"},
+        {"stop_after:-1", "from 0 to"},
         {"action:halt", "log, skip, raise and stop"},
         {"action:stopp", "did you mean 'stop'"},
     };

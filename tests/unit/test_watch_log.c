@@ -221,7 +221,7 @@ static void test_curves(void **state)
 
 static void test_what_would_be_seen(void **state)
 {
-    static const usc_watch_level level = {1e-4, 0.4, 1 << 20};
+    static const usc_watch_level level = {.rms = 1e-4, .wander = 0.4, .numel = 1 << 20};
     (void)state;
     usc_watch_config config;
     usc_watch_seen seen[USC_N_WATCH_DETECTORS];
@@ -235,6 +235,20 @@ static void test_what_would_be_seen(void **state)
     assert_true(seen[0].share[14] == 1 && seen[1].share[14] == 1); /* the top exponent */
     assert_true(seen[0].share[0] == 0 && seen[0].clean == 0 && seen[1].clean == 0);
     assert_true(seen[0].mean > seen[1].mean && seen[1].mean > 0.05);
+    /* a level of its own hides what another shows: bit 11 is set above 2^-17 alone */
+    usc_watch_level both[] = {level, level};
+    both[0].rms = 1e-2;
+    for (int k = 0; k < 2; k++) {
+        both[k].spared = false;
+        both[1 - k].spared = true;
+        both[1].rms = 1e-8;
+        assert_int_equal(usc_watch_explain(both, 2, USC_BF16, &config, seen, &n, &err),
+                         USC_OK);
+        assert_true(k == 0 ? seen[0].share[11] == 0 : seen[0].share[11] > 0.9);
+    }
+    both[0].spared = both[1].spared = true;
+    assert_int_equal(usc_watch_explain(both, 2, USC_BF16, &config, seen, &n, &err),
+                     USC_E_ARG);
     assert_int_equal(usc_watch_explain(&level, 1, USC_I32, &config, seen, &n, &err),
                      USC_E_DTYPE);
     assert_int_equal(usc_watch_explain(&level, 0, USC_BF16, &config, seen, &n, &err),
@@ -246,17 +260,22 @@ static void test_levels_of_a_log(void **state)
     (void)state;
     usc_watch_level levels[4];
     usc_dtype dtype;
+    int32_t world;
     size_t n;
     usc_error err;
     write_run(false);
-    assert_int_equal(usc_watch_log_levels(path, NULL, levels, 4, &n, &dtype, &err),
-                     USC_OK);
+    assert_int_equal(
+        usc_watch_log_levels(path, NULL, levels, 4, &n, &dtype, &world, &err), USC_OK);
     assert_int_equal(n, 1); /* nothing is known of the other */
     assert_int_equal(dtype, USC_BF16);
     assert_true(fabs(levels[0].rms - sqrt(9.0 / 8)) < 1e-12 && levels[0].wander < 1e-6);
+    assert_true(levels[0].mean > 0 && levels[0].mean <= levels[0].rms);
+    assert_true(levels[0].peak >= 0 && levels[0].peak_wander > 0 && world == 2);
+    assert_string_equal(levels[0].name, "a");
     write_file(HEAD);
-    assert_int_equal(usc_watch_log_levels(path, NULL, levels, 4, &n, &dtype, &err),
-                     USC_E_RANGE);
+    assert_int_equal(
+        usc_watch_log_levels(path, NULL, levels, 4, &n, &dtype, &world, &err),
+        USC_E_RANGE);
 }
 
 int main(void)

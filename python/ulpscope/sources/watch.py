@@ -143,7 +143,7 @@ class Watch:
                  matmul_every, audit, neighbour, keep_calls, output, exit_code):  # fmt: skip
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
-        self.weights_every = weights_every
+        self.weights_every, self.stop_after = weights_every, 0
         self.error = None
         self.step = 0
         self.handles = []
@@ -325,6 +325,8 @@ class Watch:
         with self._within_step():
             self._end_step(optimizer)
             self._act(optimizer)
+        if 0 < self.stop_after <= self.step:
+            raise SystemExit(0)
 
     @guarded
     def _end_step(self, optimizer):
@@ -646,6 +648,7 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
         made.close()
         raise ValueError("action 'skip': ranks learn of an event a step apart, so that their weights "
                          "would part; take 'raise' or 'stop'")  # fmt: skip
+    made.stop_after = asked["stop_after"]
     if neighbour and made.world == 1:
         made.close()
         raise ValueError("neighbour: there is no other rank to compute a micro-batch; take audit")
