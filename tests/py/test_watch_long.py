@@ -93,10 +93,25 @@ def test_a_rank_that_hears_nothing_goes_on_alone(steps, patience, says, monkeypa
     monkeypatch.setattr(watch_ranks, "PATIENCE_S", patience)
     exchange = object.__new__(watch_ranks.Exchange)
     exchange.__dict__ |= {"dist": NoWord(), "group": None, "rank": 1, "world": 3, "waiting": collections.deque(),
-                          "alone": None, "n_bytes": 0}  # fmt: skip
+                          "alone": None, "n_bytes": 0, "acts": False, "votes": None}  # fmt: skip
     for step in range(steps):
         assert exchange.alone is None
         exchange.send(step, 7, watch_rows.NO_ROW, torch.empty(0))
     come = exchange.received()
     assert says in exchange.alone and [step for step, _, _ in come] == list(range(steps))
+    assert not exchange.send(steps, 7, watch_rows.NO_ROW, torch.empty(0))  # it is the watch's own matter now
     assert all(rows == [None, watch_rows.NO_ROW, None] and more == [] for _, rows, more in come) and exchange.received() == []
+
+
+def test_steps_are_decided_in_turn_where_a_rank_goes_on_alone(monkeypatch):
+    """What waits for others comes before the step at which it waits no longer, and nothing comes twice."""
+    exchange = object.__new__(watch_ranks.Exchange)
+    exchange.__dict__ |= {"dist": NoWord(), "group": None, "rank": 1, "world": 2, "waiting": collections.deque(),
+                          "alone": None, "n_bytes": 0, "acts": False, "votes": None, "answers": []}  # fmt: skip
+    monkeypatch.setattr(watch_ranks, "Exchange", lambda *_: exchange)
+    monkeypatch.setattr(watch_ranks, "CLOSE_S", 0.0)
+    decided, decide = [], watch_module.Watch._decide
+    monkeypatch.setattr(watch_module.Watch, "_decide", lambda self, step: (decided.append(step), decide(self, step)))
+    _, events, _ = training(steps=50, weights_every=1, process_group="others",
+                            each=lambda step, *_: exchange.leave("it is over") if step == 40 else None)  # fmt: skip
+    assert exchange.alone and decided == list(range(50)) and events == []

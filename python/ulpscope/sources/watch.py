@@ -162,7 +162,9 @@ class Watch:
         self.reader = watch_rows.Reader()
         self.parameters = parameters_of(model, self.optimizers)
         group = process_group if process_group is not None else group_of(model)
-        self.exchange = watch_ranks.Exchange(group) if group is not None else None
+        self.exchange = watch_ranks.Exchange(group, action == "skip") if group is not None else None
+        self._flagged = self._drop = False  # over ranks: whether some rank knows of something; the step is skipped
+        self._clock = None  # over ranks that act together: that of the first
         self.rank, self.world = (self.exchange.rank, self.exchange.world) if self.exchange else (0, 1)
         self.asd = config.startswith("mode:asd")
         if self.asd:
@@ -271,8 +273,9 @@ class Watch:
         if met is optimizer and self.step == 0:  # torch has come to the new hook in that very step
             return
         with self._within_step():
+            self._drop = False
             self._begin_step(optimizer)
-            self._act(optimizer)
+            self._act(optimizer, self._drop)
 
     @contextlib.contextmanager
     def _within_step(self):
@@ -297,6 +300,29 @@ class Watch:
             self._look_before(with_grad)
         if self.action != "log" and self.exchange is None:
             self._collect(decide_now=True)
+            self._drop = any(event.kind not in QUIET for event in self._new)
+        elif self._acts():
+            self._drop = self._agree()
+
+    def _acts(self):
+        """Whether what is done with events is done by all ranks together."""
+        return self.exchange is not None and self.exchange.acts and self.exchange.alone is None
+
+    def _agree(self):
+        """Whether all ranks drop this step. They have the same rows of it, draw the same verdict, and what one of
+        them alone knows it tells the others with its rows; so a clean step costs the rows alone, waited for."""
+        self._collect()
+        self._decide(self.step)  # what is this rank's own
+        own = any(self.is_own(event) and event.kind not in QUIET for event in self._new)
+        self._send(self.step, self._rows.pop(self.step, {}), own)
+        self.exchange.complete()
+        self._receive()
+        flagged, self._flagged = self._flagged, False
+        wanted = flagged or any(event.kind not in QUIET and not self.is_own(event) for event in self._new)
+        if not wanted or self.exchange.agreed(self.step):
+            return wanted
+        print(f"ulpscope: step {self.step} is not skipped: the ranks do not all say so", file=sys.stderr)
+        return False
 
     def first_step(self, optimizer):
         """The optimizer steps for the first time just now, and this watch came too late for its hook."""
@@ -324,7 +350,8 @@ class Watch:
     def _after_step(self, optimizer, args, kwargs):
         with self._within_step():
             self._end_step(optimizer)
-            self._act(optimizer)
+            if not self._acts():  # what was found since, all ranks deal with before the next step
+                self._act(optimizer)
         if 0 < self.stop_after <= self.step:
             raise SystemExit(0)
 
@@ -400,17 +427,21 @@ class Watch:
         if self.exchange is not None:
             self._receive()
 
-    def _send(self, step, known):
-        """Ranks send each other a row for each site and tensor, in that order."""
+    def _send(self, step, known, own=False):
+        """Ranks send each other a row for each site and tensor, in that order. `own`: this one knows of something
+        that the others do not."""
         sums = self._sums_of(step)
         if self.exchange.alone is None:
             numbers = range(len(self.names))
             if self.neighbours is not None:
                 sums = torch.cat([sums, self.neighbours.words()])
+            if self._acts():
+                sums = torch.cat([sums, torch.tensor([time.monotonic(), own], dtype=torch.float64)])
             rows = [known.get(site, {}).get(i, watch_rows.NO_ROW) for site in SITES for i in numbers]
-            self.exchange.send(step, self.shape, b"".join(rows), sums)
-        if self.exchange.alone is not None:
-            self._decide_own(step, known)
+            if self.exchange.send(step, self.shape, b"".join(rows), sums):
+                return
+        self._receive()  # what was sent before is decided first
+        self._decide_own(step, known)
 
     def _sums_of(self, step):
         told = self._sums.pop(step, None)
@@ -436,6 +467,9 @@ class Watch:
     def _receive(self):
         size = len(self.names) * watch_rows.SIZE
         for step, tables, more in self.exchange.received():
+            if more and self.exchange.acts:
+                self._clock, self._flagged = float(more[0][-2]), self._flagged or any(m[-1] > 0 for m in more)
+                more = [m[:-2] for m in more]
             if more and self.neighbours is not None:
                 self._feed_neighbours(step, [m[-watch_neighbour.WORDS :] for m in more])
                 more = [m[: -watch_neighbour.WORDS] for m in more]
@@ -468,7 +502,7 @@ class Watch:
 
     def _decide(self, step):
         """Has what was fed of a step decided, and takes the events."""
-        for found in self.core.step(step, time.monotonic()):
+        for found in self.core.step(step, time.monotonic() if self._clock is None else self._clock):
             self._take(found)
         self._switch_checksum()
 
@@ -514,10 +548,14 @@ class Watch:
         with contextlib.suppress(Exception):
             return self.tracker.keep()
 
-    def _act(self, optimizer):
+    def _act(self, optimizer, drop=False):
         """Does what was asked for with what is new. This may raise: it is for the program."""
         if os.getpid() != self._owner:
             return
+        if drop and self.action == "skip":
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
         new, self._new = self._new, []
         new = [event for event in new if event.kind not in QUIET]
         if not new:
@@ -525,11 +563,7 @@ class Watch:
         if self.on_event is not None:
             for event in new:
                 self.on_event(event)
-        if self.action == "skip":
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
-        elif self.action == "raise":
+        if self.action == "raise":
             raise WatchAlarm(new[0])
         elif self.action == "stop":
             print(f"ulpscope: the job is stopped: {new[0].sentence}", file=sys.stderr)
@@ -550,6 +584,8 @@ class Watch:
                 part.close()
         self.events()
         self._closed = True
+        if self.exchange is not None:
+            self.exchange.forget()
         for part in (self.log, self._own_tracker):
             with contextlib.suppress(Exception):
                 if part is not None:
@@ -619,7 +655,7 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
     before it.
     `process_group`: over which ranks are held against each other; None: that of the model's
     DistributedDataParallel or FSDP, else none. All of its ranks call this function. `action`: "log";
-    "skip" (this step of the optimizer: of one process on the CPU), "raise" (WatchAlarm), "stop"
+    "skip" (this step of the optimizer, over ranks on the CPU all ranks alike), "raise" (WatchAlarm), "stop"
     (SystemExit with `exit_code`). `on_event`: a function, called with each event. `log`: a file for the
     rows, which `ulpscope watch` reads. `weights_every`: at one of so many steps all weights and
     moments are hashed. `matmul_every`: one of so many calls of nn.Linear is held to its row checksums,
@@ -644,10 +680,11 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
                      matmul_every, audit, neighbour, keep_calls, output, exit_code)  # fmt: skip
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
-    if action == "skip" and made.exchange is not None:
+    if action == "skip" and made.exchange is not None and any(p.device.type != "cpu" for p in made.ids):
         made.close()
-        raise ValueError("action 'skip': ranks learn of an event a step apart, so that their weights "
-                         "would part; take 'raise' or 'stop'")  # fmt: skip
+        raise ValueError("action 'skip' over ranks: what was read on a device is known a step later, when the wrong "
+                         "step is done, and to wait for it would stop the device at each step; take 'raise' or "
+                         "'stop'")  # fmt: skip
     made.stop_after = asked["stop_after"]
     if neighbour and made.world == 1:
         made.close()

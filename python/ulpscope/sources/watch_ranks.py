@@ -5,6 +5,11 @@ It goes over a process group of its own with the ranks of the job's, on the CPU:
 sends is not held up by it, and a rank that stops taking part (it died, its watch failed) is no
 deadlock of the others, which are told so once and go on by themselves.
 
+Where ranks act together (action skip) rows of a step are waited for before the optimizer moves a weight,
+and `agreed` asks once more where there is something to do. No rank acts alone by that: who has waited in
+vain, and said so by a refusal, is known to whoever has not; rows that came at one rank were sent by all, and
+so are answers, which come at once or never.
+
 Needs of torch: torch.distributed with gloo, and that its works can be asked whether they are done."""
 
 import collections
@@ -28,9 +33,10 @@ def make_group(process_group):
 
 
 class Exchange:
-    """`send` gives this rank's rows of a step away, `received` tells what has come of all ranks."""
+    """`send` gives this rank's rows of a step away, `received` tells what has come of all ranks; with `acts`
+    `complete` waits for it and `agreed` asks whether all ranks want the same."""
 
-    def __init__(self, process_group):
+    def __init__(self, process_group, acts=False):
         import torch.distributed as dist
 
         self.dist = dist
@@ -38,25 +44,29 @@ class Exchange:
         self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.waiting = collections.deque()  # (step, own rows, work, buffers, since)
         self.alone = None  # why this rank goes on alone
+        self.acts = acts
+        self.votes = make_group(process_group) if acts else None  # answers have an order of their own
+        self.answers = []  # (own, buffers, work), which live until they are sent
         self.n_bytes = 0
 
     def send(self, step, shape, rows, more):
         """`shape`: a number that is the same where ranks have the same tensors; `rows`: bytes; `more`: float64,
-        as many on each rank at this step."""
+        as many on each rank at this step. Whether `received` will give them."""
         if self.alone is not None:
-            return
+            return False
         words = torch.frombuffer(bytearray(rows), dtype=torch.int64) if rows else torch.empty(0, dtype=torch.int64)
         own = torch.cat([torch.tensor([step, shape, len(rows)]), words, more.view(torch.int64)])
         buffers = [torch.empty_like(own) for _ in range(self.world)]
         try:
             work = self.dist.all_gather(buffers, own, group=self.group, async_op=True)
         except RuntimeError as error:
-            self._leave(f"{error}")
-            return
+            self.leave(f"{error}")
+            return False
         self.n_bytes += own.numel() * 8
         self.waiting.append((step, rows, work, buffers, time.monotonic()))
         if len(self.waiting) > MOST_WAITING:
-            self._leave(f"the other ranks are {MOST_WAITING} steps behind")
+            self.leave(f"the other ranks are {MOST_WAITING} steps behind")
+        return True
 
     def received(self):
         """[(step, [rows of each rank], [`more` of each])], in turn; of a step whose exchange failed own rows
@@ -68,7 +78,7 @@ class Exchange:
             if not late and self.alone is None and not work.is_completed():
                 break
             if late and self.alone is None:
-                self._leave(f"no word of step {step} from the other ranks for {PATIENCE_S:.0f} s")
+                self.leave(f"no word of step {step} from the other ranks for {PATIENCE_S:.0f} s")
             self.waiting.popleft()
             come.append((step, *self._of_all(rows, work, buffers)))
         return come
@@ -81,18 +91,56 @@ class Exchange:
         try:
             work.wait()  # done already: this hands over, or says what went wrong
         except RuntimeError as error:
-            self._leave(f"{error}")
+            self.leave(f"{error}")
             return own, []
         heads = {tuple(words[:3].tolist()) for words in buffers}
         if len(heads) > 1:
-            self._leave("the ranks have other tensors, or are at another step")
+            self.leave("the ranks have other tensors, or are at another step")
             return own, []
         end = 3 + len(rows) // 8
         more = [words[end:].view(torch.float64) for words in buffers]
         return [words[3:end].numpy().tobytes() for words in buffers], more
 
-    def _leave(self, why):
+    def leave(self, why):
+        """This rank goes on by itself. Where ranks act together it refuses what others may ask from now on."""
+        if self.alone is None and self.votes is not None:
+            self._answer(-1, 0)
         self.alone = why.splitlines()[0][:200]
+
+    def complete(self):
+        """Waits for what was sent, up to PATIENCE_S where a rank sends nothing; `received` says so then."""
+        for _, _, work, _, _ in self.waiting:
+            try:
+                if self.alone is None:
+                    work.wait()
+            except RuntimeError as error:
+                self.leave(f"{error}")
+
+    def agreed(self, step):
+        """Whether all ranks ask the same of this step. Asked where there is something to do alone."""
+        if self.alone is not None:
+            return False
+        buffers, work = self._answer(step, 1)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            self.leave(f"{error}")
+            return False
+        self.answers.pop()
+        return all(told.tolist() == [step, 1] for told in buffers)
+
+    def _answer(self, step, says):
+        own = torch.tensor([step, says])
+        buffers = [torch.empty_like(own) for _ in range(self.world)]
+        work = self.dist.all_gather(buffers, own, group=self.votes, async_op=True)
+        self.answers.append((own, buffers, work))
+        return buffers, work
+
+    def forget(self):
+        """Lets go of the groups: their threads end while Python still runs, where the program ends them."""
+        self.group = self.votes = None
+        self.waiting.clear()
+        self.answers.clear()
 
     def close(self):
         """Waits a little for what is on its way, so that the last steps are decided, too."""
