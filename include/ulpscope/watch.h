@@ -26,8 +26,10 @@ USC_BEGIN_DECLS
  * checksum is abnormal); of REPLAY the hash, and `value` is the rank whose micro-batch it
  * was; -1: the rank itself has found it computed wrongly; -2: with other bits at each of
  * three runs, where earlier micro-batches had the same. MATMUL_INPUT and MATMUL_WEIGHT
- * are the two products of a matmul's backward; the hash of all three is 1 where the
- * product is right when computed again, 2 where it is wrong again, 0 where nobody did. */
+ * are the two products of a matmul's backward; the hash of COLLECTIVE is 3 where all
+ * ranks have the same, 4 of a weight that was gathered; that of all three products 1
+ * where the product is right when computed again, 2 where it is wrong again, 0 where
+ * nobody did. */
 #define USC_WATCH_SITE_LIST(X)                                                           \
     X(GRAD, "grad")                                                                      \
     X(REDUCED, "reduced")                                                                \

@@ -10,8 +10,9 @@
 
 #include <math.h>
 
-/* The hash of a reduction of which all ranks have the same result. */
-enum { ALIKE = 3 };
+/* The hash of a reduction of which all ranks have the same result; of a weight that was
+ * gathered from all ranks and has other bits than they have. */
+enum { ALIKE = 3, GATHERED = 4 };
 
 /* What computing a product again has shown. */
 static const char *again(const usc_watch_row *r)
@@ -42,6 +43,13 @@ static void hold(usc_watch_view *v, usc_watch_site site, usc_watch_kind kind,
                 "what all ranks alike got out of the %s of '%s' at step %lld is "
                 "%.3g times as far from what they put in as roundings explain",
                 what, usc_watch_name(v, r->tensor), (long long)v->step, r->value);
+        else if (r->hash64 == GATHERED)
+            usc_watch_say(v, &f,
+                          "the weight '%s' as ranks had it together at step %lld is not "
+                          "what they hold of it one by one: rank %ld sent or got other "
+                          "bits",
+                          usc_watch_name(v, r->tensor), (long long)v->step,
+                          (long)r->rank);
         else if (isfinite(r->value))
             usc_watch_say(v, &f,
                           "the %s '%s' on rank %ld is %.3g times as far off at step %lld "

@@ -392,6 +392,7 @@ static void test_bounds_and_audits(void **state)
         {USC_WATCH_COLLECTIVE, {0.5, 300}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 1, 1},
         {USC_WATCH_COLLECTIVE, {9, 0}, {3, 0}, USC_WATCH_COLLECTIVE_WRONG, 2, -1, 1},
         {USC_WATCH_COLLECTIVE, {0.5, 1}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 0, 0},
+        {USC_WATCH_COLLECTIVE, {0.9, 2}, {0, 4}, USC_WATCH_COLLECTIVE_WRONG, 2, 1, 1},
         {USC_WATCH_REPLAY, {1, 1, 1}, {7, 7, 8}, USC_WATCH_REPLAY_DIFFERS, 3, 2, 1},
         {USC_WATCH_REPLAY, {1, 1}, {7, 8}, USC_WATCH_REPLAY_DIFFERS, 2, -1, 1},
         {USC_WATCH_REPLAY, {1, -1}, {7, 1}, USC_WATCH_REPLAY_DIFFERS, 2, 1, 1},
@@ -419,6 +420,8 @@ static void test_bounds_and_audits(void **state)
                          hash == 3 && rows[i].site == USC_WATCH_REPLAY);
         assert_int_equal(strstr(r.sentence, "what all ranks alike") != NULL,
                          rows[i].hash[0] == 3);
+        assert_int_equal(strstr(r.sentence, "rank 1 sent or got other bits") != NULL,
+                         hash == 4);
         run_end(&r);
     }
 }

@@ -22,7 +22,7 @@ import zlib
 import torch
 
 from .. import _core
-from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_neighbour, watch_ranks, watch_rows
+from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_neighbour, watch_ranks, watch_rows, watch_shards
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
@@ -188,9 +188,18 @@ class Watch:
         if neighbour and self.world > 1:
             self.neighbours = watch_neighbour.Neighbours(self.audit, neighbour, group, self.ids)
             self.audit.neighbours = self.neighbours
-        summed = self.exchange is not None and not self.asd and watch_collective.applies(model)
-        self.collectives = watch_collective.Collectives(model, self._run) if summed else None
+        self.collectives = self._held_collectives(model)
         self._hook()
+
+    def _held_collectives(self, model):
+        """What holds to each other what ranks give and what they get; None: nothing is known of that."""
+        if self.exchange is None or self.asd or model is None:
+            return None
+        if watch_collective.applies(model):
+            return watch_collective.Collectives(model, self._run)
+        if watch_shards.applies(model, self.world):
+            return watch_shards.Shards(model, self.ids, self.rank, self.world, self._run, self._is_full)
+        return None
 
     # ---- the tensors ----
 
@@ -459,10 +468,9 @@ class Watch:
         """Of a step at which ranks told each other sums of what they reduced."""
         if not more or more[0].numel() == 0:
             return
-        tables = [table.view(len(self.names), 3, -1) for table in more]
         held = [(getattr(torch, dtype), p.numel()) for (_, dtype), p in zip(self.names, self.parameters.values())]
-        for rank, number, over in watch_collective.judged(tables, *zip(*held)):
-            self._feed_value(step, "collective", number, over, 3 if rank < 0 else 0, max(rank, 0))
+        for rank, number, over, how in self.collectives.judged(more, *zip(*held)):
+            self._feed_value(step, "collective", number, over, how, rank)
 
     def _receive(self):
         size = len(self.names) * watch_rows.SIZE

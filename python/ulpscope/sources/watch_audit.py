@@ -34,7 +34,7 @@ def _copy(value):
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def _mark(tensor):
+def mark_of(tensor):
     """The hash of the bits: a number, or on a device a number that is not waited for."""
     tensor = watch_rows.plain(tensor)
     if tensor is None or tensor.is_cpu:
@@ -200,7 +200,7 @@ class Audit:
         if batch is not None:
             batch.stop()
 
-    number = staticmethod(lambda tensor: _number(_mark(tensor)))
+    number = staticmethod(lambda tensor: _number(mark_of(tensor)))
 
     @staticmethod
     def numbers(batch):
@@ -277,7 +277,7 @@ def _keeps(batch, i):
 def _marks(batch, parameter):
     def mark(grad):
         batch.n_marks += 1
-        batch.marks[parameter] = _mark(grad)
+        batch.marks[parameter] = mark_of(grad)
 
     return mark
 

@@ -16,6 +16,7 @@ from . import watch_rows
 WIDTH = 4096  # elements of a line
 PARTS = 8  # runs of lines that have sums of their own; one more for the rest
 SIGMAS = 8.0
+ALIKE = 3  # hash of site `collective`: all ranks have the same
 SMALLEST = 2.0**-40  # unit roundoff that is believed of float64: sums are taken in it
 
 
@@ -105,15 +106,25 @@ class Collectives:
         self.queued, self.parameters = False, {}
         known = sorted(before.keys() & after.keys())
         whole = torch.full((n, 3, PARTS + 1), float("nan"), dtype=torch.float64)
-        if not known:
-            return whole, known, None, None
-        found = torch.stack([torch.cat([before[i], after[i][None]]) for i in known])
-        if found.is_cpu:
-            return whole, known, found, None
-        host = watch_rows.to_host(found)
-        event = torch.Event(found.device)
-        event.record()
-        return whole, known, host, event
+        return on_its_way(whole, known, [torch.cat([before[i], after[i][None]]) for i in known])
+
+    def judged(self, tables, dtypes, sizes):
+        """Of the tables of all ranks: [(rank or -1, tensor, error / bound, hash)]."""
+        tables = [table.view(len(sizes), 3, -1) for table in tables]
+        return [(max(rank, 0), i, over, ALIKE if rank < 0 else 0) for rank, i, over in judged(tables, dtypes, sizes)]
+
+
+def on_its_way(whole, known, rows):
+    """`rows` for the places `known` of `whole`, for `filled`; those of a device are not waited for."""
+    if not known:
+        return whole, known, None, None
+    found = torch.stack(rows)
+    if found.is_cpu:
+        return whole, known, found, None
+    host = watch_rows.to_host(found)
+    event = torch.Event(found.device)
+    event.record()
+    return whole, known, host, event
 
 
 def filled(told):
@@ -124,13 +135,18 @@ def filled(told):
     return whole
 
 
-def judged(tables, dtypes, sizes):
-    """Of the tables of all ranks: [(rank or -1, tensor, error / bound)]; -1: all ranks have it alike."""
-    world, told = len(tables), torch.stack(tables)
+def roundings(dtypes, sizes):
+    """Of each tensor the unit roundoff, the smallest normal number, the number of elements."""
     kinds = [torch.finfo(d if d.is_floating_point else torch.float64) for d in dtypes]
     units = torch.tensor([max(kind.eps / 2, SMALLEST) for kind in kinds], dtype=torch.float64)
     least = torch.tensor([kind.smallest_normal for kind in kinds], dtype=torch.float64)
-    elements = torch.tensor(sizes, dtype=torch.float64)
+    return units, least, torch.tensor(sizes, dtype=torch.float64)
+
+
+def judged(tables, dtypes, sizes):
+    """Of the tables of all ranks: [(rank or -1, tensor, error / bound)]; -1: all ranks have it alike."""
+    world, told = len(tables), torch.stack(tables)
+    units, least, elements = roundings(dtypes, sizes)
     squares = told[:, :, 1].mean(0)
     bound = SIGMAS * (world + 1) * (units[:, None] * squares.sqrt() + (least * elements.sqrt())[:, None])
     error = (told[:, :, 2] - told[:, :, 0].mean(0)).abs()
