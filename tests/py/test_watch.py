@@ -562,6 +562,38 @@ def test_a_matmul_of_the_backward_is_named(product, length, bias):
     assert said == ([(3, "1.weight", f"the gradient of the {product} of the matmul")] if product else [])
 
 
+@pytest.mark.parametrize("how", ["functional", "spectral_norm"])
+def test_a_matmul_of_other_weights_is_held_to_those_or_left_alone(how):
+    """Weights that a call is given go away before its backward; a parametrization has a state of its own."""
+
+    def train(watched, wrong=False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 16))
+        if how == "spectral_norm":
+            nn.utils.parametrizations.spectral_norm(net[1])
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+        w = ulpscope.watch(net, optimizer, matmul_every=1) if watched else None
+        if wrong:
+            net[1].register_forward_hook(lambda module, args, out: out.detach().view(-1)[3].add_(1) and None)
+            w.matmuls.handles.append(net[1].register_forward_hook(w.matmuls._after))
+        for _ in range(5):
+            x = torch.randn(8, 16, requires_grad=True)
+            if how == "functional":
+                other = {name: (p * 2 + 1).detach().requires_grad_() for name, p in net.named_parameters()}
+                torch.func.functional_call(net, other, x).pow(2).mean().backward()
+            net(x).pow(2).mean().backward()
+            optimizer.step()
+        if w is not None:
+            w.close()
+        return [p.detach() for p in (*net.parameters(), *net.buffers())], w
+
+    with_it, w = train(True)
+    assert (w.error, w.events()) == (None, [])
+    assert all(torch.equal(a, b) for a, b in zip(train(False)[0], with_it))
+    if how == "functional":
+        assert {e.kind for e in train(True, wrong=True)[1].events()} >= {"matmul"}
+
+
 class Audited(nn.Module):
     """Dropout and running statistics; `harm` may change what lies between."""
 

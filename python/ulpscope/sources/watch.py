@@ -180,7 +180,7 @@ class Watch:
             self._own_tracker = self.tracker
         self.matmuls, self.products = None, watch_matmul.Products()
         if matmul_every and model is not None:
-            self.linears = {module: self.ids.get(module.weight, -1) for module in model.modules()
+            self.linears = {module: self.ids.get(module._parameters.get("weight"), -1) for module in model.modules()
                             if isinstance(module, torch.nn.Linear)}  # fmt: skip
             self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
         self.audit = watch_audit.Audit(model, audit, self.ids) if audit or neighbour else None

@@ -152,28 +152,32 @@ class Linears:
         if torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
         self.n += 1
-        known = args and result.dtype.is_floating_point and not hasattr(result, "to_local")
+        # the weight of this call, which a functional one has put there; one that is computed at each look
+        # (a parametrization, with a state perhaps) is not looked at
+        weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
+        known = weight is not None and args and result.dtype.is_floating_point and not hasattr(result, "to_local")
+        known = known and not hasattr(module, "parametrizations")
         if self.n % self.every == 0 and known and result.numel() > 0 and args[0].numel() > 0:
             x = args[0].detach()
-            self.told(module, SITES[0], x, module.weight, module.bias, result)
-            self._follow(module, x, result)
+            self.told(module, SITES[0], x, weight, bias, result)
+            self._follow(module, weight, x, result)
 
-    def _follow(self, module, x, result):
+    def _follow(self, module, weight, x, result):
         """Waits for the backward of this call, if there is one that is known."""
         node = result.grad_fn
         for _ in range(HOPS):
             if node is None:
                 return
             if node.name() in ("AddmmBackward0", "MmBackward0", "LinearBackward0"):
-                self._wait_for(node, module, x)
+                self._wait_for(node, module, weight, x)
                 return
             node = node.next_functions[0][0] if node.next_functions else None
 
-    def _wait_for(self, node, module, x):
+    def _wait_for(self, node, module, weight, x):
         linear = node.name() == "LinearBackward0"
-        node.register_hook(lambda into, out: self._backward(module, linear, x, into, out))
+        node.register_hook(lambda into, out: self._backward(module, linear, weight, x, into, out))
 
-    def _backward(self, module, linear, x, into, out):
+    def _backward(self, module, linear, weight, x, into, out):
         """`into`: gradients of the node's inputs; the weight is there transposed, but of linear's own node."""
         grad = out[0]
         grad_x, grad_weight = into[:2] if linear else into[-2:]
@@ -181,7 +185,7 @@ class Linears:
             return
         columns = grad.reshape(-1, grad.shape[-1]).T
         if grad_x is not None:
-            self.told(module, SITES[1], grad, module.weight.T, None, grad_x)
+            self.told(module, SITES[1], grad, weight.T, None, grad_x)
         if grad_weight is not None:
             inputs = x.reshape(-1, x.shape[-1]).T
             a, b = (columns, inputs) if linear else (inputs, columns)
