@@ -38,6 +38,13 @@ static uint64_t majority_of(const usc_watch_row *rows, size_t n, size_t *voters,
     return candidate;
 }
 
+static const char *what_of(usc_watch_site site)
+{
+    if (site == USC_WATCH_REDUCED) return "reduced gradient";
+    if (site == USC_WATCH_MOMENT1) return "first moment";
+    return site == USC_WATCH_MOMENT2 ? "second moment" : "weight";
+}
+
 static void tell(usc_watch_view *v, const usc_watch_row *r, size_t votes, size_t voters,
                  size_t n_other)
 {
@@ -53,14 +60,14 @@ static void tell(usc_watch_view *v, const usc_watch_row *r, size_t votes, size_t
             v, &f,
             "the %s of '%s' on rank %ld is not what the other ranks have, at "
             "step %lld: %zu of %zu agree, and it should be the same bits on all",
-            usc_watch_site_text(r->site), usc_watch_name(v, r->tensor), (long)r->rank,
+            what_of(r->site), usc_watch_name(v, r->tensor), (long)r->rank,
             (long long)v->step, votes, voters);
     else
         usc_watch_say(v, &f,
                       "the %s of '%s' should be the same bits on all %zu ranks, and is "
                       "not, at step %lld; no majority says which is right: compute the "
                       "step again on both (replay) to tell",
-                      usc_watch_site_text(r->site), usc_watch_name(v, r->tensor), voters,
+                      what_of(r->site), usc_watch_name(v, r->tensor), voters,
                       (long long)v->step);
 }
 
