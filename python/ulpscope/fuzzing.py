@@ -11,7 +11,7 @@
 `torch` is torch, whose functions take generators too. docs/howto/test-a-kernel.md.
 """
 
-from .session.programs import DEVICE, tensor
+from .session.programs import DEVICE, call, layer, tensor
 from .session.programs import TORCH as torch
 from .session.two_sides import fuzz
 from .sources.generators import (
@@ -31,6 +31,6 @@ from .sources.generators import (
     shapes,
 )
 
-__all__ = ["DEVICE", "Generator", "bools", "broadcasting", "constant", "contracting", "dtypes", "floats", "fuzz",
-           "generator", "ints", "nothing", "oneof", "pooling", "random_or_nothing", "shapes", "tensor",
+__all__ = ["DEVICE", "Generator", "bools", "broadcasting", "call", "constant", "contracting", "dtypes", "floats", "fuzz",
+           "generator", "ints", "layer", "nothing", "oneof", "pooling", "random_or_nothing", "shapes", "tensor",
            "torch"]  # fmt: skip

@@ -2,6 +2,7 @@
 """`@ulpscope.fuzz` and the names of OneFlow's AutoTest: tests in plain torch text on two sides."""
 
 import pytest
+import torch as original
 
 import ulpscope
 import ulpscope.sim as sim
@@ -10,12 +11,14 @@ from ulpscope.compat import oneflow
 from ulpscope.fuzzing import (
     bools,
     broadcasting,
+    call,
     constant,
     contracting,
     dtypes,
     floats,
     fuzz,
     ints,
+    layer,
     oneof,
     pooling,
     random_or_nothing,
@@ -121,6 +124,35 @@ def test_modules_share_weights():
     return m(tensor(ints(1, 5), width))
 
 
+class Scaled(original.nn.Module):
+    """A module of a user, made of torch's own functions."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.scale = original.nn.Parameter(original.linspace(1, 2, width))
+
+    def forward(self, x):
+        return original.nn.functional.softplus(x) * self.scale
+
+
+def own(x):
+    return original.tanh(x).sum(-1)
+
+
+def test_functions_and_modules_of_ones_own_are_taken():
+    """By their names alone where they are made of torch's functions, through `call` in any case."""
+    def text():
+        width = ints(1, 20)
+        x = layer(Scaled, width)(tensor(ints(1, 5), width, values="normal"))
+        return own(x), call(own, x)
+
+    fuzz(text, **few)()
+    with sim.fault("aten::tanh", "scale"), pytest.raises(AssertionError, match="text on sim:0"):
+        fuzz(text, **few)()
+    with sim.fault("aten::softplus_backward", "scale"), pytest.raises(AssertionError, match="out.1. is a gradient of an input"):
+        fuzz(text, **few)()
+
+
 @fuzz(n=4)
 def test_what_is_written_in_place_counts():
     x, y = (tensor(s, requires_grad=False, layout=None) for s in broadcasting(2))
@@ -158,6 +190,113 @@ def test_gradients_and_intermediates_are_judged():
         fuzz(softmax, backward=False, **few)()
     with sim.fault("aten::gelu", "scale"), pytest.raises(AssertionError, match="gelu|hidden"):
         fuzz(hidden, **few)()
+
+
+LOW = {
+    "product and sum": ("aten::mul.Tensor", lambda: low(40) * low(40) + low(40)),
+    "rms norm": ("aten::rsqrt", lambda: normed(low(4, 40))),
+    "two products": ("aten::mm", lambda: torch.matmul(torch.nn.functional.gelu(torch.matmul(low(5, 8), low(8, 9))), low(9, 3))),
+}
+
+
+def low(*sizes):
+    return tensor(*sizes, dtype=torch.bfloat16, values="normal")
+
+
+def normed(x):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+
+
+@pytest.mark.parametrize("name", LOW)
+def test_each_operator_of_a_text_rounds_to_its_dtype(name):
+    """What torch on the CPU loses in bfloat16 between operators is nobody's fault, and what is more is."""
+    op, text = LOW[name]
+    fuzz(text, **few)()
+    with sim.fault(op, "scale", factor=1.06), pytest.raises(AssertionError, match="<lambda> on sim:0, case 0:0: (wrong|reduced)"):
+        fuzz(text, **few)()
+
+
+def test_buffers_of_a_module_have_no_gradients():
+    def text():
+        return torch.nn.BatchNorm1d(4)(tensor(6, 4, values="normal"))
+
+    fuzz(text, **few)()
+    with sim.fault("aten::native_batch_norm", "scale"), pytest.raises(AssertionError, match="text on sim:0"):
+        fuzz(text, **few)()
+
+
+class Slope(original.autograd.Function):
+    """The gradient of x^3; its own one is off by FACTOR on the simulated device."""
+
+    FACTOR = 1.0
+
+    @staticmethod
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return 3 * x * x * g
+
+    @staticmethod
+    def backward(ctx, gg):
+        x, g = ctx.saved_tensors
+        return 6 * x * g * gg * (Slope.FACTOR if x.device.type == "sim" else 1.0), 3 * x * x * gg
+
+
+class Cube(original.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return Slope.apply(*ctx.saved_tensors, g)
+
+
+TWICE = {
+    "matmul": lambda: torch.matmul(tensor(3, 4, values="normal"), tensor(4, 5, values="normal")),
+    "gelu": lambda: torch.nn.functional.gelu(tensor(40, values="normal")),
+    "layer norm": lambda: torch.nn.LayerNorm(8)(tensor(4, 8, values="normal")),
+    "convolution": lambda: torch.nn.Conv2d(2, 3, 3)(tensor(2, 2, 6, 6, values="normal")),
+    "softmax": lambda: tensor(4, 9, values="normal").softmax(-1),
+    "linear": lambda: tensor(5) + tensor(5),  # whose gradients hang on the cotangent alone
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_gradients_of_gradients_are_judged(name):
+    fuzz(TWICE[name], n=2, cause=False, double_backward=True)()
+
+
+def test_what_is_wrong_in_a_double_backward_alone_is_found(monkeypatch):
+    def sine():  # its derivative is a cosine, of which that is a sine with the other sign: aten::neg
+        return tensor(40, values="normal").sin()
+
+    def cube():
+        return call(Cube.apply, tensor(40, values="normal"))
+
+    with sim.fault("aten::neg", "scale"):
+        fuzz(sine, **few)()
+        with pytest.raises(AssertionError, match="gradient of a gradient"):
+            fuzz(sine, double_backward=True, **few)()
+    monkeypatch.setattr(Slope, "FACTOR", 1.01)
+    fuzz(cube, **few)()
+    with pytest.raises(AssertionError, match="gradient of a gradient"):
+        fuzz(cube, double_backward=True, **few)()
+    monkeypatch.setattr(Slope, "FACTOR", 1.06)
+    with pytest.raises(AssertionError, match="gradient of a gradient"):  # beyond what bfloat16 loses
+        fuzz(lambda: call(Cube.apply, low(40)), double_backward=True, **few)()
+    monkeypatch.undo()
+    fuzz(cube, double_backward=True, **few)()
+    fuzz(lambda: call(Cube.apply, low(40)), double_backward=True, **few)()
+
+
+def test_a_double_backward_that_the_cpu_refuses_is_said():
+    def distances():
+        return torch.cdist(tensor(3, 4, values="normal"), tensor(5, 4, values="normal"), 3.0)
+
+    fuzz(distances, n=1, cause=False)()
+    with pytest.raises(ValueError, match="the last is refused: in a double backward NotImplementedError: .*narrow what is drawn"):
+        fuzz(distances, double_backward=True, **few)()
 
 
 def test_refusals_of_both_sides_are_compared():

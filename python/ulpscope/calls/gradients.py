@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callables followed by the gradients of their inputs, so that a check judges both. Needs
-torch's autograd. Serves `session.api`."""
+"""Callables followed by the gradients of their inputs, and by the gradients of those, so that a check judges
+all. Needs torch's autograd. Serves `session.api`."""
 
 from dataclasses import replace
 
@@ -9,14 +9,16 @@ import torch
 from .callable import name_of
 from .replay import mapped
 
+FIRST = 1009  # of the cotangents of gradients
+
 
 def differentiated(check):
-    """A check of the gradients as well. A module's parameters and buffers become arguments,
-    so that the reference computes with them in its own precision; where the module is its
+    """A check of the gradients as well, with `check.twice` of theirs too. A module's parameters and buffers
+    become arguments, so that the reference computes with them in its own precision; where the module is its
     own reference, gradients of its parameters are judged too."""
-    module = check.reference
+    module, twice = check.reference, check.twice
     if not isinstance(module, torch.nn.Module):
-        fn, reference = _with_gradients(check.fn), _with_gradients(module)
+        fn, reference = with_gradients(check.fn, twice), with_gradients(module, twice)
         return replace(check, fn=fn, reference=reference, given=check)
 
     def stated(state, *args, **kwargs):
@@ -24,8 +26,8 @@ def differentiated(check):
 
     stated.__name__ = name_of(module)
     own = {name for name, p in module.named_parameters() if p.requires_grad} if check.own else ()
-    reference = _with_gradients(stated, own)
-    fn = reference if check.own else _with_gradients(check.fn)
+    reference = with_gradients(stated, twice, own)
+    fn = reference if check.own else with_gradients(check.fn, twice)
     return replace(check, fn=fn, reference=reference, state=(_detached(module),),
                    given=check)  # fmt: skip
 
@@ -35,9 +37,10 @@ def _detached(module):
     return {name: tensor.detach() for name, tensor in pairs}
 
 
-def _with_gradients(fn, own=None):
-    """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent.
-    With `own` its first argument is a module's state, of which these names have gradients."""
+def with_gradients(fn, twice=False, own=None):
+    """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent; with `twice` by
+    those of these gradients too, of the inputs and the cotangent. With `own` its first argument is a module's
+    state, of which these names have gradients."""
 
     def run(*args, **kwargs):
         leaves = []
@@ -57,13 +60,25 @@ def _with_gradients(fn, own=None):
             outputs = [t for t in _with_grad(result)]
             if not outputs or not leaves:  # nothing hangs on an input
                 return result, []
-            gradients = torch.autograd.grad(
-                outputs, leaves, [_cotangent(t) for t in outputs], allow_unused=True
-            )
-        return result, [g for g in gradients if g is not None]
+            cotangents = [_cotangent(t).requires_grad_(twice) for t in outputs]
+            gradients = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, create_graph=twice)
+            gradients = [g for g in gradients if g is not None]
+            if not twice:
+                return result, gradients
+            return result, gradients, _second(gradients, leaves + cotangents)
 
-    run.__name__ = f"{name_of(fn)} with backward"
+    run.__name__ = f"{name_of(fn)} with {'double ' if twice else ''}backward"
     return run
+
+
+def _second(gradients, leaves):
+    """The gradients of gradients. One that hangs on nothing, as of what is linear, has none; a cotangent
+    of its own keeps what a mistake in the first one would hide."""
+    first = [g for g in gradients if g.requires_grad]
+    if not first:
+        return []
+    given = [_cotangent(g, FIRST) for g in first]
+    return [g for g in torch.autograd.grad(first, leaves, given, allow_unused=True) if g is not None]
 
 
 def _with_grad(result):
@@ -76,9 +91,9 @@ def _with_grad(result):
     return []
 
 
-def _cotangent(output):
-    """Values that every float dtype holds, the same for every run and device."""
-    mixed = torch.arange(output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
+def _cotangent(output, first=0):
+    """Values that every float dtype holds, the same for every run and device. `first`: where in them it begins."""
+    mixed = torch.arange(first, first + output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
     values = (2 * mixed - 63).double() / 32  # odd, so never 0; 6 significant bits
     if output.is_complex():
         values = torch.complex(values, -values / 2)

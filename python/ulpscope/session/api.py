@@ -21,6 +21,7 @@ from ..executors.streams import kept_state
 from ..judges import standards, wording
 from ..judges.calm import calm_arguments, calm_module
 from ..sources import stress
+from .as_written import as_written
 from .judging import Verdict, calmed, judge_by, judge_drawn, judge_given
 
 
@@ -119,13 +120,14 @@ def judge_call(
 
 
 def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False,
-               inputs="given", repeat=3, cause=True):  # fmt: skip
+               inputs="given", repeat=3, cause=True, double_backward=False):  # fmt: skip
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
     it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.
 
     `backward=True` judges the gradients of all float inputs as well, for one cotangent that
-    is the same at every call. Exceptions of `fn` itself are passed on.
+    is the same at every call; `double_backward=True` also the gradients of these, for another cotangent, with
+    respect to the inputs and the first cotangent. Exceptions of `fn` itself are passed on.
 
     `inputs="stress[:SEED[:CASES]]"` takes the arguments as an example and checks the calls
     on which kernels break; the verdict is that of the worst one, `.cases` holds them all.
@@ -145,12 +147,20 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     reference = reference or _registered(fn)
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
-    check = _Check(fn, reference, own, device, backward, seconds, repeat)
-    if backward:
+    check = _Check(fn, reference, own, device, backward or double_backward, seconds, repeat, twice=double_backward)
+    if check.backward:
         check = differentiated(check)
     if inputs == "given":
         return check.run(tuple(args), dict(kwargs or {}))
     return stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
+
+
+def check_text(fn, args, device, backward=False, double_backward=False, cause=True):
+    """As check_call, of what is written operator by operator: where that has numbers of 16 bits, each operator
+    rounds to its dtype, as the text says (`as_written`)."""
+    check = _Check(fn, fn, True, open_device(str(device)).name, backward or double_backward, _seconds(cause), 2,
+                   twice=double_backward, text=True)  # fmt: skip
+    return (differentiated(check) if check.backward else check).run(tuple(args), {})
 
 
 def _registered(fn):
@@ -186,6 +196,8 @@ class _Check:
     groups: object = field(default_factory=host.Groups)
     state: tuple = ()  # a module's parameters and buffers, ahead of the reference's arguments
     given: object = None  # the check as it was asked for, where this one is of gradients
+    twice: bool = False  # gradients of gradients as well
+    text: bool = False  # `fn` is written operator by operator
 
     def run(self, args, kwargs, note=""):
         with kept_state([*args, *kwargs.values()]):
@@ -195,6 +207,8 @@ class _Check:
         def judge(call):
             call.any_float = not self.own
             verdict = self._with_twin(_verdict(call, outputs, moved, others), args, kwargs)
+            if self.text and call.low and call.steps > 1:
+                verdict = as_written(call, verdict)
             return _explained(call, verdict, self.seconds, self.groups)
 
         return _judged(self.reference, self.state + args, kwargs, judge, name_of(self.fn), note)

@@ -2,7 +2,7 @@
 """Tests written as plain torch text, run on two sides with the same draws (`ulpscope.fuzzing`).
 
 A first run on the CPU makes the tensors: those of `tensor()`, weights of modules. They are the
-arguments of a function then, the text itself, which `check_call` runs on the device and in float64.
+arguments of a function then, the text itself, which `check_text` runs on the device and in float64.
 Needs of torch: modules called with other parameters (`torch.func.functional_call`).
 """
 
@@ -15,10 +15,11 @@ from types import ModuleType
 import torch
 
 from .. import _core
+from ..calls.gradients import with_gradients
 from ..calls.verdicts import clause
 from ..sources import stress
 from ..sources.generators import NOTHING, Draws, Generator, drawing, settled
-from .api import check_call
+from .api import check_text
 
 MOST_INSIDE = 16  # intermediates that are judged
 FINE = 1 << 24  # values that a uniform draw has
@@ -160,12 +161,16 @@ def _moves(name, args, kwargs):
 
 
 class Value:
-    """A tensor of the text."""
+    """A tensor of the text. Functions of torch take it, so those that are made of them do."""
 
     __slots__ = ("raw",)
 
     def __init__(self, raw):
         self.raw = raw
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return called(function, args, kwargs or {})
 
     def __getattr__(self, name):
         found = getattr(self.raw, name)
@@ -277,6 +282,16 @@ class Space:
 TORCH = Space(torch)
 
 
+def call(function, *args, **kwargs):
+    """What a function of one's own gives, which gets tensors and numbers: a kernel, an autograd.Function's apply."""
+    return called(function, args, kwargs)
+
+
+def layer(kind, *args, **kwargs):
+    """A module of one's own: a class and what it is made of. It begins with the same weights on both sides."""
+    return _maker(kind)(*args, **kwargs)
+
+
 def _maker(kind):
     """What makes a module of a class: untyped generators get the types that it is written with."""
     def make(*args, **kwargs):
@@ -321,40 +336,50 @@ class Refused(Exception):
     """The CPU refuses a case: another one is drawn."""
 
 
-def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True):
+def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True, double_backward=False):
     """
     The verdict on a case of a text, on a device; None where it is only to run. Refused where the CPU refuses it, and the device does
     with an exception of that kind; AssertionError where the two disagree in that.
     """
     first = Tape(seed, case)
-    try:
-        outputs = played(function, first, args)
-    except Exception as problem:  # whatever the text raises
-        _same_refusal(function, seed, case, device, args, first.made, problem)
-        raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None
 
     def program(*leaves):
+        # Gradients are asked of all that a function is given: a buffer of a module takes none.
+        leaves = [t if made.requires_grad else t.detach() for t, made in zip(leaves, first.made, strict=True)]
         return played(function, Tape(seed, case, list(leaves)), args)
 
     program.__name__ = getattr(function, "__name__", "program")
+    try:
+        outputs = played(function, first, args)
+    except Exception as problem:  # whatever the text raises
+        _same_refusal(program, device, first.made, problem)
+        raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in first.made]
-    backward = backward and any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
+    has = any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
+    backward, double_backward = backward and has, double_backward and has
+    if double_backward:  # many an operator has none
+        twice = with_gradients(program, twice=True)
+        try:
+            twice(*leaves)
+        except Exception as problem:  # whatever a backward raises
+            _same_refusal(twice, device, leaves, problem)
+            raise Refused(f"in a double backward {type(problem).__name__}: {clause(problem)}") from None
     try:
         if not judge:
             program(*(t.to(device).requires_grad_(t.requires_grad) for t in leaves))
             return None
-        return check_call(program, tuple(leaves), device=device, backward=backward, repeat=2, cause=cause)
+        return check_text(program, leaves, device, backward, double_backward, cause)
     except Exception as problem:
         raise AssertionError(f"it raises {type(problem).__name__} where the CPU gives a result: {clause(problem)}") from problem
 
 
-def _same_refusal(function, seed, case, device, args, leaves, problem):
+def _same_refusal(program, device, leaves, problem):
     """AssertionError where a device answers what the CPU refuses, or refuses it with an exception of
     another kind."""
     if torch.device(device).type == "cpu" or not leaves:
         return
     try:
-        played(function, Tape(seed, case, [t.detach().to(device).requires_grad_(t.requires_grad) for t in leaves]), args)
+        program(*(t.detach().to(device).requires_grad_(t.requires_grad) for t in leaves))
     except Exception as other:  # whatever the device raises
         kinds = type(problem), type(other)
         if not (issubclass(*kinds) or issubclass(*kinds[::-1])):

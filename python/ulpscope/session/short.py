@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import torch
 
-from ..calls.callable import same_bytes
 from ..calls.verdicts import FLAGGED
-from ..executors.device import Answer, DeviceDied
+from ..executors.device import DeviceDied
 from ..sources import words
-from .judging import judge_given
+from .as_written import as_written
 from .judging import judge_call as judge_alone
 
 TRIES, SECONDS = 60, 120.0
-SLACK = 1.0  # bits
 SHOWN = 48  # elements that a script shows by value
 SIZES = (1, 2, 3, 4, 8, 16, 17)
 
@@ -24,28 +22,7 @@ SIZES = (1, 2, 3, 4, 8, 16, 17)
 def judge_call(call, device, **how):
     """The verdict on a program. Each operator of it rounds to the dtype that it gives, as the text says: what is
     off is not accused where torch's own run on the CPU, operator by operator, is as far off."""
-    verdict = judge_alone(call, device, **how)
-    if verdict.verdict not in FLAGGED - {"intermittent"} or verdict.answer is None or not call.native:
-        return verdict
-    own = judge_given(call, Answer(dict(call.native)), seconds=0)
-    if all(as_far(call, verdict, found, own) for found in verdict.findings if found.verdict in FLAGGED):
-        verdict.verdict = "pass"
-        verdict.remarks = [*verdict.remarks, "torch's own run on the CPU, operator by operator, is as far from float64"]
-    return verdict
-
-
-def as_far(call, verdict, found, own):
-    """Whether an output of the CPU is as far from the truth as the device's: the same numbers, or no more
-    than a bit better, and NaN and Inf where the device has them."""
-    got, mine = verdict.answer.outputs.get(found.path), call.native.get(found.path)
-    beside = next((f for f in own.findings if f.path == found.path), None)
-    if got is None or mine is None or beside is None or got.shape != mine.shape or got.dtype != mine.dtype:
-        return False
-    if same_bytes(got, mine):
-        return True
-    if not got.is_floating_point() or not torch.equal(got.isnan(), mine.isnan()) or not torch.equal(got.isinf(), mine.isinf()):
-        return False
-    return beside.verdict in FLAGGED and beside.bits <= found.bits + SLACK
+    return as_written(call, judge_alone(call, device, **how))
 
 
 def forget(device):

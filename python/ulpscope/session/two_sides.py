@@ -10,12 +10,16 @@ from .explained import explain
 from .programs import Refused, judged
 
 REFUSALS = 20  # draws that the CPU may refuse for each that it takes
+# What the parts of a result are called in a text that is differentiated (`calls.gradients`).
+PARTS = {"out[1]": "gradient of an input", "out[2]": "gradient of a gradient: of the inputs, then of the first cotangent"}
 
 
-def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, backward=True, cause=True, judge=True):
+def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, backward=True, cause=True, judge=True,
+         double_backward=False):  # fmt: skip
     """
     Runs a test as `n` cases of a seed on each device behind the first one, which is the CPU. Outputs,
-    intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does.
+    intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does; with
+    `double_backward` the gradients of these for another one, too.
 
     AssertionError with the verdict and the case where one is accused; `case` runs that one alone.
     `judge=False` only runs them.
@@ -23,7 +27,7 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
     """
     if function is None:
         return functools.partial(fuzz, n=n, devices=devices, seed=seed, case=case, backward=backward, cause=cause,
-                                 judge=judge)  # fmt: skip
+                                 judge=judge, double_backward=double_backward)  # fmt: skip
     if not devices or str(devices[0]) != "cpu":
         raise ValueError(f"devices is {devices!r}: the first is \"cpu\", which says what is right")
 
@@ -32,7 +36,7 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
         __tracebackhide__ = True
         for device in devices[1:] or devices:
             _run(function, args, open_device(str(device)).name, [case] if case is not None else None, n, seed,
-                 {"backward": backward, "cause": cause, "judge": judge})  # fmt: skip
+                 {"backward": backward, "cause": cause, "judge": judge, "double_backward": double_backward})  # fmt: skip
 
     return test
 
@@ -63,4 +67,6 @@ def _run(function, args, device, cases, n, seed, how):
 
 
 def _said(name, device, seed, case, text):
-    return f"{name} on {device}, case {seed}:{case}: {text}\nthat case alone: fuzz(seed={seed}, case={case}, ...)"
+    differentiated = " with backward " in text or " with double backward " in text
+    where = "".join(f"\n{path} is a {what}" for path, what in PARTS.items() if differentiated and path in text)
+    return f"{name} on {device}, case {seed}:{case}: {text}{where}\nthat case alone: fuzz(seed={seed}, case={case}, ...)"
