@@ -27,6 +27,8 @@ enum {
     OPT_TRACE,
     OPT_SPEC,
     OPT_CORPUS,
+    OPT_MATRIX,
+    OPT_PROFILE,
     OPT_FAULTS,
     OPT_TIMEOUT,
     OPT_CAUSES,
@@ -66,6 +68,13 @@ static const cli_entry own_options[] = {
     {OPT_CORPUS, "corpus", "OUT|FILE", NULL,
      "judge first the cases that this file, or OUT/cases.txt, names: those of earlier "
      "findings, of any seed; their results go to OUT-corpus"},
+    {OPT_MATRIX, "matrix", NULL, NULL,
+     "judge nothing: tell which dtypes and layouts DEVICE refuses of each operator that "
+     "the CPU takes, and how; known answers of this version of DEVICE are not asked for "
+     "again, but with --force"},
+    {OPT_PROFILE, "profile", NULL, NULL,
+     "judge nothing: tell how long each operator takes on DEVICE and on the CPU, by the "
+     "largest example of it"},
     {OPT_FAULTS, "faults", "SPEC", NULL,
      "plant faults in the simulated device, as ulpscope check does: 'mm:tf32'"},
     {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
@@ -108,10 +117,13 @@ const cli_page cmd_fuzz_page = {
         "  ulpscope fuzz --device sim:0 --faults 'mm:tf32' --cases 2000\n"
         "  ulpscope fuzz --device npu:0 --trace ulpscope-trace --stress\n"
         "  ulpscope fuzz --device cuda:0 --programs --via inductor    what is fused\n"
+        "  ulpscope fuzz --device npu:0 --matrix            which dtypes it refuses\n"
+        "  ulpscope fuzz --device npu:0 --spec mine.jsonl --profile\n"
         "  ulpscope fuzz replay ulpscope-fuzz/cases.txt --device npu:0   mended?\n"
         "  ulpscope fuzz minimize 0:1234 --device npu:0\n",
     .codes = "1 when a case is crashed, timeout, nonfinite, wrong, reduced or "
-             "intermittent and not allowed; 2 when less than --min-judged was judged or "
+             "intermittent and not allowed, with --matrix when something is "
+             "refused; 2 when less than --min-judged was judged or "
              "something went wrong; else 0",
 };
 
@@ -126,7 +138,7 @@ typedef struct arguments {
     const char *faults, *what, *out, *corpus;
     char examples[PATH_MAX];
     verb verb;
-    bool json, timed;
+    bool json, timed, matrix, profile;
 } arguments;
 
 /* ---- options ---- */
@@ -194,6 +206,10 @@ static bool take(arguments *a, int key)
         return a->fuzz.relations = true;
     case OPT_PROGRAMS:
         return a->fuzz.programs = true;
+    case OPT_MATRIX:
+        return a->matrix = true;
+    case OPT_PROFILE:
+        return a->profile = true;
     case OPT_TIMEOUT:
         return cli_seconds("timeout", optarg, false, &a->check.timeout);
     case OPT_CAUSES:
@@ -251,6 +267,11 @@ static const char *contradiction(const arguments *a)
     if (a->fuzz.programs && a->fuzz.relations)
         return "--relations hold single calls to other forms of them: leave them or "
                "--programs out";
+    if ((a->matrix || a->profile) &&
+        (a->matrix == a->profile || a->verb != FUZZ || a->fuzz.programs ||
+         a->fuzz.relations || a->fuzz.stress || a->corpus != NULL))
+        return "--matrix and --profile judge nothing: give one of them, with what to "
+               "draw from (--ops, --trace, --spec) alone";
     if (a->check.ops != NULL && usc_pattern_check(a->check.ops, &err) != USC_OK)
         return "--ops is no PATTERN: names and globs with commas between, e.g. "
                "'mm,*norm*'";
@@ -394,6 +415,7 @@ int cmd_fuzz(int argc, char **argv)
             return CLI_TROUBLE;
         a.check.trace = a.examples;
     }
+    if (a.matrix || a.profile) return fuzz_sides(&a.check, a.profile, a.json);
     if (a.verb == REPLAY) return replay(&a, a.out != NULL ? a.out : "ulpscope-replay");
     if (a.verb == MINIMIZE) return minimize(&a);
     a.check.out = a.out != NULL ? a.out : "ulpscope-fuzz";

@@ -3,7 +3,7 @@
 #ifndef ULPSCOPE_CLI_FUZZ_H
 #define ULPSCOPE_CLI_FUZZ_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/sides.h>
 
 #include "cli.h"
 
@@ -38,5 +38,9 @@ bool fuzz_same_kind(const char *cases, const usc_check_options *o,
 /** Tells the findings in OUT, alike ones once: as JSON lines, or as text with what to
  * type next; and writes their cases to OUT/cases.txt. False after a sentence. */
 bool fuzz_tell(const usc_check_options *o, const fuzz_source *from, bool json);
+
+/** Asks device and CPU, and tells what each dtype and layout comes to, or with `profile`
+ * how long they take; the exit code. */
+int fuzz_sides(const usc_check_options *o, bool profile, bool json);
 
 #endif

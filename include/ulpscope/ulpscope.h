@@ -31,6 +31,7 @@
 #include <ulpscope/result.h>
 #include <ulpscope/run.h>
 #include <ulpscope/safetensors.h>
+#include <ulpscope/sides.h>
 #include <ulpscope/standard.h>
 #include <ulpscope/stats.h>
 #include <ulpscope/status.h>

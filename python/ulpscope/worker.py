@@ -88,6 +88,11 @@ def opened(settings, channel, before):
 
         prober = Prober(settings, channel, before)
         return prober, prober.facts
+    if settings["kind"] == "sides":
+        from .session.sides import Sides
+
+        sides = Sides(settings, channel, before)
+        return sides, sides.facts
     if "seed" in settings:
         from .session import fuzzing
 

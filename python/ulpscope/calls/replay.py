@@ -34,6 +34,8 @@ class BadCall(Exception):
 class Unsupported(Exception):
     """The device refuses the call or lacks the operator."""
 
+    raised = ""  # class of what it raised itself
+
 
 @dataclass(frozen=True)
 class TensorAt:

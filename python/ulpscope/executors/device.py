@@ -85,6 +85,11 @@ class TorchDevice:
         """What the call returns."""
         return bound.run(call.on(self.place))
 
+    def again(self, call):
+        """A function that runs the call once more on the same tensors, for its time alone."""
+        bound = self.bind(call, known_on_host(call) if self.home == "cpu" and self.type != "cpu" else set())
+        return lambda: self.compute(call, bound)
+
     def notes(self, call):
         """What is to be said of how a call that ran was computed."""
         return []
@@ -134,6 +139,11 @@ class PythonDevice:
     def __init__(self, function, name="python", home="cpu"):
         self.name, self.type, self.home, self.function = name, "python", home, function
 
+    def again(self, call):
+        """As a TorchDevice's."""
+        bound, function = bind_exact(call, lambda captured: "cpu"), call.on(lambda captured: "cpu")
+        return lambda: self.function(function, bound.args, bound.kwargs)
+
     def run(self, call):
         bound = bind_exact(call, lambda captured: "cpu")
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
@@ -158,7 +168,11 @@ def _detached(outputs, private=(), fresh=False):
 def refusal(problem):
     """The exception that tells what kind of failure a device's own one is."""
     text = clause(problem)
-    return DeviceDied(text) if DEAD.search(text) else Unsupported(text)
+    if DEAD.search(text):
+        return DeviceDied(text)
+    refused = Unsupported(text)
+    refused.raised = type(problem).__name__
+    return refused
 
 
 def lacks(text):

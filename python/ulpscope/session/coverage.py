@@ -102,14 +102,15 @@ class Known:
 class Prober:
     """What a process holds while it tries calls: trace and device. As `bench.Bench`."""
 
-    def __init__(self, settings, channel, before):
+    def __init__(self, settings, channel, before, what="coverage"):
         self.trace, self.trace_id = _core.Trace(settings["trace"]), settings["trace_id"]
-        self.device = open_device(settings["device"], settings["home"])
+        self.device = open_device(settings["device"], settings["home"], settings.get("via", ""), channel.phase)
         self.cpu = TorchDevice("cpu", settings["home"])
         self.facts = identity.told(settings["device"], before)
         sim = sys.modules.get("ulpscope.sim")
         planted = sorted(f["fault"] for f in sim.faults_fired()) if sim else []
-        self.known = Known(cache_file(settings["device"], [self.facts, planted]), settings["fresh"])
+        about = [self.facts, planted] if what == "coverage" else [self.facts, planted, what, settings.get("via", "")]
+        self.known = Known(cache_file(settings["device"], about), settings["fresh"])
         self.falls_back = set()  # operators of which a warning was heard
         self.channel = channel
 
