@@ -32,6 +32,11 @@ static void tell(void *ctx, const char *what, int64_t done, int64_t total,
     cli_progress_tell(&h->progress, what, done, total, flagged);
 }
 
+static void cover(void *ctx, int64_t n_operators)
+{
+    ((cli_hooks *)ctx)->progress.operators = n_operators;
+}
+
 static char *const *command(void *ctx, usc_error *err)
 {
     static char flag[] = "-m", module[64];
@@ -66,6 +71,7 @@ void cli_hooks_begin(cli_hooks *h, const char *name)
                                .command = command,
                                .say = say,
                                .progress = tell,
+                               .covered = cover,
                                .stopped = is_stopped};
     let_threads_sleep();
     cli_stop_begin();

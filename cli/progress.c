@@ -40,6 +40,18 @@ static void clock_text(double seconds, char *out, size_t size)
         (void)snprintf(out, size, ", %lld:%02lld left", m, s % 60);
 }
 
+/* "cases of 12 operators (34 a second)". */
+static void units_text(const cli_progress *p, double now, int64_t timed, char *out,
+                       size_t size)
+{
+    char n[32], rate[40] = "";
+    if (timed > 0 && now > p->start)
+        (void)snprintf(rate, sizeof rate, " (%.3g a second)",
+                       (double)timed / (now - p->start));
+    (void)snprintf(out, size, "cases of %s operator%s%s", cli_grouped(p->operators, n),
+                   p->operators == 1 ? "" : "s", rate);
+}
+
 static bool is_checking(const cli_progress *p)
 {
     return p->what == NULL || strcmp(p->what, "checking") == 0;
@@ -47,7 +59,7 @@ static bool is_checking(const cli_progress *p)
 
 void cli_progress_text(const cli_progress *p, double now, char *out, size_t size)
 {
-    char a[32], b[32], c[32], flags[64] = "", left[48] = "";
+    char a[32], b[32], c[32], flags[64] = "", left[48] = "", cases[96];
     const int64_t timed = p->done - p->first - 1; /* the first sets the clock */
     if (timed > 0)
         clock_text((now - p->start) / (double)timed * (double)(p->total - p->done), left,
@@ -55,6 +67,10 @@ void cli_progress_text(const cli_progress *p, double now, char *out, size_t size
     const bool self_test = p->what != NULL && strcmp(p->what, "self-test") == 0;
     const char *what = self_test ? p->what : "";
     const char *units = self_test ? "signatures" : "calls";
+    if (is_checking(p) && p->operators > 0) {
+        units_text(p, now, timed, cases, sizeof cases);
+        units = cases;
+    }
     if (is_checking(p))
         (void)snprintf(flags, sizeof flags, ", %s flagged", cli_grouped(p->flagged, c));
     (void)snprintf(out, size, "ulpscope %s: %s%s%s of %s %s%s%s", p->command, what,

@@ -14,6 +14,7 @@ typedef struct cli_progress {
     int64_t first;       /* done before */
     double start, shown; /* clock, at the first that was done here, at the last line */
     int64_t done, total, flagged;
+    int64_t operators; /* of drawn cases: those that had one; 0: calls of a trace */
     bool terminal, drawn;
 } cli_progress;
 

@@ -51,6 +51,9 @@ typedef struct usc_run_hooks {
     /* `done` of `total` are done; `what` is "checking" or "self-test". */
     void (*progress)(void *ctx, const char *what, int64_t done, int64_t total,
                      int64_t flagged);
+    /* Of drawn cases, before progress is told: from how many operators those so far were
+     * drawn. */
+    void (*covered)(void *ctx, int64_t n_operators);
     /* Whether to stop now: asked at least once a second, and after each signal. */
     bool (*stopped)(void *ctx);
     const usc_run_ranks *ranks; /* usc_check_trace alone; NULL: no others */

@@ -47,7 +47,7 @@ typedef struct usc_check {
     usc_line unknown_text;
     usc_keys fired;     /* texts of planted faults that fired */
     usc_fuzz_plan plan; /* of drawn cases: these, those that have a row, the next one */
-    usc_keys known;
+    usc_keys known, covered; /* operators of what they were drawn from */
     int64_t next, n_taken;
 } usc_check;
 

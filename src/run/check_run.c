@@ -492,6 +492,7 @@ static void close_all(usc_check *c, bool whole)
     usc_keys_free(&c->unknown);
     usc_keys_free(&c->fired);
     usc_keys_free(&c->known);
+    usc_keys_free(&c->covered);
     usc_line_free(&c->unknown_text);
     usc_line_free(&c->remarks);
 }

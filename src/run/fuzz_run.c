@@ -84,6 +84,13 @@ static void leave_out_example(usc_row *row)
     row->row.n_metrics = n;
 }
 
+/* Notes the operator that a case was drawn from. */
+static void cover(usc_check *c, const usc_pick *pick)
+{
+    const usc_call *call = pick != NULL ? usc_calls_find(c->calls, pick->call) : NULL;
+    if (call != NULL) (void)usc_keys_put(&c->covered, usc_key_of(call->op), 0);
+}
+
 static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
 {
     usc_check *c = ctx;
@@ -100,6 +107,9 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
     row.row.stands_for = 1;
     row.row.step = 0;
     leave_out_example(&row);
+    cover(c, pick);
+    if (c->hooks->covered != NULL)
+        c->hooks->covered(c->hooks->ctx, (int64_t)c->covered.n);
     st = usc_advise(usc_result_put(c->result, &row.row, err), usc_safe_advice, err);
     if (st == USC_OK && news->event != USC_CREW_CAUSE)
         usc_check_count(c, news, &row);
@@ -141,8 +151,10 @@ static usc_status find_known(usc_check *c, usc_error *err)
     int64_t n;
     const usc_status st = usc_result_done(c->result, &done, &n, err);
     if (st != USC_OK) return st;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         (void)usc_keys_put(&c->known, (usc_hash128){.low = (uint64_t)done[i]}, i);
+        cover(c, pick_of(c, done[i]));
+    }
     c->goes_on = n > 0;
     c->n_done = c->n_taken = n;
     if (n > 0) usc_check_say(c, "resuming: %lld cases done", (long long)n);

@@ -32,6 +32,18 @@ static void test_no_time_is_told_before_one_is_known(void **state)
           "ulpscope check: 4 of 9,002 calls, 1,234 flagged, 9997:46:40 left");
 }
 
+static void test_drawn_cases_tell_operators_and_a_rate(void **state)
+{
+    (void)state;
+    cli_progress p = {
+        .command = "fuzz", .what = "checking", .first = 0, .start = 10, .operators = 1};
+    check(&p, 10, 1, 9, 0, "ulpscope fuzz: 1 of 9 cases of 1 operator, 0 flagged");
+    p.operators = 1204;
+    check(&p, 14, 101, 1001, 2,
+          "ulpscope fuzz: 101 of 1,001 cases of 1,204 operators (25 a second), 2 "
+          "flagged, 0:36 left");
+}
+
 static void test_a_self_test_tells_how_far_it_is(void **state)
 {
     (void)state;
@@ -44,6 +56,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_time_is_told_before_one_is_known),
+        cmocka_unit_test(test_drawn_cases_tell_operators_and_a_rate),
         cmocka_unit_test(test_a_self_test_tells_how_far_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
