@@ -95,7 +95,7 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
     except DeviceDied:
         raise
     except Exception as problem:
-        return Verdict("unjudged", reason=f"the call could not be run: {clause(problem)}")
+        return Verdict("unjudged", reason=f"the call could not be run, {type(problem).__name__}: {clause(problem)}")
     finally:
         timing.add("device", now)
     mark("reference")

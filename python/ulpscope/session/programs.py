@@ -7,6 +7,7 @@ Needs of torch: modules called with other parameters (`torch.func.functional_cal
 """
 
 import inspect
+import itertools
 import math
 import operator
 from contextlib import contextmanager
@@ -18,19 +19,21 @@ from .. import _core
 from ..calls.gradients import with_gradients
 from ..calls.verdicts import clause
 from ..sources import stress
-from ..sources.generators import NOTHING, Draws, Generator, drawing, settled
+from ..sources.generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
 from .api import check_text
 
 MOST_INSIDE = 16  # intermediates that are judged
 FINE = 1 << 24  # values that a uniform draw has
+MIXED = 0x9E3779B1  # torch's generator of the CPU reads 32 bits of a seed
 DEVICE = object()  # stands for the side that runs
 
 
 class Tape(Draws):
     """One run: its draws; the tensors that it began with and those that came up."""
 
-    def __init__(self, seed, case, leaves=None):
+    def __init__(self, seed, case, leaves=None, run=0):
         super().__init__(seed, case)
+        self.run = run  # torch draws other numbers in each
         self.leaves, self.made, self.i_leaf, self.seen = leaves, [], 0, []
         self.place = leaves[0].device if leaves else torch.device("cpu")
 
@@ -312,11 +315,12 @@ def _maker(kind):
 
 @contextmanager
 def running(now):
-    """Draws are those of a tape; torch's own numbers those of its seed."""
+    """Draws are those of a tape; torch's own numbers those of its seed and run: a device that takes them from the CPU's
+    generator does not repeat itself."""
     token = drawing.set(now)
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(now.seed ^ now.case)
+            torch.default_generator.manual_seed(now.seed ^ now.case ^ now.run * MIXED)
             yield now
     finally:
         drawing.reset(token)
@@ -341,16 +345,20 @@ def judged(function, seed, case, device, args=(), backward=True, cause=True, jud
     The verdict on a case of a text, on a device; None where it is only to run. Refused where the CPU refuses it, and the device does
     with an exception of that kind; AssertionError where the two disagree in that.
     """
-    first = Tape(seed, case)
+    first, runs = Tape(seed, case), itertools.count(1)
 
     def program(*leaves):
         # Gradients are asked of all that a function is given: a buffer of a module takes none.
         leaves = [t if made.requires_grad else t.detach() for t, made in zip(leaves, first.made, strict=True)]
-        return played(function, Tape(seed, case, list(leaves)), args)
+        return played(function, Tape(seed, case, list(leaves), next(runs)), args)
 
     program.__name__ = getattr(function, "__name__", "program")
     try:
         outputs = played(function, first, args)
+    except CannotDraw as problem:
+        raise Refused(str(problem)) from None
+    except (NameError, AttributeError, ImportError, SyntaxError):
+        raise  # a mistake in the text: no other draw would mend it
     except Exception as problem:  # whatever the text raises
         _same_refusal(program, device, first.made, problem)
         raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None

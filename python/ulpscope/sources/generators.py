@@ -45,6 +45,10 @@ class Draws:
         return min(int(self.uniform() * n), n - 1)
 
 
+class CannotDraw(ValueError):
+    """A generator that gives nothing in this case; another one may."""
+
+
 class Generator:
     """What is drawn by `draw(draws)`, once in a case."""
 
@@ -54,7 +58,12 @@ class Generator:
         if draws is None:
             raise RuntimeError("a generator has a value inside a function under @ulpscope.fuzz alone")
         if self not in draws.values:
-            draws.values[self] = settled(self.draw(draws))
+            try:
+                draws.values[self] = settled(self.draw(draws))
+            except CannotDraw:
+                raise
+            except Exception as problem:  # of a user's function in map or where
+                raise CannotDraw(f"a generator raises {type(problem).__name__}: {problem}") from problem
         return draws.values[self]
 
     def draw(self, draws):
@@ -136,7 +145,7 @@ class Number(Generator):
     def draw(self, draws):
         low, high = settled(self.low), settled(self.high)
         if not low < high:
-            raise ValueError(f"nothing lies in [{low}, {high}): the upper end is left out")
+            raise CannotDraw(f"nothing lies in [{low}, {high}): the upper end is left out")
         return low + draws.below(high - low) if self.whole else low + draws.uniform() * (high - low)
 
 
@@ -191,7 +200,7 @@ class Where(Generator):
             draws.values.clear()
             draws.values.update(before)
             draws.values.pop(self.given, None)
-        raise ValueError(f"where(): no draw of {TRIES} satisfies the condition: widen what is drawn")
+        raise CannotDraw(f"where(): no draw of {TRIES} satisfies the condition: widen what is drawn")
 
 
 # ---- what users call -------------------------------------------------------------------
