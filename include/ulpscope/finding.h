@@ -33,7 +33,8 @@ USC_BEGIN_DECLS
     X(MASK_SAMPLE, "mask_sample", 1,                                                     \
       "the masks of the dropout inside were looked for in a sample")                     \
     X(SPREAD, "spread", 1, "drawn, and only the spread of the draws was tested")         \
-    X(MASKED, "masked", 1, "NaN of a key that a mask hides")
+    X(MASKED, "masked", 1, "NaN of a key that a mask hides")                             \
+    X(UNWRITTEN, "unwritten", 1, "the CPU's kernel leaves them as the memory was")
 
 typedef enum usc_excuse {
 #define USC_EXCUSE_ENUM(id, code, most, words) USC_EXCUSE_##id,

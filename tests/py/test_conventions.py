@@ -7,8 +7,11 @@ import torch
 
 import ulpscope
 from calls import make_call
-from ulpscope.executors.device import PythonDevice
+from ulpscope.executors.device import Answer, PythonDevice
+from ulpscope.executors.operands import Timing
 from ulpscope.executors.reference import Reference
+from ulpscope.judges.unwritten import unwritten
+from ulpscope.session import judging
 from ulpscope.session.judging import IN_ROWS, judge_call
 
 aten = torch.ops.aten
@@ -180,3 +183,22 @@ def test_vectors_may_turn_as_the_decomposition_leaves_them_free(name):
     call = make_call(f"aten::{name}.default", *given())
     said = judge_call(call, PythonDevice(lambda op, args, kwargs: kernel(*args, **kwargs)), seconds=0)
     assert said.verdict == "pass", said.worst
+
+
+# ---- memory that nobody writes -------------------------------------------------------
+
+
+def test_what_the_cpu_leaves_as_the_memory_was_is_nobodys_promise():
+    torch.manual_seed(7)
+    given = torch.randn(20, 6, 8).log_softmax(-1), torch.randint(1, 8, (6, 10)), [20] * 6, [3, 9, 10, 4, 6, 5], 0, False
+    call = make_call("aten::_ctc_loss.default", *given)
+    left = unwritten(call)["out[1]"]
+    assert left.shape == (6, 20, 21) and 0 < int(left.sum()) < left.numel() / 2 and not left[2].any()
+
+    loss, alpha = torch.ops.aten._ctc_loss.default(*given)
+    answer = Answer({"out[0]": loss, "out[1]": torch.where(left, 100 * torch.randn(left.shape), alpha)})
+    said = judging._judge_promised(call, answer, Timing())
+    assert said.verdict == "pass" and said.findings[1].excused["unwritten"] == int(left.sum())
+    assert judging.judge_given(call, answer, seconds=0).verdict == "pass"
+    for op in ("exp", "relu"):
+        assert unwritten(make_call(f"aten::{op}.default", torch.randn(30))) == {}

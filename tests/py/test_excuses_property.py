@@ -347,6 +347,36 @@ def garbage_for_what_is_hidden(d):
     return WrongAttention(None, given, out)
 
 
+# ---- memory that nobody writes -------------------------------------------------------
+
+
+class WrongAlpha(Wrong):
+    """`outputs` is what a kernel makes of the right answer."""
+
+    def judged(self):
+        call = make_call("aten::_ctc_loss.default", *self.args)
+        made = judging.judge_call(call, PythonDevice(lambda op, a, k: self.outputs(*op(*a, **k))), seconds=0)
+        return SimpleNamespace(verdict=made.verdict, effective_bits=made.worst.bits, sentence=made.reason,
+                               notes=made.notes)  # fmt: skip
+
+
+def _of_ctc(d):
+    lengths = [3 + int(n) for n in d.whole(0, 8, 6)]
+    return d.normal(20, 6, 8).log_softmax(-1), d.whole(1, 8, 6, 10), [20] * 6, lengths, 0, False
+
+
+@aims_at("unwritten")
+def nan_that_is_written(d):
+    given = _of_ctc(d)
+    return WrongAlpha(None, given, lambda loss, alpha: (loss, alpha.index_fill(1, torch.tensor([7]), math.nan)))
+
+
+@aims_at("unwritten")
+def alpha_of_the_step_before(d):
+    given = _of_ctc(d)
+    return WrongAlpha(None, given, lambda loss, alpha: (loss, alpha.roll(1, 1)))
+
+
 # ---- subnormals, noise ---------------------------------------------------------------
 
 

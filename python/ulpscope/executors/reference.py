@@ -69,6 +69,7 @@ class Reference:
         self.pairs = set()  # paths of complex outputs, which are kept as pairs of reals
         self.races = name_of_one(call) in WRITES  # threads may give other results at each run
         self.undefined = set()  # paths of results that are promised nothing
+        self.unwritten = {}  # path -> elements that are promised nothing: 0 in every run
         self._sources = None
         self._chosen = {}  # dtype_of -> the Source that works
 
@@ -174,7 +175,10 @@ class Reference:
             self.undefined.update(f"out[{i}]" for i, r in enumerate(results) if r is None)
         outputs = outputs_of(self.call, bound, result)
         self.pairs.update(path for path, t in outputs.items() if t.is_complex())
-        return in_gauge_of(self.call, {path: plain(t) for path, t in outputs.items()}, self.truth)
+        outputs = {path: plain(t) for path, t in outputs.items()}
+        for path in outputs.keys() & self.unwritten.keys():
+            outputs[path] = outputs[path].masked_fill(self.unwritten[path], 0)
+        return in_gauge_of(self.call, outputs, self.truth)
 
     @cached_property
     def _written(self):

@@ -34,6 +34,7 @@ from ..judges.refused import DIVIDED, judged_beside, kind_of
 from ..judges.relations.layouts import in_rows
 from ..judges.rows import gathered, merged, pieces, places
 from ..judges.sampled import sampled
+from ..judges.unwritten import unwritten, without
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
 
@@ -239,6 +240,9 @@ def _judge_answer(call, answer, timing, operands=None):
         unread = masked.forgiven(call, answer, lambda call, answer: _judge_held_to(call, answer, timing))
         if unread is not None:
             return unread
+    promised = _judge_promised(call, answer, timing)
+    if promised is not None:
+        return promised
     for note, other in _readings(call):
         again = _judge_held_to(other, answer, timing)
         if not verdict.findings.read_so(again.findings):
@@ -248,6 +252,23 @@ def _judge_answer(call, answer, timing, operands=None):
         if verdict.verdict not in FLAGGED:
             break
     return verdict
+
+
+def _judge_promised(call, answer, timing):
+    """The verdict without the elements that the CPU's own kernel never writes; None where there are none,
+    or others are accused."""
+    masks = unwritten(call) if answer.outputs else {}
+    if not masks:
+        return None
+    operands = Operands(call, timing)
+    operands.reference.unwritten = masks
+    kept = replace(answer, outputs=without(answer.outputs, masks))
+    verdict = _judge_held_to(call, kept, timing, operands)
+    if verdict.verdict in FLAGGED or verdict.operands is None:
+        return None
+    for i, finding in enumerate(verdict.findings):
+        verdict.findings.excuse(i, "unwritten", int(masks[finding.path].sum()) if finding.path in masks else 0)
+    return replace(verdict, answer=answer)
 
 
 def _readings(call):

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elements that the CPU's own kernel never writes: the memory of a result as it was handed out (what lies behind
+the targets in ctc_loss's log_alpha). Nobody promises them. They are found by what the C library fills new memory
+with, once with one byte and once with another. Serves `session.judging`. Of torch it needs that its memory comes
+from malloc; elsewhere nothing is found."""
+
+import ctypes
+import threading
+from contextlib import contextmanager
+
+import torch
+
+from ..calls.replay import bind_exact, outputs_of, plain
+
+M_PERTURB = -6  # mallopt(3): new memory holds the byte's complement
+FILLS = 0x01, 0x55
+MOST = 1 << 24  # elements of an output
+_lock = threading.Lock()
+
+
+def unwritten(call):
+    """path -> which elements of an output the CPU's kernel leaves as the memory was, where any."""
+    if call.composite or call.schema is None:
+        return {}
+    try:
+        first, second = (_bytes_of(call, fill) for fill in FILLS)
+    except Exception:  # another C library, or the CPU refuses
+        return {}
+    found = {}
+    for path in first.keys() & second.keys():
+        if first[path].shape == second[path].shape:
+            mask = torch.ones(first[path].shape[:-1], dtype=torch.bool)
+            for given, fill in ((first, FILLS[0]), (second, FILLS[1])):
+                mask &= (given[path] == 0xFF - fill).all(-1)
+            found |= {path: mask} if bool(mask.any()) else {}
+    return found
+
+
+def _bytes_of(call, fill):
+    """path -> bytes of each element of an output."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    with _filled(fill), torch.no_grad():
+        outputs = {p: plain(t).clone() for p, t in outputs_of(call, bound, bound.run(call.function)).items()}
+    return {p: t.contiguous().view(torch.uint8).reshape(*t.shape, t.element_size())
+            for p, t in outputs.items() if 0 < t.numel() <= MOST}  # fmt: skip
+
+
+@contextmanager
+def _filled(fill):
+    library = ctypes.CDLL(None)
+    with _lock:
+        library.mallopt(M_PERTURB, fill)
+        try:
+            yield
+        finally:
+            library.mallopt(M_PERTURB, 0)
+
+
+def without(outputs, masks):
+    """Outputs with 0 in place of elements that nobody promises."""
+    return outputs | {p: outputs[p].masked_fill(m, 0) for p, m in masks.items()
+                      if p in outputs and outputs[p].shape == m.shape}  # fmt: skip
