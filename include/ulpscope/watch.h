@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watching a training run for silent corruption: statistics of tensors in, step by step,
 // events out, with the tensor and the rank named. Nothing here reads a clock, a tensor or
-// the environment: who watches feeds numbers and says what time it is. docs/watch.md has
-// each rule with its formula.
+// the environment: who watches feeds numbers and says what time it is.
+// docs/watch-reference.md has each rule with its formula.
 //
 // Threads: one thread at a time per watch; different watches are independent.
 // Memory:  bounded. A watch of T tensors on W ranks holds at most
@@ -20,7 +20,8 @@
 USC_BEGIN_DECLS
 
 /* What a row is of; id, name. GRAD before the reduction over ranks, REDUCED after it;
- * WEIGHT after the optimizer's step, WEIGHT_BEFORE before the next use; UPDATE is the
+ * WEIGHT after the optimizer's step, WEIGHT_BEFORE before the next use, MOMENT1 and
+ * MOMENT1_BEFORE (MOMENT2 likewise) of what the optimizer keeps; UPDATE is the
  * difference that the step made; of LOSS, MATMUL, COLLECTIVE `value` alone counts (MATMUL
  * and COLLECTIVE: error / bound, above 1 is wrong; in mode asd a matmul's is 1 where its
  * checksum is abnormal); of REPLAY the hash, and `value` is the rank whose micro-batch it
@@ -43,7 +44,9 @@ USC_BEGIN_DECLS
     X(COLLECTIVE, "collective")                                                          \
     X(REPLAY, "replay")                                                                  \
     X(MATMUL_INPUT, "matmul_input")                                                      \
-    X(MATMUL_WEIGHT, "matmul_weight")
+    X(MATMUL_WEIGHT, "matmul_weight")                                                    \
+    X(MOMENT1_BEFORE, "moment1_before")                                                  \
+    X(MOMENT2_BEFORE, "moment2_before")
 
 typedef enum usc_watch_site {
 #define USC_WATCH_SITE_ENUM(id, name) USC_WATCH_##id,
@@ -64,7 +67,7 @@ USC_API bool usc_watch_site_by_name(const char *name, usc_watch_site *out);
     X(TEMPORAL, "temporal", true, "gradients unlike their own last 64 values")           \
     X(RANKS, "ranks", true, "gradients of one rank unlike those of its peers")           \
     X(REPLICAS, "replicas", true, "copies on several ranks that are not the same bits")  \
-    X(WEIGHTS, "weights", true, "weights that changed between two steps")                \
+    X(WEIGHTS, "weights", true, "weights and moments that changed between two steps")    \
     X(COLLECTIVES, "collectives", true, "a reduction that lost or doubled something")    \
     X(MATMULS, "matmuls", true, "a matmul outside the bound of its roundings")           \
     X(DEAD, "dead", true, "gradients and updates that became zero")                      \

@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 
-enum { VERSION = 2, MARK = 0x01020304 };
+enum { VERSION = 3, MARK = 0x01020304 };
 static const char magic[8] = {'U', 'S', 'C', 'W', 'A', 'T', 'C', 'H'};
 
 typedef struct head {

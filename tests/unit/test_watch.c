@@ -312,17 +312,16 @@ static void step_to(run *r, int64_t step)
     run_take_events(r);
 }
 
-static void test_weights_change_in_the_step_alone(void **state)
+static void check_kept(usc_watch_site before, usc_watch_site after, const char *says)
 {
-    (void)state;
     run r;
     run_begin(&r, "", 2);
     for (int64_t step = 0; step < 20; step++) {
         for (int rank = 0; rank < 2; rank++) {
-            usc_watch_row row = run_row(&r, step, USC_WATCH_WEIGHT_BEFORE, rank, 0, 1);
+            usc_watch_row row = run_row(&r, step, before, rank, 0, 1);
             row.hash64 = (uint64_t)step + 100 + (step == 11 && rank == 1);
             feed_one(&r, row);
-            row.site = USC_WATCH_WEIGHT;
+            row.site = after;
             row.hash64 = (uint64_t)step + 101;
             feed_one(&r, row);
         }
@@ -332,7 +331,17 @@ static void test_weights_change_in_the_step_alone(void **state)
     assert_int_equal(r.first.kind, USC_WATCH_CHANGED);
     assert_int_equal(r.first.step, 11);
     assert_int_equal(r.first.rank, 1);
+    assert_non_null(strstr(r.sentence, says));
     run_end(&r);
+}
+
+static void test_weights_and_moments_change_in_the_step_alone(void **state)
+{
+    (void)state;
+    check_kept(USC_WATCH_WEIGHT_BEFORE, USC_WATCH_WEIGHT, "the weight 'layers");
+    check_kept(USC_WATCH_MOMENT1_BEFORE, USC_WATCH_MOMENT1,
+               "the first moment of 'layers");
+    check_kept(USC_WATCH_MOMENT2_BEFORE, USC_WATCH_MOMENT2, "the second moment of");
 }
 
 static void make_vector(run *r, int t, usc_dtype dtype)
@@ -794,7 +803,7 @@ int main(void)
         cmocka_unit_test(test_a_loss_scaler_may_overflow),
         cmocka_unit_test(test_a_lasting_shift_is_told_twice_and_taken),
         cmocka_unit_test(test_warm_up_is_not_poisoned),
-        cmocka_unit_test(test_weights_change_in_the_step_alone),
+        cmocka_unit_test(test_weights_and_moments_change_in_the_step_alone),
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_bounds_and_audits),
         cmocka_unit_test(test_neighbours_name_a_rank),

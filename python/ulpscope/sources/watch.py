@@ -26,6 +26,7 @@ from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_neig
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
+BEFORE = ("moment1_before", "moment2_before")  # where no other rank has the same
 MOMENTS = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "moment2"}
 QUIET = {"asd_event", "checksum_on", "checksum_off"}  # told to the log alone
 OWN = {"matmul", "checksum_abnormal", "replay"}  # that one rank alone knows
@@ -154,6 +155,7 @@ class Watch:
         self._grads = {}  # id -> row, before the reduction
         self._versions = {}  # id -> version of a weight whose hash was taken
         self._before = {}  # id -> a weight before the step
+        self._kept = []  # (optimizer, parameter, key, site, moment, its version) that were read behind the step
         self._members = weakref.WeakKeyDictionary()  # optimizer -> (which, its parameters with their ids)
         self._sums = {}  # step -> what went into reductions and came out
         self._rows = {}  # step -> {site: {id: row}}
@@ -212,6 +214,9 @@ class Watch:
             number = self.core.tensor(name, dtype, parameter.ndim, sharded)
             self.ids[parameter] = number
             self.names.append([name, dtype])
+        # ranks that have the same moments vote on them, and need not send so much
+        own = self.exchange is None or any(hasattr(p, "to_local") for p in self.ids)
+        self.sites = SITES + BEFORE if own else SITES
         self.shape = zlib.crc32(repr(self.names).encode())
         self.a_share = max(FEW, sum(p.numel() for p in self.ids) // UPDATES)
 
@@ -343,6 +348,11 @@ class Watch:
         unmoved = [(self.ids[p], p) for p, was in self._versions.items() if was == _version(p)]
         self._versions = {}
         self._read("weight_before", [i for i, _ in unmoved], [p for _, p in unmoved])
+        kept, self._kept = self._kept, []
+        for site in BEFORE if kept else ():
+            still = [(self.ids[p], s) for o, p, key, of, s, was in kept
+                     if f"{of}_before" == site and o.state.get(p, {}).get(key) is s and _version(s) == was]  # fmt: skip
+            self._read(site, [i for i, _ in still], [s for _, s in still])
         self._before = {p: (i, _copy(p)) for i, p in self._next_updates(with_grad)}
 
     def _next_updates(self, with_grad):
@@ -387,9 +397,11 @@ class Watch:
         self._read("weight", [i for i, _ in weights], [p for _, p in weights], full or voted)
         self._versions |= {p: _version(p) for _, p in weights} if full else {}
         for key, site in MOMENTS.items() if full else ():
-            states = [(i, optimizer.state[p][key]) for i, p in mine
+            states = [(i, p, optimizer.state[p][key]) for i, p in mine
                       if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
-            self._read(site, [i for i, _ in states], [s for _, s in states], voted)
+            self._read(site, [i for i, _, _ in states], [s for _, _, s in states])
+            if self.sites is not SITES:
+                self._kept += [(optimizer, p, key, site, s, _version(s)) for _, p, s in states]
 
     @guarded
     def _linear(self, module, site, *operands):
@@ -446,7 +458,7 @@ class Watch:
                 sums = torch.cat([sums, self.neighbours.words()])
             if self._acts():
                 sums = torch.cat([sums, torch.tensor([time.monotonic(), own], dtype=torch.float64)])
-            rows = [known.get(site, {}).get(i, watch_rows.NO_ROW) for site in SITES for i in numbers]
+            rows = [known.get(site, {}).get(i, watch_rows.NO_ROW) for site in self.sites for i in numbers]
             if self.exchange.send(step, self.shape, b"".join(rows), sums):
                 return
         self._receive()  # what was sent before is decided first
@@ -483,7 +495,7 @@ class Watch:
                 more = [m[: -watch_neighbour.WORDS] for m in more]
             self._feed_sums(step, more)
             for rank, table in enumerate(tables):
-                for k, site in enumerate(SITES) if table is not None else ():
+                for k, site in enumerate(self.sites) if table is not None else ():
                     self._feed(step, site, rank, table[k * size : (k + 1) * size])
             self._decide(step)
         if self.exchange.alone is not None and not self._said_alone:
@@ -493,7 +505,7 @@ class Watch:
 
     def _decide_own(self, step, known):
         """Of a step of which this rank's rows are all there is."""
-        for site in SITES:
+        for site in self.sites:
             rows = known.get(site)
             if rows:
                 self._feed(step, site, self.rank, b"".join(rows.values()), array.array("q", rows))
@@ -658,7 +670,7 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
         for event in w.events():
             print(event.sentence)
 
-    `config`: "k:v,k:v" (docs/watch.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
+    `config`: "k:v,k:v" (docs/watch-reference.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
     action, weights_every, matmul_every, audit, neighbour, keep_calls and exit_code as well; arguments count
     before it.
     `process_group`: over which ranks are held against each other; None: that of the model's
