@@ -127,6 +127,21 @@ class Plant:
     def after_watch(self) -> None:
         if self.t.kind == "ddp":
             self._each_gradient("sent")
+        for name, module in self.t.net.named_modules() if self.t.kind == "fsdp2" else ():
+            if any(True for _ in module.parameters(recurse=False)):
+                module.register_forward_pre_hook(self._each_whole_gradient(name))
+
+    def _each_whole_gradient(self, of: str) -> Callable[..., None]:
+        """FSDP2's gathered parameters are there from the first forward on."""
+        hooked: set[int] = set()
+
+        def hook(module: nn.Module, args: object) -> None:
+            for name, p in module.named_parameters(recurse=False):
+                if id(p) not in hooked and p.requires_grad and not hasattr(p, "to_local"):
+                    hooked.add(id(p))
+                    p.register_post_accumulate_grad_hook(lambda p, name=f"{of}.{name}": self.put(p.grad, "sent", name))
+
+        return hook
 
     def received(self) -> None:
         for p, name in self.names_now():
@@ -196,7 +211,7 @@ def names_of(training: Training, site: str) -> list[str]:
 
 
 def sites_of(training: Training) -> list[str]:
-    over_ranks = {"": (), "ddp": REDUCED, "fsdp2": ("received", "gathered")}[training.kind]
+    over_ranks = {"": (), "ddp": REDUCED, "fsdp2": ("sent", "received", "gathered")}[training.kind]
     sites = ["batch", "forward", "activation", "dgrad", "wgrad", "grad", *over_ranks,
              "update", "weight", "moment1", "moment2", "buffer"]  # fmt: skip
     if training.kind == "fsdp2":

@@ -60,8 +60,8 @@ def trials(kind: str, world: int, seconds: float, seed: int, put: Any) -> None:
         until = time.monotonic() + seconds / len(works)
         w = watched.Watched(Training(work, dtype, kind, dist.get_rank()), CLEAN)
         losses, alarms = watched.clean_losses(w, 3, STEPS)
-        put({"run": "clean", "work": work, "dtype": dtype, "kind": kind, "world": world,
-             "steps": CLEAN + 3 * STEPS, "alarms": {"ours": alarms + len(w.early["ours"])}})  # fmt: skip
+        put({"run": "clean", "work": work, "dtype": dtype, "kind": kind, "world": world, "steps": CLEAN + 3 * STEPS,
+             "alarms": alarms})  # fmt: skip
         planned = plant.trials(w.t, world, seed + i, 1, CLEAN)
         order = torch.randperm(len(planned), generator=torch.Generator().manual_seed(seed)).tolist()
         for k in order:

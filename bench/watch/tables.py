@@ -13,7 +13,7 @@ from .hard import rate_bound
 from .plant import FIELDS
 
 Rows = list[dict[str, Any]]
-NAMES = ("ours", "audit", "default", "v3", "v3+sum", "v2", "megatron", "turbulence", "zscore", "nan", "replicas")
+NAMES = ("ours", "audit", "neighbour", "default", "v3", "v3+sum", "v2", "megatron", "turbulence", "zscore", "nan", "replicas")
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)
 
 
@@ -58,6 +58,21 @@ def by_fault(rows: Rows, names: tuple[str, ...]) -> None:
     print(f"{'fault site':16}{'n':>5}" + "".join(f"{n:>11}" for n in names))
     for (code, site), of in sorted(grouped(rows, "code", "site").items()):
         print(f"{code + ' ' + site:16}{len(of):5}" + "".join(f"{percent(of, n):>11}" for n in names))
+
+
+def by_site(rows: Rows, names: tuple[str, ...]) -> None:
+    header("% seen by site")
+    print(f"{'site':16}{'n':>5}" + "".join(f"{n:>11}" for n in names))
+    for (site,), of in grouped(rows, "site").items():
+        print(f"{site:16}{len(of):5}" + "".join(f"{percent(of, n):>11}" for n in names))
+
+
+def by_code(rows: Rows, names: tuple[str, ...]) -> None:
+    header("% seen by fault")
+    codes = sorted(grouped(rows, "code").items(), key=lambda kv: int(kv[0][0][1:]))
+    print(f"{'':11}" + "".join(f"{code:>6}" for (code,), _ in codes))
+    for name in names:
+        print(f"{name:11}" + "".join(f"{percent(of, name):>6}" for _, of in codes))
 
 
 def weighted(rows: Rows, name: str) -> float:
@@ -152,14 +167,16 @@ def show(rows: Rows) -> None:
     if len(trials) > len(planted):
         print(f"{len(trials) - len(planted)} of {len(trials)} faults changed no bit and are left out")
     clean = [r for r in rows if "alarms" in r]
-    for (kind,), of in grouped(planted, "kind").items():
-        mine = [r for r in clean if r.get("kind", "") == kind]
-        worlds = sorted({r["world"] for r in of})
-        print(f"\n==== {kind or 'one process'}" + (f", {', '.join(map(str, worlds))} processes" if kind else ""))
+    for (kind, world), of in grouped(planted, "kind", "world").items():
+        mine = [r for r in clean if (r.get("kind", ""), r.get("world", 1)) == (kind, world)]
+        print(f"\n==== {kind or 'one process'}" + (f", {world} processes" if kind else ""))
         names = tuple(n for n in NAMES if any(n in r["seen"] for r in of) and (kind or n != "replicas"))
+        few = tuple(n for n in names if n in ("ours", "neighbour", "audit", "replicas", "v3", "v3+sum", "nan"))
         by_bit(of)
         by_fault(of, names)
-        summary(of, mine, names if not kind else tuple(n for n in names if n in ("ours", "replicas", "v3", "nan")))
+        by_site(of, few)
+        by_code(of, few)
+        summary(of, mine, few if kind else names)
         if not kind:
             curve(of, mine)
         unseen(of)

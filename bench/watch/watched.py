@@ -30,7 +30,8 @@ ALL = {"weights_every": 1, "matmul_every": 1}  # of ours: every check at every s
 #: checksum, held to every forward matmul of bfloat16 although it is to some minutes after three alarms.
 PEERS = {"v3": "asd", "v2": "asd-v2", "megatron": "megatron", "turbulence": "turbulence", "zscore": "zscore",
          "nan": "nan", "replicas": "replicas"}  # fmt: skip
-OURS = ("ours", "default", "audit")
+OURS = ("ours", "default", "audit", "neighbour")
+FLUSH = 3  # steps behind a window, until what ranks computed of each other's last micro-batches has been told
 logging.getLogger("ulpscope.watch").addHandler(logging.NullHandler())
 logging.getLogger("ulpscope.watch").propagate = False
 
@@ -115,13 +116,14 @@ class Outcome:
 
 
 class Watched:
-    """A training with watches: with all checks at every step, as it is by default, and with an audit alone; from
-    its checkpoint on. One process, or each process of the default group."""
+    """A training with watches: with all checks at every step, as it is by default, and with an audit alone; over
+    ranks with a second computation by the next rank; from its checkpoint on. One process, or each process of the default group."""
 
     def __init__(self, training: Training, clean: int = CLEAN) -> None:
         self.t = training
         self.plant = Plant(training)
-        options = {"ours": ALL, "default": {}, "audit": {"audit": 1}} if not training.kind else {"ours": ALL}
+        options = {"": {"ours": ALL, "default": {}, "audit": {"audit": 1}},
+                   "ddp": {"ours": ALL, "neighbour": {"neighbour": 1}}, "fsdp2": {"ours": ALL}}[training.kind]  # fmt: skip
         self.watches = {name: ulpscope.watch(training.model, training.optimizer, **o) for name, o in options.items()}  # type: ignore[arg-type]
         self.fan = Fan(self.watches["ours"])
         self.watches["ours"].core = self.fan
@@ -142,6 +144,13 @@ class Watched:
         t.optimizer.step()
         self.plant.memory()
         t.step += 1
+        for near in self.neighbours():
+            while near.off is None and (near.under_way is not None or near.queue):  # steps are short here
+                near._go_on()
+                time.sleep(2e-4)
+
+    def neighbours(self) -> list[Any]:
+        return [w.neighbours for w in self.watches.values() if w.neighbours is not None]
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -161,6 +170,8 @@ class Watched:
         for name, peer in self.fan.peers.items():
             peer.load(self.peers[name])
         self.checksum.found.clear()
+        for near in self.neighbours():
+            near.last, near.n_unlike = None, 0
 
     def window(self, line: str, seed: int, steps: int = WINDOW) -> Outcome:
         """One trial from the checkpoint on; "" as `line` is the clean run."""
@@ -176,13 +187,19 @@ class Watched:
             error = f"{e}".splitlines()[0]
         planted = self.first_everywhere()
         self.plant.schedule("", 0)
-        events = {name: found[before[name]:] for name, found in self.drain().items()}
         loss = math.nan if error else self.t.held_out_loss()
+        end = self.t.step
+        if self.neighbours():
+            self.run(FLUSH)
+        events = {name: found[before[name]:] for name, found in self.drain().items()}
+        for near in self.neighbours():
+            if near.off:
+                raise RuntimeError(f"nothing goes to other ranks any more: {near.off}")
         for w in self.watches.values():
             if w.error or (w.exchange is not None and w.exchange.alone):
                 raise RuntimeError(f"the watch failed: {w.error or w.exchange.alone}")
         since = math.inf if planted is None and line else planted or 0
-        return Outcome(planted, loss, self._seen(events, since), self._scores(since), error)
+        return Outcome(planted, loss, self._seen(events, since, end), self._scores(since, end), error)
 
     def first_everywhere(self) -> int | None:
         mine = self.plant.first_step()
@@ -192,16 +209,17 @@ class Watched:
         dist.all_gather_object(told, mine)
         return min((s for s in told if s is not None), default=None)
 
-    def _seen(self, events: dict[str, list[Any]], since: float) -> dict[str, list[Any]]:
-        seen = {name: [[e.step, e.kind, e.tensor, e.rank] for e in found if e.step >= since]
+    def _seen(self, events: dict[str, list[Any]], since: float, end: int) -> dict[str, list[Any]]:
+        seen = {name: [[e.step, e.kind, e.tensor, e.rank] for e in found
+                       if since <= e.step < end + (FLUSH if name == "neighbour" else 0)]
                 for name, found in events.items()}  # fmt: skip
         for name in PEERS:
-            seen[name] = [[s] for s, score in self.fan.scores[name].items() if s >= since and score > 1]
+            seen[name] = [[s] for s, score in self.fan.scores[name].items() if since <= s < end and score > 1]
         seen["v3+sum"] = sorted(seen["v3"] + [[s] for s in set(self.checksum.found) if s >= since])
         return seen
 
-    def _scores(self, since: float) -> dict[str, float]:
-        return {name: max((x for s, x in scores.items() if s >= since), default=0.0)
+    def _scores(self, since: float, end: int) -> dict[str, float]:
+        return {name: max((x for s, x in scores.items() if since <= s < end), default=0.0)
                 for name, scores in self.fan.scores.items()}  # fmt: skip
 
     def close(self) -> None:
@@ -228,15 +246,16 @@ class Permuted:
         self.training.batch = self.batch  # type: ignore[method-assign]
 
 
-def clean_losses(watched: Watched, runs: int = 5, steps: int = WINDOW) -> tuple[list[float], int]:
+def clean_losses(watched: Watched, runs: int = 5, steps: int = WINDOW) -> tuple[list[float], dict[str, int]]:
     """Held-out losses at the end of the window without a fault: as it is, then in other orders of reduction;
-    and how many steps of these had an alarm."""
-    losses, alarms = [], 0
+    and how many alarms there were in all, those before the checkpoint among them."""
+    losses, alarms = [], {name: len(events) for name, events in watched.early.items()}
     for i in range(runs):
         with Permuted(watched.t, i) if i else contextlib.nullcontext():
             done = watched.window("", 0, steps)
         losses.append(done.loss)
-        alarms += len(done.seen["ours"])
+        for name in alarms:
+            alarms[name] += len(done.seen[name])
     return losses, alarms
 
 

@@ -35,7 +35,7 @@ def fault(site="grad", name="layers.2.weight", step=CLEAN + 3, **what):
 
 def test_the_clean_run_is_quiet_and_a_trial_leaves_nothing_behind(watched):
     losses, alarms = clean_losses(watched, 3, STEPS)
-    assert watched.early == {"ours": [], "default": [], "audit": []} and alarms == 0
+    assert watched.early == {"ours": [], "default": [], "audit": []} and not any(alarms.values())
     harmed = watched.window(fault("weight"), 1, STEPS)
     again = watched.window("", 0, STEPS)
     assert again.loss == losses[0] != harmed.loss and again.seen["ours"] == [] and again.planted is None
