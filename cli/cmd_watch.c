@@ -29,7 +29,8 @@ static const cli_entry own_options[] = {
      "temporal, ranks, replicas, weights, collectives, matmuls, dead, ratio, moments, "
      "audit; of other tools asd, asd-v2, megatron, turbulence, zscore, nan"},
     {OPT_CONFIG, "config", "K:V[,K:V...]", NULL,
-     "keys of NPU_ASD_CONFIG and of docs/watch.md, e.g. mode:asd,strikes_num:2"},
+     "keys of NPU_ASD_CONFIG and of docs/watch-reference.md, e.g. "
+     "mode:asd,strikes_num:2"},
     {OPT_KEY, "key", "NAME", "grad_norm",
      "column, JSON key or tag of the gradient norms, where LOG is no log of a watch"},
     {OPT_HTML, "html", "FILE", NULL, "write a page with pictures"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients against their own past (track.h). False alarms: docs/watch.md has the count
-// on clean streams that are hard. A factor below `least` is nothing that training does
-// not do by itself: a peak of 2^1.5 times the usual, a tensor that leaves the others by
-// 2^6.
+// Gradients against their own past (track.h). False alarms: docs/watch-reference.md has
+// the count on clean streams that are hard. A factor below `least` is nothing that
+// training does not do by itself: a peak of 2^1.5 times the usual, a tensor that leaves
+// the others by 2^6.
 #include "watch/track.h"
 
 void usc_watch_temporal(usc_watch_view *v)

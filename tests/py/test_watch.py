@@ -4,9 +4,11 @@ found where it was planted; ranks, devices and files that fail are no matter of 
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -481,6 +483,22 @@ def test_a_killed_rank_ends_nobody_else_by_the_watch(config, tmp_path):
     """The others end by their own all-reduce or by torchrun, as without; it does not hang."""
     done = run(tmp_path, "killed", 2, config=config)
     assert done.returncode not in (0, 2) and "the watch failed" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("page", ["watch-reference.md", "zh/watch.md"])
+def test_a_reference_has_every_key_and_variable(page):
+    """With its default, in English and in Chinese; and no other key."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    told = {key: row for row in rows if len(row) == 4 for key in re.findall(r"`([a-z_0-9]+)`", row[0])}
+    keys = _core.Watch("").config()
+    flags = {"mode", "enable", "detectors", "world", "loss_scaling", "with_checksum"}
+    assert set(told) == set(keys) | flags
+    for key, value in keys.items():
+        assert re.search(rf"(?<!\d){value}(?!\d)", told[key][1]), key
+    assert {row[0] for row in rows if len(row) == 2} >= {"`NPU_ASD_CONFIG`", "`TORCH_NPU_LOGS`"}
+    for word in ("log", "skip", "raise", "stop"):
+        assert f"`{word}`" in told["action"][2]
 
 
 # ---- matmuls, the last calls ------------------------------------------------------------------
