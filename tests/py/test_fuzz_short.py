@@ -46,7 +46,8 @@ def program(*lines, inputs):
     """A program of words by their texts: ("a + {b}" as a word is written, operands, numbers)."""
     texts = [w[1] for w in words.WORDS]
     steps = [short_programs.Step(texts.index(text), operands, (0, 0)) for text, operands in lines]
-    given = tuple((short.dense((dtype, sizes, (), 0, i, 0, False)), "normal", "") for i, (dtype, sizes) in enumerate(inputs))
+    given = tuple((short.dense((dtype, sizes, (), 0, i, 0, False)), "normal" if "float" in dtype else "index", "")
+                  for i, (dtype, sizes) in enumerate(inputs))  # fmt: skip
     return short_programs.Program(3, 5, given, tuple(steps))
 
 
@@ -121,6 +122,22 @@ def test_what_eager_torch_rounds_is_no_finding_and_what_is_worse_is_one():
     assert short.judge_call(low.call(), honest).verdict == "pass"
     assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * 1.06)).verdict in ("reduced", "wrong")
     assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * float("nan"))).verdict == "nonfinite"
+
+
+def test_whole_numbers_that_become_floats_are_held_to_float64():
+    """Beside other floats, too: the last bit of sinh(7) is nobody's fault, and a hundredth is."""
+    mixed = program(("torch.sinh({a})", (0, 0, 0)), ("{a} / {b}", (0, 0, 0)), ("torch.exp({a})", (1, 0, 0)),
+                    inputs=[("int64", (40,)), ("float32", (9,))])  # fmt: skip
+
+    def off(factor):
+        def run(fn, args, kwargs):
+            out = fn(*args)
+            return type(out)(torch.nextafter(t * factor, torch.full_like(t, 1e9)) for t in out)
+
+        return PythonDevice(run)
+
+    assert short.judge_call(mixed.call(), off(1)).verdict == "pass"
+    assert short.judge_call(mixed.call(), off(1.01)).verdict in ("wrong", "reduced")
 
 
 # ---- scripts ---------------------------------------------------------------------------

@@ -46,7 +46,25 @@ class Widen(Mode):
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
         run = IN_FLOAT64.get(func) if self.dtype is torch.float64 else None
         out = (run or sound(func))(*args, **kwargs)
-        return out if as_it_is else self._wide(out)
+        if as_it_is:
+            return out
+        if isinstance(out, torch.Tensor) and out.dtype in self.wider:
+            out = self._of_whole_numbers(func, args, kwargs, out)
+        return self._wide(out)
+
+    def _of_whole_numbers(self, func, args, kwargs, out):
+        """What whole numbers alone give as floats: of torch's default dtype, whatever is asked for; so from floats of
+        this precision."""
+        given = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
+        if not given or any(t.is_floating_point() or t.is_complex() for t in given):
+            return out
+        if any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())):
+            return out  # a conversion
+        as_floats = lambda v: v.to(self.dtype) if isinstance(v, torch.Tensor) else v  # noqa: E731
+        try:
+            return sound(func)(*map(as_floats, args), **{k: as_floats(v) for k, v in kwargs.items()})
+        except (RuntimeError, TypeError, NotImplementedError):  # they are indices or truths to it
+            return out
 
     def _wide(self, value):
         if isinstance(value, torch.dtype):
