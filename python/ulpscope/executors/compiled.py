@@ -51,6 +51,7 @@ class CompiledDevice(TorchDevice):
         self.made = {}  # signature -> Compiled
         # One worker is one process: its compiler must not leave others behind when killed.
         torch._inductor.config.compile_threads = 1
+        self._know(via)
         try:
             self.compiler = torch._dynamo.lookup_backend(via)
         except InvalidBackend:
@@ -59,6 +60,18 @@ class CompiledDevice(TorchDevice):
                 f"torch.compile has no backend {via}; known here: {known}; what registers it "
                 "can be named with --import"
             ) from None
+
+    def _know(self, via):
+        """Registers a framework that stands for a compiler."""
+        if via not in ("jax", "onnxruntime"):
+            return
+        from . import peers  # takes seconds to import
+
+        if peers.missing(via):
+            raise UnknownDevice(f"--via {via} needs a package that is not installed: {peers.missing(via)}")
+        if self.name != "cpu":
+            raise UnknownDevice(f"--via {via} runs on the CPU: use --device cpu, not {self.name}")
+        peers.register(via)
 
     def compute(self, call, bound):
         key = signature(call)
