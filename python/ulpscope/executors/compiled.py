@@ -13,7 +13,7 @@ from torch._inductor import metrics
 from torch._inductor.codegen import common
 
 from ..calls.replay import Unsupported, base_name, is_write, substitute
-from .device import TorchDevice, UnknownDevice
+from .device import PEERS, TorchDevice, UnknownDevice
 
 
 @dataclass
@@ -63,7 +63,7 @@ class CompiledDevice(TorchDevice):
 
     def _know(self, via):
         """Registers a framework that stands for a compiler."""
-        if via not in ("jax", "onnxruntime"):
+        if via not in PEERS:
             return
         from . import peers  # takes seconds to import
 

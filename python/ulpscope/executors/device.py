@@ -28,6 +28,7 @@ from .precision import STANDARD, sources_of, space_of
 # Device types whose torch support is a package of its own.
 PACKAGES = {"sim": "ulpscope.sim", "npu": "torch_npu", "musa": "torch_musa",
             "mlu": "torch_mlu", "hpu": "habana_frameworks.torch"}  # fmt: skip
+PEERS = ("jax", "onnxruntime")  # frameworks that stand for a compiler (`peers`)
 
 REFUSALS = re.compile(
     r"not implemented|not supported|unsupported|could not run|no kernel|no operator|"

@@ -10,7 +10,7 @@ import zlib
 import torch
 
 from ..calls.replay import DeviceAt, TensorAt, plain, segments
-from ..executors.device import PACKAGES
+from ..executors.device import PACKAGES, PEERS
 from ..executors.reference import Reference
 from .repro_script import LAZY, operator_text
 
@@ -133,6 +133,8 @@ def import_lines(how):
     kind = PACKAGES.get(how["device"].split(":")[0])
     modules = [m for m in (kind, *how["imports"]) if m]
     lines = [f"__import__('runpy').run_path({m!r})" if m.endswith(".py") else f"import {m}" for m in modules]
+    if how.get("via") in PEERS:  # no backend that torch brings
+        lines.append(f"__import__('ulpscope.executors.peers', fromlist=['*']).register({how['via']!r})")
     return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]
 
 
@@ -240,6 +242,7 @@ class Script:
         """What it needs beside torch, after that word."""
         kind = self.how["device"].split(":")[0]
         more = [m for m in (PACKAGES.get(kind), *self.how["imports"]) if m]
+        more += [self.how["via"], "ulpscope"] if self.how["via"] in PEERS else []
         if self.how["faults"]:
             more.append(f"ULPSCOPE_SIM_FAULTS='{self.how['faults']}' in the environment")
         return f"and {', '.join(more)}" if more else "alone"
