@@ -78,6 +78,10 @@ def unsatisfied():
     return tensor(ints(1, 9).where(lambda n: n > 20))
 
 
+def float_indices():
+    return tensor(3, values="index")
+
+
 def nothing_returned():
     tensor(3)
 
@@ -102,6 +106,9 @@ TEXTS = {
     "a generator that raises": (raises, ValueError, "the last is refused: a generator raises ZeroDivisionError: .*; narrow what is drawn"),
     "a generator that finds nothing": (unsatisfied, ValueError, "where.*: no draw of 200 satisfies the condition: widen"),
     "a word that torch has not": (misspelt, AttributeError, "matmull"),
+    "values of a kind that is none": (lambda: tensor(3, values="normall"), AttributeError, "values='normall' is none of all-zeros, "),
+    "a layout that is none": (lambda: tensor(3, layout="slice"), AttributeError, "layout='slice' is none of any, channels_last, "),
+    "indices that are floats": (float_indices, ValueError, "values='index' are whole numbers: give dtype=torch.int64, not torch.float32"),
     "a text that returns nothing": (nothing_returned, ValueError, "none of 2 cases could be judged"),
     "no memory on the device": (no_memory, AssertionError, "it raises OutOfMemoryError where the CPU gives a result: tried to allocate"),
     "another class of exception": (other_class, AssertionError, "it raises KeyError .* where the CPU raises ValueError"),

@@ -211,9 +211,10 @@ def normed(x):
 def test_each_operator_of_a_text_rounds_to_its_dtype(name):
     """What torch on the CPU loses in bfloat16 between operators is nobody's fault, and what is more is."""
     op, text = LOW[name]
-    fuzz(text, **few)()
+    one = {"n": 1, "cause": False, "backward": name == "product and sum"}  # what is accused is replayed often
+    fuzz(text, **one)()
     with sim.fault(op, "scale", factor=1.06), pytest.raises(AssertionError, match="<lambda> on sim:0, case 0:0: (wrong|reduced)"):
-        fuzz(text, **few)()
+        fuzz(text, **one)()
 
 
 def test_buffers_of_a_module_have_no_gradients():
@@ -308,6 +309,43 @@ def test_refusals_of_both_sides_are_compared():
         fuzz(divides, **few)()
     with pytest.raises(ValueError, match="the CPU takes 0 of 81 draws, the last is refused: .*narrow what is drawn"):
         fuzz(lambda: torch.matmul(tensor(3, 4), tensor(3, 4)), **few)()
+
+
+@original._dynamo.register_backend
+def scaling(module, inputs):
+    """A compiler that is wrong of a tanh."""
+    for node in module.graph.nodes:
+        if "tanh" in str(node.target):
+            with module.graph.inserting_after(node):
+                more = module.graph.call_function(original.mul, (node, 1.01))
+            node.replace_all_uses_with(more, lambda user, more=more: user is not more)
+    module.recompile()
+    return module.forward
+
+
+def hidden_tanh():
+    return torch.nn.Linear(4, 3)(tensor(5, 4, values="normal")).tanh().sum(-1)
+
+
+def test_a_text_is_compiled():
+    fuzz(hidden_tanh, via="aot_eager", devices=("cpu",), **few)()
+    with pytest.raises(AssertionError, match="hidden_tanh on cpu, case 0:0: (wrong|reduced)"):
+        fuzz(hidden_tanh, via="scaling", devices=("cpu",), **few)()
+    with pytest.raises(ValueError, match="torch.compile has no backend indctor; known here: .*inductor"):
+        fuzz(hidden_tanh, via="indctor", devices=("cpu",))()
+    with pytest.raises(ValueError, match="leave double_backward or via out"):
+        fuzz(hidden_tanh, via="inductor", double_backward=True)
+
+
+def test_graphs_of_autotest_are_compiled(monkeypatch):
+    def text(test_case):
+        return oneflow.torch.tanh(oneflow.random_tensor(ndim=2, dim0=3, dim1=5))
+
+    oneflow.autotest(n=1, check_graph=True)(text)(None)
+    monkeypatch.setattr(oneflow, "GRAPH", "scaling")
+    oneflow.autotest(n=1)(text)(None)
+    with pytest.raises(AssertionError, match="text on cpu, case 0:0"):
+        oneflow.autotest(n=1, check_graph=True)(text)(None)
 
 
 def test_the_public_name_is_the_same():

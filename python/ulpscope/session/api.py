@@ -155,10 +155,10 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
     return stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
 
 
-def check_text(fn, args, device, backward=False, double_backward=False, cause=True):
+def check_text(fn, args, device, backward=False, double_backward=False, cause=True, compiled=None):
     """As check_call, of what is written operator by operator: where that has numbers of 16 bits, each operator
-    rounds to its dtype, as the text says (`as_written`)."""
-    check = _Check(fn, fn, True, open_device(str(device)).name, backward or double_backward, _seconds(cause), 2,
+    rounds to its dtype, as the text says (`as_written`). `compiled` runs in its place, and is held to it."""
+    check = _Check(compiled or fn, fn, True, open_device(str(device)).name, backward or double_backward, _seconds(cause), 2,
                    twice=double_backward, text=True)  # fmt: skip
     return (differentiated(check) if check.backward else check).run(tuple(args), {})
 

@@ -3,7 +3,7 @@
 
 A first run on the CPU makes the tensors: those of `tensor()`, weights of modules. They are the
 arguments of a function then, the text itself, which `check_text` runs on the device and in float64.
-Needs of torch: modules called with other parameters (`torch.func.functional_call`).
+Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx.
 """
 
 import inspect
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
 from ..calls.gradients import with_gradients
@@ -61,6 +63,8 @@ def tape():
 KINDS = ("normal", "normal", "normal", "wide-exponents", "cancellation", "zeros", "subnormals", "ties",
          "outliers", "near-overflow", "one-hot", "sorted")  # fmt: skip
 LAYOUTS = (None, None, None, *stress.LAYOUTS, "channels_last")
+# What `values` may name besides; of whole numbers and truths the dtype says it.
+RARE = ("common-offset", "all-zeros", "nan", "inf", "mask", "positive-definite")
 
 
 def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, high=None, requires_grad=True):
@@ -75,6 +79,10 @@ def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, hig
     sizes = settled(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
     dtype, values, layout = settled(dtype), settled(values), settled(layout)
+    _known("values", values, {*KINDS, *RARE, "index"})
+    _known("layout", layout, {"any", *LAYOUTS})
+    if values == "index" and dtype.is_floating_point:
+        raise CannotDraw(f"values='index' are whole numbers: give dtype=torch.int64, not {dtype}")
     kind = values or KINDS[now.below(len(KINDS))]
     laid = LAYOUTS[now.below(len(LAYOUTS))] if layout == "any" else layout
     even = None if low is None and high is None else (settled(low), settled(high))
@@ -85,6 +93,11 @@ def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, hig
         return made.requires_grad_(bool(settled(requires_grad)) and floats)
 
     return Value(now.leaf(make))
+
+
+def _known(what, name, names):
+    if name is not None and name not in names:
+        raise AttributeError(f"{what}={name!r} is none of {', '.join(sorted(n for n in names if n))}")
 
 
 def _filled(now, i, sizes, word, kind, domain):
@@ -305,7 +318,10 @@ def _maker(kind):
             if isinstance(value, Generator) and annotation in (bool, float, "bool", "float"):
                 value.to(float if annotation in (float, "float") else bool)
         named = {k: v for k, v in ((k, given(v)) for k, v in kwargs.items()) if v is not NOTHING}
-        return Layer(kind(*given(list(args)), **named))
+        args = given(list(args))
+        with _disable_current_modes():  # whoever traces the text sees no weights being made
+            made = kind(*args, **named)
+        return Layer(made)
 
     return make
 
@@ -340,7 +356,19 @@ class Refused(Exception):
     """The CPU refuses a case: another one is drawn."""
 
 
-def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True, double_backward=False):
+def compiled(program, leaves, via):
+    """What a compiler makes of the operators of a text, as a run on these tensors shows them."""
+    torch.compiler.reset()
+    module = torch.compile(make_fx(program)(*leaves), backend=via, dynamic=False)
+
+    def run(*leaves):
+        return module(*leaves)
+
+    run.__name__ = program.__name__
+    return run
+
+
+def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True, double_backward=False, via=""):
     """
     The verdict on a case of a text, on a device; None where it is only to run. Refused where the CPU refuses it, and the device does
     with an exception of that kind; AssertionError where the two disagree in that.
@@ -376,7 +404,8 @@ def judged(function, seed, case, device, args=(), backward=True, cause=True, jud
         if not judge:
             program(*(t.to(device).requires_grad_(t.requires_grad) for t in leaves))
             return None
-        return check_text(program, leaves, device, backward, double_backward, cause)
+        made = compiled(program, leaves, via) if via else None
+        return check_text(program, leaves, device, backward, double_backward, cause, made)
     except Exception as problem:
         raise AssertionError(f"it raises {type(problem).__name__} where the CPU gives a result: {clause(problem)}") from problem
 

@@ -15,11 +15,13 @@ PARTS = {"out[1]": "gradient of an input", "out[2]": "gradient of a gradient: of
 
 
 def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, backward=True, cause=True, judge=True,
-         double_backward=False):  # fmt: skip
+         double_backward=False, via=""):  # fmt: skip
     """
     Runs a test as `n` cases of a seed on each device behind the first one, which is the CPU. Outputs,
     intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does; with
     `double_backward` the gradients of these for another one, too.
+
+    `via` names a backend of torch.compile: what it makes of the text's operators runs on the device.
 
     AssertionError with the verdict and the case where one is accused; `case` runs that one alone.
     `judge=False` only runs them.
@@ -27,16 +29,20 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
     """
     if function is None:
         return functools.partial(fuzz, n=n, devices=devices, seed=seed, case=case, backward=backward, cause=cause,
-                                 judge=judge, double_backward=double_backward)  # fmt: skip
+                                 judge=judge, double_backward=double_backward, via=via)  # fmt: skip
     if not devices or str(devices[0]) != "cpu":
         raise ValueError(f"devices is {devices!r}: the first is \"cpu\", which says what is right")
+
+    if via and double_backward:
+        raise ValueError("torch.compile has no double backward: leave double_backward or via out")
 
     @functools.wraps(function)
     def test(*args):
         __tracebackhide__ = True
         for device in devices[1:] or devices:
-            _run(function, args, open_device(str(device)).name, [case] if case is not None else None, n, seed,
-                 {"backward": backward, "cause": cause, "judge": judge, "double_backward": double_backward})  # fmt: skip
+            name = open_device(str(device), via=via).name  # a sentence where there is none
+            _run(function, args, name, [case] if case is not None else None, n, seed,
+                 {"backward": backward, "cause": cause, "judge": judge, "double_backward": double_backward, "via": via})  # fmt: skip
 
     return test
 

@@ -6,6 +6,7 @@
 
 docs/migrate-autotest.md. Needs torch."""
 
+import functools
 import os
 
 import torch as _torch
@@ -19,6 +20,7 @@ __all__ = ["autotest", "constant", "nothing", "oneof", "random", "random_bool", 
            "random_or_nothing", "random_pytorch_dtype", "random_pytorch_tensor", "random_tensor",
            "torch"]  # fmt: skip
 
+GRAPH = "inductor"  # what stands for OneFlow's graphs
 TYPES = {float: _torch.float32, int: _torch.int64, complex: _torch.complex64, bool: _torch.bool}
 
 
@@ -94,11 +96,25 @@ def autotest(n=20, auto_backward=True, rtol=None, atol=None, check_graph=None, c
     """
     A test as `n` cases on the CPU and on the device that ULPSCOPE_DEVICE names (sim:0).
 
-    Tolerances are taken and not used: the verdict has none. So are `check_graph` and what later versions
-    added; `check_allclose=False` only runs the test.
+    Tolerances are taken and not used: the verdict has none. So is what later versions added. `check_graph`: the
+    text is compiled too, by torch's inductor for the CPU; `check_allclose=False` only runs the test.
     """
     known = {"check_dtype", "check_grad_use_random_data", "include_complex"}
     if not others.keys() <= known:
         raise TypeError(f"autotest takes no {', '.join(sorted(others.keys() - known))}")
     device = os.environ.get("ULPSCOPE_DEVICE") or "sim:0"
-    return fuzz(n=n, devices=("cpu", device), backward=bool(auto_backward), judge=check_allclose)
+    eager = {"n": n, "backward": bool(auto_backward), "judge": check_allclose}
+    if not check_graph:
+        return fuzz(devices=("cpu", device), **eager)
+
+    def both(function):
+        first, second = fuzz(function, devices=("cpu", device), **eager), fuzz(function, devices=("cpu",), via=GRAPH, **eager)
+
+        @functools.wraps(function)
+        def test(*args):
+            first(*args)
+            second(*args)
+
+        return test
+
+    return both
