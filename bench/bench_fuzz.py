@@ -10,6 +10,7 @@ device, and cases per second. docs/fuzz.md has the table that this prints.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import subprocess
 import sys
@@ -177,6 +178,8 @@ def main():
     torch.set_num_threads(1)
     formulas.load()
     all_sides = sides()
+    gc.collect()
+    gc.freeze()  # as a worker of `ulpscope fuzz` does
     planted, found = score(all_sides, options.most)
     ours = None
     print(f"{planted} planted faults of numbers at {len(OPERATORS)} operators, up to {options.most} cases each")

@@ -568,6 +568,23 @@ static PyObject *py_stats(PyObject *module, PyObject *tensor)
         : core_raise(PyModule_GetState(module), status, &err);
 }
 
+/* same_memory(a, b, size): whether so many bytes at two addresses are the same. */
+static PyObject *py_same_memory(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long a, b;
+    Py_ssize_t size;
+    int same = 1;
+    if (!PyArg_ParseTuple(args, "KKn:same_memory", &a, &b, &size)) return NULL;
+    if (size > 0) {
+        const void *first = (const void *)(uintptr_t)a;
+        const void *second = (const void *)(uintptr_t)b;
+        Py_BEGIN_ALLOW_THREADS same = memcmp(first, second, (size_t)size) == 0;
+        Py_END_ALLOW_THREADS
+    }
+    return PyBool_FromLong(same);
+}
+
 static PyMethodDef functions[] = {
     {"perturb", METHOD(py_perturb), METH_VARARGS | METH_KEYWORDS,
      "perturb(x, out, seed, replay, argument, delta=0, share=0): see usc_perturb."},
@@ -581,6 +598,8 @@ static PyMethodDef functions[] = {
      "see usc_judge_free_steps; the last three take what it gives."},
     {"trust", py_trust, METH_VARARGS,
      "trust(question, result, before) -> bool: see usc_judge_trust."},
+    {"same_memory", py_same_memory, METH_VARARGS,
+     "same_memory(address, address, size) -> bool: of memory that is kept alive."},
     {"exact", py_exact, METH_VARARGS,
      "exact(device, reference) -> dict: integers, bools and bytes, element by element."},
     {"stats", py_stats, METH_O, "stats(tensor) -> dict: statistics without histogram."},

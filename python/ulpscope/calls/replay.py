@@ -136,8 +136,10 @@ class Call:
 
     def written(self):
         """Paths of the arguments that the call writes: by schema, and as was seen."""
-        out = dict.fromkeys(self.mutated)
         writes = written_names(self.function) if self.schema else ()
+        if not writes and not self.mutated:
+            return []
+        out = dict.fromkeys(self.mutated)
         if writes:
             out.update((p, None) for p, v in self.views.items() if v.argument in writes)
         return [path for path in out if path in self.views]

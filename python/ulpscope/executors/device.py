@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .. import _core
 from ..calls.callable import as_numbers
-from ..calls.contents import LARGE
+from ..calls.contents import CHUNK, LARGE
 from ..calls.replay import (
     Unsupported,
     bind_exact,
@@ -203,12 +204,22 @@ def trespass(call, bound):
 def _changed(storages, storage, base, allowed):
     """How many bytes of a storage differ from what was captured, outside the views `allowed`."""
     if not allowed:
+        if _untouched(storages, storage, base):
+            return 0
         return sum(_differing(after, before) for after, before in _beside(storages, storage, base))
     after = raw_bytes(base.cpu())
     before = storages[storage][: after.numel()].clone()
     for view in allowed:
         _overlay(before, after, view)
     return _differing(after, before)
+
+
+def _untouched(storages, storage, base):
+    """Whether a small storage holds what it held, looked at as it lies there."""
+    if storages.is_far(storage) or base.nbytes > CHUNK:
+        return False
+    now, before = base.detach().cpu(), storages[storage]
+    return _core.same_memory(now.data_ptr(), before.data_ptr(), min(now.nbytes, before.nbytes))
 
 
 def _beside(storages, storage, base):

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from ..calls.replay import base_name
+from . import rows as whole
 from .rows import Piece, put, tensor_of
 
 WORK = 1 << 32  # products of two numbers, from which a sample is taken
@@ -21,6 +22,13 @@ PIECE = 1 << 22  # elements of the sample that are judged together
 # The arguments that hold rows, columns, and what is added.
 PRODUCTS = {"mm": ("self", "mat2", None), "bmm": ("self", "mat2", None), "linear": ("input", "weight", "bias"),
             "addmm": ("mat1", "mat2", "self"), "baddbmm": ("batch1", "batch2", "self")}  # fmt: skip
+
+
+def is_small(call, answer):
+    """Whether neither this nor what cuts large outputs has anything to do, by sizes alone."""
+    outputs = [t.numel() for t in answer.outputs.values()]
+    most = max((*outputs, *(math.prod(v.sizes) for v in call.views.values())), default=0)
+    return most * most < WORK and most < whole.LARGE and sum(outputs) < whole.LARGE
 
 
 def sampled(call, answer):

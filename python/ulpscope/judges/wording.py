@@ -37,13 +37,14 @@ def _describe(call, value):
     return str(getattr(value, "device", value))
 
 
-def row(call, verdict, timing):
-    """The verdict as a row for `_core.Result.put`, without what a trace tells of the call."""
+def row(call, verdict, timing, brief=False):
+    """The verdict as a row for `_core.Result.put`, without what a trace tells of the call; `brief` without
+    metrics."""
     whole = verdict.operands and not verdict.part
     remarks = verdict.remarks + (["made-up inputs"] if call.made_up else [])
     made = verdict.findings.row(call.op, verdict.verdict, reason=verdict.reason, culprit=verdict.culprit,
                                 cause=verdict.cause, notes="; ".join(remarks))  # fmt: skip
-    made["metrics"] += (metric_rows(verdict.opinions) + _search_time(timing) + _share(verdict)
+    made["metrics"] += [] if brief else (metric_rows(verdict.opinions) + _search_time(timing) + _share(verdict)
                         + odd_inputs(call, verdict.operands.reference.parts if whole else None))  # fmt: skip
     return dict(made, culprit=verdict.culprit, cause=verdict.cause, args=describe_arguments(call), **timing)
 

@@ -171,7 +171,7 @@ class Bench:
             named.op = self.row(sequence)["op"]
 
         def told():
-            row = wording.row(named, verdict, timing.row())
+            row = wording.row(named, verdict, timing.row(), self.is_brief(verdict))
             row["metrics"] += effect + (module_call.arguments(call) if module else [])
             return row
 
@@ -182,6 +182,10 @@ class Bench:
             verdict.cause = ""
             row["metrics"].append((-1, "searching", 1.0, None))
         return row, True, search
+
+    def is_brief(self, verdict):
+        """Whether nobody reads the metrics of its row."""
+        return False
 
     def search(self, call, verdict, below, timing, told):
         """A function that seeks the cause and gives the row with it; None where there is nothing

@@ -72,6 +72,9 @@ class FuzzBench(Bench):
         row, alive, search = super().work(request)
         return self._kept(row), alive, search and (lambda: self._kept(search()))
 
+    def is_brief(self, verdict):
+        return verdict.verdict == "pass"
+
     def _kept(self, row):
         """A row without what nobody reads of a pass, and with how the tensors of any other lay."""
         if row["verdict"] == "pass":

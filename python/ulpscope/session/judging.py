@@ -33,7 +33,7 @@ from ..judges.own_steps import forgiven
 from ..judges.refused import DIVIDED, judged_beside, kind_of
 from ..judges.relations.layouts import in_rows
 from ..judges.rows import gathered, merged, pieces, places
-from ..judges.sampled import sampled
+from ..judges.sampled import is_small, sampled
 from ..judges.unwritten import unwritten, without
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
@@ -320,7 +320,7 @@ def _judge_held_to(call, answer, timing, operands=None, narrow=False):
 def _in_pieces(call, answer, timing):
     """The verdict on a large answer from the verdicts on its pieces, or on the one that stands
     for all of it; None where the call is small or cannot be cut."""
-    if carries(call.op):
+    if is_small(call, answer) or carries(call.op):
         return None
     parts = sampled(call, answer) or gathered(call, answer) or pieces(call, answer) or places(call, answer)
     if parts is None:

@@ -4,6 +4,7 @@ other sizes, dtypes, memory layouts and values. What the CPU refuses is drawn ag
 example each time. Needs of torch: dtypes by name, `frombuffer`.
 """
 
+import copy
 import json
 import math
 
@@ -11,6 +12,7 @@ import torch
 
 from .. import _core
 from ..calls.autocast import settle
+from ..calls.contents import Contents
 from ..calls.read_call import bare_call, dtype_named
 from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped
 from ..calls.verdicts import clause
@@ -59,7 +61,8 @@ class Example:
         unsaid = {p for p, v in self.call.views.items() if v.argument in WRITTEN_UNSAID}
         written = {*self.call.written(), *unsaid, *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
         self.tensors = [self._tensor(t, t["path"] in written) for t in self.inputs]
-        self.counts = [] if self._trusts() else counts_of(self.call)
+        self.trusts = self._trusts()
+        self.counts = [] if self.trusts else counts_of(self.call)
         self.dense = base_name(row["op"])[1] in DENSE
         self.stats = [json.loads(t["stats"]) if isinstance(t["stats"], str) else t["stats"] or {} for t in self.inputs]
 
@@ -72,7 +75,7 @@ class Example:
 
     def attempts(self, seed, case, stress=False):
         """(call, words on how it was drawn) of each attempt at a case."""
-        for attempt in range(ATTEMPTS - 1 if self._trusts() or case & AS_IS else 0, ATTEMPTS):
+        for attempt in range(ATTEMPTS - 1 if self.trusts or case & AS_IS else 0, ATTEMPTS):
             yield self._attempt(seed, case, attempt, stress)
 
     def _trusts(self):
@@ -87,8 +90,7 @@ class Example:
         kind, was, now, sizes, numbers, tensors, (count, which) = _core.fuzz_draw(seed, case, attempt, stress, self.tensors)
         if self.dense:
             tensors = [_dense(d, -1 - i) for i, d in enumerate(tensors)]
-        call = bare_call(self.row)
-        call.results, call.mutated, call.live = {}, {}, None
+        call = self._blank()
         cast = {dtype_named(was): dtype_named(now)} if was != now else {}
         call.args = [_argument(a, sizes, numbers == ALL, numbers, cast) for a in call.args]
         call.kwargs = {k: _argument(a, sizes, numbers == ALL, numbers, cast) for k, a in call.kwargs.items()}
@@ -104,6 +106,13 @@ class Example:
                 last = attempt == ATTEMPTS - 1 and not case >> STEP_BIT
                 call.storages[view.storage] = self._content(call, view, rows, i, drawn, (seed, case, kind, sizes, last))
         return call, "; ".join(filter(None, [said(kind, was, now, sizes), counted]))
+
+    def _blank(self):
+        """A call of the example's operator, whose views may be changed."""
+        call = bare_call(self.row) if self.call.composite else copy.copy(self.call)
+        call.views = {path: copy.copy(view) for path, view in call.views.items()}
+        call.results, call.mutated, call.storages, call.live = {}, {}, Contents(), None
+        return call
 
     def _recount(self, call, sizes, count, which):
         """Puts another count in place of one that is no size; words on it."""

@@ -22,6 +22,7 @@ IDLE = {
 }  # fmt: skip
 
 _table = {}
+_loaded = []  # whether all files of formulas were
 
 
 class NoReference(Exception):
@@ -70,8 +71,11 @@ def known():
 
 def load():
     """Loads the formulas, which the first search for one does otherwise."""
-    # Each fills the table; one that somebody imported before must not hide the others.
-    from . import aten, attention, norms, quantized, recurrent  # noqa: F401
+    if not _loaded:
+        # Each fills the table; one that somebody imported before must not hide the others.
+        from . import aten, attention, norms, quantized, recurrent  # noqa: F401
+
+        _loaded.append(True)
 
 
 def _named(schema, wanted, args, kwargs):
