@@ -13,7 +13,7 @@
 USC_BEGIN_DECLS
 
 /* Changes whenever a case of a seed becomes another one. */
-#define USC_FUZZ_VERSION 2
+#define USC_FUZZ_VERSION 3
 
 enum {
     USC_FUZZ_ATTEMPTS = 5,            /* the last one changes neither sizes nor layouts */

@@ -3,6 +3,7 @@
 is planted is found and named, and a wrong run costs nothing but a sentence."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -61,6 +62,16 @@ def test_kernels_that_read_beside_gaps_get_none(tmp_path):
             views = fuzz.drawn(one, 3, case)[0].views.values()
             spread[op == "aten::median.dim"] += sum(not v.is_contiguous() for v in views)
     assert spread[True] == 0 < spread[False]
+
+
+def test_results_are_not_large(tmp_path):
+    one, sizes = example(tmp_path, "aten::kron", torch.randn(9, 8), torch.randn(8, 7)), set()
+    for case in range(60):
+        call = fuzz.drawn(one, 5, case)[0]
+        sizes.add(tuple(call.views["args[0]"].sizes))
+        assert bind_exact(call, lambda captured: "cpu").run(call.function).numel() <= fuzz.MOST_RESULTS
+    first = [next(one.attempts(5, case))[0].views.values() for case in range(60)]
+    assert len(sizes) > 10 and max(math.prod(n for v in views for n in v.sizes) for views in first) > fuzz.MOST_RESULTS
 
 
 SHAPED = {

@@ -14,7 +14,7 @@ from .. import _core
 from ..calls.autocast import settle
 from ..calls.contents import Contents
 from ..calls.read_call import bare_call, dtype_named
-from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped
+from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped, tensors_in
 from ..calls.verdicts import clause
 from .standin import stand_in
 
@@ -45,6 +45,7 @@ DENSE = {
 SIZES_AGAIN = {"native_group_norm"}
 # Arguments that are written although no schema says so: each element must have a place of its own.
 WRITTEN_UNSAID = {"running_mean", "running_var"}
+MOST_RESULTS = 1 << 18  # elements; half a percent of the cases had more, and took half of the time
 MOST_WHOLE = 1 << 53  # integers beyond are not drawn one by one
 
 
@@ -216,16 +217,21 @@ def said(kind, was, now, sizes):
 
 
 def drawn(example, seed, case, stress=False):
-    """(call, words on it): the first attempt that the CPU takes. BadCall where it takes none."""
-    why = ""
+    """(call, words on it): the first attempt that the CPU takes and whose results are not large, or the
+    last one that it takes. BadCall where it takes none."""
+    why, large = "", None
     for call, words in example.attempts(seed, case, stress):
         try:
             if call.composite:
                 settle(call)
-            bind_exact(call, lambda captured: "cpu").run(call.on_host() if call.composite else call.function)
-            return call, words
+            result = bind_exact(call, lambda captured: "cpu").run(call.on_host() if call.composite else call.function)
+            large = call, words
+            if sum(t.numel() for t in tensors_in(result)) <= MOST_RESULTS:
+                return large
         except BadCall:
             raise
         except Exception as problem:  # any refusal will do
             why = clause(problem)
+    if large is not None:
+        return large
     raise BadCall(f"the CPU takes none of {ATTEMPTS} draws: {why}")
