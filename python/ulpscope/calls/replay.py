@@ -9,7 +9,7 @@ precision, `Device` runs it on the device under test.
 import cmath
 import math
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import ClassVar
 
 import torch
@@ -538,6 +538,7 @@ UNINITIALISED = {
 }  # fmt: skip
 
 
+@lru_cache(4096)
 def base_name(op):
     """`ns::name` without the overload, and the bare name."""
     name = op.split(".")[0] if "::" in op else op
@@ -568,9 +569,9 @@ def finite(x):
 
 def makes_on_default_device(call):
     """A factory that was called without a device: it made its tensor on the CPU."""
-    if not any(a.name == "device" for a in call.schema.arguments):
+    if call.views or not any(a.name == "device" for a in call.schema.arguments):
         return False
-    return call.value("device") is None and not call.views
+    return call.value("device") is None
 
 
 def raw_bytes(tensor):
