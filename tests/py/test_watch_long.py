@@ -175,7 +175,7 @@ SLOW = """
 """
 
 
-def test_a_rank_that_is_a_hundred_times_slower_holds_up_nobody(tmp_path, world=3):
+def test_a_rank_that_is_a_hundred_times_slower_holds_up_nobody(tmp_path, world=2):
     """Ranks that train without each other make all their steps while one of them makes one, and wait for nothing
     in the watch that has not come; what the slow one says is judged when it says it."""
     (tmp_path / "train.py").write_text(textwrap.dedent(SLOW))
@@ -185,8 +185,8 @@ def test_a_rank_that_is_a_hundred_times_slower_holds_up_nobody(tmp_path, world=3
     assert done.returncode == 0, done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     for rank in range(world):
-        assert said[f"free {rank}"].startswith("50 False None False [(31, 'changed', 2)"), said
-        assert "(31, 'replica', 2)" in said[f"free {rank}"]
+        assert said[f"free {rank}"].startswith("50 False None False [(31, 'changed', 1)"), said
+        assert "(31, 'undecided', -1)" in said[f"free {rank}"]
     assert [said[f"blocking {rank}"].split()[1] for rank in range(world - 1)] == ["True"] * (world - 1)  # it is seen
 
 

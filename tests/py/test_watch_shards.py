@@ -66,9 +66,8 @@ PROGRAM = """
         held = (len(w.collectives.cut), w.collectives.is_mean)
         os.write(1, f"{name} {rank}: {w.error} {w.exchange.alone} {held} {told}\\n".encode())
 
-    for dtype in (torch.float32, torch.bfloat16):
-        train("clean", dtype)
-        train("clean", dtype, micro=3)
+    train("clean", torch.float32, micro=3)
+    train("clean", torch.bfloat16)
     train("clean", policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
     train("clean", factor=3.0)
     for name in ("gathered", "lost", "own"):
@@ -88,7 +87,7 @@ def test_what_ranks_gather_and_scatter_is_what_they_have(tmp_path, world=3):
         said.setdefault(line.split(":")[0], []).append(line.split(": None None ", 1)[1])
     for rank in range(world):
         # sums of mixed precision are none of float32, those with another factor no mean
-        assert said[f"clean {rank}"] == ["(4, True) []"] * 4 + ["(4, False) []"] * 2
+        assert said[f"clean {rank}"] == ["(4, True) []"] * 2 + ["(4, False) []"] * 2
         assert said[f"gathered {rank}"] == ["(4, True) [(12, 'collective', '0.weight', 1)]"]
         assert said[f"own {rank}"] == ["(4, True) [(12, 'collective', '2.weight', 1)]"]
         [lost] = said[f"lost {rank}"]  # each rank's part of the sum lacks what rank 1 did not give
