@@ -144,7 +144,7 @@ static void put_operator_json(const forms *f)
     fputs("]}\n", stdout);
 }
 
-static int tell_matrix(const usc_check_options *o, const usc_sides *s, bool json)
+static int tell_matrix(const char *device, const usc_sides *s, bool json)
 {
     int64_t n_some = 0, n_lacks = 0, n_untold = 0;
     for (int64_t from = 0; from < s->n;) {
@@ -156,13 +156,13 @@ static int tell_matrix(const usc_check_options *o, const usc_sides *s, bool json
         n_lacks += f.lacks;
         n_some += !f.lacks && f.n_refused > 0;
         if (f.n_refused + f.n_only > 0 && json) put_operator_json(&f);
-        if (f.n_refused + f.n_only > 0 && !json) put_operator(&f, o->device);
+        if (f.n_refused + f.n_only > 0 && !json) put_operator(&f, device);
         from += f.n;
     }
     if (!json)
         (void)printf("%s takes what the CPU takes of %" PRId64 " of %" PRId64
                      " operators, refuses some of %" PRId64 ", all of %" PRId64 "%s\n",
-                     o->device, s->n_ops - n_some - n_lacks - n_untold, s->n_ops, n_some,
+                     device, s->n_ops - n_some - n_lacks - n_untold, s->n_ops, n_some,
                      n_lacks, n_untold > 0 ? "; the others could not be asked" : "");
     if (s->n_ops == n_untold) return CLI_TROUBLE;
     return n_some + n_lacks > 0 ? CLI_DIFFERS : CLI_SAME;
@@ -207,7 +207,7 @@ static void put_time_json(const usc_sided *r)
     fputs("}\n", stdout);
 }
 
-static int tell_profile(const usc_check_options *o, const usc_sides *s, bool json)
+static int tell_profile(const char *device, const usc_sides *s, bool json)
 {
     int width = 8;
     int64_t n_both = 0;
@@ -226,7 +226,7 @@ static int tell_profile(const usc_check_options *o, const usc_sides *s, bool jso
     if (!json)
         (void)printf("%s and the CPU, medians of one call; %" PRId64 " of %" PRId64
                      " operators timed on both\n",
-                     o->device, n_both, s->n_ops);
+                     device, n_both, s->n_ops);
     return n_both > 0 ? CLI_SAME : CLI_TROUBLE;
 }
 
@@ -236,13 +236,17 @@ int fuzz_sides(const usc_check_options *o, bool profile, bool json)
     usc_run_end end;
     usc_sides found;
     cli_hooks hooks;
+    char device[256];
+    const bool compiled = o->via != NULL && o->via[0] != '\0';
+    (void)snprintf(device, sizeof device, "%s%s%s", o->device, compiled ? " via " : "",
+                   compiled ? o->via : "");
     cli_hooks_begin(&hooks, "fuzz");
     const usc_status st = usc_sides_ask(o, profile, &hooks.hooks, &found, &end, &err);
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
     const int code =
-        profile ? tell_profile(o, &found, json) : tell_matrix(o, &found, json);
+        profile ? tell_profile(device, &found, json) : tell_matrix(device, &found, json);
     usc_sides_free(&found);
     return cli_close_output(code);
 }

@@ -160,5 +160,7 @@ def test_the_command_draws_from_a_file(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"op": "aten::nope"}\n')
     done = run("--spec", "bad.jsonl", code=2, folder=tmp_path)
     assert "ulpscope fuzz: bad.jsonl, line 1: torch has no operator aten::nope" in done.stderr
+    done = run("--spec", "none.jsonl", code=2, folder=tmp_path)
+    assert done.stderr == "ulpscope fuzz: none.jsonl: No such file or directory\n"
     done = run("--spec", "bad.jsonl", "--trace", "t", code=2, folder=tmp_path)
     assert "give one of them" in done.stderr

@@ -199,7 +199,10 @@ def main(words=None):
                 record(path, text, Path(room) / "trace")
                 with contextlib.suppress(FileExistsError, OSError):  # another process was first
                     (Path(room) / "trace").rename(where)
-    except (BadSpec, OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
+        print(f"examples lie in {problem.filename}: {problem.strerror}", flush=True)  # where not
+        return 2
+    except (BadSpec, UnicodeDecodeError) as problem:
         print(f"examples lie in {problem}", flush=True)  # which says where not
         return 2
     except Exception as problem:  # a module that cannot be imported
