@@ -348,6 +348,16 @@ def test_graphs_of_autotest_are_compiled(monkeypatch):
         oneflow.autotest(n=1, check_graph=True)(text)(None)
 
 
+def test_a_text_is_timed_on_both_sides_and_not_judged(capsys):
+    test = fuzz(hidden_tanh, n=2, profile=True)
+    with sim.fault("aten::tanh", "scale"):
+        test()
+    rows = {(r["op"], r["phase"]): r for r in test.rows}
+    assert {("aten::tanh", "forward"), ("aten::tanh_backward", "backward"), ("aten::addmm", "forward")} <= set(rows)
+    assert rows["aten::tanh", "forward"]["calls"] == 2 and all(r["device_ms"] > 0 for r in test.rows)
+    assert "hidden_tanh on sim:0 and on the CPU, milliseconds; no verdict" in capsys.readouterr().out
+
+
 def test_the_public_name_is_the_same():
     assert ulpscope.fuzz is fuzz
 

@@ -3,7 +3,7 @@
 
 A first run on the CPU makes the tensors: those of `tensor()`, weights of modules. They are the
 arguments of a function then, the text itself, which `check_text` runs on the device and in float64.
-Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx.
+Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx and a way out of its mode.
 """
 
 import inspect
@@ -368,10 +368,10 @@ def compiled(program, leaves, via):
     return run
 
 
-def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True, double_backward=False, via=""):
+def replayed(function, seed, case, device, args=()):
     """
-    The verdict on a case of a text, on a device; None where it is only to run. Refused where the CPU refuses it, and the device does
-    with an exception of that kind; AssertionError where the two disagree in that.
+    A case of a text as a function of the tensors that it begins with, these, and whether gradients can be asked. Refused where the
+    CPU refuses it, and the device does with an exception of that kind; AssertionError where the two disagree in that.
     """
     first, runs = Tape(seed, case), itertools.count(1)
 
@@ -391,7 +391,12 @@ def judged(function, seed, case, device, args=(), backward=True, cause=True, jud
         _same_refusal(program, device, first.made, problem)
         raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in first.made]
-    has = any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
+    return program, leaves, any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
+
+
+def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True, double_backward=False, via=""):
+    """The verdict on a case of a text, on a device; None where it is only to run. As `replayed` where one of both refuses it."""
+    program, leaves, has = replayed(function, seed, case, device, args)
     backward, double_backward = backward and has, double_backward and has
     if double_backward:  # many an operator has none
         twice = with_gradients(program, twice=True)

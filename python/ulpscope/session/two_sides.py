@@ -6,6 +6,7 @@ import functools
 
 from ..calls.verdicts import FLAGGED
 from ..executors.device import open_device
+from . import text_profile
 from .explained import explain
 from .programs import Refused, judged
 
@@ -15,12 +16,13 @@ PARTS = {"out[1]": "gradient of an input", "out[2]": "gradient of a gradient: of
 
 
 def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, backward=True, cause=True, judge=True,
-         double_backward=False, via=""):  # fmt: skip
+         double_backward=False, via="", profile=False):  # fmt: skip
     """
     Runs a test as `n` cases of a seed on each device behind the first one, which is the CPU. Outputs,
     intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does; with
     `double_backward` the gradients of these for another one, too.
 
+    `profile=True` judges nothing: it prints how long each operator takes on both sides, and keeps the rows as `.rows` of the test.
     `via` names a backend of torch.compile: what it makes of the text's operators runs on the device.
 
     AssertionError with the verdict and the case where one is accused; `case` runs that one alone.
@@ -29,7 +31,7 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
     """
     if function is None:
         return functools.partial(fuzz, n=n, devices=devices, seed=seed, case=case, backward=backward, cause=cause,
-                                 judge=judge, double_backward=double_backward, via=via)  # fmt: skip
+                                 judge=judge, double_backward=double_backward, via=via, profile=profile)  # fmt: skip
     if not devices or str(devices[0]) != "cpu":
         raise ValueError(f"devices is {devices!r}: the first is \"cpu\", which says what is right")
 
@@ -40,10 +42,16 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
     def test(*args):
         __tracebackhide__ = True
         for device in devices[1:] or devices:
+            if profile:
+                test.rows = text_profile.profiled(function, seed, range(n) if case is None else [case], open_device(str(device)).name,
+                                                  args, backward)  # fmt: skip
+                print(text_profile.table(getattr(function, "__name__", "the test"), device, test.rows))
+                continue
             name = open_device(str(device), via=via).name  # a sentence where there is none
             _run(function, args, name, [case] if case is not None else None, n, seed,
                  {"backward": backward, "cause": cause, "judge": judge, "double_backward": double_backward, "via": via})  # fmt: skip
 
+    test.rows = []
     return test
 
 
