@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import ulpscope.sim  # noqa: F401  # before any backward: torch's engine counts its devices once
 from ulpscope.fuzzing import call, fuzz, ints, layer, tensor, torch
 
 DEVICE = """
