@@ -115,6 +115,17 @@ def test_two_hundred_seeds_pass(name):
     passes_for_seeds(LAWS[name], x_of(n=512), range(200))
 
 
+def test_what_is_infinite_is_kept_as_it_is():
+    x = x_of()
+    x[::97], x[50::97] = float("inf"), -float("inf")
+    for name in ("alpha_dropout", "dropout"):
+        torch.manual_seed(4)
+        y = LAWS[name](x)
+        assert ulpscope.judge_call(LAWS[name], (x,), {}, y).verdict == "pass", name
+        wrong = torch.where(y.isinf(), -y, y)
+        assert ulpscope.judge_call(LAWS[name], (x,), {}, wrong).verdict == "nonfinite", name
+
+
 # ---- planted bugs --------------------------------------------------------------------
 
 
