@@ -26,6 +26,7 @@ LISTED, ALL = 1, 2  # USC_FUZZ_LISTED, USC_FUZZ_ALL_NUMBERS
 TRUSTING = {
     "_pdist_backward",  # one distance for each pair of rows: not looked at
     "segment_reduce", "_segment_reduce_backward",  # lengths that sum to the number of rows: dies of SIGSEGV
+    "unfold_backward",  # a step and sizes that agree with the gradient: dies of SIGSEGV
     "native_group_norm_backward",  # numbers that are the sizes of its tensors: dies of SIGSEGV
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",  # scales that agree with the sizes: dies of SIGSEGV
     "histogramdd", "_histogramdd_from_bin_tensors",  # edges that ascend: no end
