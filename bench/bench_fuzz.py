@@ -143,17 +143,17 @@ def score(sides, most):
 
 
 def honest(of, seconds):
-    """(cases, findings, seconds) on the honest device."""
+    """(cases, findings, seconds of the processor) on the honest device: whoever else computes here costs none."""
     n = flagged = 0
-    begin = time.perf_counter()
+    begin = time.process_time()
     for case in itertools.count():
         known = n
         for side in of.values():
             differs = side.differs(case)
             n += differs is not None
             flagged += bool(differs)
-        if n == known or time.perf_counter() - begin > seconds:
-            return n, flagged, time.perf_counter() - begin
+        if n == known or time.process_time() - begin > seconds:
+            return n, flagged, time.process_time() - begin
 
 
 def sides():
