@@ -284,6 +284,12 @@ static bool inside(const law_walk *w, double v, const double *p)
     return w->law == &usc_law_even_closed && w->law->inside(v, rounded);
 }
 
+/* Of a spread that is infinite or NaN nothing is known but that no draw is a number. */
+static bool has_no_spread(const law_walk *w, const double *p)
+{
+    return w->law == &usc_law_normal && !isfinite(p[1]);
+}
+
 static void put_element(law_walk *w, int64_t i, double v, const double *p)
 {
     double only;
@@ -291,6 +297,9 @@ static void put_element(law_walk *w, int64_t i, double v, const double *p)
         w->fixed = true;
         only = held(w, only);
         if (v != only && !(isnan(v) && isnan(only))) usc_draws_refuse(w->d, i, v);
+    } else if (has_no_spread(w, p)) {
+        w->fixed = true;
+        if (isfinite(v)) usc_draws_refuse(w->d, i, v);
     } else if (!inside(w, v, p)) {
         usc_draws_refuse(w->d, i, v);
     } else if (w->law->whole) {

@@ -112,6 +112,21 @@ static void fill_around_infinity(drawn *d, double *v)
         v[i] = (double)INFINITY;
 }
 
+/* Some of the draws; the others are normal ones. */
+static void fill_without_spread(drawn *d, double *v)
+{
+    static usc_tensor spreads;
+    const int64_t n = N;
+    for (int i = 0; i < N; i++)
+        d->p[i] = i % 3 == 0 ? (double)INFINITY : 1;
+    assert_int_equal(usc_tensor_make(&spreads, d->p, USC_F64, 1, &n, NULL), USC_OK);
+    d->arguments[0] = (usc_draw_argument){"mean", 0, NULL};
+    d->arguments[1] = (usc_draw_argument){"std", 0, &spreads};
+    d->n_arguments = 2;
+    for (int i = 0; i < N; i++)
+        v[i] = stream_normal() * d->p[i];
+}
+
 static void fill_normal(drawn *d, double *v)
 {
     if (d->n_arguments == 0) {
@@ -257,6 +272,7 @@ static const struct honest {
     {"uniform_", fill_to_the_bounds, USC_BF16},
     {"normal_", fill_normal, USC_F32},
     {"normal", fill_around_infinity, USC_F32},
+    {"normal", fill_without_spread, USC_F32},
     {"normal", fill_normal, USC_F8_E5M2},
     {"exponential_", fill_exponential, USC_F32},
     {"exponential_", fill_exponential, USC_F16},
@@ -330,6 +346,19 @@ static void finite_around_infinity(drawn *d)
 {
     fill_around_infinity(d, d->values);
     d->values[77] = 3;
+}
+
+static void finite_without_spread(drawn *d)
+{
+    fill_without_spread(d, d->values);
+    d->values[78] = 3;
+}
+
+static void narrow_beside_no_spread(drawn *d)
+{
+    fill_without_spread(d, d->values);
+    for (int i = 0; i < N; i++)
+        if (i % 3 != 0) d->values[i] *= 0.8;
 }
 
 static void tile_reused(drawn *d)
@@ -446,6 +475,9 @@ static const struct fault {
      USC_VERDICT_WRONG},
     {"rand", "two calls give related", constant_seed, USC_F32, USC_VERDICT_WRONG},
     {"rrelu", "spread too narrow", fixed_slope, USC_F32, USC_VERDICT_WRONG},
+    {"normal", "3 at element 78, which", finite_without_spread, USC_F32,
+     USC_VERDICT_WRONG},
+    {"normal", "spread too narrow", narrow_beside_no_spread, USC_F32, USC_VERDICT_WRONG},
 };
 
 static void planted_faults_are_caught(void **state)
