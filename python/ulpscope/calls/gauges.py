@@ -98,9 +98,12 @@ def _taken(t, order, dims):
 
 def _turn(gauge, mine, its, spectrum, k, alike):
     """Turns vectors of `mine` in place: together those that belong together, the first `k`."""
-    phases = _phase(sum((a.conj() * b).sum(-2)[:, :k] for a, b in zip(mine, its)))
+    phases = _phase(sum((a.conj() * b).sum(-2)[:, :k] for a, b in zip(mine, its))).unsqueeze(-2)
+    off = [sum((a[:, :, :k] * p - b[:, :, :k]).abs().square().sum(-2, keepdim=True) for a, b in zip(mine, its))
+           for p in (phases, torch.ones_like(phases))]  # fmt: skip
+    phases = torch.where(_better(*off), phases, 1)
     for a in mine:
-        a[:, :, :k] *= phases.unsqueeze(-2)
+        a[:, :, :k] *= phases
     for i in _to_rotate(gauge, mine, spectrum, k, alike):
         here, there = [a[i] for a in mine], [b[i] for b in its]
         groups = _groups(spectrum[i], alike) if spectrum is not None and gauge.ordered else []
@@ -141,5 +144,42 @@ def _rotate(mine, its, group):
     if not group:
         return
     u, _, vh = torch.linalg.svd(sum(a[:, group].mH @ b[:, group] for a, b in zip(mine, its)))
-    for a in mine:
-        a[:, group] = a[:, group] @ (u @ vh)
+    turned = [a[:, group] @ (u @ vh) for a in mine]
+    off = [sum((a - b[:, group]).abs().square().sum() for a, b in zip(given, its))
+           for given in (turned, [a[:, group] for a in mine])]  # fmt: skip
+    if _better(*off):
+        for a, t in zip(mine, turned):
+            a[:, group] = t
+
+
+def _better(turned, given):
+    """Whether squares of distances are smaller by more than the turn itself rounds."""
+    return turned < given / 4
+
+
+# ---- what is promised of a vector ------------------------------------------------------
+
+
+def with_noise(call, outputs):
+    """The outputs of a run with a rounding of its length on each element of a vector, and of the largest value
+    on each value: so far, and no element better, is what algorithms promise (Weyl; Davis and Kahan)."""
+    gauge = GAUGES.get(name_of_one(call)) if call.views else None
+    if gauge is None:
+        return outputs
+    dims, out = len(next(iter(call.views.values())).sizes), dict(outputs)
+    of_length = gauge.vectors[: 1 if gauge.values is None else None]  # R of qr is none
+    for i, rows in of_length:
+        t = outputs.get(f"out[{i}]")
+        if t is not None and t.numel() and t.is_floating_point():
+            axis = (-1 if rows else -2) - (t.dim() > dims)
+            out[f"out[{i}]"] = _noisy(t, t.norm(dim=axis, keepdim=True))
+    t = outputs.get(f"out[{gauge.values}]")
+    if t is not None and t.numel() and t.is_floating_point():
+        axis = -1 - (t.dim() > dims - 1)
+        out[f"out[{gauge.values}]"] = _noisy(t, t.abs().amax(axis, keepdim=True))
+    return out
+
+
+def _noisy(t, size):
+    signs = 1 - 2 * (torch.arange(t.numel()) % 2).reshape(t.shape)
+    return t + 0.5 * torch.finfo(t.dtype).eps * size * signs.to(t.dtype)

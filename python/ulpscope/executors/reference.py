@@ -14,7 +14,7 @@ import torch
 
 from .. import _core
 from ..calls.exact import never_rounds
-from ..calls.gauges import in_gauge_of
+from ..calls.gauges import in_gauge_of, with_noise
 from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
 from ..calls.replay import (
@@ -212,7 +212,7 @@ class Reference:
         rounded = getattr(self.call, "rounded", None)
         out = self._run(computed, contents, rounded and rounded(seed))
         low = self.call.numbers
-        return {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()}
+        return with_noise(self.call, {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()})
 
     def _nearer(self, wide, narrow):
         """A yardstick with a part of its distance from the truth, where what makes it is known: of a module
