@@ -54,6 +54,15 @@ static void free_chunk(usc_arena *a, usc_arena_chunk *c)
     a->alloc.resize(a->alloc.ctx, c, sizeof *c + c->size, 0);
 }
 
+const char *usc_arena_text(usc_arena *a, const char *text)
+{
+    if (text == NULL) return NULL;
+    const size_t size = strlen(text) + 1;
+    char *copy = usc_arena_take(a, size);
+    if (copy != NULL) memcpy(copy, text, size);
+    return copy;
+}
+
 void usc_arena_reset(usc_arena *a)
 {
     usc_arena_chunk *keep = NULL;

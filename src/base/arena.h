@@ -22,6 +22,9 @@ void *usc_arena_take(usc_arena *a, size_t size);
 void *usc_arena_grow(usc_arena *a, const void *items, size_t n, size_t *capacity,
                      size_t item_size);
 
+/** A copy of a text; NULL for NULL, and where there is no memory. */
+const char *usc_arena_text(usc_arena *a, const char *text);
+
 /** Takes everything back, keeping one chunk for the next use. */
 void usc_arena_reset(usc_arena *a);
 

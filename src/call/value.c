@@ -16,14 +16,6 @@ typedef bool (*object_reader)(usc_arena *a, const usc_json *from, usc_value *out
 static bool read_value(usc_arena *a, const usc_json *from, object_reader object,
                        usc_value *out);
 
-static const char *copied(usc_arena *a, const char *text)
-{
-    const size_t n = strlen(text);
-    char *copy = usc_arena_take(a, n + 1);
-    if (copy != NULL) memcpy(copy, text, n + 1);
-    return copy;
-}
-
 static bool read_list(usc_arena *a, const usc_json *from, object_reader object,
                       usc_value *out)
 {
@@ -100,7 +92,7 @@ static bool read_mark(usc_arena *a, const char *mark, const usc_json *value,
     } else {
         const char *text = usc_json_as_text(value);
         out->kind = kind_of_mark(mark);
-        out->text = copied(a, text != NULL ? text : "");
+        out->text = usc_arena_text(a, text != NULL ? text : "");
         return out->text != NULL;
     }
     return true;
@@ -125,7 +117,7 @@ static usc_argument *read_members(usc_arena *a, const usc_json *from,
     *n = 0;
     for (void *at = NULL; member != NULL && usc_json_next(from, &at, &name, &value);) {
         usc_argument *one = &member[(*n)++];
-        one->name = copied(a, name);
+        one->name = usc_arena_text(a, name);
         if (one->name == NULL || !read_value(a, value, object, &one->value)) return NULL;
     }
     return member;
@@ -147,7 +139,7 @@ static bool read_value(usc_arena *a, const usc_json *from, object_reader object,
     const char *text = usc_json_as_text(from);
     if (text != NULL) {
         out->kind = USC_VALUE_TEXT;
-        out->text = copied(a, text);
+        out->text = usc_arena_text(a, text);
         return out->text != NULL;
     }
     if (usc_json_as_integer(from, &out->integer)) {

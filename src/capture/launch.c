@@ -16,15 +16,6 @@ typedef struct reader {
     size_t capacity;
 } reader;
 
-static const char *copied(usc_arena *a, const char *text)
-{
-    if (text == NULL) return NULL;
-    const size_t n = strlen(text) + 1;
-    char *copy = usc_arena_take(a, n);
-    if (copy != NULL) memcpy(copy, text, n);
-    return copy;
-}
-
 static void take_steps(usc_json_taker *t, const usc_json *root, usc_arena *a,
                        usc_launch_report *out)
 {
@@ -62,8 +53,8 @@ static bool take_report(const usc_json *root, usc_arena *a, usc_launch_report *o
         .first_step_bytes = usc_json_integer(&t, root, "first_step_bytes", 0),
         .room = usc_json_integer(&t, root, "room", 0),
         .n_steps_ended = usc_json_integer(&t, root, "steps_ended", 0),
-        .error = copied(a, usc_json_text(&t, root, "error", NULL)),
-        .place = copied(a, usc_json_text(&t, root, "place", NULL)),
+        .error = usc_arena_text(a, usc_json_text(&t, root, "error", NULL)),
+        .place = usc_arena_text(a, usc_json_text(&t, root, "place", NULL)),
     };
     take_counts(&t, root, out);
     take_steps(&t, root, a, out);

@@ -87,6 +87,13 @@ const char *usc_check_option_text(usc_check *c);
  */
 void usc_put_imports(usc_trace *trace, const char *const *imports, int n, usc_line *to);
 
+/** Appends a member of an object that has some already; "" for NULL. */
+void usc_put_text(const char *name, const char *value, usc_line *to);
+
+/** A copy of a text, and of what a worker says under a key; "" for none. */
+const char *usc_kept_text(usc_arena *arena, const char *text);
+const char *usc_said_text(usc_arena *arena, const usc_json *said, const char *key);
+
 /** The path from the root: the same wherever a command is given. NULL without memory. */
 const char *usc_absolute(usc_arena *arena, const char *path);
 

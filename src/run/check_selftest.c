@@ -37,14 +37,6 @@ typedef struct self_test {
     int64_t *call; /* one of each signature */
 } self_test;
 
-static const char *kept(self_test *s, const char *text)
-{
-    const size_t n = strlen(text);
-    char *copy = usc_arena_take(&s->arena, n + 1);
-    if (copy != NULL) memcpy(copy, text, n + 1);
-    return copy;
-}
-
 static op_sum *sum_of(self_test *s, const char *op)
 {
     op_sum **at = &s->sums;
@@ -66,7 +58,7 @@ static void add_text(self_test *s, text_item **list, const char *text)
         list = &(*list)->next;
     }
     text_item *item = usc_arena_take(&s->arena, sizeof *item);
-    const char *copy = kept(s, text);
+    const char *copy = usc_arena_text(&s->arena, text);
     if (item == NULL || copy == NULL) return; /* the arena knows */
     *item = (text_item){.text = copy};
     *list = item;
@@ -136,7 +128,7 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
     if (skipped == NULL)
         merge(s, sum, found);
     else if (sum->skipped == NULL)
-        sum->skipped = kept(s, skipped);
+        sum->skipped = usc_arena_text(&s->arena, skipped);
     s->n_done++;
     if (hooks->progress != NULL)
         hooks->progress(hooks->ctx, "self-test", s->n_done, s->n, 0);

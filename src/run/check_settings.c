@@ -45,11 +45,25 @@ static void put_numbers(const int64_t *numbers, int64_t n, usc_line *to)
     usc_line_text(to, "]");
 }
 
+void usc_put_text(const char *name, const char *value, usc_line *to)
+{
+    usc_line_add(to, ", \"%s\": ", name);
+    usc_line_json(to, or_empty(value));
+}
+
+const char *usc_kept_text(usc_arena *arena, const char *text)
+{
+    return or_empty(usc_arena_text(arena, or_empty(text)));
+}
+
+const char *usc_said_text(usc_arena *arena, const usc_json *said, const char *key)
+{
+    return usc_kept_text(arena, usc_json_as_text(usc_json_get(said, key)));
+}
+
 static void put_text(const char *name, const char *value, usc_line *to)
 {
-    if (value == NULL || value[0] == '\0') return;
-    usc_line_add(to, ", \"%s\": ", name);
-    usc_line_json(to, value);
+    if (or_empty(value)[0] != '\0') usc_put_text(name, value, to);
 }
 
 static void put_fuzz(const usc_fuzz_options *f, usc_line *to)

@@ -48,16 +48,6 @@ static void request(void *ctx, int64_t job, usc_line *to)
                  (long long)((const covering *)ctx)->picks.pick[job].call);
 }
 
-static const char *kept(covering *c, const char *text)
-{
-    const size_t n = text != NULL ? strlen(text) : 0;
-    char *copy = usc_arena_take(c->texts, n + 1);
-    if (copy == NULL) return "";
-    if (n > 0) memcpy(copy, text, n);
-    copy[n] = '\0';
-    return copy;
-}
-
 static usc_way way_of(const char *text)
 {
     for (int i = 0; i < USC_N_WAYS && text != NULL; i++)
@@ -74,12 +64,13 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
         const usc_json *said = usc_json_get(news->row, "covered");
         const double seconds = usc_json_as_number(usc_json_get(said, "seconds"));
         to->way = way_of(usc_json_as_text(usc_json_get(said, "way")));
-        to->why = kept(c, usc_json_as_text(usc_json_get(said, "why")));
-        to->dtypes = kept(c, usc_json_as_text(usc_json_get(said, "dtypes")));
+        to->why = usc_said_text(c->texts, said, "why");
+        to->dtypes = usc_said_text(c->texts, said, "dtypes");
         to->seconds = seconds > 0 ? seconds * (double)to->n_calls : 0;
     } else {
         to->way = USC_WAY_DIED;
-        to->why = kept(c, news->event == USC_CREW_LATE ? "it did not return" : news->how);
+        to->why = usc_kept_text(
+            c->texts, news->event == USC_CREW_LATE ? "it did not return" : news->how);
     }
     c->n_done++;
     if (to->way != USC_WAY_NATIVE) c->n_bad++;
@@ -108,7 +99,7 @@ static usc_status prepare(covering *c, usc_error *err)
     for (int64_t i = 0; c->row != NULL && i < c->picks.n; i++) {
         const usc_pick *pick = &c->picks.pick[i];
         c->row[i] = (usc_covered){
-            .op = kept(c, usc_calls_find(c->calls, pick->call)->op),
+            .op = usc_kept_text(c->texts, usc_calls_find(c->calls, pick->call)->op),
             .dtypes = "",
             .way = USC_WAY_UNTOLD,
             .why = "",
@@ -118,20 +109,14 @@ static usc_status prepare(covering *c, usc_error *err)
     return c->texts->failed ? usc_no_memory("coverage", err) : USC_OK;
 }
 
-static void add_text(usc_line *to, const char *key, const char *text)
-{
-    usc_line_add(to, ", \"%s\": ", key);
-    usc_line_json(to, text != NULL ? text : "");
-}
-
 static void settings_of(covering *c, int jobs, usc_line *to)
 {
     const usc_coverage_options *o = c->options;
     usc_line_text(to, "{\"kind\": \"coverage\"");
-    add_text(to, "trace", usc_absolute(c->texts, o->trace));
-    add_text(to, "trace_id", usc_trace_meta(c->trace, "id"));
-    add_text(to, "device", o->device);
-    add_text(to, "home", c->picks.home);
+    usc_put_text("trace", usc_absolute(c->texts, o->trace), to);
+    usc_put_text("trace_id", usc_trace_meta(c->trace, "id"), to);
+    usc_put_text("device", o->device, to);
+    usc_put_text("home", c->picks.home, to);
     usc_line_add(to, ", \"fresh\": %s, \"threads\": %d", o->fresh ? "true" : "false",
                  o->cores / jobs > 0 ? o->cores / jobs : 1);
     usc_put_imports(c->trace, o->imports, o->n_imports, to);

@@ -10,18 +10,14 @@
 
 enum { SUMMARY_SIZE = 404, SPARE_METRICS = 2 };
 
-static const char *kept(usc_row *r, const char *text)
-{
-    const size_t n = strlen(text);
-    char *copy = usc_arena_take(&r->arena, n + 1);
-    if (copy == NULL) return "";
-    memcpy(copy, text, n + 1);
-    return copy;
-}
-
 static const char *or_empty(const char *text)
 {
     return text != NULL ? text : "";
+}
+
+static const char *kept(usc_row *r, const char *text)
+{
+    return or_empty(usc_arena_text(&r->arena, text));
 }
 
 /* ---- what the trace tells ---- */

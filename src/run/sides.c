@@ -71,16 +71,6 @@ static void request(void *ctx, int64_t job, usc_line *to)
                      c->row[job].layout);
 }
 
-static const char *kept(asking *c, const char *text)
-{
-    const size_t n = text != NULL ? strlen(text) : 0;
-    char *copy = usc_arena_take(c->texts, n + 1);
-    if (copy == NULL) return "";
-    if (n > 0) memcpy(copy, text, n);
-    copy[n] = '\0';
-    return copy;
-}
-
 static usc_side side_of(const char *text)
 {
     for (int i = 0; i < USC_N_SIDES && text != NULL; i++)
@@ -91,8 +81,8 @@ static usc_side side_of(const char *text)
 static void hear_row(asking *c, const usc_json *said, usc_sided *to)
 {
     to->side = side_of(usc_json_as_text(usc_json_get(said, "side")));
-    to->raised = kept(c, usc_json_as_text(usc_json_get(said, "raised")));
-    to->why = kept(c, usc_json_as_text(usc_json_get(said, "why")));
+    to->raised = usc_said_text(c->texts, said, "raised");
+    to->why = usc_said_text(c->texts, said, "why");
     to->device = usc_json_as_number(usc_json_get(said, "device"));
     to->cpu = usc_json_as_number(usc_json_get(said, "cpu"));
     if (!usc_json_as_integer(usc_json_get(said, "bytes"), &to->bytes)) to->bytes = 0;
@@ -109,7 +99,8 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
     } else {
         const bool device = strcmp(news->phase, "reference") != 0;
         to->side = device ? USC_SIDE_DIED : USC_SIDE_UNTOLD;
-        to->why = kept(c, news->event == USC_CREW_LATE ? "it did not return" : news->how);
+        to->why = usc_kept_text(
+            c->texts, news->event == USC_CREW_LATE ? "it did not return" : news->how);
     }
     c->told[news->job] = true;
     c->n_done++;
@@ -177,22 +168,16 @@ static usc_status prepare(asking *c, usc_error *err)
         if (c->profile && usc_call_summary(call, args, sizeof args, err) != USC_OK)
             return err->status;
         c->told[job] = false;
-        c->row[job] =
-            (usc_sided){.op = form == 0 ? kept(c, call->op) : c->row[job % c->n_ops].op,
-                        .dtype = c->profile ? "" : dtypes[form % N_DTYPES],
-                        .layout = c->profile ? "" : layouts[form / N_DTYPES],
-                        .args = kept(c, args),
-                        .side = USC_SIDE_UNTOLD,
-                        .raised = "",
-                        .why = ""};
+        c->row[job] = (usc_sided){.op = form == 0 ? usc_kept_text(c->texts, call->op)
+                                                  : c->row[job % c->n_ops].op,
+                                  .dtype = c->profile ? "" : dtypes[form % N_DTYPES],
+                                  .layout = c->profile ? "" : layouts[form / N_DTYPES],
+                                  .args = usc_kept_text(c->texts, args),
+                                  .side = USC_SIDE_UNTOLD,
+                                  .raised = "",
+                                  .why = ""};
     }
     return c->texts->failed ? usc_no_memory("fuzz", err) : USC_OK;
-}
-
-static void add_text(usc_line *to, const char *key, const char *text)
-{
-    usc_line_add(to, ", \"%s\": ", key);
-    usc_line_json(to, text != NULL ? text : "");
 }
 
 static usc_status ask_all(asking *c, bool *stopped, usc_error *err)
@@ -204,11 +189,11 @@ static usc_status ask_all(asking *c, bool *stopped, usc_error *err)
     const int jobs = c->profile ? 1 : o->jobs > 0 ? o->jobs : o->cores;
     usc_line settings = {0};
     usc_line_text(&settings, "{\"kind\": \"sides\"");
-    add_text(&settings, "trace", usc_absolute(c->texts, o->trace));
-    add_text(&settings, "trace_id", usc_trace_meta(c->check.trace, "id"));
-    add_text(&settings, "device", o->device);
-    add_text(&settings, "via", o->via);
-    add_text(&settings, "home", c->check.picks.home);
+    usc_put_text("trace", usc_absolute(c->texts, o->trace), &settings);
+    usc_put_text("trace_id", usc_trace_meta(c->check.trace, "id"), &settings);
+    usc_put_text("device", o->device, &settings);
+    usc_put_text("via", o->via, &settings);
+    usc_put_text("home", c->check.picks.home, &settings);
     usc_line_add(&settings, ", \"fresh\": %s, \"threads\": %d",
                  o->force ? "true" : "false", o->cores / jobs > 0 ? o->cores / jobs : 1);
     usc_put_imports(c->check.trace, o->imports, o->n_imports, &settings);
