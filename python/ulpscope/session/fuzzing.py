@@ -15,8 +15,6 @@ from .climbing import climb
 from .judging import judge_call
 from .related import relate
 
-KEPT = 4096  # examples that are remembered
-
 
 class FuzzBench(Bench):
     """A bench whose calls are cases of a seed."""
@@ -25,7 +23,7 @@ class FuzzBench(Bench):
         super().__init__(settings, channel)
         self.seed, self.stress = settings["seed"], settings["stress"]
         self.relations = settings.get("relations", False)
-        self.example, self.examples = 0, {}
+        self.example, self.examples = 0, fuzz.Examples(self.trace, self.trace_id)
 
     def row(self, sequence):
         """What the trace tells of the example."""
@@ -33,10 +31,6 @@ class FuzzBench(Bench):
 
     def at_example(self):
         """The example that the case in work is drawn from."""
-        if self.example not in self.examples:
-            if len(self.examples) >= KEPT:
-                self.examples.clear()
-            self.examples[self.example] = fuzz.Example(self.trace.call(self.example), self.trace_id)
         return self.examples[self.example]
 
     def call(self, sequence, module=None):

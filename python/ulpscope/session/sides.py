@@ -14,12 +14,11 @@ from ..calls.replay import BadCall, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied
 from ..sources.forms import formed
-from ..sources.fuzz import Example
+from ..sources.fuzz import Examples
 from .bench import rebuilt
 from .coverage import Prober, signature
 
 SAMPLES, SHORT, MOST = 7, 1e-3, 0.5  # of one time; seconds that a sample has at least, and all have about
-EXAMPLES = 4096  # that are remembered
 
 
 class Sides(Prober):
@@ -27,7 +26,7 @@ class Sides(Prober):
 
     def __init__(self, settings, channel, before):
         super().__init__(settings, channel, before, what="sides")
-        self.examples = {}
+        self.examples = Examples(self.trace, self.trace_id)
 
     def work(self, request):
         """The row of one form, or of the times of a call; whether the device survived; None."""
@@ -54,17 +53,10 @@ class Sides(Prober):
             self.known.add(key, said)
         return said, alive
 
-    def example(self, row):
-        if row["sequence"] not in self.examples:
-            if len(self.examples) >= EXAMPLES:
-                self.examples.clear()
-            self.examples[row["sequence"]] = Example(row, self.trace_id)
-        return self.examples[row["sequence"]]
-
     def tried(self, row, dtype, layout):
         """(who takes the form, whether the device lives)."""
         try:
-            call = formed(self.example(row), dtype, layout)
+            call = formed(self.examples[row["sequence"]], dtype, layout)
         except BadCall as problem:
             return untold(clause(problem)), True
         self.channel.phase("reference")

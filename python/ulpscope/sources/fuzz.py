@@ -174,6 +174,23 @@ class Example:
         return positive, positive and high <= 1, min(lowest, max(highest, 0)), max(highest, 0, lowest)
 
 
+class Examples(dict):
+    """Call of a trace -> its Example; so many are remembered."""
+
+    MOST = 4096
+
+    def __init__(self, trace, trace_id):
+        super().__init__()
+        self.trace, self.trace_id = trace, trace_id
+
+    def __missing__(self, sequence):
+        made = Example(self.trace.call(sequence), self.trace_id)
+        if len(self) >= self.MOST:
+            self.clear()
+        self[sequence] = made
+        return made
+
+
 def _dense(drawn, storage):
     """A tensor as `_core.fuzz_draw` drew it, row-major; in that storage where it lay otherwise."""
     word, sizes, strides, _, _, _, written = drawn
