@@ -51,7 +51,8 @@ def in_gauge_of(call, outputs, truth):
         order = _order(_numbers(outputs[values[0]], dims - 1).reshape(spectrum.shape), spectrum)
         out[values[0]] = _taken(outputs[values[0]], order, dims - 1)
         mine = [t.gather(-1, order.unsqueeze(-2).expand(t.shape)) for t in mine]
-    _turn(gauge, mine, its, spectrum, min(view.sizes[-2:]), ALIKE * torch.finfo(view.dtype).eps)
+    tiny = ALIKE * torch.finfo(view.dtype).eps * spectrum.abs().amax(-1, keepdim=True) if gauge.ordered and values else None
+    _turn(gauge.null, mine, its, spectrum, tiny, min(view.sizes[-2:]))
     for path, (_, rows), t in zip(paths, gauge.vectors, mine):
         out[path] = _back(t, outputs[path], dims, rows)
     return out
@@ -96,43 +97,43 @@ def _taken(t, order, dims):
     return flat.reshape(t.shape).to(t.dtype)
 
 
-def _turn(gauge, mine, its, spectrum, k, alike):
-    """Turns vectors of `mine` in place: together those that belong together, the first `k`."""
+def _turn(null, mine, its, spectrum, tiny, k):
+    """Turns vectors of `mine` in place: together those that belong together, the first `k`. `tiny`: how far apart
+    values may be that are one; None where no two are. With `null` vectors of value 0 turn for themselves."""
     phases = _phase(sum((a.conj() * b).sum(-2)[:, :k] for a, b in zip(mine, its))).unsqueeze(-2)
     off = [sum((a[:, :, :k] * p - b[:, :, :k]).abs().square().sum(-2, keepdim=True) for a, b in zip(mine, its))
            for p in (phases, torch.ones_like(phases))]  # fmt: skip
     phases = torch.where(_better(*off), phases, 1)
     for a in mine:
         a[:, :, :k] *= phases
-    for i in _to_rotate(gauge, mine, spectrum, k, alike):
-        here, there = [a[i] for a in mine], [b[i] for b in its]
-        groups = _groups(spectrum[i], alike) if spectrum is not None and gauge.ordered else []
-        null = [g for g in groups if gauge.null and spectrum[i][g[0]].abs() <= alike * spectrum[i].abs().max()]
-        for group in groups:
-            if group not in null and len(group) > 1:
+    for i in _to_rotate(null, mine, spectrum, tiny, k):
+        here, there, alone = [a[i] for a in mine], [b[i] for b in its], []
+        for group in _groups(spectrum[i], tiny[i]) if tiny is not None else []:
+            if null and spectrum[i][group[0]].abs() <= tiny[i]:
+                alone += group
+            elif len(group) > 1:
                 _rotate(here, there, group)
         for a, b in zip(here, there):
-            _rotate([a], [b], [*sum(null, []), *range(k, a.shape[-1])])
+            _rotate([a], [b], [*alone, *range(k, a.shape[-1])])
 
 
-def _to_rotate(gauge, mine, spectrum, k, alike):
+def _to_rotate(null, mine, spectrum, tiny, k):
     """Which matrices have more to turn than phases: values that are alike, or null, or vectors beyond them."""
     if any(a.shape[-1] > k for a in mine):
         return range(len(mine[0]))
-    if spectrum is None or not gauge.ordered:
+    if tiny is None:
         return []
-    tiny = alike * spectrum.abs().amax(-1, keepdim=True)
     some = (spectrum.diff(dim=-1).abs() <= tiny).any(-1)
-    return (some | (spectrum.abs() <= tiny).any(-1) if gauge.null else some).nonzero()[:, 0].tolist()
+    return (some | (spectrum.abs() <= tiny).any(-1) if null else some).nonzero()[:, 0].tolist()
 
 
 def _phase(inner):
     return torch.where(inner == 0, torch.ones_like(inner), torch.sgn(inner))
 
 
-def _groups(values, alike):
+def _groups(values, tiny):
     """Places of values that are one value, those beside each other; of one alone, too."""
-    near = (values.diff().abs() <= alike * values.abs().max()).tolist()
+    near = (values.diff().abs() <= tiny).tolist()
     groups = [[0]]
     for i, same in enumerate(near):
         groups = [*groups[:-1], [*groups[-1], i + 1]] if same else [*groups, [i + 1]]
