@@ -156,11 +156,16 @@ def honest(of, seconds):
             return n, flagged, time.process_time() - begin
 
 
-def sides():
+def database():
+    """The trace of the operator database's samples, made where there is none yet."""
     folder = opdb.folder()
     if not (folder / "trace.db").exists():
         subprocess.run([sys.executable, "-m", "ulpscope.sources.opdb"], check=True)
-    trace = _core.Trace(str(folder))
+    return _core.Trace(str(folder))
+
+
+def sides():
+    trace = database()
     entries = {e.name: e for e in opdb.operators() if not e.variant_test_name}
     return {
         "ulpscope fuzz": {op: Ours(trace, trace.select(ops=op)) for op in OPERATORS},

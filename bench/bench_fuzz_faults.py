@@ -16,7 +16,6 @@ import json
 import multiprocessing
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,10 +34,10 @@ from ulpscope.executors import formulas
 from ulpscope.executors.device import PythonDevice, TorchDevice
 from ulpscope.judges.relations.layouts import OF_STRIDES
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import fuzz, opdb
+from ulpscope.sources import fuzz
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from bench_fuzz import NO_FAULT_OF_NUMBERS  # noqa: E402
+from bench_fuzz import NO_FAULT_OF_NUMBERS, database  # noqa: E402
 
 MOST_EXAMPLES = 200  # of an operator
 IDLE = 8  # cases in a row in which a fault changed nothing: it has nothing to do at this operator
@@ -460,9 +459,7 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     formulas.load()
-    if not (opdb.folder() / "trace.db").exists():
-        subprocess.run([sys.executable, "-m", "ulpscope.sources.opdb"], check=True)
-    trace = _core.Trace(str(opdb.folder()))
+    trace = database()
     print(f"documented defects: cases of the operator until one is accused (none of {options.most}: -)")
     print(f"{'':44} {'drawn':>6} {'--stress':>9}")
     told = list(reported(trace, options))
