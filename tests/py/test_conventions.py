@@ -8,7 +8,7 @@ import torch
 import ulpscope
 from calls import make_call
 from ulpscope.executors.device import Answer, PythonDevice
-from ulpscope.executors.operands import Timing
+from ulpscope.executors.operands import Operands, Timing
 from ulpscope.executors.reference import Reference
 from ulpscope.judges.unwritten import unwritten
 from ulpscope.session import judging
@@ -213,7 +213,7 @@ def test_what_the_cpu_leaves_as_the_memory_was_is_nobodys_promise():
 
     loss, alpha = torch.ops.aten._ctc_loss.default(*given)
     answer = Answer({"out[0]": loss, "out[1]": torch.where(left, 100 * torch.randn(left.shape), alpha)})
-    said = judging._judge_promised(call, answer, Timing())
+    said = judging._judge_promised(call, answer, Timing(), Operands(call, Timing()))
     assert said.verdict == "pass" and said.findings[1].excused["unwritten"] == int(left.sum())
     assert judging.judge_given(call, answer, seconds=0).verdict == "pass"
     for op in ("exp", "relu"):

@@ -53,6 +53,7 @@ class Operands:
         self._replays, self._held = {}, 0
         self._places = {}  # place in the lists -> Reference
         self._flushed = {}  # place, or None -> what flushes
+        self.unwritten = None  # path -> elements that the CPU never writes; None: nobody has looked
 
     def begin(self):
         """Computes truth and yardstick, unless they are there."""

@@ -240,7 +240,7 @@ def _judge_answer(call, answer, timing, operands=None):
         unread = masked.forgiven(call, answer, lambda call, answer: _judge_held_to(call, answer, timing))
         if unread is not None:
             return unread
-    promised = _judge_promised(call, answer, timing)
+    promised = _judge_promised(call, answer, timing, verdict.operands)
     if promised is not None:
         return promised
     for note, other in _readings(call):
@@ -254,10 +254,12 @@ def _judge_answer(call, answer, timing, operands=None):
     return verdict
 
 
-def _judge_promised(call, answer, timing):
-    """The verdict without the elements that the CPU's own kernel never writes; None where there are none,
-    or others are accused."""
-    masks = unwritten(call) if answer.outputs else {}
+def _judge_promised(call, answer, timing, known):
+    """The verdict without the elements that the CPU's own kernel never writes, which is found out once for the
+    operands `known`; None where there are none, or others are accused."""
+    if known.unwritten is None:
+        known.unwritten = unwritten(call)
+    masks = known.unwritten
     if not masks:
         return None
     operands = Operands(call, timing)
