@@ -33,6 +33,10 @@ USC_BEGIN_DECLS
                                     captured ones [S, N] */                              \
     X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N]  \
                                   */                                                     \
+    X(RUN, "run", 0)             /* k; a: Y of the very inputs, rounded or added up      \
+                                    otherwise; number: 1 of R and what float32 loses on  \
+                                    inputs nearby [low, high] */                         \
+    X(EXACT, "exact", 0)         /* a: 1 where no step rounds in float32 */              \
     X(WHOLE, "whole", 0)         /* number: 1 if no order of adding rounds it */         \
     X(ROUNDED, "rounded", 1)     /* k; a: Y with other roundings [kinds] */              \
     X(OVERFLOWS, "overflows", 1) /* number: 1 if a step inside overflows float32 */      \
@@ -41,7 +45,7 @@ USC_BEGIN_DECLS
       0) /* k; a: R of inputs moved by 2^-22 [low, high, where] */                       \
     X(NEARER_STEP, "nearer_step", 0) /* k; a: the same, a 4096th of the way */           \
     X(ADDED, "added", 0)   /* k = 0, 1; a: Y of one accumulator that begins with the     \
-                              first, the last term [what it loses at the most] */        \
+                              first, the last term [low, high, with the truth] */        \
     X(CHOICE, "choice", 1) /* choice: how an index was chosen */                         \
     X(ADMISSIBLE, "admissible", 1) /* k; a, b: replay k [runs] */                        \
     X(ROUNDING, "rounding", 0)     /* k; a: the call with other roundings, native */     \
@@ -126,6 +130,7 @@ typedef struct usc_case_output {
     bool never_rounds; /* the operator gives the only right value, to the last bit */
     bool rounding;     /* the operator gives the exact value, whatever the input */
     bool linear;       /* a sum of products: SLOPE may be asked */
+    bool products;     /* matrices are multiplied inside */
     bool gradient;     /* PROBE may be asked */
     bool single;       /* the call is one operator, no callable of several */
     bool admissible;   /* whole numbers that hang on roundings: ADMISSIBLE may be asked */

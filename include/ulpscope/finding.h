@@ -71,6 +71,7 @@ typedef struct usc_finding {
     usc_verdict verdict;
     const char *reason; /* a clause; "" where there is none */
     double bits, yardstick_bits;
+    double factor; /* of a `wrong` result: by which the truth is multiplied; else 0 */
     bool bound;
     bool measured; /* by scores, element by element */
     bool wide;     /* float64: the reference knows no more digits */

@@ -33,7 +33,11 @@ USC_BEGIN_DECLS
     X(near_steps)  /* where steps lie nearby, */                                         \
     X(near_low)    /* and between what the output may lie there */                       \
     X(near_high)                                                                         \
-    X(added)      /* the most that one accumulator loses */                              \
+    X(added_low) /* between what one accumulator gives and the truth, */                 \
+    X(added_high)                                                                        \
+    X(run_low) /* between what runs of float32 lie where they are visibly off */         \
+    X(run_high)                                                                          \
+    X(ties)       /* where a result that no step rounds is halfway: the even one */      \
     X(choice)     /* values to choose among */                                           \
     X(admissible) /* [K, ...]: what K runs with other roundings gave */                  \
     X(unpromised) /* corners, or what the integer type lacks */                          \

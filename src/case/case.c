@@ -110,6 +110,19 @@ double usc_case_rounded(const usc_case *c, double v)
     return v;
 }
 
+double usc_case_distance(const usc_case *c, double d, double r)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
+    int exponent;
+    const double size = fabs(d), least = ldexp(1, info->emin);
+    (void)frexp(size, &exponent);
+    const double power = size > 0 ? fmax(ldexp(1, exponent - 1), least) : least;
+    const double above = ldexp(power, -info->sig_bits);
+    const bool edge = size == power && size > least;
+    const double beyond = copysign(1.0, d) * r - size;
+    return fmax(fabs(beyond) - (beyond > 0 || !edge ? above : above / 2), 0);
+}
+
 bool usc_case_spare(usc_case *c, const usc_tensor *from)
 {
     const size_t size = usc_dtype_info_of(from->dtype)->size;
@@ -330,6 +343,8 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
 usc_status usc_case_end(usc_case *c, usc_error *err)
 {
     (void)err;
+    if (usc_case_may_have_factor(c)) return usc_case_go(c, usc_case_factor);
+    if (usc_case_may_tie(c)) return usc_case_go(c, usc_case_ties);
     if (usc_case_may_be_narrow(c)) return usc_case_go(c, usc_case_narrow);
     const bool blamed =
         c->f.verdict == USC_VERDICT_WRONG || c->f.verdict == USC_VERDICT_REDUCED;

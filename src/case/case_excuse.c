@@ -7,6 +7,7 @@
 #include <math.h>
 
 #define NO_BIT 8        /* an error of 1/8 and more leaves none right */
+#define SOME 0x1p-4     /* of a result: a number that is not it at all is nobody's */
 #define MOST_SHARED 0.5 /* of the elements: more, and what is left says little */
 
 static usc_case_stage find_lost, keep_overflows;
@@ -212,8 +213,8 @@ static bool mark_lost(usc_case *c, bool blind_too)
         const bool blind =
             !isfinite(d) && usc_case_rounded(c, y) != want && has_no_bit(c, i);
         any_blind |= blind;
-        c->marks[i] =
-            (isfinite(want) && !isfinite(y) && isfinite(d)) || (blind && blind_too);
+        c->marks[i] = (isfinite(want) && !isfinite(y) && fabs(d - r) <= SOME * fabs(r)) ||
+                      (blind && blind_too);
     }
     return any_blind;
 }

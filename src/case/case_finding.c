@@ -3,9 +3,15 @@
 // case_state.h; findings.c, the list that it is put into.
 #include "case/case_state.h"
 
+#include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LEAST_BITS                                                                       \
+    11 /* nothing passes with fewer: the limits of the judge, and three                  \
+        */
 
 const char *usc_case_text(usc_case *c, const char *text)
 {
@@ -83,9 +89,29 @@ void usc_case_undefined(usc_case *c, int64_t n_differ)
     usc_case_excuse(c, c->excuse, c->n_marks);
 }
 
+/* Bits are of what was held to the rule: where most elements only had to lie among other
+ * values, nobody knows them. */
+static void forget_bits(usc_case *c)
+{
+    usc_finding *f = &c->f;
+    int64_t n = 0;
+    for (int i = 0; i < USC_N_EXCUSES; i++)
+        n += f->excused[i];
+    if (f->verdict != USC_VERDICT_PASS || 2 * n <= f->n) return;
+    char text[128];
+    (void)snprintf(text, sizeof text, "bits are not known, %s of %s elements are excused",
+                   usc_count(n < f->n ? n : f->n).text, usc_count(f->n).text);
+    f->reason = usc_case_text(c, text);
+    f->bits = f->yardstick_bits = (double)NAN;
+    f->bound = false;
+}
+
 usc_status usc_case_keep(usc_case *c, usc_error *err)
 {
-    return usc_findings_add(c->found, &c->f, err);
+    forget_bits(c);
+    const usc_finding *f = &c->f;
+    assert(f->verdict != USC_VERDICT_PASS || !(f->bits < LEAST_BITS) || f->bound);
+    return usc_findings_add(c->found, f, err);
 }
 
 usc_findings *usc_case_findings(usc_case *c)

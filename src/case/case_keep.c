@@ -244,7 +244,7 @@ static usc_status take_whole(usc_case *c, usc_error *err)
 {
     (void)err;
     c->kept->whole = c->given.number != 0;
-    return usc_case_go(c, usc_case_kinds);
+    return usc_case_go(c, c->o.never_rounds ? usc_case_keep_exact : usc_case_keep_hull);
 }
 
 /* ---- what other stages found out ---- */
@@ -274,7 +274,20 @@ void usc_case_keep_nearby(usc_case *c)
 
 void usc_case_keep_added(usc_case *c)
 {
-    if (c->added != NULL) put_like(c, &c->kept->of.added, c->added, USC_F64);
+    if (c->added.low == NULL) return;
+    put_like(c, &c->kept->of.added_low, c->added.low, USC_F64);
+    put_like(c, &c->kept->of.added_high, c->added.high, USC_F64);
+}
+
+void usc_case_keep_ties(usc_case *c)
+{
+    put_like(c, &c->kept->of.ties, c->marks, USC_U8);
+}
+
+void usc_case_keep_sides(usc_case *c, const double *low, const double *high)
+{
+    put_like(c, &c->kept->of.run_low, low, USC_F64);
+    put_like(c, &c->kept->of.run_high, high, USC_F64);
 }
 
 void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums)

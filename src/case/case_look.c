@@ -6,6 +6,7 @@
 #include "case/case_state.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DELTA 0x1p-20    /* by which a replay moves the inputs */
@@ -98,6 +99,29 @@ static usc_status keep_worst(usc_case *c, usc_error *err)
     return USC_OK;
 }
 
+/* Whether what passes, or what nobody can judge, may be visibly off: beside |R| alone
+ * nothing is. */
+static bool is_to_hold(const usc_case *c, const usc_judgement *j)
+{
+    const bool ill = j->verdict == USC_VERDICT_UNJUDGED && j->n_free == 0;
+    return (j->verdict == USC_VERDICT_PASS || ill) && c->look.scaled && !c->o.bare &&
+           !c->o.never_rounds && c->device.dtype != USC_F64 &&
+           j->n_mismatch + j->n_ill > 0;
+}
+
+/* What is called ill-conditioned may have left the range of float32. */
+static void say_underflow(usc_case *c)
+{
+    int64_t others;
+    if (c->f.verdict != USC_VERDICT_UNJUDGED || c->look.j.n_free > 0) return;
+    const int64_t n = usc_case_underflows(c, NULL, &others);
+    if (n < c->look.j.n_ill || n == 0) return;
+    char text[128];
+    (void)snprintf(text, sizeof text, "float32 itself underflows at %s of %s elements",
+                   usc_count(n).text, usc_count(c->n).text);
+    c->f.reason = usc_case_text(c, text);
+}
+
 /* The look is over. */
 static usc_status done(usc_case *c, usc_error *err)
 {
@@ -110,6 +134,7 @@ static usc_status done(usc_case *c, usc_error *err)
     f->measured = true;
     f->numbers = USC_NUMBERS_ALL;
     f->judgement = *j;
+    say_underflow(c);
     if (f->verdict != USC_VERDICT_UNJUDGED) /* which says it itself */
         usc_case_excuse(c, USC_EXCUSE_ILL_CONDITIONED, j->n_ill);
     if (j->flushes) usc_case_note(c, "flushes subnormals");
@@ -119,7 +144,8 @@ static usc_status done(usc_case *c, usc_error *err)
     if (f->verdict != USC_VERDICT_PASS) st = keep_worst(c, err);
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
-    return st == USC_OK ? usc_case_go(c, c->look.after) : st;
+    if (st != USC_OK) return st;
+    return is_to_hold(c, j) ? usc_case_hold(c) : usc_case_go(c, c->look.after);
 }
 
 /* ---- sums of replays ---- */
@@ -400,6 +426,7 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;
     if (c->look.j.verdict == USC_VERDICT_PASS) return done(c, err); /* beside |R| alone */
+    c->look.scaled = true;
     if (c->o.linear) return usc_case_ask(c, USC_WANT_SLOPE, 0, at_slope);
     return usc_case_trust(c, first_replay, err);
 }

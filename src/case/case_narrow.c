@@ -184,6 +184,8 @@ usc_status usc_case_narrow(usc_case *c, usc_error *err)
     c->d = NULL;
     c->f = c->narrow.found;
     c->f.verdict = USC_VERDICT_REDUCED;
+    c->f.factor = 0;
+    c->factor_tried = true;
     usc_case_note(c, "%s has the numbers of %s", c->o.path,
                   words(&rows[c->narrow.row], text, sizeof text));
     return usc_case_go(c, usc_case_end);

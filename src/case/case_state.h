@@ -5,7 +5,8 @@
 // case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
 // agree in every bit; case_narrow.c tries narrower formats; case_finding.c keeps what was
 // found; case_trust.c whether float32 is a yardstick; case_keep.c what is asked for an
-// output that is judged later.
+// output that is judged later; case_hull.c which values runs of float32 speak for;
+// case_factor.c what all elements have in common; case_ties.c what is halfway.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
@@ -29,6 +30,7 @@ typedef struct usc_look {
     bool fresh;            /* the judge has seen no replay, and knows places */
     bool odd;              /* the first replay has another shape */
     bool movement;
+    bool scaled; /* S or N may count */
     double fan_in, natural;
     double bits_before; /* those of the appeal with LOSS */
 } usc_look;
@@ -42,6 +44,14 @@ typedef struct usc_sides {
     int n_moved;
     bool settled;
 } usc_sides;
+
+/* Between what one accumulator's results and the truth lie. */
+typedef struct usc_added {
+    double *low, *high;
+} usc_added;
+
+/* Elements that are visibly off, and what runs make of them: case_hull.c. */
+typedef struct usc_hull usc_hull;
 
 struct usc_case {
     usc_alloc alloc;
@@ -68,6 +78,9 @@ struct usc_case {
 
     usc_finding f, before; /* as far as it is known; without an excuse that was tried */
     usc_look look;
+    usc_hull *hull; /* of the present look */
+    bool factor_tried, ties_tried;
+    double factor; /* of all elements, less 1 */
 
     /* copies that lie in a row, made when first needed */
     const double *r, *y, *d;
@@ -100,7 +113,7 @@ struct usc_case {
         uint8_t *far; /* where float32 lies far from float64 */
         usc_case_stage *then;
     } trust;
-    double *added;       /* the most that one accumulator loses */
+    usc_added added;
     bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
@@ -141,6 +154,10 @@ bool usc_case_is_float(const usc_tensor *t);
 /** A number as the device's dtype holds it. */
 double usc_case_rounded(const usc_case *c, double v);
 
+/** How far `r` lies from the reals that round to `d`, a finite number of the device's
+ * dtype; their borders count as they. */
+double usc_case_distance(const usc_case *c, double d, double r);
+
 /** c->spared: a copy of `from`, of the output's form; false where there is no memory. */
 bool usc_case_spare(usc_case *c, const usc_tensor *from);
 
@@ -156,9 +173,20 @@ bool usc_case_put_right(usc_case *c, const usc_tensor *from);
 usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *after,
                          usc_error *err);
 
+/** Of an output that passes: holds elements that are visibly off to what runs of float32
+ * give there, and goes on with the look's `after`. */
+usc_status usc_case_hold(usc_case *c);
+
+/** The same of an output that is kept: the sides, then KINDS. */
+usc_case_stage usc_case_keep_hull;
+
 /** What float32 lost in the run that was given of LOSS or NOISE, element by element;
  * false where that is not believed, or there is no memory. */
 bool usc_case_find_loss(usc_case *c, double *out);
+
+/** How many elements are zero or subnormal in float32 and no such number in truth, among
+ * those that are marked; *others: how many are not. NULL: among all. */
+int64_t usc_case_underflows(usc_case *c, const uint8_t *among, int64_t *others);
 
 /** Finds out whether float32 and float64 compute one function, once for an output, and
  * goes on with `then`, which reads c->trust.known. */
@@ -177,6 +205,16 @@ usc_case_stage usc_case_bytes;     /* dtypes that nobody here computes with */
  * that. */
 bool usc_case_may_be_narrow(const usc_case *c);
 usc_case_stage usc_case_narrow;
+
+/** Whether an output may be off by one factor everywhere; then that. */
+bool usc_case_may_have_factor(const usc_case *c);
+usc_case_stage usc_case_factor;
+
+/** Whether a result that is halfway between two numbers may be the wrong one; then that,
+ * and the same of an output that is kept: then KINDS. */
+bool usc_case_may_tie(usc_case *c);
+usc_case_stage usc_case_ties;
+usc_case_stage usc_case_keep_exact;
 
 /** c->marks go free; c->spared is the output without them. */
 usc_case_stage usc_case_freed;
@@ -212,6 +250,8 @@ void usc_case_keep_kinds(usc_case *c);
 void usc_case_keep_steps(usc_case *c);
 void usc_case_keep_nearby(usc_case *c);
 void usc_case_keep_added(usc_case *c);
+void usc_case_keep_ties(usc_case *c);
+void usc_case_keep_sides(usc_case *c, const double *low, const double *high);
 void usc_case_keep_native(usc_case *c);
 void usc_case_keep_choice(usc_case *c, const usc_choice *how);
 void usc_case_keep_run(usc_case *c, const usc_tensor *run);

@@ -9,11 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-#define EPS 4.0           /* a step is met within so many ulps of 1 */
+#define SAME 0x1p-22      /* of a result: a replay's own roundings */
 #define NEAR_STEPS 16     /* replays that look for steps nearby */
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
 #define FEW_SLACK 1.25    /* of so few none is another's luck */
+#define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
 enum { FEW = 8 };
 
 static usc_case_stage take_moved, after_crossed, take_added;
@@ -51,10 +52,10 @@ static usc_status after_steps(usc_case *c, usc_error *err)
     return look_nearby(c);
 }
 
+/* Whether the device gives the very value that a replay gave, rounded to its dtype. */
 static bool met(const usc_case *c, double got, double value)
 {
-    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
-    return fabs(got - value) <= EPS * ldexp(1, 1 - bits) * fabs(value);
+    return isfinite(got) && usc_case_distance(c, got, value) <= SAME * fabs(value);
 }
 
 static usc_status check_list(const usc_case *c, int64_t *n, usc_error *err)
@@ -127,8 +128,7 @@ static usc_status take_nearer(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++) {
         const double m = s->moved[i];
         const double far = fabs(m - c->r[i]), near = fabs(nearer[i] - c->r[i]);
-        if (!isfinite(m) || !usc_is_suspect(c->r[i], m, usual) ||
-            !usc_is_beside(far, near) || usc_is_slope(far, near))
+        if (!isfinite(m) || !usc_is_suspect(c->r[i], m, usual) || !usc_is_step(far, near))
             continue;
         c->marks[i] = 1;
         s->low[i] = fmin(s->low[i], m);
@@ -193,9 +193,11 @@ static usc_status weigh_nearby(usc_case *c, usc_error *err)
     int64_t n = 0;
     for (int64_t i = 0; i < c->n; i++) {
         const double slack = ROUNDINGS * fmax(fabs(s->low[i]), fabs(s->high[i]));
-        c->marks[i] = c->marks[i] && c->d[i] >= s->low[i] - slack &&
-                      c->d[i] <= s->high[i] + slack &&
-                      c->d[i] != usc_case_rounded(c, c->r[i]);
+        const double d = c->d[i];
+        c->marks[i] =
+            c->marks[i] && isfinite(d) &&
+            usc_case_distance(c, d, fmin(fmax(d, s->low[i]), s->high[i])) <= slack &&
+            d != usc_case_rounded(c, c->r[i]);
         n += c->marks[i];
     }
     if (n == 0) return leave(c);
@@ -221,50 +223,64 @@ static usc_status after_added(usc_case *c, usc_error *err)
         c->f = c->before;
         return usc_case_go(c, usc_case_free);
     }
-    c->f.bits = c->before.bits;
-    c->f.bound = false;
     usc_case_excuse(c, USC_EXCUSE_ORDER_OF_ADDING, c->n_marks);
     return usc_case_go(c, usc_case_end);
 }
 
-/* The most that runs lose, which add up from the first term on and from the last; false
- * where a run is missing. */
-static bool add_loss(usc_case *c)
+/* Between what lies what one accumulator gives, from the first term on and from the last,
+ * and the truth; false where a run is missing. */
+static bool add_runs(usc_case *c)
 {
     const bool sums = usc_case_given(c, USC_GIVEN_SUMS);
-    if ((!sums && !usc_case_given(c, USC_GIVEN_AS_ASKED)) || c->given.a == NULL ||
-        !usc_case_fits(c->given.a, &c->truth) || !usc_case_load(c))
-        return false;
-    const double *run = usc_case_wide(c, c->given.a);
-    if (c->want.k == 0) c->added = usc_case_room(c, c->n, sizeof *c->added);
-    if (run == NULL || c->added == NULL) return false;
+    const usc_tensor *const given[2] = {c->given.a, sums ? c->given.b : c->given.a};
+    usc_added *a = &c->added;
+    for (int k = 0; k < 2; k++)
+        if ((!sums && !usc_case_given(c, USC_GIVEN_AS_ASKED)) || given[k] == NULL ||
+            !usc_case_fits(given[k], &c->truth) || !usc_case_load(c))
+            return false;
+    const double *low = usc_case_wide(c, given[0]);
+    const double *high = sums ? usc_case_wide(c, given[1]) : low;
+    const bool first = c->want.k == 0;
+    if (first) a->low = usc_case_room(c, c->n, sizeof *a->low);
+    if (first) a->high = usc_case_room(c, c->n, sizeof *a->high);
+    if (low == NULL || high == NULL || a->low == NULL || a->high == NULL) return false;
     for (int64_t i = 0; i < c->n; i++) {
-        const double lost = sums ? run[i] : fabs(run[i] - c->r[i]);
-        if (isfinite(lost) && lost > c->added[i]) c->added[i] = lost;
+        if (first) a->low[i] = a->high[i] = c->r[i];
+        if (isfinite(low[i])) a->low[i] = fmin(a->low[i], low[i]);
+        if (isfinite(high[i])) a->high[i] = fmax(a->high[i], high[i]);
     }
     return true;
+}
+
+/* Another order may lose more than these two, but where that shows in the element: what a
+ * step makes of a sum has no values further away. */
+static bool is_added(const usc_case *c, int64_t i)
+{
+    const double slack = c->n >= FEW ? ORDER_SLACK : FEW_SLACK;
+    const double r = c->r[i], d = c->d[i];
+    const double low = c->added.low[i], high = c->added.high[i];
+    if (!isfinite(d) || !isfinite(r) || d == usc_case_rounded(c, r)) return false;
+    const double off = usc_case_distance(c, d, r), lost = fmax(r - low, high - r);
+    if (off > slack * lost) return false;
+    return off <= SHOWS * fabs(r) || usc_case_distance(c, d, fmin(fmax(d, low), high)) <=
+                                         ROUNDINGS * fmax(fabs(low), fabs(high));
 }
 
 /* Without the elements that are off by no more than an accumulator loses that takes the
  * terms as they come. */
 static usc_status take_added(usc_case *c, usc_error *err)
 {
-    if (!add_loss(c)) c->added = NULL;
-    if (c->added != NULL && c->want.k == 0 && !usc_case_given(c, USC_GIVEN_SUMS))
+    if (!add_runs(c)) c->added.low = NULL;
+    if (c->added.low != NULL && c->want.k == 0 && !usc_case_given(c, USC_GIVEN_SUMS))
         return usc_case_ask(c, USC_WANT_ADDED, 1, take_added);
     c->d = NULL;
     if (c->kept != NULL) usc_case_keep_added(c);
-    if (c->kept != NULL || c->added == NULL) return usc_case_go(c, usc_case_free);
-    const double *most = c->added;
+    if (c->kept != NULL || c->added.low == NULL) return usc_case_go(c, usc_case_free);
     c->marks = usc_case_room(c, c->n, 1);
     if (c->marks == NULL || !usc_case_load(c)) return USC_OK;
-    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
-    const double slack = c->n >= FEW ? ORDER_SLACK : FEW_SLACK;
     c->n_marks = 0;
     for (int64_t i = 0; i < c->n; i++) {
-        const double r = c->r[i], off = fabs(c->d[i] - r);
-        c->marks[i] = off <= slack * most[i] + fabs(r) * ldexp(1, -bits) &&
-                      c->d[i] != usc_case_rounded(c, r);
+        c->marks[i] = is_added(c, i);
         c->n_marks += c->marks[i];
     }
     if (!usc_case_put_right(c, &c->device)) return USC_OK;

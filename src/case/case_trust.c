@@ -58,11 +58,29 @@ static usc_status take_rounded(usc_case *c, usc_error *err)
     return usc_case_ask(c, USC_WANT_ROUNDED, c->want.k + 1, take_rounded);
 }
 
-/* Where float32 fails, an excuse looks at the elements. */
+int64_t usc_case_underflows(usc_case *c, const uint8_t *among, int64_t *others)
+{
+    int64_t n = 0;
+    *others = 0;
+    if (!usc_case_load(c) || c->y == NULL) return 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        if (among != NULL && !among[i]) continue;
+        const bool lost = fabs(c->y[i]) < 0x1p-126 && fabs(c->r[i]) >= 0x1p-126;
+        n += lost;
+        *others += !lost;
+    }
+    return n;
+}
+
+/* Where float32 fails, an excuse looks at the elements; what underflows inside of it is
+ * no other function either. */
 static usc_status take_overflows(usc_case *c, usc_error *err)
 {
+    int64_t others;
     (void)err;
-    return found(c, c->given.number == 0);
+    if (c->given.number != 0) return found(c, false);
+    const int64_t n = usc_case_underflows(c, c->trust.far, &others);
+    return found(c, n == 0 || others > 0);
 }
 
 usc_status usc_case_trust(usc_case *c, usc_case_stage *then, usc_error *err)

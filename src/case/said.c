@@ -116,7 +116,7 @@ static void say_example_or_reason(line *l, usc_verdict verdict, const usc_findin
                                   const char *where)
 {
     const bool bad = verdict == USC_VERDICT_NONFINITE;
-    if (f->n_examples == 0) {
+    if (f->n_examples == 0 || (!bad && f->factor != 0)) {
         say(l, "is %s%s: %s", bad ? "nonfinite" : "wrong", where, f->reason);
         return;
     }

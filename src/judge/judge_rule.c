@@ -279,8 +279,11 @@ static void name_failure(usc_judge *j, const usc_view *view, const usc_tally *t,
                        out->spread <= MAX_SPREAD;
     const bool few = j->n < FEW_ELEMENTS;
     const bool whole = j->pairs && t->modulus_max <= out->t_max;
-    const bool reduced =
-        (out->bits >= BITS_WRONG && (noise || few)) || t->n_over_ulp == 0 || whole;
+    /* Inputs are given exactly: however strongly a result reacts to them, arithmetic with
+     * that many bits has to show in what float32 loses, or in the result itself. */
+    const double own_bits = full_bits(j) - log2(fmax(1, out->rel));
+    const bool enough = out->bits >= BITS_WRONG && own_bits >= BITS_WRONG;
+    const bool reduced = (enough && (noise || few)) || t->n_over_ulp == 0 || whole;
     out->bound = false;
     out->verdict = reduced ? USC_VERDICT_REDUCED : USC_VERDICT_WRONG;
     say_failure(f, out);

@@ -36,4 +36,14 @@ static inline bool usc_is_beside(double far, double near)
     return near * 2 <= far;
 }
 
+#define USC_BENDS 16 /* times the slope nearby: so much a function bends on the way */
+
+/** Whether a step lies between an input and where it was moved to: the way further away
+ * changed far more than the slope nearby explains. A slope whose function has come to its
+ * limit on that way is none. */
+static inline bool usc_is_step(double far, double near)
+{
+    return usc_is_beside(far, near) && far * USC_NEARER_PART > near * USC_BENDS;
+}
+
 #endif

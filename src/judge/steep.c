@@ -122,7 +122,7 @@ static bool free_element(const double v[N_GIVEN], double typical, double *wide,
     const double lost = v[YARDSTICK] - v[TRUTH];
     *wide = smooth(v, &beside);
     if (isfinite(lost)) *low = *wide + lost;
-    *crossed = beside && isfinite(v[MOVED]);
+    *crossed = isfinite(v[MOVED]) && isfinite(v[NEARER]) && usc_is_step(far, near);
     return true;
 }
 

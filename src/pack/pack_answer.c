@@ -172,13 +172,17 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
     if (kind == USC_WANT_FLUSHED) *out = flushed(o, want->k);
     if (kind == USC_WANT_WHOLE) *out = flag(o->whole);
     if (kind == USC_WANT_ROUNDED && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
+    if (kind == USC_WANT_RUN && o->run_low != NULL)
+        *out = sums(o->run_low, o->run_high, NULL);
+    if (kind == USC_WANT_EXACT) *out = tensors(o->ties, NULL, NULL);
     if (kind == USC_WANT_OVERFLOWS) *out = flag(o->overflows);
     if (kind == USC_WANT_STEPS) *out = tensors(o->jump_at, o->jump_values, NULL);
     if (kind == USC_WANT_NEAR_STEP && o->near_steps != NULL)
         *out = sums(o->near_low, o->near_high, o->near_steps);
     if (kind == USC_WANT_ADMISSIBLE) *out = sums(o->admissible, NULL, NULL);
     if (kind == USC_WANT_TIED) *out = tensors(o->sums_low, o->sums_high, NULL);
-    if (kind == USC_WANT_ADDED && o->added != NULL) *out = sums(o->added, NULL, NULL);
+    if (kind == USC_WANT_ADDED && o->added_low != NULL)
+        *out = sums(o->added_low, o->added_high, NULL);
     if (kind == USC_WANT_CHOICE) *out = choice(o, r);
     if (kind == USC_WANT_USUAL) *out = tensors(o->usual, NULL, NULL);
     if (kind == USC_WANT_WRITES) *out = tensors(o->write_at, o->writes, o->write_rows);
@@ -364,10 +368,11 @@ static usc_status check_stacked(const usc_pack_operands *o, const usc_safetensor
 static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
 {
     const usc_safetensor *const floats[] = {
-        o->yardstick, o->slope,    o->s1,       o->s2,    o->s4,
-        o->n1,        o->n2,       o->n4,       o->n_far, o->n_noise,
-        o->flushed1,  o->flushed2, o->flushed3, o->added};
-    const usc_safetensor *const marks[] = {o->unpromised, o->kinds, o->near_steps};
+        o->yardstick, o->slope,     o->s1,         o->s2,      o->s4,       o->n1,
+        o->n2,        o->n4,        o->n_far,      o->n_noise, o->flushed1, o->flushed2,
+        o->flushed3,  o->added_low, o->added_high, o->run_low, o->run_high};
+    const usc_safetensor *const marks[] = {o->unpromised, o->kinds, o->near_steps,
+                                           o->ties};
     usc_status st = USC_OK;
     for (size_t i = 0; i < sizeof floats / sizeof floats[0] && st == USC_OK; i++)
         st = check_floats(floats[i], o, err);

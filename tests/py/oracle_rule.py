@@ -306,17 +306,17 @@ def conclude(c: Case, t_max: float, t_mid: float, lost: torch.Tensor, flushes: b
     else:
         if relative and worst <= t_max:
             out.bits = min(bits, 24 - math.log2(max(1.0, rel)))
-        name(c, out)
+        name(c, out, rel)
     return out
 
 
-def name(c: Case, out: Finding) -> None:
+def name(c: Case, out: Finding, rel: float) -> None:
     inside = c.R.isfinite() & (kind(round_to(c.R, c.dtype)) == FINITE) & c.D.isfinite()
     r = c.R[inside]
     share = UNIT * c.scale[inside] * out.mid / ulp(r, c.dtype)
     expected = float(share.clamp(max=1).sum())
     noise = out.n_mismatch >= max(2, 0.1 * expected) and out.max <= 64 * max(out.mid, 1e-9)
-    enough = out.bits >= 4.5
+    enough = min(out.bits, 24 - math.log2(max(1.0, rel))) >= 4.5
     off = (c.score > 0) & c.D.isfinite() & c.R.isfinite()
     larger = torch.maximum(c.D.abs(), c.R.abs())[off]
     tiny = bool(((c.D - c.R).abs()[off] <= ulp(larger, c.dtype)).all())

@@ -182,6 +182,10 @@ static usc_given real_number(table *t, const usc_want *want)
         move(t, 0x1p-20, false);
         if (want->kind == USC_WANT_ROUNDED) t->low[7] = want->k ? INFINITY : NAN;
         return one(t, t->low, USC_F32);
+    case USC_WANT_RUN:
+        if (want->k >= RUNS) return (usc_given){.form = USC_GIVEN_NONE};
+        move(t, 0x1p-4, false);
+        return one(t, t->moved, USC_F64);
     case USC_WANT_NEAR_STEP:
     case USC_WANT_NEARER_STEP:
     case USC_WANT_PROBE:
@@ -283,10 +287,11 @@ static void what_was_answered_is_kept(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "reference", "yardstick",  "slope",      "s1",         "s4",        "n_far",
-        "n_noise",   "flushed1",   "flushed3",   "kinds",      "jump_at",   "jump_values",
-        "added",     "choice",     "admissible", "unpromised", "usual",     "write_at",
-        "writes",    "write_rows", "near_steps", "side_low",   "side_high", "sums_low",
+        "reference",  "yardstick",  "slope",    "s1",       "s4",         "n_far",
+        "n_noise",    "flushed1",   "flushed3", "kinds",    "jump_at",    "jump_values",
+        "added_low",  "added_high", "run_low",  "run_high", "choice",     "admissible",
+        "unpromised", "usual",      "write_at", "writes",   "write_rows", "near_steps",
+        "side_low",   "side_high",  "sums_low",
     };
     char *text = malloc(TEXT);
     usc_error err;

@@ -51,6 +51,7 @@ class Composite(Call):
     choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
     steps: int = 0  # operators that it calls
     rounds: bool = True  # one of them may round its result
+    names: frozenset = frozenset()  # bare ones of these operators
     low: bool = False  # one of them gives 16-bit numbers
     keeps_low: bool = False  # and is held to that
     random: bool = False  # one of them draws random numbers
@@ -93,6 +94,7 @@ class Log(Mode):
         self.doubles = False  # something was computed in float64
         self.low = False  # or in 16 bits
         self.whole = False  # something may have been read around an argument
+        self.names = set()
         self.chosen, self.drawn, self.operators = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -106,6 +108,7 @@ class Log(Mode):
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
         self.whole |= name.startswith("as_strided")
+        self.names.add(name)
         self.differentiates |= "backward" in name or torch._C._current_graph_task_id() != -1
         is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
         if len(self.operators) < 2 and not is_view and name not in self.MOVES:
@@ -318,7 +321,7 @@ def learn(call):
         return
     call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
-    call.whole, call.low = log.whole, log.low
+    call.whole, call.low, call.names = log.whole, log.low, frozenset(log.names)
     call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
     call.only = log.operators[0] if len(log.operators) == 1 else None
     if len(log.drawn) == 1:  # of several, one may draw from what another drew

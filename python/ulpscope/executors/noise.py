@@ -55,6 +55,15 @@ def taken_apart(func):
     return decomposition_table.get(func)
 
 
+def is_one_rounding(func):
+    """Whether an operator computes each element by itself, and rounds it once."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    name = func._schema.name.split("::")[1]
+    moves = name in ("_to_copy", "copy_", "copy", "convert_element_type")
+    return moves or (torch.Tag.pointwise in func.tags and name not in APPROXIMATED)
+
+
 def is_transform(func):
     """Whether an operator is a Fourier transform. Its honest error is one of the whole: what
     cancels to zero in one algorithm does not in another."""
@@ -74,6 +83,7 @@ class Steps(Mode):
     def __init__(self, apart=True):
         super().__init__()
         self.apart, self.multiplied = apart, False
+        self.ranged = False  # a step left the range of float32, which is no matter of rounding
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -159,6 +169,7 @@ class Accumulated(Steps):
 
     def _step(self, func, args, kwargs, out):
         other = None
+        self.ranged |= _leaves_range(func, args, kwargs, out)
         if out.dtype == torch.float32 and out.numel():
             other = accumulated(func, args, kwargs, self.back)
         if other is None:
@@ -189,6 +200,7 @@ class Noise(Steps):
             # an approximation does not end at 1, but where the function has long come to it.
             far = torch.randint(1, 3, out.shape, generator=self.generator)
             moved = _moved(name, out, far * steps)
+            self.ranged |= _leaves_range(func, args, kwargs, out)
             if self.rough:
                 return moved
             settled = _is_settled(func, args, kwargs, out)
@@ -197,6 +209,7 @@ class Noise(Steps):
         exact = _exactly(func, args, kwargs)
         if exact is None or exact.shape != out.shape:  # no float64 kernel: it stays as it is
             return out
+        self.ranged |= _leaves_range(func, args, kwargs, out)
         moved = torch.where(_is_near(exact, out), out, _moved(name, out, steps))
         return self._reordered(func, args, kwargs, exact, moved) if adds(name) else moved
 
@@ -275,6 +288,18 @@ def _exactly(func, args, kwargs, scale=1.0):
         return out[0] if isinstance(out, tuple) else out
     except Exception:  # whatever an operator raises
         return None
+
+
+def _leaves_range(func, args, kwargs, out):
+    """Whether float32 has no normal number for a step's result anywhere."""
+    limits = torch.finfo(torch.float32)
+    if out.dtype != torch.float32 or not bool(((out.abs() < limits.tiny) | out.isinf()).any()):
+        return False
+    exact = _exactly(func, args, kwargs)
+    if exact is None or not exact.is_floating_point():
+        return False
+    size = exact.abs()
+    return bool((((size < limits.tiny) & (size > 0)) | ((size > limits.max) & size.isfinite())).any())
 
 
 def _is_near(exact, out):

@@ -56,6 +56,15 @@ def is_whole(reference, path):
     return mode.holds
 
 
+MULTIPLIES = ("mm", "matmul", "conv", "linear", "attention", "lstm", "gru", "rnn", "einsum", "bilinear",
+              "cdist", "dot", "mv")  # fmt: skip
+
+
+def multiplies(name):
+    """Whether an operator may multiply matrices, on units that cut off what they add."""
+    return any(part in name for part in MULTIPLIES)
+
+
 def adds(name):
     """Whether an operator adds terms, in an order of its own."""
     return name in SUMS or name in PRODUCTS or name in BIASED or name in WEIGHTED

@@ -29,7 +29,7 @@ from ..calls.replay import (
 )  # fmt: skip
 from ..calls.writes import WRITES
 from .jumps import freed
-from .noise import Accumulated, Flush, Noise, Steps, Watch, is_transform, taken_apart
+from .noise import Accumulated, Flush, Noise, Steps, Watch, is_one_rounding, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
 
@@ -39,6 +39,7 @@ FEW_OUTPUTS = 64
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
 N_NOISES = 5
+LOST, HAS = 2.0**-4, 2.0**-10  # of a result: nothing of it is left; float32 has it
 KNOWN = 1 / 16  # of what known roundings cost, see Reference._nearer
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
 
@@ -462,13 +463,42 @@ class Reference:
             with Noise(self.seed + i, apart, rough) as noise:
                 out = function(*args, **kwargs)
             self._settled |= noise.settled
+            ranged.append(noise.ranged)
             return out
 
         for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
+            ranged = []
             narrow = self._run_composite(computed, None, noisy)
             if path not in narrow or narrow[path].shape != self.truth[path].shape:
                 return
-            yield narrow[path].double()
+            run = narrow[path].double()
+            yield self._in_range(path, run) if any(ranged) else run
+
+    def _in_range(self, path, run):
+        """A run whose steps left float32's range, without what got lost by that alone: where the CPU's own
+        kernel has the result and the same steps with no rounding moved do not, an underflow excuses nobody."""
+        function, truth = self._own or cpu_kernel(self.call), self.truth[path]
+
+        def apart(*args, **kwargs):
+            with Steps():
+                return function(*args, **kwargs)
+
+        steps = self._run_composite(computed, None, apart).get(path)
+        if steps is None or steps.shape != truth.shape:
+            return run
+        has = (self.yardstick[path].double() - truth).abs() <= HAS * truth.abs()
+        lost = has & ~((steps.double() - truth).abs() <= LOST * truth.abs())
+        return torch.where(lost, self.yardstick[path].double(), run)
+
+    def exact_steps(self, path):
+        """Marks the elements of one output at which no step rounds in float32; None where that cannot
+        be told."""
+        truth = self.truth[path]
+        same = self.yardstick[path] == truth
+        runs = [run == truth for run, _ in self.noises(path)]
+        if not runs and not is_one_rounding(self._own or self.call.function):
+            return None
+        return torch.stack([same, *runs]).all(0).to(torch.uint8)
 
     def added_in_order(self, path):
         """One output of float32 with one accumulator in every sum inside, from its first term on and
@@ -484,7 +514,7 @@ class Reference:
             narrow = self._run_composite(computed, None, added)
             if not mode.any or path not in narrow or narrow[path].shape != self.truth[path].shape:
                 return
-            yield narrow[path]
+            yield self._in_range(path, narrow[path].double()) if mode.ranged else narrow[path]
 
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""

@@ -15,10 +15,11 @@ from ..executors.formats import NATIVE, rounded_inputs
 from ..executors.jumps import FIRST_NEAR
 from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ..executors.noise import RoundedSteps
-from ..executors.orders import is_whole
+from ..executors.orders import is_whole, multiplies
 from ..executors.precision import kernel_is_reference
 from . import corners, discrete
 
+RUNS_NEARBY = 4  # of those on which a look stands
 ROUNDINGS = 16  # of a callable, otherwise than the device's
 REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64,
              torch.complex32: torch.float16}  # fmt: skip
@@ -50,6 +51,7 @@ def known_of(operands, path, device):
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
         admissible=quantizes or (call.composite and call.steps > 1),
         any_float=bool(getattr(call, "any_float", False)),
+        products=any(map(multiplies, getattr(call, "names", None) or (name_of_one(call) or call.op,))),
     )  # fmt: skip
 
 
@@ -130,6 +132,24 @@ class Answers:
         run, rough = self._next("noise", k, lambda: self.own.noises(self.path)) or (None, False)
         own = run is not None and self.own.same_apart()
         case.give(run, None, None, own * _core.noise_own_steps + rough * _core.noise_rough)
+
+    def run(self, case, k):
+        run, nearby = self._next("run", k, self._runs_of_float32) or (None, False)
+        case.give(run, None, None, nearby)
+
+    def _runs_of_float32(self):
+        """(what float32 gives for the very inputs, rounded or added up otherwise, False), then (the truth and
+        what float32 loses on inputs nearby, True)."""
+        truth = self.reference.truth[self.path]
+        yield from ((run, False) for run, _ in self.own.noises(self.path))
+        yield from ((run, False) for run in self.own.added_in_order(self.path))
+        for k in range(RUNS_NEARBY):
+            wide, narrow = self.operands.replay_of(self.path, k)
+            if self.path in wide and wide[self.path].shape == truth.shape == narrow[self.path].shape:
+                yield truth + (narrow[self.path] - wide[self.path]), True
+
+    def exact(self, case, k):
+        case.give(self.own.exact_steps(self.path))
 
     # ---- excuses ----
 
@@ -225,7 +245,7 @@ class Answers:
         return case.give() if outputs is None else case.give(outputs.get(self.path))
 
 
-TIMED = {"slope", "products", "functions", "loss", "noise", "narrow"}  # the others tell what they take themselves
+TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact"}  # the others tell what they take themselves
 
 
 def judge(found, operands, path, device, narrow):

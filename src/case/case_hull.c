@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// What passes although it is visibly off: of such an element some run of float32 has to
+// speak for itself. However strongly a result reacts to its inputs, a device has the very
+// inputs; so the element must lie between what other roundings and other orders of adding
+// make of these, or be such a value where a step inside leaves few of them. Neighbours:
+// case_state.h; case_look.c, whose every pass comes here.
+#include "case/case_state.h"
+#include "judge/slopes.h"
+#include "kernels/walk_load.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SHOWS                                                                            \
+    0x1p-8 /* of an element, or of what elements are: less is no matter of runs */
+#define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
+#define SAME 0x1p-18 /* of a value: runs within it gave one */
+#define WIDER 4.0    /* times between the runs: another kernel's luck, where no step is */
+enum { MOST_VALUES = 4, FEW_RUNS = 4 };
+
+/* What the runs gave at one element. */
+typedef struct place {
+    int64_t index;
+    double d, r;
+    double low, high;           /* of the runs */
+    double low_all, high_all;   /* and of those on inputs nearby */
+    double values[MOST_VALUES]; /* different ones, as far as they are few */
+    int n_values;               /* MOST_VALUES + 1: more */
+    bool met;                   /* by a run whose values count alone */
+} place;
+
+struct usc_hull {
+    place *of;
+    int64_t n, room;
+    int n_runs;
+    double typical;
+    int64_t *at; /* of an output that is kept: one more than where its element stands */
+};
+
+static usc_case_stage take_flushed, take_run, keep_run;
+
+/* ---- which elements ---- */
+
+static bool is_off(const usc_case *c, double d, double r, double size)
+{
+    if (!isfinite(d) || !isfinite(r) || fabs(d - r) <= SHOWS * fmax(fabs(r), size))
+        return false;
+    return usc_case_distance(c, d, r) > SHOWS * fmax(fabs(r), size);
+}
+
+/* Room doubles: places move, and nobody keeps pointers to them. */
+static bool add(usc_case *c, usc_hull *h, int64_t i, double d, double r)
+{
+    if (h->n == h->room) {
+        const int64_t room = h->room > 0 ? 2 * h->room : 64;
+        place *more = usc_case_room(c, room, sizeof *more);
+        if (more == NULL) return false;
+        if (h->n > 0) memcpy(more, h->of, (size_t)h->n * sizeof *more);
+        h->of = more;
+        h->room = room;
+    }
+    h->of[h->n++] = (place){.index = i,
+                            .d = d,
+                            .r = r,
+                            .low = r,
+                            .high = r,
+                            .low_all = r,
+                            .high_all = r,
+                            .values = {r},
+                            .n_values = 1};
+    return true;
+}
+
+/* The elements that are visibly off beside `size`; the first alone where `one`. */
+static bool find(usc_case *c, usc_hull *h, double size, bool one)
+{
+    usc_walk_room rooms[2];
+    double device[USC_JUDGE_BLOCK], truth[USC_JUDGE_BLOCK];
+    const usc_walk d_walk = usc_walk_over(&c->look.device);
+    const usc_walk r_walk = usc_walk_over(&c->truth);
+    for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
+        const size_t count =
+            (size_t)(c->n - at < USC_JUDGE_BLOCK ? c->n - at : USC_JUDGE_BLOCK);
+        const double *d = usc_walk_load(&d_walk, at, count, &rooms[0], device);
+        const double *r = usc_walk_load(&r_walk, at, count, &rooms[1], truth);
+        for (size_t i = 0; i < count; i++) {
+            if (!is_off(c, d[i], r[i], size)) continue;
+            if (!add(c, h, at + (int64_t)i, d[i], r[i])) return false;
+            if (one) return true;
+        }
+    }
+    return true;
+}
+
+/* ---- what the runs gave ---- */
+
+static void note_value(place *p, double v)
+{
+    if (p->n_values > MOST_VALUES) return;
+    for (int k = 0; k < p->n_values; k++)
+        if (fabs(v - p->values[k]) <= SAME * fmax(fabs(v), fabs(p->values[k]))) return;
+    if (p->n_values < MOST_VALUES) p->values[p->n_values] = v;
+    p->n_values++;
+}
+
+static void widen(place *p, double v, bool nearby)
+{
+    if (!isfinite(v)) return;
+    p->low_all = fmin(p->low_all, v);
+    p->high_all = fmax(p->high_all, v);
+    if (nearby) return;
+    p->low = fmin(p->low, v);
+    p->high = fmax(p->high, v);
+    note_value(p, v);
+}
+
+/* Whether a step inside leaves an element few values: then nothing else is right. */
+static bool is_stepped(const usc_hull *h, const place *p)
+{
+    return p->n_values > 1 && h->n_runs >= FEW_RUNS && p->n_values <= MOST_VALUES &&
+           2 * p->n_values <= h->n_runs;
+}
+
+static bool is_between(const usc_case *c, double d, double low, double high)
+{
+    const double nearest = fmin(fmax(d, low), high);
+    return usc_case_distance(c, d, nearest) <= SAME * fmax(fabs(low), fabs(high));
+}
+
+/* Where no step is, another kernel may be less lucky than all of the runs. */
+static void between(const usc_hull *h, const place *p, double *low, double *high)
+{
+    const bool stepped = is_stepped(h, p);
+    const double more = stepped ? 0 : WIDER * (p->high_all - p->low_all);
+    *low = (stepped ? p->low : p->low_all) - more;
+    *high = (stepped ? p->high : p->high_all) + more;
+}
+
+static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
+{
+    double low, high;
+    between(h, p, &low, &high);
+    return p->met || is_between(c, p->d, low, high);
+}
+
+/* ---- stages ---- */
+
+static usc_status conclude(usc_case *c)
+{
+    usc_hull *h = c->hull;
+    int64_t n_open = 0;
+    c->open = usc_case_room(c, c->n, 1);
+    if (c->open == NULL) return USC_OK; /* the driver tells */
+    for (int64_t i = 0; i < h->n; i++) {
+        const bool open = !is_admitted(c, h, &h->of[i]);
+        c->open[h->of[i].index] = open;
+        n_open += open;
+    }
+    if (n_open > 0) {
+        usc_case_differ(c, &c->look.device, &c->truth);
+    } else if (c->f.verdict == USC_VERDICT_PASS &&
+               c->f.excused[USC_EXCUSE_ILL_CONDITIONED] < h->n) {
+        c->f.excused[USC_EXCUSE_ILL_CONDITIONED] = 0;
+        usc_case_excuse(c, USC_EXCUSE_ILL_CONDITIONED, h->n);
+    }
+    return usc_case_go(c, c->look.after);
+}
+
+/* Between what runs lie that others made. */
+static usc_status take_sides(usc_case *c, usc_error *err)
+{
+    usc_hull *h = c->hull;
+    const usc_tensor *a = c->given.a, *b = c->given.b;
+    if (a == NULL || b == NULL || !usc_case_fits(a, &c->truth) ||
+        !usc_case_fits(b, &c->truth))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: sides of runs do not fit",
+                             c->o.path);
+    const double *low = usc_case_wide(c, a), *high = usc_case_wide(c, b);
+    if (low == NULL || high == NULL) return USC_OK;
+    for (int64_t i = 0; i < h->n; i++) {
+        place *p = &h->of[i];
+        p->met |= is_between(c, p->d, low[p->index], high[p->index]);
+    }
+    return conclude(c);
+}
+
+static usc_status take_run(usc_case *c, usc_error *err)
+{
+    usc_hull *h = c->hull;
+    if (usc_case_given(c, USC_GIVEN_SUMS)) return take_sides(c, err);
+    const bool nearby = c->given.number != 0;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return conclude(c);
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL) return USC_OK;
+    for (int64_t i = 0; i < h->n; i++)
+        widen(&h->of[i], run[h->of[i].index], nearby);
+    h->n_runs += !nearby;
+    return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
+}
+
+static usc_status take_flushed(usc_case *c, usc_error *err)
+{
+    (void)err;
+    usc_hull *h = c->hull;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return usc_case_ask(c, USC_WANT_RUN, 0, take_run);
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL) return USC_OK;
+    for (int64_t i = 0; i < h->n; i++) {
+        const double v = run[h->of[i].index];
+        h->of[i].met |= is_between(c, h->of[i].d, v, v);
+    }
+    return usc_case_ask(c, USC_WANT_FLUSHED, c->want.k + 1, take_flushed);
+}
+
+usc_status usc_case_hold(usc_case *c)
+{
+    const usc_walk walk = usc_walk_over(&c->truth);
+    usc_hull *h = c->hull = usc_case_room(c, 1, sizeof *h);
+    if (h == NULL || !find(c, h, 0, true)) return USC_OK; /* the driver tells */
+    if (h->n == 0) return usc_case_go(c, c->look.after);
+    h->n = 0;
+    h->typical = fmax(usc_judge_typical(&walk, c->n), c->look.natural);
+    if (!find(c, h, h->typical, false)) return USC_OK;
+    if (h->n == 0) return usc_case_go(c, c->look.after);
+    if (!usc_case_load(c)) return USC_OK;
+    for (int64_t i = 0; i < h->n && c->y != NULL; i++)
+        widen(&h->of[i], c->y[h->of[i].index], false);
+    h->n_runs = 1;
+    if (c->f.judgement.flushes) return usc_case_ask(c, USC_WANT_FLUSHED, 0, take_flushed);
+    return usc_case_ask(c, USC_WANT_RUN, 0, take_run);
+}
+
+/* ---- of an output that is kept ---- */
+
+static usc_status keep_sides(usc_case *c)
+{
+    const usc_hull *h = c->hull;
+    double *low = usc_case_room(c, c->n, sizeof *low);
+    double *high = usc_case_room(c, c->n, sizeof *high);
+    if (low == NULL || high == NULL) return USC_OK; /* the driver tells */
+    memcpy(low, c->r, (size_t)c->n * sizeof *low);
+    memcpy(high, c->r, (size_t)c->n * sizeof *high);
+    for (int64_t k = 0; k < h->n; k++)
+        between(h, &h->of[k], &low[h->of[k].index], &high[h->of[k].index]);
+    if (h->n > 0) usc_case_keep_sides(c, low, high);
+    return usc_case_go(c, usc_case_keep_exact);
+}
+
+/* Places are made where a run first lies visibly beside the truth. */
+static bool keep_widened(usc_case *c, const double *run, bool nearby)
+{
+    usc_hull *h = c->hull;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double r = c->r[i], v = run[i];
+        const bool off = fabs(v - r) > SEEN * fmax(fabs(r), h->typical);
+        if (h->at[i] == 0 && (!isfinite(r) || !isfinite(v) || !off)) continue;
+        if (h->at[i] == 0) {
+            if (!add(c, h, i, r, r)) return false;
+            h->at[i] = h->n;
+        }
+        widen(&h->of[h->at[i] - 1], v, nearby);
+    }
+    h->n_runs += !nearby;
+    return true;
+}
+
+static usc_status keep_run(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return keep_sides(c);
+    const bool nearby = c->given.number != 0;
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL || !keep_widened(c, run, nearby)) return USC_OK;
+    return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, keep_run);
+}
+
+usc_status usc_case_keep_hull(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const usc_walk walk = usc_walk_over(&c->truth);
+    usc_hull *h = c->hull = usc_case_room(c, 1, sizeof *h);
+    if (c->device.dtype == USC_F64 || c->n == 0)
+        return usc_case_go(c, usc_case_keep_exact);
+    if (h == NULL || !usc_case_load(c)) return USC_OK; /* the driver tells */
+    h->at = usc_case_room(c, c->n, sizeof *h->at);
+    h->typical = usc_judge_typical(&walk, c->n);
+    if (h->at == NULL || (c->y != NULL && !keep_widened(c, c->y, false))) return USC_OK;
+    h->n_runs = 1;
+    return usc_case_ask(c, USC_WANT_RUN, 0, keep_run);
+}

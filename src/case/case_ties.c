@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ties. A result that lies halfway between two numbers of the output's dtype counts as
+// either, since float32 may have come from the one side or the other. Where no step
+// rounds (a cast, a sum or product of two 16-bit numbers) it came from none: IEEE 754
+// decides for the even one. Neighbours: case_state.h.
+#include "case/case_state.h"
+#include "kernels/walk_load.h"
+
+#include <math.h>
+
+static usc_case_stage take_exact, keep_exact;
+
+/* Whether r lies on the border of the reals that round to d, and rounds to the other. */
+static bool is_tied(const usc_case *c, double d, double r)
+{
+    return isfinite(d) && isfinite(r) && d != r && usc_case_distance(c, d, r) == 0 &&
+           usc_case_rounded(c, r) != d;
+}
+
+static bool is_narrow(const usc_case *c)
+{
+    return usc_case_is_float(&c->device) && usc_case_is_float(&c->truth) &&
+           usc_dtype_info_of(c->device.dtype)->sig_bits < 24;
+}
+
+/* Whether any element took the other side. */
+static bool any_tied(const usc_case *c)
+{
+    usc_walk_room rooms[2];
+    double device[USC_JUDGE_BLOCK], truth[USC_JUDGE_BLOCK];
+    const usc_walk d_walk = usc_walk_over(&c->device), r_walk = usc_walk_over(&c->truth);
+    for (int64_t at = 0; at < c->n; at += USC_JUDGE_BLOCK) {
+        const size_t count =
+            (size_t)(c->n - at < USC_JUDGE_BLOCK ? c->n - at : USC_JUDGE_BLOCK);
+        const double *d = usc_walk_load(&d_walk, at, count, &rooms[0], device);
+        const double *r = usc_walk_load(&r_walk, at, count, &rooms[1], truth);
+        for (size_t i = 0; i < count; i++)
+            if (d[i] != r[i] && is_tied(c, d[i], r[i])) return true;
+    }
+    return false;
+}
+
+bool usc_case_may_tie(usc_case *c)
+{
+    if (c->ties_tried || c->kept != NULL || c->narrow.weighing || c->o.bare ||
+        c->f.verdict != USC_VERDICT_PASS || !is_narrow(c))
+        return false;
+    c->ties_tried = true;
+    return any_tied(c);
+}
+
+static const double *exact_marks(usc_case *c)
+{
+    return usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
+                   usc_case_fits(c->given.a, &c->truth)
+               ? usc_case_wide(c, c->given.a)
+               : NULL;
+}
+
+static usc_status take_exact(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const double *exact = exact_marks(c);
+    c->d = NULL;
+    c->open = usc_case_room(c, c->n, 1);
+    if (exact == NULL || c->open == NULL || !usc_case_load(c))
+        return usc_case_go(c, usc_case_end);
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        c->open[i] = exact[i] != 0 && is_tied(c, c->d[i], c->r[i]);
+        n += c->open[i];
+    }
+    if (n == 0) return usc_case_go(c, usc_case_end);
+    usc_case_differ(c, &c->device, &c->truth);
+    usc_case_note(c, "exact results halfway between two numbers of the dtype go to the "
+                     "even one");
+    return usc_case_go(c, usc_case_end);
+}
+
+usc_status usc_case_ties(usc_case *c, usc_error *err)
+{
+    (void)err;
+    return usc_case_ask(c, USC_WANT_EXACT, 0, take_exact);
+}
+
+/* ---- of an output that is kept ---- */
+
+static usc_status keep_exact(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const double *exact = exact_marks(c);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (exact == NULL || c->marks == NULL || !usc_case_load(c))
+        return usc_case_go(c, usc_case_kinds);
+    bool any = false;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double r = c->r[i], d = usc_case_rounded(c, r);
+        c->marks[i] = exact[i] != 0 && isfinite(d) && d != r &&
+                      usc_case_distance(c, d, r) == 0 &&
+                      usc_case_distance(c, d, r + copysign(fabs(r) * 0x1p-50, r - d)) > 0;
+        any |= c->marks[i] != 0;
+    }
+    if (any) usc_case_keep_ties(c);
+    return usc_case_go(c, usc_case_kinds);
+}
+
+usc_status usc_case_keep_exact(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (!is_narrow(c) || c->n == 0) return usc_case_go(c, usc_case_kinds);
+    return usc_case_ask(c, USC_WANT_EXACT, 0, keep_exact);
+}
