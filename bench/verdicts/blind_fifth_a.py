@@ -204,7 +204,7 @@ wrongs(sink_window_gqa, sink_window_tiles, {
 
 @fifth(lambda d: (d(1, 2, 38, 24, scale=0.002), d(1, 2, 38, 24, scale=0.003), d(1, 2, 38, 24),
                   d(24, shift=1.0, scale=0.3), d(24, shift=1.0, scale=0.3)))
-def qk_norm_attention(q, k, v, wq, wk, eps=1e-6, whole=False, swapped=False, after=False):
+def attention_of_normed_qk(q, k, v, wq, wk, eps=1e-6, whole=False, swapped=False, after=False):
     def norm(x, w):
         x = x.transpose(1, 2).flatten(2) if whole else x
         y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
@@ -214,17 +214,18 @@ def qk_norm_attention(q, k, v, wq, wk, eps=1e-6, whole=False, swapped=False, aft
     return (q @ k.mT * (24 ** -1.0 if after else 24 ** -0.5)).softmax(-1) @ v
 
 
-honest(qk_norm_attention, "norms by vector length, then tiles", lambda q, k, v, wq, wk: flash(
+honest(attention_of_normed_qk, "norms by vector length, then tiles", lambda q, k, v, wq, wk: flash(
     q / (q.norm(dim=-1, keepdim=True).square() / 24 + 1e-6).sqrt() * wq,
     k / (k.norm(dim=-1, keepdim=True).square() / 24 + 1e-6).sqrt() * wk, v, 24 ** -0.5))
-honest(qk_norm_attention, "float64 inside", wide(qk_norm_attention, torch.float64))
-mistake(qk_norm_attention, "eps is 1e-5 instead of 1e-6", eps=1e-5)
-mistake(qk_norm_attention, "the norm is taken over both heads together", whole=True)
-mistake(qk_norm_attention, "scores are divided by d, not its square root", after=True)
+honest(attention_of_normed_qk, "float64 inside", wide(attention_of_normed_qk, torch.float64))
+mistake(attention_of_normed_qk, "eps is 1e-5 instead of 1e-6", eps=1e-5)
+mistake(attention_of_normed_qk, "the norm is taken over both heads together", whole=True)
+mistake(attention_of_normed_qk, "scores are divided by d, not its square root", after=True)
 
 
 @fifth(lambda d: (d(3, 4, 20, scale=0.5, dtype=hf), d(3, 4, 8, scale=0.5, dtype=hf), d(3, 45, 40, dtype=hf),
-                  d(3, 45, 8, dtype=hf), d(4, 20, 40, scale=0.16, dtype=hf), d(4, 40, 12, scale=0.16, dtype=hf)))
+                  d(3, 45, 8, dtype=hf), d(4, 20, 40, scale=0.16, dtype=hf),
+                      d(4, 40, 12, scale=0.16, dtype=hf)))
 def mla_decode(qn, qr, latent, kr, wuk, wuv):
     k = torch.einsum("bnr,hdr->bhnd", latent, wuk)
     v = torch.einsum("bnr,hrd->bhnd", latent, wuv)
@@ -257,7 +258,7 @@ wrongs(mla_decode, mla_absorbed, {
 
 @fifth(lambda d: (d(3, 4, 16, dtype=bf), d(11, 8, 2, 16, dtype=bf), d(11, 8, 2, 16, dtype=bf),
                   torch.tensor([[3, 7, 0, 9], [5, 1, 10, 2], [8, 4, 6, 0]]), torch.tensor([29, 8, 17])))
-def paged_decode(q, kp, vp, table, lens):
+def paged_decode_gqa(q, kp, vp, table, lens):
     out = []
     for b in range(q.shape[0]):
         k = kp[table[b]].flatten(0, 1)[:lens[b]].repeat_interleave(2, 1)
@@ -286,12 +287,13 @@ def paged_by_page(q, kp, vp, table, lens, first_row=False, tail=False, drop=Fals
     return out
 
 
-rights(paged_decode, paged_by_page, {"page by page, merged by log sums": {}})
-honest(paged_decode, "float64 inside", wide(paged_decode, torch.float64))
-wrongs(paged_decode, paged_by_page, {
+rights(paged_decode_gqa, paged_by_page, {"page by page, merged by log sums": {}})
+honest(paged_decode_gqa, "float64 inside", wide(paged_decode_gqa, torch.float64))
+wrongs(paged_decode_gqa, paged_by_page, {
     "every sequence reads the first row of the page table": {"first_row": True},
     "keys past the length in the last page are not masked": {"tail": True},
     "a last page that is not full is dropped": {"drop": True},
+    "the newest key is not seen": {"newest": -1},
     "the key pages are read as (page, head, slot) instead of (page, slot, head)": {"swapped": True},
     "the pages' outputs are averaged, not weighted by their sums": {"merge": False}})
 
@@ -370,8 +372,8 @@ def varlen_causal(q, k, v, cq, ck):
     return out
 
 
-def varlen_tiles(q, k, v, cq, ck, top_left=False, last=0, heads=0, kv_from_q=False, empty=0.0):
-    out = torch.full_like(q, empty)
+def varlen_tiles(q, k, v, cq, ck, top_left=False, last=0, heads=0, kv_from_q=False):
+    out = torch.zeros_like(q)
     for b in range(len(cq) - 1 - last):
         n, m = int(cq[b + 1] - cq[b]), int(ck[b + 1] - ck[b])
         start = int(cq[b] if kv_from_q else ck[b])
@@ -408,7 +410,7 @@ def gqa_autograd(q, k, v, g):
     return q.grad, k.grad, v.grad
 
 
-def gqa_from_lse(q, k, v, g, pool="sum", low=None, stale=False, strided=False, half=False):
+def gqa_from_lse(q, k, v, g, pool="sum", low=None, stale=False, strided=False):
     kk, vv = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     s = q @ kk.mT * 0.25
     p = (s - s.logsumexp(-1, keepdim=True)).exp()
@@ -421,7 +423,7 @@ def gqa_from_lse(q, k, v, g, pool="sum", low=None, stale=False, strided=False, h
         x = x.transpose(1, 2) if strided else x
         return x[:, :, -1] if pool == "last" else x.mean(2) if pool == "mean" else x.sum(2)
 
-    return ds @ kk * (0.125 if half else 0.25), fold(dk), fold(dv)
+    return ds @ kk * 0.25, fold(dk), fold(dv)
 
 
 honest(gqa_gradients, "automatic differentiation", gqa_autograd)

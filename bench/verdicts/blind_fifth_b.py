@@ -12,8 +12,9 @@ from .blind_fifth_a import INF, cut, fifth, rights, wide, wrongs
 # ------------------------------------------------------------------ state spaces
 
 
-@fifth(lambda d: (d(2, 37, 12), d(2, 37, 12, shift=-1.0), -(d(12, 8).abs() + 0.2), d(2, 37, 8), d(2, 37, 8), d(12)))
-def selective_scan(u, delta, a, b, c, skip):
+@fifth(lambda d: (d(2, 37, 12), d(2, 37, 12, shift=-1.0), -(d(12, 8).abs() + 0.2), d(2, 37, 8), d(2, 37, 8),
+        d(12)))
+def selective_scan_skip(u, delta, a, b, c, skip):
     dt = F.softplus(delta)
     h = u.new_zeros(u.shape[0], u.shape[2], a.shape[1])
     out = []
@@ -23,7 +24,8 @@ def selective_scan(u, delta, a, b, c, skip):
     return torch.stack(out, 1)
 
 
-def scan_chunks(u, delta, a, b, c, skip, chunk=16, forget=False, euler=False, early=False, through=True, low=None,
+def scan_chunks(u, delta, a, b, c, skip, chunk=16, forget=False, euler=False, early=False, through=True,
+        low=None,
                 plain=False, zoh=False):
     dt = delta.exp() if plain else F.softplus(delta)
     decay = 1 + dt[..., None] * a if euler else (dt[..., None] * a).exp()
@@ -52,9 +54,9 @@ def scan_by_doubling(u, delta, a, b, c, skip):
     return torch.einsum("btdn,btn->btd", x, c) + skip * u
 
 
-honest(selective_scan, "a parallel scan by doubling", scan_by_doubling)
-honest(selective_scan, "a sequential kernel", scan_chunks)
-wrongs(selective_scan, scan_chunks, {
+honest(selective_scan_skip, "a parallel scan by doubling", scan_by_doubling)
+honest(selective_scan_skip, "a sequential kernel", scan_chunks)
+wrongs(selective_scan_skip, scan_chunks, {
     "the state starts again from zero at each chunk of 16": {"forget": True},
     "the decay is 1 + delta a instead of exp(delta a)": {"euler": True},
     "the output reads the state before this step's update": {"early": True},
@@ -72,12 +74,14 @@ def ssd_heads(x, dt, a, b, c):
     b, c = b.repeat_interleave(2, 2), c.repeat_interleave(2, 2)
     h, out = x.new_zeros(1, 4, 16, 8), []
     for t in range(x.shape[1]):
-        h = h * (dt[:, t] * a).exp()[..., None, None] + (dt[:, t, :, None] * x[:, t])[..., None] * b[:, t, :, None]
+        h = h * (dt[:, t] * a).exp()[..., None, None] + (dt[:, t, :, None] * x[:, t])[..., None] * b[:, t, :,
+            None]
         out.append((h * c[:, t, :, None]).sum(-1))
     return torch.stack(out, 1).to(store)
 
 
-def ssd_chunks(x, dt, a, b, c, size=16, strict=False, carry=True, late=0, strided=False, score=None, drop=False):
+def ssd_chunks(x, dt, a, b, c, size=16, strict=False, carry=True, late=0, strided=False, score=None,
+        drop=False):
     x, dt, a, b, c = (t.float() for t in (x, dt, a, b, c))
     pick = torch.arange(4) % 2 if strided else torch.arange(4) // 2
     b, c = b[:, :, pick], c[:, :, pick]
@@ -117,7 +121,7 @@ for words, keys in {
 # ------------------------------------------------------------------ linear attention
 
 @fifth(lambda d: (d(1, 2, 40, 12), d(1, 2, 40, 12, scale=0.35), d(1, 2, 40, 16), d.rand(1, 2, 40)))
-def delta_rule(q, k, v, beta):
+def normed_delta_rule(q, k, v, beta):
     k = k / k.norm(dim=-1, keepdim=True)
     s, out = q.new_zeros(1, 2, 12, 16), []
     for t in range(q.shape[2]):
@@ -127,24 +131,25 @@ def delta_rule(q, k, v, beta):
     return torch.stack(out, 2)
 
 
-def delta_chunks(q, k, v, beta, size=10, tri=-1, norm=True, erase=True, early=False, inverse=True):
+def delta_chunks(q, k, v, beta, size=10, norm=True, erase=True, early=False, inverse=True):
     k = k / k.norm(dim=-1, keepdim=True) if norm else k
     s, out = q.new_zeros(1, 2, 12, 16), []
     for at in range(0, q.shape[2], size):
         a, b, c, w = (x[:, :, at:at + size] for x in (q, k, v, beta[..., None]))
-        low = ((w if erase else 1.0) * (b @ b.mT)).tril(tri)
+        low = ((w if erase else 1.0) * (b @ b.mT)).tril(-1)
         eye = torch.eye(size)
         new = w * c - (w if erase else 1.0) * (b @ s)
-        new = torch.linalg.solve_triangular(eye + low, new, upper=False, unitriangular=True) if inverse else new - low @ new
+        new = torch.linalg.solve_triangular(eye + low, new, upper=False,
+            unitriangular=True) if inverse else new - low @ new
         out.append(a @ s + (a @ b.mT).tril(-1 if early else 0) @ new)
         s = s + b.mT @ new
     return torch.cat(out, 2)
 
 
-honest(delta_rule, "chunks of 10, a triangular solve each", delta_chunks)
-honest(delta_rule, "chunks of 8", lambda *a: delta_chunks(*a, size=8))
-honest(delta_rule, "float64 inside", wide(delta_rule, torch.float64))
-wrongs(delta_rule, delta_chunks, {
+honest(normed_delta_rule, "chunks of 10, a triangular solve each", delta_chunks)
+honest(normed_delta_rule, "chunks of 8", lambda *a: delta_chunks(*a, size=8))
+honest(normed_delta_rule, "float64 inside", wide(normed_delta_rule, torch.float64))
+wrongs(normed_delta_rule, delta_chunks, {
     "keys are not normalised to length 1": {"norm": False},
     "the erased part is not multiplied by beta": {"erase": False},
     "the output reads the state before this token's update inside a chunk": {"early": True},
@@ -153,7 +158,7 @@ wrongs(delta_rule, delta_chunks, {
 
 @fifth(lambda d: (d(1, 2, 45, 8, dtype=hf), d(1, 2, 45, 8, dtype=hf), d(1, 2, 45, 8, dtype=hf),
                   d(1, 2, 45, 8, shift=1.0, dtype=hf)))
-def gated_linear_attention(q, k, v, gate):
+def keywise_gated_attention(q, k, v, gate):
     g = F.logsigmoid(gate.float()).exp()
     s, out = torch.zeros(1, 2, 8, 8), []
     for t in range(q.shape[2]):
@@ -162,7 +167,7 @@ def gated_linear_attention(q, k, v, gate):
     return torch.stack(out, 2).to(q.dtype)
 
 
-def gated_chunks(q, k, v, gate, size=15, values=False, after=False, scale=8 ** -0.5, divide=False, low=None):
+def gated_chunks(q, k, v, gate, values=False, after=False, scale=8 ** -0.5, divide=False, low=None):
     lg = F.logsigmoid(gate)
     if divide:  # one chunk over the whole sequence: q times the decay, k divided by it
         total = lg.cumsum(2)
@@ -184,9 +189,9 @@ def gated_pairwise(q, k, v, gate):
     return torch.einsum("bhid,bhjd,bhijd,bhje->bhie", q, k, w, v) / 8 ** 0.5
 
 
-rights(gated_linear_attention, gated_chunks, {"token by token": {}})
-rights(gated_linear_attention, gated_pairwise, {"all pairs with their decays": {}})
-wrongs(gated_linear_attention, gated_chunks, {
+rights(keywise_gated_attention, gated_chunks, {"token by token": {}})
+rights(keywise_gated_attention, gated_pairwise, {"all pairs with their decays": {}})
+wrongs(keywise_gated_attention, gated_chunks, {
     "the gate is applied along the values, not along the keys": {"values": True},
     "the gate also decays the token just written": {"after": True},
     "the scale 1/sqrt(d) is left out": {"scale": 1.0},
@@ -263,7 +268,8 @@ wrongs(rwkv_wkv, wkv_running, {
 
 # ------------------------------------------------------------------ causal convolution
 
-@fifth(lambda d: (d(2, 24, 35, dtype=bf), d(24, 4, dtype=bf, scale=0.5), d(24, dtype=bf), d(2, 24, 3, dtype=bf)))
+@fifth(lambda d: (d(2, 24, 35, dtype=bf), d(24, 4, dtype=bf, scale=0.5), d(24, dtype=bf),
+        d(2, 24, 3, dtype=bf)))
 def causal_conv_step(x, w, bias, state):
     full = torch.cat((state, x), -1)
     y = F.conv1d(full, w[:, None], bias, groups=w.shape[0])
@@ -325,11 +331,12 @@ wrongs(rotary_partial_pairs, partial_pairs, {
     "the last 16 channels are rotated, not the first": {"last": True},
     "channels that are not rotated are stored as zeros": {"zero": True},
     "the angle is rounded to bf16": {"low": bf},
-    "positions start at 1 instead of 0": {"late": 1}})
+    "positions start at 1 instead of 0": {"late": 1},
+    "the rotation turns the other way": {"sign": -1.0}})
 
 
 @fifth(lambda d: (d(1, 2, 30, 64), torch.arange(30) * 37))
-def rotary_yarn(x, pos):
+def yarn_rotated(x, pos):
     dim, base, factor, trained, fast, slow = 64, 10000.0, 4.0, 512, 32, 1
     i = torch.arange(0, dim, 2, dtype=x.dtype) / dim
     low, high = (dim * math.log(trained / (r * 2 * math.pi)) / (2 * math.log(base)) for r in (fast, slow))
@@ -355,9 +362,9 @@ def yarn(x, pos, factor=4.0, scaled=True, fast=32, slow=1, flip=False, ramped=Tr
     return torch.cat((z.real, z.imag), -1)
 
 
-honest(rotary_yarn, "complex multiplication by one factor", yarn)
-honest(rotary_yarn, "float64 inside", wide(yarn, torch.float64))
-wrongs(rotary_yarn, yarn, {
+honest(yarn_rotated, "complex multiplication by one factor", yarn)
+honest(yarn_rotated, "float64 inside", wide(yarn, torch.float64))
+wrongs(yarn_rotated, yarn, {
     "the attention factor (0.1 ln s + 1) is left out": {"scaled": False},
     "the ramp is the wrong way round: fast channels are interpolated": {"flip": True},
     "every channel is interpolated, without a ramp": {"ramped": False},

@@ -139,11 +139,11 @@ for words, keys in {
 
 
 @fifth(lambda d: (d(4, 1000, scale=8.0, shift=80.0),))
-def running_logsumexp(x):
+def scanned_logsumexp(x):
     return torch.logcumsumexp(x, -1)
 
 
-def running_lse_tiles(x, tile=128, reset=False, shift=True, drop=False, exclusive=False, low=None):
+def running_lse_tiles(x, tile=128, reset=False, shift=True, exclusive=False, low=None):
     carry, out = torch.full_like(x[:, :1], -INF), []
     for at in range(0, x.shape[1], tile):
         part = x[:, at:at + tile]
@@ -163,10 +163,10 @@ def running_lse_doubling(x):
     return x
 
 
-honest(running_logsumexp, "doubling steps", running_lse_doubling)
-honest(running_logsumexp, "one element after another in double precision", lambda x: torch.stack(
+honest(scanned_logsumexp, "doubling steps", running_lse_doubling)
+honest(scanned_logsumexp, "one element after another in double precision", lambda x: torch.stack(
     [x[:, :i + 1].double().logsumexp(-1) for i in range(x.shape[1])], 1).float())
-wrongs(running_logsumexp, running_lse_tiles, {
+wrongs(scanned_logsumexp, running_lse_tiles, {
     "the sum starts anew at each tile of 128": {"reset": True},
     "no maximum is taken off, so that exp overflows": {"shift": False},
     "the scan is exclusive: shifted by one": {"exclusive": True},

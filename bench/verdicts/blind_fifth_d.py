@@ -15,7 +15,7 @@ e4m3 = torch.float8_e4m3fn
 
 
 @fifth(lambda d: (d(45, 24, dtype=bf), d(4, 24, 24, dtype=bf), torch.tensor([9, 9, 31, 45])))
-def grouped_gemm(x, w, ends):
+def grouped_product(x, w, ends):
     out, start = [], 0
     for e, end in enumerate(ends.tolist()):
         out.append(x[start:end] @ w[e])
@@ -23,7 +23,7 @@ def grouped_gemm(x, w, ends):
     return torch.cat(out)
 
 
-def grouped_tiles(x, w, ends, tile=8, round_tile=False, turned=False, skip=False, late=0, tail=False):
+def grouped_tiles(x, w, ends, tile=8, round_tile=False, turned=False, skip=False, tail=False):
     ends = ends.tolist()
     if skip:
         ends = [e for i, e in enumerate(ends) if i == 0 or e > ends[i - 1]]
@@ -43,10 +43,10 @@ def grouped_tiles(x, w, ends, tile=8, round_tile=False, turned=False, skip=False
     return y
 
 
-rights(grouped_gemm, grouped_tiles, {"tiles of 8 rows inside each group": {}})
-rights(grouped_gemm, lambda x, w, ends: (x[:, None, :, None] * w[torch.searchsorted(
+rights(grouped_product, grouped_tiles, {"tiles of 8 rows inside each group": {}})
+rights(grouped_product, lambda x, w, ends: (x[:, None, :, None] * w[torch.searchsorted(
     ends, torch.arange(45), right=True)][:, None]).sum(2)[:, 0], {"each row gathers its weights": {}})
-wrongs(grouped_gemm, grouped_tiles, {
+wrongs(grouped_product, grouped_tiles, {
     "a tile of 8 rows that crosses a group's border uses the first group's weights": {"round_tile": True},
     "the weights are read transposed": {"turned": True},
     "an empty group is skipped and shifts the weights of those after it": {"skip": True},
@@ -67,12 +67,13 @@ def split_k(a, b, parts=4, make=lambda x: x, lost=None, acc=None, stale=False, s
             continue
         part = torch.zeros(a.shape[0], b.shape[1])
         for at in range(p * size, min(k, (p + 1) * size), step):
-            part = cut(part + a[:, at:min(at + step, (p + 1) * size)] @ b[at:min(at + step, (p + 1) * size)], acc)
+            part = cut(part + a[:, at:min(at + step, (p + 1) * size)] @ b[at:min(at + step, (p + 1) * size)],
+                acc)
         total = part if total is None else total + part
     return total + part if stale else total
 
 
-def bf16_triples(a, b, terms=9, small=True):
+def bf16_triples(a, b, terms=9):
     def three(x):
         h = cut(x, bf)
         m = cut(x - h, bf)
@@ -91,7 +92,8 @@ def tf32_thrice(a, b, cross=True):
 
 honest(long_product, "split over k in four", split_k)
 honest(long_product, "nine products of bf16 parts", bf16_triples)
-honest(long_product, "all four products of the tf32 parts", lambda a, b: tf32_thrice(a, b) + (a - tf32(a)) @ (b - tf32(b)))
+honest(long_product, "all four products of the tf32 parts",
+    lambda a, b: tf32_thrice(a, b) + (a - tf32(a)) @ (b - tf32(b)))
 honest(long_product, "products of 13, added pairwise", lambda a, b: (a.unflatten(1, (80, 13)).transpose(0, 1)
                                                                       @ b.unflatten(0, (80, 13))).sum(0))
 for words, keys in {
@@ -103,8 +105,10 @@ for words, keys in {
         "both factors are truncated to tf32": {"make": lambda x: (x.view(torch.int32) & ~0x1FFF).view(x.dtype)},
         "both factors are rounded to bf16": {"make": lambda x: cut(x, bf)}}.items():
     mistake(long_product, words, lambda *a, keys=keys: split_k(*a, **keys))
-mistake(long_product, "of the bf16 parts only three products are kept", lambda a, b: bf16_triples(a, b, terms=3))
-mistake(long_product, "three tf32 products without one of the corrections", lambda a, b: tf32_thrice(a, b, False))
+mistake(long_product, "of the bf16 parts only three products are kept",
+    lambda a, b: bf16_triples(a, b, terms=3))
+mistake(long_product, "three tf32 products without one of the corrections",
+    lambda a, b: tf32_thrice(a, b, False))
 
 
 @fifth(lambda d: (d(33, 300, dtype=hf, scale=0.5), d(64, 300, dtype=hf, scale=0.08), d(64, dtype=hf),
@@ -167,7 +171,7 @@ def lora_merge(w, a, b, alpha):
     return w + alpha / a.shape[0] * (b @ a)
 
 
-def lora_kernel(w, a, b, alpha, rank=8, use=True, sign=1, rs=False, order=False, low=None):
+def lora_kernel(w, a, b, alpha, rank=8, use=True, sign=1, rs=False, order=False):
     a = a.flip(0) if order else a
     scale = (alpha if use else 1.0) / (math.sqrt(rank) if rs else rank)
     return w + sign * scale * torch.einsum("or,ri->oi", b[:, :rank], a[:rank])
@@ -209,7 +213,8 @@ def mx_blocks(a, sa, b, sb, bias=127, late=0, one=False, keep=0, acc=None, block
             for k in range(32 * i, 32 * i + 32, 8):
                 y = bits(y + (a[:, k:k + 8] @ b[:, k:k + 8].T) * s, keep, torch.trunc)
         elif half:
-            y = y + (a[:, at][:, :16] @ b[:, at][:, :16].T) * s + (a[:, at][:, 16:] @ b[:, at][:, 16:].T) * s.roll(1, 0)
+            y = y + (a[:, at][:, :16] @ b[:, at][:, :16].T) * s + (a[:, at][:, 16:] @ b[:, at][:,
+                16:].T) * s.roll(1, 0)
         else:
             y = cut(y + (a[:, at] @ b[:, at].T) * s, acc)
     return y
@@ -240,7 +245,8 @@ def nvfp4_linear(codes, scale, top, x):
     return x @ (w * scale.repeat_interleave(16, 1) * top).T
 
 
-def nvfp4_blocks(codes, scale, top, x, swap=False, size=16, mags=(0, 0.5, 1, 1.5, 2, 3, 4, 6), two=False, use=True,
+def nvfp4_blocks(codes, scale, top, x, swap=False, size=16, mags=(0, 0.5, 1, 1.5, 2, 3, 4, 6), two=False,
+        use=True,
                  late=0, ue=False):
     lo, hi = (codes & 15).long(), (codes.to(torch.int32) >> 4).long()
     c = torch.stack((hi, lo) if swap else (lo, hi), -1).flatten(1)
@@ -265,7 +271,8 @@ wrongs(nvfp4_linear, nvfp4_blocks, {
     "block scales are rounded up to powers of two": {"ue": True}})
 
 
-@fifth(lambda d: (d(20, 320).to(e4m3).float(), d.rand(20, 3) + 0.2, d(200, 320).to(e4m3).float(), d.rand(2, 3) + 0.2))
+@fifth(lambda d: (d(20, 320).to(e4m3).float(), d.rand(20, 3) + 0.2, d(200, 320).to(e4m3).float(),
+        d.rand(2, 3) + 0.2))
 def blockwise_fp8_product(a, sa, b, sb):
     a = a * sa.repeat_interleave(128, 1)[:, :320]
     b = b * sb.repeat_interleave(128, 0)[:200].repeat_interleave(128, 1)[:, :320]
@@ -332,14 +339,16 @@ def int8_fixed_point(x):
     return torch.round(x).clamp(-20, 25).to(torch.int8)
 
 
-honest(int8_fixed_point, "the magic number 1.5 * 2^23", lambda x: ((x + 12582912.0) - 12582912.0).clamp(-20, 25).to(
+honest(int8_fixed_point, "the magic number 1.5 * 2^23", lambda x: ((x + 12582912.0) - 12582912.0).clamp(-20,
+    25).to(
     torch.int8))
 mistake(int8_fixed_point, "halves are rounded away from zero",
         lambda x: ((x.abs() + 0.5).floor() * x.sign()).clamp(-20, 25).to(torch.int8))
 mistake(int8_fixed_point, "halves are rounded up", lambda x: (x + 0.5).floor().clamp(-20, 25).to(torch.int8))
 mistake(int8_fixed_point, "halves are rounded towards zero",
         lambda x: ((x.abs() - 0.5).ceil() * x.sign()).clamp(-20, 25).to(torch.int8))
-mistake(int8_fixed_point, "the upper bound is exclusive", lambda x: torch.round(x).clamp(-20, 24).to(torch.int8))
+mistake(int8_fixed_point, "the upper bound is exclusive", lambda x: torch.round(x).clamp(-20,
+    24).to(torch.int8))
 
 
 @fifth(lambda d: (d(24, 128, shift=0.3, dtype=bf),))
@@ -352,7 +361,7 @@ def uint4_groups_roundtrip(w):
     return ((q - zero) * scale).flatten(1).to(w.dtype)
 
 
-def uint4_kernel(w, size=32, steps=15, how=torch.round, clip=15, sym=False, shift=0, low=None):
+def uint4_kernel(w, size=32, steps=15, how=torch.round, sym=False, shift=0):
     g = w.unflatten(1, (-1, size))
     lo, hi = g.amin(-1, keepdim=True), g.amax(-1, keepdim=True)
     if sym:
@@ -360,7 +369,7 @@ def uint4_kernel(w, size=32, steps=15, how=torch.round, clip=15, sym=False, shif
         lo = -hi
     s = (hi - lo) / steps
     z = how(-lo / s)
-    return (((torch.round(g / s) + z).clamp(0, clip) - z - shift) * s).flatten(1)
+    return (((torch.round(g / s) + z).clamp(0, 15) - z - shift) * s).flatten(1)
 
 
 rights(uint4_groups_roundtrip, uint4_kernel, {"float32 inside": {}})
@@ -373,7 +382,8 @@ wrongs(uint4_groups_roundtrip, uint4_kernel, {
 
 
 def packed(d):
-    return (d.ints(2 ** 31, 12, 40).to(torch.int32) * 2 + d.ints(2, 12, 40).to(torch.int32), d.rand(3, 40) * 0.1 + 0.02,
+    return (d.ints(2 ** 31, 12, 40).to(torch.int32) * 2 + d.ints(2, 12, 40).to(torch.int32),
+        d.rand(3, 40) * 0.1 + 0.02,
             d.ints(16, 3, 40), d(9, 96))
 
 
@@ -384,7 +394,7 @@ def int4_weight_linear(w, scale, zero, x):
     return x @ ((q - zero[group]) * scale[group])
 
 
-def int4_kernel(w, scale, zero, x, order=(0, 1, 2, 3, 4, 5, 6, 7), one=0, size=32, cols=False, mid=None, plain=False):
+def int4_kernel(w, scale, zero, x, order=(0, 1, 2, 3, 4, 5, 6, 7), one=0, size=32, mid=None, plain=False):
     y = torch.zeros(x.shape[0], 40)
     for k in range(96):
         q = (w[k // 8].to(torch.int64) & 0xFFFFFFFF) >> (4 * order[k % 8])
@@ -397,7 +407,8 @@ def int4_kernel(w, scale, zero, x, order=(0, 1, 2, 3, 4, 5, 6, 7), one=0, size=3
 honest(int4_weight_linear, "row by row of k", int4_kernel)
 honest(int4_weight_linear, "zeros taken off by row sums of x", lambda w, s, z, x: sum(
     (x[:, 32 * g:32 * g + 32] @ torch.stack([(w >> (4 * i)) & 15 for i in range(8)], 1).flatten(0, 1)[
-        32 * g:32 * g + 32].float() - x[:, 32 * g:32 * g + 32].sum(1, keepdim=True) * z[g]) * s[g] for g in range(3)))
+        32 * g:32 * g + 32].float() - x[:, 32 * g:32 * g + 32].sum(1,
+            keepdim=True) * z[g]) * s[g] for g in range(3)))
 wrongs(int4_weight_linear, int4_kernel, {
     "nibbles are read in the order 0 2 4 6 1 3 5 7": {"order": (0, 2, 4, 6, 1, 3, 5, 7)},
     "the zero point is taken as stored less one": {"one": 1},

@@ -26,8 +26,9 @@ def z_loss_cross_entropy(x, y, z=1e-2):
     return ((lse - picked + z * lse.square()) * live).sum() / live.sum()
 
 
-def ce_tiles(x, y, z=1e-2, tile=128, stale=False, drop=False, pad=0, everyone=False, mean_z=False, ignored_z=False,
-             shift=True, low=None, off=0, use=True):
+def ce_tiles(x, y, z=1e-2, tile=128, stale=False, drop=False, pad=0, everyone=False, mean_z=False,
+        ignored_z=False,
+             low=None, off=0, use=True):
     x_ = F.pad(x, (0, pad)) if pad else x
     m = torch.full((len(x), 1), -INF)
     s, picked = torch.zeros_like(m), torch.zeros(len(x))
@@ -37,7 +38,8 @@ def ce_tiles(x, y, z=1e-2, tile=128, stale=False, drop=False, pad=0, everyone=Fa
         s = (s if stale else s * (m - new).exp()) + cut((part - new).exp().sum(-1, keepdim=True), low)
         m = new
         here = (y + off >= at) & (y + off < at + part.shape[1])
-        picked = torch.where(here, part.gather(-1, (y + off - at).clamp(0, part.shape[1] - 1)[:, None])[:, 0], picked)
+        picked = torch.where(here, part.gather(-1, (y + off - at).clamp(0, part.shape[1] - 1)[:, None])[:, 0],
+            picked)
     lse = (m + s.log())[:, 0]
     live = y != -100
     n = len(y) if everyone else live.sum()
@@ -57,7 +59,8 @@ wrongs(z_loss_cross_entropy, ce_tiles, {
     "the z loss squares the mean log sum, not each row's": {"mean_z": True},
     "ignored rows count in the z loss": {"ignored_z": True},
     "a tile's sum of exponentials is kept in bf16": {"low": bf},
-    "the label is read one class too far": {"off": 1}})
+    "the label is read one class too far": {"off": 1},
+    "the z loss is left out": {"use": False}})
 
 
 @fifth(lambda d: (d(30, 50, dtype=bf, scale=2.0), labels(d, 30, 50, [0, 9]), d.rand(50) + 0.3))
@@ -65,7 +68,8 @@ def smooth_weighted_cross_entropy(x, y, w):
     return F.cross_entropy(x.float(), y, w.to(x.float().dtype), label_smoothing=0.1)
 
 
-def smooth_kernel(x, y, w, eps=0.1, classes=50, others=False, plain=False, even=False, total=False, unweighted=False):
+def smooth_kernel(x, y, w, eps=0.1, classes=50, others=False, plain=False, even=False, total=False,
+        unweighted=False):
     x = x.float()
     logp = x - x.logsumexp(-1, keepdim=True)
     live = y != -100
@@ -87,19 +91,20 @@ for words, keys in {
         "the mean divides by the number of rows, not by the sum of weights": {"plain": True},
         "class weights are left out of the smoothing term": {"even": True},
         "the loss is the sum, not the mean": {"total": True},
+        "class weights are left out altogether": {"unweighted": True},
         "smoothing 0.1 is divided by 64 padded classes": {"classes": 64}}.items():
     mistake(smooth_weighted_cross_entropy, words, lambda *a, keys=keys: smooth_kernel(*a, **keys))
 
 
 @fifth(lambda d: (d(20, 300, dtype=hf, scale=3.0), labels(d, 20, 300, [5, 6])))
-def cross_entropy_gradient(x, y):
+def ignoring_ce_gradient(x, y):
     live = (y != -100)[:, None]
     p = x.float().softmax(-1)
     p = p - F.one_hot(y.clamp(min=0), 300)
     return (p * live / live.sum()).to(x.dtype)
 
 
-def ce_gradient(x, y, every=False, sign=True, zero=True, plain=False, off=0, low=None, minus=1.0, keep=False):
+def ce_gradient(x, y, every=False, plain=False, off=0, low=None, minus=1.0, keep=False):
     e = cut((x - x.amax(-1, keepdim=True)).exp(), low)
     p = e / e.sum(-1, keepdim=True)
     live = (y != -100)[:, None]
@@ -109,10 +114,11 @@ def ce_gradient(x, y, every=False, sign=True, zero=True, plain=False, off=0, low
     return p if plain else p / (20 if every else live.sum())
 
 
-rights(cross_entropy_gradient, ce_gradient, {"float32 inside": {}})
-honest(cross_entropy_gradient, "automatic differentiation in float32", lambda x, y: (lambda z: torch.autograd.grad(
+rights(ignoring_ce_gradient, ce_gradient, {"float32 inside": {}})
+honest(ignoring_ce_gradient, "automatic differentiation in float32",
+    lambda x, y: (lambda z: torch.autograd.grad(
     F.cross_entropy(z, y), z)[0].to(x.dtype))(x.float().requires_grad_()))
-wrongs(cross_entropy_gradient, ce_gradient, {
+wrongs(ignoring_ce_gradient, ce_gradient, {
     "the gradient divides by all 20 rows, not by the 18 that count": {"every": True},
     "the gradient is not divided by the number of rows": {"plain": True},
     "the 1 is taken off one class too far": {"off": 1},
@@ -133,7 +139,8 @@ def dpo_loss(chosen, rejected, ref_chosen, ref_rejected, mc, mr, beta=0.1):
     return -F.logsigmoid(beta * margin).mean(), beta * ((chosen - ref_chosen) * mc).sum(-1)
 
 
-def dpo_kernel(a, b, ra, rb, ma, mb, beta=0.1, mean=False, masked=True, ref=True, shared=False, skip=0, plain=False,
+def dpo_kernel(a, b, ra, rb, ma, mb, beta=0.1, mean=False, masked=True, ref=True, shared=False, skip=0,
+        plain=False,
                sign=1.0):
     mb = ma if shared else mb
     if not masked:
@@ -167,7 +174,7 @@ def rollouts(d):
 
 
 @fifth(rollouts)
-def grpo_loss(logp, old, ref, reward, mask, low=0.2, high=0.28, beta=0.04):
+def grpo_asymmetric(logp, old, ref, reward, mask, low=0.2, high=0.28, beta=0.04):
     r = reward.view(2, 4)
     adv = ((r - r.mean(-1, keepdim=True)) / (r.std(-1, keepdim=True) + 1e-4)).view(-1, 1)
     ratio = (logp - old).exp()
@@ -176,7 +183,8 @@ def grpo_loss(logp, old, ref, reward, mask, low=0.2, high=0.28, beta=0.04):
     return -(((gain - beta * kl) * mask).sum() / mask.sum())
 
 
-def grpo_kernel(logp, old, ref, reward, mask, correction=1, whole=False, high=0.28, worst=True, flip=False, each=False,
+def grpo_kernel(logp, old, ref, reward, mask, correction=1, whole=False, high=0.28, worst=True, flip=False,
+        each=False,
                 k1=False, std=True, unmasked=False, ratio=True, beta=0.04):
     r = reward.view(1, 8) if whole else reward.view(2, 4)
     adv = r - r.mean(-1, keepdim=True)
@@ -196,9 +204,9 @@ def grpo_kernel(logp, old, ref, reward, mask, correction=1, whole=False, high=0.
     return -(loss * m).sum() / m.sum()
 
 
-honest(grpo_loss, "with expm1", grpo_kernel)
-honest(grpo_loss, "in double precision", wide(grpo_loss, torch.float64))
-wrongs(grpo_loss, grpo_kernel, {
+honest(grpo_asymmetric, "with expm1", grpo_kernel)
+honest(grpo_asymmetric, "in double precision", wide(grpo_asymmetric, torch.float64))
+wrongs(grpo_asymmetric, grpo_kernel, {
     "rewards are divided by the deviation over n, not n - 1": {"correction": 0},
     "advantages are taken over all 8 rewards, not within each group of 4": {"whole": True},
     "the upper clip is 1.2, not 1.28": {"high": 0.2},
@@ -207,7 +215,8 @@ wrongs(grpo_loss, grpo_kernel, {
     "each answer's mean is averaged, not the mean over all tokens": {"each": True},
     "the divergence is the plain log ratio": {"k1": True},
     "advantages are not divided by the deviation": {"std": False},
-    "padding tokens count": {"unmasked": True}})
+    "padding tokens count": {"unmasked": True},
+    "the ratio is 1 plus the log ratio, not its exponential": {"ratio": False}})
 
 # ------------------------------------------------------------------ other losses
 
@@ -219,7 +228,7 @@ def distillation_loss(student, teacher, t=2.0):
     return ((q * (q.log() - logp)).sum(-1) * t * t).to(student.dtype)
 
 
-def distill_kernel(student, teacher, t=2.0, square=True, flip=False, base=1.0, soft=True, entropy=True, mean=False,
+def distill_kernel(student, teacher, t=2.0, square=True, flip=False, base=1.0, entropy=True, mean=False,
                    hot=False):
     a, b = (teacher, student) if flip else (student, teacher)
     a, b = a / t, b / (1.0 if hot else t)
@@ -230,7 +239,8 @@ def distill_kernel(student, teacher, t=2.0, square=True, flip=False, base=1.0, s
 
 rights(distillation_loss, distill_kernel, {"differences of logits less log sums": {}})
 honest(distillation_loss, "torch's own in double precision", lambda s, t: (F.kl_div(
-    (s.double() / 2).log_softmax(-1), (t.double() / 2).log_softmax(-1), log_target=True, reduction="none").sum(-1) * 4).to(
+    (s.double() / 2).log_softmax(-1), (t.double() / 2).log_softmax(-1), log_target=True,
+        reduction="none").sum(-1) * 4).to(
         s.dtype))
 wrongs(distillation_loss, distill_kernel, {
     "the factor of squared temperature is left out": {"square": False},
@@ -307,7 +317,7 @@ def huber_mean(x, y, delta=0.7):
     return torch.where(e <= delta, 0.5 * e * e, delta * (e - 0.5 * delta)).mean()
 
 
-def huber(x, y, delta=0.7, outer=0.7, half=0.5, over=1.0, n=500, low=None, lanes=32):
+def huber(x, y, delta=0.7, half=0.5, over=1.0, n=500, low=None, lanes=32):
     c = (x - y).abs().clamp(max=delta)
     v = F.pad(c * ((x - y).abs() - half * c) * over, (0, 12)).view(-1, lanes)
     if low:

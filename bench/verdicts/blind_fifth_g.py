@@ -15,7 +15,7 @@ def state(d, *shape, small=1e-3, step=3):
 
 
 @fifth(lambda d: state(d, 40, 30, small=1e-5))
-def adamw_step(p, g, m, v, t, lr=1e-2, b1=0.9, b2=0.95, eps=1e-8, wd=0.1):
+def adamw_three(p, g, m, v, t, lr=1e-2, b1=0.9, b2=0.95, eps=1e-8, wd=0.1):
     p = p * (1 - lr * wd)
     m = b1 * m + (1 - b1) * g
     v = b2 * v + (1 - b2) * g * g
@@ -23,7 +23,7 @@ def adamw_step(p, g, m, v, t, lr=1e-2, b1=0.9, b2=0.95, eps=1e-8, wd=0.1):
     return p - lr * update, m, v
 
 
-def adamw_kernel(p, g, m, v, t, eps=1e-8, l2=False, wd=0.1, off=0, inside=False, early=False, root=True, b=(0.9, 0.95),
+def adamw_kernel(p, g, m, v, t, eps=1e-8, l2=False, wd=0.1, off=0, inside=False, early=False, b=(0.9, 0.95),
                  uncorrected=False, decay_after=False, low=None, old=False):
     b1, b2 = b
     g = g + wd * p if l2 else g
@@ -44,9 +44,9 @@ def adamw_kernel(p, g, m, v, t, eps=1e-8, l2=False, wd=0.1, off=0, inside=False,
     return p - 1e-2 * (u + (0 if l2 else wd) * p), m, v
 
 
-honest(adamw_step, "one fused subtraction", adamw_kernel)
-honest(adamw_step, "in double precision", wide(adamw_kernel, torch.float64))
-wrongs(adamw_step, adamw_kernel, {
+honest(adamw_three, "one fused subtraction", adamw_kernel)
+honest(adamw_three, "in double precision", wide(adamw_kernel, torch.float64))
+wrongs(adamw_three, adamw_kernel, {
     "weight decay goes into the gradient (L2)": {"l2": True},
     "the corrections count the step from 0 (t - 1)": {"off": -1},
     "there is no bias correction": {"uncorrected": True},
@@ -54,33 +54,35 @@ wrongs(adamw_step, adamw_kernel, {
     "the update uses the moments of before this step": {"old": True},
     "beta2 is 0.999": {"b": (0.9, 0.999)},
     "decay is not multiplied by the learning rate": {"wd": 10.0},
-    "the first moment is kept in bf16": {"low": bf}})
+    "the first moment is kept in bf16": {"low": bf},
+    "eps is added before the second moment is corrected": {"early": True},
+    "the decay is that of the updated weights": {"decay_after": True}})
 
 
 @fifth(lambda d: (d(50, 20, dtype=bf), d(50, 20, dtype=bf, scale=1e-2), d(50, 20, scale=1e-2)))
-def lion_step(p, g, m, lr=3e-2, wd=0.5):
+def lion_mixed(p, g, m, lr=3e-2, wd=0.5):
     g = g.to(m.dtype)
     u = torch.sign(0.9 * m + 0.1 * g)
     return (p.to(m.dtype) * (1 - lr * wd) - lr * u).to(p.dtype), 0.99 * m + 0.01 * g
 
 
-def lion_kernel(p, g, m, lr=3e-2, b1=0.9, b2=0.99, late=False, wd=0.5, add=False, plain=False, low=None):
+def lion_kernel(p, g, m, lr=3e-2, b1=0.9, b2=0.99, late=False, wd=0.5, plain=False, low=None):
     store, p, g = p.dtype, p.float(), g.float()
     new = b2 * m + (1 - b2) * g
     c = new if late else b1 * m + (1 - b1) * g
     u = c if plain else torch.where(c > 0, 1.0, torch.where(c < 0, -1.0, 0.0))
-    p = p - lr * u - (lr * wd * (p - lr * u) if add else lr * wd * p)
+    p = p - lr * u - lr * wd * p
     return p.to(store), cut(new, low)
 
 
-honest(lion_step, "by comparisons", lion_kernel)
+honest(lion_mixed, "by comparisons", lion_kernel)
 for words, keys in {
         "the sign is taken of the updated moment": {"late": True},
         "the two betas are exchanged": {"b1": 0.99, "b2": 0.9},
         "weight decay is left out": {"wd": 0.0},
         "the moment itself, not its sign, is the update": {"plain": True},
         "the moment is stored through bf16": {"low": bf}}.items():
-    mistake(lion_step, words, lambda *a, keys=keys: lion_kernel(*a, **keys))
+    mistake(lion_mixed, words, lambda *a, keys=keys: lion_kernel(*a, **keys))
 
 
 @fifth(lambda d: (d(600), d(600, scale=1e-2), d(600, scale=1e-2)))
@@ -90,7 +92,8 @@ def nesterov_step(p, g, buf, lr=0.1, mu=0.9, wd=1e-2):
     return p - lr * (g + mu * buf), buf
 
 
-def nesterov_kernel(p, g, buf, lr=0.1, mu=0.9, wd=1e-2, nesterov=True, damp=0.0, old=False, outside=False, drop=0):
+def nesterov_kernel(p, g, buf, lr=0.1, mu=0.9, wd=1e-2, nesterov=True, damp=0.0, old=False, outside=False,
+        drop=0):
     d = g if outside else torch.add(g, p, alpha=wd)
     new = torch.add(d * (1 - damp), buf, alpha=mu)
     u = d + mu * (buf if old else new) if nesterov else new
@@ -162,13 +165,13 @@ def muon_orthogonalize(g, steps=5):
     return x * max(1, g.shape[0] / g.shape[1]) ** 0.5
 
 
-def muon_kernel(g, steps=5, abc=(3.4445, -4.7750, 2.0315), size="frobenius", low=None, cubic=False, scale=1.0):
+def muon_kernel(g, steps=5, abc=(3.4445, -4.7750, 2.0315), size="frobenius", low=None, scale=1.0):
     a, b, c = abc
     n = {"frobenius": g.norm(), "max": g.abs().max(), "spectral": torch.linalg.matrix_norm(g, 2)}[size]
     x = cut((g / (n + 1e-7)).T, low)
     for _ in range(steps):
         s = cut(x.T @ x, low)
-        x = cut(a * x + cut(x @ cut(b * s + (0 if cubic else c) * cut(s @ s, low), low), low), low)
+        x = cut(a * x + cut(x @ cut(b * s + c * cut(s @ s, low), low), low), low)
     return x.T.contiguous() * scale
 
 
@@ -206,7 +209,7 @@ def shampoo_direction(g, left, right):
     return root(left) @ g @ root(right), left, right
 
 
-def shampoo_kernel(g, left, right, power=-0.25, swap=False, one=False, old=False, keep=0.9, sides=2, turned=False):
+def shampoo_kernel(g, left, right, power=-0.25, old=False, keep=0.9, sides=2, turned=False):
     l0, r0 = left, right
     left, right = left * keep + g @ g.T, right * keep + g.T @ g
 
@@ -248,7 +251,7 @@ wrongs(shampoo_direction, shampoo_kernel, {
 
 
 def bases(d):
-    a, b = torch.linalg.qr(d(18, 18))[0], torch.linalg.qr(d(14, 14))[0]
+    a, b = (torch.linalg.qr(d(n, n))[0].contiguous() for n in (18, 14))
     return d(18, 14), a, b, d(18, 14).square() * 0.5, d(18, 14, scale=0.3)
 
 
@@ -260,11 +263,10 @@ def soap_update(g, ql, qr, v, m):
     return ql @ (mp / (v.sqrt() + 1e-8)) @ qr.T, v, m
 
 
-def soap_kernel(g, ql, qr, v, m, turned=False, back=True, raw=False, plain=False, late=False, half=False):
+def soap_kernel(g, ql, qr, v, m, turned=False, back=True, raw=False, plain=False, late=False):
     m = m + 0.05 * (m * -1 + g)
     a, b = (ql, qr.T) if turned else (ql.T, qr)
     gp = a @ (g @ b)
-    gp = a @ g if half else gp
     mp = m if raw else a @ (m @ b)
     old, v = v, v + 0.05 * ((g if plain else gp).square() - v)
     u = mp / ((old if late else v).sqrt() + 1e-8)
@@ -288,12 +290,12 @@ def clip_gradients(a, b, c, top=1.0):
     return tuple((x.float() * scale).to(x.dtype) for x in (a, b, c)) + (norm,)
 
 
-def clip_kernel(a, b, c, low=None, each=False, plain=False, square=False, skip=False, top=1.0, twice=False):
+def clip_kernel(a, b, c, low=None, each=False, plain=False, square=False, top=1.0, twice=False):
     sums = [cut(x.float().square(), low).sum() for x in (a, b, c)]
     if plain:
         total = sum(s.sqrt() for s in sums)
     else:
-        total = sum(sums[:-1] if skip else sums)
+        total = sum(sums)
         total = total if square else total.sqrt()
     s = [(top / ((x.sqrt() if each else total) + 1e-6)).clamp(max=1.0) for x in sums]
     return tuple((x.float() * f * (f if twice else 1.0)).to(x.dtype) for x, f in zip((a, b, c), s)) + (total,)
@@ -315,9 +317,9 @@ def unscaled_clip_by_norm(g, p, ema, scale):
     return torch.where(g.norm() > 0.02, g * 0.02 / g.norm(), g), ema * 0.99 + p * 0.01
 
 
-def unscale(g, p, ema, scale, late=False, swap=False, use=True, flush=False, lerp=0.01):
+def unscale(g, p, ema, scale, late=False, swap=False, flush=False, lerp=0.01):
     n = (g / (1.0 if late else scale)).norm()
-    g = g / scale if use else g
+    g = g / scale
     g = torch.where(g.abs() < 2.0 ** -10, 0.0, g) if flush else g
     n = n if late else g.norm()
     e = p + (ema - p) * lerp if swap else ema + (p - ema) * lerp
@@ -339,9 +341,12 @@ def warm_average(ema, p, step):
 
 
 honest(warm_average, "one lerp", lambda e, p, s: torch.lerp(p, e, (1 + s) / (10 + s)))
-honest(warm_average, "a difference, multiplied and added", lambda e, p, s: torch.addcmul(e, p - e, torch.tensor(9 / 13)))
+honest(warm_average, "a difference, multiplied and added",
+    lambda e, p, s: torch.addcmul(e, p - e, torch.tensor(9 / 13)))
 mistake(warm_average, "the step counts from 1 more", lambda e, p, s: torch.lerp(p, e, (2 + s) / (11 + s)))
 mistake(warm_average, "the larger of decay and warm-up is used", lambda e, p, s: torch.lerp(p, e, 0.999))
 mistake(warm_average, "old and new are exchanged", lambda e, p, s: torch.lerp(e, p, (1 + s) / (10 + s)))
-mistake(warm_average, "integer division makes the decay 0", lambda e, p, s: torch.lerp(p, e, (1 + s) // (10 + s)))
-mistake(warm_average, "the average is stored in bf16", lambda e, p, s: narrow(torch.lerp(p, e, (1 + s) / (10 + s))))
+mistake(warm_average, "integer division makes the decay 0",
+    lambda e, p, s: torch.lerp(p, e, (1 + s) // (10 + s)))
+mistake(warm_average, "the average is stored in bf16",
+    lambda e, p, s: narrow(torch.lerp(p, e, (1 + s) / (10 + s))))

@@ -51,7 +51,7 @@ def route_sigmoid_groups(logits, bias):
     return w / (w.sum(-1, keepdim=True) + 1e-20) * 2.5, e
 
 
-def route_groups(logits, bias, biased=False, top=2, scale=2.5, use=True, groups=2, soft=False, zero=False, renorm=True):
+def route_groups(logits, bias, biased=False, top=2, scale=2.5, use=True, groups=2, soft=False, renorm=True):
     s = logits.softmax(-1) if soft else 1 / (1 + (-logits).exp())
     weight, experts = [], []
     for i in range(len(s)):
@@ -73,7 +73,8 @@ wrongs(route_sigmoid_groups, route_groups, {
     "the factor 2.5 is left out": {"scale": 1.0},
     "the balancing bias is not used in the choice": {"use": False},
     "the choice is not limited to two groups": {"groups": 4},
-    "weights are not divided by their sum": {"renorm": False}})
+    "weights are not divided by their sum": {"renorm": False},
+    "scores are a softmax, not sigmoids": {"soft": True}})
 
 
 @fifth(lambda d: (d(40, 12), d.ints(5, 40), d.rand(40), 7))
@@ -86,7 +87,8 @@ def dispatch_with_capacity(x, expert, weight, capacity):
     return out, torch.where(keep, weight, 0.0), hot.sum(0)
 
 
-def dispatch_loop(x, expert, weight, capacity, limit=0, restart=False, last=False, dead=True, capped=False, spill=False):
+def dispatch_loop(x, expert, weight, capacity, limit=0, restart=False, last=False, dead=True, capped=False,
+        spill=False):
     out, n, gain = x.new_zeros(5, capacity, x.shape[-1]), [0] * 5, weight.clone()
     for i in reversed(range(40)) if last else range(40):
         e = int(expert[i])
@@ -122,7 +124,7 @@ def load_balance_loss(logits, live):
     return 8 * ((hit.sum(0) / n) * (p.sum(0) / n)).sum()
 
 
-def balance(logits, live, factor=8, k=2, padded=False, over=1.0, inner=True, square=False, all_n=False):
+def balance(logits, live, factor=8, k=2, padded=False, over=1.0, square=False, all_n=False):
     live = torch.ones_like(live) if padded else live
     z = logits[live]
     p = (z - z.logsumexp(-1, keepdim=True)).exp()
@@ -147,7 +149,7 @@ def combine_experts(y, slot, weight):
     return (y[slot].unflatten(0, (20, 3)).float() * weight.float()[..., None]).sum(1).to(y.dtype)
 
 
-def combine_scatter(y, slot, weight, lost=False, inverse=False, sorted_weight=False, plain=False, late=0, mean=False):
+def combine_scatter(y, slot, weight, lost=False, inverse=False, sorted_weight=False, plain=False, mean=False):
     out = torch.zeros(20, 20)
     back = torch.argsort(slot)  # sorted place -> assignment
     w = weight.flatten()
@@ -174,12 +176,12 @@ wrongs(combine_experts, combine_scatter, {
 @fifth(lambda d: (d.ints(6, 70),))
 def sort_by_expert(expert):
     order = torch.sort(expert, stable=True)[1]
-    return order, torch.bincount(expert, minlength=6), F.pad(torch.bincount(expert, minlength=6).cumsum(0), (1, 0))
+    return order, torch.bincount(expert, minlength=6), F.pad(torch.bincount(expert, minlength=6).cumsum(0),
+        (1, 0))
 
 
-def counting_sort(expert, unstable=False, inclusive=False, n=70, inverse=False, short=False):
-    e = expert[:n]
-    count = torch.stack([(e == i).sum() for i in range(6)])
+def counting_sort(expert, unstable=False, inclusive=False, inverse=False):
+    count = torch.stack([(expert == i).sum() for i in range(6)])
     ends = count.cumsum(0)
     starts, order = (ends - count).tolist(), torch.zeros(70, dtype=torch.long)
     for i in (reversed(range(70)) if unstable else range(70)):
@@ -241,14 +243,14 @@ for words, keys in {
 
 
 @fifth(lambda d: (d(5, 300, scale=2.0), 0.8))
-def top_p_filter(logits, p):
+def nucleus_filter(logits, p):
     v, order = logits.sort(descending=True, stable=True)
     prob = v.softmax(-1)
     keep = prob.cumsum(-1) - prob < p
     return torch.full_like(logits, -INF).scatter(-1, order, v.masked_fill(~keep, -INF))
 
 
-def top_p_kernel(logits, p, first=True, rising=False, temp=1.0, raw=False, value=-INF, scale=1.0):
+def top_p_kernel(logits, p, first=True, rising=False, temp=1.0, value=-INF, scale=1.0):
     prob = (logits.double() / temp).softmax(-1)
     out = torch.full_like(logits, value)
     for r in range(len(logits)):
@@ -261,17 +263,17 @@ def top_p_kernel(logits, p, first=True, rising=False, temp=1.0, raw=False, value
     return out
 
 
-honest(top_p_filter, "a loop that stops", top_p_kernel)
+honest(nucleus_filter, "a loop that stops", top_p_kernel)
 for words, keys in {
         "the token that crosses p is removed": {"first": False},
         "probabilities are added from the smallest": {"rising": True},
         "removed logits become 0, not -inf": {"value": 0.0},
         "the filter's probabilities are taken at temperature 2": {"temp": 2.0}}.items():
-    mistake(top_p_filter, words, lambda *a, keys=keys: top_p_kernel(*a, **keys))
+    mistake(nucleus_filter, words, lambda *a, keys=keys: top_p_kernel(*a, **keys))
 
 
 @fifth(lambda d: (d(4, 100, dtype=hf, scale=2.0), d.ints(100, 4, 12), 1.3))
-def repetition_penalty(logits, seen, penalty):
+def seen_token_penalty(logits, seen, penalty):
     x = logits.gather(1, seen)
     return logits.scatter(1, seen, torch.where(x < 0, x * penalty, x / penalty))
 
@@ -293,8 +295,8 @@ def doubled(d):
     return d(4, 100, dtype=hf, scale=2.0), seen, 1.3
 
 
-honest(repetition_penalty, "a loop over the set of tokens", wide(penalise))
-wrongs(repetition_penalty, penalise, {
+honest(seen_token_penalty, "a loop over the set of tokens", wide(penalise))
+wrongs(seen_token_penalty, penalise, {
     "negative logits are divided too, which raises them": {"divide": True},
     "the penalty is subtracted, not divided by": {"minus": True},
     "the last two tokens are not penalised": {"short": 2},
@@ -324,7 +326,7 @@ def embedding_bag_weighted(table, ids, offsets, weight):
     return torch.stack(out).to(table.dtype)
 
 
-def bag_kernel(table, ids, offsets, weight, last=True, early=0, mean=False, plain=False, low=None, empty=False, long=0):
+def bag_kernel(table, ids, offsets, weight, last=True, early=0, mean=False, plain=False, low=None, empty=False):
     out = torch.zeros(5, 16)
     for i in range(40):
         bag = int((offsets <= i + early).sum()) - 1
@@ -386,14 +388,14 @@ def segment_mean_max(x, seg):
     return total / count.clamp(min=1), torch.where(count > 0, top, 0.0)
 
 
-def segments(x, seg, zero=False, even=False, drop=0, lowest=False, merge=False, less=0):
+def segments(x, seg, zero=False, even=False, drop=0, lowest=False, merge=False):
     mean, top = torch.zeros(9, 6), torch.zeros(9, 6)
     for s in range(9):
         rows = x[:100 - drop][seg[:100 - drop] == s]
         if merge:
             rows = x[(seg == s) | (seg == s + 1) & (torch.arange(100) % 32 == 31)]
         if len(rows):
-            mean[s] = rows.sum(0) / (100 / 9 if even else max(len(rows) - less, 1))
+            mean[s] = rows.sum(0) / (100 / 9 if even else len(rows))
             top[s] = rows.amax(0).clamp(min=0) if zero else rows.amax(0)
         elif lowest:
             top[s] = -INF

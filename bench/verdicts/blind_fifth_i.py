@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set E, written blind: convolutions, pooling, resampling and boxes."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 
 from .blind import bf, hf, honest, mistake
-from .blind_fifth_a import INF, cut, fifth, rights, wide, wrongs
+from .blind_fifth_a import INF, cut, fifth, rights, wrongs
 
 # ------------------------------------------------------------------ convolutions
 
@@ -17,7 +15,7 @@ def conv3d_strided(x, w, b):
     return F.conv3d(x, w, b, stride=(1, 2, 2), padding=1)
 
 
-def conv3d_taps(x, w, b, mode="constant", flip=False, order=(0, 1, 2), lost=None, stride=(1, 2, 2), off=0, acc=None,
+def conv3d_taps(x, w, b, mode="constant", flip=False, order=(0, 1, 2), lost=None, stride=(1, 2, 2), off=0,
                 plain=False):
     x = F.pad(x, (1,) * 6, mode=mode)
     w = w.flip(2, 3, 4) if flip else w.permute(0, 1, *(2 + o for o in order))
@@ -27,14 +25,16 @@ def conv3d_taps(x, w, b, mode="constant", flip=False, order=(0, 1, 2), lost=None
             continue
         z, r, c = i // 9, i // 3 % 3, i % 3
         part = x[:, :, z:z + 6, r + off:r + off + 7:stride[1], c + off:c + off + 9:stride[2]]
-        part = part if part.shape[-2:] == (4, 5) else F.pad(part, (0, 5 - part.shape[-1], 0, 4 - part.shape[-2]))
-        y = cut(y + torch.einsum("nczrs,oc->nozrs", part, w[:, :, z, r, c]), acc)
+        part = part if part.shape[-2:] == (4, 5) else F.pad(part,
+            (0, 5 - part.shape[-1], 0, 4 - part.shape[-2]))
+        y = y + torch.einsum("nczrs,oc->nozrs", part, w[:, :, z, r, c])
     return y if plain else y + b[:, None, None, None]
 
 
 rights(conv3d_strided, conv3d_taps, {"tap by tap": {}})
 rights(conv3d_strided, lambda x, w, b: sum(F.conv2d(
-    F.pad(x, (0, 0, 0, 0, 1, 1))[:, :, z:z + 6].transpose(1, 2).flatten(0, 1), w[:, :, z], None, 2, 1) for z in range(
+    F.pad(x, (0, 0, 0, 0, 1, 1))[:, :, z:z + 6].transpose(1, 2).flatten(0, 1), w[:, :, z], None, 2,
+        1) for z in range(
         3)).unflatten(0, (2, 6)).transpose(1, 2) + b[:, None, None, None], {"three 2-d convolutions": {}})
 wrongs(conv3d_strided, conv3d_taps, {
     "borders are padded by copies of the edge, not zeros": {"mode": "replicate"},
@@ -54,13 +54,11 @@ def conv_three_by_three(x, w):
     return F.conv2d(x, w, padding=1)
 
 
-def winograd(x, w, at=AT, g=G, drop=False, low=None, low_w=None, overlap=2):
+def winograd(x, w, at=AT, g=G, drop=False, low=None, low_w=None):
     bt, g, at = (torch.tensor(m).float() for m in (BT, g, at))
     h, wd = x.shape[-2:]
     x = F.pad(x, (1, 1 + wd % 2, 1, 1 + h % 2))
     tiles = x.unfold(2, 4, 2).unfold(3, 4, 2)
-    if overlap == 1:
-        tiles = tiles.roll(1, 3)
     u = cut(torch.einsum("ij,ocjk,lk->ocil", g, w, g), low_w)
     v = cut(torch.einsum("ij,nchwjk,lk->nchwil", bt, tiles, bt), low)
     m = torch.einsum("ocil,nchwil->nohwil", u, v)
@@ -81,7 +79,8 @@ def conv_by_fft(x, w):
 
 honest(conv_three_by_three, "Winograd F(2, 3)", winograd)
 honest(conv_three_by_three, "Fourier transforms in double precision", conv_by_fft)
-honest(conv_three_by_three, "im2col", lambda x, w: (w.flatten(1) @ F.unfold(x, 3, padding=1)).view(1, 8, 13, 15))
+honest(conv_three_by_three, "im2col", lambda x, w: (w.flatten(1) @ F.unfold(x, 3, padding=1)).view(1, 8, 13,
+    15))
 wrongs(conv_three_by_three, winograd, {
     "one sign of the output transform is wrong": {"at": [[1, 1, 1, 0], [0, 1, -1, 1]]},
     "the weight transform's halves are ones": {"g": [[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]]},
@@ -169,7 +168,7 @@ def adaptive_average(x):
     return F.adaptive_avg_pool1d(x, 6)
 
 
-def adaptive_kernel(x, up=True, even=False, early=0):
+def adaptive_kernel(x, up=True, even=False):
     out = []
     for i in range(6):
         a, b = i * 17 // 6, -(-(i + 1) * 17 // 6) if up else (i + 1) * 17 // 6
@@ -201,7 +200,8 @@ def axis_weights(n, m, corners=False, half=0.5, clip=True, cubic=None, near=Fals
         t = (pos - base - tap).abs()
         if cubic:
             a = cubic
-            v = torch.where(t <= 1, (a + 2) * t ** 3 - (a + 3) * t ** 2 + 1, a * (t ** 3 - 5 * t ** 2 + 8 * t - 4))
+            v = torch.where(t <= 1, (a + 2) * t ** 3 - (a + 3) * t ** 2 + 1,
+                a * (t ** 3 - 5 * t ** 2 + 8 * t - 4))
         else:
             v = 1 - t
             v = (v > 0.5).double() if near else v
@@ -210,7 +210,7 @@ def axis_weights(n, m, corners=False, half=0.5, clip=True, cubic=None, near=Fals
     return w.float()
 
 
-def resample(x, size=(20, 24), swap=False, low=None, **keys):
+def resample(x, size=(20, 24), low=None, **keys):
     h, w = x.shape[-2:]
     a, b = axis_weights(h, size[0], **keys), axis_weights(w, size[1], **keys)
     return cut(a, low) @ x @ cut(b, low).T
@@ -304,7 +304,8 @@ def class_nms(box, score, label, limit):
     order = torch.sort(score, descending=True, stable=True)[1]
     b, c = box[order], label[order]
     size = (b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1])
-    side = (torch.minimum(b[:, None, 2:], b[None, :, 2:]) - torch.maximum(b[:, None, :2], b[None, :, :2])).clamp(min=0)
+    side = (torch.minimum(b[:, None, 2:], b[None, :, 2:]) - torch.maximum(b[:, None, :2],
+        b[None, :, :2])).clamp(min=0)
     both = side[..., 0] * side[..., 1]
     iou = both / (size[:, None] + size[None] - both)
     keep = torch.ones(len(b), dtype=torch.bool)
@@ -314,7 +315,7 @@ def class_nms(box, score, label, limit):
     return torch.zeros_like(keep).scatter(0, order, keep)
 
 
-def nms_loop(box, score, label, limit, plus=0.0, any_class=False, dead=False, rising=False, small=False, low=None):
+def nms_loop(box, score, label, limit, plus=0.0, any_class=False, dead=False, rising=False, small=False):
     kept, mask = [], torch.zeros(60, dtype=torch.bool)
     seen = []
     for i in torch.argsort(score, descending=not rising).tolist():
@@ -351,7 +352,7 @@ def giou_loss(a, b):
     return 1 - both / union + (hull - union) / hull
 
 
-def giou(a, b, clamp=True, plain=False, plus=0.0, mid=False, union=False):
+def giou(a, b, clamp=True, plain=False, plus=0.0, union=False):
     w, h = ((torch.minimum(a[:, i + 2], b[:, i + 2]) - torch.maximum(a[:, i], b[:, i]) + plus) for i in (0, 1))
     both = w.clamp(min=0) * h.clamp(min=0) if clamp else w * h
     u = sum((t[:, 2] - t[:, 0] + plus) * (t[:, 3] - t[:, 1] + plus) for t in (a, b)) - (0 if union else both)
