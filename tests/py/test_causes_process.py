@@ -379,3 +379,22 @@ def test_a_search_neither_delays_nor_changes_a_verdict(alike, tmp_path):
     assert not metrics(out)
     run = check(alike, tmp_path / "bad", "--causes", "never")
     assert run.returncode == 2 and "--causes" in run.stderr
+
+
+# ---- time ----------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_search_is_the_processors():
+    """What other programs take of the clock costs nothing, and what further threads take costs as much."""
+    from ulpscope.causes.process import Limit
+
+    until = time.monotonic() + 1000
+    limit = Limit({"behind": 0, "past": [], "until": until, "seconds": 0.3, "spent": 0.0}, None, None)
+    time.sleep(0.5)
+    assert not limit.over() and limit.taken() < 0.2
+    x = torch.randn(400, 400)
+    while not limit.over() and time.monotonic() < until - 970:
+        work = threading.Thread(target=lambda: [x @ x for _ in range(40)])
+        work.start()
+        work.join()  # this thread takes nothing
+    assert limit.over() and limit.ended

@@ -27,7 +27,8 @@ from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel, process
 from .groups import Own
 
-SECONDS = 2.0  # that a search may take, if nobody says otherwise
+SECONDS = 2.0  # of the processor that a search may take, if nobody says otherwise
+BY_THE_CLOCK = 20  # times as long a search may last before it counts as hanging
 START_SECONDS = 120  # importing torch on a busy machine
 TRIES = 2  # processes that one finding may cost
 LONGEST = 1e6  # seconds that a poll takes
@@ -233,13 +234,13 @@ class Inquiry:
     def _answered(self, helper, request):
         """What a process says of the callable, in the first of the ways to send it that works."""
         helper.wake()
-        # The seconds are the processor's; by the clock a machine that does much else takes longer.
-        clock = 4 * self.seconds + process.GRACE_SECONDS
+        # The seconds are the processor's; the clock is for what hangs, also on a machine that does much else.
+        clock = BY_THE_CLOCK * self.seconds + process.GRACE_SECONDS
         while True:
             helper.lay_out(self.number, self._parcel[:-1])
             answer = helper.ask({"number": self.number, "sizes": [memoryview(p).nbytes for p in self._parcel[:-1]],
-                                 "threads": torch.get_num_threads(), "seconds": self.seconds, "clock": clock,
-                                 **request}, clock + process.GRACE_SECONDS)  # fmt: skip
+                                 "seconds": self.seconds, "clock": clock, **request},
+                                clock + process.GRACE_SECONDS)  # fmt: skip
             if "unfit" not in answer:
                 return answer
             self.number, self._parcel, self._way = next(_numbers), None, self._way + 1

@@ -191,7 +191,8 @@ def searched(finding, request, limit):
 
     from . import diagnose
 
-    torch.set_num_threads(request["threads"])
+    # What other threads burn while they wait would count as well, and more of it where there are more.
+    torch.set_num_threads(1)
     text = diagnose.search(finding[0], finding[1](request["findings"]), limit, request["known"])
     return {"cause": text, "ended": limit.ended}
 
@@ -205,16 +206,16 @@ class Limit:
 
     def __init__(self, request, head, line):
         self.head, self.line, self.behind, self.past = head, line, request["behind"], request["past"]
-        self.start, self.last = time.thread_time(), request["until"] - GRACE_SECONDS
+        self.start, self.last = time.process_time(), request["until"] - GRACE_SECONDS
         self.seconds, self.spent = request["seconds"], request["spent"]
         self.ended, self.tried = False, 0
 
     def taken(self):
-        """Seconds of this thread, so that a busy machine names the same causes."""
-        return self.spent + time.thread_time() - self.start
+        """Seconds of the processor, so that a busy machine names the same causes."""
+        return self.spent + time.process_time() - self.start
 
     def over(self, share=1.0):
-        """Whether the time is spent, or a share of it: that of this thread, or that of the clock."""
+        """Whether the time is spent, or a share of it: the processor's, or what a hang may take by the clock."""
         self.ended = self.ended or self.taken() > self.seconds or time.monotonic() > self.last
         return self.ended or self.taken() > share * self.seconds
 
