@@ -24,8 +24,9 @@ USC_BEGIN_DECLS
     X(UNCHANGED, "unchanged", 0,                                                         \
       "the result is $s unchanged: it was lost, not written, or the rest of the "        \
       "formula is missing")                                                              \
-    X(ALL_ZERO, "all_zero", 0, "the result is all zeros: nothing was written")           \
+    X(ALL_ZERO, "all_zero", 0, "the result is all zeros")                                \
     X(ALL_NAN, "all_nan", 0, "the result is all NaN: spurious NaN")                      \
+    X(ONLY_INPUT, "unchanged", 0, "the result holds nothing but $s, in every slice")     \
     X(ALWAYS_TRUE, "constant", 0,                                                        \
       "the result is always True (a constant, whatever the input)")                      \
     X(ALWAYS_FALSE, "constant", 0,                                                       \
@@ -46,16 +47,17 @@ USC_BEGIN_DECLS
     X(TAIL, "tail", 0, "the last $n of $m elements are $h")                              \
     X(TAIL_REPEATS, "tail", 0,                                                           \
       "the last $n of $m elements repeat those before: stale tail")                      \
-    X(LAST_ZERO, "tail", 0, "the last element is zero: the tail was not written")        \
+    X(LAST_ZERO, "tail", 0, "the last element is zero")                                  \
     X(LAST_REPEATS, "tail", 0,                                                           \
       "the last element repeats the one before: it is stale, not written")               \
     X(LAST_STALE, "tail", 0, "the last element was not written: it is stale")            \
     X(RUN, "run", 0, "the elements $f to $l of $m in memory are $h")                     \
     X(SLICES, "slices", 0, "$p are $h")                                                  \
-    X(SLICES_REPEAT, "slices", 0, "$p repeat their neighbours: stale or wrong stride")   \
-    X(TAIL_GARBAGE, "garbage", 1,                                                        \
-      "the last $n of $m elements are garbage (not written or not computed)")            \
-    X(SLICES_GARBAGE, "garbage", 1, "$p are garbage (not written or not computed)")      \
+    X(SLICES_REPEAT, "slices", 0, "$p repeat their neighbours")                          \
+    X(SLICES_INPUT, "slices", 0, "$p hold nothing but $s")                               \
+    X(SLICES_OF, "slices", 0, "$p hold the right values of $s (wrong index)")            \
+    X(CLIPPED_BELOW, "identity", 0, "results below $v are $v")                           \
+    X(CLIPPED_ABOVE, "identity", 0, "results above $v are $v")                           \
     X(TILE, "tile", 0, "the$s tile ($p) is $h")                                          \
     X(SPREAD, "content", 0, "$n of $m elements are $h")                                  \
     X(PADDED, "padding", 0,                                                              \
@@ -93,7 +95,11 @@ USC_BEGIN_DECLS
     X(INTERLEAVED, "moved", 0, "wrong stride: halves along axis $a interleaved")         \
     X(SPLIT, "moved", 0, "wrong stride: pairs along axis $a split into halves")          \
     X(TRANSPOSED, "moved", 0, "wrong stride: the result is transposed (axes $a and $b)") \
+    X(FIRST_FOR_ALL, "moved", 0,                                                         \
+      "the first slice along axis $a stands in the place of all (wrong index or "        \
+      "stride)")                                                                         \
     X(ABSOLUTE, "sign", 0, "the sign is lost: absolute values")                          \
+    X(CONJUGATED, "sign", 0, "the sign of the imaginary part is flipped (conjugated)")   \
     X(INVERTED, "sign", 0, "the result is inverted")                                     \
     X(DOUBLED_BEFORE, "moved", 0,                                                        \
       "every other element repeats the one before it (stale, or wrong stride)")          \
@@ -109,7 +115,7 @@ USC_BEGIN_DECLS
     X(SWALLOWED, "nonfinite", 0, "$s swallowed: $n elements hold $h instead")            \
     X(SWALLOWED_BY, "nonfinite", 0, "saturated at $v: Inf swallowed in $n elements")     \
     X(OVERFLOW, "overflow", 0, "spurious Inf: overflow beyond $v$s")                     \
-    X(OVERFLOW_INSIDE, "overflow", 0,                                                    \
+    X(OVERFLOW_INSIDE, "overflow", 1,                                                    \
       "spurious $s: overflow of intermediates beyond 65504, the maximum of float16")     \
     X(SPURIOUS, "nonfinite", 0, "spurious $s$h")                                         \
     X(OTHER_KIND, "nonfinite", 0,                                                        \
@@ -131,27 +137,25 @@ USC_BEGIN_DECLS
     X(SOME_SIGN, "sign", 0,                                                              \
       "the sign is flipped in $n slices along axis $p (a factor of some results)")       \
     X(PARTIAL_FACTOR, "partial", 1,                                                      \
-      "dropped contribution: each slice along axis $p is too $s by a factor of its "     \
-      "own, as where part of a sum (partial sums) is missing from its statistic")        \
-    X(PARTIAL_AMOUNT, "partial", 0,                                                      \
-      "dropped contribution: part of the sum that each slice along axis $p shares is "   \
-      "missing (an amount of its own)")                                                  \
-    X(STATISTIC_ROUNDED, "format", 0,                                                    \
+      "each slice along axis $p is too $s by a factor of its own")                       \
+    X(PARTIAL_AMOUNT, "partial", 1,                                                      \
+      "each slice along axis $p is too $s by an amount of its own")                      \
+    X(STATISTIC_ROUNDED, "format", 1,                                                    \
       "intermediates rounded to $s: the statistic of each slice along axis $p")          \
     X(SLICE_FACTORS, "statistic", 1,                                                     \
-      "each slice along axis $p is off by a factor of its own: its statistic is wrong")  \
-    X(SLICE_AMOUNTS, "statistic", 0,                                                     \
-      "each slice along axis $p is off by an amount of its own: its statistic is wrong") \
+      "each slice along axis $p is off by a factor of its own")                          \
+    X(SLICE_AMOUNTS, "statistic", 1,                                                     \
+      "each slice along axis $p is off by an amount of its own")                         \
     X(ACCUMULATED, "format", 0, "accumulated in $s (low-precision accumulator)")         \
     X(ROUNDED_INSIDE, "format", 0, "intermediates rounded to $s")                        \
     X(GRID, "format", 0,                                                                 \
       "intermediates or accumulator rounded to $s: the result has $n significant bits")  \
     X(CUT, "format", 0,                                                                  \
       "the result has $n significant bits: rounded or truncated to $s")                  \
-    X(NOISE, "noise", 0,                                                                 \
-      "looks like noise consistent with $s arithmetic (intermediates or accumulator)")   \
-    X(APPROXIMATION, "noise", 0,                                                         \
-      "looks like an inaccurate elementary function or approximation")
+    X(BITS, "format", 1, "the result has $n significant bits")                           \
+    X(NOISE, "noise", 0, "looks like noise, of both signs and without a pattern")        \
+    X(WHERE, "where", 0, "off only in $s")                                               \
+    X(WHERE_FAR, "where", 0, "far off only in $s")
 
 typedef enum usc_cause_code {
 #define USC_CAUSE_ENUM(id, code, seen, words) USC_CAUSE_##id,
@@ -187,20 +191,25 @@ typedef struct usc_cause_operands {
     usc_verdict verdict;
     double bits;      /* effective bits of the finding */
     bool adds;        /* the operator adds up many terms */
+    bool parts;       /* the last axis is the real and the imaginary part */
+    bool heads;       /* four axes are batch, head, token and column */
     unsigned formats; /* that something else speaks for */
     const usc_alloc *alloc;
 } usc_cause_operands;
 
 /* What is asked, in the order in which a search goes. */
 typedef enum usc_cause_look {
-    USC_CAUSE_PLAIN,   /* what stands before any run of an operator */
-    USC_CAUSE_KINDS,   /* NaN and Inf out of place */
-    USC_CAUSE_SIZE,    /* one factor or amount: a variant of the operator may say more */
-    USC_CAUSE_ORDER,   /* the right values in other places */
-    USC_CAUSE_SIDE,    /* a factor of one sign */
-    USC_CAUSE_PLACES,  /* what place, content and size of the errors speak for */
-    USC_CAUSE_ANYTHING /* all of these, one after the other; where no run of the operator
-                          has come between, statistics of slices are only seen */
+    USC_CAUSE_PLAIN,    /* what stands before any run of an operator */
+    USC_CAUSE_KINDS,    /* NaN and Inf out of place */
+    USC_CAUSE_SIZE,     /* one factor or amount: a variant of the operator may say more */
+    USC_CAUSE_ORDER,    /* the right values in other places */
+    USC_CAUSE_CLIP,     /* a number that counts in a minimum or a maximum */
+    USC_CAUSE_SIDE,     /* a factor of one sign */
+    USC_CAUSE_PLACES,   /* what place, content and size of the errors speak for */
+    USC_CAUSE_ANYTHING, /* all of these, one after the other; where no run of the operator
+                           has come between, statistics of slices are only seen */
+    USC_CAUSE_PLACE     /* which rows, columns or elements are off where that is not most
+                           of all; a fact that stands beside any cause, or beside none */
 } usc_cause_look;
 
 enum { USC_CAUSE_TEXT = 320 };
@@ -235,6 +244,18 @@ USC_API void usc_cause_close(usc_cause *c);
  */
 USC_API USC_NODISCARD usc_status usc_cause_ask(usc_cause *c, usc_cause_look look,
                                                usc_cause_found *out, usc_error *err);
+
+/** Whether a cause by its code says itself which elements are off, or that all are. */
+USC_API bool usc_cause_tells_place(const char *code);
+
+/**
+ * Puts what is found into words: the cause, "cause unknown" where there is none, and
+ * which places are off where that is another fact.
+ *
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_cause_add_place(usc_cause *c, usc_cause_found *io,
+                                                     usc_error *err);
 
 /** What sizes tell where they differ from the truth's; NONE where they do not. */
 USC_API void usc_cause_shape(const usc_tensor *device, const usc_tensor *truth,

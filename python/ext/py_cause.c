@@ -66,18 +66,19 @@ static int open_cause(PyObject *self_object, const usc_cause_operands *o)
 
 static int cause_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"device", "truth",   "yardstick", "before",         "inputs",
-                            "others", "verdict", "bits",      "odd_is_excused", NULL};
+    static char *names[] = {"device",         "truth",  "yardstick", "before",
+                            "inputs",         "others", "verdict",   "bits",
+                            "odd_is_excused", "heads",  "parts",     NULL};
     cause_object *self = (cause_object *)self_object;
     PyObject *device, *truth, *yardstick, *before = NULL, *inputs = NULL, *others = NULL;
     usc_tensor d, t, y, b;
     usc_cause_named *in = NULL, *other = NULL;
     usc_cause_operands o = {.device = &d, .truth = &t, .yardstick = &y};
     const char *verdict = "";
-    int excused = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOOsdp", names, &device, &truth,
+    int excused = 0, heads = 0, parts = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOOsdppp", names, &device, &truth,
                                      &yardstick, &before, &inputs, &others, &verdict,
-                                     &o.bits, &excused))
+                                     &o.bits, &excused, &heads, &parts))
         return -1;
     if (self->c != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a cause is opened once");
@@ -86,6 +87,8 @@ static int cause_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
     if (self->lock == NULL) self->lock = PyThread_allocate_lock();
     o.verdict = usc_verdict_by_text(verdict);
     o.odd_is_excused = excused != 0;
+    o.heads = heads != 0;
+    o.parts = parts != 0;
     Py_XSETREF(self->kept, Py_BuildValue("(OOO)", args, kwargs ? kwargs : Py_None,
                                          inputs ? inputs : Py_None));
     int result = self->lock == NULL || self->kept == NULL ? -1 : 0;
@@ -147,11 +150,11 @@ static int index_of(const char *name, const char *const *names, int n)
 
 static PyObject *cause_ask(PyObject *self, PyObject *args)
 {
-    static const char *const looks[] = {"plain", "kinds",  "size",    "order",
-                                        "side",  "places", "anything"};
+    static const char *const looks[] = {"plain", "kinds",  "size",     "order", "clip",
+                                        "side",  "places", "anything", "place"};
     const char *name;
     if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
-    const int look = index_of(name, looks, USC_CAUSE_ANYTHING + 1);
+    const int look = index_of(name, looks, USC_CAUSE_PLACE + 1);
     usc_cause *c = look >= 0 ? enter(self) : NULL;
     if (c == NULL) return NULL;
 
@@ -280,6 +283,14 @@ static PyObject *cause_of_shape(PyObject *module, PyObject *args)
     return PyUnicode_FromString(found.text);
 }
 
+static PyObject *cause_tells_place(PyObject *module, PyObject *args)
+{
+    const char *code;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "s", &code)) return NULL;
+    return PyBool_FromLong(usc_cause_tells_place(code));
+}
+
 static PyObject *significant_bits(PyObject *module, PyObject *args)
 {
     PyObject *tensor;
@@ -298,6 +309,8 @@ static PyObject *significant_bits(PyObject *module, PyObject *args)
 static PyMethodDef functions[] = {
     {"cause_of_shape", cause_of_shape, METH_VARARGS,
      "cause_of_shape(device, truth) -> str: see usc_cause_shape."},
+    {"cause_tells_place", cause_tells_place, METH_VARARGS,
+     "cause_tells_place(code) -> bool: see usc_cause_tells_place."},
     {"significant_bits", significant_bits, METH_VARARGS,
      "significant_bits(tensor, least=4) -> int: see usc_cause_grid."},
     {NULL, NULL, 0, NULL},

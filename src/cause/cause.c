@@ -43,14 +43,25 @@ static bool like(const usc_tensor *t, const usc_tensor *device)
            memcmp(t->sizes, device->sizes, (size_t)t->ndim * sizeof t->sizes[0]) == 0;
 }
 
-/* Whether a tensor may be what the device gave, or an index of its rows. */
+/* Whether every axis of a tensor is one of the last of the device's, or of size 1. */
+static bool broadcasts(const usc_tensor *t, const usc_tensor *device)
+{
+    const int more = device->ndim - t->ndim;
+    if (more < 0 || t->ndim == 0) return false;
+    for (int a = 0; a < t->ndim; a++)
+        if (t->sizes[a] != 1 && t->sizes[a] != device->sizes[a + more]) return false;
+    return true;
+}
+
+/* Whether a tensor may be what the device gave, or part of it, or an index of its rows.
+ */
 static bool useful(const usc_tensor *t, const usc_tensor *device)
 {
     const usc_kind kind = usc_dtype_info_of(t->dtype)->kind;
     const bool index = kind == USC_KIND_INT || kind == USC_KIND_UINT;
     usc_tensor rows = *device;
     if (index && t->ndim > 0 && t->ndim < device->ndim) rows.ndim = t->ndim;
-    return like(t, &rows);
+    return like(t, &rows) || (kind == USC_KIND_FLOAT && broadcasts(t, device));
 }
 
 static bool take_named(usc_cause *c, const usc_cause_operands *o,
@@ -91,6 +102,22 @@ static usc_status check(const usc_cause_operands *o, usc_error *err)
     return USC_OK;
 }
 
+/* Formats that no dtype of the call has room for: nobody rounds to those. */
+static unsigned barred(const usc_cause_operands *o)
+{
+    bool half = o->device->dtype == USC_F16, brain = o->device->dtype == USC_BF16;
+    bool wide = !half && !brain;
+    for (int i = 0; i < o->n_inputs; i++) {
+        const usc_dtype t = o->inputs[i].tensor.dtype;
+        half |= t == USC_F16;
+        brain |= t == USC_BF16;
+        wide |= t == USC_F32 || t == USC_F64;
+    }
+    return wide ? 0
+                : (brain ? 0 : USC_CAUSE_BF16) | (half ? 0 : USC_CAUSE_F16) |
+                      USC_CAUSE_TF32;
+}
+
 static bool take_operands(usc_cause *c, const usc_cause_operands *o)
 {
     const usc_dtype_info *info = usc_dtype_info_of(o->device->dtype);
@@ -103,6 +130,9 @@ static bool take_operands(usc_cause *c, const usc_cause_operands *o)
     c->has_before = o->before != NULL && like(o->before, o->device);
     c->verdict = o->verdict;
     c->effective = o->bits;
+    c->heads = o->heads;
+    c->parts = o->parts;
+    c->formats_barred = barred(o);
     usc_cause_hint(c, o->adds, o->formats);
     return usc_cause_operand(o->device, &c->kept, &c->d) &&
            usc_cause_operand(o->truth, &c->kept, &c->t) &&
@@ -176,8 +206,7 @@ static bool damage(usc_cause *c, usc_cause_found *out)
     const marks *far = usc_cause_far(c), *fine = usc_cause_fine(c);
     if (far == NULL || fine == NULL) return false;
     const bool few = fine->n > 0 && fine->n < c->d.n / 2 && fine->n != far->n;
-    return (few && usc_cause_damage(c, fine, true, out)) ||
-           usc_cause_damage(c, far, true, out);
+    return (few && usc_cause_damage(c, fine, out)) || usc_cause_damage(c, far, out);
 }
 
 /* NaN or Inf out of place, where something else than a formula made them. */
@@ -186,12 +215,12 @@ static bool plain_kinds(usc_cause *c, usc_cause_found *out)
     const marks *far = usc_cause_far(c);
     int64_t finite = 0;
     if (far == NULL || usc_cause_saturated(c, out)) return far != NULL;
-    if (far->n == 1 && usc_cause_damage(c, far, true, out)) return true;
+    if (far->n == 1 && usc_cause_damage(c, far, out)) return true;
     if (usc_cause_opposite(c) && usc_cause_size(c, out) && (out->code == USC_CAUSE_SIGN))
         return true;
     for (int64_t i = 0; i < c->d.n; i++)
         finite += far->at[i] && isfinite(value_at(&c->t, i));
-    if (2 * finite > far->n && usc_cause_damage(c, far, true, out) &&
+    if (2 * finite > far->n && usc_cause_damage(c, far, out) &&
         (c->held == HOLDS_ZERO || c->held == HOLDS_STALE))
         return true;
     return usc_cause_moved(c, out) || usc_cause_slid(c, out);
@@ -199,8 +228,7 @@ static bool plain_kinds(usc_cause *c, usc_cause_found *out)
 
 static bool plain(usc_cause *c, usc_cause_found *out)
 {
-    if (!c->floats && usc_cause_uniform(c, out)) return true;
-    if (usc_cause_lost(c, out)) return true;
+    if (usc_cause_lost(c, out) || usc_cause_uniform(c, out)) return true;
     if (usc_cause_kinds_differ(c)) return plain_kinds(c, out);
     return usc_cause_saturated(c, out) || usc_cause_padded(c, out) || damage(c, out) ||
            usc_cause_exchanged_outputs(c, out) || usc_cause_moved(c, out) ||
@@ -213,7 +241,7 @@ static bool kinds(usc_cause *c, usc_cause_found *out)
     const marks *far = usc_cause_far(c);
     usc_cause_found other = {0};
     if (far == NULL || !usc_cause_kinds_differ(c)) return false;
-    const bool also = usc_cause_damage(c, far, true, &other);
+    const bool also = usc_cause_damage(c, far, &other);
     if (!usc_cause_kinds(c, out)) {
         if (also) *out = other;
         return also;
@@ -231,10 +259,9 @@ static bool kinds(usc_cause *c, usc_cause_found *out)
 static bool places(usc_cause *c, usc_cause_found *out)
 {
     const marks *far = usc_cause_far(c);
-    return far != NULL &&
-           (usc_cause_by_slices(c, out) || usc_cause_format(c, out) ||
-            usc_cause_spread(c, out) || usc_cause_damage(c, far, false, out) ||
-            usc_cause_uniform(c, out) || usc_cause_likely(c, out));
+    return far != NULL && (usc_cause_zero_slices(c, out) || usc_cause_by_slices(c, out) ||
+                           usc_cause_format(c, out) || usc_cause_spread(c, out) ||
+                           usc_cause_uniform(c, out) || usc_cause_likely(c, out));
 }
 
 static bool look_at(usc_cause *c, usc_cause_look look, usc_cause_found *out)
@@ -248,10 +275,14 @@ static bool look_at(usc_cause *c, usc_cause_look look, usc_cause_found *out)
         return usc_cause_size(c, out);
     case USC_CAUSE_ORDER:
         return usc_cause_reordered(c, out) || usc_cause_shuffled(c, out);
+    case USC_CAUSE_CLIP:
+        return usc_cause_clipped(c, out);
     case USC_CAUSE_SIDE:
         return usc_cause_by_sign(c, out);
     case USC_CAUSE_PLACES:
         return places(c, out);
+    case USC_CAUSE_PLACE:
+        return usc_cause_where(c, out);
     case USC_CAUSE_ANYTHING:
         break;
     }

@@ -15,6 +15,17 @@ static bool all_same(const usc_cause *c, const operand *o)
     return true;
 }
 
+/* Whether every slice of the result is one tensor that is broadcast to it. */
+static bool all_of_part(const usc_cause *c, const operand *o)
+{
+    if (o->kind != USC_KIND_FLOAT || o->n >= c->d.n || o->n < 2) return false;
+    for (int64_t i = 0; i < c->d.n; i++)
+        if (!same(rounded(c, value_at(o, usc_cause_broadcast(c, o, i))),
+                  value_at(&c->d, i)))
+            return false;
+    return usc_cause_tells(c, NULL);
+}
+
 bool usc_cause_lost(usc_cause *c, usc_cause_found *out)
 {
     const marks *m = usc_cause_far(c);
@@ -35,17 +46,18 @@ bool usc_cause_lost(usc_cause *c, usc_cause_found *out)
     while (nan < n && isnan(value_at(&c->d, nan)))
         nan++;
     if (n > 1 && zero == n)
-        return usc_cause_say(out, &(clue){.code = USC_CAUSE_ALL_ZERO});
+        return usc_cause_say(out, &(clue){.code = c->d.kind == USC_KIND_BOOL
+                                                      ? USC_CAUSE_ALWAYS_FALSE
+                                                      : USC_CAUSE_ALL_ZERO});
+    for (int i = 0; i < c->n_inputs && n > 1 && c->floats; i++)
+        if (all_of_part(c, &c->inputs[i]))
+            return usc_cause_say(
+                out, &(clue){.code = USC_CAUSE_ONLY_INPUT, .s = c->inputs[i].name});
     return n > 1 && nan == n && (double)m->n > 0.9 * (double)n &&
            usc_cause_say(out, &(clue){.code = USC_CAUSE_ALL_NAN});
 }
 
 /* ---- elements in each other's place ---- */
-
-static bool close_by(double a, double b, double share)
-{
-    return fabs(a - b) <= share * fmax(fabs(a), fabs(b));
-}
 
 /* The first elements that are off; how many, at most FEW. */
 static int first_off(const usc_cause *c, const marks *m, int64_t where[FEW])
@@ -62,7 +74,12 @@ static bool swapped(const usc_cause *c, const marks *m, usc_cause_found *out)
     if (m->n != 2 || first_off(c, m, at) != 2) return false;
     const double got[2] = {value_at(&c->d, at[0]), value_at(&c->d, at[1])};
     const double want[2] = {value_at(&c->t, at[0]), value_at(&c->t, at[1])};
-    return close_by(got[0], want[1], 0x1p-6) && close_by(got[1], want[0], 0x1p-6) &&
+    const double room = ldexp(2, -c->bits); /* each is the other to its last bit */
+    for (int i = 0; i < 2; i++)
+        if (!(fabs(got[i] - want[1 - i]) <= room * fabs(want[1 - i])) ||
+            !(fabs(got[i] - want[i]) >= 8 * room * fabs(want[i])))
+            return false;
+    return c->e.n_off <= 2 &&
            usc_cause_say(
                out, &(clue){.code = USC_CAUSE_SWAPPED, .first = at[0], .last = at[1]});
 }
@@ -97,31 +114,20 @@ static bool equal_runs(const usc_cause *c, int64_t a, int64_t b, int64_t n)
     return true;
 }
 
-/* Whether so many different values stand there that they are not equal by chance. */
-static bool tells(const usc_cause *c, int64_t first, int64_t n)
+bool usc_cause_tells(const usc_cause *c, const uint8_t *mask)
 {
     double seen[24];
     int k = 0;
     const int enough = (22 + c->bits - 1) / c->bits;
-    for (int64_t i = 0; i < n && k < enough; i++) {
-        const double v = value_at(&c->d, first + i);
+    for (int64_t i = 0; i < c->d.n && k < enough; i++) {
+        if (mask != NULL && !mask[i]) continue;
+        const double v = value_at(&c->d, i);
         int j = 0;
         while (j < k && !same(seen[j], v))
             j++;
         if (j == k) seen[k++] = v;
     }
     return k >= enough;
-}
-
-/* How many elements at the end hold what lies before them, or at the start. */
-static int64_t copied(const usc_cause *c, int64_t size)
-{
-    const int64_t n = c->d.n;
-    for (int64_t k = size; k <= n / 2 && k <= size + 8; k++)
-        if (tells(c, n - k, k) &&
-            (equal_runs(c, n - k, n - 2 * k, k) || equal_runs(c, n - k, 0, k)))
-            return k;
-    return 0;
 }
 
 static uint8_t *range_mask(usc_cause *c, int64_t first, int64_t n)
@@ -133,21 +139,24 @@ static uint8_t *range_mask(usc_cause *c, int64_t first, int64_t n)
     return mask;
 }
 
+/* How many elements at the end hold what lies before them, or at the start. */
+static int64_t copied(usc_cause *c, int64_t size)
+{
+    const int64_t n = c->d.n;
+    for (int64_t k = size; k <= n / 2 && k <= size + 8; k++)
+        if (usc_cause_tells(c, range_mask(c, n - k, k)) &&
+            (equal_runs(c, n - k, n - 2 * k, k) || equal_runs(c, n - k, 0, k)))
+            return k;
+    return 0;
+}
+
 /* Whether the last `size` elements are whole slices, which says more. */
 static bool whole_slices(const usc_cause *c, int64_t size)
 {
     return c->d.ndim > 1 && size % (c->d.n / c->d.sizes[0]) == 0 && size < c->d.n;
 }
 
-static bool dense_from(const marks *m, int64_t first, int64_t n)
-{
-    int64_t off = 0;
-    for (int64_t i = first; i < n; i++)
-        off += m->at[i];
-    return (double)off >= 0.9 * (double)(n - first);
-}
-
-static bool flat_tail(usc_cause *c, const marks *m, bool certain, usc_cause_found *out)
+static bool flat_tail(usc_cause *c, const marks *m, usc_cause_found *out)
 {
     const int64_t n = c->d.n;
     const uint8_t *found = memchr(m->at, 1, (size_t)n);
@@ -159,6 +168,7 @@ static bool flat_tail(usc_cause *c, const marks *m, bool certain, usc_cause_foun
     say.last = n - 1;
     say.m = n;
     say.content = usc_cause_holds(c, mask, &say.value);
+    say.bare = say.n < LEAST_WRITTEN;
     const bool whole = whole_slices(c, say.n);
     const int64_t more = say.content == HOLDS_OTHER ? copied(c, say.n) : 0;
     if (more > 0) {
@@ -166,9 +176,7 @@ static bool flat_tail(usc_cause *c, const marks *m, bool certain, usc_cause_foun
         say.code = more == 1 ? USC_CAUSE_LAST_REPEATS : USC_CAUSE_TAIL_REPEATS;
         c->held = HOLDS_STALE;
     } else if (say.content == HOLDS_OTHER) {
-        if (certain || say.n < 4 || !usc_cause_gross(c, m) || !dense_from(m, first, n))
-            return false;
-        say.code = USC_CAUSE_TAIL_GARBAGE;
+        return false;
     } else if (say.n == 1) {
         if (say.content != HOLDS_ZERO && say.content != HOLDS_STALE) return false;
         say.code = say.content == HOLDS_ZERO ? USC_CAUSE_LAST_ZERO : USC_CAUSE_LAST_STALE;
@@ -238,11 +246,11 @@ static int flipped_bit(const usc_cause *c, int64_t at, double want)
 
 static usc_cause_code what_of_one(const usc_cause *c, double got, double want)
 {
+    if (isnan(want) && !isnan(got)) return USC_CAUSE_ONE_NAN_LOST;
     if (got == 0 && c->floats && c->d.dtype != USC_F64 && fabs(want) < ldexp(1, c->emin))
         return USC_CAUSE_ONE_FLUSHED;
     if (got == 0) return USC_CAUSE_ONE_ZERO;
     if (isnan(got)) return USC_CAUSE_ONE_NAN;
-    if (isnan(want)) return USC_CAUSE_ONE_NAN_LOST;
     if (isinf(got)) return USC_CAUSE_ONE_INF;
     if (got == -want || got == -rounded(c, want)) return USC_CAUSE_ONE_SIGN;
     return USC_CAUSE_ONE_BIT;
@@ -251,8 +259,9 @@ static usc_cause_code what_of_one(const usc_cause *c, double got, double want)
 static bool one_element(usc_cause *c, const marks *m, usc_cause_found *out)
 {
     int64_t at[FEW];
-    if (m->n != 1 || c->d.n < 8 || first_off(c, m, at) != 1 || usc_cause_noisy(c, m) ||
-        like_others(c, at[0]))
+    /* one that stands out among others that are off as well is none */
+    if (m->n != 1 || c->e.n_off > 1 || c->d.n < 8 || first_off(c, m, at) != 1 ||
+        usc_cause_noisy(c, m) || like_others(c, at[0]))
         return false;
     const double got = value_at(&c->d, at[0]), want = value_at(&c->t, at[0]);
     clue say = {.code = what_of_one(c, got, want)};
@@ -265,11 +274,10 @@ static bool one_element(usc_cause *c, const marks *m, usc_cause_found *out)
     return usc_cause_say(out, &say);
 }
 
-bool usc_cause_damage(usc_cause *c, const marks *m, bool certain, usc_cause_found *out)
+bool usc_cause_damage(usc_cause *c, const marks *m, usc_cause_found *out)
 {
     if (m->n == 0) return false;
     c->held = HOLDS_OTHER;
-    return (certain && swapped(c, m, out)) || flat_tail(c, m, certain, out) ||
-           (certain && (flat_run(c, m, out) || one_element(c, m, out))) ||
-           usc_cause_region(c, m, certain, out);
+    return swapped(c, m, out) || flat_tail(c, m, out) || flat_run(c, m, out) ||
+           one_element(c, m, out) || usc_cause_region(c, m, out);
 }

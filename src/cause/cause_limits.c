@@ -106,6 +106,43 @@ bool usc_cause_saturated(usc_cause *c, usc_cause_found *out)
     return false;
 }
 
+/* ---- as if a padding counted in a minimum or a maximum ---- */
+
+/* Whether the results are the truth held at `v` from one side, some on each side of it.
+ */
+static bool held_at(const usc_cause *c, double v, bool above)
+{
+    int64_t beyond = 0, within = 0;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        const double noise = fabs(value_at(&c->y, i) - t);
+        const double room =
+            ldexp(fabs(t), 1 - c->bits) + (isfinite(noise) ? 8 * noise : 0);
+        const bool out = above ? t > v : t < v;
+        if (out && d == v) {
+            beyond += fabs(t - v) > 4 * room;
+        } else if (same(d, rounded(c, t)) || fabs(d - t) <= room) {
+            within++;
+            if (out) return false;
+        } else {
+            return false;
+        }
+    }
+    return beyond >= 3 && within >= 2;
+}
+
+bool usc_cause_clipped(usc_cause *c, usc_cause_found *out)
+{
+    static const double usual[] = {0, 1};
+    for (int k = 0; k < 4 && c->d.kind != USC_KIND_BOOL; k++)
+        if (held_at(c, usual[k / 2], k % 2 == 0))
+            return usc_cause_say(out,
+                                 &(clue){.code = k % 2 == 0 ? USC_CAUSE_CLIPPED_ABOVE
+                                                            : USC_CAUSE_CLIPPED_BELOW,
+                                         .v = usual[k / 2]});
+    return false;
+}
+
 /* ---- NaN and Inf ---- */
 
 bool usc_cause_kinds_differ(const usc_cause *c)
@@ -132,6 +169,7 @@ typedef struct oddities {
     bool lost_nan, made_nan, mixed_nan, zero, alike;
     double instead;     /* size of the first that stands for what was lost */
     double least, rest; /* true sizes: the least of those made, the most of the rest */
+    int64_t n_rest;
     bool any_rest;
 } oddities;
 
@@ -158,6 +196,7 @@ static oddities find_odd(const usc_cause *c)
             o.least = fmin(o.least, size);
         } else if (isfinite(truth)) {
             o.any_rest = true;
+            o.n_rest++;
             o.rest = fmax(o.rest, size);
         }
         if (odd && true_odd && !same(d, t)) {
@@ -188,25 +227,28 @@ static bool swallowed(const oddities *o, usc_cause_found *out)
     return usc_cause_say(out, &say);
 }
 
-/* The format whose largest number lies between what stayed and what became Inf. */
+/* The format whose largest number lies between what stayed and what became Inf, and near
+ * both: what is merely between them is any number. */
 static bool overflowed(const oddities *o, usc_cause_found *out)
 {
     static const int usual[] = {0, 1, 3};
-    clue say = {.code = USC_CAUSE_OVERFLOW, .v = o->least};
+    clue say = {.code = USC_CAUSE_OVERFLOW};
     for (int i = 0; i < 3 && say.s == NULL; i++) {
         const double top = limits[usual[i]].top;
-        if (o->least <= top * 0.999 || (o->any_rest && o->rest > top * 1.001)) continue;
+        if (o->least <= top * 0.999 || o->rest > top * 1.001) continue;
+        if (o->least > 8 * top || o->rest < top / 8) continue;
         say.v = top;
         say.s = limits[usual[i]].words;
     }
-    return usc_cause_say(out, &say);
+    return say.s != NULL && usc_cause_say(out, &say);
 }
 
 static bool spurious(const usc_cause *c, const oddities *o, usc_cause_found *out)
 {
     const char *kind = o->made_nan ? "NaN" : "Inf";
-    if (!o->made_nan && (!o->any_rest || o->least >= o->rest) && o->least > 1000)
-        return overflowed(o, out);
+    if (!o->made_nan && o->n_rest > 3 && o->made > 3 && o->least >= o->rest &&
+        overflowed(o, out))
+        return true;
     if ((double)o->made_large > 0.9 * (double)o->made && o->any_rest && o->rest < 65520)
         return usc_cause_say(out, &(clue){.code = USC_CAUSE_OVERFLOW_INSIDE, .s = kind});
     usc_line where = {0};

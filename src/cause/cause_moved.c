@@ -11,6 +11,7 @@ typedef enum way {
     ROLL,        /* by elements along an axis, what leaves comes in again */
     SHIFT,       /* the same, zeros come in */
     REVERSE,     /* along an axis */
+    FIRST,       /* the first along an axis stands for all */
     PAIR,        /* neighbours change places */
     INTERLEAVE,  /* halves become pairs */
     SPLIT_PAIRS, /* pairs become halves */
@@ -18,6 +19,7 @@ typedef enum way {
     DOUBLE,      /* of each two elements in memory one counts */
     ROLL_FLAT,   /* in memory */
     NEGATE,      /* of bool */
+    CONJUGATE,
     MAGNITUDE,
     WRAP, /* to a narrower integer */
     OTHER /* another output */
@@ -37,6 +39,7 @@ static int64_t along(const move *m, int64_t at)
 {
     const int64_t n = m->n, half = n / 2;
     if (m->way == REVERSE) return n - 1 - at;
+    if (m->way == FIRST) return 0;
     if (m->way == PAIR) return at ^ 1;
     if (m->way == INTERLEAVE) return at / 2 + (at % 2) * half;
     if (m->way == SPLIT_PAIRS) return at % half * 2 + at / half;
@@ -76,6 +79,7 @@ static double moved(const void *ctx, int64_t i)
     if (m->way == ROLL_FLAT)
         return value_at(m->from, ((i - m->by) % m->from->n + m->from->n) % m->from->n);
     if (m->way == NEGATE) return value_at(m->from, i) == 0;
+    if (m->way == CONJUGATE) return value_at(m->from, i) * (i % 2 == 0 ? 1 : -1);
     if (m->way == MAGNITUDE) return fabs(value_at(m->from, i));
     if (m->way == WRAP) return wrapped(m, value_at(m->from, i));
     const int64_t at = i / m->inner % m->n, source = along(m, at);
@@ -178,9 +182,16 @@ bool usc_cause_moved(usc_cause *c, usc_cause_found *out)
     if (wraps(c, out)) return true;
     for (int axis = 0; axis < c->d.ndim; axis++)
         if (rolled(c, axis, out) || turned(c, axis, out)) return true;
+    for (int axis = 0; axis < c->d.ndim; axis++)
+        if (c->d.sizes[axis] > 2 &&
+            along_axis(c, axis, FIRST, 0, USC_CAUSE_FIRST_FOR_ALL, out))
+            return true;
     if (exchanged_axes(c, out)) return true;
     move m = {.c = c, .from = &c->t, .way = MAGNITUDE};
     if (c->floats && explains(c, &m, &(clue){.code = USC_CAUSE_ABSOLUTE}, out))
+        return true;
+    m.way = CONJUGATE;
+    if (c->parts && explains(c, &m, &(clue){.code = USC_CAUSE_CONJUGATED}, out))
         return true;
     m.way = NEGATE;
     if (c->d.kind == USC_KIND_BOOL &&

@@ -7,6 +7,11 @@
 
 #include "tensor/walk.h"
 
+enum {
+    LEAST_ON_GRID = 8, /* elements that tell a grid */
+    CHANCE_BITS = 40   /* zeros at the ends of all that do not come by chance */
+};
+
 /* The significands that were seen, one over the other. */
 typedef struct significands {
     uint64_t bits;
@@ -53,7 +58,8 @@ usc_status usc_cause_grid(const usc_tensor *t, int64_t least, int *out, usc_erro
     return st;
 }
 
-/* Bits that the device's elements use, and those that the truth in float32 does. */
+/* Bits that the device's elements use, and those that the truth in float32 does; none
+ * where so few elements lie on a grid by chance. */
 static void grids(const usc_cause *c, int64_t least, int *device, int *truth)
 {
     significands d = {0}, t = {0};
@@ -63,6 +69,7 @@ static void grids(const usc_cause *c, int64_t least, int *device, int *truth)
     }
     *device = length(&d, least);
     *truth = length(&t, least);
+    if (d.n < LEAST_ON_GRID || d.n * (*truth - *device) < CHANCE_BITS) *device = 0;
 }
 
 /* Median and 99th percentile of errors against their elements' size; whether these look
@@ -118,7 +125,8 @@ bool usc_cause_format(usc_cause *c, usc_cause_found *out)
                            : strcmp(name, "float16") == 0
                                ? USC_CAUSE_F16
                                : USC_CAUSE_F16 | USC_CAUSE_TF32;
-    if (!held && (c->formats & means) == 0) return false;
+    if ((!held && (c->formats & means) == 0) || (c->formats_barred & means) == means)
+        return false;
     return usc_cause_say(
         out, &(clue){.code = held ? USC_CAUSE_ACCUMULATED : USC_CAUSE_ROUNDED_INSIDE,
                      .s = name});
@@ -139,32 +147,20 @@ static bool only_cut(const usc_cause *c, int bits)
 
 bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
 {
-    /* What a number of bits speaks for where nothing reproduces the noise. */
-    static const struct {
-        double low, high;
-        const char *format;
-    } noise[] = {{5.5, 9.3, "bfloat16"},
-                 {9.3, 10.2, "bfloat16, float16 or TF32"},
-                 {10.2, 12.4, "TF32 or float16"},
-                 {12.4, 20.0, NULL}};
     usc_cause_errors errors;
     if (!c->floats || !(c->effective >= 4)) return false;
     int grid = 0, own = 0;
     if (c->d.dtype == USC_F32) grids(c, 1, &grid, &own);
     if (grid > 0 && grid <= 11 && own > grid + 3)
-        return usc_cause_say(out, &(clue){.code = c->alone && only_cut(c, grid)
+        return usc_cause_say(out, &(clue){.code = grid != 8 && grid != 11 ? USC_CAUSE_BITS
+                                                  : c->alone && only_cut(c, grid)
                                                       ? USC_CAUSE_CUT
                                                       : USC_CAUSE_GRID,
-                                          .s = grid <= 8 ? "bfloat16" : "float16",
+                                          .s = grid == 8 ? "bfloat16" : "float16",
                                           .n = grid});
     if (c->verdict != USC_VERDICT_REDUCED ||
         usc_cause_errors_of(c, &errors, NULL) != USC_OK || errors.one_sided)
         return false;
-    for (size_t i = 0; i < sizeof noise / sizeof noise[0]; i++)
-        if (c->effective >= noise[i].low && c->effective < noise[i].high)
-            return usc_cause_say(out, &(clue){.code = noise[i].format != NULL
-                                                          ? USC_CAUSE_NOISE
-                                                          : USC_CAUSE_APPROXIMATION,
-                                              .s = noise[i].format});
-    return false;
+    return c->effective >= 5.5 && c->effective < 20 &&
+           usc_cause_say(out, &(clue){.code = USC_CAUSE_NOISE});
 }

@@ -104,12 +104,14 @@ bool usc_cause_uniform(usc_cause *c, usc_cause_found *out)
     const marks *m = usc_cause_far(c);
     const double d = value_at(&c->d, 0), t = rounded(c, value_at(&c->t, 0));
     bool varies = false;
+    int64_t far = 0;
     if (m == NULL || c->d.n < 4 || (c->floats && m->n < c->d.n / 4)) return false;
     for (int64_t i = 0; i < c->d.n; i++) {
         if (!same(value_at(&c->d, i), d)) return false;
+        far += !(fabs(d - value_at(&c->t, i)) <= 0x1p-6 * fabs(d));
         varies |= !same(rounded(c, value_at(&c->t, i)), t);
     }
-    if (!varies) return false;
+    if (!varies || 2 * far < c->d.n) return false; /* some are hardly off */
     if (c->d.kind == USC_KIND_BOOL)
         return usc_cause_say(out, &(clue){.code = d != 0 ? USC_CAUSE_ALWAYS_TRUE
                                                          : USC_CAUSE_ALWAYS_FALSE});

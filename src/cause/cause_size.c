@@ -11,6 +11,11 @@
 
 enum { PLAIN_DIGITS = 5 }; /* of a factor that somebody wrote down */
 
+/* A number, and how far it may be another without any element telling. */
+typedef struct spot {
+    double value, width;
+} spot;
+
 #define COVERED 0.98 /* share of the elements that one number must suit */
 #define ALIKE 0.005  /* shares this close cannot be told apart */
 
@@ -102,15 +107,22 @@ static int by_place(const void *a, const void *b)
     return x->at > y->at ? 1 : y->turn - x->turn;
 }
 
+static double share_held(const double *low, const double *high, int64_t n, double v)
+{
+    int64_t held = 0;
+    for (int64_t i = 0; i < n; i++)
+        held += low[i] <= v && v <= high[i];
+    return (double)held / (double)n;
+}
+
 /* The share of n intervals that it lies in. */
 static double stab(usc_cause *c, const double *low, const double *high, int64_t n,
-                   double *value)
+                   spot *out)
 {
     bound *ends = usc_cause_room(c, 2 * n, sizeof *ends);
-    int64_t depth = 0, deepest = 0, held = 0;
+    int64_t depth = 0, deepest = 0;
     double left = 0, right = 0;
-    char text[32];
-    *value = 0;
+    *out = (spot){0};
     if (ends == NULL || n == 0) return 0;
     for (int64_t i = 0; i < n; i++) {
         ends[2 * i] = (bound){low[i], 1};
@@ -124,17 +136,19 @@ static double stab(usc_cause *c, const double *low, const double *high, int64_t 
         left = ends[i].at;
         right = ends[i + 1 < 2 * n ? i + 1 : i].at;
     }
-    *value = left / 2 + right / 2;
-    /* a plain number that as good as all elements allow as well */
-    (void)usc_format(text, sizeof text, "%.3g", *value);
-    const double plain = usc_parse_number(text, NULL);
-    for (int64_t i = 0; i < n; i++)
-        held += low[i] <= plain && plain <= high[i];
-    const double share = (double)deepest / (double)n,
-                 same_share = (double)held / (double)n;
-    if (same_share < share - ALIKE) return share;
-    *value = plain;
-    return same_share;
+    const double share = (double)deepest / (double)n;
+    *out = (spot){left / 2 + right / 2, right - left};
+    /* the plainest number that as good as all elements allow as well */
+    for (int digits = 1; digits <= 3; digits++) {
+        char text[32];
+        (void)usc_format(text, sizeof text, "%.*g", digits, out->value);
+        const double plain = usc_parse_number(text, NULL);
+        const double same_share = share_held(low, high, n, plain);
+        if (same_share < share - ALIKE) continue;
+        out->value = plain;
+        return same_share;
+    }
+    return share;
 }
 
 /* Whether the elements that are large enough to show a change show it, and nothing else:
@@ -156,7 +170,7 @@ static bool told(const rooms *r, double factor, double amount)
            (double)above > 0.3 * all && (double)near >= COVERED * all;
 }
 
-double usc_cause_factor(usc_cause *c, const rooms *r, double *factor)
+static double find_factor(usc_cause *c, const rooms *r, spot *factor)
 {
     double *low = usc_cause_room(c, 5 * r->n, sizeof *low);
     int64_t k = 0, odd = 0;
@@ -178,10 +192,19 @@ double usc_cause_factor(usc_cause *c, const rooms *r, double *factor)
     if (k < 8 || (double)odd > 0.02 * (double)r->n) return 0;
     const double share = stab(c, low, high, k, factor);
     const rooms all = {seen.d, seen.t, seen.room, k};
-    return share >= COVERED && *factor != 0 && told(&all, *factor, 0) ? share : 0;
+    return share >= COVERED && factor->value != 0 && told(&all, factor->value, 0) ? share
+                                                                                  : 0;
 }
 
-static double find_amount(usc_cause *c, const rooms *r, double *amount)
+double usc_cause_factor(usc_cause *c, const rooms *r, double *factor)
+{
+    spot found = {0};
+    const double share = find_factor(c, r, &found);
+    *factor = found.value;
+    return share;
+}
+
+static double find_amount(usc_cause *c, const rooms *r, spot *amount)
 {
     double *low = usc_cause_room(c, 2 * r->n, sizeof *low);
     if (low == NULL) return 0;
@@ -191,13 +214,15 @@ static double find_amount(usc_cause *c, const rooms *r, double *amount)
         high[i] = r->d[i] - r->t[i] + r->room[i];
     }
     const double share = stab(c, low, high, r->n, amount);
-    return share >= COVERED && *amount != 0 && told(r, 1, *amount) ? share : 0;
+    return share >= COVERED && amount->value != 0 && told(r, 1, amount->value) ? share
+                                                                               : 0;
 }
 
 /* ---- words ---- */
 
-/* Whether a number has few digits, as one that somebody wrote down. */
-static bool plain(double v)
+/* Whether a number has few digits, as one that somebody wrote down, and fewer than the
+ * plainest of those that would do as well has by chance. */
+static bool plain(double v, double width)
 {
     char text[32];
     int n = 0, zeros = 0;
@@ -207,7 +232,8 @@ static bool plain(double v)
         zeros = *at == '0' ? zeros + 1 : 0;
         n++;
     }
-    return n - zeros <= PLAIN_DIGITS;
+    const double apart = pow(10, floor(log10(fabs(v))) + 1 - (n - zeros));
+    return n - zeros <= PLAIN_DIGITS && width < 0.5 * apart;
 }
 
 static bool is_sign(double factor)
@@ -233,11 +259,22 @@ static double with_change(const void *ctx, int64_t i)
     return value_at(x->t, i) * x->factor + x->amount;
 }
 
-static bool say_size(usc_cause *c, const clue *found, const changed *x,
-                     usc_cause_found *out)
+/* Says it as a name where somebody may have written the number down, and nearly all bits
+ * are those that it gives, or no number near it would do. */
+static bool say_size(usc_cause *c, clue say, const changed *x, double factor_width,
+                     double amount_width, usc_cause_found *out)
 {
-    (void)usc_cause_say(out, found);
-    out->left = fmin(usc_cause_left(c, with_change, x), 1);
+    const double left = fmin(usc_cause_left(c, with_change, x), 1);
+    const bool bits = left == 0;
+    const bool factor = plain(say.v, bits ? 0 : factor_width);
+    const bool amount = plain(say.u, bits ? 0 : amount_width);
+    say.seen = say.code == USC_CAUSE_FACTOR             ? !factor
+               : say.code == USC_CAUSE_AMOUNT           ? !amount
+               : say.code == USC_CAUSE_FACTOR_OR_AMOUNT ? !factor || !amount
+                                                        : false;
+    if (say.code == USC_CAUSE_AMOUNT) say.v = say.u;
+    (void)usc_cause_say(out, &say);
+    out->left = left;
     return true;
 }
 
@@ -254,7 +291,27 @@ static bool suits(const rooms *r, double v)
     return true;
 }
 
-static bool few(const rooms *r, usc_cause_found *out)
+/* One number that suits all of a few elements, and that hardly another near it would; 0
+ * where there is none. */
+static double shared_by_few(usc_cause *c, const rooms *r, bool factor)
+{
+    double *low = usc_cause_room(c, 2 * r->n, sizeof *low);
+    spot found = {0};
+    if (low == NULL || r->n < 3) return 0;
+    double *high = low + r->n;
+    for (int64_t i = 0; i < r->n; i++) {
+        const double d = r->d[i], t = r->t[i], room = r->room[i];
+        if (!(fabs(d - t) > 8 * room) || t == 0) return 0;
+        const double a = factor ? (d - room) / t : d - t - room;
+        const double b = factor ? (d + room) / t : d - t + room;
+        low[i] = fmin(a, b);
+        high[i] = fmax(a, b);
+    }
+    if (stab(c, low, high, r->n, &found) < 1 || found.value == 0) return 0;
+    return plain(found.value, 10 * found.width) ? found.value : 0;
+}
+
+static bool few(usc_cause *c, const rooms *r, usc_cause_found *out)
 {
     static const double round_ones[] = {-1,      2,  0.5, 4,   0.25, 3,
                                         1.0 / 3, 10, 0.1, 1.5, 1.01};
@@ -269,7 +326,11 @@ static bool few(const rooms *r, usc_cause_found *out)
                 out,
                 &(clue){.code = is_sign(v) ? USC_CAUSE_SIGN : USC_CAUSE_FACTOR, .v = v});
         }
-    return false;
+    const double factor = shared_by_few(c, r, true), amount = shared_by_few(c, r, false);
+    if ((factor != 0) == (amount != 0)) return false;
+    return usc_cause_say(
+        out, &(clue){.code = factor != 0 ? USC_CAUSE_FACTOR : USC_CAUSE_AMOUNT,
+                     .v = factor != 0 ? factor : amount});
 }
 
 /* The amount that was added to whole numbers. */
@@ -295,32 +356,27 @@ static bool leaves_range(const usc_cause *c)
 bool usc_cause_size(usc_cause *c, usc_cause_found *out)
 {
     rooms r, wide;
-    double factor = 1, amount = 0;
+    spot by = {1, 0}, more = {0};
     if (!c->floats) return whole_number(c, out);
     if (leaves_range(c) || !usc_cause_rooms(c, true, &r)) return false;
-    if (r.n < 8) return few(&r, out);
-    const double by_factor = usc_cause_factor(c, &r, &factor);
+    if (r.n < 8) return few(c, &r, out);
+    const double by_factor = find_factor(c, &r, &by);
     if (!usc_cause_rooms(c, false, &wide)) return false;
-    const double by_amount = find_amount(c, &wide, &amount);
+    const double by_amount = find_amount(c, &wide, &more), amount = more.value;
+    double factor = by_factor > 0 ? by.value : 1;
     const double best = fmax(by_factor, by_amount);
     if (best == 0) return false;
     const changed x = {&c->t, by_factor >= by_amount ? factor : 1,
                        by_factor >= by_amount ? 0 : amount};
     factor = neat(factor);
     clue say = {.code = USC_CAUSE_FACTOR, .v = factor, .u = amount};
-    if (fmin(by_factor, by_amount) > best - ALIKE) {
+    if (fmin(by_factor, by_amount) > best - ALIKE)
         say.code = USC_CAUSE_FACTOR_OR_AMOUNT;
-        say.seen = !plain(factor) || !plain(amount);
-    } else if (by_amount > by_factor) {
+    else if (by_amount > by_factor)
         say.code = USC_CAUSE_AMOUNT;
-        say.v = amount;
-        say.seen = !plain(amount);
-    } else if (is_sign(factor)) {
+    else if (is_sign(factor))
         say.code = USC_CAUSE_SIGN;
-    } else {
-        say.seen = !plain(factor);
-    }
-    return say_size(c, &say, &x, out);
+    return say_size(c, say, &x, by.width, more.width, out);
 }
 
 /* ---- a factor on the results of one sign alone, as a slope has ---- */

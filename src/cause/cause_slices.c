@@ -109,10 +109,12 @@ static bool say_own(const view *v, double *off, int64_t n, bool factor,
     if (one_way) {
         say.code = factor ? USC_CAUSE_PARTIAL_FACTOR : USC_CAUSE_PARTIAL_AMOUNT;
         say.s = above > 0 ? "large" : "small";
-    } else if (n >= 6 && factor && size > 0x1p-10 && size <= 0x1p-8 * 1.05) {
+    } else if (n >= 24 && factor && size > 0x1p-10 && size <= 0x1p-8 * 1.05 &&
+               (v->c->formats_barred & USC_CAUSE_BF16) == 0) {
         say.code = USC_CAUSE_STATISTIC_ROUNDED;
         say.s = "bfloat16";
-    } else if (n >= 6 && factor && size > 0x1p-13 && size <= 0x1p-11 * 1.05) {
+    } else if (n >= 24 && factor && size > 0x1p-13 && size <= 0x1p-11 * 1.05 &&
+               v->c->formats_barred == 0) {
         say.code = USC_CAUSE_STATISTIC_ROUNDED;
         say.s = "TF32 or float16";
     }

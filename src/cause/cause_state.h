@@ -2,9 +2,10 @@
 // What the files of the search share. cause.c opens it and knows the order of questions;
 // cause_words.c has the words; cause_marks.c says which elements are off and what they
 // hold; cause_damage.c and cause_region.c name damage to some elements; cause_order.c,
-// cause_moved.c and cause_limits.c what concerns places and kinds; cause_size.c and
-// cause_slices.c factors and amounts; cause_noise.c formats; cause_evidence.c and
-// cause_weigh.c hold numbers against the device.
+// cause_moved.c and cause_limits.c what concerns places and kinds; cause_where.c says
+// which places are off, whatever they hold; cause_size.c and cause_slices.c factors and
+// amounts; cause_noise.c formats; cause_evidence.c and cause_weigh.c hold numbers against
+// the device.
 #ifndef USC_CAUSE_STATE_H
 #define USC_CAUSE_STATE_H
 
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/line.h"
 
 enum {
     FEW = 64,                /* so few elements are looked at one by one */
@@ -21,6 +23,7 @@ enum {
     MOST_MIDDLED = 1 << 15,  /* elements that a median or a factor is taken of */
     MOST_SORTED = 1 << 20,   /* elements that are put in order */
     MOST_COMPARED = 1 << 13, /* elements whose errors are correlated */
+    LEAST_WRITTEN = 4,       /* zeros that tell that something was not written */
 };
 
 /* Elements one behind the other. */
@@ -54,7 +57,9 @@ typedef struct clue {
     const char *s;
     const char *held; /* $h; NULL: made from `content` */
     content content;
-    double value; /* that all hold */
+    double value;       /* that all hold */
+    bool bare;          /* so few that nothing is said of how they came to hold it */
+    const char *listed; /* numbers of slices that are not together; NULL: a pattern */
     place_kind place;
     int64_t step; /* of slices that are not together; 0: they are */
     unsigned axes;
@@ -88,9 +93,9 @@ struct usc_cause {
     operand d, t, y, before;
     operand *inputs, *others;
     int n_inputs, n_others;
-    bool has_before, floats, adds;
+    bool has_before, floats, adds, heads, parts;
     bool alone; /* nobody runs the operator between the questions */
-    unsigned formats;
+    unsigned formats, formats_barred;
     usc_verdict verdict;
     double effective;            /* bits */
     int bits, emin;              /* of the device's format; float32's where it is wider */
@@ -220,11 +225,22 @@ usc_cause_pattern usc_cause_lost, usc_cause_uniform, usc_cause_shuffled,
     usc_cause_reordered, usc_cause_slid, usc_cause_spread, usc_cause_padded,
     usc_cause_moved, usc_cause_exchanged_outputs, usc_cause_saturated, usc_cause_kinds,
     usc_cause_by_slices, usc_cause_by_sign, usc_cause_size, usc_cause_format,
-    usc_cause_likely;
+    usc_cause_likely, usc_cause_zero_slices, usc_cause_where, usc_cause_clipped;
 
-/** Damage to some elements; with `certain` only where the content tells. */
-bool usc_cause_damage(usc_cause *c, const marks *m, bool certain, usc_cause_found *out);
-bool usc_cause_region(usc_cause *c, const marks *m, bool certain, usc_cause_found *out);
+/** Damage to some elements of which the content tells. */
+bool usc_cause_damage(usc_cause *c, const marks *m, usc_cause_found *out);
+bool usc_cause_region(usc_cause *c, const marks *m, usc_cause_found *out);
+
+/** Writes the numbers of the slices that are hit ("4 and 20", "31 of every 32", "from 57
+ * on"); false where they are too many to list and no pattern. */
+bool usc_cause_number(usc_line *l, const uint8_t *hit, int64_t n, int64_t n_hit);
+
+/** The element of a tensor that is broadcast to the output which stands at element i. */
+int64_t usc_cause_broadcast(const usc_cause *c, const operand *o, int64_t i);
+
+/** Whether so many different values stand where `mask` says so (NULL: everywhere) that
+ * they are not equal to others by chance. */
+bool usc_cause_tells(const usc_cause *c, const uint8_t *mask);
 
 bool usc_cause_kinds_differ(const usc_cause *c);
 

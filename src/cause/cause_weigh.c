@@ -305,13 +305,18 @@ static double correlation(usc_cause *c, const numbers *r)
     for (int64_t k = 0; k < e->n; k += step)
         if (isfinite(e->truth[k])) size[m++] = fabs(e->truth[k]);
     const double typical = usc_cause_middle(size, m);
+    int64_t apart = 0;
     for (int64_t k = 0; k < e->n; k += step) {
+        /* what every result is rounded by at its end is no error */
+        const double right = e->low ? e->rounded[k] : e->truth[k];
         const double unit = fabs(e->truth[k]) + typical;
-        a[n] = (e->device[k] - e->truth[k]) / unit;
-        b[n] = (r->value[k] - e->truth[k]) / unit;
-        n += isfinite(a[n]) && isfinite(b[n]);
+        a[n] = (e->device[k] - right) / unit;
+        b[n] = ((e->low ? r->own[k] : r->value[k]) - right) / unit;
+        if (!isfinite(a[n]) || !isfinite(b[n])) continue;
+        apart += a[n] != 0;
+        n++;
     }
-    if (n < LEAST_COMPARED) return 0;
+    if (n < LEAST_COMPARED || apart < LEAST_COMPARED / 4) return 0;
     clip(a, n);
     clip(b, n);
     double aa = 0, bb = 0, ab = 0;

@@ -21,6 +21,29 @@ const char *usc_cause_code_text(usc_cause_code code)
     return code < USC_N_CAUSES ? list[code].code : "";
 }
 
+bool usc_cause_tells_place(const char *code)
+{
+    static const char *const telling[] = {"lost",     "unchanged", "all_zero",  "all_nan",
+                                          "constant", "shape",     "truncated", "tail",
+                                          "run",      "slices",    "tile",      "content",
+                                          "padding",  "moved",     "exchanged"};
+    for (size_t i = 0; i < sizeof telling / sizeof telling[0]; i++)
+        if (strcmp(code, telling[i]) == 0) return true;
+    return false;
+}
+
+usc_status usc_cause_add_place(usc_cause *c, usc_cause_found *io, usc_error *err)
+{
+    usc_cause_found place;
+    if (usc_cause_tells_place(usc_cause_code_text(io->code))) return USC_OK;
+    const usc_status st = usc_cause_ask(c, USC_CAUSE_PLACE, &place, err);
+    const size_t used = strlen(io->text);
+    if (st != USC_OK || place.code == USC_CAUSE_NONE) return st;
+    (void)snprintf(io->text + used, sizeof io->text - used, "%s; %s",
+                   used == 0 ? "cause unknown" : "", place.text);
+    return USC_OK;
+}
+
 static void say_axes(usc_line *l, unsigned axes)
 {
     const bool several = (axes & (axes - 1)) != 0;
@@ -37,7 +60,10 @@ static void say_axes(usc_line *l, unsigned axes)
 static void say_slices(usc_line *l, const clue *c)
 {
     const char *flat = c->b != 0 ? "" : " elements";
-    if (c->step != 0)
+    if (c->listed != NULL)
+        usc_line_add(l, "%s%s of %lld", flat[0] != '\0' ? "elements " : "", c->listed,
+                     (long long)c->m);
+    else if (c->step != 0)
         usc_line_add(l, "%lld of %lld%s", (long long)c->n, (long long)c->m, flat);
     else if (c->last == c->m - 1)
         usc_line_add(l, "the last %lld of %lld%s", (long long)c->n, (long long)c->m,
@@ -49,7 +75,6 @@ static void say_slices(usc_line *l, const clue *c)
         usc_line_add(l, "%s%lld to %lld of %lld", c->b != 0 ? "" : "elements ",
                      (long long)c->first, (long long)c->last, (long long)c->m);
     if (c->b != 0) usc_line_add(l, " along axis %lld", (long long)c->a);
-    if (c->step != 0) usc_line_add(l, " (every %lldth at most)", (long long)c->step);
 }
 
 static void say_place(usc_line *l, const clue *c)
@@ -66,10 +91,12 @@ static void say_place(usc_line *l, const clue *c)
 static void say_content(usc_line *l, const clue *c)
 {
     const bool spread = c->code == USC_CAUSE_SPREAD, tail = c->last == c->m - 1;
-    if (c->content == HOLDS_ZERO)
+    if (c->content == HOLDS_ZERO && (spread || c->bare))
+        usc_line_text(l, "zero");
+    else if (c->content == HOLDS_ZERO)
         usc_line_add(l, "zero: %s",
                      c->code == USC_CAUSE_RUN ? "a tile that was not written"
-                     : spread || (c->code == USC_CAUSE_SLICES && !(tail && c->step == 0))
+                     : c->code == USC_CAUSE_SLICES && !(tail && c->step == 0)
                          ? "dropped contribution, not written"
                          : "the tail was not written");
     else if (c->content == HOLDS_STALE)
@@ -78,10 +105,7 @@ static void say_content(usc_line *l, const clue *c)
     else if (c->content == HOLDS_NAN)
         usc_line_text(l, spread ? "NaN: spurious NaN" : "NaN: spurious NaN, not written");
     else
-        usc_line_add(l, "constant %.6g: %s", c->value,
-                     spread                      ? "not computed"
-                     : c->code == USC_CAUSE_TILE ? "it was not written"
-                                                 : "they were not written");
+        usc_line_add(l, "constant %.6g", c->value);
 }
 
 static void say_letter(usc_line *l, char letter, const clue *c)

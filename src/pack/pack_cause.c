@@ -87,6 +87,7 @@ usc_status usc_pack_cause(const usc_pack_work *w, const usc_pack_inputs *inputs,
     usc_status st = add_others(w, at, inputs != NULL ? inputs : &none, &o, err);
     if (st == USC_OK) st = usc_cause_open(&o, &c, err);
     if (st == USC_OK) st = usc_cause_ask(c, USC_CAUSE_ANYTHING, out, err);
+    if (st == USC_OK) st = usc_cause_add_place(c, out, err);
     usc_cause_close(c);
     return st == USC_E_DTYPE || st == USC_E_SHAPE ? USC_OK : st; /* nothing to be said */
 }

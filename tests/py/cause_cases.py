@@ -86,8 +86,8 @@ def matmul_cases():
 
         return run
 
-    case("mm tail zero", "last 8.*not written", mm, make, tail(0.0))
-    case("mm tail garbage", "last 8.*not written", mm, make, tail(torch.randn(8) * 1e10))
+    case("mm tail zero", "last 8.*not written|off only in row 47, columns from", mm, make, tail(0.0))
+    case("mm tail garbage", "last 8.*not written|off only in row 47, columns from", mm, make, tail(torch.randn(8) * 1e10))
     case("mm tail nan", "NaN", mm, make, tail(math.nan))
 
     def columns(a, b):

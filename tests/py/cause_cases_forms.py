@@ -34,7 +34,7 @@ def written():
          lambda x, y: F.huber_loss(x, y))
     case("smooth l1 for huber", "smooth_l1_loss instead of huber", lambda x, y: F.huber_loss(x, y, delta=0.7), pair,
          lambda x, y: F.smooth_l1_loss(x, y, beta=0.7))
-    case("kl by mean", "reduction.*mean|multiplied by 0.05|^cause unknown$", lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
+    case("kl by mean", "reduction.*mean|multiplied by 0.05|^cause unknown", lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
          lambda: (randn(14, 20).log_softmax(-1), randn(14, 20).log_softmax(-1)),
          lambda x, t: F.kl_div(x, t, reduction="sum", log_target=True) / 280)
     case("another padding", "mode.*replicate", lambda x: F.pad(x, (2, 3), mode="reflect").sin(),
@@ -96,7 +96,7 @@ def layouts():
 def results():
     case("many times too large", "multiplied by 8", lambda x: x.view(3, 8, 4).sum(-1), lambda: (randn(3, 32),),
          lambda x: x.view(3, 8, 4).sum(-1) * 8)
-    case("garbage of a few", "last 5 of 480.*garbage", torch.sin, lambda: (randn(20, 24),),
+    case("garbage of a few", "last 5 of 480|off only in row 19, columns from", torch.sin, lambda: (randn(20, 24),),
          lambda x: torch.cat([x.sin().flatten()[:-5], 1e3 * randn(5)]).view(20, 24))
     case("alike and rounded", "bfloat16", torch.logaddexp, lambda: (randn(15, 12, scale=1e-6), randn(15, 12, scale=1e-6)),
          lambda x, y: torch.logaddexp(x, y).bfloat16().float())
@@ -179,13 +179,13 @@ def variants():
          lambda x: x.gather(1, x.abs().topk(5, 1)[1]))
     case("second moment", "a term of sub is missing", lambda x: x.var(1), rows,
          lambda x: x.square().sum(1) / 49)
-    case("source at its place", "source|^cause unknown$", lambda x, m, y: x.masked_scatter(m, y), lambda: (
+    case("source at its place", "source|^cause unknown", lambda x, m, y: x.masked_scatter(m, y), lambda: (
         randn(8, 9), torch.rand(8, 9) < 0.5, randn(8, 9)), lambda x, m, y: torch.where(m, y, x))
     bags = lambda: (torch.randint(0, 12, (30,)), randn(12, 6), torch.tensor([0, 4, 4, 11, 20]))  # noqa: E731
     ends = [(0, 4), (4, 4), (4, 11), (11, 20), (20, 30)]
-    case("bags lack one", "last element|^cause unknown$", lambda i, w, o: F.embedding_bag(i, w, o, mode="mean"), bags,
+    case("bags lack one", "last element|^cause unknown", lambda i, w, o: F.embedding_bag(i, w, o, mode="mean"), bags,
          lambda i, w, o: torch.stack([w[i[a : max(b - 1, a)]].sum(0) / max(b - a, 1) for a, b in ends]))
-    case("fold lacks a tap", "last tap|^cause unknown$", lambda x: F.fold(x, (8, 7), 3, padding=1), lambda: (randn(2, 27, 56),),
+    case("fold lacks a tap", "last tap|^cause unknown", lambda x: F.fold(x, (8, 7), 3, padding=1), lambda: (randn(2, 27, 56),),
          lambda x: F.fold(torch.where((torch.arange(27) % 9 == 8)[:, None], 0.0, x), (8, 7), 3, padding=1))
     case("shared batch", "stride 0 along axis 0", torch.bmm, lambda: (randn(3, 8, 16), randn(3, 16, 6)),
          lambda a, b: a @ b[:1])
@@ -208,7 +208,7 @@ def complexes():
     pair = lambda: tuple(torch.complex(randn(*s), randn(*s)) for s in ((7, 12), (12, 6)))  # noqa: E731
     case("conjugated operand", "imaginary part of .* is flipped.*conj", torch.matmul, pair, lambda a, b: a.conj() @ b)
     case("complex product short", "the last 1 of 12", torch.matmul, pair, lambda a, b: a[:, :-1] @ b[:-1])
-    case("complex product of signs", "imaginary|^(cause unknown$|looks like)", torch.matmul, pair, lambda a, b: torch.complex(
+    case("complex product of signs", "imaginary|^(cause unknown|looks like)", torch.matmul, pair, lambda a, b: torch.complex(
         a.real @ b.real + a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real))
     case("conjugated factor", "conjugated|conj|sign of operand 2 of polar", lambda a, b: torch.view_as_real(
         torch.polar(a.abs(), b) * torch.complex(b, a)), lambda: (randn(40), randn(40)), lambda a, b: torch.view_as_real(
@@ -247,7 +247,7 @@ def relatives():
          lambda: (randn(9, 24), randn(9, 24)), lambda x, r: (F.layer_norm(x, (24,)), x + r))
     args = lambda: (randn(20, 9), torch.rand(20, 9), torch.rand(9) + 0.5)  # noqa: E731
     loss = lambda x, t, w: F.binary_cross_entropy_with_logits(x, t, pos_weight=w, reduction="none")  # noqa: E731
-    case("weight for pos_weight", "weight|^cause unknown$", loss, args, lambda x, t, w: (
+    case("weight for pos_weight", "weight|^cause unknown", loss, args, lambda x, t, w: (
         F.binary_cross_entropy_with_logits(x, t, w, reduction="none")))
 
 

@@ -106,7 +106,7 @@ def traced(x, decay=0.9405):
 def wired():
     """Edges that lead elsewhere, functions on the other edge too, reductions over other axes."""
     make = lambda: (randn(16, 20), randn(20, 20), randn(20, 20))  # noqa: E731
-    for wrong, words in (("spread", "gelu of both operands of mul|^cause unknown$"), ("exchanged", "are exchanged"),
+    for wrong, words in (("spread", "gelu of both operands of mul|^cause unknown"), ("exchanged", "are exchanged"),
                          ("early", "add is taken before mul"), ("operand", "abs takes the result of (gelu|add)")):  # fmt: skip
         case(f"wired {wrong}", words, attended, make, lambda *a, w=wrong: attended(*a, wrong=w))
     case("ranges of the other axis", r"along dimension \[0\] instead of \[1\] in amin and amax", ranged,
@@ -154,7 +154,7 @@ def elsewhere():
     around = lambda x, box: (x - box * (x / box).round()).square().sum(-1)  # noqa: E731
     case("no periodic images", "box is taken as beyond all bounds", around, lambda: (randn(40, 3, scale=2.0), torch.tensor(5.0)),
          lambda x, box: x.square().sum(-1))
-    case("groups of another size", "16 instead of 8|^cause unknown$", grouped, lambda: (randn(6, 32),),
+    case("groups of another size", "16 instead of 8|^cause unknown", grouped, lambda: (randn(6, 32),),
          lambda x: grouped(x, 16))
     case("statistics of the first columns", "last 16 of 80.*var_mean", lambda x: F.layer_norm(x, (80,)),
          lambda: (randn(16, 80) + 1,), lambda x: (x - x[:, :64].mean(-1, True)) / (

@@ -41,4 +41,4 @@ def test_honest_kernel_has_no_cause(name):
 def test_nameless_mistake_gets_no_name(name):
     verdict = judged(*(forms.NAMELESS | graph.NAMELESS)[name], name)
     print(verdict.sentence)
-    assert verdict.verdict in ("reduced", "wrong") and verdict.cause == "cause unknown"
+    assert verdict.verdict in ("reduced", "wrong") and verdict.cause.startswith("cause unknown")

@@ -149,7 +149,7 @@ def test_dropped_tail():
     verdict = verdict_of(put(slice(-7, None), 0.0), "aten::mm", randn(8, 8), randn(8, 8))
     assert (verdict.verdict, verdict.cause) == ("wrong", "the last 7 of 64 elements are zero: the tail was not written")
     verdict = verdict_of(put(63, 0.0), "aten::mm", randn(8, 8), randn(8, 8))
-    assert verdict.cause == "the last element is zero: the tail was not written"
+    assert verdict.cause == "the last element is zero"
 
     def columns(y):
         y[:, -3:] = 0
@@ -185,9 +185,9 @@ def test_swap_bit_flip_and_zero():
         return y
 
     verdict = verdict_of(after(flip), "aten::mm", randn(8, 8), randn(8, 8))
-    assert verdict.cause == "bit 27 of one element flipped"
+    assert verdict.cause == "bit 27 of one element flipped; off only in element [1, 3]"
     verdict = verdict_of(put(5, 0.0), "aten::mm", randn(8, 8), randn(8, 8))
-    assert verdict.cause == "one element is zero"
+    assert verdict.cause == "one element is zero; off only in element [0, 5]"
 
 
 def test_factor_and_offset():
@@ -214,4 +214,4 @@ def test_cut_off_bits():
 def test_unknown_mistakes_get_no_name(change):
     verdict = verdict_of(after(change), "aten::mm", randn(32, 48), randn(48, 16))
     assert verdict.verdict in ("reduced", "wrong")
-    assert verdict.cause == "cause unknown" or verdict.cause.startswith("looks like noise consistent with")
+    assert verdict.cause.startswith(("cause unknown", "looks like noise"))

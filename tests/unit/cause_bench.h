@@ -18,6 +18,8 @@ typedef struct bench {
     double before[MOST], other[MOST];
     int64_t index[MOST]; /* an argument, of the first axis */
     bool has_before, has_other, has_index;
+    bool has_bias; /* the first numbers of `before`, as many as the last axis has */
+    bool heads, parts;
     usc_verdict verdict;
     double bits;
     bool adds;
@@ -27,8 +29,8 @@ typedef struct bench {
 static const struct {
     int ndim;
     int64_t sizes[4];
-} bench_shapes[] = {
-    {1, {64}}, {2, {8, 16}}, {3, {4, 6, 10}}, {2, {64, 32}}, {2, {2, 40}}};
+} bench_shapes[] = {{1, {64}},     {2, {8, 16}}, {3, {4, 6, 10}},
+                    {2, {64, 32}}, {2, {2, 40}}, {4, {2, 8, 12, 5}}};
 
 static inline void bench_begin(bench *b, usc_dtype dtype, int shape)
 {
@@ -83,16 +85,28 @@ static inline usc_status bench_open(const bench *b, const usc_alloc *alloc, open
     const usc_tensor t =
         floats ? bench_view(b, b->t, USC_F64) : bench_view(b, o->t, b->dtype);
     const usc_tensor y = floats ? bench_view(b, o->y, USC_F32) : t;
-    usc_cause_named index = {"index", {0}},
-                    other = {"out[1]", bench_view(b, b->other, USC_F64)};
-    assert_int_equal(usc_tensor_make(&index.tensor, b->index, USC_I64, 1, b->sizes, NULL),
-                     USC_OK);
+    usc_cause_named other = {"out[1]", bench_view(b, b->other, USC_F64)};
+    usc_cause_named inputs[2] = {{0}};
+    int n_inputs = 0;
+    if (b->has_index) inputs[n_inputs++].name = "index";
+    if (b->has_index)
+        assert_int_equal(
+            usc_tensor_make(&inputs[0].tensor, b->index, USC_I64, 1, b->sizes, NULL),
+            USC_OK);
+    if (b->has_bias) {
+        inputs[n_inputs].name = "bias";
+        assert_int_equal(usc_tensor_make(&inputs[n_inputs++].tensor, o->before, b->dtype,
+                                         1, &b->sizes[b->ndim - 1], NULL),
+                         USC_OK);
+    }
     const usc_cause_operands operands = {.device = &d,
                                          .truth = &t,
                                          .yardstick = &y,
                                          .before = b->has_before ? &before : NULL,
-                                         .inputs = &index,
-                                         .n_inputs = b->has_index,
+                                         .inputs = inputs,
+                                         .n_inputs = n_inputs,
+                                         .heads = b->heads,
+                                         .parts = b->parts,
                                          .others = &other,
                                          .n_others = b->has_other,
                                          .verdict = b->verdict,

@@ -225,7 +225,15 @@ def strides(name, view):
     yield from along(view, shifts(name))
 
 
-HALVES = [("the halves of {} along axis AXIS are exchanged (swapped)", lambda t, a: t.roll(t.shape[a] // 2, a)),
+def half(t, axis, second=False):
+    """One half of an axis in the place of both."""
+    part = t.chunk(2, axis)[int(second)]
+    return torch.cat([part, part], axis)
+
+
+HALVES = [("wrong index: the first half of {} along axis AXIS stands for both", half),
+          ("wrong index: the second half of {} along axis AXIS stands for both", lambda t, a: half(t, a, True)),
+          ("the halves of {} along axis AXIS are exchanged (swapped)", lambda t, a: t.roll(t.shape[a] // 2, a)),
           ("wrong stride: {} is read interleaved along axis AXIS, pairs as halves",
            lambda t, a: t.unflatten(a, (-1, 2)).transpose(a, a + 1).flatten(a, a + 1)),
           ("wrong stride: {} is read interleaved along axis AXIS, halves as pairs",

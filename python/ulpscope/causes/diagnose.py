@@ -18,6 +18,7 @@ import torch
 from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edges, edits, emulate, fit, inside, sums
+from .claims import BOTH, SEEN, format_of, formats_of, is_barred, vagueness
 from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, reals
 from .lab import TWINS, Lab
@@ -27,13 +28,9 @@ MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer
 GROSS = 2.5  # bits: what has fewer is hardly noise of a format
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
-# Another name that explains as much says more.
-VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong operand", "wrong index: operand",
-          "the constants", "the sign of the factor", "the sign of operand"),
-         ("scale factor", "computes with 1 ", "computes with the square", "wrong variant: div instead", "wrong variant: mul instead"))
-SEEN = "looks like"  # begins what is seen, and no name
-BOTH = "TF32 or float16"  # where the inputs cannot tell
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
+CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "max_pool2d_with_indices", "max_pool3d_with_indices",
+           "adaptive_max_pool2d", "max_pool1d", "max_pool2d"}  # fmt: skip
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
@@ -44,15 +41,19 @@ ALIKE = 0.85  # correlations this close cannot be told apart
 
 
 def search(call, verdict, limit, known=""):
-    """A short clause on why a call does not pass, "" where nothing explains it. `limit` says
-    how long that may take; with `known` only that mistake is tried. Runs what may not survive
-    it: `process` alone calls this."""
+    """(a short clause on why a call does not pass, "" where nothing explains it; another one on which
+    places are off). `limit` says how long that may take; with `known` only that mistake is tried. Runs
+    what may not survive it: `process` alone calls this."""
+    place = ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong on purpose may well be warned of
-            return Search(call, verdict, limit, known).cause()
+            search = Search(call, verdict, limit, known)
+            place = search.place("")
+            text = search.cause()
+            return text, search.place(text)
     except Exception:  # a diagnosis that fails is one that does not know
-        return ""
+        return "", place
 
 
 def of_reason(worst):
@@ -88,7 +89,7 @@ VARIANTS = (edits.scalars, _of_nodes(inside.arguments, inside.swaps, inside.slic
 MEANINGS = (
     edits.scalars, inside.epsilon_places, functools.partial(edits.tensors, kind="masks"),
     functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, edits.swaps, edges.exchanged,
-    inside.axes, edges.bypassed, edges.moved, edges.spread, edges.shares, edges.late, edges.values, edges.lost,
+    inside.axes, sums.tiled, edges.rounds, edges.bypassed, edges.moved, edges.spread, edges.shares, edges.late, edges.values, edges.lost,
     inside.operators, inside.reductions, functools.partial(inside.operators, deep=True), sums.sums, edits.optionals,
     functools.partial(edits.tensors, kind="numbers"), edits.pairs, edges.places, edges.rewired,
 )  # fmt: skip
@@ -123,6 +124,8 @@ class Search:
         self.alone = LEFT_MOST / 2, ""  # (residual, text): in one output, others beside it
         self.shown = False  # whether the result alone shows where a range ends
         self.followed = []  # (correlation, text, correlation that as much noise has by chance)
+        self.where = ""
+        self.formats = formats_of(call, self.outputs)
 
     def _decisive(self):
         """The output that tells most: values rather than the positions that go with them, which
@@ -160,20 +163,26 @@ class Search:
         fits = text == self.text and not self.sure
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
+    def place(self, text):
+        """Which places are off, where that is not most of all and `text` does not say it."""
+        evidence = self.accused.get(self.path)
+        self.where = self.where or (evidence.place(text) if evidence else "")
+        return evidence.place(text) if evidence else ""
+
     def _answer(self):
         path = self.path
         if path not in self.accused:
             device, truth = self.outputs.get(path), self.truth(path)
             known = device is not None and truth is not None and device.shape != truth.shape
             return _core.cause_of_shape(reals(device), reals(truth)) if known else ""
-        lost = self._lost_elsewhere()
-        if lost:
-            return lost
+        first = self._lost_elsewhere() or self._padded_choice()
+        if first:
+            return first
         code, text, _ = self.accused[path].ask("plain")
         self.shown = bool(code)
         if code == "all_zero":
             return self._underflow(text)
-        if code == "saturated":
+        if code in ("saturated", "constant"):
             return self._stopped() or text
         return text or self._nonfinite() or self._whole() or self._uncertain()
 
@@ -182,11 +191,20 @@ class Search:
         arguments that may be indices of its rows."""
         device, whole = self.outputs[finding.path], (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
         inputs = {v.argument or p: self._tensor(v) for p, v in self.call.views.items()
-                  if v.dtype in whole or (tuple(v.sizes) == tuple(device.shape) and v.dtype == device.dtype)}  # fmt: skip
+                  if v.dtype in whole or v.dtype.is_floating_point}  # fmt: skip
+        heads = device.dim() == 4 and any("attention" in n.name for n in self.lab.nodes())
         return {"before": self.verdict.answer.before.get(finding.path), "inputs": inputs,
                 "others": {p: t for p, t in self.reference.truth.items() if p != finding.path},
                 "verdict": self.verdict.verdict, "bits": finding.bits,
-                "odd_is_excused": finding.verdict != "nonfinite"}  # fmt: skip
+                "odd_is_excused": finding.verdict != "nonfinite", "heads": heads,
+                "parts": finding.path in self.reference.pairs}  # fmt: skip
+
+    def _padded_choice(self):
+        """A number that counts in a minimum or a maximum as if it were among its terms."""
+        _, text, _ = self.accused[self.path].ask("clip")
+        if not text or not {n.name for n in self.lab.nodes()} & CHOICES:
+            return ""
+        return f"{text}, as where a padding counts in the {'maximum' if 'below' in text else 'minimum'}"
 
     def _lost_elsewhere(self):
         """What is said of an argument that must be written and is as it was, while what is
@@ -260,10 +278,12 @@ class Search:
     def _underflow(self, text):
         """A better name than `text` where a narrower range makes zeros of all there is."""
         truth = self.truth(self.path)
-        if not truth.is_floating_point() or float(truth[truth.isfinite()].abs().max()) > 2.0**-9:
+        if not truth.is_floating_point():
             return text
-        for made in (emulate.input_candidates(self.lab), emulate.inside_candidates(self.lab)):
-            self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
+        self._overflow()
+        if float(truth[truth.isfinite()].abs().max()) <= 2.0**-9:
+            for made in (emulate.input_candidates(self.lab), emulate.inside_candidates(self.lab)):
+                self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
         return f"{text}, or {self.text}: these data cannot tell" if self.text else text
 
     def _overflow(self):
@@ -274,26 +294,12 @@ class Search:
     def _uncertain(self):
         """Noise whose emulation goes with it, then what the place alone tells."""
         evidence = self.accused[self.path]
-        text = self._noisy_formula() or evidence.ask("side")[1] or self._followed()
+        text = sums.noisy(self.lab, evidence, self.path) or evidence.ask("clip")[1] or evidence.ask("side")[1] or self._followed()
         if text:
             return text
         some = [] if self._by_chance() else self.followed
-        evidence.hint(self._adds(), {_format_of(t) for v, t, _ in some if v * self._count() ** 0.5 > HINTS})
+        evidence.hint(self._adds(), {format_of(t) for v, t, _ in some if v * self._count() ** 0.5 > HINTS})
         return evidence.ask("places")[1]
-
-    def _noisy_formula(self):
-        """Noise as a formula that cancels gives it, whatever the order and the functions: a variance
-        in one pass, exp(x) - 1."""
-        evidence = self.accused[self.path]
-        every = (sums.one_pass(self.lab), *sums.naive(self.lab))
-        for some in every if evidence.floats else ():
-            try:
-                found = [(text, self.lab.run(edit)[self.path]) for text, edit in some]
-            except Exception:  # not for these arguments
-                continue
-            if found and evidence.of_size([t for _, t in found]):
-                return found[0][0]
-        return ""
 
     def _tensor(self, view):
         part = self.reference.parts[view.storage, view.dtype]
@@ -306,15 +312,16 @@ class Search:
         if not alike or self._by_chance():
             return ""
         value, text, _ = max(alike, key=lambda f: ("truncated" not in f[1], f[0]))
-        # neither cut off digits nor what is off by more than any format hangs on an order of adding
-        loose = "truncated" not in text and self.worst.bits >= GROSS
+        # neither cut off digits nor what is off by more than any format hangs on an order of adding; of a
+        # few bits an order decides little
+        loose = "truncated" not in text and "float8" not in text and self.worst.bits >= GROSS
         if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
-        rivals = {_format_of(t) for _, t, _ in alike}
+        rivals = {format_of(t) for _, t, _ in alike}
         if len(rivals) == 1:
             return text
         if rivals <= {"TF32", "float16", BOTH}:
-            return text.replace(_format_of(text), BOTH)
+            return text.replace(format_of(text), BOTH)
         return ""
 
     def _alike(self):
@@ -341,7 +348,7 @@ class Search:
         if self._settled():
             return
         for text, edit in candidates:
-            if self.known is not None and text not in self.known:
+            if is_barred(text, self.formats) or (self.known is not None and text not in self.known):
                 continue
             if self.limit.over(share):
                 return
@@ -364,7 +371,7 @@ class Search:
             self.limit.note(self._state())
 
     def _state(self):
-        return {"best": self.best, "text": self.text, "sure": self.sure, "alone": list(self.alone),
+        return {"best": self.best, "text": self.text, "sure": self.sure, "alone": list(self.alone), "place": self.where,
                 "followed": [list(f) for f in self.followed]}  # fmt: skip
 
     def _take_up(self, state):
@@ -378,7 +385,7 @@ class Search:
 
     def _settled(self):
         """Whether what is left of the error leaves no room for a better name."""
-        return self.best <= CERTAIN and self.text and not _vagueness(self.text, self.sure)
+        return self.best <= CERTAIN and self.text and not vagueness(self.text, self.sure)
 
     def _residual(self, outputs):
         """How well the worst output is explained; another accused one must be as well, or
@@ -402,7 +409,7 @@ class Search:
         if residual > 2 * self.best:
             return
         sure = self._is_reproduced(outputs, run) or (follow and not self.accused[self.path].errors()["one_sided"])
-        vague = self.text and _vagueness(self.text, self.sure) > _vagueness(text, sure)
+        vague = self.text and vagueness(self.text, self.sure) > vagueness(text, sure)
         if not vague and self.text and self.best <= CERTAIN**2 and sure <= self.sure:
             return  # both leave rounding alone
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
@@ -415,12 +422,12 @@ class Search:
     def _says_too_much(self, text):
         """Whether a format is claimed of fewer errors than tell it from another number."""
         shown = self.shown or text.startswith(OTHERWISE)
-        return _format_of(text) != text and not shown and self._count() < LEAST_ERRORS
+        return format_of(text) != text and not shown and self._count() < LEAST_ERRORS
 
     def _told(self, text, outputs, run):
         """A name with both formats of 11 bits unless the range of one shows in the result."""
-        own = _format_of(text)
-        other = self._in_twin(run) if own in TWINS else None
+        own = format_of(text)
+        other = self._in_twin(run) if TWINS.get(own) in self.formats else None
         nearer = 0 if other is None else self.accused[self.path].nearer(outputs[self.path], other[self.path])
         if other is None or nearer > 0:
             return text
@@ -441,8 +448,8 @@ class Search:
         value = self._follows(outputs)
         best = max((f[0] for f in self.followed), default=0.0)
         asked = value >= ALIKE * best and value >= min(NAMED, HINTS / self._count() ** 0.5)
-        own = _format_of(text)
-        other = self._in_twin(run) if asked and own in TWINS else None
+        own = format_of(text)
+        other = self._in_twin(run) if asked and TWINS.get(own) in self.formats else None
         if other is not None and ALIKE * value <= self._follows(other) <= value / ALIKE:
             text = text.replace(own, BOTH)
         self.followed.append((value, text, self._reach(run) if asked else 0.0))
@@ -491,14 +498,3 @@ class Search:
         """A mistake that only the path to this output has, where several share a formula."""
         if residual < self.alone[0] / 2:
             self.alone = residual, f"{text} (in {self.path} alone)"
-
-
-def _vagueness(text, sure):
-    """0 for a name that says what is wrong, more for one that a better may replace."""
-    if not sure or text.startswith(SEEN):
-        return len(VAGUE) + 1
-    return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
-
-
-def _format_of(text):
-    return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)

@@ -383,6 +383,19 @@ def late(lab):
                     else _wired((i, old)) for n, old in zip(nodes, before)})  # fmt: skip
 
 
+def rounds(lab):
+    """(text, edits): a loop that ends a round early: what its last round makes is what the one before made."""
+    wires = Wiring(lab)
+    for nodes in sites(lab):
+        made = [list(slots_in(n.result)) for n in nodes[-2:]]
+        if not is_loop(lab, nodes) or len(made[0]) != 1 or id(nodes[-1]) not in wires.index or nodes[-1].writes:
+            continue
+        (before,), (last,) = made
+        if before.floats and (before.shape, before.dtype) == (last.shape, last.dtype) and last in wires.users | dict.fromkeys(wires.outputs):
+            yield (f"a loop ends one round early: {nodes[-1].name.strip('_')} is that of round {len(nodes) - 1} of {len(nodes)}",
+                   {nodes[-1].place: Given(lambda func, args, kwargs, x: x.clone(), (before,))})  # fmt: skip
+
+
 def lost(lab):
     """(text, edits): in a loop, what is carried over is lost every so many steps."""
     for nodes in groups(lab):

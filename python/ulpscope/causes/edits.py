@@ -220,7 +220,9 @@ def pairs(lab):
     found = [(a, b) for a, b in itertools.combinations(held, 2) if a[2].sizes == b[2].sizes]
     for (n1, p1, v1), (n2, p2, _) in found if len(found) <= 6 else ():
         rows = [(f"index shifted by one: {n1} and {n2} along axis AXIS", 2, changes.rolled(by)) for by in (1, -1)]
-        for text, change in changes.along(v1.sizes, rows):
+        even = [n if n % 2 == 0 else 0 for n in v1.sizes]
+        halves = [(words.replace("{}", f"{n1} and {n2}"), 4, change) for words, change in changes.HALVES]
+        for text, change in (*changes.along(v1.sizes, rows), *changes.along(even, halves)):
             yield text, {p: lambda t, p=p, c=change: c(t[p]) for p in (p1, p2)}
 
 

@@ -8,6 +8,7 @@ Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
 
 import functools
 import itertools
+import math
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -225,8 +226,10 @@ def overflow_candidates(lab):
     maxima = {n.place: _no_maximum for n in lab.nodes() if n.name == "amax"}
     if maxima:
         text = "softmax without subtracting the maximum: overflow in"
-        yield f"{text} float32", single(maxima)
-        yield f"{text} float16", single(_in_range(_leaves(lab), maxima))
+        if _reaches(lab, math.log(torch.finfo(torch.float32).max)):
+            yield f"{text} float32", single(maxima)
+        if _reaches(lab, math.log(65504.0)):
+            yield f"{text} float16", single(_in_range(_leaves(lab), maxima))
     of = "in float16: beyond 65504"
     sums = {n.place: _accumulating(lab, "float16", 1) for n in _adding(lab)}
     if sums:
@@ -242,6 +245,16 @@ def overflow_candidates(lab):
     for keys in input_sets(lab.call, lab.reference)[:1]:
         yield (f"overflow of the inputs {of} (inputs rounded to float16)",
                functools.partial(rounded_inputs, lab, keys, "float16"))  # fmt: skip
+
+
+def _reaches(lab, limit):
+    """Whether a maximum is so far from zero that an exponential of it leaves the range, up or down."""
+    for node in lab.nodes():
+        if node.name == "amax":
+            found = lab.graph(torch.float64).tensors[next(slots_in(node.result)).number]
+            if bool((found.isfinite() & (found.abs() > limit)).any()):
+                return True
+    return False
 
 
 def _no_maximum(func, args, kwargs):

@@ -31,13 +31,21 @@ class Evidence:
             inputs={n: reals(t) for n, t in dict(inputs).items()},
             others={n: reals(t) for n, t in dict(others).items()}, **finding,
         )  # fmt: skip
-        self._places, self._errors = None, None
+        self._places, self._errors, self._codes = None, None, {}
 
     # ---- the result alone ----
 
     def ask(self, look):
         """(code, text, share of the error left) of what one look shows; ("", "", inf) for nothing."""
-        return self._cause.ask(look)
+        found = self._cause.ask(look)
+        self._codes[found[1]] = found[0]
+        return found
+
+    def place(self, text):
+        """Which rows, columns or elements are off, as a clause; "" where that is most of them, or where
+        `text`, a cause, says it."""
+        code = self._codes.get(text.removeprefix("looks like: "), self._codes.get(text, ""))
+        return "" if _core.cause_tells_place(code) else self.ask("place")[1]
 
     def hint(self, adds, formats):
         """Whether sums are involved, and the formats that something else speaks for."""

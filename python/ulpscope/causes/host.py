@@ -193,6 +193,7 @@ class Inquiry:
     def __init__(self, call, verdict, seconds=SECONDS):
         self.call, self.verdict, self.seconds = call, verdict, seconds
         self.number, self._parcel, self._way = next(_numbers), None, 0
+        self._places = {}
 
     def worst_of(self, numbers=None):
         """The finding that decides, of all or of some by their numbers."""
@@ -204,7 +205,7 @@ class Inquiry:
         A short clause on what is wrong; UNKNOWN where nothing explains it, and "" where nobody
         asks. `numbers`: of these findings only; `known`: whether it is this, and nothing else is tried.
         """
-        every = range(len(self.verdict.findings)) if numbers is None else numbers
+        every = self._numbers(numbers)
         worst = self.worst_of(numbers)
         otherwise = diagnose.of_reason(worst)
         if worst is None or self.verdict.operands is None or not worst.path:
@@ -215,12 +216,21 @@ class Inquiry:
         except Exception:  # no process, no memory, nothing to send: then it is not known
             return otherwise
 
+    def told(self, cause, numbers=None):
+        """A cause, or that none is known, with which places are off, as far as a search has seen that."""
+        place = self._places.get(tuple(self._numbers(numbers)), "")
+        return f"{cause}; {place}" if place and cause else cause
+
+    def _numbers(self, numbers):
+        return range(len(self.verdict.findings)) if numbers is None else numbers
+
     def _asked(self, request):
         spent = f"{UNKNOWN} (search ended after {self.seconds:g} s)"
         self._pack()
         for _ in range(TRIES):
             try:
                 answer = self._answered(_the_helper(), request)
+                self._places[tuple(request["findings"])] = answer["place"]
                 return answer["cause"] or (spent if answer["ended"] else "")
             except Gone as gone:
                 end()
@@ -300,4 +310,4 @@ def add_cause(call, verdict, seconds=SECONDS, groups=None):
     if verdict.verdict not in FLAGGED or verdict.cause or not seconds:
         return
     inquiry = Inquiry(call, verdict, seconds)
-    verdict.cause = groups.cause(inquiry) if groups and len(verdict.findings) else inquiry.cause()
+    verdict.cause = inquiry.told(groups.cause(inquiry) if groups and len(verdict.findings) else inquiry.cause())

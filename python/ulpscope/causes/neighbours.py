@@ -9,6 +9,10 @@ import math
 import torch
 from torch.nn import functional
 
+from ..executors.formats import OWN_FORMAT, to_format
+
+CASTS = OWN_FORMAT | {torch.float8_e4m3fn: "float8 (e4m3)", torch.float8_e5m2: "float8 (e5m2)"}
+
 # Those of softmax without the underscore.
 NEIGHBOURS = {
     "gt": "ge lt", "ge": "gt le", "lt": "le gt", "le": "lt ge", "eq": "ne", "ne": "eq",
@@ -104,6 +108,13 @@ def _cast(whole):
     return cast
 
 
+def _cut(x, *args, dtype=None, **kwargs):
+    """A cast to a narrower float that cuts off what it cannot hold."""
+    if dtype not in CASTS or not x.is_floating_point():
+        raise LookupError("no such cast")
+    return torch.ops.aten._to_copy(to_format(x, CASTS[dtype], torch.trunc).to(x.dtype), *args, dtype=dtype, **kwargs)
+
+
 UPPER = "of two middle values the upper counts (shifted by one among the sorted)"
 BORDERS = {"replicate": "repeats the edge", "reflect": "reflects", "circular": "goes around"}
 CORNERS = (", corners aligned", True), (", corners not aligned", False)
@@ -146,7 +157,8 @@ FORMULAS = {
     "hardsigmoid": [("0.2 x + 0.5 instead of x / 6 + 0.5 (another slope)",
                      lambda x, *a, **k: (0.2 * x + 0.5).clamp(0, 1))],
     "log": [("log2 instead of log", lambda x: x.log() / math.log(2))],
-    "_to_copy": [("the cast to whole numbers is rounded to nearest instead of truncated", _cast(torch.round)),
+    "_to_copy": [("the cast to a narrower float is truncated instead of rounded", _cut),
+                 ("the cast to whole numbers is rounded to nearest instead of truncated", _cast(torch.round)),
            ("the cast to whole numbers is rounded down instead of truncated (floor)", _cast(torch.floor)),
            ("the cast to whole numbers is rounded up instead of truncated (ceil)", _cast(torch.ceil))],
     "median": [(UPPER, _upper), ("mean instead of median", lambda x, *a: x.mean(*a))],

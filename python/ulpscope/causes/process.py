@@ -115,7 +115,9 @@ def answer(fork, request, desk, memory, parent):
         behind, ended = max(behind + 1, tried), spent >= request["seconds"] or time.monotonic() >= until
         if ended:
             break
-    return fork, {"cause": next((s["text"] for _, s in reversed(past) if s["text"]), ""), "ended": ended}
+    known = [s for _, s in reversed(past)]
+    return fork, {"cause": next((s["text"] for s in known if s["text"]), ""),
+                  "place": next((s["place"] for s in known if s["place"]), ""), "ended": ended}  # fmt: skip
 
 
 class Fork:
@@ -170,7 +172,7 @@ def work(line, memory, head, parent):
             try:
                 say(line, **searched(finding, request, Limit(request, head, line)))
             except MemoryError:
-                say(line, cause="", ended=False)
+                say(line, cause="", place="", ended=False)
     finally:
         os._exit(0)
 
@@ -193,8 +195,8 @@ def searched(finding, request, limit):
 
     # What other threads burn while they wait would count as well, and more of it where there are more.
     torch.set_num_threads(1)
-    text = diagnose.search(finding[0], finding[1](request["findings"]), limit, request["known"])
-    return {"cause": text, "ended": limit.ended}
+    text, place = diagnose.search(finding[0], finding[1](request["findings"]), limit, request["known"])
+    return {"cause": text, "place": place, "ended": limit.ended}
 
 
 class Limit:

@@ -20,6 +20,7 @@ ADDING = {"index_add": (2, 3), "scatter_add": (2, 3), "scatter_reduce": (2, 3), 
 
 # What a scan begins with.
 SCANS = {"cumsum": 0.0, "cumprod": 1.0, "logcumsumexp": -torch.inf, "cummax": None, "cummin": None}
+MOST_TILED = 6  # operators of a call that may share an axis
 BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -53,6 +54,64 @@ def scanning(node):
 def _each(change, *outs):
     """`change` of results, or of each of several."""
     return change(*outs) if isinstance(outs[0], torch.Tensor) else tuple(change(*some) for some in zip(*outs))
+
+
+# ---- tiles that know nothing of each other ----
+
+TILED = {"amax", "amin", "sum", "mean", "var_mean", "linalg_vector_norm", "logsumexp"}  # which keep their axis
+WHOLE = {"native_layer_norm", "_fused_rms_norm", "_softmax", "_log_softmax", "_safe_softmax"}
+
+
+def tiled(lab):
+    """(text, edits): what belongs to a whole axis is taken of each tile of it, as where tiles are not put
+    together: reductions that share an axis, or what is made of such."""
+    held = {}
+    for node in lab.nodes():
+        axis = _tiled_axis(node)
+        if axis is not None:
+            held.setdefault((axis, node.args[0].shape, len(node.place)), []).append(node)
+    for (axis, shape, _), nodes in held.items():
+        of = " and ".join(dict.fromkeys(n.name.strip("_") for n in nodes))
+        for size in BLOCKS if len(nodes) <= MOST_TILED else ():
+            if size < shape[axis]:
+                yield (f"wrong variant: {of} of each tile of {size} along axis {axis} by itself, not of the whole",
+                       {n.place: _of_tiles(axis, size) for n in nodes})  # fmt: skip
+
+
+def _tiled_axis(node):
+    """The one axis that an operator reduces and keeps, or normalises."""
+    seen = node.args[0] if node.args else None
+    if node.writes or not getattr(seen, "floats", False) or not seen.shape or not {node.name} & (TILED | WHOLE):
+        return None
+    dim = node.value("dim")
+    if node.name in ("native_layer_norm", "_fused_rms_norm"):
+        dim = -1 if len(node.value("normalized_shape")) == 1 else None
+    elif node.name in TILED and not node.value("keepdim"):
+        return None
+    dim = dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim
+    return dim % len(seen.shape) if isinstance(dim, int) else None
+
+
+def _of_tiles(axis, size):
+    def edit(func, args, kwargs):
+        name, made = func._opname, []
+        for part in args[0].split(size, axis):
+            if name in ("native_layer_norm", "_fused_rms_norm"):
+                made.append(func(part, [part.shape[axis]], *[None] * (len(args) - 3), args[-1]))
+            else:
+                made.append(func(part, *args[1:], **kwargs))
+        if name not in ("native_layer_norm", "_fused_rms_norm"):
+            wide = [_each(lambda t, n=p.shape[axis]: t if t.shape[axis] == n else t.expand(
+                [n if a == axis else s for a, s in enumerate(t.shape)]), o) for o, p in zip(made, args[0].split(size, axis))]
+            return _each(lambda *t: torch.cat(t, axis), *wide)  # fmt: skip
+        whole = func(*args, **kwargs)
+        out = torch.cat([o[0] for o in made], axis)
+        scales = [t for t in args[2:-1] if isinstance(t, torch.Tensor)]
+        for t, change in zip(scales, (torch.mul, torch.add)):
+            out = change(out, t)
+        return (out, *whole[1:])
+
+    return edit
 
 
 def sums(lab):
@@ -154,6 +213,19 @@ def _one_pass(seed):
         return variance.sqrt() if name == "std" else (variance, mean) if name == "var_mean" else variance
 
     return edit
+
+
+def noisy(lab, evidence, path):
+    """The name of noise as a formula that cancels gives it, whatever the order and the functions: a
+    variance in one pass, exp(x) - 1; "" where it is not."""
+    for some in (one_pass(lab), *naive(lab)) if evidence.floats else ():
+        try:
+            found = [(text, lab.run(edit)[path]) for text, edit in some]
+        except Exception:  # not for these arguments
+            continue
+        if found and evidence.of_size([t for _, t in found]):
+            return found[0][0]
+    return ""
 
 
 def naive(lab):

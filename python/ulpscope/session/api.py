@@ -336,8 +336,8 @@ def _explained(call, verdict, seconds, groups=None):
     if verdict.opinions or verdict.verdict not in FLAGGED or not seconds:
         return verdict
     inquiry, groups = host.Inquiry(call, verdict, seconds), groups or host.Groups()
-    verdict.cause = verdict.cause or groups.cause(inquiry)
-    verdict.causes = {i: groups.cause(inquiry, [i]) for i, f in enumerate(verdict.findings)
+    verdict.cause = verdict.cause or inquiry.told(groups.cause(inquiry))
+    verdict.causes = {i: inquiry.told(groups.cause(inquiry, [i]), [i]) for i, f in enumerate(verdict.findings)
                       if f.verdict in FLAGGED and f != verdict.worst}  # fmt: skip
     return verdict
 

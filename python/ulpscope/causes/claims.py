@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the words of a cause claim: which of two names says more, which format one names, and whether
+that format may be one of the call's. Neighbour: `diagnose` (decides)."""
+
+from ..executors.formats import FORMATS, OWN_FORMAT
+
+# Another name that explains as much says more.
+VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong operand", "wrong index: operand",
+          "the constants", "the sign of the factor", "the sign of operand"),
+         ("scale factor", "computes with 1 ", "computes with the square", "wrong variant: div instead", "wrong variant: mul instead"))
+SEEN = "looks like"  # begins what is seen, and no name
+BOTH = "TF32 or float16"  # where the inputs cannot tell
+
+
+def formats_of(call, outputs):
+    """Formats that a call may be computed in: those of its tensors, and what is narrower."""
+    every = {v.dtype for v in call.views.values()} | {t.dtype for t in outputs.values() if t is not None}
+    own = {OWN_FORMAT[d] for d in every if d in OWN_FORMAT}
+    if own - {"bfloat16", "float16"} or not own:
+        return set(FORMATS)
+    return {"float32"} | {name for name, (bits, low, high) in FORMATS.items() for wide in own if bits <= FORMATS[wide][0]
+                          and low >= FORMATS[wide][1] and high <= FORMATS[wide][2]}  # fmt: skip
+
+
+def vagueness(text, sure):
+    """0 for a name that says what is wrong, more for one that a better may replace."""
+    if not sure or text.startswith(SEEN):
+        return len(VAGUE) + 1
+    return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
+
+
+def is_barred(text, formats):
+    """Whether a format is named that no dtype of the call has room for."""
+    plain = text.replace("bfloat16", "")
+    return any(name in (plain if name == "float16" else text) for name in FORMATS if name not in formats)
+
+
+def format_of(text):
+    return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes that the result alone tells, or that fit a name which they do not deserve: of each the words that
+must be said, and of NAMELESS those that may not be. Neighbour: test_causes_facts."""
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+CASES = {}  # name: (words, function, make, device)
+bf, fp = torch.bfloat16, torch.float16
+
+
+def case(name, words, function, make, device):
+    CASES[name] = words, function, make, device
+
+
+def randn(*sizes, scale=1.0):
+    return torch.randn(*sizes) * scale
+
+
+def low(x, dtype):
+    return x.to(dtype).float()
+
+
+def tiles(x, size):
+    return torch.softmax(x.unflatten(-1, (-1, size)), -1).flatten(-2)
+
+
+def put(change, function):
+    def device(*args):
+        out = function(*args).clone()
+        change(out, *args)
+        return out
+
+    return device
+
+
+def places():
+    pair = lambda: (randn(48, 32), randn(32, 128))  # noqa: E731
+    def rows(out, *args):
+        out[[4, 20]] += randn(2, out.shape[1], scale=3)
+
+    case("rows by number", "^cause unknown; off only in rows 4 and 20$", torch.mm, pair, put(rows, torch.mm))
+
+    def columns(out, *args):
+        out[:, 31::32] += randn(out.shape[0], 4, scale=3)
+
+    case("columns by residue", "^cause unknown; off only in column 31 of every 32$", torch.mm, pair, put(columns, torch.mm))
+    qkv = lambda: [randn(2, 8, 64, 16) for _ in range(3)]  # noqa: E731
+    attend = F.scaled_dot_product_attention
+
+    def tokens(out, *args):
+        out[:, :, 57:] += randn(2, 8, 7, 16, scale=3)
+
+    def heads(out, q, k, v):
+        out[:, 4:] = attend(q, k, v * v)[:, 4:]
+
+    case("tokens by number", "^cause unknown; off only in tokens from 57 on$", lambda q, k, v: attend(q, k, v), qkv, put(tokens, attend))
+    case("heads by number", "off only in heads from 4 on", lambda q, k, v: attend(q, k, v), qkv, put(heads, attend))
+
+    def bias(out, x, w, b):
+        out[[4, 20]] = b
+
+    for dtype in (torch.float32, bf):
+        case(f"rows of the bias {dtype}", "^4 and 20 of 32 along axis 0 hold nothing but", F.linear,
+             lambda d=dtype: (randn(32, 16).to(d), randn(12, 16).to(d), randn(12).to(d)), put(bias, F.linear))  # fmt: skip
+
+    def others(out, *args):
+        out[[3, 9, 10]] = out[[4, 30, 17]]
+
+    case("rows of others", "hold the right values of 4, 30 and 17", torch.mm, pair, put(others, torch.mm))
+    case("all zeros", "^the result is all zeros$", F.linear, lambda: (randn(8, 16), randn(12, 16)), lambda x, w: 0 * F.linear(x, w))
+    case("one constant", "^the result is the constant 0.5 everywhere$", torch.sigmoid, lambda: (randn(30, 20),),
+         lambda x: torch.full_like(x, 0.5))
+    case("a NaN that is swallowed", "NaN is swallowed|NaN swallowed", torch.relu,
+         lambda: (torch.where(torch.arange(200) == 77, math.nan, randn(200)),), lambda x: torch.where(x > 0, x, torch.zeros_like(x)))
+    case("zero among the least", "results above 0 are 0, as where a padding counts in the minimum", lambda x: x.amin(-1),
+         lambda: (torch.rand(60, 40) - 0.02,), lambda x: F.pad(x, (0, 8)).amin(-1))
+    case("an amount on a few", "^0.001 is added", lambda x: x.mean(-1), lambda: (torch.rand(6, 200),), lambda x: x.mean(-1) + 1e-3)
+    case("an amount in bfloat16", "^0.001 is added", lambda x: x.mean(-1), lambda: (randn(64, 200).bfloat16(),),
+         lambda x: (x.float().mean(-1) + 1e-3).bfloat16())  # fmt: skip
+    case("conjugated", "imaginary", torch.fft.fft, lambda: (torch.randn(8, 16, dtype=torch.complex64),), lambda x: torch.fft.fft(x).conj())
+
+
+def tiled():
+    case("softmax of tiles", "of each tile of 16 along axis 1", lambda x: torch.softmax(x, -1), lambda: (randn(16, 64),),
+         lambda x: tiles(x, 16))
+    case("softmax of tiles, half", "of each tile of 32 along axis 1", lambda x: torch.softmax(x, -1), lambda: (randn(24, 64).half(),),
+         lambda x: tiles(x.float(), 32).half())
+    case("own softmax of tiles", "of each tile of 16 along axis 1", lambda x: (lambda e: e / e.sum(-1, keepdim=True))(
+        (x - x.amax(-1, keepdim=True)).exp()), lambda: (randn(16, 64),), lambda x: tiles(x, 16))
+    case("layer norm of tiles", "of each tile of 32 along axis 1", lambda x, w: F.layer_norm(x, (96,), w), lambda: (randn(12, 96), randn(96)),
+         lambda x, w: F.layer_norm(x.unflatten(-1, (-1, 32)), (32,)).flatten(-2) * w)
+
+
+def formulas():
+    def rope(x, c, s):
+        a, b = x.chunk(2, -1)
+        return x * c + torch.cat([-b, a], -1) * s
+
+    twice = lambda t: torch.cat([t[..., :8]] * 2, -1)  # noqa: E731
+    case("rotary halves", "the first half of c and s along axis 1 stands for both", rope,
+         lambda: (randn(2, 12, 16), torch.cos(randn(12, 16)), torch.sin(randn(12, 16))), lambda x, c, s: rope(x, twice(c), twice(s)))
+
+    def iterated(g, steps=5):
+        x = g / (g.norm() + 1e-7)
+        for _ in range(steps):
+            square = x @ x.T
+            x = 3.4445 * x + (-4.775 * square + 2.0315 * square @ square) @ x
+        return x
+
+    case("a round less", "round early", iterated, lambda: (randn(24, 40),), lambda g: iterated(g, 4))
+    case("a cast that cuts", "truncated", lambda x: (x * 448 / x.abs().amax()).to(torch.float8_e4m3fn).float(), lambda: (randn(64, 64),),
+         _cut)
+
+    def norm(x, w):
+        return (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6) * w.float()).to(x.dtype)
+
+    case("squares overflow", "overflow.*float16", norm, lambda: ((randn(16, 64) * 3000).half(), torch.ones(64).half()),
+         lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w)
+
+
+def _cut(x):
+    y = x * 448 / x.abs().amax()
+    quantum = 2.0 ** (torch.floor(torch.log2(y.abs().clamp(min=2**-6))) - 3)
+    return torch.trunc(y / quantum) * quantum
+
+
+for build in (places, tiled, formulas):
+    build()
+
+
+def honest(name):
+    _, function, make, _ = CASES[name]
+    args = make()
+    return function, args, function(*args)
+
+
+def masked(dtype):
+    def make():
+        mask = torch.rand(32, 40) > 0.4
+        mask[5] = False
+        return (*(randn(2, 3, n, 16).to(dtype) for n in (32, 40, 40)), mask)
+
+    return make
+
+
+def attended(fill):
+    def device(q, k, v, mask):
+        scores = (q.float() @ k.float().transpose(-1, -2) * 0.25).masked_fill(~mask, fill)
+        return (torch.softmax(scores, -1) @ v.float()).to(q.dtype)
+
+    return device
+
+
+def stalled(x):
+    top, total = x.amax(-1), torch.zeros(len(x))
+    for column in (x - top[:, None]).exp().t():
+        total = low(total + column, bf)
+    return total.log() + top
+
+
+def adamw(p, g, v, most=False):
+    new = 0.99 * v + 0.01 * g * g
+    new = torch.maximum(v, new) if most else new
+    return p - 0.01 * g / (new.sqrt() + 1e-8), new
+
+
+def sdpa(q, k, v, mask):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+# What has another cause than the words that may not be said of it: (words, function, make, device).
+NAMELESS = {
+    "a masked row is the mean": ("rounded", sdpa, masked(bf), attended(-1e9)),
+    "a masked row is NaN": ("maximum|overflow", sdpa, masked(bf), attended(-math.inf)),
+    "a sum that stops": ("is added", lambda x: x.logsumexp(-1), lambda: (randn(32, 1000),), stalled),
+    "the larger of two states": ("bit|one element", adamw, lambda: (randn(300), randn(300), 0.2 * torch.rand(300) ** 3),
+                                 lambda p, g, v: adamw(p, g, v, True)),
+    "a factor that leaves the range": ("maximum of|beyond", torch.ldexp,
+                                       lambda: (torch.rand(12).half() * 0.01 + 0.005, torch.tensor([3, 4, 2, 5, 16, 17, 1, 12, 14, 16, 6, 7])),
+                                       lambda x, n: x * (2.0 ** n.float()).half()),
+    "six halves": ("bfloat16|significant", lambda x: x.float().sum(-1), lambda: (randn(4, 6).half(),),
+                   lambda x: torch.stack([x[:, :3].sum(-1).half(), x[:, 3:].sum(-1).half()]).sum(0).float()),
+    "one of two is zero": ("written|dropped", lambda x: x.amin(-1), lambda: (torch.rand(2, 40) + torch.tensor([[0.5], [-0.02]]),),
+                           lambda x: F.pad(x, (0, 8)).amin(-1)),
+    "noise of no format": ("bfloat16|float16|TF32|function", torch.mm, lambda: (randn(48, 32), randn(32, 40)),
+                           lambda a, b: (a @ b) * (1 + 0.003 * torch.randn(48, 40))),
+    "saturated functions in few numbers": ("written|change places", torch.tanh, lambda: (torch.tensor([0.3, -1.0, 3.2, 3.4, 3.3, 3.1, 0.5, 2.0, -0.1]),),
+                                           lambda x: low(torch.tanh(x), bf)),
+    "compared as TF32": ("written", lambda a, b: a > b, lambda: (torch.arange(200) + 1_700_000_000, torch.arange(200) + 1_699_999_995),
+                         lambda a, b: low(a.float(), bf) > low(b.float(), bf)),
+}  # fmt: skip
