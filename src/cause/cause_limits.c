@@ -3,6 +3,7 @@
 #include "cause/cause_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/line.h"
 #include "base/number.h"
@@ -169,7 +170,6 @@ typedef struct oddities {
     bool lost_nan, made_nan, mixed_nan, zero, alike;
     double instead;     /* size of the first that stands for what was lost */
     double least, rest; /* true sizes: the least of those made, the most of the rest */
-    int64_t n_rest;
     bool any_rest;
 } oddities;
 
@@ -196,7 +196,6 @@ static oddities find_odd(const usc_cause *c)
             o.least = fmin(o.least, size);
         } else if (isfinite(truth)) {
             o.any_rest = true;
-            o.n_rest++;
             o.rest = fmax(o.rest, size);
         }
         if (odd && true_odd && !same(d, t)) {
@@ -227,27 +226,57 @@ static bool swallowed(const oddities *o, usc_cause_found *out)
     return usc_cause_say(out, &say);
 }
 
-/* The format whose largest number lies between what stayed and what became Inf, and near
- * both: what is merely between them is any number. */
-static bool overflowed(const oddities *o, usc_cause_found *out)
+/* Whether what became Inf fills slices of an axis: these are Inf whatever their size. */
+static bool fills_slices(usc_cause *c, const oddities *o)
+{
+    for (int axis = 0; axis < c->d.ndim && c->d.ndim > 1; axis++) {
+        const int64_t inner = usc_cause_inner(c, axis), n = c->d.sizes[axis];
+        uint8_t *hit = usc_cause_room(c, n, 1);
+        int64_t n_hit = 0;
+        if (hit == NULL) return true;
+        memset(hit, 0, (size_t)n);
+        for (int64_t i = 0; i < c->d.n; i++)
+            if (!isfinite(value_at(&c->d, i))) hit[i / inner % n] = 1;
+        for (int64_t i = 0; i < n; i++)
+            n_hit += hit[i];
+        if (2 * n_hit <= n && o->made == n_hit * (c->d.n / n)) return true;
+    }
+    return false;
+}
+
+/* Whether some results lie close to a limit on either side of it: what is merely between
+ * those that stayed and those that became Inf is any number. */
+static bool close_to(const usc_cause *c, double top)
+{
+    int64_t below = 0, above = 0;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double size = fabs(value_at(&c->t, i));
+        below += size <= top && size > top / 4;
+        above += size > top && size < 4 * top;
+    }
+    return below > 2 && above > 2;
+}
+
+/* The format whose largest number lies between what stayed and what became Inf. */
+static bool overflowed(usc_cause *c, const oddities *o, usc_cause_found *out)
 {
     static const int usual[] = {0, 1, 3};
     clue say = {.code = USC_CAUSE_OVERFLOW};
     for (int i = 0; i < 3 && say.s == NULL; i++) {
         const double top = limits[usual[i]].top;
         if (o->least <= top * 0.999 || o->rest > top * 1.001) continue;
-        if (o->least > 8 * top || o->rest < top / 8) continue;
+        if (!close_to(c, top)) continue;
         say.v = top;
         say.s = limits[usual[i]].words;
     }
     return say.s != NULL && usc_cause_say(out, &say);
 }
 
-static bool spurious(const usc_cause *c, const oddities *o, usc_cause_found *out)
+static bool spurious(usc_cause *c, const oddities *o, usc_cause_found *out)
 {
     const char *kind = o->made_nan ? "NaN" : "Inf";
-    if (!o->made_nan && o->n_rest > 3 && o->made > 3 && o->least >= o->rest &&
-        overflowed(o, out))
+    if (!o->made_nan && o->any_rest && o->least >= o->rest && !fills_slices(c, o) &&
+        overflowed(c, o, out))
         return true;
     if ((double)o->made_large > 0.9 * (double)o->made && o->any_rest && o->rest < 65520)
         return usc_cause_say(out, &(clue){.code = USC_CAUSE_OVERFLOW_INSIDE, .s = kind});

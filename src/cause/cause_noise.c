@@ -3,6 +3,7 @@
 // format's size. Neighbours: cause_evidence.c.
 #include "cause/cause_state.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "tensor/walk.h"
@@ -145,6 +146,33 @@ static bool only_cut(const usc_cause *c, int bits)
     return (double)near >= 0.99 * (double)c->d.n;
 }
 
+typedef struct error_at {
+    double t, error;
+} error_at;
+
+static int by_truth(const void *a, const void *b)
+{
+    const double x = ((const error_at *)a)->t, y = ((const error_at *)b)->t;
+    return (x > y) - (x < y);
+}
+
+/* Whether the sign of an error hangs on the right value, as a wrong constant or formula
+ * has it: then neighbours in size err alike. */
+static bool follows_value(usc_cause *c)
+{
+    const evidence *e = &c->e;
+    error_at *all = usc_cause_room(c, e->n, sizeof *all);
+    int64_t n = 0, turns = 0;
+    if (all == NULL) return true;
+    for (int64_t k = 0; k < e->n; k++)
+        if (e->off[k] && isfinite(e->device[k]) && isfinite(e->truth[k]))
+            all[n++] = (error_at){e->truth[k], e->device[k] - e->truth[k]};
+    qsort(all, (size_t)n, sizeof *all, by_truth);
+    for (int64_t i = 1; i < n; i++)
+        turns += (all[i].error > 0) != (all[i - 1].error > 0);
+    return n < 8 || (double)turns < 0.3 * (double)n;
+}
+
 bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
 {
     usc_cause_errors errors;
@@ -161,6 +189,6 @@ bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
     if (c->verdict != USC_VERDICT_REDUCED ||
         usc_cause_errors_of(c, &errors, NULL) != USC_OK || errors.one_sided)
         return false;
-    return c->effective >= 5.5 && c->effective < 20 &&
+    return c->effective >= 5.5 && c->effective < 20 && !follows_value(c) &&
            usc_cause_say(out, &(clue){.code = USC_CAUSE_NOISE});
 }

@@ -17,6 +17,7 @@ enum {
     MARGIN = 4, /* times nearer: what has a vote; one in so many that differ must */
     APART = 8,  /* roundings that two numbers must be apart to be told */
     VOTES = 8,  /* for one against those for the other */
+    LEAST_VOTES = 4,
 };
 
 /* Numbers at the places that are looked at; as the device's dtype has them; where they
@@ -280,7 +281,8 @@ static double nearer(const usc_cause *c, const numbers *r, const operand *other)
         first += MARGIN * a < b;
         second += MARGIN * b < a;
     }
-    if ((first > second ? first : second) * MARGIN <= apart) return 0;
+    const int64_t most = first > second ? first : second;
+    if (most < LEAST_VOTES || most * MARGIN <= apart) return 0;
     return (first > VOTES * second) - (second > VOTES * first);
 }
 
