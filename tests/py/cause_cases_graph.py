@@ -130,9 +130,9 @@ def lined(x, limit=20.0):
     return torch.where(2 * x > limit, x, y)
 
 
+CASES["a round less"] = "round early", balanced, lambda: (randn(9, 12) * 3,), lambda x: balanced(x, 3)
 NAMELESS = {
     "a choice made elsewhere": (lined, lambda: (randn(20, 30) * 8,), lambda x: lined(x, 2.0)),
-    "a round less": (balanced, lambda: (randn(9, 12) * 3,), lambda x: balanced(x, 3)),
 }
 
 
