@@ -33,7 +33,7 @@ def _left_alone(dispatch):
     @functools.wraps(dispatch)
     def run(mode, func, types, args=(), kwargs=None):
         seen = disabled if _compiler_looks_on() else dispatch
-        with _conjugation_seen(args):
+        with _conjugation_seen(args), _unheard():
             return seen(mode, func, types, args, kwargs)
 
     return run
@@ -72,6 +72,12 @@ def _conjugation_seen(args):
     included = torch._C._dispatch_tls_local_include_set()
     left_out = torch._C._dispatch_tls_local_exclude_set() - LAZY
     return torch._C._ForceDispatchKeyGuard(included, left_out)
+
+
+def _unheard():
+    """Within: modes of functions hear nothing, as below any function. vmap calls operators with them on the
+    stack, and what a mode of ours asks of a tensor is no question of the program's."""
+    return torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else NOTHING
 
 
 class Asked(TorchFunctionMode):
