@@ -15,6 +15,7 @@ from .apart import apart
 from .arguments import Arguments, arguments_of
 from .autocast import LOW, under
 from .exact import never_rounds
+from .flex import in_the_open
 from .indices import INDEX_OPS, chosen_by
 from .meaning import Meaning
 from .mode import Asked, Mode, any_complex
@@ -309,7 +310,7 @@ def learn(call):
     bound = bind_exact(call, lambda captured: "cpu")
     log, dropouts, meaning, asked = Log(), Dropouts(), Meaning(), Asked()
     try:
-        with log, dropouts, meaning, asked:
+        with log, dropouts, meaning, asked, in_the_open():
             result = bound.run(call.on_host())
         call.mutated = {p: call.views[p] for p in _changed(call, bound)}
         outputs = outputs_of(call, bound, result)

@@ -45,7 +45,7 @@ class Widen(Mode):
         ]
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
         run = IN_FLOAT64.get(func) if self.dtype is torch.float64 else None
-        out = (run or sound(func))(*args, **kwargs)
+        out = (run or _or_formula(func))(*args, **kwargs)
         if as_it_is:
             return out
         if isinstance(out, torch.Tensor) and out.dtype in self.wider:
@@ -206,6 +206,25 @@ def sound(function):
             if not torch.equal(tensor, copy):  # one that is only read may be expanded
                 tensor.copy_(copy)
         return result
+
+    return run
+
+
+@cache
+def _or_formula(func):
+    """The operator's sound kernel, or where that refuses what it is given a built-in formula of it."""
+    own, formula = sound(func), formulas.find(func.name())
+    if formula is None:
+        return own
+
+    def run(*args, **kwargs):
+        try:
+            return own(*args, **kwargs)
+        except (RuntimeError, ValueError, TypeError) as refused:
+            try:
+                return formula(func._schema, args, kwargs)
+            except formulas.NoReference as problem:
+                raise problem from refused
 
     return run
 

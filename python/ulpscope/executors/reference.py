@@ -14,6 +14,7 @@ import torch
 
 from .. import _core
 from ..calls.exact import never_rounds
+from ..calls.flex import in_the_open
 from ..calls.gauges import in_gauge_of, with_noise
 from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
@@ -170,7 +171,8 @@ class Reference:
         bound = bind_cast(self.call, self.parts, dtype_of, contents, written)
         if dtype_of is not _as_given and self._makes() is not None:
             bound.kwargs["dtype"] = dtype_of(self._makes())
-        result = bound.run(function)
+        with in_the_open():
+            result = bound.run(function)
         if partial:
             results = result if isinstance(result, tuple) else (result,)
             self.undefined.update(f"out[{i}]" for i, r in enumerate(results) if r is None)
@@ -352,7 +354,8 @@ class Reference:
                 delta=delta, share=share,
             )  # fmt: skip
             if self._inward:
-                finite = source[source.isfinite()].double()
+                finite = source.double()  # 8 bits cannot be asked whether they are
+                finite = finite[finite.isfinite()]
                 if finite.numel():
                     target = target.clamp(finite.min(), finite.max())
             contents[key] = torch.view_as_complex(target) if part.data.is_complex() else target
@@ -651,6 +654,8 @@ def _fan_from(still, share):
 
 
 def _is_float(part):
+    if part.dtype.is_floating_point and part.dtype.itemsize == 1 and torch.finfo(part.dtype).eps >= 1:
+        return False  # powers of two: nothing is between them
     return part.dtype.is_floating_point or part.dtype.is_complex
 
 

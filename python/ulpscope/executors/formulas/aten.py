@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """References of aten operators that torch has kernels for on accelerators only: cuDNN's and
-MIOpen's convolutions and norms, fused recurrent cells, synchronised batch norm, scaled
-products. Called by `__init__`.
+MIOpen's convolutions and norms, fused recurrent cells, synchronised batch norm. Called by
+`__init__`; products that are scaled, grouped or packed are in `products`.
 """
 
 import torch
 from torch.nn import functional as F
 
-from . import NoReference, builtin
+from . import builtin
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -178,37 +178,6 @@ def product(self, mat2, out_dtype):
 def add_product(self, out_dtype, mat1=None, batch1=None, mat2=None, batch2=None, beta=1, alpha=1):
     left, right = (mat1, mat2) if mat1 is not None else (batch1, batch2)
     return beta * self + alpha * (left @ right)
-
-
-@builtin("aten::_scaled_mm")
-def scaled_mm(self, mat2, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None):
-    """Operands arrive widened; scales are one number, or one for each row and column."""
-    if scale_result is not None:
-        raise NoReference("scale_result is not in the built-in reference")
-    for scale, sides in ((scale_a, (self.shape[0], 1)), (scale_b, (1, mat2.shape[1]))):
-        if scale.numel() != 1 and tuple(scale.shape) != sides:
-            raise NoReference("scales by blocks are not in the built-in reference")
-    y = self.to(scale_a.dtype) @ mat2.to(scale_a.dtype) * scale_a * scale_b
-    return y if bias is None else y + bias
-
-
-@builtin("aten::_grouped_mm")
-def grouped_product(self, mat2, offs=None, bias=None, out_dtype=None):
-    """A product per group; `offs` says where each ends: among the rows of `self`, the columns of
-    `mat2`, or in the dimension that is summed over."""
-    if bias is not None:
-        raise NoReference("bias is not in the built-in reference")
-    if offs is None:
-        return self @ mat2
-    ends = [int(end) for end in offs]
-    spans = list(zip([0, *ends], ends))
-    if self.dim() == mat2.dim():
-        return torch.stack([self[:, a:b] @ mat2[a:b] for a, b in spans])
-    if ends[-1] != (self.shape[0] if self.dim() == 2 else mat2.shape[1]):
-        raise NoReference("what lies behind the last group is promised nothing")
-    if self.dim() == 2:
-        return torch.cat([self[a:b] @ w for (a, b), w in zip(spans, mat2)])
-    return torch.cat([x @ mat2[:, a:b] for (a, b), x in zip(spans, self)], 1)
 
 
 @builtin("aten::_masked_scale")
