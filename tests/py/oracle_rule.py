@@ -202,8 +202,8 @@ def is_short(x: torch.Tensor) -> torch.Tensor:
 def limits(c: Case) -> tuple:
     """t_max, t_mid"""
     root, few = math.sqrt(c.F), c.F**0.6
-    slope = 0.25 if c.R.numel() < 8 else 16
-    return min(48 + slope * root, 24 * few, 1024), min(16 + 6 * root, 6 * few, 512)
+    most = 48 + root / 4 if c.R.numel() < 8 else 64 + 3 * root
+    return min(most, 24 * few, 1024), min(6 + root / 2, 6 * few, 512)
 
 
 def excuse(c: Case, t_max: float) -> None:
@@ -290,10 +290,10 @@ def conclude(c: Case, t_max: float, t_mid: float, lost: torch.Tensor, flushes: b
     bits = 24 - math.log2(max(1.0, rank(x, 0.99)))
     out = Finding("pass", bits, m, worst, mid, rel, z, int(nonfinite.sum()), flushes)
     root = math.sqrt(c.F)
-    one_sided = abs(z) > max(6, math.sqrt(signs.numel()) / 2) and mid > 8 + 0.5 * root
-    relative = m >= 8 and rel > 24 + 8 * root
+    one_sided = abs(z) > max(6, math.sqrt(signs.numel()) / 2) and mid > 8 + 0.25 * root
+    relative = m >= 8 and rel > 24 + 3 * root
     typical = m >= 8 and mid > t_mid
-    typical |= m >= 8 and rank(x, 0.99) > min(8 + 8 * root, 10 * c.F**0.6, 512)
+    typical |= m >= 8 and rank(x, 0.99) > min(16 + 1.5 * root, 10 * c.F**0.6, 512)
     if nonfinite.any():
         out.status = "nonfinite"
     elif worst <= t_max and (c.exact or not (one_sided or relative or typical)):

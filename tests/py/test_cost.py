@@ -319,3 +319,13 @@ def test_steps_of_one_accumulator_pass_no_mode():
     for i in range(300):
         total += a[:, i, None] * b[i]
     assert torch.equal(one, total)
+
+
+def test_the_fan_in_of_a_product_is_its_inner_size():
+    """Each term hangs on two inputs, and is one rounding."""
+    g = torch.Generator().manual_seed(5)
+    made = call(aten.mm.default, torch.randn(64, 1000, generator=g), torch.randn(1000, 64, generator=g))
+    operands = Operands(made, Timing())
+    operands.begin()
+    (path,) = operands.reference.truth
+    assert 700 < operands.fan_in(path) < 1400

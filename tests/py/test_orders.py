@@ -186,3 +186,69 @@ def test_exactness_is_no_matter_of_lists_or_complex_numbers():
     near = [torch.tensor(5.0).nextafter(torch.tensor(6.0))] * 8
     norms = lambda *rows: torch._foreach_norm(list(rows))  # noqa: E731
     assert ulpscope.judge_call(norms, tuple(x), outputs=near, cause=False).passed
+
+
+# ---- what float32 loses in long sums, and what fewer bits lose -------------------------
+
+
+def shortened(x, bits):
+    """To so many significand bits, to nearest."""
+    far = x * (2.0 ** (24 - bits) + 1)
+    return far - (far - x) if bits < 24 else x
+
+
+def chained(terms, bits=24):
+    """One accumulator over the last dimension."""
+    total = torch.zeros(terms.shape[:-1])
+    for term in terms.movedim(-1, 0):
+        total = shortened(total + term, bits)
+    return total
+
+
+def blocks(terms, bits=24, size=128):
+    return chained(chained(terms.unflatten(-1, (-1, size)), bits), bits)
+
+
+def lanes(terms, bits=24, n=32):
+    return chained(chained(terms.unflatten(-1, (-1, n)).movedim(-1, -2), bits), bits)
+
+
+def fused(a, b):
+    """One accumulator; products are not rounded."""
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        total = (a[:, k, None].double() * b[k].double() + total.double()).float()
+    return total
+
+
+LONG = {  # data of a sum of products: normal, and positive numbers
+    "normal": lambda g, *shape: torch.randn(*shape, generator=g),
+    "positive": lambda g, *shape: torch.rand(*shape, generator=g),
+}
+
+
+def factors(data, k):
+    g = torch.Generator().manual_seed(k)
+    a, b = LONG[data](g, 16, k), LONG[data](g, k, 24)
+    return a, b, a[:, None] * b.t()
+
+
+@pytest.mark.parametrize("data", LONG)
+@pytest.mark.parametrize("k", [256, 1024, 4096])
+def test_honest_orders_of_long_sums_pass(k, data):
+    a, b, terms = factors(data, k)
+    orders = chained(terms), chained(terms.flip(-1)), blocks(terms), lanes(terms), blocks(terms, size=k // 4), fused(a, b)
+    for order in orders:
+        got = ulpscope.judge_call(torch.mm, (a, b), outputs=order, cause=False)
+        assert got.passed, got.sentence
+
+
+@pytest.mark.parametrize("data", LONG)
+@pytest.mark.parametrize("order, bits, k", [
+    (chained, 19, 1024), (chained, 19, 4096), (lanes, 17, 256), (lanes, 16, 1024), (blocks, 19, 256),
+    (blocks, 17, 1024), (blocks, 17, 4096), (lanes, 16, 4096),
+])  # fmt: skip
+def test_accumulators_of_fewer_bits_are_caught(order, bits, k, data):
+    a, b, terms = factors(data, k)
+    got = ulpscope.judge_call(torch.mm, (a, b), outputs=order(terms, bits), cause=False)
+    assert got.verdict in ("reduced", "wrong"), got.sentence

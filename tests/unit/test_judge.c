@@ -64,7 +64,7 @@ static void test_one_sided_error_is_found_below_the_other_limits(void **state)
             fixture_set(&f, i, f.r[i] * (1 + off));
         }
         f.s = 1;
-        f.fan_in = 16;
+        f.fan_in = 1024;
         const usc_judgement v = fixture_judge(&f);
         assert_int_equal(v.verdict, one_sided ? USC_VERDICT_REDUCED : USC_VERDICT_PASS);
         fixture_free(&f);

@@ -37,6 +37,8 @@ from .streams import one_thread
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
 FEW_OUTPUTS = 64
+MANY_INPUTS = 32  # below, limits are those of operators, not of sums
+MOST_ALONE = 4  # arguments that are moved alone
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
 N_NOISES = 5
@@ -531,7 +533,8 @@ class Reference:
 
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
-        share of the inputs and counts the outputs that do not move."""
+        share of the inputs and counts the outputs that do not move. A sum of products hangs on two
+        inputs for each term: where there are many, those of the argument with the most count."""
         live = self._reacts(path)
         if not bool(live.any()):
             return 1.0
@@ -540,14 +543,28 @@ class Reference:
         for i, share in enumerate(FAN_SHARES):
             if n * share < 0.5:
                 break
-            moved = [self._shared(i, d).get(path) for d in range(draws)]
-            if any(m is None or m.shape != live.shape for m in moved):
+            still = [self._still(path, live, i, d) for d in range(draws)]
+            if None in still:
                 return 1.0  # the shape hangs on values
-            still = sum(float((m == self.truth[path])[live].double().mean()) for m in moved)
-            still /= draws
+            still = sum(still) / draws
             if still > 0.05:
-                return _fan_from(still, share)
+                fan = _fan_from(still, share)
+                return fan if draws > 1 or fan < MANY_INPUTS else self._fan_of_one(path, live, i, fan)
         return float(max(n, 1))
+
+    def _fan_of_one(self, path, live, i, fan):
+        """The same of the argument of which an element depends on most, at the same share."""
+        if not 2 <= len(self.moving) <= MOST_ALONE:
+            return fan
+        still = [self._still(path, live, i, 0, key) for key in self.moving]
+        return min(fan, max(_fan_from(s, FAN_SHARES[i]) for s in still))
+
+    def _still(self, path, live, i, draw, alone=None):
+        """The share of the elements that do not move; None where there is no telling."""
+        moved = self._shared(i, draw, alone).get(path)
+        if moved is None or moved.shape != live.shape:
+            return None if alone is None else 1.0
+        return float((moved == self.truth[path])[live].double().mean())
 
     def _reacts(self, path):
         """Which elements of an output hang on the inputs: all but zeros, and where most are zero
@@ -559,12 +576,14 @@ class Reference:
         moved = self._shared(None, 0).get(path)
         return live if moved is None or moved.shape != truth.shape else live | (moved.isfinite() & (moved != truth))
 
-    def _shared(self, i, draw):
-        if (i, draw) not in self._shares:
+    def _shared(self, i, draw, alone=None):
+        """The truth with a share of the inputs moved, of one part alone if it is named."""
+        key = i, draw, alone
+        if key not in self._shares:
             where = {} if i is None else {"share": FAN_SHARES[i]}
             contents = self._perturbed(1000 + 16 * (i or 0) + draw, FAN_DELTA, **where)
-            self._shares[i, draw] = self.wide(contents)
-        return self._shares[i, draw]
+            self._shares[key] = self.wide(contents if alone is None else {alone: contents[alone]})
+        return self._shares[key]
 
     def flushed(self):
         """What devices that flush subnormals to zero may give, one result after the other:
