@@ -313,7 +313,7 @@ def test_steps_of_one_accumulator_pass_no_mode():
 
     a, b = torch.randn(4, 300), torch.randn(300, 5)
     with Counts():
-        one = accumulated(aten.mm.default, (a, b), {}, False)
+        one = accumulated(aten.mm.default, (a, b), {}, "first")
     assert Counts.seen == 0
     total = torch.zeros(4, 5)
     for i in range(300):

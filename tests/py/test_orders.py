@@ -252,3 +252,44 @@ def test_accumulators_of_fewer_bits_are_caught(order, bits, k, data):
     a, b, terms = factors(data, k)
     got = ulpscope.judge_call(torch.mm, (a, b), outputs=order(terms, bits), cause=False)
     assert got.verdict in ("reduced", "wrong"), got.sentence
+
+
+def cut_off(a, b, at_once=16):
+    """As matrix units add: exact products, some at once, and an accumulator that is cut off."""
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(0, a.shape[1], at_once):
+        exact = total.double() + a[:, k : k + at_once].double() @ b[k : k + at_once].double()
+        near = exact.float()
+        total = torch.where(near.double().abs() > exact.abs(), near.nextafter(torch.zeros(())), near)
+    return total
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("data", LONG)
+@pytest.mark.parametrize("k", [1024, 8192])
+def test_matrix_units_that_cut_off_pass(k, data, dtype):
+    g = torch.Generator().manual_seed(k)
+    a, b = LONG[data](g, 16, k).to(dtype), LONG[data](g, k, 24).to(dtype)
+    wide = lambda a, b: a.float() @ b.float()  # noqa: E731
+    right = cut_off(a, b)
+    halves = cut_off(a[:, : k // 2], b[: k // 2]) + cut_off(a[:, k // 2 :], b[k // 2 :])
+    for fn, out in ((wide, right), (wide, halves), (wide, cut_off(a, b, 8)), (torch.mm, right.to(dtype))):
+        got = ulpscope.judge_call(fn, (a, b), outputs=out, cause=False)
+        assert got.passed, got.sentence
+    coarse = torch.zeros(16, 24)
+    for i in range(0, k, 16):
+        coarse = shortened(coarse + a[:, i : i + 16].float() @ b[i : i + 16].float(), 14)
+    got = ulpscope.judge_call(wide, (a, b), outputs=coarse, cause=False)
+    assert got.verdict in ("reduced", "wrong"), got.sentence
+
+
+@pytest.mark.parametrize("order", [chained, blocks, lanes, lambda x: blocks(x, size=1024), lambda x: lanes(x, n=4)])
+def test_sums_of_one_value_drift_and_pass(order):
+    """As gradients of biases are: each addition rounds the same way."""
+    g = torch.Generator().manual_seed(7)
+    x = (torch.rand(64, 1, generator=g) + 0.5).expand(64, 4096).contiguous()
+    total = lambda x: x.sum(-1)  # noqa: E731
+    got = ulpscope.judge_call(total, (x,), outputs=order(x), cause=False)
+    assert got.passed, got.sentence
+    coarse = shortened(order(x), 12)
+    assert not ulpscope.judge_call(total, (x,), outputs=coarse, cause=False).passed

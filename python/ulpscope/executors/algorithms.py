@@ -9,8 +9,12 @@ from functools import cache
 
 import torch
 
-MOST_TERMS = 4096  # of the sums in a product of matrices
+MOST_TERMS = 1 << 17  # of the sums in a product of matrices
+MOST_PRODUCTS = 1 << 29  # that are added one by one: a second
 MOST_ADDED = 1 << 26  # numbers that one step may add one by one
+FIRST, LAST, UNITS = "first", "last", "units"
+PARTS = (2, 8, 32)
+AT_ONCE = 8  # products that a matrix unit adds in one step: of NVIDIA, 4, 8 or 16
 MOST_POINTS = 2048  # of a transform by its matrix
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 
@@ -18,30 +22,32 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 # ---- sums ----------------------------------------------------------------------------
 
 
-def accumulated(func, args, kwargs, back):
-    """The float32 result of an operator that adds, with every sum in one accumulator; None for
-    all others. Modes around it are not asked: it is float32 throughout, in thousands of steps."""
+def accumulated(func, args, kwargs, order):
+    """The float32 result of an operator that adds, with every sum in one accumulator, from its "first"
+    term on or from its "last", or with one for each of so many parts; or, of 16 bits, as matrix "units"
+    compute it. None for all others. Modes around it are not asked: it is float32 throughout, in
+    thousands of steps."""
     with torch._C._DisableTorchDispatch():
-        return _accumulated(func, args, kwargs, back)
+        return _accumulated(func, args, kwargs, order)
 
 
-def _accumulated(func, args, kwargs, back):
+def _accumulated(func, args, kwargs, order):
     name = func._schema.name.split("::")[1]
     if name in PRODUCTS:
-        return _product(name, args, kwargs, back)
-    if name not in ("sum", "mean", "var") or args[0].dtype != torch.float32 or not args[0].numel():
+        return _product(name, args, kwargs, order)
+    if order == UNITS or name not in ("sum", "mean", "var") or args[0].dtype != torch.float32 or not args[0].numel():
         return None
     if args[0].numel() > MOST_ADDED:
         return None
     x, dims = args[0], _dims_of(args)
     terms = x.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims)) if dims else x[..., None]
-    out = _sum(terms, back)
+    out = _sum(terms, order)
     if name != "sum":
         out = out / terms.shape[-1]
     if name == "var":
         given = args[2] if len(args) > 2 and not isinstance(args[2], bool) else kwargs.get("correction")
         left = terms.shape[-1] - float(1 if given is None else given)
-        out = _sum((terms - out[..., None]).square(), back) / left
+        out = _sum((terms - out[..., None]).square(), order) / left
     return out
 
 
@@ -52,26 +58,65 @@ def _dims_of(args):
     return tuple(sorted(d % args[0].dim() for d in dims)) if args[0].dim() else ()
 
 
-def _sum(terms, back):
+def _sum(terms, order):
     """The sum over the last dimension, term by term: along one dimension index_add is a loop."""
+    if isinstance(order, int):
+        parts = torch.nn.functional.pad(terms, (0, -terms.shape[-1] % order)).unflatten(-1, (order, -1))
+        return _sum(_sum(parts, FIRST), FIRST)
     rows = terms.shape[:-1].numel()
     at = torch.arange(rows).repeat_interleave(terms.shape[-1])
-    flat = (terms.flip(-1) if back else terms).reshape(-1)
+    flat = (terms.flip(-1) if order == LAST else terms).reshape(-1)
     return torch.zeros(rows).index_add_(0, at, flat).view(terms.shape[:-1])
 
 
-def _product(name, args, kwargs, back):
+def _product(name, args, kwargs, order):
     first = len(name.removesuffix("mm").removesuffix("b")) // 3  # addmm and baddbmm have a bias
     a, b = args[first], args[first + 1]
-    k = a.shape[-1]
-    if a.dtype != torch.float32 or k > MOST_TERMS or a.numel() * b.shape[-1] > MOST_ADDED:
+    if a.dtype != torch.float32 or a.shape[-1] > MOST_TERMS or a.numel() * b.shape[-1] > MOST_PRODUCTS:
         return None
-    total = torch.zeros(*a.shape[:-1], b.shape[-1])
-    for i in reversed(range(k)) if back else range(k):
-        total += a[..., i, None] * b[..., i, None, :]
-    if not first:
+    if order == UNITS:
+        total = _cut_off(a, b) if _is_low(a) and _is_low(b) else None
+    elif isinstance(order, int):
+        total = _in_parts(a, b, order)
+    else:
+        total = _chained(a, b, order)
+    if total is None or not first:
         return total
     return kwargs.get("beta", 1) * args[0] + kwargs.get("alpha", 1) * total
+
+
+def _chained(a, b, order):
+    k, total = a.shape[-1], torch.zeros(*a.shape[:-1], b.shape[-1])
+    for i in reversed(range(k)) if order == LAST else range(k):
+        total += a[..., i, None] * b[..., i, None, :]
+    return total
+
+
+def _in_parts(a, b, n):
+    if n * a[..., 0].numel() * b.shape[-1] > MOST_ADDED:
+        return None
+    pad, more = torch.nn.functional.pad, -a.shape[-1] % n
+    a = pad(a, (0, more)).unflatten(-1, (n, -1)).movedim(-2, 0)
+    b = pad(b, (0, 0, 0, more)).unflatten(-2, (n, -1)).movedim(-3, 0)
+    return _sum(_chained(a, b, FIRST).movedim(0, -1), FIRST)
+
+
+def _is_low(x):
+    """Whether 16 bits hold every number: a matrix unit takes them as they are."""
+    return bool((x == x.bfloat16()).all()) or bool((x == x.half()).all())
+
+
+def _cut_off(a, b):
+    """A product as matrix units compute it: some products at once, exactly, added to an accumulator
+    that is cut off instead of rounded."""
+    total = torch.zeros(*a.shape[:-1], b.shape[-1])
+    for i in range(0, a.shape[-1], AT_ONCE):
+        part = a[..., i : i + AT_ONCE].double() @ b[..., i : i + AT_ONCE, :].double()
+        exact = part.add_(total)
+        total = exact.float()
+        beyond = total.double().abs() > exact.abs()
+        total = torch.where(beyond, total.nextafter(torch.zeros(())), total)
+    return total
 
 
 # ---- transforms ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from ..calls.mode import Mode
-from .algorithms import accumulated, by_matrix, n_points
+from .algorithms import FIRST, LAST, accumulated, by_matrix, n_points
 from .formats import to_format
 from .orders import PRODUCTS, adds, is_whole_step
 from .precision import sound
@@ -160,25 +160,25 @@ class Watch(Steps):
 
 
 class Accumulated(Steps):
-    """Every sum in one accumulator, from its first term on or from its last; `any` tells whether
-    there was one."""
+    """Every sum in one order of `algorithms.accumulated`; `any` tells whether there was one."""
 
-    def __init__(self, back, apart=True):
+    def __init__(self, order, apart=True):
         super().__init__(apart)
-        self.back, self.any = back, False
+        self.order, self.any = order, False
 
     def _step(self, func, args, kwargs, out):
         other = None
         self.ranged |= _leaves_range(func, args, kwargs, out)
         if out.dtype == torch.float32 and out.numel():
-            other = accumulated(func, args, kwargs, self.back)
+            other = accumulated(func, args, kwargs, self.order)
         if other is None:
             return out
         self.any = True
         return other.reshape(out.shape)
 
     def _transform(self, func, args, out):
-        other = by_matrix(func, args, out, self.back) if out.dtype in (torch.float32, torch.complex64) else None
+        known = self.order in (FIRST, LAST) and out.dtype in (torch.float32, torch.complex64)
+        other = by_matrix(func, args, out, self.order == LAST) if known else None
         self.any |= other is not None
         return out if other is None else other
 

@@ -29,6 +29,7 @@ from ..calls.replay import (
     widened,
 )  # fmt: skip
 from ..calls.writes import WRITES
+from .algorithms import FIRST, LAST, PARTS, UNITS
 from .jumps import freed
 from .noise import Accumulated, Flush, Noise, Steps, Watch, is_one_rounding, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
@@ -506,20 +507,30 @@ class Reference:
         return torch.stack([same, *runs]).all(0).to(torch.uint8)
 
     def added_in_order(self, path):
-        """One output of float32 with one accumulator in every sum inside, from its first term on and
-        from its last; nothing of a call that adds nothing."""
+        """One output of float32 with one accumulator in every sum inside, from its first term on (or in
+        some parts, or as matrix units cut it off: each element what is furthest from the truth) and from
+        its last; nothing of a call that adds nothing."""
+        run, truth = self._added(path, FIRST), self.truth[path]
+        for order in (*PARTS, UNITS) if run is not None else ():
+            other = self._added(path, order)
+            if other is not None:
+                run = torch.where((other - truth).abs() > (run - truth).abs(), other, run)
+        last = None if run is None else self._added(path, LAST)
+        yield from (r for r in (run, last) if r is not None)
+
+    def _added(self, path, order):
         function = self._own or cpu_kernel(self.call)
-        for back in (False, True):
-            mode = Accumulated(back, self.same_apart())
+        mode = Accumulated(order, self.same_apart())
 
-            def added(*args, mode=mode, **kwargs):
-                with mode:
-                    return function(*args, **kwargs)
+        def added(*args, **kwargs):
+            with mode:
+                return function(*args, **kwargs)
 
-            narrow = self._run_composite(computed, None, added)
-            if not mode.any or path not in narrow or narrow[path].shape != self.truth[path].shape:
-                return
-            yield self._in_range(path, narrow[path].double()) if mode.ranged else narrow[path]
+        narrow = self._run_composite(computed, None, added)
+        fits = mode.any and path in narrow and narrow[path].shape == self.truth[path].shape
+        if not fits:
+            return None
+        return self._in_range(path, narrow[path].double()) if mode.ranged else narrow[path]
 
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""
