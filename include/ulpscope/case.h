@@ -131,6 +131,7 @@ typedef struct usc_case_output {
     bool rounding;     /* the operator gives the exact value, whatever the input */
     bool linear;       /* a sum of products: SLOPE may be asked */
     bool products;     /* matrices are multiplied inside */
+    bool chained;      /* rounded to 16 bits between its operators, as the yardstick is */
     bool gradient;     /* PROBE may be asked */
     bool single;       /* the call is one operator, no callable of several */
     bool admissible;   /* whole numbers that hang on roundings: ADMISSIBLE may be asked */

@@ -87,22 +87,22 @@ static PyObject *leave(case_object *self, usc_status status, const usc_error *er
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[13];
+    int flags[14];
 } known;
 
 static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
                         PyObject **device, known *k)
 {
-    static char *names[] = {
-        "path",         "device",   "bytes",    "dtype",      "captured",
-        "free",         "exact",    "pairs",    "rounding",   "linear",
-        "never_rounds", "gradient", "single",   "admissible", "any_float",
-        "keep",         "narrow",   "products", NULL};
+    static char *names[] = {"path",     "device",     "bytes",        "dtype",
+                            "captured", "free",       "exact",        "pairs",
+                            "rounding", "linear",     "never_rounds", "gradient",
+                            "single",   "admissible", "any_float",    "keep",
+                            "narrow",   "products",   "chained",      NULL};
     int *f = k->flags;
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzppppppppppppp", names, path,
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzpppppppppppppp", names, path,
                                        device, &k->bytes, &k->dtype, &k->captured, &f[0],
                                        &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
-                                       &f[8], &f[9], &f[10], &f[11], &f[12]);
+                                       &f[8], &f[9], &f[10], &f[11], &f[12], &f[13]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -123,7 +123,8 @@ static usc_case_output output_of(const char *path, const known *k)
                              .any_float = f[9],
                              .keep = f[10],
                              .narrow = f[11],
-                             .products = f[12]};
+                             .products = f[12],
+                             .chained = f[13]};
 }
 
 /* Keeps what the case points into: args and kwargs hold it. */

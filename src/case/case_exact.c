@@ -23,7 +23,7 @@ static usc_status broken_otherwise(usc_case *c)
 {
     usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
     usc_case_note(c, "ties broken otherwise");
-    return usc_case_go(c, usc_case_end);
+    return usc_case_go(c, c->o.admissible ? usc_case_settled : usc_case_end);
 }
 
 /* What an admissible run gives is right as well. */

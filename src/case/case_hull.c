@@ -16,7 +16,7 @@
 #define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
 #define SAME 0x1p-18 /* of a value: runs within it gave one */
 #define WIDER 4.0    /* times between the runs: another kernel's luck, where no step is */
-enum { MOST_VALUES = 4, FEW_RUNS = 4 };
+enum { MOST_VALUES = 4, FEW_RUNS = 4, MANY_TURNS = 8, LEFT_OUT = 64 };
 
 /* What the runs gave at one element. */
 typedef struct place {
@@ -143,16 +143,53 @@ static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
     return p->met || is_between(c, p->d, low, high);
 }
 
+/* ---- what a step makes of equal truths ---- */
+
+/* The turn from one value to another; a new one where there is room, else NULL. */
+static usc_turn *turn_of(usc_case *c, double from, double to)
+{
+    for (int k = 0; k < c->n_turns; k++)
+        if (c->turns[k].from == from && c->turns[k].to == to) return &c->turns[k];
+    if (c->n_turns == USC_MOST_TURNS) return NULL;
+    c->turns[c->n_turns] = (usc_turn){.from = from, .to = to};
+    return &c->turns[c->n_turns++];
+}
+
+static void note_turns(usc_case *c, const usc_hull *h)
+{
+    for (int64_t i = 0; i < h->n; i++) {
+        const place *p = &h->of[i];
+        if (!is_stepped(h, p)) continue;
+        for (int k = 1; k < p->n_values; k++) {
+            usc_turn *turn = turn_of(c, p->r, p->values[k]);
+            if (turn != NULL) turn->n++;
+        }
+    }
+}
+
+/* Of many elements with one truth, runs took some to that value: chance leaves a few out
+ * that no run took there. */
+static bool turns_elsewhere(usc_case *c, const place *p)
+{
+    const usc_turn *turn = turn_of(c, p->r, p->d);
+    return turn != NULL && turn->n >= MANY_TURNS;
+}
+
 /* ---- stages ---- */
 
 static usc_status conclude(usc_case *c)
 {
     usc_hull *h = c->hull;
-    int64_t n_open = 0;
+    int64_t n_open = 0, n_left_out = 0;
     c->open = usc_case_room(c, c->n, 1);
     if (c->open == NULL) return USC_OK; /* the driver tells */
+    note_turns(c, h);
+    for (int64_t i = 0; i < h->n; i++)
+        n_left_out += !is_admitted(c, h, &h->of[i]) && turns_elsewhere(c, &h->of[i]);
+    const bool few = n_left_out <= 1 + c->n / LEFT_OUT;
     for (int64_t i = 0; i < h->n; i++) {
-        const bool open = !is_admitted(c, h, &h->of[i]);
+        const bool open =
+            !is_admitted(c, h, &h->of[i]) && !(few && turns_elsewhere(c, &h->of[i]));
         c->open[h->of[i].index] = open;
         n_open += open;
     }

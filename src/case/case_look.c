@@ -105,7 +105,7 @@ static bool is_to_hold(const usc_case *c, const usc_judgement *j)
 {
     const bool ill = j->verdict == USC_VERDICT_UNJUDGED && j->n_free == 0;
     return (j->verdict == USC_VERDICT_PASS || ill) && c->look.scaled && !c->o.bare &&
-           !c->o.never_rounds && c->device.dtype != USC_F64 &&
+           !c->o.never_rounds && !c->o.chained && c->device.dtype != USC_F64 &&
            j->n_mismatch + j->n_ill > 0;
 }
 

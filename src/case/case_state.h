@@ -50,6 +50,13 @@ typedef struct usc_added {
     double *low, *high;
 } usc_added;
 
+/* Which value a step made of which, at how many elements: what runs of float32 show. */
+enum { USC_MOST_TURNS = 16 };
+typedef struct usc_turn {
+    double from, to;
+    int64_t n;
+} usc_turn;
+
 /* Elements that are visibly off, and what runs make of them: case_hull.c. */
 typedef struct usc_hull usc_hull;
 
@@ -78,7 +85,9 @@ struct usc_case {
 
     usc_finding f, before; /* as far as it is known; without an excuse that was tried */
     usc_look look;
-    usc_hull *hull; /* of the present look */
+    usc_hull *hull;                 /* of the present look */
+    usc_turn turns[USC_MOST_TURNS]; /* seen in any look at this output */
+    int n_turns;
     bool factor_tried, ties_tried;
     double factor; /* of all elements, less 1 */
 
@@ -215,6 +224,10 @@ usc_case_stage usc_case_factor;
 bool usc_case_may_tie(usc_case *c);
 usc_case_stage usc_case_ties;
 usc_case_stage usc_case_keep_exact;
+
+/** Of whole numbers that runs on moved inputs gave: what the call's steps settle, all of
+ * which are exact, is right alone. */
+usc_case_stage usc_case_settled;
 
 /** c->marks go free; c->spared is the output without them. */
 usc_case_stage usc_case_freed;

@@ -14,6 +14,7 @@
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
 #define FEW_SLACK 1.25    /* of so few none is another's luck */
+#define SETTLED 0x1p-18   /* of a result: 2^-34 of the inputs change it by no more */
 #define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
 enum { FEW = 8 };
 
@@ -128,7 +129,8 @@ static usc_status take_nearer(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++) {
         const double m = s->moved[i];
         const double far = fabs(m - c->r[i]), near = fabs(nearer[i] - c->r[i]);
-        if (!isfinite(m) || !usc_is_suspect(c->r[i], m, usual) || !usc_is_step(far, near))
+        if (!isfinite(m) || !usc_is_suspect(c->r[i], m, usual) ||
+            !usc_is_step(far, near) || near > SETTLED * fmax(fabs(c->r[i]), usual))
             continue;
         c->marks[i] = 1;
         s->low[i] = fmin(s->low[i], m);

@@ -25,8 +25,9 @@ static const struct limit {
 } limits[] = {
     /* one accumulator reaches 1.2 sqrt(F) of some hundred elements, of a million twice
      * that; other algorithms spoil single elements more (Winograd's beside an outlier:
-     * 93 at 45 terms); the cap means that fewer than 14 bits never pass */
-    {"worst element", 64, 3, 24, 1024},
+     * 93 at 45 terms; a Fourier transform's where a sum has one term: 133); the cap means
+     * that fewer than 14 bits never pass */
+    {"worst element", 128, 3, 24, 1024},
     /* one accumulator: 0.16 sqrt(F) at 64 terms, 0.27 sqrt(F) at 65,536 */
     {"typical element", 6, 0.5, 6, 512},
     /* the 99th percentile; one accumulator: 0.9 sqrt(F) to 0.7 sqrt(F) */

@@ -261,6 +261,22 @@ class Noise(Steps):
         return (out + p * signs * size * torch.finfo(out.dtype).eps).to(out.dtype)
 
 
+class NoisyOrder(Noise):
+    """Noise, with every sum in one accumulator; `any` tells whether there was one."""
+
+    def __init__(self, seed, order, apart=True):
+        super().__init__(seed, apart)
+        self.order, self.any = order, False
+
+    def _step(self, func, args, kwargs, out):
+        other = accumulated(func, args, kwargs, self.order) if out.dtype == torch.float32 and out.numel() else None
+        if other is None:
+            return super()._step(func, args, kwargs, out)
+        self.any = True
+        steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
+        return _times(other.reshape(out.shape), steps)
+
+
 def _mean_size(x, dims):
     """Root mean square over some dimensions, which stay."""
     return x.abs().square().mean(dims, keepdim=True).sqrt()

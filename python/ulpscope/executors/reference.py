@@ -31,7 +31,7 @@ from ..calls.replay import (
 from ..calls.writes import WRITES
 from .algorithms import FIRST, LAST, PARTS, UNITS
 from .jumps import freed
-from .noise import Accumulated, Flush, Noise, Steps, Watch, is_one_rounding, is_transform, taken_apart
+from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
 
@@ -43,6 +43,7 @@ MOST_ALONE = 4  # arguments that are moved alone
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
 N_NOISES = 5
+ONE_ROUNDING = {"add", "sub", "rsub", "mul", "_to_copy", "to", "convert_element_type"}
 LOST, HAS = 2.0**-4, 2.0**-10  # of a result: nothing of it is left; float32 has it
 KNOWN = 1 / 16  # of what known roundings cost, see Reference._nearer
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
@@ -501,6 +502,8 @@ class Reference:
         be told."""
         truth = self.truth[path]
         same = self.yardstick[path] == truth
+        if truth.is_floating_point() and self.call.composite and self.call.only is None:
+            return None  # other steps that come to the same may round
         runs = [run == truth for run, _ in self.noises(path)]
         if not runs and not is_one_rounding(self._own or self.call.function):
             return None
@@ -518,9 +521,32 @@ class Reference:
         last = None if run is None else self._added(path, LAST)
         yield from (r for r in (run, last) if r is not None)
 
-    def _added(self, path, order):
+    def is_rounded_once(self):
+        """Whether the call is one operator that every machine rounds correctly in float32."""
+        name = self.call.only[0] if self.call.composite and self.call.only else ""
+        if not self.call.composite and is_one_rounding(self._own or self.call.function):
+            name = self.call.op.split("::")[1].split(".")[0]
+        return name.rstrip("_") in ONE_ROUNDING and not any(
+            s for s in (self.call.kwargs.get("alpha"),) if s not in (None, 1))
+
+    def orders(self, path):
+        """One output of float32 with the sums inside in each order that kernels use, and with roundings
+        that fall otherwise in these; nothing of a call that adds nothing."""
+        for order in (FIRST, LAST, *PARTS, UNITS):
+            run = self._added(path, order)
+            if run is None and order == FIRST:
+                return
+            if run is not None:
+                yield run
+        for k in range(2 * N_NOISES):
+            order = (FIRST, LAST)[k % 2]
+            run = self._added(path, order, NoisyOrder(self.seed + k, order, self.same_apart()))
+            if run is not None:
+                yield run
+
+    def _added(self, path, order, mode=None):
         function = self._own or cpu_kernel(self.call)
-        mode = Accumulated(order, self.same_apart())
+        mode = mode or Accumulated(order, self.same_apart())
 
         def added(*args, **kwargs):
             with mode:
