@@ -48,7 +48,7 @@ USC_API bool usc_draw_known(const char *op);
  *
  * Shapes:  tensors among the arguments broadcast to the output; those of multinomial are
  *          rows of weights. Any dtype of the table, any strides.
- * Memory:  up to 48 bytes an element of what is looked at, freed on return.
+ * Memory:  up to 160 bytes an element of what is looked at, freed on return.
  * Errors:  USC_E_ARG where the law is not known or an argument is missing, USC_E_SHAPE,
  *          USC_E_NOMEM; some findings may have been added then.
  */

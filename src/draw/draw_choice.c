@@ -41,12 +41,14 @@ usc_status usc_draws_of_permutation(usc_draws *d, const usc_tensor *t, uint64_t 
         good = good && v[i] >= 0 && v[i] < (double)n && seen[(int64_t)v[i]] == 0;
         if (good) seen[(int64_t)v[i]] = 1;
     }
-    if (good)
-        count_falls(d, v);
-    else
+    if (!good) {
         (void)usc_clause_set(&d->outside, "no permutation of 0 to %s",
                              usc_count(n - 1).text);
-    return USC_OK;
+        return USC_OK;
+    }
+    count_falls(d, v);
+    d->once = true;
+    return usc_draws_take_whole(d, t, 0, (double)n, err);
 }
 
 /* ---- categories ---- */
@@ -105,11 +107,25 @@ static void sum_row(const sample *s)
         s->upto[i + 1] = s->upto[i] + s->order[i].weight;
 }
 
-static void put_category(const sample *s, int64_t at, int64_t chosen)
+/* The chance of a category of an odd number. */
+static double odd_chance(const sample *s)
 {
+    double sum = 0;
+    for (int64_t i = 0; i < s->n; i++)
+        sum += s->order[i].i % 2 != 0 ? s->order[i].weight : 0;
+    return sum / s->upto[s->n];
+}
+
+static void put_category(const sample *s, int64_t at, int64_t chosen, double odd)
+{
+    usc_draws *d = s->d;
     const double *upto = s->upto + s->place[chosen], all = s->upto[s->n];
-    if (upto[1] - upto[0] < all)
-        usc_draws_put(s->d, s->stream, at, upto[0] / all, upto[1] / all);
+    if (!(upto[1] - upto[0] < all)) return;
+    usc_draws_put(d, s->stream, at, upto[0] / all, upto[1] / all);
+    const int64_t place = usc_draws_place(d, at);
+    if (place < 0) return;
+    d->parity[place] = (float)((chosen % 2 != 0 ? 1 : 0) - odd);
+    d->parity_spread += odd * (1 - odd);
 }
 
 static void draw_row(const sample *s, int64_t row, bool back)
@@ -120,13 +136,15 @@ static void draw_row(const sample *s, int64_t row, bool back)
     sum_row(s);
     for (int64_t i = 0; i < s->n; i++)
         s->due[s->order[i].i] += s->order[i].weight / s->upto[s->n] * (double)counted;
+    double odd = odd_chance(s);
     for (int64_t j = 0; j < looked; j++) {
         const int64_t at = row * s->columns + j, chosen = (int64_t)s->chosen[at];
-        put_category(s, at, chosen);
+        put_category(s, at, chosen, odd);
         if (j < counted) s->came[chosen] += 1;
         if (back) continue;
         s->order[s->place[chosen]].weight = 0;
         sum_row(s);
+        odd = odd_chance(s);
     }
 }
 
@@ -187,7 +205,11 @@ usc_status usc_draws_of_categories(usc_draws *d, const usc_tensor *t,
     if (d->n == 0) return USC_OK;
     s.weights = usc_draws_doubles(d->arena, weights, n_weights);
     s.chosen = usc_draws_doubles(d->arena, t, d->n);
+    d->parity = usc_arena_take(d->arena, (size_t)d->n_u * sizeof *d->parity);
     if (!take_room(&s, d->arena)) return usc_no_memory("draws", err);
+    for (int64_t i = 0; i < d->n_u; i++)
+        d->parity[i] = NAN;
+    d->varies = s.rows > 1 || !back;
     for (int64_t row = 0; row < s.rows; row++) {
         const char *why = never(&s, row, back);
         if (*why != '\0') {

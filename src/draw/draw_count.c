@@ -38,6 +38,14 @@ bool usc_draw_count_odd(int64_t k, int64_t n, double p)
     return usc_count_odd(k, n, p, 0);
 }
 
+double usc_count_log_chance(double k, double n, double p)
+{
+    const double q = fmin(fmax(k / n, 0), 1);
+    const double ones = q > 0 ? q * log(q / p) : 0;
+    const double zeros = q < 1 ? (1 - q) * log((1 - q) / (1 - p)) : 0;
+    return -n * (ones + zeros);
+}
+
 bool usc_runs_odd(const unsigned char *hits, int64_t n, bool what, double p,
                   usc_clause *out)
 {

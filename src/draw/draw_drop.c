@@ -106,7 +106,8 @@ static usc_status draw_mask(const usc_drop_form *form, usc_drop_answer *a,
                             usc_error *err)
 {
     const int64_t torn = form->features ? gather_features(form, a) : 0;
-    usc_tensor kept, shown;
+    usc_tensor kept, shown, shape = *a->x;
+    if (form->features) shape.ndim = a->x->ndim == form->unbatched ? 1 : 2;
     usc_status st = usc_tensor_make(&kept, a->kept, USC_U8, 1, &a->n, err);
     if (st == USC_OK) st = usc_tensor_make(&shown, a->shown, USC_U8, 1, &a->n, err);
     if (st != USC_OK) return st;
@@ -117,6 +118,7 @@ static usc_status draw_mask(const usc_drop_form *form, usc_drop_answer *a,
                                 .chance = 1 - form->p};
     usc_draws_begin(d, arena, a->n);
     if (d->u == NULL) return usc_no_memory("a dropout", err);
+    usc_draws_shape(d, &shape);
     st = usc_draws_of_mask(d, &mask, stream, err);
     if (torn > 0 && d->outside.text[0] == '\0')
         (void)usc_clause_set(&d->outside, "%s features are dropped in part",
@@ -199,6 +201,7 @@ static usc_status draw_slopes(const usc_draw_call *call, const slopes *s, bool a
     if (st != USC_OK) return st;
     usc_draws_begin(d, arena, a.n);
     if (d->u == NULL) return usc_no_memory("a dropout", err);
+    usc_draws_shape(d, x);
     d->slack = 4 * s->eps;
     const uint64_t stream = again ? USC_DRAW_AGAIN : USC_DRAW_FIRST;
     for (int64_t i = 0; i < a.n; i++)

@@ -2,6 +2,7 @@
 // Whether numbers look like independent even draws from [0, 1). Formulas:
 // docs/metrics.md,
 // 4. Everything is summed in one order on one thread.
+#include "draw/draw_place.h"
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 
@@ -11,14 +12,10 @@
 #include <math.h>
 #include <stdarg.h>
 
-#define KOLMOGOROV 2.9   /* in 1 / sqrt(n): 1e-7 */
-#define BLOCK_SIGMAS 6.0 /* N_BLOCKS times 2e-9 */
-#define FINE 0x1p-20     /* slack below which cells of equal probability can be cut */
-#define LEAST_LAG_SIGMAS 7.0
+#define KOLMOGOROV 2.9 /* in 1 / sqrt(n): 1e-7 */
+#define FINE 0x1p-20   /* slack below which cells of equal probability can be cut */
 
 enum {
-    N_BLOCKS = 32,
-    BLOCKED = 1024, /* elements from which blocks are looked at */
     MOST_CELLS = 64,
     CELL_DUE = 8, /* elements */
 };
@@ -110,49 +107,48 @@ static bool cells_odd(const even_numbers *e, usc_clause *out)
     return usc_counts_odd(came, due, count, out);
 }
 
-static bool blocks_odd(const even_numbers *e, usc_clause *out)
+/* Of products of two scores, each of variance `spread` and none above `most` in size,
+ * Bernstein's bound: the logarithm of the chance that m of them add up to so much. */
+static double log_chance(double sum, double m, double spread, double most)
 {
-    if (e->size < BLOCKED) return false;
-    const int64_t size = (e->size + N_BLOCKS - 1) / N_BLOCKS;
-    for (int64_t from = 0; from < e->size; from += size) {
-        const int64_t end = from + size < e->size ? from + size : e->size;
-        double sum = 0, n = 0;
-        for (int64_t i = from; i < end; i++) {
-            sum += centred(e, i);
-            n += isnan(e->u[i]) ? 0 : 1;
-        }
-        const double z = fabs(beyond(sum / fmax(n, 1), e->slack)) * sqrt(12 * n);
-        if (z > BLOCK_SIGMAS)
-            return usc_clause_set(out, "elements %s to %s are off (z = %.1f)",
-                                  usc_count(from).text, usc_count(end - 1).text, z);
-    }
-    return false;
+    return -sum * sum / (2 * (m * spread * spread + most * most * fabs(sum) / 3));
 }
 
-/* The largest autocorrelation over all lags up to half of the elements: a generator that
- * repeats itself, rows that share their draws. */
-static bool lags_odd(const even_numbers *e, usc_clause *out)
+/* The largest autocorrelation over all lags: a generator that repeats itself, rows that
+ * share their draws. */
+static bool lags_odd(usc_draws *d, const usc_score *s, double share, usc_clause *out)
 {
-    double *room = usc_arena_take(e->arena, usc_lags_room(e->size) * sizeof *room);
-    double *x = usc_arena_take(e->arena, (size_t)e->size * sizeof *x);
+    double *room = usc_arena_take(d->arena, usc_lags_room(d->n_u) * sizeof *room);
+    double *x = usc_arena_take(d->arena, (size_t)d->n_u * sizeof *x);
     if (room == NULL || x == NULL) return false;
-    double mean = 0;
-    for (int64_t i = 0; i < e->size; i++)
-        mean += centred(e, i);
-    mean /= (double)e->n;
-    for (int64_t i = 0; i < e->size; i++)
-        x[i] = isnan(e->u[i]) ? 0 : centred(e, i) - mean;
-    usc_lags(x, e->size, room, room);
-    const int64_t n_lags = e->size / 2;
-    int64_t worst = 1;
-    for (int64_t k = 1; k <= n_lags; k++)
-        if (fabs(room[k]) > fabs(room[worst])) worst = k;
-    const double r = n_lags > 0 && room[0] > 0 ? room[worst] / room[0] : 0;
-    const double bound = usc_normal_bound(USC_DRAW_CHANCE / (double)(n_lags + 1));
-    if (!(fabs(r) * sqrt((double)e->n) > fmax(LEAST_LAG_SIGMAS, bound))) return false;
-    return usc_clause_set(out,
-                          "depend on the element %s place%s before (correlation %.2g)",
-                          usc_count(worst).text, worst == 1 ? "" : "s", r);
+    const double n = (double)d->n_seen;
+    double mean = 0, squares = 0, most = fmax(s->chance, 1 - s->chance) * (s->chance > 0);
+    for (int64_t i = 0; i < d->n_u; i++)
+        mean += isnan(s->y[i]) ? 0 : (double)s->y[i] / n;
+    for (int64_t i = 0; i < d->n_u; i++) {
+        x[i] = isnan(s->y[i]) ? 0 : (double)s->y[i] - mean;
+        squares += x[i] * x[i];
+        most = fmax(most, fabs(x[i]));
+    }
+    usc_lags(x, d->n_u, room, room);
+    const double bar = log(share / (2 * (double)d->n_u));
+    const double spread = fmax(squares / n, s->variance / 2); /* rare ones: none came */
+    double worst = 0, sum_worst = 0;
+    int64_t at = 0;
+    for (int64_t k = 1; k < d->n_u && room[0] > 0; k++) {
+        const double sum = room[k] / room[0] * squares;
+        const double m = fmin((double)(d->n_u - k), n);
+        const double chance = log_chance(sum, m, spread, most);
+        if (chance >= worst) continue;
+        worst = chance;
+        sum_worst = sum;
+        at = k;
+    }
+    if (worst >= bar) return false;
+    const bool level = s->kind != USC_SCORE_SPREAD;
+    return usc_clause_set(out, "%s on the element %s place%s before (correlation %.2g)",
+                          level ? "depend" : "lie as far from the middle depending",
+                          usc_count(at).text, at == 1 ? "" : "s", sum_worst / squares);
 }
 
 bool usc_draws_uneven(usc_draws *d, usc_clause *out)
@@ -161,8 +157,13 @@ bool usc_draws_uneven(usc_draws *d, usc_clause *out)
     for (int64_t i = 0; i < e.size; i++)
         e.n += !isnan(e.u[i]);
     if (e.n < USC_DRAW_ENOUGH) return false;
-    return moments_odd(&e, out) || shape_odd(&e, out) || cells_odd(&e, out) ||
-           blocks_odd(&e, out) || lags_odd(&e, out);
+    const bool ones = d->hits != NULL; /* whose number tells all of that */
+    if (!ones && (moments_odd(&e, out) || shape_odd(&e, out) || cells_odd(&e, out)))
+        return true;
+    const usc_scores *scores = usc_scores_of(d);
+    return scores != NULL &&
+           (lags_odd(d, &scores->of[0], USC_DRAW_CHANCE, out) ||
+            (scores->n > 1 && lags_odd(d, &scores->of[1], d->family, out)));
 }
 
 bool usc_draws_related(const usc_draws *a, const usc_draws *b, usc_clause *out)

@@ -36,13 +36,14 @@ usc_status usc_draws_say(usc_findings *f, usc_verdict verdict, const char *path,
 }
 
 /* Yes and no of one probability. */
-static bool hits_odd(const usc_draws *d, usc_clause *out)
+static bool hits_odd(usc_draws *d, usc_clause *out)
 {
     int64_t k = 0;
     for (int64_t i = 0; i < d->n_hits; i++)
         k += d->hits[i] != 0;
     if (usc_count_odd(k, d->n_hits, d->chance, 0))
-        return usc_clause_set(out, "%s ones or kept among %s draws of probability %.6g",
+        return usc_draws_off_in_part(d, out) ||
+               usc_clause_set(out, "%s ones or kept among %s draws of probability %.6g",
                               usc_count(k).text, usc_count(d->n_hits).text, d->chance);
     return usc_runs_odd(d->hits, d->n_hits, false, 1 - d->chance, out) ||
            usc_runs_odd(d->hits, d->n_hits, true, d->chance, out);
@@ -57,7 +58,9 @@ static bool draws_odd(usc_draws *d, usc_clause *out)
     }
     return (d->hits != NULL && hits_odd(d, out)) ||
            (d->came != NULL && usc_counts_odd(d->came, d->due, d->n_cells, out)) ||
-           (d->values != NULL && usc_values_repeat(d, out)) || usc_draws_uneven(d, out);
+           (d->values != NULL && usc_values_repeat(d, out)) || usc_draws_uneven(d, out) ||
+           usc_draws_bent(d, out) || usc_draws_digits_odd(d, out) ||
+           usc_draws_placed(d, out) || usc_draws_paired(d, out);
 }
 
 /* What no draw can be. */
@@ -89,8 +92,11 @@ static bool problem_of(usc_draws *d, usc_draws *again, usc_clause *out, bool *od
     if (outside(d, out)) return true;
     *odd_number = false;
     if (draws_odd(d, out)) return true;
-    if (again == NULL || again->n != d->n) return false;
-    if (usc_draws_related(d, again, out)) return true;
+    const bool twice = again != NULL && again->n == d->n;
+    if (twice && usc_draws_related(d, again, out)) return true;
+    if (d->n_known >= USC_DRAW_ENOUGH && usc_draws_again(d, twice ? again : NULL, out))
+        return true;
+    if (!twice) return false;
     *odd_number = no_number(again);
     return outside(again, out);
 }

@@ -402,7 +402,10 @@ usc_status usc_draws_of_law(usc_draws *d, const usc_law *law, const usc_paramete
         .never = NEVER / (double)n,
         .least = 1,
     };
+    d->varies = p[0].tensor != NULL || p[1].tensor != NULL;
     walk_law(&w, &walk, with, n);
     conclude(&w);
-    return USC_OK;
+    if (law != &usc_law_whole || d->varies || w.fixed || d->n_impossible > 0)
+        return USC_OK;
+    return usc_draws_take_whole(d, t, p[0].number, p[1].number - p[0].number, err);
 }

@@ -71,6 +71,8 @@ static USC_NOINLINE usc_status judge_mask(const usc_draw_mask *mask, usc_arena *
     usc_draws_begin(&d, arena, n);
     usc_draws_begin(&again, arena, n);
     if (arena->failed) return usc_error_set(err, USC_E_NOMEM, -1, "a mask: no memory");
+    usc_draws_shape(&d, mask->kept);
+    usc_draws_shape(&again, mask->kept);
     st = usc_draws_of_mask(&d, mask, USC_DRAW_FIRST, err);
     const bool twice = st == USC_OK && n_again == n;
     if (twice) st = usc_draws_of_mask(&again, mask, USC_DRAW_AGAIN, err);

@@ -174,6 +174,7 @@ static usc_status draw(const usc_draw_call *call, const draw_row *row,
     if (st != USC_OK) return st;
     usc_draws_begin(d, arena, n);
     if (d->u == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "draws: no memory");
+    usc_draws_shape(d, values->tensor);
     if (row->kind == PERMUTATION)
         return usc_draws_of_permutation(d, values->tensor, values->stream, err);
     if (row->kind != CATEGORIES) return usc_draws_of_law(d, row->law, p, values, err);

@@ -222,6 +222,6 @@ void usc_lags(const double *x, int64_t n, double *room, double *out)
     transform(z, m, roots);
     power_and_back(z, m, roots);
     transform(z, m, roots);
-    for (int64_t k = 0; k <= n / 2; k++)
+    for (int64_t k = 0; k < n; k++)
         out[k] = k % 2 == 0 ? z[k / 2].re : -z[k / 2].im;
 }

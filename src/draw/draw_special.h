@@ -30,7 +30,7 @@ void usc_sort_doubles(double *x, size_t n);
 size_t usc_lags_room(int64_t n);
 
 /**
- * The sums over i of x[i] x[i + k] up to one factor, for k = 0 to n / 2, in `out`.
+ * The sums over i of x[i] x[i + k] up to one factor, for k = 0 to n - 1, in `out`.
  *
  * `room` has usc_lags_room(n) doubles; `out` may be its beginning.
  */

@@ -6,17 +6,35 @@
 #include "kernels/walk_load.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Where points fall in their parts; no device is ever seeded with it. */
 #define DITHER UINT64_C(0x5eed0fe7e2)
 
 void usc_draws_begin(usc_draws *d, usc_arena *arena, int64_t n)
 {
-    *d = (usc_draws){.arena = arena, .n = n};
+    *d = (usc_draws){.arena = arena, .n = n, .family = USC_DRAW_FAMILY};
     d->n_u = n < USC_DRAW_MOST ? n : USC_DRAW_MOST;
     d->u = usc_arena_take(arena, (size_t)d->n_u * sizeof *d->u);
+    d->mid = usc_arena_take(arena, (size_t)d->n_u * sizeof *d->mid);
+    if (arena->failed) d->u = NULL;
     for (int64_t i = 0; i < d->n_u && d->u != NULL; i++)
         d->u[i] = (double)NAN;
+}
+
+void usc_draws_shape(usc_draws *d, const usc_tensor *t)
+{
+    int64_t n = 1;
+    for (int axis = 0; axis < t->ndim; axis++)
+        n *= t->sizes[axis];
+    if (n != d->n) return;
+    d->ndim = t->ndim;
+    memcpy(d->sizes, t->sizes, sizeof d->sizes);
+}
+
+int64_t usc_draws_element(const usc_draws *d, int64_t place)
+{
+    return place < d->n_u / 2 || d->n == d->n_u ? place : d->n - (d->n_u - place);
 }
 
 int64_t usc_draws_place(const usc_draws *d, int64_t i)
@@ -29,9 +47,15 @@ int64_t usc_draws_place(const usc_draws *d, int64_t i)
 void usc_draws_put(usc_draws *d, uint64_t stream, int64_t i, double low, double high)
 {
     const int64_t at = usc_draws_place(d, i);
+    const double length = high - low;
     d->n_known++;
-    if (at >= 0)
-        d->u[at] = low + usc_even_number(DITHER + stream, (uint64_t)i) * (high - low);
+    if (at < 0) return;
+    d->u[at] = low + usc_even_number(DITHER + stream, (uint64_t)i) * length;
+    d->mid[at] = (float)(low + 0.5 * length);
+    d->n_seen++;
+    d->freedom += (1 - length * length) / 12;
+    d->lengths += length;
+    d->longest = fmax(d->longest, length);
 }
 
 void usc_draws_refuse(usc_draws *d, int64_t i, double value)

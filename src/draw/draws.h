@@ -13,6 +13,9 @@
  * near 1e-6 (docs/operators.md, "Random operators"). */
 #define USC_DRAW_CHANCE 1e-7
 #define USC_DRAW_SIGMAS 5.33 /* the same of one normal deviate, either side */
+/* What a family of many tests shares: classes of places, pairs, digits, tails, repeats.
+ */
+#define USC_DRAW_FAMILY 2e-8
 
 enum {
     USC_DRAW_ENOUGH = 32,   /* below it a law cannot be told from another */
@@ -30,6 +33,8 @@ typedef struct usc_clause {
 /** Writes a clause, in the locale "C"; always true. */
 bool usc_clause_set(usc_clause *out, const char *format, ...) USC_PRINTF(2, 3);
 
+typedef struct usc_scores usc_scores; /* draw_place.h */
+
 /** The draws that one output shows. */
 typedef struct usc_draws {
     usc_arena *arena;     /* where all of it lies */
@@ -40,20 +45,42 @@ typedef struct usc_draws {
     int64_t at;
     double *u; /* even numbers of the first and last of them; NaN: unknown */
     int64_t n_u;
-    double *values;      /* of a continuous law, as many; NULL where values come again */
-    double slack;        /* how far rounding may shift the law */
-    double atom;         /* the largest chance of one value */
-    unsigned char *hits; /* the known draws of one probability `chance`; NULL */
+    float *mid;     /* the middle of each one's part: hangs on the value alone */
+    int64_t n_seen; /* known ones among these */
+    double freedom; /* sum of what the middles vary by, (1 - length^2) / 12 each */
+    double lengths; /* their sum: on average the chance of two draws to be one */
+    double longest; /* part */
+    bool varies;    /* the law is not the same for all */
+    double family;  /* what a family of tests has of false alarms: USC_DRAW_FAMILY */
+    int ndim;       /* of the output, whose axes the draws have; 0: none is known */
+    int64_t sizes[USC_MAX_DIMS];
+    uint64_t *whole;      /* how far each whole number lies above the least; NULL */
+    double range;         /* so many there are */
+    int first_bit;        /* that the dtype holds of all of them */
+    bool once;            /* each of them comes once */
+    float *parity;        /* 1 or 0 less its chance of each category to be odd; NULL */
+    double parity_spread; /* the sum of their variances */
+    double *values;       /* of a continuous law, as many; NULL where values come again */
+    double slack;         /* how far rounding may shift the law */
+    double atom;          /* the largest chance of one value */
+    unsigned char *hits;  /* the known draws of one probability `chance`; NULL */
     int64_t n_hits;
     double chance;
     double *came, *due; /* how often each category did and should; NULL */
     int64_t n_cells;
+    usc_scores *scores; /* what tests count; NULL: not yet */
     usc_clause outside; /* why else no honest draw can be so */
     usc_clause odd;     /* what no honest draws together can be */
 } usc_draws;
 
 /** Begins with room for the even numbers of n elements, all unknown. */
 void usc_draws_begin(usc_draws *d, usc_arena *arena, int64_t n);
+
+/** Says which axes the draws have: those of `t`, if they are its elements. */
+void usc_draws_shape(usc_draws *d, const usc_tensor *t);
+
+/** The element whose even number lies at a place. */
+int64_t usc_draws_element(const usc_draws *d, int64_t place);
 
 /** The place of element i among the even numbers; -1 where it is not looked at. */
 int64_t usc_draws_place(const usc_draws *d, int64_t i);
@@ -72,12 +99,39 @@ enum { USC_DRAW_FIRST, USC_DRAW_AGAIN };
 /** Of even numbers: average, spread, distribution, blocks, correlation at any lag. */
 bool usc_draws_uneven(usc_draws *d, usc_clause *out);
 
+/** Of even numbers: the tails, and smooth waves over [0, 1). */
+bool usc_draws_bent(usc_draws *d, usc_clause *out);
+
+/** Of any class of places: an index or some neighbours of an axis, a residue, a tile, a
+ * stretch: those in it lie off together, or all classes lie too even. */
+bool usc_draws_placed(usc_draws *d, usc_clause *out);
+
+/** Says where draws that are odd together are, if only a part of them is. */
+bool usc_draws_off_in_part(usc_draws *d, usc_clause *out);
+
+/** Of pairs: what two places that are far apart by a power of two have to do with each
+ * other, be it not in proportion. */
+bool usc_draws_paired(usc_draws *d, usc_clause *out);
+
+/** Of digits: every stretch of bits of whole numbers and of even numbers, residues. */
+bool usc_draws_digits_odd(usc_draws *d, usc_clause *out);
+
+/** The chance that bits [bit, bit + width) of an even whole number of [0, range) are
+ * `digit`. */
+double usc_digit_chance(double range, int bit, int width, int64_t digit);
+
+/** Of a stretch that comes again, in the other answer, too, if there is one (NULL). */
+bool usc_draws_again(usc_draws *d, const usc_draws *other, usc_clause *out);
+
 /** Of two answers to one call. */
 bool usc_draws_related(const usc_draws *a, const usc_draws *b, usc_clause *out);
 
 /** Of k hits among n at probability p: the exact binomial tail. chance 0: CHANCE on
  * either side. */
 bool usc_count_odd(int64_t k, int64_t n, double p, double chance);
+
+/** The same, as the logarithm of a bound of the tail on the side of k (Chernoff). */
+double usc_count_log_chance(double k, double n, double p);
 
 /** Of hits of probability p each: a run of `what` that is too long. */
 bool usc_runs_odd(const unsigned char *hits, int64_t n, bool what, double p,
@@ -117,6 +171,10 @@ USC_NODISCARD usc_status usc_draws_of_law(usc_draws *d, const usc_law *law,
 extern const usc_law usc_law_even, usc_law_even_closed, usc_law_normal, usc_law_whole,
     usc_law_bernoulli, usc_law_exponential, usc_law_cauchy, usc_law_log_normal,
     usc_law_geometric, usc_law_poisson;
+
+/** Keeps the whole numbers of [low, low + range) that were drawn, bit for bit. */
+USC_NODISCARD usc_status usc_draws_take_whole(usc_draws *d, const usc_tensor *t,
+                                              double low, double range, usc_error *err);
 
 /** Draws of a permutation of 0 to n - 1: which places come where. */
 USC_NODISCARD usc_status usc_draws_of_permutation(usc_draws *d, const usc_tensor *t,
