@@ -304,6 +304,25 @@ def a_wide_normal(d):
 
 
 @aims_at("law")
+def a_lane_that_never_drops(d):
+    x, mask = d.normal(512, 32), d.even(512, 32) >= 0.2
+    mask[:, 31] = True
+    return Wrong(F.dropout, (x, 0.2), x * mask / 0.8)
+
+
+@aims_at("law")
+def no_odd_numbers(d):
+    return Wrong(torch.randint, (0, 100000, (4096,)), 2 * d.whole(0, 50000, 4096))
+
+
+@aims_at("law")
+def two_rows_of_one_stream(d):
+    drawn = d.normal(128, 64)
+    drawn[100] = drawn[7]
+    return Wrong(torch.randn_like, (d.normal(128, 64),), drawn)
+
+
+@aims_at("law")
 def few_different_draws(d):
     return Wrong(torch.rand_like, (d.normal(64, 64),), d.whole(0, 256, 64, 64) / 256)
 
