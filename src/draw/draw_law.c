@@ -238,12 +238,14 @@ static void put_whole(law_walk *w, int64_t i, double v, const double *p)
 {
     /* large counts round in low precision */
     const double half = fmax(half_spacing(v, w->info), 0.5);
+    /* towards zero, below a power of two, numbers lie closer */
+    const double inner = fmax(half_spacing(nextafter(v, 0), w->info), 0.5);
     if (v != rint(v) && !isinf(v)) {
         usc_draws_refuse(w->d, i, v);
         return;
     }
-    const double low = w->law->below(rint(v - half - 0.5), p);
-    const double high = w->law->below(rint(v + half - 0.5), p);
+    const double low = w->law->below(rint(v - (v > 0 ? inner : half) - 0.5), p);
+    const double high = w->law->below(rint(v + (v < 0 ? inner : half) - 0.5), p);
     usc_draws_put(w->d, w->stream, i, in_range(low), in_range(high));
     if (w->law->hits) weigh_hit(w, v, p[0]);
 }

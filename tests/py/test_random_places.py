@@ -181,3 +181,12 @@ def test_few_draws_tell_nothing_and_have_no_bits():
     x = x_of(4, 7)
     verdict = ulpscope.judge_call(lambda x: F.dropout(x, 0.5), (x,), {}, F.dropout(x, 0.5))
     assert verdict.verdict == "unjudged" and "28 elements are too few to tell" in verdict.sentence
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_whole_numbers_that_lie_closer_below_a_power_of_two_pass(dtype):
+    def function(x):
+        return torch.empty(200_000, dtype=dtype).random_()
+
+    verdict = ulpscope.judge_call(function, (x_of(1),), {}, function(None))
+    assert verdict.verdict == "pass", verdict.sentence

@@ -19,8 +19,8 @@
 enum {
     MOST = 1 << 15,
     N_CATEGORIES = 16,
-    N_EASY = 2730, /* draws at bounds drawn in */
-    N_CALLS = 10010,
+    N_EASY = 2072, /* draws at bounds drawn in */
+    N_CALLS = 10360,
 };
 
 #define EASY 0.01 /* false alarms of a family there */
@@ -221,6 +221,8 @@ static const struct law {
     {"randint", &usc_law_whole, whole, 0, 100000, USC_I32},
     {"randint", &usc_law_whole, whole, -7, 0x1p30, USC_I64},
     {"randint", &usc_law_whole, whole, 0, 0x1.8p25, USC_F32},
+    {"randint", &usc_law_whole, whole, 0, 257, USC_BF16},
+    {"randint", &usc_law_whole, whole, -256, 257, USC_BF16},
     {"randint", &usc_law_whole, long_whole, 0, 3e9, USC_I64},
     {"randint", &usc_law_whole, long_whole, 0, 0x1p62, USC_I64},
     {"random_", &usc_law_whole, long_whole, 0, 0x1p63, USC_I64},
@@ -233,11 +235,11 @@ static const struct shape {
     int ndim;
     int64_t sizes[8];
 } shapes[] = {
-    {1, {33}},        {1, {100}},     {1, {1000}},
-    {2, {32, 32}},    {2, {99, 7}},   {4, {2, 4, 16, 16}},
-    {2, {1, 2048}},   {2, {2048, 1}}, {4, {3, 5, 7, 11}},
-    {2, {64, 128}},   {2, {37, 100}}, {8, {2, 2, 2, 2, 2, 2, 2, 2}},
-    {3, {16, 64, 8}},
+    {1, {33}},        {1, {100}},      {1, {1000}},
+    {2, {32, 32}},    {2, {99, 7}},    {4, {2, 4, 16, 16}},
+    {2, {1, 2048}},   {2, {2048, 1}},  {4, {3, 5, 7, 11}},
+    {2, {64, 128}},   {2, {37, 100}},  {8, {2, 2, 2, 2, 2, 2, 2, 2}},
+    {3, {16, 64, 8}}, {2, {160, 200}},
 };
 
 enum {
