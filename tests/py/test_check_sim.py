@@ -49,7 +49,7 @@ def test_planted_fault_is_named(kind, cause):
         verdict = verdict_of("aten::mm", *arguments)
         assert verdict_of("aten::gelu", randn(100)).verdict == "pass"
     assert verdict.verdict in ("reduced", "wrong", "nonfinite")
-    assert verdict.cause == cause
+    assert verdict.cause.partition("; off only")[0] == cause
 
 
 def test_second_step_of_the_fused_optimizer():
