@@ -71,6 +71,9 @@ static void say_slices(usc_line *l, const clue *c)
     else if (c->first == 0)
         usc_line_add(l, "the first %lld of %lld%s", (long long)c->n, (long long)c->m,
                      flat);
+    else if (c->first == c->last)
+        usc_line_add(l, "%s %lld of %lld", c->b != 0 ? "slice" : "element",
+                     (long long)c->first, (long long)c->m);
     else
         usc_line_add(l, "%s%lld to %lld of %lld", c->b != 0 ? "" : "elements ",
                      (long long)c->first, (long long)c->last, (long long)c->m);

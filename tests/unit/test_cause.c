@@ -187,6 +187,7 @@ static void s_only_bias(bench *b) { with_bias(b); for (int64_t row = 0; row < 64
 static void m_only_bias(bench *b) { s_only_bias(b); garble(b, 9, 40); }
 static void s_rows_of(bench *b) { static const int64_t to[] = {4, 20, 33}, from[] = {5, 21, 7}; for (int k = 0; k < 3; k++) memcpy(b->d + 32 * to[k], b->t + 32 * from[k], 32 * sizeof(double)); }
 static void m_rows_of(bench *b) { s_rows_of(b); b->d[32 * 4 + 6] += 1; b->d[32 * 20 + 6] += 1; }
+static void s_ninth(bench *b) { memcpy(b->d + 32 * 9, b->t + 32 * 8, 32 * sizeof(double)); }
 static void s_row_before(bench *b) { memcpy(b->d + 32 * 4, b->t + 32 * 3, 32 * sizeof(double)); memcpy(b->d + 32 * 20, b->t + 32 * 19, 32 * sizeof(double)); }
 static void s_conj(bench *b) { b->parts = true; for (int64_t i = 1; i < b->n; i += 2) b->d[i] = -b->t[i]; }
 static void m_conj(bench *b) { s_conj(b); for (int64_t i = 1; i < b->n; i += 8) b->d[i] = b->t[i] + 1; }
@@ -306,6 +307,7 @@ static const row rows[] = {
     {"4 and 20 of 64 along axis 0 hold nothing but bias", USC_F32, 3, s_bias, m_bias},
     {"4 and 20 of 64 along axis 0 hold nothing but bias", USC_BF16, 3, s_bias, m_bias},
     {"4, 20 and 33 of 64 along axis 0 hold the right values of 5, 21 and 7 (wrong index)", USC_F32, 3, s_rows_of, m_rows_of},
+    {"slice 9 of 64 along axis 0 repeat their neighbours", USC_BF16, 3, s_ninth, m_rows_of},
     {"4 and 20 of 64 along axis 0 repeat their neighbours", USC_F16, 3, s_row_before, m_rows_of},
     {"results below 0 are 0", USC_F32, 0, s_below, m_below},
     {"results above 1 are 1", USC_BF16, 3, s_above, m_below},
