@@ -80,6 +80,20 @@ static usc_status sum_excused(usc_report *r, const usc_row_facts *facts, int64_t
     return e->excuse != NULL ? USC_OK : usc_report_no_memory(r, err);
 }
 
+/* A bound tells nothing: it is what the output could show. */
+static usc_status sum_low(usc_report *r, const usc_result_row *row, usc_verdict v,
+                          usc_error *err)
+{
+    usc_low_passes *low = &r->low;
+    if (v != USC_VERDICT_PASS || row->bound || !(row->bits < USC_LOW_BITS)) return USC_OK;
+    low->n++;
+    if (low->n > 1 && !(row->bits < low->bits)) return USC_OK;
+    low->bits = row->bits;
+    low->call = row->call;
+    low->op = usc_report_keep(r, row->op);
+    return low->op != NULL ? USC_OK : usc_report_no_memory(r, err);
+}
+
 static void sum_times(usc_report *r, const usc_result_row *row,
                       const usc_row_facts *facts)
 {
@@ -110,6 +124,7 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     sum_times(r, row, &facts);
     sum_odd_inputs(r, &facts, row->call, v);
     usc_status st = sum_excused(r, &facts, row->call, err);
+    if (st == USC_OK) st = sum_low(r, row, v, err);
     if (st == USC_OK) st = usc_report_add_standards(r, row, v, err);
     if (st != USC_OK || v == USC_VERDICT_PASS) return st;
     return usc_report_finding_add(r, row, v, err);

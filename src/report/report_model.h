@@ -94,6 +94,15 @@ typedef struct usc_excused {
 
 #define USC_EXCUSED_MUCH 0.03
 
+/* Calls that pass and show less than USC_LOW_BITS of float32's 24. */
+typedef struct usc_low_passes {
+    int64_t n, call; /* the lowest of them */
+    const char *op;
+    double bits;
+} usc_low_passes;
+
+#define USC_LOW_BITS 18
+
 typedef struct usc_run_key {
     struct usc_run_key *next;
     const char *key, *value;
@@ -115,6 +124,7 @@ struct usc_report {
     usc_times times;
     usc_odd_inputs odd;
     usc_excused excused;
+    usc_low_passes low;
     struct usc_self_test *self_test;    /* report_selftest.h, by operator */
     struct usc_standard_sum *standards; /* report_standards.h */
     struct usc_standard_group *groups;

@@ -449,5 +449,6 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     usc_out_text(&o, "\n");
     usc_summary_put(&o, report, t.options);
     usc_out_text(&o, "\n");
+    usc_table_low(&t);
     return usc_out_end(&o);
 }

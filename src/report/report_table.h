@@ -39,6 +39,9 @@ void usc_table_odd_inputs(usc_table *t);
 /** Calls of which much of an output was excused; nothing where there are none. */
 void usc_table_excused(usc_table *t);
 
+/** Passes with few of float32's bits; nothing where there are none. */
+void usc_table_low(usc_table *t);
+
 /** After `check --self-test`: the smallest error that a pass would not have hidden. */
 void usc_table_self_test(usc_table *t);
 

@@ -38,6 +38,19 @@ void usc_table_excused(usc_table *t)
     usc_table_line(t, "excused", words);
 }
 
+void usc_table_low(usc_table *t)
+{
+    char words[320];
+    const usc_low_passes *low = &t->r->low;
+    if (low->n == 0) return;
+    (void)usc_format(
+        words, sizeof words,
+        "passes with < %d of 24 bits: %lld, the lowest: call %lld %.200s %.1f",
+        USC_LOW_BITS, (long long)low->n, (long long)low->call, low->op,
+        low->bits > 0 ? low->bits : 0.0);
+    usc_table_line(t, "low", words);
+}
+
 /* ---- self-test ---- */
 
 static void size_text(double bits, char *out, size_t size)

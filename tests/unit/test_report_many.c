@@ -214,6 +214,37 @@ static void what_was_excused_is_told_where_it_is_much(void **state)
     }
 }
 
+static void passes_of_few_bits_are_told(void **state)
+{
+    (void)state;
+    const struct {
+        const char *verdict;
+        double bits;
+        bool bound;
+    } cases[] = {{"pass", 22.1, false}, {"pass", 17.5, false}, {"pass", 15.2, false},
+                 {"pass", 12.0, true},  {"pass", NAN, false},  {"reduced", 9.0, false}};
+    char *here = sample_folder();
+    usc_result *r = report_create(here);
+    for (int i = 0; i < 6; i++) {
+        usc_result_row row = report_row(i + 1, "aten::mm", cases[i].verdict);
+        row.bits = cases[i].bits;
+        row.bound = cases[i].bound;
+        report_put(r, &row);
+    }
+    usc_report *report = report_finish(r, here, "done");
+    report_memory memory = {0};
+    const usc_sink sink = {report_memory_write, &memory};
+    usc_error err;
+    const usc_report_options wide = {.width = 200};
+    if (usc_report_table(report, &wide, &sink, &err) != USC_OK) fail_msg("%s", err.text);
+    assert_contains(memory.bytes,
+                    "passes with < 18 of 24 bits: 2, the lowest: call 3 aten::mm 15.2");
+    free(memory.bytes);
+    usc_report_close(report);
+    sample_remove(here);
+    free(here);
+}
+
 #define MANY_TEST(name)                                                                  \
     cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
 
@@ -226,6 +257,7 @@ int main(void)
         MANY_TEST(usual_findings_stand_behind_the_others),
         MANY_TEST(usual_findings_can_be_allowed),
         cmocka_unit_test(what_was_excused_is_told_where_it_is_much),
+        cmocka_unit_test(passes_of_few_bits_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
