@@ -222,3 +222,23 @@ def test_module_and_custom_operator():
 
     assert_accurate(double, None, randn(12, 40), inputs="stress")
     assert_accurate(double, lambda x: 2 * x, randn(12, 40), inputs="stress")
+
+
+def test_a_size_that_is_refused_hides_no_number_that_is_off():
+    def picky(x):
+        if x.shape[-1] % 8:
+            raise ValueError(f"a width of {x.shape[-1]} is not served")
+        return x.bfloat16().softmax(-1).to(x.dtype)
+
+    def right_but_picky(x):
+        if x.shape[-1] % 8:
+            raise ValueError(f"a width of {x.shape[-1]} is not served")
+        return x.softmax(-1)
+
+    x = randn(16, 32)
+    found = ulpscope.check_call(picky, (x,), reference=softmax, inputs="stress:3", cause=False, repeat=1)
+    assert any(c.refused for c in found.cases) and found.verdict in ("reduced", "wrong", "nonfinite"), found.sentence
+    with pytest.raises(AssertionError, match=r"stress cases fail\n(?!.*\n  crashed)"):
+        assert_accurate(picky, softmax, x, inputs="stress:3", cause=False, repeat=1)
+    alone = ulpscope.check_call(right_but_picky, (x,), reference=softmax, inputs="stress:3", cause=False, repeat=1)
+    assert alone.verdict == "crashed", alone.sentence

@@ -9,7 +9,7 @@ N_CASES = 6
 
 def explain(verdict):
     """A verdict as the lines of an assertion."""
-    bad = [c for c in verdict.cases if not c.passed]
+    bad = sorted((c for c in verdict.cases if not c.passed), key=lambda c: c.refused)  # what is off first
     if not bad:
         return "\n".join(_lines(verdict))
     judged = sum(c.verdict is not None for c in verdict.cases)

@@ -16,7 +16,7 @@ import torch
 
 from .. import _core
 from ..calls.replay import counts_only, mapped
-from ..calls.verdicts import rank
+from ..calls.verdicts import FLAGGED, rank
 
 N_SYMBOLS = 4  # distinct sizes that are varied, the first met first
 MAX_ELEMENTS = 1 << 22  # a resized tensor is no larger
@@ -244,6 +244,7 @@ class CaseVerdict:
     inputs: str  # what `inputs=` runs this case alone
     verdict: object = None  # CallVerdict
     skipped: str = ""
+    refused: bool = False  # it raises what the reference computes
 
     @property
     def passed(self):
@@ -262,7 +263,7 @@ def check_all(check, args, kwargs, inputs):
             found.append(entry)
             entry.skipped = check.refuses(case.args, case.kwargs)
             if not entry.skipped:
-                entry.verdict = _case(check, case, f"stress case {case.name}, seed {seed}")
+                entry.verdict, entry.refused = _case(check, case, f"stress case {case.name}, seed {seed}")
     if not found:
         raise ValueError(f"inputs {inputs!r} takes no case of this call")
     judged = [c for c in found if c.verdict is not None and c.verdict.verdict != "unjudged"]
@@ -270,17 +271,24 @@ def check_all(check, args, kwargs, inputs):
         if found[0].verdict is None:
             raise ValueError(f"the reference refuses the arguments: {found[0].skipped}")
         return replace(found[0].verdict, cases=found)
-    worst = min(judged, key=lambda c: (rank(c.verdict.verdict), c.verdict.effective_bits))
+    worst = min(judged, key=_order)
     return replace(worst.verdict, cases=found)
 
 
+def _order(case):
+    """Worst first; a size that is refused says less than any number that is off, and hides none."""
+    flagged = case.verdict.verdict in FLAGGED
+    return not flagged, case.refused and flagged, rank(case.verdict.verdict), case.verdict.effective_bits
+
+
 def _case(check, case, note):
+    """(verdict, whether the case was refused)."""
     try:
-        return check.run(case.args, case.kwargs, note)
+        return check.run(case.args, case.kwargs, note), False
     except Exception as problem:
         if case.name == "given":
             raise
-        return check.failed(problem, note)
+        return check.failed(problem, note), True
 
 
 @contextmanager
