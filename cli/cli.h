@@ -169,6 +169,11 @@ long cli_next_rank(const char *folder, long last, const char *file);
 /** Writes files and table of the results in folder `out`; the exit code. */
 int cli_report_show(const cli_report *r, const char *out);
 
+/** Prints what was not judged in the results in folder `out`, a line where there is any
+ * (usc_report_unjudged): the last one of whatever judges. The exit code: 0, or 2 after a
+ * sentence. */
+int cli_report_unjudged(const char *out);
+
 /** Writes the files of the results in folder `out`, and no table; the exit code. */
 int cli_report_write(const cli_report *r, const char *out);
 

@@ -201,6 +201,17 @@ int cli_report_write(const cli_report *r, const char *out)
     return with_report(r, out, write_files);
 }
 
+int cli_report_unjudged(const char *out)
+{
+    usc_error err;
+    usc_report *report = NULL;
+    const usc_sink sink = usc_sink_stream(stdout);
+    usc_status st = usc_report_open(out, NULL, &report, &err);
+    if (st == USC_OK) st = usc_report_unjudged(report, &sink, &err);
+    usc_report_close(report);
+    return st == USC_OK ? CLI_SAME : cli_fail("%s", err.text);
+}
+
 /* The number of "rank-N"; -1 for other names. */
 static long rank_of(const char *name)
 {

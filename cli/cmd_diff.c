@@ -281,13 +281,20 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
                         "can be compared; capture them again");
     warn_of_models(&s, a->diff.modules);
     a->words.part = a->diff.phase != NULL;
-    if (!a->no_judge) code = diff_judge(d, t, &a->words, &a->check);
+    diff_unjudged unjudged = {0};
+    if (!a->no_judge) code = diff_judge(d, t, &a->words, &a->check, &unjudged);
     if (code == CLI_SAME && a->words.amplified.n_replays > 0)
         code = diff_amplify(d, a->words.path[0], a->words.amplified.n_replays,
                             &a->words.amplified);
+    usc_status st = USC_OK;
+    if (code != CLI_INTERRUPTED)
+        st = a->json ? diff_put_json(stdout, d, t, &a->words, &err)
+                     : diff_show(d, t, &a->words, &err);
+    const bool quiet = a->json || code == CLI_INTERRUPTED || st != USC_OK;
+    const usc_status last =
+        diff_put_unjudged(&unjudged, quiet, st == USC_OK ? &err : NULL);
     if (code == CLI_INTERRUPTED) return code;
-    usc_status st = a->json ? diff_put_json(stdout, d, t, &a->words, &err)
-                            : diff_show(d, t, &a->words, &err);
+    if (st == USC_OK) st = last;
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (a->html != NULL && diff_put_page(a->html, d, t, &a->words) != CLI_SAME)
         return CLI_TROUBLE;

@@ -312,10 +312,12 @@ static int run(arguments *a)
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
+    a->report.options.more = true;
     const int code = a->json ? cli_report_write(&a->report, a->check.out)
                              : cli_report_show(&a->report, a->check.out);
-    if (code == CLI_TROUBLE) return code;
-    return fuzz_tell(&a->check, &a->from, a->json) ? code : CLI_TROUBLE;
+    if (code != CLI_TROUBLE && !fuzz_tell(&a->check, &a->from, a->json))
+        return CLI_TROUBLE;
+    return a->json || cli_report_unjudged(a->check.out) == CLI_SAME ? code : CLI_TROUBLE;
 }
 
 /* Judges cases by their names, into the folder `out`. */

@@ -253,7 +253,8 @@ static int finish(precheck *p)
                  "more: ulpscope report %s\n",
                  (long long)c->total, (long long)c->passed, (long long)c->failed,
                  (long long)c->skipped, p->result_csv, p->details_csv, p->results);
-    const int saved = p->a->save_errors ? save_errors(p) : CLI_SAME;
+    int saved = p->a->save_errors ? save_errors(p) : CLI_SAME;
+    if (saved == CLI_SAME) saved = cli_report_unjudged(p->results);
     return cli_close_output(saved != CLI_SAME ? saved
                             : c->failed > 0   ? CLI_DIFFERS
                                               : CLI_SAME);

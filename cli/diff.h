@@ -10,6 +10,7 @@
 
 #include <ulpscope/diff.h>
 #include <ulpscope/run.h>
+#include <ulpscope/unjudged.h>
 
 /* What replays of A's step with other roundings came to. */
 typedef struct diff_amplified {
@@ -54,11 +55,20 @@ void diff_put_text(FILE *to, const char *text);
  * apart these bring each result. The exit code: 0 where that was done. */
 int diff_amplify(usc_diff *d, const char *trace, int64_t n, diff_amplified *out);
 
+/* Pairs of which a side was not judged. */
+typedef struct diff_unjudged {
+    usc_unjudged *item; /* texts are its own: op and reason are one */
+    size_t n;
+} diff_unjudged;
+
+/** Prints their line (usc_unjudged_put) and frees them. Errors: those of stdout. */
+USC_NODISCARD usc_status diff_put_unjudged(diff_unjudged *u, bool quiet, usc_error *err);
+
 /** Runs the calls of both sides again at which a difference begins (50 pairs at most), or
  * all that differ and hold no other (words->own), judges them, and lets
  * the diff hear of it; `options` are of the run. The exit code: 0 where that was done, or
  * where they cannot be run here and no device was named: a sentence says so. */
 int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,
-               const usc_check_options *options);
+               const usc_check_options *options, diff_unjudged *unjudged);
 
 #endif

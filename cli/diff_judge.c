@@ -3,6 +3,7 @@
 // are run again on their own inputs, in float64 as well, on both sides; see diff.h.
 #include "diff.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,20 +178,61 @@ static int judge_both(pair *all, int64_t n, usc_trace *const t[2],
     return code;
 }
 
+/* ---- what was not judged ---- */
+
+/* Takes a sentence "OP is unjudged: WHY" over. */
+static bool add_unjudged(diff_unjudged *u, char *sentence)
+{
+    char *is = strstr(sentence, " is ");
+    char *why = is != NULL ? strstr(is, ": ") : NULL;
+    usc_unjudged *more = realloc(u->item, (u->n + 1) * sizeof *more);
+    if (more == NULL) return false;
+    u->item = more;
+    if (is != NULL) *is = '\0';
+    u->item[u->n++] = (usc_unjudged){sentence, why != NULL ? why + 2 : "", 1};
+    return true;
+}
+
+/* One side of a pair, where that was not judged: its sentence goes over. */
+static void keep_unjudged(diff_unjudged *u, pair *p)
+{
+    for (int side = 0; side < 2; side++) {
+        const char *verdict = p->verdict[side];
+        if (verdict == NULL ||
+            (strcmp(verdict, "unjudged") != 0 && strcmp(verdict, "unsupported") != 0))
+            continue;
+        if (add_unjudged(u, p->sentence[side])) p->sentence[side] = NULL;
+        return;
+    }
+}
+
+usc_status diff_put_unjudged(diff_unjudged *u, bool quiet, usc_error *err)
+{
+    const usc_sink sink = usc_sink_stream(stdout);
+    usc_status st = quiet ? USC_OK : usc_unjudged_put(u->item, u->n, &sink, err);
+    if (st == USC_OK && !quiet && u->n > 0) (void)fputc('\n', stdout);
+    for (size_t i = 0; i < u->n; i++)
+        free((void *)(uintptr_t)u->item[i].op);
+    free(u->item);
+    *u = (diff_unjudged){0};
+    return st;
+}
+
 int diff_judge(usc_diff *d, usc_trace *const t[2], const diff_words *words,
-               const usc_check_options *options)
+               const usc_check_options *options, diff_unjudged *unjudged)
 {
     int64_t n;
     pair *all = list_pairs(d, words->own, &n);
     if (all == NULL) return cli_fail("no memory");
     int code = n > 0 ? judge_both(all, n, t, words, options) : CLI_SAME;
     for (int64_t i = 0; i < n; i++) {
-        const pair *p = &all[i];
+        pair *p = &all[i];
         const usc_diff_heard heard = {p->verdict[0], p->verdict[1], p->sentence[0],
                                       p->sentence[1]};
         usc_error err;
         if (code == CLI_SAME && usc_diff_hear(d, p->row, &heard, &err) != USC_OK)
             code = cli_fail("%s", err.text);
+        keep_unjudged(unjudged, p);
         for (int side = 0; side < 2; side++) {
             free(p->verdict[side]);
             free(p->sentence[side]);

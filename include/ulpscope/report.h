@@ -57,8 +57,9 @@ typedef struct usc_report_options {
     int width;     /* columns of the terminal; 0: 100 */
     bool color;    /* ANSI colours */
     bool no_files; /* leave out the lines that say where the files are */
-    bool by_loss;  /* the largest effect on the loss first, not the worst verdict */
-    bool strict;   /* undefined, unjudged and unsupported too */
+    bool more; /* more is told behind the table: usc_report_unjudged is left to the end */
+    bool by_loss; /* the largest effect on the loss first, not the worst verdict */
+    bool strict;  /* undefined, unjudged and unsupported too */
     int n_allow;
     const usc_allow *allow;
     double min_judged; /* share of the calls that must be judged; 0: one half, -1: any */
@@ -179,6 +180,17 @@ USC_API USC_NODISCARD usc_status usc_report_script(const usc_script_part *parts,
 USC_API USC_NODISCARD usc_status usc_report_summary(usc_report *report,
                                                     const usc_report_options *options,
                                                     const usc_sink *sink, usc_error *err);
+
+/**
+ * What was not judged, most calls first, with reason and remedy, as usc_unjudged_put
+ * (unjudged.h), with a line feed: the last line of whatever judges. Nothing where all
+ * was judged.
+ *
+ * Errors:  those of the sink, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_report_unjudged(usc_report *report,
+                                                     const usc_sink *sink,
+                                                     usc_error *err);
 
 /** A line `::error title=...::sentence` for every finding that is flagged: GitHub shows
  * them beside the run. Errors: those of the sink. */

@@ -38,6 +38,7 @@
 #include <ulpscope/sums.h>
 #include <ulpscope/tensor.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/unjudged.h>
 #include <ulpscope/value.h>
 #include <ulpscope/verdict.h>
 #include <ulpscope/version.h>

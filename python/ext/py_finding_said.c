@@ -5,6 +5,8 @@
 #include "py_finding.h"
 #include "py_judge.h"
 
+#include <ulpscope/unjudged.h>
+
 #include <string.h>
 
 enum { SENTENCE = 2048, MOST_ANSWERS = 256 };
@@ -35,6 +37,44 @@ static PyObject *py_sentence(PyObject *module, PyObject *args)
         return NULL;
     usc_said_sentence(&said, out, sizeof out);
     return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "ignore");
+}
+
+static usc_status add_bytes(void *ctx, const char *bytes, size_t n, usc_error *err)
+{
+    PyObject *piece = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)n, "replace");
+    PyObject **text = ctx;
+    if (piece != NULL) PyUnicode_AppendAndDel(text, piece);
+    if (piece != NULL && *text != NULL) return USC_OK;
+    PyErr_Clear();
+    return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
+}
+
+static PyObject *py_unjudged(PyObject *module, PyObject *given)
+{
+    usc_error err;
+    PyObject *list = PySequence_Fast(given, "items (op, reason, n) are wanted"), *text;
+    if (list == NULL) return NULL;
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
+    usc_unjudged *items = PyMem_Calloc((size_t)n + 1, sizeof *items);
+    bool good = items != NULL;
+    for (Py_ssize_t i = 0; good && i < n; i++) {
+        long long count;
+        good = PyArg_ParseTuple(PySequence_Fast_GET_ITEM(list, i), "ssL", &items[i].op,
+                                &items[i].reason, &count) != 0;
+        items[i].n = good ? count : 0;
+    }
+    text = good ? PyUnicode_FromString("") : NULL;
+    const usc_sink sink = {add_bytes, &text};
+    const usc_status st =
+        text != NULL ? usc_unjudged_put(items, (size_t)n, &sink, &err) : USC_OK;
+    if (st != USC_OK) {
+        Py_CLEAR(text);
+        (void)core_raise(PyModule_GetState(module), st, &err);
+    }
+    if (items == NULL) PyErr_NoMemory();
+    PyMem_Free(items);
+    Py_DECREF(list);
+    return text;
 }
 
 static PyObject *py_no_worse(PyObject *module, PyObject *args)
@@ -90,6 +130,8 @@ static PyMethodDef functions[] = {
     {"settle", py_settle, METH_O,
      "settle([(kind, verdict, worst, reason)]) -> (i, verdict, reason, note): see "
      "usc_settle_answers; kind: usc_run_kind."},
+    {"unjudged", py_unjudged, METH_O,
+     "unjudged([(op, reason, n)]) -> str: see usc_unjudged_put; \"\" for nothing."},
     {NULL, NULL, 0, NULL},
 };
 

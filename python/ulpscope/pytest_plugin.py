@@ -141,4 +141,14 @@ class Recorder:
             terminalreporter.write_line(f"ulpscope: no report: {self.failed}", red=True)
             return
         where = os.path.join(self.out, "report.html")
-        terminalreporter.write_line(f"ulpscope: {len(self.rows):,} calls judged, {where}")
+        from . import _core
+
+        left = [(row["op"], _reason(row), 1) for row in self.rows if row["verdict"] in ("unjudged", "unsupported")]
+        terminalreporter.write_line(f"ulpscope: {len(self.rows) - len(left):,} calls judged, {where}")
+        if left:
+            terminalreporter.write_line(_core.unjudged(left))
+
+
+def _reason(row):
+    known = next((text for _, name, _, text in row.get("metrics", ()) if name == "reason"), None)
+    return known or row["sentence"].removeprefix(f"{row['op']} is {row['verdict']}: ")

@@ -416,6 +416,17 @@ static void files(usc_table *t)
     }
 }
 
+/* What was not judged, on a line of its own where there is any. */
+static usc_status last_line(usc_table *t)
+{
+    usc_text s = {0};
+    const usc_sink sink = usc_text_sink(&s);
+    const usc_status st = usc_report_unjudged(t->r, &sink, t->o->err);
+    if (st != USC_OK) return st;
+    usc_out_text(t->o, s.bytes);
+    return usc_out_end(t->o);
+}
+
 usc_status usc_report_table(usc_report *report, const usc_report_options *options,
                             const usc_sink *sink, usc_error *err)
 {
@@ -438,6 +449,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     verdicts(&t);
     usc_table_odd_inputs(&t);
     usc_table_excused(&t);
+    usc_table_low(&t);
     if (report->has_baseline) baseline(&t);
     reasons(&t, USC_VERDICT_UNJUDGED);
     reasons(&t, USC_VERDICT_UNSUPPORTED);
@@ -449,6 +461,5 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     usc_out_text(&o, "\n");
     usc_summary_put(&o, report, t.options);
     usc_out_text(&o, "\n");
-    usc_table_low(&t);
-    return usc_out_end(&o);
+    return t.options->more ? usc_out_end(&o) : last_line(&t);
 }

@@ -1,1 +1,1 @@
-ulpscope report sample --baseline sample --no-files | tail -n 4
+ulpscope report sample --baseline sample --no-files | tail -n 5

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was not judged, in one line: every command that judges ends with it, and so do the
+// modes inside a program.
+#ifndef ULPSCOPE_UNJUDGED_H
+#define ULPSCOPE_UNJUDGED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ulpscope/report.h>
+
+USC_BEGIN_DECLS
+
+/** Calls of one operator that were not judged, for one reason. */
+typedef struct usc_unjudged {
+    const char *op;     /* "" where nobody knows: calls of any */
+    const char *reason; /* a clause */
+    int64_t n;
+} usc_unjudged;
+
+/**
+ * Writes "not judged: ext::rms_norm 10 calls (no float64 reference: ...; write
+ * ulpscope.reference.register("ext::rms_norm"))", most calls first, without a line feed;
+ * nothing for no calls. Items of one operator and reason count together; behind the first
+ * few the rest is a number.
+ *
+ * Memory:  a copy of the items while it runs.
+ * Threads: safe, one at a time per sink.
+ * Errors:  those of the sink, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_unjudged_put(const usc_unjudged *items, size_t n,
+                                                  const usc_sink *sink, usc_error *err);
+
+/** What to do where a call of `op` was not judged for that reason; "" where nothing helps
+ * or the reason says it itself. Memory: `out`, cut where it is full.
+ * Threads: safe. */
+USC_API void usc_unjudged_remedy(const char *op, const char *reason, char *out,
+                                 size_t size);
+
+USC_END_DECLS
+#endif

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The last line of whatever judges: what was not judged, why, and what to do. Reports, a
+// diff and the modes inside a program hand over their counts.
+#include <ulpscope/unjudged.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/report_model.h"
+
+enum { MOST_TOLD = 4, REASON_SIZE = 200, REMEDY_SIZE = 160 };
+
+/* ---- what to do ---- */
+
+/* What a reason holds, and what helps there; %s: the operator. The first that fits. */
+static const struct {
+    const char *holds, *remedy;
+} remedies[] = {
+    {"--import", ""}, /* it says so itself */
+    {"ill-conditioned", "judge it on tamer inputs"},
+    {"overflows", "judge it on tamer inputs"},
+    {"needs more memory", "run it where there is more"},
+    {"no room or time", "check fewer steps or operators, or give it more time"},
+    {"was not captured", "capture it with --data full"},
+    {"was not kept", "capture it with --data full"},
+    {"device and CPU both refuse", ""},
+    {"the CPU rejects", ""},
+    {"reference", "write ulpscope.reference.register(\"%s\")"},
+    {"unknown",
+     "--import the module or file that registers it; live_check(imports=[...])"},
+    {"lacks", "ulpscope coverage lists what is missing"},
+    {"Could not run", "ulpscope coverage lists what is missing"},
+    {"not implemented", "ulpscope coverage lists what is missing"},
+};
+
+void usc_unjudged_remedy(const char *op, const char *reason, char *out, size_t size)
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
+        if (strstr(reason, remedies[i].holds) == NULL) continue;
+        const char *text = remedies[i].remedy, *at = strstr(text, "%s");
+        if (at == NULL)
+            (void)snprintf(out, size, "%s", text);
+        else
+            (void)snprintf(out, size, "%.*s%s%s", (int)(at - text), text, op, at + 2);
+        return;
+    }
+}
+
+/* ---- the line ---- */
+
+static int most_first(const void *a, const void *b)
+{
+    const usc_unjudged *x = a, *y = b;
+    if (x->n != y->n) return x->n < y->n ? 1 : -1;
+    const int op = strcmp(x->op, y->op);
+    return op != 0 ? op : strcmp(x->reason, y->reason);
+}
+
+/* Items of one operator and reason as one; how many are left. */
+static size_t merged(usc_unjudged *item, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (k < kept && (strcmp(item[k].op, item[i].op) != 0 ||
+                            strcmp(item[k].reason, item[i].reason) != 0))
+            k++;
+        if (item[i].n <= 0) continue;
+        if (k < kept)
+            item[k].n += item[i].n;
+        else
+            item[kept++] = item[i];
+    }
+    return kept;
+}
+
+/* The first sentence of a reason, on one line. */
+static void put_reason(usc_out *o, const char *reason)
+{
+    size_t n = strcspn(reason, "\n");
+    const char *end = strstr(reason, ". ");
+    if (end != NULL && (size_t)(end - reason) < n) n = (size_t)(end - reason);
+    const bool cut = n > REASON_SIZE;
+    for (n = cut ? REASON_SIZE : n; cut && n > 0 && reason[n] != ' ';)
+        n--;
+    usc_out_terminal(o, reason, n);
+    if (cut) usc_out_text(o, " ...");
+}
+
+static void put_item(usc_out *o, const usc_unjudged *item)
+{
+    char remedy[REMEDY_SIZE];
+    usc_out_terminal(o, item->op, strlen(item->op));
+    usc_out_format(o, "%s%lld call%s", item->op[0] != '\0' ? " " : "", (long long)item->n,
+                   item->n == 1 ? "" : "s");
+    if (item->reason[0] == '\0') return;
+    usc_out_text(o, " (");
+    put_reason(o, item->reason);
+    usc_unjudged_remedy(item->op, item->reason, remedy, sizeof remedy);
+    if (remedy[0] != '\0') usc_out_text(o, "; ");
+    usc_out_terminal(o, remedy, strlen(remedy));
+    usc_out_text(o, ")");
+}
+
+usc_status usc_unjudged_put(const usc_unjudged *items, size_t n, const usc_sink *sink,
+                            usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    usc_unjudged *item = malloc((n + 1) * sizeof *item);
+    if (item == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
+    if (n > 0) memcpy(item, items, n * sizeof *item);
+    const size_t kept = merged(item, n);
+    qsort(item, kept, sizeof *item, most_first);
+    int64_t rest = 0;
+    for (size_t i = 0; i < kept; i++) {
+        if (i >= MOST_TOLD) {
+            rest += item[i].n;
+            continue;
+        }
+        usc_out_text(&o, i == 0 ? "not judged: " : "; ");
+        put_item(&o, &item[i]);
+    }
+    if (rest > 0) usc_out_format(&o, "; and %lld more calls", (long long)rest);
+    free(item);
+    return usc_out_end(&o);
+}
+
+/* ---- of a report ---- */
+
+static bool is_left_out(const usc_report_finding *f)
+{
+    return f->verdict == USC_VERDICT_UNJUDGED || f->verdict == USC_VERDICT_UNSUPPORTED;
+}
+
+usc_status usc_report_unjudged(usc_report *report, const usc_sink *sink, usc_error *err)
+{
+    size_t n = 0;
+    for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
+        n += is_left_out(f);
+    usc_unjudged *items = usc_report_take(report, (n + 1) * sizeof *items);
+    if (items == NULL) return usc_report_no_memory(report, err);
+    n = 0;
+    for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
+        if (is_left_out(f))
+            items[n++] = (usc_unjudged){f->op, usc_report_finding_reason(f), f->n_rows};
+    const usc_status st = usc_unjudged_put(items, n, sink, err);
+    return st == USC_OK && n > 0 ? sink->write(sink->ctx, "\n", 1, err) : st;
+}
