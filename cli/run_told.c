@@ -15,13 +15,14 @@
 #include "progress.h"
 
 /* The words of a report, in turn; what follows are sentences. */
-enum { RANK, WORLD, N_CALLS, N_FOUND, N_TOLD, TROUBLE, KEPT, N_FIXED };
+enum { RANK, WORLD, N_CALLS, N_FOUND, N_TOLD, TROUBLE, KEPT, UNJUDGED, N_FIXED };
 
 typedef struct told {
     char *text; /* the file */
     long long rank, world, n_calls, n_found;
     long long n_told;       /* of what was found, that the sentences stand for */
     const char *trouble;    /* what ended the mode; NULL: nothing */
+    const char *unjudged;   /* what was not judged, a line; NULL: all was */
     const char *kept;       /* folder with more; NULL: none was written */
     const char *said, *end; /* sentences, each with a zero behind it */
 } told;
@@ -48,6 +49,7 @@ static bool take(told *t, size_t size)
     t->n_told = atoll(word[N_TOLD]);
     t->trouble = word[TROUBLE][0] != '\0' ? word[TROUBLE] : NULL;
     t->kept = word[KEPT][0] != '\0' ? word[KEPT] : NULL;
+    t->unjudged = word[UNJUDGED][0] != '\0' ? word[UNJUDGED] : NULL;
     t->said = at;
     return true;
 }
@@ -148,6 +150,19 @@ static void put_unwatched(FILE *to, const run_seen *s, const run_mode *mode)
     (void)fputs("; hence exit code 2\n", to);
 }
 
+/* The last lines: what was not judged. */
+static bool put_left(FILE *to, const told_list *list)
+{
+    bool any = false;
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->item[i].unjudged == NULL) continue;
+        put_rank(to, &list->item[i]);
+        (void)fprintf(to, "%s\n", list->item[i].unjudged);
+        any = true;
+    }
+    return any;
+}
+
 /* One mode; the exit code as far as it goes. */
 static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
 {
@@ -173,9 +188,9 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
         n_found += t->n_found;
         n_ranks += t->n_calls > 0;
     }
-    free_reports(&list);
     if (n_calls == 0 && n_found == 0) {
-        if (code == CLI_SAME) put_unwatched(to, s, mode);
+        if (!put_left(to, &list) && code == CLI_SAME) put_unwatched(to, s, mode);
+        free_reports(&list);
         return CLI_TROUBLE;
     }
     (void)fprintf(to, "ulpscope: %s %s in ",
@@ -185,6 +200,8 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
                   n_calls == 1 ? "" : "s");
     if (n_ranks > 1) (void)fprintf(to, " of %lld processes", n_ranks);
     (void)fputc('\n', to);
+    (void)put_left(to, &list);
+    free_reports(&list);
     return code == CLI_SAME && n_found > 0 ? CLI_DIFFERS : code;
 }
 

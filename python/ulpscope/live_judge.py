@@ -4,9 +4,10 @@ ulpscope.live_judge SETTINGS`. It is handed the folders of small traces, one a l
 them (`session.live`) and removes them.
 
 Lines on standard input, one JSON object each: {"trace": folder, "base": calls before it, "behind": a
-call, where one before died over it}, {"pause": n} where nothing is to come for now, {"end": true}. Lines
+call, where one before died over it}, {"reference": file} with what the program registered
+(`session.handed`), {"pause": n} where nothing is to come for now, {"end": true}. Lines
 on standard output: {"finding": {...}} of what does not pass, {"done": folder, "judged": n, "left":
-{why: n}}, {"paused": n}, {"trouble": text}. The file judge.at says what is in work, should this
+{why: n}, "unjudged": [[op, why, n]]}, {"paused": n}, {"remark": text}, {"trouble": text}. The file judge.at says what is in work, should this
 process die, as it does where a call takes longer than the limit. Where the program is gone, so is this
 process, with all that lies in the folder it was told of.
 """
@@ -102,7 +103,9 @@ def main():
     judge = Judge(settings, out.say, place)
     while True:
         request = lines.queue.get()
-        if "trace" in request:
+        if "reference" in request:
+            judge.register(request["reference"])
+        elif "trace" in request:
             judge.work(request)
         elif "pause" in request:
             judge.results.set("done")

@@ -367,3 +367,73 @@ def test_two_ranks_have_results_of_their_own(tmp_path):
     judged = [int(rank.communicate(timeout=PATIENCE)[0]) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0] and min(judged) > 20
     assert all((tmp_path / f"out/rank-{rank}/result.db").exists() for rank in (0, 1))
+
+
+# ---- what was not judged ----------------------------------------------------------------------
+
+SCRIPT = '''
+import sys, torch, ulpscope
+library = torch.library.Library("scripted", "DEF")
+library.define("norm(Tensor x, float eps) -> Tensor")
+library.define("other(Tensor x) -> Tensor")
+off = 1 + float(sys.argv[1])
+def kernel(x, eps):
+    y = x.float()
+    return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps) * off).to(x.dtype)
+library.impl("norm", kernel, "CPU")
+library.impl("other", lambda x: x.exp(), "CPU")
+def squares(x):
+    return x.square().mean(-1, keepdim=True)
+if sys.argv[2] == "registered":
+    @ulpscope.reference.register("scripted::norm")
+    def norm(x, eps):
+        return x * torch.rsqrt(squares(x) + eps)
+with ulpscope.live_check(ops="scripted::*,mm", imports=sys.argv[3:]) as live:
+    x = torch.randn(64, 128)
+    for _ in range(3):
+        torch.ops.scripted.norm(x, 1e-6)
+        torch.ops.scripted.other(x)
+    torch.mm(x, x.t())
+found = sorted({f"{f.op} {f.verdict}" for f in live.findings()})
+print(*found, live.judged, live.n_judged, live.unjudged, live.skipped, sep="|")
+print(live.summary().splitlines()[-1])
+'''
+
+
+def scripted(tmp_path, *arguments):
+    """The last two lines of the script above: what was found and counted; what was not judged."""
+    (tmp_path / "scripted.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "scripted.py", *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-2:]
+
+
+def test_what_was_not_judged_is_counted_and_said(tmp_path):
+    counted, last = scripted(tmp_path, "0.01", "not")
+    assert counted == "1|1|6|0", counted
+    assert last.startswith("not judged: scripted::norm 3 calls (operator scripted::norm is unknown here; ")
+    assert "; scripted::other 3 calls (" in last and "live_check(imports=[...])" in last
+
+
+def test_a_reference_that_the_program_registers_is_handed_to_the_judge(tmp_path):
+    counted, last = scripted(tmp_path, "0.01", "registered")
+    assert counted in ("scripted::norm wrong|4|4|3|0", "scripted::norm reduced|4|4|3|0"), counted
+    assert last.startswith("not judged: scripted::other 3 calls (")
+    assert scripted(tmp_path, "0", "registered")[0] == "4|4|3|0"
+
+
+def test_the_judge_imports_what_it_is_told(tmp_path):
+    (tmp_path / "brought.py").write_text(
+        "import torch, ulpscope\n"
+        "library = torch.library.Library('scripted', 'DEF')\n"
+        "library.define('norm(Tensor x, float eps) -> Tensor')\n"
+        "library.define('other(Tensor x) -> Tensor')\n"
+        "library.impl('other', lambda x: x.exp(), 'CPU')\n"
+        "@ulpscope.reference.register('scripted::norm')\n"
+        "def norm(x, eps):\n"
+        "    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)\n"
+    )
+    assert scripted(tmp_path, "0.01", "not", "brought.py")[0] in ("scripted::norm reduced|7|7|0|0",
+                                                                 "scripted::norm wrong|7|7|0|0")  # fmt: skip
+    with pytest.raises(ValueError, match="a list of modules"):
+        ulpscope.live_check(imports="brought.py")

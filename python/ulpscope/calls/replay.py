@@ -189,7 +189,7 @@ def unknown(name):
         return BadCall(f"operator {name} is unknown here: {home[0].partition('.')[0]} of this "
                        "environment does not bring it")  # fmt: skip
     problem = BadCall(f"operator {name} is unknown here; name the module or the .py file that "
-                      "registers it with --import")  # fmt: skip
+                      "registers it with --import, live_check(imports=[...])")  # fmt: skip
     problem.importable = True
     return problem
 
@@ -204,7 +204,7 @@ def resolve(name):
     found = function_named(name)
     if found is None:
         problem = BadCall(f"function {name} is unknown here; name the module or the .py file that "
-                          "registers it with --import")  # fmt: skip
+                          "registers it with --import, live_check(imports=[...])")  # fmt: skip
         problem.importable = not name.startswith("torch.")
         raise problem
     return found

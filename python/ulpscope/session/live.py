@@ -3,6 +3,7 @@
 their calls gave themselves. Serves `live_judge`, the process beside the program that trains."""
 
 import collections
+import contextlib
 import json
 import shutil
 import time
@@ -17,13 +18,14 @@ from ..executors import formulas, process
 from ..executors.device import UnknownDevice
 from ..executors.threads import Threads
 from ..judges import wording
-from . import identity
+from . import handed, identity
 from .fed import Fed, judge_fed, open_home
 from .layouts import UNUSUAL
 from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
 
 NO_ROOM = "there was no room or time"  # as the program says it
 MOST_NOTES = 1000
+UNTOLD = ("unjudged", "unsupported")  # which say nothing of numbers
 SILENT = ("c10d::", "_c10d_functional::")  # what other ranks gave is not at hand
 
 
@@ -100,11 +102,28 @@ class Judge:
         self.home = "cpu"
         self.fed, self.device = None, None  # where modules get the reference's inputs
         self.imported, self.noted = set(), set()
+        self.unjudged = collections.Counter()  # (op, reason) of the trace in work
+        with self._told():
+            import_modules([], settings.get("imports", []))
+
+    @contextlib.contextmanager
+    def _told(self):
+        """Within: what cannot be taken in is said, and the rest goes on."""
+        try:
+            yield
+        except Exception as problem:  # whatever a module of the program's raises
+            self.say(remark=f"the process that judges cannot import it: {type(problem).__name__}: {problem}")
+
+    def register(self, path):
+        """Takes in a reference that the program registered. See `reference.handed`."""
+        with self._told():
+            handed.take(path)
 
     def work(self, request):
         """Judges the calls of one trace, and tells how many, and why others were not."""
         folder, judged, flagged = request["trace"], 0, False
         left = collections.Counter()
+        self.unjudged.clear()
         try:
             with _core.Trace(folder) as trace:
                 self._prepare(trace)
@@ -116,13 +135,14 @@ class Judge:
                         left[NO_ROOM] += 1
                         continue
                     self.place.enter(trace=folder, call=work.sequence, op=work.op, judged=judged, left=left,
-                                     spent=self.budget.spent)  # fmt: skip
+                                     spent=self.budget.spent, unjudged=self._unjudged())  # fmt: skip
                     since = time.monotonic()
                     try:
-                        accused = self._judged(trace, work, request)
-                        judged, flagged = judged + 1, flagged or accused
+                        verdict = self._judged(trace, work, request)
+                        judged, flagged = judged + (verdict not in UNTOLD), flagged or verdict in FLAGGED
                     except NotJudged as why:
                         left[f"{why}"] += 1
+                        self.unjudged[work.op, f"{why}"] += 1
                     self.budget.spent += time.monotonic() - since
                     self.place.leave()
         except (_core.UlpscopeError, UnknownDevice) as problem:
@@ -130,7 +150,10 @@ class Judge:
         self.place.leave(done=True)
         if not (self.settings["dump"] and flagged):
             shutil.rmtree(folder, ignore_errors=True)
-        self.say(done=folder, judged=judged, left=left)
+        self.say(done=folder, judged=judged, left=left, unjudged=self._unjudged())
+
+    def _unjudged(self):
+        return [[*what, n] for what, n in self.unjudged.items()]
 
     def _prepare(self, trace):
         """Learns what the program registered and which device it computes on."""
@@ -158,7 +181,7 @@ class Judge:
                 yield Work(sequence, row["op"], row)
 
     def _judged(self, trace, work, request):
-        """Whether a call is accused. NotJudged."""
+        """The verdict on a call, in a word. NotJudged."""
         forward, row, folder = work.forward, work.row, request["trace"]
         self.threads.suit(row)
         process.limit("reference")
@@ -190,7 +213,9 @@ class Judge:
             self.say(finding=self._words(found, place, folder, work.sequence))
         elif not forward and found["verdict"] == "pass":
             self._note(verdict, self._words(found, place, folder, work.sequence))
-        return accused
+        if found["verdict"] in UNTOLD:
+            self.unjudged[place["op"], _reason(found, place["op"])] += 1
+        return found["verdict"]
 
     def _wants(self, row):
         """Whether a call is one of the device's, that ran and gives tensors."""
@@ -212,6 +237,12 @@ class Judge:
         told = {key: found.get(key) for key in ("verdict", "bits", "yardstick_bits", "cause", "sentence",
                                                 "output", "notes", "args")}  # fmt: skip
         return {**told, **place, "trace": f"{folder}#{sequence}" if self.settings["dump"] else ""}
+
+
+def _reason(found, op):
+    """Why a row has no verdict on its numbers."""
+    known = next((text for _, name, _, text in found.get("metrics", ()) if name == "reason"), None)
+    return known or found["sentence"].removeprefix(f"{op}: ").removeprefix(f"{op} is {found['verdict']}: ")
 
 
 def _device_of(trace):

@@ -17,6 +17,7 @@ import time
 import weakref
 from pathlib import Path
 
+from ..calls.functions import handing, references
 from . import capture as _capture
 from . import mode as _mode
 from .live_process import NO_ROOM, Finding, Judge, end_later  # noqa: F401 - Finding is found here
@@ -48,6 +49,13 @@ def _claim(output):
         raise FileExistsError(f"{problem}; name another folder, or force=True to replace it") from None
 
 
+def _absolute(imports):
+    """Modules by name, files by their paths."""
+    if isinstance(imports, str):
+        raise ValueError(f"imports {imports!r}: a list of modules and files")
+    return [str(Path(name).absolute()) if str(name).endswith((".py", ".so")) else str(name) for name in imports]
+
+
 class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     """
     Judges what every operator gives while the block runs: forward, backward, optimizer.
@@ -60,7 +68,9 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     The verdict is that of `ulpscope check`, on what the run itself got: nothing is computed twice
     on the device. It comes behind the step, from a process of its own that needs a core; where it
     does not keep up, calls are left out and counted in `live.skipped`; the next steps begin with
-    those. `live.left_out` has the reasons. `live.n_judged` is how many were judged so far. `findings()` may be called in the block, too: it waits for what is pending.
+    those. `live.left_out` has the reasons. `live.judged` is how many got a verdict on their numbers so far,
+    `live.unjudged` how many were looked at and got none; `live.summary()` says what and why, and what helps.
+    `findings()` may be called in the block, too: it waits for what is pending.
 
     `ops`: a PATTERN of operators; `steps`, `ranks`, `modules`, `threads`, `step_by`: as in
     `nan_tracker`, beside which, as beside a capture, it may run. `every`: each
@@ -71,6 +81,9 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     of the modules before does not count. `inputs`: "device", those that it had; "reference", those
     that exact arithmetic gives it, on which the judge runs it once more on the device: numbers that an
     early error spoils (NaN) hide nothing then. The program itself goes on as it is.
+
+    `imports`: modules by name, or files, that the judge is to import: what registers operators or
+    references. What `reference.register` was given in this program it is handed by itself.
 
     `on_fail`: "record"; "raise", a `CheckFailed` where a step ends behind which a finding came;
     "dump", the recorded calls around it are kept in OUT; or a function, called where a step ends
@@ -86,7 +99,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
 
     def __init__(self, ops=None, steps=None, ranks=None, step_by=None, every=1, distinct=False,
                  budget=None, on_fail="record", output=None, causes=2.0, level="operator",
-                 modules=None, threads=None, force=False, inputs="device"):  # fmt: skip
+                 modules=None, threads=None, force=False, inputs="device", imports=()):  # fmt: skip
         if inputs not in ("device", "reference"):
             raise ValueError(f"inputs {inputs!r}: 'device' or 'reference'")
         if inputs == "reference" and level != "module":
@@ -110,9 +123,11 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
             _claim(self.output)
         self.level = level
         self.settings = {"budget": budget, "causes": float(causes), "dump": on_fail == "dump",
-                         "level": level, "distinct": self.distinct, "inputs": inputs}  # fmt: skip
+                         "level": level, "distinct": self.distinct, "inputs": inputs,
+                         "imports": _absolute(imports)}  # fmt: skip
         self.judge = self.recorder = self.out = None
         self.base = 0  # calls of the traces so far
+        self.handed = {}  # op -> reference that the judge has
         self.n_left = 0  # calls that there was no room for
         self.turn, self.stuck = 0, False  # so many of the next trace had their turn
         self.n_traces = self.n_told = self.n_remarks = 0
@@ -150,6 +165,31 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
     def n_judged(self):
         """How many calls were judged so far."""
         return self.judge.n_judged if self.judge is not None else 0
+
+    judged = n_judged
+
+    @property
+    def unjudged(self):
+        """How many calls were looked at and have no verdict on their numbers."""
+        return sum(self.judge.unjudged.values()) if self.judge is not None else 0
+
+    def not_judged(self):
+        """The line on what was not judged so far, most calls first, with reason and remedy; "" where all was."""
+        from .. import _core
+
+        seen = self.judge.unjudged if self.judge is not None else {}
+        known = {why for _, why in seen}
+        items = [(op, why, n) for (op, why), n in seen.items()]
+        return _core.unjudged(items + [("", why, n) for why, n in self.left_out.items() if why not in known])
+
+    def summary(self):
+        """What was judged so far, without waiting: a line, and one more where not all was."""
+        found = len(self.so_far())
+        line = f"{self.n_judged} call{'s' * (self.n_judged != 1)} judged, {found} finding{'s' * (found != 1)}"
+        return "\n".join(filter(None, (line, self.not_judged())))
+
+    def __repr__(self):
+        return f"<live_check: {self.summary()}>"
 
     @property
     def skipped(self):
@@ -250,6 +290,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
             self._pass_turn(counts["refused"], self.turn if len(recorder.steps) == 1 else 0)
         base, self.base = self.base, self.base + counts["calls"]
         judge = self.judge
+        self._hand_references()
         judge.announce(recorder.path, counts["bytes_copied"], counts["calls"])
 
         def finish():
@@ -261,6 +302,13 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
                 judge.take(recorder.path, base)
 
         threading.Thread(target=finish, daemon=True).start()
+
+    def _hand_references(self):
+        """What the program registered since the last time, or otherwise."""
+        new = {op: f for op, f in references.items() if self.handed.get(op) is not f}
+        for op, function in new.items() if handing else ():
+            self.handed[op] = function
+            self.judge.register(op, handing[0])
 
     def _pass_turn(self, refused, passed):
         """Where there was no room for a call (the `refused`th of its step) the next trace begins

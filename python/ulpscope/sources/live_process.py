@@ -70,6 +70,8 @@ class Judge:
         self.news = threading.Condition(threading.RLock())
         self.found, self.n_judged = [], 0
         self.left = collections.Counter()  # why -> how many calls were not judged
+        self.unjudged = collections.Counter()  # (op, why) -> how many, of those that were looked at
+        self.references = {}  # op -> file of what the program registered
         self.noted = []  # calls that pass, of which there is something to say
         self.rows = []  # of all calls, as dicts, where the settings say "all"
         self.pending = {}  # trace -> (bytes, calls)
@@ -123,6 +125,17 @@ class Judge:
                 return
             self.queue[str(trace)] = {"trace": str(trace), "base": base}
             self._tell(self.queue[str(trace)])
+
+    def register(self, op, put):
+        """Hands over a reference, which `put(op, path)` writes to a file."""
+        path = os.path.join(self.folder, f"reference-{len(self.references)}")
+        problem = put(op, path)
+        with self.news:
+            if problem:
+                self.remarks.append(problem)
+                return
+            self.references[op] = path
+            self._tell({"reference": path})
 
     def drop(self, trace, why):
         """What was announced could not be finished."""
@@ -195,8 +208,15 @@ class Judge:
             self.queue.pop(said["done"], None)
             self.n_judged += said["judged"]
             self.left.update(said["left"])
+            self._count(said["unjudged"])
+        if "remark" in said:
+            self.remarks.append(said["remark"])
         self.paused = max(self.paused, said.get("paused", 0))
         self.trouble = self.trouble or said.get("trouble")
+
+    def _count(self, unjudged):
+        for op, why, n in unjudged:
+            self.unjudged[op, why] += n
 
     # ---- where it ends by itself ----
 
@@ -214,6 +234,8 @@ class Judge:
             except Exception:  # the program ends, or nothing more can be started
                 return False
             self.remarks.append(f"the process that judges {how}; {lost}, and it was started again")
+            for path in self.references.values():
+                self._tell({"reference": path})
             for message in self.queue.values():
                 self._tell(message)
             if self.asked > self.paused:
@@ -227,6 +249,7 @@ class Judge:
         self.n_judged += at["judged"]
         self.settings["spent"] = at["spent"]
         self.left.update(at["left"])
+        self._count(at["unjudged"])
         self.left["the process that judges ended"] += 1
         self.queue[at["trace"]]["behind"] = at["call"]
         return f"the call of {at['op']} that it judged is lost"

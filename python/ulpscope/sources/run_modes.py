@@ -148,6 +148,11 @@ class Watched:
         return [event.sentence for event in alarms], len(alarms)
 
 
+def _left(one):
+    """What a mode that judges did not judge, a line."""
+    return one.mode.not_judged() if isinstance(one.mode, live_check) else ""
+
+
 MODES = {"nan": Nan, "check": Check, "watch": Watched}
 
 
@@ -293,7 +298,7 @@ class Run:
             rank, world = joined
         try:
             self.told[name], (said, n_told) = one.n_found, one.said(MOST_SAID)
-            words = [rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, *said]
+            words = [rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), *said]
             path = self.reports / f"told-{name}-{os.getpid()}"
             part = self.reports / f"part-{name}-{os.getpid()}"
             part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))

@@ -124,6 +124,8 @@ class OpAutoCompare(_Tool):
 
     def _ended(self, mode):
         print(f"OpAutoCompare: {mode.n_judged} calls judged; ulpscope report {self.out}")
+        if mode.not_judged():
+            print(f"OpAutoCompare: {mode.not_judged()}")
 
 
 class OpFallback(_Tool):

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References that a running program registered, on their way to the process that judges what it does: as
+code with what that refers to (`causes.parcel`), so that nothing of the program is run again. A function
+that cannot go so is found in its module over there, unless that is the script itself."""
+
+import io
+import pickle
+import sys
+
+import torch
+
+from ..calls.functions import references
+from ..calls.homes import import_it, operator
+from ..causes import parcel
+
+
+def put(op, path):
+    """Writes the reference of `op` into a file for `take`; a sentence where it cannot be handed over."""
+    function = references[op]
+    content = {"op": op, "schema": _schema(op), "function": function}
+    problem = _written(content, path)
+    if not problem:
+        return ""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "<locals>")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module in ("", "__main__") or "<locals>" in name or _written(content | {"function": (module, file, name)}, path):
+        return (f"the reference of {op} cannot be handed to the process that judges ({problem}): put it into a "
+                'file of its own and name that, live_check(imports=["FILE.py"])')  # fmt: skip
+    return ""
+
+
+def _written(content, path):
+    try:
+        file = io.BytesIO()
+        pickler = parcel.Pickler(file)
+        pickler.dump(content)
+        buffers = [bytes(b) for b in pickler.buffers]
+    except Exception as problem:  # whatever its globals and cells are
+        return f"{type(problem).__name__}: {problem}"[:200]
+    with open(path, "wb") as out:
+        pickle.dump((file.getvalue(), buffers), out)
+    return ""
+
+
+def take(path):
+    """Registers here what `put` wrote; an operator that nobody brings is defined by its schema."""
+    with open(path, "rb") as file:
+        data, buffers = pickle.load(file)
+    content = pickle.loads(data, buffers=[bytearray(b) for b in buffers])
+    op, function = content["op"], content["function"]
+    if isinstance(function, tuple):
+        function = _found(*function)
+    if content["schema"] and operator(op) is None:
+        library = torch.library.Library(op.partition("::")[0], "FRAGMENT")
+        library.define(content["schema"].partition("::")[2])
+        _libraries.append(library)
+    references[op] = function
+
+
+_libraries = []  # whose operators go with them
+
+
+def _found(module, file, name):
+    import_it(module if module in sys.modules or file is None else file)
+    found = sys.modules.get(module) or sys.modules[file.rpartition("/")[2].removesuffix(".py")]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _schema(op):
+    found = operator(op) if "::" in op else None
+    return str(found._schema) if found is not None else ""
