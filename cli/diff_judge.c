@@ -180,15 +180,17 @@ static int judge_both(pair *all, int64_t n, usc_trace *const t[2],
 
 /* ---- what was not judged ---- */
 
-/* Takes a sentence "OP is unjudged: WHY" over. */
-static bool add_unjudged(diff_unjudged *u, char *sentence)
+/* Takes a sentence over: "OP is VERDICT: WHY" or "OP: WHY". */
+static bool add_unjudged(diff_unjudged *u, char *sentence, const char *verdict)
 {
-    char *is = strstr(sentence, " is ");
-    char *why = is != NULL ? strstr(is, ": ") : NULL;
+    char is[64];
+    (void)snprintf(is, sizeof is, " is %s", verdict);
+    char *why = strstr(sentence, ": "), *end = strstr(sentence, is);
     usc_unjudged *more = realloc(u->item, (u->n + 1) * sizeof *more);
     if (more == NULL) return false;
     u->item = more;
-    if (is != NULL) *is = '\0';
+    if (end == NULL || (why != NULL && why < end)) end = why;
+    if (end != NULL) *end = '\0';
     u->item[u->n++] = (usc_unjudged){sentence, why != NULL ? why + 2 : "", 1};
     return true;
 }
@@ -201,7 +203,7 @@ static void keep_unjudged(diff_unjudged *u, pair *p)
         if (verdict == NULL ||
             (strcmp(verdict, "unjudged") != 0 && strcmp(verdict, "unsupported") != 0))
             continue;
-        if (add_unjudged(u, p->sentence[side])) p->sentence[side] = NULL;
+        if (add_unjudged(u, p->sentence[side], verdict)) p->sentence[side] = NULL;
         return;
     }
 }

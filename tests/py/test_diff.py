@@ -456,3 +456,20 @@ def test_forwards_are_asked_for_where_they_are_not(blocks, captured):
     assert done.returncode == 2 and "capture both runs with --level module" in done.stderr
     done = ulpscope("diff", blocks / "eager", blocks / "wrong", "--module", "--amplify", "2")
     assert done.returncode == 2 and "leave one of them out" in done.stderr
+
+
+def test_what_neither_side_could_judge_is_the_last_line(tmp_path):
+    (tmp_path / "two.py").write_text(
+        "import sys, torch, ulpscope\n"
+        "library = torch.library.Library('apart', 'DEF')\n"
+        "library.define('norm(Tensor x) -> Tensor')\n"
+        "library.impl('norm', lambda x: x.exp() * float(sys.argv[2]), 'CPU')\n"
+        "torch.manual_seed(0)\n"
+        "with ulpscope.capture(sys.argv[1]):\n"
+        "    torch.ops.apart.norm(torch.randn(8, 8))\n"
+    )
+    for name, factor in (("a", "1"), ("b", "1.01")):
+        subprocess.run([sys.executable, "two.py", name, factor], cwd=tmp_path, check=True)
+    done = ulpscope("diff", str(tmp_path / "a"), str(tmp_path / "b"), "--own")
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("not judged: apart::norm 1 call (operator apart::norm is unknown here; "), done.stdout
