@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """References for operators whose own CPU kernel cannot serve as one.
 
-A custom operator is its own reference where its CPU kernel accepts float64. Where it has
-none, or rounds inside, register a plain function:
+A custom operator is its own reference where its CPU kernel accepts float64; casts to float32 that
+go through torch's dispatcher are kept wide. Where it has none, or computes in float32 where torch
+shows no operator (raw pointers, numpy), register a plain function:
 
     @ulpscope.reference.register("demo::rms_norm")
     def rms_norm(x, weight, eps):

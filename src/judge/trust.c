@@ -10,6 +10,8 @@
 #include <assert.h>
 
 #define STEADY 0x1p-16 /* of a result's size: two runs differ by no more */
+#define FAR 0x1p-4     /* of an element and of a result's size: other numbers were read */
+#define MOST_FAR 0.05  /* of the elements: single steps, and what cancels */
 #define SAME 0x1p-20   /* of a result's size: its steps in float64 give it as well */
 enum {
     SAMPLE = 4096, /* elements that are looked at */
@@ -104,6 +106,22 @@ static bool is_same_function(pair *p)
     return n_live == 0 || sqrt(off / (double)n_live) <= SAME * size;
 }
 
+/* Most elements are near each other: a kernel that takes float64's bytes for float32's
+ * gives others. */
+static bool is_alike(pair *p)
+{
+    const double size = usc_judge_typical(&p->of_b, p->n);
+    int64_t n_far = 0;
+    for (int64_t at = 0; at < p->n; at += USC_JUDGE_BLOCK) {
+        const size_t count = load(p, at, p->n);
+        for (size_t i = 0; i < count; i++) {
+            const double x = p->x[i], y = p->y[i];
+            n_far += !same(x, y) && !(fabs(x - y) <= FAR * (fabs(y) + size));
+        }
+    }
+    return (double)n_far <= MOST_FAR * (double)p->n;
+}
+
 static bool answer(pair *p, usc_trust question)
 {
     switch (question) {
@@ -115,6 +133,8 @@ static bool answer(pair *p, usc_trust question)
         return is_coarse(p, true) && has_moved(p);
     case USC_TRUST_STEPS:
         return is_same_function(p);
+    case USC_TRUST_ALIKE:
+        return is_alike(p);
     case USC_N_TRUSTS:
         break;
     }
@@ -123,7 +143,8 @@ static bool answer(pair *p, usc_trust question)
 
 const char *usc_trust_text(usc_trust question)
 {
-    static const char *const texts[] = {"steady", "coarse", "still_coarse", "steps"};
+    static const char *const texts[] = {"steady", "coarse", "still_coarse", "steps",
+                                        "alike"};
     return question < USC_N_TRUSTS ? texts[question] : "unknown";
 }
 

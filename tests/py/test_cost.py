@@ -278,6 +278,8 @@ def test_a_reference_is_trusted_as_it_deserves():
         ("still_coarse", moved, low, True), ("still_coarse", low, low, False), ("still_coarse", x, low, False),
         ("still_coarse", torch.where(torch.arange(5000) % 3 > 0, low, moved), low, False),
         ("steps", x * (1 + 2.0**-30), x, True), ("steps", x * (1 + 2.0**-18), x, False),
+        ("alike", x + 0.01 * x.roll(1), x, True), ("alike", x.roll(1), x, False), ("alike", x * torch.nan, x, False),
+        ("alike", torch.where(torch.arange(5000) % 15 > 0, x, 9 * x + 9), x, False), ("alike", x[:9], x, False),
     ):  # fmt: skip
         assert ask(question, result, before) == answer, (question, answer)
     with pytest.raises(ValueError, match="nothing is known"):

@@ -17,6 +17,7 @@ from .autocast import LOW, under
 from .exact import never_rounds
 from .flex import in_the_open
 from .indices import INDEX_OPS, chosen_by
+from .kernels import is_extension, kernel_of, overload_of
 from .meaning import Meaning
 from .mode import Asked, Mode, any_complex
 from .replay import (
@@ -257,7 +258,7 @@ def call_of(function, args=(), kwargs=None):
     function, args, kwargs = apart(function, args, kwargs or {})
     if isinstance(function, torch.nn.Module):
         function, args = _module_call(function), (_state(function), *args)
-    function = getattr(function, "_opoverload", function)  # torch.library.custom_op
+    function = overload_of(function)
     maker, names = Maker(), parameter_names(function, len(args))
     call = Composite(
         0, name,
@@ -266,6 +267,8 @@ def call_of(function, args=(), kwargs=None):
         maker.views, storages=maker.storages, function=function,
     )  # fmt: skip
     call.schema = None  # learnt by running, as for every other callable
+    if is_extension(function):
+        call.launched, call.function = function, kernel_of(function) or function
     for path, tensor in _tensors(args, kwargs):
         call.views[path].requires_grad = tensor.requires_grad
         call.views[path].argument = maker.views[path].argument

@@ -10,15 +10,17 @@ from functools import cache
 import torch
 
 from ..calls.apart import IN_FLOAT64 as OF_QUANTIZED
-from ..calls.meaning import resolved
+from ..calls.kernels import STANDARD, kernel_of
+from ..calls.meaning import Meant, resolved
 from ..calls.mode import Mode
 from ..calls.replay import LEFT_ALONE, base_name, is_write, rebuilt
 from . import formulas, registered
 from .formulas.quantized import IN_FLOAT64 as FAKE_QUANTIZED
 
 IN_FLOAT64 = {**OF_QUANTIZED, **FAKE_QUANTIZED}  # torch has float32 kernels only, or rounds inside
-STANDARD = ("aten", "prims")
+SEEN_AS = torch.ops.aten.view.dtype
 HANG_ON_DTYPE = {"nextafter"}  # what they mean
+CONSTANTS = {"aten::full", "aten::full_like", "aten::new_full", "aten::scalar_tensor"}
 FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 
@@ -33,24 +35,50 @@ class Widen(Mode):
         | {torch.complex32: torch.complex64},
     }
 
-    def __init__(self, dtype):
+    def __init__(self, dtype, means=None):
         super().__init__()
         self.dtype, self.wider = dtype, self.WIDER[dtype]
+        self.means = means  # what Python kernels of extensions within are told of their dtype
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is SEEN_AS:
+            return self._wide(self._seen_as(*args))
         names, kept, as_it_is = _kept_by(func)
+        if func._schema.name in CONSTANTS:  # a number of a dtype is that number everywhere
+            kept = kept | {"dtype"}
         args = [
             a if i < len(names) and names[i] in kept else self._wide(a)
             for i, a in enumerate(args)
         ]
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
-        run = IN_FLOAT64.get(func) if self.dtype is torch.float64 else None
-        out = (run or _or_formula(func))(*args, **kwargs)
+        out = self._run(func, args, kwargs)
         if as_it_is:
             return out
         if isinstance(out, torch.Tensor) and out.dtype in self.wider:
             out = self._of_whole_numbers(func, args, kwargs, out)
         return self._wide(out)
+
+    def _seen_as(self, x, dtype):
+        """The bits of a tensor as another dtype: those that it has where it is not kept in this precision."""
+        if x.dtype != self.dtype or dtype.itemsize >= x.dtype.itemsize:
+            return SEEN_AS(x, dtype)
+        meant = self.means if dtype.itemsize == 2 else torch.float32
+        if meant is None or meant.itemsize != dtype.itemsize:
+            raise TypeError("whose bits these are is not known")
+        return SEEN_AS(x.to(meant), dtype)
+
+    def _run(self, func, args, kwargs):
+        """An operator; one of an extension by its formula, or by what its kernel does, with this mode inside."""
+        run = IN_FLOAT64.get(func) if self.dtype is torch.float64 else None
+        if run is None and space_of(func._schema.name) not in STANDARD:
+            within = registered.registered(func._name) or kernel_of(func)
+            try:
+                if within is not None:
+                    with self, Meant(None, self.means):
+                        return within(*args, **kwargs)
+            except Exception:  # a kernel that cannot bear it: as it is
+                pass
+        return (run or _or_formula(func))(*args, **kwargs)
 
     def _of_whole_numbers(self, func, args, kwargs, out):
         """What whole numbers alone give as floats: of torch's default dtype, whatever is asked for; so from floats of
@@ -83,8 +111,8 @@ class Kept(Widen):
 
     LOW = (torch.float16, torch.bfloat16)
 
-    def __init__(self, dtype):
-        super().__init__(dtype)
+    def __init__(self, dtype, means=None):
+        super().__init__(dtype, means)
         self.wider = {k: v for k, v in self.wider.items() if k not in self.LOW}
         self.all = self.WIDER[dtype]
 
@@ -125,15 +153,9 @@ def space_of(op):
 def cpu_kernel(call):
     """The operator's own kernel on the CPU, callable under a dispatch mode that then sees
     the operators inside it. The operator itself where it has no such kernel."""
-    function = call.function
-    key = torch._C.DispatchKey.CPU
-    if space_of(call.op) in STANDARD or not hasattr(function, "_op_dk"):
-        return resolved(call, function)
-    if not function.has_kernel_for_dispatch_key(key):
-        key = torch._C.DispatchKey.CompositeExplicitAutograd
-        if not function.has_kernel_for_dispatch_key(key):
-            return function
-    return lambda *args, **kwargs: function._op_dk(key, *args, **kwargs)
+    if space_of(call.op) in STANDARD:
+        return resolved(call, call.function)
+    return kernel_of(call.function) or call.function
 
 
 @dataclass(frozen=True)
@@ -145,6 +167,7 @@ class Source:
     steady: bool = False  # known to give the same at every run
     partial: bool = False  # None among its results: promised nothing
     given: bool = False  # means something in the dtype that was captured only
+    own: bool = False  # an extension's kernel, of which nobody knows how it is written
 
 
 def sources_of(call):
@@ -157,7 +180,7 @@ def sources_of(call):
         schema = call.schema
         return [Source(lambda *a, **k: built_in(schema, a, k), held=False, steady=True, partial=True)]
     if space_of(call.op) not in ("", *STANDARD):
-        return [Source(cpu_kernel(call), held=True)]
+        return [Source(cpu_kernel(call), held=True, own=True)]
     found = [_as_it_stands(call)]
     others = [resolved(call, f) for f in decompositions(call.function)]
     return found + [Source(f, held=True, steady=True) for f in others]

@@ -31,6 +31,7 @@ from ..calls.replay import (
 from ..calls.writes import WRITES
 from .algorithms import FIRST, LAST, PARTS, UNITS
 from .jumps import freed
+from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
@@ -68,6 +69,7 @@ class Reference:
         self._made = None
         self._inward = False
         self._apart = None
+        self._lifts = True  # an untested function can be kept in float64
         self._settled = False  # a function stood at its limit in a noisy run
         self.jumps = {}  # path -> what replays crossed
         self.may_draw = False  # some outputs are draws, and others are asked for
@@ -122,15 +124,33 @@ class Reference:
         if source.given:
             dtype_of = _as_given
         function = self._held(dtype_of, source.run) if source.held else source.run
-        return self._run_plain(dtype_of, contents, function, source.partial)
+        try:
+            return self._run_plain(dtype_of, contents, function, source.partial)
+        except Exception:
+            if not source.own:
+                raise
+            out = self._run_plain(dtype_of, contents, self._as_it_is(source.run))
+            self._lifts &= contents is not None or dtype_of is not widened
+            return out
 
-    def _held(self, dtype_of, function):
-        """The function, kept in the precision of the run throughout."""
+    def _as_it_is(self, function):
+        """The function, which rounds inside where it does."""
+        def as_it_is(*args, **kwargs):
+            with self._meant():
+                return function(*args, **kwargs)
+
+        return as_it_is
+
+    def _held(self, dtype_of, function, mode=None):
+        """The function, kept in the precision of the run throughout; within another `mode` of the kind."""
         wide = dtype_of is widened or any(p.dtype == torch.float64 for p in self.parts.values())
+        if wide and not self._lifts and mode is None:
+            return self._as_it_is(function)
 
         def held(*args, **kwargs):
-            mode = Kept if getattr(self.call, "keeps_low", False) else Widen
-            with mode(torch.float64 if wide else torch.float32), self._meant():
+            kind = mode or (Kept if getattr(self.call, "keeps_low", False) else Widen)
+            meant = self._meant()  # first: what it asks is noted without the mode
+            with kind(torch.float64 if wide else torch.float32, only_dtype(self.call)), meant:
                 return function(*args, **kwargs)
 
         return held
@@ -138,14 +158,13 @@ class Reference:
     def _run_composite(self, dtype_of, contents, function):
         """A Python callable, held to one precision throughout. One that cannot bear it
         (it looks at bits, or at its callers) runs as it is."""
-        def as_it_is(*args, **kwargs):
-            with self._meant():
-                return function(*args, **kwargs)
-
         try:
             return self._run_plain(dtype_of, contents, self._held(dtype_of, function))
         except Exception:  # whatever it raises, the second run raises as well
-            return self._run_plain(dtype_of, contents, as_it_is)
+            out = self._run_plain(dtype_of, contents, self._as_it_is(function))
+            if function is self.call.function and dtype_of is widened and contents is None:
+                self._lifts = False
+            return out
 
     def _meant(self):
         """Within: Python code that asks for dtypes is told those that were captured."""
@@ -250,6 +269,8 @@ class Reference:
         self.quantizes = any(path.endswith(".zero_point") for path in self.truth)
         state = torch.random.get_rng_state()
         narrow = self.narrow()
+        if self._untested() and self._lifts and not self._is_alike(narrow):
+            self._take_as_it_is(narrow)
         self.yardstick = self._nearer(self.truth, narrow)
         if self.truth.keys() != self.yardstick.keys():
             raise BadCall("float64 and float32 give different numbers of outputs")
@@ -262,10 +283,25 @@ class Reference:
             self.begin()
             return
         if self._rounds_inside():
-            raise BadCall("the reference rounds to float32 inside")
+            raise BadCall("the reference rounds to float32 inside, or to a grid that float32 holds, where torch shows "
+                          f"no operator; {remedy(self.call)}")  # fmt: skip
         for path, t in self.truth.items():
             if not t.is_floating_point() and path in (self.native() or ()):
                 self.truth[path] = self.native()[path]
+
+    def _is_alike(self, narrow):
+        return all(p in narrow and _core.trust("alike", t, narrow[p]) for p, t in self.truth.items()
+                   if t.is_floating_point())  # fmt: skip
+
+    def _take_as_it_is(self, narrow):
+        """Takes the float64 run of a function that cannot be kept wide: it reads float32's bytes from tensors that
+        it has cast, and is given float64's."""
+        lifted, self._lifts = self.truth, False
+        with contextlib.suppress(Exception):  # whatever it raises
+            self.truth = self.wide()
+        self._lifts = self.truth is lifted or not self._is_alike(narrow)
+        if self._lifts:
+            self.truth = lifted
 
     def _is_steady(self, narrow, state):
         """Whether a function that nobody has tested yet gives `narrow` once more, from
@@ -298,11 +334,33 @@ class Reference:
         coarse = [p for p, t in self.truth.items() if _core.trust("coarse", t, t)]
         if not coarse or not self.moving:
             return False
+        if not self._lifts and any(_is_low(p.dtype) for p in self.parts.values()):
+            return True  # to the dtype that it was told of, if to nothing else
+        contents = {k: t * FINE for k, t in self._perturbed(0).items()}
         try:
-            moved = self.wide({k: t * FINE for k, t in self._perturbed(0).items()})
+            moved = self.wide(contents)
         except Exception:  # outside its domain: nothing learnt
             return False
-        return any(_core.trust("still_coarse", moved[p], self.truth[p]) for p in coarse if p in moved)
+        still = any(_core.trust("still_coarse", moved[p], self.truth[p]) for p in coarse if p in moved)
+        return still and not self._is_all_seen(contents)
+
+    def _is_all_seen(self, contents):
+        """Whether operators that torch shows, all of them in float64, make the results: then a coarse one is meant."""
+        runs, function = [], self._own or cpu_kernel(self.call)
+
+        def seen(*args, **kwargs):
+            mode = Seen(torch.float64, only_dtype(self.call), tensors_in((args, kwargs)))
+            out = self._held(widened, function, lambda *_: mode)(*args, **kwargs)
+            mode.end((out, args, kwargs))
+            runs.append(mode)
+            return out
+
+        try:
+            self._run_plain(widened, None, seen)
+            self._run_plain(widened, contents, seen)
+        except Exception:  # it cannot be kept wide
+            return False
+        return self._lifts and not any(r.narrowed for r in runs) and same_constants(*(r.foreign for r in runs))
 
     def native(self):
         """The call on the CPU in the very dtypes captured; None where the CPU refuses."""

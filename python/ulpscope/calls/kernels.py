@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an extension's operator runs on the CPU, opened up: a mode of torch sees an operator as one step, and
+what its kernel casts to float32 lies below. Serves `callable` and `executors.precision`."""
+
+import torch
+
+STANDARD = ("aten", "prims")
+KEY = torch._C.DispatchKey
+OWN = (KEY.CPU, KEY.CompositeExplicitAutograd)
+
+
+def overload_of(function):
+    """The overload that a callable stands for: of torch.library.custom_op and of a name that has one only;
+    else the callable itself."""
+    function = getattr(function, "_opoverload", function)
+    if isinstance(function, torch._ops.OpOverloadPacket) and len(function.overloads()) == 1:
+        return getattr(function, function.overloads()[0])
+    return function
+
+
+def is_extension(function):
+    """Whether a callable is one operator that is not torch's own."""
+    return isinstance(function, torch._ops.OpOverload) and function.namespace not in STANDARD
+
+
+def kernel_of(function):
+    """The kernel of an extension's operator on the CPU, as a function into which every mode sees; None where it
+    has none of its own. Modes of functions stay as they are within: torch hands them an operator that is called
+    by its key as if it had been called as a whole."""
+    if not is_extension(function) or not any(map(function.has_kernel_for_dispatch_key, OWN)):
+        return None
+    opened = getattr(torch.library, "get_kernel", None)
+    if opened is None:  # a torch before it
+        return lambda *args, **kwargs: _by_key(function, args, kwargs)
+    kernel = opened(function._name.removesuffix(".default"), "CPU")
+    keys = torch._C.DispatchKeySet(KEY.CPU)
+    return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
+
+
+def _by_key(function, args, kwargs):
+    key = next(k for k in OWN if function.has_kernel_for_dispatch_key(k))
+    with torch._C.DisableTorchFunction():
+        return function._op_dk(key, *args, **kwargs)
