@@ -94,12 +94,14 @@ def main():
     import torch
 
     from .causes import host
+    from .executors.warm import warm
     from .session.live import Judge
 
     host.reserve()  # before there is a thread
     place = Place(settings["folder"], settings["limit"])  # before anything may take the folder away
     lines = Lines(settings["folder"])
     torch.set_num_threads(1)
+    warm()
     judge = Judge(settings, out.say, place)
     while True:
         request = lines.queue.get()

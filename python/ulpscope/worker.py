@@ -63,8 +63,10 @@ def prepare(settings):
     import torch
 
     from .calls.homes import import_modules
+    from .executors.warm import warm
 
     torch.set_num_threads(max(1, settings["threads"]))
+    warm()
     import_modules(settings["recorded"], settings["imports"])
 
 

@@ -35,6 +35,7 @@ from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
+from .warm import warm
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
@@ -58,6 +59,7 @@ class Reference:
     """Replays one call in float64 and float32. Results are dicts path -> plain tensor."""
 
     def __init__(self, call, seed=0):
+        warm()
         self.call = call
         self.seed = seed
         self.parts = segments(call)

@@ -18,6 +18,7 @@ from ..causes import host
 from ..executors import registered
 from ..executors.device import Answer, open_device, trespass
 from ..executors.streams import kept_state
+from ..executors.warm import warm
 from ..judges import standards, wording
 from ..judges.calm import calm_arguments, calm_module
 from ..sources import stress
@@ -279,6 +280,7 @@ def _single(tensor):
 
 
 def _check_usage(fn, args, kwargs):
+    warm()  # before anything runs that may be judged
     if not callable(fn):
         raise TypeError(f"fn is {type(fn).__name__}, not callable")
     if not isinstance(args, (tuple, list)):
