@@ -19,7 +19,8 @@ USC_BEGIN_DECLS
  */
 #define USC_WANT_LIST(X)                                                                 \
     X(NOTHING, "nothing", 0)     /* the finding on the output stands */                  \
-    X(REFERENCE, "reference", 1) /* a: R, float64 or whole numbers; b: Y, or R */        \
+    X(REFERENCE, "reference", 1) /* a: R, float64 or whole numbers; b: Y, or R; text: a  \
+                                    note on the output */                                \
     X(DTYPE, "dtype", 1)         /* text: the dtype that the operator gives */           \
     X(NATIVE, "native", 1)       /* a: the CPU's own in the dtypes captured; text */     \
     X(SLOPE, "slope", 0)         /* a: R moved by the slope [S] */                       \
@@ -57,7 +58,9 @@ USC_BEGIN_DECLS
     X(SETTLED_PROBE, "settled_probe", 0)   /* k; a: PROBE k, activations settled */      \
     X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */       \
     X(TIED, "tied", 0) /* after PROBE in sums: a, b: least, most of sums [low, high] */  \
-    X(NARROW, "narrow", 0) /* k; a: the call as usc_narrow_how(k) says */
+    X(NARROW, "narrow", 0)   /* k; a: the call as usc_narrow_how(k) says */              \
+    X(READING, "reading", 0) /* k; a: R, b: Y, text: note, known: of another reading     \
+                                of the call, which is as right */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -75,8 +78,9 @@ typedef enum usc_noise {
 /** What a case needs next. */
 typedef struct usc_want {
     usc_want_kind kind;
-    int k;    /* which of several, from 0 */
-    int upto; /* REPLAY: how many replays the next look comes after: 1, 2 or 4 */
+    int k;       /* which of several, from 0 */
+    int upto;    /* REPLAY: how many replays the next look comes after: 1, 2 or 4 */
+    int reading; /* which reading of the call it is about, or asks for; 0: its own */
 } usc_want;
 
 /** Name of a want, e.g. "replay"; "unknown" otherwise. Memory: static. Threads: safe. */
@@ -113,6 +117,9 @@ typedef struct usc_given {
     double number, size;
     const char *text;
     const usc_choice *choice;
+    const struct usc_case_output *known; /* the output as that reading has it: flags, and
+                                            `device` where it lies otherwise (NULL: the
+                                            same) */
 } usc_given;
 
 /** One output of a device, and what is known of it before anything is asked. The zero
@@ -138,6 +145,7 @@ typedef struct usc_case_output {
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
     bool two_functions; /* float32 and float64 are known to compute two */
     bool narrow;        /* NARROW may be asked */
+    bool readings;      /* READING may be asked */
     bool bare;          /* nothing is known but the reference, and maybe a scale: REPLAY
                            is answered in sums of S alone, and nothing is excused */
     bool keep; /* `device` is nobody's output but has the form of a right one: nothing is
@@ -188,10 +196,10 @@ USC_API USC_NODISCARD usc_status usc_case_next(usc_case *c, usc_want *out,
 /**
  * Answers the last want.
  *
- * Memory:  the data of REFERENCE, NATIVE, SLOPE, CHOICE and of the first REPLAY must stay
- *          unchanged until the finding stands, of all others until usc_case_next
- * returned. The structs themselves, and `text`, are copied. Errors:  USC_E_ARG where
- * nothing was asked.
+ * Memory:  the data of REFERENCE, READING, NATIVE, SLOPE, CHOICE and of the first REPLAY
+ *          must stay unchanged until the finding stands, of all others until
+ * usc_case_next returned. The structs themselves, and `text`, are copied. Errors:
+ * USC_E_ARG where nothing was asked.
  */
 USC_API USC_NODISCARD usc_status usc_case_give(usc_case *c, const usc_given *given,
                                                usc_error *err);

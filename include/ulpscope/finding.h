@@ -203,16 +203,6 @@ USC_API USC_NODISCARD usc_status usc_findings_refuse(usc_findings *f, int i,
                                                      usc_error *err);
 
 /**
- * Another reading of the call, which is as right: of each output that is accused and
- * passes by it, that finding stands. *changed: whether there was one.
- *
- * Errors:  USC_E_NOMEM.
- */
-USC_API USC_NODISCARD usc_status usc_findings_read_so(usc_findings *f,
-                                                      const usc_findings *other,
-                                                      bool *changed, usc_error *err);
-
-/**
  * The same call without chance, `calm`, beside draws of which only the spread was tested:
  * where both pass, its findings come first, and the values of the draws count as judged
  * there. Outputs of too few draws lean on the others. *taken: whether they were.

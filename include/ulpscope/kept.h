@@ -100,6 +100,7 @@ typedef struct usc_choice {
 typedef struct usc_kept {
     const char *path;
     const char *unjudged;         /* why there is nothing to judge by; NULL: there is */
+    const char *note;             /* what is to be said where this reading stands */
     const char *captured, *dtype; /* dtypes that are right; NULL: nobody knows */
     int ndim;
     int64_t sizes[USC_MAX_DIMS];
@@ -110,6 +111,7 @@ typedef struct usc_kept {
         USC_KEPT_LIST(USC_KEPT_FIELD)
 #undef USC_KEPT_FIELD
     } of;
+    const struct usc_kept *next; /* another reading of the same output; NULL: none */
 } usc_kept;
 
 USC_END_DECLS

@@ -87,22 +87,22 @@ static PyObject *leave(case_object *self, usc_status status, const usc_error *er
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[14];
+    int flags[15];
 } known;
 
 static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
                         PyObject **device, known *k)
 {
-    static char *names[] = {"path",     "device",     "bytes",        "dtype",
-                            "captured", "free",       "exact",        "pairs",
-                            "rounding", "linear",     "never_rounds", "gradient",
-                            "single",   "admissible", "any_float",    "keep",
-                            "narrow",   "products",   "chained",      NULL};
+    static char *names[] = {
+        "path",    "device",     "bytes",     "dtype",  "captured",     "free",
+        "exact",   "pairs",      "rounding",  "linear", "never_rounds", "gradient",
+        "single",  "admissible", "any_float", "keep",   "narrow",       "products",
+        "chained", "readings",   NULL};
     int *f = k->flags;
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "UO|$Ozzpppppppppppppp", names, path,
-                                       device, &k->bytes, &k->dtype, &k->captured, &f[0],
-                                       &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
-                                       &f[8], &f[9], &f[10], &f[11], &f[12], &f[13]);
+    return PyArg_ParseTupleAndKeywords(
+        args, kwargs, "UO|$Ozzppppppppppppppp", names, path, device, &k->bytes, &k->dtype,
+        &k->captured, &f[0], &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7], &f[8],
+        &f[9], &f[10], &f[11], &f[12], &f[13], &f[14]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -124,7 +124,8 @@ static usc_case_output output_of(const char *path, const known *k)
                              .keep = f[10],
                              .narrow = f[11],
                              .products = f[12],
-                             .chained = f[13]};
+                             .chained = f[13],
+                             .readings = f[14]};
 }
 
 /* Keeps what the case points into: args and kwargs hold it. */
@@ -173,7 +174,7 @@ static PyObject *case_next(PyObject *self_object, PyObject *unused)
     PyObject *none = leave(self, status, &err);
     if (none == NULL || want.kind == USC_WANT_NOTHING) return none;
     Py_DECREF(none);
-    return Py_BuildValue("(si)", usc_want_text(want.kind), want.k);
+    return Py_BuildValue("(sii)", usc_want_text(want.kind), want.k, want.reading);
 }
 
 /* ---- answers ---- */
@@ -182,8 +183,9 @@ static PyObject *case_next(PyObject *self_object, PyObject *unused)
 static bool is_kept(const usc_want *want)
 {
     const usc_want_kind k = want->kind;
-    return k == USC_WANT_REFERENCE || k == USC_WANT_NATIVE || k == USC_WANT_SLOPE ||
-           k == USC_WANT_CHOICE || (k == USC_WANT_REPLAY && want->k == 0);
+    return k == USC_WANT_REFERENCE || k == USC_WANT_READING || k == USC_WANT_NATIVE ||
+           k == USC_WANT_SLOPE || k == USC_WANT_CHOICE ||
+           (k == USC_WANT_REPLAY && want->k == 0);
 }
 
 static PyObject *give(PyObject *self_object, const usc_given *given, PyObject *args)
@@ -208,7 +210,9 @@ static PyObject *case_give(PyObject *self, PyObject *args)
     usc_tensor tensors[3];
     const usc_tensor *seen[3] = {NULL, NULL, NULL};
     double number = 0;
-    if (!PyArg_ParseTuple(args, "|OOOd", &of[0], &of[1], &of[2], &number)) return NULL;
+    const char *text = NULL;
+    if (!PyArg_ParseTuple(args, "|OOOdz", &of[0], &of[1], &of[2], &number, &text))
+        return NULL;
     for (int i = 0; i < 3; i++) {
         if (of[i] == Py_None) continue;
         if (py_tensor_borrow(of[i], &tensors[i]) < 0) return NULL;
@@ -219,7 +223,28 @@ static PyObject *case_give(PyObject *self, PyObject *args)
                              .a = seen[0],
                              .b = seen[1],
                              .c = seen[2],
-                             .number = number};
+                             .number = number,
+                             .text = text};
+    return give(self, &given, args);
+}
+
+/* Another reading: its operands, and the output as it has it. */
+static PyObject *case_read(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *of[3], *path, *device;
+    usc_tensor t[3];
+    usc_given given = {.form = USC_GIVEN_AS_ASKED, .a = &t[0], .b = &t[1]};
+    known k = {.bytes = Py_None};
+    if (!PyArg_ParseTuple(args, "OOOs", &of[0], &of[1], &of[2], &given.text)) return NULL;
+    for (int i = 0; i < 3; i++)
+        if (py_tensor_borrow(of[i], &t[i]) < 0) return NULL;
+    PyObject *form = Py_BuildValue("(sO)", "", of[2]);
+    const int parsed = form != NULL && parse_output(form, kwargs, &path, &device, &k);
+    Py_XDECREF(form);
+    if (!parsed) return NULL;
+    usc_case_output o = output_of("", &k);
+    o.device = &t[2];
+    given.known = &o;
     return give(self, &given, args);
 }
 
@@ -311,13 +336,12 @@ const usc_case *py_case_of(PyObject *object, const core_state *state)
     return ((case_object *)object)->c;
 }
 
-static PyObject *case_kept(PyObject *self_object, PyObject *args)
+static PyObject *case_kept(PyObject *self_object, PyObject *unused)
 {
-    const char *prefix;
-    if (!PyArg_ParseTuple(args, "s", &prefix)) return NULL;
+    (void)unused;
     case_object *self = enter(self_object);
     if (self == NULL) return NULL;
-    PyObject *entries = py_kept_entries(self->c, prefix);
+    PyObject *entries = py_kept_entries(self->c);
     PyThread_release_lock(self->lock);
     return entries;
 }
@@ -331,9 +355,10 @@ static PyMethodDef case_methods[] = {
      "begin(path, device, *, bytes, dtype, captured, free, exact, ...): the next output; "
      "see usc_case_output."},
     {"next", case_next, METH_NOARGS,
-     "next() -> (want, k), or None where the finding stands."},
+     "next() -> (want, k, reading), or None where the finding stands."},
     {"give", case_give, METH_VARARGS,
-     "give(a=None, b=None, c=None, number=0): tensors, and what is known of them; none "
+     "give(a=None, b=None, c=None, number=0, text=None): tensors, and what is known of "
+     "them; none "
      "where there is no such operand, or no more."},
     {"tell", METHOD(case_tell), METH_VARARGS | METH_KEYWORDS,
      "tell(number=0, size=0, text=None): an answer without tensors."},
@@ -341,9 +366,12 @@ static PyMethodDef case_methods[] = {
      "bytes(tensor, dtype): bytes of a dtype that the table lacks."},
     {"choose", METHOD(case_choose), METH_VARARGS | METH_KEYWORDS,
      "choose(values, *, dim, once, cumulative, counts, slack, window): see usc_choice."},
-    {"kept", case_kept, METH_VARARGS,
-     "kept(prefix) -> list of dict: what was kept of each output, as a pack's manifest "
-     "says it; operands are named with that prefix."},
+    {"kept", case_kept, METH_NOARGS,
+     "kept() -> list of dict: what was kept of each output, as a pack's manifest says "
+     "it."},
+    {"read", METHOD(case_read), METH_VARARGS | METH_KEYWORDS,
+     "read(a, b, device, note, *, exact, ...): another reading of the call, the output "
+     "as it has it and what is known of that, as in begin."},
     {"fail", case_fail, METH_VARARGS, "fail(text): whatever makes the operand raised."},
     {NULL, NULL, 0, NULL},
 };

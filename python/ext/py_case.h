@@ -10,8 +10,7 @@
 /** The case of a `_core.Case`; NULL with an exception set where it is none. */
 const usc_case *py_case_of(PyObject *object, const core_state *state);
 
-/** [entry of the manifest of a pack] of all that a case has kept, whose operands have
- * names that begin with `prefix`. */
-PyObject *py_kept_entries(const usc_case *c, const char *prefix);
+/** [entry of the manifest of a pack] of all that a case has kept. */
+PyObject *py_kept_entries(const usc_case *c);
 
 #endif

@@ -164,16 +164,6 @@ static usc_findings *other_list(PyObject *self, PyObject *other)
     return NULL;
 }
 
-static PyObject *findings_read_so(PyObject *self, PyObject *other)
-{
-    bool changed = false;
-    usc_error err = {0};
-    const usc_findings *list = other_list(self, other);
-    if (list == NULL) return NULL;
-    const usc_status st = usc_findings_read_so(list_of(self), list, &changed, &err);
-    return told_flag(self, st, changed, &err);
-}
-
 static PyObject *findings_calmed(PyObject *self, PyObject *other)
 {
     bool taken = false;
@@ -332,8 +322,6 @@ static PyMethodDef findings_methods[] = {
      "refuse(i, code, n): see usc_findings_refuse."},
     {"note", findings_note, METH_VARARGS, "note(i, text)."},
     {"rename", findings_rename, METH_VARARGS, "rename(i, path)."},
-    {"read_so", findings_read_so, METH_O,
-     "read_so(other) -> bool: see usc_findings_read_so."},
     {"calmed", findings_calmed, METH_O, "calmed(calm) -> bool: see usc_findings_calmed."},
     {"unsaid", findings_unsaid, METH_NOARGS, "unsaid(): see usc_findings_unsaid."},
     {"join", findings_join, METH_VARARGS,

@@ -12,9 +12,11 @@
 
 /* ---- entries ---- */
 
-static PyObject *name_of(const usc_kept *k, const char *prefix, const char *operand)
+/* Of reading `i`; 0: the call's own. */
+static PyObject *name_of(const usc_kept *k, int i, const char *operand)
 {
-    return PyUnicode_FromFormat("%s%s.%s", prefix, k->path, operand);
+    if (i == 0) return PyUnicode_FromFormat("%s.%s", k->path, operand);
+    return PyUnicode_FromFormat("reading%d/%s.%s", i, k->path, operand);
 }
 
 static PyObject *numbers(const int64_t *values, int n)
@@ -59,13 +61,12 @@ static PyObject *choice_of(const usc_choice *c)
                          window_of(c));
 }
 
-static PyObject *operands_of(const usc_kept *k, const char *prefix)
+static PyObject *operands_of(const usc_kept *k, int i)
 {
     PyObject *dict = PyDict_New();
     int bad = dict == NULL;
 #define PUT(name)                                                                        \
-    if (!bad && k->of.name != NULL)                                                      \
-        bad = py_put(dict, #name, name_of(k, prefix, #name)) < 0;
+    if (!bad && k->of.name != NULL) bad = py_put(dict, #name, name_of(k, i, #name)) < 0;
     USC_KEPT_LIST(PUT)
 #undef PUT
     if (bad) Py_CLEAR(dict);
@@ -91,7 +92,22 @@ static int put_known(PyObject *dict, const usc_kept *k)
     return bad ? -1 : 0;
 }
 
-static PyObject *entry_of(const usc_kept *k, const char *prefix)
+static PyObject *entry_of(const usc_kept *k, int i);
+
+/* Those behind the call's own. */
+static PyObject *readings_of(const usc_kept *k)
+{
+    PyObject *list = PyList_New(0);
+    int i = 0;
+    while (list != NULL && (k = k->next) != NULL) {
+        PyObject *entry = entry_of(k, ++i);
+        if (entry == NULL || PyList_Append(list, entry) < 0) Py_CLEAR(list);
+        Py_XDECREF(entry);
+    }
+    return list;
+}
+
+static PyObject *entry_of(const usc_kept *k, int i)
 {
     PyObject *dict = Py_BuildValue("{ss}", "path", k->path);
     if (dict == NULL) return NULL;
@@ -102,18 +118,20 @@ static PyObject *entry_of(const usc_kept *k, const char *prefix)
         bad = py_put(dict, "dtypes", dtypes_of(k)) < 0 ||
               py_put(dict, "shape", numbers(k->sizes, k->ndim)) < 0 ||
               put_known(dict, k) < 0 ||
+              (k->note != NULL && py_put(dict, "note", core_text(k->note)) < 0) ||
               (k->of.choice != NULL && py_put(dict, "choice", choice_of(&k->how)) < 0) ||
-              py_put(dict, "operands", operands_of(k, prefix)) < 0;
+              py_put(dict, "operands", operands_of(k, i)) < 0 ||
+              (i == 0 && k->next != NULL && py_put(dict, "readings", readings_of(k)) < 0);
     if (bad) Py_CLEAR(dict);
     return dict;
 }
 
-PyObject *py_kept_entries(const usc_case *c, const char *prefix)
+PyObject *py_kept_entries(const usc_case *c)
 {
     PyObject *list = PyList_New(0);
     const usc_kept *k;
     for (int i = 0; list != NULL && (k = usc_case_kept(c, i)) != NULL; i++) {
-        PyObject *entry = entry_of(k, prefix);
+        PyObject *entry = entry_of(k, 0);
         if (entry == NULL || PyList_Append(list, entry) < 0) Py_CLEAR(list);
         Py_XDECREF(entry);
     }
@@ -162,28 +180,30 @@ static int add_tensors(batch *b, PyObject *dict)
     return 0;
 }
 
-static int add_kept(batch *b, const usc_case *c, const char *prefix)
+static int add_operands(batch *b, const usc_kept *k, int i)
+{
+#define ADD(operand)                                                                     \
+    if (k->of.operand != NULL && add(b, name_of(k, i, #operand), k->of.operand) < 0)     \
+        return -1;
+    USC_KEPT_LIST(ADD)
+#undef ADD
+    return 0;
+}
+
+static int add_kept(batch *b, const usc_case *c)
 {
     const usc_kept *k;
-    for (int i = 0; (k = usc_case_kept(c, i)) != NULL; i++) {
-#define ADD(operand)                                                                     \
-    if (k->of.operand != NULL &&                                                         \
-        add(b, name_of(k, prefix, #operand), k->of.operand) < 0)                         \
-        return -1;
-        USC_KEPT_LIST(ADD)
-#undef ADD
-    }
+    for (int i = 0; (k = usc_case_kept(c, i)) != NULL; i++)
+        for (int reading = 0; k != NULL; k = k->next, reading++)
+            if (add_operands(b, k, reading) < 0) return -1;
     return 0;
 }
 
 static int add_part(batch *b, PyObject *part, const core_state *state)
 {
-    PyObject *object;
-    const char *prefix;
     if (PyDict_Check(part)) return add_tensors(b, part);
-    if (!PyArg_ParseTuple(part, "Os", &object, &prefix)) return -1;
-    const usc_case *c = py_case_of(object, state);
-    return c != NULL ? add_kept(b, c, prefix) : -1;
+    const usc_case *c = py_case_of(part, state);
+    return c != NULL ? add_kept(b, c) : -1;
 }
 
 /* Whether there was anything to write. */
@@ -263,7 +283,7 @@ static PyMethodDef kept_methods[] = {
      "script(parts, tensors) -> str: see usc_report_script."},
     {"write_tensors", write_tensors, METH_VARARGS,
      "write_tensors(path, *parts) -> bool: a safetensors file of {name: tensor}s and of "
-     "what cases have kept, (Case, prefix of names); False, and no file, where that is "
+     "what a Case has kept; False, and no file, where that is "
      "nothing. See usc_safetensors_put: whoever writes many flushes their folder."},
     {NULL, NULL, 0, NULL},
 };

@@ -153,7 +153,7 @@ bool usc_case_put_right(usc_case *c, const usc_tensor *from)
 
 usc_status usc_case_ask(usc_case *c, usc_want_kind kind, int k, usc_case_stage *then)
 {
-    c->want = (usc_want){.kind = kind, .k = k};
+    c->want = (usc_want){.kind = kind, .k = k, .reading = c->reading.at};
     c->answered = false;
     c->stage = then;
     return USC_OK;
@@ -229,6 +229,14 @@ usc_status usc_case_give(usc_case *c, const usc_given *given, usc_error *err)
         }
         c->given.choice = &c->choice;
     }
+    if (given->known != NULL) {
+        c->known = *given->known;
+        c->given.known = &c->known;
+        if (c->known.device != NULL) {
+            c->known_device = *c->known.device;
+            c->known.device = &c->known_device;
+        }
+    }
     c->answered = true;
     return USC_OK;
 }
@@ -287,12 +295,13 @@ static usc_status widen_truth(usc_case *c, usc_error *err)
 }
 
 /* What was captured is trusted where it agrees. */
-static usc_status check_shape(usc_case *c, usc_error *err)
+usc_status usc_case_form(usc_case *c, usc_error *err)
 {
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL) {
         usc_case_conclude(c, USC_VERDICT_UNJUDGED, "there is no reference");
         return usc_case_go(c, usc_case_end);
     }
+    if (c->reading.at == 0) usc_case_read_own(c);
     c->truth = *c->given.a;
     c->yardstick = c->given.b != NULL ? *c->given.b : c->truth;
     char text[256];
@@ -310,11 +319,13 @@ static usc_status check_shape(usc_case *c, usc_error *err)
 
 /* ---- the end ---- */
 
-static usc_status keep(usc_case *c, usc_error *err)
+usc_status usc_case_put_away(usc_case *c, usc_error *err)
 {
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
+    if (usc_case_may_read(c)) return usc_case_go(c, usc_case_read);
     c->stage = NULL;
+    if (c->reading.note != NULL) usc_case_note(c, "%s", c->reading.note);
     if (c->kept == NULL) return usc_case_keep(c, err);
     usc_case_keep_end(c);
     return USC_OK;
@@ -326,10 +337,10 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
 {
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
         !usc_case_fits(c->given.a, &c->device))
-        return usc_case_go(c, keep);
+        return usc_case_go(c, usc_case_put_away);
     const usc_dtype_info *want = usc_dtype_info_of(c->given.a->dtype);
     const usc_dtype_info *got = usc_dtype_info_of(c->device.dtype);
-    if (got->size >= want->size) return usc_case_go(c, keep);
+    if (got->size >= want->size) return usc_case_go(c, usc_case_put_away);
     usc_case_note(c, "judged as %s, where the reference gives %s", got->name, want->name);
     const double *native = usc_case_wide(c, c->given.a);
     if (native == NULL || !usc_case_load(c)) return usc_no_memory(c->o.path, err);
@@ -337,7 +348,7 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++)
         n_lost += !isfinite(c->d[i]) && isfinite(native[i]);
     usc_case_excuse(c, USC_EXCUSE_DTYPE, n_lost);
-    return usc_case_go(c, keep);
+    return usc_case_go(c, usc_case_put_away);
 }
 
 usc_status usc_case_end(usc_case *c, usc_error *err)
@@ -349,7 +360,7 @@ usc_status usc_case_end(usc_case *c, usc_error *err)
     const bool blamed =
         c->f.verdict == USC_VERDICT_WRONG || c->f.verdict == USC_VERDICT_REDUCED;
     if (!c->o.any_float || blamed || !usc_case_is_float(&c->device) || c->kept != NULL)
-        return usc_case_go(c, keep);
+        return usc_case_go(c, usc_case_put_away);
     return usc_case_ask(c, USC_WANT_NATIVE, 0, in_own_dtype);
 }
 
@@ -387,11 +398,9 @@ void usc_case_close(usc_case *c)
     (void)alloc.resize(alloc.ctx, c, sizeof *c, 0);
 }
 
-/* Forgets all of the output before. */
-static void renew(usc_case *c)
+void usc_case_forget(usc_case *c)
 {
     usc_judge_close(c->look.judge);
-    usc_arena_reset(&c->work);
     const usc_case fresh = {.alloc = c->alloc,
                             .n_threads = c->n_threads,
                             .work = c->work,
@@ -400,13 +409,20 @@ static void renew(usc_case *c)
                             .keeping = c->keeping,
                             .all = c->all,
                             .n_all = c->n_all,
-                            .all_room = c->all_room};
+                            .all_room = c->all_room,
+                            .o = c->o,
+                            .device = c->device,
+                            .bytes = c->bytes,
+                            .n = c->n,
+                            .reading = c->reading};
     *c = fresh;
 }
 
 usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
 {
-    renew(c);
+    usc_case_forget(c);
+    usc_arena_reset(&c->work);
+    c->reading = (struct usc_case_reading){0};
     c->o = *o;
     c->device = *o->device;
     c->o.device = &c->device;
@@ -418,5 +434,5 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     usc_status st = usc_tensor_numel(&c->device, &c->n, err);
     if (st == USC_OK && o->keep) st = usc_case_keep_begin(c, err);
     if (st != USC_OK) return st;
-    return usc_case_ask(c, USC_WANT_REFERENCE, 0, check_shape);
+    return usc_case_ask(c, USC_WANT_REFERENCE, 0, usc_case_form);
 }

@@ -394,16 +394,10 @@ void usc_case_keep_runs(usc_case *c)
 
 /* ---- the output ---- */
 
-usc_status usc_case_keep_begin(usc_case *c, usc_error *err)
+static usc_status keep_anew(usc_case *c, usc_error *err)
 {
-    usc_kept *k = kept_room(c, 1, sizeof *k);
-    if (c->n_all == c->all_room) {
-        void *more =
-            usc_arena_grow(&c->keeping, c->all, c->n_all, &c->all_room, sizeof *c->all);
-        if (more != NULL) c->all = more;
-    }
-    if (k == NULL || c->keeping.failed)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", c->o.path);
+    usc_kept *k = c->kept = kept_room(c, 1, sizeof *k);
+    if (k == NULL) return usc_no_memory(c->o.path, err);
     *k = (usc_kept){.path = kept_text(c, c->o.path),
                     .captured = kept_text(c, c->o.captured),
                     .ndim = c->device.ndim,
@@ -413,8 +407,40 @@ usc_status usc_case_keep_begin(usc_case *c, usc_error *err)
                     .pairs = c->o.pairs,
                     .rounding = c->o.rounding};
     memcpy(k->sizes, c->device.sizes, sizeof k->sizes);
-    c->kept = c->all[c->n_all++] = k;
     return USC_OK;
+}
+
+usc_status usc_case_keep_begin(usc_case *c, usc_error *err)
+{
+    if (c->n_all == c->all_room) {
+        void *more =
+            usc_arena_grow(&c->keeping, c->all, c->n_all, &c->all_room, sizeof *c->all);
+        if (more != NULL) c->all = more;
+    }
+    usc_status st = USC_OK;
+    if (c->keeping.failed) st = usc_no_memory(c->o.path, err);
+    if (st == USC_OK) st = keep_anew(c, err);
+    if (st == USC_OK) c->all[c->n_all++] = c->kept;
+    return st;
+}
+
+usc_status usc_case_keep_reading(usc_case *c, usc_error *err)
+{
+    const usc_status st = keep_anew(c, err);
+    if (st == USC_OK) usc_case_keep_note(c);
+    return st;
+}
+
+void usc_case_keep_note(usc_case *c)
+{
+    c->kept->note = kept_text(c, c->reading.note);
+}
+
+void usc_case_kept_reading(usc_case *c)
+{
+    if (c->f.verdict == USC_VERDICT_UNJUDGED) return; /* nothing to judge by */
+    c->reading.last->next = c->kept;
+    c->reading.last = c->kept;
 }
 
 void usc_case_keep_dtype(usc_case *c)

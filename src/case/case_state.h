@@ -3,7 +3,8 @@
 // or decides, and names the stage that comes after it. case.c drives and knows the form
 // of an output; case_look.c looks at floats; case_excuse.c, case_steps.c, case_free.c and
 // case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
-// agree in every bit; case_narrow.c tries narrower formats; case_finding.c keeps what was
+// agree in every bit; case_narrow.c tries narrower formats, case_reading.c
+// other readings of the call; case_finding.c keeps what was
 // found; case_trust.c whether float32 is a yardstick; case_keep.c what is asked for an
 // output that is judged later; case_hull.c which values runs of float32 speak for;
 // case_factor.c what all elements have in common; case_ties.c what is halfway.
@@ -81,6 +82,8 @@ struct usc_case {
     usc_tensor tensors[3]; /* copies of what `given` points to */
     usc_tensor values;     /* of choice */
     usc_choice choice;
+    usc_case_output known;
+    usc_tensor known_device;
     char text[256];
 
     usc_finding f, before; /* as far as it is known; without an excuse that was tried */
@@ -123,6 +126,17 @@ struct usc_case {
         usc_case_stage *then;
     } trust;
     usc_added added;
+    struct usc_case_reading {
+        int at;              /* which operands are asked for: 0, of the call's own */
+        bool over;           /* there is no other that makes it better */
+        usc_case_output own; /* what is known of the output, */
+        usc_finding found;   /* what is found of it, */
+        usc_tensor device;   /* as it came, */
+        usc_tensor truth;    /* R, */
+        usc_kept *kept;      /* and what is kept of it, by the call's own reading */
+        usc_kept *last;      /* that was kept */
+        const char *own_note, *note; /* of that and of the one at hand; NULL: none */
+    } reading;
     bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
@@ -136,8 +150,17 @@ usc_status usc_case_ask(usc_case *c, usc_want_kind kind, int k, usc_case_stage *
 /** Goes on with `then` without asking. */
 usc_status usc_case_go(usc_case *c, usc_case_stage *then);
 
+/** Forgets what is known of the output at hand by one reading of the call. */
+void usc_case_forget(usc_case *c);
+
+/** R and Y were given: goes on by the form of the output. */
+usc_case_stage usc_case_form;
+
 /** The finding stands, but for what an unusual dtype says. */
 usc_case_stage usc_case_end;
+
+/** The finding stands, unless another reading of the call makes it better. */
+usc_case_stage usc_case_put_away;
 
 bool usc_case_given(const usc_case *c, usc_given_form form);
 
@@ -224,6 +247,11 @@ usc_case_stage usc_case_factor;
 bool usc_case_may_tie(usc_case *c);
 usc_case_stage usc_case_ties;
 usc_case_stage usc_case_keep_exact;
+/** Whether an output is to be held to another reading of the call before its finding
+ * stands, or was just now; that. */
+bool usc_case_may_read(const usc_case *c);
+void usc_case_read_own(usc_case *c); /* notes what is to be said of the call's own */
+usc_case_stage usc_case_read;
 
 /** Of whole numbers that runs on moved inputs gave: what the call's steps settle, all of
  * which are exact, is right alone. */
@@ -255,6 +283,11 @@ usc_status usc_case_feed_loss(usc_case *c, bool *fed, usc_error *err);
 usc_status usc_case_keep_begin(usc_case *c, usc_error *err);
 usc_case_stage usc_case_keep_float; /* in the place of usc_case_float */
 void usc_case_keep_end(usc_case *c);
+
+/** Begins to keep another reading of the same output; keeps it with those before. */
+usc_status usc_case_keep_reading(usc_case *c, usc_error *err);
+void usc_case_kept_reading(usc_case *c);
+void usc_case_keep_note(usc_case *c);
 
 /* What was given, or has been found out. */
 void usc_case_keep_dtype(usc_case *c);

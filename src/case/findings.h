@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of findings share with a case. Neighbours: findings.c (the list, which
-// of them decides), findings_call.c (other readings, other answers), findings_row.c
+// of them decides), findings_call.c (pieces, other answers), findings_row.c
 // (rows), said.c (sentences).
 #ifndef USC_CASE_FINDINGS_H
 #define USC_CASE_FINDINGS_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How findings of other readings, of pieces, of further answers make the verdict of one
-// call. Neighbours: findings.h.
+// How findings of pieces, of further answers make the verdict of one call. Neighbours:
+// findings.h.
 #include "base/number.h"
 #include "case/findings.h"
 
@@ -46,31 +46,6 @@ bool usc_finding_no_worse(const usc_finding *device, const usc_finding *own)
         return false;
     return own->bits <= device->bits + SAME_BITS &&
            largest_score(device) <= SAME_WORST * largest_score(own);
-}
-
-/* ---- another reading ---- */
-
-/* What passes there of that output; NULL where nothing does. */
-static const usc_finding *passing(const usc_findings *f, const char *path)
-{
-    for (size_t i = f->n; i-- > 0;)
-        if (passes(f->items[i]) && strcmp(f->items[i]->path, path) == 0)
-            return f->items[i];
-    return NULL;
-}
-
-usc_status usc_findings_read_so(usc_findings *f, const usc_findings *other, bool *changed,
-                                usc_error *err)
-{
-    *changed = false;
-    for (size_t i = 0; i < f->n; i++) {
-        if (!usc_verdict_flagged(f->items[i]->verdict)) continue;
-        const usc_finding *better = passing(other, f->items[i]->path);
-        if (better == NULL) continue;
-        *changed = true;
-        (void)usc_findings_put(f, i, better);
-    }
-    return usc_findings_status(f, err);
 }
 
 /* ---- draws ---- */

@@ -113,6 +113,7 @@ static usc_given dtype(const usc_pack_operands *o)
 typedef struct room {
     usc_tensor s, bytes;
     usc_choice choice;
+    usc_case_output known;
 } room;
 
 static usc_given native(const usc_pack_operands *o, room *r)
@@ -153,16 +154,57 @@ static usc_given unpromised(const usc_pack_operands *o, usc_want_kind kind)
     return (usc_given){.form = USC_GIVEN_NONE};
 }
 
+/* What is known of an output by one reading of the call. */
+static usc_case_output known_of(const usc_pack_operands *o)
+{
+    return (usc_case_output){
+        .path = o->path,
+        .free = o->free,
+        .exact = o->exact,
+        .pairs = o->pairs,
+        .never_rounds = o->never_rounds,
+        .rounding = o->rounding,
+        .linear = o->products >= 1,
+        .gradient = o->side_low != NULL,
+        .single = true,
+        .admissible = o->admissible != NULL,
+        .two_functions = o->functions,
+        .narrow = !o->bare,
+        .bare = o->bare,
+        .readings = o->n_readings > 0,
+    };
+}
+
+static usc_given reference(const usc_pack_operands *o)
+{
+    usc_given given = tensors(o->reference, o->yardstick, NULL);
+    given.text = o->note;
+    return given;
+}
+
+static usc_given reading(const usc_pack_operands *o, int k, room *r)
+{
+    if (k >= o->n_readings) return (usc_given){.form = USC_GIVEN_NONE};
+    const usc_pack_operands *other = &o->readings[k];
+    usc_given given = reference(other);
+    r->known = known_of(other);
+    given.known = &r->known;
+    return given;
+}
+
 /* What a pack has is answered; it has nothing of all other wants. */
-static usc_status answer(const usc_pack_work *w, const usc_pack_operands *o,
+static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
                          const usc_want *want, room *r, usc_given *out, usc_error *err)
 {
     *out = (usc_given){.form = USC_GIVEN_NONE};
     const usc_want_kind kind = want->kind;
+    const bool read = want->reading > 0 && kind != USC_WANT_READING;
+    const usc_pack_operands *o = read ? &own->readings[want->reading - 1] : own;
     if (kind == USC_WANT_LOSS || kind == USC_WANT_NOISE)
         return losses(w, o, kind == USC_WANT_NOISE, r, out, err);
-    if (kind == USC_WANT_REFERENCE) *out = tensors(o->reference, o->yardstick, NULL);
-    if (kind == USC_WANT_DTYPE) *out = dtype(o);
+    if (kind == USC_WANT_REFERENCE) *out = reference(o);
+    if (kind == USC_WANT_READING) *out = reading(own, want->k, r);
+    if (kind == USC_WANT_DTYPE) *out = dtype(own);
     if (kind == USC_WANT_NATIVE) *out = native(o, r);
     if (kind == USC_WANT_SLOPE) *out = sums(o->slope, NULL, NULL);
     if (kind == USC_WANT_PRODUCTS) *out = number(o->products, 0);
@@ -196,24 +238,10 @@ static usc_status judge_own(const usc_pack_work *w, const usc_safetensor *device
     const usc_tensor bytes = usc_safetensor_bytes(device);
     const bool unknown = device->tensor.dtype == USC_DTYPE_NONE ||
                          o->reference->tensor.dtype == USC_DTYPE_NONE;
-    const usc_case_output output = {
-        .path = o->path,
-        .device = &device->tensor,
-        .bytes = unknown ? &bytes : NULL,
-        .dtype = unknown ? device->dtype_name : NULL,
-        .free = o->free,
-        .exact = o->exact,
-        .pairs = o->pairs,
-        .never_rounds = o->never_rounds,
-        .rounding = o->rounding,
-        .linear = o->products >= 1,
-        .gradient = o->side_low != NULL,
-        .single = true,
-        .admissible = o->admissible != NULL,
-        .two_functions = o->functions,
-        .narrow = !o->bare,
-        .bare = o->bare,
-    };
+    usc_case_output output = known_of(o);
+    output.device = &device->tensor;
+    output.bytes = unknown ? &bytes : NULL;
+    output.dtype = unknown ? device->dtype_name : NULL;
     usc_want want;
     usc_given given;
     room r;
@@ -365,7 +393,7 @@ static usc_status check_stacked(const usc_pack_operands *o, const usc_safetensor
     return bad(t, "not along a first axis of the reference's form", err);
 }
 
-static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
+static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
 {
     const usc_safetensor *const floats[] = {
         o->yardstick, o->slope,     o->s1,         o->s2,      o->s4,       o->n1,
@@ -387,6 +415,19 @@ static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
     if (st == USC_OK) st = check_choice(o->choice, err);
     if (st == USC_OK) st = check_writes(o, err);
     return st == USC_OK ? check_jumps(o, err) : st;
+}
+
+static usc_status check_operands(const usc_pack_operands *o, usc_error *err)
+{
+    usc_status st = check_reading(o, err);
+    for (int i = 0; i < o->n_readings && st == USC_OK; i++) {
+        const usc_pack_operands *other = &o->readings[i];
+        st = check_reading(other, err);
+        if (st == USC_OK && (other->reference->tensor.dtype == USC_DTYPE_NONE ||
+                             !fits(other->reference, o)))
+            st = bad(other->reference, "not a reading of the same output", err);
+    }
+    return st;
 }
 
 /* ---- one output ---- */

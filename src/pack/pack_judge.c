@@ -109,40 +109,6 @@ static bool flagged(usc_case *c)
     return worst != NULL && usc_verdict_flagged(worst->verdict);
 }
 
-/* What is to be said where numbers were rounded first. */
-static usc_status add_note(packed *p, usc_pack_call *call, usc_error *err)
-{
-    const char *const own = call->row.notes;
-    const size_t size = strlen(own) + strlen(call->note) + 3;
-    char *text = usc_arena_take(&p->arena, size);
-    if (text == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
-    (void)snprintf(text, size, "%s%s%s", own, own[0] != '\0' ? "; " : "", call->note);
-    call->row.notes = text;
-    return USC_OK;
-}
-
-/* The call with numbers among its arguments rounded first: what is accused and passes so
- * stands. */
-static usc_status read_so(packed *p, usc_pack_call *call, const usc_safetensors *tensors,
-                          usc_pack_entry *entries, usc_error *err)
-{
-    bool changed = false;
-    const usc_pack_work first = p->w;
-    p->w.c = NULL;
-    usc_status st =
-        usc_manifest_outputs(p->manifest, call->rounded, tensors, entries, err);
-    if (st == USC_OK) st = judge_outputs(p, call, entries, err);
-    if (st == USC_OK)
-        st = usc_findings_read_so(usc_case_findings(first.c), usc_case_findings(p->w.c),
-                                  &changed, err);
-    usc_case_close(p->w.c);
-    p->w = first;
-    return st == USC_OK && changed ? add_note(p, call, err) : st;
-}
-
-/* Findings on all outputs, each by whichever convention on numbers among the arguments
- * suits it better. */
 static usc_status judge_held_to(packed *p, usc_pack_call *call,
                                 const usc_safetensors *tensors, usc_error *err)
 {
@@ -150,12 +116,9 @@ static usc_status judge_held_to(packed *p, usc_pack_call *call,
     usc_pack_entry *entries = usc_arena_take(&p->arena, n * sizeof *entries + 1);
     if (entries == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", call->row.op);
-    usc_status st =
-        usc_manifest_outputs(p->manifest, call->outputs, tensors, entries, err);
-    if (st == USC_OK) st = judge_outputs(p, call, entries, err);
-    if (st != USC_OK || call->rounded == NULL || p->w.foreign) return st;
-    if (!flagged(p->w.c)) return USC_OK;
-    return read_so(p, call, tensors, entries, err);
+    const usc_status st = usc_manifest_outputs(p->manifest, call->outputs, tensors,
+                                               &p->arena, entries, err);
+    return st == USC_OK ? judge_outputs(p, call, entries, err) : st;
 }
 
 /* ---- causes ---- */

@@ -122,16 +122,12 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
     if (c == NULL) return USC_OK;
     usc_json_taker t = {.name = m->path, .err = err};
     snprintf(t.place, sizeof t.place, "calls[%zu]", m->next++);
-    const usc_json *rounded = usc_json_object(&t, c, "rounded");
     *out = (usc_pack_call){.row = read_row(&t, c, arena),
                            .unjudged = usc_json_text(&t, c, "unjudged", NULL),
                            .file = usc_json_text(&t, c, "operands_file", NULL),
                            .inputs_file = usc_json_text(&t, c, "inputs_file", NULL),
                            .inputs = usc_json_list(&t, c, "inputs"),
-                           .outputs = usc_json_list(&t, c, "outputs"),
-                           .rounded = usc_json_list(&t, rounded, "outputs"),
-                           .note = text(&t, rounded, "note")};
-    if (usc_json_size(out->rounded) != usc_json_size(out->outputs)) out->rounded = NULL;
+                           .outputs = usc_json_list(&t, c, "outputs")};
     if (arena->failed) return usc_no_memory(m->path, err);
     if (out->row.op[0] == '\0') usc_json_wrong(&t, "op", "is missing");
     if (usc_json_get(c, "call") == NULL) usc_json_wrong(&t, "call", "is missing");
@@ -211,13 +207,12 @@ static int count(usc_json_taker *t, const usc_json *output, const char *key)
     return (int)n;
 }
 
-static void read_output(usc_json_taker *t, const usc_json *output,
-                        const usc_safetensors *tensors, usc_pack_entry *e)
+/* What one reading of a call has of an output. */
+static void read_reading(usc_json_taker *t, const usc_json *output,
+                         const usc_safetensors *tensors, usc_pack_operands *o)
 {
-    *e = (usc_pack_entry){.name = text(t, output, "name"),
-                          .unjudged = usc_json_text(t, output, "unjudged", NULL)};
-    usc_pack_operands *o = &e->operands;
-    o->path = text(t, output, "path");
+    *o = (usc_pack_operands){.path = text(t, output, "path"),
+                             .note = text(t, output, "note")};
 #define READ(name) o->name = usc_json_flag(t, output, #name);
     USC_KEPT_FLAG_LIST(READ)
 #undef READ
@@ -228,20 +223,49 @@ static void read_output(usc_json_taker *t, const usc_json *output,
     USC_KEPT_NUMBER_LIST(READ)
 #undef READ
     read_choice(t, usc_json_object(t, output, "choice"), &o->how);
-    read_dtypes(t, output, e);
     find_operands(t, usc_json_object(t, output, "operands"), tensors, o);
+}
+
+static void read_readings(usc_json_taker *t, const usc_json *output,
+                          const usc_safetensors *tensors, usc_arena *arena,
+                          usc_pack_operands *o)
+{
+    const usc_json *list = usc_json_list(t, output, "readings");
+    const size_t n = usc_json_size(list);
+    if (n > USC_PACK_READINGS) usc_json_wrong(t, "readings", "is too long");
+    if (n == 0 || n > USC_PACK_READINGS) return;
+    usc_pack_operands *all = usc_arena_take(arena, n * sizeof *all);
+    for (size_t i = 0; i < n && all != NULL; i++) {
+        read_reading(t, usc_json_item(list, i), tensors, &all[i]);
+        if (all[i].reference == NULL)
+            usc_json_wrong(t, "readings", "has one without a reference");
+    }
+    o->readings = all;
+    o->n_readings = all != NULL ? (int)n : 0;
+}
+
+static void read_output(usc_json_taker *t, const usc_json *output,
+                        const usc_safetensors *tensors, usc_arena *arena,
+                        usc_pack_entry *e)
+{
+    *e = (usc_pack_entry){.name = text(t, output, "name"),
+                          .unjudged = usc_json_text(t, output, "unjudged", NULL)};
+    usc_pack_operands *o = &e->operands;
+    read_reading(t, output, tensors, o);
+    read_dtypes(t, output, e);
+    read_readings(t, output, tensors, arena, o);
     if (e->unjudged == NULL && o->reference == NULL)
         usc_json_wrong(t, "operands", "has no reference");
 }
 
 usc_status usc_manifest_outputs(usc_manifest *m, const usc_json *outputs,
-                                const usc_safetensors *tensors, usc_pack_entry *out,
-                                usc_error *err)
+                                const usc_safetensors *tensors, usc_arena *arena,
+                                usc_pack_entry *out, usc_error *err)
 {
     usc_json_taker t = {.name = m->path, .err = err};
     for (size_t i = 0; i < usc_json_size(outputs) && t.status == USC_OK; i++) {
         snprintf(t.place, sizeof t.place, "calls[%zu].outputs[%zu]", m->next - 1, i);
-        read_output(&t, usc_json_item(outputs, i), tensors, &out[i]);
+        read_output(&t, usc_json_item(outputs, i), tensors, arena, &out[i]);
     }
-    return t.status;
+    return arena->failed ? usc_no_memory(m->path, err) : t.status;
 }

@@ -6,9 +6,12 @@
 #include "pack/pack_operands.h"
 #include "json/json.h"
 
-#define USC_PACK_VERSION 3
+#define USC_PACK_VERSION 4
 
-enum { USC_PACK_OUTPUTS = 1 << 20 }; /* of one call, at most */
+enum {
+    USC_PACK_OUTPUTS = 1 << 20, /* of one call, at most */
+    USC_PACK_READINGS = 64      /* of one output */
+};
 
 typedef struct usc_manifest usc_manifest;
 
@@ -30,9 +33,6 @@ typedef struct usc_pack_call {
     const usc_json *inputs;  /* names in that file, and arguments */
     const usc_json *outputs;
     int n_outputs;
-    const usc_json *rounded; /* the outputs where numbers among the arguments are rounded
-                                first, n_outputs of them; NULL for none */
-    const char *note;        /* what is to be said then */
 } usc_pack_call;
 
 /** Reads and checks pack.json. Errors: USC_E_NOT_FOUND, USC_E_IO, USC_E_CORRUPT,
@@ -50,10 +50,12 @@ USC_NODISCARD usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena,
                                            usc_pack_call *out, bool *more,
                                            usc_error *err);
 
-/** Outputs of the call that came last (`outputs` or `rounded`), with their operands out
- * of `tensors` (NULL where the call has none), into `out`. Errors: USC_E_CORRUPT. */
+/** Outputs of the call that came last, with their operands out of `tensors` (NULL where
+ * the call has none), into `out`, which lives as long as the arena. Errors:
+ * USC_E_CORRUPT, USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_manifest_outputs(usc_manifest *m, const usc_json *outputs,
                                               const usc_safetensors *tensors,
-                                              usc_pack_entry *out, usc_error *err);
+                                              usc_arena *arena, usc_pack_entry *out,
+                                              usc_error *err);
 
 #endif

@@ -13,7 +13,7 @@
 #include "run/check.h"
 #include "run/crew.h"
 
-enum { FORMAT_VERSION = 3, PICKS_PER_JOB = 64 /* a process takes seconds to start */ };
+enum { FORMAT_VERSION = 4, PICKS_PER_JOB = 64 /* a process takes seconds to start */ };
 enum { MOST_NAMED = 8 };
 
 typedef struct packing {

@@ -11,8 +11,9 @@ static void write_tensors(const char *path)
     static const double wide[4] = {1, 2, 3, 4};
     static const int64_t whole[4] = {0, 1, 2, 3}, sizes[] = {2, 2};
     static const uint8_t marks[4] = {0, 1, 0, 1};
+    static const double other[4] = {2, 4, 6, 8};
     usc_named_tensor all[] = {
-        {.name = "1/out[0]"}, {.name = "r"}, {.name = "i"}, {.name = "u"}};
+        {.name = "1/out[0]"}, {.name = "r"}, {.name = "i"}, {.name = "u"}, {.name = "t"}};
     FUZZ_REQUIRE(usc_tensor_make(&all[0].tensor, low, USC_F32, 2, sizes, NULL) == USC_OK);
     FUZZ_REQUIRE(usc_tensor_make(&all[1].tensor, wide, USC_F64, 2, sizes, NULL) ==
                  USC_OK);
@@ -20,7 +21,9 @@ static void write_tensors(const char *path)
                  USC_OK);
     FUZZ_REQUIRE(usc_tensor_make(&all[3].tensor, marks, USC_U8, 2, sizes, NULL) ==
                  USC_OK);
-    FUZZ_REQUIRE(usc_safetensors_write(path, all, 4, NULL, NULL) == USC_OK);
+    FUZZ_REQUIRE(usc_tensor_make(&all[4].tensor, other, USC_F64, 2, sizes, NULL) ==
+                 USC_OK);
+    FUZZ_REQUIRE(usc_safetensors_write(path, all, 5, NULL, NULL) == USC_OK);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -12,7 +12,8 @@ from ulpscope.executors.operands import Operands, Timing
 from ulpscope.executors.reference import Reference
 from ulpscope.judges.unwritten import unwritten
 from ulpscope.session import judging
-from ulpscope.session.judging import IN_ROWS, judge_call
+from ulpscope.judges.readings import IN_ROWS
+from ulpscope.session.judging import judge_call
 
 aten = torch.ops.aten
 NOTE = "numbers among the arguments rounded to bfloat16 first"

@@ -80,8 +80,8 @@ def findings(monkeypatch):
     """The verdicts of all outputs, without and with a look for a narrower format."""
     seen, own = [], judging.judge_outputs
 
-    def judged(operands, answer, narrow=False):
-        found = own(operands, answer, narrow)
+    def judged(operands, answer, narrow=False, readings=None):
+        found = own(operands, answer, narrow, readings)
         if narrow:
             seen[:] = [([f.verdict for f in own(operands, answer)], [f.verdict for f in found])]
         return found

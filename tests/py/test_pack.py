@@ -431,7 +431,7 @@ def test_a_damaged_pack_is_named(packed, honest, tmp_path):
     assert "no such file" in case("a", lambda p: (p / "pack.json").unlink())
     assert "not the manifest" in case("b", lambda p: (p / "pack.json").write_text("{}"))
     assert "not the manifest" in case("c", lambda p: (p / "pack.json").write_text("no json"))
-    assert "format 9" in case("d", lambda p: edit(p, '"version": 3', '"version": 9'))
+    assert "format 9" in case("d", lambda p: edit(p, '"version": 4', '"version": 9'))
     assert "do not hold" in case("e", lambda p: edit(p, "out[0].reference", "out[0].xyz"))
     assert "calls[0].step is no integer" in case("h", lambda p: edit(p, '"step": 0', '"step": "0"'))
     path = "operands/1.safetensors"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pack answers what a case asks of the device's own worker: of quantizations, gradients at
-corners, tied maxima, sums over steps and narrower arithmetic, honest and with a planted bug, it
-comes to the verdict of a check."""
+corners, tied maxima, sums over steps and narrower arithmetic, and of all that goes free
+(docs/excuses.md), honest and with a planted bug, it comes to the verdict of a check, with its bits
+and its sentence."""
 
 import json
 import os
@@ -20,6 +21,7 @@ from test_quantized import both, times_inverse
 from traces import TraceWriter
 
 from ulpscope.executors.device import PythonDevice
+from ulpscope.judges import wording
 from ulpscope.session.judging import judge_call
 
 HERE = Path(__file__).resolve().parent
@@ -69,6 +71,44 @@ OWN = {
     "a result rounded to float16": (PEAKED, lambda x, *a: x.softmax(-1).half().float(), "reduced"),
     "rounded so, and a row lost": (PEAKED, lambda x, *a: x.softmax(-1).half().float() * KEPT, "wrong"),
 }  # fmt: skip
+# ---- other readings of a call ----
+
+SMALL = (1e-6 * normal(2048, seed=9).abs()).bfloat16()
+WIDE = normal(2048, seed=10).bfloat16()
+EPSILON = 1e-8
+STRIDED = normal(6, 8, 2, seed=11)[..., 0]
+NUMBERS = {
+    "a float": ("aten::add.Scalar", (SMALL, EPSILON)),
+    "a 0-dim double": ("aten::add.Tensor", (SMALL, torch.tensor(EPSILON, dtype=torch.float64))),
+    "a 0-dim float, reversed": ("aten::rsub.Tensor", (SMALL, torch.tensor(EPSILON))),
+    "a 0-dim integer": ("aten::add.Tensor", (WIDE, torch.tensor(1001))),
+}
+
+
+def of_cpu(op):
+    """The CPU's own kernel on copies."""
+    def run(*args):
+        return operator(op)(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+
+    return run
+
+
+def off(factor):
+    """A number that is another one."""
+    return lambda x, e: (x.double() + factor * float(e)).to(x.dtype)
+
+
+READINGS = {
+    **{f"rounded: {k}": ((op, args), of_cpu(op), "pass") for k, (op, args) in NUMBERS.items()},
+    "rounded: another number": (NUMBERS["a float"], off(1.3), "wrong"),
+    "rounded: no number": (NUMBERS["a float"], off(0), "wrong"),
+    "rounded: twice": (NUMBERS["a 0-dim integer"], off(2), "wrong"),
+    "in rows": (("wanted::twice", (STRIDED,)), lambda x: 2 * x, "pass"),
+    "in rows: others": (("wanted::twice", (STRIDED,)), lambda x: 2 * x.flip(0), "wrong"),
+    "in rows, without a reference": (("wanted::noisy", (STRIDED,)), lambda x: 2 * x, "pass"),
+    "in rows, without a reference: others": (("wanted::noisy", (STRIDED,)), lambda x: 2 * x.flip(0), "wrong"),
+}  # fmt: skip
+OWN.update(READINGS)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
@@ -94,7 +134,8 @@ def said(tmp_path_factory):
                 t.add(op, *args, out=results(op, args))
     for name, ((op, args), computes) in CASES.items():
         device = PythonDevice(lambda _, a, k, computes=computes: computes(*a, **k))
-        checked[name] = judge_call(make_call(op, *args, live=results(op, args)), device)
+        call = make_call(op, *args, live=results(op, args))
+        checked[name] = call, judge_call(call, device, seconds=0)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     run("pack", folder / "trace", "-o", folder / "pack", "--import", "wanted_ops", env=environment)
@@ -104,7 +145,13 @@ def said(tmp_path_factory):
         groups.setdefault(calls[id(args)][0], []).append(name)
     for turn, names in enumerate(zip_longest(*groups.values())):
         packed.update(judged(folder, turn, dict(zip(groups, names)), checked))
-    return {name: (verdict.verdict, packed[name]) for name, verdict in checked.items()}
+    return {name: (told(*checked[name]), packed[name]) for name in checked}
+
+
+def told(call, verdict):
+    """What a check says: verdict, bits, sentence, notes."""
+    row = wording.row(call, verdict, {})
+    return verdict.verdict, row["bits"], row["sentence"], row["notes"]
 
 
 def results(op, args):
@@ -125,22 +172,28 @@ def judged(folder, turn, names, checked):
     """name -> verdict on one set of outputs: of each call one."""
     given, low = {}, []
     for number, name in names.items():
-        for path, tensor in checked[name].answer.outputs.items() if name else ():
+        for path, tensor in checked[name][1].answer.outputs.items() if name else ():
             given[f"{number}/{path}"] = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
             low += [f"{number}/{path}"] if tensor.dtype == torch.bfloat16 else []
     plain_tensors.write(folder / f"{turn}.safetensors", {k: v.numpy() for k, v in given.items()}, low)
     run("judge", folder / "pack", folder / f"{turn}.safetensors", "-o", folder / f"out{turn}")
     found = json.loads((folder / f"out{turn}" / "result.json").read_text())["calls"]
-    return {names[c["call"]]: c["verdict"] for c in found if names[c["call"]]}
+    said = ("verdict", "bits", "sentence", "notes")
+    return {names[c["call"]]: tuple(c[k] for k in said) for c in found if names[c["call"]]}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_pack_says_what_a_check_says(said, name):
-    checked, packed = said[name]
-    assert packed == checked
+    (verdict, bits, sentence, notes), packed = said[name]
+    assert packed[0] == verdict
+    assert packed[2].startswith(sentence)  # a cause may follow
+    assert packed[3] == notes
+    if verdict in ("pass", "reduced", "wrong"):
+        known = bits is not None and not math.isnan(bits)
+        assert (packed[1] is not None) == known and (not known or abs(bits - packed[1]) < 0.1)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_check_says(said, name):
     accused = ("wrong", "reduced") if OWN[name][2] == "wrong" else (OWN[name][2],)
-    assert said[name][0] in accused
+    assert said[name][0][0] in accused

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of which a case asks what it asks of few: a gradient that tied maxima share, a sum over
-many steps. For `--import`."""
+many steps, kernels that take any tensor for rows. For `--import`."""
 
 import torch
 
 _library = torch.library.Library("wanted", "DEF")
 _library.define("amax_backward(Tensor grad, Tensor x) -> Tensor")
 _library.define("floors(Tensor x) -> Tensor")
+_library.define("twice(Tensor x) -> Tensor")
+_library.define("noisy(Tensor x) -> Tensor")
 
 
 def amax_backward(grad, x):
@@ -20,3 +22,12 @@ def floors(x):
 
 _library.impl("amax_backward", amax_backward, "CPU")
 _library.impl("floors", floors, "CPU")
+
+
+def twice(x):
+    return 2 * torch.empty(0, dtype=x.dtype).set_(x.untyped_storage(), 0, x.shape)
+
+
+_turns = iter(range(1 << 30))
+_library.impl("twice", twice, "CPU")
+_library.impl("noisy", lambda x: 2 * x if x.is_contiguous() else x * next(_turns), "CPU")

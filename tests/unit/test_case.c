@@ -21,6 +21,8 @@ typedef struct bench {
     bool rich;         /* wants that need no answer have one, too */
     bool overflows;    /* a step in float32 does */
     double moves;      /* what moved inputs make of a result, of its size */
+    double other;      /* another reading gives so much of it; 0: there is none */
+    double *read;      /* its results */
     const char *dtype; /* that the operator gives, or NULL */
     char asked[MOST_ASKED * 16];
 } bench;
@@ -30,6 +32,7 @@ static bench make_bench(usc_dtype dtype)
     bench b = {.f = fixture_make(dtype, N)};
     b.wide = malloc(N * sizeof *b.wide);
     b.low = malloc(N * sizeof *b.low);
+    b.read = malloc(N * sizeof *b.read);
     b.o = (usc_case_output){.path = "out[0]"};
     return b;
 }
@@ -38,6 +41,7 @@ static void free_bench(bench *b)
 {
     free(b->wide);
     free(b->low);
+    free(b->read);
     fixture_free(&b->f);
 }
 
@@ -49,10 +53,10 @@ static usc_tensor view(void *data, usc_dtype dtype, int64_t n)
 }
 
 /* Replay k: all of the results a little off, by 2^-20 up and down in turn. */
-static usc_given replay(bench *b, int k)
+static usc_given replay(bench *b, int k, const double *results)
 {
     for (int i = 0; i < N; i++) {
-        b->wide[i] = b->f.r[i] * (1 + ((i + k) % 2 ? 0x1p-20 : -0x1p-20));
+        b->wide[i] = results[i] * (1 + ((i + k) % 2 ? 0x1p-20 : -0x1p-20));
         b->low[i] = (float)b->wide[i];
     }
     b->moved[0] = view(b->wide, USC_F64, N);
@@ -70,9 +74,19 @@ static bool answers_all(bench *b, const usc_want *want, usc_given *out)
     *out = (usc_given){.form = USC_GIVEN_AS_ASKED};
     for (int i = 0; i < 4; i++) {
         if (want->kind == low[i]) out->a = out->b = &b->yardstick;
-        if (want->kind == wide[i]) *out = replay(b, want->k);
+        if (want->kind == wide[i]) *out = replay(b, want->k, b->f.r);
     }
     return out->a != NULL && want->k < 4;
+}
+
+static usc_given reading(bench *b, int k)
+{
+    if (b->other == 0 || k > 0) return (usc_given){.form = USC_GIVEN_NONE};
+    for (int i = 0; i < N; i++)
+        b->read[i] = b->f.r[i] * b->other;
+    b->moved[0] = view(b->read, USC_F64, N);
+    return (usc_given){
+        .form = USC_GIVEN_AS_ASKED, .a = &b->moved[0], .text = "read otherwise"};
 }
 
 static usc_given answer(bench *b, const usc_want *want)
@@ -91,11 +105,13 @@ static usc_given answer(bench *b, const usc_want *want)
             .form = USC_GIVEN_AS_ASKED, .a = &b->reference, .b = &b->yardstick};
     usc_given more;
     if (b->rich && answers_all(b, want, &more)) return more;
-    if (want->kind == USC_WANT_REPLAY) return replay(b, want->k);
+    if (want->kind == USC_WANT_READING) return reading(b, want->k);
+    if (want->kind == USC_WANT_REPLAY)
+        return replay(b, want->k, want->reading > 0 ? b->read : b->f.r);
     if (want->kind == USC_WANT_DTYPE && b->dtype != NULL)
         return (usc_given){.form = USC_GIVEN_AS_ASKED, .text = b->dtype};
     if (want->kind == USC_WANT_FUNCTIONS && b->moves > 0) {
-        const usc_given given = replay(b, want->k);
+        const usc_given given = replay(b, want->k, b->f.r);
         for (int i = 0; i < N; i++)
             b->wide[i] = b->f.r[i] * (1 + b->moves);
         return given;
@@ -239,6 +255,49 @@ static void another_dtype_is_wrong(void **state)
     assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_WRONG);
     assert_string_equal(text, "scale is wrong: dtype float32 where the operator gives "
                               "float16");
+    free_bench(&b);
+}
+
+/* ---- other readings of the call ---- */
+
+/* 1 % more of all results, which another reading gives, or another one. */
+static void what_passes_by_another_reading_stands(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    b.o.captured = "float32";
+    b.o.readings = true;
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, b.f.r[i] * 1.01);
+    assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    assert_non_null(strstr(b.asked, "writes reading "));
+    b.other = 1.01;
+    const usc_finding f = judged(&b, text, sizeof text);
+    assert_int_equal(f.verdict, USC_VERDICT_PASS);
+    assert_int_equal(f.n_notes, 1);
+    b.other = 1.02; /* what is accused by both is told of the call's own */
+    const usc_finding own = judged(&b, text, sizeof text);
+    assert_true(usc_verdict_flagged(own.verdict));
+    assert_true(own.n_notes == 0 && own.judgement.n_mismatch > 0);
+    assert_true(own.examples[0].reference == b.f.r[own.examples[0].index]);
+    b.other = 1; /* the very same is not judged again */
+    assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    assert_non_null(strstr(b.asked, "writes reading reading "));
+    free_bench(&b);
+}
+
+/* One element is as another reading has it, all others as the call's own. */
+static void readings_are_not_mixed(void **state)
+{
+    (void)state;
+    char text[256];
+    bench b = make_bench(USC_F32);
+    b.o.readings = true;
+    b.other = 1.01;
+    for (int i = 0; i < N; i++)
+        fixture_set(&b.f, i, b.f.r[i] * (i == 5 ? 1.01 : 1));
+    assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
     free_bench(&b);
 }
 
@@ -473,6 +532,8 @@ int main(void)
         cmocka_unit_test(an_answer_that_fails_is_unjudged_or_left_out),
         cmocka_unit_test(a_yardstick_of_another_function_is_none),
         cmocka_unit_test(another_dtype_is_wrong),
+        cmocka_unit_test(what_passes_by_another_reading_stands),
+        cmocka_unit_test(readings_are_not_mixed),
         cmocka_unit_test(what_a_rounded_result_explains_is_reduced),
         cmocka_unit_test(what_it_leaves_open_stays_wrong),
         cmocka_unit_test(narrow_runs_have_names),

@@ -21,7 +21,7 @@ enum { ROWS = 60, COLUMNS = 50, N = ROWS * COLUMNS, RUNS = 3, TEXT = 1 << 14 };
 
 /* The numbers that answers are made of; right ones in `wide`. */
 typedef struct table {
-    double wide[N], moved[N];
+    double wide[N], moved[N], other[N];
     float low[N];
     int64_t whole[N], runs[RUNS * N], places[2 * COLUMNS], rows[2];
     uint8_t marks[N];
@@ -50,6 +50,7 @@ static void fill(table *t)
     for (int i = 0; i < N; i++) {
         t->wide[i] = i == 7 ? (double)NAN : 0.1 * (i - 11);
         t->low[i] = (float)t->wide[i];
+        t->other[i] = 1.5 * t->wide[i];
         t->whole[i] = i % 4;
         t->marks[i] = i % 3 == 0;
         for (int k = 0; k < RUNS; k++)
@@ -159,6 +160,10 @@ static usc_given real_number(table *t, const usc_want *want)
         given = one(t, t->wide, USC_F64);
         given.b = &t->views[1];
         return given;
+    case USC_WANT_READING:
+        given = want->k > 0 ? (usc_given){0} : one(t, t->other, USC_F64);
+        given.text = "read otherwise";
+        return given;
     case USC_WANT_DTYPE:
         return (usc_given){.form = USC_GIVEN_AS_ASKED, .text = "float32"};
     case USC_WANT_SLOPE:
@@ -223,9 +228,9 @@ static void say(char *out, const char *name, const usc_tensor *t)
 static void say_kept(char *out, const usc_kept *k)
 {
     const size_t used = strlen(out);
-    (void)snprintf(out + used, TEXT - used, "%s %s %s\n", k->path,
+    (void)snprintf(out + used, TEXT - used, "%s %s %s %s\n", k->path,
                    k->unjudged != NULL ? k->unjudged : "judged",
-                   k->dtype != NULL ? k->dtype : "-");
+                   k->dtype != NULL ? k->dtype : "-", k->note != NULL ? k->note : "-");
 #define SAY(name) say(out, #name, k->of.name);
     USC_KEPT_LIST(SAY)
 #undef SAY
@@ -240,7 +245,7 @@ typedef struct output {
 } output;
 
 static const output outputs[] = {
-    {{.path = "out[0]", .gradient = true, .linear = true, .keep = true},
+    {{.path = "out[0]", .gradient = true, .linear = true, .keep = true, .readings = true},
      USC_F32,
      real_number},
     {{.path = "out[1]", .admissible = true, .captured = "int64", .keep = true},
@@ -277,7 +282,8 @@ static usc_status keep_all(const usc_alloc *alloc, char *out, usc_error *err)
     for (int i = 0; i < n && st == USC_OK; i++)
         st = keep_output(c, &outputs[i], err);
     for (int i = 0; i < n && st == USC_OK; i++)
-        say_kept(out, usc_case_kept(c, i));
+        for (const usc_kept *k = usc_case_kept(c, i); k != NULL; k = k->next)
+            say_kept(out, k);
     if (st == USC_OK) assert_null(usc_case_kept(c, n));
     usc_case_close(c);
     return st;
@@ -301,6 +307,9 @@ static void what_was_answered_is_kept(void **state)
         (void)snprintf(line, sizeof line, "\n%s ", names[i]);
         if (strstr(text, line) == NULL) fail_msg("no %s in\n%s", names[i], text);
     }
+    const char *other = strstr(text, "out[0] judged float32 read otherwise\nreference ");
+    assert_non_null(other);
+    assert_non_null(strstr(other, "\nadded_low "));
     free(text);
 }
 

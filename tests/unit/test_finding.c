@@ -85,27 +85,6 @@ static void outputs_without_bits_stand_aside_up_to_half(void **state)
     usc_findings_close(f);
 }
 
-static void what_passes_by_another_reading_stands(void **state)
-{
-    (void)state;
-    bool changed = true;
-    usc_findings *f = opened(), *other = opened();
-    add(f, "a", USC_VERDICT_WRONG, 0, 1);
-    add(f, "b", USC_VERDICT_PASS, 20, 1);
-    add(other, "a", USC_VERDICT_REDUCED, 9, 1); /* no better: an accusation stands */
-    add(other, "b", USC_VERDICT_PASS, 24, 1);   /* passes already: it keeps its bits */
-    assert_int_equal(usc_findings_read_so(f, other, &changed, NULL), USC_OK);
-    assert_false(changed);
-    assert_int_equal(usc_findings_worst(f)->verdict, USC_VERDICT_WRONG);
-    add(other, "a", USC_VERDICT_PASS, 22, 1);
-    assert_int_equal(usc_findings_read_so(f, other, &changed, NULL), USC_OK);
-    assert_true(changed);
-    usc_findings_close(other); /* what was taken is a copy */
-    assert_true(usc_findings_at(f, 0)->bits == 22);
-    assert_true(usc_findings_at(f, 1)->bits == 20);
-    usc_findings_close(f);
-}
-
 static void draws_lean_on_the_call_without_chance(void **state)
 {
     (void)state;
@@ -403,7 +382,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_worst_verdict_decides_then_fewer_bits),
         cmocka_unit_test(outputs_without_bits_stand_aside_up_to_half),
-        cmocka_unit_test(what_passes_by_another_reading_stands),
         cmocka_unit_test(draws_lean_on_the_call_without_chance),
         cmocka_unit_test(draws_that_nobody_admits_acquit_nobody),
         cmocka_unit_test(what_the_cpu_refuses_is_undefined_and_no_pass),

@@ -18,6 +18,7 @@ from ..executors.noise import RoundedSteps
 from ..executors.orders import is_whole, multiplies
 from ..executors.precision import kernel_is_reference
 from . import corners, discrete
+from .readings import as_held
 
 RUNS_NEARBY = 4  # of those on which a look stands
 ROUNDINGS = 16  # of a callable, otherwise than the device's
@@ -61,8 +62,10 @@ NAMES = {"reference": "operands_"}  # wants whose methods are called otherwise
 class Answers:
     """One method per want; each gives what it is told to a case, or raises."""
 
-    def __init__(self, operands, path, device):
+    def __init__(self, operands, path, device, readings=None, outputs=None):
         self.operands, self.path, self.device = operands, path, device
+        self.readings, self.outputs = readings, outputs
+        self._others = {}  # number of another reading -> its Answers
         self.reference, self.call = operands.reference, operands.call
         self.own = operands.reference_of(path)  # that of its place, in a call over lists
         self._runs = {}  # want -> what gives its answers one after the other
@@ -75,10 +78,15 @@ class Answers:
             self._runs[want] = iter(make())
         return next(self._runs[want], None)
 
+    def of(self, reading):
+        """Those that answer for that reading of the call."""
+        return self._others.get(reading, self)
+
     # ---- form ----
 
     def operands_(self, case, k):
-        case.give(self.reference.truth[self.path], self.reference.yardstick[self.path])
+        truth, yardstick = (of[self.path] for of in (self.reference.truth, self.reference.yardstick))
+        case.give(truth, yardstick, None, 0, self.operands.note)
 
     def dtype(self, case, k):
         """The dtype that the operator gives. Where the reference is a formula of somebody
@@ -111,6 +119,16 @@ class Answers:
     def functions(self, case, k):
         wide, narrow = self.own.raw_replay(k)
         case.give(wide.get(self.path), narrow.get(self.path))
+
+    def reading(self, case, k):
+        found = self.readings.reading(k)
+        if found is None:
+            return case.give()
+        note, operands = found
+        device = self.device if self.outputs is None else as_held(operands, self.outputs)[self.path]
+        other = self._others[k + 1] = Answers(operands, self.path, device)
+        truth, yardstick = (of[self.path] for of in (other.reference.truth, other.reference.yardstick))
+        return case.read(truth, yardstick, device, note, **known_of(operands, self.path, device))
 
     def replay(self, case, k):
         wide, narrow = self.operands.replay_of(self.path, k)
@@ -251,15 +269,16 @@ class Answers:
 TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact"}  # the others tell what they take themselves
 
 
-def judge(found, operands, path, device, narrow):
-    """Adds what a case finds of one output to `found`, held against `narrow` formats or not."""
-    answer_all(_core.Case(found), operands, path, device, narrow=narrow)
+def judge(found, operands, path, device, narrow, readings=None, outputs=None):
+    """Adds what a case finds of one output to `found`, held against `narrow` formats or not, and to other
+    `readings` of the call, of which `outputs` are all as they came."""
+    answer_all(_core.Case(found), operands, path, device, readings, outputs, narrow=narrow)
 
 
-def answer_all(case, operands, path, device, **more):
+def answer_all(case, operands, path, device, readings=None, outputs=None, **more):
     """Answers what a case asks of one output; `more`: of `_core.Case.begin`."""
-    answers, timing = Answers(operands, path, device), operands.timing
-    known = known_of(operands, path, device) | more
+    answers, timing = Answers(operands, path, device, readings, outputs), operands.timing
+    known = known_of(operands, path, device) | dict(readings=readings is not None) | more
     try:
         case.begin(path, device, **known)
     except TypeError:  # a dtype of which only bytes are known
@@ -268,9 +287,9 @@ def answer_all(case, operands, path, device, **more):
     now = time.perf_counter_ns()
     while (want := case.next()) is not None:
         now = timing.add("judge", now)
-        name, k = want
+        name, k, reading = want
         try:
-            getattr(answers, NAMES.get(name, name))(case, k)
+            getattr(answers.of(reading), NAMES.get(name, name))(case, k)
         except Exception as problem:  # whatever an operator raises
             case.fail(clause(problem))
         now = timing.add("perturbed", now) if name in TIMED else time.perf_counter_ns()

@@ -6,11 +6,11 @@ it may ask of any output and keeps what it comes to (usc_case_kept). Serves `ses
 from .. import _core
 from ..calls.replay import draws_random, promises_nothing
 from ..calls.verdicts import clause
-from ..executors.conventions import with_rounded_scalars
 from ..executors.device import learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import FAR_REPLAYS, Reference
 from .answers import answer_all, captured_dtype
+from .readings import Readings, held_to
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 
@@ -31,6 +31,12 @@ class Shared(Reference):
         return self._far[key]
 
 
+def shared_operands(call, timing):
+    operands = Operands(call, timing)
+    operands.reference = Shared(call)
+    return operands
+
+
 def form_of(operands, path):
     """An output of the form that a right one has: the truth in the dtype that was captured, or
     that the CPU gives."""
@@ -46,23 +52,14 @@ def outputs_of_call(call):
     if draws_random(call):
         return case, RANDOM
     learn_writes(call)
-    operands = Operands(call, Timing())
-    operands.reference = Shared(call)
+    timing = Timing()
+    readings = Readings(call, timing, shared_operands)
     try:
-        operands.begin()
+        operands = held_to(shared_operands(call, timing), shared_operands)
         if not promises_nothing(call) and operands.reference.is_random():
             return case, RANDOM
         for path in operands.reference.truth:
-            answer_all(case, operands, path, form_of(operands, path), keep=True)
+            answer_all(case, operands, path, form_of(operands, path), readings, keep=True)
     except Exception as problem:  # whatever an operator raises
         return _core.Case(_core.Findings()), f"no float64 reference: {clause(problem)}"
     return case, ""
-
-
-def rounded_outputs(call):
-    """A case of what outputs may be instead, where numbers among the arguments are rounded first,
-    as eager kernels do, and the note of a verdict by them; None where there is none."""
-    for note, other in with_rounded_scalars(call):  # of several dtypes, the first
-        case, reason = outputs_of_call(other)
-        return None if reason else (case, note)
-    return None

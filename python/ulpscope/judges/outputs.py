@@ -2,35 +2,31 @@
 """Findings over the outputs of one call: a case in C asks (docs/case.md), `answers` tells.
 Serves `session.judging`."""
 
-from dataclasses import replace
-
 from .._core import Finding, Findings
-from ..calls.gauges import in_gauge_of
-from ..calls.indices import aligned
 from ..calls.verdicts import clause
 from . import answers
+from .readings import as_held
 
 
-def judge_outputs(operands, answer, narrow=False):
+def judge_outputs(operands, answer, narrow=False, readings=None):
     """Findings for every output of an answer; with `narrow` what is wrong is held against
-    narrower formats."""
+    narrower formats, with `readings` what is accused to other readings of the call."""
     truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
     found = Findings()
     if truth.keys() != promised:
         found.miscounted(len(promised), len(truth))
         return found
-    outputs = aligned(operands.call, answer.outputs, truth)
-    answer = replace(answer, outputs=in_gauge_of(operands.call, outputs, truth))
+    outputs = as_held(operands, answer.outputs)
     for path in truth:
-        judge_output(found, operands, answer, path, narrow)
+        judge_output(found, operands, outputs[path], path, narrow, readings, answer.outputs)
     if answer.trespass:
         found.extend([Finding("", "wrong", answer.trespass)])
     return found if len(found) else Findings([Finding("", "pass")])
 
 
-def judge_output(found, operands, answer, path, narrow):
+def judge_output(found, operands, device, path, narrow, readings, outputs):
     """Adds the finding on one output; `unjudged` where its reference fails."""
     try:
-        answers.judge(found, operands, path, answer.outputs[path], narrow)
+        answers.judge(found, operands, path, device, narrow, readings, outputs)
     except Exception as problem:
         found.extend([Finding(path, "unjudged", f"no reference: {clause(problem)}")])

@@ -3,7 +3,6 @@
 second opinions and the cause. Nothing here raises because of what an operator or a device
 does: that is a verdict."""
 
-import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +16,7 @@ from ..calls.exact import carries
 from ..calls.replay import Unsupported, draws_random
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import diagnose, host
-from ..executors.conventions import is_rejection, readings
+from ..executors.conventions import is_rejection
 from ..executors.device import DeviceDied, lacks, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import DrawsUnsaid, Reference
@@ -31,7 +30,7 @@ from ..judges.draws.operators import judge_draws
 from ..judges.outputs import judge_outputs
 from ..judges.own_steps import forgiven
 from ..judges.refused import DIVIDED, judged_beside, kind_of
-from ..judges.relations.layouts import in_rows
+from ..judges.readings import Readings, held_to
 from ..judges.rows import gathered, merged, pieces, places
 from ..judges.sampled import is_small, sampled
 from ..judges.unwritten import unwritten, without
@@ -69,9 +68,6 @@ class Verdict:
     def notes(self):
         """Those of the outputs and those on the call."""
         return [*self.findings.notes, *self.remarks]
-
-
-IN_ROWS = "for this layout the CPU gives something else than for the same numbers in rows; held to the latter"
 
 
 def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
@@ -232,8 +228,6 @@ def _judge_answer(call, answer, timing, operands=None):
     """The verdict over one answer, of every output by whichever reading of the call suits it
     better; `unjudged` with the reason where anything fails."""
     verdict = _judge_held_to(call, answer, timing, operands, narrow=True)
-    if verdict.verdict == "unjudged" and verdict.operands is None:
-        return _judge_in_rows(call, answer, timing) or verdict
     if verdict.verdict not in FLAGGED or verdict.operands is None:
         return verdict
     if verdict.verdict == "nonfinite":
@@ -243,14 +237,6 @@ def _judge_answer(call, answer, timing, operands=None):
     promised = _judge_promised(call, answer, timing, verdict.operands)
     if promised is not None:
         return promised
-    for note, other in _readings(call):
-        again = _judge_held_to(other, answer, timing)
-        if not verdict.findings.read_so(again.findings):
-            continue
-        verdict.verdict = verdict.worst.verdict
-        verdict.remarks.append(note)
-        if verdict.verdict not in FLAGGED:
-            break
     return verdict
 
 
@@ -273,31 +259,6 @@ def _judge_promised(call, answer, timing, known):
     return replace(verdict, answer=answer)
 
 
-def _readings(call):
-    """(note, call) of each other reading. The last one because a kernel of the CPU may misread a tensor
-    that is strided or expanded."""
-    yield from readings(call)
-    rows = _in_rows(call)
-    if rows is not None:
-        yield IN_ROWS, rows
-
-
-def _in_rows(call):
-    """The call with the same numbers in rows; None where they are, or are many."""
-    n_bytes = sum(math.prod(v.sizes) * v.dtype.itemsize for v in call.views.values())
-    return in_rows(call) if n_bytes < LARGE else None
-
-
-def _judge_in_rows(call, answer, timing):
-    """The verdict by the same numbers in rows, None where these have no reference either."""
-    rows = _in_rows(call)
-    verdict = _judge_held_to(rows, answer, timing) if rows is not None else None
-    if verdict is None or verdict.operands is None:
-        return None
-    verdict.remarks.append(IN_ROWS)
-    return verdict
-
-
 def _judge_held_to(call, answer, timing, operands=None, narrow=False):
     large = _in_pieces(call, answer, timing)
     if large is not None:
@@ -307,8 +268,9 @@ def _judge_held_to(call, answer, timing, operands=None, narrow=False):
             operands = Operands(call, timing)
         findings = carried(operands, answer)
         if findings is None:
-            operands.begin()
-            findings = judge_outputs(operands, answer, narrow)
+            operands = held_to(operands)
+            operands.readings = operands.readings or Readings(call, timing)
+            findings = judge_outputs(operands, answer, narrow, operands.readings)
     except DrawsUnsaid:
         raise
     except Exception as problem:

@@ -15,7 +15,7 @@ from ..calls.read_call import call_from
 from ..calls.replay import DeviceAt, TensorAt, fit, seen_as
 from ..calls.verdicts import clause
 from ..judges.answers import short
-from ..judges.kept import outputs_of_call, rounded_outputs
+from ..judges.kept import outputs_of_call
 from ..judges.wording import describe_arguments
 from ..sources.standin import stand_in
 
@@ -60,7 +60,6 @@ def inputs_of(call, tensors):
 def pack_call(row, call, stands_for, folder):
     """Writes the files of one call; its entry in the manifest."""
     inputs, (case, reason) = {}, outputs_of_call(call)
-    rounded = None if reason else rounded_outputs(call)
     name = f"{call.sequence}.safetensors"
     entry = {
         "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
@@ -70,16 +69,12 @@ def pack_call(row, call, stands_for, folder):
         "kwargs": {k: plain_argument(v) for k, v in call.kwargs.items()},
         "summary": describe_arguments(call), "stands_for": stands_for,
         "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
-        "inputs": inputs_of(call, inputs), "outputs": named(call, case.kept("")),
+        "inputs": inputs_of(call, inputs), "outputs": named(call, case.kept()),
     }  # fmt: skip
-    operands = [(case, "")]
-    if rounded is not None:
-        operands.append((rounded[0], "rounded/"))
-        entry["rounded"] = {"note": rounded[1], "outputs": named(call, rounded[0].kept("rounded/"))}
     if reason:
         entry["unjudged"] = reason
-    for kind, parts in (("inputs", [inputs]), ("operands", operands)):
-        if _core.write_tensors(os.path.join(folder, kind, name), *parts):
+    for kind, part in (("inputs", inputs), ("operands", case)):
+        if _core.write_tensors(os.path.join(folder, kind, name), part):
             entry[f"{kind}_file"] = f"{kind}/{name}"
     return entry
 

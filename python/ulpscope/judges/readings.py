@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other readings of one call, which are as right as its own: the operands of each, made when a case
+first asks for it (docs/case.md). Serves `answers`; nothing here decides."""
+
+import math
+
+from ..calls.contents import LARGE
+from ..calls.gauges import in_gauge_of
+from ..calls.indices import aligned
+from ..executors.conventions import readings
+from ..executors.operands import Operands
+from ..executors.reference import DrawsUnsaid
+from .relations.layouts import in_rows
+
+IN_ROWS = "for this layout the CPU gives something else than for the same numbers in rows; held to the latter"
+
+
+def rows_of(call):
+    """The call with the same numbers in rows; None where they are, or are many."""
+    n_bytes = sum(math.prod(v.sizes) * v.dtype.itemsize for v in call.views.values())
+    return in_rows(call) if n_bytes < LARGE else None
+
+
+class Readings:
+    """The readings of one call beside its own, shared by its outputs and by all answers to it."""
+
+    def __init__(self, call, timing, make=Operands):
+        self.call, self.timing, self.make = call, timing, make
+        self._calls = self._each()
+        self._made = []  # (note, Operands that have begun, or what they raised)
+
+    def _each(self):
+        """(note, call) of each. The last one because a kernel of the CPU may misread a tensor that is
+        strided or expanded."""
+        yield from readings(self.call)
+        rows = rows_of(self.call)
+        if rows is not None:
+            yield IN_ROWS, rows
+
+    def reading(self, k):
+        """(note, operands) of reading k; None where there are no more. Raises what its operators raise."""
+        while len(self._made) <= k:
+            found = next(self._calls, None)
+            if found is None:
+                return None
+            note, call = found
+            self._made.append((note, self._begun(call)))
+        note, operands = self._made[k]
+        if isinstance(operands, Exception):
+            raise operands
+        return note, operands
+
+    def _begun(self, call):
+        operands = self.make(call, self.timing)
+        try:
+            operands.begin()
+        except Exception as problem:  # whatever an operator raises
+            return problem
+        return operands
+
+
+def held_to(operands, make=Operands):
+    """The operands, which have begun; those of the same numbers in rows where the call's own reference
+    fails. Raises what that raises where these fail, too."""
+    try:
+        operands.begin()
+        return operands
+    except DrawsUnsaid:
+        raise
+    except Exception as problem:  # whatever an operator raises
+        rows = rows_of(operands.call)
+        found = make(rows, operands.timing) if rows is not None else None
+        if found is None or not _begins(found):
+            raise problem
+        found.note = IN_ROWS
+        return found
+
+
+def _begins(operands):
+    try:
+        operands.begin()
+    except Exception:  # whatever an operator raises
+        return False
+    return True
+
+
+def as_held(operands, outputs):
+    """Outputs in the order and the gauge in which the operands have theirs."""
+    truth = operands.reference.truth
+    return in_gauge_of(operands.call, aligned(operands.call, outputs, truth), truth)
