@@ -58,9 +58,13 @@ USC_BEGIN_DECLS
     X(SETTLED_PROBE, "settled_probe", 0)   /* k; a: PROBE k, activations settled */      \
     X(NEARER_SETTLED, "nearer_settled", 0) /* k; a: the same of half the jitter */       \
     X(TIED, "tied", 0) /* after PROBE in sums: a, b: least, most of sums [low, high] */  \
-    X(NARROW, "narrow", 0)   /* k; a: the call as usc_narrow_how(k) says */              \
-    X(READING, "reading", 0) /* k; a: R, b: Y, text: note, known: of another reading     \
-                                of the call, which is as right */
+    X(NARROW, "narrow", 0) /* k; a: the call as usc_narrow_how(k) says */                \
+    X(UNREAD, "unread", 0) /* a: R, b: Y, text, known: of attention that reads no key    \
+                              which its mask hides; c: where such a key may reach */     \
+    X(UNWRITTEN, "unwritten", 0) /* a, b, text, known: with 0 where c is: elements that  \
+                                    the CPU's kernel leaves as the memory was */         \
+    X(READING, "reading", 0)     /* k; a: R, b: Y, text: note, known: of another reading \
+                                    of the call, which is as right */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -68,6 +72,14 @@ typedef enum usc_want_kind {
 #undef USC_WANT_ENUM
         USC_N_WANTS
 } usc_want_kind;
+
+/* Which reading of the call a want is about, or asks for. */
+enum {
+    USC_READING_OWN,
+    USC_READING_UNREAD,
+    USC_READING_UNWRITTEN,
+    USC_READING_OTHERS /* READING k: so many and k */
+};
 
 /* What is known of a run with other roundings, as a sum. */
 typedef enum usc_noise {
@@ -80,7 +92,7 @@ typedef struct usc_want {
     usc_want_kind kind;
     int k;       /* which of several, from 0 */
     int upto;    /* REPLAY: how many replays the next look comes after: 1, 2 or 4 */
-    int reading; /* which reading of the call it is about, or asks for; 0: its own */
+    int reading; /* USC_READING_OWN, ... */
 } usc_want;
 
 /** Name of a want, e.g. "replay"; "unknown" otherwise. Memory: static. Threads: safe. */
@@ -145,7 +157,7 @@ typedef struct usc_case_output {
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
     bool two_functions; /* float32 and float64 are known to compute two */
     bool narrow;        /* NARROW may be asked */
-    bool readings;      /* READING may be asked */
+    bool readings;      /* UNREAD, UNWRITTEN, READING may be asked */
     bool bare;          /* nothing is known but the reference, and maybe a scale: REPLAY
                            is answered in sums of S alone, and nothing is excused */
     bool keep; /* `device` is nobody's output but has the form of a right one: nothing is
@@ -196,8 +208,8 @@ USC_API USC_NODISCARD usc_status usc_case_next(usc_case *c, usc_want *out,
 /**
  * Answers the last want.
  *
- * Memory:  the data of REFERENCE, READING, NATIVE, SLOPE, CHOICE and of the first REPLAY
- *          must stay unchanged until the finding stands, of all others until
+ * Memory:  the data of REFERENCE, UNREAD, UNWRITTEN, READING, NATIVE, SLOPE, CHOICE and
+ * of the first REPLAY must stay unchanged until the finding stands, of all others until
  * usc_case_next returned. The structs themselves, and `text`, are copied. Errors:
  * USC_E_ARG where nothing was asked.
  */

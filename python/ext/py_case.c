@@ -183,7 +183,9 @@ static PyObject *case_next(PyObject *self_object, PyObject *unused)
 static bool is_kept(const usc_want *want)
 {
     const usc_want_kind k = want->kind;
-    return k == USC_WANT_REFERENCE || k == USC_WANT_READING || k == USC_WANT_NATIVE ||
+    const bool reads =
+        k == USC_WANT_UNREAD || k == USC_WANT_UNWRITTEN || k == USC_WANT_READING;
+    return reads || k == USC_WANT_REFERENCE || k == USC_WANT_NATIVE ||
            k == USC_WANT_SLOPE || k == USC_WANT_CHOICE ||
            (k == USC_WANT_REPLAY && want->k == 0);
 }
@@ -231,13 +233,15 @@ static PyObject *case_give(PyObject *self, PyObject *args)
 /* Another reading: its operands, and the output as it has it. */
 static PyObject *case_read(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *of[3], *path, *device;
-    usc_tensor t[3];
+    PyObject *of[4], *path, *device;
+    usc_tensor t[4];
     usc_given given = {.form = USC_GIVEN_AS_ASKED, .a = &t[0], .b = &t[1]};
     known k = {.bytes = Py_None};
-    if (!PyArg_ParseTuple(args, "OOOs", &of[0], &of[1], &of[2], &given.text)) return NULL;
-    for (int i = 0; i < 3; i++)
-        if (py_tensor_borrow(of[i], &t[i]) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOsO", &of[0], &of[1], &of[2], &given.text, &of[3]))
+        return NULL;
+    for (int i = 0; i < 4; i++)
+        if (of[i] != Py_None && py_tensor_borrow(of[i], &t[i]) < 0) return NULL;
+    if (of[3] != Py_None) given.c = &t[3];
     PyObject *form = Py_BuildValue("(sO)", "", of[2]);
     const int parsed = form != NULL && parse_output(form, kwargs, &path, &device, &k);
     Py_XDECREF(form);
@@ -370,8 +374,9 @@ static PyMethodDef case_methods[] = {
      "kept() -> list of dict: what was kept of each output, as a pack's manifest says "
      "it."},
     {"read", METHOD(case_read), METH_VARARGS | METH_KEYWORDS,
-     "read(a, b, device, note, *, exact, ...): another reading of the call, the output "
-     "as it has it and what is known of that, as in begin."},
+     "read(a, b, device, note, marks, *, exact, ...): another reading of the call, the "
+     "output as it has it and what is known of that, as in begin; elements that may be "
+     "something else, or None."},
     {"fail", case_fail, METH_VARARGS, "fail(text): whatever makes the operand raised."},
     {NULL, NULL, 0, NULL},
 };
@@ -418,5 +423,10 @@ int py_case_add(PyObject *module)
     if (type == NULL) return -1;
     core_state *state = PyModule_GetState(module);
     state->case_type = (PyTypeObject *)type; /* takes it over */
-    return PyModule_AddObjectRef(module, "Case", type) < 0 ? -1 : add_narrow_runs(module);
+    if (PyModule_AddObjectRef(module, "Case", type) < 0 ||
+        PyModule_AddIntConstant(module, "reading_unread", USC_READING_UNREAD) < 0 ||
+        PyModule_AddIntConstant(module, "reading_unwritten", USC_READING_UNWRITTEN) < 0 ||
+        PyModule_AddIntConstant(module, "reading_others", USC_READING_OTHERS) < 0)
+        return -1;
+    return add_narrow_runs(module);
 }

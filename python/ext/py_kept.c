@@ -115,13 +115,15 @@ static PyObject *entry_of(const usc_kept *k, int i)
     if (k->unjudged != NULL)
         bad = py_put(dict, "unjudged", core_text(k->unjudged)) < 0;
     else
-        bad = py_put(dict, "dtypes", dtypes_of(k)) < 0 ||
-              py_put(dict, "shape", numbers(k->sizes, k->ndim)) < 0 ||
-              put_known(dict, k) < 0 ||
-              (k->note != NULL && py_put(dict, "note", core_text(k->note)) < 0) ||
-              (k->of.choice != NULL && py_put(dict, "choice", choice_of(&k->how)) < 0) ||
-              py_put(dict, "operands", operands_of(k, i)) < 0 ||
-              (i == 0 && k->next != NULL && py_put(dict, "readings", readings_of(k)) < 0);
+        bad =
+            py_put(dict, "dtypes", dtypes_of(k)) < 0 ||
+            py_put(dict, "shape", numbers(k->sizes, k->ndim)) < 0 ||
+            put_known(dict, k) < 0 ||
+            (k->reading != NULL && py_put(dict, "reading", core_text(k->reading)) < 0) ||
+            (k->note != NULL && py_put(dict, "note", core_text(k->note)) < 0) ||
+            (k->of.choice != NULL && py_put(dict, "choice", choice_of(&k->how)) < 0) ||
+            py_put(dict, "operands", operands_of(k, i)) < 0 ||
+            (i == 0 && k->next != NULL && py_put(dict, "readings", readings_of(k)) < 0);
     if (bad) Py_CLEAR(dict);
     return dict;
 }

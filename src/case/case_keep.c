@@ -427,8 +427,24 @@ usc_status usc_case_keep_begin(usc_case *c, usc_error *err)
 usc_status usc_case_keep_reading(usc_case *c, usc_error *err)
 {
     const usc_status st = keep_anew(c, err);
-    if (st == USC_OK) usc_case_keep_note(c);
-    return st;
+    if (st != USC_OK) return st;
+    const int number = c->reading.at;
+    c->kept->reading =
+        usc_want_text(number == USC_READING_UNREAD      ? USC_WANT_UNREAD
+                      : number == USC_READING_UNWRITTEN ? USC_WANT_UNWRITTEN
+                                                        : USC_WANT_READING);
+    usc_case_keep_note(c);
+    return USC_OK;
+}
+
+void usc_case_keep_excepted(usc_case *c, const usc_tensor *marks)
+{
+    const double *marked = usc_case_wide(c, marks);
+    uint8_t *out = usc_case_room(c, c->n, 1);
+    if (marked == NULL || out == NULL) return; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++)
+        out[i] = marked[i] != 0;
+    put_like(c, &c->kept->of.excepted, out, USC_U8);
 }
 
 void usc_case_keep_note(usc_case *c)

@@ -135,6 +135,7 @@ struct usc_case {
         usc_tensor truth;    /* R, */
         usc_kept *kept;      /* and what is kept of it, by the call's own reading */
         usc_kept *last;      /* that was kept */
+        int64_t n_free;      /* elements that it excepts, of the one at hand */
         const char *own_note, *note; /* of that and of the one at hand; NULL: none */
     } reading;
     bool s_matters;      /* S of some look is above |R| somewhere */
@@ -288,6 +289,7 @@ void usc_case_keep_end(usc_case *c);
 usc_status usc_case_keep_reading(usc_case *c, usc_error *err);
 void usc_case_kept_reading(usc_case *c);
 void usc_case_keep_note(usc_case *c);
+void usc_case_keep_excepted(usc_case *c, const usc_tensor *marks);
 
 /* What was given, or has been found out. */
 void usc_case_keep_dtype(usc_case *c);

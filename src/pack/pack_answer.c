@@ -182,12 +182,36 @@ static usc_given reference(const usc_pack_operands *o)
     return given;
 }
 
-static usc_given reading(const usc_pack_operands *o, int k, room *r)
+/* The k-th reading that such a want asks for; NULL beyond. */
+static const usc_pack_operands *find(const usc_pack_operands *own, usc_want_kind kind,
+                                     int k)
 {
-    if (k >= o->n_readings) return (usc_given){.form = USC_GIVEN_NONE};
-    const usc_pack_operands *other = &o->readings[k];
+    for (int i = 0; i < own->n_readings; i++)
+        if (strcmp(own->readings[i].reading, usc_want_text(kind)) == 0 && k-- == 0)
+            return &own->readings[i];
+    return NULL;
+}
+
+/* Those of the reading that a want is about. */
+static const usc_pack_operands *read_by(const usc_pack_operands *own,
+                                        const usc_want *want)
+{
+    const int number = want->reading;
+    const usc_pack_operands *other = NULL;
+    if (number == USC_READING_UNREAD) other = find(own, USC_WANT_UNREAD, 0);
+    if (number == USC_READING_UNWRITTEN) other = find(own, USC_WANT_UNWRITTEN, 0);
+    if (number >= USC_READING_OTHERS)
+        other = find(own, USC_WANT_READING, number - USC_READING_OTHERS);
+    return other != NULL ? other : own;
+}
+
+static usc_given reading(const usc_pack_operands *own, const usc_want *want, room *r)
+{
+    const usc_pack_operands *other = find(own, want->kind, want->k);
+    if (other == NULL) return (usc_given){.form = USC_GIVEN_NONE};
     usc_given given = reference(other);
     r->known = known_of(other);
+    given.c = tensor_of(other->excepted);
     given.known = &r->known;
     return given;
 }
@@ -198,12 +222,12 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
 {
     *out = (usc_given){.form = USC_GIVEN_NONE};
     const usc_want_kind kind = want->kind;
-    const bool read = want->reading > 0 && kind != USC_WANT_READING;
-    const usc_pack_operands *o = read ? &own->readings[want->reading - 1] : own;
+    const usc_pack_operands *o = read_by(own, want);
     if (kind == USC_WANT_LOSS || kind == USC_WANT_NOISE)
         return losses(w, o, kind == USC_WANT_NOISE, r, out, err);
     if (kind == USC_WANT_REFERENCE) *out = reference(o);
-    if (kind == USC_WANT_READING) *out = reading(own, want->k, r);
+    if (kind == USC_WANT_UNREAD || kind == USC_WANT_UNWRITTEN || kind == USC_WANT_READING)
+        *out = reading(own, want, r);
     if (kind == USC_WANT_DTYPE) *out = dtype(own);
     if (kind == USC_WANT_NATIVE) *out = native(o, r);
     if (kind == USC_WANT_SLOPE) *out = sums(o->slope, NULL, NULL);
@@ -400,7 +424,7 @@ static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
         o->n2,        o->n4,        o->n_far,      o->n_noise, o->flushed1, o->flushed2,
         o->flushed3,  o->added_low, o->added_high, o->run_low, o->run_high};
     const usc_safetensor *const marks[] = {o->unpromised, o->kinds, o->near_steps,
-                                           o->ties};
+                                           o->ties, o->excepted};
     usc_status st = USC_OK;
     for (size_t i = 0; i < sizeof floats / sizeof floats[0] && st == USC_OK; i++)
         st = check_floats(floats[i], o, err);

@@ -26,8 +26,9 @@ typedef struct usc_pack_operands {
     const char *usual_dtype; /* that the operator gives; NULL: nobody knows */
     bool other_dtype;        /* the device gave one that is not allowed */
     bool bare; /* nothing is known but the reference, and maybe a scale in s1 to s4 */
-    const char *note; /* what is to be said where this reading stands */
-    int n_readings;   /* of the call, beside its own: */
+    const char *reading; /* the want that asks for it; "": the call's own */
+    const char *note;    /* what is to be said where it stands */
+    int n_readings;      /* of the call, beside its own: */
     const struct usc_pack_operands *readings;
 } usc_pack_operands;
 

@@ -212,6 +212,7 @@ static void read_reading(usc_json_taker *t, const usc_json *output,
                          const usc_safetensors *tensors, usc_pack_operands *o)
 {
     *o = (usc_pack_operands){.path = text(t, output, "path"),
+                             .reading = text(t, output, "reading"),
                              .note = text(t, output, "note")};
 #define READ(name) o->name = usc_json_flag(t, output, #name);
     USC_KEPT_FLAG_LIST(READ)

@@ -5,6 +5,7 @@ corners, tied maxima, sums over steps and narrower arithmetic, and of all that g
 and its sentence."""
 
 import json
+import math
 import os
 import subprocess
 from itertools import zip_longest
@@ -16,6 +17,7 @@ import torch
 import wanted_ops
 from calls import make_call
 from test_corners import OPERATORS as CORNERS
+from test_masked import BAD, MASKS, SDPA, elsewhere, garbage, given, infinite, product, tiles, unread
 from test_quantized import OPERATORS as QUANTIZED
 from test_quantized import both, times_inverse
 from traces import TraceWriter
@@ -108,7 +110,37 @@ READINGS = {
     "in rows, without a reference": (("wanted::noisy", (STRIDED,)), lambda x: 2 * x, "pass"),
     "in rows, without a reference: others": (("wanted::noisy", (STRIDED,)), lambda x: 2 * x.flip(0), "wrong"),
 }  # fmt: skip
-OWN.update(READINGS)
+# ---- what a mask hides, what nobody writes ----
+
+ATTENTION = {f"{mask}, {bad[0]} {bad[1]:g}": given(mask, bad) for mask in MASKS for bad in BAD}
+FORMS = {"product": (product, "pass"), "unread": (unread, "pass"), "tiles": (tiles, "pass"), "elsewhere": (elsewhere, "wrong"),
+         "infinite": (infinite, "wrong"), "garbage": (garbage, "wrong")}  # fmt: skip
+HIDDEN = {f"hidden: {form}, {k}": ((SDPA, args), kernel, verdict) for form, (kernel, verdict) in FORMS.items()
+          for k, args in ATTENTION.items() if verdict == "pass" or k == "float, value nan"}  # fmt: skip
+LENGTHS = [3, 9, 10, 4, 6, 5]
+CTC = ("aten::_ctc_loss", (normal(20, 6, 8, seed=12).log_softmax(-1),
+                           torch.randint(1, 8, (6, 10), generator=torch.Generator().manual_seed(13)),
+                           [20] * 6, LENGTHS, 0, False))  # fmt: skip
+BEHIND = (torch.arange(21) > 2 * torch.tensor(LENGTHS)[:, None, None]) & (torch.arange(20) > 0)[:, None]
+
+
+def of_ctc(fill, change=lambda loss, alpha: (loss, alpha)):
+    """Loss and log_alpha, with `fill` behind the targets."""
+    def run(*args):
+        loss, alpha = torch.ops.aten._ctc_loss.default(*args)
+        return change(loss, alpha.where(~BEHIND, fill))
+
+    return run
+
+
+UNWRITTEN = {
+    "unwritten: large": (CTC, of_ctc(1e30), "pass"),
+    "unwritten: NaN": (CTC, of_ctc(math.nan), "pass"),
+    "unwritten: a NaN elsewhere": (CTC, of_ctc(1e30, lambda l, a: (l, a.index_fill(1, torch.tensor([7]), math.nan))), "wrong"),
+    "unwritten: the step before": (CTC, of_ctc(1e30, lambda l, a: (l, a.roll(1, 1))), "wrong"),
+    "unwritten: another loss": (CTC, of_ctc(1e30, lambda l, a: (l * 1.01, a)), "wrong"),
+}  # fmt: skip
+OWN.update(READINGS | HIDDEN | UNWRITTEN)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
@@ -195,5 +227,5 @@ def test_a_pack_says_what_a_check_says(said, name):
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_check_says(said, name):
-    accused = ("wrong", "reduced") if OWN[name][2] == "wrong" else (OWN[name][2],)
+    accused = ("wrong", "reduced", "nonfinite") if OWN[name][2] == "wrong" else (OWN[name][2],)
     assert said[name][0][0] in accused

@@ -17,12 +17,15 @@ typedef struct bench {
     usc_tensor device, reference, yardstick, moved[2];
     double *wide;
     float *low;
-    const char *fails; /* this want fails */
-    bool rich;         /* wants that need no answer have one, too */
-    bool overflows;    /* a step in float32 does */
-    double moves;      /* what moved inputs make of a result, of its size */
-    double other;      /* another reading gives so much of it; 0: there is none */
-    double *read;      /* its results */
+    const char *fails;     /* this want fails */
+    bool rich;             /* wants that need no answer have one, too */
+    bool overflows;        /* a step in float32 does */
+    double moves;          /* what moved inputs make of a result, of its size */
+    double other;          /* another reading gives so much of it; 0: there is none */
+    double *read;          /* its results */
+    usc_want_kind excepts; /* UNREAD or UNWRITTEN: what it leaves open is marked */
+    uint8_t marks[N];
+    usc_tensor marked;
     const char *dtype; /* that the operator gives, or NULL */
     char asked[MOST_ASKED * 16];
 } bench;
@@ -89,6 +92,15 @@ static usc_given reading(bench *b, int k)
         .form = USC_GIVEN_AS_ASKED, .a = &b->moved[0], .text = "read otherwise"};
 }
 
+static usc_given excepting(bench *b, usc_want_kind kind)
+{
+    if (b->excepts != kind) return (usc_given){.form = USC_GIVEN_NONE};
+    memcpy(b->read, b->f.r, N * sizeof *b->read);
+    b->moved[0] = view(b->read, USC_F64, N);
+    b->marked = view(b->marks, USC_U8, N);
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0], .c = &b->marked};
+}
+
 static usc_given answer(bench *b, const usc_want *want)
 {
     const char *name = usc_want_text(want->kind);
@@ -106,6 +118,8 @@ static usc_given answer(bench *b, const usc_want *want)
     usc_given more;
     if (b->rich && answers_all(b, want, &more)) return more;
     if (want->kind == USC_WANT_READING) return reading(b, want->k);
+    if (want->kind == USC_WANT_UNREAD || want->kind == USC_WANT_UNWRITTEN)
+        return excepting(b, want->kind);
     if (want->kind == USC_WANT_REPLAY)
         return replay(b, want->k, want->reading > 0 ? b->read : b->f.r);
     if (want->kind == USC_WANT_DTYPE && b->dtype != NULL)
@@ -271,7 +285,7 @@ static void what_passes_by_another_reading_stands(void **state)
     for (int i = 0; i < N; i++)
         fixture_set(&b.f, i, b.f.r[i] * 1.01);
     assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
-    assert_non_null(strstr(b.asked, "writes reading "));
+    assert_non_null(strstr(b.asked, "writes unwritten reading "));
     b.other = 1.01;
     const usc_finding f = judged(&b, text, sizeof text);
     assert_int_equal(f.verdict, USC_VERDICT_PASS);
@@ -283,7 +297,7 @@ static void what_passes_by_another_reading_stands(void **state)
     assert_true(own.examples[0].reference == b.f.r[own.examples[0].index]);
     b.other = 1; /* the very same is not judged again */
     assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
-    assert_non_null(strstr(b.asked, "writes reading reading "));
+    assert_non_null(strstr(b.asked, "writes unwritten reading reading "));
     free_bench(&b);
 }
 
@@ -298,6 +312,52 @@ static void readings_are_not_mixed(void **state)
     for (int i = 0; i < N; i++)
         fixture_set(&b.f, i, b.f.r[i] * (i == 5 ? 1.01 : 1));
     assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    free_bench(&b);
+}
+
+/* What is found where three elements hold `value`, the last of which is marked where
+ * `all` are. */
+static usc_finding judged_marked(bench *b, double value, bool all)
+{
+    char text[256];
+    for (int i = 0; i < N; i++)
+        fixture_set(&b->f, i, b->f.r[i]);
+    for (int i = 10; i < 13; i++) {
+        fixture_set(&b->f, i, value);
+        b->marks[i] = i < 12 || all;
+    }
+    return judged(b, text, sizeof text);
+}
+
+static void what_nobody_writes_may_hold_anything(void **state)
+{
+    (void)state;
+    bench b = make_bench(USC_F32);
+    b.o.readings = true;
+    b.excepts = USC_WANT_UNWRITTEN;
+    for (int i = 0; i < 2; i++) {
+        const usc_finding f = judged_marked(&b, i ? (double)NAN : 1e30, true);
+        assert_int_equal(f.verdict, USC_VERDICT_PASS);
+        assert_int_equal(f.excused[USC_EXCUSE_UNWRITTEN], 3);
+    }
+    const usc_finding f = judged_marked(&b, 1e30, false);
+    assert_true(usc_verdict_flagged(f.verdict)); /* and told of without the others */
+    assert_true(f.excused[USC_EXCUSE_UNWRITTEN] == 2 && f.examples[0].index == 12);
+    free_bench(&b);
+}
+
+static void where_something_hidden_reaches_nan_is_as_good_and_nothing_else(void **state)
+{
+    (void)state;
+    bench b = make_bench(USC_F32);
+    b.o.readings = true;
+    b.excepts = USC_WANT_UNREAD;
+    const usc_finding f = judged_marked(&b, (double)NAN, true);
+    assert_int_equal(f.verdict, USC_VERDICT_PASS);
+    assert_int_equal(f.excused[USC_EXCUSE_MASKED], 3);
+    assert_true(usc_verdict_flagged(judged_marked(&b, (double)NAN, false).verdict));
+    assert_true(usc_verdict_flagged(judged_marked(&b, (double)INFINITY, true).verdict));
+    assert_true(usc_verdict_flagged(judged_marked(&b, 1e30, true).verdict));
     free_bench(&b);
 }
 
@@ -534,6 +594,8 @@ int main(void)
         cmocka_unit_test(another_dtype_is_wrong),
         cmocka_unit_test(what_passes_by_another_reading_stands),
         cmocka_unit_test(readings_are_not_mixed),
+        cmocka_unit_test(what_nobody_writes_may_hold_anything),
+        cmocka_unit_test(where_something_hidden_reaches_nan_is_as_good_and_nothing_else),
         cmocka_unit_test(what_a_rounded_result_explains_is_reduced),
         cmocka_unit_test(what_it_leaves_open_stays_wrong),
         cmocka_unit_test(narrow_runs_have_names),

@@ -124,6 +124,7 @@ static usc_given usual(table *t)
 
 static usc_given whole_number(table *t, const usc_want *want)
 {
+    usc_given given;
     switch ((int)want->kind) {
     case USC_WANT_CHOICE:
         return choice(t);
@@ -135,6 +136,11 @@ static usc_given whole_number(table *t, const usc_want *want)
         return one(t, t->marks, USC_BOOL);
     case USC_WANT_USUAL:
         return usual(t);
+    case USC_WANT_UNWRITTEN:
+        t->views[1] = plain(t->marks, USC_BOOL);
+        given = one(t, t->runs + N, USC_I64);
+        given.c = &t->views[1];
+        return given;
     case USC_WANT_WRITES:
         return writes(t, true);
     case USC_WANT_REFERENCE:
@@ -248,7 +254,11 @@ static const output outputs[] = {
     {{.path = "out[0]", .gradient = true, .linear = true, .keep = true, .readings = true},
      USC_F32,
      real_number},
-    {{.path = "out[1]", .admissible = true, .captured = "int64", .keep = true},
+    {{.path = "out[1]",
+      .admissible = true,
+      .captured = "int64",
+      .keep = true,
+      .readings = true},
      USC_I64,
      whole_number},
     {{.path = "out[2]", .free = true, .keep = true}, USC_F16, real_number},
@@ -297,7 +307,7 @@ static void what_was_answered_is_kept(void **state)
         "n_noise",    "flushed1",   "flushed3", "kinds",    "jump_at",    "jump_values",
         "added_low",  "added_high", "run_low",  "run_high", "choice",     "admissible",
         "unpromised", "usual",      "write_at", "writes",   "write_rows", "near_steps",
-        "side_low",   "side_high",  "sums_low",
+        "side_low",   "side_high",  "sums_low", "excepted",
     };
     char *text = malloc(TEXT);
     usc_error err;

@@ -53,7 +53,6 @@ class Operands:
         self._replays, self._held = {}, 0
         self._places = {}  # place in the lists -> Reference
         self._flushed = {}  # place, or None -> what flushes
-        self.unwritten = None  # path -> elements that the CPU never writes; None: nobody has looked
         self.note = ""  # on what is judged by them
         self.readings = None  # other readings of the call, where any were asked for
 

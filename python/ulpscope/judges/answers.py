@@ -108,6 +108,27 @@ class Answers:
         except TypeError:  # a dtype of which only bytes are known
             return case.bytes(native.contiguous().view(torch.uint8), short(native.dtype))
 
+    # ---- other readings of the call ----
+
+    def unread(self, case, k):
+        self._read(case, _core.reading_unread, self.readings.unread())
+
+    def unwritten(self, case, k):
+        self._read(case, _core.reading_unwritten, self.readings.unwritten())
+
+    def reading(self, case, k):
+        self._read(case, _core.reading_others + k, self.readings.reading(k))
+
+    def _read(self, case, number, found):
+        if found is None or (found[2] and self.path not in found[2]):
+            return case.give()
+        note, operands, marks = found
+        device = self.device if self.outputs is None else as_held(operands, self.outputs)[self.path]
+        other = self._others[number] = Answers(operands, self.path, device)
+        truth, yardstick = (of[self.path] for of in (other.reference.truth, other.reference.yardstick))
+        known = known_of(operands, self.path, device)
+        return case.read(truth, yardstick, device, note, marks.get(self.path), **known)
+
     # ---- looks ----
 
     def slope(self, case, k):
@@ -119,16 +140,6 @@ class Answers:
     def functions(self, case, k):
         wide, narrow = self.own.raw_replay(k)
         case.give(wide.get(self.path), narrow.get(self.path))
-
-    def reading(self, case, k):
-        found = self.readings.reading(k)
-        if found is None:
-            return case.give()
-        note, operands = found
-        device = self.device if self.outputs is None else as_held(operands, self.outputs)[self.path]
-        other = self._others[k + 1] = Answers(operands, self.path, device)
-        truth, yardstick = (of[self.path] for of in (other.reference.truth, other.reference.yardstick))
-        return case.read(truth, yardstick, device, note, **known_of(operands, self.path, device))
 
     def replay(self, case, k):
         wide, narrow = self.operands.replay_of(self.path, k)

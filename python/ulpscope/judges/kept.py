@@ -45,6 +45,14 @@ def form_of(operands, path):
     return reference.truth[path].to(captured_dtype(operands.call, path) or native.dtype)
 
 
+def _draws(operands, readings):
+    """Whether it draws random numbers, and not only what nobody writes differs."""
+    if not operands.reference.is_random():
+        return False
+    written = readings.unwritten()
+    return written is None or written[1].reference.is_random()
+
+
 def outputs_of_call(call):
     """A case that has kept what the outputs of a call are judged against, and why they cannot be
     judged ("" where they can)."""
@@ -56,7 +64,7 @@ def outputs_of_call(call):
     readings = Readings(call, timing, shared_operands)
     try:
         operands = held_to(shared_operands(call, timing), shared_operands)
-        if not promises_nothing(call) and operands.reference.is_random():
+        if not promises_nothing(call) and _draws(operands, readings):
             return case, RANDOM
         for path in operands.reference.truth:
             answer_all(case, operands, path, form_of(operands, path), readings, keep=True)

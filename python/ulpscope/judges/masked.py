@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention with NaN or Inf in what a mask hides. A hidden key has weight 0: one form of attention
 multiplies it by what is there, and 0 NaN is NaN; another one never reads it, and kernels in tiles do
-either from tile to tile. Here the call is held to the form that reads no hidden key, and where a hidden
-one reaches NaN is as good. Serves `session.judging`. Of torch it needs its softmax and `einsum`.
+either from tile to tile. So the call may be held to the form that reads no hidden key, and where a hidden
+one reaches NaN is as good. Serves `readings`. Of torch it needs its softmax and `einsum`.
 """
 
 import copy
 import math
-from dataclasses import replace
 
 import torch
 
@@ -18,29 +17,20 @@ MOST = 1 << 26  # products of weights and values
 NOTE = "NaN or Inf of a hidden key: one form of attention multiplies it by 0, another does not read it"
 
 
-def forgiven(call, answer, judge):
-    """The verdict by the form that reads no hidden key, the NaN that these reach being excused; None
-    where nothing hidden is NaN, or something else is accused. `judge(call, answer)` judges."""
-    if call.composite or call.schema is None or base_name(call.op)[1] != "scaled_dot_product_attention" or answer.trespass:
+def unread(call):
+    """(the call in the form that reads no hidden key, which elements a hidden one may reach); None where
+    nothing hidden is NaN."""
+    if call.composite or call.schema is None or base_name(call.op)[1] != "scaled_dot_product_attention":
         return None
     given = arguments_of(call, bind_exact(call, lambda captured: "cpu").tensors)
     if given.get("dropout_p") or not given["query"].is_floating_point():
         return None
-    reached, path = _reached(given), "out[0]"
-    out = answer.outputs.get(path)
-    if out is None or reached is None or reached.shape != out.shape or not bool(reached.any()):
+    reached = _reached(given)
+    if reached is None or not bool(reached.any()):
         return None
     other = copy.copy(call)
     other.function = _Unread(call.function)
-    right = _attend(**{name: _wide(v) for name, v in given.items()}).to(out.dtype)
-    free = reached & out.isnan() & ~right.isnan()
-    verdict = judge(other, replace(answer, outputs={**answer.outputs, path: torch.where(free, right, out)}))
-    if verdict.verdict != "pass":
-        return None
-    verdict.answer = answer
-    verdict.findings.excuse(0, "masked", int(free.sum()))
-    verdict.remarks = [*verdict.remarks, NOTE]
-    return verdict
+    return other, reached
 
 
 def _wide(value):

@@ -24,7 +24,7 @@ def judge_outputs(operands, answer, narrow=False, readings=None):
     return found if len(found) else Findings([Finding("", "pass")])
 
 
-def judge_output(found, operands, device, path, narrow, readings, outputs):
+def judge_output(found, operands, device, path, narrow=False, readings=None, outputs=None):
     """Adds the finding on one output; `unjudged` where its reference fails."""
     try:
         answers.judge(found, operands, path, device, narrow, readings, outputs)

@@ -10,7 +10,9 @@ from ..calls.indices import aligned
 from ..executors.conventions import readings
 from ..executors.operands import Operands
 from ..executors.reference import DrawsUnsaid
+from . import masked
 from .relations.layouts import in_rows
+from .unwritten import unwritten
 
 IN_ROWS = "for this layout the CPU gives something else than for the same numbers in rows; held to the latter"
 
@@ -28,6 +30,11 @@ class Readings:
         self.call, self.timing, self.make = call, timing, make
         self._calls = self._each()
         self._made = []  # (note, Operands that have begun, or what they raised)
+        self._once = {}  # want -> what is made for it
+
+    def made(self, name):
+        """What was made for a want, None where it was not asked for."""
+        return self._once.get(name)
 
     def _each(self):
         """(note, call) of each. The last one because a kernel of the CPU may misread a tensor that is
@@ -37,26 +44,47 @@ class Readings:
         if rows is not None:
             yield IN_ROWS, rows
 
+    def unread(self):
+        """(note, operands, path -> elements) of attention that reads nothing hidden, and of those that may be
+        NaN beside; None where nothing is hidden that is NaN."""
+        if "unread" not in self._once:
+            found = masked.unread(self.call)
+            self._once["unread"] = found and (masked.NOTE, self._begun(found[0]), {"out[0]": found[1]})
+        return _or_raise(self._once["unread"])
+
+    def unwritten(self):
+        """(note, operands, path -> elements) of what the CPU's kernel writes, and of those that it leaves; None
+        where it leaves none."""
+        if "unwritten" not in self._once:
+            marks = unwritten(self.call)
+            self._once["unwritten"] = ("", self._begun(self.call, marks), marks) if marks else None
+        return _or_raise(self._once["unwritten"])
+
     def reading(self, k):
-        """(note, operands) of reading k; None where there are no more. Raises what its operators raise."""
+        """(note, operands, {}) of reading k; None where there are no more. Raises what its operators raise."""
         while len(self._made) <= k:
             found = next(self._calls, None)
             if found is None:
                 return None
             note, call = found
             self._made.append((note, self._begun(call)))
-        note, operands = self._made[k]
-        if isinstance(operands, Exception):
-            raise operands
-        return note, operands
+        return _or_raise((*self._made[k], {}))
 
-    def _begun(self, call):
+    def _begun(self, call, unwritten=None):
+        """Operands that have begun, or what they raised."""
         operands = self.make(call, self.timing)
+        operands.reference.unwritten = unwritten or {}
         try:
             operands.begin()
         except Exception as problem:  # whatever an operator raises
             return problem
         return operands
+
+
+def _or_raise(made):
+    if made is not None and isinstance(made[1], Exception):
+        raise made[1]
+    return made
 
 
 def held_to(operands, make=Operands):
@@ -82,6 +110,16 @@ def _begins(operands):
     except Exception:  # whatever an operator raises
         return False
     return True
+
+
+def clear_of_memory(operands):
+    """The operands; where a reading was asked for that leaves out what nobody writes, and there is one, its."""
+    readings = operands.readings
+    made = readings and readings.made("unwritten")
+    if not made or isinstance(made[1], Exception):
+        return operands
+    made[1].readings = readings
+    return made[1]
 
 
 def as_held(operands, outputs):

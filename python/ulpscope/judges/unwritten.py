@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elements that the CPU's own kernel never writes: the memory of a result as it was handed out (what lies behind
 the targets in ctc_loss's log_alpha). Nobody promises them. They are found by what the C library fills new memory
-with, once with one byte and once with another. Serves `session.judging`. Of torch it needs that its memory comes
+with, once with one byte and once with another. Serves `readings`. Of torch it needs that its memory comes
 from malloc; elsewhere nothing is found."""
 
 import ctypes
@@ -54,9 +54,3 @@ def _filled(fill):
             yield
         finally:
             library.mallopt(M_PERTURB, 0)
-
-
-def without(outputs, masks):
-    """Outputs with 0 in place of elements that nobody promises."""
-    return outputs | {p: outputs[p].masked_fill(m, 0) for p, m in masks.items()
-                      if p in outputs and outputs[p].shape == m.shape}  # fmt: skip

@@ -22,7 +22,6 @@ from ..executors.operands import Operands, Timing
 from ..executors.reference import DrawsUnsaid, Reference
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ..executors.streams import kept_state
-from ..judges import masked
 from ..judges import standards as _standards
 from ..judges.calm import calm_call
 from ..judges.carried import carried
@@ -30,10 +29,9 @@ from ..judges.draws.operators import judge_draws
 from ..judges.outputs import judge_outputs
 from ..judges.own_steps import forgiven
 from ..judges.refused import DIVIDED, judged_beside, kind_of
-from ..judges.readings import Readings, held_to
+from ..judges.readings import Readings, clear_of_memory, held_to
 from ..judges.rows import gathered, merged, pieces, places
 from ..judges.sampled import is_small, sampled
-from ..judges.unwritten import unwritten, without
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
 
@@ -224,42 +222,8 @@ def _seeded(call, device):
     return answers
 
 
-def _judge_answer(call, answer, timing, operands=None):
-    """The verdict over one answer, of every output by whichever reading of the call suits it
-    better; `unjudged` with the reason where anything fails."""
-    verdict = _judge_held_to(call, answer, timing, operands, narrow=True)
-    if verdict.verdict not in FLAGGED or verdict.operands is None:
-        return verdict
-    if verdict.verdict == "nonfinite":
-        unread = masked.forgiven(call, answer, lambda call, answer: _judge_held_to(call, answer, timing))
-        if unread is not None:
-            return unread
-    promised = _judge_promised(call, answer, timing, verdict.operands)
-    if promised is not None:
-        return promised
-    return verdict
-
-
-def _judge_promised(call, answer, timing, known):
-    """The verdict without the elements that the CPU's own kernel never writes, which is found out once for the
-    operands `known`; None where there are none, or others are accused."""
-    if known.unwritten is None:
-        known.unwritten = unwritten(call)
-    masks = known.unwritten
-    if not masks:
-        return None
-    operands = Operands(call, timing)
-    operands.reference.unwritten = masks
-    kept = replace(answer, outputs=without(answer.outputs, masks))
-    verdict = _judge_held_to(call, kept, timing, operands)
-    if verdict.verdict in FLAGGED or verdict.operands is None:
-        return None
-    for i, finding in enumerate(verdict.findings):
-        verdict.findings.excuse(i, "unwritten", int(masks[finding.path].sum()) if finding.path in masks else 0)
-    return replace(verdict, answer=answer)
-
-
-def _judge_held_to(call, answer, timing, operands=None, narrow=False):
+def _judge_answer(call, answer, timing, operands=None, narrow=True):
+    """The verdict over one answer; `unjudged` with the reason where anything fails."""
     large = _in_pieces(call, answer, timing)
     if large is not None:
         return large
@@ -278,7 +242,7 @@ def _judge_held_to(call, answer, timing, operands=None, narrow=False):
         if beside is None:
             return _without_reference(call, problem, answer)
         operands, findings = beside
-    return Verdict.of(findings, answer=answer, operands=operands)
+    return Verdict.of(findings, answer=answer, operands=clear_of_memory(operands))
 
 
 def _in_pieces(call, answer, timing):
@@ -291,7 +255,7 @@ def _in_pieces(call, answer, timing):
         return None
     judged, kept, part = [], None, None
     for piece in parts:
-        verdict = _judge_held_to(piece.call, piece.answer, timing)
+        verdict = _judge_answer(piece.call, piece.answer, timing, narrow=False)
         if verdict.operands is None:
             return replace(verdict, answer=answer)
         judged.append((piece, verdict.findings))

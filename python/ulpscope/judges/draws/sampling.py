@@ -50,4 +50,4 @@ def _judge_undrawn(found, call, answer, path):
     operands = Operands(call, Timing())
     operands.reference.may_draw = True
     operands.begin()
-    judge_output(found, operands, answer, path, narrow=False)
+    judge_output(found, operands, answer.outputs[path], path)
