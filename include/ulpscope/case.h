@@ -20,7 +20,8 @@ USC_BEGIN_DECLS
 #define USC_WANT_LIST(X)                                                                 \
     X(NOTHING, "nothing", 0)     /* the finding on the output stands */                  \
     X(REFERENCE, "reference", 1) /* a: R, float64 or whole numbers; b: Y, or R; text: a  \
-                                    note on the output */                                \
+                                    note on the output; c: elements that hang on what    \
+                                    the CPU refuses, number: the usc_excuse */           \
     X(DTYPE, "dtype", 1)         /* text: the dtype that the operator gives */           \
     X(NATIVE, "native", 1)       /* a: the CPU's own in the dtypes captured; text */     \
     X(SLOPE, "slope", 0)         /* a: R moved by the slope [S] */                       \

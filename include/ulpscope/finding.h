@@ -196,12 +196,6 @@ USC_API USC_NODISCARD usc_status usc_findings_excuse(usc_findings *f, int i,
                                                      usc_excuse excuse, int64_t n,
                                                      usc_error *err);
 
-/** The same of elements that the CPU refuses: what else would pass is `undefined`.
- * Errors: USC_E_NOMEM. */
-USC_API USC_NODISCARD usc_status usc_findings_refuse(usc_findings *f, int i,
-                                                     usc_excuse excuse, int64_t n,
-                                                     usc_error *err);
-
 /**
  * The same call without chance, `calm`, beside draws of which only the spread was tested:
  * where both pass, its findings come first, and the values of the draws count as judged

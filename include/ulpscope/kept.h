@@ -49,7 +49,7 @@ USC_BEGIN_DECLS
     X(write_at)   /* updates that meet in one place: flat places, */                     \
     X(writes)     /* values, */                                                          \
     X(write_rows) /* the row of each */                                                  \
-    X(excepted)   /* of a reading: elements that may be something else */
+    X(excepted)   /* elements that may be something else */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \
     X(exact)        /* held to the reference's bits, also if it is a float */            \
@@ -102,6 +102,7 @@ typedef struct usc_kept {
     const char *path;
     const char *unjudged;         /* why there is nothing to judge by; NULL: there is */
     const char *reading;          /* the want that asks for it; NULL: the call's own */
+    const char *refused;          /* code of the excuse for `excepted`; NULL: none */
     const char *note;             /* what is to be said where this reading stands */
     const char *captured, *dtype; /* dtypes that are right; NULL: nobody knows */
     int ndim;

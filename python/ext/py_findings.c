@@ -112,9 +112,7 @@ static int place_of(PyObject *self, int i)
     return -1;
 }
 
-static PyObject *add_excused(PyObject *self, PyObject *args,
-                             usc_status (*add)(usc_findings *, int, usc_excuse, int64_t,
-                                               usc_error *))
+static PyObject *findings_excuse(PyObject *self, PyObject *args)
 {
     int i;
     const char *code;
@@ -125,17 +123,7 @@ static PyObject *add_excused(PyObject *self, PyObject *args,
     const usc_excuse excuse = usc_excuse_by_code(code);
     if (excuse == USC_N_EXCUSES)
         return PyErr_Format(PyExc_ValueError, "%s: no such excuse", code);
-    return told(self, add(list_of(self), i, excuse, n, &err), &err);
-}
-
-static PyObject *findings_excuse(PyObject *self, PyObject *args)
-{
-    return add_excused(self, args, usc_findings_excuse);
-}
-
-static PyObject *findings_refuse(PyObject *self, PyObject *args)
-{
-    return add_excused(self, args, usc_findings_refuse);
+    return told(self, usc_findings_excuse(list_of(self), i, excuse, n, &err), &err);
 }
 
 static PyObject *findings_note(PyObject *self, PyObject *args)
@@ -318,8 +306,6 @@ static PyMethodDef findings_methods[] = {
      "same(path, n, sizes, float_size, n_odd): see usc_findings_same."},
     {"excuse", findings_excuse, METH_VARARGS,
      "excuse(i, code, n): see usc_findings_excuse."},
-    {"refuse", findings_refuse, METH_VARARGS,
-     "refuse(i, code, n): see usc_findings_refuse."},
     {"note", findings_note, METH_VARARGS, "note(i, text)."},
     {"rename", findings_rename, METH_VARARGS, "rename(i, path)."},
     {"calmed", findings_calmed, METH_O, "calmed(calm) -> bool: see usc_findings_calmed."},

@@ -120,6 +120,7 @@ static PyObject *entry_of(const usc_kept *k, int i)
             py_put(dict, "shape", numbers(k->sizes, k->ndim)) < 0 ||
             put_known(dict, k) < 0 ||
             (k->reading != NULL && py_put(dict, "reading", core_text(k->reading)) < 0) ||
+            (k->refused != NULL && py_put(dict, "refused", core_text(k->refused)) < 0) ||
             (k->note != NULL && py_put(dict, "note", core_text(k->note)) < 0) ||
             (k->of.choice != NULL && py_put(dict, "choice", choice_of(&k->how)) < 0) ||
             py_put(dict, "operands", operands_of(k, i)) < 0 ||

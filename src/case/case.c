@@ -301,7 +301,6 @@ usc_status usc_case_form(usc_case *c, usc_error *err)
         usc_case_conclude(c, USC_VERDICT_UNJUDGED, "there is no reference");
         return usc_case_go(c, usc_case_end);
     }
-    if (c->reading.at == 0) usc_case_read_own(c);
     c->truth = *c->given.a;
     c->yardstick = c->given.b != NULL ? *c->given.b : c->truth;
     char text[256];
@@ -309,6 +308,7 @@ usc_status usc_case_form(usc_case *c, usc_error *err)
         usc_case_conclude(c, USC_VERDICT_WRONG, "%s", text);
         return usc_case_go(c, usc_case_end);
     }
+    if (c->reading.at == 0) usc_case_read_own(c);
     const usc_status st = widen_truth(c, err);
     if (st != USC_OK) return st;
     const bool as_captured =
@@ -325,6 +325,7 @@ usc_status usc_case_put_away(usc_case *c, usc_error *err)
     c->look.judge = NULL;
     if (usc_case_may_read(c)) return usc_case_go(c, usc_case_read);
     c->stage = NULL;
+    if (c->reading.at == 0 && c->reading.n_refused > 0) usc_case_refuse(c);
     if (c->reading.note != NULL) usc_case_note(c, "%s", c->reading.note);
     if (c->kept == NULL) return usc_case_keep(c, err);
     usc_case_keep_end(c);

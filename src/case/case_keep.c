@@ -437,6 +437,12 @@ usc_status usc_case_keep_reading(usc_case *c, usc_error *err)
     return USC_OK;
 }
 
+void usc_case_keep_refused(usc_case *c, usc_excuse excuse)
+{
+    const usc_excuse_info *info = usc_excuse_info_of(excuse);
+    if (info != NULL) c->kept->refused = info->code;
+}
+
 void usc_case_keep_excepted(usc_case *c, const usc_tensor *marks)
 {
     const double *marked = usc_case_wide(c, marks);

@@ -116,27 +116,36 @@ static usc_case_output as_read(const usc_case *c)
 }
 
 /* Where something hidden may reach, NaN is as good as R: one form of attention multiplies
- * it by 0. What the CPU's kernel leaves as the memory was may hold anything. */
+ * it by 0. What the CPU's kernel leaves as the memory was, or hangs on something that it
+ * refuses, may hold anything. */
 static bool is_as_good(const usc_case *c, double got, double right)
 {
-    if (c->reading.at == USC_READING_UNWRITTEN) return true;
+    if (c->reading.at != USC_READING_UNREAD) return true;
     return isnan(got) && !isnan(usc_case_rounded(c, right));
 }
 
-/* Puts right what is as good, of the marked elements. */
-static void put_right(usc_case *c, const usc_tensor *truth, const usc_tensor *marks)
+/* Puts right what is as good, of the marked elements; how many. */
+static int64_t put_right(usc_case *c, const usc_tensor *truth, const usc_tensor *marks)
 {
+    int64_t n_free = 0;
+    const size_t size = usc_dtype_info_of(truth->dtype)->size;
+    const unsigned char *raw = usc_case_plain(c, truth);
     const double *r = usc_case_wide(c, truth), *d = usc_case_wide(c, &c->device);
     const double *marked = usc_case_wide(c, marks);
     if (r == NULL || d == NULL || marked == NULL || !usc_case_spare(c, &c->device))
-        return; /* the driver tells */
+        return 0; /* the driver tells */
     for (int64_t i = 0; i < c->n; i++) {
         if (marked[i] == 0 || !is_as_good(c, d[i], r[i])) continue;
-        usc_case_put(c, i, r[i]);
-        c->reading.n_free++;
+        if (truth->dtype ==
+            c->device.dtype) /* of large integers no double has all bits */
+            memcpy(c->spare_room + (size_t)i * size, raw + (size_t)i * size, size);
+        else
+            usc_case_put(c, i, r[i]);
+        n_free++;
     }
     c->device = c->spared;
     c->spared.data = NULL;
+    return n_free;
 }
 
 static usc_status begin(usc_case *c, int number, usc_error *err)
@@ -157,7 +166,7 @@ static usc_status begin(usc_case *c, int number, usc_error *err)
         if (c->o.keep)
             usc_case_keep_excepted(c, &marks);
         else
-            put_right(c, &truth, &marks);
+            c->reading.n_free = put_right(c, &truth, &marks);
     }
     c->tensors[0] = truth;
     c->tensors[1] = yardstick;
@@ -182,6 +191,29 @@ void usc_case_read_own(usc_case *c)
     const char *note = c->text[0] != '\0' ? usc_case_text(c, c->text) : NULL;
     c->reading.note = c->reading.own_note = note;
     if (c->kept != NULL) usc_case_keep_note(c);
+    const usc_tensor *marks = c->given.c;
+    const usc_excuse excuse = (usc_excuse)c->given.number;
+    if (marks == NULL || c->o.bytes != NULL || c->truth.dtype == USC_DTYPE_NONE ||
+        !usc_case_fits(marks, &c->truth) || usc_excuse_info_of(excuse) == NULL)
+        return;
+    if (c->kept != NULL) {
+        usc_case_keep_excepted(c, marks);
+        usc_case_keep_refused(c, excuse);
+        return;
+    }
+    c->reading.refused = excuse;
+    c->reading.n_refused = put_right(c, &c->truth, marks);
+}
+
+void usc_case_refuse(usc_case *c)
+{
+    const int64_t n = c->reading.n_refused;
+    usc_case_excuse(c, c->reading.refused, n);
+    if (c->f.verdict != USC_VERDICT_PASS) return;
+    c->f.verdict = USC_VERDICT_UNDEFINED;
+    c->f.reason = usc_excuse_info_of(c->reading.refused)->words;
+    c->f.judgement.n_mismatch = n;
+    if (c->f.numbers == USC_NUMBERS_NONE) c->f.numbers = USC_NUMBERS_COUNT;
 }
 
 bool usc_case_may_read(const usc_case *c)

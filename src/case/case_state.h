@@ -135,7 +135,9 @@ struct usc_case {
         usc_tensor truth;    /* R, */
         usc_kept *kept;      /* and what is kept of it, by the call's own reading */
         usc_kept *last;      /* that was kept */
-        int64_t n_free;      /* elements that it excepts, of the one at hand */
+        int64_t n_free;      /* elements that the one at hand excepts */
+        int64_t n_refused;   /* that hang on what the CPU refuses, */
+        usc_excuse refused;  /* and on what */
         const char *own_note, *note; /* of that and of the one at hand; NULL: none */
     } reading;
     bool s_matters;      /* S of some look is above |R| somewhere */
@@ -251,7 +253,11 @@ usc_case_stage usc_case_keep_exact;
 /** Whether an output is to be held to another reading of the call before its finding
  * stands, or was just now; that. */
 bool usc_case_may_read(const usc_case *c);
-void usc_case_read_own(usc_case *c); /* notes what is to be said of the call's own */
+
+/** R of the call's own reading was given: what is to be said of it, and what hangs on
+ * something that the CPU refuses. In the end these elements count. */
+void usc_case_read_own(usc_case *c);
+void usc_case_refuse(usc_case *c);
 usc_case_stage usc_case_read;
 
 /** Of whole numbers that runs on moved inputs gave: what the call's steps settle, all of
@@ -290,6 +296,7 @@ usc_status usc_case_keep_reading(usc_case *c, usc_error *err);
 void usc_case_kept_reading(usc_case *c);
 void usc_case_keep_note(usc_case *c);
 void usc_case_keep_excepted(usc_case *c, const usc_tensor *marks);
+void usc_case_keep_refused(usc_case *c, usc_excuse excuse);
 
 /* What was given, or has been found out. */
 void usc_case_keep_dtype(usc_case *c);

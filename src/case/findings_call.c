@@ -21,20 +21,6 @@ static bool passes(const usc_finding *f)
     return f->verdict == USC_VERDICT_PASS;
 }
 
-usc_status usc_findings_refuse(usc_findings *f, int i, usc_excuse excuse, int64_t n,
-                               usc_error *err)
-{
-    usc_finding *one = f->items[i];
-    usc_findings_excused(f, one, excuse, n);
-    if (passes(one) && n > 0) {
-        one->verdict = USC_VERDICT_UNDEFINED;
-        one->reason = usc_excuse_info_of(excuse)->words;
-        one->judgement.n_mismatch = n;
-        if (one->numbers == USC_NUMBERS_NONE) one->numbers = USC_NUMBERS_COUNT;
-    }
-    return usc_findings_status(f, err);
-}
-
 static double largest_score(const usc_finding *f)
 {
     return f->numbers == USC_NUMBERS_ALL ? f->judgement.max : (double)INFINITY;

@@ -142,7 +142,8 @@ static void say_statement(line *l, const usc_said *s)
         return;
     }
     if (reason || f == NULL || s->verdict == USC_VERDICT_UNJUDGED ||
-        s->verdict == USC_VERDICT_UNSUPPORTED) {
+        s->verdict == USC_VERDICT_UNSUPPORTED ||
+        (s->verdict == USC_VERDICT_UNDEFINED && f->n == 0)) {
         say(l, "is %s: %s", usc_verdict_text(s->verdict),
             reason      ? s->reason
             : f != NULL ? f->reason

@@ -177,8 +177,12 @@ static usc_case_output known_of(const usc_pack_operands *o)
 
 static usc_given reference(const usc_pack_operands *o)
 {
-    usc_given given = tensors(o->reference, o->yardstick, NULL);
+    usc_given given = tensors(o->reference, o->yardstick, o->excepted);
     given.text = o->note;
+    if (o->refused != NULL && o->refused[0] != '\0')
+        given.number = usc_excuse_by_code(o->refused);
+    else if (o->reading == NULL || o->reading[0] == '\0')
+        given.c = NULL;
     return given;
 }
 
@@ -211,7 +215,6 @@ static usc_given reading(const usc_pack_operands *own, const usc_want *want, roo
     if (other == NULL) return (usc_given){.form = USC_GIVEN_NONE};
     usc_given given = reference(other);
     r->known = known_of(other);
-    given.c = tensor_of(other->excepted);
     given.known = &r->known;
     return given;
 }

@@ -168,10 +168,13 @@ static usc_status judge_call(packed *p, usc_pack_call *call, usc_error *err)
     const int64_t begin = usc_pack_now();
     usc_safetensors *tensors = NULL;
     usc_status st = USC_OK;
-    if (call->unjudged != NULL) {
+    if (call->unjudged != NULL || call->undefined != NULL) {
+        const bool undefined = call->unjudged == NULL;
         st = usc_pack_open_case(&p->w, 1, err);
         if (st == USC_OK)
-            st = usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", call->unjudged);
+            st = usc_pack_say(
+                &p->w, undefined ? USC_VERDICT_UNDEFINED : USC_VERDICT_UNJUDGED, "", err,
+                "%s", undefined ? call->undefined : call->unjudged);
         (void)count_given(p, call->row.call);
     } else {
         st = open_operands(p, call, &tensors, err);

@@ -27,6 +27,7 @@ typedef struct usc_pack_operands {
     bool other_dtype;        /* the device gave one that is not allowed */
     bool bare; /* nothing is known but the reference, and maybe a scale in s1 to s4 */
     const char *reading; /* the want that asks for it; "": the call's own */
+    const char *refused; /* code of the excuse for `excepted`; "": none */
     const char *note;    /* what is to be said where it stands */
     int n_readings;      /* of the call, beside its own: */
     const struct usc_pack_operands *readings;

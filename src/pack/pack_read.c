@@ -124,6 +124,7 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
     snprintf(t.place, sizeof t.place, "calls[%zu]", m->next++);
     *out = (usc_pack_call){.row = read_row(&t, c, arena),
                            .unjudged = usc_json_text(&t, c, "unjudged", NULL),
+                           .undefined = usc_json_text(&t, c, "undefined", NULL),
                            .file = usc_json_text(&t, c, "operands_file", NULL),
                            .inputs_file = usc_json_text(&t, c, "inputs_file", NULL),
                            .inputs = usc_json_list(&t, c, "inputs"),
@@ -213,6 +214,7 @@ static void read_reading(usc_json_taker *t, const usc_json *output,
 {
     *o = (usc_pack_operands){.path = text(t, output, "path"),
                              .reading = text(t, output, "reading"),
+                             .refused = text(t, output, "refused"),
                              .note = text(t, output, "note")};
 #define READ(name) o->name = usc_json_flag(t, output, #name);
     USC_KEPT_FLAG_LIST(READ)

@@ -28,6 +28,7 @@ typedef struct usc_pack_entry {
 typedef struct usc_pack_call {
     usc_result_row row;      /* what identifies it */
     const char *unjudged;    /* why none of it can be judged; NULL else */
+    const char *undefined;   /* why its result is nothing that was promised; NULL else */
     const char *file;        /* of its operands, relative to the pack; NULL for none */
     const char *inputs_file; /* likewise, of its arguments */
     const usc_json *inputs;  /* names in that file, and arguments */

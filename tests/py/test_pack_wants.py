@@ -140,7 +140,36 @@ UNWRITTEN = {
     "unwritten: the step before": (CTC, of_ctc(1e30, lambda l, a: (l, a.roll(1, 1))), "wrong"),
     "unwritten: another loss": (CTC, of_ctc(1e30, lambda l, a: (l * 1.01, a)), "wrong"),
 }  # fmt: skip
-OWN.update(READINGS | HIDDEN | UNWRITTEN)
+# ---- what the CPU refuses ----
+
+TABLE = normal(24, 10, seed=14)
+AT = torch.where(torch.arange(40) == 7, 31, torch.arange(40) % 24)
+DIVIDEND, DIVISOR = torch.arange(60) % 13, torch.arange(60) % 5
+DIVIDE, ROWS = ("aten::floor_divide", (DIVIDEND, DIVISOR)), ("aten::index_select", (TABLE, 0, AT))
+WHOLE = ("aten::index_select", (torch.arange(24) + (1 << 60), 0, AT))
+
+
+def quotient(by, more=0):
+    return lambda a, b: torch.where(b == 0, by, a // b.clamp(min=1)) + more * (a > 8)
+
+
+def rows(shift=0, garbage=0.0):
+    return lambda x, d, i: torch.where((i < 24).reshape(-1, *[1] * (x.dim() - 1)), x[(i + shift).clamp(0, 23)],
+                                       torch.tensor(garbage).to(x.dtype))  # fmt: skip
+
+
+REFUSED = {
+    "divided by zero": (DIVIDE, quotient(-1), "undefined"),
+    "divided by zero: off by one": (DIVIDE, quotient(-1, 1), "wrong"),
+    "divided by zero only": (("aten::floor_divide", (DIVIDEND, 0 * DIVISOR)), quotient(7), "undefined"),
+    "out of range": (ROWS, rows(), "undefined"),
+    "out of range: NaN": (ROWS, rows(0, math.nan), "undefined"),
+    "out of range: the next row": (ROWS, rows(1), "wrong"),
+    "out of range, large numbers": (WHOLE, rows(), "undefined"),
+    "out of range, large numbers: others": (WHOLE, rows(1), "wrong"),
+    "all out of range": (("aten::index_select", (TABLE, 0, AT + 99)), rows(), "undefined"),
+}  # fmt: skip
+OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
@@ -150,8 +179,9 @@ CASES = {
 
 
 def operator(op):
-    name, _, overload = op.partition("::")[2].partition(".")
-    return getattr(getattr(torch.ops.aten, name), overload or "default")
+    space, _, rest = op.partition("::")
+    name, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, space), name), overload or "default")
 
 
 @pytest.fixture(scope="module")
@@ -160,13 +190,13 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wants")
     calls, checked = {}, {}
     with TraceWriter(folder / "trace") as t:
-        for (op, args), _ in CASES.values():
+        for (op, args), computes in CASES.values():
             if id(args) not in calls:
                 calls[id(args)] = (len(calls) + 1, args)
-                t.add(op, *args, out=results(op, args))
+                t.add(op, *args, out=results(op, args, computes))
     for name, ((op, args), computes) in CASES.items():
         device = PythonDevice(lambda _, a, k, computes=computes: computes(*a, **k))
-        call = make_call(op, *args, live=results(op, args))
+        call = make_call(op, *args, live=results(op, args, computes))
         checked[name] = call, judge_call(call, device, seconds=0)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -186,12 +216,13 @@ def told(call, verdict):
     return verdict.verdict, row["bits"], row["sentence"], row["notes"]
 
 
-def results(op, args):
-    """What the CPU gives, as it is captured."""
-    space, _, rest = op.partition("::")
-    name, _, overload = rest.partition(".")
-    out = getattr(getattr(getattr(torch.ops, space), name), overload or "default")(
-        *(a.clone() if isinstance(a, torch.Tensor) else a for a in args))  # fmt: skip
+def results(op, args, computes):
+    """What the CPU gives, as it is captured; what a device gives where it refuses the call."""
+    given = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
+    try:
+        out = operator(op)(*given)
+    except (RuntimeError, IndexError):
+        out = computes(*given)
     return list(out) if isinstance(out, tuple) else [out]
 
 

@@ -17,13 +17,14 @@ typedef struct bench {
     usc_tensor device, reference, yardstick, moved[2];
     double *wide;
     float *low;
-    const char *fails;     /* this want fails */
-    bool rich;             /* wants that need no answer have one, too */
-    bool overflows;        /* a step in float32 does */
-    double moves;          /* what moved inputs make of a result, of its size */
-    double other;          /* another reading gives so much of it; 0: there is none */
-    double *read;          /* its results */
-    usc_want_kind excepts; /* UNREAD or UNWRITTEN: what it leaves open is marked */
+    const char *fails; /* this want fails */
+    bool rich;         /* wants that need no answer have one, too */
+    bool overflows;    /* a step in float32 does */
+    double moves;      /* what moved inputs make of a result, of its size */
+    double other;      /* another reading gives so much of it; 0: there is none */
+    double *read;      /* its results */
+    usc_want_kind
+        excepts; /* UNREAD, UNWRITTEN, REFERENCE: what it leaves open is marked */
     uint8_t marks[N];
     usc_tensor marked;
     const char *dtype; /* that the operator gives, or NULL */
@@ -97,7 +98,6 @@ static usc_given excepting(bench *b, usc_want_kind kind)
     if (b->excepts != kind) return (usc_given){.form = USC_GIVEN_NONE};
     memcpy(b->read, b->f.r, N * sizeof *b->read);
     b->moved[0] = view(b->read, USC_F64, N);
-    b->marked = view(b->marks, USC_U8, N);
     return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0], .c = &b->marked};
 }
 
@@ -112,9 +112,13 @@ static usc_given answer(bench *b, const usc_want *want)
         return (usc_given){.form = USC_GIVEN_FAILED, .text = "no such kernel"};
     b->reference = view(b->f.r, USC_F64, N);
     b->yardstick = view(b->f.y, USC_F32, N);
+    b->marked = view(b->marks, USC_U8, N);
     if (want->kind == USC_WANT_REFERENCE)
-        return (usc_given){
-            .form = USC_GIVEN_AS_ASKED, .a = &b->reference, .b = &b->yardstick};
+        return (usc_given){.form = USC_GIVEN_AS_ASKED,
+                           .a = &b->reference,
+                           .b = &b->yardstick,
+                           .c = b->excepts == want->kind ? &b->marked : NULL,
+                           .number = USC_EXCUSE_BAD_INDEX};
     usc_given more;
     if (b->rich && answers_all(b, want, &more)) return more;
     if (want->kind == USC_WANT_READING) return reading(b, want->k);
@@ -361,6 +365,25 @@ static void where_something_hidden_reaches_nan_is_as_good_and_nothing_else(void 
     free_bench(&b);
 }
 
+static void what_the_cpu_refuses_is_undefined_and_no_pass(void **state)
+{
+    (void)state;
+    bench b = make_bench(USC_F32);
+    b.excepts = USC_WANT_REFERENCE;
+    const usc_finding f = judged_marked(&b, 1e30, true);
+    assert_int_equal(f.verdict, USC_VERDICT_UNDEFINED);
+    assert_int_equal(f.excused[USC_EXCUSE_BAD_INDEX], 3);
+    const usc_finding wrong = judged_marked(&b, 1e30, false);
+    assert_true(usc_verdict_flagged(wrong.verdict));
+    assert_int_equal(wrong.excused[USC_EXCUSE_BAD_INDEX], 2);
+    memset(b.marks, 0, sizeof b.marks);
+    for (int i = 10; i < 13; i++)
+        fixture_set(&b.f, i, b.f.r[i]);
+    char text[256];
+    assert_int_equal(judged(&b, text, sizeof text).verdict, USC_VERDICT_PASS);
+    free_bench(&b);
+}
+
 /* ---- narrower formats ---- */
 
 /* A third of the results are none in float16, all of them are rounded to it: far too few
@@ -595,6 +618,7 @@ int main(void)
         cmocka_unit_test(what_passes_by_another_reading_stands),
         cmocka_unit_test(readings_are_not_mixed),
         cmocka_unit_test(what_nobody_writes_may_hold_anything),
+        cmocka_unit_test(what_the_cpu_refuses_is_undefined_and_no_pass),
         cmocka_unit_test(where_something_hidden_reaches_nan_is_as_good_and_nothing_else),
         cmocka_unit_test(what_a_rounded_result_explains_is_reduced),
         cmocka_unit_test(what_it_leaves_open_stays_wrong),

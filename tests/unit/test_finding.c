@@ -124,23 +124,6 @@ static void draws_that_nobody_admits_acquit_nobody(void **state)
     usc_findings_close(f);
 }
 
-static void what_the_cpu_refuses_is_undefined_and_no_pass(void **state)
-{
-    (void)state;
-    usc_findings *f = opened();
-    add(f, "a", USC_VERDICT_PASS, 24, 8);
-    add(f, "b", USC_VERDICT_WRONG, 0, 8);
-    add(f, "c", USC_VERDICT_PASS, 24, 8);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(
-            usc_findings_refuse(f, i, USC_EXCUSE_BAD_INDEX, i < 2 ? 2 : 0, NULL), USC_OK);
-    assert_int_equal(usc_findings_at(f, 0)->verdict, USC_VERDICT_UNDEFINED);
-    assert_string_equal(usc_findings_at(f, 0)->reason, "an index is out of range");
-    assert_int_equal(usc_findings_at(f, 1)->verdict, USC_VERDICT_WRONG);
-    assert_int_equal(usc_findings_at(f, 2)->verdict, USC_VERDICT_PASS);
-    usc_findings_close(f);
-}
-
 static void a_whole_has_the_verdict_of_its_worst_piece(void **state)
 {
     (void)state;
@@ -384,7 +367,6 @@ int main(void)
         cmocka_unit_test(outputs_without_bits_stand_aside_up_to_half),
         cmocka_unit_test(draws_lean_on_the_call_without_chance),
         cmocka_unit_test(draws_that_nobody_admits_acquit_nobody),
-        cmocka_unit_test(what_the_cpu_refuses_is_undefined_and_no_pass),
         cmocka_unit_test(a_whole_has_the_verdict_of_its_worst_piece),
         cmocka_unit_test(an_output_is_no_worse_than_the_cpus_own),
         cmocka_unit_test(answers_that_differ_are_settled),

@@ -54,6 +54,7 @@ class Operands:
         self._places = {}  # place in the lists -> Reference
         self._flushed = {}  # place, or None -> what flushes
         self.note = ""  # on what is judged by them
+        self.refused = "", {}  # what the CPU refuses of it: an excuse, path -> elements that hang on that
         self.readings = None  # other readings of the call, where any were asked for
 
     def begin(self):

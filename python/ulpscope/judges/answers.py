@@ -86,7 +86,9 @@ class Answers:
 
     def operands_(self, case, k):
         truth, yardstick = (of[self.path] for of in (self.reference.truth, self.reference.yardstick))
-        case.give(truth, yardstick, None, 0, self.operands.note)
+        kind, hang = self.operands.refused
+        number = list(_core.excuses).index(kind) if kind else 0
+        case.give(truth, yardstick, hang.get(self.path), number, self.operands.note)
 
     def dtype(self, case, k):
         """The dtype that the operator gives. Where the reference is a formula of somebody

@@ -5,11 +5,11 @@ it may ask of any output and keeps what it comes to (usc_case_kept). Serves `ses
 
 from .. import _core
 from ..calls.replay import draws_random, promises_nothing
-from ..calls.verdicts import clause
 from ..executors.device import learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import FAR_REPLAYS, Reference
 from .answers import answer_all, captured_dtype
+from .refused import without_reference
 from .readings import Readings, held_to
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
@@ -54,20 +54,20 @@ def _draws(operands, readings):
 
 
 def outputs_of_call(call):
-    """A case that has kept what the outputs of a call are judged against, and why they cannot be
-    judged ("" where they can)."""
+    """A case that has kept what the outputs of a call are judged against, and the (verdict, reason) of
+    them where they cannot be judged, else None."""
     case = _core.Case(_core.Findings())
     if draws_random(call):
-        return case, RANDOM
+        return case, ("unjudged", RANDOM)
     learn_writes(call)
     timing = Timing()
     readings = Readings(call, timing, shared_operands)
     try:
         operands = held_to(shared_operands(call, timing), shared_operands)
         if not promises_nothing(call) and _draws(operands, readings):
-            return case, RANDOM
+            return case, ("unjudged", RANDOM)
         for path in operands.reference.truth:
             answer_all(case, operands, path, form_of(operands, path), readings, keep=True)
     except Exception as problem:  # whatever an operator raises
-        return _core.Case(_core.Findings()), f"no float64 reference: {clause(problem)}"
-    return case, ""
+        return _core.Case(_core.Findings()), without_reference(call, problem)
+    return case, None

@@ -11,6 +11,7 @@ from ..executors.conventions import readings
 from ..executors.operands import Operands
 from ..executors.reference import DrawsUnsaid
 from . import masked
+from .refused import beside
 from .relations.layouts import in_rows
 from .unwritten import unwritten
 
@@ -88,14 +89,18 @@ def _or_raise(made):
 
 
 def held_to(operands, make=Operands):
-    """The operands, which have begun; those of the same numbers in rows where the call's own reference
-    fails. Raises what that raises where these fail, too."""
+    """The operands, which have begun; where the call's own reference fails those of the same call with
+    something else in the places that it refuses, or of the same numbers in rows. Raises what that raises where
+    these fail, too."""
     try:
         operands.begin()
         return operands
     except DrawsUnsaid:
         raise
     except Exception as problem:  # whatever an operator raises
+        found = beside(operands.call, problem, lambda call: make(call, operands.timing))
+        if found is not None:
+            return found
         rows = rows_of(operands.call)
         found = make(rows, operands.timing) if rows is not None else None
         if found is None or not _begins(found):

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of which the CPU refuses a part: integers divided by zero, indices out of range. The
 call is run with something else in these places, twice; what comes out the same at both runs
-does not hang on them and is judged. Serves `session.judging`."""
+does not hang on them and is judged. Serves `readings`, `session.judging` and `kept`."""
 
 import copy
 import re
-from dataclasses import replace
+from itertools import product
 
 import torch
 
+from .. import _core
 from ..calls.callable import learn
 from ..calls.mode import Mode
-from ..executors.operands import Operands
-from .outputs import judge_outputs
+from ..calls.verdicts import clause
+from ..executors.conventions import is_rejection
 
 DIVIDED, OUT_OF_RANGE = "zero_division", "bad_index"
 MARKS = (17, 91, 53)  # every integer type holds them
@@ -58,10 +59,11 @@ class Filled(Mode):
     def _in_range(self, func, args, kwargs, problem):
         tensors = [a for a in _leaves(args) if isinstance(a, torch.Tensor)]
         sizes = {n for t in tensors for n in (*t.shape, t.numel()) if n}
-        for size in sorted(sizes, reverse=True):
+        whole = [t for t in tensors if t.dtype in INTEGERS]  # one of them holds the index, or several do
+        for size, chosen in product(sorted(sizes, reverse=True), [*([t] for t in whole), whole]):
             for least in (-size, 0):
                 fill = (0, size - 1, size // 2)[self.turn]
-                safe = _mapped(args, lambda t: _within(t, least, size, fill))  # noqa: B023
+                safe = _mapped(args, lambda t: _within(t, least, size, fill) if _among(t, chosen) else t)  # noqa: B023
                 try:
                     return func(*safe, **kwargs)
                 except Exception as refused:
@@ -81,9 +83,11 @@ def _mapped(value, change):
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
+def _among(tensor, tensors):
+    return any(tensor is t for t in tensors)
+
+
 def _within(tensor, least, size, fill):
-    if tensor.dtype not in INTEGERS:
-        return tensor
     return torch.where((tensor < least) | (tensor >= size), fill, tensor).to(tensor.dtype)
 
 
@@ -106,32 +110,39 @@ def _filled(call, turn):
     return other
 
 
-def judged_beside(call, answer, problem, timing):
-    """(operands, findings) of what does not hang on the refused elements, in which these
-    are counted as excused; None where nothing is left, or the CPU refuses it all."""
+def beside(call, problem, make):
+    """Operands of the call with something else in the places that the CPU refuses (`refused`: the excuse, and
+    path -> which elements hang on these); None where no element is left, or the CPU refuses it all."""
     kind = kind_of(problem)
     if not kind:
         return None
     try:
-        runs = [Operands(_filled(call, turn), timing) for turn in range(len(MARKS))]
+        runs = [make(_filled(call, turn)) for turn in range(len(MARKS))]
         for operands in runs:
             operands.begin()
     except Exception:  # the refusal is about the call as a whole
         return None
-    outputs, free = dict(answer.outputs), {}
+    hang = {}
     for path, truth in runs[0].reference.truth.items():
-        device = outputs.get(path)
         others = [r.reference.truth[path] for r in runs[1:] if path in r.reference.truth]
-        if device is None or device.shape != truth.shape or any(t.shape != truth.shape for t in others):
+        if any(t.shape != truth.shape for t in others):
             return None
-        hangs = torch.zeros(truth.shape, dtype=torch.bool)
+        hang[path] = torch.zeros(truth.shape, dtype=torch.bool)
         for other in others:
-            hangs |= ~((truth == other) | ((truth != truth) & (other != other)))
-        free[path] = int(hangs.sum())
-        outputs[path] = torch.where(hangs, truth.to(device.dtype), device)
-    if not sum(free.values()) or all(free[p] == outputs[p].numel() for p in free):
+            hang[path] |= ~((truth == other) | ((truth != truth) & (other != other)))
+    if not any(bool(h.any()) for h in hang.values()) or all(bool(h.all()) for h in hang.values()):
         return None
-    findings = judge_outputs(runs[0], replace(answer, outputs=outputs), narrow=True)
-    for i, finding in enumerate(findings):
-        findings.refuse(i, kind, free.get(finding.path, 0))
-    return runs[0], findings
+    runs[0].refused = kind, hang
+    return runs[0]
+
+
+def without_reference(call, problem):
+    """(verdict, reason) of a call of which the CPU refuses everything, or has no reference."""
+    text = clause(problem)
+    if kind_of(problem) == DIVIDED:
+        return "undefined", _core.excuses[DIVIDED][1]
+    if is_rejection(call, problem):
+        return "undefined", f"the CPU rejects this call ({text}), the device answers"
+    if isinstance(problem, MemoryError) or "can't allocate memory" in text:
+        text = f"it needs more memory than there is ({text})"
+    return "unjudged", f"no float64 reference: {text}"

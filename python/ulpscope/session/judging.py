@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from .. import _core
 from .._core import Finding, Findings
 from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
@@ -16,7 +15,6 @@ from ..calls.exact import carries
 from ..calls.replay import Unsupported, draws_random
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import diagnose, host
-from ..executors.conventions import is_rejection
 from ..executors.device import DeviceDied, lacks, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import DrawsUnsaid, Reference
@@ -28,7 +26,7 @@ from ..judges.carried import carried
 from ..judges.draws.operators import judge_draws
 from ..judges.outputs import judge_outputs
 from ..judges.own_steps import forgiven
-from ..judges.refused import DIVIDED, judged_beside, kind_of
+from ..judges.refused import without_reference
 from ..judges.readings import Readings, clear_of_memory, held_to
 from ..judges.rows import gathered, merged, pieces, places
 from ..judges.sampled import is_small, sampled
@@ -238,10 +236,8 @@ def _judge_answer(call, answer, timing, operands=None, narrow=True):
     except DrawsUnsaid:
         raise
     except Exception as problem:
-        beside = judged_beside(call, answer, problem, timing)
-        if beside is None:
-            return _without_reference(call, problem, answer)
-        operands, findings = beside
+        verdict, reason = without_reference(call, problem)
+        return Verdict(verdict, reason=reason, answer=answer)
     return Verdict.of(findings, answer=answer, operands=clear_of_memory(operands))
 
 
@@ -265,19 +261,6 @@ def _in_pieces(call, answer, timing):
             piece.call = piece.answer = None
     call.storages.let_go()
     return Verdict.of(merged(answer, judged), answer=answer, operands=kept.operands, part=part)
-
-
-def _without_reference(call, problem, answer):
-    """The device answered and the CPU did not."""
-    text = clause(problem)
-    if kind_of(problem) == DIVIDED:
-        return Verdict("undefined", reason=_core.excuses[DIVIDED][1], answer=answer)
-    if is_rejection(call, problem):
-        return Verdict("undefined", reason=f"the CPU rejects this call ({text}), the device answers",
-                       answer=answer)  # fmt: skip
-    if isinstance(problem, MemoryError) or "can't allocate memory" in text:
-        text = f"it needs more memory than there is ({text})"
-    return Verdict("unjudged", reason=f"no float64 reference: {text}", answer=answer)
 
 
 def judge_given(call, answer, others=(), seconds=host.SECONDS):

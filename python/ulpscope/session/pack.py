@@ -59,7 +59,7 @@ def inputs_of(call, tensors):
 
 def pack_call(row, call, stands_for, folder):
     """Writes the files of one call; its entry in the manifest."""
-    inputs, (case, reason) = {}, outputs_of_call(call)
+    inputs, (case, without) = {}, outputs_of_call(call)
     name = f"{call.sequence}.safetensors"
     entry = {
         "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
@@ -71,8 +71,8 @@ def pack_call(row, call, stands_for, folder):
         "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
         "inputs": inputs_of(call, inputs), "outputs": named(call, case.kept()),
     }  # fmt: skip
-    if reason:
-        entry["unjudged"] = reason
+    if without is not None:
+        verdict, entry[verdict] = without
     for kind, part in (("inputs", inputs), ("operands", case)):
         if _core.write_tensors(os.path.join(folder, kind, name), part):
             entry[f"{kind}_file"] = f"{kind}/{name}"
