@@ -65,7 +65,10 @@ USC_BEGIN_DECLS
     X(UNWRITTEN, "unwritten", 0) /* a, b, text, known: with 0 where c is: elements that  \
                                     the CPU's kernel leaves as the memory was */         \
     X(READING, "reading", 0)     /* k; a: R, b: Y, text: note, known: of another reading \
-                                    of the call, which is as right */
+                                    of the call, which is as right */                    \
+    X(OWN_STEP, "own_step", 0)   /* k; a: what the steps give into which torch takes the \
+                                    call apart, each correctly rounded                   \
+                                    [low, high, where NaN] */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -158,7 +161,7 @@ typedef struct usc_case_output {
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
     bool two_functions; /* float32 and float64 are known to compute two */
     bool narrow;        /* NARROW may be asked */
-    bool readings;      /* UNREAD, UNWRITTEN, READING may be asked */
+    bool readings;      /* UNREAD, UNWRITTEN, READING, OWN_STEP may be asked */
     bool bare;          /* nothing is known but the reference, and maybe a scale: REPLAY
                            is answered in sums of S alone, and nothing is excused */
     bool keep; /* `device` is nobody's output but has the form of a right one: nothing is

@@ -49,7 +49,10 @@ USC_BEGIN_DECLS
     X(write_at)   /* updates that meet in one place: flat places, */                     \
     X(writes)     /* values, */                                                          \
     X(write_rows) /* the row of each */                                                  \
-    X(excepted)   /* elements that may be something else */
+    X(excepted)   /* elements that may be something else */                              \
+    X(own_low)    /* between what torch's own steps lie, */                              \
+    X(own_high)                                                                          \
+    X(own_nan) /* and where they may give NaN */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \
     X(exact)        /* held to the reference's bits, also if it is a float */            \

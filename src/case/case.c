@@ -324,6 +324,7 @@ usc_status usc_case_put_away(usc_case *c, usc_error *err)
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
     if (usc_case_may_read(c)) return usc_case_go(c, usc_case_read);
+    if (usc_case_may_take_apart(c)) return usc_case_go(c, usc_case_take_apart);
     c->stage = NULL;
     if (c->reading.at == 0 && c->reading.n_refused > 0) usc_case_refuse(c);
     if (c->reading.note != NULL) usc_case_note(c, "%s", c->reading.note);
@@ -415,7 +416,8 @@ void usc_case_forget(usc_case *c)
                             .device = c->device,
                             .bytes = c->bytes,
                             .n = c->n,
-                            .reading = c->reading};
+                            .reading = c->reading,
+                            .apart = c->apart};
     *c = fresh;
 }
 
@@ -424,6 +426,7 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     usc_case_forget(c);
     usc_arena_reset(&c->work);
     c->reading = (struct usc_case_reading){0};
+    c->apart = (struct usc_case_apart){0};
     c->o = *o;
     c->device = *o->device;
     c->o.device = &c->device;

@@ -437,6 +437,13 @@ usc_status usc_case_keep_reading(usc_case *c, usc_error *err)
     return USC_OK;
 }
 
+void usc_case_keep_apart(usc_case *c)
+{
+    put_like(c, &c->kept->of.own_low, c->apart.low, USC_F64);
+    put_like(c, &c->kept->of.own_high, c->apart.high, USC_F64);
+    put_like(c, &c->kept->of.own_nan, c->apart.odd, USC_U8);
+}
+
 void usc_case_keep_refused(usc_case *c, usc_excuse excuse)
 {
     const usc_excuse_info *info = usc_excuse_info_of(excuse);

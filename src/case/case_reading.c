@@ -216,17 +216,25 @@ void usc_case_refuse(usc_case *c)
     if (c->f.numbers == USC_NUMBERS_NONE) c->f.numbers = USC_NUMBERS_COUNT;
 }
 
+static bool any_excused(const usc_finding *f)
+{
+    for (int i = 0; i < USC_N_EXCUSES; i++)
+        if (f->excused[i] > 0) return true;
+    return false;
+}
+
+/* Of what passes there is nothing to be said, unless some of it is nobody's. */
 bool usc_case_may_read(const usc_case *c)
 {
     const struct usc_case_reading *r = &c->reading;
     const usc_verdict v = c->f.verdict;
-    if (!c->o.readings || r->over || c->o.free || c->o.bytes != NULL ||
-        c->truth.dtype == USC_DTYPE_NONE || !usc_case_fits(&c->device, &c->truth))
+    if (!c->o.readings || r->over || c->apart.weighing || c->o.free ||
+        c->o.bytes != NULL || c->truth.dtype == USC_DTYPE_NONE ||
+        !usc_case_fits(&c->device, &c->truth))
         return false;
     if (r->at > 0) return true;
     if (c->kept != NULL) return v != USC_VERDICT_UNJUDGED;
-    const bool ill = c->f.excused[USC_EXCUSE_ILL_CONDITIONED] > 0;
-    return usc_verdict_flagged(v) || v == USC_VERDICT_UNJUDGED || ill;
+    return v != USC_VERDICT_PASS || c->f.n_notes > 0 || any_excused(&c->f);
 }
 
 /* What is found by the reading at hand. Without what nobody writes all other elements are
@@ -254,6 +262,7 @@ usc_status usc_case_read(usc_case *c, usc_error *err)
         r->found = c->f;
         r->device = c->device;
         r->truth = c->truth;
+        r->yardstick = c->yardstick;
         r->kept = r->last = c->kept;
         return ask_next(c, 0);
     }

@@ -4,10 +4,11 @@
 // of an output; case_look.c looks at floats; case_excuse.c, case_steps.c, case_free.c and
 // case_corner.c find elements that go free; case_exact.c and case_choice.c have what must
 // agree in every bit; case_narrow.c tries narrower formats, case_reading.c
-// other readings of the call; case_finding.c keeps what was
-// found; case_trust.c whether float32 is a yardstick; case_keep.c what is asked for an
-// output that is judged later; case_hull.c which values runs of float32 speak for;
-// case_factor.c what all elements have in common; case_ties.c what is halfway.
+// other readings of the call, case_own.c the steps into which torch takes it apart;
+// case_finding.c keeps what was found; case_trust.c whether float32 is a yardstick;
+// case_keep.c what is asked for an output that is judged later; case_hull.c which
+// values runs of float32 speak for; case_factor.c what all elements have in common;
+// case_ties.c what is halfway.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
@@ -127,19 +128,27 @@ struct usc_case {
     } trust;
     usc_added added;
     struct usc_case_reading {
-        int at;              /* which operands are asked for: 0, of the call's own */
-        bool over;           /* there is no other that makes it better */
-        usc_case_output own; /* what is known of the output, */
-        usc_finding found;   /* what is found of it, */
-        usc_tensor device;   /* as it came, */
-        usc_tensor truth;    /* R, */
-        usc_kept *kept;      /* and what is kept of it, by the call's own reading */
-        usc_kept *last;      /* that was kept */
-        int64_t n_free;      /* elements that the one at hand excepts */
-        int64_t n_refused;   /* that hang on what the CPU refuses, */
-        usc_excuse refused;  /* and on what */
+        int at;               /* which operands are asked for: 0, of the call's own */
+        bool over;            /* there is no other that makes it better */
+        usc_case_output own;  /* what is known of the output, */
+        usc_finding found;    /* what is found of it, */
+        usc_tensor device;    /* as it came, */
+        usc_tensor truth;     /* R, */
+        usc_tensor yardstick; /* Y, */
+        usc_kept *kept;       /* and what is kept of it, by the call's own reading */
+        usc_kept *last;       /* that was kept */
+        int64_t n_free;       /* elements that the one at hand excepts */
+        int64_t n_refused;    /* that hang on what the CPU refuses, */
+        usc_excuse refused;   /* and on what */
         const char *own_note, *note; /* of that and of the one at hand; NULL: none */
     } reading;
+    struct usc_case_apart {
+        bool tried, weighing; /* what lies beyond the steps is judged */
+        usc_finding found;    /* with them */
+        double *low, *high, *ulp;
+        uint8_t *odd; /* where a run gave NaN */
+        int64_t n_free;
+    } apart;
     bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
@@ -254,6 +263,11 @@ usc_case_stage usc_case_keep_exact;
  * stands, or was just now; that. */
 bool usc_case_may_read(const usc_case *c);
 
+/** Whether an output is to be held to the steps into which torch takes the call apart,
+ * or was just now; that. */
+bool usc_case_may_take_apart(const usc_case *c);
+usc_case_stage usc_case_take_apart;
+
 /** R of the call's own reading was given: what is to be said of it, and what hangs on
  * something that the CPU refuses. In the end these elements count. */
 void usc_case_read_own(usc_case *c);
@@ -296,6 +310,7 @@ usc_status usc_case_keep_reading(usc_case *c, usc_error *err);
 void usc_case_kept_reading(usc_case *c);
 void usc_case_keep_note(usc_case *c);
 void usc_case_keep_excepted(usc_case *c, const usc_tensor *marks);
+void usc_case_keep_apart(usc_case *c);
 void usc_case_keep_refused(usc_case *c, usc_excuse excuse);
 
 /* What was given, or has been found out. */

@@ -171,7 +171,7 @@ static usc_case_output known_of(const usc_pack_operands *o)
         .two_functions = o->functions,
         .narrow = !o->bare,
         .bare = o->bare,
-        .readings = o->n_readings > 0,
+        .readings = o->n_readings > 0 || o->own_low != NULL,
     };
 }
 
@@ -231,6 +231,8 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
     if (kind == USC_WANT_REFERENCE) *out = reference(o);
     if (kind == USC_WANT_UNREAD || kind == USC_WANT_UNWRITTEN || kind == USC_WANT_READING)
         *out = reading(own, want, r);
+    if (kind == USC_WANT_OWN_STEP && o->own_low != NULL)
+        *out = sums(o->own_low, o->own_high, o->own_nan);
     if (kind == USC_WANT_DTYPE) *out = dtype(own);
     if (kind == USC_WANT_NATIVE) *out = native(o, r);
     if (kind == USC_WANT_SLOPE) *out = sums(o->slope, NULL, NULL);
@@ -426,8 +428,8 @@ static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
         o->yardstick, o->slope,     o->s1,         o->s2,      o->s4,       o->n1,
         o->n2,        o->n4,        o->n_far,      o->n_noise, o->flushed1, o->flushed2,
         o->flushed3,  o->added_low, o->added_high, o->run_low, o->run_high};
-    const usc_safetensor *const marks[] = {o->unpromised, o->kinds, o->near_steps,
-                                           o->ties, o->excepted};
+    const usc_safetensor *const marks[] = {o->unpromised, o->kinds,    o->near_steps,
+                                           o->ties,       o->excepted, o->own_nan};
     usc_status st = USC_OK;
     for (size_t i = 0; i < sizeof floats / sizeof floats[0] && st == USC_OK; i++)
         st = check_floats(floats[i], o, err);
@@ -437,6 +439,8 @@ static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
         st = check_sides(o, o->side_low, o->side_high, o->unpromised, "corners", err);
     if (st == USC_OK)
         st = check_sides(o, o->near_low, o->near_high, o->near_steps, "steps", err);
+    if (st == USC_OK)
+        st = check_sides(o, o->own_low, o->own_high, o->own_nan, "own steps", err);
     if (st == USC_OK) st = check_stacked(o, o->usual, err);
     if (st == USC_OK) st = check_stacked(o, o->admissible, err);
     if (st == USC_OK) st = check_choice(o->choice, err);

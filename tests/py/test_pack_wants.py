@@ -18,11 +18,13 @@ import wanted_ops
 from calls import make_call
 from test_corners import OPERATORS as CORNERS
 from test_masked import BAD, MASKS, SDPA, elsewhere, garbage, given, infinite, product, tiles, unread
+from test_own_steps import AS_KNOWN, Sums
+from test_own_steps import CALLS as APART_CALLS
 from test_quantized import OPERATORS as QUANTIZED
 from test_quantized import both, times_inverse
 from traces import TraceWriter
 
-from ulpscope.executors.device import PythonDevice
+from ulpscope.executors.device import PythonDevice, TorchDevice
 from ulpscope.judges import wording
 from ulpscope.session.judging import judge_call
 
@@ -169,7 +171,24 @@ REFUSED = {
     "out of range, large numbers: others": (WHOLE, rows(1), "wrong"),
     "all out of range": (("aten::index_select", (TABLE, 0, AT + 99)), rows(), "undefined"),
 }  # fmt: skip
-OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED)
+# ---- steps into which torch takes a call apart ----
+
+
+class Summing(TorchDevice):
+    """Adds up in bfloat16."""
+
+    def run(self, call):
+        with Sums():
+            return super().run(call)
+
+
+APART = {name: make() for name, make in APART_CALLS.items() if AS_KNOWN or name != "linear"}
+STEPS_OF_TORCH = {
+    **{f"own steps: {k}": ((op, args), TorchDevice("sim:0"), "pass") for k, (op, *args) in APART.items()},
+    **{f"own steps: {k} in bfloat16": ((op, args), Summing("sim:0"), "wrong") for k, (op, *args) in APART.items()
+       if k in ("linear", "einsum", "chain")},
+}  # fmt: skip
+OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED | STEPS_OF_TORCH)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
@@ -195,7 +214,8 @@ def said(tmp_path_factory):
                 calls[id(args)] = (len(calls) + 1, args)
                 t.add(op, *args, out=results(op, args, computes))
     for name, ((op, args), computes) in CASES.items():
-        device = PythonDevice(lambda _, a, k, computes=computes: computes(*a, **k))
+        device = computes if isinstance(computes, TorchDevice) else PythonDevice(
+            lambda _, a, k, computes=computes: computes(*a, **k))  # fmt: skip
         call = make_call(op, *args, live=results(op, args, computes))
         checked[name] = call, judge_call(call, device, seconds=0)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]

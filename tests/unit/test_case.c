@@ -24,7 +24,8 @@ typedef struct bench {
     double other;      /* another reading gives so much of it; 0: there is none */
     double *read;      /* its results */
     usc_want_kind
-        excepts; /* UNREAD, UNWRITTEN, REFERENCE: what it leaves open is marked */
+        excepts;  /* UNREAD, UNWRITTEN, REFERENCE: what it leaves open is marked */
+    double steps; /* the call's own steps give so much of its results; 0: none */
     uint8_t marks[N];
     usc_tensor marked;
     const char *dtype; /* that the operator gives, or NULL */
@@ -93,6 +94,15 @@ static usc_given reading(bench *b, int k)
         .form = USC_GIVEN_AS_ASKED, .a = &b->moved[0], .text = "read otherwise"};
 }
 
+static usc_given own_step(bench *b, int k)
+{
+    if (b->steps == 0) return (usc_given){.form = USC_GIVEN_NONE};
+    for (int i = 0; i < N; i++)
+        b->read[i] = b->f.r[i] * (k == 2 ? b->steps : 1);
+    b->moved[0] = view(b->read, USC_F64, N);
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0]};
+}
+
 static usc_given excepting(bench *b, usc_want_kind kind)
 {
     if (b->excepts != kind) return (usc_given){.form = USC_GIVEN_NONE};
@@ -122,6 +132,7 @@ static usc_given answer(bench *b, const usc_want *want)
     usc_given more;
     if (b->rich && answers_all(b, want, &more)) return more;
     if (want->kind == USC_WANT_READING) return reading(b, want->k);
+    if (want->kind == USC_WANT_OWN_STEP) return own_step(b, want->k);
     if (want->kind == USC_WANT_UNREAD || want->kind == USC_WANT_UNWRITTEN)
         return excepting(b, want->kind);
     if (want->kind == USC_WANT_REPLAY)
@@ -384,6 +395,27 @@ static void what_the_cpu_refuses_is_undefined_and_no_pass(void **state)
     free_bench(&b);
 }
 
+/* Between R and 1.1 R lies what the steps give, and an ulp beyond; 1.2 R does not. */
+static void what_own_steps_give_passes_and_nothing_beyond(void **state)
+{
+    (void)state;
+    static const double factors[] = {1.05, 1.1, 1.2, 0.9};
+    bench b = make_bench(USC_BF16);
+    char text[256];
+    b.o.readings = true;
+    for (int k = 0; k < 4; k++) {
+        b.steps = 1.1;
+        for (int i = 0; i < N; i++)
+            fixture_set(&b.f, i, b.f.r[i] * (i < 200 ? factors[k] : 1));
+        const usc_finding f = judged(&b, text, sizeof text);
+        assert_int_equal(usc_verdict_flagged(f.verdict), k > 1);
+        assert_true(k > 1 || (f.excused[USC_EXCUSE_OWN_STEPS] > 190 && f.n_notes > 0));
+        b.steps = 0;
+        assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    }
+    free_bench(&b);
+}
+
 /* ---- narrower formats ---- */
 
 /* A third of the results are none in float16, all of them are rounded to it: far too few
@@ -618,6 +650,7 @@ int main(void)
         cmocka_unit_test(what_passes_by_another_reading_stands),
         cmocka_unit_test(readings_are_not_mixed),
         cmocka_unit_test(what_nobody_writes_may_hold_anything),
+        cmocka_unit_test(what_own_steps_give_passes_and_nothing_beyond),
         cmocka_unit_test(what_the_cpu_refuses_is_undefined_and_no_pass),
         cmocka_unit_test(where_something_hidden_reaches_nan_is_as_good_and_nothing_else),
         cmocka_unit_test(what_a_rounded_result_explains_is_reduced),

@@ -121,6 +121,9 @@ class Answers:
     def reading(self, case, k):
         self._read(case, _core.reading_others + k, self.readings.reading(k))
 
+    def own_step(self, case, k):
+        case.give((self.readings.own_step(k) or {}).get(self.path))
+
     def _read(self, case, number, found):
         if found is None or (found[2] and self.path not in found[2]):
             return case.give()

@@ -5,10 +5,11 @@ it may ask of any output and keeps what it comes to (usc_case_kept). Serves `ses
 
 from .. import _core
 from ..calls.replay import draws_random, promises_nothing
-from ..executors.device import learn_writes
+from ..executors.device import TorchDevice, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import FAR_REPLAYS, Reference
 from .answers import answer_all, captured_dtype
+from .own_steps import steps_of
 from .refused import without_reference
 from .readings import Readings, held_to
 
@@ -61,7 +62,7 @@ def outputs_of_call(call):
         return case, ("unjudged", RANDOM)
     learn_writes(call)
     timing = Timing()
-    readings = Readings(call, timing, shared_operands)
+    readings = Readings(call, timing, shared_operands, steps_of(call, TorchDevice("cpu")))
     try:
         operands = held_to(shared_operands(call, timing), shared_operands)
         if not promises_nothing(call) and _draws(operands, readings):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that torch takes apart itself before a device sees them: what float16 or bfloat16 lose
 between these steps is torch's, not the device's. The device's own way through the steps is taken,
-each step correctly rounded. Serves `session.judging`."""
+each step correctly rounded. Serves `readings`."""
 
-from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -11,10 +11,6 @@ from ..calls.mode import Mode
 from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain, tensors_in
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen
-
-LOW = (torch.float16, torch.bfloat16)
-N_RUNS = 4  # the first without noise
-NOTE = "rounds between its own steps, as torch's decomposition does"
 
 
 class Correct(Mode):
@@ -72,7 +68,7 @@ def _run(func, given, dtype):
         return func(*args, **kwargs)
 
 
-# ---- the excuse ----------------------------------------------------------------------
+# ---- runs ------------------------------------------------------------------------------
 
 
 def taken_apart_by_torch(call, device):
@@ -89,58 +85,14 @@ def taken_apart_by_torch(call, device):
         return False
 
 
-def by_its_steps(call, device, answer):
-    """path -> which elements torch's own steps explain: those that lie between what the correctly
-    rounded steps give, with one ulp of the output to both sides, Inf and NaN too where these give them."""
-    free = {}
-    runs = [_correct(call, device, seed) for seed in range(N_RUNS)]
-    for path, given in answer.outputs.items():
-        if given.dtype not in LOW or any(path not in r or r[path].shape != given.shape for r in runs):
-            continue
-        all_runs = torch.stack([r[path].double() for r in runs])
-        ulp = _ulp(all_runs[0], given.dtype)
-        odd = all_runs.isnan()  # what overflows between steps
-        low, high = all_runs.masked_fill(odd, torch.inf).amin(0), all_runs.masked_fill(odd, -torch.inf).amax(0)
-        free[path] = (given.double() >= low - ulp) & (given.double() <= high + ulp)
-        free[path] |= given.isnan() & odd.any(0)
-    return free
+def steps_of(call, device):
+    """A function k -> (path -> what run k of the device's own steps gives, each correctly rounded; of run 0
+    without noise), or None where torch does not take the call apart there."""
+    return cache(lambda k: _run_in_steps(call, device, k) if taken_apart_by_torch(call, device) else None)
 
 
-def _correct(call, device, seed):
+def _run_in_steps(call, device, k):
     bound = device.bind(call)
-    with Correct(seed):
+    with Correct(k):
         result = device.compute(call, bound)
     return {p: plain(t).clone() for p, t in outputs_of(call, bound, result).items()}
-
-
-def _ulp(x, dtype):
-    limits = torch.finfo(dtype)
-    exponent = torch.frexp(x.abs().clamp(min=limits.tiny))[1]
-    return torch.ldexp(torch.full_like(x, limits.eps), exponent - 1)
-
-
-def forgiven(call, device, verdict, judge):
-    """The verdict, or the one in which what torch's own steps lose is excused, if nothing else
-    is left; `judge(answer)` judges what remains."""
-    low = any(f.path in verdict.answer.outputs and verdict.answer.outputs[f.path].dtype in LOW
-              for f in verdict.findings if f.verdict in ("wrong", "reduced", "nonfinite"))  # fmt: skip
-    if not low or not taken_apart_by_torch(call, device):
-        return verdict
-    try:
-        free = by_its_steps(call, device, verdict.answer)
-    except Exception:  # the device refuses to be looked at in steps
-        return verdict
-    truth, counts, outputs = verdict.operands.reference.truth, {}, dict(verdict.answer.outputs)
-    for path in free.keys() & truth.keys():
-        right = truth[path].to(outputs[path].dtype)
-        differs = free[path] & (outputs[path] != right)
-        counts[path] = int(differs.sum())
-        outputs[path] = torch.where(differs, right, outputs[path])
-    again = judge(replace(verdict.answer, outputs=outputs))
-    if again.verdict != "pass":
-        return verdict
-    again.answer = verdict.answer
-    for i, finding in enumerate(again.findings):
-        again.findings.excuse(i, "own_steps", counts.get(finding.path, 0))
-    again.remarks.append(NOTE)
-    return again

@@ -27,8 +27,9 @@ def rows_of(call):
 class Readings:
     """The readings of one call beside its own, shared by its outputs and by all answers to it."""
 
-    def __init__(self, call, timing, make=Operands):
+    def __init__(self, call, timing, make=Operands, steps=lambda k: None):
         self.call, self.timing, self.make = call, timing, make
+        self.own_step = steps  # k -> (path -> what run k of a device's own steps gives), or None
         self._calls = self._each()
         self._made = []  # (note, Operands that have begun, or what they raised)
         self._once = {}  # want -> what is made for it

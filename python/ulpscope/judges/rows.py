@@ -27,6 +27,7 @@ class Piece:
     call: object
     answer: object
     place: object  # function: flat index in an output of the piece, its path -> in the whole one
+    take: object  # function: outputs of the whole call -> those of the piece
     share: float = 1.0  # of the elements that is judged at all
     note: str = ""
 
@@ -64,7 +65,10 @@ def _each(call, answer, cut, rows):
             outer, rest = divmod(i, many * inner)
             return (outer * cut.length + first) * inner + rest
 
-        yield Piece(_cut(call, cut, first, many), given, place)
+        def take(outputs, first=first, many=many):
+            return _narrowed(outputs, cut, first, many)
+
+        yield Piece(_cut(call, cut, first, many), given, place, take)
 
 
 def _narrowed(tensors, cut, first, many):
@@ -124,7 +128,7 @@ def gathered(call, answer):
     place = target.where(kept, 0).unsqueeze(1)
     put(part, paths["self"], tensor_of(call, paths["self"]).gather(1, place))
     put(part, paths["target"], torch.zeros_like(target).masked_fill_(~kept, UNUSED))
-    return [Piece(part, answer, lambda i, path: i)]
+    return [Piece(part, answer, lambda i, path: i, lambda outputs: outputs)]
 
 
 def places(call, answer):
@@ -140,7 +144,7 @@ def _at_place(call, answer, i, length):
         return {p: t for p, t in tensors.items() if place_of(p) == i or (place_of(p) is None and i == 0)}
 
     given = replace(answer, outputs=here(answer.outputs), before=here(answer.before))
-    return Piece(call_at_place(call, i, length), given, lambda at, path: at)
+    return Piece(call_at_place(call, i, length), given, lambda at, path: at, here)
 
 
 def merged(answer, judged):

@@ -66,15 +66,20 @@ def _piece(call, answer, left, added, out, rows, share, note):
     put(part, path, a.index_select(-2, rows))
     if bias is not None and bias.dim() > 1 and bias.shape[-2] == n:
         put(part, added, bias.index_select(-2, rows))
-    given = replace(answer, outputs={"out[0]": out.index_select(-2, rows)}, before={})
     width = out.shape[-1]
+
+    def take(outputs):
+        whole = outputs["out[0]"]
+        return {"out[0]": whole.reshape(out.shape).index_select(-2, rows)}
+
+    given = replace(answer, outputs=take(answer.outputs), before={})
 
     def place(flat, _):
         row, column = divmod(flat, width)
         batch, row = divmod(row, len(rows))
         return (batch * n + int(rows[row])) * width + column
 
-    return Piece(part, given, place, share, note)
+    return Piece(part, given, place, take, share, note)
 
 
 # ---- which rows ----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from ..judges.calm import calm_call
 from ..judges.carried import carried
 from ..judges.draws.operators import judge_draws
 from ..judges.outputs import judge_outputs
-from ..judges.own_steps import forgiven
+from ..judges.own_steps import steps_of
 from ..judges.refused import without_reference
 from ..judges.readings import Readings, clear_of_memory, held_to
 from ..judges.rows import gathered, merged, pieces, places
@@ -105,17 +105,14 @@ def _judge_ran(call, device, answer, timing, mark, rule, repeat):
         return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
     if draws_random(call):
         return _judge_draws(call, device, answer, timing, mark)
+    steps = steps_of(call, device)
     try:
-        verdict = _judge_answer(call, answer, timing)
+        verdict = _judge_answer(call, answer, timing, steps=steps)
     except DrawsUnsaid:
         return _judge_draws(call, device, answer, timing, mark)
     if verdict.operands is None:
         return verdict
-    verdict = _settle(call, device, verdict, timing, mark, repeat)
-    if verdict.verdict not in ("wrong", "reduced", "nonfinite") or verdict.operands is None:
-        return verdict
-    return forgiven(call, device, verdict,
-                    lambda answer: _judge_answer(call, answer, timing, verdict.operands))  # fmt: skip
+    return _settle(call, device, verdict, timing, mark, repeat, steps)
 
 
 def judge_by(rule, call, answer, timing=None, benchmark=None):
@@ -189,7 +186,7 @@ def _with_twin(call, device, verdict, timing, mark):
     try:
         answer = device.run(calm[0])
         mark("reference")
-        twin = _judge_answer(calm[0], answer, timing)
+        twin = _judge_answer(calm[0], answer, timing, steps=steps_of(calm[0], device))
     except (Unsupported, RuntimeError, DrawsUnsaid):
         return verdict
     return calmed(verdict, twin, calm[1])
@@ -220,9 +217,10 @@ def _seeded(call, device):
     return answers
 
 
-def _judge_answer(call, answer, timing, operands=None, narrow=True):
-    """The verdict over one answer; `unjudged` with the reason where anything fails."""
-    large = _in_pieces(call, answer, timing)
+def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
+    """The verdict over one answer, by a device that takes the call apart into such `steps`; `unjudged` with the
+    reason where anything fails."""
+    large = _in_pieces(call, answer, timing, steps)
     if large is not None:
         return large
     try:
@@ -231,7 +229,7 @@ def _judge_answer(call, answer, timing, operands=None, narrow=True):
         findings = carried(operands, answer)
         if findings is None:
             operands = held_to(operands)
-            operands.readings = operands.readings or Readings(call, timing)
+            operands.readings = operands.readings or Readings(call, timing, steps=steps)
             findings = judge_outputs(operands, answer, narrow, operands.readings)
     except DrawsUnsaid:
         raise
@@ -241,7 +239,7 @@ def _judge_answer(call, answer, timing, operands=None, narrow=True):
     return Verdict.of(findings, answer=answer, operands=clear_of_memory(operands))
 
 
-def _in_pieces(call, answer, timing):
+def _in_pieces(call, answer, timing, steps):
     """The verdict on a large answer from the verdicts on its pieces, or on the one that stands
     for all of it; None where the call is small or cannot be cut."""
     if is_small(call, answer) or carries(call.op):
@@ -251,7 +249,7 @@ def _in_pieces(call, answer, timing):
         return None
     judged, kept, part = [], None, None
     for piece in parts:
-        verdict = _judge_answer(piece.call, piece.answer, timing, narrow=False)
+        verdict = _judge_answer(piece.call, piece.answer, timing, narrow=False, steps=_taken(steps, piece.take))
         if verdict.operands is None:
             return replace(verdict, answer=answer)
         judged.append((piece, verdict.findings))
@@ -261,6 +259,15 @@ def _in_pieces(call, answer, timing):
             piece.call = piece.answer = None
     call.storages.let_go()
     return Verdict.of(merged(answer, judged), answer=answer, operands=kept.operands, part=part)
+
+
+def _taken(steps, take):
+    """The steps of a piece."""
+    def of_piece(k):
+        run = steps(k)
+        return None if run is None else take(run)
+
+    return of_piece
 
 
 def judge_given(call, answer, others=(), seconds=host.SECONDS):
@@ -306,7 +313,7 @@ def _unsaid(verdict):
     return verdict
 
 
-def _settle(call, device, verdict, timing, mark, repeat):
+def _settle(call, device, verdict, timing, mark, repeat, steps):
     """Second opinions: the captured run's own results, more runs of the device, and whether
     the operator is deterministic at all."""
     operands = verdict.operands
@@ -319,7 +326,7 @@ def _settle(call, device, verdict, timing, mark, repeat):
     def judge(answer):
         if isinstance(answer, Verdict):
             return answer
-        return _judge_answer(call, answer, timing, operands)
+        return _judge_answer(call, answer, timing, operands, steps=steps)
 
     answers = _more_answers(call, device, verdict.answer, timing, mark, repeat)
     verdict = settle(verdict, answers, judge)

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators that torch takes apart before a device sees them: what 16 bits lose between
+// these steps is torch's, not the device's. Runs of the device's own steps, each
+// correctly rounded, say between what an element may lie; without what lies there the
+// output has to pass. Neighbours: case_state.h.
+#include "case/case_state.h"
+
+#include <math.h>
+
+#define NOTE "rounds between its own steps, as torch's decomposition does"
+
+enum { RUNS = 4 };
+
+static usc_case_stage take_step;
+
+bool usc_case_may_take_apart(const usc_case *c)
+{
+    const usc_dtype d = c->device.dtype;
+    if (c->apart.weighing) return true;
+    return c->reading.over && c->reading.at == 0 && !c->apart.tried && !c->o.exact &&
+           (d == USC_F16 || d == USC_BF16) && usc_case_is_float(&c->reading.truth) &&
+           (c->kept != NULL || usc_verdict_flagged(c->f.verdict));
+}
+
+static usc_status leave(usc_case *c)
+{
+    c->f = c->apart.found;
+    return usc_case_go(c, usc_case_put_away);
+}
+
+/* ---- between what it may lie ---- */
+
+static double ulp_of(const usc_case *c, double x)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
+    int exponent;
+    (void)frexp(fmax(fabs(x), ldexp(1, info->emin)), &exponent);
+    return ldexp(1, exponent - info->sig_bits);
+}
+
+/* One run more; the first says how large an ulp is. */
+static bool add_run(usc_case *c)
+{
+    struct usc_case_apart *a = &c->apart;
+    const double *run = usc_case_wide(c, c->given.a);
+    const bool first = a->low == NULL;
+    if (first) {
+        a->low = usc_case_room(c, c->n, sizeof *a->low);
+        a->high = usc_case_room(c, c->n, sizeof *a->high);
+        a->ulp = usc_case_room(c, c->n, sizeof *a->ulp);
+        a->odd = usc_case_room(c, c->n, 1);
+    }
+    if (run == NULL || c->work.failed) return false;
+    for (int64_t i = 0; i < c->n; i++) {
+        if (first) {
+            a->low[i] = (double)INFINITY;
+            a->high[i] = -(double)INFINITY;
+            a->ulp[i] = isfinite(run[i]) ? ulp_of(c, run[i]) : 0;
+        }
+        if (isnan(run[i])) a->odd[i] = 1;
+        a->low[i] = fmin(a->low[i], run[i]); /* of numbers */
+        a->high[i] = fmax(a->high[i], run[i]);
+    }
+    return true;
+}
+
+static void widen(const struct usc_case_apart *a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        a->low[i] -= a->ulp[i];
+        a->high[i] += a->ulp[i];
+    }
+}
+
+/* The output without the elements that its own steps explain. */
+static bool put_right(usc_case *c)
+{
+    struct usc_case_apart *a = &c->apart;
+    a->n_free = 0;
+    c->marks = usc_case_room(c, c->n, 1);
+    if (c->marks == NULL || !usc_case_load(c)) return false;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double d = c->d[i], right = usc_case_rounded(c, c->r[i]);
+        const bool between = d >= a->low[i] && d <= a->high[i];
+        c->marks[i] = (between || (isnan(d) && a->odd[i])) && d != right;
+        a->n_free += c->marks[i];
+    }
+    return a->n_free > 0 && usc_case_put_right(c, &c->device);
+}
+
+static usc_status weigh(usc_case *c)
+{
+    if (!put_right(c)) return leave(c);
+    c->device = c->spared;
+    c->spared.data = NULL;
+    c->d = NULL;
+    c->o.narrow = false;
+    c->apart.weighing = true;
+    return usc_case_go(c, usc_case_float);
+}
+
+/* ---- runs ---- */
+
+static usc_status all_runs(usc_case *c)
+{
+    if (c->apart.low == NULL) return leave(c);
+    widen(&c->apart, c->n);
+    if (c->kept == NULL) return weigh(c);
+    usc_case_keep_apart(c);
+    return leave(c);
+}
+
+static usc_status take_sums(usc_case *c, usc_error *err)
+{
+    struct usc_case_apart *a = &c->apart;
+    const usc_tensor *low = c->given.a, *high = c->given.b, *odd = c->given.c;
+    if (low == NULL || high == NULL || odd == NULL || !usc_case_fits(low, &c->truth) ||
+        !usc_case_fits(high, &c->truth) || !usc_case_fits(odd, &c->truth))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: sides of own steps do not fit",
+                             c->o.path);
+    const double *from = usc_case_wide(c, low), *to = usc_case_wide(c, high);
+    const double *marked = usc_case_wide(c, odd);
+    a->low = usc_case_room(c, c->n, sizeof *a->low);
+    a->high = usc_case_room(c, c->n, sizeof *a->high);
+    a->odd = usc_case_room(c, c->n, 1);
+    if (from == NULL || to == NULL || marked == NULL || c->work.failed) return USC_OK;
+    for (int64_t i = 0; i < c->n; i++) {
+        a->low[i] = from[i];
+        a->high[i] = to[i];
+        a->odd[i] = marked[i] != 0;
+    }
+    return weigh(c);
+}
+
+static usc_status take_step(usc_case *c, usc_error *err)
+{
+    const int next = c->want.k + 1;
+    if (usc_case_given(c, USC_GIVEN_SUMS)) return take_sums(c, err);
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return leave(c);            /* all of them, or nothing is known */
+    if (!add_run(c)) return USC_OK; /* the driver tells */
+    return next < RUNS ? usc_case_ask(c, USC_WANT_OWN_STEP, next, take_step)
+                       : all_runs(c);
+}
+
+/* ---- in turn ---- */
+
+usc_status usc_case_take_apart(usc_case *c, usc_error *err)
+{
+    struct usc_case_apart *a = &c->apart;
+    (void)err;
+    if (a->weighing) {
+        a->weighing = false;
+        if (c->f.verdict != USC_VERDICT_PASS) return leave(c);
+        usc_case_excuse(c, USC_EXCUSE_OWN_STEPS, a->n_free);
+        c->reading.note = NOTE;
+        return usc_case_go(c, usc_case_put_away);
+    }
+    usc_kept *const kept = c->kept;
+    *a = (struct usc_case_apart){.tried = true, .found = c->f};
+    c->device = c->reading.device;
+    usc_case_forget(c);
+    c->kept = kept;
+    c->truth = c->reading.truth;
+    c->yardstick = c->reading.yardstick;
+    return usc_case_ask(c, USC_WANT_OWN_STEP, 0, take_step);
+}
