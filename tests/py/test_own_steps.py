@@ -10,6 +10,7 @@ import ulpscope.sim as sim
 from ulpscope.executors.device import TorchDevice
 from ulpscope.session.judging import judge_call
 from ulpscope.calls.mode import Mode
+from ulpscope.judges import sampled
 
 
 def randn(*sizes):
@@ -125,3 +126,22 @@ def test_a_wrong_step_is_flagged(name):
     device.run = run
     verdict = judge_call(make_call(*CALLS[name]()), device, seconds=0)
     assert verdict.verdict in ("wrong", "reduced"), verdict.notes
+
+
+@needs_it
+def test_rows_of_a_large_product_have_their_own_steps(monkeypatch):
+    """Judged on a sample of its rows, whose steps are those of the whole call."""
+    monkeypatch.setattr(sampled, "WORK", 1 << 10)
+    monkeypatch.setattr(sampled, "FEWEST", 8)
+    monkeypatch.setattr(sampled, "STRIKING", 8)
+    verdict = judge_call(make_call(*linear()), TorchDevice("sim:0"), seconds=0)
+    assert verdict.part is not None and verdict.verdict == "pass", (verdict.reason, verdict.worst)
+    assert verdict.findings[0].excused["own_steps"] > 0
+    device = TorchDevice("sim:0")
+
+    def run(call):
+        with Sums():
+            return TorchDevice.run(device, call)
+
+    device.run = run
+    assert judge_call(make_call(*linear()), device, seconds=0).verdict in ("wrong", "reduced")
