@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an element may be where it is not the rounded truth: a wrong kernel one step outside is accused, and
+what another order, form or rounding of float32 gives passes."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ulpscope import judge_call
+
+FLAGGED = ("wrong", "reduced", "nonfinite")
+BF16, HALF = torch.bfloat16, torch.float16
+
+
+def drawn(*sizes, seed=7):
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def said(fn, args, outputs):
+    return judge_call(fn, args, outputs=outputs, cause=False)
+
+
+# ---- steps of sums that no order decides: 0 or 1 are right, and nothing else --------------------
+
+
+def of_all(x):
+    return torch.floor(torch.softmax(x, -1).sum(-1))
+
+
+X = drawn(256, 64)
+SUMS = of_all(X)
+STEPS = {
+    "the CPU's own": (SUMS, True),
+    "added from the end": (torch.floor(torch.softmax(X.flip(-1), -1).sum(-1)), True),
+    "all 2": (torch.full((256,), 2.0), False),
+    "all -1": (torch.full((256,), -1.0), False),
+    "a quarter 2": (torch.where(torch.arange(256) % 4 == 0, 2.0, SUMS), False),
+    "one 2": (torch.where(torch.arange(256) == 5, 2.0, SUMS), False),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_takes_values_of_runs(name):
+    given, right = STEPS[name]
+    found = said(of_all, (X,), given)
+    assert found.verdict == "pass" if right else found.verdict == "wrong", found
+    assert not found.effective_bits < 11 or not right
+
+
+# ---- equal logits, however large: no rounding happens -------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
+@pytest.mark.parametrize("loss", [0.0, 8.0, 50.0, 1.01 * math.log(100)])
+def test_a_loss_among_equal_logits_is_no_other(size, loss):
+    args = torch.full((8, 100), size), torch.arange(8)
+    fn = lambda x, t: F.cross_entropy(x, t, reduction="none")  # noqa: E731
+    assert said(fn, args, fn(*args)).verdict == "pass"
+    assert said(fn, args, torch.full((8,), loss)).verdict in FLAGGED
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
+@pytest.mark.parametrize("share", [0.9, 0.0101])
+def test_a_probability_among_equal_logits_is_no_other(size, share):
+    x = torch.full((8, 100), size)
+    assert said(lambda x: x.softmax(-1), (x,), torch.full((8, 100), share)).verdict in FLAGGED
+
+
+# ---- ties of what no step rounds ----------------------------------------------------------------
+
+
+def away(x):
+    return ((x.view(torch.int32) + 0x8000) & ~0xFFFF).view(torch.float32).bfloat16()
+
+
+def to_zero(x):
+    half = x.half()
+    toward = torch.nextafter(half, torch.zeros_like(half))
+    return torch.where((half.float() + toward.float()) / 2 == x, toward, half)
+
+
+A, B = drawn(4000).bfloat16(), drawn(4000, seed=8).bfloat16()
+WHOLE = torch.arange(-4000.0, 4000.0)
+TIES = {
+    "sum": (torch.add, (A, B), (A.float() + B.float()).bfloat16(), away(A.float() + B.float())),
+    "product": (torch.mul, (A, B), (A.float() * B.float()).bfloat16(), away(A.float() * B.float())),
+    "cast": (lambda x: x.bfloat16(), (WHOLE,), WHOLE.bfloat16(), away(WHOLE)),
+    "cast to float16": (lambda x: x.half(), (WHOLE,), WHOLE.half(), to_zero(WHOLE)),
+    "codes": (lambda x: x.round().to(torch.int8), (WHOLE[3900:4100] / 2,), (WHOLE[3900:4100] / 2).round().to(torch.int8),
+              torch.floor(WHOLE[3900:4100] / 2 + 0.5).to(torch.int8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_ties_of_exact_results_go_to_the_even_one(name):
+    fn, args, even, other = TIES[name]
+    assert said(fn, args, even).verdict == "pass"
+    assert said(fn, args, other).verdict == "wrong"
+
+
+# ---- one factor in all rows ---------------------------------------------------------------------
+
+
+def rms(x, w, eps):
+    wide = x.float()
+    return (wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps) * w.float()).to(x.dtype)
+
+
+def layer(x, w, b, form):
+    wide, n = x.float(), x.shape[-1]
+    off = wide - wide.mean(-1, keepdim=True)
+    v = (off * off).mean(-1, keepdim=True)
+    scale = {
+        "right": lambda: torch.rsqrt(v + 1e-5), "beside the root": lambda: 1 / (v.sqrt() + 1e-5),
+        "no eps": lambda: torch.rsqrt(v), "n - 1": lambda: torch.rsqrt(v * n / (n - 1) + 1e-5),
+    }[form]()  # fmt: skip
+    return (off * scale * w.float() + b.float()).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize("n", [256, 1024])
+def test_one_share_in_all_rows_is_no_rounding(dtype, n):
+    x, w, b = drawn(64, n).to(dtype), (1 + 0.1 * drawn(n, seed=1)).to(dtype), drawn(n, seed=2).to(dtype)
+    norm = lambda x, w: F.rms_norm(x, (n,), w, 1e-6)  # noqa: E731
+    assert said(norm, (x, w), rms(x, w, 1e-6)).verdict == "pass"
+    assert said(norm, (x, w), rms(x, w, 1e-5)).verdict in FLAGGED
+    norm = lambda x, w, b: F.layer_norm(x, (n,), w, b, 1e-5)  # noqa: E731
+    assert said(norm, (x, w, b), layer(x, w, b, "right")).verdict == "pass"
+    for form in ("beside the root", "no eps", "n - 1"):
+        assert said(norm, (x, w, b), layer(x, w, b, form)).verdict in FLAGGED, form
+
+
+@pytest.mark.parametrize("factor", [1.0001, 1.001, 1.01, 1.05, 0.98])
+@pytest.mark.parametrize("fn", [F.gelu, lambda x: x.softmax(-1), lambda x: x @ x.T])
+def test_a_factor_is_wrong_and_not_reduced(fn, factor):
+    x = drawn(64, 64)
+    assert said(fn, (x,), fn(x) * factor).verdict == "wrong"
+
+
+# ---- half an ulp is one of the element's own binade ---------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [1.0, 1.22, 1.38])
+@pytest.mark.parametrize("dtype", [BF16, HALF])
+def test_a_variance_over_n_is_no_order_of_adding(dtype, spread):
+    x = (drawn(100, 300) * spread).to(dtype)
+    fn = lambda x: x.var(-1)  # noqa: E731
+    assert said(fn, (x,), x.float().var(-1).to(dtype)).verdict == "pass"
+    assert said(fn, (x,), x.float().var(-1, unbiased=False).to(dtype)).verdict in FLAGGED
+
+
+# ---- what leaves the range of float32 inside is not ill-conditioned ------------------------------
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-25, 1e-20, 1e30])
+def test_a_deviation_that_underflows_inside_is_accused(size):
+    x = drawn(64, 33) * size
+    fn = lambda x: x.std(-1)  # noqa: E731
+    assert said(fn, (x,), fn(x)).verdict == "pass"
+    assert said(fn, (x,), torch.zeros(64)).verdict in FLAGGED
+    assert said(fn, (x,), torch.full((64,), math.inf)).verdict in FLAGGED
+
+
+def test_what_float32_itself_underflows_is_said():
+    x = drawn(64, 33) * 1e-30
+    fn = lambda x: x.norm(dim=-1)  # noqa: E731
+    assert "underflows" in said(fn, (x,), torch.zeros(64)).sentence
+    assert said(fn, (x,), torch.full((64,), 5.0)).verdict in FLAGGED
