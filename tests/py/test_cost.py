@@ -262,7 +262,8 @@ def slow_freed(truth, yardstick, moved, narrow, nearer):
     crossed = ~((step.abs() * 2 <= far) & nearer.isfinite())
     most = far.nan_to_num(nan=torch.inf)
     smooth = truth + torch.where(crossed, torch.zeros_like(step), step / PART).clamp(-most, most)
-    at = (odd & ~crossed & moved.isfinite()).flatten().nonzero().flatten()
+    stepped = far * PART > 16 * near  # the way further away changed far more than the slope nearby explains
+    at = (odd & ~crossed & stepped & moved.isfinite()).flatten().nonzero().flatten()
     low = torch.where(odd & lost.isfinite(), (smooth + lost).to(narrow.dtype), narrow)
     return torch.where(odd, smooth, moved), low, at, moved.flatten()[at]
 
