@@ -181,10 +181,10 @@ static usc_status give_up(usc_case *c)
 static double beyond(const usc_case *c, int64_t i)
 {
     const usc_sides *s = &c->sides;
-    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
-    const double off = c->d[i] - fmin(fmax(c->d[i], s->low[i]), s->high[i]);
-    const double slack = fmax(ROUNDINGS, ldexp(1, 1 - bits)) * size_at(c, i);
-    return fabs(off) <= slack ? 0 : off; /* the truth may be 0 on this side */
+    const double d = c->d[i], nearest = fmin(fmax(d, s->low[i]), s->high[i]);
+    const double slack = ROUNDINGS * size_at(c, i); /* the truth may be 0 on this side */
+    const bool within = isfinite(d) && usc_case_distance(c, d, nearest) <= slack;
+    return within ? 0 : d - nearest;
 }
 
 static usc_status free_asked(usc_case *c)
