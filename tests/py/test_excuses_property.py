@@ -27,7 +27,16 @@ from ulpscope.session.captured import judge_chain
 aten = torch.ops.aten
 SEEDS = (3, 1003)
 FLAGGED = ("wrong", "reduced", "nonfinite")
-ACCUSED = {"idle"}  # rows of which nothing but an accusation will do
+# Of what most excuses touch nothing but an accusation will do. Wrong kernels of which none
+# is possible, with the verdict that says so, and why.
+UNSEEN = {
+    "torn_rows": ("undefined", "each element holds one of the updates"),
+    "coarse_inputs_below_noise": ("pass", "drawn: the inputs' rounding is far below the noise"),
+    "a_scalar_off": ("pass", "of one number the bits that are left are told"),
+    "half_that_overflows": ("pass", "float16 has Inf there: the reference leaves the dtype open"),
+    "infinite_sums": ("unjudged", "a partial sum may overflow: float32 itself does"),
+    "an_answer_where_shapes_do_not_fit": ("unjudged", "nobody knows what is right"),
+}
 KERNELS = {}  # code -> functions of a Draw
 
 
@@ -73,13 +82,14 @@ def aims_at(*codes):
     return add
 
 
-def is_silent(verdict, most):
-    """Whether a verdict on a wrong kernel claims more than it may."""
-    if verdict.verdict in FLAGGED or math.isnan(verdict.effective_bits):
-        told = ("unjudged", "undefined", "pass")  # a pass without bits says why in its sentence
-        return verdict.verdict not in (*FLAGGED, *told)
-    told = "elements are excused" in str(verdict.notes)
-    return verdict.effective_bits > most and not told
+def is_silent(name, verdict, most):
+    """Whether a wrong kernel is not accused, or claims more than it may where it cannot be."""
+    if verdict.verdict in FLAGGED:
+        return False
+    if name not in UNSEEN or verdict.verdict != UNSEEN[name][0]:
+        return True
+    told = math.isnan(verdict.effective_bits) or "elements are excused" in str(verdict.notes)
+    return not told and verdict.effective_bits > most
 
 
 # ---- rows for other layouts, vectors that may turn -----------------------------------
@@ -662,6 +672,30 @@ def not_a_number_elsewhere(d):
 
 
 @aims_at("overflow")
+def one_of_small_sums_infinite(d):
+    x = 1e37 * d.even(64, 32)
+    x[:32] /= 1e5
+    out = x.sum(1)
+    out[7] = math.inf
+    return Wrong(lambda x: x.sum(1), (x,), out)
+
+
+@aims_at("overflow")
+def wrong_beside_infinite_sums(d):
+    x = 1e37 * d.even(64, 32)
+    out = x.sum(1)
+    out[:16], out[16:] = math.inf, 1.01 * out[16:]
+    return Wrong(lambda x: x.sum(1), (x,), out)
+
+
+@aims_at("lost")
+def far_where_float32_has_none(d):
+    x = 10 ** (14 + 6 * d.even(64, 64))
+    out = _there_and_back(x)
+    return Wrong(_there_and_back, (x,), torch.where(out.isfinite(), out, 1.2 * x))
+
+
+@aims_at("overflow")
 def infinite_sums(d):
     x = 1e37 * d.even(64, 32)
     return Wrong(lambda x: x.sum(1), (x,), torch.full((64,), math.inf))
@@ -832,6 +866,35 @@ def draws_that_do_not_count(d):
     return Wrong(lambda x: x.exp() + 0 * torch.rand_like(x), (x,), 1.01 * x.exp())
 
 
+@aims_at("no_reference")
+def an_answer_of_another_shape(d):
+    return Wrong(torch.mm, (d.normal(4, 6), d.normal(6, 4)), d.normal(4, 5))
+
+
+@aims_at("aside")
+def wrong_rstd_beside_a_mean_of_nothing(d):
+    x, w = F.layer_norm(d.normal(48, 64), (64,)), d.normal(64)
+    out, mean, rstd = torch.native_layer_norm(x, [64], w, None, 1e-5)
+    return Wrong(aten.native_layer_norm, (x, [64], w, None, 1e-5), (out, mean + 0.01, rstd * 1.001))
+
+
+@aims_at("another_function")
+def off_by_much_beside_an_eps(d):
+    x = 1e-6 * d.normal(64, 64)
+    return Wrong(_with_eps, (x,), 3 * _with_eps(x).roll(1))
+
+
+@aims_at("unsaid")
+def draws_that_do_not_count_and_a_wrong_row(d):
+    x = d.normal(64, 64)
+    return Wrong(lambda x: x.exp() + 0 * torch.rand_like(x), (x,), x.exp().roll(1, 0))
+
+
+@aims_at("promises_nothing")
+def another_dtype(d):
+    return Wrong(torch.empty_like, (d.normal(8),), d.normal(8).double())
+
+
 @aims_at("promises_nothing")
 def an_element_too_many(d):
     return Wrong(torch.empty_like, (d.normal(8),), d.normal(9))
@@ -851,7 +914,4 @@ def test_no_wrong_kernel_goes_free(code):
             torch.manual_seed(seed)
             wrong = made(Draw(seed))
             verdict = wrong.judged()
-            assert not is_silent(verdict, wrong.most), (made.__name__, seed, verdict.sentence)
-            assert code not in ACCUSED or verdict.verdict in FLAGGED, (made.__name__, seed, verdict.sentence)
-            if verdict.verdict == "pass" and math.isnan(verdict.effective_bits):
-                assert "spread only" in verdict.sentence and "excused" in str(verdict.notes)
+            assert not is_silent(made.__name__, verdict, wrong.most), (made.__name__, seed, verdict.sentence)
