@@ -101,6 +101,7 @@ struct usc_case {
     usc_tensor spared;         /* the output with some elements put right */
     unsigned char *spare_room; /* its elements, to be written */
     uint8_t *marks, *open;
+    uint8_t *turned;  /* rows of whole numbers that runs changed */
     bool rounding;    /* ROUNDING is asked after ADMISSIBLE */
     int64_t n_marks;  /* elements of the excuse at hand */
     int64_t n_before; /* of the same excuse, earlier */

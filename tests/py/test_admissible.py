@@ -168,3 +168,16 @@ def test_what_float32_itself_underflows_is_said():
     fn = lambda x: x.norm(dim=-1)  # noqa: E731
     assert "underflows" in said(fn, (x,), torch.zeros(64)).sentence
     assert said(fn, (x,), torch.full((64,), 5.0)).verdict in FLAGGED
+
+
+# ---- what all runs have in common ----------------------------------------------------------------
+
+
+def test_a_row_without_a_winner_is_no_tie():
+    """Which of two equal sums wins is chance; that one of them does is not."""
+    x = drawn(24, 64)
+    x = torch.stack([x, x.flip(-1), *[x - 1 - k for k in range(8)]], 1)
+    fn = lambda x: F.one_hot(x.sum(-1).argmax(-1), 10)  # noqa: E731
+    other = F.one_hot(x.flip(-1).sum(-1).argmax(-1), 10)
+    assert said(fn, (x,), other).verdict == "pass"
+    assert said(fn, (x,), torch.zeros(24, 10, dtype=torch.int64)).verdict == "wrong"
