@@ -827,6 +827,11 @@ def half_a_gelu_inside(d):
 
 
 @aims_at("chained_roundings")
+def a_twenty_fifth_more_inside(d):
+    return WrongModule(*_perceptron(d), lambda out: out * 1.04, at="aten::gelu")
+
+
+@aims_at("chained_roundings")
 def a_stale_row_inside(d):
     return WrongModule(*_perceptron(d), lambda out: torch.cat([out[:1], out[:-1]]), at="aten::gelu")
 

@@ -50,7 +50,9 @@ SETTLING = {"add", "sub", "mul", "div", "neg", "abs", "round", "floor", "ceil", 
             "squeeze", "lift_fresh"}  # fmt: skip
 ONE_ROUNDING = {"add", "sub", "rsub", "mul", "_to_copy", "to", "convert_element_type"}
 LOST, HAS = 2.0**-4, 2.0**-10  # of a result: nothing of it is left; float32 has it
-KNOWN = 1 / 16  # of what known roundings cost, see Reference._nearer
+KNOWN = 1 / 3  # of what known roundings cost, see Reference._nearer
+CHAINS = 3  # runs that tell what they cost
+MOST = 4  # times what float32 loses: who loses that much has no order of adding to allow for
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
 
 
@@ -74,6 +76,7 @@ class Reference:
         self._made = None
         self._inward = False
         self._apart = None
+        self.chained = {}  # path of what is rounded between operators -> whether nearly all that is lost is lost there
         self._lifts = True  # an untested function can be kept in float64
         self._settled = False  # a function stood at its limit in a noisy run
         self.jumps = {}  # path -> what replays crossed
@@ -237,24 +240,42 @@ class Reference:
         out = self._run(widened, contents, function)
         return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
 
-    def narrow(self, contents=None, seed=None):
-        """The call in float32 (float64 where the call is in float64); of a module with the roundings
-        to 16 bits that lie between its operators, which the truth has not: with a `seed` other ones."""
-        rounded = getattr(self.call, "rounded", None)
-        out = self._run(computed, contents, rounded and rounded(seed))
+    def narrow(self, contents=None):
+        """The call in float32 (float64 where the call is in float64)."""
+        return self._in_low(self._run(computed, contents))
+
+    def _in_low(self, out):
         low = self.call.numbers
         return with_noise(self.call, {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()})
 
-    def _nearer(self, wide, narrow):
-        """A yardstick with a part of its distance from the truth, where what makes it is known: of a module
-        that rounds to 16 bits between its operators. What the rule allows for is another way to compute; these
-        roundings every way has, or fewer."""
+    def _nearer(self, wide, narrow, contents=None, k=0):
+        """A yardstick that is off by a part of what roundings to 16 bits between operators cost, where
+        that is more. It is the root mean square of some runs: what one of them loses is next to nothing at
+        some elements, by chance. What the rule allows for is another way to compute; these roundings every way
+        has, or fewer."""
+        runs = [_alike(run, wide) for run in self._with_roundings(contents, k)]
+        if not runs:
+            return narrow
+        found = dict(narrow)
+        for p in set(_alike(narrow, wide)).intersection(*runs):
+            off = _root_mean_square([run[p].double() - wide[p] for run in runs]) * KNOWN
+            own = (narrow[p].double() - wide[p]).abs().nan_to_num(0, 0, 0)
+            chain = wide[p] + off.copysign(runs[0][p].double() - wide[p])
+            found[p] = torch.where(off > own, chain.to(narrow[p].dtype), narrow[p])
+            if contents is None and bool((off > own).any()) and off.max() > own.max():
+                some = (off > 0) | (own > 0)
+                self.chained[p] = bool(off[some].median() > MOST * own[some].median())
+        return found
+
+    def _with_roundings(self, contents, k):
+        """What a module gives with the roundings to 16 bits that lie between its operators, which the truth has
+        not: to nearest in the first run, by chance in the others."""
         rounded = getattr(self.call, "rounded", None)
         if rounded is None or rounded() is None:
-            return narrow
-        there = {p for p in narrow if p in wide and narrow[p].is_floating_point() and narrow[p].shape == wide[p].shape}
-        off = {p: (narrow[p].double() - wide[p]) * KNOWN for p in there}
-        return narrow | {p: (wide[p] + d.nan_to_num(0, 0, 0)).to(narrow[p].dtype) for p, d in off.items()}
+            return
+        for i in range(CHAINS):
+            first = contents is None and i == 0
+            yield self._in_low(self._run(computed, contents, rounded(None if first else CHAINS * k + i)))
 
     def in_float32(self, mode):
         """The call in float32, step by step under a mode."""
@@ -468,7 +489,7 @@ class Reference:
         try:
             contents = self._perturbed(k, delta)
             wide = self.wide(contents)
-            return wide, self._nearer(wide, self.narrow(contents, seed=k)), contents
+            return wide, self._nearer(wide, self.narrow(contents), contents, k), contents
         except Exception:
             if self._inward:
                 raise
@@ -638,7 +659,10 @@ class Reference:
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
         share of the inputs and counts the outputs that do not move. A sum of products hangs on two
-        inputs for each term: where there are many, those of the argument with the most count."""
+        inputs for each term: where there are many, those of the argument with the most count. 1 where
+        roundings between operators take nearly all: another order of adding is nothing beside them."""
+        if self.chained.get(path):
+            return 1.0
         live = self._reacts(path)
         if not bool(live.any()):
             return 1.0
@@ -761,6 +785,15 @@ class Reference:
     def _seeded(self, seed):
         torch.default_generator.manual_seed(seed)
         return self.narrow()
+
+
+def _alike(run, wide):
+    return {p: t for p, t in run.items() if p in wide and t.is_floating_point() and t.shape == wide[p].shape}
+
+
+def _root_mean_square(offs):
+    """Of what runs are off by, element by element; of numbers alone."""
+    return torch.stack([d.nan_to_num(0, 0, 0) for d in offs]).square().mean(0).sqrt()
 
 
 def _moved_on(state):

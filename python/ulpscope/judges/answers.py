@@ -51,7 +51,8 @@ def known_of(operands, path, device):
         linear=is_sum_of_products(call), never_rounds=reference.never_rounds(),
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
         admissible=quantizes or (call.composite and call.steps > 1),
-        any_float=bool(getattr(call, "any_float", False)), chained=bool(getattr(call, "keeps_low", False)),
+        any_float=bool(getattr(call, "any_float", False)),
+        chained=bool(getattr(call, "keeps_low", False)) or path in reference.chained,
         products=any(map(multiplies, getattr(call, "names", None) or (name_of_one(call) or call.op,))),
     )  # fmt: skip
 
