@@ -21,6 +21,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 NEAR = {"1": 1.03125, "1.5": 1.5, "2": 1.96875}  # in 6 bits, so that all dtypes hold them
 WHOLE = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 AT = 37
+# What rows say that do not pass.
+OTHERS = {"ill_conditioned": "unjudged", **dict.fromkeys(("corner", "written_twice", "out_of_range"), "undefined")}
 SETS = {}  # (code, function's name) -> function of a significand and a dtype
 
 
@@ -262,12 +264,13 @@ def updates_of_one_place(m, dtype):
     return Set(torch.scatter, (x, 0, i, v), taken, [m, others[3]], [value, 2 * value])
 
 
-@of("out_of_range", ("float32",), ("1",))
+@of("out_of_range")
 def conversions_that_saturate(m, dtype):
-    x = 100 * normal(512)
-    x[AT] = 300.5
+    x = (100 * normal(512)).to(dtype)
+    x[AT] = m * 512
+    low = (int(m * 512) + 128) % 256 - 128  # what a wider integer keeps
     honest = x.clamp(-128, 127).to(torch.int8)
-    return Set(_to_int8, (x,), honest, [127, -128, 0, -1, 300 - 256], [1, 126, 45])
+    return Set(_to_int8, (x,), honest, [127, -128, 0, -1, low], [1, 126, -127, low + 1])
 
 
 def _to_int8(x):
@@ -308,7 +311,7 @@ def test_a_value_outside_of_its_set_is_accused(key):
     made = SETS[key](NEAR[key[3]], DTYPES[key[2]])
     for value in made.inside:
         verdict = made.judged(value)
-        assert verdict.verdict not in FLAGGED, (value, verdict.sentence)
+        assert verdict.verdict in ("pass", OTHERS.get(key[0])), (value, verdict.sentence)
     for value in made.outside:
         verdict = made.judged(value)
         assert verdict.verdict in FLAGGED, (value, verdict.sentence, verdict.notes)
