@@ -122,8 +122,9 @@ def test_each_misfortune_costs_one_call(tmp_path):
 def test_little_judged_is_no_success(trace, tmp_path):
     out = tmp_path / "out"
     run = check(trace, out, fault="mm=missing,gelu=missing,add_=missing")
-    last = run.stdout.splitlines()[-1]
+    last, unjudged = run.stdout.splitlines()[-2:]
     assert run.returncode == 2 and "6 not judged (unsupported)" in last
+    assert unjudged.startswith("not judged: aten::") and "ulpscope coverage lists" in unjudged
     assert "only 25 % judged, less than the 50 % of --min-judged" in last
     for more, code in ((["--min-judged", "25%"], 0), (["--min-judged", "0"], 0), (["--strict"], 1),
                        (["--min-judged", "26"], 2), (["--allow", "unsupported"], 0),
@@ -431,7 +432,7 @@ def test_every_rank_of_a_job_is_checked(tmp_path):
     run = check(tmp_path / "job", out, "--ops", "mm,gelu", "--junit", str(junit), fault="gelu=scale")
     assert run.returncode == 1
     for rank in range(2):
-        assert verdicts(out / f"rank-{rank}") == {("aten::mm", "pass"): 1, ("aten::gelu", "reduced"): 1}
+        assert verdicts(out / f"rank-{rank}") == {("aten::mm", "pass"): 1, ("aten::gelu", "wrong"): 1}
         assert (tmp_path / f"found.rank-{rank}.xml").exists()
     said = report(out)
     assert said.returncode == 1 and "rank-0\n" in said.stdout and "rank-1\n" in said.stdout
