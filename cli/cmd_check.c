@@ -57,7 +57,8 @@ static const cli_entry options[] = {
      "memory that all workers may take, 6GiB or 500MB (default 75% of what is free): who "
      "needs more than is left waits"},
     {OPT_TIMEOUT, "timeout", "S", "120", "seconds that one call may take"},
-    {OPT_CAUSES, "causes", "off|S", "2", "seconds of CPU time for the cause of one finding"},
+    {OPT_CAUSES, "causes", "off|S", "2",
+     "seconds of CPU time for the cause of one finding"},
     {OPT_REPEAT, "repeat", "N", "2",
      "run each call N times on the device; every answer that differs in a bit is judged: "
      "intermittent where one is not acceptable"},

@@ -80,7 +80,8 @@ static const cli_entry own_options[] = {
      "plant faults in the simulated device, as ulpscope check does: 'mm:tf32'"},
     {'j', "jobs", "N", NULL, "worker processes (default: one per core)"},
     {OPT_TIMEOUT, "timeout", "S", "30", "seconds that one case may take"},
-    {OPT_CAUSES, "causes", "off|S", "2", "seconds of CPU time for the cause of one finding"},
+    {OPT_CAUSES, "causes", "off|S", "2",
+     "seconds of CPU time for the cause of one finding"},
     {OPT_IMPORT, "import", "MODULE", NULL,
      "import this module or FILE.py first: it registers custom operators; may be "
      "repeated"},

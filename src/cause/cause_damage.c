@@ -74,7 +74,8 @@ static bool swapped(const usc_cause *c, const marks *m, usc_cause_found *out)
     if (m->n != 2 || first_off(c, m, at) != 2) return false;
     const double got[2] = {value_at(&c->d, at[0]), value_at(&c->d, at[1])};
     const double want[2] = {value_at(&c->t, at[0]), value_at(&c->t, at[1])};
-    const double room = ldexp(1, c->bits < 13 ? 1 - c->bits : -12); /* each is the other */
+    const double room =
+        ldexp(1, c->bits < 13 ? 1 - c->bits : -12); /* each is the other */
     for (int i = 0; i < 2; i++)
         if (!(fabs(got[i] - want[1 - i]) <= room * fabs(want[1 - i])) ||
             !(fabs(got[i] - want[i]) >= 8 * room * fabs(want[i])))

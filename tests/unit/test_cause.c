@@ -400,9 +400,10 @@ static void statistics_of_slices_are_names_behind_a_search(void **state)
     (void)state;
     bench_begin(&b, USC_F32, 3);
     s_statistic(&b);
-    assert_string_equal(bench_ask(&b, USC_CAUSE_PLACES).text,
-                        "looks like: intermediates rounded to bfloat16: the statistic of each slice "
-                        "along axis 1");
+    assert_string_equal(
+        bench_ask(&b, USC_CAUSE_PLACES).text,
+        "looks like: intermediates rounded to bfloat16: the statistic of each slice "
+        "along axis 1");
     s_factors(&b);
     assert_memory_equal(bench_ask(&b, USC_CAUSE_PLACES).text, "looks like: ", 12);
 }
