@@ -3,6 +3,8 @@
 // case_state.h; findings.c, the list that it is put into.
 #include "case/case_state.h"
 
+#include "base/number.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdarg.h>
@@ -34,7 +36,7 @@ void usc_case_conclude(usc_case *c, usc_verdict verdict, const char *format, ...
     char text[512];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)usc_format_list(text, sizeof text, format, args);
     va_end(args);
     c->f = (usc_finding){.verdict = verdict,
                          .reason = usc_case_text(c, text),
@@ -48,7 +50,7 @@ void usc_case_note(usc_case *c, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)usc_format_list(text, sizeof text, format, args);
     va_end(args);
     usc_findings_noted(c->found, &c->f, "%s", text);
 }
