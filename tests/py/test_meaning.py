@@ -168,5 +168,8 @@ def test_another_function_in_float64_is_unjudged(name):
     fn, x, faults = UNHEARD[name]
     for output in [fn(x), *faults]:
         verdict = judge_call(fn, (x,), outputs=output)
+        if name == "rank" and output is faults[0]:  # what neither of them gives
+            assert verdict.verdict == "wrong", verdict.sentence
+            continue
         assert verdict.verdict == "unjudged", verdict.sentence
         assert ("hangs on the dtype" if name == "eps" else "ill-conditioned") in verdict.sentence

@@ -158,7 +158,7 @@ class Reference:
         def held(*args, **kwargs):
             kind = mode or (Kept if getattr(self.call, "keeps_low", False) else Widen)
             meant = self._meant()  # first: what it asks is noted without the mode
-            with kind(torch.float64 if wide else torch.float32, only_dtype(self.call)), meant:
+            with kind(torch.float64 if wide else torch.float32, self._means()), meant:
                 return function(*args, **kwargs)
 
         return held
@@ -176,9 +176,14 @@ class Reference:
 
     def _meant(self):
         """Within: Python code that asks for dtypes is told those that were captured."""
-        if self.call.composite:
-            return Meant(self.call.answers, only_dtype(self.call))
-        return Meant(self._own_answers, only_dtype(self.call))
+        answers = self.call.answers if self.call.composite else self._own_answers
+        return Meant(answers, self._means())
+
+    def _means(self):
+        """The dtype that such code is told where nothing is known of what it asks; None where it does not
+        run in the dtypes that were captured, so that nobody may be told them."""
+        runs = self.call.native is not None if self.call.composite else self._own_answers is not None
+        return only_dtype(self.call) if runs else None
 
     @cached_property
     def _own_answers(self):
