@@ -140,7 +140,7 @@ static usc_status take_admissible(usc_case *c, usc_error *err)
         return usc_case_ask(c, rounding ? USC_WANT_ROUNDING : USC_WANT_ADMISSIBLE, k + 1,
                             take_admissible);
     if (rounding && kept) usc_case_keep_runs(c);
-    if (rounding) return usc_case_go(c, usc_case_free);
+    if (rounding) return usc_case_go(c, kept ? usc_case_keep_settled : usc_case_free);
     c->rounding = true;
     return usc_case_ask(c, USC_WANT_ROUNDING, 0, take_admissible);
 }

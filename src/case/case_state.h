@@ -278,6 +278,7 @@ usc_case_stage usc_case_read;
 /** Of whole numbers that runs on moved inputs gave: what the call's steps settle, all of
  * which are exact, is right alone. */
 usc_case_stage usc_case_settled;
+usc_case_stage usc_case_keep_settled; /* of an output that is kept */
 
 /** c->marks go free; c->spared is the output without them. */
 usc_case_stage usc_case_freed;

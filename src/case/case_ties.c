@@ -153,3 +153,20 @@ usc_status usc_case_settled(usc_case *c, usc_error *err)
     (void)err;
     return usc_case_ask(c, USC_WANT_EXACT, 0, take_settled);
 }
+
+static usc_status keep_settled(usc_case *c, usc_error *err)
+{
+    (void)err;
+    const double *exact = exact_marks(c);
+    c->marks = usc_case_room(c, c->n, 1);
+    for (int64_t i = 0; i < c->n && exact != NULL && c->marks != NULL; i++)
+        c->marks[i] = exact[i] != 0;
+    if (exact != NULL && c->marks != NULL && c->n > 0) usc_case_keep_ties(c);
+    return usc_case_go(c, usc_case_free);
+}
+
+usc_status usc_case_keep_settled(usc_case *c, usc_error *err)
+{
+    (void)err;
+    return usc_case_ask(c, USC_WANT_EXACT, 0, keep_settled);
+}

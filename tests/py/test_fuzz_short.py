@@ -207,7 +207,7 @@ def test_what_fails_on_one_thread_alone_says_so():
         verdict = judged(FUSED.call(), device, how)
     finally:
         torch.set_num_threads(before)
-    assert verdict.verdict == "reduced" and how == {"threads": 1}
+    assert verdict.verdict == "wrong" and how == {"threads": 1}
     assert "torch.set_num_threads(1)" in short_script.import_lines(HOW | how)
 
 
