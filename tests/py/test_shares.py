@@ -78,7 +78,7 @@ def rows(out):
 
 def same_as_one_process(job, out):
     assert rows(job / out) == rows(job / "one")
-    assert Counter(r["verdict"] for r in rows(job / out)[0]) == {"pass": 3 * N, "reduced": N}
+    assert Counter(r["verdict"] for r in rows(job / out)[0]) == {"pass": 3 * N, "wrong": N}
     assert not list((job / out).glob("part-*"))
 
 
@@ -185,7 +185,7 @@ def test_traces_of_several_ranks_are_shared_one_after_the_other(job):
     assert told[0][0] == 1 and told[1][0] == 0
     for rank in range(2):
         found = [r["verdict"] for r in rows(job / "many-out" / f"rank-{rank}")[0]]
-        assert found == ["reduced" if i == rank else "pass" for i in range(6)]
+        assert found == ["wrong" if i == rank else "pass" for i in range(6)]
 
 
 def ranks_tensor(seed):
