@@ -25,6 +25,7 @@ typedef struct cli_command {
     const cli_page *page;
 } cli_command;
 
+int cmd_start(int argc, char **argv);
 int cmd_capture(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
@@ -48,6 +49,7 @@ int cmd_fuzz(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
+extern const cli_page cmd_start_page;
 extern const cli_page cmd_capture_page;
 extern const cli_page cmd_run_page;
 extern const cli_page cmd_check_page;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 static const cli_command commands[] = {
+    {cmd_start, "which command answers your question", &cmd_start_page},
     {cmd_capture, "run a command line and record one step of its operators",
      &cmd_capture_page},
     {cmd_run, "watch a command line while it runs: NaN, wrong calls", &cmd_run_page},
@@ -53,10 +54,12 @@ static int usage(FILE *to)
         "  help        help on a command: ulpscope help check; as a manual page: --man\n"
         "\n"
         "examples:\n"
-        "  ulpscope capture -- python train.py           record the second step\n"
-        "  ulpscope check ulpscope-trace --device npu:0  is every operator right there?\n"
-        "  ulpscope report ulpscope-out                  the findings, worst first\n"
-        "  ulpscope show ulpscope-trace --ops softmax    what exactly was recorded\n"
+        "  ulpscope start                                  what to type in your case\n"
+        "  ulpscope capture -- python train.py             record the second step\n"
+        "  ulpscope check ulpscope-trace --device npu:0    is every operator right "
+        "there?\n"
+        "  ulpscope report ulpscope-out                    the findings, worst first\n"
+        "  ulpscope show ulpscope-trace --ops '*softmax*'  what exactly was recorded\n"
         "\n"
         "exit codes: 0 nothing to object to, 1 differs or flagged, 2 trouble\n",
         to);

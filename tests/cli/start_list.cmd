@@ -1,0 +1,1 @@
+ulpscope start </dev/null; ulpscope start the quick brown fox
