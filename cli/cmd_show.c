@@ -141,16 +141,44 @@ static usc_status keep_steps(usc_trace *t, const show_arguments *a, int64_t *seq
     return USC_OK;
 }
 
-static void say_none(const show_arguments *a)
+/* What a pattern that matches nothing may have meant. */
+static void say_likely(usc_trace *t, const char *ops)
+{
+    const usc_trace_filter all = {.step = -1};
+    char likely[256] = "";
+    const int64_t *found = NULL;
+    int64_t n = 0;
+    usc_calls *calls = NULL;
+    if (usc_calls_create(&calls, NULL) != USC_OK) return;
+    bool ok = usc_trace_select(t, &all, &found, &n, NULL) == USC_OK;
+    int64_t *sequence = calloc((size_t)n + 1, sizeof *sequence); /* next call frees */
+    ok &= sequence != NULL;
+    for (int64_t i = 0; ok && i < n; i++)
+        sequence[i] = found[i];
+    for (int64_t i = 0; ok && i < n; i++) {
+        usc_call call;
+        ok = usc_trace_read_call(t, sequence[i], &call, NULL) == USC_OK &&
+             usc_calls_add(calls, &call, NULL) == USC_OK;
+    }
+    usc_calls_likely(calls, ops, likely, sizeof likely);
+    if (likely[0] != '\0') (void)fprintf(stderr, "; did you mean --ops %s?", likely);
+    free(sequence);
+    usc_calls_free(calls);
+}
+
+static void say_none(usc_trace *t, const show_arguments *a)
 {
     const char *ops = a->filter.ops;
     const bool torch_name =
         ops != NULL && strstr(ops, "::") == NULL &&
         (strchr(ops, '.') != NULL || strpbrk(ops, "ABCDEFGHIJKLMNOPQ"
                                                   "RSTUVWXYZ") != NULL);
-    (void)fprintf(stderr, "ulpscope: no call matches%s\n",
-                  torch_name ? "; operators have names such as aten::mm, aten::add.Tensor"
-                             : "");
+    fputs("ulpscope: no call matches", stderr);
+    if (torch_name)
+        fputs("; operators have names such as aten::mm, aten::add.Tensor", stderr);
+    else if (ops != NULL)
+        say_likely(t, ops);
+    fputc('\n', stderr);
 }
 
 static void say_incomplete(usc_trace *t)
@@ -196,7 +224,7 @@ static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *er
     if (st == USC_OK && !a->json && n_shown < n_left)
         (void)printf("... and %lld more calls (--limit)\n",
                      (long long)(n_left - n_shown));
-    if (st == USC_OK && n_left == 0) say_none(a);
+    if (st == USC_OK && n_left == 0) say_none(t, a);
     free(sequences);
     return st;
 }
