@@ -50,15 +50,36 @@ static usc_status check_shards(usc_trace *t, usc_error *err)
     return st;
 }
 
-/* Whether a capture was killed before it put a process's trace in its place. */
-static bool holds_process(const char *folder)
+/* How many traces of processes a capture left in `folder` that was killed before it put
+ * one in its place; `inner` is the last of them. */
+static int left_by_killed(const char *folder, char inner[USC_PATH_SIZE])
 {
+    char database[USC_PATH_SIZE], path[USC_PATH_SIZE];
     DIR *dir = opendir(folder);
-    bool found = false;
-    for (const struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;)
-        found = strncmp(e->d_name, "process-", 8) == 0;
+    int n = 0;
+    for (const struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        if (strncmp(e->d_name, "process-", 8) != 0 ||
+            usc_path_join(path, folder, e->d_name, NULL) != USC_OK ||
+            usc_path_join(database, path, "trace.db", NULL) != USC_OK ||
+            access(database, F_OK) != 0)
+            continue;
+        memcpy(inner, path, sizeof path);
+        n++;
+    }
     if (dir != NULL) (void)closedir(dir);
-    return found;
+    return n;
+}
+
+/* One process's trace is what the folder's name stands for, where nothing else is. */
+static void enter_left(usc_trace *t)
+{
+    char path[USC_PATH_SIZE], inner[USC_PATH_SIZE];
+    static const char *const others[] = {"trace.db", "rank-0"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (usc_path_join(path, t->folder, others[i], NULL) != USC_OK ||
+            access(path, F_OK) == 0)
+            return;
+    if (left_by_killed(t->folder, inner) == 1) memcpy(t->folder, inner, sizeof inner);
 }
 
 /* Why there is no trace in the folder. */
@@ -69,9 +90,9 @@ static const char *no_trace(const char *folder)
     if (usc_path_join(path, folder, "rank-0/trace.db", NULL) == USC_OK &&
         access(path, F_OK) == 0)
         return "holds a trace for each rank: name one of them, such as its rank-0";
-    if (holds_process(folder))
-        return "holds what a capture that was killed left: name the folder process-N in "
-               "it";
+    if (left_by_killed(folder, path) > 1)
+        return "holds what several processes of a capture that was killed left: name one "
+               "of the folders process-N in it";
     return "not a trace: there is no trace.db in it";
 }
 
@@ -148,6 +169,7 @@ usc_status usc_trace_open(const char *path, const usc_alloc *alloc, usc_trace **
     usc_status st = USC_OK;
     if (n < 0 || n >= USC_PATH_SIZE)
         st = usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", path);
+    if (st == USC_OK) enter_left(t);
     if (st == USC_OK) st = open_parts(t, err);
     if (st == USC_OK) st = read_meta(t, err);
     if (st == USC_OK) {

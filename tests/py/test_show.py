@@ -2,6 +2,7 @@
 """`ulpscope show` on traces that are made here: arguments as people read them, folders with
 odd names, lists of steps, traces that are cut short or hold what no capture writes."""
 
+import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -85,8 +86,10 @@ def test_one_trace_of_several_ranks_has_to_be_named(trace, tmp_path):
     assert said.returncode == 2 and "holds a trace for each rank: name one" in said.stderr
 
 
-def test_what_a_killed_capture_left_is_named(trace, tmp_path):
+def test_what_a_killed_capture_left_is_opened(trace, tmp_path):
     (tmp_path / "cut").mkdir()
-    trace.rename(tmp_path / "cut/process-77")
-    assert "name the folder process-N in it" in show(tmp_path / "cut").stderr
-    assert show(tmp_path / "cut/process-77").returncode == 0
+    shutil.copytree(trace, tmp_path / "cut/process-77")
+    assert show(tmp_path / "cut").stdout == show(tmp_path / "cut/process-77").stdout == show(trace).stdout
+    trace.rename(tmp_path / "cut/process-78")
+    said = show(tmp_path / "cut")
+    assert said.returncode == 2 and "name one of the folders process-N in it" in said.stderr
