@@ -218,10 +218,22 @@ static void remove_folders(const char *folder, int n)
     }
 }
 
+/* A trace's folder is no place for results: the next capture would refuse it. */
+static usc_status refuse_trace(const char *folder, usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    const usc_status st = usc_path_join(path, folder, "trace.db", err);
+    if (st != USC_OK || access(path, F_OK) != 0) return st;
+    return usc_error_set(err, USC_E_ARG, -1,
+                         "%s: a trace is in it; name another folder for the results",
+                         folder);
+}
+
 static usc_status open_run(usc_result *r, bool force, usc_error *err)
 {
     char path[USC_PATH_SIZE];
     usc_status st = usc_path_join(path, r->folder, "result.db", err);
+    if (st == USC_OK && access(path, F_OK) != 0) st = refuse_trace(r->folder, err);
     if (st == USC_OK) st = make_folders(r, err);
     if (st != USC_OK) return st;
     if (access(path, F_OK) == 0) {

@@ -460,6 +460,19 @@ static void names_what_is_missing_or_damaged(void **state)
     usc_result_close(r);
 }
 
+static void writes_nothing_into_a_trace(void **state)
+{
+    (void)state;
+    usc_error err;
+    usc_result *r;
+    char path[700];
+    snprintf(path, sizeof path, "%s/trace.db", folder);
+    FILE *f = fopen(path, "wb");
+    fclose(f);
+    assert_int_equal(usc_result_create(folder, &run, true, &r, &err), USC_E_ARG);
+    assert_non_null(strstr(err.text, "a trace is in it; name another folder"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, sample_teardown)
@@ -478,6 +491,7 @@ int main(void)
         TEST(walks_the_worst_first),
         TEST(refuses_an_unknown_verdict),
         TEST(names_what_is_missing_or_damaged),
+        TEST(writes_nothing_into_a_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
