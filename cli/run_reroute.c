@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ulpscope/dtype.h>
 #include <ulpscope/pattern.h>
 
 #include "cli.h"
@@ -29,6 +30,28 @@ static bool check_ops(const char *what, const char *ops)
     if (*ops == '\0') return cli_fail("--%s: no PATTERN of operators", what) == 0;
     return usc_pattern_check(ops, &err) == USC_OK ||
            cli_fail("--%s: %s", what, err.text) == 0;
+}
+
+/* Whether torch has a floating dtype of that name. */
+static bool is_floating(const char *name)
+{
+    static const char *const others[] = {"half", "float", "double"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(name, others[i]) == 0) return true;
+    const usc_dtype dtype = usc_dtype_by_name(name);
+    return dtype != USC_DTYPE_NONE && usc_dtype_info_of(dtype)->kind == USC_KIND_FLOAT;
+}
+
+static bool check_dtype(const char *name)
+{
+    const char *best = NULL;
+    if (is_floating(name)) return true;
+    for (int i = 0; i < USC_N_DTYPES; i++)
+        if (is_floating(usc_dtype_info_of((usc_dtype)i)->name))
+            (void)cli_nearer(name, usc_dtype_info_of((usc_dtype)i)->name, &best);
+    return cli_fail("--cast: '%s' is no floating dtype of torch%s%s%s", name,
+                    best != NULL ? "; did you mean " : ", e.g. float32",
+                    best != NULL ? best : "", best != NULL ? "?" : "") == 0;
 }
 
 /* What follows the last `=`, which is cut off; NULL and a message where there is none. */
@@ -54,6 +77,7 @@ bool run_reroute_take(const char *what, const char *value)
     const bool plain = strcmp(what, "fallback") == 0;
     const char *by = plain ? "" : cut(what, ops);
     if (by == NULL || !check_ops(what, ops)) return false;
+    if (strcmp(what, "cast") == 0 && !check_dtype(by)) return false;
     const char *key = plain ? "" : strcmp(what, "cast") == 0 ? "dtype" : "with";
     (void)snprintf(row, sizeof row, "%s{\"do\": \"%s\", \"ops\": \"%s\"%s%s%s%s%s}",
                    rows[0] != '\0' ? ", " : "", what, ops, plain ? "" : ", \"", key,

@@ -51,6 +51,17 @@ def test_a_command(tmp_path, options, said):
     assert "aten::sin" not in options or "none of which was called" in done.stderr
 
 
+@pytest.mark.parametrize(("options", "said"), (
+    (("--substitute", "aten::mm=helper:nothin"), "helper.py has no nothin; did you mean nothing?"),
+    (("--substitute", "aten::mm=helpr:nothing"), "no module helpr in the script's folder or on PYTHONPATH"),
+    (("--cast", "aten::mm=float65"), "'float65' is no floating dtype of torch; did you mean float64?"),
+    (("--cast", "aten::mm=int32"), "'int32' is no floating dtype of torch"),
+))  # fmt: skip
+def test_what_means_nothing_is_refused_before_the_program_works(tmp_path, options, said):
+    done = launch(tmp_path, *options)
+    assert done.returncode == 2 and said in done.stderr and done.stdout == "", done.stderr
+
+
 def test_the_variable_and_options_together(tmp_path):
     rows = json.dumps([{"do": "substitute", "ops": "aten::mm", "with": "helper:nothing"}])
     assert launch(tmp_path, ULPSCOPE_REROUTE=rows).stdout.startswith("False True")

@@ -7,11 +7,14 @@ an operator as before. Needs of torch: the hooks of `mode`, and for `substitute`
 schema and meta kernel.
 """
 
+import ast
 import contextlib
-import importlib
+import difflib
+import importlib.util
 import json
 import os
 import sys
+from pathlib import Path
 
 from . import mode as _mode
 from . import substituted as _substituted
@@ -228,12 +231,36 @@ def _from_row(row):
     raise ValueError(f"{VARIABLE}: do {row.get('do')!r}: fallback, cast or substitute")
 
 
+def _check_function(module, path):
+    """Raises ValueError where there is no such module, or no such name in it, as far as that shows without
+    running it: a run of hours does not begin with a name mistyped."""
+    top, _, inner = module.partition(".")
+    spec = None if top == "__main__" or top in sys.modules else importlib.util.find_spec(top)
+    if spec is None and top != "__main__" and top not in sys.modules:
+        raise ValueError(f"{module}:{path}: no module {top} in the script's folder or on PYTHONPATH")
+    if inner or spec is None or not str(spec.origin).endswith(".py"):
+        return
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+    names, first = set(), path.partition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+    if first not in names and not names & {"*", "__getattr__"}:
+        near = difflib.get_close_matches(first, names, 1)
+        raise ValueError(f"{module}:{path}: {spec.origin} has no {first}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
 def _function_named(name):
     """The function "module:function", imported when it is first called: the program's own
-    modules may not be importable yet. ValueError for another form."""
+    modules may not be importable yet. ValueError for another form, and for one that is not there."""
     module, _, path = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not module or not path:
         raise ValueError(f"{VARIABLE}: with {name!r}: 'module:function'")
+    _check_function(module, path)
     found = []
 
     def call(*args, **kwargs):

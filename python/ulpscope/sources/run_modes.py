@@ -192,7 +192,11 @@ class Run:
         self.owner = os.getpid()
         self.modes = {name: MODES[name](self.options) for name in self.names}
         if not self.rerouted:  # a forked child has what its parent had
-            self.rerouted = self._from_environment()
+            try:
+                self.rerouted = self._from_environment()
+            except ValueError as error:  # asked for in words that mean nothing: now, not in hours
+                print(f"ulpscope run: {error}", file=sys.stderr, flush=True)
+                os._exit(2)
         self.ranks = hooks.Ranks()
         for one in self.modes.values():
             one.mode.__enter__()
