@@ -50,6 +50,11 @@ bool capture_folder_take(capture_folder *f, const char *path, bool force);
  */
 bool capture_folder_settle(const capture_folder *f, usc_launch_reports *reports);
 
+/** Removes traces in which there is no call, where all that were written are such: an
+ * empty one would be in the way of the next capture. */
+void capture_folder_drop_empty(const capture_folder *f,
+                               const usc_launch_reports *reports);
+
 void capture_folder_leave(capture_folder *f);
 
 /** Removes a folder with all that it holds, as far as it can. */

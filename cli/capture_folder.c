@@ -300,3 +300,11 @@ bool capture_folder_settle(const capture_folder *f, usc_launch_reports *reports)
     free(kept);
     return holds;
 }
+
+void capture_folder_drop_empty(const capture_folder *f, const usc_launch_reports *reports)
+{
+    bool any = false;
+    for (int64_t i = 0; i < reports->n; i++)
+        any |= !reports->report[i].finished || reports->report[i].n_calls > 0;
+    if (reports->n > 0 && !any) (void)walk_parts(f->real, true, false);
+}

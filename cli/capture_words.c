@@ -267,7 +267,7 @@ static void say_no_call(FILE *to, const capture_seen *s, const step_list *steps)
         (void)fputs(" made no operator call", to);
         put_regions(to, &s->reports);
     }
-    (void)fprintf(to, "; %s holds an empty trace, remove it", s->options->output);
+    (void)fputs("; nothing was recorded", to);
 }
 
 /* What the processes that recorded all their steps have done. */
@@ -305,6 +305,27 @@ static void say_captured(FILE *to, const capture_seen *s, const captured *c,
     else if (!s->options->keep_going)
         (void)fputs("; run ended (--keep-going to go on)", to);
     put_regions(to, &s->reports);
+}
+
+/* Whole steps up to the limit that was asked for are what was wanted; false, and nothing
+ * said, of any other end. */
+static bool say_limited(FILE *to, const capture_seen *s)
+{
+    char text[32];
+    const usc_launch_report *full = stopped(&s->reports);
+    step_list got = recorded(&s->reports, 0, s->reports.n);
+    const bool is_asked = full != NULL && s->options->limit > 0 && got.n > 0;
+    if (is_asked) {
+        (void)fputs("ulpscope: captured ", to);
+        put_steps(to, got.range, got.n);
+        (void)fprintf(to, ": %s calls, ", cli_grouped(full->n_calls, text));
+        put_size(to, full->bytes_written);
+        (void)fprintf(to, " -> %s; stopped by --limit in step %lld, which is not whole",
+                      s->options->output, (long long)full->n_steps_ended);
+        put_regions(to, &s->reports);
+    }
+    free(got.range);
+    return is_asked;
 }
 
 static const usc_launch_report *failed(const usc_launch_reports *reports)
@@ -345,6 +366,8 @@ int capture_conclude(const capture_seen *s, FILE *to)
     int code = CLI_TROUBLE;
     if (bad == NULL && done.n > 0) {
         code = conclude_done(s, &done, to);
+    } else if (bad == NULL && s->interrupted == 0 && say_limited(to, s)) {
+        code = CLI_SAME;
     } else {
         (void)fputs("ulpscope capture: ", to);
         if (bad != NULL)

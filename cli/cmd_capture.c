@@ -231,6 +231,7 @@ static int run_into(run *r, capture_folder *folder)
     const usc_status st = usc_launch_reports_read(r->reports, &seen.reports, &err);
     capture_say_rate(&seen.reports, &r->said_rate, stderr);
     seen.holds = capture_folder_settle(folder, &seen.reports);
+    capture_folder_drop_empty(folder, &seen.reports);
     capture_folder_leave(folder);
     around_read(r->reports, &seen.around);
     const int code = st == USC_OK ? conclude(&seen) : cli_fail("%s", err.text);

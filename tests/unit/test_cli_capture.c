@@ -51,6 +51,11 @@ static const capture_options
             .output = "t",
             .command = command,
             .step_by = "optimizer"},
+    limit = {.steps = some,
+             .n_steps = 2,
+             .output = "t",
+             .command = command,
+             .limit = 5000000},
     matching = {
         .steps = one, .n_steps = 1, .output = "t", .command = command, .ops = "mm"};
 
@@ -73,6 +78,13 @@ static usc_launch_report
     part = {.world = 1, .n_steps = 2, .step = steps_2_5, .n_steps_ended = 6},
     empty = {.world = 1, .finished = true, .n_steps = 1, .step = step_1},
     full = {.world = 1, .stopped = true, .n_steps_ended = 3, .bytes_written = 5000000},
+    limited = {.world = 1,
+               .stopped = true,
+               .n_calls = 90,
+               .n_steps = 2,
+               .step = steps_2_5,
+               .n_steps_ended = 6,
+               .bytes_written = 5000000},
     bad = {.world = 1, .error = "disk full"},
     other = {.world = 1, .error = "x", .taken = true};
 
@@ -115,6 +127,16 @@ static const sentence sentences[] = {
      "(--limit; "
      "by default 5 % of the disk stay free); what was recorded is in t, marked "
      "incomplete\n"},
+    {{OF(limit, &limited, 1), EXIT(2), .holds = true},
+     0,
+     "ulpscope: captured steps 2, 5: 90 calls, 5 MB -> t; stopped by --limit in step 6, "
+     "which is not whole\n"},
+    {{OF(limit, &full, 1), EXIT(2), .holds = true},
+     2,
+     "ulpscope capture: recording stopped in step 3 after 5 MB: the limit is reached "
+     "(--limit; "
+     "by default 5 % of the disk stay free); what was recorded is in t, marked "
+     "incomplete\n"},
     {{OF(plain, &bad, 1), .interrupted = SIGINT},
      2,
      "ulpscope capture: recording failed: disk full; nothing was recorded\n"},
@@ -125,13 +147,11 @@ static const sentence sentences[] = {
      "was recorded, name another folder with -o\n"},
     {{OF(plain, &empty, 1)},
      2,
-     "ulpscope capture: step 1 made no operator call; t holds an empty trace, remove "
-     "it\n"},
+     "ulpscope capture: step 1 made no operator call; nothing was recorded\n"},
     {{OF(matching, &empty, 1)},
      2,
-     "ulpscope capture: no operator call of step 1 matches --ops mm; t holds an empty "
-     "trace, "
-     "remove it\n"},
+     "ulpscope capture: no operator call of step 1 matches --ops mm; nothing was "
+     "recorded\n"},
     {{OF(plain, NULL, 0), .around.n_python = 1, .around.n_torch = 1},
      2,
      "ulpscope capture: python ended before step 1: no optimizer stepped, no data loader "
