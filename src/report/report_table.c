@@ -416,6 +416,41 @@ static void files(usc_table *t)
     }
 }
 
+/* Whether the rows are calls of a trace that was replayed here: of a running program, of
+ * a fuzz run or of files there is nothing that repro takes by TRACE#N. */
+static bool is_replayed(const usc_report *r)
+{
+    return strncmp(usc_report_run(r, "trace"), "live: ", 6) != 0 &&
+           strncmp(usc_report_run(r, "trace_id"), "cases of seed", 13) != 0 &&
+           strlen(usc_report_run(r, "environment")) > strlen("{}");
+}
+
+/* What to type next: the worst call that is accused made small, or, where none is, what
+ * the passes would have caught. */
+static void next(usc_table *t)
+{
+    const usc_report_finding *f = t->r->findings;
+    while (f != NULL && !usc_report_finding_flagged(f, t->options))
+        f = f->next;
+    const bool clean = f == NULL && t->r->n[USC_VERDICT_PASS] > 0;
+    const char *faults = usc_report_run(t->r, "faults");
+    const char *device = usc_report_run(t->r, "device");
+    if (strstr(device, " via ") != NULL || !is_replayed(t->r) ||
+        usc_report_unfinished(t->r) || usc_report_live(t->r) ||
+        (f == NULL && (!clean || t->r->self_test != NULL)))
+        return;
+    const char *trace = usc_report_run(t->r, "trace");
+    const char *quote = strpbrk(trace, " \t'\"$`\\*?[]()<>|&;") != NULL ? "'" : "";
+    usc_table_label(t, "next");
+    if (faults[0] != '\0') usc_out_format(t->o, "ULPSCOPE_SIM_FAULTS='%s' ", faults);
+    usc_out_format(t->o, "ulpscope %s %s", f != NULL ? "repro" : "check", quote);
+    usc_out_text(t->o, trace);
+    if (f != NULL) usc_out_format(t->o, "#%lld", (long long)f->worst_call);
+    usc_out_format(t->o, "%s --device ", quote);
+    usc_out_text(t->o, device);
+    usc_out_text(t->o, f != NULL ? "\n" : " --self-test\n");
+}
+
 /* What was not judged, on a line of its own where there is any. */
 static usc_status last_line(usc_table *t)
 {
@@ -458,6 +493,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     usc_table_self_test(&t);
     usc_table_standards(&t);
     if (!t.options->no_files) files(&t);
+    next(&t);
     usc_out_text(&o, "\n");
     usc_summary_put(&o, report, t.options);
     usc_out_text(&o, "\n");
