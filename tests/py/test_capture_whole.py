@@ -241,6 +241,22 @@ def test_a_capture_stops_at_its_limit_and_stays_valid(tmp_path, keep_going):
         assert all(t["role"] == "out" or t["blob"] for t in trace.call(sequence)["tensors"])
 
 
+ON_SIM = """
+    import sys, torch
+    x = torch.ones(4, 4, device=sys.argv[2])
+    print((x @ x).sum().item())
+"""
+
+
+def test_sim_is_there_where_the_command_names_it(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(ON_SIM))
+    done = launch(tmp_path, sys.executable, "program.py", "--device", "sim:0", options=["--steps", "0"],
+                  ULPSCOPE_SIM_FAULTS="aten::mm:scale:factor=2;layer_norm:scale")  # fmt: skip
+    assert done.returncode == 0 and done.stdout == "128.0\n", done.stderr
+    assert "met by no call: layer_norm:scale" in done.stderr and "mm:scale" not in done.stderr
+    assert "mm" in [op for _, op in calls(tmp_path / "t")[0]]
+
+
 def test_ranks_that_capture_in_python_write_a_folder_each(tmp_path):
     (tmp_path / "job.py").write_text(textwrap.dedent(PYTHON_RANKS))
     done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -7,6 +7,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -48,8 +49,19 @@ def load_ulpscope():
     spec.loader.exec_module(module)
 
 
+def names_sim():
+    """Whether the program's words name the simulated device: sim, sim:1, --device=sim:0."""
+    return any(re.fullmatch(r"sim(:\d+)?", word.rpartition("=")[2]) for word in sys.argv[1:])
+
+
 def start():
     """Torch is there: start recording; a failure must not break the program."""
+    if names_sim():  # no script knows of it by itself
+        try:
+            load_ulpscope()
+            importlib.import_module("ulpscope.sim")
+        except Exception as error:
+            print(f"ulpscope: the device sim is not there: {error}", file=sys.stderr)
     for reports, module in STARTS:
         mark(reports, "torch")
         try:
