@@ -13,6 +13,7 @@
 
 #include "fuzz.h"
 #include "hooks.h"
+#include "stop.h"
 
 enum {
     OPT_DEVICE = 256,
@@ -414,9 +415,9 @@ int cmd_fuzz(int argc, char **argv)
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
     a.check.trace = a.from.trace;
     if (a.from.trace == NULL) {
-        if (!fuzz_examples(a.fuzz.programs, a.from.spec, a.imports, a.examples,
-                           sizeof a.examples))
-            return CLI_TROUBLE;
+        if (!fuzz_examples(a.fuzz.programs, a.from.spec, a.check.ops, a.imports,
+                           a.examples, sizeof a.examples))
+            return cli_stop_asked() != 0 ? 128 + cli_stop_asked() : CLI_TROUBLE;
         a.check.trace = a.examples;
     }
     if (a.matrix || a.profile) return fuzz_sides(&a.check, a.profile, a.json);

@@ -9,9 +9,10 @@
 
 /** Finds or makes the trace of examples in the cache folder: of the operators of short
  * programs, of the specifications in a file, or with false and NULL of torch's operator
- * database; false after a sentence. */
-bool fuzz_examples(bool programs, const char *spec, const char *const *imports,
-                   char *path, size_t size);
+ * database, where `ops` (NULL: any) has to match an operator of torch; false after a
+ * sentence. The last takes minutes once, and tells of it; SIGINT and SIGTERM end it. */
+bool fuzz_examples(bool programs, const char *spec, const char *ops,
+                   const char *const *imports, char *path, size_t size);
 
 /* Cases of one seed, ascending. */
 typedef struct fuzz_cases {

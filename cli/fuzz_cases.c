@@ -8,32 +8,39 @@
 #include <string.h>
 
 #include "cli_python.h"
+#include "stop.h"
 
 #define MARK "examples lie in "
 
 enum { MOST_OF_A_SITE = 16384, TIMEOUT_MS = 900000 };
 
-bool fuzz_examples(bool programs, const char *spec, const char *const *imports,
-                   char *path, size_t size)
+bool fuzz_examples(bool programs, const char *spec, const char *ops,
+                   const char *const *imports, char *path, size_t size)
 {
     cli_python python;
     usc_error err;
     char output[PATH_MAX + MOST_OF_A_SITE];
-    char flag[] = "-m", opdb[] = "ulpscope.sources.opdb",
-         specs[] = "ulpscope.sources.spec", words[] = "ulpscope.sources.words",
-         file[PATH_MAX];
+    char flag[] = "-m", starter[] = "ulpscope.sources.started",
+         opdb[] = "ulpscope.sources.opdb", specs[] = "ulpscope.sources.spec",
+         words[] = "ulpscope.sources.words", file[PATH_MAX];
     char *const module = programs ? words : spec != NULL ? specs : opdb;
+    cli_stop_begin();
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text) == 0;
     char names[CLI_MAX_IMPORTS][PATH_MAX];
-    char *argv[CLI_MAX_IMPORTS + 5] = {python.program, flag, module};
-    if (module == specs) argv[3] = file;
-    (void)snprintf(file, sizeof file, "%s", spec != NULL ? spec : "");
+    char *argv[CLI_MAX_IMPORTS + 6] = {python.program, flag, starter, module};
+    const char *about = module == specs ? spec : module == opdb ? ops : NULL;
+    (void)snprintf(file, sizeof file, "%s", about != NULL ? about : "");
+    if (about != NULL) argv[4] = file;
     for (int i = 0; module == specs && i < CLI_MAX_IMPORTS && imports[i] != NULL; i++) {
         (void)snprintf(names[i], sizeof names[i], "%s", imports[i]);
-        argv[4 + i] = names[i];
+        argv[5 + i] = names[i];
     }
-    const int code = cli_run(argv, TIMEOUT_MS, false, output, sizeof output);
+    const bool talks = module == opdb; /* minutes, of which it tells */
+    const int code =
+        cli_run(argv, talks ? INT_MAX : TIMEOUT_MS, talks, output, sizeof output);
     const char *at = strstr(output, MARK);
+    if (cli_stop_asked() != 0) return false; /* the child has said it */
+    cli_stop_end();
     if (at == NULL)
         return cli_fail(
                    "no examples to draw from (%s ended with %d): give a captured trace "

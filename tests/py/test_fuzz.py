@@ -289,3 +289,20 @@ def test_a_torch_without_the_database_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
     with pytest.raises(RuntimeError, match="give a captured trace with --trace"):
         opdb.operators()
+
+
+def test_a_pattern_of_no_operator_is_said_before_the_minutes(tmp_path):
+    done = subprocess.run(["ulpscope", "fuzz", "--device", "cpu", "--ops", "sofmax"], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=120, env=os.environ | {"ULPSCOPE_CACHE": str(tmp_path / "cache")})  # fmt: skip
+    assert done.returncode == 2 and "did you mean softmax" in done.stderr and not (tmp_path / "cache/fuzz").exists()
+
+
+def test_examples_in_the_making_end_with_who_asked(tmp_path):
+    """Ctrl-C ends the child that makes them, and leaves nothing half made."""
+    with subprocess.Popen(["ulpscope", "fuzz", "--device", "cpu"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                          env=os.environ | {"ULPSCOPE_CACHE": str(tmp_path / "cache")}) as process:  # fmt: skip
+        assert "once" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130 and "interrupted" in said
+    assert [p.suffix for p in (tmp_path / "cache/fuzz").iterdir()] == [".lock"]

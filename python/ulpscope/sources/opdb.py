@@ -8,10 +8,14 @@ imports a test helper (expecttest) that few have; where that fails, so does this
 """
 
 import contextlib
+import difflib
+import fcntl
 import itertools
+import os
 import random
 import sys
 import tempfile
+import time
 import types
 import unittest
 import warnings
@@ -19,12 +23,14 @@ from pathlib import Path
 
 import torch
 
+from .. import _core
 from .capture import Recorder
 from .glue import cache_home
 
 SAMPLES = {torch.float32: 12, torch.int64: 3, torch.bool: 2, torch.complex64: 2}
 SEED = 20261123
 VERSION = 1  # of what is recorded here
+SAID_EVERY_S = 5
 
 
 def operators():
@@ -68,16 +74,41 @@ def run(entry, sample):
             leaf.backward(torch.randn_like(leaf), retain_graph=True)
 
 
+class Progress:
+    """Says on stderr how far it is, and ends the process where who asked is gone."""
+
+    def __init__(self, n):
+        self.n, self.begin, self.said, self.parent = n, time.monotonic(), 0.0, os.getppid()
+
+    def at(self, i):
+        """Entry `i` of all is next."""
+        if os.getppid() != self.parent:
+            sys.exit(2)
+        now = time.monotonic()
+        if i < 10 or now < self.said + SAID_EVERY_S:
+            return
+        self.said = now
+        left = (now - self.begin) * (self.n - i) / i
+        say(f"{i} of {self.n} operators, about {left // 60:.0f}:{left % 60:02.0f} left")
+
+
+def say(text):
+    """On stderr, for who waits."""
+    print(f"ulpscope fuzz: {text}", file=sys.stderr, flush=True)
+
+
 def record(path):
     """Writes the trace."""
     entries = operators()
+    progress = Progress(len(entries))
     recorder = Recorder(path, data="stats")
     torch.set_num_threads(1)
     recorder.begin(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for entry in entries:
+            for i, entry in enumerate(entries):
+                progress.at(i)
                 for dtype, most in SAMPLES.items():
                     if dtype not in entry.dtypes:
                         continue
@@ -94,21 +125,54 @@ def folder():
     return cache_home() / "fuzz" / f"torch-{torch.__version__}-examples-{VERSION}"
 
 
+@contextlib.contextmanager
+def alone(path):
+    """Holds the lock of what is made at `path`: who comes second waits for the first."""
+    with open(f"{path}.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say("another process is making the examples of torch's operators; waiting for it")
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def check_ops(pattern):
+    """RuntimeError where no operator of this torch matches: said before the minutes, not after."""
+    names = torch._C._dispatch_get_all_op_names()
+    if not any(_core.match_pattern(pattern, name) for name in names):
+        bare = {name.partition("::")[2].partition(".")[0] for name in names}
+        near = ", ".join(difflib.get_close_matches(pattern, bare, 3)) or "a glob, e.g. '*softmax*'"
+        raise RuntimeError(f"no operator of torch {torch.__version__} matches --ops '{pattern}'; did you mean {near}?")
+
+
 def main():
-    """Makes the trace unless it is there, and prints where, or why not."""
+    """Makes the trace unless it is there, and prints where, or why not. A word is the PATTERN of
+    operators that are wanted of it."""
     try:
         path = folder()
         if not (path / "trace.db").exists():
+            for pattern in sys.argv[1:]:
+                check_ops(pattern)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent) as room:
-                record(Path(room) / "trace")
-                with contextlib.suppress(FileExistsError, OSError):  # another process was first
-                    (Path(room) / "trace").rename(path)
+            with alone(path):
+                if not (path / "trace.db").exists():
+                    make(path)
         print(f"examples lie in {path}", flush=True)
     except (RuntimeError, OSError) as problem:
-        print(f"examples lie in no folder: {problem}", flush=True)
+        print(f"examples lie in {problem}", flush=True)  # which says why nowhere
         return 2
     return 0
+
+
+def make(path):
+    """Records into a folder beside it, which gets the name once it is whole."""
+    say(f"running the examples of torch {torch.__version__}'s operators, once: one to two minutes")
+    with tempfile.TemporaryDirectory(dir=path.parent) as room:
+        record(Path(room) / "trace")
+        with contextlib.suppress(FileExistsError, OSError):  # another process was first
+            (Path(room) / "trace").rename(path)
 
 
 if __name__ == "__main__":
