@@ -16,7 +16,9 @@ enum {
     MOST_RESIDUES = 4096,
     SMALL = 4, /* so many of a part at the most are all: else all of them are off */
     MOST_PERIOD = 128, /* of residues by what is no power of two */
-    LEVELS = 230,      /* ways to put the classes of one layout together, at the most */
+    TREND = 8,         /* classes at the least that rise or fall */
+    TRENDS = USC_MAX_DIMS * USC_MOST_SCORES,
+    LEVELS = 230, /* ways to put the classes of one layout together, at the most */
 };
 
 #define PLAINER 3.0      /* by so much a later, less plain class has to be worse */
@@ -123,6 +125,40 @@ static void look_at_blocks(const search *s, level l, int64_t modulus)
     }
 }
 
+/* Whether scores rise or fall with the index of an axis: each index for itself may be off
+ * by too little. */
+static void look_at_trend(const search *s, level l)
+{
+    double n = 0, at = 0, sum = 0, all = 0, squares = 0, furthest = 0;
+    for (int64_t k = 0; k < l.n; k++) {
+        n += (double)l.sums[k].n;
+        at += (double)l.sums[k].n * (double)k;
+    }
+    if (n < LEAST * (double)TREND) return;
+    at /= n;
+    for (int64_t k = 0; k < l.n; k++) {
+        const double away = (double)k - at;
+        sum += l.sums[k].sum * away;
+        all += l.sums[k].sum;
+        squares += (double)l.sums[k].n * away * away;
+        furthest = fmax(furthest, fabs(away));
+    }
+    if (!(squares > 0)) return;
+    const double most = fmax(s->score->most, fmax(s->score->least, s->score->chance > 0));
+    const double variance = squares * s->score->variance;
+    const double off = fabs(sum) - s->score->slack * furthest * n;
+    if (off <= 0) return;
+    const double chance = -off * off / (2 * (variance + furthest * most * off / 3));
+    const double bar = log(EVEN_SHARE * s->d->family / TRENDS);
+    if (!(chance < bar) || !(chance - bar < s->worst->beyond)) return;
+    *s->worst = (usc_odd_class){.beyond = chance - bar,
+                                .sum = {.sum = all, .n = (int64_t)n},
+                                .score = s->score,
+                                .layout = s->layout,
+                                .size = l.n,
+                                .trend = sum / sqrt(variance)};
+}
+
 static level copied(level l, usc_class_sum *room)
 {
     memcpy(room, l.sums, (size_t)l.n * sizeof *room);
@@ -161,6 +197,7 @@ static void look_at_ends(const search *s, level l, usc_class_sum *room)
 static void look_at_layout(const search *s, level l, usc_class_sum *room)
 {
     look_at_ends(s, l, room);
+    if (s->layout->kind == USC_BY_AXIS) look_at_trend(s, l);
     look_at_blocks(s, copied(l, room), 0);
     for (int64_t m = 2; m < l.n && m <= MOST_RESIDUES && s->layout->residues; m *= 2)
         if (!s->layout->exact || l.n % m == 0) look_at_blocks(s, folded(l, m, room), m);
@@ -237,6 +274,6 @@ bool usc_draws_placed(usc_draws *d, usc_clause *out)
 bool usc_draws_off_in_part(usc_draws *d, usc_clause *out)
 {
     usc_odd_class worst;
-    return find(d, &worst) && !worst.all && SMALL * worst.sum.n <= d->n_seen &&
-           usc_odd_class_say(d, &worst, out);
+    return find(d, &worst) && !worst.all && worst.trend == 0 &&
+           SMALL * worst.sum.n <= d->n_seen && usc_odd_class_say(d, &worst, out);
 }

@@ -110,6 +110,10 @@ bool usc_odd_class_say(const usc_draws *d, const usc_odd_class *odd, usc_clause 
 {
     usc_clause place, amount;
     if (odd->all) return say_all(odd, out);
+    if (odd->trend != 0)
+        return usc_clause_set(out, "%s with the index of axis %d (z = %.1f)",
+                              odd->trend > 0 ? "rise" : "fall", odd->layout->axis,
+                              odd->trend);
     set_place(d, odd, &place);
     set_amount(odd, &amount);
     return usc_clause_set(out, "%.130s: %.100s", place.text, amount.text);

@@ -32,19 +32,39 @@ static const struct {
     {"the distribution", 2.9},
     {"a block of elements", 6},
     {"the dependence between elements", 7.5},
+    {"an index of an axis", 7},
+    {"the distribution over the indices of an axis", 8},
     {"the size of the result", 0},
     {"the variance of the result", 0},
 };
 
-enum { AVERAGE, SPREAD, SHAPE, BLOCK, LAG, SIZE, VARIANCE, N_KINDS, N_BLOCKS = 32 };
+enum {
+    AVERAGE,
+    SPREAD,
+    SHAPE,
+    BLOCK,
+    LAG,
+    PLACE,
+    TABLE,
+    SIZE,
+    VARIANCE,
+    N_KINDS,
+    N_BLOCKS = 32,
+    PARTS = 16,          /* of a row's places, for TABLE */
+    MOST_CLASSES = 4096, /* indices of an axis that are looked at */
+    LEAST_OF_CLASS = 16, /* elements */
+    MOST_MODULUS = 64,
+};
 
 /* The device's answer and the draws, one row each, row 0 the device's. */
 typedef struct crowd {
     usc_arena *arena;
     const usc_draw_crowd *of;
     int n_rows;
-    int64_t n;    /* elements of a row */
-    double *rows; /* n_rows of them, one behind the other */
+    int64_t n;             /* elements of a row */
+    double *rows;          /* n_rows of them, one behind the other */
+    int64_t *element;      /* of the tensor, that each is */
+    float (*table)[PARTS]; /* room for the parts of MOST_CLASSES classes */
 } crowd;
 
 static double *row_of(const crowd *c, int row)
@@ -84,6 +104,7 @@ static int64_t keep_live(crowd *c)
         for (int r = 1; r < c->n_rows && live; r++)
             live = isfinite(c->rows[r * n + i]);
         if (!live) continue;
+        c->element[kept] = c->element[i];
         bad += !isfinite(c->rows[i]);
         for (int r = 0; r < c->n_rows; r++)
             c->rows[r * n + kept] = c->rows[r * n + i];
@@ -193,9 +214,56 @@ static double worst_block(const double *u, int64_t n)
     return worst;
 }
 
-/* How one row's places lie; sorts them. */
-static void number_row(double *u, int64_t n, double *room, double out[N_KINDS])
+/* How far the worst class of a table lies off, and all of them together, as deviations
+ * that are normal about for even numbers. */
+static void number_table(const crowd *c, int64_t n_classes, double out[N_KINDS])
 {
+    double squares = 0, free = 0;
+    for (int64_t k = 0; k < n_classes; k++) {
+        double n = 0, sum = 0, square = 0;
+        for (int part = 0; part < PARTS; part++) {
+            n += (double)c->table[k][part];
+            sum += (double)c->table[k][part] * ((part + 0.5) / PARTS - 0.5);
+        }
+        if (n < LEAST_OF_CLASS) continue;
+        out[PLACE] = fmax(out[PLACE], fabs(sum) * sqrt(12 / n));
+        if (n < 4 * PARTS) continue;
+        for (int part = 0; part < PARTS; part++) {
+            const double off = (double)c->table[k][part] - n / PARTS;
+            square += off * off * PARTS / n;
+        }
+        squares += square;
+        free += PARTS - 1;
+    }
+    if (free > 0) out[TABLE] = fmax(out[TABLE], (squares - free) / sqrt(2 * free));
+}
+
+/* The classes of a row's places: the indices of each axis, and what they leave by powers
+ * of two. */
+static void number_places(const crowd *c, const double *u, double out[N_KINDS])
+{
+    const usc_tensor *t = c->of->device;
+    int64_t stride = 1;
+    for (int axis = t->ndim - 1; axis >= 0; stride *= t->sizes[axis--]) {
+        const int64_t size = t->sizes[axis];
+        for (int64_t modulus = size; modulus >= 2;
+             modulus = modulus > MOST_MODULUS ? MOST_MODULUS : modulus / 2) {
+            if (modulus > MOST_CLASSES || modulus * LEAST_OF_CLASS > c->n) continue;
+            memset(c->table, 0, (size_t)modulus * sizeof *c->table);
+            for (int64_t i = 0; i < c->n; i++) {
+                const int part = (int)(u[i] * PARTS);
+                c->table[c->element[i] / stride % size % modulus]
+                        [part < PARTS ? part : PARTS - 1] += 1;
+            }
+            number_table(c, modulus, out);
+        }
+    }
+}
+
+/* How one row's places lie; sorts them. */
+static void number_row(const crowd *c, double *u, double *room, double out[N_KINDS])
+{
+    const int64_t n = c->n;
     double sum = 0, squares = 0, worst = 0;
     const double count = (double)n;
     for (int64_t i = 0; i < n; i++) {
@@ -205,6 +273,8 @@ static void number_row(double *u, int64_t n, double *room, double out[N_KINDS])
     out[AVERAGE] = sum / count * sqrt(12 * count);
     out[SPREAD] = (squares / count - 1 / 12.) * sqrt(180 * count);
     out[BLOCK] = worst_block(u, n);
+    out[PLACE] = out[TABLE] = 0;
+    number_places(c, u, out);
     const double mean = 0.5 + sum / count;
     for (int64_t i = 0; i < n; i++)
         u[i] -= mean;
@@ -266,7 +336,10 @@ static bool apart_from(const crowd *c, double numbers[][N_KINDS], int kind,
     for (int r = 1; r < c->n_rows; r++)
         squares += (numbers[r][kind] - middle) * (numbers[r][kind] - middle);
     const double spread = sqrt(squares / (n - 1)), off = numbers[0][kind] - middle;
-    if (!(fabs(off) > fmax(kinds[kind].bound, FAR * spread) + 1e-12 * fabs(middle)))
+    const bool largest = kind >= BLOCK && kind <= TABLE; /* of many: above 0 by itself */
+    const double size = largest ? numbers[0][kind] : fabs(off);
+    if (!(fabs(off) > FAR * spread + 1e-12 * fabs(middle)) ||
+        !(size > kinds[kind].bound + 1e-12 * fabs(middle)) || (largest && off < 0))
         return false;
     return usc_clause_set(
         out, "%s is not that of %d draws of the CPU (%+.1f standard deviations)",
@@ -282,7 +355,7 @@ static bool stands_out(crowd *c, usc_clause *out)
     if (c->arena->failed) return false;
     for (int r = 0; r < c->n_rows; r++) {
         rank_row(c, r, u);
-        number_row(u, c->n, room, numbers[r]);
+        number_row(c, u, room, numbers[r]);
     }
     size_rows(c, numbers);
     for (int kind = 0; kind < N_KINDS; kind++)
@@ -297,7 +370,11 @@ static bool crowd_odd(crowd *c, int64_t total, usc_clause *out, bool *no_number)
     c->rows =
         usc_arena_take(c->arena, (size_t)c->n * (size_t)c->n_rows * sizeof *c->rows);
     double *near = usc_arena_take(c->arena, (size_t)c->n * sizeof *near);
+    c->element = usc_arena_take(c->arena, (size_t)c->n * sizeof *c->element);
+    c->table = usc_arena_take(c->arena, MOST_CLASSES * sizeof *c->table);
     if (c->arena->failed) return false;
+    for (int64_t i = 0; i < c->n; i++)
+        c->element[i] = i < c->n / 2 ? i : i + total - c->n;
     read_row(c, c->of->device, total, c->rows);
     for (int r = 1; r < c->n_rows; r++)
         read_row(c, &c->of->draws[r - 1], total, row_of(c, r));

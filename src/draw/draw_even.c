@@ -13,6 +13,7 @@
 #include <stdarg.h>
 
 #define KOLMOGOROV 2.9 /* in 1 / sqrt(n): 1e-7 */
+#define TOO_EVEN 0.2   /* in 1 / sqrt(n): 5e-13 */
 #define FINE 0x1p-20   /* slack below which cells of equal probability can be cut */
 
 enum {
@@ -35,6 +36,7 @@ typedef struct even_numbers {
     const double *u; /* NaN: does not count */
     int64_t size, n;
     double slack;
+    bool once; /* each comes once: evenly by itself */
 } even_numbers;
 
 static double centred(const even_numbers *e, int64_t i)
@@ -70,7 +72,8 @@ static bool moments_odd(const even_numbers *e, usc_clause *out)
 }
 
 /* Kolmogorov's distance: sup |F_n(u) - u|, which passes c / sqrt(n) with a chance of
- * about 2 exp(-2 c^2). */
+ * about 2 exp(-2 c^2), and stays below it with one of sqrt(2 pi) / c exp(-pi^2 / 8 c^2):
+ * a number from each part of a grid. */
 static bool shape_odd(const even_numbers *e, usc_clause *out)
 {
     double *sorted = usc_arena_take(e->arena, (size_t)e->n * sizeof *sorted);
@@ -85,6 +88,10 @@ static bool shape_odd(const even_numbers *e, usc_clause *out)
         gap = fmax(gap, (double)(i + 1) / n - sorted[i]);
         gap = fmax(gap, sorted[i] - (double)i / n);
     }
+    if (!e->once && gap < TOO_EVEN / sqrt(n) && e->slack < TOO_EVEN / 10 / sqrt(n))
+        return usc_clause_set(
+            out, "distributed too evenly (Kolmogorov distance %.2g over %s elements)",
+            gap, usc_count(e->n).text);
     if (gap <= KOLMOGOROV / sqrt(n) + e->slack) return false;
     return usc_clause_set(
         out, "distributed otherwise (Kolmogorov distance %.3g over %s elements)", gap,
@@ -153,7 +160,8 @@ static bool lags_odd(usc_draws *d, const usc_score *s, double share, usc_clause 
 
 bool usc_draws_uneven(usc_draws *d, usc_clause *out)
 {
-    even_numbers e = {.arena = d->arena, .u = d->u, .size = d->n_u, .slack = d->slack};
+    even_numbers e = {
+        .arena = d->arena, .u = d->u, .size = d->n_u, .slack = d->slack, .once = d->once};
     for (int64_t i = 0; i < e.size; i++)
         e.n += !isnan(e.u[i]);
     if (e.n < USC_DRAW_ENOUGH) return false;

@@ -51,6 +51,20 @@ static void add_residues(const usc_draws *d, usc_places *p, int64_t modulus)
                         .exact = true});
 }
 
+/* By primes, which divide none of these: two at a time where there are enough draws. */
+static void add_primes(const usc_draws *d, usc_places *p)
+{
+    static const int64_t primes[][2] = {{11, 47}, {13, 43}, {17, 41}, {19, 37},
+                                        {23, 31}, {29, 53}, {59, 61}};
+    for (size_t i = 0; i < sizeof primes / sizeof primes[0]; i++) {
+        const int before = p->n;
+        add_residues(d, p, primes[i][0] * primes[i][1]);
+        if (p->n > before) continue;
+        add_residues(d, p, primes[i][0]);
+        add_residues(d, p, primes[i][1]);
+    }
+}
+
 /* Tiles of the last two axes, rows of all others one below the other, and the place of a
  * thread in such a tile. */
 static void add_tiles(usc_draws *d, usc_places *p, int64_t edge, bool threads)
@@ -85,6 +99,7 @@ bool usc_places_lay_out(usc_draws *d, usc_places *out)
     add_residues(d, out, modulus);
     add_residues(d, out, RESIDUES / 4 * 3); /* blocks of 96, 192, 384 ... threads */
     add_residues(d, out, 2520);             /* all of 2 to 10 divide it */
+    add_primes(d, out);
     add(out, (usc_layout){.kind = USC_BY_STRETCH,
                           .cycle = d->n,
                           .run = STRETCH,

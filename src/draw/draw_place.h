@@ -61,7 +61,7 @@ typedef struct usc_class_sum {
     int64_t n;
 } usc_class_sum;
 
-enum { USC_MOST_LAYOUTS = USC_MAX_DIMS + 16 };
+enum { USC_MOST_LAYOUTS = USC_MAX_DIMS + 32 };
 
 typedef struct usc_places {
     usc_layout layouts[USC_MOST_LAYOUTS];
@@ -83,6 +83,7 @@ typedef struct usc_odd_class {
     int64_t modulus;      /* 0: none */
     int64_t from, size;
     bool all, too_even;
+    double trend; /* in standard deviations; 0: it is none */
 } usc_odd_class;
 
 /** Says where and how; always true. */
