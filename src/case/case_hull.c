@@ -16,6 +16,8 @@
 #define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
 #define SAME 0x1p-18 /* of a value: runs within it gave one */
 #define WIDER 4.0    /* times between the runs: another kernel's luck, where no step is */
+#define APART                                                                            \
+    0.75 /* of what the runs span, from which one gap makes two groups of them */
 enum { MOST_VALUES = 4, FEW_RUNS = 4, MANY_TURNS = 8, LEFT_OUT = 64 };
 
 /* What the runs gave at one element. */
@@ -28,6 +30,8 @@ typedef struct place {
     int n_values;               /* MOST_VALUES + 1: more */
     bool met;                   /* by a run whose values count alone */
     bool true_too;              /* some run gave the truth */
+    double under, over;         /* the nearest runs below and above d, of all */
+    int n_under, n_over;
 } place;
 
 struct usc_hull {
@@ -49,6 +53,18 @@ static bool is_off(const usc_case *c, double d, double r, double size)
     return usc_case_distance(c, d, r) > SHOWS * fmax(fabs(r), size);
 }
 
+/* Beside which side of the device's element a run lies. */
+static void note_side(place *p, double v)
+{
+    if (v <= p->d) {
+        p->under = fmax(p->under, v);
+        p->n_under++;
+    } else {
+        p->over = fmin(p->over, v);
+        p->n_over++;
+    }
+}
+
 /* Room doubles: places move, and nobody keeps pointers to them. */
 static bool add(usc_case *c, usc_hull *h, int64_t i, double d, double r)
 {
@@ -68,7 +84,10 @@ static bool add(usc_case *c, usc_hull *h, int64_t i, double d, double r)
                             .low_all = r,
                             .high_all = r,
                             .values = {r},
-                            .n_values = 1};
+                            .n_values = 1,
+                            .under = (double)-INFINITY,
+                            .over = (double)INFINITY};
+    note_side(&h->of[h->n - 1], r);
     return true;
 }
 
@@ -107,6 +126,7 @@ static void note_value(place *p, double v)
 static void widen(place *p, double v, bool nearby)
 {
     if (!isfinite(v)) return;
+    note_side(p, v);
     p->low_all = fmin(p->low_all, v);
     p->high_all = fmax(p->high_all, v);
     if (nearby) return;
@@ -138,11 +158,27 @@ static void between(const usc_hull *h, const place *p, double *low, double *high
     *high = (stepped ? p->high : p->high_all) + more;
 }
 
+/* Whether the element lies in the middle of nowhere: runs make two groups, each of at
+ * least two and narrow beside what is between them, as a remainder near its modulus does,
+ * and it is of neither. Whole numbers between whole numbers are steps that no run took.
+ */
+static bool is_in_gap(const usc_hull *h, const place *p)
+{
+    const double gap = p->over - p->under;
+    if (p->n_under < 2 || p->n_over < 2 || !(gap > APART * (p->high_all - p->low_all)))
+        return false;
+    if (p->d == rint(p->d) && p->under == rint(p->under) && p->over == rint(p->over))
+        return false;
+    const double group = fmax(p->under - p->low_all, p->high_all - p->over);
+    const double reach = WIDER * fmax(group, SAME * fmax(h->typical, fabs(p->d)));
+    return p->d > p->under + reach && p->d < p->over - reach;
+}
+
 static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
 {
     double low, high;
     between(h, p, &low, &high);
-    return p->met || is_between(c, p->d, low, high);
+    return p->met || (is_between(c, p->d, low, high) && !is_in_gap(h, p));
 }
 
 /* ---- what a step makes of equal truths ---- */
@@ -215,6 +251,9 @@ static usc_status conclude(usc_case *c)
         n_left_out += !is_admitted(c, h, &h->of[i]) && turns_elsewhere(c, &h->of[i]);
     const bool few = n_left_out <= 1 + c->n / LEFT_OUT;
     for (int64_t i = 0; i < h->n; i++) {
+        if (is_in_gap(h, &h->of[i]) && c->gaps == NULL)
+            c->gaps = usc_case_room(c, c->n, 1);
+        if (c->gaps != NULL) c->gaps[h->of[i].index] = is_in_gap(h, &h->of[i]);
         const bool open =
             !is_admitted(c, h, &h->of[i]) && !(few && turns_elsewhere(c, &h->of[i]));
         c->open[h->of[i].index] = open;

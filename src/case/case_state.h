@@ -89,7 +89,8 @@ struct usc_case {
 
     usc_finding f, before; /* as far as it is known; without an excuse that was tried */
     usc_look look;
-    usc_hull *hull;                 /* of the present look */
+    usc_hull *hull; /* of the present look */
+    uint8_t *gaps;  /* elements between two groups of runs: no excuse has them */
     usc_turn turns[USC_MOST_TURNS]; /* seen in any look at this output */
     int n_turns;
     bool factor_tried, ties_tried;

@@ -197,7 +197,7 @@ static usc_status weigh_nearby(usc_case *c, usc_error *err)
         const double slack = ROUNDINGS * fmax(fabs(s->low[i]), fabs(s->high[i]));
         const double d = c->d[i];
         c->marks[i] =
-            c->marks[i] && isfinite(d) &&
+            c->marks[i] && isfinite(d) && !(c->gaps != NULL && c->gaps[i]) &&
             usc_case_distance(c, d, fmin(fmax(d, s->low[i]), s->high[i])) <= slack &&
             d != usc_case_rounded(c, c->r[i]);
         n += c->marks[i];
@@ -263,7 +263,7 @@ static bool is_added(const usc_case *c, int64_t i)
     const double low = c->added.low[i], high = c->added.high[i];
     if (!isfinite(d) || !isfinite(r) || d == usc_case_rounded(c, r)) return false;
     const double off = usc_case_distance(c, d, r), lost = fmax(r - low, high - r);
-    if (off > slack * lost) return false;
+    if (off > slack * lost || (c->gaps != NULL && c->gaps[i])) return false;
     return off <= SHOWS * fabs(r) || usc_case_distance(c, d, fmin(fmax(d, low), high)) <=
                                          ROUNDINGS * fmax(fabs(low), fabs(high));
 }

@@ -14,8 +14,9 @@ static usc_case_stage take_exact, keep_exact;
  * `even`, as the dtype holds it. */
 static bool is_tied(const usc_case *c, double d, double r, double even)
 {
-    return isfinite(d) && isfinite(r) && isfinite(even) && d != even &&
-           usc_case_distance(c, d, r) == 0 && usc_case_distance(c, even, r) == 0;
+    return isfinite(d) && isfinite(r) && !isnan(even) && d != even &&
+           usc_case_distance(c, d, r) == 0 &&
+           (isinf(even) || usc_case_distance(c, even, r) == 0);
 }
 
 /* What an exact result rounds to; NaN where float32 on the CPU disagrees, since float64

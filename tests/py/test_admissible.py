@@ -181,3 +181,69 @@ def test_a_row_without_a_winner_is_no_tie():
     other = F.one_hot(x.flip(-1).sum(-1).argmax(-1), 10)
     assert said(fn, (x,), other).verdict == "pass"
     assert said(fn, (x,), torch.zeros(24, 10, dtype=torch.int64)).verdict == "wrong"
+
+
+# ---- two groups of runs with nothing between: a remainder near its modulus ----------------------
+
+
+def centred(rows, n, mean):
+    x = 9 * drawn(rows, n)
+    return (x - x.double().mean(-1, keepdim=True) + mean).float()
+
+
+def left_of_mean(x):
+    return torch.remainder(x.mean(-1), 2.0)
+
+
+MEANS = centred(70, 250, 4.0)
+REMAINDERS = {
+    "added in halves": (torch.remainder((MEANS[:, :125].sum(-1) + MEANS[:, 125:].sum(-1)) / 250, 2.0), True),
+    "whole halves taken off": ((m := MEANS.flip(-1).mean(-1)) - 2 * (m / 2).floor(), True),
+    "1.9 in one": (torch.where(torch.arange(70) == 3, 1.9, left_of_mean(MEANS)), False),
+}
+
+
+@pytest.mark.parametrize("name", REMAINDERS)
+def test_between_two_groups_of_runs_is_nothing(name):
+    given, right = REMAINDERS[name]
+    found = said(left_of_mean, (MEANS,), given)
+    assert (found.verdict in FLAGGED) != right, found
+
+
+# ---- several steps, none of which rounds: the tie of the result is decided ----------------------
+
+
+def away(x, dtype):
+    """float64 to a 16-bit dtype, ties away from zero."""
+    near = x.to(dtype)
+    step = torch.where(near.double() > x, near.view(torch.int16) - near.double().sign().to(torch.int16),
+                       near.view(torch.int16) + near.double().sign().to(torch.int16)).view(dtype)  # fmt: skip
+    tied = (step.double() - x).abs() == (near.double() - x).abs()
+    return torch.where(tied & (step.double().abs() > near.double().abs()), step, near)
+
+
+def whole(most, *sizes, dtype=HALF):
+    return torch.randint(-most, most + 1, sizes, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+COMPOSED = {
+    "sum and product": (lambda a, b, c: torch.addcmul(a * 16, b, c), (whole(255, 700), whole(7, 700), whole(7, 700))),
+    "a scaled difference": (lambda a, b: (a - b) * 2.0**-26, (whole(511, 1500), whole(1023, 1500))),
+    "sums of windows": (lambda x: F.avg_pool1d(x, 4) * 4, ((whole(127, 30, 9, 40) + 60).to(BF16),)),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_ties_of_several_exact_steps_go_to_the_even_one(name):
+    fn, args = COMPOSED[name]
+    exact = fn(*(a.double() for a in args))
+    even, other = exact.to(args[0].dtype), away(exact, args[0].dtype)
+    assert not torch.equal(even, other), "no tie in it"
+    assert said(fn, args, even).verdict == "pass"
+    assert said(fn, args, other).verdict in FLAGGED
+
+
+def test_a_tie_with_infinity_goes_there():
+    x = torch.tensor([65519.0, 65520.0, -65520.0, 1.0]).repeat(50)
+    assert said(lambda x: x.to(HALF), (x,), x.to(HALF)).verdict == "pass"
+    assert said(lambda x: x.to(HALF), (x,), x.clamp(-65504, 65504).to(HALF)).verdict in FLAGGED

@@ -78,6 +78,8 @@ ONE_DTYPE = {
     "multinomial again": lambda x: torch.multinomial(weights(), 500, replacement=True),
 }
 UNKNOWN = {  # judged against draws of the CPU
+    "classes": lambda x: F.gumbel_softmax(torch.zeros(600, 6), hard=True),
+    "orders": lambda x: torch.stack([torch.randperm(12) for _ in range(300)]),
     "noise": lambda x: x + 0.1 * torch.randn_like(x),
     "gumbel": lambda x: F.gumbel_softmax(x),
     "attention": lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.2),
@@ -161,6 +163,27 @@ TENS, PERM = (lambda x: torch.randint(0, 10, (N,))), (lambda x: torch.randperm(N
 PICK = lambda w: torch.multinomial(w, 400, replacement=True)  # noqa: E731
 PICK_ONCE = lambda w: torch.multinomial(w, 40)  # noqa: E731
 NOISE = UNKNOWN["noise"]
+CLASSES = lambda x: F.gumbel_softmax(torch.zeros(3000, 6), hard=True)  # noqa: E731
+ORDERS = lambda x: torch.stack([torch.randperm(12) for _ in range(1200)])  # noqa: E731
+WAITS = lambda x: torch.empty(200, 100).exponential_(2.0)  # noqa: E731
+ONES = lambda x: torch.bernoulli(torch.zeros(40000), 0.25)  # noqa: E731
+MANY = lambda x: torch.rand(20000)  # noqa: E731
+
+
+def five_classes(x):
+    return F.one_hot(F.gumbel_softmax(torch.zeros(3000, 5)).argmax(-1), 6).float()
+
+
+def cycles(x):
+    """Permutations in which no place keeps its own number (Sattolo's)."""
+    out = torch.arange(12).repeat(1200, 1)
+    for i in range(11, 0, -1):
+        j = torch.randint(0, i, (1200,))
+        rows = torch.arange(1200)
+        out[rows, i], out[rows, j] = out[rows, j], out[rows, i].clone()
+    return out
+
+
 ATTENTION = UNKNOWN["attention"]
 BUGS = {
     "wrong p": (DROPOUT, lambda x: dropped(x, 0.2)[0]),
@@ -200,6 +223,11 @@ BUGS = {
     "counts from zero": (LAWS["geometric_"], lambda x: torch.empty(N).geometric_(0.3) - 1),
     "p for all alike": (ONE_DTYPE["bernoulli of p"], lambda x: torch.bernoulli(0 * x + 0.5)),
     "slope is fixed": (ONE_DTYPE["rrelu"], lambda x: F.rrelu(x)),
+    "a class that never wins": (CLASSES, five_classes),
+    "no place keeps its number": (ORDERS, cycles),
+    "columns wait longer and longer": (WAITS, lambda x: WAITS(x) * torch.linspace(0.8, 1.2, 100)),
+    "each 37th is never one": (ONES, lambda x: ONES(x) * (torch.arange(40000) % 37 != 5)),
+    "one of each part of a grid": (MANY, lambda x: ((torch.arange(20000) + MANY(x)) / 20000)[torch.randperm(20000)]),
     "noise 20 % larger": (NOISE, lambda x: x + 0.12 * torch.randn_like(x)),
     "noise shared by rows": (NOISE, lambda x: x + 0.1 * torch.randn_like(x[:1])),
     "attention without dropout": (ATTENTION, lambda x: F.scaled_dot_product_attention(x, x, x)),

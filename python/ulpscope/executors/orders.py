@@ -3,6 +3,8 @@
 sizes is below 2^24 times that. Elsewhere a sum that a CPU gives exactly is luck. Serves
 `judges.answers` and `noise`."""
 
+import math
+
 import torch
 
 from ..calls.exact import never_rounds
@@ -13,12 +15,14 @@ from .precision import sound
 SUMS = {"sum", "cumsum", "index_add", "scatter_add", "_embedding_bag", "_embedding_bag_forward_only",
         "embedding_dense_backward", "col2im"}  # fmt: skip
 PRODUCTS = {"mm", "bmm", "mv", "dot"}
-BIASED = {"addmm", "baddbmm", "addmv"}  # the first argument, and products of the others
+BIASED = {"addmm", "baddbmm", "addmv", "addcmul"}  # the first argument, and products of the others
 # Convolutions are none of them: Winograd's algorithm multiplies by thirds.
 
 # Others that add, with weights.
 WEIGHTED = {"mean", "convolution", "linear", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
             "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "nansum"}  # fmt: skip
+
+MEANS = {"mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
 # One rounding of IEEE arithmetic: exact where it is.
 ARITHMETIC = {"add", "sub", "rsub", "mul", "neg", "abs"}
@@ -40,11 +44,12 @@ class _Whole(Mode):
         return out
 
 
-def is_whole(reference, path):
-    """Whether every order of computing one output gives its exact value."""
+def is_whole(reference, path, dtypes=frozenset({torch.float32})):
+    """Whether every order of computing one output gives its exact value; False of a call without float
+    arguments, and of one with any of none of the `dtypes`."""
     truth, yardstick = reference.truth[path], reference.yardstick[path]
     given = {part.dtype for part in reference.parts.values() if part.dtype.is_floating_point}
-    if given != {torch.float32} or truth.shape != yardstick.shape:
+    if not given or not given <= dtypes or truth.shape != yardstick.shape:
         return False
     if not bool((yardstick == truth).all()):
         return False
@@ -106,7 +111,7 @@ def _is_whole(func, args, kwargs, out):
         return False
     if name in ARITHMETIC:
         return True
-    unit = _unit_of(name, given)
+    unit = _unit_of(name, given) if name not in MEANS else _unit_of_mean(name, given[0], first, args, kwargs)
     if unit is None or not all(_weight_is_one(a, args, kwargs, i) for i, a in enumerate(func._schema.arguments)):
         return False
     sizes = _in_float64(func, args, kwargs, torch.abs)
@@ -124,11 +129,24 @@ def _in_float64(func, args, kwargs, change):
 def _weight_is_one(argument, args, kwargs, i):
     """Whether an argument leaves the terms as they are: no factor, no mean, no other dtype."""
     value = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
-    if argument.name in ("alpha", "beta"):
+    if argument.name in ("alpha", "beta", "value"):
         return value == 1
     if argument.name == "dtype":
         return value in (None, torch.float32)
     return not (argument.name in ("mode", "scale_grad_by_freq") and value)
+
+
+def _unit_of_mean(name, x, out, args, kwargs):
+    """The same of a mean of 2, 4, 8 ... terms, whose division rounds nothing; None of any other."""
+    n = x.numel() // max(out.numel(), 1)
+    if name != "mean":
+        size = args[1] if len(args) > 1 else kwargs.get("kernel_size")
+        sizes = list(size) if isinstance(size, (list, tuple)) else [size]
+        n = math.prod(sizes * (int(name[-2]) if len(sizes) == 1 else 1))
+        plain = len(args) <= 3 and not kwargs.get("padding") and not kwargs.get("ceil_mode")
+        if not plain or kwargs.get("divisor_override") is not None or out.dim() != x.dim():
+            return None
+    return unit(x) / n if n > 0 and n & (n - 1) == 0 else None
 
 
 def _unit_of(name, given):

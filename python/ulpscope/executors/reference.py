@@ -33,6 +33,7 @@ from .algorithms import FIRST, LAST, PARTS, UNITS
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
+from .orders import is_whole
 from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
 from .streams import one_thread
 from .warm import warm
@@ -49,6 +50,7 @@ SETTLING = {"add", "sub", "mul", "div", "neg", "abs", "round", "floor", "ceil", 
             "clamp_max", "_to_copy", "to", "copy_", "clone", "detach", "view", "reshape", "expand", "unsqueeze",
             "squeeze", "lift_fresh"}  # fmt: skip
 ONE_ROUNDING = {"add", "sub", "rsub", "mul", "_to_copy", "to", "convert_element_type"}
+WHOLE_IN = frozenset({torch.float32, torch.bfloat16, torch.float16})
 LOST, HAS = 2.0**-4, 2.0**-10  # of a result: nothing of it is left; float32 has it
 KNOWN = 1 / 3  # of what known roundings cost, see Reference._nearer
 CHAINS = 3  # runs that tell what they cost
@@ -591,7 +593,7 @@ class Reference:
         be told."""
         truth = self.truth[path]
         same = self.yardstick[path] == truth
-        if self.call.composite and not (self.call.only or self._settles(truth)):
+        if self.call.composite and not (self.call.only or self._settles(truth) or is_whole(self, path, WHOLE_IN)):
             return None  # other steps that come to the same may round
         runs = [run == truth for run, _ in self.noises(path)]
         if not runs and not is_one_rounding(self._own or self.call.function):
