@@ -22,17 +22,20 @@ typedef struct usc_curve_options {
 
 /** One value for each step, ascending. */
 typedef struct usc_curve {
-    const char *name;  /* of the file */
-    const char *form;  /* "CSV", "JSON", "event file" or "log" */
-    const char *key;   /* what was read: "train/loss" */
-    const char *notes; /* sentences on what is odd about it, a line each; "": nothing */
-    int64_t n;         /* at least 1 */
+    const char *name;   /* of the file */
+    const char *form;   /* "CSV", "JSON", "event file" or "log" */
+    const char *key;    /* what was read: "train/loss" */
+    const char *axis;   /* what its steps are called: "global_step"; "": there are none */
+    const char *others; /* losses in the file that were not taken, in words; "": none */
+    const char *notes;  /* sentences on what is odd about it, a line each; "": nothing */
+    int64_t n;          /* at least 1 */
     const int64_t *steps; /* as given; else the place in the file, from 0 */
     const double *values; /* NaN and Inf as they are */
     bool numbered;        /* the file gives the steps */
     int64_t n_again;   /* values whose step came again (a resumed run): the last stays */
     int64_t first_bad; /* the first step whose value is NaN or Inf; -1: none */
     double grain;      /* a unit of the last digit printed; 0: JSON, event files */
+    uint64_t digest;   /* of the file's bytes; 0 only by chance */
 } usc_curve;
 
 /**
@@ -68,9 +71,10 @@ USC_API void usc_curve_free(usc_curve *curve);
 
 /* name, text */
 #define USC_LOSS_NOISE_LIST(X)                                                           \
-    X(REPEATS, "repeats")     /* what repeated runs differ by among each other */        \
-    X(ROUGHNESS, "roughness") /* how rough the first curve is about its trend */         \
-    X(ROUNDING, "rounding")   /* too few steps to tell: float32's rounding alone */
+    X(REPEATS, "repeats")         /* what repeated runs differ by among each other */    \
+    X(DIFFERENCES, "differences") /* how rough the difference is: common batches */      \
+    X(ROUGHNESS, "roughness")     /* how rough the first curve is about its trend */     \
+    X(ROUNDING, "rounding")       /* too few steps to tell: float32's rounding alone */
 
 typedef enum usc_loss_noise {
 #define USC_LOSS_NOISE_ENUM(id, text) USC_LOSS_NOISE_##id,
@@ -78,6 +82,9 @@ typedef enum usc_loss_noise {
 #undef USC_LOSS_NOISE_ENUM
         USC_N_LOSS_NOISES
 } usc_loss_noise;
+
+/** Mean relative error that teams accept between two devices. */
+#define USC_LOSS_USUAL_LIMIT 0.02
 
 /** Text of a kind: "repeats"; "unknown" for other values. Memory: static. */
 USC_API const char *usc_loss_noise_text(usc_loss_noise noise);
@@ -100,6 +107,7 @@ typedef struct usc_loss_point {
 /** What two curves come to. The steps are those that both have. */
 typedef struct usc_loss_result {
     bool differ;
+    bool told; /* whether it could be told; false: not `differ`, nor the same */
     const char *sentence; /* all of it in one */
     usc_loss_noise noise;
     int64_t n, n_outside, n_repeats;
@@ -113,8 +121,15 @@ typedef struct usc_loss_result {
     double drift, drift_relative; /* mean difference over the last quarter; of mean |a| */
     double early_noise;           /* of the difference, over the first quarter */
     double drift_limit;           /* |drift| beyond which it counts */
-    bool drifts;                  /* it counts: steady, and above the tolerance */
-    const int64_t *steps;         /* n of each */
+    double drift_noise;    /* what the mean over the last quarter wavers by where batches
+                              are common; else 0 */
+    double mean_relative;  /* mean of |difference| / |a| */
+    double early_relative; /* the same over the first n_early steps */
+    int64_t n_early;
+    double common; /* how rough the difference is, of how rough it would be between runs
+                      on other batches; NaN: too few steps */
+    bool drifts;   /* it counts: steady, and above the tolerance */
+    const int64_t *steps; /* n of each */
     const double *a, *b, *band;
 } usc_loss_result;
 
@@ -127,7 +142,8 @@ typedef struct usc_loss_result {
  *          one step it is left out.
  * Memory:  *out is freed by usc_loss_free; NULL after an error. Keeps nothing of the
  *          curves.
- * Errors:  USC_E_RANGE (no step in common), USC_E_NOMEM.
+ * Errors:  USC_E_RANGE (no step in common; steps of which only one side gives the
+ *          numbers), USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_loss_compare(const usc_curve *a, const usc_curve *b,
                                                   const usc_loss_options *options,

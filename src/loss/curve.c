@@ -4,82 +4,30 @@
 #include "loss/curve.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/number.h"
 
-enum { MOST_NAMES = 12, MOST_NUMBER = 64 };
+enum { MOST_NUMBER = 64 };
 
-/* ---- names ---- */
-
-static bool has(const char *name, const char *part)
-{
-    return strcasestr(name, part) != NULL;
-}
-
-static bool ends(const char *name, const char *part)
-{
-    const size_t n = strlen(name), size = strlen(part);
-    return n >= size && strcasecmp(name + n - size, part) == 0;
-}
-
-int usc_curve_rank(const usc_curve_options *options, const char *name)
-{
-    static const char *const train[] = {"train/loss",    "train_loss",    "train loss",
-                                        "training_loss", "training loss", "lm loss",
-                                        "loss/train",    "value"};
-    if (options->key != NULL) return strcmp(name, options->key) == 0 ? 0 : -1;
-    if (strcasecmp(name, "loss") == 0) return 0;
-    for (size_t i = 0; i < sizeof train / sizeof train[0]; i++)
-        if (strcasecmp(name, train[i]) == 0) return 1;
-    const bool other =
-        has(name, "eval") || has(name, "val") || has(name, "test") || has(name, "scale");
-    if (ends(name, "loss")) return other ? 4 : 2;
-    if (has(name, "loss")) return other ? 5 : 3;
-    return -1;
-}
-
-void usc_curve_offer(usc_curve_maker *m, const char *name, size_t n)
-{
-    char text[USC_CURVE_KEY];
-    if (n >= sizeof text) return;
-    memcpy(text, name, n);
-    text[n] = '\0';
-    const int rank = usc_curve_rank(m->options, text);
-    if (rank >= 0 && rank < m->rank) {
-        m->rank = rank;
-        memcpy(m->key, text, n + 1);
-    }
-    if (rank >= 0 || m->n_names == MOST_NAMES || usc_curve_is_step(name, n)) return;
-    char quoted[USC_CURVE_KEY + 4];
-    (void)usc_format(quoted, sizeof quoted, "'%s'", text);
-    if (m->names.text != NULL && strstr(m->names.text, quoted) != NULL) return;
-    usc_line_add(&m->names, "%s%s", m->n_names > 0 ? ", " : "", quoted);
-    m->n_names++;
-}
+/* ---- points ---- */
 
 bool usc_curve_is_key(const usc_curve_maker *m, const char *name, size_t n)
 {
-    return m->rank != INT_MAX && strlen(m->key) == n && memcmp(m->key, name, n) == 0;
+    return m->key != NULL && strlen(m->key) == n && memcmp(m->key, name, n) == 0;
 }
 
-bool usc_curve_is_step(const char *name, size_t n)
+void usc_curve_axis(usc_curve_maker *m, const char *name, size_t n)
 {
-    static const char *const names[] = {
-        "step",      "steps",      "global_step", "_step",       "iter",
-        "iteration", "iterations", "it",          "global step", "trainer/global_step"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strlen(names[i]) == n && strncasecmp(names[i], name, n) == 0) return true;
-    return false;
+    if (m->axis[0] != '\0' || n >= sizeof m->axis) return;
+    memcpy(m->axis, name, n);
+    m->axis[n] = '\0';
 }
-
-/* ---- points ---- */
 
 void usc_curve_add(usc_curve_maker *m, int64_t step, double value)
 {
@@ -162,7 +110,13 @@ bool usc_curve_number(const char *text, size_t n, double *out)
 
 bool usc_curve_step(const char *text, size_t n, int64_t *out)
 {
-    double value;
+    double value, of;
+    const char *slash = memchr(text, '/', n);
+    if (slash != NULL) { /* 5/100 */
+        const size_t before = (size_t)(slash - text);
+        if (!usc_curve_number(slash + 1, n - before - 1, &of)) return false;
+        n = before;
+    }
     if (!usc_curve_number(text, n, &value)) return false;
     if (!(value >= 0 && value < 9e15) || value != floor(value)) return false;
     *out = (int64_t)value;
@@ -174,7 +128,7 @@ bool usc_curve_step(const char *text, size_t n, int64_t *out)
 /* All that usc_curve_free frees, the curve first. */
 typedef struct made {
     usc_curve curve;
-    char *name, *key, *notes;
+    char *name, *key, *notes, *axis, *others;
     int64_t *steps;
     double *values;
 } made;
@@ -186,6 +140,8 @@ void usc_curve_free(usc_curve *curve)
     free(c->name);
     free(c->key);
     free(c->notes);
+    free(c->axis);
+    free(c->others);
     free(c->steps);
     free(c->values);
     free(c);
@@ -280,14 +236,20 @@ static usc_status make(usc_curve_maker *m, usc_curve **out)
     if (c->steps != NULL && c->values != NULL) fill(m, c);
     c->name = strdup(m->name);
     c->key = strdup(m->options->regex != NULL ? m->options->regex : m->key);
+    c->axis = strdup(numbered ? m->axis : "");
+    c->others = strdup(m->others != NULL ? m->others : "");
     c->notes = strdup(m->notes.text != NULL ? m->notes.text : "");
     const bool ok = c->steps != NULL && c->values != NULL && c->name != NULL &&
-                    c->key != NULL && c->notes != NULL && !m->notes.failed;
+                    c->key != NULL && c->notes != NULL && c->axis != NULL &&
+                    c->others != NULL && !m->notes.failed;
     c->curve.numbered = numbered;
     c->curve.form = m->form;
     c->curve.name = c->name;
     c->curve.key = c->key;
     c->curve.notes = c->notes;
+    c->curve.axis = c->axis;
+    c->curve.others = c->others;
+    c->curve.digest = m->digest;
     c->curve.steps = c->steps;
     c->curve.values = c->values;
     *out = ok ? &c->curve : NULL;
@@ -329,7 +291,7 @@ usc_status usc_curve_parse(const char *name, const void *data, size_t size,
     usc_curve_maker m = {.name = name,
                          .options = options != NULL ? options : &usual,
                          .form = "log",
-                         .rank = INT_MAX,
+                         .digest = usc_hash64_bytes(data, size),
                          .err = err};
     *out = NULL;
     read_any(&m, data, size);
@@ -337,5 +299,7 @@ usc_status usc_curve_parse(const char *name, const void *data, size_t size,
     free(m.points);
     usc_line_free(&m.notes);
     usc_line_free(&m.names);
+    free(m.candidates);
+    free(m.others);
     return st;
 }

@@ -9,19 +9,31 @@
 
 #include "base/line.h"
 
-enum { USC_CURVE_KEY = 256, USC_NO_STEP = -1 };
+enum { USC_CURVE_KEY = 256, USC_CURVE_CANDIDATES = 64, USC_NO_STEP = -1 };
 
 typedef struct usc_curve_point {
     int64_t step, place; /* step: USC_NO_STEP where none was given */
     double value;
 } usc_curve_point;
 
+/* A name under which there are losses. */
+typedef struct usc_curve_candidate {
+    char name[USC_CURVE_KEY];
+    int rank; /* usc_curve_rank */
+    int64_t n;
+    int digits; /* significant ones, of the value with the most of them; 5 at most */
+} usc_curve_candidate;
+
 typedef struct usc_curve_maker {
     const char *name; /* of the file */
     const usc_curve_options *options;
     const char *form;
-    char key[USC_CURVE_KEY]; /* the best name so far */
-    int rank;                /* of that; lower is better; INT_MAX: none yet */
+    usc_curve_candidate *candidates; /* USC_CURVE_CANDIDATES; NULL: none yet */
+    int n_candidates;
+    const char *key;          /* the chosen one's; NULL: none */
+    char axis[USC_CURVE_KEY]; /* what the steps are called; "": none was seen */
+    uint64_t digest;
+    char *others; /* those that were not, in words; NULL: none */
     usc_curve_point *points;
     size_t n, size;
     bool printed; /* as text, with `digits` behind the point at most */
@@ -32,17 +44,32 @@ typedef struct usc_curve_maker {
     usc_status status; /* the first failure */
 } usc_curve_maker;
 
-/** How well a name fits what is looked for: 0 best, -1 not at all. */
+/** How well a name fits what is looked for: 0 best, -1 not at all; below
+ * USC_CURVE_PART the loss itself, then parts of it, from USC_CURVE_HELD_OUT on losses
+ * that are not of training. */
+enum { USC_CURVE_PART = 10, USC_CURVE_HELD_OUT = 20 };
 int usc_curve_rank(const usc_curve_options *options, const char *name);
 
-/** Offers a name (not ended by a zero) under which there are numbers. */
-void usc_curve_offer(usc_curve_maker *m, const char *name, size_t n);
+/** The name without the run's before it: "loss" of W&B's "run 7 - loss". */
+const char *usc_curve_bare(const char *name);
+
+/** Offers a name (not ended by a zero) and a number under it. */
+void usc_curve_offer(usc_curve_maker *m, const char *name, size_t n, double value);
+
+/** Takes the only name that there is. */
+void usc_curve_take(usc_curve_maker *m, const char *name);
+
+/** Chooses among what was offered: m->key. An error where several fit equally well. */
+void usc_curve_choose(usc_curve_maker *m);
 
 /** Whether a name is the chosen one. */
 bool usc_curve_is_key(const usc_curve_maker *m, const char *name, size_t n);
 
 /** Whether a name is one for steps: step, iteration, ... */
 bool usc_curve_is_step(const char *name, size_t n);
+
+/** Takes note of what the steps are called. */
+void usc_curve_axis(usc_curve_maker *m, const char *name, size_t n);
 
 /** Adds a point. */
 void usc_curve_add(usc_curve_maker *m, int64_t step, double value);
@@ -61,7 +88,7 @@ bool usc_curve_line(const char **at, const char *end, const char **line, size_t 
 /** The number that a text of n bytes is, spaces and quotes around it aside. */
 bool usc_curve_number(const char *text, size_t n, double *out);
 
-/** The same for a step: a whole number, also 12.0 and 1e3. */
+/** The same for a step: a whole number, also 12.0, 1e3 and 5/100. */
 bool usc_curve_step(const char *text, size_t n, int64_t *out);
 
 /** Readers; `data` of `size` bytes. usc_curve_is_*: whether it looks like that. */

@@ -156,7 +156,7 @@ static void take_event(usc_curve_maker *m, const char *at, size_t n, bool offer)
             const scalar s = take_scalar(v.bytes, v.n);
             if (!s.has_value) continue;
             if (offer)
-                usc_curve_offer(m, s.tag, s.n);
+                usc_curve_offer(m, s.tag, s.n, s.value);
             else if (usc_curve_is_key(m, s.tag, s.n))
                 usc_curve_add(m, step >= 0 ? step : USC_NO_STEP, s.value);
         }
@@ -206,6 +206,8 @@ static void each_record(usc_curve_maker *m, const char *data, size_t size, bool 
 void usc_curve_events(usc_curve_maker *m, const char *data, size_t size)
 {
     m->form = "event file";
+    usc_curve_axis(m, "step", 4);
     each_record(m, data, size, true);
+    usc_curve_choose(m);
     each_record(m, data, size, false);
 }

@@ -2,7 +2,6 @@
 // Curves in JSON: an object per line; a list of numbers or of objects; an object of
 // lists; the state of a Trainer, whose list is log_history.
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -37,6 +36,19 @@ typedef struct record {
     double value;
 } record;
 
+/* A number, or "5/100". The first of several counts. */
+static void take_step(record *r, const char *name, size_t n, const usc_json *value)
+{
+    const char *text = usc_json_as_text(value);
+    double number;
+    if (r->offer || r->step != USC_NO_STEP) return;
+    if (text != NULL)
+        (void)usc_curve_step(text, strlen(text), &r->step);
+    else if (number_of(value, &number) && number >= 0 && number < 9e15)
+        r->step = (int64_t)number;
+    if (r->step != USC_NO_STEP) usc_curve_axis(r->m, name, n);
+}
+
 /* Members of objects in it are called outer.inner. */
 static void look(record *r, const usc_json *object, const char *before, int level)
 {
@@ -50,14 +62,14 @@ static void look(record *r, const usc_json *object, const char *before, int leve
         if (n < 0 || (size_t)n >= sizeof name) continue;
         if (usc_json_is_object(value) && level < MOST_LEVELS)
             look(r, value, name, level + 1);
+        else if (usc_curve_is_step(name, (size_t)n))
+            take_step(r, name, (size_t)n, value);
         else if (!number_of(value, &number))
             continue;
         else if (r->offer)
-            usc_curve_offer(r->m, name, (size_t)n);
+            usc_curve_offer(r->m, name, (size_t)n, number);
         else if (usc_curve_is_key(r->m, name, (size_t)n))
             r->value = number, r->found = true;
-        else if (usc_curve_is_step(name, (size_t)n) && number >= 0 && number < 9e15)
-            r->step = (int64_t)number;
     }
 }
 
@@ -108,14 +120,23 @@ static void take_list(usc_curve_maker *m, const usc_json *list)
 {
     double value;
     if (usc_json_size(list) > 0 && number_of(usc_json_item(list, 0), &value)) {
-        (void)strcpy(m->key, "the numbers of the list");
-        m->rank = 0;
+        usc_curve_take(m, "the numbers of the list");
         take_numbers(m, list, NULL);
         return;
     }
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < usc_json_size(list); i++)
             take_record(m, usc_json_item(list, i), pass == 0);
+        if (pass == 0) usc_curve_choose(m);
+    }
+}
+
+static void offer_list(usc_curve_maker *m, const char *key, const usc_json *list)
+{
+    double value;
+    for (size_t i = 0; i < usc_json_size(list); i++)
+        if (number_of(usc_json_item(list, i), &value))
+            usc_curve_offer(m, key, strlen(key), value);
 }
 
 /* {"step": [...], "loss": [...]} */
@@ -125,10 +146,16 @@ static void take_lists(usc_curve_maker *m, const usc_json *object)
     const usc_json *value, *steps = NULL;
     for (void *at = NULL; usc_json_next(object, &at, &key, &value);) {
         if (!usc_json_is_list(value)) continue;
-        usc_curve_offer(m, key, strlen(key));
-        if (usc_curve_is_step(key, strlen(key))) steps = value;
+        if (usc_curve_is_step(key, strlen(key))) {
+            steps = value;
+            usc_curve_axis(m, key, strlen(key));
+            continue;
+        }
+        offer_list(m, key, value);
     }
-    if (m->rank != INT_MAX) take_numbers(m, usc_json_get(object, m->key), steps);
+    usc_curve_choose(m);
+    if (m->key != NULL && m->status == USC_OK)
+        take_numbers(m, usc_json_get(object, m->key), steps);
 }
 
 static void take_document(usc_curve_maker *m, const usc_json *root)
@@ -139,8 +166,10 @@ static void take_document(usc_curve_maker *m, const usc_json *root)
         return;
     }
     take_lists(m, root);
-    for (int pass = 0; pass < 2 && m->n == 0; pass++)
+    for (int pass = 0; pass < 2 && m->n == 0; pass++) {
         take_record(m, root, pass == 0);
+        if (pass == 0) usc_curve_choose(m);
+    }
 }
 
 /* ---- which of them ---- */
@@ -180,6 +209,7 @@ void usc_curve_json(usc_curve_maker *m, const char *data, size_t size)
     usc_json_free(root);
     if (st == USC_OK) {
         take_lines(m, data, size, true);
+        usc_curve_choose(m);
         take_lines(m, data, size, false);
     } else {
         m->status = parse(m, &sound, at, (size_t)(end - at), &root);

@@ -78,7 +78,19 @@ static bool bar_step(const char *line, int64_t *out)
     return false;
 }
 
-static int64_t step_of(const char *line)
+/* Past "/max_steps" behind "global_step", where the number is "5/100". */
+static const char *past_ratio(const char *at)
+{
+    if (*at != '/') return at;
+    const char *end = at + 1, *value;
+    while (is_word(*end))
+        end++;
+    value = past_separators(end);
+    const char *slash = past(value, "0123456789");
+    return slash > value && *slash == '/' && isdigit((unsigned char)slash[1]) ? end : at;
+}
+
+static int64_t step_of(usc_curve_maker *m, const char *line)
 {
     static const char *const names[] = {"global_step", "steps", "step", "iteration",
                                         "iter"};
@@ -88,10 +100,15 @@ static int64_t step_of(const char *line)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
             const size_t n = strlen(names[i]);
             if (strncasecmp(at, names[i], n) != 0 || is_word(at[n])) continue;
-            if (whole_at(past(past_separators(at + n), "#"), &step)) return step;
+            const char *end = past_ratio(at + n);
+            if (!whole_at(past(past_separators(end), "#"), &step)) continue;
+            usc_curve_axis(m, at, (size_t)(end - at));
+            return step;
         }
     }
-    return bar_step(line, &step) ? step : USC_NO_STEP;
+    if (!bar_step(line, &step)) return USC_NO_STEP;
+    usc_curve_axis(m, "progress bar", 12);
+    return step;
 }
 
 /* ---- names ---- */
@@ -144,10 +161,10 @@ static void take_line(usc_curve_maker *m, const char *line, bool offer)
     named_number number;
     while (next_number(line, key != NULL ? key : "loss", key != NULL, &at, &number)) {
         if (offer) {
-            usc_curve_offer(m, number.name, number.n);
+            usc_curve_offer(m, number.name, number.n, number.value);
         } else if (usc_curve_is_key(m, number.name, number.n)) {
             usc_curve_printed(m, number.text, strlen(number.text));
-            usc_curve_add(m, step_of(line), number.value);
+            usc_curve_add(m, step_of(m, line), number.value);
             return;
         }
     }
@@ -161,7 +178,10 @@ static void take_match(usc_curve_maker *m, const usc_curve_regex *regex, const c
     int64_t number = USC_NO_STEP;
     if (!usc_curve_regex_find(regex, line, &loss, &n_loss, &step, &n_step)) return;
     if (!usc_curve_number(loss, n_loss, &value)) return;
-    if (step == NULL || !usc_curve_step(step, n_step, &number)) number = step_of(line);
+    if (step == NULL || !usc_curve_step(step, n_step, &number))
+        number = step_of(m, line);
+    else
+        usc_curve_axis(m, "group step", 10);
     usc_curve_printed(m, loss, n_loss);
     usc_curve_add(m, number, value);
 }
@@ -200,6 +220,7 @@ void usc_curve_log(usc_curve_maker *m, const char *data, size_t size)
     m->form = "log";
     if (m->options->regex == NULL) {
         each_line(m, data, size, NULL, true);
+        usc_curve_choose(m);
         each_line(m, data, size, NULL, false);
         return;
     }

@@ -89,6 +89,7 @@ bool usc_curve_is_table(const usc_curve_options *options, const char *data, size
     split(line, n, separator_of(line, n), &c);
     if (all_numbers(&c)) return true;
     bool found = false;
+    const bool headed = c.n > 1 && usc_curve_is_step(c.at[0], c.size[0]);
     for (int i = 0; i < c.n; i++) {
         char name[USC_CURVE_KEY];
         double value;
@@ -97,70 +98,113 @@ bool usc_curve_is_table(const usc_curve_options *options, const char *data, size
         memcpy(name, c.at[i], c.size[i]);
         name[c.size[i]] = '\0';
         const bool fits = usc_curve_rank(options, name) >= 0;
-        if (is_of_log(name) && *line != '"' && !(fits && options->key != NULL))
+        if (is_of_log(name) && *line != '"' && !headed && !(fits && options->key != NULL))
             return false;
         found |= fits && (c.n > 1 || strchr(name, ' ') == NULL);
     }
     return found || (c.n >= 2 && memchr(line, ' ', n) == NULL);
 }
 
+typedef struct table {
+    const char *at, *end; /* the rows */
+    char separator;
+    int step, loss; /* columns; -1: none */
+} table;
+
 /* The columns of step and loss in a table without names: step, loss or loss alone. */
-static void unnamed(usc_curve_maker *m, int n_columns, int *step, int *loss)
+static void unnamed(usc_curve_maker *m, int n_columns, table *t)
 {
-    *step = n_columns > 1 ? 0 : -1;
-    *loss = n_columns > 1 ? 1 : 0;
-    (void)strcpy(m->key, n_columns > 1 ? "column 2" : "column 1");
-    m->rank = 0;
+    t->step = n_columns > 1 ? 0 : -1;
+    t->loss = n_columns > 1 ? 1 : 0;
+    usc_curve_take(m, n_columns > 1 ? "column 2" : "column 1");
+    usc_curve_axis(m, "column 1", 8);
     if (n_columns > 2)
         usc_curve_note(m, "%d columns without names: taken for step, loss and more",
                        n_columns);
 }
 
-static void named(usc_curve_maker *m, const cells *names, int *step, int *loss)
+static bool next_row(table *t, cells *c)
 {
-    *step = *loss = -1;
-    for (int i = 0; i < names->n; i++)
-        usc_curve_offer(m, names->at[i], names->size[i]);
-    for (int i = 0; i < names->n; i++) {
-        if (*loss < 0 && usc_curve_is_key(m, names->at[i], names->size[i])) *loss = i;
-        if (*step < 0 && usc_curve_is_step(names->at[i], names->size[i])) *step = i;
-    }
+    const char *line;
+    size_t n;
+    while (usc_curve_line(&t->at, t->end, &line, &n))
+        if (n > 0 && *line != '#') {
+            split(line, n, t->separator, c);
+            return true;
+        }
+    return false;
 }
 
-void usc_curve_table(usc_curve_maker *m, const char *data, size_t size)
+/* Offers what lies under the names; of names that do not fit, the names. */
+static void offer_all(usc_curve_maker *m, const cells *names, table rows)
 {
-    const char *at = data, *line;
-    size_t n;
     cells c;
-    int step = -1, loss = -1;
+    double value;
+    while (m->status == USC_OK && next_row(&rows, &c))
+        for (int i = 0; i < names->n && i < c.n; i++)
+            if (c.size[i] > 0 && i != rows.step &&
+                usc_curve_number(c.at[i], c.size[i], &value))
+                usc_curve_offer(m, names->at[i], names->size[i], value);
+}
+
+/* W&B gives each run a step of its own beside the common one: "run 7 - _step". */
+static bool is_step_column(const char *name, size_t n)
+{
+    char text[USC_CURVE_KEY];
+    if (n >= sizeof text) return false;
+    memcpy(text, name, n);
+    text[n] = '\0';
+    const char *bare = usc_curve_bare(text);
+    return usc_curve_is_step(bare, strlen(bare));
+}
+
+static void named(usc_curve_maker *m, const cells *names, table *t)
+{
+    for (int i = 0; i < names->n && t->step < 0; i++)
+        if (is_step_column(names->at[i], names->size[i])) t->step = i;
+    if (t->step >= 0) usc_curve_axis(m, names->at[t->step], names->size[t->step]);
+    offer_all(m, names, *t);
+    usc_curve_choose(m);
+    for (int i = 0; i < names->n && t->loss < 0; i++)
+        if (usc_curve_is_key(m, names->at[i], names->size[i])) t->loss = i;
+}
+
+static void take_rows(usc_curve_maker *m, table *t)
+{
+    cells c;
+    double value;
     long long n_empty = 0;
-    m->form = "CSV";
-    if (!first_line(data, size, &line, &n)) return;
-    const char separator = separator_of(line, n);
-    split(line, n, separator, &c);
-    const bool has_names = !all_numbers(&c);
-    if (has_names)
-        named(m, &c, &step, &loss);
-    else
-        unnamed(m, c.n, &step, &loss);
-    if (loss < 0) return;
-    if (has_names) at = line + n;
-    while (usc_curve_line(&at, data + size, &line, &n)) {
+    while (m->status == USC_OK && next_row(t, &c)) {
         int64_t number = USC_NO_STEP;
-        double value;
-        if (n == 0 || *line == '#') continue;
-        split(line, n, separator, &c);
-        const bool there = loss < c.n && c.size[loss] > 0;
-        if (!there || !usc_curve_number(c.at[loss], c.size[loss], &value)) {
+        const bool there = t->loss < c.n && c.size[t->loss] > 0;
+        if (!there || !usc_curve_number(c.at[t->loss], c.size[t->loss], &value)) {
             n_empty += there;
             continue;
         }
-        if (step >= 0 && step < c.n)
-            (void)usc_curve_step(c.at[step], c.size[step], &number);
-        usc_curve_printed(m, c.at[loss], c.size[loss]);
+        if (t->step >= 0 && t->step < c.n)
+            (void)usc_curve_step(c.at[t->step], c.size[t->step], &number);
+        usc_curve_printed(m, c.at[t->loss], c.size[t->loss]);
         usc_curve_add(m, number, value);
     }
     if (n_empty > 0)
         usc_curve_note(m, "%lld rows hold no number as '%s' and are left out", n_empty,
                        m->key);
+}
+
+void usc_curve_table(usc_curve_maker *m, const char *data, size_t size)
+{
+    const char *line;
+    size_t n;
+    cells c;
+    m->form = "CSV";
+    if (!first_line(data, size, &line, &n)) return;
+    table t = {data, data + size, separator_of(line, n), -1, -1};
+    split(line, n, t.separator, &c);
+    if (all_numbers(&c)) {
+        unnamed(m, c.n, &t);
+    } else {
+        t.at = line + n;
+        named(m, &c, &t);
+    }
+    if (t.loss >= 0) take_rows(m, &t);
 }

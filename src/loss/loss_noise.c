@@ -37,11 +37,25 @@ double usc_loss_mean(const double *values, int64_t n)
  * twenty is above 1.96 of it: where tails are heavier the latter counts. Of n magnitudes,
  * neighbours of which have numbers in common, the median is known to 1.65 / sqrt(n) of
  * itself: it is taken that much larger, or a window that looks calm by chance accuses. */
-static double deviation_of(double *magnitudes, size_t n)
+static double deviation(double *magnitudes, size_t n, bool short_too)
 {
     const double middle = usc_loss_median(magnitudes, n) * 1.4826;
-    const double tail = magnitudes[(n - 1) * 19 / 20] / 1.96;
+    const bool tenth = short_too && n < 62;
+    const double tail = tenth ? magnitudes[(n - 1) * 9 / 10] / 1.645
+                              : magnitudes[(n - 1) * 19 / 20] / 1.96;
     return (tail > middle ? tail : middle) * (1 + UNSURE / sqrt((double)n));
+}
+
+static double deviation_of(double *magnitudes, size_t n)
+{
+    return deviation(magnitudes, n, false);
+}
+
+/* One spike makes three magnitudes large: in a short window a tenth is left out above,
+ * not a twentieth, or the spike would hide itself. */
+static double deviation_of_difference(double *magnitudes, size_t n)
+{
+    return deviation(magnitudes, n, true);
 }
 
 static double root_mean(double *squares, size_t n)
@@ -77,16 +91,28 @@ static usc_status by_windows(const double *values, int64_t n, double *out,
     return USC_OK;
 }
 
-usc_status usc_loss_roughness(const double *values, int64_t n, double *out,
-                              usc_error *err)
+void usc_loss_off_line(const double *values, int64_t n, double *out)
+{
+    for (int64_t i = 1; i + 1 < n; i++)
+        out[i] = fabs(values[i] - (values[i - 1] + values[i + 1]) / 2) / sqrt(1.5);
+    if (n > 0) out[0] = n > 2 ? out[1] : 0;
+    if (n > 1) out[n - 1] = n > 2 ? out[n - 2] : 0;
+}
+
+double usc_loss_waver(const double *values, int64_t n, double *work)
+{
+    usc_loss_off_line(values, n, work);
+    return 1.4826 * usc_loss_median(work, (size_t)n);
+}
+
+usc_status usc_loss_roughness(const double *values, int64_t n, bool difference,
+                              double *out, usc_error *err)
 {
     double *magnitudes = malloc((size_t)n * sizeof *magnitudes);
     if (magnitudes == NULL) return usc_no_memory("loss", err);
-    for (int64_t i = 1; i + 1 < n; i++)
-        magnitudes[i] = fabs(values[i] - (values[i - 1] + values[i + 1]) / 2) / sqrt(1.5);
-    magnitudes[0] = magnitudes[1];
-    magnitudes[n - 1] = magnitudes[n - 2];
-    const usc_status st = by_windows(magnitudes, n, out, deviation_of, err);
+    usc_loss_off_line(values, n, magnitudes);
+    const usc_status st = by_windows(
+        magnitudes, n, out, difference ? deviation_of_difference : deviation_of, err);
     free(magnitudes);
     return st;
 }

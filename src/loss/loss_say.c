@@ -23,6 +23,8 @@ const char *usc_loss_noise_words(const usc_loss_result *r, char out[96])
     if (r->noise == USC_LOSS_NOISE_REPEATS)
         (void)usc_format(out, 96, "what %lld repeated runs differ by among each other",
                          (long long)r->n_repeats + 1);
+    else if (r->noise == USC_LOSS_NOISE_DIFFERENCES)
+        (void)usc_format(out, 96, "how rough the difference is: the batches are common");
     else if (r->noise == USC_LOSS_NOISE_ROUGHNESS)
         (void)usc_format(out, 96, "how rough A is about its own trend");
     else
@@ -30,43 +32,47 @@ const char *usc_loss_noise_words(const usc_loss_result *r, char out[96])
     return out;
 }
 
+const char *usc_loss_name(const usc_curve *curve, const usc_curve *other)
+{
+    return strcmp(curve->name, other->name) == 0 ? curve->key : curve->name;
+}
+
 void usc_loss_sentence(const usc_curve *a, const usc_curve *b, const usc_loss_result *r,
                        char *out, size_t size)
 {
     char percent[32];
+    const char *of_a = usc_loss_name(a, b), *of_b = usc_loss_name(b, a);
     const usc_loss_point *p = r->first.step >= 0 ? &r->first : &r->largest;
     if (r->bad_step >= 0 && (r->first.step < 0 || r->bad_step <= r->first.step))
         (void)usc_format(out, size,
                          "they differ: %s is NaN or Inf at step %lld, and %s is "
                          "not",
-                         r->bad_is_a ? a->name : b->name, (long long)r->bad_step,
-                         r->bad_is_a ? b->name : a->name);
+                         r->bad_is_a ? of_a : of_b, (long long)r->bad_step,
+                         r->bad_is_a ? of_b : of_a);
     else if (r->n_outside > 0)
         (void)usc_format(
             out, size,
             "they differ: first at step %lld, where %s is %.6g and %s %.6g (%s), "
             "and up to %.3g is noise; %lld of %lld steps lie outside it",
-            (long long)p->step, a->name, p->a, b->name, p->b,
+            (long long)p->step, of_a, p->a, of_b, p->b,
             usc_loss_percent(p->relative, percent), p->band, (long long)r->n_outside,
             (long long)r->n);
     else if (r->drifts)
         (void)usc_format(out, size,
                          "they differ: no step lies outside the noise, but over the last "
                          "quarter %s is steadily %.3g %% %s %s (%+.3g; %.3g is noise)",
-                         b->name, 100 * fabs(r->drift_relative),
-                         r->drift > 0 ? "above" : "below", a->name, r->drift,
+                         of_b, 100 * fabs(r->drift_relative),
+                         r->drift > 0 ? "above" : "below", of_a, r->drift,
                          r->drift_limit);
-    else if (r->n == 0)
-        (void)usc_format(out, size, "the same: NaN or Inf at every step of both");
     else if (p->difference == 0)
         (void)usc_format(out, size, "the same: no digit differs in %lld steps",
                          (long long)r->n);
     else
         (void)usc_format(
             out, size,
-            "the same within noise: the largest difference is %.3g (%s) at step "
-            "%lld, and up to %.3g is noise there",
-            fabs(p->difference), usc_loss_percent(p->relative, percent),
+            "the same within noise: of %lld steps the largest difference is %.3g (%s) at "
+            "step %lld, and up to %.3g is noise there",
+            (long long)r->n, fabs(p->difference), usc_loss_percent(p->relative, percent),
             (long long)p->step, p->band);
 }
 
@@ -132,13 +138,30 @@ static void put_curves(usc_line *l, const usc_loss_result *r, int width)
 
 /* ---- the table ---- */
 
-static void put_source(usc_line *l, const char *which, const usc_curve *c)
+static const char *form_words(const usc_curve *c)
 {
-    usc_line_add(l, "  %-*s%s: '%s' of %s, %lld steps%s\n", LABEL, which, c->name, c->key,
-                 c->form[0] == 'C' || c->form[0] == 'J' ? c->form
-                 : c->form[0] == 'l'                    ? "a log"
-                                                        : "an event file",
-                 (long long)c->n, c->numbered ? "" : ", numbered by their place");
+    return c->form[0] == 'C' || c->form[0] == 'J' ? c->form
+           : c->form[0] == 'l'                    ? "a log"
+                                                  : "an event file";
+}
+
+/* "'loss' of a.csv (CSV, 120 values at steps 1 to 120 by 'step')" */
+static void put_side(usc_line *l, const usc_curve *c)
+{
+    usc_line_add(l, "'%s' of %s (%s, %lld values", c->key, c->name, form_words(c),
+                 (long long)c->n);
+    if (c->numbered)
+        usc_line_add(l, ", steps %lld to %lld by '%s')", (long long)c->steps[0],
+                     (long long)c->steps[c->n - 1], c->axis);
+    else
+        usc_line_text(l, ", numbered by their place)");
+}
+
+static void put_others(usc_line *l, const char *which, const usc_curve *c)
+{
+    if (c->others[0] != '\0')
+        usc_line_add(l, "  %-*s%s: %s; another with --key\n", LABEL, which, "not taken",
+                     c->others);
 }
 
 static void put_point(usc_line *l, const char *name, const usc_loss_point *p)
@@ -179,8 +202,13 @@ usc_status usc_loss_table(const usc_curve *a, const usc_curve *b,
 {
     usc_line l = {0};
     char words[96], percent[32];
-    put_source(&l, "A", a);
-    put_source(&l, "B", b);
+    usc_line_text(&l, "A: ");
+    put_side(&l, a);
+    usc_line_text(&l, "; B: ");
+    put_side(&l, b);
+    usc_line_text(&l, "\n");
+    put_others(&l, "of A", a);
+    put_others(&l, "of B", b);
     put_steps(&l, a, b, r);
     usc_line_text(&l, "\n");
     put_curves(&l, r, width);
@@ -191,6 +219,9 @@ usc_status usc_loss_table(const usc_curve *a, const usc_curve *b,
     if (r->n > 1)
         usc_line_add(&l, "  %-*s%.4g between the curves, %.3g a step\n", LABEL, "area",
                      r->area, r->mean);
+    if (isfinite(r->mean_relative))
+        usc_line_add(&l, "  %-*s%.3g %% on average; teams accept below %.0f %%\n", LABEL,
+                     "relative", 100 * r->mean_relative, 100 * USC_LOSS_USUAL_LIMIT);
     if (r->drift_limit > 0)
         usc_line_add(&l,
                      "  %-*s%+.3g (%s) over the last quarter; noise %.3g; the difference "
@@ -216,6 +247,8 @@ static void put_curve_json(usc_line *l, const char *name, const usc_curve *c)
     usc_line_json(l, c->name);
     usc_line_add(l, ", \"form\": \"%s\", \"key\": ", c->form);
     usc_line_json(l, c->key);
+    usc_line_text(l, ", \"axis\": ");
+    usc_line_json(l, c->axis);
     usc_line_add(l, ", \"n\": %lld, \"first_bad\": ", (long long)c->n);
     usc_line_add(l, c->first_bad >= 0 ? "%lld" : "null", (long long)c->first_bad);
     usc_line_text(l, "}");
@@ -241,8 +274,8 @@ usc_status usc_loss_json(const usc_curve *a, const usc_curve *b, const usc_loss_
                          FILE *to, usc_error *err)
 {
     usc_line l = {0};
-    usc_line_add(&l, "{\"version\": 1, \"differ\": %s, \"sentence\": ",
-                 r->differ ? "true" : "false");
+    usc_line_add(&l, "{\"version\": 1, \"differ\": %s, \"told\": %s, \"sentence\": ",
+                 r->differ ? "true" : "false", r->told ? "true" : "false");
     usc_line_json(&l, r->sentence);
     usc_line_add(&l, ", \"noise\": \"%s\"", usc_loss_noise_text(r->noise));
     put_curve_json(&l, "a", a);
@@ -262,6 +295,9 @@ usc_status usc_loss_json(const usc_curve *a, const usc_curve *b, const usc_loss_
     put_number(&l, "drift_relative", r->drift_relative);
     put_number(&l, "drift_limit", r->drift_limit);
     put_number(&l, "early_noise", r->early_noise);
+    put_number(&l, "mean_relative", r->mean_relative);
+    put_number(&l, "early_relative", r->early_relative);
+    put_number(&l, "common", r->common);
     usc_line_add(&l, ", \"drifts\": %s}\n", r->drifts ? "true" : "false");
     return write_line(&l, to, err);
 }

@@ -65,6 +65,40 @@ static const sample samples[] = {
     {"a resumed run", "1,5\n2,4\n3,3\n2,4.5\n3,3.5\n", 0, 0, "1:5 2:4.5 3:3.5", 0},
     {"some lines without a step", "step 1 loss 3\nloss 9\nstep 2 loss 2\nstep 3 loss 1\n",
      0, 0, "1:3 2:2 3:1", 0},
+    {"W&B's columns beside a run",
+     "Step,run - loss,run - loss__MIN,run - loss__MAX,run - loss__step\n3,2.5,2,3,3\n", 0,
+     0, "3:2.5", 0},
+    {"two runs of W&B", "Step,a - loss,b - loss\n1,2.5,3.5\n2,2.25,3\n", 0, 0, 0,
+     "several losses: 'a - loss' (2 values), 'b - loss' (2); say which with --key"},
+    {"one of two runs", "Step,a - loss,b - loss\n1,2.5,3.5\n2,2.25,3\n", "b - loss", 0,
+     "1:3.5 2:3", 0},
+    {"two runs under one key", "Step,a - loss,b - loss\n1,2,3\n2,3,4\n", "loss", 0, 0,
+     "several losses"},
+    {"a run called after its evaluation", "Step,eval 3 - loss\n1,2.5\n", 0, 0, "1:2.5",
+     0},
+    {"two tags of one leaf", "step,actor/loss,critic/loss\n1,2.5,3.5\n", 0, 0, 0,
+     "several losses"},
+    {"steps before epochs",
+     "epoch,step,train_loss_epoch,train_loss_step\n0,1,,2.5\n0,2,,2.25\n0,3,,2.125\n"
+     "0,3,2.5,\n",
+     0, 0, "1:2.5 2:2.25 3:2.125", 0},
+    {"more digits before fewer",
+     "global_step=1, loss=2.3, reduced_train_loss=2.312\n"
+     "global_step=2, loss=2.2, reduced_train_loss=2.243\n",
+     0, 0, "1:2.312 2:2.243", 0},
+    {"the loss before a part of it", "step,aux_loss,train/total_loss\n1,0.1234,2.5\n", 0,
+     0, "1:2.5", 0},
+    {"training before what has more values",
+     "step,loss,val_loss\n1,2.5,3.125\n2,,3.25\n3,,3.125\n4,,3\n", 0, 0, "1:2.5", 0},
+    {"steps of their number",
+     "{\"loss\": 2.5, \"global_step/max_steps\": \"5/100\"}\n"
+     "{\"loss\": 2, \"global_step/max_steps\": \"10/100\"}\n",
+     0, 0, "5:2.5 10:2", 0},
+    {"the same in a log",
+     "{'loss': 2.5, 'global_step/max_steps': '5/100', 'iter/s': 3}\n"
+     "{'loss': 2, 'global_step/max_steps': '10/100', 'iter/s': 3}\n",
+     0, 0, "5:2.5 10:2", 0},
+    {"and in a table", "step,loss\n5/100,2.5\n10/100,2\n", 0, 0, "5:2.5 10:2", 0},
     {"nothing", "", 0, 0, 0, "is empty"},
     {"spaces", " \n\n", 0, 0, 0, "is empty"},
     {"no number", "hello\nworld\n", 0, 0, 0, "no loss with a number in this log"},
@@ -190,6 +224,31 @@ static void test_an_event_file(void **state)
     assert_non_null(strstr(err.text, "binary and no event file"));
 }
 
+/* What the first line of a comparison says of a file. */
+static void test_what_was_taken_is_told(void **state)
+{
+    static const char *const told[][3] = {
+        /* the file, its axis, what was not taken */
+        {"epoch,step,loss_epoch,loss\n0,1,,2.5\n0,2,,2.25\n0,2,2.5,\n", "step",
+         "'loss_epoch' (1"},
+        {"global_step=1 loss=2.3 reduced_train_loss=2.312\n", "global_step",
+         "'loss' (1 of 2 digits)"},
+        {" 1/9 [00:01<00:09, loss=2.5]\n", "progress bar", ""},
+        {"{\"loss\": 2, \"iter\": 4}\n{\"loss\": 2, \"iter\": 5}\n", "iter", ""},
+        {"loss 2.5\nloss 2\n", "", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        usc_curve *c;
+        assert_int_equal(
+            usc_curve_parse("x", told[i][0], strlen(told[i][0]), NULL, &c, NULL), 0);
+        assert_string_equal(c->axis, told[i][1]);
+        if (strstr(c->others, told[i][2]) == NULL) fail_msg("%zu: %s", i, c->others);
+        if (told[i][2][0] == '\0') assert_string_equal(c->others, "");
+        usc_curve_free(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_what_is_odd_is_noted),
         cmocka_unit_test(test_the_last_digit_printed_is_known),
         cmocka_unit_test(test_an_event_file),
+        cmocka_unit_test(test_what_was_taken_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

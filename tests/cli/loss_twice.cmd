@@ -1,0 +1,1 @@
+printf 'Step,gpu - loss,npu - loss\n1,2.51,2.51\n2,2.25,2.26\n' >w.csv; ulpscope loss w.csv w.csv; ulpscope loss w.csv w.csv --key 'npu - loss'; ulpscope loss w.csv w.csv --key 'A=gpu - loss,B=npu - loss'
