@@ -55,7 +55,9 @@ const cli_page cmd_watch_page = {
         "tensor, on which rank.\n"
         "\n"
         "LOG is a log of a watch, or gradient norms as CSV, JSON lines or an event file "
-        "of TensorBoard; of these the level alone can be judged. COMMAND (python "
+        "of TensorBoard; of these the level alone can be judged. What could not is said "
+        "at the "
+        "end. COMMAND (python "
         "train.py, torchrun) is run unmodified, watched as by ulpscope run --watch.\n",
     .options = options,
     .examples = "  ulpscope watch run.watch.jsonl --html watch.html\n"
@@ -64,7 +66,9 @@ const cli_page cmd_watch_page = {
                 "  ulpscope watch metrics.csv --key train/grad_norm\n"
                 "  ulpscope watch --explain -- python train.py\n"
                 "  ulpscope watch --explain --dtype bfloat16\n",
-    .codes = "0 nothing abnormal, 1 something was, 2 something went wrong",
+    .codes = "0 nothing abnormal in what was watched, 1 something was, 2 nothing could "
+             "be judged, or "
+             "something went wrong",
 };
 
 typedef struct arguments {
@@ -349,7 +353,9 @@ static int replay(const arguments *a)
     usc_watch_replay *r;
     if (usc_watch_replay_run(a->log, a->key, &a->config, &r, &err) != USC_OK)
         return cli_fail("%s", err.text);
-    int code = r->n_events > 0 || r->n_lost > 0 ? CLI_DIFFERS : CLI_SAME;
+    int code = r->n_events > 0 || r->n_lost > 0 ? CLI_DIFFERS
+               : r->judged                      ? CLI_SAME
+                                                : CLI_TROUBLE;
     const usc_status st = a->json ? usc_watch_replay_json(r, stdout, &err)
                                   : usc_watch_replay_table(r, cli_width(), stdout, &err);
     if (st != USC_OK)
@@ -357,7 +363,8 @@ static int replay(const arguments *a)
     else if (a->html != NULL && !write_page(a, r))
         code = CLI_TROUBLE;
     usc_watch_replay_free(r);
-    return code == CLI_TROUBLE ? code : cli_close_output(code);
+    const int closed = cli_close_output(code);
+    return code == CLI_TROUBLE ? code : closed;
 }
 
 int cmd_watch(int argc, char **argv)

@@ -25,6 +25,7 @@ typedef struct usc_watch_log_info {
     int32_t world;
     int64_t n_tensors;
     const usc_watch_tensor_info *tensors;
+    const char *column; /* of a curve: what was read; NULL: a log of a watch */
 } usc_watch_log_info;
 
 /**
@@ -67,6 +68,10 @@ USC_API const char *usc_watch_log_note(const usc_watch_log *log);
  * curve), its score the largest score / threshold. */
 typedef struct usc_watch_replay {
     const char *name, *form, *note;
+    const char *column;              /* of a curve; "": a log of a watch */
+    const char *watched, *unwatched; /* detectors that had something to look at; those
+                                        that had not, with why, in words */
+    bool judged; /* some detector had; else nothing may be said of the run */
     int32_t world;
     int64_t n_tensors, n_steps, n_events, n_lost, n_bytes;
     const int64_t *steps;

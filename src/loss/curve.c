@@ -154,10 +154,19 @@ static int by_step(const void *a, const void *b)
     return p->place < q->place ? -1 : 1;
 }
 
+/* What a sentence calls the values: not all that is read here is a loss. */
+static const char *called(const usc_curve_maker *m, char out[USC_CURVE_KEY + 2])
+{
+    if (m->key == NULL) return "the loss"; /* by a regular expression */
+    (void)usc_format(out, USC_CURVE_KEY + 2, "'%s'", m->key);
+    return out;
+}
+
 /* Whether the file gives the steps: most points have one. Those that have none are left
  * out then, else places stand for steps. */
 static bool number_points(usc_curve_maker *m)
 {
+    char room[USC_CURVE_KEY + 2];
     size_t n = 0, kept = 0;
     for (size_t i = 0; i < m->n; i++)
         n += m->points[i].step != USC_NO_STEP;
@@ -167,14 +176,15 @@ static bool number_points(usc_curve_maker *m)
         if (m->points[i].step != USC_NO_STEP) m->points[kept++] = m->points[i];
     }
     if (kept < m->n)
-        usc_curve_note(m, "%zu losses stand without a step and are left out",
-                       m->n - kept);
+        usc_curve_note(m, "%zu values of %s stand without a step and are left out",
+                       m->n - kept, called(m, room));
     m->n = kept;
     return numbered;
 }
 
 static void fill(usc_curve_maker *m, made *c)
 {
+    char room[USC_CURVE_KEY + 2];
     usc_curve *curve = &c->curve;
     for (size_t i = 0; i < m->n; i++) {
         const bool again = i + 1 < m->n && m->points[i + 1].step == m->points[i].step;
@@ -187,13 +197,14 @@ static void fill(usc_curve_maker *m, made *c)
     }
     curve->grain = m->printed ? pow(10, -m->digits) : 0;
     if (curve->n_again > 0)
-        usc_curve_note(m,
-                       "%lld losses stand twice or more for their step, as in a run "
-                       "that was resumed: the last one counts",
-                       (long long)curve->n_again);
+        usc_curve_note(
+            m,
+            "%lld values of %s stand twice or more for their step, as in a run "
+            "that was resumed: the last one counts",
+            (long long)curve->n_again, called(m, room));
     if (curve->first_bad >= 0)
-        usc_curve_note(m, "the loss is NaN or Inf at step %lld, for the first time",
-                       (long long)curve->first_bad);
+        usc_curve_note(m, "%s is NaN or Inf at step %lld, for the first time",
+                       called(m, room), (long long)curve->first_bad);
 }
 
 static usc_status none_found(usc_curve_maker *m)

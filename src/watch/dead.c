@@ -100,15 +100,38 @@ static bool has_gradient(const usc_watch_view *v, const usc_watch_row *update)
     return false;
 }
 
-/* Whether updates of a usual size may be below half an ulp of each element. */
-static bool may_round_away(const usc_watch_view *v, const usc_watch_row *r)
+/* Whether elements have so few bits that updates of a usual size may be below half an ulp
+ * of each. */
+static bool is_narrow(const usc_watch_view *v, const usc_watch_row *r)
 {
     enum { WIDE = 12 }; /* bits of a significand: more than float16 and bfloat16 have */
     if (r->tensor < 0) return false;
-    const usc_watch_tensor_row *t = &v->w->tensors[r->tensor];
-    const usc_dtype_info *info = usc_dtype_info_of(t->dtype);
-    const bool narrow = info->kind == USC_KIND_FLOAT && info->sig_bits < WIDE;
-    return narrow && (t->ndim < 2 || r->numel == 1);
+    const usc_dtype_info *info = usc_dtype_info_of(v->w->tensors[r->tensor].dtype);
+    return info->kind == USC_KIND_FLOAT && info->sig_bits < WIDE;
+}
+
+/* Whether that is nothing to speak of: a vector of norms or biases. */
+static bool may_round_away(const usc_watch_view *v, const usc_watch_row *r)
+{
+    return is_narrow(v, r) && (v->w->tensors[r->tensor].ndim < 2 || r->numel == 1);
+}
+
+/* Once in a run: all that stand still at that step, as what they most likely are. */
+static void tell_rounded_away(usc_watch_view *v, const usc_watch_row *r,
+                              const usc_watch_finding *f, const quiet *q)
+{
+    if (v->w->rounded_away_told && v->w->rounded_away_step != v->step) return;
+    v->w->rounded_away_told = true;
+    v->w->rounded_away_step = v->step;
+    const char *dtype = usc_dtype_info_of(v->w->tensors[r->tensor].dtype)->name;
+    usc_watch_say(v, f,
+                  "the weight '%s' on rank %ld stands still since %lld steps, at step "
+                  "%lld, although its gradient is not zero: it is %s, which rounds away "
+                  "an update below half a unit of its last place (keep float32 copies of "
+                  "the weights), or the optimizer does not know it. Of such weights that "
+                  "is told once",
+                  usc_watch_name(v, r->tensor), (long)r->rank, (long long)q->run,
+                  (long long)v->step, dtype);
 }
 
 static void look_at_updates(usc_watch_view *v)
@@ -125,6 +148,10 @@ static void look_at_updates(usc_watch_view *v)
         if (still) q->alive = true; /* also where it never moved */
         if (!take(v, q, still, &limit)) continue;
         const usc_watch_finding f = finding(r, USC_WATCH_STILL, q, limit);
+        if (is_narrow(v, r)) {
+            tell_rounded_away(v, r, &f, q);
+            continue;
+        }
         usc_watch_say(v, &f,
                       "the weight '%s' on rank %ld does not move since %lld steps, at "
                       "step %lld, although its gradient is not zero: does the optimizer "

@@ -8,8 +8,8 @@
 void usc_watch_moments(usc_watch_view *v)
 {
     static const usc_track_spec specs[] = {
-        {USC_WATCH_MOMENT1, "first moment", {4, 1.5}, 10},
-        {USC_WATCH_MOMENT2, "second moment", {4, 3}, 10},
+        {USC_WATCH_MOMENT1, "first moment", {4, 1.5}, 10, 0},
+        {USC_WATCH_MOMENT2, "second moment", {4, 3}, 10, 0},
     };
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
         usc_track_site(v, &specs[i]);

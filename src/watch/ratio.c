@@ -29,7 +29,7 @@ static const usc_watch_row *find(const usc_watch_row *rows, size_t n,
 void usc_watch_ratio(usc_watch_view *v)
 {
     static const usc_track_spec spec = {
-        USC_WATCH_UPDATE, "update-to-weight ratio", {6, 64}, 10};
+        USC_WATCH_UPDATE, "update-to-weight ratio", {6, 64}, 10, 0};
     const usc_watch_row *updates, *weights;
     const size_t n = usc_watch_rows_of(v, USC_WATCH_UPDATE, &updates);
     const size_t n_weights = usc_watch_rows_of(v, USC_WATCH_WEIGHT, &weights);

@@ -7,8 +7,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { SCALER_STEPS = 16, JUMP_STEPS = 8 };
+#include "base/number.h"
+
+enum { SCALER_STEPS = 16, JUMP_STEPS = 8, SUBJECT = 1024 };
 #define JUMP_BITS 10.0 /* all tensors at once by a factor of 1024 */
 
 bool usc_track_sound(const void *series)
@@ -119,8 +122,32 @@ typedef struct look {
     bool few;                    /* nobody to compare with */
 } look;
 
+/* Whether a row is a number for a whole tensor or model, of which no element is known. */
+static bool is_value(const usc_track_spec *spec, const usc_watch_row *r)
+{
+    return r->numel == 0 && (spec->norm > 0 || spec->site == USC_WATCH_LOSS);
+}
+
+/* What a row is, in words: "gradient of 'w' on rank 0", "gradient norm 'grad_norm'",
+ * "loss". */
+static const char *subject(const usc_watch_view *v, const usc_track_spec *spec,
+                           const usc_watch_row *r, char out[SUBJECT])
+{
+    const char *name = r->tensor >= 0 ? usc_watch_name(v, r->tensor) : "";
+    const bool value = is_value(spec, r);
+    const char *joint = !value ? " of" : spec->norm > 0 ? " norm" : "";
+    const bool named = !value || name[0] != '\0';
+    (void)usc_format(out, SUBJECT, "%s%s%s%s%s", spec->what, joint, named ? " '" : "",
+                     name, named ? "'" : "");
+    if (value && v->w->config.world == 1) return out;
+    const size_t n = strlen(out);
+    (void)usc_format(out + n, SUBJECT - n, " on rank %ld", (long)r->rank);
+    return out;
+}
+
 static void tell(usc_watch_view *v, const look *l, usc_channel c, double threshold)
 {
+    char room[SUBJECT];
     const double off = l->off[c];
     const usc_watch_finding f = {.kind = c == USC_CHANNEL_PEAK ? USC_WATCH_OUTLIER
                                          : off > 0             ? USC_WATCH_SPIKE
@@ -131,24 +158,31 @@ static void tell(usc_watch_view *v, const look *l, usc_channel c, double thresho
                                  .threshold = threshold,
                                  .action = USC_WATCH_CHECK};
     if (c == USC_CHANNEL_PEAK)
+        usc_watch_say(
+            v, &f,
+            "the %s has an element that stands out at step %lld: %.3g against a "
+            "mean of %.3g, 2^%.1f times what is usual (up to 2^%.1f is)",
+            subject(v, l->spec, l->row, room), (long long)v->step, l->row->max_abs,
+            l->row->sum_abs / (double)l->row->numel, off, threshold);
+    else if (is_value(l->spec, l->row))
         usc_watch_say(v, &f,
-                      "the %s of '%s' on rank %ld has an element that stands out at step "
-                      "%lld: %.3g against a mean of %.3g, 2^%.1f times what is usual (up "
-                      "to 2^%.1f is)",
-                      l->spec->what, usc_watch_name(v, f.tensor), (long)f.rank,
-                      (long long)v->step, l->row->max_abs,
-                      l->row->sum_abs / (double)l->row->numel, off, threshold);
+                      "the %s became 2^%.1f times %s at step %lld: %.4g (up to 2^%.1f is "
+                      "usual)",
+                      subject(v, l->spec, l->row, room), fabs(off),
+                      off > 0 ? "larger" : "smaller", (long long)v->step, l->row->value,
+                      threshold);
     else
         usc_watch_say(v, &f,
-                      "the %s of '%s' on rank %ld became 2^%.1f times %s at step %lld%s "
-                      "(up to 2^%.1f is usual)",
-                      l->spec->what, usc_watch_name(v, f.tensor), (long)f.rank, fabs(off),
+                      "the %s became 2^%.1f times %s at step %lld%s (up to 2^%.1f is "
+                      "usual)",
+                      subject(v, l->spec, l->row, room), fabs(off),
                       off > 0 ? "larger" : "smaller", (long long)v->step,
                       l->few ? "" : ", and the other tensors did not", threshold);
 }
 
 static void tell_shift(usc_watch_view *v, const look *l, usc_channel c, double threshold)
 {
+    char room[SUBJECT];
     const usc_watch_finding f = {.kind = USC_WATCH_SHIFT,
                                  .tensor = l->row->tensor,
                                  .rank = l->row->rank,
@@ -156,10 +190,10 @@ static void tell_shift(usc_watch_view *v, const look *l, usc_channel c, double t
                                  .threshold = threshold,
                                  .action = USC_WATCH_CHECK};
     usc_watch_say(v, &f,
-                  "the %s of '%s' on rank %ld stays 2^%.1f times %s since at most %d "
-                  "steps, at step %lld; from here on that is taken as usual",
-                  l->spec->what, usc_watch_name(v, f.tensor), (long)f.rank,
-                  fabs(l->off[c]), l->off[c] > 0 ? "larger" : "smaller", USC_TRACK_APART,
+                  "the %s stays 2^%.1f times %s since at most %d steps, at step %lld; "
+                  "from here on that is taken as usual",
+                  subject(v, l->spec, l->row, room), fabs(l->off[c]),
+                  l->off[c] > 0 ? "larger" : "smaller", USC_TRACK_APART,
                   (long long)v->step);
 }
 
@@ -170,8 +204,9 @@ static void look_at(usc_watch_view *v, const look *l, usc_channel c, usc_tracker
         usc_tracker_accept(t, l->bits[c]);
         return;
     }
-    const double least =
-        c == USC_CHANNEL_LEVEL && l->few ? l->spec->alone : l->spec->least[c];
+    const bool grown = l->row->numel == 0 && l->spec->norm > 0 && l->off[c] > 0;
+    const double alone = grown ? l->spec->norm : l->spec->alone;
+    const double least = c == USC_CHANNEL_LEVEL && l->few ? alone : l->spec->least[c];
     const double threshold =
         usc_tracker_threshold(t, least, (double)v->w->config.deviations);
     /* less of a peak than usual is no element that stands out */
@@ -188,6 +223,7 @@ static void look_at(usc_watch_view *v, const look *l, usc_channel c, usc_tracker
 static void tell_nonfinite(usc_watch_view *v, const usc_track_spec *spec,
                            const usc_watch_row *r, int32_t run)
 {
+    char room[SUBJECT];
     const usc_watch_finding f = {.kind = USC_WATCH_NONFINITE,
                                  .tensor = r->tensor,
                                  .rank = r->rank,
@@ -196,16 +232,16 @@ static void tell_nonfinite(usc_watch_view *v, const usc_track_spec *spec,
                                  .action = USC_WATCH_OVERFLOW};
     if (v->w->config.loss_scaling)
         usc_watch_say(v, &f,
-                      "the %s of '%s' on rank %ld is NaN or Inf since %ld steps, at step "
-                      "%lld: more than a loss scaler needs to find its scale",
-                      spec->what, usc_watch_name(v, r->tensor), (long)r->rank, (long)run,
-                      (long long)v->step);
+                      "the %s is NaN or Inf since %ld steps, at step %lld: more than a "
+                      "loss scaler needs to find its scale",
+                      subject(v, spec, r, room), (long)run, (long long)v->step);
+    else if (r->numel == 0)
+        usc_watch_say(v, &f, "the %s is %s at step %lld", subject(v, spec, r, room),
+                      isnan(r->value) ? "NaN" : "Inf", (long long)v->step);
     else
-        usc_watch_say(v, &f,
-                      "the %s of '%s' on rank %ld has NaN or Inf at step %lld (%lld of "
-                      "%lld elements)",
-                      spec->what, usc_watch_name(v, r->tensor), (long)r->rank,
-                      (long long)v->step, (long long)r->n_nonfinite, (long long)r->numel);
+        usc_watch_say(v, &f, "the %s has NaN or Inf at step %lld (%lld of %lld elements)",
+                      subject(v, spec, r, room), (long long)v->step,
+                      (long long)r->n_nonfinite, (long long)r->numel);
 }
 
 /* NaN and Inf are a state of their own, told once, and enter no history. */

@@ -38,6 +38,7 @@ typedef struct usc_track_spec {
     const char *what;             /* "gradient" */
     double least[USC_N_CHANNELS]; /* a deviation below is none, in bits */
     double alone;                 /* the same of the level, of few tensors */
+    double norm; /* the same of a norm alone that grows; 0: as of few tensors */
 } usc_track_spec;
 
 /** The two numbers of a row. False: it is zero everywhere, or nothing is known. */

@@ -19,6 +19,8 @@ struct usc_watch_log {
     usc_arena texts;
     FILE *file;
     usc_curve *curve;
+    usc_watch_site site; /* what a curve is */
+    usc_watch_tensor_info column;
     int64_t line; /* from 1 on; of a curve the next point */
     char *text;   /* of the line */
     size_t text_size;
@@ -133,14 +135,13 @@ static usc_status open_log(usc_watch_log *log, const char *path, bool *is, usc_e
 
 /* ---- curves ---- */
 
-static usc_status open_curve(usc_watch_log *log, const char *path, const char *key,
+/* Under a name that is usual, unless one is given. */
+static usc_status read_curve(usc_watch_log *log, const char *path, const char *key,
                              usc_error *err)
 {
     static const char *const usual[] = {"grad_norm",     "train/grad_norm", "grad norm",
                                         "gradient_norm", "total_norm",      "norm",
                                         "Value"};
-    static const usc_watch_tensor_info tensor = {.name = "gradient norm",
-                                                 .dtype = USC_F32};
     usc_status st = USC_E_RANGE;
     for (size_t i = 0; st == USC_E_RANGE && i < sizeof usual / sizeof usual[0]; i++) {
         const usc_curve_options options = {.key = key != NULL ? key : usual[i]};
@@ -152,11 +153,23 @@ static usc_status open_curve(usc_watch_log *log, const char *path, const char *k
                              "%s is no log of a watch, and has nothing called grad_norm; "
                              "say with --key what its gradient norms are called",
                              path);
+    return st;
+}
+
+/* A column called loss is one, whatever it is asked for as. */
+static usc_status open_curve(usc_watch_log *log, const char *path, const char *key,
+                             usc_error *err)
+{
+    const usc_status st = read_curve(log, path, key, err);
     if (st != USC_OK) return st;
+    const bool is_loss = strcasestr(log->curve->key, "loss") != NULL;
+    log->site = is_loss ? USC_WATCH_LOSS : USC_WATCH_GRAD;
+    log->column = (usc_watch_tensor_info){.name = log->curve->key, .dtype = USC_F32};
     log->info.form = log->curve->form;
+    log->info.column = log->curve->key;
     log->info.world = 1;
     log->info.n_tensors = 1;
-    log->info.tensors = &tensor;
+    log->info.tensors = &log->column;
     (void)usc_format(log->note, sizeof log->note, "%s", log->curve->notes);
     return USC_OK;
 }
@@ -340,7 +353,7 @@ usc_status usc_watch_log_next(usc_watch_log *log, const usc_watch_row **rows, si
     if (log->line >= log->curve->n) return USC_OK;
     *seconds = (double)log->line;
     log->rows[0] = (usc_watch_row){.step = log->curve->steps[log->line],
-                                   .site = USC_WATCH_GRAD,
+                                   .site = log->site,
                                    .value = log->curve->values[log->line]};
     log->line++;
     *rows = log->rows;

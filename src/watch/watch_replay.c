@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "watch/watch_watched.h"
 
 /* The result and what it is made of; `out` comes first. */
 typedef struct replay {
@@ -19,6 +20,8 @@ typedef struct replay {
     size_t events_size;
     usc_watch *watch;
     double sum_sq; /* of the step at hand */
+    usc_watched seen;
+    usc_watch_config config;
 } replay;
 
 static bool grow(void *list, size_t item_size, size_t n)
@@ -81,10 +84,13 @@ static usc_status decide(replay *r, int64_t step, double seconds, usc_error *err
     return st;
 }
 
+/* Of a curve the value, whatever it is. */
 static void add_norms(replay *r, const usc_watch_row *rows, size_t n)
 {
+    const bool curve = r->out.column[0] != '\0';
     for (size_t i = 0; i < n; i++) {
-        if (rows[i].site != USC_WATCH_GRAD && rows[i].site != USC_WATCH_REDUCED) continue;
+        if (!curve && rows[i].site != USC_WATCH_GRAD && rows[i].site != USC_WATCH_REDUCED)
+            continue;
         r->sum_sq += rows[i].n_nonfinite > 0 ? HUGE_VAL
                      : rows[i].numel > 0     ? rows[i].sum_sq
                                              : rows[i].value * rows[i].value;
@@ -104,6 +110,7 @@ static usc_status feed_all(replay *r, usc_watch_log *log, usc_error *err)
             st = decide(r, step, seconds, err);
         if (st != USC_OK || n == 0) return st;
         add_norms(r, rows, n);
+        usc_watched_take(&r->seen, rows, n);
         st = usc_watch_feed(r->watch, rows, n, err);
         if (st != USC_OK) return st;
         if (rows[0].step > step) step = rows[0].step; /* a slow rank may come later */
@@ -116,10 +123,13 @@ static usc_status begin(replay *r, const usc_watch_log_info *info,
 {
     usc_watch_config c = *config;
     c.world = info->world;
-    r->out = (usc_watch_replay){.name = keep(r, info->name),
-                                .form = keep(r, info->form),
-                                .world = info->world,
-                                .n_tensors = info->n_tensors};
+    r->config = c;
+    r->out =
+        (usc_watch_replay){.name = keep(r, info->name),
+                           .form = keep(r, info->form),
+                           .column = keep(r, info->column != NULL ? info->column : ""),
+                           .world = info->world,
+                           .n_tensors = info->n_tensors};
     if (r->texts.failed) return usc_no_memory(info->name, err);
     usc_status st = usc_watch_create(&c, &r->watch, err);
     for (int64_t i = 0; st == USC_OK && i < info->n_tensors; i++) {
@@ -131,6 +141,20 @@ static usc_status begin(replay *r, const usc_watch_log_info *info,
                                info->tensors[i].name);
     }
     return st;
+}
+
+/* What was looked at, and what not. */
+static usc_status keep_watched(replay *r, usc_error *err)
+{
+    usc_line watched = {0}, unwatched = {0};
+    r->out.judged =
+        usc_watched_say(&r->seen, &r->config, r->out.n_steps, &watched, &unwatched);
+    const bool failed = watched.failed || unwatched.failed;
+    r->out.watched = keep(r, watched.text != NULL ? watched.text : "");
+    r->out.unwatched = keep(r, unwatched.text != NULL ? unwatched.text : "");
+    usc_line_free(&watched);
+    usc_line_free(&unwatched);
+    return failed || r->texts.failed ? usc_no_memory(r->out.name, err) : USC_OK;
 }
 
 usc_status usc_watch_replay_run(const char *path, const char *key,
@@ -145,6 +169,7 @@ usc_status usc_watch_replay_run(const char *path, const char *key,
     usc_status st = usc_watch_log_open(path, key, &log, err);
     if (st == USC_OK) st = begin(r, usc_watch_log_about(log), config, err);
     if (st == USC_OK) st = feed_all(r, log, err);
+    if (st == USC_OK) st = keep_watched(r, err);
     if (st == USC_OK) {
         r->out.note = keep(r, usc_watch_log_note(log));
         if (r->texts.failed) st = usc_no_memory(path, err);

@@ -102,7 +102,11 @@ static void put_picture(usc_line *l, const usc_watch_replay *r, int width)
     const columns norms = {r->norms, r->n_steps, n}, scores = {r->scores, r->n_steps, n};
     const scale s = scale_of(&norms);
     if (s.high > -HUGE_VAL) {
-        put_blocks(l, "gradient", &norms, &s);
+        put_blocks(l,
+                   r->column[0] == '\0'        ? "gradient"
+                   : strlen(r->column) < LABEL ? r->column
+                                               : "values",
+                   &norms, &s);
         usc_line_add(l, "  %.3g .. %.3g (log)\n", exp2(s.low), exp2(s.high));
     }
     put_blocks(l, "score", &scores, NULL);
@@ -118,16 +122,36 @@ static void put_event(usc_line *l, const usc_watch_event *e)
                  e->sentence);
 }
 
+static void put_watched(usc_line *l, const usc_watch_replay *r)
+{
+    if (r->watched[0] != '\0') {
+        usc_line_add(l, "  watched by %s", r->watched);
+        if (r->column[0] != '\0')
+            usc_line_add(l, ": the level of '%s' alone, and NaN", r->column);
+        usc_line_text(l, "\n");
+    }
+    const bool short_list = r->column[0] != '\0' && r->judged;
+    if (r->unwatched[0] != '\0' && !short_list)
+        usc_line_add(l, "  not by %s\n", r->unwatched);
+    if (r->column[0] != '\0')
+        usc_line_text(l,
+                      "  not watched: elements, weights, optimizer state, products and "
+                      "other ranks, which are not in it; ulpscope run --watch "
+                      "--watch-log FILE records them\n");
+}
+
 static void put_end(usc_line *l, const usc_watch_replay *r)
 {
     if (r->n_events > MOST_SHOWN)
         usc_line_add(l, "  and %lld more; --json has them all\n",
                      (long long)(r->n_events - MOST_SHOWN));
     if (r->n_lost > 0) usc_line_add(l, "  %lld more had no room\n", (long long)r->n_lost);
-    if (r->n_events == 0) {
-        usc_line_text(l, "nothing abnormal\n");
-        return;
-    }
+    put_watched(l, r);
+    if (r->n_events == 0 && !r->judged)
+        usc_line_text(l, "nothing can be told: nothing in this log could be judged\n");
+    else if (r->n_events == 0)
+        usc_line_text(l, "nothing abnormal in what was watched\n");
+    if (r->n_events == 0) return;
     put_count(l, "\n", r->n_events, "event");
     usc_line_add(l, "; the first at step %lld", (long long)r->events[0].step);
     if (r->events[0].name[0] != '\0') usc_line_add(l, ", '%s'", r->events[0].name);
@@ -191,6 +215,10 @@ usc_status usc_watch_replay_json(const usc_watch_replay *r, FILE *to, usc_error 
         r->form, (long long)r->n_steps, (long long)r->n_tensors, (long)r->world,
         (long long)r->n_bytes, (long long)r->n_lost);
     usc_line_json(&l, r->note);
+    usc_line_add(&l, ", \"judged\": %s, \"watched\": ", r->judged ? "true" : "false");
+    usc_line_json(&l, r->watched);
+    usc_line_text(&l, ", \"not_watched\": ");
+    usc_line_json(&l, r->unwatched);
     usc_line_text(&l, ", \"events\": [");
     for (int64_t i = 0; i < r->n_events; i++) {
         if (i > 0) usc_line_text(&l, ", ");
@@ -226,8 +254,9 @@ static void put_curve(usc_line *l, const usc_watch_replay *r, const double *valu
     const scale s = scale_of(&c);
     if (norms && !(s.high > -HUGE_VAL)) return;
     usc_line_add(l, "<h2>%s</h2>\n<svg width=\"%d\" height=\"%d\" role=\"img\">\n",
-                 norms ? "Gradient norm (log)" : "Score against the threshold", WIDTH,
-                 HEIGHT);
+                 norms ? r->column[0] != '\0' ? "The values (log)" : "Gradient norm (log)"
+                       : "Score against the threshold",
+                 WIDTH, HEIGHT);
     for (int64_t i = 0; i < r->n_events && i < ACROSS; i++) {
         int64_t at = 0;
         while (at + 1 < r->n_steps && r->steps[at] < r->events[i].step)
@@ -272,7 +301,11 @@ usc_status usc_watch_replay_html(const usc_watch_replay *r, FILE *to, usc_error 
     put_count(&l, ", ", r->n_events, "event");
     usc_line_text(&l, ". ");
     usc_line_html(&l, r->note);
-    usc_line_text(&l, "</p>\n");
+    usc_line_text(&l, "</p>\n<p>Watched by ");
+    usc_line_html(&l, r->watched[0] != '\0' ? r->watched : "nothing");
+    usc_line_text(&l, ". Not by ");
+    usc_line_html(&l, r->unwatched[0] != '\0' ? r->unwatched : "nothing");
+    usc_line_text(&l, ".</p>\n");
     if (r->n_steps > 1) {
         put_curve(&l, r, r->norms, true);
         put_curve(&l, r, r->scores, false);

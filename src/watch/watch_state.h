@@ -66,6 +66,8 @@ struct usc_watch {
     int64_t sampled_version;
     double seconds, given; /* of the last step: as counted here, as the clock said */
     double score;
+    int64_t rounded_away_step; /* at which weights that low precision keeps still */
+    bool rounded_away_told;    /* were told of */
     bool wants_checksum;
     usc_watch_said *said; /* a ring */
     size_t n_said, first_said, said_size;

@@ -1,1 +1,1 @@
-printf '{"step": 1, "g": 2}\n{"step": 2, "g": 2.5}\n' >n.jsonl; ulpscope watch n.jsonl --key g --json
+for i in 1 2 3 4 5 6 7 8 9; do echo "{\"step\": $i, \"g\": 2.$i}"; done >n.jsonl; ulpscope watch n.jsonl --key g --json

@@ -340,7 +340,7 @@ def test_event_files(tmp_path):
     other = write(tmp_path / "a.csv", np.float32(values).astype(float).tolist())
     done = loss(other, run, code=0)
     assert "no digit differs in 200 steps" in done.stdout and "(an event file, 200 values" in done.stdout
-    assert "50 losses stand twice" in done.stderr and "it was cut off" in done.stderr
+    assert "50 values of 'train/loss' stand twice" in done.stderr and "it was cut off" in done.stderr
     assert "there are 'lr'" not in done.stderr
     assert "nothing called 'x'" in loss(other, run, "--key", "x", code=2).stderr
     (run / "events.out.tfevents.2").write_bytes(second[:40] + b"\x00" + second[41:])

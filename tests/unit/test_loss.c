@@ -149,11 +149,12 @@ static void test_samples(void **state)
 static void test_what_is_odd_is_noted(void **state)
 {
     static const char *const odd[][2] = {
-        {"1,5\n2,4\n2,4.5\n", "1 losses stand twice"},
+        {"1,5\n2,4\n2,4.5\n", "1 values of 'column 2' stand twice"},
         {"1,5\n2,nan\n3,inf\n", "NaN or Inf at step 2, for the first time"},
         {"step,loss\n1,2\n2,x\n", "1 rows hold no number as 'loss'"},
         {"{\"loss\": 2}\n{\"loss\"\n", "1 lines are not JSON"},
-        {"step 1 loss 3\nloss 9\nstep 2 loss 2\n", "1 losses stand without a step"},
+        {"step 1 loss 3\nloss 9\nstep 2 loss 2\n",
+         "1 values of 'loss' stand without a step"},
         {"1,2\n2,3\n", ""},
     };
     (void)state;

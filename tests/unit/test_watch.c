@@ -385,6 +385,37 @@ static void test_updates(void **state)
     run_end(&r);
 }
 
+/* Weights in bfloat16 that rounding keeps still, now this one, now that one: told at one
+ * step, as what they are. In float32 each is told. */
+static void test_low_precision_keeps_weights_still(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        run r;
+        run_begin(&r, "detectors:dead", 1);
+        for (int t = 0; wide != 0 && t < RUN_TENSORS; t++)
+            make_vector(&r, t, USC_F32);
+        for (int64_t step = 0; step < 60; step++) {
+            for (int t = 0; t < RUN_TENSORS; t++) {
+                feed_one(&r, run_row(&r, step, USC_WATCH_GRAD, 0, t, 1e-4));
+                usc_watch_row update = run_row(&r, step, USC_WATCH_UPDATE, 0, t, 2e-5);
+                if (step >= 10 + 5 * t && step < 13 + 5 * t) { /* three steps each */
+                    update.max_abs = update.sum_abs = update.sum_sq = 0;
+                    update.n_zero = update.numel;
+                }
+                feed_one(&r, update);
+            }
+            step_to(&r, step);
+        }
+        assert_int_equal(r.n_of_kind[USC_WATCH_STILL], wide != 0 ? RUN_TENSORS : 1);
+        assert_non_null(strstr(r.all, "11 still layers.0.weight"));
+        assert_int_equal(r.n_events, wide != 0 ? RUN_TENSORS : 1);
+        if (wide == 0)
+            assert_non_null(strstr(r.sentence, "it is bfloat16, which rounds away"));
+        run_end(&r);
+    }
+}
+
 static void test_bounds_and_audits(void **state)
 {
     static const struct {
@@ -805,6 +836,7 @@ int main(void)
         cmocka_unit_test(test_warm_up_is_not_poisoned),
         cmocka_unit_test(test_weights_and_moments_change_in_the_step_alone),
         cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_low_precision_keeps_weights_still),
         cmocka_unit_test(test_bounds_and_audits),
         cmocka_unit_test(test_neighbours_name_a_rank),
         cmocka_unit_test(test_products_have_a_bound),

@@ -219,6 +219,60 @@ static void test_curves(void **state)
     }
 }
 
+/* Of a curve: rows of a column, the first sentence of an event, and whether anything was
+ * looked at at all. */
+static void test_a_curve_is_called_what_it_is(void **state)
+{
+    static const struct {
+        const char *head, *key;
+        int n;
+        double spike; /* at the last row but one; 0: none */
+        const char *sentence;
+        bool judged;
+    } cases[] = {
+        {"step,grad_norm\n", NULL, 82, 422,
+         "the gradient norm 'grad_norm' became 2^8.7 times larger at step 80: 422", true},
+        {"step,grad_norm\n", NULL, 82, 40, NULL, true}, /* as data do */
+        {"step,grad_norm\n", NULL, 82, NAN,
+         "the gradient norm 'grad_norm' is NaN at step 80", true},
+        {"step,train/loss\n", "train/loss", 82, INFINITY,
+         "the loss 'train/loss' is Inf at step 80", true},
+        {"step,train/loss\n", "train/loss", 82, 422, NULL, true},
+        {"step,grad_norm\n", NULL, 6, 0, NULL, false},
+        {"step,grad_norm\n", NULL, 9, 0, NULL, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        usc_watch_config config;
+        usc_watch_replay *r;
+        usc_error err;
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        (void)fputs(cases[i].head, f);
+        for (int step = 0; step < cases[i].n; step++)
+            (void)fprintf(f, "%d,%.4f\n", step,
+                          cases[i].spike != 0 && step == cases[i].n - 2
+                              ? cases[i].spike
+                              : 1.05 + 0.01 * (step % 5 - 2));
+        assert_int_equal(fclose(f), 0);
+        usc_watch_config_init(&config, USC_WATCH_SOUND);
+        if (usc_watch_replay_run(path, cases[i].key, &config, &r, &err) != USC_OK)
+            fail_msg("%zu: %s", i, err.text);
+        assert_int_equal(r->n_events, cases[i].sentence != NULL ? 1 : 0);
+        assert_int_equal(r->judged, cases[i].judged);
+        if (r->n_events > 0 && strstr(r->events[0].sentence, cases[i].sentence) == NULL)
+            fail_msg("%zu: %s", i, r->events[0].sentence);
+        if (strstr(r->note, "the loss") != NULL) fail_msg("%zu: %s", i, r->note);
+        char *text = shown(r, table);
+        const char *last = r->n_events > 0   ? "not watched: elements, weights"
+                           : cases[i].judged ? "nothing abnormal in what was watched"
+                                             : "nothing in this log could be judged";
+        if (strstr(text, last) == NULL) fail_msg("%zu: %s", i, text);
+        free(text);
+        usc_watch_replay_free(r);
+    }
+}
+
 static void test_what_would_be_seen(void **state)
 {
     static const usc_watch_level level = {.rms = 1e-4, .wander = 0.4, .numel = 1 << 20};
@@ -285,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_bad_logs_are_refused),
         cmocka_unit_test(test_a_replay_names_and_shows),
         cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_a_curve_is_called_what_it_is),
         cmocka_unit_test(test_what_would_be_seen),
         cmocka_unit_test(test_levels_of_a_log),
     };
