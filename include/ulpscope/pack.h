@@ -9,6 +9,7 @@
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/status.h>
+#include <ulpscope/tensor.h>
 
 USC_BEGIN_DECLS
 
@@ -20,6 +21,13 @@ typedef struct usc_pack_options {
     bool force;           /* replace what OUT holds of another run */
     int n_threads;        /* 0 and 1: the caller's only */
     const usc_alloc *alloc;
+    /* usc_pair_judge alone: what raw bytes are, of the device and of the reference (NONE:
+     * raw bytes are none), and what the two are called in the report where that is not
+     * where they lie (NULL) */
+    usc_dtype raw_dtype[2];
+    int raw_ndim;
+    int64_t raw_sizes[USC_MAX_DIMS];
+    const char *device_name, *reference_name;
 } usc_pack_options;
 
 /**
@@ -39,14 +47,18 @@ USC_API USC_NODISCARD usc_status usc_pack_judge(const char *pack, const char *ou
 
 /**
  * Judges tensors against references of the same names, float64 (or float32, which is
- * remarked on), integers and bool for equality.
+ * remarked on), integers and bool for equality. Either is a file or a folder of files:
+ * safetensors, .npy, .npz, JSON of polygraphy, .pb tensors of ONNX, raw bytes. Where no
+ * name is in both, and both have as many tensors, the i-th stands for the i-th. Calls are
+ * in the order of the references: of the file, else of names with their numbers as such.
  *
  * Without a pack nobody knows how strongly a result reacts to its inputs: the scale of an
  * error is |reference|, or the tensor of the same name in options->scale where that is
  * larger. A name that only the references have is `unsupported`, one that only the
  * device's file has `unjudged`.
  *
- * Memory, Errors: as usc_pack_judge.
+ * Memory, Errors: as usc_pack_judge; USC_E_UNSUPPORTED (no file of tensors: the text says
+ *          what it is), USC_E_SHAPE (raw bytes of another size).
  */
 USC_API USC_NODISCARD usc_status usc_pair_judge(const char *device, const char *reference,
                                                 const usc_pack_options *options,

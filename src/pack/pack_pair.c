@@ -2,9 +2,11 @@
 // Tensors against references of the same names: for who has no pack. Neighbour:
 // pack_judge.c, which knows what an operator does.
 #include "base/float_env.h"
+#include "files/tensor_set.h"
 #include "pack/pack_operands.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,9 +22,12 @@ static const char float32_remark[] =
 typedef struct pair {
     usc_pack_work w;
     usc_arena arena;
-    usc_safetensors *device, *reference, *scale;
+    usc_tensor_set device, reference, scale;
     usc_result *result;
     int64_t n, n_float32;
+    bool by_place;   /* no name is in both */
+    int64_t first;   /* the first that is wrong, from 1 on; 0: none */
+    char wrong[256]; /* its name */
 } pair;
 
 /* Why there is nothing to judge; false where there is something. */
@@ -39,11 +44,10 @@ static bool refuse(const usc_safetensor *device, const usc_safetensor *reference
     return true;
 }
 
-static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
+static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *device,
+                               const usc_safetensor *reference, usc_error *err)
 {
     char why[256];
-    const usc_safetensor *device = usc_safetensors_find(p->device, name);
-    const usc_safetensor *reference = usc_safetensors_find(p->reference, name);
     if (device == NULL)
         return usc_pack_say(&p->w, USC_VERDICT_UNSUPPORTED, "", err,
                             "the device gave no such tensor");
@@ -54,8 +58,7 @@ static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
         return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", why);
     const usc_dtype d = device->tensor.dtype, r = reference->tensor.dtype;
     p->n_float32 += r == USC_F32;
-    const usc_safetensor *s =
-        p->scale != NULL ? usc_safetensors_find(p->scale, name) : NULL;
+    const usc_safetensor *s = usc_tensor_set_find(&p->scale, name);
     const bool computed = d != USC_DTYPE_NONE && r != USC_DTYPE_NONE;
     const bool floats = usc_pack_is_float(device) && usc_pack_is_float(reference);
     const usc_pack_operands o = {.path = "",
@@ -71,13 +74,23 @@ static usc_status judge_tensor(pair *p, const char *name, usc_error *err)
     return usc_pack_output(&p->w, device, &o, err);
 }
 
-static usc_status add_tensor(pair *p, const usc_safetensor *t, usc_error *err)
+/* Keeps the first row that accuses. */
+static void note_first(pair *p, const usc_result_row *row)
+{
+    if (p->first > 0 || !usc_verdict_flagged(usc_verdict_by_text(row->verdict))) return;
+    p->first = row->call;
+    (void)snprintf(p->wrong, sizeof p->wrong, "%s", row->op);
+}
+
+static usc_status add_tensor(pair *p, const char *name, const usc_safetensor *device,
+                             const usc_safetensor *reference, usc_error *err)
 {
     char args[256];
+    const usc_safetensor *t = device != NULL ? device : reference;
     const int64_t begin = usc_pack_now();
     usc_arena_reset(&p->arena);
     usc_status st = usc_pack_open_case(&p->w, 1, err);
-    if (st == USC_OK) st = judge_tensor(p, t->name, err);
+    if (st == USC_OK) st = judge_tensor(p, name, device, reference, err);
     if (st != USC_OK) return st;
     size_t n = (size_t)snprintf(args, sizeof args, "%s[", usc_pack_dtype_text(t));
     for (int i = 0; i < t->tensor.ndim && n < sizeof args - 24; i++)
@@ -86,7 +99,7 @@ static usc_status add_tensor(pair *p, const usc_safetensor *t, usc_error *err)
     (void)snprintf(args + n, sizeof args - n, "]");
     usc_result_row row = {.call = ++p->n,
                           .phase = "",
-                          .op = t->name,
+                          .op = name,
                           .culprit = "",
                           .module = "",
                           .module_class = "",
@@ -98,24 +111,37 @@ static usc_status add_tensor(pair *p, const usc_safetensor *t, usc_error *err)
     row.t_judge = row.t_total = usc_pack_now() - begin;
     usc_cause_found found;
     st = usc_pack_put(&p->w, p->result, &row, err);
+    if (st == USC_OK) note_first(p, &row);
     if (st == USC_OK) st = usc_pack_cause(&p->w, NULL, &found, err);
     if (st != USC_OK || found.code == USC_CAUSE_NONE) return st;
     return usc_pack_put_cause(&p->w, p->result, &row, found.text, err);
 }
 
-/* All names of both files, each once, in order. */
+/* Whether the two have as many tensors, and none of the same name. */
+static bool are_by_place(const pair *p)
+{
+    if (p->device.n != p->reference.n) return false;
+    for (int64_t i = 0; i < p->reference.n; i++)
+        if (usc_tensor_set_find(&p->device, p->reference.items[i].name) != NULL)
+            return false;
+    return true;
+}
+
+/* The references in their order, then what the device alone has. */
 static usc_status judge_all(pair *p, usc_error *err)
 {
-    int64_t i = 0, k = 0;
     usc_status st = USC_OK;
-    while (st == USC_OK) {
-        const usc_safetensor *d = usc_safetensors_at(p->device, i);
-        const usc_safetensor *r = usc_safetensors_at(p->reference, k);
-        if (d == NULL && r == NULL) break;
-        const int order = d == NULL ? 1 : r == NULL ? -1 : strcmp(d->name, r->name);
-        i += order <= 0;
-        k += order >= 0;
-        st = add_tensor(p, order <= 0 ? d : r, err);
+    p->by_place = are_by_place(p);
+    for (int64_t i = 0; st == USC_OK && i < p->reference.n; i++) {
+        const usc_safetensor *r = &p->reference.items[i];
+        const usc_safetensor *d =
+            p->by_place ? &p->device.items[i] : usc_tensor_set_find(&p->device, r->name);
+        st = add_tensor(p, r->name, d, r, err);
+    }
+    for (int64_t i = 0; st == USC_OK && !p->by_place && i < p->device.n; i++) {
+        const usc_safetensor *d = &p->device.items[i];
+        if (usc_tensor_set_find(&p->reference, d->name) == NULL)
+            st = add_tensor(p, d->name, d, NULL, err);
     }
     return st;
 }
@@ -124,14 +150,18 @@ static usc_status open_all(pair *p, const char *device, const char *reference,
                            usc_error *err)
 {
     const usc_pack_options *o = p->w.options;
-    usc_status st = usc_safetensors_open(device, o->alloc, &p->device, err);
-    if (st == USC_OK) st = usc_safetensors_open(reference, o->alloc, &p->reference, err);
+    usc_tensor_set_options of = {.dtype = o->raw_dtype[0], .ndim = o->raw_ndim};
+    memcpy(of.sizes, o->raw_sizes, sizeof of.sizes);
+    usc_status st = usc_tensor_set_open(device, &of, &p->device, err);
+    of.dtype = o->raw_dtype[1];
+    if (st == USC_OK) st = usc_tensor_set_open(reference, &of, &p->reference, err);
     if (st == USC_OK && o->scale != NULL)
-        st = usc_safetensors_open(o->scale, o->alloc, &p->scale, err);
+        st = usc_tensor_set_open(o->scale, &of, &p->scale, err);
     if (st != USC_OK) return st;
-    const usc_run run = {.trace = reference,
-                         .trace_id = reference,
-                         .device = device,
+    const char *truth = o->reference_name != NULL ? o->reference_name : reference;
+    const usc_run run = {.trace = truth,
+                         .trace_id = truth,
+                         .device = o->device_name != NULL ? o->device_name : device,
                          .standard = p->w.standard.name,
                          .faults = "",
                          .options = o->scale != NULL ? "{\"scale\": true}" : "{}",
@@ -139,16 +169,48 @@ static usc_status open_all(pair *p, const char *device, const char *reference,
     return usc_pack_begin(&p->w, &run, &p->result, err);
 }
 
+/* A line behind what is there already. */
+static void add_remark(char *remarks, size_t size, const char *format, ...)
+{
+    const size_t n = strlen(remarks);
+    va_list args;
+    if (n + 2 > size) return;
+    (void)snprintf(remarks + n, size - n, n > 0 ? "\n" : "");
+    va_start(args, format);
+    (void)vsnprintf(remarks + strlen(remarks), size - strlen(remarks), format, args);
+    va_end(args);
+}
+
+static void tell_skipped(const usc_tensor_set *set, char *remarks, size_t size)
+{
+    if (set->n_skipped > 0)
+        add_remark(remarks, size,
+                   "%lld files were left out, which hold no tensors; the last: "
+                   "%.300s",
+                   (long long)set->n_skipped, set->skipped);
+}
+
 static usc_status end(pair *p, usc_error *err)
 {
-    char remarks[1024];
-    int n = snprintf(remarks, sizeof remarks, "%s",
-                     p->scale != NULL ? scale_remark : bare_remark);
-    if (p->n_float32 > 0) {
-        n += snprintf(remarks + n, sizeof remarks - (size_t)n, "\n");
-        (void)snprintf(remarks + n, sizeof remarks - (size_t)n, float32_remark,
-                       (long long)p->n_float32);
-    }
+    char remarks[4096] = "";
+    if (p->first > 0)
+        add_remark(
+            remarks, sizeof remarks,
+            "in the order of the references the first that is wrong is '%s', %lld of "
+            "%lld",
+            p->wrong, (long long)p->first, (long long)p->n);
+    if (p->by_place && strcmp(p->device.items[0].name, p->reference.items[0].name) != 0)
+        add_remark(
+            remarks, sizeof remarks,
+            "no name is in both: the i-th tensor stands for the i-th ('%.200s' for "
+            "'%.200s')",
+            p->device.items[0].name, p->reference.items[0].name);
+    tell_skipped(&p->device, remarks, sizeof remarks);
+    tell_skipped(&p->reference, remarks, sizeof remarks);
+    add_remark(remarks, sizeof remarks, "%s",
+               p->scale.n > 0 ? scale_remark : bare_remark);
+    if (p->n_float32 > 0)
+        add_remark(remarks, sizeof remarks, float32_remark, (long long)p->n_float32);
     return usc_pack_end(p->result, p->n, remarks, err);
 }
 
@@ -168,9 +230,9 @@ usc_status usc_pair_judge(const char *device, const char *reference,
     usc_float_env_leave(env);
     if (st == USC_OK) st = end(&p, err);
     usc_result_close(p.result);
-    usc_safetensors_close(p.scale);
-    usc_safetensors_close(p.reference);
-    usc_safetensors_close(p.device);
+    usc_tensor_set_close(&p.scale);
+    usc_tensor_set_close(&p.reference);
+    usc_tensor_set_close(&p.device);
     usc_case_close(p.w.c);
     usc_arena_free(&p.arena);
     return st;

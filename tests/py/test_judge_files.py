@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope judge A B` on the files that people have: each kind, and folders of them, gives the verdicts that
+safetensors give, the first that is wrong in the order of the file is named, and what is no file of tensors is
+called what it is. Damaged ones: tests/fuzz/corpus/tensors."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2] / "build"))
+# the order of a model, which is that of no alphabet
+TRUTH = {name: np.random.default_rng(i).normal(size=(4, 5)) for i, name in
+         enumerate(["stem", "block9", "block10", "attention", "head"])}  # fmt: skip
+DEVICE = {name: value.astype(np.float32) for name, value in TRUTH.items()}
+DEVICE["block10"] = DEVICE["block10"] * np.float32(1.25)
+DEVICE["attention"] = DEVICE["attention"] + np.float32(0.5)
+
+
+def judge(folder, *words):
+    done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", *map(str, words), "-o", "out", "--force"], cwd=folder,
+                          text=True, capture_output=True, timeout=120,
+                          env=dict(os.environ, COLUMNS="1000", ULPSCOPE_PYTHON=sys.executable))  # fmt: skip
+    return done, " ".join(done.stdout.split())
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def polygraphy(arrays):
+    outputs = {name: {"values": {"array": base64.b64encode(npy(a)).decode(), "_polygraphy_class": "ndarray"},
+                      "_polygraphy_class": "LazyArray"} for name, a in arrays.items()}  # fmt: skip
+    return json.dumps({"lst": [["runner", [{"outputs": outputs, "runtime": 0.1, "runner_name": "runner"}]]],
+                       "_polygraphy_class": "RunResults"}, indent=2)  # fmt: skip
+
+
+def varint(n):
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+
+
+def member(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def onnx(array, name, raw):
+    dims = b"".join(varint(8) + varint(n) for n in array.shape)
+    kind, listed = (11, 10) if array.dtype == np.float64 else (1, 4)
+    return dims + varint(16) + varint(kind) + member(8, name.encode()) + member(9 if raw else listed, array.tobytes())
+
+
+def into_folder(folder, arrays, one):
+    folder.mkdir()
+    for i, (name, array) in enumerate(arrays.items()):
+        one(folder, i, name, array)
+    return folder
+
+
+def torch_file(folder, name, arrays):
+    torch = pytest.importorskip("torch")
+    torch.save({"state": {k: torch.from_numpy(a) for k, a in arrays.items()}, "epoch": 3}, folder / name)
+    return folder / name
+
+
+def written(kind, folder, name, arrays):
+    """The file or folder of that kind, and how its tensors are called there."""
+    path = folder / f"{name}.{kind}"
+    if kind == "npz":
+        np.savez(path, **arrays)
+    elif kind == "packed.npz":
+        np.savez_compressed(path, **arrays)
+    elif kind == "json":
+        path.write_text(polygraphy(arrays))
+    elif kind == "pt":
+        path = torch_file(folder, path.name, arrays)
+    elif kind == "npy":
+        into_folder(path, arrays, lambda f, i, n, a: np.save(f / f"{i}_{n}.npy", np.asfortranarray(a)))
+    elif kind == "pb":
+        into_folder(path, arrays, lambda f, i, n, a: (f / f"output_{i}.pb").write_bytes(onnx(a, n, i % 2)))
+    elif kind == "bin":
+        into_folder(path, arrays, lambda f, i, n, a: a.tofile(f / f"{i}_{n}.bin"))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["npz", "packed.npz", "json", "pt", "npy", "pb", "bin"])
+def test_each_kind_is_judged(tmp_path, kind):
+    more = ["--dtype", "float32,float64", "--shape", "4,5"] if kind == "bin" else []
+    if kind == "pt":  # torch starts once
+        truth = written("npz", tmp_path, "truth", {f"state.{name}": value for name, value in TRUTH.items()})
+    else:
+        truth = written(kind, tmp_path, "truth", TRUTH)
+    done, text = judge(tmp_path, written(kind, tmp_path, "device", DEVICE), truth, *more)
+    assert done.returncode == 1, done
+    assert "2 wrong, 3 pass" in text and "multiplied by 1.25" in text
+    assert "block10', 3 of 5" in text and "the first that is wrong" in text
+
+
+def test_kinds_are_mixed_and_matched(tmp_path):
+    device, truth = written("npz", tmp_path, "device", DEVICE), written("json", tmp_path, "truth", TRUTH)
+    assert "2 wrong, 3 pass" in judge(tmp_path, device, truth)[1]
+    other = written("json", tmp_path, "other", {f"out_{i}": a for i, a in enumerate(TRUTH.values())})
+    done, text = judge(tmp_path, device, other)
+    assert "2 wrong, 3 pass" in text and "the i-th tensor stands for the i-th ('stem' for 'out_0')" in text
+    np.save(tmp_path / "a.npy", TRUTH["stem"].astype(np.float32))
+    np.save(tmp_path / "b.npy", TRUTH["stem"])
+    assert judge(tmp_path, "a.npy", "b.npy")[0].returncode == 0
+    (tmp_path / "npy").mkdir()
+    np.save(tmp_path / "npy" / "x.npy", TRUTH["stem"])
+    (tmp_path / "npy" / "notes.txt").write_text("by hand")
+    assert "1 files were left out, which hold no tensors" in judge(tmp_path, "a.npy", "npy")[1]
+
+
+def archive():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as parts:
+        parts.writestr("notes.txt", "no array")
+    return out.getvalue()
+
+
+OTHERS = {
+    "picture.npy": (b"\x89PNG\r\n\x1a\n" + bytes(90), "this is a PNG picture"),
+    "packed.npz": (b"\x1f\x8b\x08" + bytes(90), "packed by gzip: unpack it first"),
+    "archive.npz": (archive(), "a zip archive of other things ('notes.txt')"),
+    "words.safetensors.txt": (b"a sentence, and no tensor of any kind", "this is a text"),
+    "pickled.npy": (b"\x80\x04\x95" + bytes(90), "a pickle, which runs code"),
+    "bytes.bin": (bytes(range(256)), "raw bytes: say what they are with --dtype"),
+    "empty.npz": (b"", "the file is empty"),
+    "cut.pb": (onnx(TRUTH["stem"], "x", True)[:-9], "a model, which is to be run first, or a file that was cut off"),
+    "cut.npz": (npy(TRUTH["stem"])[:150], "the file is cut off"),
+    "h5.h5": (b"\x89HDF\r\n\x1a\n" + bytes(90), "HDF5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_holds_no_tensors_is_called_what_it_is(tmp_path, name):
+    data, words = OTHERS[name]
+    (tmp_path / name).write_bytes(data)
+    np.save(tmp_path / "truth.npy", TRUTH["stem"])
+    done, _ = judge(tmp_path, name, "truth.npy")
+    assert done.returncode == 2 and words in done.stderr and "header would have" not in done.stderr, done
+
+
+def test_torch_files_as_tensors(tmp_path, capsys):
+    """Every dtype that is judged, strides, empty ones, order; what is no tensor is left out, and nothing runs."""
+    torch = pytest.importorskip("torch")
+    from ulpscope.sources import torch_tensors
+
+    given = {"z": torch.arange(6.0).reshape(2, 3).T, "empty": torch.zeros(0, 3), "a": [torch.ones(2).bfloat16(), 3, "x"],
+             "half": torch.ones(3).half(), "flag": torch.tensor([True, False]), "scalar": torch.tensor(2.5)}  # fmt: skip
+    torch.save(given, tmp_path / "all.pt")
+    assert torch_tensors.main(tmp_path / "all.pt", tmp_path / "all.safetensors") == 0
+    np.savez(tmp_path / "t.npz", z=given["z"].double().numpy(), empty=np.zeros((0, 3)), half=np.ones(3), scalar=np.array(2.5),
+             flag=np.array([True, False]), **{"a.0": np.ones(2)})  # fmt: skip
+    done, text = judge(tmp_path, "all.safetensors", "t.npz")
+    assert done.returncode == 0 and "6 calls" in text, done
+    (tmp_path / "old.pt").write_bytes(b"\x80\x02no pickle of tensors")
+    assert torch_tensors.main(tmp_path / "old.pt", tmp_path / "o") == 1
+    torch.save({"x": 3}, tmp_path / "none.pt")
+    assert torch_tensors.main(tmp_path / "none.pt", tmp_path / "o") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert "which only running code" in said[0] and "no tensors in it" in said[1]
+
+
+def test_what_is_asked_wrongly_is_said(tmp_path):
+    np.save(tmp_path / "a.npy", TRUTH["stem"])
+    TRUTH["stem"].tofile(tmp_path / "a.bin")
+    for words, says in {
+        ("a.npy", "a.npy"): "is given twice",
+        ("a.bin", "a.npy", "--dtype", "float64"): "need both --dtype and --shape",
+        ("a.bin", "a.npy", "--dtype", "float65", "--shape", "4,5"): "dtypes are called as in torch",
+        ("a.bin", "a.npy", "--dtype", "float64", "--shape", "4,-5"): "whole numbers with commas",
+        ("a.bin", "a.npy", "--dtype", "float64", "--shape", "4,6"): "160 bytes, and the shape asks for 24 of float64",
+    }.items():
+        done, _ = judge(tmp_path, *words)
+        assert done.returncode == 2 and says in done.stderr, done
