@@ -419,6 +419,7 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
     done = run(tmp_path, "clean", 1, "--watch-log", "w.jsonl")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert "no alarm in 40 optimizer steps" in done.stderr and "ulpscope watch w.jsonl" in done.stderr
+    assert "not watched: matrix products (matmul_every:100)" in done.stderr
     lines = [json.loads(line) for line in (tmp_path / "w.jsonl").open()]
     assert lines[0] == {"ulpscope_watch": 1, "world": 1, "tensors": [
         ["0.weight", "float32"], ["0.bias", "float32"], ["2.weight", "float32"], ["2.bias", "float32"]]}  # fmt: skip
@@ -440,6 +441,29 @@ def test_the_first_step_is_read_once(monkeypatch):
     assert found.error is None and found.n_steps == 3
     assert [tag for tag in taken if tag[1] in ("grad", "update")] == [
         (step, site) for step in range(3) for site in ("grad", "update")]  # fmt: skip
+
+
+NOT_WATCHED = {
+    "": (torch.float32, 3, "matrix products (matmul_every:100); other operators (audit:100); weights and optimizer state but at"),
+    "matmul_every:1,weights_every:1,audit:9": (torch.float32, 3, "matrix products but those of nn.Linear, one of so many; copies"),
+    "mode:asd,enable:true": (torch.float16, 0, "anything (one float16 parameter switches mode asd off"),
+    "mode:asd,enable:false": (torch.float32, 0, "anything (mode asd is off"),
+    "mode:asd,enable:true,with_checksum:true": (torch.float32, 3, "(with_checksum looks at bfloat16 alone)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", NOT_WATCHED)
+def test_what_is_not_watched_is_said(config):
+    """And steps at which nothing was are none that were watched: `run --watch` ends with 2 then."""
+    dtype, n_watched, words = NOT_WATCHED[config]
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).to(dtype)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with watch_found.Found(config, None) as found:
+        for _ in range(3):
+            net(torch.ones(2, 4, dtype=dtype)).sum().backward()
+            optimizer.step()
+    assert found.error is None and (found.n_steps, found.n_watched) == (3, n_watched)
+    assert found.not_watched().startswith("not watched: ") and words in found.not_watched()
 
 
 def test_a_config_says_what_is_read_and_done(tmp_path):

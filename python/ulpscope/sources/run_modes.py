@@ -133,7 +133,7 @@ class Watched:
 
     @property
     def n_calls(self):
-        return self.mode.n_steps
+        return self.mode.n_watched
 
     @property
     def n_found(self):
@@ -149,7 +149,9 @@ class Watched:
 
 
 def _left(one):
-    """What a mode that judges did not judge, a line."""
+    """What a mode did not judge or watch, a line."""
+    if isinstance(one.mode, Found):
+        return one.mode.not_watched()
     return one.mode.not_judged() if isinstance(one.mode, live_check) else ""
 
 

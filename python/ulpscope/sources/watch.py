@@ -22,7 +22,17 @@ import zlib
 import torch
 
 from .. import _core
-from . import watch_audit, watch_collective, watch_log, watch_matmul, watch_neighbour, watch_ranks, watch_rows, watch_shards
+from . import (
+    watch_audit,
+    watch_collective,
+    watch_left,
+    watch_log,
+    watch_matmul,
+    watch_neighbour,
+    watch_ranks,
+    watch_rows,
+    watch_shards,
+)
 from .nan import nan_tracker
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
@@ -168,7 +178,7 @@ class Watch:
         self._flagged = self._drop = False  # over ranks: whether some rank knows of something; the step is skipped
         self._clock = None  # over ranks that act together: that of the first
         self.rank, self.world = (self.exchange.rank, self.exchange.world) if self.exchange else (0, 1)
-        self.asd = config.startswith("mode:asd")
+        self.config, self.asd = config, config.startswith("mode:asd")
         if self.asd:
             show_silent()
         self.core = _core.Watch(config, world=self.world)
@@ -595,6 +605,11 @@ class Watch:
         """The events so far, oldest first; it waits for nothing."""
         self._catch_up()
         return list(self._events)
+
+    @property
+    def not_watched(self):
+        """What it does not look at, and why, in a line."""
+        return watch_left.not_watched(self)
 
     def close(self):
         """Takes the hooks out, and decides what is still on its way, as far as it comes in time."""

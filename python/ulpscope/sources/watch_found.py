@@ -11,7 +11,7 @@ import sys
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from . import watch
+from . import watch, watch_left
 from .nan import nan_tracker
 
 
@@ -87,6 +87,15 @@ class Found:
     def n_steps(self):
         """Steps that were watched."""
         return sum(one.step for one in self.watches.values())
+
+    @property
+    def n_watched(self):
+        """Of those, the steps at which something was looked at."""
+        return sum(one.step for one in self.watches.values() if not watch_left.off(one))
+
+    def not_watched(self):
+        """What none of the watches looked at, a line; of several that differ that of the first."""
+        return next((one.not_watched for one in self.watches.values()), "")
 
     def written(self):
         """The file of the first watch, as it was asked for; "" where there is none."""

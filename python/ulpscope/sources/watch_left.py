@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a watch does not look at, and why: "no alarm" is said of the rest alone."""
+
+import torch
+
+from . import watch_rows
+
+
+def _says(w, key):
+    """Whether its configuration switches a key on; the last word counts."""
+    said = [word.split(":", 1)[1].strip() for word in w.config.split(",") if word.split(":", 1)[0].strip() == key]
+    return bool(said) and said[-1] == "true"
+
+
+def _asd(w):
+    """Of mode asd, which looks at what torch_npu's detection does."""
+    every = w.core.config()["grad_sample_interval"]
+    left = ["weights, optimizer state, reductions, gradients of vectors"]
+    if every > 1:
+        left.append(f"all but one of {every} other gradients (grad_sample_interval)")
+    if not _says(w, "with_checksum"):
+        left.append("matrix products (with_checksum:true checks them after a warning)")
+    elif all(p.dtype != torch.bfloat16 for p in w.parameters.values()):
+        left.append("matrix products (with_checksum looks at bfloat16 alone)")
+    else:
+        left.append("matrix products but those of two bfloat16 matrices, for minutes after a warning")
+    return left
+
+
+def _sound(w):
+    left = []
+    linears = getattr(w, "linears", None)  # stay where a watch is closed
+    if linears is None:
+        left.append("matrix products (matmul_every:100)")
+    elif not linears:
+        left.append("matrix products (no nn.Linear is in the model)")
+    else:
+        left.append("matrix products but those of nn.Linear, one of so many")
+    if w.audit is None:
+        left.append("other operators (audit:100)")
+    if w.weights_every > 1:
+        left.append(f"weights and optimizer state but at one of {w.weights_every} steps (weights_every:1)")
+    if w.exchange is None:
+        left.append("copies of it (one process)")
+    elif w.collectives is None:
+        left.append("reductions (neither DistributedDataParallel nor FSDP2)")
+    return left
+
+
+def off(w):
+    """Why nothing at all is watched; "" where something is."""
+    if not w.parameters:
+        return "no parameter is known"
+    if w.asd and not _says(w, "enable"):
+        return "mode asd is off: enable:true switches it on"
+    if w.asd and any(p.dtype == torch.float16 for p in w.parameters.values()):
+        return "one float16 parameter switches mode asd off, as in torch_npu; mode sound, --watch=mode:sound, has no such rule"
+    return ""
+
+
+def not_watched(w):
+    """One line for the end of a run."""
+    why = off(w)
+    if why:
+        return f"not watched: anything ({why})"
+    left = _asd(w) if w.asd else _sound(w)
+    odd = sorted({str(p.dtype).removeprefix("torch.") for p in w.parameters.values()
+                  if p.dtype not in watch_rows.NUMBERS})  # fmt: skip
+    if odd:
+        left.append(f"parameters of {', '.join(odd)}")
+    return f"not watched: {'; '.join(left)}" if left else ""
