@@ -94,8 +94,8 @@ class Found:
         return sum(one.step for one in self.watches.values() if not watch_left.off(one))
 
     def not_watched(self):
-        """What none of the watches looked at, a line; of several that differ that of the first."""
-        return next((one.not_watched for one in self.watches.values()), "")
+        """What the first of the watches does not look at, a line; of several ranks the first tells."""
+        return next((one.not_watched for one in self.watches.values() if one.rank == 0), "")
 
     def written(self):
         """The file of the first watch, as it was asked for; "" where there is none."""
