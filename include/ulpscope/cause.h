@@ -32,6 +32,7 @@ USC_BEGIN_DECLS
     X(ALWAYS_FALSE, "constant", 0,                                                       \
       "the result is always False (a constant, whatever the input)")                     \
     X(CONSTANT, "constant", 0, "the result is the constant $v everywhere")               \
+    X(ANOTHER, "constant", 0, "the result is $v everywhere, where $u is right")          \
     X(TRANSPOSED_SIZES, "shape", 0,                                                      \
       "wrong stride: the result is transposed (its sizes are in another order)")         \
     X(DIMENSIONS, "shape", 0, "wrong shape: $n dimensions instead of $m")                \

@@ -16,7 +16,7 @@ static bool all_same(const usc_cause *c, const operand *o)
 }
 
 /* Whether every slice of the result is one tensor that is broadcast to it. */
-static bool all_of_part(const usc_cause *c, const operand *o)
+static bool all_of_part(usc_cause *c, const operand *o)
 {
     if (o->kind != USC_KIND_FLOAT || o->n >= c->d.n || o->n < 2) return false;
     for (int64_t i = 0; i < c->d.n; i++)
@@ -115,20 +115,24 @@ static bool equal_runs(const usc_cause *c, int64_t a, int64_t b, int64_t n)
     return true;
 }
 
-bool usc_cause_tells(const usc_cause *c, const uint8_t *mask)
+bool usc_cause_tells(usc_cause *c, const uint8_t *mask)
 {
-    double seen[24];
+    enum { ENOUGH = 22 };
+    double seen[ENOUGH];
+    int64_t off = 0;
     int k = 0;
-    const int enough = (22 + c->bits - 1) / c->bits;
-    for (int64_t i = 0; i < c->d.n && k < enough; i++) {
+    const int bits = usc_cause_told_bits(c), values = (ENOUGH + bits - 1) / bits;
+    for (int64_t i = 0; i < c->d.n && k < values; i++) {
         if (mask != NULL && !mask[i]) continue;
         const double v = value_at(&c->d, i);
+        if (!same(v, rounded(c, value_at(&c->t, i)))) off++;
         int j = 0;
         while (j < k && !same(seen[j], v))
             j++;
         if (j == k) seen[k++] = v;
     }
-    return k >= enough;
+    /* of a few values, each wrong element that agrees tells one bit */
+    return k >= values || (k > 1 && off >= ENOUGH);
 }
 
 static uint8_t *range_mask(usc_cause *c, int64_t first, int64_t n)
@@ -206,6 +210,11 @@ static bool flat_run(usc_cause *c, const marks *m, usc_cause_found *out)
 
 /* ---- one element ---- */
 
+enum {
+    LEAST_TOLD = 8,     /* bits of a value, where a flip of one is no other right value */
+    LEAST_FLIPPED = 256 /* between whole numbers that are not merely counted otherwise */
+};
+
 /* Whether results of about the size of the one that is off are off as well, if less. */
 static bool like_others(const usc_cause *c, int64_t at)
 {
@@ -228,13 +237,15 @@ static bool like_others(const usc_cause *c, int64_t at)
     return usc_cause_middle(ulps, n) > 4;
 }
 
-/* The one bit that would make `got` what it must be; -1 for none or several. */
-static int flipped_bit(const usc_cause *c, int64_t at, double want)
+/* The one bit that would make `got` what it must be; -1 for none or several, and where
+ * counts, steps and codes are one bit apart by nature. */
+static int flipped_bit(usc_cause *c, int64_t at, double want)
 {
     unsigned char bytes[16];
     int found = -1;
     const double room = exp2(1.6 - (c->bits < 20 ? c->bits : 20)) * fabs(want);
-    if (c->d.kind == USC_KIND_BOOL) return -1;
+    if (c->d.kind == USC_KIND_BOOL || (c->floats && usc_cause_told_bits(c) < LEAST_TOLD))
+        return -1;
     for (int i = 0; i < (int)(8 * c->d.size); i++) {
         double v = 0;
         memcpy(bytes, c->d.data + (size_t)at * c->d.size, c->d.size);
@@ -268,7 +279,7 @@ static bool one_element(usc_cause *c, const marks *m, usc_cause_found *out)
     clue say = {.code = what_of_one(c, got, want)};
     c->held = say.code == USC_CAUSE_ONE_ZERO ? HOLDS_ZERO : HOLDS_OTHER;
     if (say.code == USC_CAUSE_ONE_BIT) {
-        if (!c->floats && fabs(got - want) == 1) return false; /* a rounding, an index */
+        if (!c->floats && fabs(got - want) < LEAST_FLIPPED) return false; /* a count */
         say.first = flipped_bit(c, at[0], want);
         if (say.first < 0) return false;
     }

@@ -216,6 +216,19 @@ static bool stands_out(const usc_cause *c, const uint8_t *mask)
     return 4 * far >= 3 * n;
 }
 
+/* Whether the rest rightly holds that number often: then it is no constant that was put
+ * there, but a result as others are. */
+static bool is_usual(const usc_cause *c, const uint8_t *mask, double value)
+{
+    int64_t rest = 0, equal = 0;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        if (mask[i]) continue;
+        rest++;
+        equal += same(rounded(c, value_at(&c->t, i)), value);
+    }
+    return equal > 1 && 8 * equal > rest;
+}
+
 content usc_cause_holds(usc_cause *c, const uint8_t *mask, double *value)
 {
     bool zero = true, stale = c->has_before, nan = c->floats, one = true;
@@ -230,7 +243,8 @@ content usc_cause_holds(usc_cause *c, const uint8_t *mask, double *value)
         if (stale) stale = same(d, value_at(&c->before, i));
         if (nan) nan = isnan(d) && !isnan(value_at(&c->t, i));
     }
-    one &= n > 1 && c->d.kind != USC_KIND_BOOL && (zero || stands_out(c, mask));
+    one &= n > 1 && c->d.kind != USC_KIND_BOOL &&
+           (zero || (stands_out(c, mask) && !is_usual(c, mask, *value)));
     stale &= (int)n * c->bits >= 20 || !c->floats;
     c->held = n == 0  ? HOLDS_OTHER
               : zero  ? HOLDS_ZERO

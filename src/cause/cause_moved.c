@@ -87,9 +87,19 @@ static double moved(const void *ctx, int64_t i)
     return value_at(m->from, i + (source - at) * m->inner);
 }
 
+/* Whether a move changes places; of a few values most moves leave most as it is. */
+static bool is_told(usc_cause *c, const move *m)
+{
+    const bool place = m->way < NEGATE || m->way == OTHER;
+    const marks *far = usc_cause_far(c);
+    return !place || c->d.kind == USC_KIND_BOOL || far == NULL ||
+           usc_cause_tells(c, far->at);
+}
+
 static bool explains(usc_cause *c, const move *m, const clue *say, usc_cause_found *out)
 {
-    return usc_cause_left(c, moved, m) <= USC_CAUSE_LEFT_MOST && usc_cause_say(out, say);
+    return is_told(c, m) && usc_cause_left(c, moved, m) <= USC_CAUSE_LEFT_MOST &&
+           usc_cause_say(out, say);
 }
 
 static bool along_axis(usc_cause *c, int axis, way w, int64_t by, usc_cause_code code,

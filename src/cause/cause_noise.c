@@ -59,6 +59,18 @@ usc_status usc_cause_grid(const usc_tensor *t, int64_t least, int *out, usc_erro
     return st;
 }
 
+int usc_cause_told_bits(usc_cause *c)
+{
+    significands g = {0};
+    for (int64_t i = 0; i < c->d.n && c->told_bits == 0; i++)
+        see(&g, rounded(c, value_at(&c->t, i)));
+    if (c->told_bits == 0) {
+        const int own = length(&g, 1);
+        c->told_bits = own > 0 && own < c->bits ? own : own > 0 ? c->bits : 1;
+    }
+    return c->told_bits;
+}
+
 /* Bits that the device's elements use, and those that the truth in float32 does; none
  * where so few elements lie on a grid by chance. */
 static void grids(const usc_cause *c, int64_t least, int *device, int *truth)

@@ -99,6 +99,15 @@ void usc_cause_shape(const usc_tensor *device, const usc_tensor *truth,
 
 /* ---- one value everywhere ---- */
 
+/* Whether a factor says it better: one that a formula has or lacks. */
+static bool round_factor(double factor)
+{
+    static const double usual[] = {0.1, 0.25, 1.0 / 3, 0.5, 1, 1.5, 2, 3, 4, 10};
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (fabs(fabs(factor) / usual[i] - 1) < 0x1p-7) return true;
+    return false;
+}
+
 bool usc_cause_uniform(usc_cause *c, usc_cause_found *out)
 {
     const marks *m = usc_cause_far(c);
@@ -111,7 +120,10 @@ bool usc_cause_uniform(usc_cause *c, usc_cause_found *out)
         far += !(fabs(d - value_at(&c->t, i)) <= 0x1p-6 * fabs(d));
         varies |= !same(rounded(c, value_at(&c->t, i)), t);
     }
-    if (!varies || 2 * far < c->d.n) return false; /* some are hardly off */
+    if (2 * far < c->d.n) return false; /* some are hardly off */
+    if (!varies)                        /* any factor and any amount would do as well */
+        return c->floats && isfinite(d) && d != 0 && t != 0 && !round_factor(d / t) &&
+               usc_cause_say(out, &(clue){.code = USC_CAUSE_ANOTHER, .v = d, .u = t});
     if (c->d.kind == USC_KIND_BOOL)
         return usc_cause_say(out, &(clue){.code = d != 0 ? USC_CAUSE_ALWAYS_TRUE
                                                          : USC_CAUSE_ALWAYS_FALSE});
@@ -214,6 +226,7 @@ bool usc_cause_spread(usc_cause *c, usc_cause_found *out)
 static bool padded_by(usc_cause *c, const marks *m, const operand *index, double *value)
 {
     const int64_t inner = c->d.n / index->n;
+    int64_t rows = 0;
     bool known = false;
     for (int turn = 0; turn < 2; turn++)
         for (int64_t row = 0; row < index->n; row++) {
@@ -223,11 +236,11 @@ static bool padded_by(usc_cause *c, const marks *m, const operand *index, double
             const double v = value_at(index, row);
             const bool hit = 2 * off > inner;
             if (turn == 0 && hit && known && v != *value) return false;
-            if (turn == 0 && hit) *value = v, known = true;
+            if (turn == 0 && hit) *value = v, known = true, rows++;
             if (turn == 1 && hit != (v == *value)) return false;
             if (turn == 1 && !known) return false;
         }
-    return known;
+    return rows > 1; /* one row alone has a value of its own in most tensors */
 }
 
 bool usc_cause_padded(usc_cause *c, usc_cause_found *out)

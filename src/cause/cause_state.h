@@ -101,7 +101,8 @@ struct usc_cause {
     int bits, emin;              /* of the device's format; float32's where it is wider */
     double least_normal, safely; /* between them a number is rounded to bits; or 0 */
     marks far, fine;
-    content held; /* what the last part that was looked at holds */
+    content held;  /* what the last part that was looked at holds */
+    int told_bits; /* see usc_cause_told_bits; 0: not asked yet */
     evidence e;
 };
 
@@ -238,9 +239,13 @@ bool usc_cause_number(usc_line *l, const uint8_t *hit, int64_t n, int64_t n_hit)
 /** The element of a tensor that is broadcast to the output which stands at element i. */
 int64_t usc_cause_broadcast(const usc_cause *c, const operand *o, int64_t i);
 
-/** Whether so many different values stand where `mask` says so (NULL: everywhere) that
- * they are not equal to others by chance. */
-bool usc_cause_tells(const usc_cause *c, const uint8_t *mask);
+/** Bits that one value of the result tells: those of the significands that the right
+ * values have. Of a count, a code or a step these are few, whatever the dtype. */
+int usc_cause_told_bits(usc_cause *c);
+
+/** Whether so many different values stand where `mask` says so (NULL: everywhere), or so
+ * many wrong ones, that they are not equal to others by chance. */
+bool usc_cause_tells(usc_cause *c, const uint8_t *mask);
 
 bool usc_cause_kinds_differ(const usc_cause *c);
 

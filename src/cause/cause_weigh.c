@@ -52,6 +52,15 @@ static double room_for(const evidence *e, int64_t k, double error)
                               : fmax(error * USC_CAUSE_LEFT_MOST, e->slack[k]);
 }
 
+/* Whether both are next to nothing beside the truth, and not the same: 1e-24 is no
+ * underflow to 1e-60, though neither can be told from 0 by the error that it leaves. */
+static bool another_nothing(const evidence *e, int64_t k, double own)
+{
+    const double size = fabs(e->device[k]);
+    return size > 0 && size < 0x1p-10 * e->slack[k] &&
+           !(fabs(e->device[k] - own) <= size / 4);
+}
+
 /* ---- a look at a few elements ---- */
 
 static bool near_device(const usc_cause *c, int64_t k, double x)
@@ -174,7 +183,8 @@ static double share_left(const usc_cause *c, const numbers *r)
         const double rest = left_at(c, r, k), slack = e->slack[k], all = error_at(e, k);
         const double own = isfinite(all) ? all : (double)INFINITY;
         const bool equal = same(e->device[k], r->own[k]);
-        const bool nothing = r->value[k] == 0 && fabs(e->device[k]) > 4 * slack;
+        const bool nothing = (r->value[k] == 0 && fabs(e->device[k]) > 4 * slack) ||
+                             another_nothing(e, k, r->own[k]);
         explained += (equal || (isfinite(rest) && rest <= room_for(e, k, own))) &&
                      !nothing; /* small is not yet nothing */
         within += rest <= 0.5 * slack;
@@ -191,13 +201,28 @@ static double share_left(const usc_cause *c, const numbers *r)
     return close ? fmin(ratio, USC_CAUSE_LEFT_MOST) : ratio;
 }
 
+/* Whether most of what the device got right would be far off: where nearly all is, a few
+ * right results are lost among them, and may be what tells. */
+static bool spoils(const evidence *e, const numbers *r)
+{
+    int64_t right = 0, spoilt = 0;
+    for (int64_t k = 0; k < e->n; k++) {
+        const double size = fabs(e->device[k]), away = fabs(r->own[k] - e->device[k]);
+        if (e->off[k] || !(size > 0)) continue;
+        right++;
+        spoilt += away > fmax(size, fabs(r->own[k])) / 4 && away > 8 * e->slack[k];
+    }
+    return spoilt > 2 && 2 * spoilt > right;
+}
+
 double usc_cause_left(usc_cause *c, candidate *value, const void *ctx)
 {
     const evidence *e = &c->e;
     const double none = (double)INFINITY;
     numbers r;
     int64_t equal = 0;
-    if (e->n_off == 0 || !likely(c, value, ctx) || !make_run(c, value, ctx, &r))
+    if (e->n_off == 0 || !likely(c, value, ctx) || !make_run(c, value, ctx, &r) ||
+        spoils(e, &r))
         return none;
     for (int64_t k = 0; k < e->n; k++)
         equal += r.counts[k] && same(e->device[k], r.own[k]);
@@ -239,7 +264,8 @@ static bool same_bits(const usc_cause *c, const numbers *r)
         n++;
         equal += same(e->device[k], r->own[k]);
     }
-    return c->floats && n >= BITS && (double)equal >= SAME_BITS * (double)n;
+    return c->floats && n >= BITS && !spoils(e, r) &&
+           (double)equal >= SAME_BITS * (double)n;
 }
 
 static bool contradicts(const evidence *e, const numbers *r)

@@ -121,13 +121,31 @@ def formulas():
          lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w)
 
 
+def layer_gradient(g, x, variance=True):
+    mean, square = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, correction=0)
+    y = (x - mean) / (square + 1e-5).sqrt()
+    part = g - g.mean(-1, keepdim=True)
+    return (part - y * (g * y).mean(-1, keepdim=True) if variance else part) / (square + 1e-5).sqrt()
+
+
+def rivals():
+    """What fits two names: the plainer is said."""
+    case("one value for one value", "^the result is 0.9 everywhere, where 0.125 is right$", lambda x: torch.softmax(x, -1),
+         lambda: (torch.ones(12, 8),), lambda x: torch.full_like(x, 0.9))
+    case("ties up, of ties alone", "ties are rounded up", torch.round, lambda: ((randn(300) * 9).floor() + 0.5,), lambda x: torch.floor(x + 0.5))
+    case("a half sum leaves the range", "accumulated in float16", lambda x: x.sum(-1), lambda: (torch.rand(30, 900) * 100 + 60,),
+         lambda x: x.half().cumsum(-1)[:, -1].float())  # fmt: skip
+    case("a term that a factor of one loses, too", "a term of sub is missing|two steps", layer_gradient,
+         lambda: (randn(9, 200), randn(9, 200)), lambda g, x: layer_gradient(g, x, False))  # fmt: skip
+
+
 def _cut(x):
     y = x * 448 / x.abs().amax()
     quantum = 2.0 ** (torch.floor(torch.log2(y.abs().clamp(min=2**-6))) - 3)
     return torch.trunc(y / quantum) * quantum
 
 
-for build in (places, tiled, formulas):
+for build in (places, tiled, formulas, rivals):
     build()
 
 
@@ -171,6 +189,43 @@ def sdpa(q, k, v, mask):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+def struck(function, at, value):
+    def device(*args):
+        out = function(*args).clone()
+        out[at] = value(out[at]) if callable(value) else value
+        return out
+
+    return device
+
+
+def counted(x):
+    return F.one_hot(x, 16).sum(0).float()
+
+
+def bucket(x, edges):
+    return torch.bucketize(x, edges)
+
+
+def stepped(x):
+    return (x.softmax(-1).sum(-1) * 8).trunc()
+
+
+def slope(g, x):
+    return g * x / (x * x).sum(-1, keepdim=True).sqrt()
+
+
+def part_twice(x):
+    return torch.cat((x[..., :16] * 2, x[..., 16:]), -1)
+
+
+def halved(x, ids):
+    return x[ids] * 0.5
+
+
+def centred(x):
+    return torch.softmax(x, -1) - 0.02
+
+
 # What has another cause than the words that may not be said of it: (words, function, make, device).
 NAMELESS = {
     "a masked row is the mean": ("rounded", sdpa, masked(bf), attended(-1e9)),
@@ -189,6 +244,18 @@ NAMELESS = {
                            lambda a, b: (a @ b) * (1 + 0.003 * torch.randn(48, 40))),
     "saturated functions in few numbers": ("written|change places", torch.tanh, lambda: (torch.tensor([0.3, -1.0, 3.2, 3.4, 3.3, 3.1, 0.5, 2.0, -0.1]),),
                                            lambda x: low(torch.tanh(x), bf)),
+    "a count that is a bit off": ("bit", counted, lambda: (torch.randint(0, 16, (800,)),), struck(counted, 5, lambda n: n - 16)),
+    "a code that others have": ("right values", bucket, lambda: (randn(80) * 3, torch.linspace(-6, 6, 60)), struck(bucket, 33, 60)),
+    "a step that others take": ("constant", stepped, lambda: (randn(90, 64),), struck(stepped, 40, 9.0)),
+    "an index of its own for each row": ("padding", halved, lambda: (randn(50, 12), torch.randperm(50)), struck(halved, 8, 0.0)),
+    "a maximum on the way": ("padding", centred, lambda: (randn(40, 30),), lambda x: centred(x).clamp(max=0)),
+    "a slice of nothing": ("dimension", part_twice, lambda: (randn(2, 3, 26, 40),), struck(part_twice, (..., slice(16, None)), 0.0)),
+    "another next to nothing": ("instead of div", slope, lambda: (randn(50, 12), randn(50, 12) * 1e-18),
+                                lambda g, x: g * x / 1e3),
+    "squares beyond every half": ("65504", lambda x: x.pow(2).mean(-1).sqrt(), lambda: (randn(40, 60) * 1e15,),
+                                  lambda x: x.pow(2).sum(-1).sqrt() * math.inf),
+    "a factor of nearly one": ("truncated", lambda x: torch.softmax(x, -1), lambda: (randn(40, 256).bfloat16(),),
+                               lambda x: (x.float().exp() / (x.float().exp().sum(-1, keepdim=True) + 1)).bfloat16()),
     "compared as TF32": ("written", lambda a, b: a > b, lambda: (torch.arange(200) + 1_700_000_000, torch.arange(200) + 1_699_999_995),
                          lambda a, b: low(a.float(), bf) > low(b.float(), bf)),
 }  # fmt: skip

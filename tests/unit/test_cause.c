@@ -146,6 +146,8 @@ static void s_sign(bench *b) { bench_scale(b, -1, 0); }
 static void m_sign(bench *b) { bench_scale(b, -1, 0); fill(b, 0, b->n / 3, 0.3); }
 static void s_amount(bench *b) { bench_scale(b, 1, 0.01); }
 static void m_amount(bench *b) { bench_scale(b, 1, 0.01); for (int64_t i = 0; i < b->n; i += 5) b->d[i] += 0.02; }
+static void s_another(bench *b) { for (int64_t i = 0; i < b->n; i++) b->t[i] = 0.125; fill(b, 0, b->n, 0.9); }
+static void m_another(bench *b) { s_another(b); garble(b, 0, 7); }
 static void s_either(bench *b) { for (int64_t i = 0; i < b->n; i++) b->t[i] = 1; bench_scale(b, 1.5, 0); }
 static void s_whole(bench *b) { bench_scale(b, 1, 3); }
 static void m_whole(bench *b) { bench_scale(b, 1, 3); b->d[7] += 1; }
@@ -223,6 +225,7 @@ static const row rows[] = {
     {"the result is always True (a constant, whatever the input)", USC_BOOL, 0, s_one, m_true},
     {"the result is always False (a constant, whatever the input)", USC_BOOL, 0, s_zero, m_zero},
     {"the result is the constant 3 everywhere", USC_F32, 1, s_three, m_three},
+    {"the result is 0.9 everywhere, where 0.125 is right", USC_F32, 1, s_another, m_another},
     {"the last 7 of 64 elements are zero: the tail was not written", USC_F32, 0, s_tail, m_tail},
     {"the last 7 of 64 elements are zero: the tail was not written", USC_I32, 0, s_tail, m_tail},
     {"the last 5 of 64 elements are stale: they were not written", USC_BF16, 0, s_stale, m_lost},

@@ -35,5 +35,10 @@ def is_barred(text, formats):
     return any(name in (plain if name == "float16" else text) for name in FORMATS if name not in formats)
 
 
+def names_range(text):
+    """Whether a name tells where float16 ends, which TF32 does not."""
+    return "65504" in text
+
+
 def format_of(text):
     return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)

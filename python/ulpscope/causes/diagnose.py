@@ -18,9 +18,9 @@ import torch
 from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edges, edits, emulate, fit, inside, sums
-from .claims import BOTH, SEEN, format_of, formats_of, is_barred, vagueness
+from .claims import BOTH, SEEN, format_of, formats_of, is_barred, names_range, vagueness
 from .edges import MOST_SINGLE
-from .evidence import LEFT_MOST, Evidence, reals
+from .evidence import LEFT_MOST, Evidence, put_right, reals, with_factors
 from .lab import TWINS, Lab
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
@@ -29,8 +29,6 @@ GROSS = 2.5  # bits: what has fewer is hardly noise of a format
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
-CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "max_pool2d_with_indices", "max_pool3d_with_indices",
-           "adaptive_max_pool2d", "max_pool1d", "max_pool2d"}  # fmt: skip
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED = 0.3  # correlation with an emulated noise that names its format
@@ -88,7 +86,7 @@ VARIANTS = (edits.scalars, _of_nodes(inside.arguments, inside.swaps, inside.slic
 # leaves something out, what puts another function in its place, what is read from elsewhere.
 MEANINGS = (
     edits.scalars, inside.epsilon_places, functools.partial(edits.tensors, kind="masks"),
-    functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, edits.swaps, edges.exchanged,
+    functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, inside.parts, edits.swaps, edges.exchanged,
     inside.axes, sums.tiled, edges.rounds, edges.bypassed, edges.moved, edges.spread, edges.shares, edges.late, edges.values, edges.lost,
     inside.operators, inside.reductions, functools.partial(inside.operators, deep=True), sums.sums, edits.optionals,
     functools.partial(edits.tensors, kind="numbers"), edits.pairs, edges.places, edges.rewired,
@@ -105,13 +103,11 @@ class Search:
     def __init__(self, call, verdict, limit, known=""):
         self.call, self.verdict = call, verdict
         known = known.removeprefix(f"{SEEN}: ")
-        self.limit, self.known = limit, {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))}
-        if not known:
-            self.known = None
+        self.limit, self.known = limit, {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))} if known else None
         self.reference = verdict.operands.reference
         self.worst = verdict.worst
         self.lab = Lab(call, self.reference)
-        self.outputs = dict(verdict.answer.outputs)
+        self.outputs = {p: put_right(t, self.reference.truth.get(p), (self.reference.native() or {}).get(p)) for p, t in verdict.answer.outputs.items()}
         self.accused, self.fine = {}, {}
         for f in verdict.findings:
             if self._usable(f.path):
@@ -200,9 +196,10 @@ class Search:
                 "parts": finding.path in self.reference.pairs}  # fmt: skip
 
     def _padded_choice(self):
-        """A number that counts in a minimum or a maximum as if it were among its terms."""
+        """A number that counts in a minimum or a maximum as if among its terms."""
         _, text, _ = self.accused[self.path].ask("clip")
-        if not text or not {n.name for n in self.lab.nodes()} & CHOICES:
+        shapes = {n.shape for n in self.lab.nodes() if n.name in inside.CHOICES}  # on the way they have others
+        if not text or tuple(self.outputs[self.path].shape) not in shapes:
             return ""
         return f"{text}, as where a padding counts in the {'maximum' if 'below' in text else 'minimum'}"
 
@@ -317,12 +314,13 @@ class Search:
         loose = "truncated" not in text and "float8" not in text and self.worst.bits >= GROSS
         if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
+        factors = [] if loose else with_factors(self.outputs[self.path], self.truth(self.path))
+        if any(self._follows({self.path: t}) >= ALIKE * value for t in factors):  # smaller as with digits cut off
+            return ""
         rivals = {format_of(t) for _, t, _ in alike}
-        if len(rivals) == 1:
-            return text
-        if rivals <= {"TF32", "float16", BOTH}:
+        if len(rivals) > 1 and rivals <= {"TF32", "float16", BOTH}:
             return text.replace(format_of(text), BOTH)
-        return ""
+        return text if len(rivals) == 1 else ""
 
     def _alike(self):
         """What the errors follow best, and what they follow nearly as well; the best last."""
@@ -427,7 +425,8 @@ class Search:
     def _told(self, text, outputs, run):
         """A name with both formats of 11 bits unless the range of one shows in the result."""
         own = format_of(text)
-        other = self._in_twin(run) if TWINS.get(own) in self.formats else None
+        may = TWINS.get(own) in self.formats and not names_range(text)
+        other = self._in_twin(run) if may else None
         nearer = 0 if other is None else self.accused[self.path].nearer(outputs[self.path], other[self.path])
         if other is None or nearer > 0:
             return text

@@ -28,6 +28,7 @@ FLOAT8 = ("float8 (e4m3)", "float8 (e5m2)")
 FEW, MANY = 8, 4096  # different numbers that speak of a format; so many are looked at
 MOST_TOGETHER = 8  # places whose roundings are put together
 SOME = 0.1  # correlation of one of them
+LEAST_BITS = 3  # of a result's significands, that are a format and no few round numbers
 CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 4096  # additions that an accumulator is emulated for
 
@@ -230,6 +231,8 @@ def overflow_candidates(lab):
             yield f"{text} float32", single(maxima)
         if _reaches(lab, math.log(65504.0)):
             yield f"{text} float16", single(_in_range(_leaves(lab), maxima))
+    if not _fit(lab, 65504.0):
+        return
     of = "in float16: beyond 65504"
     sums = {n.place: _accumulating(lab, "float16", 1) for n in _adding(lab)}
     if sums:
@@ -245,6 +248,17 @@ def overflow_candidates(lab):
     for keys in input_sets(lab.call, lab.reference)[:1]:
         yield (f"overflow of the inputs {of} (inputs rounded to float16)",
                functools.partial(rounded_inputs, lab, keys, "float16"))  # fmt: skip
+
+
+def _fit(lab, limit):
+    """Whether the inputs are of a size that somebody may have computed within a limit: most of each lies
+    below it."""
+    for part in lab.reference.parts.values():
+        if part.dtype.is_floating_point and part.data.numel():
+            size = part.data.double().abs()
+            if bool((size[size.isfinite()] > limit).double().mean() > 0.5):
+                return False
+    return True
 
 
 def _reaches(lab, limit):
@@ -359,7 +373,7 @@ def _results_as(lab, own, bits):
             yield f"result rounded to {name}", lambda t, n=name: lab.rounded(t, n)
             yield f"result truncated to {name} instead of rounded", lambda t, n=name: lab.rounded(t, n, torch.trunc)
     cut = own[0] - bits
-    if 0 < bits and cut > 1:
+    if LEAST_BITS <= bits and cut > 1:
         yield (f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
                lambda t: quantize(t, bits, *own[1:], torch.trunc))  # fmt: skip
         yield f"result rounded to {bits} significant bits", lambda t: quantize(t, bits, *own[1:])

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import changes
 from .edges import COMPARING, PARTS, groups, operand, together
 from .edits import other_lists, other_values, phrase
-from .neighbours import formulas, relatives
+from .neighbours import TIES, formulas, relatives
 
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
@@ -30,6 +30,9 @@ GRADIENT = re.compile("(_dense)?_(forward|backward)(_data)?$")  # what the name 
 EQUALS = ({"lt", "le"}, {"gt", "ge"})
 MOST_ALIKE = 8  # operators of one name that share a mistake
 MOST_PAIRS = 28  # of constants that may be exchanged
+# What gives one of its terms.
+CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "max_pool2d_with_indices", "max_pool3d_with_indices",
+           "adaptive_max_pool2d", "max_pool1d", "max_pool2d"}  # fmt: skip
 
 
 def apart(function, *args, **kwargs):
@@ -39,7 +42,6 @@ def apart(function, *args, **kwargs):
 
 
 # ---- arguments -------------------------------------------------------------------------------
-
 
 def with_argument(name, value, shape=()):
     """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
@@ -64,8 +66,8 @@ def fitted(out, shape):
         return type(out)((fitted(out[0], shape), *out[1:])) if out else out
     if not shape or not isinstance(out, torch.Tensor) or out.shape == shape or not out.is_floating_point():
         return out
-    if out.dim() != len(shape):
-        raise LookupError("another rank")
+    if out.dim() != len(shape) or not out.numel():
+        raise LookupError("another rank, or nothing")
     for axis, size in enumerate(shape):
         out = out.narrow(axis, 0, min(size, out.shape[axis]))
     sides = [v for size, n in zip(reversed(shape), reversed(out.shape)) for v in (0, size - n)]
@@ -179,6 +181,12 @@ def _swapped(name):
         return _instead(made, func, args, kwargs)
 
     return edit
+
+
+def ties(node):
+    """A rounding that takes ties another way: of data that are ties, whatever rounds so explains as much."""
+    for text, formula in TIES.get(node.name, ()):
+        yield f"wrong variant: {text}", lambda func, args, kwargs, f=formula: apart(f, *args, **kwargs)
 
 
 def forms(node):
@@ -366,6 +374,13 @@ def by_name(lab):
             yield nodes
 
 
+def parts(lab):
+    """Sums without one of their terms: what that explains is nothing else that makes a term vanish."""
+    for nodes in groups(lab):
+        if len(nodes[0].place) == 1 and nodes[0].name not in ("mul", "div"):
+            yield from together(terms, nodes)
+
+
 def operators(lab, deep=False):
     """Everything that may be wrong with one operator inside the call: with those that it calls,
     or with `deep` those that these are made of."""
@@ -373,7 +388,7 @@ def operators(lab, deep=False):
     if not deep:
         yield from exchanged_numbers(lab)
         yield from layouts(lab)
-    for make in (terms, without, arguments, swaps, forms, masks):
+    for make in (ties, terms, without, arguments, swaps, forms, masks):
         alike = by_name(lab) if not deep and make in (without, swaps, arguments) else ()
         for nodes in (*alike, *every):
             yield from together(make, nodes)

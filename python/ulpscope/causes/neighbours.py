@@ -151,8 +151,6 @@ FORMULAS = {
     "softplus": [("relu instead of softplus", lambda x, *a, **k: x.relu())],
     "tan": [("tanh instead of tan", torch.tanh)], "atan": [("tanh instead of atan", torch.tanh)],
     "erfc": [("1 + erf instead of 1 - erf", lambda x: 1 + torch.erf(x))],
-    "round": [("ties are rounded away from zero instead of to even",
-               lambda x, *a, **k: torch.copysign(torch.floor(x.abs() + 0.5), x))],
     "silu": [("quick gelu, x sigmoid(1.702 x), instead of silu", lambda x, *a, **k: x * torch.sigmoid(1.702 * x))],
     "hardsigmoid": [("0.2 x + 0.5 instead of x / 6 + 0.5 (another slope)",
                      lambda x, *a, **k: (0.2 * x + 0.5).clamp(0, 1))],
@@ -174,6 +172,16 @@ FORMULAS = {
     **{f"upsample_{kind}2d": [(f"mode is {mode}{text}", lambda x, size, *a, m=mode, c=corners: functional.interpolate(
         x, size, mode=m, align_corners=c)) for mode in FILTERS if mode != kind for text, corners in FILTERS[mode]]
        for kind in FILTERS},
+}  # fmt: skip
+
+# Roundings that differ from torch's at ties alone.
+TIES = {
+    "round": [("ties are rounded away from zero instead of to even",
+               lambda x, *a, **k: torch.copysign(torch.floor(x.abs() + 0.5), x)),
+              ("ties are rounded up instead of to even", lambda x, *a, **k: torch.floor(x + 0.5)),
+              ("ties are rounded down instead of to even", lambda x, *a, **k: torch.ceil(x - 0.5)),
+              ("ties are rounded towards zero instead of to even",
+               lambda x, *a, **k: torch.copysign(torch.ceil(x.abs() - 0.5), x))],
 }  # fmt: skip
 
 # Formulas that cancel.
