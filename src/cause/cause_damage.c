@@ -30,7 +30,7 @@ bool usc_cause_lost(usc_cause *c, usc_cause_found *out)
 {
     const marks *m = usc_cause_far(c);
     const int64_t n = c->d.n;
-    if (m == NULL || m->n == 0) return false;
+    if (m == NULL || (m->n == 0 && c->e.n_off < n / 2 + 1)) return false;
     if (c->has_before && all_same(c, &c->before))
         return usc_cause_say(out, &(clue){.code = USC_CAUSE_LOST});
     for (int i = 0; i < c->n_inputs && n > 1; i++) {

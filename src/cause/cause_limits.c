@@ -25,9 +25,14 @@ static const struct {
               {6.0, ", the maximum of fp4"},
               {7.0, ", the maximum of int4"}};
 
-static const char *limit_of(double top)
+/* A small number is a format's limit only where the results reach it below zero, too:
+ * counts stop at 7 as well. */
+static const char *limit_of(const usc_cause *c, double top)
 {
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+    bool both = top > 16;
+    for (int64_t i = 0; i < c->d.n && !both; i++)
+        both = value_at(&c->d, i) <= -top;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0] && both; i++)
         if (limits[i].top == top) return limits[i].words;
     return NULL;
 }
@@ -91,7 +96,7 @@ static bool cuts(const usc_cause *c, double top, bool named)
 bool usc_cause_saturated(usc_cause *c, usc_cause_found *out)
 {
     const double top = largest(c), inf = (double)INFINITY;
-    const char *name = limit_of(top);
+    const char *name = limit_of(c, top);
     if (c->d.kind == USC_KIND_BOOL || top == 0 || !cuts(c, top, name != NULL))
         return false;
     const range ranges[] = {{c, -top, top}, {c, -inf, top}, {c, -top, inf}, {c, 0, top}};

@@ -203,15 +203,14 @@ const marks *usc_cause_fine(usc_cause *c)
 
 /* ---- what is there ---- */
 
-/* Whether what one number stands for is off by a good part of its size, mostly. */
-static bool stands_out(const usc_cause *c, const uint8_t *mask)
+bool usc_cause_stands_out(const usc_cause *c, const uint8_t *mask)
 {
     int64_t n = 0, far = 0;
     for (int64_t i = 0; i < c->d.n; i++) {
         if (!mask[i]) continue;
         const double d = value_at(&c->d, i), t = value_at(&c->t, i);
         n++;
-        far += !(fabs(d - t) <= 0x1p-4 * fabs(t));
+        far += !(fabs(d - t) <= (c->floats ? 0x1p-4 * fabs(t) : 1));
     }
     return 4 * far >= 3 * n;
 }
@@ -244,7 +243,7 @@ content usc_cause_holds(usc_cause *c, const uint8_t *mask, double *value)
         if (nan) nan = isnan(d) && !isnan(value_at(&c->t, i));
     }
     one &= n > 1 && c->d.kind != USC_KIND_BOOL &&
-           (zero || (stands_out(c, mask) && !is_usual(c, mask, *value)));
+           (zero || (usc_cause_stands_out(c, mask) && !is_usual(c, mask, *value)));
     stale &= (int)n * c->bits >= 20 || !c->floats;
     c->held = n == 0  ? HOLDS_OTHER
               : zero  ? HOLDS_ZERO

@@ -304,6 +304,7 @@ bool usc_cause_region(usc_cause *c, const marks *m, usc_cause_found *out)
                 c, &found[i],
                 (clue){.code = USC_CAUSE_SLICES, .content = held, .value = value}, out);
         if (of_input(c, &found[i], mask, out)) return true;
+        if (!usc_cause_stands_out(c, m->at)) continue; /* neighbours are alike */
         if (repeats(c, &found[i], mask) || repeat_one_by_one(c, &found[i], mask))
             return say_slices(c, &found[i], (clue){.code = USC_CAUSE_SLICES_REPEAT}, out);
         if (of_others(c, &found[i], mask, out)) return true;

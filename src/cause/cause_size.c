@@ -192,8 +192,10 @@ static double find_factor(usc_cause *c, const rooms *r, spot *factor)
     if (k < 8 || (double)odd > 0.02 * (double)r->n) return 0;
     const double share = stab(c, low, high, k, factor);
     const rooms all = {seen.d, seen.t, seen.room, k};
-    return share >= COVERED && factor->value != 0 && told(&all, factor->value, 0) ? share
-                                                                                  : 0;
+    return share >= COVERED && factor->value != 0 && factor->value != 1 &&
+                   told(&all, factor->value, 0)
+               ? share
+               : 0;
 }
 
 double usc_cause_factor(usc_cause *c, const rooms *r, double *factor)
@@ -233,7 +235,8 @@ static bool plain(double v, double width)
         n++;
     }
     const double apart = pow(10, floor(log10(fabs(v))) + 1 - (n - zeros));
-    return n - zeros <= PLAIN_DIGITS && width < 0.5 * apart;
+    return v != 1 && strcmp(text, "1") != 0 && n - zeros <= PLAIN_DIGITS &&
+           width < 0.5 * apart;
 }
 
 static bool is_sign(double factor)
@@ -245,7 +248,7 @@ static bool is_sign(double factor)
 static double neat(double factor)
 {
     const double near = round(factor * 2) / 2;
-    return near != 0 && fabs(factor / near - 1) < 0x1p-18 ? near : factor;
+    return near != 0 && near != 1 && fabs(factor / near - 1) < 0x1p-18 ? near : factor;
 }
 
 typedef struct changed {

@@ -212,6 +212,10 @@ double usc_cause_far_share(usc_cause *c, candidate *t, candidate *y, const void 
 /** What the device holds where `mask` says so. */
 content usc_cause_holds(usc_cause *c, const uint8_t *mask, double *value);
 
+/** Whether where `mask` says so most is off by a good part of its size, of whole numbers
+ * by more than one. */
+bool usc_cause_stands_out(const usc_cause *c, const uint8_t *mask);
+
 /** Whether what is off is off by a good part of its size. */
 bool usc_cause_gross(usc_cause *c, const marks *m);
 

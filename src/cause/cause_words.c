@@ -132,8 +132,8 @@ static void say_letter(usc_line *l, char letter, const clue *c)
     case 'b':
         usc_line_add(l, "%lld", (long long)c->b);
         break;
-    case 'v':
-        usc_line_add(l, "%.6g", c->v);
+    case 'v': /* nearly one is not one */
+        usc_line_add(l, fabs(c->v - 1) < 0x1p-14 ? "%.9g" : "%.6g", c->v);
         break;
     case 'u':
         usc_line_add(l, "%.6g", c->u);

@@ -135,6 +135,8 @@ def rivals():
     case("ties up, of ties alone", "ties are rounded up", torch.round, lambda: ((randn(300) * 9).floor() + 0.5,), lambda x: torch.floor(x + 0.5))
     case("a half sum leaves the range", "accumulated in float16", lambda x: x.sum(-1), lambda: (torch.rand(30, 900) * 100 + 60,),
          lambda x: x.half().cumsum(-1)[:, -1].float())  # fmt: skip
+    case("a root of squares", "sqrt.* instead of hypot", torch.hypot, lambda: (randn(300) * 10.0 ** (randn(300) * 15).round(), randn(300)),
+         lambda x, y: (x * x + y * y).sqrt())  # fmt: skip
     case("a term that a factor of one loses, too", "a term of sub is missing|two steps", layer_gradient,
          lambda: (randn(9, 200), randn(9, 200)), lambda g, x: layer_gradient(g, x, False))  # fmt: skip
 
@@ -222,6 +224,10 @@ def halved(x, ids):
     return x[ids] * 0.5
 
 
+def moment(v, g, beta=0.999):
+    return (beta * v.float() + (1 - beta) * g.float() ** 2).to(v.dtype)
+
+
 def centred(x):
     return torch.softmax(x, -1) - 0.02
 
@@ -254,6 +260,15 @@ NAMELESS = {
                                 lambda g, x: g * x / 1e3),
     "squares beyond every half": ("65504", lambda x: x.pow(2).mean(-1).sqrt(), lambda: (randn(40, 60) * 1e15,),
                                   lambda x: x.pow(2).sum(-1).sqrt() * math.inf),
+    "squares below every half": ("65504", lambda x: x / x.pow(2).mean(-1, keepdim=True).sqrt(), lambda: (randn(40, 30) * 1e-18,),
+                                 lambda x: x.sign() * math.inf),
+    "counts that stop": ("maximum of", counted, lambda: (torch.randint(0, 16, (90,)),), lambda x: counted(x).clamp(max=7)),
+    "a factor as digits cut off": ("truncated", moment, lambda: ((torch.rand(4000) * 0.45 + 1.52).bfloat16(), (randn(4000) * 0.03).bfloat16()),
+                                   lambda v, g: moment(v, g, 0.995)),
+    "neighbours that are alike": ("repeat", lambda x: x.sum(-1), lambda: ((torch.rand(72, 9) * 0.02 + 0.16).bfloat16(),),
+                                  lambda x: (x.float().sum(-1) * (1 - 2.0**-9)).bfloat16()),
+    "codes in a row": ("repeat", torch.round, lambda: (torch.arange(-64, 64) / 2,), lambda x: torch.floor(x + 0.5)),
+    "another pi": ("multiplied by 1$", torch.deg2rad, lambda: (randn(60, 40),), lambda x: x * (3.1416 / 180)),
     "a factor of nearly one": ("truncated", lambda x: torch.softmax(x, -1), lambda: (randn(40, 256).bfloat16(),),
                                lambda x: (x.float().exp() / (x.float().exp().sum(-1, keepdim=True) + 1)).bfloat16()),
     "compared as TF32": ("written", lambda a, b: a > b, lambda: (torch.arange(200) + 1_700_000_000, torch.arange(200) + 1_699_999_995),

@@ -38,6 +38,7 @@ if "SEARCH" in os.environ:  # what the process that searches for causes does
     host.BOOT = f"{head}exec({SEARCH!r}); from ulpscope{tail}"
 
 FAULTS = dict(f.split("=") for f in os.environ.get("CHECK_FAULT", "").split(",") if f)
+LEFT = {}  # what was computed last, by its sizes
 
 
 def device(op, args, kwargs):
@@ -56,6 +57,9 @@ def device(op, args, kwargs):
     if kind == "half":
         return half(op, args, kwargs)
     out = op(*args, **kwargs)
+    if kind == "stale":
+        return LEFT.get(out.shape, out).clone()
+    LEFT[getattr(out, "shape", None)] = out
     if kind == "identity":
         return args[0].clone()
     return out * 1.01 if kind == "scale" else out

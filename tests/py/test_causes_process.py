@@ -371,6 +371,17 @@ def test_a_verdict_is_on_disk_before_its_cause_is_sought(tmp_path, monkeypatch, 
         assert seen == ["reduced"] * len(set(order[: order.index(op) + 1]))
 
 
+def test_a_check_knows_what_the_call_before_gave(tmp_path):
+    operands = torch.randn(24, 40), torch.randn(40, 16)
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add("aten::mm", *operands)
+        t.add("aten::addmm", torch.randn(16), *operands)
+    out = tmp_path / "out"
+    check(tmp_path / "trace", out, fault="addmm=stale")
+    assert [r["cause"] for r in rows(out) if r["op"] == "aten::addmm"] == [
+        "the result is the output of call 1: it was not written, what was there before is stale"]  # fmt: skip
+
+
 def test_a_search_neither_delays_nor_changes_a_verdict(alike, tmp_path):
     out = tmp_path / "out"
     run = check(alike, out, "--causes", "off", "--ops", "aten::lstm_cell", fault="lstm_cell=half")

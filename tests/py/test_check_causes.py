@@ -10,8 +10,10 @@ from test_check_verdicts import adamw, after, put, randn, seeded  # noqa: F401
 
 from ulpscope.executors import formats
 from ulpscope.judges import wording
-from ulpscope.executors.device import PythonDevice
-from ulpscope.session.judging import judge_call
+from ulpscope.executors.device import Answer, PythonDevice
+from ulpscope.executors.operands import Timing
+from ulpscope.session.earlier import Earlier
+from ulpscope.session.judging import explain, judge_call
 
 demo = torch.library.Library("check_demo", "DEF")
 demo.define("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor")
@@ -203,6 +205,24 @@ def test_cut_off_bits():
 
     verdict = verdict_of(after(cut), "aten::mm", randn(32, 32), randn(32, 32))
     assert verdict.cause == "the last 8 bits of the result are cut off (truncated instead of rounded)"
+
+
+def left_by(change):
+    """The cause where a device gives, changed, what the call before gave."""
+    call, old, earlier = make_call("aten::mm", randn(16, 24), randn(24, 8)), randn(16, 8), Earlier()
+    earlier.keep(11, Answer({"out[0]": old}))
+    verdict = judge_call(call, PythonDevice(lambda op, args, kwargs: change(old, op(*args, **kwargs))), seconds=0)
+    earlier.beside(verdict.answer)
+    explain(call, verdict, Timing())
+    return verdict.cause
+
+
+def test_output_of_the_call_before():
+    stale = "the result is the output of call 11: it was not written, what was there before is stale"
+    assert left_by(lambda old, new: old.clone()) == stale
+    rows = left_by(lambda old, new: new.index_copy(0, torch.tensor([4, 9]), old[[4, 9]]))
+    assert rows == "4 and 9 of 16 along axis 0 hold nothing but the output of call 11"
+    assert "call 11" not in left_by(lambda old, new: old * 1.001)
 
 
 @pytest.mark.parametrize(

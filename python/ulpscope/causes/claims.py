@@ -35,6 +35,18 @@ def is_barred(text, formats):
     return any(name in (plain if name == "float16" else text) for name in FORMATS if name not in formats)
 
 
+def stale(text, earlier):
+    """The words for a result that is one of `earlier` calls, instead of those for an argument that is there
+    unchanged."""
+    return next((f"the result is {n}: it was not written, what was there before is stale"
+                 for n in earlier if text.startswith(f"the result is {n} unchanged")), text)  # fmt: skip
+
+
+def is_one_sided(text):
+    """Whether a name tells of a rounding that goes one way."""
+    return any(way in text for way in ("truncated", "rounded up", "rounded down", "rounded away"))
+
+
 def names_range(text):
     """Whether a name tells where float16 ends, which TF32 does not."""
     return "65504" in text

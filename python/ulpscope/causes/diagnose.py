@@ -18,9 +18,9 @@ import torch
 from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edges, edits, emulate, fit, inside, sums
-from .claims import BOTH, SEEN, format_of, formats_of, is_barred, names_range, vagueness
+from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_one_sided, names_range, stale, vagueness
 from .edges import MOST_SINGLE
-from .evidence import LEFT_MOST, Evidence, put_right, reals, with_factors
+from .evidence import LEFT_MOST, Evidence, content, put_right, reals, with_factors
 from .lab import TWINS, Lab
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
@@ -29,13 +29,13 @@ GROSS = 2.5  # bits: what has fewer is hardly noise of a format
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
+SQUARES = 255.0  # beyond it the squares of inputs leave float16's range
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
-NAMED = 0.3  # correlation with an emulated noise that names its format
-HINTS = 4.0  # standard deviations of a correlation that are worth a remark
+NAMED, HINTS = 0.3, 4.0  # correlation with noise that names its format; standard deviations worth a remark
 DRAWS, SIGMAS = 6, 6.0  # of noise by chance; standard deviations beyond it that a format needs
 TOP = 1 - 2.0**-20  # a correlation whose inverse hyperbolic tangent is finite
-ALIKE = 0.85  # correlations this close cannot be told apart
+ALIKE, FACTOR = 0.85, 0.95  # correlations this close cannot be told apart; of a factor, which has no chance
 
 
 def search(call, verdict, limit, known=""):
@@ -175,7 +175,7 @@ class Search:
         if first:
             return first
         code, text, _ = self.accused[path].ask("plain")
-        self.shown = bool(code)
+        self.shown, text = bool(code), stale(text, self.verdict.answer.earlier)
         if code == "all_zero":
             return self._underflow(text)
         if code in ("saturated", "constant"):
@@ -186,9 +186,10 @@ class Search:
         """What else a result may be taken for: what was there, arguments, other outputs; and the
         arguments that may be indices of its rows."""
         device, whole = self.outputs[finding.path], (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-        inputs = {v.argument or p: self._tensor(v) for p, v in self.call.views.items()
+        inputs = {v.argument or p: content(self.reference, v) for p, v in self.call.views.items()
                   if v.dtype in whole or v.dtype.is_floating_point}  # fmt: skip
         heads = device.dim() == 4 and any("attention" in n.name for n in self.lab.nodes())
+        inputs |= self.verdict.answer.earlier
         return {"before": self.verdict.answer.before.get(finding.path), "inputs": inputs,
                 "others": {p: t for p, t in self.reference.truth.items() if p != finding.path},
                 "verdict": self.verdict.verdict, "bits": finding.bits,
@@ -274,10 +275,10 @@ class Search:
 
     def _underflow(self, text):
         """A better name than `text` where a narrower range makes zeros of all there is."""
-        truth = self.truth(self.path)
-        if not truth.is_floating_point():
+        if not (truth := self.truth(self.path)).is_floating_point():
             return text
-        self._overflow()
+        if self.lab.reaches(SQUARES):
+            self._overflow()
         if float(truth[truth.isfinite()].abs().max()) <= 2.0**-9:
             for made in (emulate.input_candidates(self.lab), emulate.inside_candidates(self.lab)):
                 self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
@@ -298,10 +299,6 @@ class Search:
         evidence.hint(self._adds(), {format_of(t) for v, t, _ in some if v * self._count() ** 0.5 > HINTS})
         return evidence.ask("places")[1]
 
-    def _tensor(self, view):
-        part = self.reference.parts[view.storage, view.dtype]
-        return part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
-
     def _followed(self):
         """The format whose rounding the errors follow, unless they follow noise of that size at the
         same place as well, as they do where the truth itself is rounded on the way."""
@@ -314,8 +311,7 @@ class Search:
         loose = "truncated" not in text and "float8" not in text and self.worst.bits >= GROSS
         if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
-        factors = [] if loose else with_factors(self.outputs[self.path], self.truth(self.path))
-        if any(self._follows({self.path: t}) >= ALIKE * value for t in factors):  # smaller as with digits cut off
+        if not loose and self._follows_factor(value):
             return ""
         rivals = {format_of(t) for _, t, _ in alike}
         if len(rivals) > 1 and rivals <= {"TF32", "float16", BOTH}:
@@ -327,6 +323,11 @@ class Search:
         best = max((f[0] for f in self.followed), default=0.0)
         return sorted(f for f in self.followed if f[0] >= ALIKE * best)
 
+    def _follows_factor(self, least):
+        """Whether one factor makes results smaller as cutting digits off does."""
+        made = with_factors(self.outputs[self.path], self.truth(self.path))
+        return any(self._follows({self.path: t}) >= least for t in made)
+
     def _by_chance(self):
         """Whether it is the size of a rounding alone that the errors follow."""
         return any(value < reach for value, _, reach in self._alike())
@@ -335,8 +336,7 @@ class Search:
         return self.accused[self.path].independent()
 
     def _adds(self):
-        names = {n.name for n in self.lab.nodes()}
-        return bool(names & (inside.PRODUCTS | {"sum", "mean", "cumsum", "var"}))
+        return bool({n.name for n in self.lab.nodes()} & (inside.PRODUCTS | {"sum", "mean", "cumsum", "var"}))
 
     # ---- trying ----
 
@@ -411,6 +411,8 @@ class Search:
         if not vague and self.text and self.best <= CERTAIN**2 and sure <= self.sure:
             return  # both leave rounding alone
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
+            return
+        if is_one_sided(text) and self._follows_factor(FACTOR * self._follows(outputs)):
             return
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
             self._keep_alone(residual, text)

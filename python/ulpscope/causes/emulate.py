@@ -17,9 +17,10 @@ from .. import _core
 from ..calls.replay import base_name, is_write, mapped
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
 from .edges import MOVES, groups, sites
-from .inside import PRODUCTS
+from .inside import PRODUCTS, apart
 from .graph import slots_in
 from .lab import doubles
+from .neighbours import OVERFLOWS
 
 # Operators whose `self` is added to a product, as a bias is.
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
@@ -28,6 +29,7 @@ FLOAT8 = ("float8 (e4m3)", "float8 (e5m2)")
 FEW, MANY = 8, 4096  # different numbers that speak of a format; so many are looked at
 MOST_TOGETHER = 8  # places whose roundings are put together
 SOME = 0.1  # correlation of one of them
+TINY = 2.0**-25  # what float16 rounds to zero
 LEAST_BITS = 3  # of a result's significands, that are a format and no few round numbers
 CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 4096  # additions that an accumulator is emulated for
@@ -231,7 +233,10 @@ def overflow_candidates(lab):
             yield f"{text} float32", single(maxima)
         if _reaches(lab, math.log(65504.0)):
             yield f"{text} float16", single(_in_range(_leaves(lab), maxima))
-    if not _fit(lab, 65504.0):
+    for node in lab.nodes():
+        for text, formula in OVERFLOWS.get(node.name, ()):
+            yield text, {node.place: lambda func, args, kwargs, f=formula: apart(f, *args, **kwargs)}
+    if not _fit(lab, TINY, 65504.0):
         return
     of = "in float16: beyond 65504"
     sums = {n.place: _accumulating(lab, "float16", 1) for n in _adding(lab)}
@@ -250,13 +255,14 @@ def overflow_candidates(lab):
                functools.partial(rounded_inputs, lab, keys, "float16"))  # fmt: skip
 
 
-def _fit(lab, limit):
-    """Whether the inputs are of a size that somebody may have computed within a limit: most of each lies
-    below it."""
+def _fit(lab, low, high):
+    """Whether the inputs are of a size that somebody may have computed between two limits: most of each lies
+    there."""
     for part in lab.reference.parts.values():
         if part.dtype.is_floating_point and part.data.numel():
             size = part.data.double().abs()
-            if bool((size[size.isfinite()] > limit).double().mean() > 0.5):
+            size = size[size.isfinite() & (size > 0)]
+            if bool((size > high).double().mean() > 0.5) or bool((size < low).double().mean() > 0.5):
                 return False
     return True
 

@@ -19,10 +19,18 @@ def reals(t):
     return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t.resolve_neg()
 
 
+def content(reference, view):
+    """What a tensor of the call holds."""
+    part = reference.parts[view.storage, view.dtype]
+    return part.data.as_strided(view.sizes, view.strides, view.offset - part.first)
+
+
 def put_right(device, truth, native):
     """An output with the truth where the CPU's own kernel takes the same other step as the device, as where a
     rounding on the way decides a comparison: that is nobody's mistake."""
     if any(t is None or t.shape != device.shape or not t.is_floating_point() for t in (truth, native, device)):
+        return device
+    if not device.numel() or bool((device == device.reshape(-1)[0]).all()):  # that is said as it is
         return device
     alike = (device == native) & ((truth - device).abs() > STEP * truth.abs())
     return torch.where(alike, truth.to(device.dtype), device) if bool(alike.any()) else device

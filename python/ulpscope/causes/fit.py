@@ -19,6 +19,7 @@ LEAST_ERRORS = 8  # of their own, that one number has to explain
 NOTHING = 2.0**-14  # of the error left: enough where all errors could be one factor
 FOLLOWS = 0.5  # correlation of the error with the derivative that is worth a search
 SETTLED = 2.0**-18  # a step so small that another would tell nothing
+ZERO = 1e-4  # of a constant: what is left of one that was left out
 WRITTEN = 3  # digits of a number that somebody wrote down; another one only fits
 PLAIN = (1, 2, 3, 4)  # significant digits that a number may well have
 
@@ -107,6 +108,8 @@ class _Solver:
         left = self._left(found)
         if not left <= most:
             return None
+        if abs(found) < ZERO * abs(self.dial.old) and self._left(0.0) <= 2 * left + NOTHING / 4:
+            return 0.0
         for digits in PLAIN:
             plain = float(f"{found:.{digits}g}")
             if plain != found and abs(plain - found) < 0.02 * abs(found) and self._left(plain) <= 2 * left + NOTHING / 4:

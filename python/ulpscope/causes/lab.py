@@ -138,6 +138,11 @@ class Lab:
         graph = self.graph(torch.float64)
         return graph.nodes if graph else []
 
+    def reaches(self, size):
+        """Whether any number that the call is given is larger."""
+        parts = [p.data for p in self.reference.parts.values() if p.dtype.is_floating_point]
+        return any(bool((p.abs() > size).any()) for p in parts)
+
     def is_constant(self, slot):
         """Whether a tensor of the run is one number everywhere."""
         found = self.graph(torch.float64).tensors[slot.number].reshape(-1)

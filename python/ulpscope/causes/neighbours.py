@@ -174,6 +174,12 @@ FORMULAS = {
        for kind in FILTERS},
 }  # fmt: skip
 
+# Formulas that leave the range on the way.
+OVERFLOWS = {
+    "hypot": [("sqrt(x^2 + y^2) instead of hypot: the squares leave the range",
+               lambda x, y: (_single(x) * _single(x) + _single(y) * _single(y)).sqrt().to(x.dtype))],
+}  # fmt: skip
+
 # Roundings that differ from torch's at ties alone.
 TIES = {
     "round": [("ties are rounded away from zero instead of to even",

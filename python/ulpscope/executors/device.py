@@ -57,6 +57,7 @@ class Answer:
     trespass: str = ""  # what it wrote that it must not, a clause
     before: dict = field(default_factory=dict)  # written paths: plain content before
     notes: list = field(default_factory=list)  # on how it was computed
+    earlier: dict = field(default_factory=dict)  # what calls before gave, of the same kind: by name
 
 
 class TorchDevice:

@@ -26,6 +26,7 @@ from ..judges.usual import is_usual
 from ..sources.ranks import Ranks
 from ..sources.standin import stand_in
 from . import collectives, judging, selftest
+from .earlier import Earlier
 
 
 class Shared:
@@ -72,7 +73,7 @@ class Bench:
         self.device = open_device(settings["device"], settings["home"], settings["via"], self.mark)
         self.threads, self.fair = Threads(settings["threads"]), settings["memory"]
         self.trace_id, self.causes = settings["trace_id"], settings["causes"]
-        self.groups = host.Groups(Shared(channel))
+        self.groups, self.earlier = host.Groups(Shared(channel)), Earlier()
         self._ranks = None
         self._row = None
         self._phase = None  # of the call in work
@@ -176,6 +177,8 @@ class Bench:
             return row
 
         search = self.search(call, verdict, below, timing, told)
+        if not collective and not module and verdict.answer is not None and self.causes:
+            self.earlier.keep(sequence, verdict.answer)
         verdict.cause = verdict.cause or (UNKNOWN if search else "")
         row = told()
         if search:  # a run that is cut short before the cause comes does the call again
@@ -194,6 +197,7 @@ class Bench:
             return None
         if self.rule is not None or not self.causes:
             return None
+        self.earlier.beside(verdict.answer)
 
         def run():
             if below is not None:

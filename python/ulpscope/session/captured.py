@@ -53,9 +53,9 @@ def gives_tensors(op):
     return all(str(r.type) in TENSORS for r in (schema.returns if schema else ()))
 
 
-def judge_captured(trace, row, seconds, groups):
+def judge_captured(trace, row, seconds, groups, earlier=None):
     """The call that a row of a trace tells of, the verdict on what it gave, and the time that took.
-    `seconds` are for the cause of a finding. NotJudged, BadCall."""
+    `seconds` are for the cause of a finding, `earlier` keeps what calls gave. NotJudged, BadCall."""
     timing = Timing()
     call = call_from(row, Reader(trace))
     _as_number(call)
@@ -72,7 +72,11 @@ def judge_captured(trace, row, seconds, groups):
     if draws_random(call):
         return call, verdict, timing
     if verdict.verdict in FLAGGED:
+        if earlier is not None:
+            earlier.beside(answer)
         explain(call, verdict, timing, seconds, groups)
+    if earlier is not None and seconds:
+        earlier.keep(row["sequence"], answer)
     return call, verdict, timing
 
 

@@ -19,6 +19,7 @@ from ..executors.device import UnknownDevice
 from ..executors.threads import Threads
 from ..judges import wording
 from . import handed, identity
+from .earlier import Earlier
 from .fed import Fed, judge_fed, open_home
 from .layouts import UNUSUAL
 from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
@@ -98,7 +99,7 @@ class Judge:
         formulas.load()
         self.settings, self.say, self.place = settings, say, place
         self.results, self.budget = Results(settings), Budget(settings["budget"], settings.get("spent", 0.0))
-        self.threads, self.groups = Threads(1), host.Groups()
+        self.threads, self.groups, self.earlier = Threads(1), host.Groups(), Earlier()
         self.home = "cpu"
         self.fed, self.device = None, None  # where modules get the reference's inputs
         self.imported, self.noted = set(), set()
@@ -187,8 +188,9 @@ class Judge:
         process.limit("reference")
         try:
             judge = judge_captured if not forward else judge_fed if self.fed else judge_forward
-            what = self.fed or trace, forward or row
-            call, verdict, timing = judge(*what, self.settings["causes"], self.groups)
+            what = (self.fed or trace, forward) if forward else (trace, row)
+            more = () if forward else (self.earlier,)
+            call, verdict, timing = judge(*what, self.settings["causes"], self.groups, *more)
             found = wording.row(call, verdict, timing.row())
         except NotJudged:
             raise
