@@ -59,6 +59,26 @@ usc_status usc_cause_grid(const usc_tensor *t, int64_t least, int *out, usc_erro
     return st;
 }
 
+/* Bits that tell one of the right values from the others, where these are few and come
+ * again and again; 53 where they do not. */
+static int bits_of_choice(const usc_cause *c)
+{
+    enum { MOST = 64, LOOKS = 4096, OFTEN = 4 };
+    double seen[MOST];
+    int n = 0;
+    const int64_t step = usc_cause_step(c->d.n, LOOKS);
+    int64_t looks = 0;
+    for (int64_t i = 0; i < c->d.n; i += step, looks++) {
+        const double v = rounded(c, value_at(&c->t, i));
+        int j = 0;
+        while (j < n && !same(seen[j], v))
+            j++;
+        if (j == MOST) return 53;
+        if (j == n) seen[n++] = v;
+    }
+    return looks < OFTEN * (int64_t)n ? 53 : 1 + ilogb((double)n);
+}
+
 int usc_cause_told_bits(usc_cause *c)
 {
     significands g = {0};
@@ -66,7 +86,8 @@ int usc_cause_told_bits(usc_cause *c)
         see(&g, rounded(c, value_at(&c->t, i)));
     if (c->told_bits == 0) {
         const int own = length(&g, 1);
-        c->told_bits = own > 0 && own < c->bits ? own : own > 0 ? c->bits : 1;
+        const int choice = bits_of_choice(c), least = own < choice ? own : choice;
+        c->told_bits = least < 1 ? 1 : least < c->bits ? least : c->bits;
     }
     return c->told_bits;
 }

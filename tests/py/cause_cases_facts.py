@@ -133,6 +133,7 @@ def rivals():
     case("one value for one value", "^the result is 0.9 everywhere, where 0.125 is right$", lambda x: torch.softmax(x, -1),
          lambda: (torch.ones(12, 8),), lambda x: torch.full_like(x, 0.9))
     case("ties up, of ties alone", "ties are rounded up", torch.round, lambda: ((randn(300) * 9).floor() + 0.5,), lambda x: torch.floor(x + 0.5))
+    case("two fewer", "divided by n - 2 instead of n - 1", lambda x: x.var(-1), lambda: (randn(40, 30),), lambda x: x.var(-1, correction=2))
     case("a half sum leaves the range", "accumulated in float16", lambda x: x.sum(-1), lambda: (torch.rand(30, 900) * 100 + 60,),
          lambda x: x.half().cumsum(-1)[:, -1].float())  # fmt: skip
     case("a root of squares", "sqrt.* instead of hypot", torch.hypot, lambda: (randn(300) * 10.0 ** (randn(300) * 15).round(), randn(300)),
@@ -212,6 +213,10 @@ def stepped(x):
     return (x.softmax(-1).sum(-1) * 8).trunc()
 
 
+def tenths(x):
+    return (x * 5).round() * 0.1
+
+
 def slope(g, x):
     return g * x / (x * x).sum(-1, keepdim=True).sqrt()
 
@@ -252,6 +257,7 @@ NAMELESS = {
                                            lambda x: low(torch.tanh(x), bf)),
     "a count that is a bit off": ("bit", counted, lambda: (torch.randint(0, 16, (800,)),), struck(counted, 5, lambda n: n - 16)),
     "a code that others have": ("right values", bucket, lambda: (randn(80) * 3, torch.linspace(-6, 6, 60)), struck(bucket, 33, 60)),
+    "a step of tenths": ("right values", tenths, lambda: (randn(100),), struck(tenths, 50, -1.2)),
     "a step that others take": ("constant", stepped, lambda: (randn(90, 64),), struck(stepped, 40, 9.0)),
     "an index of its own for each row": ("padding", halved, lambda: (randn(50, 12), torch.randperm(50)), struck(halved, 8, 0.0)),
     "a maximum on the way": ("padding", centred, lambda: (randn(40, 30),), lambda x: centred(x).clamp(max=0)),

@@ -29,7 +29,6 @@ GROSS = 2.5  # bits: what has fewer is hardly noise of a format
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
-SQUARES = 255.0  # beyond it the squares of inputs leave float16's range
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 NAMED, HINTS = 0.3, 4.0  # correlation with noise that names its format; standard deviations worth a remark
@@ -277,7 +276,7 @@ class Search:
         """A better name than `text` where a narrower range makes zeros of all there is."""
         if not (truth := self.truth(self.path)).is_floating_point():
             return text
-        if self.lab.reaches(SQUARES):
+        if self.lab.reaches(emulate.SQUARES):
             self._overflow()
         if float(truth[truth.isfinite()].abs().max()) <= 2.0**-9:
             for made in (emulate.input_candidates(self.lab), emulate.inside_candidates(self.lab)):

@@ -29,6 +29,7 @@ FLOAT8 = ("float8 (e4m3)", "float8 (e5m2)")
 FEW, MANY = 8, 4096  # different numbers that speak of a format; so many are looked at
 MOST_TOGETHER = 8  # places whose roundings are put together
 SOME = 0.1  # correlation of one of them
+SQUARES = 255.0  # beyond it the squares of inputs leave float16's range
 TINY = 2.0**-25  # what float16 rounds to zero
 LEAST_BITS = 3  # of a result's significands, that are a format and no few round numbers
 CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
