@@ -42,6 +42,8 @@ USC_BEGIN_DECLS
     X(WHOLE, "whole", 0)         /* number: 1 if no order of adding rounds it */         \
     X(ROUNDED, "rounded", 1)     /* k; a: Y with other roundings [kinds] */              \
     X(OVERFLOWS, "overflows", 1) /* number: 1 if a step inside overflows float32 */      \
+    X(INFINITE, "infinite", 0)   /* k; a: Y of the very inputs, with sums in the order   \
+                                    that makes them infinite [kinds, 8 times] */         \
     X(STEPS, "steps", 1)         /* a: places, b: values that replays crossed to */      \
     X(NEAR_STEP, "near_step",                                                            \
       0) /* k; a: R of inputs moved by 2^-22 [low, high, where] */                       \

@@ -27,7 +27,8 @@ USC_BEGIN_DECLS
     X(flushed1) /* Y with subnormals flushed, in up to three ways */                     \
     X(flushed2)                                                                          \
     X(flushed3)                                                                          \
-    X(kinds)       /* where R is none: 1 NaN, 2 Inf, 4 -Inf may stand there */           \
+    X(kinds)       /* where R is none: 1 NaN, 2 Inf, 4 -Inf may stand there; where it is \
+                      a number, 8, 16, 32 */                                             \
     X(jump_at)     /* elements where a replay crossed a step, */                         \
     X(jump_values) /* and what it gave */                                                \
     X(near_steps)  /* where steps lie nearby, */                                         \

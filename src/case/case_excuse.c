@@ -10,9 +10,10 @@
 #define SOME 0x1p-4     /* of a result: a number that is not it at all is nobody's */
 #define MOST_SHARED 0.5 /* of the elements: more, and what is left says little */
 
-static usc_case_stage find_lost, keep_overflows;
+static usc_case_stage find_lost, keep_overflows, take_infinite;
 
 static usc_status ask_overflows(usc_case *c);
+static usc_status lose(usc_case *c, usc_error *err);
 
 static bool same_number(double a, double b)
 {
@@ -37,7 +38,7 @@ usc_status usc_case_float(usc_case *c, usc_error *err)
 /* ---- NaN and Inf that hang on the formula ---- */
 
 /* The kind of a number that is none: 1 NaN, 2 Inf, 4 -Inf. */
-enum { INFINITIES = 2 | 4 };
+enum { INFINITIES = 2 | 4, KINDS_OF_NUMBERS = 8 };
 
 static unsigned kind_of(double v)
 {
@@ -59,10 +60,7 @@ static usc_status after_kinds(usc_case *c, usc_error *err)
 static usc_status spare_kinds(usc_case *c, usc_error *err)
 {
     int64_t n = 0;
-    if (c->kept != NULL) {
-        usc_case_keep_kinds(c);
-        return ask_overflows(c);
-    }
+    if (c->kept != NULL) return usc_case_ask(c, USC_WANT_INFINITE, 0, take_infinite);
     for (int64_t i = 0; i < c->n; i++) {
         c->marks[i] = is_odd(c, i) && (c->marks[i] & kind_of(c->d[i])) != 0;
         n += c->marks[i];
@@ -116,8 +114,60 @@ usc_status usc_case_kinds(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n && !any; i++)
         any = !isfinite(c->r[i]);
     c->marks = usc_case_room(c, c->n, 1);
-    if (!any || c->marks == NULL) return ask_overflows(c);
-    return usc_case_ask(c, USC_WANT_ROUNDED, 0, take_kinds);
+    if (c->marks == NULL) return USC_OK; /* the driver tells */
+    return any ? usc_case_ask(c, USC_WANT_ROUNDED, 0, take_kinds)
+               : usc_case_ask(c, USC_WANT_INFINITE, 0, take_infinite);
+}
+
+/* ---- sums that some order makes infinite ---- */
+
+/* Whether the device has no number where the dtype holds the truth. */
+static bool is_lost_number(const usc_case *c, int64_t i)
+{
+    return !isfinite(c->d[i]) && isfinite(usc_case_rounded(c, c->r[i]));
+}
+
+/* What an order of adding gives there; two that run away to both sides meet in NaN. */
+static bool may_be_infinite(const usc_case *c, int64_t i)
+{
+    const unsigned may = c->infinite != NULL ? c->infinite[i] : 0;
+    return (may & kind_of(c->d[i])) != 0 ||
+           (isnan(c->d[i]) && (may & INFINITIES) == INFINITIES);
+}
+
+static void note_infinite(usc_case *c, const double *run, bool sums)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        const double v = sums ? run[i] : usc_case_rounded(c, run[i]);
+        if (sums)
+            c->infinite[i] |= (uint8_t)((unsigned)v / KINDS_OF_NUMBERS);
+        else if (!isfinite(v) && isfinite(c->r[i]))
+            c->infinite[i] |= (uint8_t)kind_of(v);
+    }
+}
+
+static usc_status after_infinite(usc_case *c, usc_error *err)
+{
+    if (c->kept == NULL) return lose(c, err);
+    for (int64_t i = 0; i < c->n; i++)
+        c->marks[i] |= (uint8_t)(c->infinite[i] * KINDS_OF_NUMBERS);
+    usc_case_keep_kinds(c);
+    return ask_overflows(c);
+}
+
+static usc_status take_infinite(usc_case *c, usc_error *err)
+{
+    const bool sums = usc_case_given(c, USC_GIVEN_SUMS);
+    if (c->infinite == NULL) c->infinite = usc_case_room(c, c->n, 1);
+    if (c->infinite == NULL) return USC_OK; /* the driver tells */
+    if ((!sums && !usc_case_given(c, USC_GIVEN_AS_ASKED)) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return after_infinite(c, err);
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL) return USC_OK;
+    note_infinite(c, run, sums);
+    return sums ? after_infinite(c, err)
+                : usc_case_ask(c, USC_WANT_INFINITE, c->want.k + 1, take_infinite);
 }
 
 /* ---- where float32 fails ---- */
@@ -210,10 +260,12 @@ static bool mark_lost(usc_case *c, bool blind_too)
     for (int64_t i = 0; i < c->n; i++) {
         const double d = c->d[i], r = c->r[i], y = c->y[i];
         const double want = usc_case_rounded(c, r);
-        const bool blind =
-            !isfinite(d) && usc_case_rounded(c, y) != want && has_no_bit(c, i);
+        const bool opposite = isinf(d) && isinf(y) && d != y;
+        const bool blind = !isfinite(d) && usc_case_rounded(c, y) != want &&
+                           has_no_bit(c, i) && !opposite;
         any_blind |= blind;
         c->marks[i] = (isfinite(want) && !isfinite(y) && fabs(d - r) <= SOME * fabs(r)) ||
+                      (is_lost_number(c, i) && may_be_infinite(c, i)) ||
                       (blind && blind_too);
     }
     return any_blind;
@@ -222,6 +274,12 @@ static bool mark_lost(usc_case *c, bool blind_too)
 static usc_status know_overflow(usc_case *c, usc_error *err)
 {
     (void)mark_lost(c, c->given.number != 0);
+    return spare_lost(c, err);
+}
+
+static usc_status lose(usc_case *c, usc_error *err)
+{
+    if (mark_lost(c, false)) return usc_case_ask(c, USC_WANT_OVERFLOWS, 0, know_overflow);
     return spare_lost(c, err);
 }
 
@@ -236,6 +294,8 @@ usc_status find_lost(usc_case *c, usc_error *err)
         mark_shared(c);
         return spare_lost(c, err);
     }
-    if (mark_lost(c, false)) return usc_case_ask(c, USC_WANT_OVERFLOWS, 0, know_overflow);
-    return spare_lost(c, err);
+    for (int64_t i = 0; i < c->n && c->f.verdict == USC_VERDICT_NONFINITE; i++)
+        if (is_lost_number(c, i))
+            return usc_case_ask(c, USC_WANT_INFINITE, 0, take_infinite);
+    return lose(c, err);
 }

@@ -102,10 +102,11 @@ struct usc_case {
     usc_tensor spared;         /* the output with some elements put right */
     unsigned char *spare_room; /* its elements, to be written */
     uint8_t *marks, *open;
-    uint8_t *turned;  /* rows of whole numbers that runs changed */
-    bool rounding;    /* ROUNDING is asked after ADMISSIBLE */
-    int64_t n_marks;  /* elements of the excuse at hand */
-    int64_t n_before; /* of the same excuse, earlier */
+    uint8_t *infinite; /* kinds that sums inside may become where the truth is a number */
+    uint8_t *turned;   /* rows of whole numbers that runs changed */
+    bool rounding;     /* ROUNDING is asked after ADMISSIBLE */
+    int64_t n_marks;   /* elements of the excuse at hand */
+    int64_t n_before;  /* of the same excuse, earlier */
     usc_excuse excuse;
     struct {
         bool tried, weighing;    /* what an emulation leaves open is judged */

@@ -106,7 +106,7 @@ static void judge_special(const usc_pass *p, finding *f)
     const kind ky = kind_of(f->y);
     const bool finite = isfinite(f->r);
     f->score = 0;
-    f->free = finite && kd != FINITE && kd != kr && (ky != kr || f->s > p->view->near);
+    f->free = finite && kd != FINITE && kd != kr && kd == ky;
     f->bad = (finite ? kd == NOT_A_NUMBER : kd != kr) && kd != ky && !f->free;
     const bool by_distance = finite && kd != NOT_A_NUMBER && !f->free;
     f->limit = by_distance && (kd != FINITE) != (kr != FINITE);

@@ -171,8 +171,7 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
 
 static void look(usc_judge *j, usc_judgement *out)
 {
-    usc_view view = {
-        .exact = j->exact && !j->wide, .near = (double)INFINITY, .expect = 1};
+    usc_view view = {.exact = j->exact && !j->wide, .expect = 1};
     view.t_fast = view.exact ? 0 : T_FAST;
     view.t_max = view.t_fast;
     usc_tally tally;
@@ -364,12 +363,9 @@ static usc_view view_of_appeal(const usc_judge *j, const usc_appeal *appeal)
      */
     const bool exact = j->exact && appeal->movement;
     const double fan_in = exact ? 1 : appeal->fan_in;
-    usc_view view = {
-        .appeal = true, .exact = exact, .expect = 1, .near = (double)INFINITY};
+    usc_view view = {.appeal = true, .exact = exact, .expect = 1};
     view.t_max = exact ? 0 : limit_of(j, WORST, fan_in);
     view.t_fast = fmin(view.t_max, T_FAST);
-    if (fan_in >= 8 && !j->small)
-        view.near = (j->wide ? 0x1p1020 : 0x1p124) / pow(fan_in, 1.5);
     return view;
 }
 

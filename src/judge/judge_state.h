@@ -19,7 +19,6 @@ typedef struct usc_view {
     bool only_expected; /* nothing but expected mismatches is asked for */
     double t_fast;      /* T of the first look; 0 where values only move */
     double t_max;       /* T of the worst element */
-    double near;        /* S above this may overflow float32 inside the operator */
     double below;       /* |D| up to this is zero where R = 0 */
     double expect;      /* score whose expected mismatches are summed */
     double typical;     /* |R| that an element counts as having at least */

@@ -140,10 +140,7 @@ class Case:
         self.rounded = round_to(self.Y, self.dtype)
         kD, kR, kY = kind(self.D), kind(round_to(self.R, self.dtype)), kind(self.rounded)
         finite = self.R.isfinite()
-        near = torch.zeros_like(finite)
-        if appeal and self.F >= 8 and self.dtype != torch.float16:
-            near = self.S * self.F**1.5 > 2.0**124
-        self.free = finite & (kD != FINITE) & (kD != kR) & ((kY != kR) | near)
+        self.free = finite & (kD != FINITE) & (kD != kR) & (kD == kY)
         wrong_kind = (~finite & (kD != kR)) | (finite & (kD == NAN))
         self.bad = wrong_kind & (kD != kY) & ~self.free
         judged = finite & (kD != NAN) & ~self.free

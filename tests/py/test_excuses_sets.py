@@ -22,7 +22,7 @@ NEAR = {"1": 1.03125, "1.5": 1.5, "2": 1.96875}  # in 6 bits, so that all dtypes
 WHOLE = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 AT = 37
 # What rows say that do not pass.
-OTHERS = {"ill_conditioned": "unjudged", **dict.fromkeys(("corner", "written_twice", "out_of_range"), "undefined")}
+OTHERS = {"ill_conditioned": "unjudged", "overflow": "unjudged", **dict.fromkeys(("corner", "written_twice", "out_of_range"), "undefined")}
 SETS = {}  # (code, function's name) -> function of a significand and a dtype
 
 
@@ -297,6 +297,36 @@ def an_infinite_quotient(m, dtype):
 
 def _exp_over(x):
     return (4 * x).exp() / x
+
+
+INF = float("inf")
+
+
+@of("overflow", ("float32", "bfloat16"))
+def terms_of_one_sign_beyond_the_largest_number(m, dtype):
+    """Two terms are too large together; another between them takes one away again."""
+    x = between(m, 1536, dtype).view(512, 3) * 2.0**100
+    x[AT] = torch.tensor([m, -m, m], dtype=torch.float64) * 2.0**127
+    right = m * 2.0**127
+    return Set(_sum, (x,), x.double().sum(1).to(dtype), [right, INF], [-INF, float("nan"), 0.75 * right])
+
+
+@of("overflow", ("float32", "bfloat16"))
+def products_beyond_the_largest_number(m, dtype):
+    a, b = between(m, 96, dtype).view(32, 3), between(1.0, 48, dtype).view(3, 16)
+    a[2] = torch.tensor([-m, m, -m], dtype=torch.float64) * 2.0**100
+    b[:, 5] = 2.0**27
+    honest = (a.double() @ b.double()).to(dtype)
+    right = -m * 2.0**127
+    return Set(torch.mm, (a, b), honest, [right, -INF], [INF, float("nan"), 0.75 * right], at=2 * 16 + 5)
+
+
+@of("overflow", ("float32", "bfloat16", "float16"))
+def positive_terms_near_the_largest_number(m, dtype):
+    """No order of adding comes to more than the sum itself."""
+    x = torch.full((512, 4), m * torch.finfo(dtype).max / 16, dtype=dtype)
+    right = x[AT].double().sum().item()
+    return Set(_sum, (x,), x.double().sum(1).to(dtype), [right], [INF, -INF, float("nan"), 0.75 * right])
 
 
 # ---- the property ------------------------------------------------------------------------

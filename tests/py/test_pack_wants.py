@@ -62,6 +62,9 @@ def beyond(n):
 PEAKED = ("aten::_softmax", (20 * normal(4, 6, seed=8) * torch.tensor([1.0, 1, 1, 1e-3, 1e-3, 1e-3]), -1, False))
 KEPT = torch.tensor([1.0, 1, 0, 1]).unsqueeze(1)
 
+# Positive terms of the first row are beyond the largest number, of the others not.
+LARGE = ("aten::sum.dim_IntList", (torch.tensor([2.0, -2, 2]).mul(2.0**126) * torch.tensor([1.0, 0.4, 0.4])[:, None], [1]))
+
 OWN = {
     "shared evenly": (TIED, wanted_ops.amax_backward, "pass"),
     "all to the first": (TIED, to_the_first, "undefined"),
@@ -73,6 +76,8 @@ OWN = {
     "more steps than there are": (STEPS, beyond(8), "wrong"),
     "fewer": (STEPS, beyond(-8), "wrong"),
     "a result rounded to float16": (PEAKED, lambda x, *a: x.softmax(-1).half().float(), "reduced"),
+    "a sum that some order makes infinite": (LARGE, lambda x, d: torch.tensor([math.inf, *x.sum(d)[1:]]), "unjudged"),
+    "a sum that none does": (LARGE, lambda x, d: torch.tensor([*x.sum(d)[:2], math.inf]), "nonfinite"),
     "rounded so, and a row lost": (PEAKED, lambda x, *a: x.softmax(-1).half().float() * KEPT, "wrong"),
 }  # fmt: skip
 # ---- other readings of a call ----

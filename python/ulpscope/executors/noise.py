@@ -80,6 +80,8 @@ class Steps(Mode):
     """Runs operators step by step, unless they are to stay whole, and hands each step to
     `_step`."""
 
+    dtypes = LOW  # of what is handed to it
+
     def __init__(self, apart=True):
         super().__init__()
         self.apart, self.multiplied = apart, False
@@ -107,7 +109,7 @@ class Steps(Mode):
             return out
         if isinstance(out, tuple) and adds(func._schema.name.split("::")[1]):
             return self._step(func, args, kwargs, out[0]), *out[1:]  # the sum comes first
-        if not isinstance(out, torch.Tensor) or out.dtype not in LOW:
+        if not isinstance(out, torch.Tensor) or out.dtype not in self.dtypes:
             return out
         return self._step(func, args, kwargs, out)
 

@@ -30,6 +30,7 @@ from ..calls.replay import (
 )  # fmt: skip
 from ..calls.writes import WRITES
 from .algorithms import FIRST, LAST, PARTS, UNITS
+from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
@@ -652,6 +653,27 @@ class Reference:
         if not fits:
             return None
         return self._in_range(path, narrow[path].double()) if mode.ranged else narrow[path]
+
+    def infinite(self, path):
+        """One output in steps, with the sums inside in the orders of adding that make them infinite: to one
+        side, to the other, and NaN where both are possible. Nothing more where no sum leaves the range."""
+        function = self._own or cpu_kernel(self.call)
+        found = set()
+        for side in (UP, DOWN, BOTH):
+            mode = Extremes(side, self.same_apart())
+
+            def extreme(*args, mode=mode, **kwargs):
+                with mode:
+                    return function(*args, **kwargs)
+
+            if side == DOWN and not found or side == BOTH and found != {UP, DOWN}:
+                return
+            outputs = self._run_composite(computed, None, extreme)
+            if path not in outputs or outputs[path].shape != self.truth[path].shape:
+                return
+            found |= mode.found
+            run = outputs[path].double()
+            yield run if bool(run.isfinite().all()) else self._in_range(path, run)
 
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""

@@ -197,6 +197,9 @@ class Answers:
     def rounded(self, case, k):
         case.give(self._next("rounded", k, lambda: self.own.rounded_otherwise(self.path)))
 
+    def infinite(self, case, k):
+        case.give(self._next("infinite", k, lambda: self.own.infinite(self.path)))
+
     def overflows(self, case, k):
         case.tell(number=self.reference.overflows)
 
@@ -283,7 +286,7 @@ class Answers:
         return case.give() if outputs is None else case.give(outputs.get(self.path))
 
 
-TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact"}  # the others tell what they take themselves
+TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact", "infinite"}  # the others tell what they take themselves
 
 
 def judge(found, operands, path, device, narrow, readings=None, outputs=None):
