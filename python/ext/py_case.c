@@ -87,7 +87,7 @@ static PyObject *leave(case_object *self, usc_status status, const usc_error *er
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[15];
+    int flags[16];
 } known;
 
 static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
@@ -97,12 +97,12 @@ static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
         "path",    "device",     "bytes",     "dtype",  "captured",     "free",
         "exact",   "pairs",      "rounding",  "linear", "never_rounds", "gradient",
         "single",  "admissible", "any_float", "keep",   "narrow",       "products",
-        "chained", "readings",   NULL};
+        "chained", "readings",   "sight",     NULL};
     int *f = k->flags;
     return PyArg_ParseTupleAndKeywords(
-        args, kwargs, "UO|$Ozzppppppppppppppp", names, path, device, &k->bytes, &k->dtype,
-        &k->captured, &f[0], &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7], &f[8],
-        &f[9], &f[10], &f[11], &f[12], &f[13], &f[14]);
+        args, kwargs, "UO|$Ozzpppppppppppppppp", names, path, device, &k->bytes,
+        &k->dtype, &k->captured, &f[0], &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
+        &f[8], &f[9], &f[10], &f[11], &f[12], &f[13], &f[14], &f[15]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -125,7 +125,8 @@ static usc_case_output output_of(const char *path, const known *k)
                              .narrow = f[11],
                              .products = f[12],
                              .chained = f[13],
-                             .readings = f[14]};
+                             .readings = f[14],
+                             .sight = f[15]};
 }
 
 /* Keeps what the case points into: args and kwargs hold it. */

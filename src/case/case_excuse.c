@@ -24,8 +24,11 @@ static bool same_number(double a, double b)
 
 static usc_status after_first(usc_case *c, usc_error *err)
 {
-    (void)err;
     const bool pass = c->f.verdict == USC_VERDICT_PASS;
+    if (c->o.sight) {
+        c->stage = NULL;
+        return usc_case_keep(c, err);
+    }
     if (c->o.bare) return usc_case_go(c, usc_case_end);
     return usc_case_go(c, pass ? usc_case_not_exact : usc_case_excuses);
 }

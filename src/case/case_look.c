@@ -13,6 +13,7 @@
 #define ROUNDING 0x1p-24 /* of float32 */
 #define LOSS_WEIGHT 2    /* a few among the replays: about their root mean square */
 #define MOST_BITS_LESS 3 /* what only other roundings excuse does not decide alone */
+#define HOPELESS 64      /* times the limit: no other run of a sum widens its scale so */
 #define NOTHING 0x1p-40  /* of the inputs: a sum that float64 cannot tell from zero */
 
 static usc_case_stage feed, at_loss;
@@ -223,6 +224,8 @@ static usc_status after_appeal(usc_case *c, usc_error *err)
 {
     usc_judgement *j = &c->look.j;
     if (!accused(j) || c->o.never_rounds || c->o.bare) return done(c, err);
+    /* What a sum of products loses is no more than its terms do: S has that. */
+    if (c->o.linear && j->max > HOPELESS * j->t_max) return done(c, err);
     if (c->look.losses == USC_WANT_NOISE) {
         j->bits = fmax(fmin(c->look.bits_before, j->bits), j->bits - MOST_BITS_LESS);
         return done(c, err);
@@ -425,7 +428,8 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     usc_status st = open_judge(c, three, err);
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;
-    if (c->look.j.verdict == USC_VERDICT_PASS) return done(c, err); /* beside |R| alone */
+    /* beside |R| alone */
+    if (c->look.j.verdict == USC_VERDICT_PASS || c->o.sight) return done(c, err);
     c->look.scaled = true;
     if (c->o.linear) return usc_case_ask(c, USC_WANT_SLOPE, 0, at_slope);
     return usc_case_trust(c, first_replay, err);

@@ -11,6 +11,7 @@ import pytest
 import torch
 from calls import make_call
 from traces import TraceWriter
+import ulpscope
 from ulpscope import _core
 from ulpscope.calls import contents as _contents
 from ulpscope.judges import rows, sampled
@@ -347,3 +348,60 @@ def test_a_worker_takes_little_beside_the_tensors_of_a_run(tmp_path):
          "-j", "1", "-o", tmp_path / "out"], capture_output=True, text=True)  # fmt: skip
     rc, peak = map(int, done.stdout.split())
     assert rc == 0 and peak < 1_350_000, done.stderr  # KiB; 2,300,000 where each run keeps its own
+
+
+# ---- what one piece settles ----
+
+
+def of_callable(fn, args, change):
+    out = fn(*args)
+    change(out.view(-1))
+    return ulpscope.judge_call(fn, args, outputs=out, cause=False)
+
+
+def scaled(first, last, factor):
+    def change(flat):
+        flat[first:last] *= factor
+
+    return change
+
+
+X, Y = torch.rand(40_000) + 1, torch.rand(40_000) + 1
+
+
+@pytest.mark.parametrize("fn, args", [(torch.add, (X, Y)), (torch.relu, (X,)), (lambda x: x * 2, (X,)),
+                                      (torch.nn.functional.gelu, (X,))])  # fmt: skip
+def test_a_callable_of_one_operator_is_judged_in_pieces(fn, args, monkeypatch):
+    made = []
+    monkeypatch.setattr(judging, "pieces", lambda *a: made.append(rows.pieces(*a)) or made[-1])
+    assert of_callable(fn, args, scaled(0, 0, 1)).verdict == "pass"
+    found = of_callable(fn, args, scaled(9_000, 9_100, 1.1))
+    assert found.verdict == "wrong" and " of 40,000 elements differ" in found.sentence and made[0] is not None
+
+
+def test_a_closed_over_tensor_is_not_cut():
+    assert of_callable(lambda x: x + Y, (X,), scaled(0, 0, 1)).verdict == "pass"
+    assert of_callable(lambda x: x.flip(0), (X,), scaled(0, 0, 1)).verdict == "pass"
+
+
+def test_a_worse_piece_decides_behind_one_that_is_accused():
+    def change(flat):
+        flat[:20_000] = flat[:20_000].bfloat16().float()
+        flat[30_000] *= 1.5
+
+    assert of_callable(torch.add, (X, Y), scaled(0, 40_000, 1 + 2.0**-9)).verdict in FLAGGED
+    found = of_callable(torch.add, (X, Y), change)
+    assert found.verdict == "wrong"
+
+    def spoil(flat):
+        change(flat)
+        flat[39_000] = float("nan")
+
+    assert of_callable(torch.add, (X, Y), spoil).verdict == "nonfinite"
+
+
+def test_few_pieces_are_judged_whole(monkeypatch):
+    whole = []
+    monkeypatch.setattr(judging, "_judge_whole", lambda *a, run=judging._judge_whole: whole.append(a[-1]) or run(*a))
+    assert of_callable(torch.add, (X, Y), scaled(0, 40_000, 1.01)).verdict == "wrong"
+    assert whole.count(False) <= 2 and whole.count(True) >= 10  # at first sight

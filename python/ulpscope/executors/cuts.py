@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..calls.exact import MOVE, STEP
+from ..calls.exact import CARRY
 from ..calls.replay import base_name
 
 
@@ -46,6 +46,8 @@ COUNTS = {"native_group_norm": (3,)}
 
 def cut_of(call, shapes):
     """The Cut of a call whose outputs have these shapes, by path; None where it hangs together."""
+    if call.composite:
+        return _of_callable(call, shapes)
     name, views = base_name(call.op)[1], call.views
     aten = call.op.startswith("aten::") and call.schema is not None
     if not aten or not shapes or any(v.form for v in views.values()):
@@ -102,9 +104,26 @@ def _samples(call, name, shapes):
     return Cut(n, dict.fromkeys(paths, 0), dict.fromkeys(shapes, 0), COUNTS.get(name, ())) if needed else None
 
 
+def _of_callable(call, shapes):
+    """Of a callable that hands its arguments to one operator that works element by element, and nothing
+    else: its first dimension."""
+    views, known = call.views.values(), call.mutated or call.choices or call.autocast or call.differentiates
+    if known or call.random or call.only is None or call.steps != 1 or any(v.form for v in views):
+        return None
+    name, arguments = call.only
+    packet = getattr(torch.ops.aten, name, None)
+    tags = [tag for overload in packet.overloads() for tag in getattr(packet, overload).tags] if packet else []
+    given = [t for t in arguments.values() if isinstance(t, torch.Tensor)]
+    shape = next(iter(shapes.values()))
+    alike = {tuple(v.sizes) for v in views} == {tuple(t.shape) for t in given} == set(shapes.values()) == {shape}
+    if torch.Tag.pointwise not in tags or name in CARRY or not alike or len(given) != len(views) or not shape:
+        return None
+    return Cut(shape[0], dict.fromkeys(call.views, 0), dict.fromkeys(shapes, 0))
+
+
 def _pointwise(call, name, shapes):
     """Of an operator that works element by element: its first dimension."""
-    steps = torch.Tag.pointwise in call.function.tags and name not in MOVE - STEP
+    steps = torch.Tag.pointwise in call.function.tags and name not in CARRY
     if not steps or len(set(shapes.values())) != 1:
         return None
     (shape,) = set(shapes.values())

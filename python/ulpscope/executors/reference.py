@@ -41,6 +41,7 @@ from .warm import warm
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
 FAN_DELTA = 2.0**-12
+MUCH = 1 << 22  # inputs of which few runs have to do
 FEW_OUTPUTS = 64
 MANY_INPUTS = 32  # below, limits are those of operators, not of sums
 MOST_ALONE = 4  # arguments that are moved alone
@@ -695,19 +696,21 @@ class Reference:
         live = self._reacts(path)
         if not bool(live.any()):
             return 1.0
-        draws = 1 if int(live.sum()) >= FEW_OUTPUTS else 8
         n = self.n_moving
-        for i, share in enumerate(FAN_SHARES):
-            if n * share < 0.5:
-                break
+        draws = 1 if int(live.sum()) >= FEW_OUTPUTS else 8 if n < MUCH else 2
+        shares = [share for share in FAN_SHARES if n * share >= 0.5]
+        found, low, high = None, 0, len(shares)
+        while low < high:  # the largest share at which some do not move; the smaller, the more
+            i = (low + high) // 2
             still = [self._still(path, live, i, d) for d in range(draws)]
             if None in still:
                 return 1.0  # the shape hangs on values
             still = sum(still) / draws
-            if still > 0.05:
-                fan = _fan_from(still, share)
-                return fan if draws > 1 or fan < MANY_INPUTS else self._fan_of_one(path, live, i, fan)
-        return float(max(n, 1))
+            low, high, found = (low, i, (i, still)) if still > 0.05 else (i + 1, high, found)
+        if found is None:
+            return float(max(n, 1))
+        fan = _fan_from(found[1], shares[found[0]])
+        return fan if draws > 1 or fan < MANY_INPUTS else self._fan_of_one(path, live, found[0], fan)
 
     def _fan_of_one(self, path, live, i, fan):
         """The same of the argument of which an element depends on most, at the same share."""

@@ -5,7 +5,7 @@ programs have the cores. Needs no torch until a call is worked on."""
 
 import math
 
-SMALL = 1 << 17  # elements of all tensors of a call, below which one thread does it
+SMALL = 1 << 20  # elements of all tensors of a call, below which one thread does it
 
 
 def elements_of(row):

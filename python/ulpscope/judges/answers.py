@@ -289,10 +289,10 @@ class Answers:
 TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact", "infinite"}  # the others tell what they take themselves
 
 
-def judge(found, operands, path, device, narrow, readings=None, outputs=None):
+def judge(found, operands, path, device, narrow, readings=None, outputs=None, sight=False):
     """Adds what a case finds of one output to `found`, held against `narrow` formats or not, and to other
-    `readings` of the call, of which `outputs` are all as they came."""
-    answer_all(_core.Case(found), operands, path, device, readings, outputs, narrow=narrow)
+    `readings` of the call, of which `outputs` are all as they came; or what is seen at first `sight`."""
+    answer_all(_core.Case(found), operands, path, device, readings, outputs, narrow=narrow, sight=sight)
 
 
 def answer_all(case, operands, path, device, readings=None, outputs=None, **more):

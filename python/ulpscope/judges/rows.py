@@ -15,7 +15,7 @@ from ..calls.replay import base_name, fit, raw_bytes
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
-LARGE = 1 << 25  # elements of an output, from which it is judged in pieces
+LARGE = 1 << 23  # elements of an output, from which it is judged in pieces
 PIECE = 1 << 21  # elements of a piece
 UNUSED = -100  # a label of elements that do not count
 
@@ -35,7 +35,7 @@ class Piece:
 def pieces(call, answer):
     """Yields pieces that make up the call, None where it is small or its rows hang together."""
     outputs = answer.outputs
-    if call.composite or not outputs or _largest(call, outputs) < LARGE:
+    if not outputs or _largest(call, outputs) < LARGE:
         return None
     if answer.trespass or call.whole or call.is_complex or any(t.dtype.is_complex for t in outputs.values()):
         return None
@@ -68,7 +68,10 @@ def _each(call, answer, cut, rows):
         def take(outputs, first=first, many=many):
             return _narrowed(outputs, cut, first, many)
 
-        yield Piece(_cut(call, cut, first, many), given, place, take)
+        part = _cut(call, cut, first, many)
+        if call.composite and call.native is not None:
+            part.native = _narrowed(call.native, cut, first, many)
+        yield Piece(part, given, place, take)
 
 
 def _narrowed(tensors, cut, first, many):

@@ -3,6 +3,8 @@
 second opinions and the cause. Nothing here raises because of what an operator or a device
 does: that is a verdict."""
 
+import contextlib
+import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +21,8 @@ from ..executors.device import DeviceDied, lacks, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import DrawsUnsaid, Reference
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
-from ..executors.streams import kept_state
+from ..executors.streams import kept_state, one_thread
+from ..executors.threads import SMALL
 from ..judges import standards as _standards
 from ..judges.calm import calm_call
 from ..judges.carried import carried
@@ -32,6 +35,7 @@ from ..judges.rows import gathered, merged, pieces, places
 from ..judges.sampled import is_small, sampled
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
+FAR_WORSE = 4  # times as far off as a piece that is accused: what else is judged beside it
 
 
 @dataclass
@@ -217,12 +221,20 @@ def _seeded(call, device):
     return answers
 
 
-def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
+def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None, sight=False):
     """The verdict over one answer, by a device that takes the call apart into such `steps`; `unjudged` with the
     reason where anything fails."""
-    large = _in_pieces(call, answer, timing, steps)
-    if large is not None:
-        return large
+    with one_thread() if _is_worth_one(call, answer) else contextlib.nullcontext():
+        return _in_pieces(call, answer, timing, steps) or _judge_whole(call, answer, timing, operands, narrow, steps, sight)
+
+
+def _is_worth_one(call, answer):
+    """Whether a second thread would wait for work longer than it works."""
+    given = sum(math.prod(v.sizes) for v in call.views.values())
+    return given + sum(t.numel() for t in answer.outputs.values()) < SMALL
+
+
+def _judge_whole(call, answer, timing, operands, narrow, steps, sight):
     try:
         if operands is None:
             operands = Operands(call, timing)
@@ -230,7 +242,7 @@ def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda
         if findings is None:
             operands = held_to(operands)
             operands.readings = operands.readings or Readings(call, timing, steps=steps)
-            findings = judge_outputs(operands, answer, narrow, operands.readings)
+            findings = judge_outputs(operands, answer, narrow, operands.readings, sight)
     except DrawsUnsaid:
         raise
     except Exception as problem:
@@ -241,17 +253,25 @@ def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda
 
 def _in_pieces(call, answer, timing, steps):
     """The verdict on a large answer from the verdicts on its pieces, or on the one that stands
-    for all of it; None where the call is small or cannot be cut."""
+    for all of it; None where the call is small or cannot be cut. Of what one piece has settled
+    the others are looked at once, and judged where that shows them to be far worse."""
     if is_small(call, answer) or carries(call.op):
         return None
     parts = sampled(call, answer) or gathered(call, answer) or pieces(call, answer) or places(call, answer)
     if parts is None:
         return None
-    judged, kept, part = [], None, None
+    judged, kept, part, worst = [], None, None, None
     for piece in parts:
-        verdict = _judge_answer(piece.call, piece.answer, timing, narrow=False, steps=_taken(steps, piece.take))
+        own = _taken(steps, piece.take)
+        verdict = _judge_answer(piece.call, piece.answer, timing, steps=own, sight=worst is not None)
         if verdict.operands is None:
             return replace(verdict, answer=answer)
+        if worst is not None and verdict.verdict == "unjudged" and (far := _how_far(verdict.worst)) > worst:
+            verdict = _judge_answer(piece.call, piece.answer, timing, verdict.operands, steps=own)
+            worst = max(worst, (far[0], far[1] * FAR_WORSE))
+        elif worst is None and verdict.verdict in FLAGGED:
+            far = _how_far(verdict.worst)
+            worst = far[0], far[1] * FAR_WORSE
         judged.append((piece, verdict.findings))
         if kept is None or verdict.worst < kept.worst:
             verdict, kept, piece, part = kept, verdict, part, piece
@@ -259,6 +279,12 @@ def _in_pieces(call, answer, timing, steps):
             piece.call = piece.answer = None
     call.storages.let_go()
     return Verdict.of(merged(answer, judged), answer=answer, operands=kept.operands, part=part)
+
+
+def _how_far(finding):
+    """How bad a finding looks: whether there is a NaN or Inf out of place, and the worst element."""
+    numbers = finding.numbers or {}
+    return numbers.get("n_bad", 0) > 0, numbers.get("max", 0.0)
 
 
 def _taken(steps, take):
