@@ -70,7 +70,11 @@ USC_BEGIN_DECLS
                                     of the call, which is as right */                    \
     X(OWN_STEP, "own_step", 0)   /* k; a: what the steps give into which torch takes the \
                                     call apart, each correctly rounded                   \
-                                    [low, high, where NaN] */
+                                    [low, high, where NaN] */                            \
+    X(CHECKSUM, "checksum", 0)   /* a: float64, how far the checksum of each row of a    \
+                                    product of matrices is off, measured by the row */   \
+    X(PIECE, "piece", 0)         /* k; there is one: its outputs are begun next, then    \
+                                    usc_case_go_on */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -140,6 +144,32 @@ typedef struct usc_given {
                                             same) */
 } usc_given;
 
+/* The form of an output. */
+typedef struct usc_case_form_of {
+    const char *path;
+    int ndim;
+    int64_t sizes[USC_MAX_DIMS];
+} usc_case_form_of;
+
+/* Where an output of a piece lies in the whole one: `many` places of `length`, from
+ * `first` on, each of `inner` elements; of a product that is judged on some rows those of
+ * usc_case_rows. The zero value is all of it. */
+typedef struct usc_case_part {
+    int64_t inner, length, first, many;
+} usc_case_part;
+
+/** A call as a whole, before its outputs: whether it is judged in pieces. */
+typedef struct usc_case_call {
+    const char *op;
+    int64_t number; /* of the call: what is by chance is the same each time */
+    const usc_case_form_of *outputs;
+    int n_outputs;
+    int64_t n_inputs; /* elements of its largest argument */
+    int64_t n_rows;   /* of a product of matrices, along the last dimension but one of the
+                         one output; 0: it is none, or no rows may be chosen */
+    double n_products; /* of two numbers, that one element of it adds up */
+} usc_case_call;
+
 /** One output of a device, and what is known of it before anything is asked. The zero
  * value of all but path and device is an operator that rounds and of which nothing else
  * is known. */
@@ -148,12 +178,15 @@ typedef struct usc_case_output {
     const usc_tensor *device;
     const usc_tensor *bytes; /* dtype USC_DTYPE_NONE: the same as uint8 */
     const char *dtype;       /* as it is to be shown; NULL: that of `device` */
+    usc_case_part part;      /* of an output of a piece */
     const char *captured;    /* the dtype that the call gave when captured, or NULL */
     bool free;               /* the operator promises no values */
     bool exact;              /* held to the CPU's own bits, also if it is a float */
     bool pairs;              /* complex, the last axis has real and imaginary part */
     bool never_rounds; /* the operator gives the only right value, to the last bit */
     bool rounding;     /* the operator gives the exact value, whatever the input */
+    bool carries;      /* elements lie elsewhere, nothing is computed: NATIVE is asked
+                          before REFERENCE, and its very bytes are right */
     bool linear;       /* a sum of products: SLOPE may be asked */
     bool products;     /* matrices are multiplied inside */
     bool chained;      /* rounded to 16 bits between its operators, as the yardstick is */
@@ -177,6 +210,10 @@ typedef struct usc_case_options {
     const usc_alloc *alloc; /* NULL: the C library's; copied */
     int n_threads;          /* 0 and 1: the caller's thread only */
     usc_findings *findings; /* where they go, outliving the case; NULL: its own */
+    /* For tests of what large calls go through; 0: the rule's own. */
+    int64_t large; /* elements of a call that falls into pieces */
+    double work;   /* products of two numbers, from which rows are chosen */
+    int fewest;    /* rows by chance; at most as many that stand out */
 } usc_case_options;
 
 typedef struct usc_case usc_case;
@@ -192,6 +229,29 @@ USC_API USC_NODISCARD usc_status usc_case_open(const usc_case_options *options,
 
 /** Frees a case with its findings; NULL is allowed. */
 USC_API void usc_case_close(usc_case *c);
+
+/**
+ * Begins a call as a whole. Where it is judged in pieces the case asks for them, PIECE 0,
+ * 1 and so on until there are no more: after each answer, and NOTHING, come its outputs,
+ * one by one, as of a call of its own, and then usc_case_go_on. When there are no more
+ * pieces, findings on whole outputs take the place of those on pieces. NOTHING at once,
+ * or no PIECE 0: outputs are begun as they are.
+ *
+ * Memory:  copies all that it is given.
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_case_begin_call(usc_case *c,
+                                                     const usc_case_call *call,
+                                                     usc_error *err);
+
+/** All outputs of a piece were judged: the next is asked for. *decides: whether the
+ * verdict is that of this piece, so far. Errors: USC_E_ARG where there was none. */
+USC_API USC_NODISCARD usc_status usc_case_go_on(usc_case *c, bool *decides,
+                                                usc_error *err);
+
+/** The rows of a product that are judged, in order; NULL where it is judged whole.
+ * Memory: the case's. */
+USC_API const int64_t *usc_case_rows(const usc_case *c, int64_t *n);
 
 /**
  * Begins the next output. The one before must have come to NOTHING, or is dropped.

@@ -56,6 +56,7 @@ USC_BEGIN_DECLS
     X(own_nan) /* and where they may give NaN */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \
+    X(carries)      /* elements lie elsewhere: the CPU's very bytes are right */         \
     X(exact)        /* held to the reference's bits, also if it is a float */            \
     X(free)         /* the operator promises no values */                                \
     X(functions)    /* float32 and float64 compute two functions */                      \

@@ -5,31 +5,28 @@
 #include "py_finding.h"
 #include "py_tensor.h"
 
+#include <stddef.h>
 #include <string.h>
 
-typedef struct case_object {
-    PyObject_HEAD; /* the semicolon is for the formatter */
-    usc_case *c;
-    PyThread_type_lock lock; /* one thread at a time, also while the GIL is released */
-    usc_want want;
-    PyObject *findings;
-    PyObject *kept, *last; /* of the output at hand; of the last answer */
-} case_object;
+#include <structmember.h>
 
 /* ---- the object ---- */
 
 static int case_init(PyObject *self_object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"findings", "threads", NULL};
+    static char *names[] = {"findings", "threads", "large", "work", "fewest", NULL};
     case_object *self = (case_object *)self_object;
     usc_case_options options = {0};
     usc_error err = {0};
     const core_state *state = core_state_of(Py_TYPE(self_object));
     PyObject *findings;
+    long long large = 0;
     if (state == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|i", names, state->findings_type,
-                                     &findings, &options.n_threads))
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|iLdi", names, state->findings_type,
+                                     &findings, &options.n_threads, &large, &options.work,
+                                     &options.fewest))
         return -1;
+    options.large = large;
     if (self->c != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a case is opened once");
         return -1;
@@ -61,8 +58,7 @@ static void case_dealloc(PyObject *self_object)
     Py_DECREF(type);
 }
 
-/* Takes the lock of an open case; NULL with an exception set where it is not open. */
-static case_object *enter(PyObject *self_object)
+case_object *py_case_enter(PyObject *self_object)
 {
     case_object *self = (case_object *)self_object;
     if (self->c == NULL || self->kept == NULL) {
@@ -73,7 +69,7 @@ static case_object *enter(PyObject *self_object)
     return self;
 }
 
-static PyObject *leave(case_object *self, usc_status status, const usc_error *err)
+PyObject *py_case_leave(case_object *self, usc_status status, const usc_error *err)
 {
     PyThread_release_lock(self->lock);
     if (status != USC_OK)
@@ -87,22 +83,26 @@ static PyObject *leave(case_object *self, usc_status status, const usc_error *er
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[16];
+    int flags[17];
+    long long part[4];
 } known;
 
 static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
                         PyObject **device, known *k)
 {
     static char *names[] = {
-        "path",    "device",     "bytes",     "dtype",  "captured",     "free",
-        "exact",   "pairs",      "rounding",  "linear", "never_rounds", "gradient",
-        "single",  "admissible", "any_float", "keep",   "narrow",       "products",
-        "chained", "readings",   "sight",     NULL};
+    static char *names[] = {
+        "path",         "device",   "bytes",    "dtype",      "captured",
+        "free",         "exact",    "pairs",    "rounding",   "linear",
+        "never_rounds", "gradient", "single",   "admissible", "any_float",
+        "keep",         "narrow",   "products", "chained",    "readings",
+        "sight",        "carries",  "part",     NULL};
     int *f = k->flags;
     return PyArg_ParseTupleAndKeywords(
-        args, kwargs, "UO|$Ozzpppppppppppppppp", names, path, device, &k->bytes,
+        args, kwargs, "UO|$Ozzppppppppppppppppp(LLLL)", names, path, device, &k->bytes,
         &k->dtype, &k->captured, &f[0], &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
-        &f[8], &f[9], &f[10], &f[11], &f[12], &f[13], &f[14], &f[15]);
+        &f[8], &f[9], &f[10], &f[11], &f[12], &f[13], &f[14], &f[15], &f[16],
+        &k->part[0], &k->part[1], &k->part[2], &k->part[3]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -126,7 +126,9 @@ static usc_case_output output_of(const char *path, const known *k)
                              .products = f[12],
                              .chained = f[13],
                              .readings = f[14],
-                             .sight = f[15]};
+                             .sight = f[15],
+                             .carries = f[16],
+                             .part = {k->part[0], k->part[1], k->part[2], k->part[3]}};
 }
 
 /* Keeps what the case points into: args and kwargs hold it. */
@@ -147,7 +149,7 @@ static PyObject *case_begin(PyObject *self_object, PyObject *args, PyObject *kwa
         py_tensor_borrow(device, &t) < 0 ||
         (k.bytes != Py_None && py_tensor_borrow(k.bytes, &raw) < 0))
         return NULL;
-    case_object *self = enter(self_object);
+    case_object *self = py_case_enter(self_object);
     if (self == NULL) return NULL;
     const char *text = PyUnicode_AsUTF8(path);
     usc_case_output o = output_of(text, &k);
@@ -158,13 +160,13 @@ static PyObject *case_begin(PyObject *self_object, PyObject *args, PyObject *kwa
         PyThread_release_lock(self->lock);
         return NULL;
     }
-    return leave(self, usc_case_begin(self->c, &o, &err), &err);
+    return py_case_leave(self, usc_case_begin(self->c, &o, &err), &err);
 }
 
 static PyObject *case_next(PyObject *self_object, PyObject *unused)
 {
     (void)unused;
-    case_object *self = enter(self_object);
+    case_object *self = py_case_enter(self_object);
     if (self == NULL) return NULL;
     usc_error err = {0};
     usc_status status;
@@ -172,7 +174,7 @@ static PyObject *case_next(PyObject *self_object, PyObject *unused)
     status = usc_case_next(self->c, &self->want, &err);
     Py_END_ALLOW_THREADS;
     const usc_want want = self->want;
-    PyObject *none = leave(self, status, &err);
+    PyObject *none = py_case_leave(self, status, &err);
     if (none == NULL || want.kind == USC_WANT_NOTHING) return none;
     Py_DECREF(none);
     return Py_BuildValue("(sii)", usc_want_text(want.kind), want.k, want.reading);
@@ -193,7 +195,7 @@ static bool is_kept(const usc_want *want)
 
 static PyObject *give(PyObject *self_object, const usc_given *given, PyObject *args)
 {
-    case_object *self = enter(self_object);
+    case_object *self = py_case_enter(self_object);
     if (self == NULL) return NULL;
     usc_error err = {0};
     if (is_kept(&self->want) && PyList_Append(self->kept, args) < 0) {
@@ -202,7 +204,7 @@ static PyObject *give(PyObject *self_object, const usc_given *given, PyObject *a
     }
     PyObject *const before = self->last;
     self->last = Py_NewRef(args);
-    PyObject *result = leave(self, usc_case_give(self->c, given, &err), &err);
+    PyObject *result = py_case_leave(self, usc_case_give(self->c, given, &err), &err);
     Py_XDECREF(before);
     return result;
 }
@@ -344,7 +346,7 @@ const usc_case *py_case_of(PyObject *object, const core_state *state)
 static PyObject *case_kept(PyObject *self_object, PyObject *unused)
 {
     (void)unused;
-    case_object *self = enter(self_object);
+    case_object *self = py_case_enter(self_object);
     if (self == NULL) return NULL;
     PyObject *entries = py_kept_entries(self->c);
     PyThread_release_lock(self->lock);
@@ -359,6 +361,12 @@ static PyMethodDef case_methods[] = {
     {"begin", METHOD(case_begin), METH_VARARGS | METH_KEYWORDS,
      "begin(path, device, *, bytes, dtype, captured, free, exact, ...): the next output; "
      "see usc_case_output."},
+    {"call", py_case_call, METH_VARARGS,
+     "call(op, number, [(path, sizes)], n_inputs, n_rows, n_products): the call as a "
+     "whole; see usc_case_begin_call."},
+    {"go_on", py_case_go_on, METH_NOARGS,
+     "go_on() -> bool: all outputs of a piece were judged; whether it decides, so far."},
+    {"rows", py_case_rows, METH_NOARGS, "rows() -> list: of a product, that are judged."},
     {"next", case_next, METH_NOARGS,
      "next() -> (want, k, reading), or None where the finding stands."},
     {"give", case_give, METH_VARARGS,
@@ -382,6 +390,12 @@ static PyMethodDef case_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef case_members[] = {
+    {"findings", T_OBJECT_EX, offsetof(case_object, findings), READONLY,
+     "Where findings go."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot case_slots[] = {
     {Py_tp_doc,
      "Case(findings, threads=0): findings go into that list; see ulpscope/case.h."},
@@ -389,6 +403,7 @@ static PyType_Slot case_slots[] = {
     {Py_tp_init, METHOD(case_init)},
     {Py_tp_dealloc, METHOD(case_dealloc)},
     {Py_tp_methods, case_methods},
+    {Py_tp_members, case_members},
     {0, NULL},
 };
 

@@ -379,6 +379,9 @@ usc_status usc_case_open(const usc_case_options *options, usc_case **out, usc_er
     memset(c, 0, sizeof *c);
     c->alloc = c->work.alloc = c->keeping.alloc = *alloc;
     c->n_threads = options->n_threads;
+    c->large = options->large;
+    c->work_of_sample = options->work;
+    c->fewest = options->fewest;
     c->found = options->findings;
     c->own = c->found == NULL;
     const usc_status st = c->own ? usc_findings_open(alloc, &c->found, err) : USC_OK;
@@ -416,6 +419,10 @@ void usc_case_forget(usc_case *c)
                             .device = c->device,
                             .bytes = c->bytes,
                             .n = c->n,
+                            .whole = c->whole,
+                            .large = c->large,
+                            .work_of_sample = c->work_of_sample,
+                            .fewest = c->fewest,
                             .reading = c->reading,
                             .apart = c->apart};
     *c = fresh;
@@ -436,7 +443,10 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
         c->o.bytes = &c->bytes;
     }
     usc_status st = usc_tensor_numel(&c->device, &c->n, err);
+    usc_case_put_part(c, &o->part);
     if (st == USC_OK && o->keep) st = usc_case_keep_begin(c, err);
     if (st != USC_OK) return st;
+    if (o->carries && !o->keep)
+        return usc_case_ask(c, USC_WANT_NATIVE, 0, usc_case_carried);
     return usc_case_ask(c, USC_WANT_REFERENCE, 0, usc_case_form);
 }

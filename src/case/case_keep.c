@@ -401,6 +401,7 @@ static usc_status keep_anew(usc_case *c, usc_error *err)
     *k = (usc_kept){.path = kept_text(c, c->o.path),
                     .captured = kept_text(c, c->o.captured),
                     .ndim = c->device.ndim,
+                    .carries = c->o.carries,
                     .exact = c->o.exact,
                     .free = c->o.free,
                     .never_rounds = c->o.never_rounds,

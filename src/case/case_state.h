@@ -8,7 +8,8 @@
 // case_finding.c keeps what was found; case_trust.c whether float32 is a yardstick;
 // case_keep.c what is asked for an output that is judged later; case_hull.c which
 // values runs of float32 speak for; case_factor.c what all elements have in common;
-// case_ties.c what is halfway.
+// case_ties.c what is halfway; case_carried.c what only carries elements; case_piece.c
+// large calls, piece by piece.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
@@ -58,6 +59,12 @@ typedef struct usc_turn {
     double from, to;
     int64_t n;
 } usc_turn;
+
+/* Which finding an output of a piece came to, and where it lies. */
+typedef struct usc_case_parts {
+    size_t finding;
+    usc_case_part part;
+} usc_case_parts;
 
 /* Elements that are visibly off, and what runs make of them: case_hull.c. */
 typedef struct usc_hull usc_hull;
@@ -152,6 +159,23 @@ struct usc_case {
         uint8_t *odd; /* where a run gave NaN */
         int64_t n_free;
     } apart;
+    struct usc_case_whole {
+        const usc_case_form_of *outputs;
+        int n_outputs;
+        int64_t n_inputs, n_rows, large;
+        uint64_t seed[2];
+        const int64_t *chosen; /* rows that are judged; NULL: all */
+        int64_t n_chosen;
+        size_t first, end;        /* findings on pieces */
+        size_t *pieces;           /* the first finding of each */
+        size_t n_pieces, room;    /* 0: the outputs are no pieces */
+        const usc_finding *worst; /* of all pieces that were gone on from */
+        usc_case_parts *parts;
+        size_t n_parts, parts_room;
+    } whole;
+    int64_t large; /* as in the options */
+    double work_of_sample;
+    int fewest;
     bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
@@ -170,6 +194,10 @@ void usc_case_forget(usc_case *c);
 
 /** R and Y were given: goes on by the form of the output. */
 usc_case_stage usc_case_form;
+
+/** The CPU's own was given of what only carries elements: the finding stands, or the rest
+ * begins. */
+usc_case_stage usc_case_carried;
 
 /** The finding stands, but for what an unusual dtype says. */
 usc_case_stage usc_case_end;
@@ -213,6 +241,9 @@ void usc_case_put(usc_case *c, int64_t i, double value);
 
 /** Makes c->spared of `from`, with the true value where c->marks are. */
 bool usc_case_put_right(usc_case *c, const usc_tensor *from);
+
+/** Remembers where the output that begins lies, if the call is judged in pieces. */
+void usc_case_put_part(usc_case *c, const usc_case_part *part);
 
 /* ---- stages ---- */
 

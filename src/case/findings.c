@@ -196,10 +196,10 @@ static bool is_ill(const usc_finding *f)
 
 /* Whether such outputs stand aside: the mean that a layer_norm of normalised inputs
  * returns beside its result. */
-static bool ill_stand_aside(const usc_findings *f)
+static bool ill_stand_aside(const usc_findings *f, size_t first)
 {
     int64_t n = 0, n_ill = 0;
-    for (size_t i = 0; i < f->n; i++) {
+    for (size_t i = first; i < f->n; i++) {
         n += f->items[i]->n;
         if (is_ill(f->items[i])) n_ill += f->items[i]->n;
     }
@@ -213,15 +213,20 @@ bool usc_finding_before(const usc_finding *a, const usc_finding *b)
     return a->bits < b->bits;
 }
 
-const usc_finding *usc_findings_worst(const usc_findings *f)
+const usc_finding *usc_findings_worst_from(const usc_findings *f, size_t first)
 {
-    const bool aside = ill_stand_aside(f);
+    const bool aside = ill_stand_aside(f, first);
     const usc_finding *worst = NULL;
-    for (size_t i = 0; i < f->n; i++)
+    for (size_t i = first; i < f->n; i++)
         if (!(aside && is_ill(f->items[i])) &&
             (worst == NULL || usc_finding_before(f->items[i], worst)))
             worst = f->items[i];
     return worst;
+}
+
+const usc_finding *usc_findings_worst(const usc_findings *f)
+{
+    return usc_findings_worst_from(f, 0);
 }
 
 /* The least note behind `after`; NULL where there is none. */
@@ -250,7 +255,7 @@ usc_status usc_findings_notes(usc_findings *f, const char *const **out, int *n,
     const char *note = NULL;
     while (notes != NULL && (note = next_note(f, note)) != NULL)
         notes[used++] = note;
-    const bool aside = ill_stand_aside(f);
+    const bool aside = ill_stand_aside(f, 0);
     for (size_t i = 0; notes != NULL && aside && i < f->n; i++) {
         char text[1024];
         if (!is_ill(f->items[i])) continue;

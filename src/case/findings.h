@@ -38,6 +38,9 @@ usc_finding *usc_findings_put(usc_findings *f, size_t i, const usc_finding *one)
 void usc_finding_differs(usc_finding *one, const usc_tensor *got, const usc_tensor *want,
                          const usc_tensor *marks);
 
+/** The finding that decides of those from `first` on; NULL: there is none. */
+const usc_finding *usc_findings_worst_from(const usc_findings *f, size_t first);
+
 /** USC_E_NOMEM where the arena failed. */
 usc_status usc_findings_status(const usc_findings *f, usc_error *err);
 

@@ -118,10 +118,11 @@ typedef struct room {
 
 static usc_given native(const usc_pack_operands *o, room *r)
 {
-    usc_given given = tensors(o->reference, NULL, NULL);
-    given.text = o->reference->dtype_name;
-    if (o->reference->tensor.dtype == USC_DTYPE_NONE) {
-        r->bytes = usc_safetensor_bytes(o->reference);
+    const usc_safetensor *own = o->native != NULL ? o->native : o->reference;
+    usc_given given = tensors(own, NULL, NULL);
+    given.text = own->dtype_name;
+    if (own->tensor.dtype == USC_DTYPE_NONE) {
+        r->bytes = usc_safetensor_bytes(own);
         given.a = &r->bytes;
     }
     return given;
@@ -160,6 +161,7 @@ static usc_case_output known_of(const usc_pack_operands *o)
     return (usc_case_output){
         .path = o->path,
         .free = o->free,
+        .carries = o->carries,
         .exact = o->exact,
         .pairs = o->pairs,
         .never_rounds = o->never_rounds,

@@ -19,7 +19,7 @@ from ulpscope import _core, check_call, judge_call, reference
 from ulpscope.executors.device import Answer, PythonDevice
 from ulpscope.executors.module_call import module_call
 from ulpscope.executors.operands import Timing
-from ulpscope.judges import sampled
+from ulpscope.judges import products
 from ulpscope.judges.hops import strays
 from ulpscope.session import judging as judging
 from ulpscope.session.captured import judge_chain
@@ -707,11 +707,11 @@ class WrongLarge(Wrong):
     """A product that counts as large."""
 
     def judged(self):
-        work, sampled.WORK = sampled.WORK, 1 << 24
+        work, products.WORK = products.WORK, 1 << 24
         try:
             return super().judged()
         finally:
-            sampled.WORK = work
+            products.WORK = work
 
 
 @aims_at("sampled_rows")

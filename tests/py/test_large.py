@@ -14,7 +14,7 @@ from traces import TraceWriter
 import ulpscope
 from ulpscope import _core
 from ulpscope.calls import contents as _contents
-from ulpscope.judges import rows, sampled
+from ulpscope.judges import products, rows
 from ulpscope.session import judging
 from ulpscope.calls.contents import Contents, Reader, brief
 from ulpscope.executors.device import PythonDevice, TorchDevice
@@ -30,8 +30,8 @@ def small(monkeypatch):
     torch.manual_seed(7)
     monkeypatch.setattr(rows, "LARGE", 1000)
     monkeypatch.setattr(rows, "PIECE", 3000)
-    monkeypatch.setattr(sampled, "WORK", 1 << 18)
-    monkeypatch.setattr(sampled, "FEWEST", 64)
+    monkeypatch.setattr(products, "WORK", 1 << 18)
+    monkeypatch.setattr(products, "FEWEST", 64)
 
 
 def randn(*sizes):

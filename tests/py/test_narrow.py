@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from ulpscope import judge_call
-from ulpscope.session import judging
+from ulpscope.judges import outputs as _outputs
 
 BF16, F16 = torch.bfloat16, torch.float16
 aten = torch.ops.aten
@@ -78,15 +78,15 @@ def lows(name):
 @pytest.fixture
 def findings(monkeypatch):
     """The verdicts of all outputs, without and with a look for a narrower format."""
-    seen, own = [], judging.judge_outputs
+    seen, own = [], _outputs.judge_outputs
 
-    def judged(operands, answer, narrow=False, readings=None):
-        found = own(operands, answer, narrow, readings)
-        if narrow:
+    def judged(operands, answer, way=None):
+        found = own(operands, answer, way)
+        if way is not None and way.narrow:
             seen[:] = [([f.verdict for f in own(operands, answer)], [f.verdict for f in found])]
         return found
 
-    monkeypatch.setattr(judging, "judge_outputs", judged)
+    monkeypatch.setattr(_outputs, "judge_outputs", judged)
     return lambda fn, args, outputs: (judge_call(fn, args, outputs=outputs, cause=False), *seen[0])
 
 

@@ -10,7 +10,7 @@ import ulpscope.sim as sim
 from ulpscope.executors.device import TorchDevice
 from ulpscope.session.judging import judge_call
 from ulpscope.calls.mode import Mode
-from ulpscope.judges import sampled
+from ulpscope.judges import products
 
 
 def randn(*sizes):
@@ -131,9 +131,8 @@ def test_a_wrong_step_is_flagged(name):
 @needs_it
 def test_rows_of_a_large_product_have_their_own_steps(monkeypatch):
     """Judged on a sample of its rows, whose steps are those of the whole call."""
-    monkeypatch.setattr(sampled, "WORK", 1 << 10)
-    monkeypatch.setattr(sampled, "FEWEST", 8)
-    monkeypatch.setattr(sampled, "STRIKING", 8)
+    monkeypatch.setattr(products, "WORK", 1 << 10)
+    monkeypatch.setattr(products, "FEWEST", 8)
     verdict = judge_call(make_call(*linear()), TorchDevice("sim:0"), seconds=0)
     assert verdict.part is not None and verdict.verdict == "pass", (verdict.reason, verdict.worst)
     assert verdict.findings[0].excused["own_steps"] > 0

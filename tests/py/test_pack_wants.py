@@ -176,6 +176,17 @@ REFUSED = {
     "out of range, large numbers: others": (WHOLE, rows(1), "wrong"),
     "all out of range": (("aten::index_select", (TABLE, 0, AT + 99)), rows(), "undefined"),
 }  # fmt: skip
+# ---- what only carries elements ----
+
+HOLES = TABLE.clone()
+HOLES[3, 4], HOLES[5, 6] = math.nan, math.inf
+PICK = {name: ("aten::index_select", (table, 0, AT % 24))
+        for name, table in {"floats": HOLES, "bfloat16": HOLES.bfloat16(), "integers": WHOLE[1][0]}.items()}  # fmt: skip
+CARRIED = {
+    **{f"carried: {k}": (call, of_cpu("aten::index_select"), "pass") for k, call in PICK.items()},
+    **{f"carried: {k}, the next row": (call, lambda x, d, i: x[(i + 1) % 24], "wrong") for k, call in PICK.items()},
+    "carried: another zero": (("aten::tril", (TABLE,)), lambda x: -(-x).tril(), "pass"),
+}  # fmt: skip
 # ---- steps into which torch takes a call apart ----
 
 
@@ -193,7 +204,7 @@ STEPS_OF_TORCH = {
     **{f"own steps: {k} in bfloat16": ((op, args), Summing("sim:0"), "wrong") for k, (op, *args) in APART.items()
        if k in ("linear", "einsum", "chain")},
 }  # fmt: skip
-OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED | STEPS_OF_TORCH)
+OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))

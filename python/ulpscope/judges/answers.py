@@ -3,6 +3,7 @@
 `executors.operands` and `executors.reference`; serves `outputs` and `kept`. Nothing here decides."""
 
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -18,7 +19,7 @@ from ..executors.noise import RoundedSteps
 from ..executors.orders import is_whole, multiplies
 from ..executors.precision import kernel_is_reference
 from . import corners, discrete
-from .readings import as_held
+from .readings import as_held, held_to
 
 RUNS_NEARBY = 4  # of those on which a look stands
 ROUNDINGS = 16  # of a callable, otherwise than the device's
@@ -60,18 +61,32 @@ def known_of(operands, path, device):
 NAMES = {"reference": "operands_"}  # wants whose methods are called otherwise
 
 
+class Later:
+    """Operands of a call that only carries elements: they begin where a byte differs."""
+
+    def __init__(self, operands):
+        self.operands = operands
+
+    def begun(self):
+        self.operands = held_to(self.operands)
+        return self.operands
+
+
 class Answers:
     """One method per want; each gives what it is told to a case, or raises."""
 
-    def __init__(self, operands, path, device, readings=None, outputs=None):
-        self.operands, self.path, self.device = operands, path, device
-        self.readings, self.outputs = readings, outputs
+    def __init__(self, operands, path, device, readings=None, outputs=None, later=None):
+        self.path, self.device = path, device
+        self.readings, self.outputs, self.later = readings, outputs, later
         self._others = {}  # number of another reading -> its Answers
-        self.reference, self.call = operands.reference, operands.call
-        self.own = operands.reference_of(path)  # that of its place, in a call over lists
+        self._answer_by(operands)
         self._runs = {}  # want -> what gives its answers one after the other
         self._contents = None  # inputs that were moved last
         self._keys = None  # of what is differentiated
+
+    def _answer_by(self, operands):
+        self.operands, self.reference, self.call = operands, operands.reference, operands.call
+        self.own = operands.reference_of(self.path)  # that of its place, in a call over lists
 
     def _next(self, want, k, make):
         """The next of what `make()` generates, from the first on where k is 0."""
@@ -86,6 +101,8 @@ class Answers:
     # ---- form ----
 
     def operands_(self, case, k):
+        if self.later is not None:
+            self._answer_by(self.later.begun())
         truth, yardstick = (of[self.path] for of in (self.reference.truth, self.reference.yardstick))
         kind, hang = self.operands.refused
         number = list(_core.excuses).index(kind) if kind else 0
@@ -289,16 +306,30 @@ class Answers:
 TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact", "infinite"}  # the others tell what they take themselves
 
 
-def judge(found, operands, path, device, narrow, readings=None, outputs=None, sight=False):
-    """Adds what a case finds of one output to `found`, held against `narrow` formats or not, and to other
-    `readings` of the call, of which `outputs` are all as they came; or what is seen at first `sight`."""
-    answer_all(_core.Case(found), operands, path, device, readings, outputs, narrow=narrow, sight=sight)
+@dataclass
+class Way:
+    """How the outputs of an answer are judged."""
+
+    case: object  # a _core.Case, which asks
+    narrow: bool = False  # held against narrower formats
+    readings: object = None  # other readings of the call
+    outputs: object = None  # all as they came
+    later: object = None  # Later, of a call that only carries elements
+    sight: bool = False  # nothing but the truth itself is asked
+    part: object = None  # function: path -> where that output lies in the whole one (usc_case_part)
 
 
-def answer_all(case, operands, path, device, readings=None, outputs=None, **more):
+def judge(way, operands, path, device):
+    """Adds what a case finds of one output to its findings."""
+    more = dict(part=way.part(path)) if way.part else {}
+    answer_all(way, operands, path, device, narrow=way.narrow, sight=way.sight, carries=way.later is not None, **more)
+
+
+def answer_all(way, operands, path, device, **more):
     """Answers what a case asks of one output; `more`: of `_core.Case.begin`."""
-    answers, timing = Answers(operands, path, device, readings, outputs), operands.timing
-    known = known_of(operands, path, device) | dict(readings=readings is not None) | more
+    case, timing = way.case, operands.timing
+    answers = Answers(operands, path, device, way.readings, way.outputs, way.later)
+    known = known_of(operands, path, device) | dict(readings=way.readings is not None) | more
     try:
         case.begin(path, device, **known)
     except TypeError:  # a dtype of which only bytes are known

@@ -8,7 +8,8 @@ from ..calls.replay import draws_random, promises_nothing
 from ..executors.device import TorchDevice, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import FAR_REPLAYS, Reference
-from .answers import answer_all, captured_dtype
+from .answers import Way, answer_all, captured_dtype
+from .carried import carried
 from .own_steps import steps_of
 from .refused import without_reference
 from .readings import Readings, held_to
@@ -67,8 +68,9 @@ def outputs_of_call(call):
         operands = held_to(shared_operands(call, timing), shared_operands)
         if not promises_nothing(call) and _draws(operands, readings):
             return case, ("unjudged", RANDOM)
+        way, carries = Way(case, readings=readings), carried(operands, operands.reference.truth.keys())
         for path in operands.reference.truth:
-            answer_all(case, operands, path, form_of(operands, path), readings, keep=True)
+            answer_all(way, operands, path, form_of(operands, path), keep=True, carries=carries)
     except Exception as problem:  # whatever an operator raises
         return _core.Case(_core.Findings()), without_reference(call, problem)
     return case, None

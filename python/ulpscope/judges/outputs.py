@@ -1,33 +1,136 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings over the outputs of one call: a case in C asks (docs/case.md), `answers` tells.
-Serves `session.judging`."""
+"""Findings over the outputs of one call: a case in C asks (docs/case.md), `answers` tells, and `rows` and
+`products` have the pieces of large calls. Serves `session.judging`."""
 
+from .. import _core
 from .._core import Finding, Findings
-from ..calls.verdicts import clause
-from . import answers
-from .readings import as_held
+from ..calls.exact import carries
+from ..calls.verdicts import FLAGGED, clause
+from ..executors.operands import Operands
+from . import answers, products, rows
+from .carried import carried
+from .readings import Readings, as_held, clear_of_memory, held_to
+
+FAR_WORSE = 4  # times as far off as a piece that is accused: what else is judged beside it
 
 
-def judge_outputs(operands, answer, narrow=False, readings=None, sight=False):
-    """Findings for every output of an answer; with `narrow` what is wrong is held against
-    narrower formats, with `readings` what is accused to other readings of the call; at first
-    `sight` nothing but the truth itself is asked."""
+def judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
+    """(findings, the operands that the one that decides is of, the Piece that they are of or None)."""
+    case = _core.Case(Findings(), large=rows.LARGE, work=products.WORK, fewest=products.FEWEST)
+    found = _in_pieces(case, call, answer, timing, steps)
+    if found is not None:
+        return case.findings, *found
+    operands = _judged(case, operands or Operands(call, timing), answer, narrow, steps)
+    return case.findings, operands, None
+
+
+def _judged(case, operands, answer, narrow, steps, part=None, sight=False):
+    """The operands by which a case judged the outputs of an answer, to all readings of the call. Those of a call
+    that only carries elements begin when they are needed, which they seldom are."""
+    readings = operands.readings = operands.readings or Readings(operands.call, operands.timing, steps=steps)
+    way = answers.Way(case, narrow, readings, answer.outputs, sight=sight, part=part)
+    if not answer.trespass and carried(operands, answer.outputs.keys()):
+        way.later = answers.Later(operands)
+        for path, device in answer.outputs.items():
+            judge_output(way, operands, device, path)
+        operands = way.later.operands
+        if not answer.outputs:
+            case.findings.extend([Finding("", "pass")])
+    else:
+        operands = held_to(operands)
+        judge_outputs(operands, answer, way)
+    operands.readings = readings
+    return clear_of_memory(operands)
+
+
+def _in_pieces(case, call, answer, timing, steps):
+    """What `judge_answer` gives of a call that falls into pieces; None where a case takes it as a whole."""
+    if carries(call.op):
+        return None
+    product = products.product_of(call, answer)
+    forms = [(path, t.shape) for path, t in answer.outputs.items()]
+    case.call(call.op, call.sequence, forms, rows.largest_input(call), product.n_rows if product else 0,
+              product.fan_in if product else 0)  # fmt: skip
+    pieces = kept = settled = None
+    while (want := case.next()) is not None:
+        if want[0] == "checksum":
+            case.give(product.checksums())
+            continue
+        if pieces is None:
+            pieces = product.pieces(case.rows()) if case.rows() else _cut(call, answer)
+        piece = next(pieces, None)
+        if piece is None:
+            case.give()
+            continue
+        case.tell()
+        case.next()
+        operands, own, before = Operands(piece.call, timing), _taken(steps, piece.take), len(case.findings)
+        sight = settled is not None and not _is_far_worse(operands, piece, own, settled)
+        operands = _judged(case, operands, piece.answer, True, own, piece.part, sight)
+        found = [case.findings[i] for i in range(before, len(case.findings))]
+        if not sight and any(one.verdict in FLAGGED for one in found):
+            settled = max([settled or (False, 0.0), *map(_how_far, found)])
+        if case.go_on():
+            kept, piece = (operands, piece), kept and kept[1]
+        del operands
+        if piece is not None:  # makes room for the operands of the next
+            piece.call = piece.answer = None
+    if kept is not None:
+        call.storages.let_go()
+    return kept
+
+
+def _how_far(finding):
+    """How bad a finding looks: whether there is a NaN or Inf out of place, and the worst element."""
+    numbers = finding.numbers or {}
+    return numbers.get("n_bad", 0) > 0, numbers.get("max", 0.0)
+
+
+def _is_far_worse(operands, piece, steps, settled):
+    """Whether a piece, looked at once, is far worse than one that is accused; what is not is told by that one."""
+    look = _core.Case(Findings())
+    _judged(look, operands, piece.answer, False, steps, sight=True)
+    worst = look.findings.worst
+    if worst is None or worst.verdict != "unjudged":
+        return False
+    return _how_far(worst) > (settled[0], settled[1] * FAR_WORSE)
+
+
+def _cut(call, answer):
+    """Yields the pieces of a large call."""
+    return rows.gathered(call, answer) or rows.pieces(call, answer) or rows.places(call, answer) or iter(())
+
+
+def _taken(steps, take):
+    """The steps of a piece."""
+    def of_piece(k):
+        run = steps(k)
+        return None if run is None else take(run)
+
+    return of_piece
+
+
+def judge_outputs(operands, answer, way=None):
+    """Findings for every output of an answer, by operands that have begun; `way`: how it is judged."""
+    way = way or answers.Way(_core.Case(Findings()))
     truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
-    found = Findings()
+    found, before = way.case.findings, len(way.case.findings)
     if truth.keys() != promised:
         found.miscounted(len(promised), len(truth))
         return found
     outputs = as_held(operands, answer.outputs)
     for path in truth:
-        judge_output(found, operands, outputs[path], path, narrow, readings, answer.outputs, sight)
+        judge_output(way, operands, outputs[path], path)
     if answer.trespass:
         found.extend([Finding("", "wrong", answer.trespass)])
-    return found if len(found) else Findings([Finding("", "pass")])
+    if len(found) == before:
+        found.extend([Finding("", "pass")])
+    return found
 
 
-def judge_output(found, operands, device, path, narrow=False, readings=None, outputs=None, sight=False):
+def judge_output(way, operands, device, path):
     """Adds the finding on one output; `unjudged` where its reference fails."""
     try:
-        answers.judge(found, operands, path, device, narrow, readings, outputs, sight)
+        answers.judge(way, operands, path, device)
     except Exception as problem:
-        found.extend([Finding(path, "unjudged", f"no reference: {clause(problem)}")])
+        way.case.findings.extend([Finding(path, "unjudged", f"no reference: {clause(problem)}")])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large outputs, judged in pieces. Where every row of the outputs hangs on its own row of the
-inputs, piece after piece, so that the operands of one piece are all that memory has to hold.
-Where an output is a product of large matrices, on some of its rows, over the whole of the
-sum: `sampled` chooses them. Serves `session.judging`.
+"""The pieces of a large call, of which a case asks one after the other (docs/case.md). Where every row of
+the outputs hangs on its own row of the inputs, some rows at a time, so that the operands of one piece are
+all that memory has to hold. Where an output is a product of large matrices, the rows that the case chose:
+`products`. Serves `outputs`.
 """
 
 import math
@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .._core import Findings
 from ..calls.replay import base_name, fit, raw_bytes
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
-LARGE = 1 << 23  # elements of an output, from which it is judged in pieces
+LARGE = 0  # elements of an output, from which it is judged in pieces; 0: the rule's own
 PIECE = 1 << 21  # elements of a piece
 UNUSED = -100  # a label of elements that do not count
 
@@ -26,16 +25,15 @@ class Piece:
 
     call: object
     answer: object
-    place: object  # function: flat index in an output of the piece, its path -> in the whole one
     take: object  # function: outputs of the whole call -> those of the piece
+    part: object = lambda path: (0, 0, 0, 0)  # function: path -> where that output lies (usc_case_part)
     share: float = 1.0  # of the elements that is judged at all
-    note: str = ""
 
 
 def pieces(call, answer):
-    """Yields pieces that make up the call, None where it is small or its rows hang together."""
+    """Yields pieces that make up the call, None where its rows hang together."""
     outputs = answer.outputs
-    if not outputs or _largest(call, outputs) < LARGE:
+    if not outputs:
         return None
     if answer.trespass or call.whole or call.is_complex or any(t.dtype.is_complex for t in outputs.values()):
         return None
@@ -47,10 +45,9 @@ def pieces(call, answer):
     return None if rows >= cut.length else _each(call, answer, cut, rows)
 
 
-def _largest(call, outputs):
-    """Elements of its largest tensor."""
-    given = (math.prod(v.sizes) for v in call.views.values())
-    return max(max(given, default=0), max(t.numel() for t in outputs.values()))
+def largest_input(call):
+    """Elements of its largest argument."""
+    return max((math.prod(v.sizes) for v in call.views.values()), default=0)
 
 
 def _each(call, answer, cut, rows):
@@ -60,18 +57,16 @@ def _each(call, answer, cut, rows):
         given = replace(answer, outputs=_narrowed(answer.outputs, cut, first, many),
                         before=_narrowed(answer.before, cut, first, many))  # fmt: skip
 
-        def place(i, path, first=first, many=many):
-            inner = math.prod(shapes[path][cut.outputs[path] :]) // cut.length
-            outer, rest = divmod(i, many * inner)
-            return (outer * cut.length + first) * inner + rest
+        def part(path, first=first, many=many):
+            return math.prod(shapes[path][cut.outputs[path] + 1 :]), cut.length, first, many
 
         def take(outputs, first=first, many=many):
             return _narrowed(outputs, cut, first, many)
 
-        part = _cut(call, cut, first, many)
+        own = _cut(call, cut, first, many)
         if call.composite and call.native is not None:
-            part.native = _narrowed(call.native, cut, first, many)
-        yield Piece(part, given, place, take)
+            own.native = _narrowed(call.native, cut, first, many)
+        yield Piece(own, given, take, part)
 
 
 def _narrowed(tensors, cut, first, many):
@@ -117,8 +112,7 @@ def _read_rows(part, path, start, end):
 def gathered(call, answer):
     """The one Piece of a loss that reads one element of each row of a large input, with these alone;
     None for all others."""
-    name, large = base_name(call.op)[1], max((math.prod(v.sizes) for v in call.views.values()), default=0)
-    if name not in ("nll_loss_forward", "nll_loss2d_forward") or call.composite or large < LARGE:
+    if base_name(call.op)[1] not in ("nll_loss_forward", "nll_loss2d_forward") or call.composite:
         return None
     paths = {v.argument: p for p, v in call.views.items()}
     at = call.views[paths["self"]].sizes
@@ -131,13 +125,13 @@ def gathered(call, answer):
     place = target.where(kept, 0).unsqueeze(1)
     put(part, paths["self"], tensor_of(call, paths["self"]).gather(1, place))
     put(part, paths["target"], torch.zeros_like(target).masked_fill_(~kept, UNUSED))
-    return [Piece(part, answer, lambda i, path: i, lambda outputs: outputs)]
+    return iter([Piece(part, answer, lambda outputs: outputs)])
 
 
 def places(call, answer):
     """Yields a Piece for each place of a call over lists of much; None for all others."""
     length = length_of_lists(call)
-    if length is None or answer.trespass or sum(t.numel() for t in answer.outputs.values()) < LARGE:
+    if length is None or answer.trespass:
         return None
     return (_at_place(call, answer, i, length) for i in range(length))
 
@@ -147,24 +141,7 @@ def _at_place(call, answer, i, length):
         return {p: t for p, t in tensors.items() if place_of(p) == i or (place_of(p) is None and i == 0)}
 
     given = replace(answer, outputs=here(answer.outputs), before=here(answer.before))
-    return Piece(call_at_place(call, i, length), given, lambda at, path: at, here)
-
-
-def merged(answer, judged):
-    """The findings on the whole outputs from [(Piece, findings)]."""
-    found = Findings()
-    for i, (path, tensor) in enumerate(answer.outputs.items()):
-        each = [(piece, f) for piece, findings in judged if (f := _about(findings, path))]
-        piece, one = each[found.join([f for _, f in each], tensor.numel(), tensor.shape)]
-        found.place(i, [piece.place(e[0], path) for e in one.examples])
-        if piece.note:
-            found.note(i, piece.note)
-    return found
-
-
-def _about(findings, path):
-    """The finding on an output, or that on the call as a whole; None where it is in another piece."""
-    return next((f for f in findings if f.path in (path, "")), None)
+    return Piece(call_at_place(call, i, length), given, here)
 
 
 def tensor_of(call, path, view=None):

@@ -25,17 +25,12 @@ from ..executors.streams import kept_state, one_thread
 from ..executors.threads import SMALL
 from ..judges import standards as _standards
 from ..judges.calm import calm_call
-from ..judges.carried import carried
 from ..judges.draws.operators import judge_draws
-from ..judges.outputs import judge_outputs
+from ..judges.outputs import judge_answer
 from ..judges.own_steps import steps_of
 from ..judges.refused import without_reference
-from ..judges.readings import Readings, clear_of_memory, held_to
-from ..judges.rows import gathered, merged, pieces, places
-from ..judges.sampled import is_small, sampled
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
-FAR_WORSE = 4  # times as far off as a piece that is accused: what else is judged beside it
 
 
 @dataclass
@@ -221,79 +216,24 @@ def _seeded(call, device):
     return answers
 
 
-def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None, sight=False):
+def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
     """The verdict over one answer, by a device that takes the call apart into such `steps`; `unjudged` with the
     reason where anything fails."""
-    with one_thread() if _is_worth_one(call, answer) else contextlib.nullcontext():
-        return _in_pieces(call, answer, timing, steps) or _judge_whole(call, answer, timing, operands, narrow, steps, sight)
+    try:
+        with one_thread() if _is_worth_one(call, answer) else contextlib.nullcontext():
+            findings, operands, part = judge_answer(call, answer, timing, operands, narrow, steps)
+    except DrawsUnsaid:
+        raise
+    except Exception as problem:
+        verdict, reason = without_reference(call, problem)
+        return Verdict(verdict, reason=reason, answer=answer)
+    return Verdict.of(findings, answer=answer, operands=operands, part=part)
 
 
 def _is_worth_one(call, answer):
     """Whether a second thread would wait for work longer than it works."""
     given = sum(math.prod(v.sizes) for v in call.views.values())
     return given + sum(t.numel() for t in answer.outputs.values()) < SMALL
-
-
-def _judge_whole(call, answer, timing, operands, narrow, steps, sight):
-    try:
-        if operands is None:
-            operands = Operands(call, timing)
-        findings = carried(operands, answer)
-        if findings is None:
-            operands = held_to(operands)
-            operands.readings = operands.readings or Readings(call, timing, steps=steps)
-            findings = judge_outputs(operands, answer, narrow, operands.readings, sight)
-    except DrawsUnsaid:
-        raise
-    except Exception as problem:
-        verdict, reason = without_reference(call, problem)
-        return Verdict(verdict, reason=reason, answer=answer)
-    return Verdict.of(findings, answer=answer, operands=clear_of_memory(operands))
-
-
-def _in_pieces(call, answer, timing, steps):
-    """The verdict on a large answer from the verdicts on its pieces, or on the one that stands
-    for all of it; None where the call is small or cannot be cut. Of what one piece has settled
-    the others are looked at once, and judged where that shows them to be far worse."""
-    if is_small(call, answer) or carries(call.op):
-        return None
-    parts = sampled(call, answer) or gathered(call, answer) or pieces(call, answer) or places(call, answer)
-    if parts is None:
-        return None
-    judged, kept, part, worst = [], None, None, None
-    for piece in parts:
-        own = _taken(steps, piece.take)
-        verdict = _judge_answer(piece.call, piece.answer, timing, steps=own, sight=worst is not None)
-        if verdict.operands is None:
-            return replace(verdict, answer=answer)
-        if worst is not None and verdict.verdict == "unjudged" and (far := _how_far(verdict.worst)) > worst:
-            verdict = _judge_answer(piece.call, piece.answer, timing, verdict.operands, steps=own)
-            worst = max(worst, (far[0], far[1] * FAR_WORSE))
-        elif worst is None and verdict.verdict in FLAGGED:
-            far = _how_far(verdict.worst)
-            worst = far[0], far[1] * FAR_WORSE
-        judged.append((piece, verdict.findings))
-        if kept is None or verdict.worst < kept.worst:
-            verdict, kept, piece, part = kept, verdict, part, piece
-        if piece is not None:  # makes room for the operands of the next
-            piece.call = piece.answer = None
-    call.storages.let_go()
-    return Verdict.of(merged(answer, judged), answer=answer, operands=kept.operands, part=part)
-
-
-def _how_far(finding):
-    """How bad a finding looks: whether there is a NaN or Inf out of place, and the worst element."""
-    numbers = finding.numbers or {}
-    return numbers.get("n_bad", 0) > 0, numbers.get("max", 0.0)
-
-
-def _taken(steps, take):
-    """The steps of a piece."""
-    def of_piece(k):
-        run = steps(k)
-        return None if run is None else take(run)
-
-    return of_piece
 
 
 def judge_given(call, answer, others=(), seconds=host.SECONDS):

@@ -12,6 +12,7 @@ from ... import _core
 from ..._core import Findings
 from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
+from ..answers import Way
 from ..outputs import judge_output
 
 
@@ -50,4 +51,4 @@ def _judge_undrawn(found, call, answer, path):
     operands = Operands(call, Timing())
     operands.reference.may_draw = True
     operands.begin()
-    judge_output(found, operands, answer.outputs[path], path)
+    judge_output(Way(_core.Case(found)), operands, answer.outputs[path], path)
