@@ -196,16 +196,26 @@ USC_API USC_NODISCARD usc_status usc_findings_excuse(usc_findings *f, int i,
                                                      usc_excuse excuse, int64_t n,
                                                      usc_error *err);
 
+/* What the same call without chance says beside draws of it. */
+typedef struct usc_calmed {
+    bool accuses;   /* its verdict stands for both */
+    bool taken;     /* the draws pass, with its bits */
+    char note[256]; /* what is to be said of it then */
+} usc_calmed;
+
 /**
- * The same call without chance, `calm`, beside draws of which only the spread was tested:
- * where both pass, its findings come first, and the values of the draws count as judged
- * there. Outputs of too few draws lean on the others. *taken: whether they were.
+ * The same call with its chances set to nothing (`set`: to what, as `dropout_p=0`), whose
+ * findings are `calm` and whose verdict is `verdict`, beside draws of which only the
+ * spread was tested. Where it is accused that stands for both; where both pass, its
+ * findings come first, and the values of the draws count as judged there. Outputs of too
+ * few draws lean on the others.
  *
- * Errors:  USC_E_NOMEM.
+ * Errors:  USC_E_NOMEM; *out is zero then.
  */
 USC_API USC_NODISCARD usc_status usc_findings_calmed(usc_findings *f,
                                                      const usc_findings *calm,
-                                                     bool *taken, usc_error *err);
+                                                     usc_verdict verdict, const char *set,
+                                                     usc_calmed *out, usc_error *err);
 
 /** Whether findings on draws rest on their spread alone, or on less. */
 USC_API bool usc_findings_want_calm(const usc_findings *f);

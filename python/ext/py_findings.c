@@ -17,11 +17,6 @@ static PyObject *told(PyObject *self, usc_status st, const usc_error *err)
     return core_raise(core_state_of(Py_TYPE(self)), st, err);
 }
 
-static PyObject *told_flag(PyObject *self, usc_status st, bool flag, const usc_error *err)
-{
-    return st == USC_OK ? PyBool_FromLong(flag) : told(self, st, err);
-}
-
 /* Appends copies of all that `items` yields. */
 static int extend(PyObject *self, PyObject *items)
 {
@@ -152,14 +147,20 @@ static usc_findings *other_list(PyObject *self, PyObject *other)
     return NULL;
 }
 
-static PyObject *findings_calmed(PyObject *self, PyObject *other)
+static PyObject *findings_calmed(PyObject *self, PyObject *args)
 {
-    bool taken = false;
+    PyObject *other;
+    const char *verdict, *set;
+    usc_calmed calmed;
     usc_error err = {0};
+    if (!PyArg_ParseTuple(args, "Oss", &other, &verdict, &set)) return NULL;
     const usc_findings *list = other_list(self, other);
     if (list == NULL) return NULL;
-    const usc_status st = usc_findings_calmed(list_of(self), list, &taken, &err);
-    return told_flag(self, st, taken, &err);
+    const usc_status st = usc_findings_calmed(
+        list_of(self), list, usc_verdict_by_text(verdict), set, &calmed, &err);
+    if (st != USC_OK) return told(self, st, &err);
+    return Py_BuildValue("(OOs)", calmed.accuses ? Py_True : Py_False,
+                         calmed.taken ? Py_True : Py_False, calmed.note);
 }
 
 static PyObject *findings_unsaid(PyObject *self, PyObject *unused)
@@ -308,7 +309,8 @@ static PyMethodDef findings_methods[] = {
      "excuse(i, code, n): see usc_findings_excuse."},
     {"note", findings_note, METH_VARARGS, "note(i, text)."},
     {"rename", findings_rename, METH_VARARGS, "rename(i, path)."},
-    {"calmed", findings_calmed, METH_O, "calmed(calm) -> bool: see usc_findings_calmed."},
+    {"calmed", findings_calmed, METH_VARARGS,
+     "calmed(calm, verdict, set) -> (accuses, taken, note): see usc_findings_calmed."},
     {"unsaid", findings_unsaid, METH_NOARGS, "unsaid(): see usc_findings_unsaid."},
     {"join", findings_join, METH_VARARGS,
      "join(parts, n, sizes) -> int: see usc_findings_join."},

@@ -70,11 +70,9 @@ static bool can_lean(const usc_findings *f, const usc_findings *calm)
     return drawn && worst != NULL && passes(worst);
 }
 
-usc_status usc_findings_calmed(usc_findings *f, const usc_findings *calm, bool *taken,
-                               usc_error *err)
+/* Findings of the call without chance come first. */
+static void put_calm(usc_findings *f, const usc_findings *calm)
 {
-    *taken = can_lean(f, calm);
-    if (!*taken) return USC_OK;
     usc_finding **const before = f->items;
     const size_t n = f->n;
     f->items = NULL;
@@ -86,7 +84,26 @@ usc_status usc_findings_calmed(usc_findings *f, const usc_findings *calm, bool *
         usc_finding *kept = usc_findings_put(f, f->n, before[i]);
         if (kept != NULL) forget_numbers(kept);
     }
-    return usc_findings_status(f, err);
+}
+
+usc_status usc_findings_calmed(usc_findings *f, const usc_findings *calm,
+                               usc_verdict verdict, const char *set, usc_calmed *out,
+                               usc_error *err)
+{
+    *out = (usc_calmed){.accuses = usc_verdict_flagged(verdict)};
+    out->taken = !out->accuses && can_lean(f, calm);
+    if (out->accuses)
+        (void)snprintf(out->note, sizeof out->note, "seen in the same call with %.160s",
+                       set);
+    if (!out->taken) return USC_OK;
+    (void)snprintf(out->note, sizeof out->note,
+                   "bits are those of the same call with %.160s; of the draws only the "
+                   "spread was tested",
+                   set);
+    put_calm(f, calm);
+    const usc_status st = usc_findings_status(f, err);
+    if (st != USC_OK) *out = (usc_calmed){0};
+    return st;
 }
 
 usc_status usc_findings_unsaid(usc_findings *f, usc_error *err)

@@ -88,24 +88,33 @@ static void outputs_without_bits_stand_aside_up_to_half(void **state)
 static void draws_lean_on_the_call_without_chance(void **state)
 {
     (void)state;
-    bool taken = true;
+    usc_calmed got;
     usc_findings *f = opened(), *calm = opened(), *wrong = opened();
     add(f, "out[0]", USC_VERDICT_PASS, (double)NAN, 100);
     assert_false(usc_findings_want_calm(f)); /* by its law, say */
     assert_int_equal(usc_findings_excuse(f, 0, USC_EXCUSE_SPREAD, 100, NULL), USC_OK);
     assert_true(usc_findings_want_calm(f));
     add(wrong, "out[0]", USC_VERDICT_WRONG, 0, 100);
-    assert_int_equal(usc_findings_calmed(f, wrong, &taken, NULL), USC_OK);
-    assert_false(taken);
+    assert_int_equal(
+        usc_findings_calmed(f, wrong, USC_VERDICT_WRONG, "dropout_p=0", &got, NULL),
+        USC_OK);
+    assert_true(got.accuses && !got.taken);
+    assert_string_equal(got.note, "seen in the same call with dropout_p=0");
+    assert_int_equal(
+        usc_findings_calmed(f, calm, USC_VERDICT_UNJUDGED, "p=0", &got, NULL), USC_OK);
+    assert_true(!got.accuses && !got.taken && got.note[0] == '\0'); /* nothing is found */
     add(calm, "out[0]", USC_VERDICT_PASS, 21, 100);
-    assert_int_equal(usc_findings_calmed(f, calm, &taken, NULL), USC_OK);
-    assert_true(taken);
+    assert_int_equal(usc_findings_calmed(f, calm, USC_VERDICT_PASS, "p=0", &got, NULL),
+                     USC_OK);
+    assert_true(got.taken && !got.accuses);
+    assert_non_null(strstr(got.note, "bits are those of the same call with p=0"));
     assert_int_equal(usc_findings_count(f), 2);
     assert_true(usc_findings_worst(f)->bits == 21);
     assert_int_equal(usc_findings_at(f, 1)->excused[USC_EXCUSE_SPREAD], 0);
     add(f, "out[1]", USC_VERDICT_UNJUDGED, 24, 3); /* and not for too few draws */
-    assert_int_equal(usc_findings_calmed(f, calm, &taken, NULL), USC_OK);
-    assert_false(taken);
+    assert_int_equal(usc_findings_calmed(f, calm, USC_VERDICT_PASS, "p=0", &got, NULL),
+                     USC_OK);
+    assert_false(got.taken);
     usc_findings_close(wrong);
     usc_findings_close(calm);
     usc_findings_close(f);

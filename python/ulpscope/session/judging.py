@@ -192,15 +192,13 @@ def _with_twin(call, device, verdict, timing, mark):
 
 
 def calmed(verdict, calm, said):
-    """The verdict on draws with that on the call without chance, `said` being set: an accusation
-    stands for both, and a pass has its bits."""
-    if calm.verdict in FLAGGED:
-        calm.remarks = [*calm.remarks, f"seen in the same call with {said}"]
+    """The verdict on draws with that on the call without chance, `said` being set."""
+    accuses, taken, note = verdict.findings.calmed(calm.findings, calm.verdict, said)
+    if accuses:
+        calm.remarks = [*calm.remarks, note]
         return calm
-    if verdict.findings.calmed(calm.findings):
-        verdict.verdict = "pass"
-        verdict.remarks = [*calm.remarks, f"bits are those of the same call with {said}; of the "
-                           "draws only the spread was tested"]  # fmt: skip
+    if taken:
+        verdict.verdict, verdict.remarks = "pass", [*calm.remarks, note]
     return verdict
 
 
