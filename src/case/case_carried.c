@@ -15,13 +15,31 @@ static size_t block(int64_t n, int64_t i)
     return (size_t)(n - i < USC_JUDGE_BLOCK ? n - i : USC_JUDGE_BLOCK);
 }
 
-/* Whether two tensors of one form hold the same bits; copies neither. */
-static bool same_bits(const usc_tensor *a, const usc_tensor *b, int64_t n)
+/* Whether two tensors of one form have their elements in the same places. */
+static bool lie_alike(const usc_tensor *a, const usc_tensor *b)
 {
-    const usc_walk walks[2] = {usc_walk_over(a), usc_walk_over(b)};
+    for (int d = 0; d < a->ndim; d++)
+        if (a->sizes[d] > 1 && a->strides[d] != b->strides[d]) return false;
+    return true;
+}
+
+/* Over the elements as they lie in memory, each once; in their order where not `alike`.
+ */
+static usc_walk walk_over(const usc_tensor *t, bool alike)
+{
+    usc_walk walk;
+    if (alike && usc_walk_begin(t, false, &walk, NULL) == USC_OK) return walk;
+    return usc_walk_over(t);
+}
+
+/* Whether two tensors of one form hold the same bits; copies neither. */
+static bool same_bits(const usc_tensor *a, const usc_tensor *b)
+{
+    const bool alike = lie_alike(a, b);
+    const usc_walk walks[2] = {walk_over(a, alike), walk_over(b, alike)};
     usc_walk_room room[2];
-    for (int64_t i = 0; i < n; i += USC_JUDGE_BLOCK) {
-        const size_t m = block(n, i);
+    for (int64_t i = 0; i < walks[0].n; i += USC_JUDGE_BLOCK) {
+        const size_t m = block(walks[0].n, i);
         if (memcmp(usc_walk_raw(&walks[0], i, m, &room[0]),
                    usc_walk_raw(&walks[1], i, m, &room[1]), m * walks[0].size) != 0)
             return false;
@@ -30,19 +48,19 @@ static bool same_bits(const usc_tensor *a, const usc_tensor *b, int64_t n)
 }
 
 /* How many elements of a float tensor are NaN or Inf. */
-static int64_t count_odd(const usc_tensor *t, int64_t n)
+static int64_t count_odd(const usc_tensor *t)
 {
-    const usc_walk walk = usc_walk_over(t);
+    const usc_walk walk = walk_over(t, true);
     usc_walk_room room;
     double values[USC_JUDGE_BLOCK];
     int64_t n_odd = 0;
-    for (int64_t i = 0; i < n; i += USC_JUDGE_BLOCK) {
-        const size_t m = block(n, i);
+    for (int64_t i = 0; i < walk.n; i += USC_JUDGE_BLOCK) {
+        const size_t m = block(walk.n, i);
         const double *x = usc_walk_load(&walk, i, m, &room, values);
         for (size_t k = 0; k < m; k++)
             n_odd += !(x[k] - x[k] == 0); /* of NaN and Inf it is NaN */
     }
-    return n_odd;
+    return n_odd * walk.repeat;
 }
 
 static bool has_its_bytes(const usc_case *c)
@@ -52,9 +70,9 @@ static bool has_its_bytes(const usc_case *c)
     if (c->o.bytes != NULL)
         return c->o.dtype != NULL && strcmp(c->o.dtype, c->text) == 0 &&
                usc_case_fits(native, &c->bytes) && native->dtype == c->bytes.dtype &&
-               same_bits(native, &c->bytes, c->n);
+               same_bits(native, &c->bytes);
     return native->dtype == c->device.dtype && usc_case_fits(native, &c->device) &&
-           same_bits(native, &c->device, c->n);
+           same_bits(native, &c->device);
 }
 
 usc_status usc_case_carried(usc_case *c, usc_error *err)
@@ -66,5 +84,5 @@ usc_status usc_case_carried(usc_case *c, usc_error *err)
     c->stage = NULL;
     return usc_findings_same(c->found, &form,
                              counts ? (int)usc_dtype_info_of(c->device.dtype)->size : 0,
-                             counts ? count_odd(&c->device, c->n) : 0, err);
+                             counts ? count_odd(&c->device) : 0, err);
 }
