@@ -24,8 +24,12 @@ from test_quantized import OPERATORS as QUANTIZED
 from test_quantized import both, times_inverse
 from traces import TraceWriter
 
+import ulpscope
+from ulpscope import _core
+from ulpscope.causes import host
 from ulpscope.executors.device import PythonDevice, TorchDevice
 from ulpscope.judges import wording
+from ulpscope.session.captured import judge_captured
 from ulpscope.session.judging import judge_call
 
 HERE = Path(__file__).resolve().parent
@@ -243,7 +247,7 @@ def said(tmp_path_factory):
         groups.setdefault(calls[id(args)][0], []).append(name)
     for turn, names in enumerate(zip_longest(*groups.values())):
         packed.update(judged(folder, turn, dict(zip(groups, names)), checked))
-    return {name: (told(*checked[name]), packed[name]) for name in checked}
+    return {name: (told(*checked[name]), packed[name], checked[name][1].answer.outputs) for name in checked}
 
 
 def told(call, verdict):
@@ -283,7 +287,7 @@ def judged(folder, turn, names, checked):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_pack_says_what_a_check_says(said, name):
-    (verdict, bits, sentence, notes), packed = said[name]
+    (verdict, bits, sentence, notes), packed, _ = said[name]
     assert packed[0] == verdict
     assert packed[2].startswith(sentence)  # a cause may follow
     assert packed[3] == notes
@@ -296,3 +300,30 @@ def test_a_pack_says_what_a_check_says(said, name):
 def test_what_a_check_says(said, name):
     accused = ("wrong", "reduced", "nonfinite") if OWN[name][2] == "wrong" else (OWN[name][2],)
     assert said[name][0][0] in accused
+
+
+# One that is right and one that is wrong of each kind: what a program that trains, and who asks for a
+# verdict on outputs, is told. Of a callable's many steps no such reading is known.
+GIVEN = {(name.split(":")[0], case[2]): name for name, case in reversed(OWN.items())}
+UNREAD_OF_CALLABLES = ("in rows", "unwritten", "all to the first", "all out of range")
+
+
+@pytest.mark.parametrize("name", GIVEN.values())
+def test_a_live_check_says_what_a_check_says(said, name, tmp_path):
+    checked, _, outputs = said[name]
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add(OWN[name][0][0], *OWN[name][0][1], out=list(outputs.values()))
+    with _core.Trace(str(tmp_path / "trace")) as trace:
+        call, verdict, _ = judge_captured(trace, trace.call(1), 0, host.Groups())
+    verdict, bits, sentence, notes = told(call, verdict)
+    assert (verdict, sentence, notes) == (checked[0], checked[2], checked[3])
+    assert bits == checked[1] or math.isnan(bits)
+
+
+@pytest.mark.parametrize("name", [n for n in GIVEN.values() if not n.startswith(UNREAD_OF_CALLABLES)])
+def test_a_verdict_on_outputs_says_what_a_check_says(said, name):
+    checked, _, outputs = said[name]
+    given = tuple(outputs.values())
+    verdict = ulpscope.judge_call(operator(OWN[name][0][0]), OWN[name][0][1],
+                                  outputs=given if len(given) > 1 else given[0], cause=False)  # fmt: skip
+    assert verdict.verdict == checked[0]

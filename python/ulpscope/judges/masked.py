@@ -11,6 +11,7 @@ import math
 import torch
 
 from ..calls.arguments import arguments_of
+from ..calls.callable import learn
 from ..calls.replay import base_name, bind_exact
 
 MOST = 1 << 26  # products of weights and values
@@ -20,9 +21,9 @@ NOTE = "NaN or Inf of a hidden key: one form of attention multiplies it by 0, an
 def unread(call):
     """(the call in the form that reads no hidden key, which elements a hidden one may reach); None where
     nothing hidden is NaN."""
-    if call.composite or call.schema is None or base_name(call.op)[1] != "scaled_dot_product_attention":
+    given = _arguments(call)
+    if given is None:
         return None
-    given = arguments_of(call, bind_exact(call, lambda captured: "cpu").tensors)
     if given.get("dropout_p") or not given["query"].is_floating_point():
         return None
     reached = _reached(given)
@@ -30,7 +31,22 @@ def unread(call):
         return None
     other = copy.copy(call)
     other.function = _Unread(call.function)
+    if other.composite:
+        learn(other)
     return other, reached
+
+
+def _arguments(call):
+    """The arguments of a call of the operator, of torch's own function for it too; None of all others."""
+    own = torch.ops.aten.scaled_dot_product_attention
+    if call.composite:
+        if call.function not in (own, own.default, torch.nn.functional.scaled_dot_product_attention):
+            return None
+        bound, names = bind_exact(call, lambda captured: "cpu"), own.default._schema.arguments
+        return {a.name: a.default_value for a in names} | dict(zip((a.name for a in names), bound.args)) | bound.kwargs
+    if call.schema is None or base_name(call.op)[1] != "scaled_dot_product_attention":
+        return None
+    return arguments_of(call, bind_exact(call, lambda captured: "cpu").tensors)
 
 
 def _wide(value):
@@ -76,7 +92,9 @@ class _Unread:
     """The operator, computed so that no hidden key is read."""
 
     def __init__(self, operator):
-        self._schema, self._name, self.tags = operator._schema, operator._name, operator.tags
+        for name in ("_schema", "_name", "tags"):
+            if hasattr(operator, name):
+                setattr(self, name, getattr(operator, name))
 
     def __call__(self, *args, **kwargs):
         return _attend(*args, **kwargs)

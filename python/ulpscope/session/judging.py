@@ -17,7 +17,7 @@ from ..calls.exact import carries
 from ..calls.replay import Unsupported, draws_random
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import diagnose, host
-from ..executors.device import DeviceDied, lacks, learn_writes
+from ..executors.device import DeviceDied, TorchDevice, lacks, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference import DrawsUnsaid, Reference
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
@@ -236,13 +236,13 @@ def _is_worth_one(call, answer):
 
 def judge_given(call, answer, others=(), seconds=host.SECONDS):
     """The verdict on what some device gave for a call, `others` when it was asked again."""
-    timing = Timing()
+    timing, steps = Timing(), steps_of(call, TorchDevice("cpu"))  # as a pack, which knows no device
     try:
-        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing))
+        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing, steps=steps))
     except DrawsUnsaid:
         return judge_drawn(call, answer, *others[:1])
     verdict = settle(verdict, [(ONCE_MORE, other) for other in others],
-                     lambda other: _judge_answer(call, other, timing, verdict.operands))  # fmt: skip
+                     lambda other: _judge_answer(call, other, timing, verdict.operands, steps=steps))  # fmt: skip
     explain(call, verdict, timing, seconds)
     return verdict
 
