@@ -24,27 +24,28 @@ def rows_of(call):
     return in_rows(call) if n_bytes < LARGE else None
 
 
+def _each(call):
+    """(note, call) of each reading. The last one because a kernel of the CPU may misread a tensor that is
+    strided or expanded."""
+    yield from readings(call)
+    rows = rows_of(call)
+    if rows is not None:
+        yield IN_ROWS, rows
+
+
 class Readings:
     """The readings of one call beside its own, shared by its outputs and by all answers to it."""
 
     def __init__(self, call, timing, make=Operands, steps=lambda k: None):
         self.call, self.timing, self.make = call, timing, make
         self.own_step = steps  # k -> (path -> what run k of a device's own steps gives), or None
-        self._calls = self._each()
+        self._calls = _each(call)  # which knows nothing of this object, that would not be freed else
         self._made = []  # (note, Operands that have begun, or what they raised)
         self._once = {}  # want -> what is made for it
 
     def made(self, name):
         """What was made for a want, None where it was not asked for."""
         return self._once.get(name)
-
-    def _each(self):
-        """(note, call) of each. The last one because a kernel of the CPU may misread a tensor that is
-        strided or expanded."""
-        yield from readings(self.call)
-        rows = rows_of(self.call)
-        if rows is not None:
-            yield IN_ROWS, rows
 
     def unread(self):
         """(note, operands, path -> elements) of attention that reads nothing hidden, and of those that may be
