@@ -74,7 +74,10 @@ USC_BEGIN_DECLS
     X(CHECKSUM, "checksum", 0)   /* a: float64, how far the checksum of each row of a    \
                                     product of matrices is off, measured by the row */   \
     X(PIECE, "piece", 0)         /* k; there is one: its outputs are begun next, then    \
-                                    usc_case_go_on */
+                                    usc_case_go_on */                                    \
+    X(CHAIN, "chain", 0)         /* k; a: a callable, whose operators round to 16 bits   \
+                                    between them: rounded otherwise, before its own last \
+                                    rounding; or in the output's dtype */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -196,7 +199,7 @@ typedef struct usc_case_output {
     bool any_float;    /* the reference is somebody else's: NATIVE tells its dtype */
     bool two_functions; /* float32 and float64 are known to compute two */
     bool narrow;        /* NARROW may be asked */
-    bool readings;      /* UNREAD, UNWRITTEN, READING, OWN_STEP may be asked */
+    bool readings;      /* UNREAD, UNWRITTEN, READING, OWN_STEP, CHAIN may be asked */
     bool bare;          /* nothing is known but the reference, and maybe a scale: REPLAY
                            is answered in sums of S alone, and nothing is excused */
     bool sight;         /* the first look beside R alone stands: `pass` or `unjudged`. Of

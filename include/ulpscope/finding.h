@@ -28,6 +28,8 @@ USC_BEGIN_DECLS
     X(ZERO_DIVISION, "zero_division", 1, "integers are divided by zero")                 \
     X(BAD_INDEX, "bad_index", 1, "an index is out of range")                             \
     X(OWN_STEPS, "own_steps", 1, "torch's own steps round there")                        \
+    X(ROUNDED_BETWEEN, "rounded_between", 1,                                             \
+      "what a callable rounds to 16 bits between its operators costs as much")           \
     X(MASK_UNCLEAR, "mask_unclear", 0.5,                                                 \
       "no mask of the dropout inside could be told there")                               \
     X(MASK_SAMPLE, "mask_sample", 1,                                                     \

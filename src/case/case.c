@@ -110,6 +110,14 @@ double usc_case_rounded(const usc_case *c, double v)
     return v;
 }
 
+double usc_case_ulp(const usc_case *c, double x)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
+    int exponent;
+    (void)frexp(fmax(fabs(x), ldexp(1, info->emin)), &exponent);
+    return ldexp(1, exponent - info->sig_bits);
+}
+
 double usc_case_distance(const usc_case *c, double d, double r)
 {
     const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
@@ -323,6 +331,7 @@ usc_status usc_case_put_away(usc_case *c, usc_error *err)
 {
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
+    if (c->chain.weighing) return usc_case_go(c, usc_case_chain_weighed);
     if (usc_case_may_read(c)) return usc_case_go(c, usc_case_read);
     if (usc_case_may_take_apart(c)) return usc_case_go(c, usc_case_take_apart);
     c->stage = NULL;
@@ -424,7 +433,8 @@ void usc_case_forget(usc_case *c)
                             .work_of_sample = c->work_of_sample,
                             .fewest = c->fewest,
                             .reading = c->reading,
-                            .apart = c->apart};
+                            .apart = c->apart,
+                            .chain = c->chain};
     *c = fresh;
 }
 
@@ -434,6 +444,7 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     usc_arena_reset(&c->work);
     c->reading = (struct usc_case_reading){0};
     c->apart = (struct usc_case_apart){0};
+    c->chain = (struct usc_case_chain){0};
     c->o = *o;
     c->device = *o->device;
     c->o.device = &c->device;

@@ -99,7 +99,7 @@ static void forget_bits(usc_case *c)
     int64_t n = 0;
     for (int i = 0; i < USC_N_EXCUSES; i++)
         n += f->excused[i];
-    if (f->verdict != USC_VERDICT_PASS || 2 * n <= f->n) return;
+    if (f->verdict != USC_VERDICT_PASS || 2 * n <= f->n || isnan(f->bits)) return;
     char text[128];
     (void)snprintf(text, sizeof text, "bits are not known, %s of %s elements are excused",
                    usc_count(n < f->n ? n : f->n).text, usc_count(f->n).text);

@@ -30,14 +30,6 @@ static usc_status leave(usc_case *c)
 
 /* ---- between what it may lie ---- */
 
-static double ulp_of(const usc_case *c, double x)
-{
-    const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
-    int exponent;
-    (void)frexp(fmax(fabs(x), ldexp(1, info->emin)), &exponent);
-    return ldexp(1, exponent - info->sig_bits);
-}
-
 /* One run more; the first says how large an ulp is. */
 static bool add_run(usc_case *c)
 {
@@ -55,7 +47,7 @@ static bool add_run(usc_case *c)
         if (first) {
             a->low[i] = (double)INFINITY;
             a->high[i] = -(double)INFINITY;
-            a->ulp[i] = isfinite(run[i]) ? ulp_of(c, run[i]) : 0;
+            a->ulp[i] = isfinite(run[i]) ? usc_case_ulp(c, run[i]) : 0;
         }
         if (isnan(run[i])) a->odd[i] = 1;
         a->low[i] = fmin(a->low[i], run[i]); /* of numbers */

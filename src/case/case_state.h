@@ -9,13 +9,15 @@
 // case_keep.c what is asked for an output that is judged later; case_hull.c which
 // values runs of float32 speak for; case_factor.c what all elements have in common;
 // case_ties.c what is halfway; case_carried.c what only carries elements; case_piece.c
-// large calls, piece by piece.
+// large calls, piece by piece; case_chain.c a callable's roundings between its
+// operators.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 
 #include <ulpscope/case.h>
 
 #include "base/arena.h"
+#include "case/case_chain.h"
 #include "case/findings.h"
 
 typedef usc_status usc_case_stage(usc_case *c, usc_error *err);
@@ -176,6 +178,19 @@ struct usc_case {
     int64_t large; /* as in the options */
     double work_of_sample;
     int fewest;
+    struct usc_case_chain {
+        bool tried, weighing; /* what lies beyond its sets is judged */
+        bool ended;           /* there are no more runs */
+        bool narrow;          /* as it was asked for */
+        usc_case_stage *resume;
+        usc_tensor device, truth, yardstick; /* as they came */
+        int n_runs;
+        double *squares; /* of what runs are off by, element by element */
+        float *sample;   /* what the first of them are off by, every `stride`th */
+        uint8_t *odd;    /* kinds that runs gave where they are no number */
+        int64_t stride, n_sample, n_free;
+        usc_chain_drifts_of_runs drift;
+    } chain;
     bool s_matters;      /* S of some look is above |R| somewhere */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
@@ -228,6 +243,9 @@ bool usc_case_is_float(const usc_tensor *t);
 
 /** A number as the device's dtype holds it. */
 double usc_case_rounded(const usc_case *c, double v);
+
+/** How far numbers of the device's dtype lie apart at `x`. */
+double usc_case_ulp(const usc_case *c, double x);
 
 /** How far `r` lies from the reals that round to `d`, a finite number of the device's
  * dtype; their borders count as they. */
@@ -301,6 +319,14 @@ bool usc_case_may_read(const usc_case *c);
  * or was just now; that. */
 bool usc_case_may_take_apart(const usc_case *c);
 usc_case_stage usc_case_take_apart;
+
+/** Whether an output that is accused is to be held to what its callable's own roundings
+ * to 16 bits cost; then that, and `resume` where they do not explain it. */
+bool usc_case_may_chain(const usc_case *c);
+usc_status usc_case_chain(usc_case *c, usc_case_stage *resume);
+
+/** What lies beyond its sets was judged. */
+usc_case_stage usc_case_chain_weighed;
 
 /** R of the call's own reading was given: what is to be said of it, and what hangs on
  * something that the CPU refuses. In the end these elements count. */

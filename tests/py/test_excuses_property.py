@@ -17,6 +17,7 @@ from selections import picks
 from test_excuses import CODES
 from ulpscope import _core, check_call, judge_call, reference
 from ulpscope.executors.device import Answer, PythonDevice
+from ulpscope.executors.formats import quantize
 from ulpscope.executors.module_call import module_call
 from ulpscope.executors.operands import Timing
 from ulpscope.judges import products
@@ -838,6 +839,27 @@ def a_stale_row_inside(d):
 @aims_at("chained_roundings")
 def few_bits_inside(d):
     return WrongModule(*_perceptron(d), lambda out: out.to(torch.float8_e5m2).to(out.dtype), at="aten::addmm")
+
+
+@aims_at("rounded_between")
+def half_a_gelu(d):
+    net, args = _perceptron(d)
+    with torch.no_grad():
+        return Wrong(net, args, net[2](0.5 * net[1](net[0](*args))))
+
+
+@aims_at("rounded_between")
+def a_perceptron_one_hundredth_off(d):
+    net, args = _perceptron(d)
+    with torch.no_grad():
+        return Wrong(net, args, (1.01 * net(*args).float()).bfloat16())
+
+
+@aims_at("rounded_between")
+def four_bits_inside(d):
+    net, args = _perceptron(d)
+    with torch.no_grad():
+        return Wrong(net, args, net[2](quantize(net[1](net[0](*args)), 4).bfloat16()))
 
 
 # ---- nothing to hold it to -----------------------------------------------------------

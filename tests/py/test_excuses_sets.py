@@ -237,6 +237,18 @@ class OwnSteps(Set):
         return SimpleNamespace(verdict=found.verdict, sentence=found.reason, notes=found.notes)
 
 
+@of("rounded_between", ("bfloat16", "float16"))
+def a_sum_of_rounded_products(m, dtype):
+    """A product's rounding is a quarter to a half of its ulp, in the root mean square; of 512 elements 6.4 times that."""
+    x, y, z = between(1.0, 512, dtype), even(512, seed=6).add(1).to(dtype), even(512, seed=7).mul(0.25).to(dtype)
+    x[AT] = further(1.0, 43, dtype)
+    y[AT] = further(m, 3, dtype)
+    z[AT] = 2.0**-7 * m
+    honest, right = x * y + z, (x.double() * y.double() + z.double()).to(dtype)[AT].item()
+    return Set(lambda x, y, z: x * y + z, (x, y, z), honest, [honest[AT].item(), right, further(right, 1, dtype)],
+               [further(right, 6, dtype), further(right, -6, dtype), 2 * right])  # fmt: skip
+
+
 # ---- what an operator does not promise ---------------------------------------------------
 
 

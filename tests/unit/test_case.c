@@ -25,6 +25,7 @@ typedef struct bench {
     double *read;      /* its results */
     usc_want_kind
         excepts;  /* UNREAD, UNWRITTEN, REFERENCE: what it leaves open is marked */
+    double chain; /* runs of the callable are off by so much of a result; 0: none */
     double steps; /* the call's own steps give so much of its results; 0: none */
     uint8_t marks[N];
     usc_tensor marked;
@@ -103,6 +104,22 @@ static usc_given own_step(bench *b, int k)
     return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0]};
 }
 
+/* Between -1 and 1, by chance. */
+static double chance(int i, int k)
+{
+    const uint32_t x = ((uint32_t)i * 2654435761u) ^ ((uint32_t)(k + 3) * 2246822519u);
+    return ((x ^ x >> 15) * 2654435761u >> 8) * 0x1p-23 - 1;
+}
+
+static usc_given chain(bench *b, int k)
+{
+    if (b->chain == 0) return (usc_given){.form = USC_GIVEN_NONE};
+    for (int i = 0; i < N; i++)
+        b->read[i] = b->f.r[i] * (1 + b->chain * chance(i, k));
+    b->moved[0] = view(b->read, USC_F64, N);
+    return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0]};
+}
+
 static usc_given excepting(bench *b, usc_want_kind kind)
 {
     if (b->excepts != kind) return (usc_given){.form = USC_GIVEN_NONE};
@@ -133,6 +150,7 @@ static usc_given answer(bench *b, const usc_want *want)
     if (b->rich && answers_all(b, want, &more)) return more;
     if (want->kind == USC_WANT_READING) return reading(b, want->k);
     if (want->kind == USC_WANT_OWN_STEP) return own_step(b, want->k);
+    if (want->kind == USC_WANT_CHAIN) return chain(b, want->k);
     if (want->kind == USC_WANT_UNREAD || want->kind == USC_WANT_UNWRITTEN)
         return excepting(b, want->kind);
     if (want->kind == USC_WANT_REPLAY)
@@ -416,6 +434,35 @@ static void what_own_steps_give_passes_and_nothing_beyond(void **state)
     free_bench(&b);
 }
 
+/* Errors as runs have them pass. As many that are twice as large, that have one sign or
+ * are the same share everywhere do not, nor one that no run is near. */
+static void what_a_callable_rounds_between_its_operators_passes(void **state)
+{
+    (void)state;
+    static const struct {
+        double times, share, last;
+        bool flagged;
+    } rows[] = {{1, 0, 1, false},     {0.5, 0, 1, false},     {2.5, 0, 1, true},
+                {0, 0x1p-5, 1, true}, {0.5, 0x1p-6, 1, true}, {1, 0, 1.25, true}};
+    bench b = make_bench(USC_BF16);
+    char text[256];
+    b.o.readings = true;
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        b.chain = 0x1p-5;
+        for (int i = 0; i < N; i++)
+            fixture_set(
+                &b.f, i,
+                b.f.r[i] * (1 + rows[k].times * b.chain * chance(i, -2) + rows[k].share) *
+                    (i == 77 ? rows[k].last : 1));
+        const usc_finding f = judged(&b, text, sizeof text);
+        assert_int_equal(usc_verdict_flagged(f.verdict), rows[k].flagged);
+        assert_int_equal(f.excused[USC_EXCUSE_ROUNDED_BETWEEN] > 100, !rows[k].flagged);
+        b.chain = 0;
+        assert_true(usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+    }
+    free_bench(&b);
+}
+
 /* ---- narrower formats ---- */
 
 /* A third of the results are none in float16, all of them are rounded to it: far too few
@@ -651,6 +698,7 @@ int main(void)
         cmocka_unit_test(readings_are_not_mixed),
         cmocka_unit_test(what_nobody_writes_may_hold_anything),
         cmocka_unit_test(what_own_steps_give_passes_and_nothing_beyond),
+        cmocka_unit_test(what_a_callable_rounds_between_its_operators_passes),
         cmocka_unit_test(what_the_cpu_refuses_is_undefined_and_no_pass),
         cmocka_unit_test(where_something_hidden_reaches_nan_is_as_good_and_nothing_else),
         cmocka_unit_test(what_a_rounded_result_explains_is_reduced),

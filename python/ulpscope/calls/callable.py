@@ -56,6 +56,7 @@ class Composite(Call):
     names: frozenset = frozenset()  # bare ones of these operators
     low: bool = False  # one of them gives 16-bit numbers
     keeps_low: bool = False  # and is held to that
+    chained: bool = False  # it is given such numbers or runs under autocast, and calls several operators
     random: bool = False  # one of them draws random numbers
     only: tuple | None = None  # (bare name, arguments) where it calls one operator
     differentiates: bool = False  # it computes gradients
@@ -326,6 +327,9 @@ def learn(call):
     call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
     call.whole, call.low, call.names = log.whole, log.low, frozenset(log.names)
+    given = any(v.dtype in LOW for v in call.views.values())
+    several = log.steps > 1 and call.launched is None  # what rounds inside an operator is no business of its caller
+    call.chained = log.low and several and (given or asked.autocast or bool(call.autocast))
     call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
     call.only = log.operators[0] if len(log.operators) == 1 else None
     if len(log.drawn) == 1:  # of several, one may draw from what another drew

@@ -81,14 +81,17 @@ def _unheard():
 
 
 class Asked(TorchFunctionMode):
-    """Notes of which tensors a callable asks gradients, by where their storages begin."""
+    """Notes of which tensors a callable asks gradients, by where their storages begin, and whether anything in it
+    runs under autocast."""
 
     def __init__(self):
         super().__init__()
+        self.autocast = False
         self.storages, self._leaves = set(), set()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        self.autocast = self.autocast or torch._C._is_any_autocast_enabled()
         out = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if func is torch.autograd.grad:

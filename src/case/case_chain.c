@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Callables of several operators that round to 16 bits between them: what that costs is
+// the callable's, not the device's. Runs of it, rounded otherwise each time, say how far
+// from the truth an element may lie, and what all elements together may come to: their
+// size, their share of the truth, their mean. Where the device's are within those, the
+// elements within theirs are put right, and the rest is judged as if nothing were known.
+// Neighbours: case_state.h.
+#include "case/case_state.h"
+
+#include <math.h>
+
+#define NOTE "held to what the roundings to 16 bits between its operators cost"
+
+static usc_case_stage take_run;
+
+/* The first of what an accused output is held to; nobody has runs of it for a pack. */
+bool usc_case_may_chain(const usc_case *c)
+{
+    return c->o.readings && c->kept == NULL && c->reading.at == 0 && !c->chain.tried &&
+           !c->apart.weighing && !c->o.exact && !c->o.never_rounds &&
+           usc_case_is_float(&c->truth) && c->n > 0;
+}
+
+static usc_status leave(usc_case *c)
+{
+    return usc_case_go(c, c->chain.resume);
+}
+
+/* ---- one run more ---- */
+
+static bool make_room(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    a->stride = (c->n + USC_CHAIN_SAMPLE - 1) / USC_CHAIN_SAMPLE;
+    a->n_sample = (c->n + a->stride - 1) / a->stride;
+    a->squares = usc_case_room(c, c->n, sizeof *a->squares);
+    a->odd = usc_case_room(c, c->n, 1);
+    a->sample = usc_case_room(c, a->n_sample * USC_CHAIN_RUNS, sizeof *a->sample);
+    return usc_case_load(c);
+}
+
+static uint8_t kind_of(double v)
+{
+    return isfinite(v) ? 0 : isnan(v) ? 1 : v > 0 ? 2 : 4;
+}
+
+/* What a run is off by. One that is rounded as the device is, by what that does not
+ * explain. */
+static double off_by(const usc_case *c, double run, double r, bool rounded)
+{
+    return rounded ? copysign(usc_case_distance(c, run, r), run - r) : run - r;
+}
+
+static bool add_run(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    if (a->n_runs == 0 && !make_room(c)) return false;
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL || c->work.failed) return false;
+    const bool rounded = c->given.a->dtype == c->device.dtype;
+    usc_chain_sums sums = {0};
+    for (int64_t i = 0; i < c->n; i++) {
+        const double r = c->r[i];
+        a->odd[i] |= kind_of(isfinite(run[i]) ? usc_case_rounded(c, run[i]) : run[i]);
+        const double off =
+            isfinite(run[i]) && isfinite(r) ? off_by(c, run[i], r, rounded) : 0;
+        a->squares[i] += off * off;
+        usc_chain_add(&sums, off, r);
+        if (a->n_runs < USC_CHAIN_RUNS && i % a->stride == 0)
+            a->sample[a->n_runs * a->n_sample + i / a->stride] = (float)off;
+    }
+    usc_chain_drift(&a->drift, &sums);
+    a->n_runs++;
+    return true;
+}
+
+/* ---- what they say ---- */
+
+static double loss_at(const usc_case *c, int64_t i)
+{
+    return sqrt(c->chain.squares[i] / c->chain.n_runs);
+}
+
+/* Marks what is not right and lies within its set. How many elements lie beyond. */
+static int64_t mark(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    const double limit = usc_chain_limit(c->n);
+    int64_t n_beyond = 0;
+    a->n_free = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double d = c->d[i], r = c->r[i];
+        const double right = usc_case_rounded(c, r);
+        const bool same = d == right || (isnan(d) && isnan(right));
+        bool within = (a->odd[i] & kind_of(d)) != 0;
+        if (isfinite(d) && isfinite(r))
+            within = usc_case_distance(c, d, r) <= limit * loss_at(c, i);
+        c->marks[i] = within && !same;
+        a->n_free += c->marks[i];
+        n_beyond += !within && !same;
+    }
+    return n_beyond;
+}
+
+/* What all elements of the device come to beside the runs'; above 1: more than any honest
+ * order of rounding. */
+static double excess(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    usc_chain_sums sums = {0};
+    usc_chain_sample s = {.n_runs =
+                              a->n_runs < USC_CHAIN_RUNS ? a->n_runs : USC_CHAIN_RUNS,
+                          .room = usc_case_room(c, a->n_sample, sizeof(double)),
+                          .device = usc_case_room(c, a->n_sample, sizeof(double)),
+                          .loss = usc_case_room(c, a->n_sample, sizeof(double)),
+                          .runs = a->sample,
+                          .n = a->n_sample};
+    if (c->work.failed) return 0; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++) {
+        const double d = c->d[i], r = c->r[i];
+        const bool known = isfinite(d) && isfinite(r);
+        usc_chain_add(&sums, known ? d - r : 0, known ? r : 0);
+        if (known) sums.own += usc_chain_own(r, usc_case_ulp(c, d), &sums.own_share);
+        if (i % a->stride != 0) continue;
+        s.device[i / a->stride] = known ? usc_case_distance(c, d, r) : 0;
+        s.loss[i / a->stride] = known ? loss_at(c, i) : 0;
+    }
+    return fmax(usc_chain_spread(&s), usc_chain_drifts(&a->drift, &sums, a->n_runs));
+}
+
+static usc_status weigh(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    if (a->n_free == 0 || !usc_case_put_right(c, &c->device)) return leave(c);
+    usc_judge_close(c->look.judge);
+    c->look.judge = NULL;
+    a->device = c->device;
+    a->truth = c->truth;
+    a->yardstick = c->yardstick;
+    c->device = c->spared;
+    c->spared.data = NULL;
+    c->d = NULL;
+    a->narrow = c->o.narrow;
+    c->o.narrow = false;
+    a->weighing = true;
+    return usc_case_go(c, usc_case_float);
+}
+
+/* After the first runs and after all of them. Few runs may leave a loss too small by
+ * chance; what is far beyond all is not asked of more. */
+static usc_status decide(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    const bool all = a->n_runs >= USC_CHAIN_ALL || a->ended;
+    if (c->marks == NULL) c->marks = usc_case_room(c, c->n, 1);
+    if (c->marks == NULL) return USC_OK; /* the driver tells */
+    const double over = excess(c);
+    const int64_t n_beyond = mark(c);
+    if (over <= 1 && n_beyond == 0) return weigh(c);
+    const bool near = over <= USC_CHAIN_HOPELESS && n_beyond <= c->n / 4;
+    if (!all && near) return usc_case_ask(c, USC_WANT_CHAIN, a->n_runs, take_run);
+    return over <= 1 && near ? weigh(c) : leave(c);
+}
+
+static usc_status take_run(usc_case *c, usc_error *err)
+{
+    struct usc_case_chain *a = &c->chain;
+    (void)err;
+    const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
+                     usc_case_fits(c->given.a, &c->truth) &&
+                     usc_case_is_float(c->given.a);
+    if (!one && a->n_runs < 2) return leave(c);
+    if (one && !add_run(c)) return USC_OK; /* the driver tells */
+    a->ended = !one;
+    const int n = a->n_runs;
+    if (one && n != USC_CHAIN_RUNS && n < USC_CHAIN_ALL)
+        return usc_case_ask(c, USC_WANT_CHAIN, n, take_run);
+    return decide(c);
+}
+
+/* ---- in turn ---- */
+
+usc_status usc_case_chain(usc_case *c, usc_case_stage *resume)
+{
+    c->chain = (struct usc_case_chain){.tried = true, .resume = resume};
+    return usc_case_ask(c, USC_WANT_CHAIN, 0, take_run);
+}
+
+usc_status usc_case_chain_weighed(usc_case *c, usc_error *err)
+{
+    struct usc_case_chain *a = &c->chain;
+    (void)err;
+    a->weighing = false;
+    if (c->f.verdict == USC_VERDICT_PASS) {
+        c->f.excused[USC_EXCUSE_ROUNDED_BETWEEN] = a->n_free; /* which the note says */
+        c->f.bits = c->f.yardstick_bits = (double)NAN;
+        c->f.bound = false;
+        c->f.reason = "bits are not known, its operators round to 16 bits between them";
+        usc_case_note(c, "%s", NOTE);
+        return usc_case_go(c, usc_case_put_away);
+    }
+    c->device = a->device; /* all of it, as if nothing had been tried */
+    c->o.narrow = a->narrow;
+    usc_case_forget(c);
+    c->truth = a->truth;
+    c->yardstick = a->yardstick;
+    return usc_case_go(c, usc_case_float);
+}

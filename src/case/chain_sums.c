@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// See case_chain.h.
+#include "case/case_chain.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Runs by chance round coarser than to nearest by 1.4: so a device that rounds twice as
+ * coarse is beyond, and an honest one of another order is not. */
+static const struct {
+    double at, times;
+    int64_t least; /* elements */
+} quantiles[] = {{0.5, 1.5, 16}, {0.9, 1.75, 32}, {0.99, 2.5, 256}};
+
+#define DRIFT 8  /* times the root mean square of the runs', of which there are few */
+#define FEW 5    /* what a normal number exceeds once in two million, */
+#define EACH 0.5 /* and for ten times as many elements */
+
+double usc_chain_limit(int64_t n)
+{
+    return FEW + EACH * log10((double)n);
+}
+
+void usc_chain_add(usc_chain_sums *sums, double off, double r)
+{
+    const double size = isfinite(r) ? r : 0;
+    sums->share += off * size;
+    sums->size += size * size;
+    sums->mean += off;
+    sums->n++;
+}
+
+double usc_chain_own(double r, double ulp, double *share)
+{
+    const double variance = ulp * ulp / 12;
+    *share += variance * r * r;
+    return variance;
+}
+
+void usc_chain_drift(usc_chain_drifts_of_runs *all, const usc_chain_sums *run)
+{
+    all->share += run->share * run->share;
+    all->mean += run->mean * run->mean;
+}
+
+static double beside(double value, double squares, double own, int n_runs)
+{
+    const double usual = sqrt(squares / n_runs + own);
+    return usual > 0 ? fabs(value) / (DRIFT * usual) : 0;
+}
+
+double usc_chain_drifts(const usc_chain_drifts_of_runs *all, const usc_chain_sums *device,
+                        int n_runs)
+{
+    return fmax(beside(device->share, all->share, device->own_share, n_runs),
+                beside(device->mean, all->mean, device->own, n_runs));
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sizes beside what runs lose, in order; how many there are. */
+static int64_t ordered(const usc_chain_sample *s, const float *run)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        if (!(s->loss[i] > 0)) continue;
+        s->room[n++] = (run != NULL ? fabs((double)run[i]) : s->device[i]) / s->loss[i];
+    }
+    qsort(s->room, (size_t)n, sizeof *s->room, ascending);
+    return n;
+}
+
+double usc_chain_spread(const usc_chain_sample *s)
+{
+    enum { N = sizeof quantiles / sizeof quantiles[0] };
+    double most[N] = {0}, over = 0;
+    for (int k = 0; k < s->n_runs; k++) {
+        const int64_t n = ordered(s, s->runs + k * s->n);
+        for (int q = 0; q < N && n > 0; q++)
+            most[q] =
+                fmax(most[q], s->room[(int64_t)(quantiles[q].at * (double)(n - 1))]);
+    }
+    const int64_t n = ordered(s, NULL);
+    for (int q = 0; q < N; q++) {
+        if (n < quantiles[q].least) continue;
+        const double z = s->room[(int64_t)(quantiles[q].at * (double)(n - 1))];
+        if (z > 0) over = fmax(over, z / (quantiles[q].times * most[q]));
+    }
+    return over;
+}
