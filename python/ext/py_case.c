@@ -91,7 +91,6 @@ static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
                         PyObject **device, known *k)
 {
     static char *names[] = {
-    static char *names[] = {
         "path",         "device",   "bytes",    "dtype",      "captured",
         "free",         "exact",    "pairs",    "rounding",   "linear",
         "never_rounds", "gradient", "single",   "admissible", "any_float",
