@@ -317,7 +317,8 @@ def _with(node, side, k):
         given = iter(tensors)
         mine = [next(given) if slots_of(a) else a for a in node.args]
         if k is None:
-            return side(node, func(*args, **kwargs), mine)
+            out = func(*args, **kwargs)
+            return (side(node, out[0], mine), *out[1:]) if isinstance(out, tuple) else side(node, out, mine)
         return func(*args[:k], side(node, args[k], mine), *args[k + 1 :], **kwargs)
 
     return Given(edit, tuple(held))

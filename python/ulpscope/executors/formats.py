@@ -2,6 +2,8 @@
 """Numbers of narrower formats: doubles rounded to them, by whatever rounding to integers.
 Neighbours: `judges.answers` (runs in them), `causes.emulate` (causes)."""
 
+import math
+
 import torch
 
 # name -> significand bits, smallest normal exponent, largest exponent
@@ -26,7 +28,8 @@ def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
     exponent = torch.frexp(x)[1].double() - 1
     quantum = torch.exp2(exponent.clamp(min=emin) - (bits - 1))
     y = integer(x / quantum) * quantum
-    y = torch.where(y.abs() >= 2.0 ** (emax + 1), torch.copysign(x * 0 + torch.inf, x), y)
+    top = math.ldexp(1, emax + 1) if emax < 1023 else math.inf
+    y = torch.where(y.abs() >= top, torch.copysign(x * 0 + torch.inf, x), y)
     return torch.where(x.isfinite(), y, x)
 
 
