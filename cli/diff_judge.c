@@ -200,8 +200,7 @@ static void keep_unjudged(diff_unjudged *u, pair *p)
 {
     for (int side = 0; side < 2; side++) {
         const char *verdict = p->verdict[side];
-        if (verdict == NULL ||
-            (strcmp(verdict, "unjudged") != 0 && strcmp(verdict, "unsupported") != 0))
+        if (verdict == NULL || !usc_verdict_missing(usc_verdict_by_text(verdict)))
             continue;
         if (add_unjudged(u, p->sentence[side], verdict)) p->sentence[side] = NULL;
         return;

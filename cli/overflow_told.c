@@ -19,8 +19,7 @@ static const char elsewhere[] =
 static bool is_silent(usc_verdict verdict)
 {
     return verdict == USC_VERDICT_CRASHED || verdict == USC_VERDICT_TIMEOUT ||
-           verdict == USC_VERDICT_UNJUDGED || verdict == USC_VERDICT_UNSUPPORTED ||
-           verdict == USC_N_VERDICTS;
+           usc_verdict_missing(verdict) || verdict == USC_N_VERDICTS;
 }
 
 overflow_told overflow_tell(const overflow_evidence *e, const char **words)

@@ -18,6 +18,7 @@ USC_BEGIN_DECLS
     X(WRONG, "wrong", 1)                                                                 \
     X(REDUCED, "reduced", 1)                                                             \
     X(INTERMITTENT, "intermittent", 1)                                                   \
+    X(INTERNAL, "internal", 0)                                                           \
     X(UNDEFINED, "undefined", 0)                                                         \
     X(UNJUDGED, "unjudged", 0)                                                           \
     X(UNSUPPORTED, "unsupported", 0)                                                     \
@@ -36,6 +37,10 @@ USC_API const char *usc_verdict_text(usc_verdict verdict);
 
 /** The verdict with that text; USC_N_VERDICTS where there is none. */
 USC_API usc_verdict usc_verdict_by_text(const char *text);
+
+/** Whether a verdict says that nobody judged: internal (a mistake of ulpscope itself),
+ * unjudged, unsupported. */
+USC_API bool usc_verdict_missing(usc_verdict verdict);
 
 /** Whether a verdict makes `check` exit with 1 when nothing excuses it. */
 USC_API bool usc_verdict_flagged(usc_verdict verdict);

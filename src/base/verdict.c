@@ -29,3 +29,9 @@ bool usc_verdict_flagged(usc_verdict verdict)
 {
     return (unsigned)verdict < USC_N_VERDICTS && rows[verdict].flagged;
 }
+
+bool usc_verdict_missing(usc_verdict verdict)
+{
+    return verdict == USC_VERDICT_INTERNAL || verdict == USC_VERDICT_UNJUDGED ||
+           verdict == USC_VERDICT_UNSUPPORTED;
+}

@@ -165,8 +165,7 @@ static const char *word_of(const item *i)
         return "FALSE";
     if (i->status[0] != '\0' && strcmp(i->status, "unjudged") != 0)
         return strcmp(i->status, "pass") == 0 ? "TRUE" : "FALSE";
-    if (i->verdict == USC_VERDICT_UNJUDGED || i->verdict == USC_VERDICT_UNSUPPORTED ||
-        i->verdict == USC_VERDICT_UNDEFINED)
+    if (usc_verdict_missing(i->verdict) || i->verdict == USC_VERDICT_UNDEFINED)
         return "SKIP";
     return i->verdict == USC_VERDICT_PASS ? "TRUE" : "FALSE";
 }

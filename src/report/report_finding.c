@@ -40,7 +40,8 @@ static double share_of(const usc_result_row *row, const usc_metric *excused)
 
 usc_row_facts usc_row_facts_of(const usc_result_row *row)
 {
-    usc_row_facts facts = {.loss = (double)NAN, .excuse = "", .reason = ""};
+    usc_row_facts facts = {
+        .loss = (double)NAN, .excuse = "", .reason = "", .internal = ""};
     for (int i = 0; i < row->n_metrics; i++) {
         const usc_metric *m = &row->metrics[i];
         if (strcmp(m->name, "excused") == 0)
@@ -61,22 +62,19 @@ usc_row_facts usc_row_facts_of(const usc_result_row *row)
             facts.usual = m->text != NULL || m->value > 0;
         else if (strcmp(m->name, "reason") == 0)
             facts.reason = text_of(m->text);
+        else if (strcmp(m->name, "internal") == 0)
+            facts.internal = text_of(m->text);
     }
     return facts;
 }
 
 /* ---- which rows are one finding ---- */
 
-static bool is_missing(usc_verdict v)
-{
-    return v == USC_VERDICT_UNJUDGED || v == USC_VERDICT_UNSUPPORTED;
-}
-
 /* Rows of older versions hold their reason in the sentence alone: "OP is VERDICT: WHY".
  */
 static const char *reason_of(const usc_result_row *row, usc_verdict v)
 {
-    if (!is_missing(v)) return "";
+    if (!usc_verdict_missing(v)) return "";
     const usc_row_facts facts = usc_row_facts_of(row);
     if (facts.reason[0] != '\0') return facts.reason;
     const char *sentence = text_of(row->sentence), *at = sentence;
@@ -356,7 +354,8 @@ static bool excuses(const usc_allow *allow, const usc_report_finding *f)
 static bool may_flag(const usc_report_finding *f, const usc_report_options *options)
 {
     const bool strict = options != NULL && options->strict;
-    const bool open = is_missing(f->verdict) || f->verdict == USC_VERDICT_UNDEFINED;
+    const bool open =
+        usc_verdict_missing(f->verdict) || f->verdict == USC_VERDICT_UNDEFINED;
     return usc_verdict_flagged(f->verdict) || (strict && open);
 }
 

@@ -5,8 +5,7 @@
 
 static bool is_missing(usc_verdict verdict)
 {
-    return verdict == USC_VERDICT_UNDEFINED || verdict == USC_VERDICT_UNJUDGED ||
-           verdict == USC_VERDICT_UNSUPPORTED;
+    return verdict == USC_VERDICT_UNDEFINED || usc_verdict_missing(verdict);
 }
 
 double usc_report_judged(const usc_report *r, const usc_report_options *options)
@@ -14,8 +13,9 @@ double usc_report_judged(const usc_report *r, const usc_report_options *options)
     usc_report_options all = {0};
     if (options != NULL) all = *options;
     all.strict = true; /* else nothing has to allow them */
-    int64_t n_missing = r->n[USC_VERDICT_UNDEFINED] + r->n[USC_VERDICT_UNJUDGED] +
-                        r->n[USC_VERDICT_UNSUPPORTED];
+    int64_t n_missing = 0;
+    for (int v = 0; v < USC_N_VERDICTS; v++)
+        n_missing += is_missing((usc_verdict)v) ? r->n[v] : 0;
     int64_t n = r->n_rows;
     for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
         if (is_missing(f->verdict) && usc_report_finding_allowed(f, &all)) {
@@ -38,6 +38,7 @@ bool usc_report_thin(const usc_report *r, const usc_report_options *options)
 
 int usc_report_exit_code(const usc_report *report, const usc_report_options *options)
 {
+    if (report->n[USC_VERDICT_INTERNAL] > 0) return 2; /* not of a cause */
     for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
         if (usc_report_finding_flagged(f, options)) return 1;
     const int64_t n_judged =

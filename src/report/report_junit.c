@@ -44,8 +44,7 @@ static bool fails(const usc_case_row *row, const usc_report_options *options)
 static bool skipped(const usc_case_row *row)
 {
     const usc_verdict v = row->finding->verdict;
-    return v == USC_VERDICT_UNJUDGED || v == USC_VERDICT_UNSUPPORTED ||
-           v == USC_VERDICT_UNDEFINED;
+    return v == USC_VERDICT_UNDEFINED || usc_verdict_missing(v);
 }
 
 /* The worst row that decides comes first; a case where nothing was judged is skipped. */

@@ -121,6 +121,10 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     r->n[v]++;
     r->n_rows++;
     r->n_calls += row->stands_for > 0 ? row->stands_for : 1;
+    if (facts.internal[0] != '\0' && r->internal == NULL) {
+        r->internal = usc_report_keep(r, facts.internal);
+        r->internal_op = usc_report_keep(r, row->op);
+    }
     sum_times(r, row, &facts);
     sum_odd_inputs(r, &facts, row->call, v);
     usc_status st = sum_excused(r, &facts, row->call, err);

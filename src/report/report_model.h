@@ -28,13 +28,14 @@ typedef struct usc_place {
 
 /* What the metrics of a row say of the call as a whole. */
 typedef struct usc_row_facts {
-    double loss;        /* effect on the loss to first order; NaN: not known */
-    int64_t t_causes;   /* ns */
-    bool nan, inf;      /* among the inputs */
-    bool usual;         /* no worse than torch's own CPU kernel of that dtype */
-    double excused;     /* largest share of an output's elements that went free */
-    const char *excuse; /* codes of what excused them; "" */
-    const char *reason; /* why it could not be judged; "" */
+    double loss;          /* effect on the loss to first order; NaN: not known */
+    int64_t t_causes;     /* ns */
+    bool nan, inf;        /* among the inputs */
+    bool usual;           /* no worse than torch's own CPU kernel of that dtype */
+    double excused;       /* largest share of an output's elements that went free */
+    const char *excuse;   /* codes of what excused them; "" */
+    const char *reason;   /* why it could not be judged; "" */
+    const char *internal; /* a mistake of ulpscope in the search for a cause; "" */
 } usc_row_facts;
 
 /* A line of a source. */
@@ -116,6 +117,7 @@ struct usc_report {
     usc_run_key *run; /* table run */
     int64_t n_rows, n_calls;
     int64_t n[USC_N_VERDICTS];
+    const char *internal, *internal_op; /* the first mistake of ours; NULL: none */
     usc_report_finding *findings, **findings_end; /* worst first */
     usc_index findings_index, ops_index;
     usc_op_sum *ops; /* the one with the worst finding first */

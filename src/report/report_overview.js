@@ -90,7 +90,7 @@ function drawAccused() {
 }
 
 function drawReasons(box) {
-  const open = data.findings.filter((f) => f.verdict === "unjudged" || f.verdict === "unsupported");
+  const open = data.findings.filter((f) => ["internal", "unjudged", "unsupported"].includes(f.verdict));
   if (open.length === 0) return;
   box.append(el("div", { class: "card" }, el("h3", null, "Not judged, and why"),
     table([["Verdict"], ["Operator"], ["Calls", "number"], ["Reason"]],

@@ -12,7 +12,7 @@ const LOST = [4, 8, 14, 18]; // bits lost, where the next colour begins: TF32 lo
 /* Which look a call has: dead, l5 to l1 by bits lost, open (not judged), free, pass. */
 function lookOf(c) {
   if (c.verdict === "crashed" || c.verdict === "timeout" || c.verdict === "nonfinite") return "dead";
-  if (c.verdict === "unjudged" || c.verdict === "unsupported") return "open";
+  if (["internal", "unjudged", "unsupported"].includes(c.verdict)) return "open";
   if (c.verdict === "undefined") return "free";
   if (c.verdict === "pass") return c.excused > MUCH ? "free" : "pass";
   if (typeof c.bits !== "number") return "l5";

@@ -51,6 +51,9 @@ static void put_flagged(usc_out *o, usc_report *r, const usc_report_options *opt
 /* What is neither flagged nor right, so that silence is not taken for success. */
 static void put_rest(usc_out *o, const usc_report *r)
 {
+    if (r->n[USC_VERDICT_INTERNAL] > 0)
+        usc_out_format(o, "; %lld not judged for an internal error",
+                       (long long)r->n[USC_VERDICT_INTERNAL]);
     const int64_t unjudged = r->n[USC_VERDICT_UNJUDGED];
     const int64_t unsupported = r->n[USC_VERDICT_UNSUPPORTED];
     if (unjudged > 0 && unsupported > 0)

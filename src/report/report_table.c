@@ -154,7 +154,7 @@ static usc_status finding(usc_table *t, const usc_report_finding *f)
 
 static bool listed(const usc_report_finding *f)
 {
-    return f->verdict != USC_VERDICT_UNJUDGED && f->verdict != USC_VERDICT_UNSUPPORTED;
+    return !usc_verdict_missing(f->verdict);
 }
 
 static usc_status findings(usc_table *t)
@@ -486,6 +486,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     usc_table_excused(&t);
     usc_table_low(&t);
     if (report->has_baseline) baseline(&t);
+    reasons(&t, USC_VERDICT_INTERNAL);
     reasons(&t, USC_VERDICT_UNJUDGED);
     reasons(&t, USC_VERDICT_UNSUPPORTED);
     if (report->n_ops > 0) operators(&t);

@@ -17,7 +17,8 @@ enum { MOST_TOLD = 4, REASON_SIZE = 200, REMEDY_SIZE = 160 };
 static const struct {
     const char *holds, *remedy;
 } remedies[] = {
-    {"--import", ""}, /* it says so itself */
+    {"internal error", ""}, /* it says so itself */
+    {"--import", ""},       /* so does this */
     {"ill-conditioned", "judge it on tamer inputs"},
     {"overflows", "judge it on tamer inputs"},
     {"needs more memory", "run it where there is more"},
@@ -130,22 +131,26 @@ usc_status usc_unjudged_put(const usc_unjudged *items, size_t n, const usc_sink 
 
 /* ---- of a report ---- */
 
-static bool is_left_out(const usc_report_finding *f)
-{
-    return f->verdict == USC_VERDICT_UNJUDGED || f->verdict == USC_VERDICT_UNSUPPORTED;
-}
-
 usc_status usc_report_unjudged(usc_report *report, const usc_sink *sink, usc_error *err)
 {
     size_t n = 0;
     for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
-        n += is_left_out(f);
+        n += usc_verdict_missing(f->verdict);
     usc_unjudged *items = usc_report_take(report, (n + 1) * sizeof *items);
     if (items == NULL) return usc_report_no_memory(report, err);
     n = 0;
     for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
-        if (is_left_out(f))
+        if (usc_verdict_missing(f->verdict))
             items[n++] = (usc_unjudged){f->op, usc_report_finding_reason(f), f->n_rows};
-    const usc_status st = usc_unjudged_put(items, n, sink, err);
-    return st == USC_OK && n > 0 ? sink->write(sink->ctx, "\n", 1, err) : st;
+    usc_status st = usc_unjudged_put(items, n, sink, err);
+    if (st == USC_OK && n > 0) st = sink->write(sink->ctx, "\n", 1, err);
+    if (st != USC_OK || report->internal == NULL) return st;
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    usc_out_text(&o, "not all causes were tried: ");
+    usc_out_terminal(&o, report->internal_op, strlen(report->internal_op));
+    usc_out_text(&o, " (");
+    put_reason(&o, report->internal);
+    usc_out_text(&o, ")\n");
+    return usc_out_end(&o);
 }

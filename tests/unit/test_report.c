@@ -200,8 +200,12 @@ static void flagged_verdicts_give_1(void **state)
     (void)state;
     for (int v = 0; v < USC_N_VERDICTS; v++) {
         const char *text = usc_verdict_text((usc_verdict)v);
-        assert_int_equal(code_of(text, NULL, false), usc_verdict_flagged((usc_verdict)v));
+        const int code =
+            v == USC_VERDICT_INTERNAL ? 2 : usc_verdict_flagged((usc_verdict)v);
+        assert_int_equal(code_of(text, NULL, false), code);
     }
+    assert_int_equal(code_of("internal", "internal", false), 2);
+    assert_int_equal(code_of("internal", NULL, true), 2);
     assert_int_equal(code_of("unjudged", NULL, true), 1);
     assert_int_equal(code_of("unsupported", NULL, true), 1);
     assert_int_equal(code_of("undefined", NULL, true), 1);
