@@ -7,8 +7,8 @@ Lines on standard input, one JSON object each: {"trace": folder, "base": calls b
 call, where one before died over it}, {"reference": file} with what the program registered
 (`session.handed`), {"pause": n} where nothing is to come for now, {"end": true}. Lines
 on standard output: {"finding": {...}} of what does not pass, {"done": folder, "judged": n, "left":
-{why: n}, "unjudged": [[op, why, n]]}, {"paused": n}, {"remark": text}, {"trouble": text}. The file judge.at says what is in work, should this
-process die, as it does where a call takes longer than the limit. Where the program is gone, so is this
+{why: n}, "unjudged": [[op, why, n]]}, {"paused": n}, {"remark": text}, {"internal": text} of a mistake of ours,
+{"trouble": text}. The file judge.at says what is in work, should this process die, as it does where a call takes longer than the limit. Where the program is gone, so is this
 process, with all that lies in the folder it was told of.
 """
 

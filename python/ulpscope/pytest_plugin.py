@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from .calls.foreign import is_ours, our_words
+
 MARK = "ulpscope(inputs=..., backward=..., device=..., repeat=...): defaults of ulpscope_check in this test"
 KEYS = ("inputs", "backward", "device", "repeat")
 SENT = "ulpscope_rows"  # workeroutput key
@@ -107,7 +109,7 @@ class Recorder:
         try:
             self.write(session.config)
         except Exception as problem:  # a report that fails must not hide the tests' results
-            self.failed = str(problem)
+            self.failed = our_words(problem) if is_ours(problem) else str(problem)
 
     def write(self, config):
         """result.db, and what `ulpscope report` makes of it."""
@@ -143,7 +145,7 @@ class Recorder:
         where = os.path.join(self.out, "report.html")
         from . import _core
 
-        left = [(row["op"], _reason(row), 1) for row in self.rows if row["verdict"] in ("unjudged", "unsupported")]
+        left = [(row["op"], _reason(row), 1) for row in self.rows if row["verdict"] in ("internal", "unjudged", "unsupported")]
         terminalreporter.write_line(f"ulpscope: {len(self.rows) - len(left):,} calls judged, {where}")
         if left:
             terminalreporter.write_line(_core.unjudged(left))

@@ -19,6 +19,7 @@ import os
 import sys
 import time
 
+from .calls.foreign import is_ours, our_words
 from .executors.process import die_with_parent
 
 PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
@@ -75,6 +76,7 @@ def plain_words(problem):
     if isinstance(problem, ModuleNotFoundError) and problem.name == "torch":
         return (f"{sys.executable} has no torch: install it there (pip install torch), or name "
                 "an interpreter that has it in ULPSCOPE_PYTHON")  # fmt: skip
+
     return f"{problem}" or type(problem).__name__
 
 
@@ -128,7 +130,7 @@ def main():
         prepare(settings)
         bench, facts = opened(settings, channel, before)
     except Exception as problem:  # whatever it is, the coordinator says it
-        channel.send(fatal=plain_words(problem))
+        channel.send(fatal=our_words(problem) if is_ours(problem) else plain_words(problem))
         return 2
     gc.collect()
     gc.freeze()  # torch's modules stay: to look through them again and again took a fifth of a case's time

@@ -19,5 +19,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # bits hang on it: tests of one process that use the device before and after another set it.
 torch.set_num_threads(1)
 
+# A mistake of ours is raised, also where a program that is not ours must not be hurt by it.
+os.environ["ULPSCOPE_STRICT"] = "1"
+
 # Unbuffered, a print of several words is several writes, and ranks that share an output mix them.
 os.environ.pop("PYTHONUNBUFFERED", None)

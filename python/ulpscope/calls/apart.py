@@ -11,6 +11,7 @@ import functools
 
 import torch
 
+from .foreign import theirs
 from .replay import mapped, rebuilt, scales_of
 
 aten = torch.ops.aten
@@ -43,13 +44,16 @@ def apart(function, args, kwargs):
 
         def joined(value):
             if isinstance(value, Apart):
-                return next(left)(**value)
+                make = next(left)
+                if None in value.values():
+                    raise ValueError("a tensor is made of all its parts")
+                return make(**value)
             if isinstance(value, (list, tuple, dict)):
                 return rebuilt(value, lambda _, item: joined(item))
             return value
 
         args, kwargs = joined(args), joined(kwargs)
-        return function(*args, **kwargs)
+        return theirs(function, *args, **kwargs)
 
     return together, args, kwargs
 

@@ -15,6 +15,7 @@ import json
 import torch
 
 from .exact import never_rounds
+from .foreign import theirs
 from .mode import Mode, any_complex
 from .replay import BadCall, base_name, bind_exact, fit, outputs_of, tensors_in
 
@@ -42,7 +43,7 @@ def under(function, kinds):
         with contextlib.ExitStack() as stack:
             for kind, dtype in kinds.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
-            return function(*args, **kwargs)
+            return theirs(function, *args, **kwargs)
 
     return run
 
@@ -55,7 +56,7 @@ class Casts(Mode):
         self.rounded, self.n_low = {}, 0  # address of a storage -> dtype
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
+        out = theirs(func, *args, **(kwargs or {}))
         if not any(t.dtype in LOW for t in tensors_in(out)):
             return out
         source = args[0] if args else None

@@ -16,6 +16,7 @@ from .arguments import Arguments, arguments_of
 from .autocast import LOW, under
 from .exact import never_rounds
 from .flex import in_the_open
+from .foreign import foreign, theirs
 from .indices import INDEX_OPS, chosen_by
 from .kernels import is_extension, kernel_of, overload_of
 from .meaning import Meaning
@@ -101,7 +102,7 @@ class Log(Mode):
         self.chosen, self.drawn, self.operators = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
+        out = theirs(func, *args, **(kwargs or {}))
         returns = func._schema.returns
         makes = not any(r.alias_info for r in returns)
         self.steps += makes
@@ -149,9 +150,9 @@ class Dropouts(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name not in self.NAMES or not args:
-            return func(*args, **kwargs)
+            return theirs(func, *args, **kwargs)
         before = args[0].detach().clone()
-        out = func(*args, **kwargs)
+        out = theirs(func, *args, **kwargs)
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         self.drawn.append((name, Arguments(input=before, p=p), _copies(out)))
         return out
@@ -322,6 +323,7 @@ def learn(call):
         call.returned = "" if flatten(result) else nothing_in(result)
         call.native = {p: plain(t).clone() for p, t in as_numbers(call, outputs).items()}
     except Exception as problem:  # the CPU refuses these dtypes: float32 may do
+        foreign(problem)
         call.problem = clause(problem)
         return
     call.answers = meaning.answers

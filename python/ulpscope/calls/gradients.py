@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from .callable import name_of
+from .foreign import theirs
 from .replay import mapped
 
 FIRST = 1009  # of the cotangents of gradients
@@ -56,7 +57,7 @@ def with_gradients(fn, twice=False, own=None):
             state, args = ({k: leaf(v) if k in own else v for k, v in args[0].items()},), args[1:]
         args, kwargs = mapped(args, leaf), mapped(kwargs, leaf)
         with torch.enable_grad():
-            result = fn(*state, *args, **kwargs)
+            result = theirs(fn, *state, *args, **kwargs)
             outputs = [t for t in _with_grad(result)]
             if not outputs or not leaves:  # nothing hangs on an input
                 return result, []

@@ -2,13 +2,14 @@
 """Operators by their names. Some are there only after a module of torch, or of a package beside
 it, was imported: that is tried before anybody is asked to name one. Serves `replay`."""
 
-import contextlib
 import importlib
 import importlib.util
 import os
 import sys
 
 import torch
+
+from .foreign import foreign, set_aside
 
 # Modules of torch and of its sister packages that register operators when they are imported.
 OPERATOR_HOMES = {
@@ -35,7 +36,8 @@ def _operator(name, module):
         if module is not None:
             importlib.import_module(module)
         return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
-    except Exception:  # whatever a module raises that cannot be imported here
+    except Exception as problem:  # whatever a module raises that cannot be imported here
+        foreign(problem)
         return None
 
 
@@ -75,7 +77,7 @@ def import_modules(recorded, named):
     for module in recorded:
         # It may be gone: then its operators are unknown here, and the verdict of their calls
         # says what to do.
-        with contextlib.suppress(Exception):
+        with set_aside():
             import_it(module)
     there = {_file(module) for module in recorded}
     for module in named:

@@ -11,6 +11,8 @@ import math
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .foreign import foreign, theirs
+
 WORKED = (torch.float64, torch.float32)  # the dtypes of replays
 
 
@@ -27,7 +29,8 @@ def _rms_eps(dtype):
     try:
         x = torch.full((1,), 2.0**-14 if dtype == torch.float16 else 2.0**-40, dtype=dtype)
         seen = float(x) ** 2 * (1 / float(torch.rms_norm(x, [1])) ** 2 - 1)
-    except Exception:  # no rms_norm in this dtype, or none in this torch
+    except Exception as problem:  # no rms_norm in this dtype, or none in this torch
+        foreign(problem)
         seen = torch.finfo(torch.float32).eps
     known = {torch.finfo(d).eps for d in (dtype, torch.float32)}
     return min(known, key=lambda eps: abs(math.log(eps / seen)) if seen > 0 else eps)
@@ -129,7 +132,7 @@ def resolved(call, function):
 
     def run(*args, **kwargs):
         args, kwargs = with_filled(name, args, kwargs, values)
-        return function(*args, **kwargs)
+        return theirs(function, *args, **kwargs)
 
     return run
 
@@ -174,7 +177,7 @@ class Meaning(TorchFunctionMode):
         values = filled(name, args, kwargs) if name else {}
         if values:
             self.answers.append((name, values))
-        out = func(*args, **kwargs)
+        out = theirs(func, *args, **kwargs)
         asked = _asked(func, out)
         if asked:
             self.answers.append((asked, out))
@@ -212,6 +215,6 @@ class Meant(TorchFunctionMode):
         if values:
             values, schema = self._answer(name, values), getattr(func, "_schema", None)
             args, kwargs = with_filled(name, args, kwargs, fitted(schema, values) if schema else values)
-        out = func(*args, **kwargs)
+        out = theirs(func, *args, **kwargs)
         asked = _asked(func, out)
         return self._answer(asked, out) if asked else out

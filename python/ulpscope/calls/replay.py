@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 
 from .contents import Contents
+from .foreign import theirs
 from .functions import find as function_named
 from .homes import OPERATOR_HOMES, operator
 
@@ -290,7 +291,7 @@ class Bound:
 
     def run(self, function):
         with torch.set_grad_enabled(self.grad):
-            return function(*self.args, **self.kwargs)
+            return theirs(function, *self.args, **self.kwargs)
 
 
 LAZY = {"conj": torch.Tensor.conj, "neg": torch._neg_view}

@@ -4,6 +4,7 @@ win. Serves `judges.answers`."""
 
 import torch
 
+from .foreign import foreign
 from .indices import name_of_one, operator_of
 
 WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
@@ -23,7 +24,8 @@ def updates(call, device):
         return None
     try:
         return _updates(name, arguments, device)
-    except (RuntimeError, IndexError, TypeError, KeyError, ValueError):
+    except (RuntimeError, IndexError, TypeError, KeyError, ValueError) as problem:
+        foreign(problem)
         return None
 
 

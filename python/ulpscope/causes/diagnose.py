@@ -16,6 +16,7 @@ import warnings
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign, note
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edges, edits, emulate, fit, inside, sums
 from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_one_sided, names_range, stale, vagueness
@@ -49,7 +50,8 @@ def search(call, verdict, limit, known=""):
             place = search.place("")
             text = search.cause()
             return text, search.place(text)
-    except Exception:  # a diagnosis that fails is one that does not know
+    except Exception as problem:  # a diagnosis that fails is one that does not know
+        foreign(problem)
         return "", place
 
 
@@ -361,7 +363,8 @@ class Search:
         before = self._state()
         try:
             outputs = run()
-        except Exception:  # not every operator has every mistake
+        except Exception as problem:  # not every operator has every mistake
+            note(problem)
             return
         self._weigh(text, outputs, follow, run)
         if self._state() != before:
@@ -436,7 +439,8 @@ class Search:
     def _in_twin(self, run):
         try:
             found = self.lab.in_twin(run)
-        except Exception:  # not in that format
+        except Exception as problem:  # not in that format
+            note(problem)
             return None
         return found if found and self.path in found else None
 
@@ -485,7 +489,8 @@ class Search:
         self.lab.dtype = torch.float32
         try:
             return run()
-        except Exception:  # not in float32
+        except Exception as problem:  # not in float32
+            note(problem)
             return {}
         finally:
             self.lab.dtype = torch.float64

@@ -7,6 +7,7 @@ Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 
 from dataclasses import dataclass
 
+from ..calls.foreign import note
 from .edges import sites
 from .edits import phrase
 from .inside import with_argument
@@ -42,7 +43,8 @@ def fitted(lab, evidence, path, spend):
     for dial in dials(lab)[:MOST_DIALS]:
         try:
             value = _Solver(dial, evidence, path, spend).value(most)
-        except Exception:  # not every number can be another
+        except Exception as problem:  # not every number can be another
+            note(problem)
             continue
         if value is not None:
             plain = float(f"{value:.{WRITTEN}g}") == value

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..calls.foreign import note
 from ..calls.mode import Mode
 from ..calls.replay import base_name, is_write, mapped, written_names
 from ..executors.precision import FUSED, IN_FLOAT64
@@ -171,7 +172,8 @@ class Recording(Mode):
                 (s.shape, s.dtype) for s in slots_in(node.result)]:  # fmt: skip
                 raise Unfit("another result")
             node.inside = tuple(m for m in self.nodes[n:] if len(m.place) == len(node.place) + 1)
-        except Exception:  # not for these arguments: it stays whole
+        except Exception as problem:  # not for these arguments: it stays whole
+            note(problem)
             del self.nodes[n:]
             node.inner, self.size = None, size
         finally:

@@ -23,6 +23,7 @@ from multiprocessing.connection import Pipe
 import torch
 
 from .._core import Findings
+from ..calls.foreign import InternalError, is_ours, our_words, strictly
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel, process
 from .groups import Own
@@ -213,7 +214,9 @@ class Inquiry:
         try:
             with _asking:
                 return self._asked({"findings": list(every), "known": known}) or otherwise
-        except Exception:  # no process, no memory, nothing to send: then it is not known
+        except Exception as problem:  # no process, no memory, nothing to send: then it is not known
+            if is_ours(strictly(problem)):
+                self.verdict.internal = our_words(problem)
             return otherwise
 
     def told(self, cause, numbers=None):
@@ -231,6 +234,7 @@ class Inquiry:
             try:
                 answer = self._answered(_the_helper(), request)
                 self._places[tuple(request["findings"])] = answer["place"]
+                self.verdict.internal = next(iter(answer.get("mistakes", ())), self.verdict.internal)
                 return answer["cause"] or (spent if answer["ended"] else "")
             except Gone as gone:
                 end()
@@ -251,6 +255,8 @@ class Inquiry:
             answer = helper.ask({"number": self.number, "sizes": [memoryview(p).nbytes for p in self._parcel[:-1]],
                                  "seconds": self.seconds, "clock": clock, **request},
                                 clock + process.GRACE_SECONDS)  # fmt: skip
+            if "internal" in answer:
+                raise InternalError(answer["internal"])
             if "unfit" not in answer:
                 return answer
             self.number, self._parcel, self._way = next(_numbers), None, self._way + 1

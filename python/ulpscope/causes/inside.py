@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..calls.foreign import foreign, theirs
 from . import changes
 from .edges import COMPARING, PARTS, groups, operand, together
 from .edits import other_lists, other_values, phrase
@@ -38,7 +39,7 @@ CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "
 def apart(function, *args, **kwargs):
     """Runs as it is, held to no precision."""
     with _disable_current_modes():
-        return function(*args, **kwargs)
+        return theirs(function, *args, **kwargs)
 
 
 # ---- arguments -------------------------------------------------------------------------------
@@ -175,8 +176,9 @@ def _swapped(name):
         writes = func._schema.name.endswith("_") and hasattr(torch.ops.aten, f"{name}_")
         packet = getattr(torch.ops.aten, f"{name}_" if writes else name)
         try:
-            made = packet(*args, **kwargs)
-        except (RuntimeError, TypeError):
+            made = theirs(packet, *args, **kwargs)
+        except (RuntimeError, TypeError) as problem:
+            foreign(problem)
             made = packet(*args)
         return _instead(made, func, args, kwargs)
 

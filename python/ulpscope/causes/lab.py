@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 
 import torch
 
+from ..calls.foreign import foreign, note, theirs
 from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
@@ -52,7 +53,8 @@ class Lab:
         source = self.source()
         try:
             return self._run(make, wide, self.precision(wide) if source.held else None)
-        except Exception:  # one that cannot bear to be held to a precision runs as it is
+        except Exception as problem:  # one that cannot bear to be held to a precision runs as it is
+            foreign(problem)
             if not source.held:
                 raise
             return self._run(make, wide, None)
@@ -69,7 +71,7 @@ class Lab:
 
         def function(*args, **kwargs):
             with held or nullcontext():
-                return self.source().run(*args, **kwargs)
+                return theirs(self.source().run, *args, **kwargs)
 
         return _finished(outputs_of(self.call, bound, bound.run(function)))
 
@@ -153,7 +155,8 @@ class Lab:
         if dtype not in self._graphs:
             try:
                 self._graphs[dtype] = self._recorded(dtype == torch.float64)
-            except Exception:  # whatever a call does not bear
+            except Exception as problem:  # whatever a call does not bear
+                note(problem)
                 self._graphs[dtype] = None
         return self._graphs[dtype]
 
@@ -164,7 +167,7 @@ class Lab:
 
         def function(*args, **kwargs):
             with held or nullcontext(), recording:
-                return source.run(*args, **kwargs)
+                return theirs(source.run, *args, **kwargs)
 
         result = bound.run(function)
         quantized = any(t.is_quantized for t in tensors_in(result))

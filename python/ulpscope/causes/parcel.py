@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import torch
 
 from .._core import Finding, Findings
+from ..calls.foreign import foreign, theirs
 from ..calls.replay import bind_cast, computed, mapped, resolve, widened
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference import Reference
@@ -153,7 +154,7 @@ class Program:
 
         def watched(*args, **kwargs):
             with recording:
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         result = _plainly(bound.run(watched))
         self.result = mapped(result, lambda v: recording.slot_of(v) if isinstance(v, torch.Tensor) else v)
@@ -216,11 +217,12 @@ def packed(call, verdict, first=0):
         try:
             file = io.BytesIO()
             pickler = Pickler(file)
-            pickler.dump(_content(call, verdict, reference, *ways[way](call, reference)))
+            theirs(pickler.dump, _content(call, verdict, reference, *ways[way](call, reference)))
             return file.getvalue(), pickler.buffers, pickler.keep, way
         except MemoryError:
             raise
-        except Exception:  # whatever its globals, cells or arguments are
+        except Exception as problem:  # whatever its globals, cells or arguments are
+            foreign(problem)
             continue
     raise Unsendable("the call")
 

@@ -20,6 +20,8 @@ import time
 import types
 from multiprocessing.connection import Connection, Pipe, wait
 
+from ..calls.foreign import is_ours, noted, our_words
+
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 60  # without a question: then this process ends
 APART = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}  # devices are not its own
@@ -166,13 +168,15 @@ def work(line, memory, head, parent):
                     finding = opened(memory, request["sizes"])
                     number = request["number"]
                     process.limit("reference")
-            except Exception:  # a callable that does not work over here
-                say(line, unfit=True)
+            except Exception as problem:  # a callable that does not work over here
+                say(line, **({"internal": our_words(problem)} if is_ours(problem) else {"unfit": True}))
                 continue
             try:
                 say(line, **searched(finding, request, Limit(request, head, line)))
             except MemoryError:
                 say(line, cause="", place="", ended=False)
+            except Exception as problem:
+                say(line, internal=our_words(problem))
     finally:
         os._exit(0)
 
@@ -195,8 +199,9 @@ def searched(finding, request, limit):
 
     # What other threads burn while they wait would count as well, and more of it where there are more.
     torch.set_num_threads(1)
+    noted.clear()
     text, place = diagnose.search(finding[0], finding[1](request["findings"]), limit, request["known"])
-    return {"cause": text, "place": place, "ended": limit.ended}
+    return {"cause": text, "place": place, "ended": limit.ended, "mistakes": noted}
 
 
 class Limit:

@@ -7,6 +7,7 @@ operator), `lab` (runs them), `diagnose` (chooses).
 
 import torch
 
+from ..calls.foreign import note
 from ..executors.noise import Noise
 from .edges import together
 from .inside import apart
@@ -221,7 +222,8 @@ def noisy(lab, evidence, path):
     for some in (one_pass(lab), *naive(lab)) if evidence.floats else ():
         try:
             found = [(text, lab.run(edit)[path]) for text, edit in some]
-        except Exception:  # not for these arguments
+        except Exception as problem:  # not for these arguments
+            note(problem)
             continue
         if found and evidence.of_size([t for _, t in found]):
             return found[0][0]

@@ -8,6 +8,7 @@ import re
 
 import torch
 
+from ..calls.foreign import theirs
 from ..calls.mode import Mode
 from ..calls.replay import LEFT_ALONE, base_name, is_write, mapped
 
@@ -66,7 +67,7 @@ def _of_callable(call, dtype):
 
     def run(*args, **kwargs):
         with Rounded(dtype):
-            return function(*args, **kwargs)
+            return theirs(function, *args, **kwargs)
 
     other = copy.copy(call)
     other.function = run
@@ -128,7 +129,7 @@ class Rounded(Mode):
             written = {a.name for a in func._schema.arguments if is_write(a)}
             args = [a if n in written else mapped(a, self._tensor)
                     for n, a in zip(numbers.order, args)]  # fmt: skip
-        return func(*args, **kwargs)
+        return theirs(func, *args, **kwargs)
 
     def _tensor(self, value):
         number = isinstance(value, torch.Tensor) and not value.dim()

@@ -12,6 +12,7 @@ import torch
 from .. import _core
 from ..calls.callable import as_numbers
 from ..calls.contents import CHUNK, LARGE
+from ..calls.foreign import foreign, theirs
 from ..calls.replay import (
     Unsupported,
     bind_exact,
@@ -126,8 +127,8 @@ class TorchDevice:
             result = None
         except (torch.OutOfMemoryError, Unsupported):
             raise
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
-            raise refusal(problem) from None
+        except (RuntimeError, TypeError, ValueError) as problem:
+            raise refusal(foreign(problem)) from None
         wrong = trespass(call, bound)
         private = {base.untyped_storage().data_ptr() for base in bound.bases.values()}
         bound = None  # room for what is kept
@@ -145,17 +146,17 @@ class PythonDevice:
     def again(self, call):
         """As a TorchDevice's."""
         bound, function = bind_exact(call, lambda captured: "cpu"), call.on(lambda captured: "cpu")
-        return lambda: self.function(function, bound.args, bound.kwargs)
+        return lambda: theirs(self.function, function, bound.args, bound.kwargs)
 
     def run(self, call):
         bound = bind_exact(call, lambda captured: "cpu")
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         try:
             with torch.no_grad():
-                result = self.function(call.on(lambda captured: "cpu"), bound.args, bound.kwargs)
+                result = theirs(self.function, call.on(lambda captured: "cpu"), bound.args, bound.kwargs)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
-            raise refusal(problem) from None
+        except (RuntimeError, TypeError, ValueError) as problem:
+            raise refusal(foreign(problem)) from None
         return Answer(_detached(outputs), trespass(call, bound), before)
 
 
@@ -249,7 +250,8 @@ def unsaid_writes(call):
     bound = bind_exact(call, lambda captured: "cpu")
     try:
         bound.run(sources_of(call)[0].run)
-    except Exception:  # the CPU refuses: nothing learnt
+    except Exception as problem:  # the CPU refuses: nothing learnt
+        foreign(problem)
         return {}
     written = set(call.written())
     changed = {
@@ -308,6 +310,7 @@ def open_device(name, home="cpu", via="", mark=lambda phase: None):
     try:
         torch.empty(1, device=name)
     except Exception as problem:  # every backend has its own way to say no
+        foreign(problem)
         why = str(problem).split("\n")[0][:160]
         if why.startswith("Expected one of "):  # torch lists all types that it ever had
             why = f"torch has no device type '{kind}'"

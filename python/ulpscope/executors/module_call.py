@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.callable import Composite, learn
+from ..calls.foreign import theirs
 from ..calls.read_call import bare_call, fill_storage, tensor_of, view_of
 from ..calls.replay import (
     BadCall,
@@ -126,7 +127,7 @@ def _rounding(call, formats, draw):
     function = _on_cpu(call)
 
     def run(*args, **kwargs):
-        result = function(*args, **kwargs)
+        result = theirs(function, *args, **kwargs)
         for path, name in formats.items():
             value = _at(args, kwargs, path) if path in call.mutated else _part(result, path, call, _plainly)
             side = 0 if draw is None else torch.rand(value.shape, generator=draw, dtype=value.dtype) - 0.5
@@ -147,7 +148,7 @@ def _at(args, kwargs, path):
 
 
 def _plainly(function, args, kwargs):
-    return function(*args, **kwargs)
+    return theirs(function, *args, **kwargs)
 
 
 class Builder:

@@ -9,6 +9,7 @@ import math
 import torch
 from torch._decomp import decomposition_table
 
+from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from .algorithms import FIRST, LAST, accumulated, by_matrix, n_points
 from .formats import to_format
@@ -100,7 +101,8 @@ class Steps(Mode):
             try:
                 with self:
                     return formula(*args, **kwargs)
-            except Exception:  # a formula that does not serve here: the operator does
+            except Exception as problem:  # a formula that does not serve here: the operator does
+                foreign(problem)
                 pass
         out = sound(func)(*args, **kwargs)
         if is_transform(func):
@@ -304,7 +306,8 @@ def _exactly(func, args, kwargs, scale=1.0):
         out = func(*[_wide(a, scale) for a in args],
                    **{k: _wide(v, scale) for k, v in kwargs.items()})  # fmt: skip
         return out[0] if isinstance(out, tuple) else out
-    except Exception:  # whatever an operator raises
+    except Exception as problem:  # whatever an operator raises
+        foreign(problem)
         return None
 
 

@@ -9,12 +9,12 @@ lists are long: an output that needs replays gets those of its own place in the 
 import copy
 import re
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import torch
 
+from ..calls.foreign import set_aside
 from ..calls.replay import base_name
 from .precision import FUSED
 from .reference import Reference
@@ -150,7 +150,7 @@ class Operands:
 
 def _until_it_fails(results):
     """What a generator gives before it raises, if it does."""
-    with suppress(Exception):
+    with set_aside():
         yield from results
 
 

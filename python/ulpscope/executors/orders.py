@@ -8,6 +8,7 @@ import math
 import torch
 
 from ..calls.exact import never_rounds
+from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from .precision import sound
 
@@ -56,7 +57,8 @@ def is_whole(reference, path, dtypes=frozenset({torch.float32})):
     mode = _Whole()
     try:
         reference.in_float32(mode)
-    except Exception:  # whatever an operator raises there
+    except Exception as problem:  # whatever an operator raises there
+        foreign(problem)
         return False
     return mode.holds
 
@@ -79,7 +81,8 @@ def is_whole_step(func, args, kwargs, out):
     """Whether no order of adding rounds the result of one operator."""
     try:
         return _is_whole(func, args, kwargs, out)
-    except Exception:  # it does not exist in float64, or not of sizes
+    except Exception as problem:  # it does not exist in float64, or not of sizes
+        foreign(problem)
         return False
 
 

@@ -14,6 +14,7 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo import list_backends, register_backend
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ..calls.foreign import foreign, theirs
 from ..calls.verdicts import clause
 from .jax_table import table
 
@@ -62,7 +63,7 @@ def of_jax(module, args):
     run = jax.jit(lambda *given: walked(graph, functions, given))
 
     def call(*given):
-        return [back(t) for t in run(*map(there, given))]
+        return [back(t) for t in theirs(run, *map(there, given))]
 
     return call
 
@@ -81,7 +82,7 @@ def walked(graph, functions, given):
             args = torch.fx.node.map_arg(node.args, lambda n: values[n])
             kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: values[n])
             if not hasattr(node.target, "overloadpacket"):  # getitem
-                values[node] = node.target(*args)
+                values[node] = theirs(node.target, *args)
                 continue
             name, like = _name(node), node.meta["val"]
             args = _as_torch_reads(name, like, args)
@@ -152,6 +153,7 @@ def of_onnxruntime(module, args):
         options.log_severity_level, options.intra_op_num_threads = 4, torch.get_num_threads()
         session = onnxruntime.InferenceSession(exported.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as problem:  # of the exporter or of the session, each of its own kinds
+        foreign(problem)
         raise NotImplementedError(f"not supported: {clause(problem)}") from None
     names = [i.name for i in session.get_inputs()]
     if len(names) != len(args):

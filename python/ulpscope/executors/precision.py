@@ -10,6 +10,7 @@ from functools import cache
 import torch
 
 from ..calls.apart import IN_FLOAT64 as OF_QUANTIZED
+from ..calls.foreign import foreign, theirs
 from ..calls.kernels import STANDARD, kernel_of
 from ..calls.meaning import Meant, resolved
 from ..calls.mode import Mode
@@ -75,8 +76,9 @@ class Widen(Mode):
             try:
                 if within is not None:
                     with self, Meant(None, self.means):
-                        return within(*args, **kwargs)
-            except Exception:  # a kernel that cannot bear it: as it is
+                        return theirs(within, *args, **kwargs)
+            except Exception as problem:  # a kernel that cannot bear it: as it is
+                foreign(problem)
                 pass
         return (run or _or_formula(func))(*args, **kwargs)
 
@@ -91,7 +93,8 @@ class Widen(Mode):
         as_floats = lambda v: v.to(self.dtype) if isinstance(v, torch.Tensor) else v  # noqa: E731
         try:
             return sound(func)(*map(as_floats, args), **{k: as_floats(v) for k, v in kwargs.items()})
-        except (RuntimeError, TypeError, NotImplementedError):  # they are indices or truths to it
+        except (RuntimeError, TypeError) as problem:  # they are indices or truths to it
+            foreign(problem)
             return out
 
     def _wide(self, value):
@@ -244,6 +247,7 @@ def _or_formula(func):
         try:
             return own(*args, **kwargs)
         except (RuntimeError, ValueError, TypeError) as refused:
+            foreign(refused)
             try:
                 return formula(func._schema, args, kwargs)
             except formulas.NoReference as problem:

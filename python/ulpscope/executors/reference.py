@@ -15,6 +15,7 @@ import torch
 from .. import _core
 from ..calls.exact import never_rounds
 from ..calls.flex import in_the_open
+from ..calls.foreign import foreign, set_aside, theirs
 from ..calls.gauges import in_gauge_of, with_noise
 from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
@@ -127,6 +128,7 @@ class Reference:
             try:
                 out = self._run_source(source, dtype_of, contents)
             except Exception as raised:  # whatever an operator raises
+                foreign(raised)
                 problem = problem or raised
                 continue
             self._chosen[dtype_of] = source
@@ -139,7 +141,8 @@ class Reference:
         function = self._held(dtype_of, source.run) if source.held else source.run
         try:
             return self._run_plain(dtype_of, contents, function, source.partial)
-        except Exception:
+        except Exception as problem:
+            foreign(problem)
             if not source.own:
                 raise
             out = self._run_plain(dtype_of, contents, self._as_it_is(source.run))
@@ -150,7 +153,7 @@ class Reference:
         """The function, which rounds inside where it does."""
         def as_it_is(*args, **kwargs):
             with self._meant():
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         return as_it_is
 
@@ -164,7 +167,7 @@ class Reference:
             kind = mode or (Kept if getattr(self.call, "keeps_low", False) else Widen)
             meant = self._meant()  # first: what it asks is noted without the mode
             with kind(torch.float64 if wide else torch.float32, self._means()), meant:
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         return held
 
@@ -173,7 +176,8 @@ class Reference:
         (it looks at bits, or at its callers) runs as it is."""
         try:
             return self._run_plain(dtype_of, contents, self._held(dtype_of, function))
-        except Exception:  # whatever it raises, the second run raises as well
+        except Exception as problem:  # whatever it raises, the second run raises as well
+            foreign(problem)
             out = self._run_plain(dtype_of, contents, self._as_it_is(function))
             if function is self.call.function and dtype_of is widened and contents is None:
                 self._lifts = False
@@ -201,7 +205,8 @@ class Reference:
         try:
             with meaning:
                 self._run_plain(_as_given, None, source.run)
-        except Exception:  # whatever an operator raises
+        except Exception as problem:  # whatever an operator raises
+            foreign(problem)
             return None
         finally:
             torch.random.set_rng_state(state)
@@ -342,7 +347,7 @@ class Reference:
         """Takes the float64 run of a function that cannot be kept wide: it reads float32's bytes from tensors that
         it has cast, and is given float64's."""
         lifted, self._lifts = self.truth, False
-        with contextlib.suppress(Exception):  # whatever it raises
+        with set_aside():
             self.truth = self.wide()
         self._lifts = self.truth is lifted or not self._is_alike(narrow)
         if self._lifts:
@@ -384,7 +389,8 @@ class Reference:
         contents = {k: t * FINE for k, t in self._perturbed(0).items()}
         try:
             moved = self.wide(contents)
-        except Exception:  # outside its domain: nothing learnt
+        except Exception as problem:  # outside its domain: nothing learnt
+            foreign(problem)
             return False
         still = any(_core.trust("still_coarse", moved[p], self.truth[p]) for p in coarse if p in moved)
         return still and not self._is_all_seen(contents)
@@ -403,7 +409,8 @@ class Reference:
         try:
             self._run_plain(widened, None, seen)
             self._run_plain(widened, contents, seen)
-        except Exception:  # it cannot be kept wide
+        except Exception as problem:  # it cannot be kept wide
+            foreign(problem)
             return False
         return self._lifts and not any(r.narrowed for r in runs) and same_constants(*(r.foreign for r in runs))
 
@@ -414,7 +421,8 @@ class Reference:
         if self._native is None:
             try:
                 self._native = (self._natively(),)
-            except Exception:  # whatever a kernel raises: there is no native answer then
+            except Exception as problem:  # whatever a kernel raises: there is no native answer then
+                foreign(problem)
                 self._native = (None,)
         return self._native[0]
 
@@ -509,7 +517,8 @@ class Reference:
             contents = self._perturbed(k, delta)
             wide = self.wide(contents)
             return wide, self._nearer(wide, self.narrow(contents), contents, k), contents
-        except Exception:
+        except Exception as problem:
+            foreign(problem)
             if self._inward:
                 raise
             self._inward = True
@@ -555,7 +564,7 @@ class Reference:
 
             def apart(*args, **kwargs):
                 with Steps():
-                    return function(*args, **kwargs)
+                    return theirs(function, *args, **kwargs)
 
             found = self._run_composite(widened, None, apart)
             self._apart = all(_core.trust("steps", found[p], t) for p, t in self.truth.items()
@@ -571,7 +580,7 @@ class Reference:
 
         def noisy(*args, **kwargs):
             with Noise(self.seed + i, apart, rough) as noise:
-                out = function(*args, **kwargs)
+                out = theirs(function, *args, **kwargs)
             self._settled |= noise.settled
             ranged.append(noise.ranged)
             return out
@@ -591,7 +600,7 @@ class Reference:
 
         def apart(*args, **kwargs):
             with Steps():
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         steps = self._run_composite(computed, None, apart).get(path)
         if steps is None or steps.shape != truth.shape:
@@ -657,7 +666,7 @@ class Reference:
 
         def added(*args, **kwargs):
             with mode:
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         narrow = self._run_composite(computed, None, added)
         fits = mode.any and path in narrow and narrow[path].shape == self.truth[path].shape
@@ -691,9 +700,9 @@ class Reference:
         for k in range(n):
             def noisy(*args, k=k, **kwargs):
                 with Noise(self.seed + k):
-                    return self.call.function(*args, **kwargs)
+                    return theirs(self.call.function, *args, **kwargs)
 
-            with contextlib.suppress(Exception):  # nothing is learnt then
+            with set_aside():
                 yield self._run_plain(_as_given, None, noisy)
 
     def fan_in(self, path):
@@ -782,7 +791,7 @@ class Reference:
 
         def step_by_step(*args, **kwargs):
             with mode:
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         return step_by_step
 
@@ -802,7 +811,7 @@ class Reference:
 
         def watched(*args, **kwargs):
             with watch:
-                return function(*args, **kwargs)
+                return theirs(function, *args, **kwargs)
 
         self._run(computed, None, watched)
         return watch.overflowed

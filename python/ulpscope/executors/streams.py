@@ -8,6 +8,7 @@ import sys
 
 import torch
 
+from ..calls.foreign import set_aside
 from .device import present
 
 
@@ -70,7 +71,7 @@ def _devices():
         if module is None or not getattr(module, "is_initialized", lambda: True)():
             continue
         for index in range(module.device_count()):
-            with contextlib.suppress(Exception):  # a backend without states: nothing to keep
+            with set_aside():  # a backend without states: nothing to keep
                 found.append(_indexed(module, kind, index))
     return found
 

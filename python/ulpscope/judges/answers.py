@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign
 from ..calls.indices import choice_fields, choice_of, name_of_one
 from ..calls.replay import promises_nothing
 from ..calls.verdicts import clause
@@ -348,6 +349,7 @@ def answer_all(way, operands, path, device, **more):
         try:
             getattr(answers.of(reading), NAMES.get(name, name))(case, k)
         except Exception as problem:  # whatever an operator raises
+            foreign(problem)
             case.fail(clause(problem))
         now = timing.add("perturbed", now) if name in TIMED else time.perf_counter_ns()
     timing.add("judge", now)

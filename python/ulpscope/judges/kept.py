@@ -4,6 +4,7 @@ it may ask of any output and keeps what it comes to (usc_case_kept). Serves `ses
 """
 
 from .. import _core
+from ..calls.foreign import foreign
 from ..calls.replay import draws_random, promises_nothing
 from ..executors.device import TorchDevice, learn_writes
 from ..executors.operands import Operands, Timing
@@ -72,5 +73,6 @@ def outputs_of_call(call):
         for path in operands.reference.truth:
             answer_all(way, operands, path, form_of(operands, path), keep=True, carries=carries)
     except Exception as problem:  # whatever an operator raises
+        foreign(problem)
         return _core.Case(_core.Findings()), without_reference(call, problem)
     return case, None

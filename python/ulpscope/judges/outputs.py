@@ -5,6 +5,7 @@
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.exact import carries
+from ..calls.foreign import foreign
 from ..calls.verdicts import FLAGGED, clause
 from ..executors.operands import Operands
 from . import answers, products, rows
@@ -133,4 +134,5 @@ def judge_output(way, operands, device, path):
     try:
         answers.judge(way, operands, path, device)
     except Exception as problem:
+        foreign(problem)
         way.case.findings.extend([Finding(path, "unjudged", f"no reference: {clause(problem)}")])

@@ -5,6 +5,7 @@ first asks for it (docs/case.md). Serves `answers`; nothing here decides."""
 import math
 
 from ..calls.contents import LARGE
+from ..calls.foreign import foreign
 from ..calls.gauges import in_gauge_of
 from ..calls.indices import aligned
 from ..executors.conventions import readings
@@ -80,6 +81,7 @@ class Readings:
         try:
             operands.begin()
         except Exception as problem:  # whatever an operator raises
+            foreign(problem)
             return problem
         return operands
 
@@ -100,6 +102,7 @@ def held_to(operands, make=Operands):
     except DrawsUnsaid:
         raise
     except Exception as problem:  # whatever an operator raises
+        foreign(problem)
         found = beside(operands.call, problem, lambda call: make(call, operands.timing))
         if found is not None:
             return found
@@ -114,7 +117,8 @@ def held_to(operands, make=Operands):
 def _begins(operands):
     try:
         operands.begin()
-    except Exception:  # whatever an operator raises
+    except Exception as problem:  # whatever an operator raises
+        foreign(problem)
         return False
     return True
 

@@ -11,6 +11,7 @@ import torch
 
 from .. import _core
 from ..calls.callable import learn
+from ..calls.foreign import foreign, theirs
 from ..calls.mode import Mode
 from ..calls.verdicts import clause
 from ..executors.conventions import is_rejection
@@ -41,6 +42,7 @@ class Filled(Mode):
         try:
             return func(*args, **(kwargs or {}))
         except Exception as problem:
+            foreign(problem)
             kind = kind_of(problem)
             if kind == DIVIDED:
                 return self._divided(func, args, kwargs or {})
@@ -67,6 +69,7 @@ class Filled(Mode):
                 try:
                     return func(*safe, **kwargs)
                 except Exception as refused:
+                    foreign(refused)
                     if kind_of(refused) != OUT_OF_RANGE:
                         raise
         raise problem
@@ -97,7 +100,7 @@ def _filled(call, turn):
 
     def run(*args, **kwargs):
         with Filled(turn):
-            return function(*args, **kwargs)
+            return theirs(function, *args, **kwargs)
 
     if hasattr(function, "_schema"):
         run._schema = function._schema
@@ -120,7 +123,8 @@ def beside(call, problem, make):
         runs = [make(_filled(call, turn)) for turn in range(len(MARKS))]
         for operands in runs:
             operands.begin()
-    except Exception:  # the refusal is about the call as a whole
+    except Exception as problem:  # the refusal is about the call as a whole
+        foreign(problem)
         return None
     hang = {}
     for path, truth in runs[0].reference.truth.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from .. import _core
 from .._core import Finding, Findings
+from ..calls.foreign import foreign
 from ..calls.replay import draws_random, plain, promises_nothing
 from ..calls.verdicts import clause
 
@@ -88,7 +89,8 @@ class Sources:
             if self.reference.truth is None:
                 self.operands.begin()
             return (self.reference.truth if name == "reference" else self.reference.yardstick) or {}
-        except Exception:  # whatever a kernel raises: there is none then
+        except Exception as problem:  # whatever a kernel raises: there is none then
+            foreign(problem)
             return {}
 
     def paths(self):
@@ -154,7 +156,8 @@ def _draws_unsaid(call, operands):
         return False
     try:
         return operands.reference.is_random()
-    except Exception:  # no reference, so nothing is known
+    except Exception as problem:  # no reference, so nothing is known
+        foreign(problem)
         return False
 
 

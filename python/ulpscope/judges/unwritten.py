@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import torch
 
+from ..calls.foreign import foreign
 from ..calls.replay import bind_exact, outputs_of, plain
 
 M_PERTURB = -6  # mallopt(3): new memory holds the byte's complement
@@ -24,7 +25,8 @@ def unwritten(call):
         return {}
     try:
         first, second = (_bytes_of(call, fill) for fill in FILLS)
-    except Exception:  # another C library, or the CPU refuses
+    except Exception as problem:  # another C library, or the CPU refuses
+        foreign(problem)
         return {}
     found = {}
     for path in first.keys() & second.keys():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign
 from ..calls.verdicts import FLAGGED
 from .outputs import judge_outputs
 
@@ -28,6 +29,7 @@ def is_usual(call, verdict):
             return False
         outputs = verdict.answer.outputs | {f.path: native[f.path] for f in accused}
         own = {f.path: f for f in judge_outputs(verdict.operands, replace(verdict.answer, outputs=outputs, trespass=""))}
-    except Exception:  # whatever an operator raises: nothing is known of the CPU's kernel
+    except Exception as problem:  # whatever an operator raises: nothing is known of the CPU's kernel
+        foreign(problem)
         return False
     return all(f.path in own and _core.no_worse(f, own[f.path]) for f in accused)

@@ -46,6 +46,8 @@ def row(call, verdict, timing, brief=False):
                                 cause=verdict.cause, notes="; ".join(remarks))  # fmt: skip
     made["metrics"] += [] if brief else (metric_rows(verdict.opinions) + _search_time(timing) + _share(verdict)
                         + odd_inputs(call, verdict.operands.reference.parts if whole else None))  # fmt: skip
+    if verdict.internal:
+        made["metrics"].append((-1, "internal", 1.0, verdict.internal))
     return dict(made, culprit=verdict.culprit, cause=verdict.cause, args=describe_arguments(call), **timing)
 
 

@@ -20,6 +20,7 @@ import torch
 from .. import _core
 from ..calls.contents import Reader
 from ..calls.exact import never_rounds
+from ..calls.foreign import foreign, theirs
 from ..calls.read_call import bare_call, is_sparse, stored
 from ..calls.replay import LEFT_ALONE, BadCall, flatten, seen_as, substitute
 
@@ -124,7 +125,8 @@ class Replay:
                 if self.worlds[0].held.get(item["storage"], (None,))[0] != item["version"]:
                     self.feed(before, item)
             return self.compute(row, call, after)
-        except (BadCall, RuntimeError, NotImplementedError, TypeError, ValueError, IndexError):
+        except (BadCall, RuntimeError, TypeError, ValueError, IndexError) as problem:
+            foreign(problem)
             for item in after:
                 with contextlib.suppress(BadCall):  # memory that nobody has written
                     self.feed(after, item)
@@ -151,7 +153,7 @@ class Replay:
             args = [substitute(a, tensors) for a in call.args]
             kwargs = {k: substitute(a, tensors) for k, a in call.kwargs.items()}
             with torch.no_grad():
-                results = dict(flatten(call.function(*args, **kwargs)))
+                results = dict(flatten(theirs(call.function, *args, **kwargs)))
             for item in after:
                 path = item["path"]
                 view = (call.mutated if item["role"] == "mutated" else call.results)[path]

@@ -11,6 +11,7 @@ import torch
 
 from .. import _core
 from ..calls.callable import as_numbers, call_of, name_of, same_bytes, storage_bytes
+from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ..calls.verdicts import FLAGGED, clause
@@ -102,7 +103,8 @@ def judge_call(
     `cause=False` leaves out the search for the cause of what is found; a number is the seconds
     that it may take for one output (default 2). It runs in a process of its own.
 
-    Raises TypeError and ValueError for misuse; whatever else fails is `unjudged`.
+    Raises TypeError and ValueError for misuse; whatever else fails in an operator is `unjudged`, and what fails
+    in Ulpscope itself is raised.
     """
     _check_usage(fn, args, kwargs)
     _check_mutated(fn, args, mutated)
@@ -226,7 +228,8 @@ class _Check:
             call = call_of(check.reference, check.state + args, kwargs)
             call.any_float = not self.own
             return calmed(verdict, _verdict(call, outputs, moved), said)
-        except Exception:  # it cannot do without: the spread is all there is
+        except Exception as problem:  # it cannot do without: the spread is all there is
+            foreign(problem)
             return verdict
 
     def _calm(self, args, kwargs):
@@ -248,7 +251,7 @@ class _Check:
         moved = _moved(given, self.device), _moved(kwargs, self.device)
         fn = _on(self.fn, self.device) if self.own or self.device else self.fn
         with self._grad():
-            return fn(*moved[0], **moved[1]), moved
+            return theirs(fn, *moved[0], **moved[1]), moved
 
     def failed(self, problem, note):
         """The verdict on arguments that `fn` refuses and the reference takes."""
@@ -266,6 +269,7 @@ class _Check:
                     _on(self.reference, "cpu")(*copies[0], **copies[1])
                 return ""
             except Exception as problem:  # any refusal will do
+                foreign(problem)
                 why = clause(problem)
         return why
 
@@ -318,13 +322,14 @@ def _judged(fn, args, kwargs, judge, name, note=""):
             call = call_of(fn, args, kwargs)
             verdict = judge(call)
     except Exception as problem:
+        foreign(problem)
         call, verdict = None, Verdict("unjudged", reason=clause(problem))
     return _told(call, name, verdict, note)
 
 
 def _told(call, name, verdict, note):
     """The public verdict, after whoever listens was told."""
-    verdict.remarks += [note] if note else []
+    verdict.remarks += [text for text in (note, verdict.internal) if text]
     for listener in LISTENERS:
         listener(name, call, verdict)
     told = _public(call, name, verdict)

@@ -13,6 +13,7 @@ from .. import _core
 from ..calls.api_backward import backward_call, forward_of
 from ..calls.autocast import InParts, settle
 from ..calls.contents import Reader
+from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.read_call import call_from
 from ..calls.replay import BadCall, is_collective
 from ..calls.verdicts import FLAGGED, UNKNOWN, rank
@@ -57,7 +58,8 @@ def rebuilt(trace, trace_id, row, device=None):
     if call.composite and call.autocast:
         try:
             settle(call, device if isinstance(device, TorchDevice) else None)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        except (RuntimeError, TypeError, ValueError) as problem:
+            foreign(problem)
             settle(call)  # what the device refuses it will refuse where it is judged
     return call
 
@@ -140,6 +142,8 @@ class Bench:
         except _core.CorruptError:
             raise  # nothing that is read from this trace can be trusted
         except Exception as problem:  # ours, or a device with errors of its own kind
+            if is_ours(problem):
+                return self.plain(sequence, "internal", our_words(problem), request), True, None
             why = f"the check of it failed, {type(problem).__name__}: {problem}"
             return self.plain(sequence, "unjudged", why, request), True, None
 
@@ -226,7 +230,8 @@ class Bench:
             found = impact.loss_effect(self.trace, call, verdict.answer.outputs, reference.truth, backward)
         except _core.CorruptError:
             raise
-        except Exception:  # a trace that names what it does not hold: the verdict stands
+        except Exception as problem:  # a trace that names what it does not hold: the verdict stands
+            foreign(problem)
             return []
         return [] if found is None else [(-1, "loss", found, None)]
 
@@ -238,6 +243,7 @@ class Bench:
         try:
             return {"self_test": selftest.probe_apart(self.call(sequence))}
         except Exception as problem:
+            foreign(problem)
             return {"self_test": {"skipped": f"no reference: {problem}"[:200]}}
 
     def plain(self, sequence, verdict, reason, request):

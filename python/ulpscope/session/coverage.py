@@ -17,6 +17,7 @@ import time
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign
 from ..calls.replay import BadCall, Unsupported, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied, TorchDevice, lacks, open_device
@@ -134,6 +135,7 @@ class Prober:
         try:
             call = rebuilt(self.trace, self.trace_id, row, self.device)
         except (BadCall, RuntimeError, ValueError, TypeError) as problem:
+            foreign(problem)
             return "untold", clause(problem), 0.0, True
         seconds = self.seconds(call)
         self.channel.phase("device")

@@ -6,6 +6,7 @@ Serves `live`. Needs the device in the judge's own process."""
 import torch
 
 from ..calls.contents import Reader
+from ..calls.foreign import foreign
 from ..calls.read_call import call_from, stored
 from ..calls.replay import Unsupported, draws_random, fit, is_collective
 from ..executors.device import DeviceDied, open_device
@@ -52,9 +53,10 @@ class Fed:
             self.feed(call, given)
             truth = Reference(call).wide()
             for item in row["tensors"]:
-                if item["role"] != "in" and item["version"] not in given.values():
+                if item["role"] != "in" and item["version"] not in given.values() and item["path"] in truth:
                     self._keep(row, item, truth[item["path"]])
-        except Exception:  # no reference: the run's own numbers stand
+        except Exception as problem:  # no reference: the run's own numbers stand
+            foreign(problem)
             return
 
     def _keep(self, row, item, exact):

@@ -13,6 +13,7 @@ from contextlib import suppress
 import torch
 
 from .. import _core
+from ..calls.foreign import is_ours, our_words
 from ..calls.homes import import_modules
 from ..calls.verdicts import FLAGGED
 from ..executors.device import open_device
@@ -207,7 +208,7 @@ def main(words=None):
             return of_program(options)
         return repro.repro(options, read, ShortFolder)
     except Exception as problem:
-        repro.say(repro.trouble(problem, options))
+        repro.say(our_words(problem) if is_ours(problem) else repro.trouble(problem, options))
     return 2
 
 

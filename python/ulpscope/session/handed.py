@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+from ..calls.foreign import foreign, theirs
 from ..calls.functions import references
 from ..calls.homes import import_it, operator
 from ..causes import parcel
@@ -33,9 +34,10 @@ def _written(content, path):
     try:
         file = io.BytesIO()
         pickler = parcel.Pickler(file)
-        pickler.dump(content)
+        theirs(pickler.dump, content)
         buffers = [bytes(b) for b in pickler.buffers]
     except Exception as problem:  # whatever its globals and cells are
+        foreign(problem)
         return f"{type(problem).__name__}: {problem}"[:200]
     with open(path, "wb") as out:
         pickle.dump((file.getvalue(), buffers), out)

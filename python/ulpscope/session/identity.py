@@ -10,6 +10,8 @@ import sys
 import sysconfig
 from contextlib import suppress
 
+from ..calls.foreign import set_aside, theirs
+
 # Kernel modules whose version is that of a device's driver.
 DRIVERS = {"cuda": ("nvidia", "amdgpu"), "npu": ("drv_davinci",), "musa": ("mtgpu",),
            "mlu": ("cambricon",), "hpu": ("habanalabs",), "xpu": ("xe", "i915")}  # fmt: skip
@@ -81,11 +83,14 @@ def device_facts(device):
 
     kind, _, index = device.partition(":")
     facts = {}
-    with suppress(Exception):
-        facts["device name"] = str(getattr(torch, kind).get_device_name(int(index or 0)))
+    asked = {"device name": (getattr(getattr(torch, kind, None), "get_device_name", None), (int(index or 0),))}
     if kind == "cuda":
-        with suppress(Exception):
-            facts["driver"] = str(torch._C._cuda_getDriverVersion())
+        asked["driver"] = getattr(torch._C, "_cuda_getDriverVersion", None), ()
+    for name, (ask, given) in asked.items():
+        with set_aside():  # of its backend it may raise whatever it likes
+            if ask is not None:
+                facts[name] = str(theirs(ask, *given))
+    if kind == "cuda":
         facts |= {f"torch's {k}": str(v) for k in ("cuda", "hip")
                   if (v := getattr(torch.version, k, None))}  # fmt: skip
     with suppress(importlib.metadata.PackageNotFoundError):

@@ -14,6 +14,7 @@ from .._core import Finding, Findings
 from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
+from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.replay import Unsupported, draws_random
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import diagnose, host
@@ -47,6 +48,7 @@ class Verdict:
     answer: object = None
     operands: object = None
     opinions: list = field(default_factory=list)  # of other standards
+    internal: str = ""  # a mistake of ours in the search for a cause
     part: object = None  # the Piece of a large call that the operands are of
 
     @classmethod
@@ -87,6 +89,7 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
     except DeviceDied:
         raise
     except Exception as problem:
+        foreign(problem)
         return Verdict("unjudged", reason=f"the call could not be run, {type(problem).__name__}: {clause(problem)}")
     finally:
         timing.add("device", now)
@@ -223,6 +226,7 @@ def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda
     except DrawsUnsaid:
         raise
     except Exception as problem:
+        foreign(problem)
         verdict, reason = without_reference(call, problem)
         return Verdict(verdict, reason=reason, answer=answer)
     return Verdict.of(findings, answer=answer, operands=operands, part=part)
@@ -260,12 +264,17 @@ def explain(call, verdict, timing, seconds=host.SECONDS, groups=None):
     if verdict.operands is None or verdict.verdict not in FLAGGED or not seconds:
         return
     now = time.perf_counter_ns()
-    if verdict.part is None:
-        host.add_cause(call, verdict, seconds, groups)
-    else:
-        part = replace(verdict, answer=verdict.part.answer)
-        host.add_cause(verdict.part.call, part, seconds, groups)
-        verdict.cause, verdict.causes = part.cause, part.causes
+    try:
+        if verdict.part is None:
+            host.add_cause(call, verdict, seconds, groups)
+        else:
+            part = replace(verdict, answer=verdict.part.answer)
+            host.add_cause(verdict.part.call, part, seconds, groups)
+            verdict.cause, verdict.causes, verdict.internal = part.cause, part.causes, part.internal
+    except Exception as problem:  # the verdict stands without
+        if not is_ours(problem):
+            raise
+        verdict.internal = our_words(problem)
     timing.add("causes", now)
 
 

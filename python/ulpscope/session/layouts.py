@@ -10,6 +10,7 @@ its kernel for the CPU lay it out so."""
 
 import torch
 
+from ..calls.foreign import foreign
 from ..calls.replay import bind_exact, is_write, outputs_of, substitute
 from ..calls.replay import Bound as _Bound
 from ..executors.precision import STANDARD, sources_of, space_of
@@ -105,7 +106,8 @@ def _on_meta(call):
                    tensors, {}, call.composite)  # fmt: skip
     try:
         return _forms(outputs_of(call, bound, bound.run(call.function)))
-    except Exception:  # no rule for it, or one that looks at numbers
+    except Exception as problem:  # no rule for it, or one that looks at numbers
+        foreign(problem)
         return {}
 
 
@@ -125,6 +127,7 @@ def _as_on_cpu(call, item):
     bound = bind_exact(call, lambda captured: "cpu")
     try:
         made = _forms(outputs_of(call, bound, bound.run(sources_of(call)[0].run))).get(item["path"])
-    except Exception:  # the CPU refuses: nothing to hold it against
+    except Exception as problem:  # the CPU refuses: nothing to hold it against
+        foreign(problem)
         return True
     return made is None or made[0] != tuple(item["sizes"]) or _same(item["sizes"], item["strides"], made[1])

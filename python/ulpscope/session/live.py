@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from .. import _core
+from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.homes import import_modules
 from ..calls.replay import BadCall
 from ..calls.verdicts import FLAGGED
@@ -26,7 +27,7 @@ from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
 
 NO_ROOM = "there was no room or time"  # as the program says it
 MOST_NOTES = 1000
-UNTOLD = ("unjudged", "unsupported")  # which say nothing of numbers
+UNTOLD = ("internal", "unjudged", "unsupported")  # which say nothing of numbers
 SILENT = ("c10d::", "_c10d_functional::")  # what other ranks gave is not at hand
 
 
@@ -102,7 +103,7 @@ class Judge:
         self.threads, self.groups, self.earlier = Threads(1), host.Groups(), Earlier()
         self.home = "cpu"
         self.fed, self.device = None, None  # where modules get the reference's inputs
-        self.imported, self.noted = set(), set()
+        self.imported, self.noted, self.internal = set(), set(), set()
         self.unjudged = collections.Counter()  # (op, reason) of the trace in work
         with self._told():
             import_modules([], settings.get("imports", []))
@@ -113,6 +114,7 @@ class Judge:
         try:
             yield
         except Exception as problem:  # whatever a module of the program's raises
+            foreign(problem)
             self.say(remark=f"the process that judges cannot import it: {type(problem).__name__}: {problem}")
 
     def register(self, path):
@@ -198,9 +200,15 @@ class Judge:
             if forward:  # too large, or it draws: the modules inside are judged
                 raise NotJudged(f"{problem}") from None
             found = {"verdict": "unjudged", "sentence": f"{row['op']}: {problem}"}
-        except Exception as problem:  # ours
-            why = f"the check of it failed, {type(problem).__name__}: {problem}"
-            found = {"verdict": "unjudged", "sentence": f"{row['op']}: {why}"}
+        except Exception as problem:
+            kind, why = "unjudged", f"the check of it failed, {type(problem).__name__}: {problem}"
+            if is_ours(problem):
+                kind, why = "internal", our_words(problem)
+                self._tell_internal(why)
+            found = {"verdict": kind, "sentence": f"{row['op']}: {why}"}
+        else:
+            if verdict.internal:
+                self._tell_internal(verdict.internal)
         accused = found["verdict"] in FLAGGED
         place = _place(row, request["base"] + work.sequence)
         if forward:
@@ -218,6 +226,12 @@ class Judge:
         if found["verdict"] in UNTOLD:
             self.unjudged[place["op"], _reason(found, place["op"])] += 1
         return found["verdict"]
+
+    def _tell_internal(self, why):
+        """Says a mistake of ours, once."""
+        if why not in self.internal:
+            self.internal.add(why)
+            self.say(internal=why)
 
     def _wants(self, row):
         """Whether a call is one of the device's, that ran and gives tensors."""

@@ -11,6 +11,7 @@ import os
 import torch
 
 from .. import _core
+from ..calls.foreign import is_ours, our_words
 from ..calls.read_call import call_from
 from ..calls.replay import DeviceAt, TensorAt, fit, seen_as
 from ..calls.verdicts import clause
@@ -103,7 +104,8 @@ class Packer:
         except (_core.IoError, _core.CorruptError):
             raise  # no call can be packed
         except Exception as problem:  # a dtype that files cannot hold, an unknown operator
-            entry = {"call": sequence, "op": row["op"], "unjudged": clause(problem),
+            why = our_words(problem) if is_ours(problem) else clause(problem)
+            entry = {"call": sequence, "op": row["op"], "unjudged": why,
                      "stands_for": stands_for, "inputs": [], "outputs": []}  # fmt: skip
         return {"entry": entry}, True, None
 

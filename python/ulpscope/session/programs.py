@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
+from ..calls.foreign import foreign, theirs
 from ..calls.gradients import with_gradients
 from ..calls.verdicts import clause
 from ..sources import stress
@@ -166,7 +167,7 @@ def called(function, args, kwargs):
     while args and args[-1] is NOTHING:
         args.pop()
     named = {k: v for k, v in ((k, given(v)) for k, v in kwargs.items()) if v is not NOTHING}
-    return shown(function(*args, **named))
+    return shown(theirs(function, *args, **named))
 
 
 def _moves(name, args, kwargs):
@@ -345,7 +346,7 @@ def running(now):
 def played(function, now, args):
     """What the text gives in a run: what it returns, then what came up on the way."""
     with running(now):
-        results = function(*args)
+        results = theirs(function, *args)
     returned = [given(r) for r in (results if isinstance(results, (list, tuple)) else [results])]
     outputs = [t for t in returned if isinstance(t, torch.Tensor)]
     known = {id(t) for t in outputs}
@@ -388,6 +389,7 @@ def replayed(function, seed, case, device, args=()):
     except (NameError, AttributeError, ImportError, SyntaxError):
         raise  # a mistake in the text: no other draw would mend it
     except Exception as problem:  # whatever the text raises
+        foreign(problem)
         _same_refusal(program, device, first.made, problem)
         raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in first.made]
@@ -403,15 +405,17 @@ def judged(function, seed, case, device, args=(), backward=True, cause=True, jud
         try:
             twice(*leaves)
         except Exception as problem:  # whatever a backward raises
+            foreign(problem)
             _same_refusal(twice, device, leaves, problem)
             raise Refused(f"in a double backward {type(problem).__name__}: {clause(problem)}") from None
     try:
         if not judge:
-            program(*(t.to(device).requires_grad_(t.requires_grad) for t in leaves))
+            theirs(program, *(t.to(device).requires_grad_(t.requires_grad) for t in leaves))
             return None
         made = compiled(program, leaves, via) if via else None
         return check_text(program, leaves, device, backward, double_backward, cause, made)
     except Exception as problem:
+        foreign(problem)
         raise AssertionError(f"it raises {type(problem).__name__} where the CPU gives a result: {clause(problem)}") from problem
 
 
@@ -421,8 +425,9 @@ def _same_refusal(program, device, leaves, problem):
     if torch.device(device).type == "cpu" or not leaves:
         return
     try:
-        program(*(t.detach().to(device).requires_grad_(t.requires_grad) for t in leaves))
+        theirs(program, *(t.detach().to(device).requires_grad_(t.requires_grad) for t in leaves))
     except Exception as other:  # whatever the device raises
+        foreign(other)
         kinds = type(problem), type(other)
         if not (issubclass(*kinds) or issubclass(*kinds[::-1])):
             raise AssertionError(f"it raises {kinds[1].__name__} ({clause(other)}) where the CPU raises "

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from .. import _core
 from .._core import Finding, Findings
+from ..calls.foreign import foreign
 from ..calls.replay import Unsupported, base_name, draws_random, promises_nothing, same_bytes
 from ..calls.verdicts import FLAGGED
 from ..executors.device import DeviceDied
@@ -46,7 +47,8 @@ def _held(call, device, verdict, name, number, timing):
         outputs = variant.back([a.outputs for a in answers]) if variant is not None else None
     except DeviceDied:
         raise
-    except (Unsupported, RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, KeyError):
+    except (Unsupported, RuntimeError, TypeError, ValueError, LookupError) as problem:
+        foreign(problem)
         return None  # not a call that this operator takes
     if outputs is None or outputs.keys() != verdict.answer.outputs.keys():
         return None
@@ -93,7 +95,8 @@ def _gradient(call, device, number):
         return None
     try:
         said = Gradient(call, device).held(number)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, KeyError, Unsupported):
+    except (RuntimeError, TypeError, ValueError, LookupError, Unsupported) as problem:
+        foreign(problem)
         return None
     if said is None:
         return None

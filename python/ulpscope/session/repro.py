@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .. import _core
+from ..calls.foreign import is_ours, our_words, set_aside
 from ..calls.homes import import_modules
 from ..calls.read_call import call_from
 from ..calls.replay import draws_random, plain, promises_nothing
@@ -105,7 +106,7 @@ class Folder:
         if failure.verdict.answer is not None:
             write_tensors(path, "device", failure.verdict.answer.outputs)
         right = None
-        with suppress(RuntimeError, ValueError, TypeError):  # the verdict says why there is none
+        with set_aside():  # the verdict says why there is none
             right = Reference(failure.call).wide()
         if right:
             write_tensors(path, "reference", right)
@@ -239,7 +240,7 @@ def main(words=None):
     try:
         return repro(options)
     except Exception as problem:
-        say(trouble(problem, options))
+        say(our_words(problem) if is_ours(problem) else trouble(problem, options))
     return 2
 
 

@@ -13,6 +13,7 @@ from itertools import islice
 
 import torch
 
+from ..calls.foreign import InternalError, foreign, is_ours, our_words
 from ..calls.replay import draws_random, plain
 from ..calls.verdicts import FLAGGED
 from ..causes import edges, edits, inside
@@ -201,7 +202,8 @@ def probe(call, tell=None, behind=-1, found=None):
             outputs = emulate()
             kind = ("idle" if not bed.changes(outputs)
                     else "caught" if bed.caught(outputs) else "unseen")  # fmt: skip
-        except Exception:  # not every operator has every mistake
+        except Exception as problem:  # not every operator has every mistake
+            foreign(problem)
             continue
         if text not in found[kind]:
             found[kind].append(text)
@@ -216,6 +218,8 @@ def probe_apart(call):
         last = _forked(lambda tell, b=behind, f=found: probe(call, tell, b, f))
         if last is None:
             return {"skipped": "the CPU's kernel ends the process"}
+        if "internal" in last.get("known", ()):
+            raise InternalError(last["known"]["internal"])
         if "known" in last:
             return last["known"]
         behind, found = last["n"], last["found"]
@@ -226,6 +230,8 @@ def _tried(run):
     try:
         return run()
     except Exception as problem:
+        if is_ours(problem):
+            return {"internal": our_words(problem)}
         return {"skipped": f"no reference: {problem}"[:200]}
 
 

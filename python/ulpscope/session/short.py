@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from ..calls.foreign import foreign
 from ..calls.verdicts import FLAGGED
 from ..executors.device import DeviceDied
 from ..sources import words
@@ -38,7 +39,8 @@ def verdict_on(program, device):
         return judge_call(program.call(), device, seconds=0)
     except DeviceDied:
         raise
-    except Exception:  # what torch refuses; BadCall
+    except Exception as problem:  # what torch refuses; BadCall
+        foreign(problem)
         return None
 
 
@@ -84,7 +86,8 @@ class Search:
             return False
         try:
             program.lines()
-        except Exception:  # it does not go together
+        except Exception as problem:  # it does not go together
+            foreign(problem)
             return False
         self.left -= 1
         try:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from ..calls.callable import storage_bytes
+from ..calls.foreign import foreign
 from ..calls.replay import LEFT_ALONE, fit
 from ..calls.verdicts import FLAGGED
 from ..causes import host
@@ -63,7 +64,8 @@ class Search:
         except DeviceDied:
             self.left = 0
             return False
-        except Exception:  # sizes that do not go together
+        except Exception as problem:  # sizes that do not go together
+            foreign(problem)
             return False
         if self._kind(verdict) != self.kind:
             return False

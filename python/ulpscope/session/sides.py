@@ -10,6 +10,7 @@ import time
 
 import torch
 
+from ..calls.foreign import foreign
 from ..calls.replay import BadCall, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied
@@ -41,6 +42,7 @@ class Sides(Prober):
         except (BadCall, torch.OutOfMemoryError) as problem:
             said, alive = untold(clause(problem)), True
         except Exception as problem:  # a call that cannot be made again, in as many ways as there are operators
+            foreign(problem)
             said, alive = untold(f"{type(problem).__name__}: {clause(problem)}"), True
         return {"sided": said}, alive, None
 
@@ -81,6 +83,7 @@ class Sides(Prober):
             except DeviceDied as problem:
                 return {"side": "died", "why": str(problem)}, False
             except Exception as problem:  # whatever a device raises
+                foreign(problem)
                 kind = "cpu_refused" if name == "cpu" else "refused"
                 return {"side": kind, "raised": raised_by(problem), "why": clause(problem)}, alive
         size = lambda t: t.numel() * t.element_size()  # noqa: E731
@@ -106,6 +109,7 @@ def refused(device, call):
     except torch.OutOfMemoryError:
         raise
     except Exception as problem:  # whatever a device raises
+        foreign(problem)
         return raised_by(problem), clause(problem)
     return None
 

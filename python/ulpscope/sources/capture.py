@@ -16,6 +16,8 @@ import re
 import sys
 from pathlib import Path
 
+from ..calls.foreign import strictly, unhurt
+
 DATA = ("full", "stats")
 LEVELS = ("api", "aten")
 
@@ -208,6 +210,8 @@ class Recorder:
         """
         if self.session is None:
             return None
+        from .. import _core
+
         interrupted, self.step = self.step is not None, None
         self._unhook()
         session, self.session = self.session, None
@@ -218,7 +222,7 @@ class Recorder:
         error = None
         try:
             session.flush()
-        except Exception as failure:
+        except (_core.UlpscopeError, OSError, MemoryError) as failure:
             error = failure
         counts = session.counts() | {"compiled_regions": len(self.generated)}
         self.generated.clear()
@@ -441,6 +445,7 @@ class capture:  # noqa: N801 - it is used like a function
         try:
             yield
         except Exception as error:
+            strictly(error)
             self.hooks.active = False
             if self.error is None:
                 self.error = f"recording failed: {error or type(error).__name__}"
@@ -448,7 +453,7 @@ class capture:  # noqa: N801 - it is used like a function
                     self.error += (" (ranks have folders of their own where the process group is "
                                    "initialised before the capture begins)")  # fmt: skip
                 print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
-            with contextlib.suppress(Exception):
+            with unhurt():
                 self.recorder._unhook()
 
     def step(self):

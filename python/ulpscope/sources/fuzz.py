@@ -13,6 +13,7 @@ import torch
 from .. import _core
 from ..calls.autocast import settle
 from ..calls.contents import Contents
+from ..calls.foreign import foreign
 from ..calls.read_call import bare_call, dtype_named
 from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped, tensors_in
 from ..calls.verdicts import clause
@@ -252,6 +253,7 @@ def drawn(example, seed, case, stress=False):
         except BadCall:
             raise
         except Exception as problem:  # any refusal will do
+            foreign(problem)
             why = clause(problem)
     if large is not None:
         return large

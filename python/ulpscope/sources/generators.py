@@ -11,6 +11,7 @@ from contextvars import ContextVar
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign, theirs
 
 TRIES = 200  # of `where`
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
@@ -63,6 +64,7 @@ class Generator:
             except CannotDraw:
                 raise
             except Exception as problem:  # of a user's function in map or where
+                foreign(problem)
                 raise CannotDraw(f"a generator raises {type(problem).__name__}: {problem}") from problem
         return draws.values[self]
 
@@ -176,7 +178,7 @@ class Mapped(Generator):
         self.function, self.given = function, given
 
     def draw(self, draws):
-        return self.function(*settled(self.given))
+        return theirs(self.function, *settled(self.given))
 
     def to(self, kind):
         for given in self.given:

@@ -17,6 +17,7 @@ from torch.optim.optimizer import (
 )
 
 from .. import _core
+from ..calls.foreign import strictly
 
 SOURCES = ("optimizer", "dataloader", "manual")
 
@@ -274,7 +275,8 @@ class Modules:
         met = self.known.get(id(module))
         try:
             number = met[1] if met else self._meet(module)
-        except Exception:  # a module that cannot be walked is run all the same
+        except Exception as error:  # a module that cannot be walked is run all the same
+            strictly(error)
             number = 0
         self.session.enter_module(number)
         if self.forwards is not None:

@@ -8,7 +8,6 @@ every process records from here on, into a folder of its own, and the program ke
 """
 
 import atexit
-import contextlib
 import datetime
 import functools
 import json
@@ -20,6 +19,7 @@ import time
 from pathlib import Path
 
 from .. import _core
+from ..calls.foreign import strictly, unhurt
 from . import capture, hooks
 
 PATIENCE = datetime.timedelta(minutes=5)
@@ -124,6 +124,7 @@ class Run:
                     self.options.limit, self.options.level)  # fmt: skip
             self.recorder.begin(self.now)
         except Exception as error:
+            strictly(error)
             self._fail(error)
         else:
             self._report()
@@ -135,6 +136,7 @@ class Run:
             recorder.close(complete=False)
             shutil.rmtree(recorder.path, ignore_errors=True)
         except Exception as error:
+            strictly(error)
             self._fail(error)
         else:
             self._begin()
@@ -147,6 +149,7 @@ class Run:
             if self.recorder is not None:
                 self.recorder.end(goes_on=self.now + 1 in self.wanted)
         except Exception as error:
+            strictly(error)
             self._fail(error)
             return
         if self._is_full():
@@ -178,6 +181,7 @@ class Run:
             self.recorder.steps.remove(self.now)
             counts = self.recorder.close(complete=False)
         except Exception as error:
+            strictly(error)
             self._fail(error)
             return True
         self.finished, self.steps.active = True, False
@@ -192,6 +196,7 @@ class Run:
         try:
             counts = self.recorder.close()
         except Exception as error:
+            strictly(error)
             self._fail(error)
             return
         self._report(finished=True, counts=counts)
@@ -205,7 +210,7 @@ class Run:
         self.finished = True
         self.steps.active = False
         taken = isinstance(error, _core.ExistsError)
-        with contextlib.suppress(Exception):
+        with unhurt():
             self.recorder.close(complete=False)
         self._report(error=str(error) or type(error).__name__, taken=taken)
         if not self.options.keep_going:
@@ -254,6 +259,7 @@ class Run:
                     self.now += 1
                 counts = self.recorder.close(complete=whole)
             except Exception as error:
+                strictly(error)
                 self._report(error=str(error) or type(error).__name__)
                 return
         if self.now > 0 or counts is not None:
@@ -289,6 +295,7 @@ def await_other_ranks():
         store.set(names[dist.get_rank()], "1")
         store.wait(names, PATIENCE)
     except Exception as error:
+        strictly(error)
         print(f"ulpscope: stopping without the other ranks: {error}", file=sys.stderr)
 
 

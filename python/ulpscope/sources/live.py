@@ -17,6 +17,7 @@ import time
 import weakref
 from pathlib import Path
 
+from ..calls.foreign import InternalError, strictly
 from ..calls.functions import handing, references
 from . import capture as _capture
 from . import mode as _mode
@@ -298,6 +299,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
                 recorder.close()
             except Exception as error:
                 judge.drop(recorder.path, f"recording failed: {error}")
+                strictly(error)
             else:
                 judge.take(recorder.path, base)
 
@@ -322,7 +324,9 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         new = self.judge.remarks[self.n_remarks :]
         self.n_remarks += len(new)
         for remark in new:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(OSError, ValueError):
                 print(f"ulpscope: {self.NOUN}: {remark}", file=sys.stderr)
+        if self.judge.internal is not None:
+            strictly(InternalError(self.judge.internal))
         if self.judge.trouble is not None and self.error is None:
             raise RuntimeError(self.judge.trouble)

@@ -18,6 +18,8 @@ import threading
 import time
 from pathlib import Path
 
+from ..calls.foreign import strictly
+
 LIMIT_S = 300.0  # that one call may take: beyond, it hangs
 NO_ROOM = "there was no room or time"
 
@@ -79,6 +81,7 @@ class Judge:
         self.handing = 0  # traces that are being finished
         self.paused = self.asked = 0
         self.trouble, self.gone, self.ending = None, False, False
+        self.internal = None  # the last mistake of ours
         self.remarks = []  # sentences on what went wrong and is mended
         self.owner = os.getpid()
         self.settings = {**settings, "folder": self.folder, "limit": LIMIT_S, "run": str(time.time_ns())}
@@ -211,6 +214,9 @@ class Judge:
             self._count(said["unjudged"])
         if "remark" in said:
             self.remarks.append(said["remark"])
+        if "internal" in said:
+            self.internal = said["internal"]
+            self.remarks.append(self.internal)
         self.paused = max(self.paused, said.get("paused", 0))
         self.trouble = self.trouble or said.get("trouble")
 
@@ -231,7 +237,8 @@ class Judge:
                 with contextlib.suppress(OSError):
                     self.process.stdin.close()
                 self.process = self._start()
-            except Exception:  # the program ends, or nothing more can be started
+            except Exception as error:  # the program ends, or nothing more can be started
+                strictly(error)
                 return False
             self.remarks.append(f"the process that judges {how}; {lost}, and it was started again")
             for path in self.references.values():

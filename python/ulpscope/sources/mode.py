@@ -7,6 +7,7 @@ Needs of torch: the hooks that tell where a step ends (sources/hooks)."""
 import contextlib
 import sys
 
+from ..calls.foreign import strictly, unhurt
 from . import capture as _capture
 from . import regions as _regions
 
@@ -150,7 +151,7 @@ class Mode(contextlib.ContextDecorator):
         self.generated.clear()
         if n > 0 and self.error is None:
             what = "region ran and was" if n == 1 else "regions ran and were"
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(OSError, ValueError):
                 print(f"ulpscope: {n} compiled {what} not {self.UNSEEN}; TORCH_COMPILE_DISABLE=1 in "
                       "the environment lets its calls be seen", file=sys.stderr)  # fmt: skip
 
@@ -178,10 +179,11 @@ class Mode(contextlib.ContextDecorator):
         try:
             yield
         except Exception as error:
+            strictly(error)
             self.hooks.active = self.open = False
             if self.error is None:
                 self.error = f"{self.NOUN} failed: {error or type(error).__name__}"
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(OSError, ValueError):
                     print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
-            with contextlib.suppress(Exception):
+            with unhurt():
                 self._close()

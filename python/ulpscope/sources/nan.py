@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+from ..calls.foreign import strictly
 from . import capture as _capture
 from . import mode as _mode
 
@@ -182,6 +183,7 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
         try:
             self._trace = session.kept()
         except Exception as error:  # the session goes on, and so do we
+            strictly(error)
             self.keep_calls = 0
             print(f"ulpscope: the last calls are not kept: {error}; the program goes on", file=sys.stderr)
 

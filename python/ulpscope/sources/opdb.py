@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign, set_aside
 from .capture import Recorder
 from .glue import cache_home
 
@@ -46,6 +47,7 @@ def operators():
     try:
         from torch.testing._internal.common_methods_invocations import op_db
     except Exception as problem:  # it is private: whatever it raises
+        foreign(problem)
         raise RuntimeError(f"the operator database of torch {torch.__version__} cannot be had "
                            f"({type(problem).__name__}: {problem}); give a captured trace with --trace") from None  # fmt: skip
     return op_db
@@ -62,7 +64,8 @@ def samples(entry, dtype, most):
     grad = dtype == torch.float32 and entry.supports_autograd
     try:
         yield from itertools.islice(entry.sample_inputs("cpu", dtype, requires_grad=grad), most)
-    except Exception:  # samples that this build of torch cannot make (no LAPACK, no MKL)
+    except Exception as problem:  # samples that this build of torch cannot make (no LAPACK, no MKL)
+        foreign(problem)
         return
 
 
@@ -113,7 +116,7 @@ def record(path):
                     if dtype not in entry.dtypes:
                         continue
                     for sample in samples(entry, dtype, most):
-                        with contextlib.suppress(Exception):  # a sample that this build refuses
+                        with set_aside():  # a sample that this build refuses
                             run(entry, sample)
     finally:
         recorder.end()

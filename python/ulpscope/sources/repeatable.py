@@ -107,7 +107,7 @@ class deterministic(contextlib.ContextDecorator):  # noqa: N801 - it is used lik
 
     def _say(self, sentence):
         self.problems.append(sentence)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, ValueError):
             print(f"ulpscope: deterministic(): {sentence}", file=sys.stderr)
 
 

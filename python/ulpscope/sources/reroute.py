@@ -96,7 +96,7 @@ class Rerouted(_mode.Mode):
         for sentence in sentences:
             if sentence not in self.said:
                 self.said.add(sentence)
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(OSError, ValueError):
                     print(f"ulpscope: {self.NOUN}: {sentence}", file=sys.stderr)
 
 

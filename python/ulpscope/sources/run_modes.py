@@ -9,7 +9,6 @@ before that where something new was found, for a process may be killed.
 Needs of torch: the place of a data loader's work, and what the modes need."""
 
 import atexit
-import contextlib
 import functools
 import os
 import sys
@@ -19,6 +18,7 @@ from multiprocessing import process
 from pathlib import Path
 
 from .. import _core
+from ..calls.foreign import strictly, unhurt
 from . import capture, hooks, observing, reroute
 from .live import live_check
 from .nan import nan_tracker
@@ -226,7 +226,7 @@ class Run:
             self.forked()
             target = getattr(child, "_target", None)
             if getattr(target, "__name__", "") != "_worker_loop":
-                with contextlib.suppress(Exception):
+                with unhurt():
                     self.enter()
             return original(child, *args, **kwargs)
 
@@ -238,7 +238,7 @@ class Run:
             return
         atexit.unregister(self.leave)
         for one in self.modes.values():
-            with contextlib.suppress(Exception):
+            with unhurt():
                 one.mode.abandon()
         if self.steps is not None:
             self.steps.remove()
@@ -279,12 +279,12 @@ class Run:
         modes, self.modes = self.modes, {}
         died = self.died or _core.exit_failed() or getattr(sys, "last_type", None) is not None
         for name, one in modes.items():
-            with contextlib.suppress(Exception):  # nothing is raised any more
+            with unhurt():  # nothing is raised any more
                 one.mode.__exit__(Exception if died else SystemExit, None, None)
             self.tell(name, one)
         rerouted, self.rerouted = self.rerouted, []
         for mode in reversed(rerouted):
-            with contextlib.suppress(Exception):
+            with unhurt():
                 mode.__exit__(SystemExit, None, None)
                 if isinstance(mode, observing.observe):
                     n = sum(mode.n_calls.values())
@@ -310,4 +310,5 @@ class Run:
             part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
             os.replace(part, path)
         except Exception as error:
+            strictly(error)
             print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)

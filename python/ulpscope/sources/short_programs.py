@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from .. import _core
 from ..calls.callable import call_of
+from ..calls.foreign import foreign
 from ..calls.read_call import dtype_named
 from ..calls.replay import BadCall, base_name
 from ..calls.verdicts import clause
@@ -175,6 +176,7 @@ def _fitting(program, attempt, featured, values, exact):
         step = Step(featured[word] if featured else word, *map(tuple, rest))
         try:
             return step, inferred(program, step, values, exact)[1]
-        except Exception:  # torch refuses in as many ways as there are operators
+        except Exception as problem:  # torch refuses in as many ways as there are operators
+            foreign(problem)
             continue
     return None

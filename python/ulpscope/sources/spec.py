@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from ..calls.foreign import foreign, theirs
 from ..calls.homes import import_modules, operator
 from ..calls.replay import is_write
 from .capture import Recorder
@@ -92,8 +93,9 @@ def calls(line, where):
     args = [argument(a, f"{where}, argument {i}") for i, a in enumerate(spec.get("args", []))]
     kwargs = {k: argument(a, f"{where}, argument {k}") for k, a in kwargs.items()}
     try:
-        function(*args, **kwargs)
+        theirs(function, *args, **kwargs)
     except Exception as problem:  # whatever an operator raises
+        foreign(problem)
         raise BadSpec(f"{where}: the CPU takes no such call of {spec['op']}: {_first(problem)}") from None
     return [(function, args, kwargs)]
 
@@ -147,8 +149,9 @@ def _some(found, function, where):
 def _is_taken(function, args):
     kept = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     try:
-        out = function(*kept)
-    except Exception:  # whatever an operator raises
+        out = theirs(function, *kept)
+    except Exception as problem:  # whatever an operator raises
+        foreign(problem)
         return False
     if any(is_write(a) for a in function._schema.arguments):
         out = kept
@@ -180,7 +183,7 @@ def record(path, text, where):
     try:
         with torch.no_grad():
             for function, args, kwargs in made:
-                function(*args, **kwargs)
+                theirs(function, *args, **kwargs)
     finally:
         recorder.end()
         recorder.close()
@@ -206,6 +209,7 @@ def main(words=None):
         print(f"examples lie in {problem}", flush=True)  # which says where not
         return 2
     except Exception as problem:  # a module that cannot be imported
+        foreign(problem)
         print(f"examples lie in no module: {type(problem).__name__}: {problem}", flush=True)
         return 2
     print(f"examples lie in {where}", flush=True)

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 import torch
 
 from .. import _core
+from ..calls.foreign import foreign
 from ..calls.replay import counts_only, mapped
 from ..calls.verdicts import FLAGGED, rank
 
@@ -286,6 +287,7 @@ def _case(check, case, note):
     try:
         return check.run(case.args, case.kwargs, note), False
     except Exception as problem:
+        foreign(problem)
         if case.name == "given":
             raise
         return check.failed(problem, note), True

@@ -8,6 +8,8 @@ import inspect
 
 import torch
 
+from ..calls.foreign import foreign, theirs
+
 
 class Function:
     """Stands between the glue and the user's function; called with the operator's name and
@@ -20,7 +22,7 @@ class Function:
 
     def __call__(self, name, args, kwargs):
         op = _operator(name)
-        given = self.fn(*args, **(self._without_out(op, kwargs) if kwargs else kwargs))
+        given = theirs(self.fn, *args, **(self._without_out(op, kwargs) if kwargs else kwargs))
         arguments = _named(op, args, kwargs)
         written = [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         try:
@@ -94,8 +96,9 @@ def _to_meta(value):
 
 def _by_meta(op, args, kwargs):
     try:
-        found = op(*map(_to_meta, args), **{k: _to_meta(v) for k, v in kwargs.items()})
-    except Exception:  # a kernel of the user's, or none: then nothing is known
+        found = theirs(op, *map(_to_meta, args), **{k: _to_meta(v) for k, v in kwargs.items()})
+    except Exception as problem:  # a kernel of the user's, or none: then nothing is known
+        foreign(problem)
         return None
     found = found if isinstance(found, (tuple, list)) and len(op._schema.returns) != 1 else [found]
     return list(found)

@@ -16,6 +16,8 @@ import pickle
 import sys
 import zipfile
 
+from ..calls.foreign import foreign, theirs
+
 try:
     import torch
 except ModuleNotFoundError:
@@ -101,7 +103,7 @@ def load(path):
     try:
         allowed = getattr(torch.serialization, "safe_globals", lambda more: contextlib.nullcontext())
         with allowed(more_than_tensors()):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return theirs(torch.load, path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
         lines = [line.strip().removeprefix("WeightsUnpickler error: ") for line in str(problem).splitlines()]
         why = next((line for line in lines if line.startswith(("Unsupported", "Trying to"))), lines[0] if lines else "")
@@ -112,6 +114,7 @@ def load(path):
         refused.kind = "io"
         raise refused from None
     except Exception as problem:  # whatever bytes make of a reader
+        foreign(problem)
         raise Refused(
             f"{path}: no file of torch.save, or a damaged one ({str(problem)[:120]})"
         ) from None

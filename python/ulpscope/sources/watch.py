@@ -22,6 +22,7 @@ import zlib
 import torch
 
 from .. import _core
+from ..calls.foreign import strictly, unhurt
 from . import (
     watch_audit,
     watch_collective,
@@ -136,6 +137,7 @@ def guarded(work):
             with torch.no_grad():
                 work(self, *args)
         except Exception as error:
+            strictly(error)
             self._fail(error)
 
     return in_guard
@@ -262,9 +264,9 @@ class Watch:
 
     def _fail(self, error):
         self.error = f"the watch failed: {error or type(error).__name__}"
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, ValueError):
             print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
-        with contextlib.suppress(Exception):
+        with unhurt():
             self._unhook()
 
     def _unhook(self):
@@ -575,7 +577,7 @@ class Watch:
 
     def _keep(self):
         """The folder of the last calls, written now; None where there is none."""
-        with contextlib.suppress(Exception):
+        with unhurt():
             return self.tracker.keep()
 
     def _act(self, optimizer, drop=False):
@@ -622,7 +624,7 @@ class Watch:
         if self.exchange is not None:
             self.exchange.forget()
         for part in (self.log, self._own_tracker):
-            with contextlib.suppress(Exception):
+            with unhurt():
                 if part is not None:
                     part.__exit__(None, None, None)
         self.log = self.tracker = self._own_tracker = None

@@ -20,6 +20,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from .. import _core
+from ..calls.foreign import strictly
 from . import watch_rows
 
 PROVEN = 4  # audits that agreed: kernels are deterministic
@@ -192,6 +193,7 @@ class Audit:
         try:
             yield
         except Exception as error:
+            strictly(error)
             self.neighbours.end(f"{error or type(error).__name__}".splitlines()[0][:300])
 
     def forget(self):
@@ -252,6 +254,7 @@ class Audit:
         try:
             yield
         except Exception as error:
+            strictly(error)
             self._end_audit(f"{error or type(error).__name__}")
 
     def _end_audit(self, why):

@@ -4,13 +4,13 @@ where an optimizer steps first.
 
 Needs of torch: hooks of all optimizers' steps."""
 
-import contextlib
 import gc
 import sys
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from ..calls.foreign import strictly, unhurt
 from . import watch, watch_left
 from .nan import nan_tracker
 
@@ -20,7 +20,7 @@ def model_of(optimizer):
     wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
     best, most = None, (0, 0)
     for module in [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]:
-        with contextlib.suppress(Exception):
+        with unhurt():
             held = sum(id(p) in wanted for p in module.parameters())
             size = (held, sum(1 for _ in module.modules()))
             if held and size > most:
@@ -80,6 +80,7 @@ class Found:
         except watch.WatchAlarm:
             raise
         except Exception as error:  # the program has no part in it
+            strictly(error)
             self.error = f"the watch cannot begin: {error}"
             print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
 

@@ -17,6 +17,7 @@ import torch
 
 from ... import _core
 from ..._core import Findings
+from ...calls.foreign import foreign
 from ...calls.mode import Mode
 from ...calls.replay import base_name
 from ...executors.device import Answer
@@ -109,7 +110,8 @@ class GivenReference(Reference):
         if self._native is None:
             try:
                 self._native = (self._run_plain(lambda dtype: dtype, None, self.call.function),)
-            except Exception:  # the CPU refuses: there is no native answer
+            except Exception as problem:  # the CPU refuses: there is no native answer
+                foreign(problem)
                 self._native = (None,)
         return self._native[0]
 

@@ -12,6 +12,7 @@ import torch
 from ... import _core
 from ..._core import Finding, Findings
 from ...calls.arguments import arguments_of
+from ...calls.foreign import foreign
 from ...calls.replay import base_name, bind_exact
 from ...calls.verdicts import clause
 from ...executors.streams import kept_state
@@ -28,6 +29,7 @@ def judge_draws(call, answer, again=None):
         with kept_state([*call.args, *call.kwargs.values()]):
             return _judged(call, answer, again)
     except Exception as problem:
+        foreign(problem)
         return Findings([Finding("", "unjudged", f"draws random numbers: {clause(problem)}")])
 
 
@@ -48,7 +50,8 @@ def _by_masks(call, answer, again):
     """Findings from the masks of the dropouts inside, None where they cannot be found."""
     try:
         return masks.judge(call, answer, again)
-    except Exception:  # the function cannot bear to be given masks: its draws must do
+    except Exception as problem:  # the function cannot bear to be given masks: its draws must do
+        foreign(problem)
         return None
 
 

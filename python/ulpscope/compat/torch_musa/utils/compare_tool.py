@@ -17,7 +17,7 @@ from ....sources.nan import nan_tracker
 
 FOREVER = range(sys.maxsize)
 PASSES = ("pass", "undefined")
-UNTOLD = ("unjudged", "unsupported")
+UNTOLD = ("internal", "unjudged", "unsupported")
 
 
 def pattern(targets, whites):

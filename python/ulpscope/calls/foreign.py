@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one net around what runs somebody's operator, kernel, script or module: `except Exception as problem:
+foreign(problem)`. What arose in their code is handed on, to be told as a verdict or a reason; a mistake of
+ours, whose innermost frame is ours, is raised again, for it is no statement about anybody's operator.
+
+Whose a mistake is, the traceback tells. A call of a builtin or with too many arguments has no frame of its own
+and would seem ours: such lines say `theirs(function, ...)`."""
+
+import contextlib
+import linecache
+import os
+import sysconfig
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+INSTALLED = ("site-packages", "dist-packages")
+# What a mistake in Python raises. RuntimeErrors are torch's way to refuse, OSErrors the machine's.
+MISTAKES = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError, ValueError, StopIteration)
+RAISE = 130  # RAISE_VARARGS, since Python 3.0
+STRICT = "ULPSCOPE_STRICT"  # set by tests: our mistakes end even a host that they must not hurt
+
+
+class InternalError(Exception):
+    """A mistake of ours that another process told of."""
+
+
+def theirs(function, *args, **kwargs):
+    """Calls what is somebody's."""
+    return function(*args, **kwargs)
+
+
+def foreign(problem):
+    """Hands on what arose in somebody's code; raises again what is a mistake of ours."""
+    if is_ours(problem):
+        raise problem
+    return problem
+
+
+@contextlib.contextmanager
+def set_aside():
+    """Within: what arises in somebody's code ends the block, and nothing is learnt."""
+    try:
+        yield
+    except Exception as problem:
+        foreign(problem)
+
+
+noted = []  # what searches went on after
+
+
+def note(problem):
+    """Lets a search go on after a trial: a mistake of ours is kept for its end, under tests raised."""
+    if is_ours(strictly(problem)) and our_words(problem) not in noted:
+        noted.append(our_words(problem))
+
+
+def is_ours(problem):
+    """Whether an exception is a mistake in this package: it arose in a frame of ours, or of the standard
+    library that we called, and nobody raised it on purpose."""
+    if isinstance(problem, InternalError):
+        return True
+    if isinstance(problem, ImportError):
+        return (problem.name or "").partition(".")[0] == "ulpscope"
+    if not isinstance(problem, MISTAKES):
+        return False
+    innermost = at = _innermost(problem.__traceback__)
+    while at is not None and _is_library(at.tb_frame.f_code.co_filename):
+        at = _innermost(problem.__traceback__, at)
+    if at is None or not _is_here(at.tb_frame.f_code.co_filename):
+        return False
+    if at.tb_frame.f_code is theirs.__code__:  # it was called with what it does not take
+        code = getattr(at.tb_frame.f_locals["function"], "__code__", None)
+        return code is not None and _is_here(code.co_filename)
+    return at is not innermost or not _raises(at)
+
+
+def our_words(problem):
+    """What a user is told of a mistake of ours, on one line."""
+    text = " ".join(f"{problem}".split())
+    if isinstance(problem, InternalError):
+        return text
+    at = _innermost(problem.__traceback__)
+    while at is not None and not _is_here(at.tb_frame.f_code.co_filename):
+        at = _innermost(problem.__traceback__, at)
+    place = ""
+    if at is not None:
+        place = f" in {os.path.relpath(at.tb_frame.f_code.co_filename, HERE)}:{at.tb_lineno}"
+    said = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+    return f"internal error of ulpscope{place}, please report it: {said[:300]}"
+
+
+def strictly(problem):
+    """Where a host must not be hurt: under tests our own mistakes are raised all the same."""
+    if os.environ.get(STRICT) and is_ours(problem):
+        raise problem
+    return problem
+
+
+@contextlib.contextmanager
+def unhurt():
+    """Within: nothing that goes wrong ends the program around, but as `strictly` has it."""
+    try:
+        yield
+    except Exception as problem:
+        strictly(problem)
+
+
+def _innermost(tb, before=None):
+    """The last entry of a traceback, or the one before another."""
+    found = None
+    while tb is not before:
+        found, tb = tb, tb.tb_next
+    return found
+
+
+def _is_here(name):
+    return name.startswith(HERE + os.sep)
+
+
+def _is_library(name):
+    if name.startswith("<frozen "):
+        return True
+    return name.startswith(LIBRARY) and not any(part in name for part in INSTALLED)
+
+
+def _raises(at):
+    """Whether the entry of a traceback is at a `raise`, which an assert ends in as well."""
+    code = at.tb_frame.f_code
+    line = linecache.getline(code.co_filename, at.tb_lineno)
+    return code.co_code[at.tb_lasti] == RAISE and not line.lstrip().startswith("assert")

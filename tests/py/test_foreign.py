@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mistake of ours is no statement about anybody's operator: wherever it arises it is raised, or told as
+ours, and never a verdict. What an operator raises is one, whatever its kind."""
+
+import contextlib
+import os
+import textwrap
+
+import pytest
+import torch
+from test_check_run import check, rows
+from traces import TraceWriter
+
+import ulpscope
+from ulpscope.calls import foreign
+from ulpscope.causes import host
+from ulpscope.executors.reference import Reference
+from ulpscope.judges.answers import Answers
+
+A, B = torch.randn(4, 8), torch.randn(8, 3)
+OURS = os.path.join(foreign.HERE, "planted.py")
+PLANT = f"""
+space = {{}}
+exec(compile("def planted(*args, **kwargs):\\n    return None + 1", {OURS!r}, "exec"), space)
+"""
+
+
+def ours(line):
+    """A function that runs a line which stands in our package."""
+    space = {"torch": torch, "theirs": foreign.theirs, "contextlib": contextlib, "json": __import__("json")}
+    exec(compile(f"def planted(*args, **kwargs):\n    {line}", OURS, "exec"), space)
+    return space["planted"]
+
+
+def raised(function, *args):
+    with pytest.raises(Exception) as caught:  # noqa: B017 - whatever it is
+        function(*args)
+    return caught.value
+
+
+@pytest.mark.parametrize("line, mistake", [
+    ("return None + 1", True),
+    ("return torch.mm(3)", True),  # a builtin that we call wrongly has no frame
+    ("return {}['out']", True),
+    ("return unknown", True),
+    ("a, b = 1, 2, 3", True),
+    ("return json.dumps(json)", True),  # the standard library that we call
+    ("return theirs(torch.mm, 3)", False),
+    ("return theirs(lambda x: x + None, 3)", True),  # the function is ours
+    ("raise TypeError('this is no tensor')", False),  # on purpose
+    ("raise foreign.InternalError('told by a process')", True),
+    ("return torch.ops.aten.mm.default(torch.ones(2, 3), torch.ones(2, 3))", False),
+    ("return torch.nn.functional.linear(3, 4)", True),
+])  # fmt: skip
+def test_whose_a_mistake_is(line, mistake):
+    problem = raised(ours(line.replace("foreign.", "__import__('ulpscope.calls.foreign').calls.foreign.")))
+    assert foreign.is_ours(problem) == mistake, problem
+    if mistake:
+        assert type(raised(foreign.foreign, problem)) is type(problem)
+        assert "internal error" in foreign.our_words(problem) or isinstance(problem, foreign.InternalError)
+    else:
+        assert foreign.foreign(problem) is problem
+
+
+def test_what_somebody_else_raises_is_handed_on():
+    def theirs(x):
+        return x.nothing_of_that_name
+
+    for function, args in ((theirs, (A,)), (theirs, (A, B)), (lambda x: {}[x], (1,))):
+        assert not foreign.is_ours(raised(ours("return theirs(*args)"), function, *args))
+        assert ulpscope.judge_call(function, args, {}, A).verdict == "unjudged"
+
+
+@pytest.mark.parametrize("where", [(Reference, "_run_plain"), (Reference, "narrow"), (Answers, "fan_in"),
+                                   (Answers, "replay"), (Answers, "of")])  # fmt: skip
+def test_a_mistake_in_reference_or_answers_is_raised(monkeypatch, where):
+    monkeypatch.setattr(*where, ours("return None + 1"))
+    with pytest.raises(TypeError, match="NoneType"):
+        ulpscope.judge_call(torch.mm, (A, B), {}, (A.double() @ B.double() * (1 + 2.0**-12)).float())
+
+
+def test_a_mistake_in_a_cause_leaves_the_verdict(monkeypatch):
+    monkeypatch.setattr(host.Inquiry, "_asked", ours("return None + 1"))
+    call = torch.mm, (A, B), {}, A @ B * 2
+    with pytest.raises(TypeError, match="NoneType"):
+        ulpscope.judge_call(*call)
+    monkeypatch.delenv(foreign.STRICT)
+    found = ulpscope.judge_call(*call)
+    assert found.verdict == "wrong" and any("internal error of ulpscope" in note for note in found.notes)
+
+
+@pytest.fixture
+def planting(tmp_path):
+    """A module whose import plants a mistake of ours into the reference of one operator."""
+    file = tmp_path / "planting.py"
+    file.write_text(PLANT + textwrap.dedent("""
+        from ulpscope.executors.reference import Reference
+        begin = Reference.begin
+        Reference.begin = lambda self: (space["planted"]() if self.call.op.startswith("aten::mm") else begin(self))
+    """))
+    return file
+
+
+def test_a_check_tells_it_and_keeps_the_other_calls(tmp_path, planting):
+    with TraceWriter(tmp_path / "trace") as trace:
+        trace.add("aten::mm", A, B, out=(A @ B,))
+        trace.add("aten::add.Tensor", A, A, out=(A + A,))
+    done = check(tmp_path / "trace", tmp_path / "out", "--import", str(planting), device="cpu")
+    assert done.returncode == 2
+    assert {r["op"]: r["verdict"] for r in rows(tmp_path / "out")} == {
+        "aten::mm": "internal", "aten::add.Tensor": "pass"}  # fmt: skip
+    last = done.stdout.splitlines()[-1]
+    assert "aten::mm 1 call (internal error of ulpscope in planted.py:2, please report it: TypeError" in last
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_live_check_tells_it_and_the_program_goes_on(tmp_path, planting, monkeypatch, capsys, strict):
+    monkeypatch.chdir(tmp_path)
+    if not strict:
+        monkeypatch.delenv(foreign.STRICT)
+    with pytest.raises(foreign.InternalError) if strict else contextlib.nullcontext():
+        with ulpscope.live_check(imports=[str(planting)]) as live:
+            torch.mm(A, B), torch.add(A, A)
+        assert (live.findings(), live.error, live.n_judged, live.unjudged) == ([], None, 1, 1)
+        assert capsys.readouterr().err.count("internal error of ulpscope") >= 1
