@@ -25,6 +25,7 @@ typedef struct packing {
     usc_arena texts;
     const char **entry; /* of the manifest, by pick */
     bool *unjudged;
+    const char *internal; /* the first mistake of ours; NULL: none */
     int64_t next, n_done;
     char part[USC_PATH_SIZE];
 } packing;
@@ -61,6 +62,9 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
         usc_json_print_lines(usc_json_get(news->row, "entry"), &p->texts);
     p->unjudged[news->job] =
         usc_json_get(usc_json_get(news->row, "entry"), "unjudged") != NULL;
+    const char *internal = usc_json_as_text(usc_json_get(news->row, "internal"));
+    if (internal != NULL && p->internal == NULL)
+        p->internal = usc_arena_text(&p->texts, internal);
     if (p->entry[news->job] == NULL) return usc_no_memory("pack", err);
     p->n_done++;
     if (p->hooks->progress != NULL)
@@ -258,6 +262,9 @@ static usc_status pack_all(packing *p, usc_run_end *end, usc_error *err)
     if (st == USC_OK && !stopped && rename(p->part, p->options->out) != 0)
         st = unwritten(p->options->out, err);
     if (st == USC_OK && !stopped) say_packed(p);
+    if (st == USC_OK && !stopped && p->internal != NULL)
+        st = usc_error_set(err, USC_E_UNSUPPORTED, -1, "%s is packed, without a call: %s",
+                           p->options->out, p->internal);
     return st;
 }
 

@@ -4,6 +4,7 @@ ours, and never a verdict. What an operator raises is one, whatever its kind."""
 
 import contextlib
 import os
+import subprocess
 import textwrap
 
 import pytest
@@ -111,6 +112,16 @@ def test_a_check_tells_it_and_keeps_the_other_calls(tmp_path, planting):
         "aten::mm": "internal", "aten::add.Tensor": "pass"}  # fmt: skip
     last = done.stdout.splitlines()[-1]
     assert "aten::mm 1 call (internal error of ulpscope in planted.py:2, please report it: TypeError" in last
+
+
+def test_a_pack_tells_it_and_holds_the_other_calls(tmp_path, planting):
+    with TraceWriter(tmp_path / "trace") as trace:
+        trace.add("aten::mm", A, B, out=(A @ B,))
+        trace.add("aten::add.Tensor", A, A, out=(A + A,))
+    done = subprocess.run(["ulpscope", "pack", tmp_path / "trace", "--import", planting, "-o", tmp_path / "pack"],
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 2 and "internal error of ulpscope in planted.py:2" in done.stderr.splitlines()[-1]
+    assert sorted(p.name for p in (tmp_path / "pack" / "operands").iterdir()) == ["2.safetensors"]
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -104,9 +104,12 @@ class Packer:
         except (_core.IoError, _core.CorruptError):
             raise  # no call can be packed
         except Exception as problem:  # a dtype that files cannot hold, an unknown operator
-            why = our_words(problem) if is_ours(problem) else clause(problem)
+            mistake = is_ours(problem)
+            why = our_words(problem) if mistake else clause(problem)
             entry = {"call": sequence, "op": row["op"], "unjudged": why,
                      "stands_for": stands_for, "inputs": [], "outputs": []}  # fmt: skip
+            if mistake:
+                return {"entry": entry, "internal": why}, True, None
         return {"entry": entry}, True, None
 
     def fired(self):
