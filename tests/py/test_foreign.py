@@ -67,6 +67,7 @@ def test_what_somebody_else_raises_is_handed_on():
     def theirs(x):
         return x.nothing_of_that_name
 
+    assert foreign.theirs(lambda function: function, function=3) == 3
     for function, args in ((theirs, (A,)), (theirs, (A, B)), (lambda x: {}[x], (1,))):
         assert not foreign.is_ours(raised(ours("return theirs(*args)"), function, *args))
         assert ulpscope.judge_call(function, args, {}, A).verdict == "unjudged"

@@ -45,7 +45,7 @@ def apart(function, args, kwargs):
         def joined(value):
             if isinstance(value, Apart):
                 make = next(left)
-                if None in value.values():
+                if any(part is None for part in value.values()):
                     raise ValueError("a tensor is made of all its parts")
                 return make(**value)
             if isinstance(value, (list, tuple, dict)):

@@ -8,6 +8,7 @@ and would seem ours: such lines say `theirs(function, ...)`."""
 
 import contextlib
 import linecache
+import opcode
 import os
 import sysconfig
 
@@ -16,7 +17,7 @@ LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 INSTALLED = ("site-packages", "dist-packages")
 # What a mistake in Python raises. RuntimeErrors are torch's way to refuse, OSErrors the machine's.
 MISTAKES = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError, ValueError, StopIteration)
-RAISE = 130  # RAISE_VARARGS, since Python 3.0
+RAISE = opcode.opmap["RAISE_VARARGS"]
 STRICT = "ULPSCOPE_STRICT"  # set by tests: our mistakes end even a host that they must not hurt
 
 
@@ -24,7 +25,7 @@ class InternalError(Exception):
     """A mistake of ours that another process told of."""
 
 
-def theirs(function, *args, **kwargs):
+def theirs(function, /, *args, **kwargs):
     """Calls what is somebody's."""
     return function(*args, **kwargs)
 
