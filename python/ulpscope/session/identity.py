@@ -83,7 +83,7 @@ def device_facts(device):
 
     kind, _, index = device.partition(":")
     facts = {}
-    asked = {"device name": (getattr(getattr(torch, kind, None), "get_device_name", None), (int(index or 0),))}
+    asked = {"device name": (getattr(getattr(torch, kind, None), "get_device_name", None), (int(index) if index.isdigit() else 0,))}
     if kind == "cuda":
         asked["driver"] = getattr(torch._C, "_cuda_getDriverVersion", None), ()
     for name, (ask, given) in asked.items():
