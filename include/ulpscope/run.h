@@ -146,8 +146,8 @@ typedef struct usc_pack_run_options {
  * folder appears when it is complete; hooks->say hears what is in it.
  *
  * Threads: as usc_check_trace.
- * Errors:  as usc_check_trace; USC_E_EXISTS where `out` is there; USC_E_UNSUPPORTED where a
- *          mistake of a worker left out calls: the others are packed.
+ * Errors:  as usc_check_trace; USC_E_EXISTS where `out` is there; USC_E_UNSUPPORTED where
+ * a mistake of a worker left out calls: the others are packed.
  */
 USC_API USC_NODISCARD usc_status usc_pack_trace(const usc_pack_run_options *options,
                                                 const usc_run_hooks *hooks,
