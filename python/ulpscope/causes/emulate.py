@@ -88,12 +88,17 @@ def input_candidates(lab):
                 rounded_inputs(lab, k, n), lambda t: lab.rounded(t, n)))  # fmt: skip
     if sets:
         yield "subnormals flushed to zero in the inputs", lambda: lab.reference.wide({
-            k: flushed(parts[k].data.double(), FORMATS[OWN_FORMAT[parts[k].dtype]][1]) for k in sets[0]})  # fmt: skip
+            k: flushed(parts[k].data.double(), smallest_normal(parts[k].dtype)) for k in sets[0]})  # fmt: skip
 
 
 def _changed(outputs, change):
     """Outputs with `change` applied to those that are floats."""
     return {p: change(t) if t.is_floating_point() else t for p, t in outputs.items()}
+
+
+def smallest_normal(dtype):
+    """The exponent of the smallest normal number of a float dtype, or of a complex one's parts."""
+    return math.frexp(torch.finfo(dtype).tiny)[1] - 1
 
 
 def flushed(x, emin):
