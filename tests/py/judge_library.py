@@ -13,8 +13,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 N_BINS, MAX_DIMS = 160, 32
-VERDICTS = ["crashed", "timeout", "nonfinite", "wrong", "reduced", "intermittent", "undefined",
-            "unjudged", "unsupported", "pass"]
+VERDICTS = ["crashed", "timeout", "nonfinite", "wrong", "reduced", "intermittent", "internal",
+            "undefined", "unjudged", "unsupported", "pass"]
 DTYPES = {torch.float64: 1, torch.float32: 2, torch.float16: 3, torch.bfloat16: 4, torch.int64: 5,
           torch.int32: 6, torch.int16: 7, torch.int8: 8, torch.uint8: 12, torch.bool: 13}
 

@@ -92,7 +92,7 @@ def over_ranks(folder, world, *names):
     (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
                            str(world), "train.py", *names], cwd=folder, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+                          env=dict(os.environ, OMP_NUM_THREADS="1", ULPSCOPE_STRICT=""))  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = {}
     for line in sorted(done.stdout.splitlines()):
