@@ -305,8 +305,15 @@ def _split(node, i):
     """(what is left of an operator that is taken elsewhere, what it does there)."""
     if node.name == "addmm":
         return (lambda func, args, kwargs: torch.mm(*args[1:3])) if i == 1 else None, lambda node, x, args: x + args[0]
-    return lambda func, args, kwargs: args[i].clone(), lambda node, x, args: node.func(
+    return lambda func, args, kwargs: _copied(args[i]), lambda node, x, args: node.func(
         *args[:i], x, *args[i + 1 :], **node.kwargs)
+
+
+def _copied(operand):
+    """A copy of an operand; LookupError of a number, which is no result of an operator."""
+    if not isinstance(operand, torch.Tensor):
+        raise LookupError("a number is left of it")
+    return operand.clone()
 
 
 def _with(node, side, k):

@@ -78,7 +78,7 @@ class Lab:
     def _put(self, bound, new):
         """All tensors of a run, and what is new in it; what the call writes stays the same tensor."""
         for path in set(self.call.written()) & new.keys():
-            if bound.tensors[path].shape == new[path].shape:
+            if new[path] is not None and path in bound.tensors and bound.tensors[path].shape == new[path].shape:
                 with torch.no_grad():
                     new = new | {path: bound.tensors[path].copy_(new[path].clone())}
         return bound.tensors | new
