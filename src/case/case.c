@@ -62,7 +62,9 @@ const void *usc_case_plain(usc_case *c, const usc_tensor *t)
 
 const double *usc_case_wide(usc_case *c, const usc_tensor *t)
 {
+    static const double none = 0; /* of outputs without elements, which lie nowhere */
     const int64_t n = numel(t);
+    if (n == 0) return &none;
     const void *raw = usc_case_plain(c, t);
     if (raw == NULL || t->dtype == USC_F64) return raw;
     double *out = usc_case_room(c, n, sizeof *out);
@@ -72,7 +74,7 @@ const double *usc_case_wide(usc_case *c, const usc_tensor *t)
 
 bool usc_case_load(usc_case *c)
 {
-    static const double none = 0; /* of outputs without elements */
+    static const double none = 0;
     if (c->n == 0) {
         c->r = c->y = c->d = &none;
         return true;
@@ -186,12 +188,18 @@ static usc_status fail(usc_case *c)
     return usc_case_go(c, usc_case_end);
 }
 
+enum { MOST_TURNS = 1 << 16 }; /* stages without a want between them */
+
 usc_status usc_case_next(usc_case *c, usc_want *out, usc_error *err)
 {
     *out = (usc_want){0};
     const usc_float_env env = usc_float_env_enter();
     usc_status st = USC_OK;
-    while (st == USC_OK && c->stage != NULL) {
+    for (int turn = 0; st == USC_OK && c->stage != NULL; turn++) {
+        if (turn == MOST_TURNS)
+            st = usc_error_set(err, USC_E_UNSUPPORTED, -1,
+                               "%s: the case goes round without asking", c->o.path);
+        if (st != USC_OK) break;
         if (c->want.kind != USC_WANT_NOTHING && !c->answered) break;
         const bool failed = c->answered && c->given.form == USC_GIVEN_FAILED;
         const bool must = wants[c->want.kind].must;

@@ -14,7 +14,7 @@ from traces import TraceWriter
 import ulpscope
 from ulpscope import _core
 from ulpscope.calls import contents as _contents
-from ulpscope.judges import products, rows
+from ulpscope.judges import outputs, products, rows
 from ulpscope.session import judging
 from ulpscope.calls.contents import Contents, Reader, brief
 from ulpscope.executors.device import PythonDevice, TorchDevice
@@ -373,7 +373,7 @@ X, Y = torch.rand(40_000) + 1, torch.rand(40_000) + 1
                                       (torch.nn.functional.gelu, (X,))])  # fmt: skip
 def test_a_callable_of_one_operator_is_judged_in_pieces(fn, args, monkeypatch):
     made = []
-    monkeypatch.setattr(judging, "pieces", lambda *a: made.append(rows.pieces(*a)) or made[-1])
+    monkeypatch.setattr(rows, "pieces", lambda *a, cut=rows.pieces: made.append(cut(*a)) or made[-1])
     assert of_callable(fn, args, scaled(0, 0, 1)).verdict == "pass"
     found = of_callable(fn, args, scaled(9_000, 9_100, 1.1))
     assert found.verdict == "wrong" and " of 40,000 elements differ" in found.sentence and made[0] is not None
@@ -402,6 +402,7 @@ def test_a_worse_piece_decides_behind_one_that_is_accused():
 
 def test_few_pieces_are_judged_whole(monkeypatch):
     whole = []
-    monkeypatch.setattr(judging, "_judge_whole", lambda *a, run=judging._judge_whole: whole.append(a[-1]) or run(*a))
+    run = outputs._judged
+    monkeypatch.setattr(outputs, "_judged", lambda *a, **more: whole.append((*a, *more.values())[-1]) or run(*a, **more))
     assert of_callable(torch.add, (X, Y), scaled(0, 40_000, 1.01)).verdict == "wrong"
     assert whole.count(False) <= 2 and whole.count(True) >= 10  # at first sight

@@ -428,7 +428,7 @@ def test_a_damaged_pack_is_named(packed, honest, tmp_path):
 
     for name in "abcdefgh":
         (tmp_path / name).mkdir()
-    assert "no such file" in case("a", lambda p: (p / "pack.json").unlink())
+    assert "nor is it a folder that ulpscope pack wrote" in case("a", lambda p: (p / "pack.json").unlink())
     assert "not the manifest" in case("b", lambda p: (p / "pack.json").write_text("{}"))
     assert "not the manifest" in case("c", lambda p: (p / "pack.json").write_text("no json"))
     assert "format 9" in case("d", lambda p: edit(p, '"version": 4', '"version": 9'))

@@ -79,6 +79,7 @@ def _bordered(mode, fill=0.0):
         return functional.max_pool2d(_padded(x, padding), size, stride or None, 0, *rest)
 
     def _padded(x, padding):
+        padding = [padding] * 2 if isinstance(padding, int) else padding  # as torch has it: of both axes
         sides = [p for pair in zip(reversed(padding), reversed(padding)) for p in pair]
         return functional.pad(x, sides, mode, *([fill] if mode == "constant" else []))
 

@@ -166,7 +166,10 @@ class Program:
 
     def __call__(self, *args, **kwargs):
         values = {number: t.clone() for number, t in self.given.items()}
-        values.update(zip(self.inputs, _tensors_in([list(args), kwargs]), strict=True))
+        tensors = _tensors_in([list(args), kwargs])
+        if len(tensors) != len(self.inputs):
+            raise LookupError("other arguments than it was recorded with")
+        values.update(zip(self.inputs, tensors, strict=True))
 
         def filled(value):
             return values[value.number] if isinstance(value, Slot) else value
