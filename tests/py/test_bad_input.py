@@ -214,7 +214,8 @@ def test_commands_that_do_not_run_are_told(tmp_path):
 
 def test_pattern_that_matches_no_call(tmp_path):
     done = capture(tmp_path, script=TRAIN, options=["--ops", "nosuch"])
-    assert_one_sentence(done, "step 1", "--ops nosuch", "ulpscope-trace")
+    assert_one_sentence(done, "step 1", "--ops nosuch", "nothing was recorded")
+    assert not (tmp_path / "ulpscope-trace").exists()
 
 
 def test_full_disk_during_a_capture_is_told_and_marked(tmp_path):

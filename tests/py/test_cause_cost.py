@@ -324,7 +324,7 @@ def test_no_kernel_is_given_fewer_indices_than_it_reads():
     fewer = [run for text, run in every.items() if "end were 0" in text]
     assert fewer
     for run in fewer:
-        with pytest.raises(LookupError, match="shape"):
+        with pytest.raises(LookupError, match="shape|without elements"):
             run()
 
 

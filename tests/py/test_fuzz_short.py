@@ -118,7 +118,7 @@ def test_what_eager_torch_rounds_is_no_finding_and_what_is_worse_is_one():
     low = program(*[("{a} * {b}", (0, 1, 0))], *[("{a} * {b}", (i, 1, 0)) for i in range(2, 7)],
                   inputs=[("bfloat16", (40, 9)), ("bfloat16", (40, 9))])  # fmt: skip
     honest = PythonDevice(lambda fn, args, kwargs: fn(*args))
-    assert judge_call(low.call(), honest, seconds=0).verdict == "reduced"
+    assert judge_call(low.call(), honest, seconds=0).verdict == "pass"  # held to what its own roundings cost
     assert short.judge_call(low.call(), honest).verdict == "pass"
     assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * 1.06)).verdict in ("reduced", "wrong")
     assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * float("nan"))).verdict == "nonfinite"

@@ -54,7 +54,7 @@ def test_a_clock_that_jumps_is_no_matter(monkeypatch):
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("no room for 8 GiB")], ids=["host", "device"])
 def test_no_memory_for_its_own_ends_the_watch_alone(error, monkeypatch, capfd):
-    def none(tensors):
+    def none(*_):
         raise error
 
     without, _, _ = training(watched=False)
