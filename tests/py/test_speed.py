@@ -28,7 +28,7 @@ def two_sizes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sizes") / "trace"
     with TraceWriter(folder) as t:
         t.add("aten::mm", torch.randn(6, 8), torch.randn(8, 4))
-        t.add("aten::gelu", torch.randn(600, 600))
+        t.add("aten::gelu", torch.randn(1100, 1100))
     return folder
 
 
