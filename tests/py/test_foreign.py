@@ -84,6 +84,7 @@ def test_a_mistake_in_reference_or_answers_is_raised(monkeypatch, where):
 def test_a_mistake_in_a_cause_leaves_the_verdict(monkeypatch):
     monkeypatch.setattr(host.Inquiry, "_asked", ours("return None + 1"))
     call = torch.mm, (A, B), {}, A @ B * 2
+    monkeypatch.setenv(foreign.STRICT, foreign.CAUSES)
     with pytest.raises(TypeError, match="NoneType"):
         ulpscope.judge_call(*call)
     monkeypatch.delenv(foreign.STRICT)

@@ -19,6 +19,7 @@ INSTALLED = ("site-packages", "dist-packages")
 MISTAKES = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError, ValueError, StopIteration)
 RAISE = opcode.opmap["RAISE_VARARGS"]
 STRICT = "ULPSCOPE_STRICT"  # set by tests: our mistakes end even a host that they must not hurt
+CAUSES = "causes"  # its value for those in a search for a cause as well: which trials run hangs on the machine's speed
 
 
 class InternalError(Exception):
@@ -50,8 +51,8 @@ noted = []  # what searches went on after
 
 
 def note(problem):
-    """Lets a search go on after a trial: a mistake of ours is kept for its end, under tests raised."""
-    if is_ours(strictly(problem)) and our_words(problem) not in noted:
+    """Lets a search go on after a trial: a mistake of ours is kept for its end."""
+    if is_ours(searched(problem)) and our_words(problem) not in noted:
         noted.append(our_words(problem))
 
 
@@ -93,6 +94,13 @@ def our_words(problem):
 def strictly(problem):
     """Where a host must not be hurt: under tests our own mistakes are raised all the same."""
     if os.environ.get(STRICT) and is_ours(problem):
+        raise problem
+    return problem
+
+
+def searched(problem):
+    """Where nothing but a cause is lost: raised where tests of causes ask for it."""
+    if os.environ.get(STRICT) == CAUSES and is_ours(problem):
         raise problem
     return problem
 

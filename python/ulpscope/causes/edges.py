@@ -201,7 +201,10 @@ class Wiring:
         if not 0 <= at < len(nodes):
             return None
         which = list(slots_in(self.nodes[made].result)).index(slot)
-        found = list(slots_in(nodes[at].result))[which]
+        there = list(slots_in(nodes[at].result))
+        if which >= len(there):  # it gives fewer results, whose gradients nobody wants
+            return None
+        found = there[which]
         return found if self.maker.get(found, len(self.nodes)) < self.index[id(node)] else None
 
 

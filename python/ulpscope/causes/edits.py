@@ -242,7 +242,14 @@ def swaps(lab):
         alike = len(seen) == 2 and len({(a.shape, a.dtype) for a in seen}) == 1 and not node.writes
         if alike and not any(map(lab.is_constant, seen)):  # which would be another constant
             yield (f"the operands of {node.name.strip('_')} are exchanged (swapped)",
-                   {node.place: lambda func, args, kwargs: func(args[1], args[0], *args[2:], **kwargs)})  # fmt: skip
+                   {node.place: _exchanged})
+
+
+def _exchanged(func, args, kwargs):
+    """An operator with its first two operands exchanged; LookupError where it is given fewer."""
+    if len(args) < 2:
+        raise LookupError("one operand")
+    return func(args[1], args[0], *args[2:], **kwargs)
 
 
 def contiguous(lab):

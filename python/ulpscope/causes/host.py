@@ -23,7 +23,7 @@ from multiprocessing.connection import Pipe
 import torch
 
 from .._core import Findings
-from ..calls.foreign import InternalError, is_ours, our_words, strictly
+from ..calls.foreign import InternalError, is_ours, our_words, searched
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel, process
 from .groups import Own
@@ -215,7 +215,7 @@ class Inquiry:
             with _asking:
                 return self._asked({"findings": list(every), "known": known}) or otherwise
         except Exception as problem:  # no process, no memory, nothing to send: then it is not known
-            if is_ours(strictly(problem)):
+            if is_ours(searched(problem)):
                 self.verdict.internal = our_words(problem)
             return otherwise
 

@@ -48,7 +48,9 @@ def with_argument(name, value, shape=()):
     """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
     another shape by that is cut to `shape`, with zeros where it ends early."""
     def edit(func, args, kwargs):
-        i = next(i for i, a in enumerate(func._schema.arguments) if a.name == name)
+        i = next((i for i, a in enumerate(func._schema.arguments) if a.name == name), None)
+        if i is None:
+            raise LookupError(f"no argument {name}")
         old = kwargs[name] if name in kwargs else args[i] if i < len(args) else None
         new = value(old) if callable(value) else value
         if i < len(args):

@@ -231,13 +231,17 @@ def _from_row(row):
     raise ValueError(f"{VARIABLE}: do {row.get('do')!r}: fallback, cast or substitute")
 
 
+class NotThere(ValueError):
+    """A function by a name that no module has."""
+
+
 def _check_function(module, path):
-    """Raises ValueError where there is no such module, or no such name in it, as far as that shows without
+    """Raises NotThere where there is no such module, or no such name in it, as far as that shows without
     running it: a run of hours does not begin with a name mistyped."""
     top, _, inner = module.partition(".")
     spec = None if top == "__main__" or top in sys.modules else importlib.util.find_spec(top)
     if spec is None and top != "__main__" and top not in sys.modules:
-        raise ValueError(f"{module}:{path}: no module {top} in the script's folder or on PYTHONPATH")
+        raise NotThere(f"{module}:{path}: no module {top} in the script's folder or on PYTHONPATH")
     if inner or spec is None or not str(spec.origin).endswith(".py"):
         return
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
@@ -251,7 +255,7 @@ def _check_function(module, path):
             names.add((node.asname or node.name).partition(".")[0])
     if first not in names and not names & {"*", "__getattr__"}:
         near = difflib.get_close_matches(first, names, 1)
-        raise ValueError(f"{module}:{path}: {spec.origin} has no {first}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise NotThere(f"{module}:{path}: {spec.origin} has no {first}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _function_named(name):

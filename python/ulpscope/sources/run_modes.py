@@ -196,7 +196,7 @@ class Run:
         if not self.rerouted:  # a forked child has what its parent had
             try:
                 self.rerouted = self._from_environment()
-            except ValueError as error:  # asked for in words that mean nothing: now, not in hours
+            except reroute.NotThere as error:  # asked for in words that mean nothing: now, not in hours
                 print(f"ulpscope run: {error}", file=sys.stderr, flush=True)
                 os._exit(2)
         self.ranks = hooks.Ranks()
