@@ -444,10 +444,10 @@ static void next(usc_table *t)
     usc_table_label(t, "next");
     if (faults[0] != '\0') usc_out_format(t->o, "ULPSCOPE_SIM_FAULTS='%s' ", faults);
     usc_out_format(t->o, "ulpscope %s %s", f != NULL ? "repro" : "check", quote);
-    usc_out_text(t->o, trace);
+    usc_out_terminal(t->o, trace, strlen(trace));
     if (f != NULL) usc_out_format(t->o, "#%lld", (long long)f->worst_call);
     usc_out_format(t->o, "%s --device ", quote);
-    usc_out_text(t->o, device);
+    usc_out_terminal(t->o, device, strlen(device));
     usc_out_text(t->o, f != NULL ? "\n" : " --self-test\n");
 }
 
