@@ -173,7 +173,15 @@ def inside_candidates(lab):
     own = {p.dtype for p in reference.parts.values()}
     if own & {torch.bfloat16, torch.float16}:
         yield (f"intermediates rounded to {'bfloat16' if torch.bfloat16 in own else 'float16'}",
-               lambda: {p: doubles(t) for p, t in reference.native().items()})  # fmt: skip
+               lambda: _native(reference))
+
+
+def _native(reference):
+    """What the CPU's own kernel gives; LookupError where it has none for these dtypes."""
+    given = reference.native()
+    if given is None:
+        raise LookupError("no kernel of the CPU")
+    return {p: doubles(t) for p, t in given.items()}
 
 
 def single_candidates(lab):

@@ -208,7 +208,7 @@ class Judge:
             found = {"verdict": kind, "sentence": f"{row['op']}: {why}"}
         else:
             if verdict.internal:
-                self._tell_internal(verdict.internal)
+                self._tell_remark(verdict.internal)
         accused = found["verdict"] in FLAGGED
         place = _place(row, request["base"] + work.sequence)
         if forward:
@@ -226,6 +226,12 @@ class Judge:
         if found["verdict"] in UNTOLD:
             self.unjudged[place["op"], _reason(found, place["op"])] += 1
         return found["verdict"]
+
+    def _tell_remark(self, why):
+        """A mistake of ours in a search for a cause: nothing but that is lost."""
+        if why not in self.internal:
+            self.internal.add(why)
+            self.say(remark=why)
 
     def _tell_internal(self, why):
         """Says a mistake of ours, once."""
