@@ -4,14 +4,11 @@
 #include <ulpscope/npy.h>
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/checked.h"
+#include "files/map_file.h"
 
 enum { MAGIC = 6, LONGEST_HEADER = 1 << 16, LONGEST_TEXT = 64 };
 
@@ -259,27 +256,9 @@ static usc_status place(usc_npy *npy, const char *path, usc_error *err)
 usc_status usc_npy_open(const char *path, usc_npy *out, usc_error *err)
 {
     assert(path && out);
-    struct stat info;
     *out = (usc_npy){0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
-                             "%s: %s", path, strerror(errno));
-    usc_status st = USC_OK;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        st = usc_error_set(err, USC_E_IO, -1, "%s: no plain file", path);
-    else if (info.st_size == 0)
-        st = usc_error_set(err, USC_E_CORRUPT, 0, "%s: the file is empty", path);
-    else
-        out->map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (out->map == MAP_FAILED) {
-        out->map = NULL;
-        st =
-            usc_error_set(err, USC_E_IO, -1, "%s: mapping it: %s", path, strerror(errno));
-    }
-    (void)close(fd);
+    usc_status st = usc_map_file(path, &out->map, &out->size, err);
     if (st != USC_OK) return st;
-    out->size = info.st_size;
     st = usc_npy_read(out->map, out->size, out->size, path, &out->header, err);
     if (st == USC_OK) st = place(out, path, err);
     if (st != USC_OK) usc_npy_close(out);

@@ -6,19 +6,18 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <ulpscope/npy.h>
 
 #include "base/checked.h"
 #include "base/number.h"
 #include "base/path.h"
+#include "files/map_file.h"
 
 enum { NAME = 1024, MARK = 7 };
 
@@ -268,26 +267,12 @@ static usc_status take_bytes(usc_tensor_set *set, const usc_tensor_set_options *
 static usc_status take_file(usc_tensor_set *set, const usc_tensor_set_options *o,
                             const char *path, const char *prefix, usc_error *err)
 {
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
-                             "%s: %s", path, strerror(errno));
-    usc_status st = USC_OK;
-    void *map = MAP_FAILED;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        st = usc_error_set(err, USC_E_IO, -1, "%s: no plain file", path);
-    else if (info.st_size == 0)
-        st = usc_error_set(err, USC_E_CORRUPT, 0, "%s: the file is empty", path);
-    else
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (st == USC_OK && map == MAP_FAILED)
-        st =
-            usc_error_set(err, USC_E_IO, -1, "%s: mapping it: %s", path, strerror(errno));
-    (void)close(fd);
+    void *map;
+    int64_t size;
+    usc_status st = usc_map_file(path, &map, &size, err);
     if (st != USC_OK) return st;
-    st = take_bytes(set, o, path, prefix, map, (size_t)info.st_size, err);
-    (void)munmap(map, (size_t)info.st_size);
+    st = take_bytes(set, o, path, prefix, map, (size_t)size, err);
+    (void)munmap(map, (size_t)size);
     return st;
 }
 
