@@ -119,6 +119,9 @@ const char *cli_faults(const char *device, const char *given);
 
 bool cli_is_folder(const char *path);
 
+/** Writes a word of a command line, in quotes where a shell would take it apart. */
+void cli_put_word(FILE *to, const char *word);
+
 /** Whether `text` is TRACE#N, and no folder of that name: a folder may have a # in it.
  * Then it is cut to TRACE, and *call is N. */
 bool cli_split_call(char *text, int64_t *call);

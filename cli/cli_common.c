@@ -149,6 +149,21 @@ bool cli_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+void cli_put_word(FILE *to, const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                "0123456789_@%+=:,./-";
+    const bool quoted = word[0] == '\0' || word[strspn(word, plain)] != '\0';
+    if (quoted) (void)fputc('\'', to);
+    for (const char *c = word; *c != '\0'; c++) {
+        if (*c == '\'')
+            (void)fputs("'\\''", to);
+        else
+            (void)fputc(*c, to);
+    }
+    if (quoted) (void)fputc('\'', to);
+}
+
 bool cli_split_call(char *text, int64_t *call)
 {
     char *mark = strrchr(text, '#');

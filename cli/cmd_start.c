@@ -87,7 +87,8 @@ enum { N_CASES = sizeof cases / sizeof cases[0] };
 
 typedef struct start {
     char text[1024];    /* the sentence */
-    char command[2048]; /* "" where it is not known */
+    char typed[1024];   /* the command as it was typed, "" where it is not known */
+    char *const *words; /* or as the words of the command line; NULL: not known */
     char device[64];
 } start;
 
@@ -143,6 +144,21 @@ static bool names(const start_case *c, const char *mark)
     return false;
 }
 
+static bool knows_command(const start *s)
+{
+    return s->words != NULL || s->typed[0] != '\0';
+}
+
+static void put_command(const start *s)
+{
+    if (s->words == NULL)
+        fputs(s->typed[0] != '\0' ? s->typed : "python train.py", stdout);
+    for (int i = 0; s->words != NULL && s->words[i] != NULL; i++) {
+        if (i > 0) putchar(' ');
+        cli_put_word(stdout, s->words[i]);
+    }
+}
+
 static void put_step(const start *s, const char *step)
 {
     fputs("  ", stdout);
@@ -150,7 +166,7 @@ static void put_step(const start *s, const char *step)
         const bool command = strncmp(step, COMMAND_MARK, strlen(COMMAND_MARK)) == 0;
         const bool device = strncmp(step, DEVICE_MARK, strlen(DEVICE_MARK)) == 0;
         if (command)
-            fputs(s->command[0] != '\0' ? s->command : "python train.py", stdout);
+            put_command(s);
         else if (device)
             fputs(s->device[0] != '\0' ? s->device : "npu:0", stdout);
         else
@@ -166,7 +182,7 @@ static int tell(const start *s, const start_case *c)
     for (size_t i = 0; c->steps[i] != NULL; i++)
         put_step(s, c->steps[i]);
     (void)printf("\nmore: docs/howto/%s.md\n", c->more);
-    if (s->command[0] == '\0' && names(c, COMMAND_MARK))
+    if (!knows_command(s) && names(c, COMMAND_MARK))
         puts("python train.py stands for your own command");
     if (s->device[0] == '\0' && names(c, DEVICE_MARK))
         puts("npu:0 stands for your device (ulpscope info lists them)");
@@ -194,8 +210,8 @@ static int interview(start *s)
     const start_case *c =
         number >= 1 && number <= N_CASES ? &cases[number - 1] : case_of(s->text);
     if (c == NULL) return cli_fail("nothing fits '%s'; give a number", s->text);
-    if (s->command[0] == '\0' && !ask("How do you start the program? (python train.py) ",
-                                      s->command, sizeof s->command))
+    if (!knows_command(s) && !ask("How do you start the program? (python train.py) ",
+                                  s->typed, sizeof s->typed))
         return CLI_TROUBLE;
     if (s->device[0] == '\0' &&
         !ask("Which device is under test? (npu:0) ", s->device, sizeof s->device))
@@ -206,44 +222,21 @@ static int interview(start *s)
 
 /* ---- words of the command line ---- */
 
-/* Adds a word as the shell would have to get it; false where there is no room. */
-static bool add_word(char *text, size_t size, const char *word, bool quoted)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789_-+=.,/:@%";
-    const bool marks = quoted && (*word == '\0' || word[strspn(word, plain)] != '\0');
-    size_t n = strlen(text);
-    if (n + 4 * strlen(word) + 4 >= size) return false;
-    if (n > 0) text[n++] = ' ';
-    if (marks) text[n++] = '\'';
-    for (; *word != '\0'; word++) {
-        if (marks && *word == '\'') {
-            memcpy(text + n, "'\\'", 3);
-            n += 3;
-        }
-        text[n++] = *word;
-    }
-    if (marks) text[n++] = '\'';
-    text[n] = '\0';
-    return true;
-}
-
 static bool parse(int argc, char **argv, start *s)
 {
     int end = 1; /* of what is ours */
     while (end < argc && strcmp(argv[end], "--") != 0)
         end++;
-    for (int i = end + 1; i < argc; i++)
-        if (!add_word(s->command, sizeof s->command, argv[i], true))
-            return cli_fail("the command is too long to be printed") == 0;
+    if (end + 1 < argc) s->words = argv + end + 1;
     for (int key; (key = cli_next(&cmd_start_page, end, argv)) != -1;) {
         if (key != OPT_DEVICE) return false;
         (void)snprintf(s->device, sizeof s->device, "%s", optarg);
     }
-    for (int i = optind; i < end; i++)
-        if (!add_word(s->text, sizeof s->text, argv[i], false))
-            return cli_fail("the sentence is too long") == 0;
-    return true;
+    size_t n = 0;
+    for (int i = optind; i < end && n < sizeof s->text; i++)
+        n += (size_t)snprintf(s->text + n, sizeof s->text - n, "%s%s", n > 0 ? " " : "",
+                              argv[i]);
+    return n < sizeof s->text || cli_fail("the sentence is too long") == 0;
 }
 
 int cmd_start(int argc, char **argv)

@@ -79,18 +79,9 @@ static const char *again(const finding *f)
 /* An option and its text, as a shell reads them; nothing without a text. */
 static void put_option(FILE *to, const char *option, const char *text)
 {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                "0123456789_@%+=:,./-";
     if (text == NULL || text[0] == '\0') return;
-    const bool quoted = text[strspn(text, plain)] != '\0';
-    (void)fprintf(to, " %s %s", option, quoted ? "'" : "");
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c == '\'')
-            (void)fputs("'\\''", to);
-        else
-            (void)fputc(*c, to);
-    }
-    if (quoted) (void)fputc('\'', to);
+    (void)fprintf(to, " %s ", option);
+    cli_put_word(to, text);
 }
 
 /* The last part of a path, without slashes behind it. */
