@@ -14,12 +14,10 @@ import itertools
 import os
 import random
 import sys
-import tempfile
 import time
 import types
 import unittest
 import warnings
-from pathlib import Path
 
 import torch
 
@@ -27,6 +25,7 @@ from .. import _core
 from ..calls.foreign import foreign, set_aside
 from .capture import Recorder
 from .glue import cache_home
+from .words import made
 
 SAMPLES = {torch.float32: 12, torch.int64: 3, torch.bool: 2, torch.complex64: 2}
 SEED = 20261123
@@ -170,12 +169,9 @@ def main():
 
 
 def make(path):
-    """Records into a folder beside it, which gets the name once it is whole."""
+    """Says that it takes its time, and records."""
     say(f"running the examples of torch {torch.__version__}'s operators, once: one to two minutes")
-    with tempfile.TemporaryDirectory(dir=path.parent) as room:
-        record(Path(room) / "trace")
-        with contextlib.suppress(FileExistsError, OSError):  # another process was first
-            (Path(room) / "trace").rename(path)
+    made(path, record)
 
 
 if __name__ == "__main__":

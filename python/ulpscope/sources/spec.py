@@ -3,12 +3,10 @@
 of a file one call, or of an operator's name alone as many as its schema and a few probes give, and
 keeps them as a trace for `ulpscope fuzz`, in the cache folder. docs/fuzz.md has the form. Needs of torch what recording needs."""
 
-import contextlib
 import hashlib
 import itertools
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
@@ -18,6 +16,7 @@ from ..calls.homes import import_modules, operator
 from ..calls.replay import is_write
 from .capture import Recorder
 from .glue import cache_home
+from .words import made
 
 VERSION = 1  # of what is recorded here
 SHAPES = [(4, 6), (6,), (2, 4, 6), (2, 3, 8, 8), (), (6, 6), (2, 4, 4)]
@@ -196,12 +195,7 @@ def main(words=None):
         import_modules([], imports)
         text = Path(path).read_text()
         where = folder(text, imports)
-        if not (where / "trace.db").exists():
-            where.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=where.parent) as room:
-                record(path, text, Path(room) / "trace")
-                with contextlib.suppress(FileExistsError, OSError):  # another process was first
-                    (Path(room) / "trace").rename(where)
+        made(where, lambda to: record(path, text, to))
     except OSError as problem:
         print(f"examples lie in {problem.filename}: {problem.strerror}", flush=True)  # where not
         return 2
