@@ -204,11 +204,11 @@ class Judge:
             kind, why = "unjudged", f"the check of it failed, {type(problem).__name__}: {problem}"
             if is_ours(problem):
                 kind, why = "internal", our_words(problem)
-                self._tell_internal(why)
+                self._tell_once("internal", why)
             found = {"verdict": kind, "sentence": f"{row['op']}: {why}"}
         else:
             if verdict.internal:
-                self._tell_remark(verdict.internal)
+                self._tell_once("remark", verdict.internal)
         accused = found["verdict"] in FLAGGED
         place = _place(row, request["base"] + work.sequence)
         if forward:
@@ -227,17 +227,11 @@ class Judge:
             self.unjudged[place["op"], _reason(found, place["op"])] += 1
         return found["verdict"]
 
-    def _tell_remark(self, why):
-        """A mistake of ours in a search for a cause: nothing but that is lost."""
+    def _tell_once(self, kind, why):
+        """Says a mistake of ours: `internal`, or as a `remark` where nothing but a cause is lost."""
         if why not in self.internal:
             self.internal.add(why)
-            self.say(remark=why)
-
-    def _tell_internal(self, why):
-        """Says a mistake of ours, once."""
-        if why not in self.internal:
-            self.internal.add(why)
-            self.say(internal=why)
+            self.say(**{kind: why})
 
     def _wants(self, row):
         """Whether a call is one of the device's, that ran and gives tensors."""
