@@ -251,9 +251,9 @@ static usc_status conclude(usc_case *c)
         n_left_out += !is_admitted(c, h, &h->of[i]) && turns_elsewhere(c, &h->of[i]);
     const bool few = n_left_out <= 1 + c->n / LEFT_OUT;
     for (int64_t i = 0; i < h->n; i++) {
-        if (is_in_gap(h, &h->of[i]) && c->gaps == NULL)
-            c->gaps = usc_case_room(c, c->n, 1);
-        if (c->gaps != NULL) c->gaps[h->of[i].index] = is_in_gap(h, &h->of[i]);
+        const bool in_gap = is_in_gap(h, &h->of[i]);
+        if (in_gap && c->gaps == NULL) c->gaps = usc_case_room(c, c->n, 1);
+        if (c->gaps != NULL) c->gaps[h->of[i].index] = in_gap;
         const bool open =
             !is_admitted(c, h, &h->of[i]) && !(few && turns_elsewhere(c, &h->of[i]));
         c->open[h->of[i].index] = open;
