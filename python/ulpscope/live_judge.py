@@ -94,6 +94,7 @@ def main():
     import torch
 
     from .causes import host
+    from .executors.uncompiled import leave_compiler_out
     from .executors.warm import warm
     from .session.live import Judge
 
@@ -102,6 +103,7 @@ def main():
     lines = Lines(settings["folder"])
     torch.set_num_threads(1)
     warm()
+    leave_compiler_out()
     judge = Judge(settings, out.say, place)
     while True:
         request = lines.queue.get()

@@ -64,11 +64,13 @@ def prepare(settings):
     import torch
 
     from .calls.homes import import_modules
+    from .executors.uncompiled import leave_compiler_out
     from .executors.warm import warm
 
     torch.set_num_threads(max(1, settings["threads"]))
     warm()
     import_modules(settings["recorded"], settings["imports"])
+    leave_compiler_out()
 
 
 def plain_words(problem):

@@ -61,6 +61,24 @@ def test_no_compiler_is_loaded_before_it_is_asked_for():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_worker_loads_no_compiler_to_take_an_operator_apart():
+    """The stand-in gives way to whoever asks for more than to be left alone."""
+    done = run("-c", "import sys, torch\n"
+               "from ulpscope import worker\n"
+               "from ulpscope.executors.noise import Flush\n"
+               "worker.prepare({'threads': 1, 'recorded': [], 'imports': []})\n"
+               "loaded = lambda: 'torch._dynamo.eval_frame' in sys.modules\n"
+               "with Flush(): torch.ops.aten.gelu(torch.full((4,), 1e-38))\n"
+               "assert 'torch._refs' in sys.modules and not loaded()\n"
+               "stand_in = torch._dynamo\n"
+               "from torch._dynamo.exc import Unsupported\n"
+               "assert loaded() and torch._dynamo is sys.modules['torch._dynamo'] is not stand_in\n"
+               "mine = lambda x: x + 1\n"
+               "assert stand_in.config is torch._dynamo.config and stand_in.disable(mine) is not mine\n"
+               "assert torch.compile(mine, backend='eager')(torch.ones(1)) == 2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("words", "code", "said"), [
     (["--version"], 0, f"ulpscope {ulpscope.__version__}"),
     (["show", "no-such-trace"], 2, ""),

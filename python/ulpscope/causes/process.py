@@ -8,16 +8,13 @@ milliseconds, and the next goes on behind the mistake that was the end of the la
 """
 
 import contextlib
-import importlib
 import json
 import mmap
 import os
 import resource
 import signal
 import struct
-import sys
 import time
-import types
 from multiprocessing.connection import Connection, Pipe, wait
 
 from ..calls.foreign import is_ours, noted, our_words
@@ -79,28 +76,14 @@ def ready(connections, parent, seconds):
 
 def load():
     """What takes its time at the start. Runs no kernel: a fork has no threads of torch."""
-    import torch
     import torch._decomp
-    import torch._refs
+    import torch._refs  # noqa: F401
 
-    torch._dynamo = sys.modules["torch._dynamo"] = Compiler("torch._dynamo")
+    from ..executors.uncompiled import leave_compiler_out
+
+    leave_compiler_out()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and no news
     from . import diagnose, parcel  # noqa: F401
-
-
-class Compiler(types.ModuleType):
-    """torch's compiler as far as being left alone by it goes, which is all that decompositions
-    ask for; it takes seconds to load, and is where anybody asks for more."""
-
-    @staticmethod
-    def disable(fn=None, recursive=True, **options):
-        """The function: nothing is compiled here."""
-        return fn
-
-    def __getattr__(self, name):
-        if sys.modules.get("torch._dynamo") is self:
-            del sys.modules["torch._dynamo"]
-        return getattr(importlib.import_module("torch._dynamo"), name)
 
 
 def answer(fork, request, desk, memory, parent):

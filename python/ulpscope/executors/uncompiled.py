@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that compiles nothing does not load torch's compiler, which takes two seconds of CPU time: the first
+decomposition of an operator asks for it, only to be left alone by it. Serves what programs of ours start."""
+
+import functools
+import importlib
+import importlib.util
+import sys
+import types
+
+import torch
+
+NAME = "torch._dynamo"
+
+
+def leave_compiler_out():
+    """Stands in for the compiler in this process, unless it is there; never in a program of somebody else."""
+    if NAME not in sys.modules:
+        torch._dynamo = sys.modules[NAME] = Compiler(NAME)
+
+
+class Compiler(types.ModuleType):
+    """torch's compiler as far as torch's own functions being left alone by it goes; anybody who asks for more
+    is given the compiler itself."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.__spec__ = importlib.util.find_spec(name)
+        self.__file__ = self.__spec__.origin  # whoever looks through all modules asks for this
+
+    def disable(self, fn=None, recursive=True, **options):
+        """A function of torch's as it is: nothing is compiled here."""
+        if (getattr(fn, "__module__", None) or "").startswith("torch."):
+            return fn
+        return self.__getattr__("disable")(fn, recursive, **options)
+
+    def __getattr__(self, name):
+        return getattr(_compiler(self), name)
+
+
+@functools.cache
+def _compiler(stand_in):
+    """The compiler itself, which takes its place from now on."""
+    if sys.modules.get(NAME) is stand_in:
+        del sys.modules[NAME], torch._dynamo  # torch loads it where it is asked for it
+    return importlib.import_module(NAME)
