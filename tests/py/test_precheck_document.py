@@ -307,6 +307,28 @@ def test_every_option_of_run_ut_by_both_of_its_names(tmp_path, device, words):
     assert tables(tmp_path)[0][1][:3] == ["Torch*tanh*0", "TRUE", "N/A"]
 
 
+IN_PLACE = {  # name -> arguments behind the first, keywords; the backward operator of the first two is damaged
+    "Functional*relu*0": ([], {"inplace": {"type": "bool", "value": True}}),
+    "Tensor*div_*0": ([{"type": "int", "value": 2}], {}),
+    "Functional*threshold*0": ([{"type": "float", "value": 0.1}, {"type": "int", "value": 0}, {"type": "bool", "value": True}], {}),
+    "Tensor*clamp_*0": ([{"type": "float", "value": -0.5}, {"type": "float", "value": 0.5}], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("faults, judged", [("", ["TRUE"] * 4), ("threshold_backward:scale:factor=2;div.Scalar:scale:factor=1.5;"
+                                                                 "div.Tensor:scale:factor=1.5", ["FALSE", "FALSE", "FALSE", "TRUE"])])  # fmt: skip
+def test_the_backward_pass_of_what_writes_its_argument(tmp_path, faults, judged):
+    """A dump holds no results, so it does not tell that relu(inplace=True), x /= 2 write."""
+    x = described("float32", 1.0, requires_grad=True)
+    small(tmp_path, {}, {name: [described("float32", 1.0)] for name in IN_PLACE})
+    stated = {name: {"args": [x, *args], "kwargs": keywords} for name, (args, keywords) in IN_PLACE.items()}
+    (tmp_path / "forward_info_0.json").write_text(json.dumps(stated))
+    words = [*RUN_UT, "-forward", "forward_info_0.json", "-backward", "backward_info_0.json"]
+    run(words, tmp_path, int(bool(faults)), ULPSCOPE_COMPAT_DEVICE="sim", ULPSCOPE_SIM_FAULTS=faults)
+    result, _ = tables(tmp_path)
+    assert [r[2] for r in result[1:]] == judged and {r[1] for r in result[1:]} <= {"TRUE", "FALSE"}, result
+
+
 @pytest.mark.parametrize("words, why", [
     (["-forward", "nowhere.json"], "nowhere.json"),
     (["-backward", "forward_info_0.json"], "-forward FILE is needed"),

@@ -36,7 +36,9 @@ def backward_call(row, forward, read_blob, stand_in=None):
     args = [arguments["args"], {"dict": arguments["kwargs"]}, grads]
     merged = {**row, "tensors": tensors, "args": json.dumps({"args": args, "kwargs": {}}),
               "state": forward.get("state")}  # fmt: skip
-    writes = any(t["role"] == "mutated" for t in forward["tensors"])
+    # A dump without results does not tell what its functions write.
+    roles = {t["role"] for t in forward["tensors"]}
+    writes = "mutated" in roles or "out" not in roles
     node = {}
     call = call_from(merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node))
     if json.loads(row["state"]).get("gradients") == "node":

@@ -39,7 +39,9 @@ def known():
 
 def _add(found, function, prefix, name):
     try:
-        found.setdefault(function, prefix + name)
+        # F._threshold is F.threshold: of two names in one place the public one
+        if found.setdefault(function, prefix + name) == f"{prefix}_{name}":
+            found[function] = prefix + name
     except TypeError:  # it cannot be hashed: torch hands out none of those
         pass
 
