@@ -10,6 +10,8 @@
 #include <math.h>
 
 #define NOTE "held to what the roundings to 16 bits between its operators cost"
+#define SAME 0x1p-18 /* of a value: runs within it gave one */
+enum { MANY = 8 };   /* beside the kinds of what is no number: more than two values */
 
 static usc_case_stage take_run;
 
@@ -35,6 +37,8 @@ static bool make_room(usc_case *c)
     a->n_sample = (c->n + a->stride - 1) / a->stride;
     a->squares = usc_case_room(c, c->n, sizeof *a->squares);
     a->odd = usc_case_room(c, c->n, 1);
+    a->low = usc_case_room(c, c->n, sizeof *a->low);
+    a->high = usc_case_room(c, c->n, sizeof *a->high);
     a->sample = usc_case_room(c, a->n_sample * USC_CHAIN_RUNS, sizeof *a->sample);
     return usc_case_load(c);
 }
@@ -51,6 +55,27 @@ static double off_by(const usc_case *c, double run, double r, bool rounded)
     return rounded ? copysign(usc_case_distance(c, run, r), run - r) : run - r;
 }
 
+/* Whether two runs gave one value. */
+static bool is_same(double v, double w)
+{
+    return v == w || fabs(v - w) <= SAME * fmax(fabs(v), fabs(w));
+}
+
+/* Of an element at which runs give two values at most (a step behind a rounding, or one
+ * rounding alone) both are known. */
+static void note_value(struct usc_case_chain *a, int64_t i, double v)
+{
+    double *low = &a->low[i], *high = &a->high[i];
+    if (a->n_runs == 0) *low = *high = v;
+    if ((a->odd[i] & MANY) != 0 || is_same(v, *low) || is_same(v, *high)) return;
+    if (!(*low == *high))
+        a->odd[i] |= MANY;
+    else if (v < *low)
+        *low = v;
+    else
+        *high = v;
+}
+
 static bool add_run(usc_case *c)
 {
     struct usc_case_chain *a = &c->chain;
@@ -65,11 +90,12 @@ static bool add_run(usc_case *c)
         const double off =
             isfinite(run[i]) && isfinite(r) ? off_by(c, run[i], r, rounded) : 0;
         a->squares[i] += off * off;
+        note_value(a, i, run[i]);
         usc_chain_add(&sums, off, r);
         if (a->n_runs < USC_CHAIN_RUNS && i % a->stride == 0)
             a->sample[a->n_runs * a->n_sample + i / a->stride] = (float)off;
     }
-    usc_chain_drift(&a->drift, &sums);
+    usc_chain_drift(&a->drift, &sums, a->n_runs >= USC_CHAIN_SURE);
     a->n_runs++;
     return true;
 }
@@ -79,6 +105,16 @@ static bool add_run(usc_case *c)
 static double loss_at(const usc_case *c, int64_t i)
 {
     return sqrt(c->chain.squares[i] / c->chain.n_runs);
+}
+
+/* Whether a value lies between the two that runs gave, or those and the truth. */
+static bool is_between(const usc_case *c, int64_t i)
+{
+    const struct usc_case_chain *a = &c->chain;
+    if ((a->odd[i] & MANY) != 0) return true; /* its loss says how far */
+    const double low = fmin(a->low[i], c->r[i]), high = fmax(a->high[i], c->r[i]);
+    return usc_case_distance(c, c->d[i], fmin(fmax(c->d[i], low), high)) <=
+           SAME * fmax(fabs(low), fabs(high));
 }
 
 /* Marks what is not right and lies within its set. How many elements lie beyond. */
@@ -94,7 +130,8 @@ static int64_t mark(usc_case *c)
         const bool same = d == right || (isnan(d) && isnan(right));
         bool within = (a->odd[i] & kind_of(d)) != 0;
         if (isfinite(d) && isfinite(r))
-            within = usc_case_distance(c, d, r) <= limit * loss_at(c, i);
+            within =
+                usc_case_distance(c, d, r) <= limit * loss_at(c, i) && is_between(c, i);
         c->marks[i] = within && !same;
         a->n_free += c->marks[i];
         n_beyond += !within && !same;
@@ -125,7 +162,7 @@ static double excess(usc_case *c)
         s.device[i / a->stride] = known ? usc_case_distance(c, d, r) : 0;
         s.loss[i / a->stride] = known ? loss_at(c, i) : 0;
     }
-    return fmax(usc_chain_spread(&s), usc_chain_drifts(&a->drift, &sums, a->n_runs));
+    return fmax(usc_chain_spread(&s), usc_chain_drifts(&a->drift, &sums));
 }
 
 static usc_status weigh(usc_case *c)

@@ -4,9 +4,11 @@
 #ifndef USC_CASE_CHAIN_H
 #define USC_CASE_CHAIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
+    USC_CHAIN_SURE = 2,         /* that round to nearest come first; then by chance */
     USC_CHAIN_RUNS = 8,         /* after which there is a first decision, */
     USC_CHAIN_ALL = 32,         /* and a last one */
     USC_CHAIN_SAMPLE = 1 << 14, /* elements of which the sizes of errors are compared */
@@ -20,9 +22,12 @@ typedef struct usc_chain_sums {
     int64_t n;
 } usc_chain_sums;
 
-/* Sums of squares over runs. */
+/* What runs come to: sums of squares over those by chance, and the most of those that
+ * round to nearest, whose constants lean to one side. */
 typedef struct usc_chain_drifts_of_runs {
     double share, mean;
+    double leans_share, leans_mean;
+    int n_runs; /* by chance */
 } usc_chain_drifts_of_runs;
 
 typedef struct usc_chain_sample {
@@ -41,11 +46,12 @@ void usc_chain_add(usc_chain_sums *sums, double off, double r);
  * does to products with the truth. */
 double usc_chain_own(double r, double ulp, double *share);
 
-void usc_chain_drift(usc_chain_drifts_of_runs *all, const usc_chain_sums *run);
+void usc_chain_drift(usc_chain_drifts_of_runs *all, const usc_chain_sums *run,
+                     bool chance);
 
 /** The device's share and mean beside those of the runs; above 1: further off. */
-double usc_chain_drifts(const usc_chain_drifts_of_runs *all, const usc_chain_sums *device,
-                        int n_runs);
+double usc_chain_drifts(const usc_chain_drifts_of_runs *all,
+                        const usc_chain_sums *device);
 
 /** The same of the sizes of errors, each beside what runs lose there. */
 double usc_chain_spread(const usc_chain_sample *s);

@@ -185,9 +185,10 @@ struct usc_case {
         usc_case_stage *resume;
         usc_tensor device, truth, yardstick; /* as they came */
         int n_runs;
-        double *squares; /* of what runs are off by, element by element */
-        float *sample;   /* what the first of them are off by, every `stride`th */
-        uint8_t *odd;    /* kinds that runs gave where they are no number */
+        double *squares;    /* of what runs are off by, element by element */
+        float *sample;      /* what the first of them are off by, every `stride`th */
+        uint8_t *odd;       /* kinds that runs gave where they are no number, MANY */
+        double *low, *high; /* what they gave there, without MANY */
         int64_t stride, n_sample, n_free;
         usc_chain_drifts_of_runs drift;
     } chain;

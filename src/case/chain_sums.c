@@ -5,16 +5,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Runs by chance round coarser than to nearest by 1.4: so a device that rounds twice as
- * coarse is beyond, and an honest one of another order is not. */
+/* Runs by chance round coarser than to nearest by 1.4, so an honest device of another
+ * order comes to 0.8 times the most of them: what rounds coarser than they is beyond. */
 static const struct {
     double at, times;
     int64_t least; /* elements */
-} quantiles[] = {{0.5, 1.5, 16}, {0.9, 1.75, 32}, {0.99, 2.5, 256}};
+} quantiles[] = {{0.5, 1.2, 16}, {0.9, 1.25, 32}, {0.99, 1.5, 256}};
 
-#define DRIFT 8  /* times the root mean square of the runs', of which there are few */
-#define FEW 5    /* what a normal number exceeds once in two million, */
-#define EACH 0.5 /* and for ten times as many elements */
+#define DRIFT 4.5 /* times the root mean square of runs by chance, */
+#define LEANS 1.5 /* beyond so many times what one leans to that rounds to nearest */
+#define FEW 3     /* times what runs by chance lose, 4.2 times what others do, */
+#define EACH 0.5  /* and for ten times as many elements */
 
 double usc_chain_limit(int64_t n)
 {
@@ -37,23 +38,32 @@ double usc_chain_own(double r, double ulp, double *share)
     return variance;
 }
 
-void usc_chain_drift(usc_chain_drifts_of_runs *all, const usc_chain_sums *run)
+void usc_chain_drift(usc_chain_drifts_of_runs *all, const usc_chain_sums *run,
+                     bool chance)
 {
+    if (!chance) {
+        all->leans_share = fmax(all->leans_share, fabs(run->share));
+        all->leans_mean = fmax(all->leans_mean, fabs(run->mean));
+        return;
+    }
     all->share += run->share * run->share;
     all->mean += run->mean * run->mean;
+    all->n_runs++;
 }
 
-static double beside(double value, double squares, double own, int n_runs)
+static double beside(double value, double leans, double squares, int n_runs, double own)
 {
-    const double usual = sqrt(squares / n_runs + own);
-    return usual > 0 ? fabs(value) / (DRIFT * usual) : 0;
+    const double usual = sqrt(squares / fmax(n_runs, 1) + own);
+    const double most = LEANS * leans + DRIFT * usual;
+    return most > 0 ? fabs(value) / most : 0;
 }
 
-double usc_chain_drifts(const usc_chain_drifts_of_runs *all, const usc_chain_sums *device,
-                        int n_runs)
+double usc_chain_drifts(const usc_chain_drifts_of_runs *all, const usc_chain_sums *device)
 {
-    return fmax(beside(device->share, all->share, device->own_share, n_runs),
-                beside(device->mean, all->mean, device->own, n_runs));
+    const double share = beside(device->share, all->leans_share, all->share, all->n_runs,
+                                device->own_share);
+    return fmax(share, beside(device->mean, all->leans_mean, all->mean, all->n_runs,
+                              device->own));
 }
 
 static int ascending(const void *a, const void *b)

@@ -227,3 +227,38 @@ def test_what_rounds_once_at_its_end_has_no_such_room():
 
     assert CHAINED not in testing.assert_accurate(norm, None, x, weight).notes
     assert ulpscope.check_call(inside, (x, weight), reference=norm, cause=False).verdict == "reduced"
+
+
+def beside(x):
+    return (x.sum(-1) / 128).ceil()
+
+
+def distance(x):
+    return F.pairwise_distance(x, x.flip(0), 2.0, 0.002)
+
+
+def capped(x):
+    lse = (15 * (x / 15).tanh()).logsumexp(-1)
+    return (lse - x[:, 0] + 1e-3 * lse.square()).mean()
+
+
+def levelled():
+    """Rows whose sum is 256, but for what half precision keeps of each number."""
+    x = torch.randn(50, 128) * 0.4
+    return (x - x.double().mean(-1, keepdim=True) + 2).half()
+
+
+@pytest.mark.parametrize("function, make, wrong", [
+    (beside, levelled, lambda x: beside(x) + (torch.arange(50) == 7)),  # 2 or 3, and no third
+    (beside, levelled, lambda x: beside(x) - 2 * (torch.arange(50) == 7)),
+    (distance, lambda: torch.randn(300, 48).bfloat16(),
+     lambda x: ((x.float() - x.flip(0).float() + 0.002).square().sum(-1) + 0.2).sqrt().bfloat16()),
+    (capped, lambda: torch.randn(40, 300).bfloat16(), lambda x: capped(x) * (1 + 2.0**-6)),
+])  # fmt: skip
+def test_sets_end_where_runs_do(function, make, wrong):
+    """Behind a step runs give two values, one number has no others that speak for it, and what all elements
+    lean to is what runs lean to."""
+    torch.manual_seed(3)
+    x = make()
+    assert ulpscope.judge_call(function, (x,), outputs=function(x)).verdict == "pass"
+    assert ulpscope.judge_call(function, (x,), outputs=wrong(x), cause=False).verdict in ("wrong", "reduced")

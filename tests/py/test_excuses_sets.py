@@ -239,14 +239,18 @@ class OwnSteps(Set):
 
 @of("rounded_between", ("bfloat16", "float16"))
 def a_sum_of_rounded_products(m, dtype):
-    """A product's rounding is a quarter to a half of its ulp, in the root mean square; of 512 elements 6.4 times that."""
+    """A product is rounded up or down (by chance, so seldom to what is far): two values, which the sum moves."""
     x, y, z = between(1.0, 512, dtype), even(512, seed=6).add(1).to(dtype), even(512, seed=7).mul(0.25).to(dtype)
     x[AT] = further(1.0, 43, dtype)
     y[AT] = further(m, 3, dtype)
     z[AT] = 2.0**-7 * m
-    honest, right = x * y + z, (x.double() * y.double() + z.double()).to(dtype)[AT].item()
-    return Set(lambda x, y, z: x * y + z, (x, y, z), honest, [honest[AT].item(), right, further(right, 1, dtype)],
-               [further(right, 6, dtype), further(right, -6, dtype), 2 * right])  # fmt: skip
+    honest, exact = x * y + z, x.double() * y.double()
+    right = (exact + z.double()).to(dtype)[AT].item()
+    near, whole = (x * y)[AT].double().item(), exact[AT].item()
+    other = further(near, 1 if whole > near else -1, dtype)
+    low, high = (torch.tensor(v + z[AT].item(), dtype=dtype).item() for v in sorted([near, other]))
+    return Set(lambda x, y, z: x * y + z, (x, y, z), honest, [honest[AT].item(), right],
+               [further(high, 2, dtype), further(low, -2, dtype), 2 * right])  # fmt: skip
 
 
 # ---- what an operator does not promise ---------------------------------------------------

@@ -47,10 +47,12 @@ class Chain(Mode):
             self.any = self.any or (used and not shows)
             return self._forgetting(func, args, kwargs)
         wide, written = self._in_float32(func, args, kwargs)
+        kept = self._of_full(func, args, kwargs, wide) if used and not written and not self.any else wide
         out = self._forgetting(func, args, kwargs)
         if wide is not None:
-            for tensor, full in [*zip(tensors_in([out]), tensors_in([wide])), *self._pairs(func, args, kwargs, written)]:
-                self._round(tensor, full, used)
+            results = zip(tensors_in([out]), tensors_in([wide]), tensors_in([kept]))
+            for tensor, full, before in [*results, *self._pairs(func, args, kwargs, written)]:
+                self._round(tensor, full, before, used)
         return out
 
     def in_full(self, tensor):
@@ -92,10 +94,26 @@ class Chain(Mode):
         except (RuntimeError, NotImplementedError, TypeError, ValueError):
             return None, {}
 
+    def _of_full(self, func, args, kwargs, wide):
+        """What an operator gives for the numbers that its operands had before they were rounded. Where that is another
+        result (behind a step, as a ceiling or a comparison, or a difference that is exact and small) the rounding is
+        one between operators."""
+        def full(v):
+            return self.in_full(v) if isinstance(v, torch.Tensor) and v.dtype in LOW else v
+
+        low = [t.dtype for t in tensors_in([args, kwargs]) if t.dtype in LOW]
+        before, _ = self._in_float32(func, mapped(list(args), full), mapped(kwargs, full))
+        if before is None or wide is None or not low:
+            return wide
+        eps = max(torch.finfo(d).eps for d in low)
+        pairs = list(zip(tensors_in([before]), tensors_in([wide])))
+        self.any = any(_differs(*pair, eps) for pair in pairs)
+        return wide if self.any or any(a.shape != b.shape for a, b in pairs) else before
+
     def _pairs(self, func, args, kwargs, written):
         given = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
         for name, copies in written.items():
-            yield from zip(tensors_in([given[name]]), copies)
+            yield from zip(tensors_in([given[name]]), copies, copies)
 
     def _forgetting(self, func, args, kwargs):
         """What it gives; of numbers that it writes is not known what they were before they were rounded."""
@@ -111,9 +129,9 @@ class Chain(Mode):
         if known is not None and tensor.dtype in LOW:
             _seen_in(known[1], tensor).copy_(tensor)
 
-    def _round(self, tensor, full, used):
+    def _round(self, tensor, full, before, used):
         """Rounds what an operator gives; what takes a rounded number on as it is (times 2, copied) adds nothing to
-        its rounding, which is then the last one."""
+        its rounding, which is then the last one: it keeps what it was `before` that."""
         if tensor.dtype not in LOW or not full.is_floating_point() or full.shape != tensor.shape or not tensor.numel():
             return
         number, storage = _number(tensor), tensor.untyped_storage()
@@ -129,11 +147,18 @@ class Chain(Mode):
         if known is None or known[0].expired():
             flat = torch.empty(0, dtype=tensor.dtype).set_(storage).float()
             known = self.before[number] = StorageWeakRef(storage), flat
-        _seen_in(known[1], tensor).copy_(full)
+        _seen_in(known[1], tensor).copy_(before)
         self._n += 1
         if self._n % OFTEN == 0:
             self.before = {n: k for n, k in self.before.items() if not k[0].expired()}
             self.lost &= self.before.keys()
+
+
+def _differs(before, after, eps):
+    """Whether a result is another one by more than the rounding of what it came from."""
+    if before.shape != after.shape or not before.is_floating_point():
+        return not torch.equal(before, after)
+    return bool(((before - after).abs() > eps * after.abs()).any())
 
 
 def _number(tensor):
