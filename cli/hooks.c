@@ -13,7 +13,7 @@ extern char **environ;
 
 static bool is_stopped(void *ctx)
 {
-    (void)ctx;
+    cli_progress_wait(&((cli_hooks *)ctx)->progress);
     return cli_stop_asked() != 0;
 }
 
@@ -35,6 +35,11 @@ static void tell(void *ctx, const char *what, int64_t done, int64_t total,
 static void cover(void *ctx, int64_t n_operators)
 {
     ((cli_hooks *)ctx)->progress.operators = n_operators;
+}
+
+static void expect(void *ctx, double n_calls)
+{
+    ((cli_hooks *)ctx)->progress.expected = n_calls;
 }
 
 static char *const *command(void *ctx, usc_error *err)
@@ -72,6 +77,7 @@ void cli_hooks_begin(cli_hooks *h, const char *name)
                                .say = say,
                                .progress = tell,
                                .covered = cover,
+                               .expected = expect,
                                .stopped = is_stopped};
     let_threads_sleep();
     cli_stop_begin();

@@ -9,6 +9,7 @@
 
 #define EVERY_SECONDS 5.0
 #define REDRAW_SECONDS 0.1
+#define PATIENCE_SECONDS 1.5
 
 static double now_s(void)
 {
@@ -61,9 +62,8 @@ void cli_progress_text(const cli_progress *p, double now, char *out, size_t size
 {
     char a[32], b[32], c[32], flags[64] = "", left[48] = "", cases[96];
     const int64_t timed = p->done - p->first - 1; /* the first sets the clock */
-    if (timed > 0)
-        clock_text((now - p->start) / (double)timed * (double)(p->total - p->done), left,
-                   sizeof left);
+    const double more = p->expected > 0 ? p->expected : (double)(p->total - p->done);
+    if (timed > 0) clock_text((now - p->start) / (double)timed * more, left, sizeof left);
     const bool self_test = p->what != NULL && strcmp(p->what, "self-test") == 0;
     const char *what = self_test ? p->what : "";
     const char *units = self_test ? "signatures" : "calls";
@@ -76,6 +76,17 @@ void cli_progress_text(const cli_progress *p, double now, char *out, size_t size
     (void)snprintf(out, size, "ulpscope %s: %s%s%s of %s %s%s%s", p->command, what,
                    *what != '\0' ? ": " : "", cli_grouped(p->done, a),
                    cli_grouped(p->total, b), units, flags, left);
+}
+
+static void show(cli_progress *p, double now, const char *text)
+{
+    p->shown = now;
+    if (p->terminal)
+        (void)fprintf(stderr, "\r\033[K%s", text);
+    else
+        (void)fprintf(stderr, "%s\n", text);
+    (void)fflush(stderr);
+    p->drawn = p->terminal;
 }
 
 void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
@@ -91,18 +102,26 @@ void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t 
         p->start = p->shown = now;
         p->terminal = isatty(STDERR_FILENO) != 0;
         if (is_checking(p)) return;
+        p->expected = 0;
     }
     if (done == p->first + 1) p->start = now;
     if (now - p->shown < (p->terminal ? REDRAW_SECONDS : EVERY_SECONDS)) return;
     char text[200];
     cli_progress_text(p, now, text, sizeof text);
-    p->shown = now;
-    if (p->terminal)
-        (void)fprintf(stderr, "\r\033[K%s", text);
-    else
-        (void)fprintf(stderr, "%s\n", text);
-    (void)fflush(stderr);
-    p->drawn = p->terminal;
+    show(p, now, text);
+}
+
+void cli_progress_wait(cli_progress *p)
+{
+    const double now = now_s();
+    if (p->what == NULL || p->waited || p->done > p->first ||
+        now - p->start < PATIENCE_SECONDS)
+        return;
+    char text[200];
+    (void)snprintf(text, sizeof text, "ulpscope %s: workers start, which load torch",
+                   p->command);
+    p->waited = true;
+    show(p, now, text);
 }
 
 void cli_progress_clear(cli_progress *p)

@@ -54,6 +54,9 @@ typedef struct usc_run_hooks {
     /* Of drawn cases, before progress is told: from how many operators those so far were
      * drawn. */
     void (*covered)(void *ctx, int64_t n_operators);
+    /* Of calls of a trace, before progress is told: how many calls as those so far took
+     * what is left amounts to. */
+    void (*expected)(void *ctx, double n_calls);
     /* Whether to stop now: asked at least once a second, and after each signal. */
     bool (*stopped)(void *ctx);
     const usc_run_ranks *ranks; /* usc_check_trace alone; NULL: no others */

@@ -20,6 +20,8 @@ struct usc_agenda_op {
     int worst; /* verdict, and bits */
     double bits;
     usc_agenda_item *head, **tail; /* of those that are no firsts */
+    int64_t n_heard;
+    double seconds, longest; /* that those took, and one of them */
 };
 
 struct usc_agenda_item {
@@ -169,13 +171,42 @@ int64_t usc_agenda_take(usc_agenda *a)
     return item->index;
 }
 
-void usc_agenda_hear(usc_agenda *a, int64_t index, usc_verdict verdict, double bits)
+void usc_agenda_hear(usc_agenda *a, int64_t index, usc_verdict verdict, double bits,
+                     double seconds)
 {
     usc_agenda_op *op = op_of(a, usc_agenda_name(a->calls, &a->pick[index]));
-    if (op == NULL || (int)verdict > op->worst) return;
+    if (op == NULL) return;
+    op->n_heard++;
+    op->seconds += seconds;
+    op->longest = fmax(op->longest, seconds);
+    if ((int)verdict > op->worst) return;
     if (isnan(bits)) bits = UNKNOWN_BITS;
     if ((int)verdict < op->worst || bits < op->bits) op->bits = bits;
     op->worst = (int)verdict;
+}
+
+/* What one more call of an operator takes, in seconds; `usual` where none was heard of.
+ */
+static double one_more(const usc_agenda_op *op, double usual)
+{
+    if (op->n_heard == 0) return usual;
+    if (op->n_heard == 1) return op->seconds;
+    return (op->seconds - op->longest) / (double)(op->n_heard - 1);
+}
+
+double usc_agenda_weight(const usc_agenda *a)
+{
+    double seconds = 0, left = 0;
+    int64_t n_heard = 0;
+    for (const usc_agenda_op *op = a->last; op != NULL; op = op->before) {
+        n_heard += op->n_heard;
+        seconds += op->seconds;
+    }
+    const double usual = n_heard > 0 ? seconds / (double)n_heard : 0;
+    if (!(usual > 0)) return (double)a->n_left;
+    for (const usc_agenda_op *op = a->last; op != NULL; op = op->before)
+        left += (double)op->n_left * one_more(op, usual);
+    return left / usual;
 }
 
 void usc_agenda_tell_left(const usc_agenda *a, char *out, size_t size)

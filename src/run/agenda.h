@@ -42,8 +42,13 @@ bool usc_agenda_more(const usc_agenda *a);
 /** The next one; -1 where nothing is left. */
 int64_t usc_agenda_take(usc_agenda *a);
 
-/** A pick was judged. */
-void usc_agenda_hear(usc_agenda *a, int64_t index, usc_verdict verdict, double bits);
+/** A pick was judged, which took `seconds`. */
+void usc_agenda_hear(usc_agenda *a, int64_t index, usc_verdict verdict, double bits,
+                     double seconds);
+
+/** How many calls as those judged so far took what is left amounts to: of each operator by
+ * what its own calls took, but for the longest, which found nothing loaded. */
+double usc_agenda_weight(const usc_agenda *a);
 
 /** Name that a pick goes by among others: its operator, the class of a module. */
 const char *usc_agenda_name(const usc_calls *calls, const usc_pick *pick);

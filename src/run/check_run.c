@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The check of one trace from its beginning to its end.
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -56,8 +57,22 @@ static int64_t total_of(const usc_check *c)
     return timed ? known + (int64_t)more : o->fuzz->n_cases;
 }
 
+/* How many calls as those so far took are left: those in work, and as many of the others
+ * as there is time for. */
+static double expected_of(const usc_check *c)
+{
+    const double now = usc_run_clock(), budget = c->options->budget;
+    const double in_work = (double)(c->picks.n - c->n_done - c->agenda.n_left);
+    const double calls = in_work + usc_agenda_weight(&c->agenda);
+    if (!(budget > 0) || c->split.calls == 0) return calls;
+    const double one = (now - c->start) / (double)c->split.calls;
+    return one > 0 ? fmin(calls, fmax(0, c->start + budget - now) / one) : calls;
+}
+
 static void show_progress(const usc_check *c)
 {
+    const bool expects = c->hooks->expected != NULL && c->agenda.n_items > 0;
+    if (expects) c->hooks->expected(c->hooks->ctx, expected_of(c));
     if (c->hooks->progress != NULL)
         c->hooks->progress(c->hooks->ctx, "checking", c->n_done, total_of(c),
                            c->n_flagged);
@@ -207,7 +222,8 @@ usc_status usc_check_hear(void *ctx, const usc_crew_news *news, usc_error *err)
     if (news->event == USC_CREW_CAUSE) {
         usc_split_explain(&c->split, &row);
     } else if (st == USC_OK) {
-        usc_agenda_hear(&c->agenda, news->job, row.verdict, row.row.bits);
+        usc_agenda_hear(&c->agenda, news->job, row.verdict, row.row.bits,
+                        (double)row.row.t_total / 1e9);
         usc_check_count(c, news, &row);
     }
     usc_row_free(&row);

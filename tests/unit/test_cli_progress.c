@@ -32,6 +32,13 @@ static void test_no_time_is_told_before_one_is_known(void **state)
           "ulpscope check: 4 of 9,002 calls, 1,234 flagged, 9997:46:40 left");
 }
 
+static void test_what_is_left_counts_by_its_weight(void **state)
+{
+    (void)state;
+    const cli_progress p = {.command = "check", .start = 10, .expected = 40};
+    check(&p, 12, 3, 9, 0, "ulpscope check: 3 of 9 calls, 0 flagged, 0:40 left");
+}
+
 static void test_drawn_cases_tell_operators_and_a_rate(void **state)
 {
     (void)state;
@@ -56,6 +63,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_time_is_told_before_one_is_known),
+        cmocka_unit_test(test_what_is_left_counts_by_its_weight),
         cmocka_unit_test(test_drawn_cases_tell_operators_and_a_rate),
         cmocka_unit_test(test_a_self_test_tells_how_far_it_is),
     };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator (ulpscope/run.h) from within: the order of a budget, memory, groups of
 // findings, what computed; and whole checks by workers that are shell scripts.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -79,7 +80,7 @@ static void taken(double end, const char *const *verdicts, char *out)
         (void)snprintf(out + n, 64 - n, " %lld", (long long)i + 1);
         if (verdicts != NULL && verdicts[i] != NULL)
             usc_agenda_hear(&a, i, usc_verdict_by_text(verdicts[i]),
-                            strcmp(verdicts[i], "wrong") == 0 ? 3.0 : 22.0);
+                            strcmp(verdicts[i], "wrong") == 0 ? 3.0 : 22.0, 1);
     }
     usc_agenda_free(&a);
     usc_calls_free(calls);
@@ -102,6 +103,29 @@ static void test_signatures_come_first_then_module_classes_then_the_rare(void **
     assert_string_equal(order, " 7 5 1 3 4 6 2 8");
     taken(usc_run_clock() + 100, said, order); /* the worst operator goes on first */
     assert_string_equal(order, " 7 5 1 3 4 2 8 6");
+}
+
+/* mm: 5 s each but for the first; gelu: 1 s; of softmax nothing is known. */
+static void test_what_is_left_weighs_what_its_operators_took(void **state)
+{
+    (void)state;
+    static const double seconds[N_ROWS] = {20, 5, 5, 5, 1};
+    usc_pick picks[N_ROWS] = {{0}};
+    int64_t index[N_ROWS];
+    usc_calls *calls = calls_of(rows, N_ROWS);
+    usc_agenda a = {.calls = calls, .pick = picks};
+    for (int i = 0; i < N_ROWS; i++) {
+        picks[i].call = i + 1;
+        index[i] = i;
+    }
+    assert_int_equal(usc_agenda_begin(&a, index, N_ROWS, 0, NULL), USC_OK);
+    assert_true(usc_agenda_weight(&a) == N_ROWS);
+    for (int i = 0; i < 5; i++)
+        usc_agenda_hear(&a, usc_agenda_take(&a), USC_VERDICT_PASS, 22, seconds[i]);
+    const double mean = 36.0 / 5; /* left: gelu, softmax, mm */
+    assert_true(fabs(usc_agenda_weight(&a) - (1 + mean + 5) / mean) < 1e-9);
+    usc_agenda_free(&a);
+    usc_calls_free(calls);
 }
 
 static void test_a_budget_ends_with_its_time_and_tells_what_is_left(void **state)
@@ -481,6 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_a_budget_the_order_is_that_of_the_trace),
         cmocka_unit_test(test_signatures_come_first_then_module_classes_then_the_rare),
+        cmocka_unit_test(test_what_is_left_weighs_what_its_operators_took),
         cmocka_unit_test(test_a_budget_ends_with_its_time_and_tells_what_is_left),
         cmocka_unit_test(test_forwards_are_told_apart_by_class_and_by_what_they_take),
         cmocka_unit_test(test_who_may_begin),
