@@ -171,6 +171,12 @@ void cli_report_of_rank(const cli_report *r, long rank, cli_rank_report *out);
  * where `folder` itself holds it. */
 long cli_next_rank(const char *folder, long last, const char *file);
 
+/** Whether a folder holds a trace, or one of each rank. */
+bool cli_is_trace(const char *folder);
+
+/** Writes the page of a trace to a file (NULL: TRACE.html) and says so; the exit code. */
+int cli_trace_page(const char *trace, const char *file);
+
 /** Writes files and table of the results in folder `out`; the exit code. */
 int cli_report_show(const cli_report *r, const char *out);
 

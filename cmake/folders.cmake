@@ -68,7 +68,7 @@ usc_folder(cause USES case)
 usc_folder(pack USES cause standard files result)
 usc_folder(run USES trace result generate)
 usc_folder(foreign USES run files stats)
-usc_folder(report USES result json tensor SOURCES ${CMAKE_BINARY_DIR}/report_page.c)
+usc_folder(report USES result trace json tensor SOURCES ${CMAKE_BINARY_DIR}/report_page.c)
 
 file(GLOB found RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/*/*.c)

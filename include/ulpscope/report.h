@@ -12,6 +12,7 @@
 #include <ulpscope/result.h>
 #include <ulpscope/safetensors.h>
 #include <ulpscope/status.h>
+#include <ulpscope/trace.h>
 #include <ulpscope/verdict.h>
 
 USC_BEGIN_DECLS
@@ -120,6 +121,26 @@ USC_API USC_NODISCARD usc_status usc_report_json(usc_report *report, const usc_s
 /** report.html: one self-contained page. Errors: as usc_report_csv. */
 USC_API USC_NODISCARD usc_status usc_report_html(usc_report *report, const usc_sink *sink,
                                                  usc_error *err);
+
+/** The trace of one rank, or the only one. `path` is said. */
+typedef struct usc_trace_rank {
+    const char *name, *path;
+    usc_trace *trace;
+} usc_trace_rank;
+
+typedef struct usc_trace_page {
+    const usc_trace_rank *rank;
+    int n;
+} usc_trace_page;
+
+/**
+ * The same page of traces that nobody has checked: their calls, in the order of
+ * execution, statistics of their tensors, NaN and Inf.
+ *
+ * Errors:  those of the sink and of reading the traces, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_report_traces(const usc_trace_page *page,
+                                                   const usc_sink *sink, usc_error *err);
 
 /** What became of the script of a call in a process of its own. */
 typedef struct usc_script_run {

@@ -5,7 +5,11 @@
 // All text goes through textContent: names come from the user's model. The state of the
 // page is its hash: "#call-12", or "#q=softmax&verdict=wrong,reduced&sort=bits&page=2".
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const wanted = document.getElementById(`data-rank-${new URLSearchParams(location.search).get("rank")}`);
+const data = JSON.parse((wanted || document.getElementById("data")).textContent);
+/* A trace has other words in the place of verdicts, and calls that report_trace.js makes. */
+const TRACE_TEXTS = ["phase", "op", "module", "module_class", "verdict", "args", "results", "status"];
+const TRACE_NUMBERS = ["parent", "detailed", "n_nan", "n_inf", "min", "max"];
 /* A call is a list of these; a text is its place in data.texts (put_row of report_html.c). */
 const TEXTS = ["phase", "op", "culprit", "module", "module_class", "verdict", "cause", "sentence", "notes", "output",
   "args", "excuse"];
@@ -25,15 +29,15 @@ function callOf(row) {
   return c;
 }
 
-const calls = data.calls.map(callOf);
-data.calls = null;
 const PAGE = 100;
-const KIND = {
+const KIND = data.trace ? { raised: "bad", unfinished: "warn", born: "bad", carried: "warn", captured: "good" } : {
   crashed: "bad", timeout: "bad", nonfinite: "bad", wrong: "bad", reduced: "warn",
   intermittent: "warn", undefined: "dim", unjudged: "dim", unsupported: "dim", pass: "good",
 };
 const ORDER = Object.keys(KIND);
-const MEANS = {
+const MEANS = data.trace ? { raised: "it ended with an exception", unfinished: "the run ended inside it",
+  born: "results hold NaN or Inf, arguments do not", carried: "results hold NaN or Inf, and so do arguments",
+  captured: "as far as it was looked at without judging: results are numbers" } : {
   crashed: "the device's process died", timeout: "the device gave no answer in time",
   nonfinite: "NaN or Inf where the truth is finite, or the reverse",
   wrong: "no usual precision explains it: a few elements far off, or fewer than 4.5 bits",
@@ -43,7 +47,7 @@ const MEANS = {
   unjudged: "it could not be decided; the reason stands beside it",
   unsupported: "the device has no such operator", pass: "no less accurate than float32 may be, whatever the order of adding",
 };
-const ACCUSED = new Set(ORDER.slice(0, 6));
+const ACCUSED = new Set(data.trace ? ["raised", "born"] : ORDER.slice(0, 6));
 const byId = (id) => document.getElementById(id);
 
 /* el("p", {class: "quiet"}, "text", node, ...) */
@@ -93,6 +97,10 @@ function duration(ns) {
   if (ns >= 1e9) return `${(ns / 1e9).toFixed(1)} s`;
   return ns >= 1e6 ? `${(ns / 1e6).toFixed(1)} ms` : `${(ns / 1e3).toFixed(0)} µs`;
 }
+
+const calls = data.calls.map(data.trace ? traceCall : callOf);
+data.calls = null;
+if (data.trace) Object.assign(data, { summary: traceSummary(), findings: [], run: { device: data.path, trace: data.path } });
 
 const pill = (verdict) => el("span", { class: `pill ${KIND[verdict] || "dim"}`, title: MEANS[verdict] }, verdict);
 
@@ -185,7 +193,7 @@ function timeBar(t, causes) {
 
 // ---- the table ------------------------------------------------------------
 
-const COLUMNS = [
+const COLUMNS = (data.trace ? traceColumns() : [
   { id: "call", title: "Call", number: true, key: (c) => c.call },
   { id: "verdict", title: "Verdict", key: (c) => ORDER.indexOf(c.verdict) },
   { id: "op", title: "Operator", key: named },
@@ -195,7 +203,7 @@ const COLUMNS = [
   { id: "loss", title: "Loss ±", number: true, key: (c) => (typeof c.loss === "number" ? -c.loss : Infinity) },
   { id: "standards", title: "Accused by", key: (c) => -accusers(c).length },
   { id: "sentence", title: "Why", key: (c) => c.sentence },
-].filter((c) => c.id !== "standards" || data.summary.standards.length > 1);
+]).filter((c) => c.id !== "standards" || data.summary.standards.length > 1);
 const WORST = "";
 let state = { q: "", finding: -1, verdicts: new Set(), sort: WORST, down: false, page: 0 };
 let shown = calls;
@@ -261,7 +269,7 @@ function drawTable() {
   byId("count").textContent = shown.length === calls.length ? plural(calls.length, "call")
     : `${count(shown.length)} of ${plural(calls.length, "call")}`;
   const from = state.page * PAGE;
-  byId("rows").replaceChildren(...shown.slice(from, from + PAGE).map(tableRow));
+  byId("rows").replaceChildren(...shown.slice(from, from + PAGE).map(data.trace ? traceRow : tableRow));
 }
 
 /* What the table is narrowed to, with a way out. */
@@ -352,12 +360,17 @@ function go() {
   else if (/^#(q|finding)=/.test(location.hash)) byId("calls").scrollIntoView();
 }
 
-function start() {
+function startCheck() {
   drawSummary();
   drawAccused();
   drawOperators();
   drawWords();
   drawAbout();
+}
+
+function start() {
+  if (data.trace) startTrace();
+  else startCheck();
   drawTools();
   window.addEventListener("hashchange", go);
   go();

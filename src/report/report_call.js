@@ -106,12 +106,15 @@ function argumentsCard(details) {
   const rows = kept.map((t) => {
     const s = t.stats || {};
     const [low, high] = s.min === undefined || s.min === null ? [s.int_min, s.int_max] : [s.min, s.max];
+    const more = data.trace ? [rounded(s.mean, 4), rounded(s.l2, 4),
+      t.writer > 0 && t.role === "in" ? el("a", { href: `#call-${t.writer}` }, `#${t.writer}`) : ""] : [];
     return [el("code", null, t.path), t.role, String(t.dtype).replace("torch.", ""), list_(t.sizes), list_(t.strides),
       number(t.offset), rounded(low, 4), rounded(high, 4),
-      s.n_nan === undefined ? "-" : `${count(s.n_nan)} / ${count((s.n_pos_inf || 0) + (s.n_neg_inf || 0))}`];
+      s.n_nan === undefined ? "-" : `${count(s.n_nan)} / ${count((s.n_pos_inf || 0) + (s.n_neg_inf || 0))}`, ...more];
   });
   const body = table([["Tensor"], ["Role"], ["Dtype"], ["Shape"], ["Strides"], ["Offset", "number"], ["Min", "number"],
-    ["Max", "number"], ["NaN / Inf", "number"]], rows);
+    ["Max", "number"], ["NaN / Inf", "number"],
+    ...(data.trace ? [["Mean", "number"], ["L2", "number"], ["Written by"]] : [])], rows);
   return el("details", { class: "card", open: rows.length <= 12 ? "" : null },
     el("summary", null, el("h2", null, "Tensors as captured")), body);
 }
@@ -262,6 +265,7 @@ function outputCards(c, details) {
 }
 
 function drawCall(c) {
+  if (data.trace) return drawTraceCall(c);
   const element = byId(`data-${c.call}`);
   const details = element ? JSON.parse(element.textContent) : { stack: [], metrics: [], examples: [] };
   const time = { device: c.t_device, reference: c.t_reference, perturbed: c.t_perturbed, judge: c.t_judge, total: c.t_total };

@@ -9,11 +9,12 @@
 #include "report/report_json.h"
 #include "report/report_markdown.h"
 #include "report/report_standards.h"
+#include "report/report_trace.h"
 #include "result/result_reader.h"
 
 /* Made by cmake/embed.cmake. */
 extern const char usc_page_html[], usc_page_css[], usc_page_js[], usc_page_overview_js[],
-    usc_page_step_js[], usc_page_call_js[];
+    usc_page_step_js[], usc_page_call_js[], usc_page_trace_js[];
 
 /* What keeps a page of 100,000 calls small enough to open: findings of a kind that have a
  * card, and calls with numbers of their own, of which each finding gets a few at least.
@@ -237,8 +238,14 @@ static usc_status data(usc_out *o, usc_report *r)
     return p.full ? o->status : st;
 }
 
+/* What stands in a page: the report on a check, or traces. */
+typedef struct page_of {
+    usc_report *report;
+    const usc_trace_page *traces;
+} page_of;
+
 /* The page holds marks such as {{css}}. */
-static usc_status mark(usc_out *o, usc_report *r, const char *name, size_t n)
+static usc_status mark(usc_out *o, const page_of *of, const char *name, size_t n)
 {
     static const struct {
         const char *name, *text;
@@ -246,18 +253,21 @@ static usc_status mark(usc_out *o, usc_report *r, const char *name, size_t n)
                  {"js", usc_page_js},
                  {"overview_js", usc_page_overview_js},
                  {"step_js", usc_page_step_js},
+                 {"trace_js", usc_page_trace_js},
                  {"call_js", usc_page_call_js}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (strlen(parts[i].name) == n && memcmp(parts[i].name, name, n) == 0)
             usc_out_text(o, parts[i].text);
     if (n == 6 && memcmp(name, "device", n) == 0)
-        usc_out_html(o, usc_report_run(r, "device"));
+        usc_out_html(o, of->report != NULL ? usc_report_run(of->report, "device")
+                                           : of->traces->rank[0].path);
     else if (n == 4 && memcmp(name, "data", n) == 0)
-        return data(o, r);
+        return of->report != NULL ? data(o, of->report)
+                                  : usc_trace_page_data(o, of->traces);
     return o->status;
 }
 
-usc_status usc_report_html(usc_report *report, const usc_sink *sink, usc_error *err)
+static usc_status put_page(const page_of *of, const usc_sink *sink, usc_error *err)
 {
     usc_out o;
     usc_out_begin(&o, sink, err);
@@ -266,10 +276,23 @@ usc_status usc_report_html(usc_report *report, const usc_sink *sink, usc_error *
         usc_out_bytes(&o, rest, (size_t)(open - rest));
         const char *close = strstr(open, "}}");
         const char *name = open + 2;
-        const usc_status st = mark(&o, report, name, (size_t)(close - name));
+        const usc_status st = mark(&o, of, name, (size_t)(close - name));
         if (st != USC_OK) return st;
         rest = close + 2;
     }
     usc_out_text(&o, rest);
     return usc_out_end(&o);
+}
+
+usc_status usc_report_html(usc_report *report, const usc_sink *sink, usc_error *err)
+{
+    const page_of of = {.report = report};
+    return put_page(&of, sink, err);
+}
+
+usc_status usc_report_traces(const usc_trace_page *traces, const usc_sink *sink,
+                             usc_error *err)
+{
+    const page_of of = {.traces = traces};
+    return put_page(&of, sink, err);
 }

@@ -11,6 +11,7 @@ const LOST = [4, 8, 14, 18]; // bits lost, where the next colour begins: TF32 lo
 
 /* Which look a call has: dead, l5 to l1 by bits lost, open (not judged), free, pass. */
 function lookOf(c) {
+  if (data.trace) return { born: "dead", raised: "l5", carried: "l3", unfinished: "open" }[c.verdict] || "pass";
   if (c.verdict === "crashed" || c.verdict === "timeout" || c.verdict === "nonfinite") return "dead";
   if (["internal", "unjudged", "unsupported"].includes(c.verdict)) return "open";
   if (c.verdict === "undefined") return "free";
@@ -186,6 +187,7 @@ const tallyOf = (calls_) => {
 
 function shortTally(calls_) {
   const n = calls_.filter((c) => ACCUSED.has(c.verdict)).length;
+  if (data.trace) return n > 0 ? `${count(n)} with NaN, Inf` : "no NaN, Inf";
   return n > 0 ? `${count(n)} accused` : "none accused";
 }
 
@@ -214,7 +216,7 @@ function pictureOf(all, module, width) {
   const first = firstAccused(lanes);
   root.setAttribute("aria-label", `${plural(lanes.reduce((n, l) => n + l.calls.length, 0), "call")} in order of execution. ` +
     lanes.map((l) => `${l.phase}: ${tallyOf(l.calls)}`).join("; ") +
-    (first ? `. The first accused call is #${first.call} ${named(first)} in ${place(first)}.` : "."));
+    (first ? `. The first ${data.trace ? "such" : "accused"} call is #${first.call} ${named(first)} in ${place(first)}.` : "."));
   return { root, lanes };
 }
 
@@ -251,7 +253,7 @@ function tipOf(target) {
 }
 
 function legendOf(looks) {
-  const texts = { pass: "pass", l1: "under 4 bits lost", l2: "4 to 8 lost", l3: "8 to 14 lost", l4: "14 to 18 lost", l5: "18 and more lost, or wrong",
+  const texts = data.trace ? { pass: "captured", l3: "carries NaN or Inf on", l5: "raised", dead: "makes NaN or Inf", open: "unfinished" } : { pass: "pass", l1: "under 4 bits lost", l2: "4 to 8 lost", l3: "8 to 14 lost", l4: "14 to 18 lost", l5: "18 and more lost, or wrong",
     dead: "crashed, timeout, non-finite", open: "not judged", free: "undefined or excused" };
   const legend = el("div", { class: "legend" });
   for (const look of [...LOOKS].reverse().filter((l) => l === "pass" || looks.has(l))) {
@@ -333,7 +335,7 @@ function drawStep(width) {
   whole.addEventListener("click", () => zoom(""));
   box.replaceChildren(el("div", { class: "card" },
     el("h2", { id: "step-title" }, step.module ? `The step inside ${step.module} ` : "The step, call by call", step.module ? whole : null),
-    el("p", { class: "quiet" }, first ? "Errors begin at " : "No call is accused. ",
+    el("p", { class: "quiet" }, first ? (data.trace ? "NaN, Inf or an exception begins at " : "Errors begin at ") : data.trace ? "" : "No call is accused. ",
       first && el("a", { href: `#call-${first.call}` }, `#${first.call} ${named(first)}`), first && ` in ${place(first)}, ${first.phase || "no phase"}. `,
       el("span", { class: "screen" }, "Left to right is the order of execution; click a call to open it, a module to see it alone.")),
     root, legendOf(new Set(all.map((c) => c.look)))));

@@ -114,6 +114,39 @@ def test_a_call_that_is_not_there_is_said_so(sample, tmp_path):
     assert "There is no call #99 here" in dom(sample, "#call-99", tmp_path)
 
 
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory) -> Path:
+    """The page of two ranks that nobody has checked; call 3 of each makes a NaN of numbers."""
+    folder = tmp_path_factory.mktemp("traces")
+    (folder / "job").mkdir()
+    for rank in ("rank-0", "rank-1"):
+        subprocess.run([BUILD / "tests" / "test_report_files", "trace", folder / "job" / rank], check=True)
+    before = {p: p.stat().st_mtime_ns for p in (folder / "job").rglob("*")}
+    done = subprocess.run([BUILD / "bin" / "ulpscope", "report", folder / "job/"], capture_output=True, text=True)
+    assert done.returncode == 0 and "job.html (2 ranks)" in done.stdout, done
+    assert before == {p: p.stat().st_mtime_ns for p in (folder / "job").rglob("*")}
+    return folder / "job.html"
+
+
+def test_a_trace_is_shown_without_a_check(traces, tmp_path):
+    document = dom(traces, "", tmp_path)
+    assert "calls captured, none judged" in document and "1 call made NaN or Inf of numbers" in document
+    assert "rank-0 (shown)" in document and "layers.0" in document and '<svg class="step"' in document
+    third = rows(document)[2]
+    for text in ("#3", "born", "float32[4]", "-1.5 to 2", "1 NaN"):
+        assert text in third, third
+    text = re.sub(r"<[^>]*>", " ", document)
+    assert not any(word in text for word in ("accused", "undefined", "null", "[object")), text
+
+
+def test_another_rank_and_a_call_of_it(traces, tmp_path):
+    document = dom(traces, "?rank=1#call-3", tmp_path)
+    article = document[document.index('<article id="call"') :]
+    for text in ("job/rank-1#3", "Tensors as captured", "kwargs.out", "0.1667", "ulpscope check"):
+        assert text in article, text
+    assert "rank-1 (shown)" in document
+
+
 def test_five_thousand_calls_stay_usable(tmp_path):
     page = report(tmp_path, "many")
     began = time.monotonic()
