@@ -177,6 +177,9 @@ bool cli_is_trace(const char *folder);
 /** Writes the page of a trace to a file (NULL: TRACE.html) and says so; the exit code. */
 int cli_trace_page(const char *trace, const char *file);
 
+/** The same of its calls as events that Perfetto shows. */
+int cli_trace_events(const char *trace, const char *file);
+
 /** Writes files and table of the results in folder `out`; the exit code. */
 int cli_report_show(const cli_report *r, const char *out);
 

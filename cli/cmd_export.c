@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope export: its options; the writing is the library's (ulpscope/foreign.h).
 #include <limits.h>
+#include <string.h>
 
 #include <ulpscope/foreign.h>
 #include <ulpscope/pattern.h>
@@ -10,8 +11,10 @@
 enum { OPT_FORMAT = 256, OPT_OPS, OPT_PROCESS };
 
 static const cli_entry own_options[] = {
-    {OPT_FORMAT, "format", "FORMAT", NULL, "msprobe (default), ascend-v1 or ditorch"},
-    {'o', "out", "DIR", NULL, "the folder to write; it must not be there yet"},
+    {OPT_FORMAT, "format", "FORMAT", NULL,
+     "msprobe (default), ascend-v1, ditorch or perfetto"},
+    {'o', "out", "DIR", NULL,
+     "the folder to write; it must not be there yet. perfetto: the file"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {OPT_PROCESS, "process", "PID", "0",
@@ -33,6 +36,11 @@ const cli_page cmd_export_page = {
         "              .pt in forward_real_data: for the run_ut.py of 2023\n"
         "  ditorch     DIR/op_tools_results/op_capture_results/OP/PID/ID/TIME: for its\n"
         "              run_op_from_data.py\n"
+        "  perfetto    one JSON file, of all ranks, for ui.perfetto.dev and "
+        "chrome://tracing:\n"
+        "              calls inside one another, modules, steps, where NaN and Inf are "
+        "born.\n"
+        "              A trace has no clock: one call is one microsecond\n"
         "\n"
         "Calls that another call made are left out, and so are those that the format has "
         "no name for or cannot hold (ditorch: calls without content). Files of torch are "
@@ -40,6 +48,7 @@ const cli_page cmd_export_page = {
         "docs/foreign-dumps.md.\n",
     .options = options,
     .examples = "  ulpscope export ulpscope-trace -o dump\n"
+                "  ulpscope export ulpscope-trace --format perfetto -o trace.json\n"
                 "  msprobe compare -tp dump/step0/rank0/dump.json -gp "
                 "other/step0/rank0/dump.json\n",
     .codes = "0 exported, 2 something went wrong (nothing is left behind)",
@@ -106,6 +115,17 @@ static void say_counts(const usc_export_options *o, const usc_export_counts *c)
                      o->format, c->first_nameless);
 }
 
+/* The whole trace, as one file. */
+static int write_events(const usc_export_options *o)
+{
+    if (o->ops != NULL || o->process != 0)
+        return cli_fail("--ops and --process are for dumps; perfetto has a search of its "
+                        "own");
+    if (!cli_is_trace(o->trace))
+        return cli_fail("%s: there is no trace.db in it", o->trace);
+    return cli_trace_events(o->trace, o->out);
+}
+
 int cmd_export(int argc, char **argv)
 {
     usc_export_options o;
@@ -115,6 +135,7 @@ int cmd_export(int argc, char **argv)
     cli_hooks hooks;
     cli_begin("export");
     if (!parse(argc, argv, &o)) return CLI_TROUBLE;
+    if (strcmp(o.format, "perfetto") == 0) return write_events(&o);
     cli_hooks_begin(&hooks, "export");
     hooks.module = "ulpscope.sources.torch_files";
     const usc_status st = usc_export(&o, &hooks.hooks, &counts, &end, &err);

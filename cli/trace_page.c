@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ulpscope report TRACE`: the page of a trace, or of those of all ranks in one.
+// `ulpscope report TRACE`, `ulpscope export --format perfetto`: one file of a trace, or
+// of those of all ranks.
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -72,14 +73,17 @@ static void close_all(rank_traces *all)
     free(all);
 }
 
-static int write_page(const rank_traces *all, const char *file)
+typedef usc_status writer(const usc_trace_page *traces, const usc_sink *sink,
+                          usc_error *err);
+
+static int write_page(const rank_traces *all, writer *write, const char *file)
 {
     usc_error err;
     FILE *to = fopen(file, "w");
     if (to == NULL) return cli_fail("%s: %s", file, strerror(errno));
     const usc_sink sink = usc_sink_stream(to);
     const usc_trace_page page = {.rank = all->rank, .n = all->n};
-    const usc_status st = usc_report_traces(&page, &sink, &err);
+    const usc_status st = write(&page, &sink, &err);
     const bool closed = fclose(to) == 0;
     if (st == USC_OK && closed) return CLI_SAME;
     const int code = cli_fail("%s", st != USC_OK ? err.text : strerror(errno));
@@ -93,23 +97,39 @@ static void name_page(const char *trace, char *out, size_t size)
     (void)snprintf(out, size, "%.*s.html", (int)trimmed(trace), trace);
 }
 
-int cli_trace_page(const char *trace, const char *file)
+/* Writes the traces of all ranks to one file, and says so. */
+static int write_traces(const char *trace, writer *write, const char *file)
 {
-    char beside[PATH_MAX];
     usc_error err;
     rank_traces *all = calloc(1, sizeof *all);
     if (all == NULL) return cli_fail("out of memory");
-    name_page(trace, beside, sizeof beside);
-    if (file == NULL) file = beside;
     const usc_status st = open_all(all, trace, &err);
-    const int code = st == USC_OK ? write_page(all, file) : cli_fail("%s", err.text);
+    const int code =
+        st == USC_OK ? write_page(all, write, file) : cli_fail("%s", err.text);
     if (code == CLI_SAME) {
         if (all->n > 1)
             (void)printf("%s (%d ranks)\n", file, all->n);
         else
             (void)printf("%s\n", file);
-        (void)printf("next: ulpscope check %s --device DEVICE\n", trace);
     }
     close_all(all);
-    return code == CLI_SAME ? cli_close_output(code) : code;
+    return code;
+}
+
+int cli_trace_page(const char *trace, const char *file)
+{
+    char beside[PATH_MAX];
+    name_page(trace, beside, sizeof beside);
+    const int code = write_traces(trace, usc_report_traces, file != NULL ? file : beside);
+    if (code != CLI_SAME) return code;
+    (void)printf("next: ulpscope check %s --device DEVICE\n", trace);
+    return cli_close_output(code);
+}
+
+int cli_trace_events(const char *trace, const char *file)
+{
+    const int code = write_traces(trace, usc_report_events, file);
+    if (code != CLI_SAME) return code;
+    puts("next: open it at https://ui.perfetto.dev or in chrome://tracing");
+    return cli_close_output(code);
 }

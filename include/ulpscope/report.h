@@ -142,6 +142,16 @@ typedef struct usc_trace_page {
 USC_API USC_NODISCARD usc_status usc_report_traces(const usc_trace_page *page,
                                                    const usc_sink *sink, usc_error *err);
 
+/**
+ * Traces as events for ui.perfetto.dev and chrome://tracing, JSON: a process per rank,
+ * threads with calls inside one another, the modules of each, steps and phases. A trace
+ * has no clock: a call begins at its number, in microseconds.
+ *
+ * Errors:  those of the sink and of reading the traces, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_report_events(const usc_trace_page *traces,
+                                                   const usc_sink *sink, usc_error *err);
+
 /** What became of the script of a call in a process of its own. */
 typedef struct usc_script_run {
     int code;         /* it exited with, negative for a signal */

@@ -24,21 +24,15 @@ typedef struct trace_page {
     int64_t most;   /* calls with an element that are left to this rank */
 } trace_page;
 
-/* What the statistics of the tensors on one side of a call come to. */
-typedef struct side {
-    double n_nan, n_inf, min, max;
-    bool any;
-} side;
-
 static double stat_of(const usc_call_arg *arg, const char *name)
 {
     double v;
     return usc_call_arg_stat(arg, name, &v) ? v : 0;
 }
 
-static side side_of(const usc_call *call, bool results)
+usc_trace_side usc_trace_side_of(const usc_call *call, bool results)
 {
-    side s = {0};
+    usc_trace_side s = {0};
     for (int i = 0; i < call->n_args; i++) {
         const usc_call_arg *arg = &call->arg[i];
         double low, high;
@@ -54,10 +48,10 @@ static side side_of(const usc_call *call, bool results)
     return s;
 }
 
-/* What is seen of a call without judging it; the words of report_trace.js. */
-static const char *look_of(const usc_call *call)
+const char *usc_trace_look(const usc_call *call)
 {
-    const side in = side_of(call, false), out = side_of(call, true);
+    const usc_trace_side in = usc_trace_side_of(call, false),
+                         out = usc_trace_side_of(call, true);
     if (call->status != NULL && strcmp(call->status, "ok") != 0) return call->status;
     if (out.n_nan + out.n_inf > 0) return in.n_nan + in.n_inf > 0 ? "carried" : "born";
     return "captured";
@@ -75,8 +69,7 @@ static void put_text(trace_page *p, const char *text)
     usc_out_format(p->o, ",%lld", (long long)id);
 }
 
-/* "float32[8, 16]" of what a call returned or wrote. */
-static void results_of(const usc_call *call, usc_line *to)
+void usc_trace_results(const usc_call *call, usc_line *to)
 {
     for (int i = 0; i < call->n_args; i++) {
         const usc_call_arg *arg = &call->arg[i];
@@ -97,13 +90,13 @@ static usc_status put_call(trace_page *p, const usc_call *call, bool first, bool
     usc_line results = {0};
     usc_status st = usc_call_summary(call, given, sizeof given, err);
     if (st != USC_OK) return st;
-    results_of(call, &results);
-    const side out = side_of(call, true);
+    usc_trace_results(call, &results);
+    const usc_trace_side out = usc_trace_side_of(call, true);
     usc_out_format(p->o, "%s[%lld,%lld", first ? "\n" : ",\n", (long long)call->sequence,
                    (long long)call->step);
-    const char *const texts[] = {call->phase,        call->op,      call->module_path,
-                                 call->module_class, look_of(call), given,
-                                 results.text,       call->status};
+    const char *const texts[] = {
+        call->phase,          call->op, call->module_path, call->module_class,
+        usc_trace_look(call), given,    results.text,      call->status};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         put_text(p, texts[i]);
     usc_out_format(p->o, ",%lld,%d", (long long)call->parent, detailed);

@@ -139,6 +139,27 @@ def test_a_trace_is_shown_without_a_check(traces, tmp_path):
     assert not any(word in text for word in ("accused", "undefined", "null", "[object")), text
 
 
+def test_perfetto_gets_events_that_nest(traces, tmp_path):
+    """Begins and ends pair on each track; a call lies inside the one that made it."""
+    out = tmp_path / "events.json"
+    done = subprocess.run([BUILD / "bin" / "ulpscope", "export", traces.with_suffix(""), "--format", "perfetto", "-o", out])
+    assert done.returncode == 0
+    events, opened, stacks = json.loads(out.read_text())["traceEvents"], {}, {}
+    for e in events:
+        track = e["pid"], e["tid"]
+        opened[track] = opened.get(track, 0) + {"B": 1, "E": -1}.get(e["ph"], 0)
+        assert opened[track] >= 0
+        if e["ph"] == "X":
+            stack = stacks.setdefault(track, [])
+            while stack and stack[-1] <= e["ts"]:
+                stack.pop()
+            assert not stack or e["ts"] + e["dur"] <= stack[-1]
+            stack.append(e["ts"] + e["dur"])
+    assert set(opened.values()) == {0} and {e["pid"] for e in events} == {0, 1}
+    assert [e["ts"] for e in events if e["ph"] == "i"] == [3, 3]
+    assert {"layers", "0"} <= {e["name"] for e in events if e["ph"] == "B"}
+
+
 def test_another_rank_and_a_call_of_it(traces, tmp_path):
     document = dom(traces, "?rank=1#call-3", tmp_path)
     article = document[document.index('<article id="call"') :]
