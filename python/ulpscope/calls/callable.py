@@ -317,7 +317,7 @@ def learn(call):
     try:
         with log, dropouts, meaning, asked, in_the_open():
             result = bound.run(call.on_host())
-        call.mutated = {p: call.views[p] for p in _changed(call, bound)}
+        call.mutated = {p: call.views[p] for p in changed(call, bound)}
         outputs = outputs_of(call, bound, result)
         call.numbers = _number_dtypes(call, result, log.doubles)
         call.returned = "" if flatten(result) else nothing_in(result)
@@ -380,7 +380,7 @@ def _writes(func):
     return any(is_write(a) for a in func._schema.arguments)
 
 
-def _changed(call, bound):
+def changed(call, bound):
     """Paths of the arguments whose content a run changed."""
     before = bind_exact(call, lambda captured: "cpu").tensors
     return [p for p, t in bound.tensors.items() if not same_bytes(t, before[p])]

@@ -13,6 +13,7 @@ from .. import _core
 from ..calls.callable import as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
+from ..calls.operator_call import operator_call
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import host
@@ -181,7 +182,7 @@ def _registered(fn):
     def formula(*args, **kwargs):
         return found(*args, **kwargs)
 
-    formula.__name__ = name
+    formula.__name__, formula.stands_for = name, operator
     return formula
 
 
@@ -319,7 +320,7 @@ def _judged(fn, args, kwargs, judge, name, note=""):
     where anything fails."""
     try:
         with kept_state([*args, *(kwargs or {}).values()]):
-            call = call_of(fn, args, kwargs)
+            call = operator_call(fn, args, kwargs) or call_of(fn, args, kwargs)
             verdict = judge(call)
     except Exception as problem:
         foreign(problem)

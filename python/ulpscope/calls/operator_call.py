@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call of one operator on arguments that somebody gives, as a trace of it would have it: judged so, it is told
+what a check tells. Beside it `callable` makes calls of whatever else can be called."""
+
+from dataclasses import dataclass
+
+import torch
+
+from .callable import Maker, as_numbers, changed, name_of
+from .flex import in_the_open
+from .foreign import foreign
+from .kernels import overload_of
+from .replay import BadCall, Call, bind_exact, draws_random, is_write, outputs_of, plain
+from .verdicts import clause
+
+TENSORS = ("Tensor", "List[Tensor]")
+
+
+@dataclass
+class OperatorCall(Call):
+    """With what was learnt of it on the CPU, as `callable.Composite` has it."""
+
+    native: dict = None  # its outputs on the CPU in the dtypes given, None where it raises
+    problem: str = ""  # what it raised
+    random: bool = False
+    returned: str = ""  # of a callable: what it returns that is no number
+
+
+def operator_call(function, args=(), kwargs=None):
+    """The call; None where the function is no operator, or one that writes arguments by its schema, gives what
+    is no tensor, or is given tensors that a trace does not hold as they are."""
+    function, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}
+    if function is None or torch.is_autocast_enabled("cpu") or not _is_plain(function._schema):
+        return None
+    maker = Maker()
+    try:
+        args = [maker.argument(a, f"args[{i}]", "") for i, a in enumerate(args)]
+        kwargs = {k: maker.argument(v, f"kwargs.{k}", k) for k, v in kwargs.items()}
+    except BadCall:
+        return None
+    # Its name as sentences have it: a default overload goes without.
+    call = OperatorCall(0, name_of(function), args, kwargs, maker.views, storages=maker.storages, function=function)
+    call.random = draws_random(call)
+    _learn(call)
+    return call
+
+
+def _overload(function, args, kwargs):
+    """The overload that a callable is on these arguments; None where it is none."""
+    function = overload_of(function)
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        try:
+            name = torch._C._jit_resolve_packet(function._qualified_op_name, *args, **kwargs)
+        except RuntimeError:  # it takes no such arguments
+            return None
+        function = getattr(function, name or "default")
+    return function if isinstance(function, torch._ops.OpOverload) else None
+
+
+def _is_plain(schema):
+    """Whether it gives new tensors alone."""
+    return bool(schema.returns) and not any(map(is_write, schema.arguments)) and all(
+        str(r.type) in TENSORS and r.alias_info is None for r in schema.returns)  # fmt: skip
+
+
+def _learn(call):
+    """Runs the call as it is and notes what it gives, and writes beside its schema."""
+    bound = bind_exact(call, lambda captured: "cpu")
+    try:
+        with in_the_open():
+            result = bound.run(call.function)
+    except Exception as problem:  # the CPU refuses these dtypes: float32 may do
+        foreign(problem)
+        call.problem = clause(problem)
+        return
+    call.mutated = {p: call.views[p] for p in changed(call, bound)}
+    call.native = {p: plain(t).clone() for p, t in as_numbers(call, outputs_of(call, bound, result)).items()}
