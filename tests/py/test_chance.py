@@ -90,6 +90,19 @@ def test_what_turns_out_to_draw_is_not_acquitted_by_that():
     assert verdict.verdict == "pass" and math.isnan(verdict.worst.bits), verdict.worst
 
 
+@torch.library.custom_op("chance::unsaid_dropout", mutates_args=())
+def unsaid_dropout(x: torch.Tensor) -> torch.Tensor:
+    """Draws by another operator than it shows."""
+    return F.dropout(x, 0.2)
+
+
+def test_masks_that_cannot_be_given_are_no_mistake_of_ours():
+    for kept in (0.8, 0.5):
+        found = judge_call(make_call("chance::unsaid_dropout", torch.randn(64, 16)),
+                           PythonDevice(lambda op, a, k, kept=kept: a[0] * (torch.rand_like(a[0]) < kept) / kept))  # fmt: skip
+        assert (found.verdict == "pass") == (kept == 0.8), found.findings
+
+
 @torch.library.custom_op("chance::noise_and_exp", mutates_args=())
 def noise_and_exp(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """One output is a draw, the other is not."""

@@ -35,6 +35,7 @@ MOST_NUMBERS = 2**23  # of all tables of coefficients
 SECONDS = 4.0  # for one search, reckoned from the first runs
 AFFINE = 1e-9
 SEED = 0xD1CE
+ANOTHER_NUMBER = "another number of masks"
 UNIFORM = {"rand", "rand_like", "uniform_", "_to_copy"}
 COMPARED = {"gt": True, "ge": True, "lt": False, "le": False}  # name -> high numbers are True
 
@@ -79,6 +80,8 @@ class Given(Mode):
         if self.masks is None:
             self.drawn.append((drawn.detach().double(), chance))
             return drawn
+        if self.at >= len(self.masks):
+            raise LookupError(ANOTHER_NUMBER)
         given = self.masks[self.at]
         self.at += 1
         return drawn.copy_(given)
@@ -103,7 +106,7 @@ class GivenReference(Reference):
         finally:
             torch.random.set_rng_state(state)
         if self.given.at != len(self.given.masks):
-            raise LookupError("another number of masks")
+            raise LookupError(ANOTHER_NUMBER)
         return out
 
     def native(self):
