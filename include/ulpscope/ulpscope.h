@@ -18,6 +18,7 @@
 #include <ulpscope/foreign.h>
 #include <ulpscope/fuzz.h>
 #include <ulpscope/generate.h>
+#include <ulpscope/held.h>
 #include <ulpscope/inject.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/kept.h>

@@ -49,6 +49,7 @@ int py_exit_add(PyObject *module);
 int py_finding_add(PyObject *module);
 int py_fuzz_add(PyObject *module);
 int py_generate_add(PyObject *module);
+int py_held_add(PyObject *module);
 int py_inject_add(PyObject *module);
 int py_judge_add(PyObject *module);
 /** A sink's write that appends to the bytes object at `ctx`; NULL there, with an

@@ -19,6 +19,7 @@
     X(finding)                                                                           \
     X(fuzz)                                                                              \
     X(generate)                                                                          \
+    X(held)                                                                              \
     X(inject)                                                                            \
     X(judge)                                                                             \
     X(kept)                                                                              \

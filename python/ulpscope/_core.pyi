@@ -270,6 +270,10 @@ FuzzTensor = tuple[str, Sequence[int], Sequence[int], int, int, int, bool]
 def fuzz_draw(
     seed: int, case: int, attempt: int, stress: bool, tensors: list[FuzzTensor]
 ) -> tuple[str, str, str, dict[int, int], int, list[FuzzTensor]]: ...
+def bring(
+    outputs: list[tuple[str, object, object]], *, dim: int = -1, inverse: int = -1, gauge: str = ..., ndim: int = 0,
+    fewest: int = 0, rounding: float = 0.0,
+) -> list[bytearray | None]: ...
 def fuzz_fill(
     seed: int, case: int, i: int, tensor: FuzzTensor, kind: str, domain: tuple[bool, bool, int, int]
 ) -> bytearray: ...

@@ -19,6 +19,7 @@ typedef struct packed {
     usc_safetensors *outputs;
     bool *used; /* per tensor of the outputs: its call is in the pack */
     usc_result *result;
+    usc_held_room *held; /* of the outputs of one call */
     int64_t n;
 } packed;
 
@@ -69,17 +70,67 @@ static usc_status judge_entry(packed *p, usc_pack_entry *e, const usc_safetensor
     return usc_pack_output(&p->w, device, o, err);
 }
 
+/* How many outputs were given that nothing is promised of. */
+static int64_t count_undefined(const packed *p, const usc_pack_call *call)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < usc_json_size(call->undefined_outputs); i++) {
+        const char *name = usc_json_as_text(usc_json_item(call->undefined_outputs, i));
+        n += name != NULL && usc_safetensors_find(p->outputs, name) != NULL;
+    }
+    return n;
+}
+
+/* Outputs as they are held to what the pack has: where they leave something free
+ * together, in the order and the gauge of that. */
+static usc_status bring(packed *p, const usc_pack_call *call,
+                        const usc_pack_entry *entries, usc_safetensor *devices,
+                        usc_error *err)
+{
+    int n = 0;
+    usc_held *all = usc_arena_take(&p->arena, (size_t)call->n_outputs * sizeof *all + 1);
+    int *at = usc_arena_take(&p->arena, (size_t)call->n_outputs * sizeof *at + 1);
+    if (all == NULL || at == NULL) return usc_no_memory(call->row.op, err);
+    for (int i = 0; i < call->n_outputs; i++) {
+        const usc_pack_operands *o = &entries[i].operands;
+        if (devices[i].name == NULL || o->reference == NULL) continue;
+        all[n] = (usc_held){o->path, devices[i].tensor, o->reference->tensor};
+        at[n++] = i;
+    }
+    const usc_status st =
+        usc_held_bring(&call->together, all, n, p->w.options->alloc, &p->held, err);
+    for (int k = 0; k < n && st == USC_OK; k++)
+        devices[at[k]].tensor.data = all[k].device.data;
+    return st;
+}
+
+static usc_status find_devices(packed *p, const usc_pack_call *call,
+                               const usc_pack_entry *entries, usc_safetensor **out,
+                               usc_error *err)
+{
+    usc_safetensor *all =
+        usc_arena_take(&p->arena, (size_t)call->n_outputs * sizeof *all + 1);
+    *out = all;
+    if (all == NULL) return usc_no_memory(call->row.op, err);
+    for (int i = 0; i < call->n_outputs; i++) {
+        const usc_safetensor *t = usc_safetensors_find(p->outputs, entries[i].name);
+        all[i] = t != NULL ? *t : (usc_safetensor){.name = NULL};
+    }
+    return bring(p, call, entries, all, err);
+}
+
 static usc_status judge_outputs(packed *p, const usc_pack_call *call,
                                 usc_pack_entry *entries, usc_error *err)
 {
     int64_t n = 0;
-    const int64_t n_given = count_given(p, call->row.call);
+    usc_safetensor *devices = NULL;
+    const int64_t n_given = count_given(p, call->row.call) - count_undefined(p, call);
     usc_status st = usc_pack_open_case(&p->w, call->n_outputs + 1, err);
+    if (st == USC_OK) st = find_devices(p, call, entries, &devices, err);
     for (int i = 0; i < call->n_outputs && st == USC_OK; i++) {
-        const usc_safetensor *device = usc_safetensors_find(p->outputs, entries[i].name);
-        if (device == NULL) continue;
+        if (devices[i].name == NULL) continue;
         entries[i].operands.op = call->row.op;
-        st = judge_entry(p, &entries[i], device, err);
+        st = judge_entry(p, &entries[i], &devices[i], err);
         n++;
     }
     if (st != USC_OK) return st;
@@ -183,6 +234,8 @@ static usc_status judge_call(packed *p, usc_pack_call *call, usc_error *err)
     call->row.t_judge = call->row.t_total = usc_pack_now() - begin;
     if (st == USC_OK) st = usc_pack_put(&p->w, p->result, &call->row, err);
     if (st == USC_OK && flagged(p->w.c)) st = add_cause(p, call, err);
+    usc_held_free(p->held);
+    p->held = NULL;
     usc_safetensors_close(tensors);
     return st;
 }

@@ -114,6 +114,28 @@ static usc_result_row read_row(usc_json_taker *t, const usc_json *c, usc_arena *
     };
 }
 
+static usc_freedom read_freedom(usc_json_taker *t, const usc_json *c)
+{
+    const usc_json *o = usc_json_object(t, c, "together");
+    const char *gauge = usc_json_text(t, o, "gauge", NULL);
+    const int64_t dim = usc_json_integer(t, o, "dim", -1);
+    const int64_t ndim = usc_json_integer(t, o, "ndim", 0);
+    const int64_t inverse = usc_json_integer(t, o, "inverse", -1);
+    if (dim < -1 || dim >= USC_MAX_DIMS || ndim < 0 || ndim > USC_MAX_DIMS ||
+        inverse < -1 || inverse > USC_PACK_OUTPUTS ||
+        (gauge != NULL && usc_gauge_by_name(gauge) == NULL)) {
+        usc_json_wrong(t, "together", "is nothing that outputs leave free");
+        return (usc_freedom){.inverse = -1};
+    }
+    return (usc_freedom){.unsorted = dim >= 0,
+                         .dim = (int)dim,
+                         .inverse = (int)inverse,
+                         .gauge = gauge != NULL ? usc_gauge_by_name(gauge) : NULL,
+                         .ndim = (int)ndim,
+                         .fewest = usc_json_integer(t, o, "fewest", 0),
+                         .rounding = usc_json_number(t, o, "rounding", 0)};
+}
+
 usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *out,
                              bool *more, usc_error *err)
 {
@@ -128,7 +150,9 @@ usc_status usc_manifest_next(usc_manifest *m, usc_arena *arena, usc_pack_call *o
                            .file = usc_json_text(&t, c, "operands_file", NULL),
                            .inputs_file = usc_json_text(&t, c, "inputs_file", NULL),
                            .inputs = usc_json_list(&t, c, "inputs"),
-                           .outputs = usc_json_list(&t, c, "outputs")};
+                           .outputs = usc_json_list(&t, c, "outputs"),
+                           .undefined_outputs = usc_json_list(&t, c, "undefined_outputs"),
+                           .together = read_freedom(&t, c)};
     if (arena->failed) return usc_no_memory(m->path, err);
     if (out->row.op[0] == '\0') usc_json_wrong(&t, "op", "is missing");
     if (usc_json_get(c, "call") == NULL) usc_json_wrong(&t, "call", "is missing");

@@ -3,6 +3,8 @@
 #ifndef USC_PACK_READ_H
 #define USC_PACK_READ_H
 
+#include <ulpscope/held.h>
+
 #include "pack/pack_operands.h"
 #include "json/json.h"
 
@@ -34,6 +36,8 @@ typedef struct usc_pack_call {
     const usc_json *inputs;  /* names in that file, and arguments */
     const usc_json *outputs;
     int n_outputs;
+    const usc_json *undefined_outputs; /* names of those that nothing is promised of */
+    usc_freedom together;              /* what outputs leave free together */
 } usc_pack_call;
 
 /** Reads and checks pack.json. Errors: USC_E_NOT_FOUND, USC_E_IO, USC_E_CORRUPT,

@@ -208,7 +208,62 @@ STEPS_OF_TORCH = {
     **{f"own steps: {k} in bfloat16": ((op, args), Summing("sim:0"), "wrong") for k, (op, *args) in APART.items()
        if k in ("linear", "einsum", "chain")},
 }  # fmt: skip
-OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH)
+# ---- what outputs leave free together, and one that is promised nothing ----
+
+Q = torch.linalg.qr(normal(12, 12, seed=15).double())[0]
+SYMMETRIC = ((Q * torch.tensor([1.0, 1, 1, *range(2, 11)])) @ Q.T).float()  # three of its values are one
+EIGH, SVD = ("aten::_linalg_eigh", (SYMMETRIC, "L", True)), ("aten::_linalg_svd", (normal(12, 8, seed=16), False, True))
+TOP = ("aten::topk", (normal(16, 64, seed=17), 8, -1, True, False))
+DIGITS = torch.cat([torch.randint(0, 9, (64,), generator=torch.Generator().manual_seed(18)), torch.arange(9)]) + (1 << 60)
+UNIQUE = ("aten::_unique2", (DIGITS, False, True, True))
+HALVES = ("wanted::halves", (normal(40, 30, seed=19),))
+
+
+def of_op(op, change):
+    """What `change` makes of the CPU's outputs, laid out as these are."""
+    def run(*args):
+        right = of_cpu(op)(*args)
+        return tuple(torch.empty_like(t).copy_(c) for t, c in zip(right, change(*right)))
+
+    return run
+
+
+def rotated(angle, i, j):
+    """Vectors i and j, turned among each other."""
+    def change(values, vectors):
+        out, a = vectors.clone(), torch.tensor(angle)
+        out[:, i] = a.cos() * vectors[:, i] - a.sin() * vectors[:, j]
+        out[:, j] = a.sin() * vectors[:, i] + a.cos() * vectors[:, j]
+        return values, out
+
+    return change
+
+
+def in_order(places, inverse=False):
+    """The device's order of values that nobody sorted."""
+    def change(values, at, *counts):
+        other = torch.empty_like(places).scatter(-1, places, torch.arange(places.shape[-1]).expand_as(places))
+        mine = (other[at],) if inverse else (at.gather(-1, places),)
+        return (values.gather(-1, places), *mine, *(c.gather(-1, places) for c in counts))
+
+    return change
+
+
+SHUFFLED = torch.rand(16, 8, generator=torch.Generator().manual_seed(20)).argsort(-1)
+TOGETHER = {
+    "gauge: signs": (EIGH, of_op("aten::_linalg_eigh", lambda w, v: (w, -v)), "pass"),
+    "gauge: of one value": (EIGH, of_op("aten::_linalg_eigh", rotated(0.7, 0, 2)), "pass"),
+    "gauge: of two values": (EIGH, of_op("aten::_linalg_eigh", rotated(0.02, 2, 3)), "wrong"),
+    "gauge: too long": (EIGH, of_op("aten::_linalg_eigh", lambda w, v: (w, v * (1 + 2.0**-10))), "wrong"),
+    "gauge: one side": (SVD, of_op("aten::_linalg_svd", lambda u, s, v: (u * torch.tensor([-1.0, *[1] * 7]), s, v)), "wrong"),
+    "order: another": (TOP, of_op("aten::topk", in_order(SHUFFLED)), "pass"),
+    "order: of values alone": (TOP, of_op("aten::topk", lambda v, i: (v.roll(1, 1), i)), "wrong"),
+    "order: of places": (UNIQUE, of_op("aten::_unique2", in_order(SHUFFLED[0].new_tensor([8, 1, 3, 0, 2, 7, 4, 6, 5]), True)), "pass"),
+    "order: of counts": (UNIQUE, of_op("aten::_unique2", lambda v, i, c: (v.roll(1), i, c)), "wrong"),
+    "none: of one output": (HALVES, lambda x: (x.exp(), 7 * x), "pass"),
+    "none: the other is off": (HALVES, lambda x: (x.exp() * 1.01, 7 * x), "wrong"),
+}  # fmt: skip
+OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))

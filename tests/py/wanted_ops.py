@@ -4,6 +4,8 @@ many steps, kernels that take any tensor for rows. For `--import`."""
 
 import torch
 
+import ulpscope
+
 _library = torch.library.Library("wanted", "DEF")
 _library.define("amax_backward(Tensor grad, Tensor x) -> Tensor")
 _library.define("floors(Tensor x) -> Tensor")
@@ -26,6 +28,11 @@ _library.impl("floors", floors, "CPU")
 
 def twice(x):
     return 2 * torch.empty(0, dtype=x.dtype).set_(x.untyped_storage(), 0, x.shape)
+
+
+_library.define("halves(Tensor x) -> (Tensor, Tensor)")
+_library.impl("halves", lambda x: (x.exp(), x + 1), "CPU")
+ulpscope.reference.register("wanted::halves")(lambda x: (x.exp(), None))  # nothing is promised of the second
 
 
 _turns = iter(range(1 << 30))

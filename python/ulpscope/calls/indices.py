@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How operators choose indices, which tells a case what is as good, and orders that nobody
-promised. Serves `judges.answers`, `judges.outputs` and `callable`."""
+"""How operators choose indices, which tells a case what is as good. Serves `judges.answers`, `freedom` and
+`callable`."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,6 @@ INDEX_OPS = {
 }  # fmt: skip
 CUMULATIVE = {"cummax", "cummin", "_cummax_helper", "_cummin_helper"}
 LAST_DIM = {"topk", "sort", "argsort", "kthvalue", "mode"}  # where no dim is given
-UNSORTED = {"topk", "_unique", "_unique2"}  # with sorted=False
 OUT_OF_WINDOW = "fractional"  # their windows hang on samples
 
 
@@ -113,33 +112,3 @@ def _each(choice, name, d, default):
     if isinstance(value, (list, tuple)):
         return value[d] if len(value) > 1 else value[0]
     return value
-
-
-# ---- orders that nobody promised -----------------------------------------------------
-
-
-def aligned(call, outputs, truth):
-    """
-    The device's outputs in the order of the reference's, where the operator promises no
-    order (sorted=False of topk and unique), else as they are.
-    """
-    if name_of_one(call) not in UNSORTED:
-        return outputs
-    name, arguments = operator_of(call)
-    if arguments.get("sorted", True) or "out[0]" not in outputs:
-        return outputs
-    values, right = outputs["out[0]"], truth["out[0]"]
-    if values.shape != right.shape or values.dim() == 0:
-        return outputs
-    dim = arguments.get("dim", -1) if name == "topk" else 0
-    mine, its = values.argsort(dim), right.argsort(dim)
-    place = torch.empty_like(its).scatter(dim, mine, its)  # where each of the device's goes
-    inverse = "out[1]" if name != "topk" and arguments.get("return_inverse") else ""
-    out = dict(outputs)
-    for path, tensor in outputs.items():
-        if path != inverse and tensor.shape == values.shape:
-            out[path] = torch.empty_like(tensor).scatter(dim, place, tensor)
-    slots = outputs.get(inverse)
-    if slots is not None and bool(((slots >= 0) & (slots < len(place))).all()):
-        out[inverse] = place[slots]
-    return out

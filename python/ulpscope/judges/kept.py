@@ -3,8 +3,11 @@
 it may ask of any output and keeps what it comes to (usc_case_kept). Serves `session.pack`.
 """
 
+from dataclasses import dataclass, field
+
 from .. import _core
 from ..calls.foreign import foreign
+from ..calls.freedom import freedom_of
 from ..calls.replay import draws_random, promises_nothing
 from ..executors.device import TorchDevice, learn_writes
 from ..executors.operands import Operands, Timing
@@ -56,23 +59,34 @@ def _draws(operands, readings):
     return written is None or written[1].reference.is_random()
 
 
+@dataclass
+class Kept:
+    """What the outputs of a call are judged against."""
+
+    case: object = field(default_factory=lambda: _core.Case(_core.Findings()))  # that has kept it
+    without: tuple | None = None  # (verdict, reason) where they cannot be judged
+    freedom: dict = field(default_factory=dict)  # what they leave free together
+    undefined: tuple = ()  # paths of those that are promised nothing
+
+
 def outputs_of_call(call):
-    """A case that has kept what the outputs of a call are judged against, and the (verdict, reason) of
-    them where they cannot be judged, else None."""
-    case = _core.Case(_core.Findings())
+    """What is kept of the outputs of a call."""
+    kept = Kept()
+    case = kept.case
     if draws_random(call):
-        return case, ("unjudged", RANDOM)
+        return Kept(without=("unjudged", RANDOM))
     learn_writes(call)
     timing = Timing()
     readings = Readings(call, timing, shared_operands, steps_of(call, TorchDevice("cpu")))
     try:
         operands = held_to(shared_operands(call, timing), shared_operands)
         if not promises_nothing(call) and _draws(operands, readings):
-            return case, ("unjudged", RANDOM)
+            return Kept(without=("unjudged", RANDOM))
         way, carries = Way(case, readings=readings), carried(operands, operands.reference.truth.keys())
         for path in operands.reference.truth:
             answer_all(way, operands, path, form_of(operands, path), keep=True, carries=carries)
     except Exception as problem:  # whatever an operator raises
         foreign(problem)
-        return _core.Case(_core.Findings()), without_reference(call, problem)
-    return case, None
+        return Kept(without=without_reference(call, problem))
+    kept.freedom, kept.undefined = freedom_of(operands.call), tuple(operands.reference.undefined)
+    return kept

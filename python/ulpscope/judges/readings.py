@@ -6,8 +6,7 @@ import math
 
 from ..calls.contents import LARGE
 from ..calls.foreign import foreign
-from ..calls.gauges import in_gauge_of
-from ..calls.indices import aligned
+from ..calls.freedom import brought, freedom_of
 from ..executors.conventions import readings
 from ..executors.operands import Operands
 from ..executors.reference import DrawsUnsaid
@@ -135,5 +134,4 @@ def clear_of_memory(operands):
 
 def as_held(operands, outputs):
     """Outputs in the order and the gauge in which the operands have theirs."""
-    truth = operands.reference.truth
-    return in_gauge_of(operands.call, aligned(operands.call, outputs, truth), truth)
+    return brought(freedom_of(operands.call), outputs, operands.reference.truth)

@@ -60,7 +60,7 @@ def inputs_of(call, tensors):
 
 def pack_call(row, call, stands_for, folder):
     """Writes the files of one call; its entry in the manifest."""
-    inputs, (case, without) = {}, outputs_of_call(call)
+    inputs, kept = {}, outputs_of_call(call)
     name = f"{call.sequence}.safetensors"
     entry = {
         "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
@@ -70,11 +70,15 @@ def pack_call(row, call, stands_for, folder):
         "kwargs": {k: plain_argument(v) for k, v in call.kwargs.items()},
         "summary": describe_arguments(call), "stands_for": stands_for,
         "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
-        "inputs": inputs_of(call, inputs), "outputs": named(call, case.kept()),
+        "inputs": inputs_of(call, inputs), "outputs": named(call, kept.case.kept()),
     }  # fmt: skip
-    if without is not None:
-        verdict, entry[verdict] = without
-    for kind, part in (("inputs", inputs), ("operands", case)):
+    if kept.freedom:
+        entry["together"] = kept.freedom
+    if kept.undefined:
+        entry["undefined_outputs"] = [f"{call.sequence}/{path}" for path in kept.undefined]
+    if kept.without is not None:
+        verdict, entry[verdict] = kept.without
+    for kind, part in (("inputs", inputs), ("operands", kept.case)):
         if _core.write_tensors(os.path.join(folder, kind, name), part):
             entry[f"{kind}_file"] = f"{kind}/{name}"
     return entry
