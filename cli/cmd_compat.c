@@ -15,11 +15,12 @@ enum {
     OPT_ON,
     OPT_OPS,
     OPT_ERRORS,
-    OPT_VIA
+    OPT_VIA,
+    OPT_STRICT
 };
 
 static const cli_entry own_options[] = {
-    {OPT_FORWARD, "forward", "FILE", NULL, "forward_info_PID.json"},
+    {OPT_FORWARD, "forward", "FILE", NULL, "forward_info_PID.json, by any name"},
     {OPT_FORWARD, "forward_input_file", "FILE", NULL, "the same"},
     {OPT_BACKWARD, "backward", "FILE", NULL, "backward_info_PID.json"},
     {OPT_BACKWARD, "backward_input_file", "FILE", NULL, "the same"},
@@ -35,6 +36,8 @@ static const cli_entry own_options[] = {
     {OPT_VIA, "via", "COMPILER", "inductor",
      "what -j compiles with, as in ulpscope check"},
     {OPT_OPS, "ops", "PATTERN", NULL, "only these, as in ulpscope check"},
+    {OPT_STRICT, "strict", NULL, NULL,
+     "1 also for APIs that pass the precheck's rule and not our verdict, or are skipped"},
     {OPT_ERRORS, "error-data", "DIR", NULL, "where -save_error_data writes (default ./)"},
     {0}};
 
@@ -63,8 +66,8 @@ const cli_page cmd_compat_page = {
                 "  python -m ulpscope.compat.api_accuracy_checker.run_ut.run_ut -forward "
                 "step1/forward_info_7.json\n",
     .codes =
-        "0 every API passes, or the folder is written; 1 one fails; 2 something went "
-        "wrong",
+        "0 every API that could be judged passes, or the folder is written; 1 one fails; "
+        "2 something went wrong, or no API could be judged",
     .one_dash = true,
 };
 
@@ -108,6 +111,9 @@ static bool take(compat_arguments *a, int key)
         return true;
     case OPT_OPS:
         a->ops = optarg;
+        return true;
+    case OPT_STRICT:
+        a->strict = true;
         return true;
     case OPT_ERRORS:
         a->error_data = optarg;

@@ -12,7 +12,7 @@ typedef struct compat_arguments {
     const char *forward, *backward, *out, *csv;
     const char *device_type, *via, *ops, *error_data;
     int device_id;
-    bool save_errors, compiled;
+    bool save_errors, compiled, strict;
 } compat_arguments;
 
 /* Each runs a part and gives the exit code. */

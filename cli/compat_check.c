@@ -243,21 +243,53 @@ static int save_errors(const precheck *p)
 
 /* ---- run_ut ---- */
 
+/* What passes the precheck's rule and not ours is told last, where everybody reads. */
+static void tell_accused(const precheck *p)
+{
+    const usc_precheck_counts *c = &p->counts;
+    const char *comma = "";
+    if (c->accused == 0) return;
+    (void)printf("%lld of those that do not fail %s accused by our verdict (",
+                 (long long)c->accused, c->accused == 1 ? "is" : "are");
+    for (int v = 0; v < USC_N_VERDICTS; v++) {
+        if (c->by[v] == 0) continue;
+        (void)printf("%s%lld %s", comma, (long long)c->by[v],
+                     usc_verdict_text((usc_verdict)v));
+        comma = ", ";
+    }
+    (void)printf("), e.g. %s%s\n", c->first_accused,
+                 p->a->strict ? "" : "; with --strict that is exit code 1");
+}
+
+static int code_of(const precheck *p)
+{
+    const usc_precheck_counts *c = &p->counts;
+    const int64_t n = c->failed + (p->a->strict ? c->accused + c->skipped : 0);
+    if (n > 0) return CLI_DIFFERS;
+    if (c->passed > 0 || c->accused > 0) return CLI_SAME;
+    return cli_fail("%s", c->total > 0 ? "no API could be judged"
+                                       : "no API was checked: none is in the dump, or "
+                                         "white_list leaves none");
+}
+
 static int finish(precheck *p)
 {
     usc_error err;
     const usc_status st = make_tables(p, false, &err);
     if (st != USC_OK) return cli_fail("%s", err.text);
     const usc_precheck_counts *c = &p->counts;
-    (void)printf("%lld APIs: %lld pass, %lld fail, %lld skipped\n%s\n%s\n"
+    char fail[48];
+    (void)snprintf(fail, sizeof fail, "%lld fail", (long long)c->failed);
+    (void)printf("%lld APIs%s: %lld pass, %s, %lld skipped\n%s\n%s\n"
                  "more: ulpscope report %s\n",
-                 (long long)c->total, (long long)c->passed, (long long)c->failed,
+                 (long long)c->total, c->accused > 0 ? " by the precheck's rule" : "",
+                 (long long)c->passed,
+                 c->accused > 0 && c->failed == 0 ? "none fails" : fail,
                  (long long)c->skipped, p->result_csv, p->details_csv, p->results);
     int saved = p->a->save_errors ? save_errors(p) : CLI_SAME;
     if (saved == CLI_SAME) saved = cli_report_unjudged(p->results);
-    return cli_close_output(saved != CLI_SAME ? saved
-                            : c->failed > 0   ? CLI_DIFFERS
-                                              : CLI_SAME);
+    tell_accused(p);
+    return cli_close_output(saved != CLI_SAME ? saved : code_of(p));
 }
 
 int compat_run_ut(const compat_arguments *a)

@@ -92,9 +92,13 @@ typedef struct usc_precheck_options {
     const char *result_csv, *details_csv; /* the files to write; they change as a whole */
 } usc_precheck_options;
 
-/** Calls, forward and backward as one. Failed: one of them did. */
+/** Calls, forward and backward as one. Failed: one of them did; skipped: none did, and
+ * one could not be judged. */
 typedef struct usc_precheck_counts {
     int64_t total, passed, failed, skipped;
+    int64_t accused;            /* by our verdict, of those that did not fail */
+    int64_t by[USC_N_VERDICTS]; /* these, by the worse of their verdicts */
+    char first_accused[160];    /* the dump's name of one */
 } usc_precheck_counts;
 
 /**

@@ -169,14 +169,14 @@ static usc_status create(usc_importing *im, usc_error *err)
 
 static usc_status read_dump(usc_importing *im, bool *stopped, usc_error *err)
 {
-    char folder[USC_PATH_SIZE], pid[32];
+    char folder[USC_PATH_SIZE], name[USC_IMPORT_NAME];
     const char *dump = im->options->dump;
-    usc_status st = usc_import_find_ascend_v1(im, dump, folder, pid, err);
+    usc_status st = usc_import_find_ascend_v1(im, dump, folder, name, err);
     usc_captures captures = {0};
-    if (st == USC_OK && pid[0] == '\0')
+    if (st == USC_OK && name[0] == '\0')
         st = usc_import_find_ditorch(im, dump, &captures, err);
     if (st == USC_OK)
-        st = pid[0] != '\0'   ? usc_import_ascend_v1(im, folder, pid, stopped, err)
+        st = name[0] != '\0'  ? usc_import_ascend_v1(im, folder, name, stopped, err)
              : captures.n > 0 ? usc_import_ditorch(im, &captures, stopped, err)
                               : usc_import_msprobe(im, dump, stopped, err);
     usc_captures_free(&captures);

@@ -24,39 +24,59 @@ static bool pid_of(const char *name, char *pid)
     return true;
 }
 
-static usc_status find_in(const usc_importing *im, const char *folder, char pid[32],
-                          usc_error *err)
+static usc_status find_in(const usc_importing *im, const char *folder,
+                          char name[USC_IMPORT_NAME], usc_error *err)
 {
-    char found[32];
+    char pid[32], other[32];
     const char *wanted = im->options->rank;
     usc_status st = USC_OK;
     DIR *dir = opendir(folder);
     for (const struct dirent *e;
          st == USC_OK && dir != NULL && (e = readdir(dir)) != NULL;) {
-        if (!pid_of(e->d_name, found) || (wanted != NULL && strcmp(found, wanted) != 0))
+        if (!pid_of(e->d_name, pid) || (wanted != NULL && strcmp(pid, wanted) != 0))
             continue;
-        if (pid[0] != '\0')
+        if (pid_of(name, other))
             st = usc_error_set(
                 err, USC_E_ARG, -1,
                 "%s holds several processes (%s, %s, ...), and a trace is of "
                 "one: name it, --rank %s",
-                folder, pid, found, pid);
-        memcpy(pid, found, sizeof found);
+                folder, other, pid, other);
+        (void)usc_format(name, USC_IMPORT_NAME, "%s", e->d_name);
     }
     if (dir != NULL) (void)closedir(dir);
     return st;
 }
 
+/* Whether a file of another name begins as forward_info_PID.json does. */
+static bool begins_with_a_call(const char *path)
+{
+    usc_json_stream s = {0};
+    usc_api_name name;
+    const char *key = NULL;
+    const bool found =
+        usc_json_stream_open(&s, path, USC_IMPORT_LARGEST_CALL, NULL) == USC_OK &&
+        usc_json_stream_next(&s, &key, NULL) == USC_OK && key != NULL &&
+        usc_api_name_read(key, &name) && name.kind == USC_DUMPED_FORWARD;
+    usc_json_stream_close(&s);
+    return found;
+}
+
 usc_status usc_import_find_ascend_v1(const usc_importing *im, const char *dump,
-                                     char *folder, char pid[32], usc_error *err)
+                                     char *folder, char name[USC_IMPORT_NAME],
+                                     usc_error *err)
 {
     struct stat info;
+    char pid[32];
     const char *slash = strrchr(dump, '/');
-    pid[0] = '\0';
+    const char *base = slash != NULL ? slash + 1 : dump;
+    name[0] = '\0';
     if (stat(dump, &info) != 0 || strlen(dump) >= USC_PATH_SIZE) return USC_OK;
     strcpy(folder, dump);
-    if (S_ISDIR(info.st_mode)) return find_in(im, folder, pid, err);
-    if (!pid_of(slash != NULL ? slash + 1 : dump, pid)) return USC_OK;
+    if (S_ISDIR(info.st_mode)) return find_in(im, folder, name, err);
+    if (strlen(base) >= USC_IMPORT_NAME ||
+        (!pid_of(base, pid) && !begins_with_a_call(dump)))
+        return USC_OK;
+    strcpy(name, base);
     strcpy(folder, ".");
     if (slash != NULL)
         (void)usc_format(folder, USC_PATH_SIZE, "%.*s", (int)(slash - dump), dump);
@@ -205,31 +225,37 @@ static usc_status read_file(usc_importing *im, const char *path, gradients *g,
     return st;
 }
 
-static usc_status name_file(char *out, const char *folder, const char *kind,
-                            const char *pid, usc_error *err)
+/* The file beside the calls that holds `kind` of them, named as theirs is; whether it is
+ * there. */
+static bool find_beside(char *out, const char *folder, const char *name, const char *kind)
 {
-    char name[64];
-    (void)usc_format(name, sizeof name, "%s_info_%s.json", kind, pid);
-    return usc_path_join(out, folder, name, err);
+    static const char word[] = "forward";
+    char other[2 * USC_IMPORT_NAME];
+    const char *at = strstr(name, word);
+    if (at == NULL) return false;
+    (void)usc_format(other, sizeof other, "%.*s%s%s", (int)(at - name), name, kind,
+                     at + sizeof word - 1);
+    return usc_path_join(out, folder, other, NULL) == USC_OK && access(out, F_OK) == 0;
 }
 
 /* Where the tensors lie: forward_real_data/rankPID, or without it. */
-static usc_status data_folder(usc_importing *im, const char *folder, const char *pid,
+static usc_status data_folder(usc_importing *im, const char *folder, const char *name,
                               usc_error *err)
 {
-    char path[USC_PATH_SIZE], rank[48];
+    char path[USC_PATH_SIZE], rank[48], pid[32];
     struct stat info;
     usc_status st = usc_path_join(im->folder, folder, "forward_real_data", err);
-    (void)usc_format(rank, sizeof rank, "rank%s", pid);
     if (st == USC_OK && strlen(im->folder) + 2 >= sizeof im->folder)
         st = usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", folder);
+    if (!pid_of(name, pid)) return st;
+    (void)usc_format(rank, sizeof rank, "rank%s", pid);
     if (st == USC_OK && usc_path_join(path, im->folder, rank, NULL) == USC_OK &&
         stat(path, &info) == 0)
         strcpy(im->folder, path);
     return st;
 }
 
-usc_status usc_import_ascend_v1(usc_importing *im, const char *folder, const char *pid,
+usc_status usc_import_ascend_v1(usc_importing *im, const char *folder, const char *name,
                                 bool *stopped, usc_error *err)
 {
     char path[USC_PATH_SIZE], other[USC_PATH_SIZE];
@@ -237,15 +263,15 @@ usc_status usc_import_ascend_v1(usc_importing *im, const char *folder, const cha
     const char *backward = im->options->backward;
     im->counts->format = "ascend-v1";
     usc_importing_begin_step(im, 0);
-    usc_status st = data_folder(im, folder, pid, err);
-    if (st == USC_OK) st = name_file(path, folder, "forward", pid, err);
+    usc_status st = data_folder(im, folder, name, err);
+    if (st == USC_OK) st = usc_path_join(path, folder, name, err);
     if (st == USC_OK) st = read_file(im, path, NULL, stopped, err);
-    if (st == USC_OK) st = name_file(other, folder, "backward", pid, err);
-    if (backward == NULL && st == USC_OK && access(other, F_OK) == 0) backward = other;
+    if (backward == NULL && find_beside(other, folder, name, "backward"))
+        backward = other;
     if (st == USC_OK && backward != NULL && backward[0] != '\0')
         st = read_gradients(backward, &g, err);
-    if (st == USC_OK) st = name_file(other, folder, "stack", pid, err);
-    if (st == USC_OK) st = usc_importing_stacks(im, other, err);
+    if (st == USC_OK && find_beside(other, folder, name, "stack"))
+        st = usc_importing_stacks(im, other, err);
     if (st == USC_OK && !*stopped) st = read_file(im, path, &g, stopped, err);
     im->counts->others += g.n - g.n_used;
     free_gradients(&g);

@@ -219,15 +219,19 @@ void usc_captures_free(usc_captures *c);
 USC_NODISCARD usc_status usc_import_msprobe(usc_importing *im, const char *dump,
                                             bool *stopped, usc_error *err);
 
-/** Where DUMP is, or holds, the file forward_info_PID.json of one process: its path,
- * folder and PID. Errors: USC_E_ARG (several). *pid is empty where it is no such dump. */
+/** What the name of a file of calls has at most. */
+enum { USC_IMPORT_NAME = 256 };
+
+/** Whether `dump` is of that kind, by its names or by how the file begins: where it lies
+ * and the name of the file of calls, "" if not. */
 USC_NODISCARD usc_status usc_import_find_ascend_v1(const usc_importing *im,
                                                    const char *dump, char *folder,
-                                                   char pid[32], usc_error *err);
+                                                   char name[USC_IMPORT_NAME],
+                                                   usc_error *err);
 
 /** Imports what usc_import_find_ascend_v1 found. */
 USC_NODISCARD usc_status usc_import_ascend_v1(usc_importing *im, const char *folder,
-                                              const char *pid, bool *stopped,
+                                              const char *name, bool *stopped,
                                               usc_error *err);
 
 #endif

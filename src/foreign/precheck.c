@@ -271,6 +271,28 @@ static usc_status flush(usc_line *line, FILE *file, const char *path, usc_error 
                 : usc_error_set(err, USC_E_IO, -1, "%s: %s", path, strerror(errno));
 }
 
+static void count_row(usc_precheck_counts *counts, const item *forward,
+                      const item *backward)
+{
+    const item *const both[] = {forward, backward};
+    bool failed = false, skipped = false;
+    usc_verdict worst = USC_VERDICT_PASS; /* the order of verdicts is precedence */
+    for (int k = 0; k < 2; k++) {
+        failed = failed || strcmp(word_of(both[k]), "FALSE") == 0;
+        skipped = skipped || strcmp(word_of(both[k]), "SKIP") == 0;
+        if (both[k] != NULL && both[k]->verdict < worst) worst = both[k]->verdict;
+    }
+    counts->failed += failed;
+    counts->skipped += skipped && !failed;
+    counts->passed += !failed && !skipped;
+    counts->total++;
+    if (failed || !usc_verdict_flagged(worst)) return;
+    counts->by[worst]++;
+    if (counts->accused++ == 0)
+        (void)usc_format(counts->first_accused, sizeof counts->first_accused, "%s",
+                         forward != NULL ? forward->name : backward->name);
+}
+
 static usc_status write_rows(tables *t, const usc_precheck_options *o,
                              usc_precheck_counts *counts, usc_error *err)
 {
@@ -290,13 +312,7 @@ static usc_status write_rows(tables *t, const usc_precheck_options *o,
                 put_output(&line, &t->item[m], k);
             st = flush(&line, t->details, o->details_csv, err);
         }
-        const bool failed = strcmp(word_of(forward), "FALSE") == 0 ||
-                            strcmp(word_of(backward), "FALSE") == 0;
-        const bool skipped = strcmp(word_of(first), "SKIP") == 0;
-        counts->failed += failed;
-        counts->skipped += skipped && !failed;
-        counts->passed += !failed && !skipped;
-        counts->total++;
+        count_row(counts, forward, backward);
         i += 1 + (second != NULL);
     }
     usc_line_free(&line);

@@ -5,6 +5,7 @@
 module stack while a step is recorded. Operators are not seen here (glue/intercept).
 """
 
+import contextlib
 import functools
 import gc
 import os
@@ -72,13 +73,15 @@ class Steps:
 
     What ends a step is `source`; None decides: the optimizer where there is one, else the
     data loader, else `manual_end`. Of several optimizers the one that stepped first
-    counts, so that a step is one round of all of them.
+    counts, so that a step is one round of all of them. A data loader gives each batch inside
+    of `loading()`.
     """
 
-    def __init__(self, at_end, at_start=None, source=None):
+    def __init__(self, at_end, at_start=None, source=None, loading=contextlib.nullcontext):
         self.at_end = at_end
         self.at_start = at_start
         self.source = source
+        self.loading = loading
         self.active = True
         self.has_optimizer = False
         self.leader = None
@@ -150,7 +153,8 @@ class Steps:
         def wrapper(original, iterator):
             self._before_batch()
             try:
-                return original(iterator)
+                with self.loading() if self.active else contextlib.nullcontext():
+                    return original(iterator)
             except StopIteration:
                 self.n_batches = 0
                 raise

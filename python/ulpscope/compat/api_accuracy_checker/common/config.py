@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 KINDS = {"dump_path": str, "jit_compile": bool, "real_data": bool, "error_data_path": str,
-         "target_iter": list, "white_list": list, "enable_dataloader": bool, "device": str}  # fmt: skip
+         "target_iter": list, "white_list": list, "enable_dataloader": bool, "device": str,
+         "dataloader_calls": bool}  # fmt: skip
 INITIAL = {"dump_path": "./", "jit_compile": False, "real_data": False, "error_data_path": "./",
-           "target_iter": [1], "white_list": [], "enable_dataloader": True, "device": ""}  # fmt: skip
+           "target_iter": [1], "white_list": [], "enable_dataloader": True, "device": "",
+           "dataloader_calls": False}  # fmt: skip
 OWN = Path(__file__).resolve().parents[1]
 
 
@@ -64,6 +66,7 @@ class Config:
         said = read_yaml(path) if self.path.is_file() else {}
         self._values = dict(INITIAL)
         self._values.update((k, self._valid(k, v)) for k, v in said.items() if k in KINDS and v is not None)
+        self._errors_to = None  # what the program said, from its own folder
 
     def __getattr__(self, name):
         if name.startswith("_") or name not in self._values:
@@ -83,6 +86,12 @@ class Config:
             if key in valid and not os.path.isdir(valid[key]):
                 raise ValueError(f"{key} '{valid[key]}' is no existing folder")
         self._values.update(valid)
+        if "error_data_path" in valid:
+            self._errors_to = os.path.abspath(valid["error_data_path"])
+
+    def for_the_check(self):
+        """What run_ut, another process, has to know of what the program said."""
+        return {} if self._errors_to is None else {"error_data_path": self._errors_to}
 
     def _valid(self, key, value):
         kind = KINDS[key]

@@ -5,14 +5,32 @@ makes them of it.
 """
 
 import atexit
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import torch
+from torch.overrides import TorchFunctionMode
+
 from ....sources.capture import Recorder
 from ..common.config import msCheckerConfig, pattern
+
+
+class Counted(TorchFunctionMode):
+    """Counts the functions that give tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.n += isinstance(result, torch.Tensor)
+        return result
 
 
 class Dump:
@@ -25,6 +43,7 @@ class Dump:
         self.manual = False
         self.steps = None
         self.home = os.getpid()
+        self.n_of_loader = 0  # calls that a data loader made of its own, which are left out
 
     # ---- by the data loader ----
 
@@ -33,14 +52,27 @@ class Dump:
         from ....sources import hooks
 
         if self.steps is None and msCheckerConfig.enable_dataloader:
-            self.steps = hooks.Steps(self.ended, self.begun, source="dataloader")
+            self.steps = hooks.Steps(self.ended, source="dataloader", loading=self.loading)
             self.steps.install()
             atexit.register(self.close)
 
-    def begun(self):
-        """The first batch is asked for."""
-        if not self.manual and self.iteration in msCheckerConfig.target_iter:
-            self.begin(self.iteration)
+    @contextlib.contextmanager
+    def loading(self):
+        """While a batch is made, which is no call of the network's: an iteration begins behind it."""
+        recording = self.recorder is not None and self.recorder.step is not None
+        begins = recording if self.manual else self.iteration in msCheckerConfig.target_iter
+        if msCheckerConfig.dataloader_calls:
+            if begins and not recording:
+                self.begin(self.iteration)
+            yield
+            return
+        step = self.recorder.step if recording else self.iteration
+        self.end()
+        with Counted() if begins else contextlib.nullcontext() as counted:
+            yield
+        if begins:
+            self.n_of_loader += counted.n
+            self.begin(step)
 
     def ended(self):
         """An iteration is over. Raises behind the last that is wanted: that ends the training."""
@@ -52,7 +84,6 @@ class Dump:
             self.close()
             raise Exception(f"Model pretest: exit after iteration {last}.")
         self.iteration += 1
-        self.begun()
 
     # ---- by the program ----
 
@@ -92,6 +123,10 @@ class Dump:
                 write(recorder.path)
         except (OSError, RuntimeError) as problem:
             print(f"api_accuracy_checker: {problem}; the trace is {recorder.path}", file=sys.stderr)
+        n, self.n_of_loader = self.n_of_loader, 0
+        if n > 0:
+            print(f"api_accuracy_checker: {n} call{'s' * (n > 1)} by which the data loader made its batches "
+                  "left out (dataloader_calls in config.yaml)", file=sys.stderr)  # fmt: skip
 
 
 def write(trace):
@@ -108,6 +143,9 @@ def write(trace):
         to = here / file.relative_to(part)
         to.parent.mkdir(parents=True, exist_ok=True)
         file.replace(to)
+        said = msCheckerConfig.for_the_check()
+        if said and to.name.startswith("forward_info_"):
+            to.with_name(to.name.replace("forward", "config", 1)).write_text(json.dumps(said), encoding="utf-8")
     shutil.rmtree(part)
     shutil.rmtree(trace)
 

@@ -2,6 +2,7 @@
 """`python run_ut.py` and `python run_overflow_check.py`: both hand over to the program `ulpscope
 compat`. Of torch they need which kind of device there is."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -36,6 +37,19 @@ def compiler(kind):
     return "inductor" if kind == "cpu" or has_inductor(kind) else "aot_eager"
 
 
+def error_data(words, config):
+    """Where the inputs and outputs of calls that fail go: what the program that made the dump told
+    update_config, else what config.yaml says."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        option, sign, value = word.partition("=")
+        if word.startswith("-") and "forward_input_file".startswith(option.lstrip("-")) and option.strip("-"):
+            folder, name = os.path.split(value if sign else after)
+            said = Path(folder, name.replace("forward", "config", 1))
+            if "forward" in name and said.is_file():
+                return json.loads(said.read_text(encoding="utf-8"))["error_data_path"]
+    return config.error_data_path
+
+
 def hand_over(part, script=None):
     """Becomes `ulpscope compat PART` with the options of this process; 2 where it cannot.
     `script` lies in the run_ut folder whose package has the config.yaml that counts."""
@@ -50,10 +64,10 @@ def hand_over(part, script=None):
                 words.insert(0, "-j")
             if any(word == "-j" or word.lstrip("-").startswith("jit") for word in words if word.startswith("-")):
                 words = ["--via", compiler(kind), *words]
-            words = ["--device-type", kind, "--error-data", config.error_data_path, *words]
+            words = ["--device-type", kind, "--error-data", error_data(words, config), *words]
             if config.white_list:
                 words += ["--ops", pattern(config.white_list)]
         os.execv(sys.executable, [sys.executable, "-m", "ulpscope", "compat", part, *words])
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         print(f"{part}: {problem}", file=sys.stderr)
         return 2
