@@ -5,6 +5,7 @@
 // make of these, or be such a value where a step inside leaves few of them. Neighbours:
 // case_state.h; case_look.c, whose every pass comes here.
 #include "case/case_state.h"
+#include "case/case_values.h"
 #include "judge/slopes.h"
 #include "kernels/walk_load.h"
 
@@ -14,23 +15,23 @@
 #define SHOWS                                                                            \
     0x1p-8 /* of an element, or of what elements are: less is no matter of runs */
 #define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
-#define SAME 0x1p-18 /* of a value: runs within it gave one */
-#define WIDER 4.0    /* times between the runs: another kernel's luck, where no step is */
+#define SAME USC_VALUES_SAME
+#define WIDER 4.0 /* times between the runs: another kernel's luck, where no step is */
 #define APART                                                                            \
     0.75 /* of what the runs span, from which one gap makes two groups of them */
-enum { MOST_VALUES = 4, FEW_RUNS = 4, MANY_TURNS = 8, LEFT_OUT = 64 };
+enum { FEW_RUNS = 4, TRUE_RUNS = 2, MANY_TURNS = 8, LEFT_OUT = 64 };
 
 /* What the runs gave at one element. */
 typedef struct place {
     int64_t index;
     double d, r;
-    double low, high;           /* of the runs */
-    double low_all, high_all;   /* and of those on inputs nearby */
-    double values[MOST_VALUES]; /* different ones, as far as they are few */
-    int n_values;               /* MOST_VALUES + 1: more */
-    bool met;                   /* by a run whose values count alone */
-    bool true_too;              /* some run gave the truth */
-    double under, over;         /* the nearest runs below and above d, of all */
+    double low, high;            /* of the runs */
+    double low_all, high_all;    /* and of those on inputs nearby */
+    float runs[USC_VALUES_MOST]; /* the truth, what runs gave; last those nearby */
+    int n_runs, n_nearby;
+    int n_true;         /* runs that gave the truth */
+    bool met;           /* by a run whose values count alone */
+    double under, over; /* the nearest runs below and above d, of all */
     int n_under, n_over;
 } place;
 
@@ -83,8 +84,8 @@ static bool add(usc_case *c, usc_hull *h, int64_t i, double d, double r)
                             .high = r,
                             .low_all = r,
                             .high_all = r,
-                            .values = {r},
-                            .n_values = 1,
+                            .runs = {(float)r},
+                            .n_runs = 1,
                             .under = (double)-INFINITY,
                             .over = (double)INFINITY};
     note_side(&h->of[h->n - 1], r);
@@ -114,33 +115,33 @@ static bool find(usc_case *c, usc_hull *h, double size, bool one)
 
 /* ---- what the runs gave ---- */
 
-static void note_value(place *p, double v)
-{
-    if (p->n_values > MOST_VALUES) return;
-    for (int k = 0; k < p->n_values; k++)
-        if (fabs(v - p->values[k]) <= SAME * fmax(fabs(v), fabs(p->values[k]))) return;
-    if (p->n_values < MOST_VALUES) p->values[p->n_values] = v;
-    p->n_values++;
-}
-
-static void widen(place *p, double v, bool nearby)
+static void widen(const usc_hull *h, place *p, double v, bool nearby)
 {
     if (!isfinite(v)) return;
     note_side(p, v);
     p->low_all = fmin(p->low_all, v);
     p->high_all = fmax(p->high_all, v);
+    if (p->n_runs < USC_VALUES_MOST) {
+        p->runs[p->n_runs++] = (float)v;
+        p->n_nearby += nearby;
+    }
     if (nearby) return;
     p->low = fmin(p->low, v);
     p->high = fmax(p->high, v);
-    p->true_too |= fabs(v - p->r) <= SAME * fabs(p->r);
-    note_value(p, v);
+    p->n_true += fabs(v - p->r) <= SAME * fmax(fabs(p->r), h->typical);
+}
+
+static usc_values values_of(const usc_hull *h, const place *p, bool all)
+{
+    const double size = fmax(h->typical, fabs(p->r));
+    return usc_values_of(p->runs, all ? p->n_runs : p->n_runs - p->n_nearby, size);
 }
 
 /* Whether a step inside leaves an element few values: then nothing else is right. */
 static bool is_stepped(const usc_hull *h, const place *p)
 {
-    return p->n_values > 1 && h->n_runs >= FEW_RUNS && p->n_values <= MOST_VALUES &&
-           2 * p->n_values <= h->n_runs;
+    const usc_values v = values_of(h, p, false);
+    return h->n_runs >= FEW_RUNS && usc_values_are_stepped(&v, h->n_runs);
 }
 
 static bool is_between(const usc_case *c, double d, double low, double high)
@@ -158,27 +159,37 @@ static void between(const usc_hull *h, const place *p, double *low, double *high
     *high = (stepped ? p->high : p->high_all) + more;
 }
 
-/* Whether the element lies in the middle of nowhere: runs make two groups, each of at
- * least two and narrow beside what is between them, as a remainder near its modulus does,
- * and it is of neither. Whole numbers between whole numbers are steps that no run took.
- */
 static bool is_in_gap(const usc_hull *h, const place *p)
 {
-    const double gap = p->over - p->under;
-    if (p->n_under < 2 || p->n_over < 2 || !(gap > APART * (p->high_all - p->low_all)))
+    const usc_around around = {p->low_all, p->under, p->over, p->high_all};
+    return p->n_under > 1 && p->n_over > 1 &&
+           usc_values_in_gap(&around, p->d, h->typical);
+}
+
+/* Whether steps leave it values of which it is none. What cancels leaves few values as
+ * well, between which others are right: no run gives the truth there. */
+static bool is_no_value(const usc_case *c, const usc_hull *h, const place *p)
+{
+    const usc_values v = values_of(h, p, true);
+    const bool few = usc_values_are_stepped(&v, h->n_runs);
+    if (h->n_runs < FEW_RUNS || p->n_true < TRUE_RUNS ||
+        !(few || usc_values_are_on_grid(&v)))
         return false;
-    if (p->d == rint(p->d) && p->under == rint(p->under) && p->over == rint(p->over))
-        return false;
-    const double group = fmax(p->under - p->low_all, p->high_all - p->over);
-    const double reach = WIDER * fmax(group, SAME * fmax(h->typical, fabs(p->d)));
-    return p->d > p->under + reach && p->d < p->over - reach;
+    const double nearest = usc_values_nearest(&v, p->r, p->d);
+    return usc_case_distance(c, p->d, nearest) >
+           SAME * WIDER * fmax(h->typical, fabs(p->d));
+}
+
+static bool is_nowhere(const usc_case *c, const usc_hull *h, const place *p)
+{
+    return !p->met && (is_in_gap(h, p) || is_no_value(c, h, p));
 }
 
 static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
 {
     double low, high;
     between(h, p, &low, &high);
-    return p->met || (is_between(c, p->d, low, high) && !is_in_gap(h, p));
+    return p->met || (is_between(c, p->d, low, high) && !is_nowhere(c, h, p));
 }
 
 /* ---- what a step makes of equal truths ---- */
@@ -198,8 +209,10 @@ static void note_turns(usc_case *c, const usc_hull *h)
     for (int64_t i = 0; i < h->n; i++) {
         const place *p = &h->of[i];
         if (!is_stepped(h, p)) continue;
-        for (int k = 1; k < p->n_values; k++) {
-            usc_turn *turn = turn_of(c, p->r, p->values[k]);
+        const usc_values v = values_of(h, p, false);
+        for (int k = 0; k < v.n; k++) {
+            const bool truth = v.low[k] <= p->r && p->r <= v.high[k];
+            usc_turn *turn = truth ? NULL : turn_of(c, p->r, v.low[k]);
             if (turn != NULL) turn->n++;
         }
     }
@@ -215,14 +228,22 @@ static bool turns_elsewhere(usc_case *c, const place *p)
 
 /* ---- stages ---- */
 
+/* Whether a step leaves two groups of values, far from one another beside what is in
+ * each; and one holds the element, which is in no gap. */
+static bool is_split(const usc_hull *h, const place *p)
+{
+    return h->n_runs >= FEW_RUNS && !is_in_gap(h, p) &&
+           usc_values_gap(p->runs, p->n_runs - p->n_nearby) > APART;
+}
+
 /* What nobody could judge by bits is right where steps leave few values to all that is
  * off, and each holds one of these. Where no run ever gives the truth float32 cannot. */
 static bool all_stepped(const usc_hull *h)
 {
     int64_t n_true = 0;
     for (int64_t i = 0; i < h->n; i++) {
-        if (!is_stepped(h, &h->of[i])) return false;
-        n_true += h->of[i].true_too;
+        if (!is_stepped(h, &h->of[i]) && !is_split(h, &h->of[i])) return false;
+        n_true += h->of[i].n_true > 0;
     }
     return 2 * n_true >= h->n;
 }
@@ -230,6 +251,7 @@ static bool all_stepped(const usc_hull *h)
 static void admit(usc_case *c, const usc_hull *h)
 {
     usc_excuse excuse = USC_EXCUSE_ILL_CONDITIONED;
+    if (c->f.excused[USC_EXCUSE_ORDER_OF_ADDING] > 0) return; /* which says it */
     if (c->f.verdict == USC_VERDICT_UNJUDGED && all_stepped(h)) {
         excuse = USC_EXCUSE_STEP;
         c->f.verdict = USC_VERDICT_PASS;
@@ -251,7 +273,7 @@ static usc_status conclude(usc_case *c)
         n_left_out += !is_admitted(c, h, &h->of[i]) && turns_elsewhere(c, &h->of[i]);
     const bool few = n_left_out <= 1 + c->n / LEFT_OUT;
     for (int64_t i = 0; i < h->n; i++) {
-        const bool in_gap = is_in_gap(h, &h->of[i]);
+        const bool in_gap = is_nowhere(c, h, &h->of[i]);
         if (in_gap && c->gaps == NULL) c->gaps = usc_case_room(c, c->n, 1);
         if (c->gaps != NULL) c->gaps[h->of[i].index] = in_gap;
         const bool open =
@@ -295,7 +317,7 @@ static usc_status take_run(usc_case *c, usc_error *err)
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return USC_OK;
     for (int64_t i = 0; i < h->n; i++)
-        widen(&h->of[i], run[h->of[i].index], nearby);
+        widen(h, &h->of[i], run[h->of[i].index], nearby);
     h->n_runs += !nearby;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
 }
@@ -328,7 +350,7 @@ usc_status usc_case_hold(usc_case *c)
     if (h->n == 0) return usc_case_go(c, c->look.after);
     if (!usc_case_load(c)) return USC_OK;
     for (int64_t i = 0; i < h->n && c->y != NULL; i++)
-        widen(&h->of[i], c->y[h->of[i].index], false);
+        widen(h, &h->of[i], c->y[h->of[i].index], false);
     h->n_runs = 1;
     if (c->f.judgement.flushes) return usc_case_ask(c, USC_WANT_FLUSHED, 0, take_flushed);
     return usc_case_ask(c, USC_WANT_RUN, 0, take_run);
@@ -362,7 +384,7 @@ static bool keep_widened(usc_case *c, const double *run, bool nearby)
             if (!add(c, h, i, r, r)) return false;
             h->at[i] = h->n;
         }
-        widen(&h->of[h->at[i] - 1], v, nearby);
+        widen(h, &h->of[h->at[i] - 1], v, nearby);
     }
     h->n_runs += !nearby;
     return true;

@@ -43,7 +43,8 @@ typedef struct usc_look {
 /* What moved inputs make of an output: the least and the most, step by step. */
 typedef struct usc_sides {
     double *low, *high, *moved;
-    uint8_t *rough; /* counts of probes that hang on the distance */
+    double *under, *over; /* of steps: the nearest to the device's to both sides */
+    uint8_t *rough;       /* counts of probes that hang on the distance */
     uint8_t *good, *asked;
     double *low_sums, *high_sums, *sums; /* of corners: over dimensions, way by way */
     int n_moved;

@@ -4,6 +4,7 @@
 // rounds had the very values: no step lies between them and the truth. Then what one
 // accumulator loses. Neighbours: case_state.h.
 #include "case/case_state.h"
+#include "case/case_values.h"
 #include "judge/slopes.h"
 
 #include <math.h>
@@ -32,16 +33,30 @@ static usc_status leave(usc_case *c)
     return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
 }
 
+static void note_side(usc_case *c, int64_t i, double v)
+{
+    usc_sides *s = &c->sides;
+    if (c->kept != NULL) return; /* nobody knows a device */
+    if (v <= c->d[i]) s->under[i] = fmax(s->under[i], v);
+    if (v >= c->d[i]) s->over[i] = fmin(s->over[i], v);
+}
+
 static usc_status look_nearby(usc_case *c)
 {
     usc_sides *s = &c->sides;
     *s = (usc_sides){.low = usc_case_room(c, c->n, sizeof *s->low),
                      .high = usc_case_room(c, c->n, sizeof *s->high),
-                     .moved = usc_case_room(c, c->n, sizeof *s->moved)};
+                     .moved = usc_case_room(c, c->n, sizeof *s->moved),
+                     .under = usc_case_room(c, c->n, sizeof *s->under),
+                     .over = usc_case_room(c, c->n, sizeof *s->over)};
     c->marks = usc_case_room(c, c->n, 1);
     if (c->work.failed) return USC_OK; /* the driver tells */
-    for (int64_t i = 0; i < c->n; i++)
+    for (int64_t i = 0; i < c->n; i++) {
         s->low[i] = s->high[i] = c->r[i];
+        s->under[i] = (double)-INFINITY;
+        s->over[i] = (double)INFINITY;
+        note_side(c, i, c->r[i]);
+    }
     return usc_case_ask(c, USC_WANT_NEAR_STEP, 0, take_moved);
 }
 
@@ -135,6 +150,7 @@ static usc_status take_nearer(usc_case *c, usc_error *err)
         c->marks[i] = 1;
         s->low[i] = fmin(s->low[i], m);
         s->high[i] = fmax(s->high[i], m);
+        note_side(c, i, m);
     }
     return go_on(c, err);
 }
@@ -189,17 +205,26 @@ static usc_status go_on(usc_case *c, usc_error *err)
     return leave(c);
 }
 
-static usc_status weigh_nearby(usc_case *c, usc_error *err)
+/* Whether an element is what a step nearby may leave: what replays gave, or between what
+ * many of them add up to. */
+static bool is_crossed(const usc_case *c, int64_t i, double usual)
 {
     const usc_sides *s = &c->sides;
+    const double d = c->d[i], low = s->low[i], high = s->high[i];
+    const double slack = ROUNDINGS * fmax(fabs(low), fabs(high));
+    const usc_around around = {low, s->under[i], s->over[i], high};
+    return c->marks[i] && isfinite(d) && !(c->gaps != NULL && c->gaps[i]) &&
+           usc_case_distance(c, d, fmin(fmax(d, low), high)) <= slack &&
+           d != usc_case_rounded(c, c->r[i]) &&
+           (c->given.form == USC_GIVEN_SUMS || !usc_values_in_gap(&around, d, usual));
+}
+
+static usc_status weigh_nearby(usc_case *c, usc_error *err)
+{
+    const double usual = typical(c);
     int64_t n = 0;
     for (int64_t i = 0; i < c->n; i++) {
-        const double slack = ROUNDINGS * fmax(fabs(s->low[i]), fabs(s->high[i]));
-        const double d = c->d[i];
-        c->marks[i] =
-            c->marks[i] && isfinite(d) && !(c->gaps != NULL && c->gaps[i]) &&
-            usc_case_distance(c, d, fmin(fmax(d, s->low[i]), s->high[i])) <= slack &&
-            d != usc_case_rounded(c, c->r[i]);
+        c->marks[i] = is_crossed(c, i, usual);
         n += c->marks[i];
     }
     if (n == 0) return leave(c);
@@ -218,15 +243,23 @@ static usc_status after_crossed(usc_case *c, usc_error *err)
 
 /* ---- one accumulator: small terms vanish beside large sums ---- */
 
-static usc_status after_added(usc_case *c, usc_error *err)
+static usc_status after_held(usc_case *c, usc_error *err)
 {
     (void)err;
-    if (c->f.verdict != USC_VERDICT_PASS) {
-        c->f = c->before;
-        return usc_case_go(c, usc_case_free);
-    }
+    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    c->f = c->before;
+    return usc_case_go(c, usc_case_free);
+}
+
+/* What an accumulator loses beside a step is one value or the other: where it shows, runs
+ * of float32 say which there are. */
+static usc_status after_added(usc_case *c, usc_error *err)
+{
+    if (c->f.verdict != USC_VERDICT_PASS) return after_held(c, err);
     usc_case_excuse(c, USC_EXCUSE_ORDER_OF_ADDING, c->n_marks);
-    return usc_case_go(c, usc_case_end);
+    c->look.device = c->device;
+    c->look.after = after_held;
+    return usc_case_hold(c);
 }
 
 /* Between what lies what one accumulator gives, from the first term on and from the last,

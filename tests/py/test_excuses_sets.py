@@ -93,14 +93,36 @@ def floor_of_a_product(m, dtype):
     return Set(fn, (x,), right, [2 * step, 3 * step], [4 * step, step, further(m, ulps, dtype), further(2 * step, -ulps, dtype)])
 
 
+def _beside(m, value):
+    """Rows of 64 numbers; the mean of one is `value`, but for what float32 keeps of each."""
+    x = normal(512 * 64).view(512, 64)
+    x[AT] -= x[AT].double().mean() - value
+    return x
+
+
+@of("step", ("float32",))
+def a_remainder_of_a_mean(m, dtype):
+    x = _beside(m, 2 * m)
+    return Set(lambda x: torch.remainder(x.mean(-1), 2 * m), (x,), torch.remainder(x.double().mean(-1), 2 * m).float(),
+               [0.0, 2 * m], [m, 1.5 * m, 1.9 * m, 0.1 * m, -m])  # fmt: skip
+
+
+@of("step", ("float32",))
+def one_of_two_by_a_mean(m, dtype):
+    def fn(x):
+        return torch.where(x.mean(-1) > m, x.amax(-1), x.amin(-1))
+
+    x = _beside(m, m)
+    low, high = x[AT].min().item(), x[AT].max().item()
+    return Set(fn, (x,), fn(x.double()).float(), [low, high], [(low + high) / 2, 0.9 * high, 1.1 * high, 0.9 * low])
+
+
 # ---- what float32 loses ----------------------------------------------------------------
 
 
-def _through(size):
-    def fn(x):
-        return (x + size) - size
-
-    return fn
+def through(x, size):
+    """A number of float32 and a dimension: the sum is in float32, and eager rounds once."""
+    return ((x + size) - size).to(x.dtype)
 
 
 def _lost(m, dtype, size, step, terms):
@@ -111,7 +133,7 @@ def _lost(m, dtype, size, step, terms):
     honest = ((x.float() + size) - size).to(dtype)
     low = torch.floor(x[AT].double() / step).item() * step
     high = torch.ceil(x[AT].double() / step).item() * step
-    return Set(_through(size), (x,), honest, [low, high], [high + 12 * step, low - 12 * step, 40 * terms * step, -m * 1024])
+    return Set(through, (x, torch.tensor([size])), honest, [low, high], [high + 12 * step, low - 12 * step, 40 * terms * step, -m * 1024])
 
 
 @of("yardstick")
@@ -129,7 +151,7 @@ def a_sum_beside_a_number(m, dtype):
     x = between(m, 512, dtype)
     honest = ((x.float() + 1024) - 1024).to(dtype)
     off = max(2.0**-8, 4 * (further(m, 1, dtype) - m))
-    return Set(_through(1024.0), (x,), honest, [m], [m + off, m - off])
+    return Set(through, (x, torch.tensor([1024.0])), honest, [m], [m + off, m - off])
 
 
 @of("sensitivity")

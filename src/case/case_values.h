@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs gave at one element where steps inside leave few values: whether another
+// value may be such. Serves case_hull.c and case_steps.c.
+#ifndef USC_CASE_VALUES_H
+#define USC_CASE_VALUES_H
+
+#include <stdbool.h>
+
+enum {
+    USC_VALUES_MOST = 40, /* runs that are looked at */
+    USC_VALUES_FEW = 4,   /* values that a step leaves, */
+    USC_VALUES_GRID = 12  /* and that several alike do */
+};
+
+#define USC_VALUES_SAME 0x1p-18 /* of what elements are: runs within it gave one */
+
+/** Different values, ascending; each is what lies from `low` to `high`. */
+typedef struct usc_values {
+    double low[USC_VALUES_GRID], high[USC_VALUES_GRID];
+    int n; /* USC_VALUES_GRID + 1: more */
+} usc_values;
+
+/** Of what runs gave, at most USC_VALUES_MOST; `size`: what elements are. */
+usc_values usc_values_of(const float *runs, int n, double size);
+
+/** What lies around a value: the least and the most of runs, the nearest to both sides.
+ */
+typedef struct usc_around {
+    double low, under, over, high;
+} usc_around;
+
+/** Whether a value lies in the middle of nowhere: runs make two groups, narrow beside
+ * what is between them, as a remainder near its modulus does, and it is of neither. Whole
+ * numbers between whole numbers are steps that no run took. */
+bool usc_values_in_gap(const usc_around *a, double d, double size);
+
+/** The widest way between two of them beside the way from the first to the last, 1 at
+ * most: near 1 a step leaves two groups of values. 0 of one alone. */
+double usc_values_gap(const float *runs, int n);
+
+/** Whether a few values leave no others between them: n_runs gave each more than once. */
+bool usc_values_are_stepped(const usc_values *v, int n_runs);
+
+/** Whether they lie on a grid: more than a few, and one step apart or several such. */
+bool usc_values_are_on_grid(const usc_values *v);
+
+/** The nearest to `d` of the values themselves, of what two steps give at once that runs
+ * took alone (from `truth`), and of the grid on which they lie. */
+double usc_values_nearest(const usc_values *v, double truth, double d);
+
+#endif
