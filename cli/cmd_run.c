@@ -307,6 +307,15 @@ static bool may_write(const run_options *o)
     return true;
 }
 
+/* Who sets torch_npu's variable expects somebody to read it. */
+static void tell_idle_asd(const run_options *o)
+{
+    const char *asd = getenv("NPU_ASD_CONFIG");
+    if (asd != NULL && *asd != '\0' && !has_mode(o, OPT_WATCH))
+        (void)fprintf(stderr, "ulpscope run: NPU_ASD_CONFIG is set, and nothing watches "
+                              "by it: add --watch\n");
+}
+
 static bool parse(int argc, char **argv, run_options *o)
 {
     *o = (run_options){0};
@@ -317,6 +326,7 @@ static bool parse(int argc, char **argv, run_options *o)
         return cli_fail("no command given; put it behind --, e.g. -- python train.py") ==
                0;
     if (o->n_modes > 0 && !check_idle(o)) return false;
+    tell_idle_asd(o);
     return o->n_modes > 0 || run_reroute_any() || is_observed() ||
            cli_fail("what is it to watch? ulpscope run --nan -- %s ...; see ulpscope run "
                     "--help",

@@ -99,8 +99,11 @@ static bool take(arguments *a, int key)
                cli_fail("--detector: %s", err.text) == 0;
     case OPT_CONFIG:
         a->given = optarg;
-        return usc_watch_config_parse(&a->config, optarg, &err) == USC_OK ||
-               cli_fail("--config: %s", err.text) == 0;
+        if (usc_watch_config_parse(&a->config, optarg, &err) != USC_OK)
+            return cli_fail("--config: %s", err.text) == 0;
+        if (a->config.remark[0] != '\0')
+            (void)fprintf(stderr, "ulpscope watch: --config: %s\n", a->config.remark);
+        return true;
     case OPT_KEY:
         a->key = optarg;
         return true;

@@ -184,6 +184,7 @@ typedef struct usc_watch_config {
 #define USC_WATCH_KEY_MEMBER(name, initial, least, most, about) int64_t name;
     USC_WATCH_KEY_LIST(USC_WATCH_KEY_MEMBER)
 #undef USC_WATCH_KEY_MEMBER
+    char remark[256]; /* values that mode asd left for its defaults, a sentence each */
 } usc_watch_config;
 
 /** The defaults of a mode: of asd those of NPU_ASD_CONFIG (enable is false), of sound all
@@ -196,9 +197,12 @@ USC_API void usc_watch_config_init(usc_watch_config *config, usc_watch_mode mode
  * there; world; detectors with names joined by "+"; action with the name of a reaction.
  * "" changes nothing.
  *
+ * In mode asd a number of NPU_ASD_CONFIG's own keys that is out of its limits leaves the
+ * default, as torch_npu does; `remark` then says so.
+ *
  * Errors:  USC_E_ARG, with the nearest key, or the limits of the value; `*config` is as
- *          it was. Stricter than NPU_ASD_CONFIG's own reader, which takes a default
- *          without a word.
+ *          it was. Stricter than NPU_ASD_CONFIG's own reader, which drops keys that it
+ *          does not know without a word.
  */
 USC_API USC_NODISCARD usc_status usc_watch_config_parse(usc_watch_config *config,
                                                         const char *text, usc_error *err);

@@ -255,6 +255,12 @@ static int add_number(PyObject *to, const char *name, int64_t value)
     return result;
 }
 
+static PyObject *watch_remark(watch_object *self, PyObject *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(self->config.remark);
+}
+
 static PyObject *watch_config(watch_object *self, PyObject *unused)
 {
     (void)unused;
@@ -297,6 +303,8 @@ static PyMethodDef methods[] = {
     {"load", METHOD(watch_load), METH_VARARGS, "load(bytes): goes on from a state."},
     {"about", METHOD(watch_about), METH_NOARGS,
      "about() -> dict: tensors, bytes, lost, score, wants_checksum."},
+    {"remark", METHOD(watch_remark), METH_NOARGS,
+     "remark() -> str: values of the configuration that were left for defaults."},
     {"config", METHOD(watch_config), METH_NOARGS,
      "config() -> dict: action, and the keys that have a number."},
     {NULL, NULL, 0, NULL},

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/line.h"
 
@@ -57,6 +58,20 @@ bool usc_asd_rank_sound(const usc_watch_config *config, const void *rank)
 
 /* ---- texts ---- */
 
+/* Seconds since 1970 as a date; those of another clock as they are. */
+static void put_time(usc_line *l, double seconds)
+{
+    char text[32];
+    struct tm parts;
+    const bool is_date = usc_watch_is_date(seconds);
+    const time_t whole = is_date ? (time_t)seconds : 0;
+    if (is_date && localtime_r(&whole, &parts) != NULL &&
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts) > 0)
+        usc_line_text(l, text);
+    else
+        usc_line_add(l, "%.1f s", seconds);
+}
+
 static void put_anomaly(usc_line *l, const usc_asd_anomaly *a)
 {
     usc_line_add(
@@ -91,15 +106,18 @@ static void say(usc_watch_view *v, usc_watch_kind kind, int32_t rank,
 static void say_event(usc_watch_view *v, int32_t rank, const usc_asd_anomaly *a)
 {
     usc_line l = {0};
-    usc_line_add(&l, "[Event][%.1f s] [Rank %ld]: A grad-norm spike may happen, ",
-                 a->seconds, (long)rank);
+    usc_line_text(&l, "[Event][");
+    put_time(&l, a->seconds);
+    usc_line_add(&l, "] [Rank %ld]: A grad-norm spike may happen, ", (long)rank);
     put_anomaly(&l, a);
     say(v, USC_WATCH_ASD_EVENT, rank, a, &l);
 }
 
 static void put_strike(usc_line *l, int index, const usc_asd_anomaly *a)
 {
-    usc_line_add(l, "\nGrad-norm spike: index %d, time %.1f s, ", index, a->seconds);
+    usc_line_add(l, "\nGrad-norm spike: index %d, time ", index);
+    put_time(l, a->seconds);
+    usc_line_text(l, ", ");
     put_anomaly(l, a);
 }
 
@@ -110,10 +128,10 @@ static void say_warning(usc_watch_view *v, int32_t rank, const strikes *s,
     enum { MOST_LINES = 8 }; /* an event's text has an end: the newest */
     int index = 0;
     usc_line l = {0};
-    usc_line_add(&l,
-                 "[Warning][%.1f s] [Rank %ld]: feature detection detects abnormal "
-                 "results!",
-                 a->seconds, (long)rank);
+    usc_line_text(&l, "[Warning][");
+    put_time(&l, a->seconds);
+    usc_line_add(&l, "] [Rank %ld]: feature detection detects abnormal results!",
+                 (long)rank);
     for (int64_t i = n < MOST_LINES ? n : MOST_LINES; i-- > 0;)
         put_strike(&l, index++, &s->kept[struck[i]]);
     put_strike(&l, index, a);

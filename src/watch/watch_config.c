@@ -5,8 +5,11 @@
 #include <ulpscope/pattern.h>
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 enum { MOST_TEXT = 64 };
 
@@ -106,6 +109,30 @@ static usc_status take_number(const char *name, const char *value, int64_t least
                          name, value, (long long)least, (long long)most);
 }
 
+/* NPU_ASD_CONFIG's own: of a number that is none for it torch_npu takes the default. */
+static bool is_theirs(const number_key *key)
+{
+    return key->at <= offsetof(usc_watch_config, grad_sample_interval);
+}
+
+static usc_status take_key(usc_watch_config *c, const number_key *key, const char *value,
+                           usc_error *err)
+{
+    usc_error why = {0};
+    const usc_status st =
+        take_number(key->name, value, key->least, key->most, number_at(c, key->at), &why);
+    if (st == USC_OK || c->mode != USC_WATCH_ASD || !is_theirs(key)) {
+        if (st != USC_OK && err != NULL) *err = why;
+        return st;
+    }
+    const size_t n = strlen(c->remark);
+    *number_at(c, key->at) = key->initial;
+    (void)usc_format(c->remark + n, sizeof c->remark - n,
+                     "%s%s; the default, %lld, stands", n > 0 ? "; " : "", why.text,
+                     (long long)key->initial);
+    return USC_OK;
+}
+
 static usc_status take_flag(const char *name, const char *value, bool *out,
                             usc_error *err)
 {
@@ -203,8 +230,7 @@ static usc_status take(usc_watch_config *c, const char *name, const char *value,
             return take_flag(name, value, (bool *)(void *)((char *)c + flags[i].at), err);
     for (size_t i = 0; i < N_NUMBERS; i++)
         if (strcmp(name, numbers[i].name) == 0)
-            return take_number(name, value, numbers[i].least, numbers[i].most,
-                               number_at(c, numbers[i].at), err);
+            return take_key(c, &numbers[i], value, err);
     if (strcmp(name, "mode") == 0) return take_mode(c, value, first, err);
     if (strcmp(name, "detectors") == 0)
         return take_detectors(value, '+', &c->detectors, err);

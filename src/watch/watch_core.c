@@ -257,11 +257,13 @@ static usc_status decide_step(usc_watch *w, const usc_watch_row *rows, size_t n,
 }
 
 /* Time goes on by what the clock says has passed: one that jumps back, and the one of
- * another process after usc_watch_load, go on from where it was. */
+ * another process after usc_watch_load, go on from where it was; but of a date all can
+ * tell how long ago it was. */
 static void take_time(usc_watch *w, double seconds)
 {
     if (!isfinite(seconds)) return;
-    if (isnan(w->given) && w->seconds == 0)
+    const bool dates = usc_watch_is_date(w->seconds) && usc_watch_is_date(seconds);
+    if (isnan(w->given) && (w->seconds == 0 || (dates && seconds > w->seconds)))
         w->seconds = seconds;
     else if (seconds > w->given)
         w->seconds += seconds - w->given;

@@ -75,6 +75,12 @@ struct usc_watch {
     usc_line taken; /* texts of the event that was taken last */
 };
 
+/* Whether they count from 1970: of years from 2001 on. */
+static inline bool usc_watch_is_date(double seconds)
+{
+    return seconds >= 1e9 && seconds < 1e11;
+}
+
 /* The rows of one step, in order of site, tensor, rank. */
 struct usc_watch_view {
     usc_watch *w;

@@ -121,6 +121,12 @@ def test_trouble_is_a_sentence(tmp_path, options, command, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+def test_a_variable_that_nobody_reads_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("NPU_ASD_CONFIG", "enable:true")
+    said = "NPU_ASD_CONFIG is set, and nothing watches by it: add --watch"
+    assert [said in launch(tmp_path, "true", options=o).stderr for o in (["--nan"], ["--watch"])] == [True, False]
+
+
 RANKS = """
 import os, torch
 import torch.distributed as dist

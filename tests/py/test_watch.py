@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -355,12 +356,17 @@ def test_a_forked_child_trains_unwatched():
         assert w.error is None and w.step == 2
 
 
-def test_asd_has_its_words(caplog, monkeypatch):
-    monkeypatch.setenv("NPU_ASD_CONFIG", "enable:true,grad_sample_interval:1,cooldown:1,strikes_num:1")
+def test_asd_has_its_words(caplog, capsys, monkeypatch):
+    """With dates; and a number that torch_npu takes for none leaves the default, which is said."""
+    monkeypatch.setenv("NPU_ASD_CONFIG", "enable:true,grad_sample_interval:1,cooldown:0,strikes_num:1")
     caplog.set_level("INFO", "torch_npu.silent_check")
     training(fault=FLIP | {"count": 3})
-    assert any("A grad-norm spike may happen" in r.getMessage() and r.levelname == "INFO" for r in caplog.records)
-    assert any("feature detection detects abnormal results!" in r.getMessage() for r in caplog.records)
+    said = {r.levelname: r.getMessage() for r in caplog.records}
+    date = re.escape(time.strftime("[%Y-%m-%d ")) + r"\d\d:\d\d:\d\d\]"
+    assert re.match(rf"\[Event\]{date} \[Rank 0\]: A grad-norm spike may happen", said["INFO"])
+    assert re.match(rf"\[Warning\]{date} \[Rank 0\]: feature detection detects abnormal results!\nGrad-norm spike: index 0, "
+                    rf"time {date[2:-2]}, param", said["WARNING"])  # fmt: skip
+    assert "cooldown:0: a whole number from 1 to" in capsys.readouterr().err
 
 
 def test_asd_events_are_shown_where_the_variable_asks_for_them(tmp_path):
@@ -570,6 +576,24 @@ def test_asd_checksum_is_that_of_the_document():
     assert watch_matmul.asd_abnormal(a, b, c, torch.matmul) == 0
     c[3, 3] += 4096
     assert watch_matmul.asd_abnormal(a, b, c, torch.matmul) == 1
+
+
+@pytest.mark.parametrize("shapes", [((32, 64), (64, 48)), ((3, 32, 64), (64, 48)), ((3, 32, 64), (3, 64, 48)),
+                                    ((2, 1, 32, 64), (3, 64, 48)), ((64,), (64, 48)), ((64,), (3, 64, 48))])  # fmt: skip
+def test_asd_checksum_takes_batches_and_vectors(shapes):
+    torch.manual_seed(0)
+    a, b = (torch.randn(shape).bfloat16() for shape in shapes)
+    told = []
+    held = watch_matmul.Matmuls(lambda *product: told.append(product))
+    try:
+        right = [a @ b, a.matmul(b), torch.matmul(a, b)]
+    finally:
+        held.remove()
+    assert len(told) == 3 and all(torch.equal(c, right[0]) for c in right)
+    assert torch.Tensor.__matmul__ == torch._C.TensorBase.__matmul__
+    assert [float(watch_matmul.asd_abnormal(*product)) for product in told] == [0, 0, 0]
+    told[0][2].view(-1)[5] += 4096
+    assert watch_matmul.asd_abnormal(*told[0]) == 1
 
 
 @pytest.mark.parametrize(("fault", "expected"), [("", []), ("aten::addmm:bit_flip:index=5:bit=29:nth=41", ["matmul"])])

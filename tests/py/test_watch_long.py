@@ -213,7 +213,7 @@ def test_a_disk_that_fills_up_meanwhile_leaves_a_log_that_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("variable", "options", "says"), [
-    ("cooldown:0", {}, "from 1 to"), ("enable=true", {}, "key:value"), ("enable:true,,cooldown:3", {}, "key:value"),
+    ("cooldwn:5", {}, "did you mean 'cooldown'"), ("weights_every:0", {}, "from 1 to"), ("enable=true", {}, "key:value"), ("enable:true,,cooldown:3", {}, "key:value"),
     ("", {"config": "mode:fast"}, "sound or asd"), ("", {"config": "deviations:NaN"}, "from 4 to"),
     ("", {"config": "dead_steps:1e3"}, "from 1 to"), ("", {"config": "cooldown:\u0665"}, "from 1 to"),
     ("", {"config": "x" * 100_000}, "key:value"), ("", {"matmul_every": 2.5}, "one call of so many"),

@@ -750,48 +750,53 @@ static void test_many_tensors_and_events_are_bounded(void **state)
 
 static void test_configurations(void **state)
 {
-    static const char *const rows[][2] = {
-        /* a text; what its error has, NULL: it is right */
-        {"", NULL},
+    static const struct {
+        const char *text, *says; /* what its error has, NULL: it is right */
+        int64_t
+            stands; /* cooldown where that is a remark alone, for the default stands */
+    } rows[] = {
+        {"", NULL, 0},
         {"enable:true,with_checksum:true,cooldown:5,strikes_num:3,strikes_window:480,"
          "checksum_cooldown:180,upper_thresh1:1000000,upper_thresh2:100,"
          "grad_sample_interval:3",
-         NULL},
-        {"mode:asd,enable:true", NULL},
-        {"mode:sound,detectors:temporal+ranks,world:8,loss_scaling:true", NULL},
-        {"cooldowns:5", "did you mean 'cooldown'"},
-        {"upper_tresh1:5", "did you mean 'upper_thresh1'"},
-        {" cooldown:5", "Blanks count"},
-        {"cooldown: 5", "from 1 to"},
-        {"cooldown:00", "from 1 to"},
-        {"cooldown:0", "from 1 to"},
-        {"cooldown:-1", "from 1 to"},
-        {"cooldown:5m", "from 1 to"},
-        {"cooldown:\xc2\xb2", "from 1 to"}, /* a superscript two */
-        {"cooldown:99999999999999999999", "from 1 to"},
-        {"upper_thresh1:2", "from 3 to"},
-        {"enable:True", "true or false"},
-        {"enable", "key:value"},
-        {"enable:true:true", "key:value"},
-        {"enable:true,", "last comma"},
-        {",", "key:value"},
-        {"mode:fast", "sound or asd"},
-        {"enable:true,mode:asd", "name it first"},
-        {"detectors:temporel", "did you mean 'temporal'"},
-        {"detectors:", "names of detectors"},
-        {"detectors:temporal++ranks", "names of detectors"},
-        {"world:0", "from 1 to"},
+         NULL, 0},
+        {"mode:asd,enable:true", NULL, 0},
+        {"mode:sound,detectors:temporal+ranks,world:8,loss_scaling:true", NULL, 0},
+        {"cooldowns:5", "did you mean 'cooldown'", 0},
+        {"upper_tresh1:5", "did you mean 'upper_thresh1'", 0},
+        {" cooldown:5", "Blanks count", 0},
+        {"cooldown: 5", "from 1 to", 5},
+        {"cooldown:00", "from 1 to", 5},
+        {"cooldown:0", "from 1 to", 5},
+        {"cooldown:-1", "from 1 to", 5},
+        {"cooldown:5m", "from 1 to", 5},
+        {"cooldown:\xc2\xb2", "from 1 to", 5}, /* a superscript two */
+        {"cooldown:99999999999999999999", "from 1 to", 5},
+        {"strikes_num:0,cooldown:x", "; cooldown:x: a whole number", 5},
+        {"mode:sound,cooldown:0", "from 1 to", 0},
+        {"upper_thresh1:2", "from 3 to", 5},
+        {"enable:True", "true or false", 0},
+        {"enable", "key:value", 0},
+        {"enable:true:true", "key:value", 0},
+        {"enable:true,", "last comma", 0},
+        {",", "key:value", 0},
+        {"mode:fast", "sound or asd", 0},
+        {"enable:true,mode:asd", "name it first", 0},
+        {"detectors:temporel", "did you mean 'temporal'", 0},
+        {"detectors:", "names of detectors", 0},
+        {"detectors:temporal++ranks", "names of detectors", 0},
+        {"world:0", "from 1 to", 0},
         {"weights_every:1,matmul_every:100,audit:50,keep_calls:1000,action:stop,"
          "exit_code:17",
-         NULL},
-        {"weight_every:1", "did you mean 'weights_every'"},
-        {"weights_every:0", "from 1 to"},
-        {"audit:-1", "from 0 to"},
-        {"exit_code:0", "from 1 to 255"},
-        {"exit_code:256", "from 1 to 255"},
-        {"stop_after:-1", "from 0 to"},
-        {"action:halt", "log, skip, raise and stop"},
-        {"action:stopp", "did you mean 'stop'"},
+         NULL, 0},
+        {"weight_every:1", "did you mean 'weights_every'", 0},
+        {"weights_every:0", "from 1 to", 0},
+        {"audit:-1", "from 0 to", 0},
+        {"exit_code:0", "from 1 to 255", 0},
+        {"exit_code:256", "from 1 to 255", 0},
+        {"stop_after:-1", "from 0 to", 0},
+        {"action:halt", "log, skip, raise and stop", 0},
+        {"action:stopp", "did you mean 'stop'", 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -799,9 +804,14 @@ static void test_configurations(void **state)
         usc_error err = {0};
         usc_watch_config_init(&c, USC_WATCH_ASD);
         before = c;
-        const usc_status st = usc_watch_config_parse(&c, rows[i][0], &err);
-        if (rows[i][1] == NULL ? st != USC_OK : strstr(err.text, rows[i][1]) == NULL)
-            fail_msg("'%s': %s", rows[i][0], err.text);
+        const usc_status st = usc_watch_config_parse(&c, rows[i].text, &err);
+        const bool stands = rows[i].stands != 0;
+        const char *said = stands ? c.remark : err.text;
+        if (rows[i].says == NULL ? st != USC_OK || c.remark[0] != '\0'
+                                 : strstr(said, rows[i].says) == NULL)
+            fail_msg("'%s': %s", rows[i].text, said);
+        assert_int_equal(st == USC_OK, rows[i].says == NULL || stands);
+        if (stands) assert_int_equal(c.cooldown, rows[i].stands);
         if (st != USC_OK) assert_memory_equal(&c, &before, sizeof c);
     }
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <ulpscope/watch.h>
 
@@ -219,6 +220,38 @@ static void test_texts_and_levels(void **state)
     usc_watch_free(w);
 }
 
+/* Of a clock that counts from 1970 it is the date, after a restart, too. */
+static void test_a_date_is_told(void **state)
+{
+    static const char *const names[] = {"fc.weight", NULL};
+    enum { THEN = 1700000000, DAY = 86400 };
+    (void)state;
+    usc_error err;
+    usc_watch_event e;
+    void *bytes;
+    size_t size;
+    char want[64];
+    const time_t at[] = {THEN, THEN + DAY};
+    usc_watch *w = make("", 1, names, USC_F32);
+    for (int i = 0; i < 2; i++) {
+        struct tm parts;
+        const usc_watch_row r = gradient(i, 0, 0, NAN);
+        assert_non_null(localtime_r(&at[i], &parts));
+        assert_true(strftime(want, sizeof want, "[Event][%Y-%m-%d %H:%M:%S] [Rank 0]",
+                             &parts) > 0);
+        assert_int_equal(usc_watch_feed(w, &r, 1, &err), USC_OK);
+        assert_int_equal(usc_watch_step(w, i, (double)at[i], &err), USC_OK);
+        assert_true(usc_watch_next(w, &e));
+        assert_memory_equal(e.sentence, want, strlen(want));
+        assert_int_equal(usc_watch_save(w, &bytes, &size, &err), USC_OK);
+        usc_watch_free(w);
+        w = make("", 1, names, USC_F32);
+        assert_int_equal(usc_watch_load(w, bytes, size, &err), USC_OK);
+        usc_watch_saved_free(bytes);
+    }
+    usc_watch_free(w);
+}
+
 /* ---- the checksum, over ranks ---- */
 
 /* At so many minutes: NaN on a rank (-1: none), an abnormal matmul on one, and what is
@@ -318,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_sampling),
         cmocka_unit_test(test_texts_and_levels),
+        cmocka_unit_test(test_a_date_is_told),
         cmocka_unit_test(test_checksum_is_for_all_ranks),
         cmocka_unit_test(test_checksum_needs_bfloat16_and_the_key),
         cmocka_unit_test(test_strikes_survive_a_restart),

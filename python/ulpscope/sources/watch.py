@@ -47,6 +47,15 @@ UPDATES = 50  # one of so many elements has its update taken at a step,
 FEW = 1 << 16  # and so many at the least
 
 
+told = []  # remarks on configurations, once in a process
+EPOCH = time.time() - time.monotonic()
+
+
+def now():
+    """Seconds since 1970, of a clock that nobody sets while the program runs."""
+    return EPOCH + time.monotonic()
+
+
 class WatchAlarm(RuntimeError):  # noqa: N818 - an alarm, not an error of the program
     """What `action="raise"` raises; `event` is the first."""
 
@@ -184,6 +193,10 @@ class Watch:
         if self.asd:
             show_silent()
         self.core = _core.Watch(config, world=self.world)
+        remark = self.core.remark()
+        if self.rank == 0 and remark not in ("", *told):
+            told.append(remark)
+            print(f"ulpscope: the watch's configuration: {remark}", file=sys.stderr)
         self._meet()
         self.log = watch_log.Log(log, self.world, self.names) if log and self.rank == 0 else None
         self.wrote, self.logged = self.log is not None, bool(log)
@@ -469,7 +482,7 @@ class Watch:
             if self.neighbours is not None:
                 sums = torch.cat([sums, self.neighbours.words()])
             if self._acts():
-                sums = torch.cat([sums, torch.tensor([time.monotonic(), own], dtype=torch.float64)])
+                sums = torch.cat([sums, torch.tensor([now(), own], dtype=torch.float64)])
             rows = [known.get(site, {}).get(i, watch_rows.NO_ROW) for site in self.sites for i in numbers]
             if self.exchange.send(step, self.shape, b"".join(rows), sums):
                 return
@@ -530,11 +543,11 @@ class Watch:
             numbers = range(len(self.names)) if numbers is None else numbers
             told = [(i, *row) for i, row in zip(numbers, watch_rows.unpacked(rows)) if row is not None]
             if told:
-                self.log.put(step, rank, site, time.monotonic(), told)
+                self.log.put(step, rank, site, now(), told)
 
     def _decide(self, step):
         """Has what was fed of a step decided, and takes the events."""
-        for found in self.core.step(step, time.monotonic() if self._clock is None else self._clock):
+        for found in self.core.step(step, now() if self._clock is None else self._clock):
             self._take(found)
         self._switch_checksum()
 
@@ -550,7 +563,7 @@ class Watch:
         rank = self.rank if rank is None else rank
         self.core.feed_value(step, site, rank, number, value, hash64)
         if self.log is not None:
-            self.log.put_values(step, rank, site, time.monotonic(), [(number, value, hash64)])
+            self.log.put_values(step, rank, site, now(), [(number, value, hash64)])
 
     def _take(self, found):
         trace = self._keep() if self.tracker is not None else None

@@ -23,7 +23,8 @@ def _asd(w):
     elif all(p.dtype != torch.bfloat16 for p in w.parameters.values()):
         left.append("matrix products (with_checksum looks at bfloat16 alone)")
     else:
-        left.append("matrix products but those of two bfloat16 matrices, for minutes after a warning")
+        minutes = w.core.config()["cooldown"]
+        left.append(f"matrix products but torch.matmul of bfloat16, for {minutes} minutes after a warning; nn.Linear")
     return left
 
 

@@ -199,16 +199,18 @@ class Linears:
 
 
 class Matmuls:
-    """While it is there, each matmul of two bfloat16 matrices is told: `told(a, b, c, matmul)`."""
+    """While it is there, each matmul of bfloat16 is told, of matrices, batches of them, and a vector from
+    the left: `told(a, b, c, matmul)`. What is multiplied by a vector has one number in a row, and no sum."""
 
     def __init__(self, told):
         self.told = told
-        self.undo = [hooks.around(owner, "matmul", self._matmul) for owner in (torch, torch.Tensor)]
+        places = (torch, "matmul"), (torch.Tensor, "matmul"), (torch.Tensor, "__matmul__")
+        self.undo = [hooks.around(*place, self._matmul) for place in places]
 
     def _matmul(self, original, a, b, *args, **kwargs):
         c = original(a, b, *args, **kwargs)
         both = isinstance(b, torch.Tensor) and a.dtype == b.dtype == torch.bfloat16
-        if both and a.ndim >= 2 and b.ndim == 2 and c.numel() > 0:
+        if both and a.ndim >= 1 and b.ndim >= 2 and c.numel() > 0:
             self.told(a.detach(), b.detach(), c.detach(), original)
         return c
 
