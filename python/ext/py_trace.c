@@ -439,7 +439,31 @@ static PyMethodDef trace_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* A fact of the run as the prompt shows it; NULL after an error. */
+static PyObject *shown_fact(PyObject *self, const char *key)
+{
+    PyObject *fact = PyObject_CallMethod(self, "meta", "s", key);
+    if (fact != Py_None) return fact;
+    Py_DECREF(fact);
+    return PyUnicode_FromString("?");
+}
+
+static PyObject *trace_repr(PyObject *self)
+{
+    static const char *const keys[] = {"argv", "devices", "created"};
+    PyObject *fact[3] = {NULL}, *out = NULL;
+    if (((trace_object *)self)->closed) return PyUnicode_FromString("<Trace, closed>");
+    for (int i = 0; i < 3; i++)
+        if ((fact[i] = shown_fact(self, keys[i])) == NULL) goto done;
+    out = PyUnicode_FromFormat("<Trace of %U on %U, %U>", fact[0], fact[1], fact[2]);
+done:
+    for (int i = 0; i < 3; i++)
+        Py_XDECREF(fact[i]);
+    return out;
+}
+
 static PyType_Slot trace_slots[] = {
+    {Py_tp_repr, (void *)trace_repr},
     {Py_tp_doc, "Trace(path): a trace opened for reading."},
     {Py_tp_new, trace_new},
     {Py_tp_dealloc, trace_dealloc},

@@ -44,7 +44,7 @@ DOUBLE = (torch.float64, torch.complex128)
 STEPS_KEPT = 64  # index choices remembered of one run
 
 
-@dataclass
+@dataclass(repr=False)
 class Composite(Call):
     """A call of a Python callable."""
 

@@ -18,6 +18,7 @@ from .contents import Contents
 from .foreign import theirs
 from .functions import find as function_named
 from .homes import OPERATOR_HOMES, operator
+from .shown import Shown
 
 FUNCTIONAL = "_c10d_functional::"
 
@@ -97,8 +98,13 @@ class View:
         return is_row_major([size for _, size in order], [stride for stride, _ in order])
 
 
-@dataclass
-class Call:
+def _form_of(view):
+    """"float32[2, 3]"."""
+    return f"{str(view.dtype).removeprefix('torch.')}{list(view.sizes)}"
+
+
+@dataclass(repr=False)
+class Call(Shown):
     """An operator invocation, ready to be replayed any number of times."""
 
     sequence: int
@@ -134,6 +140,13 @@ class Call:
                 view.argument = path[len("kwargs.") :].split("[")[0]
             elif len(head) > 1 and int(head[1]) < len(names):
                 view.argument = names[int(head[1])]
+
+    def _shown(self):
+        return f"call #{self.sequence} {self.op}({', '.join(_form_of(v) for v in self.views.values())})"
+
+    def _titles_and_rows(self):
+        rows = [("in", p, _form_of(v)) for p, v in self.views.items()] + [("out", p, _form_of(v)) for p, v in self.results.items()]
+        return ("role", "path", "tensor"), rows
 
     def written(self):
         """Paths of the arguments that the call writes: by schema, and as was seen."""

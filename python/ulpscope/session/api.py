@@ -15,6 +15,7 @@ from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
 from ..calls.operator_call import operator_call
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
+from ..calls.shown import Shown
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import host
 from ..executors import registered
@@ -28,8 +29,8 @@ from .as_written import as_written
 from .judging import Verdict, calmed, judge_by, judge_drawn, judge_given
 
 
-@dataclass
-class OutputVerdict:
+@dataclass(repr=False)
+class OutputVerdict(Shown):
     """What is said of one output."""
 
     index: int  # place among the outputs; those written in place come last
@@ -47,9 +48,15 @@ class OutputVerdict:
     def passed(self):
         return self.verdict == "pass"
 
+    def _shown(self):
+        return f"{self.path or 'the call'} {self.verdict}: {self.sentence}"
 
-@dataclass
-class CallVerdict:
+    def _titles_and_rows(self):
+        return ("element", "device", "correct"), self.worst
+
+
+@dataclass(repr=False)
+class CallVerdict(Shown):
     """What is said of one call: its worst output's verdict, and each output's own."""
 
     verdict: str
@@ -75,6 +82,15 @@ class CallVerdict:
 
     def __str__(self):
         return self.sentence
+
+    def _shown(self):
+        notes = f" ({'; '.join(self.notes)})" if self.notes else ""
+        return f"{self.verdict}: {self.sentence}{notes}"
+
+    def _titles_and_rows(self):
+        rows = [(o.path, o.verdict, o.effective_bits, o.expected_bits, o.sentence) for o in self.outputs]
+        rows += [(c.name, c.verdict.verdict if c.verdict else c.skipped, None, None, str(c.verdict or "")) for c in self.cases]
+        return ("output", "verdict", "effective bits", "float32 gives", "why"), rows
 
 
 LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judged call

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from ..calls.foreign import strictly, unhurt
+from ..calls.shown import Shown, counted
 
 DATA = ("full", "stats")
 LEVELS = ("api", "aten")
@@ -353,7 +354,7 @@ def step():
         hooks.running[-1].manual_end()
 
 
-class capture:  # noqa: N801 - it is used like a function
+class capture(Shown):  # noqa: N801 - it is used like a function
     """
     Records operator calls into the trace folder `path`, while the block runs.
 
@@ -399,6 +400,13 @@ class capture:  # noqa: N801 - it is used like a function
         self.path = Path(path)
         if not _is_child():  # its rank may come later; beside it others write already
             check_empty(self._folder())
+
+    def _shown(self):
+        session, counts = self.recorder.session, self.counts
+        counts = session.counts() if session is not None else counts
+        done = f"{counted(counts['calls'], 'call')}, {counts['bytes_written'] / 1e6:.3g} MB" if counts else "nothing recorded"
+        state = "recording" if session is not None else "not recording"
+        return ", ".join(filter(None, (f"capture: {done} -> {self.path}", state, self.error)))
 
     def _folder(self):
         rank, world = rank_and_world()

@@ -189,8 +189,12 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         line = f"{self.n_judged} call{'s' * (self.n_judged != 1)} judged, {found} finding{'s' * (found != 1)}"
         return "\n".join(filter(None, (line, self.not_judged())))
 
-    def __repr__(self):
-        return f"<live_check: {self.summary()}>"
+    def _told(self):
+        return self.summary()
+
+    def _titles_and_rows(self):
+        rows = [(f.verdict, f.op, f.sentence) for f in self.so_far()]
+        return ("verdict", "operator", "sentence"), rows
 
     @property
     def skipped(self):

@@ -8,6 +8,7 @@ import contextlib
 import sys
 
 from ..calls.foreign import strictly, unhurt
+from ..calls.shown import Shown
 from . import capture as _capture
 from . import regions as _regions
 
@@ -65,7 +66,7 @@ def _numbers(what, given):
     return found
 
 
-class Mode(contextlib.ContextDecorator):
+class Mode(Shown, contextlib.ContextDecorator):
     """
     A context manager and decorator that works step by step. What derives from it says what
     it does in `_begin(step)`, `_end(goes_on)` and `_close()`; these may raise: the mode then
@@ -104,6 +105,15 @@ class Mode(contextlib.ContextDecorator):
 
     def _abandon(self):
         """Takes hooks out of the program in a forked child, and touches nothing else."""
+
+    def _told(self):
+        """What came of it so far, for a line about it."""
+        return ""
+
+    def _shown(self):
+        name = type(self).__name__
+        state = f"in step {self.now}" if self.open else "not in a step"
+        return ", ".join(filter(None, (f"{name}: {self._told() or state}", self._told() and state, self.error)))
 
     def abandon(self):
         """This process was forked while the mode was entered, which is not its own: it is left

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from ..calls.foreign import strictly
+from ..calls.shown import counted
 from . import capture as _capture
 from . import mode as _mode
 
@@ -118,6 +119,13 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
             if self.recorder.session is not None:
                 self.recorder.session.flush()
         return [_birth(b) for b in self.found.read(first)]
+
+    def _told(self):
+        return f"{counted(self.n_births, 'birth')} in {counted(self.n_calls, 'call')}"
+
+    def _titles_and_rows(self):
+        rows = [(b.value, b.kind, b.op, b.step, b.phase, b.module, b.sentence) for b in map(_birth, self.found.read(0))]
+        return ("value", "kind", "operator", "step", "phase", "module", "sentence"), rows
 
     @property
     def n_births(self):

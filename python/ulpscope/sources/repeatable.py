@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from ..calls.shown import Shown, counted
 from . import reroute as _reroute
 
 # variable -> value, and what reads it when it starts
@@ -31,7 +32,7 @@ class _Draws(_reroute.Rerouted):
         self.NOUN = "deterministic()"
 
 
-class deterministic(contextlib.ContextDecorator):  # noqa: N801 - it is used like a function
+class deterministic(Shown, contextlib.ContextDecorator):  # noqa: N801 - it is used like a function
     """
     Has torch and the communication libraries compute the same bits at every run.
 
@@ -53,6 +54,13 @@ class deterministic(contextlib.ContextDecorator):  # noqa: N801 - it is used lik
         self.strict = strict
         self.problems = []
         self.draws = _Draws()
+
+    def _shown(self):
+        drew = counted(sum(self.random.values()), "call") + " drew random numbers"
+        return "; ".join([f"deterministic: {drew}", *self.problems])
+
+    def _titles_and_rows(self):
+        return ("operator that drew", "calls"), self.random.items()
 
     @property
     def random(self):

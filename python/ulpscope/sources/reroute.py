@@ -16,6 +16,7 @@ import os
 import sys
 from pathlib import Path
 
+from ..calls.shown import counted
 from . import mode as _mode
 from . import substituted as _substituted
 
@@ -48,6 +49,13 @@ class Rerouted(_mode.Mode):
         for op, n in (self.route.calls() if self.route else {}).items():
             total[op] = total.get(op, 0) + n
         return total
+
+    def _told(self):
+        total = self.n_calls
+        return f"{counted(sum(total.values()), 'call')} of {counted(len(total), 'operator')}, {self.NOUN}"
+
+    def _titles_and_rows(self):
+        return ("operator", "calls"), sorted(self.n_calls.items(), key=lambda row: -row[1])
 
     def _begin(self, step):
         from .. import _core

@@ -5,6 +5,7 @@
 
 import dataclasses
 
+from ..calls.shown import counted
 from . import reroute as _reroute
 
 
@@ -63,6 +64,14 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         if len(rows) > most:
             lines.append(f"and {len(rows) - most} more")
         return "\n".join(lines)
+
+    def _told(self):
+        rows = self.rows()
+        return f"{counted(sum(r.n_calls for r in rows), 'call')} in {sum(r.total_ms for r in rows):.3f} ms"
+
+    def _titles_and_rows(self):
+        rows = [(r.op, r.phase, r.n_calls, r.total_ms, r.mean_ms, r.most_ms, r.clock) for r in self.rows()]
+        return ("operator", "phase", "calls", "total ms", "mean ms", "longest", "clock"), rows
 
     def _close(self):
         if self.route is not None:

@@ -23,6 +23,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import strictly, unhurt
+from ..calls.shown import Shown, counted
 from . import (
     watch_audit,
     watch_collective,
@@ -152,7 +153,7 @@ def guarded(work):
     return in_guard
 
 
-class Watch:
+class Watch(Shown):
     """
     What `ulpscope.watch` gives: a handle, and a context manager that closes.
 
@@ -625,6 +626,14 @@ class Watch:
     def not_watched(self):
         """What it does not look at, and why, in a line."""
         return watch_left.not_watched(self)
+
+    def _shown(self):
+        found = counted(len(self._events), "event")
+        return ", ".join(filter(None, (f"watch: {found} up to step {self.step}", self.not_watched, self.error)))
+
+    def _titles_and_rows(self):
+        rows = [(e.step, e.kind, e.tensor, e.score, e.threshold, e.sentence) for e in self._events]
+        return ("step", "kind", "tensor", "score", "threshold", "sentence"), rows
 
     def close(self):
         """Takes the hooks out, and decides what is still on its way, as far as it comes in time."""

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a prompt and a notebook show of what the Python API returns: one line that says what came of it, and a table
+in which names are text."""
+
+import html.parser
+
+import pytest
+import torch
+from calls import make_call
+
+import ulpscope
+from ulpscope import _core
+from ulpscope.calls.shown import MOST_ROWS, Shown
+
+X = torch.randn(8, 8)
+
+
+def a_capture(folder):
+    with ulpscope.capture(folder / "t") as c:
+        torch.mm(X, X)
+    return c
+
+
+def a_trace(folder):
+    a_capture(folder)
+    return _core.Trace(folder / "t")
+
+
+def a_tracker(folder):
+    with ulpscope.nan_tracker() as nan:
+        (X * torch.inf) - (X * torch.inf)
+    return nan
+
+
+def a_watch(folder):
+    net = torch.nn.Linear(8, 8)
+    with ulpscope.watch(net, torch.optim.SGD(net.parameters(), lr=0.1)) as w:
+        return w
+
+
+def within(mode):
+    with mode as m:
+        torch.rand(3) + 1
+    return m
+
+
+THINGS = {  # what -> (how it is made, what its line says)
+    "a verdict": (lambda f: ulpscope.check_call(torch.tanh, (X,)), "<pass: tanh "),
+    "an accusation": (lambda f: ulpscope.judge_call(torch.mm, (X, X), {}, (X @ X * 2,), cause=False), "wrong: mm"),
+    "an output": (lambda f: ulpscope.check_call(torch.tanh, (X,)).outputs[0], "out[0] pass"),
+    "a capture": (a_capture, "capture: 1 call, "),
+    "a trace": (a_trace, "<Trace of ["),
+    "a call": (lambda f: make_call("aten::mm", X, X), "aten::mm(float32[8, 8], float32[8, 8])"),
+    "a NaN tracker": (a_tracker, "nan_tracker: 1 birth in 3 calls"),
+    "times": (lambda f: within(ulpscope.time_ops()), "time_ops: 2 calls in "),
+    "a fallback": (lambda f: within(ulpscope.fallback("gelu")), "fallback: 0 calls"),
+    "determinism": (lambda f: within(ulpscope.deterministic()), "deterministic: 1 call drew random numbers"),
+    "a live check": (lambda f: ulpscope.live_check(output=f / "out"), "live_check: 0 calls judged"),
+    "a watch": (a_watch, "watch: 0 events"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_a_line_says_what_came_of_it(name, tmp_path):
+    make, said = THINGS[name]
+    thing = make(tmp_path)
+    assert said in repr(thing) and len(repr(thing)) < 500 and " at 0x" not in repr(thing)
+    if isinstance(thing, Shown):
+        tags = Tags(thing._repr_html_())
+        assert tags.opened == [] and set(tags.seen) <= {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.opened, self.seen = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.opened.append(tag)
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.opened.pop() == tag
+
+
+class Evil(Shown):
+    def _shown(self):
+        return "<script>1</script>"
+
+    def _titles_and_rows(self):
+        return ("<b>", "n"), [("<img src=x>", float("nan"))] * (MOST_ROWS + 2)
+
+
+def test_names_are_text_and_long_tables_are_cut():
+    tags, text = Tags(Evil()._repr_html_()), Evil()._repr_html_()
+    assert "script" not in tags.seen and "img" not in tags.seen
+    assert text.count("<tr>") == MOST_ROWS + 1 and "and 2 more" in text
