@@ -320,7 +320,7 @@ def set_protection(on: bool) -> None:
     _lib.usc_sim_set_protection(bool(on))
 
 
-def _tell_idle() -> None:
+def tell_idle() -> None:
     """Names, at the end of a program that used the device, the faults of ULPSCOPE_SIM_FAULTS that no
     call met. A check's workers do not: what one of them did not meet another did."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -338,5 +338,5 @@ _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
 _register()
 if _planted():
-    atexit.register(_tell_idle)
+    atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)

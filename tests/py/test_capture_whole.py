@@ -257,6 +257,20 @@ def test_sim_is_there_where_the_command_names_it(tmp_path):
     assert "mm" in [op for _, op in calls(tmp_path / "t")[0]]
 
 
+def test_a_run_that_capture_ends_tells_idle_faults_too(tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent("""
+        import torch, ulpscope.sim
+        w = torch.nn.Parameter(torch.ones(4, device="sim:0"))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for _ in range(3):
+            w.exp().sum().backward()
+            optimizer.step()
+    """))  # fmt: skip
+    done = launch(tmp_path, sys.executable, "program.py", ULPSCOPE_SIM_FAULTS="exp:scale;mmm:tf32")
+    assert done.returncode == 0 and "run ended" in done.stderr, done.stderr
+    assert "met by no call: mmm:tf32" in done.stderr
+
+
 def test_ranks_that_capture_in_python_write_a_folder_each(tmp_path):
     (tmp_path / "job.py").write_text(textwrap.dedent(PYTHON_RANKS))
     done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
