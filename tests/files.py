@@ -2,9 +2,12 @@
 """
 The Python tests, each file in a process of its own, one more at a time than there are
 processors (at most four): what one file leaves behind in its process, a device, kernels,
-threads, or a crash, no other file meets.
+threads, or a crash, no other file meets. These processes, and those that tests start, are
+forked with torch loaded (tests/warm); a file with a line `COLD = "why"` starts fresh ones.
 
-The files that took longest the last time start first. Exit code 1: something failed.
+The files that took longest the last time start first; with names of files only those run. What
+each said lies in BUILD/test-output. PYTEST_ADDOPTS has more words for pytest, e.g. --durations=9.
+Exit code 1: something failed.
 """
 
 import concurrent.futures
@@ -14,7 +17,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,24 +28,66 @@ LIMIT = 30 * 60  # seconds for one file: one that hangs is said, and the others 
 
 
 running = set()
+for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):  # ranks' prints would mix; all would be compiled at each start
+    os.environ.pop(name, None)
 
 
-def run(file):
-    """(file, seconds, exit code, output)."""
+class Warm:
+    """The server of processes with torch loaded, and the processor time that they took."""
+
+    def __init__(self, build, folder):
+        self.python, self.log, self.server = build / "warm" / "python", folder / "log", None
+        if not self.python.exists():  # a build without tests
+            return
+        self.settings = {"ULPSCOPE_WARM": str(folder / "socket"), "ULPSCOPE_COLD": sys.executable,
+                         "ULPSCOPE_PYTHON": str(self.python),
+                         "PATH": os.pathsep.join([str(self.python.parent), os.environ["PATH"]])}  # fmt: skip
+        self.server = subprocess.Popen(
+            [sys.executable, ROOT / "tests/warm/server.py", folder / "socket", self.log], start_new_session=True,
+            env={**os.environ, **self.settings})
+        while not (folder / "socket").exists():
+            if self.server.poll() is not None:
+                sys.exit("tests/warm/server.py ended")
+            time.sleep(0.05)
+
+    def start(self, file):
+        """pytest on a file."""
+        warm = self.server and not re.search("^COLD = ", file.read_text(), re.M)
+        return subprocess.Popen(
+            [self.python if warm else sys.executable, "-m", "pytest", file],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, **(self.settings if warm else {})},
+        )  # fmt: skip
+
+    def used(self):
+        """Seconds by test file."""
+        used = Counter()
+        for line in self.log.read_text().splitlines() if self.server else ():
+            file, seconds, _ = line.split(maxsplit=2)
+            used[file] += float(seconds)
+        return used
+
+    def end(self):
+        if self.server:
+            self.server.kill()
+
+
+def run(warm, file):
+    """(file, seconds, those of the processor without what was warm, exit code, output)."""
     begin = time.monotonic()
-    with subprocess.Popen(
-        [sys.executable, "-m", "pytest", str(file)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    ) as process:  # fmt: skip
-        running.add(process)
-        try:
-            output, _ = process.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGABRT)  # faulthandler says where it stood
-            output, _ = process.communicate()
-            output += f"\nended after {LIMIT} s\n".encode()
+    process = warm.start(file)
+    running.add(process)
+    late = threading.Timer(LIMIT, os.killpg, (process.pid, signal.SIGABRT))  # faulthandler says where it stood
+    late.start()
+    output = process.stdout.read()
+    late.cancel()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
     running.discard(process)
-    return file, time.monotonic() - begin, process.returncode, output.decode(errors="replace")
+    seconds = time.monotonic() - begin
+    if seconds > LIMIT:
+        output += f"\nended after {LIMIT} s\n".encode()
+    return file, seconds, used.ru_utime + used.ru_stime, process.returncode, output.decode(errors="replace")
 
 
 def give_up(pool):
@@ -56,28 +104,44 @@ def main():
         took = json.loads(times.read_text())
     except (OSError, ValueError):
         took = {}
-    files = sorted((ROOT / "tests" / "py").glob("test_*.py"))
+    files = [Path(name).resolve() for name in sys.argv[1:]] or sorted((ROOT / "tests" / "py").glob("test_*.py"))
     files.sort(key=lambda file: took.get(file.name, file.stat().st_size / 1000), reverse=True)
-    failed = []
-    at_once = min(4, len(os.sched_getaffinity(0)) + 1)  # many wait: for a start, for another process
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+    with tempfile.TemporaryDirectory(prefix="ulpscope-warm-") as folder:
+        warm = Warm(build, Path(folder))
         try:
-            work = [pool.submit(run, file) for file in files]
-            for n, done in enumerate(concurrent.futures.as_completed(work), 1):
-                file, seconds, code, output = done.result()
-                took[file.name] = round(seconds, 1)
-                tell(f"[{n:3}/{len(files)}] {seconds:6.1f} s  {file.name}", code, output)
-                if code != 0:
-                    failed.append(file.name)
-        except KeyboardInterrupt:
-            give_up(pool)
-            raise
+            failed = all_of(files, warm, took, build / "test-output")
+        finally:
+            warm.end()
     if build.is_dir():
         times.write_text(json.dumps(took, indent=0, sort_keys=True))
     print(f"{len(files) - len(failed)} of {len(files)} files passed")
     if failed:
         print("failed: " + " ".join(sorted(failed)))
     return 1 if failed else 0
+
+
+def all_of(files, warm, took, said):
+    """Runs them; the names of those that failed. What each said is kept in a folder."""
+    said.mkdir(parents=True, exist_ok=True)
+    begin, failed, total = time.monotonic(), [], 0
+    at_once = min(4, len(os.sched_getaffinity(0)) + 1)  # many wait: for a start, for another process
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        try:
+            work = [pool.submit(run, warm, file) for file in files]
+            for n, done in enumerate(concurrent.futures.as_completed(work), 1):
+                file, seconds, used, code, output = done.result()
+                took[file.name] = round(seconds, 1)
+                used += warm.used()[file.name]
+                total += used
+                (said / f"{file.stem}.txt").write_text(output)
+                tell(f"[{n:3}/{len(files)}] {seconds:6.1f} s, {used:6.1f} s of a processor  {file.name}", code, output)
+                if code != 0:
+                    failed.append(file.name)
+        except KeyboardInterrupt:
+            give_up(pool)
+            raise
+    print(f"{time.monotonic() - begin:.0f} s, {total:.0f} s of a processor")
+    return failed
 
 
 def tell(what, code, output):

@@ -325,8 +325,9 @@ def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_p
         f"    '{module}' == 'worker' and os.kill(os.getpid(), 2)\n")  # fmt: skip
     small_trace(tmp_path / "t")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    fresh = os.environ.get("ULPSCOPE_COLD", sys.executable)
     done = subprocess.run(["ulpscope", *words.split()], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": sys.executable},
+                          env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": fresh},
                           cwd=tmp_path, timeout=60)  # fmt: skip
     assert done.returncode == 128 + signal.SIGINT, done.stderr
     assert done.stderr == said and not (tmp_path / "ulpscope-trace").exists()

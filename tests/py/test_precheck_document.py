@@ -174,14 +174,18 @@ def test_the_switch_dumps_what_lies_between_and_lets_the_training_go_on(shim, tm
 
 def test_every_process_writes_its_own_set_of_files(shim, tmp_path):
     """One for each card."""
-    (tmp_path / "main.py").write_text("import api_accuracy_checker.dump\n" + SCRIPT.format(loop="forward_step(x, y)"))
+    (tmp_path / "main.py").write_text("import os\nprint(os.getpid())\nimport api_accuracy_checker.dump\n" +
+                                      SCRIPT.format(loop="forward_step(x, y)"))  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(shim), os.environ.get("PYTHONPATH", "")])}
-    both = [subprocess.Popen([sys.executable, "main.py"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-            for _ in range(2)]  # fmt: skip
+    both = [subprocess.Popen([sys.executable, "main.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for _ in range(2)]  # fmt: skip
+    numbers = []
     for process in both:
-        assert process.communicate(timeout=300)[1].rstrip().endswith("exit after iteration 1.")
+        out, err = process.communicate(timeout=300)
+        assert err.rstrip().endswith("exit after iteration 1.")
+        numbers.append(out.split()[0])
     for word in ("forward", "backward", "stack"):
-        names = {f"{word}_info_{process.pid}.json" for process in both}
+        names = {f"{word}_info_{number}.json" for number in numbers}
         assert {p.name for p in (tmp_path / "step1").glob(f"{word}_*")} == names
 
 

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes with torch loaded, for tests that start many: `python server.py SOCKET LOG`.
+
+A fresh process computes for a second and a half before it has torch. `python.c` stands for an
+interpreter: what it is started with comes here, and a fork of this process runs it, which has
+torch loaded as if the first `import torch` were quick. Settings that a process reads when it
+starts or loads torch (`READ_EARLY`) must be this one's; else a server that has them, SOCKET.1 and
+so on, started when they are asked for again, or the interpreter itself.
+
+The processor time of each goes to LOG, with the test file for which it ran.
+"""
+
+import array
+import atexit
+import ctypes
+import functools
+import gc
+import importlib.abc
+import importlib.machinery
+import io
+import itertools
+import multiprocessing.process
+import os
+import re
+import resource
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import types
+
+ENCODING = sys.stdout.encoding
+EXIT = os._exit  # a program may be watched for its own
+READ_EARLY = re.compile(r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_")
+# ... but for what a fork takes over by itself, or torch reads later.
+READ_LATE = {"PYTHONPATH", "OMP_NUM_THREADS", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_COMPILE_DISABLE"}
+HERE, MOST_SIBLINGS = 1, 8
+LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_STACK", "RLIMIT_CPU")
+
+
+def early(environ):
+    return {k: v for k, v in environ.items() if READ_EARLY.match(k) and k not in READ_LATE}
+
+
+class Request:
+    """What an interpreter was started with."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        words, ancillary, _, _ = connection.recvmsg(4 * 64, socket.CMSG_SPACE(4 * 64))
+        self.numbers, self.given = array.array("i", words), array.array("i")
+        for _, _, data in ancillary:
+            self.given.frombytes(data)
+        of = lambda what: open(f"/proc/{self.pid}/{what}", "rb").read().decode(errors="surrogateescape")  # noqa: E731
+        self.argv = of("cmdline").split("\0")[:-1]
+        self.environ = dict(line.split("=", 1) for line in of("environ").split("\0") if "=" in line)
+        self.folder = os.readlink(f"/proc/{self.pid}/cwd")
+        self.ignored = int(re.search(r"SigIgn:\s*(\w+)", of("status"))[1], 16)
+
+    def options(self):
+        """Of the two that a fork can follow: -I, it looks nowhere but where it is installed, and -u."""
+        return set(itertools.takewhile({"-I", "-u"}.__contains__, self.argv[1:]))
+
+    def words(self):
+        """Those behind options."""
+        return list(itertools.dropwhile({"-I", "-u"}.__contains__, self.argv[1:]))
+
+    def unfit(self):
+        """Why a fork would not be what a fresh process is, apart from what is set; empty where it would."""
+        words = self.words()
+        if not words or words[0] not in ("-c", "-m") and words[0][:1] in ("-", ""):
+            return "its options"
+        if os.sched_getaffinity(self.pid) != os.sched_getaffinity(0):
+            return "its processors"
+        limits = (getattr(resource, name) for name in LIMITS)
+        if any(resource.prlimit(self.pid, limit) != resource.getrlimit(limit) for limit in limits):
+            return "its limits"
+        return "its folder is gone" if self.folder.endswith(" (deleted)") else ""
+
+    def file(self):
+        """The test file for which it is started."""
+        words = " ".join([self.environ.get("PYTEST_CURRENT_TEST", ""), *self.argv])
+        return (re.search(r"test_\w+\.py", words) or ["-"])[0]
+
+
+class Server:
+    def __init__(self, path, log):
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.listening.bind(f"{path}~")
+        self.listening.listen(64)
+        os.rename(f"{path}~", path)
+        self.path, self.others = path, {}
+        self.log = open(log, "a", buffering=1)
+        self.ready = select.poll()
+        self.ready.register(self.listening, select.POLLIN)
+        self.waits, self.runs = {}, {}  # by descriptor: pidfd to a run, connection to its pidfd
+
+    def serve(self):
+        """The request that the process in which this returns is to run; the server never returns."""
+        while True:
+            for fd, _ in self.ready.poll():
+                if fd == self.listening.fileno():
+                    connection, _ = self.listening.accept()
+                    if (request := self.begin(connection)) is not None:
+                        return request
+                elif fd in self.waits:
+                    self.end(fd)
+                elif fd in self.runs:  # who waits was killed
+                    pidfd = self.runs.pop(fd)
+                    self.ready.unregister(fd)
+                    if pidfd in self.waits:
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    def begin(self, connection):
+        try:
+            request = Request(connection)
+            unfit = request.unfit()
+        except OSError:
+            connection.close()
+            return None
+        answer = 0 if unfit else self.sibling(request)
+        if unfit or answer is None:
+            self.log.write(f"{request.file()} 0 {unfit or 'its settings'}\n")
+        if answer == HERE and (answer := os.fork()) == 0:
+            self.forget()
+            return request
+        try:
+            connection.send(struct.pack("i", answer or 0))
+        except OSError:
+            pass
+        if answer is None or answer <= 0:
+            connection.close()
+        else:
+            pidfd = os.pidfd_open(answer)
+            self.waits[pidfd] = answer, connection, request.file()
+            self.runs[connection.fileno()] = pidfd
+            self.ready.register(pidfd, select.POLLIN)
+            self.ready.register(connection, select.POLLHUP)
+        for fd in request.given:
+            os.close(fd)
+        return None
+
+    def sibling(self, request):
+        """Which server has the settings of a request: HERE, -1, -2 and so on, or None that is ready; the
+        second that asks for the same has one started."""
+        wanted = early(request.environ)
+        if wanted == early(os.environ):
+            return HERE
+        key = frozenset(wanted.items())
+        n, asked = self.others.setdefault(key, (len(self.others) + 1, 0))
+        self.others[key] = n, asked + 1
+        if asked == 1 and n <= MOST_SIBLINGS:
+            kept = {k: v for k, v in os.environ.items() if k not in early(os.environ)}
+            subprocess.Popen([os.environ["ULPSCOPE_COLD"], __file__, f"{self.path}.{n}", self.log.name], env=kept | wanted)
+        return -n if os.path.exists(f"{self.path}.{n}") else None
+
+    def end(self, pidfd):
+        pid, connection, file = self.waits.pop(pidfd)
+        _, status, used = os.wait4(pid, 0)
+        self.log.write(f"{file} {used.ru_utime + used.ru_stime:.3f} warm\n")
+        self.ready.unregister(pidfd)
+        os.close(pidfd)
+        if self.runs.pop(connection.fileno(), None) is not None:
+            self.ready.unregister(connection)
+        try:
+            connection.send(struct.pack("i", status))
+        except OSError:
+            pass
+        connection.close()
+
+    def forget(self):
+        """In a fork: nothing of the server is left, but its numbers for others to close."""
+        for _, connection, _ in self.waits.values():
+            connection.detach()
+        self.listening.detach()
+
+
+class Loaded(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds torch, which is loaded already: what waits for its import sees it."""
+
+    def __init__(self, module):
+        self.module, self.spec = module, module.__spec__
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name)
+        if found is None or found.origin != self.spec.origin:  # another one comes first
+            for name in [n for n in sys.modules if n.startswith("torch.")]:
+                del sys.modules[name]
+            return found
+        return importlib.machinery.ModuleSpec("torch", Loaded(self.module), origin=self.spec.origin, is_package=True)
+
+    def create_module(self, spec):
+        spec.submodule_search_locations[:] = self.spec.submodule_search_locations
+        return self.module
+
+    def exec_module(self, module):
+        module.__spec__, module.__loader__ = self.spec, self.spec.loader
+        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, Loaded)]
+
+
+def take_descriptors(request):
+    """Those that it was started with, by their numbers, and no others."""
+    import fcntl
+
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 400) for fd in request.given]
+    request.connection.detach()
+    os.closerange(0, 400)
+    for number, fd in zip(request.numbers, high):
+        os.dup2(fd, number)
+        os.close(fd)
+
+
+def stream(number, name, mode, errors, at_once=False):
+    try:
+        raw = io.FileIO(number, mode, closefd=False)
+    except OSError:
+        return None
+    raw.name = name
+    buffered = io.BufferedReader(raw) if mode == "r" else raw if at_once else io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffered, encoding=ENCODING, errors=errors, write_through=at_once,
+                            line_buffering=number == 2 or raw.isatty())  # fmt: skip
+
+
+def parent_of(stands, me, known):
+    """The parent's number, which is that of who stands for this process; a fork has its own."""
+    if os.getpid() != me:
+        return known()
+    try:
+        with open(f"/proc/{stands}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 1
+
+
+def become(request, path):
+    """This process is from now on what was asked for."""
+    take_descriptors(request)
+    os.setsid()
+    os.chdir(request.folder)
+    for name in set(os.environ) - set(request.environ):
+        del os.environ[name]
+    os.environ.update(request.environ)
+    os.getppid = functools.partial(parent_of, request.pid, os.getpid(), os.getppid)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if request.ignored >> 1 & 1 else signal.default_int_handler)
+    at_once = "-u" in request.options() or bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin, sys.stdout, sys.stderr = streams = (
+        stream(0, "<stdin>", "r", "strict"), stream(1, "<stdout>", "w", "strict", at_once),
+        stream(2, "<stderr>", "w", "backslashreplace", at_once))  # fmt: skip
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = streams
+    sys.executable, sys.orig_argv = request.argv[0], request.argv
+    multiprocessing.process.ORIGINAL_DIR = request.folder
+    own = "" if "-I" in request.options() else os.environ.get("PYTHONPATH", "")
+    sys.path[:] = [p for p in own.split(os.pathsep) if p] + path
+    sys.modules.pop("sitecustomize", None)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__builtins__ = __builtins__
+    torch = sys.modules.pop("torch")
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        torch.set_num_threads(int(threads))
+    sys.meta_path.insert(0, Loaded(torch))
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError:
+        pass
+    return main
+
+
+def run(request, main):
+    how, *rest = request.words()
+    if how == "-m":
+        sys.argv = ["-m", *rest[1:]]
+        sys.path.insert(0, os.getcwd())
+        runpy._run_module_as_main(rest[0])
+    elif how == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path[:0] = [] if "-I" in request.options() else [""]
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv = [how, *rest]
+        sys.path.insert(0, os.path.dirname(os.path.realpath(how)))
+        with open(how, "rb") as file:
+            code = compile(file.read(), how, "exec")
+        main.__file__ = how
+        exec(code, main.__dict__)
+
+
+def told(problem):
+    """An exception that ends it, without the frames of this file."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+        trace = trace.tb_next
+    sys.last_type, sys.last_value, sys.last_traceback = type(problem), problem, trace
+    sys.excepthook(type(problem), problem.with_traceback(trace), trace)
+
+
+def leave(code):
+    """Ends as Python ends, but for taking apart what is loaded: that costs more than to load it."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for file in [f for f in gc.get_objects() if type(f) in (io.TextIOWrapper, io.BufferedWriter)]:
+        try:
+            file.flush()
+        except (OSError, ValueError):  # closed, or nobody reads it
+            pass
+    ctypes.CDLL(None).fflush(None)
+    if code is None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    EXIT(code)
+
+
+def code_of(end):
+    """The exit code of a SystemExit."""
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 255
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def main():
+    import torch  # noqa: F401
+
+    path = [p for p in sys.path if p.startswith((sys.prefix, sys.base_prefix))]
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who started it
+    server = Server(*sys.argv[1:3])
+    gc.collect()
+    gc.freeze()
+    request = server.serve()
+    main = become(request, path)
+    code = 0
+    try:
+        run(request, main)
+    except SystemExit as end:
+        code = code_of(end)
+    except BaseException as problem:
+        told(problem)
+        code = None if isinstance(problem, KeyboardInterrupt) else 1
+    leave(code)
+
+
+if __name__ == "__main__":
+    main()
