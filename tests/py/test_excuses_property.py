@@ -19,11 +19,9 @@ from ulpscope import _core, check_call, judge_call, reference
 from ulpscope.executors.device import Answer, PythonDevice
 from ulpscope.executors.formats import quantize
 from ulpscope.executors.module_call import module_call
-from ulpscope.executors.operands import Timing
 from ulpscope.judges import products
 from ulpscope.judges.hops import strays
 from ulpscope.session import judging as judging
-from ulpscope.session.captured import judge_chain
 
 aten = torch.ops.aten
 SEEDS = (3, 1003)
@@ -805,7 +803,7 @@ class WrongModule(Wrong):
         outputs = call.replay(given, function_of=self.kernel)
         call.mutated = call.results = {}
         answer = Answer({f"out[{i}]": t for i, t in enumerate(outputs)}, "")
-        found = judge_chain(call, answer, Timing(), 0, {})
+        found = judging.judge_given(call, answer, seconds=0)
         return SimpleNamespace(verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason,
                                notes=found.notes)  # fmt: skip
 
@@ -821,22 +819,22 @@ def _perceptron(d):
     return net.bfloat16(), (d.normal(48, 32).bfloat16(),)
 
 
-@aims_at("chained_roundings")
+@aims_at("rounded_between")
 def half_a_gelu_inside(d):
     return WrongModule(*_perceptron(d), lambda out: out * 0.5, at="aten::gelu")
 
 
-@aims_at("chained_roundings")
+@aims_at("rounded_between")
 def a_twenty_fifth_more_inside(d):
     return WrongModule(*_perceptron(d), lambda out: out * 1.04, at="aten::gelu")
 
 
-@aims_at("chained_roundings")
+@aims_at("rounded_between")
 def a_stale_row_inside(d):
     return WrongModule(*_perceptron(d), lambda out: torch.cat([out[:1], out[:-1]]), at="aten::gelu")
 
 
-@aims_at("chained_roundings")
+@aims_at("rounded_between")
 def few_bits_inside(d):
     return WrongModule(*_perceptron(d), lambda out: out.to(torch.float8_e5m2).to(out.dtype), at="aten::addmm")
 

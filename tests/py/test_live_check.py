@@ -289,7 +289,7 @@ def test_a_module_is_judged_from_its_own_inputs_on():
 
 
 def test_modules_inside_which_autocast_rounds_are_held_to_what_that_costs():
-    """Their chain in float64 does not round where autocast does, the yardstick does; an error beyond that is found."""
+    """Their chain in float64 does not round where autocast does, runs that tell what that costs do; an error beyond is found."""
     def forward(net, x):
         with torch.autocast("sim", torch.bfloat16):
             return net(x)
@@ -309,9 +309,14 @@ def test_modules_inside_which_autocast_rounds_are_held_to_what_that_costs():
     assert {(f.op, f.module) for f in judged("aten::addmm:scale").values()} == {("aten::addmm", "up"), ("aten::addmm", "down")}
 
 
-def test_a_model_in_bfloat16_is_not_accused_of_its_own_roundings():
-    net, x = torch.nn.Sequential(Chain(), torch.nn.Linear(32, 16)).to("sim").bfloat16(), torch.randn(16, 16).bfloat16().to("sim")
-    for fault, found in ((None, set()), ("aten::gelu:scale:factor=0.5", {"module:(model)", "module:0", "module:0.act"})):
+@pytest.mark.parametrize("shape", [None, (4, 4)])  # the last step is a view
+def test_a_model_in_bfloat16_is_not_accused_of_its_own_roundings(shape):
+    last = [torch.nn.Unflatten(-1, shape)] if shape else []
+    net = torch.nn.Sequential(Chain(), torch.nn.Linear(32, 16), *last).to("sim").bfloat16()
+    x = torch.randn(16, 16).bfloat16().to("sim")
+    inside = {"module:(model)", "module:0", "module:0.act"}
+    for fault, found in ((None, set()), ("aten::gelu:scale:factor=0.5", inside), ("aten::addmm:scale:factor=1.01", {
+            "module:(model)", "module:0", "module:0.up", "module:1"})):  # fmt: skip
         with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.live_check(level="module") as live:
             net(x)
         assert {f.op for f in live.findings()} == found and live.error is None

@@ -23,11 +23,13 @@ from ..calls.replay import (
     TensorAt,
     draws_random,
     is_collective,
+    is_write,
     makes_on_default_device,
+    mapped,
     promises_nothing,
     substitute,
 )
-from .formats import FORMATS, NATIVE, rounded_once
+from .formats import NATIVE
 from .precision import STANDARD, sources_of, space_of
 
 MOST_CALLS = 256  # of one graph; the modules inside a larger one are judged
@@ -64,28 +66,10 @@ class ModuleCall(Composite):
         """The forward as a function of its tensors, on the device that `place` names."""
         return lambda *tensors: self.replay(tensors, place)
 
-    def rounded(self, seed=None):
-        """The forward in float32 with every result rounded that its operator gives in 16 bits, for a
-        yardstick: what an honest device loses there. With a seed they fall to either side, so that runs tell
-        how large that is. None where no operator rounds."""
-        formats = {id(step.call): self._rounded_by(step) for step in self.steps_taken}
-        if not any(formats.values()):
-            return None
-
-        def run(*tensors):
-            draw = None if seed is None else torch.Generator().manual_seed(seed)
-            return self.replay(tensors, function_of=lambda call: _rounding(call, formats[id(call)], draw))
-
-        return run
-
-    def _rounded_by(self, step):
-        """Paths of what a step gives or writes in 16 bits -> the format's name; nothing of what only shows
-        an argument, which is rounded already, or of what the forward gives, whose own rounding the verdict knows."""
-        call = step.call
-        shown = call.schema is not None and any(r.alias_info for r in call.schema.returns)
-        last = {path for path, n in (*step.gives, *step.takes.items()) if n in self.kept}
-        given = {**({} if shown else call.results), **call.mutated}
-        return {p: LOW[view.dtype] for p, view in given.items() if view.dtype in LOW and p not in last}
+    def on_host(self):
+        """The forward as a function of its tensors on the CPU, an extension's operators by their formulas: those
+        round what they give, and nothing inside."""
+        return lambda *tensors: self.replay(tensors, function_of=_rounds_once)
 
     def replay(self, tensors, place=lambda captured: "cpu", apply=None, function_of=None):
         """Takes the steps on tensors, or on nodes of a graph that `apply(function, args,
@@ -110,10 +94,13 @@ class ModuleCall(Composite):
 def _part(result, path, call, apply):
     """What a path like out[1] or out[0][2] is of a result or of its node."""
     indices = [int(i) for i in re.findall(r"\[(\d+)\]", path)]
-    several = call.schema is not None and len(call.schema.returns) > 1
-    for i in indices if several else indices[1:]:
+    for i in indices if _gives_several(call) else indices[1:]:
         result = apply(operator.getitem, (result, i), {})
     return result
+
+
+def _gives_several(call):
+    return call.schema is not None and len(call.schema.returns) > 1
 
 
 def _on_cpu(call):
@@ -121,30 +108,33 @@ def _on_cpu(call):
     return call.function if space_of(call.op) in STANDARD else sources_of(call)[0].run
 
 
-def _rounding(call, formats, draw):
-    """What computes a step, with what it gives in 16 bits rounded to them: to the nearest, or by chance
-    to one of the two next to it."""
-    function = _on_cpu(call)
+def _rounds_once(call):
+    """The same, as an honest kernel has it: a formula runs in float32, what is given in 16 bits is rounded to them."""
+    function, low = _on_cpu(call), {p: v.dtype for p, v in call.results.items() if v.dtype in LOW}
+    if function is call.function or call.mutated or not low:
+        return function
 
     def run(*args, **kwargs):
-        result = theirs(function, *args, **kwargs)
-        for path, name in formats.items():
-            value = _at(args, kwargs, path) if path in call.mutated else _part(result, path, call, _plainly)
-            side = 0 if draw is None else torch.rand(value.shape, generator=draw, dtype=value.dtype) - 0.5
-            with _disable_current_modes():  # one that keeps all in float32 would undo it
-                value.copy_(rounded_once(value * (1 + side * 2.0 ** (1 - FORMATS[name][0])), name))
-        return result
+        with _disable_current_modes():  # to whom it is one operator
+            wide = theirs(function, *mapped(args, _wide), **mapped(kwargs, _wide))
+        for path, dtype in low.items():
+            wide = _put(wide, [int(i) for i in re.findall(r"\[(\d+)\]", path)][0 if _gives_several(call) else 1 :], dtype)
+        return wide
 
-    return run if formats else function
+    return run
 
 
-def _at(args, kwargs, path):
-    """The argument at a path like args[0][1] or kwargs.out."""
-    found = re.match(r"(?:args\[(\d+)\]|kwargs\.(\w+))(.*)", path)
-    value = args[int(found[1])] if found[1] else kwargs[found[2]]
-    for i in re.findall(r"\[(\d+)\]", found[3]):
-        value = value[int(i)]
-    return value
+def _wide(value):
+    if isinstance(value, torch.dtype):
+        return torch.float32 if value in LOW else value
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in LOW else value
+
+
+def _put(value, places, dtype):
+    """A result in a dtype at a place."""
+    if not places:
+        return value.to(dtype)
+    return type(value)(_put(v, places[1:], dtype) if i == places[0] else v for i, v in enumerate(value))
 
 
 def _plainly(function, args, kwargs):
@@ -160,7 +150,7 @@ class Builder:
         self.known = {}  # (version, dtype, sizes, strides, offset) -> number of the value
         self.current = {}  # storage -> version
         self.steps, self.left_out = [], []
-        self.read = set()  # versions that a step takes
+        self.read = set()  # versions that a step computes with
 
     def add(self, row):
         """One call. Values are told apart by kind until all inputs are known, see `number`."""
@@ -171,7 +161,7 @@ class Builder:
                 if t["role"] != "in":
                     self._forget(t["storage"])
             return
-        numbers = self._numbers(row)
+        numbers, before = self._numbers(row), set(self.read)
         takes = {t["path"]: self._take(t) for t in row["tensors"]
                  if t["role"] == "in" and t["path"] not in numbers}  # fmt: skip
         gives = []
@@ -184,6 +174,8 @@ class Builder:
                 self.made.append(t)
                 self.known[_key(t)] = ("made", len(self.made) - 1)
                 gives.append((t["path"], self.known[_key(t)]))
+        if _only_shows(call):  # what it is given is what it gives
+            self.read = before
         self.steps.append(Step(call, takes, gives, numbers))
 
     def _numbers(self, row):
@@ -241,6 +233,11 @@ class Builder:
         return sorted(r[-1] for r in fresh or best.values())
 
 
+def _only_shows(call):
+    returns = call.schema.returns if call.schema else ()
+    return bool(returns) and all(r.alias_info is not None and not is_write(r) for r in returns)
+
+
 def _key(t):
     return t["version"], t["dtype"], tuple(t["sizes"]), tuple(t["strides"]), t["offset"]
 
@@ -286,6 +283,7 @@ def module_call(request, row_of, read_blob, stand_in=None):
     call = _assembled(builder, kept, request["source"], read_blob, stand_in)
     call.function = lambda *tensors: call.replay(tensors, function_of=_on_cpu)
     learn(call)
+    call.chained = call.low and call.steps > 1  # casts of autocast are steps of it
     return call
 
 

@@ -56,9 +56,6 @@ SETTLING = {"add", "sub", "mul", "div", "neg", "abs", "round", "floor", "ceil", 
 ONE_ROUNDING = {"add", "sub", "rsub", "mul", "_to_copy", "to", "convert_element_type"}
 WHOLE_IN = frozenset({torch.float32, torch.bfloat16, torch.float16})
 LOST, HAS = 2.0**-4, 2.0**-10  # of a result: nothing of it is left; float32 has it
-KNOWN = 1 / 3  # of what known roundings cost, see Reference._nearer
-CHAINS = 3  # runs that tell what they cost
-MOST = 4  # times what float32 loses: who loses that much has no order of adding to allow for
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
 
 
@@ -82,7 +79,6 @@ class Reference:
         self._made = None
         self._inward = False
         self._apart = None
-        self.chained = {}  # path of what is rounded between operators -> whether nearly all that is lost is lost there
         self._lifts = True  # an untested function can be kept in float64
         self._settled = False  # a function stood at its limit in a noisy run
         self.jumps = {}  # path -> what replays crossed
@@ -263,40 +259,11 @@ class Reference:
         low = self.call.numbers
         return with_noise(self.call, {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()})
 
-    def _nearer(self, wide, narrow, contents=None, k=0):
-        """A yardstick that is off by a part of what roundings to 16 bits between operators cost, where
-        that is more. It is the root mean square of some runs: what one of them loses is next to nothing at
-        some elements, by chance. What the rule allows for is another way to compute; these roundings every way
-        has, or fewer."""
-        runs = [_alike(run, wide) for run in self._with_roundings(contents, k)]
-        if not runs:
-            return narrow
-        found = dict(narrow)
-        for p in set(_alike(narrow, wide)).intersection(*runs):
-            off = _root_mean_square([run[p].double() - wide[p] for run in runs]) * KNOWN
-            own = (narrow[p].double() - wide[p]).abs().nan_to_num(0, 0, 0)
-            chain = wide[p] + off.copysign(runs[0][p].double() - wide[p])
-            found[p] = torch.where(off > own, chain.to(narrow[p].dtype), narrow[p])
-            if contents is None and bool((off > own).any()) and off.max() > own.max():
-                some = (off > 0) | (own > 0)
-                self.chained[p] = bool(off[some].median() > MOST * own[some].median())
-        return found
-
-    def _with_roundings(self, contents, k):
-        """What a module gives with the roundings to 16 bits that lie between its operators, which the truth has
-        not: to nearest in the first run, by chance in the others."""
-        rounded = getattr(self.call, "rounded", None)
-        if rounded is None or rounded() is None:
-            return
-        for i in range(CHAINS):
-            first = contents is None and i == 0
-            yield self._in_low(self._run(computed, contents, rounded(None if first else CHAINS * k + i)))
-
     def chain(self, k):
         """Run k of a callable whose operators round to 16 bits what they give in these, to nearest in the first and
         by chance in the others; None where nothing is rounded so between two of them."""
-        if not getattr(self.call, "chained", False) or hasattr(self.call, "rounded"):
-            return None  # a captured forward's yardstick has them
+        if not getattr(self.call, "chained", False):
+            return None
         mode = Chain(None if k == 0 else self.seed + k)
         outputs = self._run_plain(_as_given, None, chained(self.call.on_host(), mode))
         return {p: mode.in_full(t) for p, t in outputs.items()} if mode.any else None
@@ -321,7 +288,7 @@ class Reference:
         narrow = self.narrow()
         if self._untested() and self._lifts and not self._is_alike(narrow):
             self._take_as_it_is(narrow)
-        self.yardstick = self._nearer(self.truth, narrow)
+        self.yardstick = narrow
         if self.truth.keys() != self.yardstick.keys():
             raise BadCall("float64 and float32 give different numbers of outputs")
         if self._untested() and not self.may_draw and _moved_on(state) and self.is_random():
@@ -516,7 +483,7 @@ class Reference:
         try:
             contents = self._perturbed(k, delta)
             wide = self.wide(contents)
-            return wide, self._nearer(wide, self.narrow(contents), contents, k), contents
+            return wide, self.narrow(contents), contents
         except Exception as problem:
             foreign(problem)
             if self._inward:
@@ -708,10 +675,7 @@ class Reference:
     def fan_in(self, path):
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
         share of the inputs and counts the outputs that do not move. A sum of products hangs on two
-        inputs for each term: where there are many, those of the argument with the most count. 1 where
-        roundings between operators take nearly all: another order of adding is nothing beside them."""
-        if self.chained.get(path):
-            return 1.0
+        inputs for each term: where there are many, those of the argument with the most count."""
         live = self._reacts(path)
         if not bool(live.any()):
             return 1.0
@@ -836,15 +800,6 @@ class Reference:
     def _seeded(self, seed):
         torch.default_generator.manual_seed(seed)
         return self.narrow()
-
-
-def _alike(run, wide):
-    return {p: t for p, t in run.items() if p in wide and t.is_floating_point() and t.shape == wide[p].shape}
-
-
-def _root_mean_square(offs):
-    """Of what runs are off by, element by element; of numbers alone."""
-    return torch.stack([d.nan_to_num(0, 0, 0) for d in offs]).square().mean(0).sqrt()
 
 
 def _moved_on(state):

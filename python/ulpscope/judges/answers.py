@@ -54,7 +54,7 @@ def known_of(operands, path, device):
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
         admissible=quantizes or (call.composite and call.steps > 1),
         any_float=bool(getattr(call, "any_float", False)),
-        chained=bool(getattr(call, "keeps_low", False)) or path in reference.chained,
+        chained=bool(getattr(call, "keeps_low", False)),
         products=any(map(multiplies, getattr(call, "names", None) or (name_of_one(call) or call.op,))),
     )  # fmt: skip
 

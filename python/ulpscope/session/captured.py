@@ -35,7 +35,6 @@ from .judging import explain, judge_drawn, judge_given
 WRAPPED = (torch.float64, torch.int64, torch.complex128)  # what torch makes of Python's numbers
 OF_TORCH = (*STANDARD, "fsdp")  # spaces of operators that are torch's own
 MEANWHILE = "another thread wrote an input of it while it ran"
-CHAINED = "held to what the roundings to 16 bits between its operators cost"
 TENSORS = ("Tensor", "List[Tensor]", "Optional[Tensor]", "List[Optional[Tensor]]")
 
 
@@ -83,8 +82,6 @@ def judge_captured(trace, row, seconds, groups, earlier=None):
 def judge_chain(call, answer, timing, seconds, groups):
     """The verdict on what a chain of calls gave, with its cause where there is one to be sought."""
     verdict = judge_given(call, answer, seconds=0)
-    if call.rounded():
-        verdict.notes.append(CHAINED)
     if verdict.verdict in FLAGGED:
         explain(call, verdict, timing, seconds, groups)
     return verdict
@@ -99,8 +96,7 @@ def judge_forward(trace, forward, seconds, groups):
     call.mutated = {}  # a buffer that it writes is judged with the operator that does
     outputs = {f"out[{i}]": _content(item, trace) for i, item in enumerate(call.gave)}
     call.results = {}
-    answer = Answer(as_numbers(call, outputs), "")
-    return call, judge_chain(call, answer, timing, seconds, groups), timing
+    return call, judge_chain(call, Answer(as_numbers(call, outputs), ""), timing, seconds, groups), timing
 
 
 def _as_number(call):
