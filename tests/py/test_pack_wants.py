@@ -11,12 +11,14 @@ import subprocess
 from itertools import zip_longest
 from pathlib import Path
 
+import excuse_ops
 import plain_tensors
 import pytest
 import torch
 import wanted_ops
 from calls import make_call
 from test_corners import OPERATORS as CORNERS
+from test_excuses import CODES
 from test_masked import BAD, MASKS, SDPA, elsewhere, garbage, given, infinite, product, tiles, unread
 from test_own_steps import AS_KNOWN, Sums
 from test_own_steps import CALLS as APART_CALLS
@@ -263,7 +265,21 @@ TOGETHER = {
     "none: of one output": (HALVES, lambda x: (x.exp(), 7 * x), "pass"),
     "none: the other is off": (HALVES, lambda x: (x.exp() * 1.01, 7 * x), "wrong"),
 }  # fmt: skip
-OWN.update(READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER)
+# ---- the rows of docs/excuses.md ----
+
+DRAWN = {"law", "spread", "mask_unclear", "mask_sample", "unsaid"}
+# Rows that no pack and no trace has: of callables, of a formula in place of an operator, of ranks, of what a device
+# writes beside its outputs.
+OF_NO_TRACE = {"rounded_between", "dtype", "collective", "learnt_writes"}
+OF_CASES = {
+    "corner": "corner: ", "step": "more steps", "admissible": "quantized: ", "overflow": "a sum that", "own_steps": "own steps: ",
+    "masked": "hidden: ", "unwritten": "unwritten: ", "zero_division": "divided", "bad_index": "out of range",
+    "rounded_scalars": "rounded: ", "in_rows": "in rows", "gauge": "gauge: ", "order": "order: ", "none_result": "none: ",
+}  # fmt: skip
+ROWS = {f"{code}: a wrong kernel": excuse_ops.case(code) for code in excuse_ops.NAMED.keys() - OF_CASES.keys() - DRAWN}
+ROWS = {name: ((row.op, row.args), lambda *a, row=row, **k: row.outputs,
+               "undefined" if name.startswith("no_reference") else "wrong") for name, row in sorted(ROWS.items())}  # fmt: skip
+OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
@@ -295,7 +311,7 @@ def said(tmp_path_factory):
         checked[name] = call, judge_call(call, device, seconds=0)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    run("pack", folder / "trace", "-o", folder / "pack", "--import", "wanted_ops", env=environment)
+    run("pack", folder / "trace", "-o", folder / "pack", "--import", "wanted_ops", "--import", "excuse_ops", env=environment)
     packed = {}
     groups = {}
     for name, ((_, args), _) in CASES.items():
@@ -382,3 +398,20 @@ def test_a_verdict_on_outputs_says_what_a_check_says(said, name):
                                   outputs=given if len(given) > 1 else given[0], cause=False)  # fmt: skip
     assert (verdict.verdict, verdict.sentence, "; ".join(verdict.notes)) == (checked, sentence, notes)
     assert verdict.effective_bits == bits or math.isnan(verdict.effective_bits)
+
+
+def test_every_row_of_the_excuses_has_cases():
+    assert set(CODES) == DRAWN | OF_NO_TRACE | OF_CASES.keys() | {name.partition(":")[0] for name in ROWS}
+    assert all(any(name.startswith(start) for name in CASES) for start in OF_CASES.values())
+
+
+@pytest.mark.parametrize("code", ["law", "spread"])
+def test_a_live_check_says_of_draws_what_a_verdict_on_outputs_says(code, tmp_path):
+    """A pack says that it takes a device that can be asked again (test_pack)."""
+    row = excuse_ops.case(code)
+    with TraceWriter(tmp_path / "trace") as t:
+        t.add(row.op, *row.args, out=[row.outputs])
+    with _core.Trace(str(tmp_path / "trace")) as trace:
+        live = told(*judge_captured(trace, trace.call(1), 0, host.Groups())[:2])
+    verdict = ulpscope.judge_call(operator(row.op), row.args, outputs=row.outputs, cause=False)
+    assert (verdict.verdict, verdict.sentence, "; ".join(verdict.notes)) == (live[0], *live[2:])
