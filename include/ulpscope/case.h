@@ -202,8 +202,6 @@ typedef struct usc_case_output {
     bool readings;      /* UNREAD, UNWRITTEN, READING, OWN_STEP, CHAIN may be asked */
     bool bare;          /* nothing is known but the reference, and maybe a scale: REPLAY
                            is answered in sums of S alone, and nothing is excused */
-    bool sight;         /* the first look beside R alone stands: `pass` or `unjudged`. Of
-                           pieces of an output that another one has settled */
     bool keep; /* `device` is nobody's output but has the form of a right one: nothing is
                   judged, all is asked that may be asked of any output, and what the
                   answers come to is kept (usc_case_kept) */

@@ -454,6 +454,7 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     c->apart = (struct usc_case_apart){0};
     c->chain = (struct usc_case_chain){0};
     c->o = *o;
+    c->sight = c->whole.n_pieces > 0 && c->whole.settled && !o->keep;
     c->device = *o->device;
     c->o.device = &c->device;
     c->o.path = usc_case_text(c, o->path);

@@ -25,7 +25,11 @@ static bool same_number(double a, double b)
 static usc_status after_first(usc_case *c, usc_error *err)
 {
     const bool pass = c->f.verdict == USC_VERDICT_PASS;
-    if (c->o.sight) {
+    if (c->sight && !pass && usc_case_is_far_worse(c)) { /* all of it, then */
+        c->sight = false;
+        return usc_case_go(c, usc_case_float);
+    }
+    if (c->sight) {
         c->stage = NULL;
         return usc_case_keep(c, err);
     }

@@ -430,7 +430,7 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;
     /* beside |R| alone */
-    if (c->look.j.verdict == USC_VERDICT_PASS || c->o.sight) return done(c, err);
+    if (c->look.j.verdict == USC_VERDICT_PASS || c->sight) return done(c, err);
     c->look.scaled = true;
     if (c->o.linear) return usc_case_ask(c, USC_WANT_SLOPE, 0, at_slope);
     return usc_case_trust(c, first_replay, err);

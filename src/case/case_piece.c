@@ -206,6 +206,44 @@ void usc_case_put_part(usc_case *c, const usc_case_part *part)
     if (!c->keeping.failed) w->parts[w->n_parts++] = (usc_case_parts){c->found->n, *part};
 }
 
+/* ---- pieces beside one that is accused ---- */
+
+#define FAR_WORSE 4 /* times as far off: who is no worse is told by the one that is */
+
+static bool is_bad(const usc_finding *f)
+{
+    return f->numbers == USC_NUMBERS_ALL && f->judgement.n_bad > 0;
+}
+
+static double furthest(const usc_finding *f)
+{
+    return f->numbers == USC_NUMBERS_ALL ? f->judgement.max : 0;
+}
+
+bool usc_case_is_far_worse(const usc_case *c)
+{
+    const struct usc_case_whole *w = &c->whole;
+    if (is_bad(&c->f) != w->settled_bad) return is_bad(&c->f);
+    return furthest(&c->f) > FAR_WORSE * w->settled_max;
+}
+
+/* Takes what is accused of the last piece for what settles the call, where it is worse.
+ */
+static void settle(usc_case *c)
+{
+    struct usc_case_whole *w = &c->whole;
+    for (size_t i = w->pieces[w->n_pieces - 1]; i < c->found->n; i++) {
+        const usc_finding *f = c->found->items[i];
+        if (!usc_verdict_flagged(f->verdict)) continue;
+        const bool worse = !w->settled || is_bad(f) > w->settled_bad ||
+                           (is_bad(f) == w->settled_bad && furthest(f) > w->settled_max);
+        w->settled = true;
+        if (!worse) continue;
+        w->settled_bad = is_bad(f);
+        w->settled_max = furthest(f);
+    }
+}
+
 usc_status usc_case_go_on(usc_case *c, bool *decides, usc_error *err)
 {
     struct usc_case_whole *w = &c->whole;
@@ -218,6 +256,7 @@ usc_status usc_case_go_on(usc_case *c, bool *decides, usc_error *err)
         w->worst = worst;
         *decides = true;
     }
+    settle(c);
     return usc_case_ask(c, USC_WANT_PIECE, k + 1, take_piece);
 }
 

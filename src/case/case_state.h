@@ -173,9 +173,13 @@ struct usc_case {
         size_t *pieces;           /* the first finding of each */
         size_t n_pieces, room;    /* 0: the outputs are no pieces */
         const usc_finding *worst; /* of all pieces that were gone on from */
+        bool settled;             /* one of these is accused: what else is no worse is */
+        bool settled_bad;         /* told by it; it has NaN or Inf out of place, */
+        double settled_max;       /* and its worst element is so far off */
         usc_case_parts *parts;
         size_t n_parts, parts_room;
     } whole;
+    bool sight;    /* of a piece beside one that is accused the first look stands */
     int64_t large; /* as in the options */
     double work_of_sample;
     int fewest;
@@ -324,6 +328,8 @@ usc_case_stage usc_case_take_apart;
 
 /** Whether an output that is accused is to be held to what its callable's own roundings
  * to 16 bits cost; then that, and `resume` where they do not explain it. */
+/** Whether what was seen of a piece is far worse than what settled the call. */
+bool usc_case_is_far_worse(const usc_case *c);
 bool usc_case_may_chain(const usc_case *c);
 usc_status usc_case_chain(usc_case *c, usc_case_stage *resume);
 

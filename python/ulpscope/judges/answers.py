@@ -322,14 +322,13 @@ class Way:
     readings: object = None  # other readings of the call
     outputs: object = None  # all as they came
     later: object = None  # Later, of a call that only carries elements
-    sight: bool = False  # nothing but the truth itself is asked
     part: object = None  # function: path -> where that output lies in the whole one (usc_case_part)
 
 
 def judge(way, operands, path, device):
     """Adds what a case finds of one output to its findings."""
     more = dict(part=way.part(path)) if way.part else {}
-    answer_all(way, operands, path, device, narrow=way.narrow, sight=way.sight, carries=way.later is not None, **more)
+    answer_all(way, operands, path, device, narrow=way.narrow, carries=way.later is not None, **more)
 
 
 def answer_all(way, operands, path, device, **more):

@@ -6,13 +6,11 @@ from .. import _core
 from .._core import Finding, Findings
 from ..calls.exact import carries
 from ..calls.foreign import foreign
-from ..calls.verdicts import FLAGGED, clause
+from ..calls.verdicts import clause
 from ..executors.operands import Operands
 from . import answers, products, rows
 from .carried import carried
 from .readings import Readings, as_held, clear_of_memory, held_to
-
-FAR_WORSE = 4  # times as far off as a piece that is accused: what else is judged beside it
 
 
 def judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
@@ -25,11 +23,11 @@ def judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda 
     return case.findings, operands, None
 
 
-def _judged(case, operands, answer, narrow, steps, part=None, sight=False):
+def _judged(case, operands, answer, narrow, steps, part=None):
     """The operands by which a case judged the outputs of an answer, to all readings of the call. Those of a call
     that only carries elements begin when they are needed, which they seldom are."""
     readings = operands.readings = operands.readings or Readings(operands.call, operands.timing, steps=steps)
-    way = answers.Way(case, narrow, readings, answer.outputs, sight=sight, part=part)
+    way = answers.Way(case, narrow, readings, answer.outputs, part=part)
     if not answer.trespass and carried(operands, answer.outputs.keys()):
         way.later = answers.Later(operands)
         for path, device in answer.outputs.items():
@@ -52,7 +50,7 @@ def _in_pieces(case, call, answer, timing, steps):
     forms = [(path, t.shape) for path, t in answer.outputs.items()]
     case.call(call.op, call.sequence, forms, rows.largest_input(call), product.n_rows if product else 0,
               product.fan_in if product else 0)  # fmt: skip
-    pieces = kept = settled = None
+    pieces = kept = None
     while (want := case.next()) is not None:
         if want[0] == "checksum":
             case.give(product.checksums())
@@ -65,12 +63,8 @@ def _in_pieces(case, call, answer, timing, steps):
             continue
         case.tell()
         case.next()
-        operands, own, before = Operands(piece.call, timing), _taken(steps, piece.take), len(case.findings)
-        sight = settled is not None and not _is_far_worse(operands, piece, own, settled)
-        operands = _judged(case, operands, piece.answer, True, own, piece.part, sight)
-        found = [case.findings[i] for i in range(before, len(case.findings))]
-        if not sight and any(one.verdict in FLAGGED for one in found):
-            settled = max([settled or (False, 0.0), *map(_how_far, found)])
+        own = _taken(steps, piece.take)
+        operands = _judged(case, Operands(piece.call, timing), piece.answer, True, own, piece.part)
         if case.go_on():
             kept, piece = (operands, piece), kept and kept[1]
         del operands
@@ -79,22 +73,6 @@ def _in_pieces(case, call, answer, timing, steps):
     if kept is not None:
         call.storages.let_go()
     return kept
-
-
-def _how_far(finding):
-    """How bad a finding looks: whether there is a NaN or Inf out of place, and the worst element."""
-    numbers = finding.numbers or {}
-    return numbers.get("n_bad", 0) > 0, numbers.get("max", 0.0)
-
-
-def _is_far_worse(operands, piece, steps, settled):
-    """Whether a piece, looked at once, is far worse than one that is accused; what is not is told by that one."""
-    look = _core.Case(Findings())
-    _judged(look, operands, piece.answer, False, steps, sight=True)
-    worst = look.findings.worst
-    if worst is None or worst.verdict != "unjudged":
-        return False
-    return _how_far(worst) > (settled[0], settled[1] * FAR_WORSE)
 
 
 def _cut(call, answer):
