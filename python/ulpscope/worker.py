@@ -64,12 +64,14 @@ def prepare(settings):
     import torch
 
     from .calls.homes import import_modules
+    from .executors.device import PACKAGES
     from .executors.uncompiled import leave_compiler_out
     from .executors.warm import warm
 
     torch.set_num_threads(max(1, settings["threads"]))
     warm()
-    import_modules(settings["recorded"], settings["imports"])
+    package = PACKAGES.get((settings.get("device") or "").partition(":")[0])
+    import_modules(settings["recorded"], settings["imports"], package)
     leave_compiler_out()
 
 

@@ -374,6 +374,30 @@ def test_two_ranks_have_results_of_their_own(tmp_path):
     assert all((tmp_path / f"out/rank-{rank}/result.db").exists() for rank in (0, 1))
 
 
+NEEDS_SIM = """
+import torch
+@torch.library.custom_op("vendored::twice", mutates_args=(), device_types="cpu")
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x.float() * 2
+twice.register_kernel("sim")(lambda x: x.float() * 2.5)  # as an extension that the package of the device comes before
+"""
+
+
+def test_an_extension_that_needs_the_package_of_its_device(tmp_path):
+    """The judge, which computes on the CPU, imports that first; what cannot be imported is said."""
+    (tmp_path / "vendored.py").write_text(NEEDS_SIM)
+    (tmp_path / "gone.py").write_text("import sys, torch\nassert sys.argv[-1] == 'here', 'not without here'\n"
+                                      "lib = torch.library.Library('gone', 'DEF')\nlib.define('same(Tensor x) -> Tensor')\n"
+                                      "lib.impl('same', lambda x: x.clone(), 'PrivateUse1')\n")  # fmt: skip
+    (tmp_path / "script.py").write_text("import torch, ulpscope, ulpscope.sim, vendored, gone\nx = torch.ones(4, device='sim')\n"
+                                        "with ulpscope.live_check(ops='vendored::*,gone::*') as live:\n    torch.ops.vendored.twice(x)\n    torch.ops.gone.same(x)\n"
+                                        "print(*(f.op + ' ' + f.verdict for f in live.findings()))\nprint(live.not_judged())\n")  # fmt: skip
+    done = subprocess.run([sys.executable, "script.py", "here"], capture_output=True, text=True, cwd=tmp_path)
+    found, left = done.stdout.splitlines()
+    assert found == "vendored::twice wrong", done
+    assert "gone.py, which the program had, cannot be imported: AssertionError: not without here" in left, done
+
+
 # ---- what was not judged ----------------------------------------------------------------------
 
 SCRIPT = '''

@@ -268,10 +268,12 @@ def test_options_that_cannot_be_are_refused_before_python_starts(odd, words, sai
 
 
 def test_the_command_writes_the_folder(odd, tmp_path):
-    done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--device=cpu"],
+    (tmp_path / "beside.py").write_text("")  # a module by its name, as `check --import` takes it
+    done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--import", "beside", "--device=cpu"],
                           capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
     assert done.returncode == 0 and f"{tmp_path}/repro-1: aten::mm" in done.stderr, done.stderr
-    assert "['colorsys'] + option" in (tmp_path / "repro-1" / "repro.py").read_text()
+    assert "NOT TRIED" not in done.stderr
+    assert f"sys.path.append({str(tmp_path)!r}) or ['colorsys', 'beside'] + option" in (tmp_path / "repro-1" / "repro.py").read_text()
     gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x"],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert gone.returncode == 2 and "no such" in gone.stderr and not (tmp_path / "x").exists()

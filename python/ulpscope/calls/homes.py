@@ -71,16 +71,38 @@ def _file(module):
     return os.path.realpath(module) if module.endswith((".py", ".so")) else module
 
 
-def import_modules(recorded, named):
+def folder_beside(modules):
+    """The current folder, where one of these modules lies in it and only there is found by its name; None."""
+    here = os.path.realpath(os.getcwd())
+    for module in modules:
+        spec = None if module.endswith((".py", ".so")) else importlib.util.find_spec(module.partition(".")[0])
+        places = [os.path.dirname(p) for p in spec.submodule_search_locations or [spec.origin or ""]] if spec else []
+        if any(os.path.realpath(place) == here for place in places):
+            return here
+    return None
+
+
+failed = {}  # module of a captured program -> why it cannot be imported here
+
+
+def import_modules(recorded, named, package=None):
     """What the captured program had, as far as it is here, and what --import names. A file that
-    registers operators may be run once only."""
-    for module in recorded:
-        # It may be gone: then its operators are unknown here, and the verdict of their calls
-        # says what to do.
+    registers operators may be run once only, and may need the package that brings the device."""
+    if recorded and package is not None:
         with set_aside():
+            importlib.import_module(package)
+    for module in recorded:
+        try:
             import_it(module)
+        except Exception as problem:  # it may be gone: the verdict of the calls of its operators says so
+            failed[module] = f"{type(foreign(problem)).__name__}: {problem}".split("\n")[0][:200]
     there = {_file(module) for module in recorded}
     for module in named:
         if _file(module) not in there:
             there.add(_file(module))
             import_it(module)
+
+
+def not_imported():
+    """What of the captured program's cannot be imported here and why, for a sentence; ""."""
+    return "; ".join(f"{module}, which the program had, cannot be imported: {why}" for module, why in failed.items())

@@ -17,7 +17,7 @@ import torch
 from .contents import Contents
 from .foreign import theirs
 from .functions import find as function_named
-from .homes import OPERATOR_HOMES, operator
+from .homes import OPERATOR_HOMES, not_imported, operator
 from .shown import Shown
 
 FUNCTIONAL = "_c10d_functional::"
@@ -202,7 +202,13 @@ def unknown(name):
     if home:
         return BadCall(f"operator {name} is unknown here: {home[0].partition('.')[0]} of this "
                        "environment does not bring it")  # fmt: skip
-    problem = BadCall(f"operator {name} is unknown here; name the module or the .py file that "
+    return _importable(f"operator {name} is unknown here")
+
+
+def _importable(what):
+    """BadCall about something that a module of the user's brings."""
+    why = not_imported()
+    problem = BadCall(f"{what} ({why})" if why else f"{what}; name the module or the .py file that "
                       "registers it with --import, live_check(imports=[...])")  # fmt: skip
     problem.importable = True
     return problem
@@ -217,8 +223,7 @@ def resolve(name):
         raise unknown(name)
     found = function_named(name)
     if found is None:
-        problem = BadCall(f"function {name} is unknown here; name the module or the .py file that "
-                          "registers it with --import, live_check(imports=[...])")  # fmt: skip
+        problem = _importable(f"function {name} is unknown here")
         problem.importable = not name.startswith("torch.")
         raise problem
     return found

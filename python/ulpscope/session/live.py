@@ -16,7 +16,7 @@ from ..calls.replay import BadCall
 from ..calls.verdicts import FLAGGED
 from ..causes import host
 from ..executors import formulas, process
-from ..executors.device import UnknownDevice
+from ..executors.device import PACKAGES, UnknownDevice
 from ..executors.threads import Threads
 from ..judges import wording
 from . import handed, identity
@@ -168,7 +168,7 @@ class Judge:
             self.fed = Fed(trace, self.device)
         new = set(json.loads(trace.meta("imports") or "[]")) - self.imported
         self.imported |= new
-        import_modules(sorted(new), [])
+        import_modules(sorted(new), [], PACKAGES.get(self.home))
 
     def _works(self, trace):
         """Yields what is to be judged: calls, or forwards of modules."""

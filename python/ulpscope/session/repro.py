@@ -166,7 +166,7 @@ def read(options):
     trace = _core.Trace(options.folder)
     recorded = json.loads(trace.meta("imports") or "[]")
     sys.path.insert(0, os.getcwd())
-    import_modules(recorded, options.imports)
+    import_modules(recorded, options.imports, repro_script.PACKAGES.get(options.device.partition(":")[0]))
     row = trace.call(options.sequence)
     call = call_from(row, trace.blob)
     imports = [] if space_of(call.op) in STANDARD else recorded

@@ -8,6 +8,7 @@ import os
 import torch
 
 from .. import _core
+from ..calls.homes import folder_beside
 from ..calls.replay import DeviceAt, TensorAt, makes_on_default_device, segments
 from ..executors.device import PACKAGES
 from ..executors.placement import known_on_host
@@ -83,9 +84,11 @@ def text_of(call, home, device, imports, about, path):
     text, kind = Text(call, home), device.split(":")[0]
     tensors = {name: torch.view_as_real(t) if t.is_complex() else t for name, t in text.stored.items()}
     _core.write_tensors(path, tensors)
+    folder = folder_beside(imports)
     imports = [os.path.abspath(m) if m.endswith(".py") else m for m in (PACKAGES.get(kind), *imports) if m]
     parts = {"about": about, "arguments": text.arguments(), "operator": operator_text(call.op),
              "where": f'"cpu" if name in {text.on_host} else device' if text.on_host else "device",
              "dtype": f"x.dtype if name in {text.exact} else cast(x.dtype)" if text.exact else "cast(x.dtype)",
-             "device": repr(device), "imports": repr(list(dict.fromkeys(imports)))}  # fmt: skip
+             "device": repr(device),
+             "imports": (f"sys.path.append({folder!r}) or " if folder else "") + repr(list(dict.fromkeys(imports)))}  # fmt: skip
     return _core.script(parts, tensors)

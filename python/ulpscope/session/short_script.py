@@ -10,6 +10,7 @@ import zlib
 import torch
 
 from ..calls.foreign import foreign
+from ..calls.homes import folder_beside
 from ..calls.replay import DeviceAt, TensorAt, plain, segments
 from ..executors.device import PACKAGES, PEERS
 from ..executors.reference import Reference
@@ -133,7 +134,9 @@ def import_lines(how):
     """Lines that import what brings the device and the operators, and set the number of threads where that matters."""
     kind = PACKAGES.get(how["device"].split(":")[0])
     modules = [m for m in (kind, *how["imports"]) if m]
-    lines = [f"__import__('runpy').run_path({m!r})" if m.endswith(".py") else f"import {m}" for m in modules]
+    folder = folder_beside(how["imports"])
+    lines = [f"__import__('sys').path.append({folder!r})"] if folder else []
+    lines += [f"__import__('runpy').run_path({m!r})" if m.endswith(".py") else f"import {m}" for m in modules]
     if how.get("via") in PEERS:  # no backend that torch brings
         lines.append(f"__import__('ulpscope.executors.peers', fromlist=['*']).register({how['via']!r})")
     return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]

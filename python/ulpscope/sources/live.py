@@ -185,8 +185,10 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
 
     def summary(self):
         """What was judged so far, without waiting: a line, and one more where not all was."""
-        found = len(self.so_far())
+        found, waits = len(self.so_far()), self.judge.waiting() if self.judge is not None else 0
         line = f"{self.n_judged} call{'s' * (self.n_judged != 1)} judged, {found} finding{'s' * (found != 1)}"
+        if waits:
+            line += f"; {waits} recorded call{'s' * (waits != 1)} not judged yet: findings() waits for them"
         return "\n".join(filter(None, (line, self.not_judged())))
 
     def _told(self):

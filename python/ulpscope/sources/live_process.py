@@ -113,6 +113,11 @@ class Judge:
         with self.news:
             return sum(size for size, _ in self.pending.values())
 
+    def waiting(self):
+        """Calls that are recorded and not judged."""
+        with self.news:
+            return sum(calls for _, calls in self.pending.values())
+
     def announce(self, trace, size, calls):
         """A trace is finished by a thread now, and comes with `take`."""
         with self.news:
