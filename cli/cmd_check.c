@@ -75,7 +75,9 @@ static const cli_entry options[] = {
     {OPT_BUDGET, "budget", "TIME", NULL,
      "stop after 90s, 10m or 1h, the most telling calls first: one per signature (rare "
      "operators before others), one per signature and module class, then those of the "
-     "worst operators; the same command goes on with what was left out"},
+     "worst operators; the same command goes on with what was left out (--time is the "
+     "same)"},
+    {OPT_BUDGET, "time", "TIME", NULL, NULL},
     {OPT_STANDARD, "standard", "NAME", "ulpscope",
      "judge by another rule: ascend-v1, ascend-absolute, ascend-ulp, ascend-benchmark, "
      "torch-close, allclose:ATOL,RTOL, ulp:K, bitwise, cosine:X, neuron-3way, "

@@ -47,7 +47,9 @@ static const cli_entry own_options[] = {
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {OPT_TIME, "time", "TIME", NULL,
-     "stop after 90s, 10m or 1h (default: 10m, or when --cases are done)"},
+     "stop after 90s, 10m or 1h (default: 10m, or when --cases are done; --budget is the "
+     "same)"},
+    {OPT_TIME, "budget", "TIME", NULL, NULL},
     {OPT_CASES, "cases", "N", NULL,
      "stop when N cases are judged (default: when the time is over)"},
     {OPT_SEED, "seed", "S", "0", "which cases: those of a seed are always the same"},

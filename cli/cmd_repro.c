@@ -8,13 +8,15 @@
 #include "cli.h"
 #include "cli_python.h"
 
-enum { OPT_DEVICE = 256, OPT_IMPORT };
+enum { OPT_DEVICE = 256, OPT_IMPORT, OPT_FAULTS };
 
 static const cli_entry own_options[] = {
     {OPT_DEVICE, "device", "DEVICE", NULL,
      "what the script tries unless told otherwise (default: what captured the trace)"},
     {OPT_IMPORT, "import", "MODULE", NULL,
      "import this first: it registers custom operators; may be repeated"},
+    {OPT_FAULTS, "faults", "SPEC", NULL,
+     "plant faults in the simulated device, as in ulpscope check"},
     {'o', "out", "DIR", "repro-SEQUENCE", "the folder; it must not be there yet"},
     {0}};
 
@@ -46,6 +48,7 @@ typedef struct settings {
     const char **word; /* ends with NULL */
     size_t n;
     char sequence[24], out[48];
+    bool planted;
 } settings;
 
 static bool take(settings *s, int key)
@@ -60,6 +63,9 @@ static bool take(settings *s, int key)
     case OPT_IMPORT:
         s->word[s->n++] = optarg;
         return true;
+    case OPT_FAULTS: /* the script's process has it from here, too */
+        s->planted = true;
+        return setenv("ULPSCOPE_SIM_FAULTS", optarg, 1) == 0;
     case 'o':
         s->word[OUT] = optarg;
         return true;
@@ -84,6 +90,10 @@ static bool parse(int argc, char **argv, settings *s)
     (void)snprintf(s->out, sizeof s->out, "repro-%lld", (long long)call);
     s->word[SEQUENCE] = s->sequence;
     if (s->word[OUT] == NULL) s->word[OUT] = s->out;
+    if (s->planted && s->word[DEVICE][0] != '\0' &&
+        strncmp(s->word[DEVICE], "sim", 3) != 0)
+        return cli_fail("--faults: only the simulated device has planted faults; use "
+                        "--device sim:0") == 0;
     if (access(s->word[OUT], F_OK) != 0) return true;
     return cli_fail("%s is there already; name another folder with -o", s->word[OUT]) ==
            0;

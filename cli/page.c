@@ -92,7 +92,7 @@ void cli_page_print(const cli_page *page, FILE *to)
     for (int l = 0; page->options[l] != NULL; l++) {
         if (l == 0) (void)fputc('\n', to);
         for (const cli_entry *e = page->options[l]; e->key != 0; e++)
-            print_entry(page, e, to);
+            if (e->help != NULL) print_entry(page, e, to);
     }
     if (page->examples != NULL) (void)fprintf(to, "\nexamples:\n%s", page->examples);
     char codes[512];

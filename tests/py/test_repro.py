@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from traces import TraceWriter
 
 import ulpscope.reference
 from ulpscope.session import repro as _repro
+from ulpscope.sources import waiting
 
 torch.manual_seed(11)
 W = torch.randn(64, 64)
@@ -167,8 +169,9 @@ FAULTS = {
 
 
 def command(trace, out, faults="", device="sim:0"):
-    return subprocess.run(["ulpscope", "repro", f"{trace}#1", "--device", device, "-o", out], capture_output=True,
-                          text=True, timeout=300, env={**os.environ, "ULPSCOPE_SIM_FAULTS": faults})  # fmt: skip
+    planted = ["--faults", faults] if faults else []
+    return subprocess.run(["ulpscope", "repro", f"{trace}#1", "--device", device, "-o", out, *planted], capture_output=True,
+                          text=True, timeout=300, env={**os.environ, "ULPSCOPE_SIM_FAULTS": ""})  # fmt: skip
 
 
 def elements(folder):
@@ -190,6 +193,7 @@ def test_a_planted_fault_is_handed_on_small_and_proven(tmp_path, fault):
     assert len((tmp_path / "out" / "repro.py").read_text().splitlines()) <= 40
     told = (tmp_path / "out" / "report.md").read_text()
     assert told.startswith(f"## `{case[0]}` on `sim:0`: ") and cause in told and "it fails (exit code 1)" in told
+    assert f"planted faults: `{fault}`" in told
     alone = run_script(tmp_path / "out", env={**os.environ, "ULPSCOPE_SIM_FAULTS": fault})
     assert alone.returncode == 1, alone
     if fault.startswith("mm"):  # the fault, and nothing else, is what fails
@@ -258,6 +262,7 @@ def test_a_function_under_autocast_is_told_by_the_operators_below(tmp_path, caps
     (["t"], "t names no call; write t#SEQUENCE"), ([], "one call"),
     (["t#1", "--device", "python:a:b"], "one that torch has"), (["t#1", "t#2"], "one call"),
     (["t#1", "-o", "there.py"], "there.py is there already"), (["t#x"], "t#x names no call"),
+    (["t#1", "--device", "cuda:0", "--faults", "mm:tf32"], "only the simulated device"),
     (["t#1", "--dvice", "cpu"], "did you mean --device?"), (["t#1", "-o"], "needs a value"),
 ])  # fmt: skip
 def test_options_that_cannot_be_are_refused_before_python_starts(odd, words, said):
@@ -265,6 +270,20 @@ def test_options_that_cannot_be_are_refused_before_python_starts(odd, words, sai
                           env={**os.environ, "ULPSCOPE_PYTHON": "/nowhere"}, timeout=60)  # fmt: skip
     assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("ulpscope repro: ")
     assert done.stderr.count("\n") == 1 and (odd.parent / "there.py").read_text() == "mine"
+
+
+def test_what_takes_its_time_says_what_it_is_at(monkeypatch, capsys):
+    """A word where a part takes longer than anybody waits, none where all goes fast."""
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.2)
+    w = waiting.Waiting()
+    w.at("nobody asked")
+    w.begin("repro", "loading")
+    w.at("reading")
+    time.sleep(0.5)
+    w.at("judging")
+    w.end()
+    time.sleep(0.3)
+    assert capsys.readouterr().err == "ulpscope repro: reading ...\n"
 
 
 def test_the_command_writes_the_folder(odd, tmp_path):

@@ -20,6 +20,7 @@ from ..executors.device import open_device
 from ..executors.precision import STANDARD, space_of
 from ..judges import wording
 from ..sources import fuzz, short_programs
+from ..sources.waiting import waiting
 from . import repro, short
 from .short_script import LINES, NoScript, Script, plain_text
 
@@ -164,6 +165,7 @@ def of_program(options):
             failure.verdict = judged(call, device, folder.how)
             if failure.verdict.verdict in FLAGGED:
                 shows = folder.shows if folder.shows(call, failure.verdict) else None
+                waiting.at("making the program smaller, as long as it fails in the same way")
                 program, failure.verdict = short.shrunk(program, failure.verdict, device, shows)
                 program, failure.call, failure.verdict = short.texts(program, failure.verdict, device, shows)
                 folder.known["op"] = failure.call.op = short.culprit(program, device)[0]

@@ -23,6 +23,7 @@ from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
 from ..executors.precision import STANDARD, space_of
 from ..executors.reference import Reference
 from ..judges import wording
+from ..sources.waiting import waiting
 from . import identity, repro_script, shrink
 from .judging import Verdict, judge_call, judge_given
 
@@ -73,6 +74,8 @@ class Folder:
         self.known |= {"call": row["sequence"], "module": row.get("module_path")}
         facts = identity.environment() | identity.device_facts(self.device)
         self.run = {"trace": options.folder, "device": self.device, "environment": json.dumps(facts)}
+        if self.device.startswith("sim"):
+            self.run["faults"] = os.environ.get("ULPSCOPE_SIM_FAULTS", "")
 
     def row(self, failure):
         return wording.row(failure.call, failure.verdict, {}) | self.known
@@ -96,6 +99,7 @@ class Folder:
             except subprocess.TimeoutExpired:
                 return subprocess.CompletedProcess(words, 2, "", f"no end after {SECONDS} s")
 
+        waiting.at("running the script in a process of its own")
         done = run()
         alone = done.returncode == 1 and run("--plain").returncode == 1
         said = (done.stderr.strip().splitlines() or [""])[-1] if done.returncode not in (0, 1) else ""
@@ -184,6 +188,7 @@ def captured(call, failure, folder):
 
 def repro(options, read=read, kind=Folder):
     """Writes the folder of the call that `read` gives, as a Folder of that kind does."""
+    waiting.at(f"reading the call of {options.folder}")
     call, row, imports = read(options)
     refuse_odd(call)
     folder = kind(options, row, imports, call)
@@ -191,6 +196,7 @@ def repro(options, read=read, kind=Folder):
     with scratch(options.out) as path:
         folder.script(path, failure)
         folder.prove(path, failure)
+        waiting.at(f"judging what {folder.device} gives")
         try:
             device = open_device(folder.device, folder.home, folder.via) if failure.tried[0] in (0, 1) else None
             failure.verdict = judge_call(call, device) if device else captured(call, failure, folder)
@@ -206,6 +212,7 @@ def repro(options, read=read, kind=Folder):
 
 def smaller(folder, failure, device):
     """Puts the smallest call that fails as well in its place, once its script was seen to fail."""
+    waiting.at("making the call smaller, as long as it fails in the same way")
     small = Failure(*shrink.shrunk(failure.call, failure.verdict, device))
     if small.call is failure.call:
         return
@@ -231,6 +238,7 @@ def trouble(problem, options):
 
 
 def say(text):
+    waiting.end()
     print(f"ulpscope repro: {text}", file=sys.stderr, flush=True)
 
 

@@ -7,16 +7,24 @@ import importlib
 import signal
 import sys
 
+from .waiting import waiting
+
+COMMANDS = {"ulpscope.session.repro": "repro", "ulpscope.session.fuzz_repro": "fuzz"}  # that take their time
+
 
 def main():
     """Runs MODULE's main; returns its exit code."""
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        module = importlib.import_module(sys.argv.pop(1))
-        return module.main()
+        name = sys.argv.pop(1)
+        if name in COMMANDS:
+            waiting.begin(COMMANDS[name], "loading torch")
+        return importlib.import_module(name).main()
     except KeyboardInterrupt:
         print("ulpscope: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+    finally:
+        waiting.end()
 
 
 if __name__ == "__main__":
