@@ -276,6 +276,16 @@ def test_patterns_that_match_nothing_say_so(trace, tmp_path):
 # ---- the operator database -------------------------------------------------------------
 
 
+def test_the_time_left_is_a_time_and_comes_when_it_is_known(monkeypatch):
+    said = []
+    monkeypatch.setattr(opdb, "say", said.append)
+    for i in (1, 10):
+        progress = opdb.Progress(130)
+        progress.begin -= 9.97  # of 120 more 119.6 s
+        progress.at(i)
+    assert said == ["1 of 130 operators", "10 of 130 operators, about 2:00 left"]
+
+
 def test_the_database_becomes_a_trace(tmp_path, monkeypatch):
     entries = [e for e in opdb.operators() if e.name in ("mm", "softmax", "cumsum")]
     monkeypatch.setattr(opdb, "operators", lambda: entries)

@@ -50,6 +50,40 @@ def test_the_standard_is_torchs_or_what_the_compiler_has(tmp_path, monkeypatch, 
     assert "once, about a minute" in capsys.readouterr().err
 
 
+SLOW = """#!/bin/sh
+for out; do :; done
+case " $* " in
+*" -fsyntax-only "*) exit 0 ;;
+*" -c "*) echo "$*" >> {folder}/asked
+    case "$*" in *runtime.cpp*) test ! -e {folder}/broken || exit 1 ;; esac
+    sleep 0.1 ;;
+esac
+echo made > "$out"
+"""
+
+
+def test_what_is_compiled_tells_how_far_it_is_and_is_kept_as_it_grows(tmp_path, monkeypatch):
+    compiler = tmp_path / "cxx"
+    compiler.write_text(SLOW.format(folder=tmp_path))
+    compiler.chmod(0o755)
+    (tmp_path / "broken").touch()
+    monkeypatch.setattr(glue, "_SAID_EVERY_S", 0.05)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("ULPSCOPE_CACHE", str(tmp_path / "cache"))
+    said, n = [], len(glue._sources("sim"))
+    with pytest.raises(glue.GlueError):
+        glue.build("sim", said.append)
+    assert f"({n} files)" in said[0]
+    first = (tmp_path / "asked").read_text().splitlines()
+    assert 1 < len(first)
+    (tmp_path / "broken").unlink()
+    assert glue.build("sim", said.append).read_text() == "made\n"
+    assert re.fullmatch(rf"compiling the sim glue: \d+ of {n} files", said[-1])
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == n + 1  # the one that failed alone was compiled twice
+    assert [p.name for p in glue.path_of("sim").parent.iterdir() if "objects" in p.name] == []
+
+
 def test_the_program_names_the_glue_without_torch():
     made = {name: glue.build(name).parent for name in glue.names()}
     program = shutil.which("ulpscope")

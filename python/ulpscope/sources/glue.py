@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
 
 from .. import _core
@@ -30,6 +29,7 @@ from .. import _core
 PACKAGE = Path(__file__).parent.parent
 _FLAGS = ["-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
 _PARALLEL = 2
+_SAID_EVERY_S = 5
 _STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
 
 
@@ -60,12 +60,17 @@ def build(name: str, say=None) -> Path:
             f"the {name} glue cannot be kept in {folder}: {problem.strerror}; set ULPSCOPE_CACHE to a "
             "folder that can be written") from None
     # Ranks and workers that start together build once.
+    say = say or _say
     with open(folder / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say(f"another process compiles the {name} glue; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
-            (say or _say)(f"compiling the {name} glue for torch {_torch_version()}: once, "
-                            "about a minute")
-            _compile(name, library)
+            say(f"compiling the {name} glue for torch {_torch_version()}: once, about a minute "
+                f"({len(_sources(name))} files)")  # fmt: skip
+            _compile(name, library, say)
     return library
 
 
@@ -213,8 +218,33 @@ def _first_error(output: str) -> str:
     return (told or lines or ["it says nothing"])[0][:400]
 
 
-def _compile(name: str, library: Path) -> None:
-    from concurrent.futures import ThreadPoolExecutor
+def _object(base: list[str], source: Path, out: Path, log: Path) -> None:
+    """Compiles one file, unless somebody who was stopped has done it; what is there is whole."""
+    if not out.exists():
+        part = out.with_suffix(".part.o")
+        _run([*base, "-c", str(source), "-o", str(part)], log)
+        os.replace(part, out)
+
+
+def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: str, say) -> None:
+    """Compiles all files, and says now and then how far it is."""
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        left = {pool.submit(_object, base, source, out, log) for source, out in pairs}
+        try:
+            while left:
+                done, left = wait(left, timeout=_SAID_EVERY_S, return_when="FIRST_EXCEPTION")
+                for future in done:
+                    future.result()
+                if left:
+                    say(f"compiling the {name} glue: {sum(out.exists() for _, out in pairs)} of {len(pairs)} files")
+        finally:
+            for future in left:
+                future.cancel()
+
+
+def _compile(name: str, library: Path, say) -> None:
 
     compiler = _compiler()
     if shutil.which(compiler[0]) is None:
@@ -223,15 +253,14 @@ def _compile(name: str, library: Path) -> None:
             f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
     log = library.parent / f"{name}.log"
     base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]
-    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        objects = [Path(scratch) / f"{source.stem}.o" for source in _sources(name)]
-        commands = [[*base, "-c", str(source), "-o", str(out)]
-                    for source, out in zip(_sources(name), objects, strict=True)]
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            list(pool.map(lambda command: _run(command, log), commands))
-        linked = Path(scratch) / library.name
-        _run([*compiler, *map(str, objects), *_link_flags(), "-o", str(linked)], log)
-        os.replace(linked, library)
+    scratch = library.parent / f"{name}.objects"  # stays where this is stopped: the next goes on
+    scratch.mkdir(exist_ok=True)
+    pairs = [(source, scratch / f"{source.stem}.o") for source in _sources(name)]
+    _objects(base, pairs, log, name, say)
+    linked = scratch / library.name
+    _run([*compiler, *(str(out) for _, out in pairs), *_link_flags(), "-o", str(linked)], log)
+    os.replace(linked, library)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def main() -> int:

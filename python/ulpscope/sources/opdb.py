@@ -87,11 +87,12 @@ class Progress:
         if os.getppid() != self.parent:
             sys.exit(2)
         now = time.monotonic()
-        if i < 10 or now < self.said + SAID_EVERY_S:
+        if now < self.said + SAID_EVERY_S:
             return
         self.said = now
-        left = (now - self.begin) * (self.n - i) / i
-        say(f"{i} of {self.n} operators, about {left // 60:.0f}:{left % 60:02.0f} left")
+        minutes, seconds = divmod(round((now - self.begin) * (self.n - i) / max(i, 1)), 60)
+        left = f", about {minutes}:{seconds:02} left" if i >= 10 else ""  # the first ones load what all need
+        say(f"{i} of {self.n} operators{left}")
 
 
 def say(text):
