@@ -34,12 +34,14 @@ import threading
 import types
 
 ENCODING = sys.stdout.encoding
+ENDING = []  # the exit code of a SystemExit
 EXIT = os._exit  # a program may be watched for its own
 READ_EARLY = re.compile(r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_")
 # ... but for what a fork takes over by itself, or torch reads later.
 READ_LATE = {"PYTHONPATH", "OMP_NUM_THREADS", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_COMPILE_DISABLE"}
 HERE, MOST_SIBLINGS = 1, 8
-LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_STACK", "RLIMIT_CPU")
+LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("AS", "DATA", "STACK")]  # of what is loaded
+LATE_LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("FSIZE", "NOFILE", "CORE", "CPU")]
 
 
 def early(environ):
@@ -77,8 +79,7 @@ class Request:
             return "its options"
         if os.sched_getaffinity(self.pid) != os.sched_getaffinity(0):
             return "its processors"
-        limits = (getattr(resource, name) for name in LIMITS)
-        if any(resource.prlimit(self.pid, limit) != resource.getrlimit(limit) for limit in limits):
+        if any(resource.prlimit(self.pid, limit) != resource.getrlimit(limit) for limit in LIMITS):
             return "its limits"
         return "its folder is gone" if self.folder.endswith(" (deleted)") else ""
 
@@ -244,6 +245,8 @@ def become(request, path):
     take_descriptors(request)
     os.setsid()
     os.chdir(request.folder)
+    for limit in LATE_LIMITS:
+        resource.setrlimit(limit, resource.prlimit(request.pid, limit))
     for name in set(os.environ) - set(request.environ):
         del os.environ[name]
     os.environ.update(request.environ)
@@ -301,31 +304,37 @@ def told(problem):
     sys.excepthook(type(problem), problem.with_traceback(trace), trace)
 
 
-def leave(code):
-    """Ends as Python ends, but for taking apart what is loaded: that costs more than to load it."""
-    threading._shutdown()
-    atexit._run_exitfuncs()
+def flush():
+    """Everything that Python would have written at its end."""
     for file in [f for f in gc.get_objects() if type(f) in (io.TextIOWrapper, io.BufferedWriter)]:
         try:
             file.flush()
         except (OSError, ValueError):  # closed, or nobody reads it
             pass
     ctypes.CDLL(None).fflush(None)
+
+
+def last():
+    """The last handler at the end of a run that left by SystemExit, of which Python took care."""
+    if ENDING:
+        flush()
+        EXIT(ENDING[0])
+
+
+def leave(code):
+    """Ends as Python ends, but for taking apart what is loaded: that costs more than to load it.
+    None: as one that was interrupted."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    flush()
     if code is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     EXIT(code)
 
 
-def code_of(end):
-    """The exit code of a SystemExit."""
-    if end.code is None or isinstance(end.code, int):
-        return (end.code or 0) & 255
-    print(end.code, file=sys.stderr)
-    return 1
-
-
 def main():
+    atexit.register(last)  # before torch has handlers
     import torch  # noqa: F401
 
     path = [p for p in sys.path if p.startswith((sys.prefix, sys.base_prefix))]
@@ -339,7 +348,8 @@ def main():
     try:
         run(request, main)
     except SystemExit as end:
-        code = code_of(end)
+        ENDING.append((end.code or 0) & 255 if end.code is None or isinstance(end.code, int) else 1)
+        raise
     except BaseException as problem:
         told(problem)
         code = None if isinstance(problem, KeyboardInterrupt) else 1
